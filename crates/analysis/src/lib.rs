@@ -1,0 +1,1 @@
+//! Archives to summaries: what statements, files and gaps mean.

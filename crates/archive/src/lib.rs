@@ -1,0 +1,1 @@
+//! NAME.fathom/: the only result format.

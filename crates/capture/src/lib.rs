@@ -1,0 +1,1 @@
+//! Events off a kernel: eBPF probes, and where SQLite's functions are.

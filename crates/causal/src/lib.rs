@@ -1,0 +1,1 @@
+//! Events to spans, links and causes; streaming and pure.

@@ -1,0 +1,1 @@
+//! A design: blocks, replicates, samples.

@@ -1,0 +1,1 @@
+//! Made, used, removed: loop disks and virtual machines.

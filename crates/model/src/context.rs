@@ -1,0 +1,47 @@
+//! What long work is handed: whether to stop, and where to say how far it is. Drawn only by `cli`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A receiver of progress: what is being done, how much of it is done, and of how much (0 = unknown).
+pub type Progress = Arc<dyn Fn(&str, u64, u64) + Send + Sync>;
+
+/// Passed down through every long call.
+#[derive(Clone)]
+pub struct Context {
+    cancel: Arc<AtomicBool>,
+    progress: Progress,
+}
+
+impl Context {
+    /// A context that reports to `progress`.
+    pub fn new(progress: Progress) -> Self {
+        Self { cancel: Arc::default(), progress }
+    }
+
+    /// A context that nobody watches.
+    pub fn silent() -> Self {
+        Self::new(Arc::new(|_, _, _| {}))
+    }
+
+    /// The flag that ends the work; safe to set from a signal handler.
+    pub fn cancel_flag(&self) -> Arc<AtomicBool> {
+        self.cancel.clone()
+    }
+
+    /// Whether somebody asked for an end. What was measured until then is kept.
+    pub fn cancelled(&self) -> bool {
+        self.cancel.load(Ordering::Relaxed)
+    }
+
+    /// Says how far the work is.
+    pub fn progress(&self, what: &str, done: u64, total: u64) {
+        (self.progress)(what, done, total);
+    }
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("cancelled", &self.cancelled()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,700 @@
+//! What a probe records.
+//!
+//! An event is a [`Header`] (when, where, who) and a [`Record`] (what). Probes emit raw pointers; joining them is
+//! `causal`'s, and a pointer alone is no identity: the kernel reuses it within a millisecond, so identity is (pointer,
+//! first-seen time).
+//!
+//! # Which thread a record speaks of
+//!
+//! `tgid` and `tid` are those of the thread that ran when the probe fired, with two exceptions: an `off_cpu` is of the
+//! thread that was away, and a completion (`rq_done`, `bio_done`) is of whomever the interrupt hit, hence of nobody.
+//!
+//! # Time
+//!
+//! `CLOCK_BOOTTIME` in ns. A record that covers an interval (`syscall`, `op_end`, `off_cpu`, `join`, `statement`) is
+//! stamped with its **end** and carries its start, since it is written when it ends; [`Event::start_ns`] gives the start.
+
+use crate::record::{Field, FieldInfo};
+use crate::records;
+use crate::words::Call;
+
+/// Version of the records below; a change of their layout adds one. The archive stores it.
+pub const EVENT_VERSION: u32 = 1;
+
+records! {
+    /// An SQL statement became known: prepared, or first seen at a step because it was prepared before the trace.
+    1 statement Statement [text: len] {
+        /// Address of the `sqlite3_stmt`, unique in its process until finalised.
+        stmt: u64,
+        /// When its prepare call began; 0 if it was first seen at a step.
+        start_ns: u64,
+        /// The prepare's result code.
+        result: i32,
+        /// 1: the text was cut.
+        flags: u16,
+        /// Bytes of text.
+        len: u16,
+    }
+    /// An execution of a statement (or of a function named by --op) began on this thread.
+    2 op_begin OpBegin {
+        /// Address of the `sqlite3_stmt`; for a function its number in the list of --op.
+        key: u64,
+        /// 0: SQL statement; 1: function named by --op.
+        kind: u32,
+        /// Nesting on this thread: 1 is the outermost.
+        depth: u32,
+    }
+    /// That execution ended: the step said done or failed, or the statement was reset or finalised.
+    3 op_end OpEnd {
+        /// As in `op_begin`.
+        key: u64,
+        /// When it began.
+        start_ns: u64,
+        /// Rows it returned, counted in the kernel.
+        rows: u64,
+        /// Calls of `sqlite3_step`.
+        steps: u64,
+        /// Nanoseconds inside those calls; the rest is the application between rows.
+        inside_ns: u64,
+        /// SQLite's result code of the last step (101: done); the function's return value.
+        result: i32,
+        /// As in `op_begin`.
+        kind: u32,
+    }
+    /// A span of the application's own, from its marks (see `workload`'s marks): the App layer.
+    4 mark Mark [text: len] {
+        /// When it began.
+        start_ns: u64,
+        /// Its ordinal among the program's marks.
+        nth: u64,
+        /// Keeps the layout free of gaps.
+        pad: [u16; 3],
+        /// Bytes of name.
+        len: u16,
+    }
+    /// A system call that waits for the disk began (fsync, fdatasync, sync_file_range): it may last long, and others need
+    /// to know that it waits before its `syscall` record is there.
+    5 sync_begin SyncBegin {
+        /// Inode.
+        ino: u64,
+        /// File system (kernel's dev_t: major << 20 | minor).
+        dev: u32,
+        /// Which call ([`Call`]).
+        call: u16,
+        /// Bit set of [`flags`].
+        ctx: u16,
+    }
+    /// A system call ended. One record per call, written at its exit.
+    6 syscall Syscall {
+        /// When it was entered; with the thread, the call's identity.
+        start_ns: u64,
+        /// Inode, 0 if none.
+        ino: u64,
+        /// File position in bytes; -1 if it has none.
+        pos: i64,
+        /// Bytes asked for.
+        bytes: u64,
+        /// Return value: bytes done, or a negative error number.
+        result: i64,
+        /// When the file system's own code was entered (0: not seen).
+        fs_start_ns: u64,
+        /// When it was left.
+        fs_end_ns: u64,
+        /// File system.
+        dev: u32,
+        /// First jbd2 transaction that a handle of this call joined (0: none).
+        txn: u32,
+        /// Handles that joined it.
+        handles: u16,
+        /// Pages that had to be added to the page cache.
+        cache_added: u16,
+        /// Which call ([`Call`]).
+        call: u16,
+        /// Bit set of [`flags`].
+        ctx: u16,
+        /// File descriptor.
+        fd: i32,
+        /// Times the file system's write-begin ran, about one a folio.
+        fs_writes: u32,
+    }
+    /// A file became known by name: opened, mapped as code, renamed or removed.
+    7 file File [text: len] {
+        /// Inode.
+        ino: u64,
+        /// File system.
+        dev: u32,
+        /// 0 open, 1 mapped as code, 2 removed, 3 renamed to this, 4 open when the trace began.
+        what: u16,
+        /// Bytes of path, as the process sees it.
+        len: u16,
+    }
+    /// A thread of an operation was off the CPU; stamped when it ran again.
+    8 off_cpu OffCpu {
+        /// When it left the CPU.
+        start_ns: u64,
+        /// When it was woken (0: it was never asleep, only preempted).
+        wake_ns: u64,
+        /// Who woke it.
+        waker: u32,
+        /// Its state when it left: 0 runnable, 1 interruptible, 2 uninterruptible, 3 other.
+        state: u16,
+        /// Bit set of [`flags`].
+        ctx: u16,
+    }
+    /// A bio entered the block layer.
+    9 bio_queue BioQueue {
+        /// Address of the bio.
+        bio: u64,
+        /// First sector (512 B) on `disk`.
+        sector: u64,
+        /// Inode whose pages it carries; for metadata the block device's own inode. 0: none.
+        ino: u64,
+        /// First page (4 KiB) of that inode.
+        index: u64,
+        /// The system call the thread was in, by its `start_ns`; 0: none that is recorded.
+        syscall_ns: u64,
+        /// Bytes.
+        bytes: u32,
+        /// Disk.
+        disk: u32,
+        /// File system of `ino`; for metadata the block device.
+        dev: u32,
+        /// Consecutive pages from `index`; the rest, if any, follows in `bio_pages`.
+        pages: u32,
+        /// What to do ([`crate::DiskOp`]).
+        op: u8,
+        /// Who hears of its end ([`crate::BioEnd`]).
+        end: u8,
+        /// Bit set of [`bio_flags`].
+        flags: u16,
+        /// Bit set of [`flags`].
+        ctx: u16,
+        /// Keeps the layout free of gaps.
+        pad: u16,
+    }
+    /// More pages of the bio just queued by this thread.
+    10 bio_pages BioPages {
+        /// Address of the bio.
+        bio: u64,
+        /// Inode.
+        ino: u64,
+        /// First page.
+        index: u64,
+        /// File system.
+        dev: u32,
+        /// Consecutive pages.
+        pages: u32,
+    }
+    /// A bio was split: a new one took its first part.
+    11 bio_split BioSplit {
+        /// The new bio, the first part.
+        bio: u64,
+        /// The old one, which keeps the rest.
+        parent: u64,
+        /// Where the rest begins.
+        sector: u64,
+        /// Bytes of the new bio.
+        bytes: u32,
+        /// Disk.
+        disk: u32,
+    }
+    /// A bio was sent on to another disk (device mapper) or from a partition to its disk.
+    12 bio_remap BioRemap {
+        /// The bio as it goes on.
+        bio: u64,
+        /// The bio it was made from (0: itself).
+        parent: u64,
+        /// Sector on `disk`.
+        sector: u64,
+        /// Sector before.
+        from_sector: u64,
+        /// Disk it goes to.
+        disk: u32,
+        /// Disk it comes from.
+        from_disk: u32,
+    }
+    /// A request entered the I/O scheduler.
+    13 rq_insert RqInsert {
+        /// Address of the request.
+        rq: u64,
+        /// Disk.
+        disk: u32,
+        /// Keeps the layout free of gaps.
+        pad: u32,
+    }
+    /// A request went to the driver.
+    14 rq_issue RqIssue {
+        /// Address of the request.
+        rq: u64,
+        /// First sector.
+        sector: u64,
+        /// When the request was made (0 if the kernel keeps no such time).
+        alloc_ns: u64,
+        /// Bytes.
+        bytes: u32,
+        /// Disk.
+        disk: u32,
+        /// What to do ([`crate::DiskOp`]).
+        op: u8,
+        /// How many of `bios` are filled.
+        listed: u8,
+        /// Bit set of [`bio_flags`].
+        flags: u16,
+        /// How many bios it carries in all; those not listed follow in `rq_bios`.
+        total: u32,
+        /// The first four bios it carries.
+        bios: [u64; 4],
+    }
+    /// More bios of the request just issued on this CPU.
+    15 rq_bios RqBios {
+        /// Address of the request.
+        rq: u64,
+        /// How many of `bios` are filled.
+        listed: u64,
+        /// Bios.
+        bios: [u64; 8],
+    }
+    /// A flush went to the driver, for the waiters of its queue. Follows the `rq_issue` of the same request.
+    16 flush_issue FlushIssue {
+        /// Address of the flush request.
+        rq: u64,
+        /// The waiting bios (0: a bare flush whose bio is not at hand).
+        bios: [u64; 4],
+        /// Step of each waiter: 1 before its data, 4 after its data, 7 nothing but the flush.
+        steps: [u8; 4],
+        /// How many of `bios` are filled.
+        listed: u16,
+        /// How many waiters there are in all.
+        total: u16,
+    }
+    /// A request, or a part of it, completed.
+    17 rq_done RqDone {
+        /// Address of the request.
+        rq: u64,
+        /// First sector of what completed.
+        sector: u64,
+        /// Bytes completed.
+        bytes: u32,
+        /// Disk.
+        disk: u32,
+        /// 0, or a negative error number.
+        error: i32,
+        /// What it did ([`crate::DiskOp`]).
+        op: u8,
+        /// 1: nothing of it is left.
+        last: u8,
+        /// Bit set of [`bio_flags`].
+        flags: u16,
+    }
+    /// A bio without data ended (a bare flush, of which the driver may never hear).
+    18 bio_done BioDone {
+        /// Address of the bio.
+        bio: u64,
+        /// Disk.
+        disk: u32,
+        /// 0, or a negative error number.
+        error: i32,
+    }
+    /// The journal thread began to commit a transaction.
+    19 commit_begin CommitBegin {
+        /// Disk of the journal.
+        dev: u32,
+        /// Transaction.
+        txn: u32,
+    }
+    /// It finished: the transaction is on the medium.
+    20 commit_end CommitEnd {
+        /// Disk of the journal.
+        dev: u32,
+        /// Transaction.
+        txn: u32,
+    }
+    /// A thread joined a transaction outside any recorded system call, or a second one inside it.
+    21 join Join {
+        /// When (the record may be written later, with the count).
+        start_ns: u64,
+        /// Disk of the journal.
+        dev: u32,
+        /// Transaction.
+        txn: u32,
+        /// Handles.
+        handles: u32,
+        /// Bit set of [`flags`].
+        ctx: u32,
+    }
+    /// The file system began to write a range: recorded for kernel threads (a loop disk's worker) and for long calls,
+    /// whose pages may be written back before the call ends.
+    22 fs_write FsWrite {
+        /// Inode.
+        ino: u64,
+        /// First byte.
+        pos: u64,
+        /// Bytes.
+        bytes: u32,
+        /// File system.
+        dev: u32,
+        /// The system call the thread was in, by its `start_ns`; 0: none that is recorded.
+        syscall_ns: u64,
+    }
+    /// Pages were added to the page cache outside a recorded system call: a mapped file was touched.
+    23 cache_add CacheAdd {
+        /// Inode.
+        ino: u64,
+        /// First page.
+        index: u64,
+        /// File system.
+        dev: u32,
+        /// Pages.
+        pages: u32,
+    }
+    /// A task was made, became another program, or ended.
+    24 task Task [text: len] {
+        /// Its parent's tgid.
+        parent: u32,
+        /// 0 forked, 1 became another program, 2 ended, 3 was there when the trace began.
+        what: u16,
+        /// Bytes of name.
+        len: u16,
+    }
+    /// An io_uring request was submitted or completed.
+    25 uring Uring {
+        /// Address of the request.
+        req: u64,
+        /// Inode.
+        ino: u64,
+        /// File position.
+        pos: i64,
+        /// Bytes asked for.
+        bytes: u64,
+        /// Result at completion.
+        result: i64,
+        /// File system.
+        dev: u32,
+        /// The kernel's IORING_OP number.
+        opcode: u16,
+        /// 0 submitted, 1 completed.
+        phase: u16,
+    }
+    /// Records were lost on this CPU between two moments.
+    26 loss Loss [text: len] {
+        /// Last moment at which nothing was lost yet.
+        start_ns: u64,
+        /// How many.
+        events: u64,
+        /// 0 exactly so many, 1 at least so many.
+        bound: u16,
+        /// What lost them ([`crate::LossSource`]).
+        source: u16,
+        /// Keeps the layout free of gaps.
+        pad: u16,
+        /// Bytes of the program's name.
+        len: u16,
+    }
+}
+
+/// Bits of `ctx`: in which context the thread was.
+pub mod flags {
+    /// Inside an operation.
+    pub const IN_OP: u16 = 1;
+    /// Inside a recorded system call.
+    pub const IN_SYSCALL: u16 = 2;
+    /// A kernel thread.
+    pub const KERNEL_THREAD: u16 = 4;
+    /// Belongs to what was asked to be recorded.
+    pub const TRACKED: u16 = 8;
+    /// Belongs to Fathom itself.
+    pub const TRACER: u16 = 16;
+    /// O_DIRECT file.
+    pub const DIRECT: u16 = 32;
+    /// O_SYNC or O_DSYNC file.
+    pub const SYNC_FILE: u16 = 64;
+    /// Regular file.
+    pub const REGULAR: u16 = 128;
+}
+
+/// Bits of `flags` of bios and requests, the same on every kernel.
+pub mod bio_flags {
+    /// Somebody waits.
+    pub const SYNC: u16 = 1;
+    /// Metadata.
+    pub const META: u16 = 2;
+    /// Flush the disk's cache first.
+    pub const PREFLUSH: u16 = 4;
+    /// To the medium before it completes.
+    pub const FUA: u16 = 8;
+    /// Read ahead.
+    pub const READ_AHEAD: u16 = 16;
+    /// Background.
+    pub const BACKGROUND: u16 = 32;
+    /// The request is the flush machinery's own (RQF_FLUSH_SEQ).
+    pub const FLUSH_SEQUENCE: u16 = 64;
+    /// The request counts in the disk's statistics (RQF_IO_STAT).
+    pub const COUNTED: u16 = 128;
+}
+
+/// When, where and who. 24 bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Header {
+    /// CLOCK_BOOTTIME, ns.
+    pub time_ns: u64,
+    /// Counts the CPU's records, lost ones included.
+    pub seq: u32,
+    /// CPU.
+    pub cpu: u16,
+    /// Kind of the record.
+    pub kind: u8,
+    /// 1: the thread is a kernel thread.
+    pub flags: u8,
+    /// Process.
+    pub tgid: u32,
+    /// Thread.
+    pub tid: u32,
+}
+
+/// One thing that happened.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// When, where and who.
+    pub header: Header,
+    /// What.
+    pub record: Record,
+}
+
+macro_rules! header_fields {
+    ($($name:ident : $ty:ty = $doc:literal),* $(,)?) => {
+        impl Header {
+            /// Bytes of a header.
+            pub const SIZE: usize = 0 $( + size_of::<$ty>() )*;
+            /// How it is laid out.
+            pub const FIELDS: &'static [FieldInfo] = &[$(FieldInfo {
+                name: stringify!($name), c_type: <$ty as Field>::C_TYPE, count: 1, size: size_of::<$ty>(), doc: $doc,
+            }),*];
+
+            /// Reads a header; `None` if there are too few bytes.
+            #[allow(unused_assignments)]
+            pub fn decode(bytes: &[u8]) -> Option<Self> {
+                if bytes.len() < Self::SIZE {
+                    return None;
+                }
+                let mut at = 0;
+                $( let $name = <$ty as Field>::get(&bytes[at..]); at += size_of::<$ty>(); )*
+                Some(Self { $($name),* })
+            }
+
+            /// Appends it.
+            pub fn encode(&self, out: &mut Vec<u8>) {
+                $( self.$name.put(out); )*
+            }
+        }
+    };
+}
+header_fields! {
+    time_ns: u64 = "CLOCK_BOOTTIME, ns",
+    seq: u32 = "counts the CPU's records, lost ones included",
+    cpu: u16 = "CPU",
+    kind: u8 = "kind of the record",
+    flags: u8 = "1: the thread is a kernel thread",
+    tgid: u32 = "process",
+    tid: u32 = "thread",
+}
+
+impl Event {
+    /// Reads one record as the kernel or the log holds it: header, body, padding.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let header = Header::decode(bytes)?;
+        let record = Record::decode(header.kind, &bytes[Header::SIZE..])?;
+        Some(Self { header, record })
+    }
+
+    /// Appends it, padded to a multiple of 8 bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        Header { kind: self.record.kind(), ..self.header }.encode(out);
+        self.record.encode(out);
+        out.resize(start + (out.len() - start).next_multiple_of(8), 0);
+    }
+
+    /// When what it tells began (its own time for a moment).
+    pub fn start_ns(&self) -> u64 {
+        match &self.record {
+            Record::Syscall(x) => x.start_ns,
+            Record::OffCpu(x) => x.start_ns,
+            Record::Join(x) if x.start_ns > 0 => x.start_ns,
+            Record::Mark(x) => x.start_ns,
+            _ => self.header.time_ns,
+        }
+    }
+
+    /// The text form: `@TIME cpuN TGID/TID NAME field=value …`, fields that are zero left out. Read by [`Event::parse`].
+    pub fn to_text(&self) -> String {
+        let h = &self.header;
+        let mut out = format!("@{} cpu{} {}/{} {}", h.time_ns, h.cpu, h.tgid, h.tid, self.record.name());
+        self.record.show_fields(&mut out);
+        out
+    }
+
+    /// Reads the text form. The CPU may be left out (0), and a thread that is its process's first may be given once.
+    ///
+    /// # Errors
+    /// A sentence that names what could not be read.
+    pub fn parse(line: &str) -> Result<Self, String> {
+        let mut words = split_words(line)?.into_iter().peekable();
+        let time = words.next().ok_or("an empty line")?;
+        let time_ns = time.strip_prefix('@').and_then(|t| t.replace('_', "").parse().ok());
+        let mut header =
+            Header { time_ns: time_ns.ok_or(format!("{time}: not a time such as @1000"))?, ..Header::default() };
+        if let Some(cpu) = words.peek().and_then(|w| w.strip_prefix("cpu")?.parse().ok()) {
+            header.cpu = cpu;
+            words.next();
+        }
+        let who = words.next().ok_or("no thread")?;
+        let (tgid, tid) = who.split_once('/').unwrap_or((&who, &who));
+        header.tgid = tgid.parse().map_err(|_| format!("{who}: not TGID/TID"))?;
+        header.tid = tid.parse().map_err(|_| format!("{who}: not TGID/TID"))?;
+        let name = words.next().ok_or("no record name")?;
+        let fields: Vec<(String, String)> = words
+            .map(|w| w.split_once('=').map(|(k, v)| (k.into(), v.into())).ok_or(format!("{w}: not field=value")))
+            .collect::<Result<_, _>>()?;
+        let record = Record::parse_fields(&name, &fields)?;
+        header.kind = record.kind();
+        Ok(Self { header, record })
+    }
+}
+
+/// Splits at spaces, but not inside a double-quoted value, whose escapes are Rust's.
+fn split_words(line: &str) -> Result<Vec<String>, String> {
+    let mut words = Vec::new();
+    let mut chars = line.trim().chars().peekable();
+    while let Some(&c) = chars.peek() {
+        if c.is_whitespace() {
+            chars.next();
+            continue;
+        }
+        let mut word = String::new();
+        while let Some(&c) = chars.peek() {
+            if c.is_whitespace() {
+                break;
+            }
+            chars.next();
+            if c != '"' {
+                word.push(c);
+                continue;
+            }
+            loop {
+                match chars.next().ok_or("a text without its closing quote")? {
+                    '"' => break,
+                    '\\' => word.push(match chars.next().ok_or("a backslash at the end")? {
+                        'n' => '\n',
+                        't' => '\t',
+                        'r' => '\r',
+                        '0' => '\0',
+                        'u' => {
+                            let code: String =
+                                chars.by_ref().skip_while(|&c| c == '{').take_while(|&c| c != '}').collect();
+                            u32::from_str_radix(&code, 16).ok().and_then(char::from_u32).ok_or("a bad \\u{…}")?
+                        }
+                        other => other,
+                    }),
+                    other => word.push(other),
+                }
+            }
+        }
+        words.push(word);
+    }
+    Ok(words)
+}
+
+/// The constants that C needs besides the records.
+pub fn c_constants() -> Vec<(&'static str, u64)> {
+    let mut all: Vec<(&'static str, u64)> = vec![
+        ("VERSION", u64::from(EVENT_VERSION)),
+        ("IN_OP", flags::IN_OP.into()),
+        ("IN_SYSCALL", flags::IN_SYSCALL.into()),
+        ("KERNEL_THREAD", flags::KERNEL_THREAD.into()),
+        ("TRACKED", flags::TRACKED.into()),
+        ("TRACER", flags::TRACER.into()),
+        ("DIRECT", flags::DIRECT.into()),
+        ("SYNC_FILE", flags::SYNC_FILE.into()),
+        ("REGULAR", flags::REGULAR.into()),
+        ("BIO_SYNC", bio_flags::SYNC.into()),
+        ("BIO_META", bio_flags::META.into()),
+        ("BIO_PREFLUSH", bio_flags::PREFLUSH.into()),
+        ("BIO_FUA", bio_flags::FUA.into()),
+        ("BIO_READ_AHEAD", bio_flags::READ_AHEAD.into()),
+        ("BIO_BACKGROUND", bio_flags::BACKGROUND.into()),
+        ("BIO_FLUSH_SEQUENCE", bio_flags::FLUSH_SEQUENCE.into()),
+        ("BIO_COUNTED", bio_flags::COUNTED.into()),
+    ];
+    all.extend(Call::ALL.iter().map(|c| (c.c_name(), u64::from(*c as u16))));
+    all.extend(crate::DiskOp::ALL.iter().map(|o| (o.c_name(), *o as u64)));
+    all.extend(crate::BioEnd::ALL.iter().map(|e| (e.c_name(), *e as u64)));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_record_has_a_gap_that_c_would_fill() {
+        assert_eq!(Header::SIZE % 8, 0);
+        for kind in Record::KINDS {
+            let mut at = 0;
+            for field in kind.fields {
+                let element = field.size / field.count;
+                assert_eq!(at % element, 0, "{}.{} would be moved by the C compiler", kind.name, field.name);
+                at += field.size;
+            }
+            assert_eq!(at % 8, 0, "{} would be padded by the C compiler to a multiple of 8", kind.name);
+            if kind.tail {
+                assert_eq!(kind.fields.last().map(|f| f.name), Some("len"), "{}: a tail needs len, last", kind.name);
+            }
+        }
+    }
+
+    #[test]
+    fn kinds_and_names_are_unique() {
+        for (i, a) in Record::KINDS.iter().enumerate() {
+            for b in &Record::KINDS[i + 1..] {
+                assert!(a.kind != b.kind && a.name != b.name, "{} and {}", a.name, b.name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_kind_goes_through_bytes_and_text() {
+        for kind in Record::KINDS {
+            let body: Vec<u8> =
+                (0..kind.size()).map(|i| if kind.tail && i >= kind.size() - 2 { 0 } else { i as u8 + 1 }).collect();
+            let record = Record::decode(kind.kind, &body).expect(kind.name);
+            let header = Header { time_ns: 77, seq: 0, cpu: 1, kind: kind.kind, flags: 0, tgid: 5, tid: 6 };
+            let event = Event { header, record };
+            let mut bytes = Vec::new();
+            event.encode(&mut bytes);
+            assert_eq!(bytes.len() % 8, 0);
+            assert_eq!(Event::decode(&bytes).as_ref(), Some(&event));
+            assert_eq!(Event::parse(&event.to_text()).as_ref(), Ok(&event), "{}", event.to_text());
+        }
+    }
+
+    #[test]
+    fn text_survives_quotes_and_control_characters() {
+        let text = "say \"hi\"\n\\ <b> \u{7f}\u{1}é".to_string();
+        let record = Statement { stmt: 9, text, ..Statement::default() }.into();
+        let mut bytes = Vec::new();
+        Event { header: Header::default(), record }.encode(&mut bytes);
+        let event = Event::decode(&bytes).unwrap();
+        assert_eq!(Event::parse(&event.to_text()), Ok(event));
+    }
+
+    #[test]
+    fn short_and_unknown_bytes_are_refused() {
+        let mut bytes = Vec::new();
+        Event { header: Header::default(), record: RqDone::default().into() }.encode(&mut bytes);
+        for cut in 0..bytes.len() {
+            assert_eq!(Event::decode(&bytes[..cut]), None, "cut at {cut}");
+        }
+        bytes[14] = 250;
+        assert_eq!(Event::decode(&bytes), None);
+    }
+}

@@ -1,0 +1,528 @@
+//! The tables of an archive, declared once: the Parquet schema, the writer, the reader and the manual's page all come
+//! from the lists below, so that a new column is one line.
+
+use crate::words::{Confidence, Layer, LossSource, Origin, Reason, Relation};
+use std::borrow::Cow;
+
+/// Version of the tables below; stored in every archive. A change that an old reader would misread adds one.
+pub const TABLE_VERSION: u32 = 1;
+
+/// The type of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ColumnType {
+    /// Unsigned, 64 bits (Parquet: INT64, UINT_64).
+    U64,
+    /// Signed, 64 bits.
+    I64,
+    /// Binary floating point, 64 bits.
+    F64,
+    /// Truth.
+    Bool,
+    /// Text, UTF-8.
+    Text,
+}
+
+/// A column as every reader must know it.
+#[derive(Debug, Clone, Copy)]
+pub struct ColumnInfo {
+    /// Name; a unit stands last in it.
+    pub name: &'static str,
+    /// Type.
+    pub kind: ColumnType,
+    /// Whether a row may leave it empty.
+    pub optional: bool,
+    /// What it means.
+    pub doc: &'static str,
+}
+
+/// A table.
+#[derive(Debug, Clone, Copy)]
+pub struct TableInfo {
+    /// Name; the file is `NAME.parquet`.
+    pub name: &'static str,
+    /// What a row is.
+    pub doc: &'static str,
+    /// Columns in order.
+    pub columns: &'static [ColumnInfo],
+}
+
+/// One value of a row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Cell {
+    /// Nothing.
+    Empty,
+    /// Unsigned.
+    U64(u64),
+    /// Signed.
+    I64(i64),
+    /// Floating point.
+    F64(f64),
+    /// Truth.
+    Bool(bool),
+    /// Text.
+    Text(Cow<'static, str>),
+}
+
+/// A type that a column may have.
+pub trait Column: Sized {
+    /// Its type in a file.
+    const KIND: ColumnType;
+    /// Whether it may be empty.
+    const OPTIONAL: bool = false;
+    /// The value as a cell.
+    fn to_cell(&self) -> Cell;
+    /// The value of a cell; `None` if the cell is of another type (a damaged or foreign file).
+    fn from_cell(cell: &Cell) -> Option<Self>;
+}
+
+macro_rules! unsigned_columns {
+    ($($t:ty),*) => {$(
+        impl Column for $t {
+            const KIND: ColumnType = ColumnType::U64;
+            fn to_cell(&self) -> Cell { Cell::U64(u64::from(*self)) }
+            fn from_cell(cell: &Cell) -> Option<Self> {
+                match cell { Cell::U64(x) => (*x).try_into().ok(), _ => None }
+            }
+        }
+    )*};
+}
+unsigned_columns!(u64, u32, u16);
+
+impl Column for i64 {
+    const KIND: ColumnType = ColumnType::I64;
+    fn to_cell(&self) -> Cell {
+        Cell::I64(*self)
+    }
+    fn from_cell(cell: &Cell) -> Option<Self> {
+        match cell {
+            Cell::I64(x) => Some(*x),
+            _ => None,
+        }
+    }
+}
+
+impl Column for f64 {
+    const KIND: ColumnType = ColumnType::F64;
+    fn to_cell(&self) -> Cell {
+        Cell::F64(*self)
+    }
+    fn from_cell(cell: &Cell) -> Option<Self> {
+        match cell {
+            Cell::F64(x) => Some(*x),
+            _ => None,
+        }
+    }
+}
+
+impl Column for bool {
+    const KIND: ColumnType = ColumnType::Bool;
+    fn to_cell(&self) -> Cell {
+        Cell::Bool(*self)
+    }
+    fn from_cell(cell: &Cell) -> Option<Self> {
+        match cell {
+            Cell::Bool(x) => Some(*x),
+            _ => None,
+        }
+    }
+}
+
+impl Column for String {
+    const KIND: ColumnType = ColumnType::Text;
+    fn to_cell(&self) -> Cell {
+        Cell::Text(Cow::Owned(self.clone()))
+    }
+    fn from_cell(cell: &Cell) -> Option<Self> {
+        match cell {
+            Cell::Text(x) => Some(x.to_string()),
+            _ => None,
+        }
+    }
+}
+
+/// A text that the program itself chose, such as a span's kind. Read back, it is a text like any other.
+impl Column for Cow<'static, str> {
+    const KIND: ColumnType = ColumnType::Text;
+    fn to_cell(&self) -> Cell {
+        Cell::Text(self.clone())
+    }
+    fn from_cell(cell: &Cell) -> Option<Self> {
+        match cell {
+            Cell::Text(x) => Some(x.clone()),
+            _ => None,
+        }
+    }
+}
+
+impl<T: Column> Column for Option<T> {
+    const KIND: ColumnType = T::KIND;
+    const OPTIONAL: bool = true;
+    fn to_cell(&self) -> Cell {
+        self.as_ref().map_or(Cell::Empty, Column::to_cell)
+    }
+    fn from_cell(cell: &Cell) -> Option<Self> {
+        match cell {
+            Cell::Empty => Some(None),
+            other => T::from_cell(other).map(Some),
+        }
+    }
+}
+
+macro_rules! named_columns {
+    ($($t:ty),*) => {$(
+        impl Column for $t {
+            const KIND: ColumnType = ColumnType::Text;
+            fn to_cell(&self) -> Cell { Cell::Text(Cow::Borrowed(self.name())) }
+            fn from_cell(cell: &Cell) -> Option<Self> {
+                match cell { Cell::Text(x) => Self::from_name(x), _ => None }
+            }
+        }
+    )*};
+}
+named_columns!(Layer, Relation, Confidence, Origin, Reason, LossSource);
+
+/// A row of a table.
+pub trait Row: Sized {
+    /// The table.
+    const TABLE: TableInfo;
+    /// Its values in the order of the columns.
+    fn cells(&self) -> Vec<Cell>;
+    /// The row of these values; `None` if one is of the wrong type.
+    fn from_cells(cells: &[Cell]) -> Option<Self>;
+}
+
+macro_rules! tables {
+    ($(
+        $(#[doc = $doc:literal])+
+        $name:ident $Type:ident { $( $(#[doc = $cdoc:literal])+ $column:ident : $ty:ty ),* $(,)? }
+    )*) => {
+        $(
+            $(#[doc = $doc])+
+            #[derive(Debug, Clone, PartialEq)]
+            pub struct $Type { $( $(#[doc = $cdoc])+ pub $column: $ty, )* }
+            impl Row for $Type {
+                const TABLE: TableInfo = TableInfo {
+                    name: stringify!($name),
+                    doc: concat!($($doc),+),
+                    columns: &[$( ColumnInfo {
+                        name: stringify!($column),
+                        kind: <$ty as Column>::KIND,
+                        optional: <$ty as Column>::OPTIONAL,
+                        doc: concat!($($cdoc),+),
+                    } ),*],
+                };
+                fn cells(&self) -> Vec<Cell> {
+                    vec![$( self.$column.to_cell() ),*]
+                }
+                #[allow(unused_assignments)]
+                fn from_cells(cells: &[Cell]) -> Option<Self> {
+                    let mut at = 0;
+                    $( let $column = <$ty as Column>::from_cell(cells.get(at)?)?; at += 1; )*
+                    Some(Self { $($column),* })
+                }
+            }
+        )*
+        /// Every table, in the order of declaration.
+        pub const TABLES: &[TableInfo] = &[$( $Type::TABLE ),*];
+    };
+}
+
+tables! {
+    /// One execution of what the user asks about: an SQL statement, a function named by --op, or a mark of the program's own.
+    operations Operation {
+        /// Identity within the archive.
+        id: u64,
+        /// Its span.
+        span: u64,
+        /// Its shape (`shapes.id`).
+        shape: u64,
+        /// Its ordinal among the executions of its shape, from 0.
+        nth: u64,
+        /// The operation it ran inside, on the same thread.
+        parent: Option<u64>,
+        /// Process.
+        tgid: u32,
+        /// Thread.
+        tid: u32,
+        /// Begin, CLOCK_BOOTTIME.
+        start_ns: u64,
+        /// End; empty if the trace or the process ended first.
+        end_ns: Option<u64>,
+        /// Time inside the database's calls; less than end - start if the application took its time between rows.
+        inside_ns: u64,
+        /// Rows returned.
+        rows: u64,
+        /// Result code.
+        result: Option<i64>,
+    }
+    /// A statement with its literals taken out, or the name of a function or mark.
+    shapes Shape {
+        /// Identity within the archive.
+        id: u64,
+        /// `statement`, `function` or `mark`.
+        kind: Cow<'static, str>,
+        /// The text.
+        text: String,
+    }
+    /// An interval on one layer.
+    spans Span {
+        /// Identity within the archive.
+        id: u64,
+        /// Layer.
+        layer: Layer,
+        /// What it is: `step`, `prepare`, `pwrite64`, `write`, `sync`, `commit`, `bio`, `request`, `flush`, …
+        kind: Cow<'static, str>,
+        /// Begin.
+        start_ns: u64,
+        /// End; empty if it was not seen.
+        end_ns: Option<u64>,
+        /// Process that made it (0: none).
+        tgid: u32,
+        /// Thread that made it (0: none).
+        tid: u32,
+        /// The operation in which it was made, on its own thread. Who is charged for a command stands in `causes`.
+        operation: Option<u64>,
+        /// File (`files.id`).
+        file: Option<u64>,
+        /// First byte in the file.
+        offset: Option<u64>,
+        /// Disk (major << 20 | minor).
+        disk: Option<u32>,
+        /// First sector (512 B) on the disk.
+        sector: Option<u64>,
+        /// Bytes asked for or carried.
+        bytes: u64,
+        /// Result: bytes done, or a negative error number.
+        result: Option<i64>,
+        /// A number of its own: the transaction of a commit, the bios of a request, the waiters of a flush.
+        number: Option<u64>,
+        /// Pages a read had to add to the page cache; empty where it does not apply.
+        cache_added: Option<u32>,
+        /// `sync meta preflush fua …`, or how the file was opened.
+        flags: Cow<'static, str>,
+    }
+    /// From a span to one that it brought about.
+    links Link {
+        /// The span above.
+        parent: u64,
+        /// The span below.
+        child: u64,
+        /// How.
+        relation: Relation,
+        /// How sure.
+        confidence: Confidence,
+        /// The loss that made it less sure (`losses.id`).
+        weakened_by: Option<u64>,
+    }
+    /// One origin of a device command. The shares of a command sum to 1.
+    causes Cause {
+        /// The command (`spans.id`, layer Driver).
+        command: u64,
+        /// Who.
+        origin: Origin,
+        /// The operation, if it is one.
+        operation: Option<u64>,
+        /// The process, if one is known.
+        tgid: Option<u32>,
+        /// How much of the command: by bytes for data, by handles for a transaction, equal among the waiters of a flush.
+        share: f64,
+        /// The least sure link of the chain that says so.
+        confidence: Confidence,
+        /// How the chain went: `page`, `transaction`, `flush`, `thread`, …
+        via: Cow<'static, str>,
+    }
+    /// Where an operation's time went: its slices follow each other without gap or overlap and add up to its latency.
+    slices Slice {
+        /// Operation.
+        operation: u64,
+        /// The one layer this time belongs to: the deepest that was waited on.
+        layer: Layer,
+        /// What the thread did or waited for.
+        reason: Reason,
+        /// Begin.
+        start_ns: u64,
+        /// End.
+        end_ns: u64,
+        /// The span waited for or run in, if one is known.
+        span: Option<u64>,
+    }
+    /// A file, for as long as a path named it.
+    files File {
+        /// Identity within the archive.
+        id: u64,
+        /// File system.
+        dev: u32,
+        /// Inode.
+        ino: u64,
+        /// Path as the process saw it; empty if it was never learnt.
+        path: Option<String>,
+        /// When this name was learnt.
+        start_ns: u64,
+    }
+    /// A process that appears in the trace.
+    processes Process {
+        /// Process.
+        tgid: u32,
+        /// Its name.
+        name: String,
+        /// Its parent.
+        parent: Option<u32>,
+        /// Whether it is what was asked to be recorded.
+        tracked: bool,
+    }
+    /// A block device.
+    disks Disk {
+        /// Number (major << 20 | minor).
+        dev: u32,
+        /// Name, such as `vda`.
+        name: String,
+        /// What it stands on: the disks (or the file, for a loop disk) below, separated by spaces.
+        below: String,
+        /// Whether the recorded files are on it.
+        holds_files: bool,
+    }
+    /// Something missing.
+    losses LossRow {
+        /// Identity within the archive.
+        id: u64,
+        /// What lost it.
+        source: LossSource,
+        /// CPU; empty if any.
+        cpu: Option<u32>,
+        /// Begin of the interval in which it was lost.
+        start_ns: u64,
+        /// End of that interval.
+        end_ns: u64,
+        /// How many records; empty if unknown.
+        events: Option<u64>,
+        /// Whether `events` is only the least.
+        at_least: bool,
+        /// The program concerned, if one.
+        program: Option<String>,
+    }
+    /// What could be seen, and what not.
+    coverage Coverage {
+        /// Layer.
+        layer: Layer,
+        /// Probe.
+        probe: String,
+        /// Whether it was in force.
+        attached: bool,
+        /// How it was attached, or why it is blind.
+        how: String,
+        /// Times it ran; empty if not counted.
+        hits: Option<u64>,
+        /// Times it could not run because it was running already on that CPU.
+        misses: Option<u64>,
+        /// Mean time of one run, sampled by the kernel's own statistics; empty if not measured.
+        price_ns: Option<f64>,
+    }
+    /// A fact about the device under test.
+    facts FactRow {
+        /// Name.
+        name: String,
+        /// Value.
+        value: Option<String>,
+        /// Why there is none.
+        unknown: Option<String>,
+        /// Unit.
+        unit: Option<String>,
+        /// Where it was read.
+        source: String,
+        /// `device`, `boot` or `run`.
+        varies: String,
+    }
+    /// A combination of factors in a design.
+    cells DesignCell {
+        /// Identity within the archive.
+        id: u64,
+        /// Name.
+        name: String,
+        /// The factors, as JSON.
+        factors: String,
+        /// The command, as a JSON array.
+        argv: String,
+    }
+    /// One fresh process of a cell.
+    replicates Replicate {
+        /// Identity within the archive.
+        id: u64,
+        /// Cell.
+        cell: u64,
+        /// Block: one replicate of every cell, in an order of its own.
+        block: u64,
+        /// Place in the block.
+        place: u64,
+        /// Begin.
+        start_ns: u64,
+        /// End.
+        end_ns: u64,
+        /// Exit status; empty if killed.
+        exit: Option<i64>,
+        /// Whether the workload checked its own result.
+        verified: Option<bool>,
+    }
+    /// One number as it was read.
+    samples Sample {
+        /// Replicate; empty outside a design.
+        replicate: Option<u64>,
+        /// Metric.
+        metric: String,
+        /// Unit.
+        unit: String,
+        /// `key=value` pairs, separated by spaces.
+        labels: String,
+        /// When.
+        time_ns: Option<u64>,
+        /// Value.
+        value: f64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_comes_back_from_its_cells() {
+        let row = Span {
+            id: 1,
+            layer: Layer::Driver,
+            kind: "request".into(),
+            start_ns: 5,
+            end_ns: None,
+            tgid: 0,
+            tid: 0,
+            operation: None,
+            file: Some(3),
+            offset: Some(4096),
+            disk: Some(7 << 20),
+            sector: Some(8),
+            bytes: 4096,
+            result: Some(-5),
+            number: None,
+            cache_added: None,
+            flags: "sync".into(),
+        };
+        let cells = row.cells();
+        assert_eq!(cells.len(), Span::TABLE.columns.len());
+        assert_eq!(Span::from_cells(&cells), Some(row));
+        assert_eq!(Span::from_cells(&cells[1..]), None);
+    }
+
+    #[test]
+    fn a_foreign_word_is_refused_and_not_guessed() {
+        assert_eq!(Confidence::from_cell(&Cell::Text("certain".into())), None);
+        assert_eq!(u32::from_cell(&Cell::U64(1 << 40)), None);
+    }
+
+    #[test]
+    fn table_and_column_names_are_unique() {
+        for (i, t) in TABLES.iter().enumerate() {
+            assert!(TABLES[i + 1..].iter().all(|o| o.name != t.name), "{}", t.name);
+            for (j, c) in t.columns.iter().enumerate() {
+                assert!(t.columns[j + 1..].iter().all(|o| o.name != c.name), "{}.{}", t.name, c.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! The values that events and rows speak in.
+
+use serde::{Deserialize, Serialize};
+
+/// Declares an enumeration that has a stable name in text, JSON and Parquet.
+macro_rules! names {
+    ($(#[$meta:meta])* $Type:ident { $( $(#[doc = $doc:literal])+ $Variant:ident = $name:literal ),* $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum $Type { $( $(#[doc = $doc])+ #[serde(rename = $name)] $Variant, )* }
+        impl $Type {
+            /// All of them, in order.
+            pub const ALL: &'static [Self] = &[$(Self::$Variant),*];
+            /// The name in text, JSON and Parquet.
+            pub fn name(self) -> &'static str {
+                match self { $( Self::$Variant => $name, )* }
+            }
+            /// The one of that name.
+            pub fn from_name(name: &str) -> Option<Self> {
+                match name { $( $name => Some(Self::$Variant), )* _ => None }
+            }
+        }
+        impl std::fmt::Display for $Type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+    };
+}
+
+/// Declares an enumeration that the kernel side numbers.
+macro_rules! numbers {
+    ($(#[$meta:meta])* $Type:ident : $repr:ty { $( $(#[doc = $doc:literal])+ $Variant:ident = $n:literal $name:literal $c:literal ),* $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr($repr)]
+        pub enum $Type { $( $(#[doc = $doc])+ $Variant = $n, )* }
+        impl $Type {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$Variant),*];
+            /// The name in text.
+            pub fn name(self) -> &'static str {
+                match self { $( Self::$Variant => $name, )* }
+            }
+            /// The name of its constant in C, less the prefix `FATHOM_`.
+            pub fn c_name(self) -> &'static str {
+                match self { $( Self::$Variant => $c, )* }
+            }
+            /// The one of that number.
+            pub fn from_number(n: $repr) -> Option<Self> {
+                match n { $( $n => Some(Self::$Variant), )* _ => None }
+            }
+        }
+    };
+}
+
+names! {
+    /// A layer of the stack, from the application down. `RunQueue` is none of the papers' layers: it is where the time
+    /// goes that a thread could have run but no CPU was free.
+    Layer {
+        /// The application's own marks.
+        App = "App",
+        /// SQLite, or a function named by --op.
+        Database = "Database",
+        /// The system call.
+        Syscall = "Syscall",
+        /// The file system and its journal.
+        FileSystem = "FileSystem",
+        /// From a bio's queueing until it is in a request.
+        Block = "Block",
+        /// From a request's making until its issue.
+        IoScheduler = "IoScheduler",
+        /// From a request's issue until its completion: driver and device.
+        Driver = "Driver",
+        /// Runnable, but not running.
+        RunQueue = "RunQueue",
+    }
+}
+
+names! {
+    /// How a child span came out of its parent.
+    Relation {
+        /// The parent's thread made the child.
+        Calls = "calls",
+        /// The parent wrote the pages that the child carries.
+        Dirties = "dirties",
+        /// The parent's handle is in the transaction that the child commits.
+        JoinsTransaction = "joins transaction",
+        /// The commit wrote the child.
+        Commits = "commits",
+        /// The request carries the bio.
+        Carries = "carries",
+        /// The request carries the bio besides others.
+        Merges = "merges",
+        /// The child is a part of the parent.
+        Splits = "splits",
+        /// The child is the parent on another disk.
+        Remaps = "remaps",
+        /// The parent waits for the flush.
+        WaitsForFlush = "waits for flush",
+        /// The child is the parent, tried again.
+        Retries = "retries",
+    }
+}
+
+names! {
+    /// How sure a link is. The order is the policy: a chain is as sure as its least.
+    Confidence {
+        /// A name or a pattern suggests it.
+        Guess = "guess",
+        /// Same disk, same sectors, near in time.
+        Address = "address",
+        /// Same thread (or the journal's), within the time, and nothing was lost meanwhile.
+        Interval = "interval",
+        /// A field of the kernel's says so: inode and page, the system call a thread was in.
+        Structural = "structural",
+        /// The same object, by its address and the time it lived.
+        Exact = "exact",
+    }
+}
+
+impl Confidence {
+    /// One step less sure: what a loss inside a link's window does to it.
+    #[must_use]
+    pub fn weakened(self) -> Self {
+        match self {
+            Self::Exact => Self::Structural,
+            Self::Structural => Self::Interval,
+            Self::Interval => Self::Address,
+            Self::Address | Self::Guess => Self::Guess,
+        }
+    }
+}
+
+names! {
+    /// Who a share of a device command is charged to.
+    Origin {
+        /// An operation that was asked about.
+        Operation = "operation",
+        /// A recorded process, outside any operation.
+        Process = "process",
+        /// A process that was not asked about.
+        OtherProcess = "other process",
+        /// Fathom itself.
+        Tracer = "tracer",
+        /// Nobody that the trace knows: dirtied before it began, by a process that was not recorded, or lost.
+        Unattributed = "unattributed",
+    }
+}
+
+names! {
+    /// What a thread of an operation was doing or waiting for, within a layer.
+    Reason {
+        /// Running.
+        Cpu = "cpu",
+        /// Asleep until the device finished a data command.
+        Device = "device",
+        /// Asleep until the device finished a flush.
+        Flush = "flush",
+        /// Asleep until a request was issued.
+        Queue = "queue",
+        /// Asleep while the journal's thread worked.
+        Journal = "journal",
+        /// Runnable, waiting for a CPU.
+        RunQueue = "run queue",
+        /// Asleep for something else (a lock, a timer, a pipe).
+        Other = "other",
+    }
+}
+
+names! {
+    /// What may lose records.
+    LossSource {
+        /// The ring buffer was full.
+        Ring = "ring buffer full",
+        /// A program was not run because it was running already on this CPU.
+        Recursion = "program re-entered",
+        /// The disk that holds the archive was full.
+        ArchiveFull = "archive full",
+        /// A table in the kernel was full: a thread or a statement could not be followed.
+        TableFull = "kernel table full",
+        /// A damaged part of the log.
+        Damage = "log damaged",
+    }
+}
+
+impl LossSource {
+    /// Its number in a `loss` record.
+    pub fn number(self) -> u16 {
+        self as u16
+    }
+
+    /// The one of that number; an unknown number (a newer log) is damage.
+    pub fn from_number(n: u16) -> Self {
+        Self::ALL.get(usize::from(n)).copied().unwrap_or(Self::Damage)
+    }
+}
+
+numbers! {
+    /// A system call, the same number on every architecture.
+    Call: u16 {
+        /// read
+        Read = 1 "read" "CALL_READ",
+        /// pread64
+        Pread64 = 2 "pread64" "CALL_PREAD64",
+        /// readv
+        Readv = 3 "readv" "CALL_READV",
+        /// preadv and preadv2
+        Preadv = 4 "preadv" "CALL_PREADV",
+        /// write
+        Write = 5 "write" "CALL_WRITE",
+        /// pwrite64
+        Pwrite64 = 6 "pwrite64" "CALL_PWRITE64",
+        /// writev
+        Writev = 7 "writev" "CALL_WRITEV",
+        /// pwritev and pwritev2
+        Pwritev = 8 "pwritev" "CALL_PWRITEV",
+        /// lseek
+        Lseek = 9 "lseek" "CALL_LSEEK",
+        /// fsync
+        Fsync = 10 "fsync" "CALL_FSYNC",
+        /// fdatasync
+        Fdatasync = 11 "fdatasync" "CALL_FDATASYNC",
+        /// sync_file_range
+        SyncFileRange = 12 "sync_file_range" "CALL_SYNC_FILE_RANGE",
+        /// ftruncate
+        Ftruncate = 13 "ftruncate" "CALL_FTRUNCATE",
+        /// fallocate
+        Fallocate = 14 "fallocate" "CALL_FALLOCATE",
+        /// unlink and unlinkat
+        Unlink = 15 "unlink" "CALL_UNLINK",
+        /// rename, renameat and renameat2
+        Rename = 16 "rename" "CALL_RENAME",
+        /// open, openat and openat2
+        Open = 17 "open" "CALL_OPEN",
+        /// msync
+        Msync = 18 "msync" "CALL_MSYNC",
+        /// mmap
+        Mmap = 19 "mmap" "CALL_MMAP",
+        /// io_uring_enter
+        IoUringEnter = 20 "io_uring_enter" "CALL_IO_URING_ENTER",
+        /// sendfile, copy_file_range and splice
+        CopyRange = 21 "copy_file_range" "CALL_COPY_RANGE",
+        /// sync and syncfs
+        Sync = 22 "sync" "CALL_SYNC",
+    }
+}
+
+impl Call {
+    /// Whether it writes a file's bytes.
+    pub fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::Pwrite64 | Self::Writev | Self::Pwritev)
+    }
+
+    /// Whether it reads a file's bytes.
+    pub fn reads(self) -> bool {
+        matches!(self, Self::Read | Self::Pread64 | Self::Readv | Self::Preadv)
+    }
+
+    /// Whether it waits for the medium.
+    pub fn syncs(self) -> bool {
+        matches!(self, Self::Fsync | Self::Fdatasync | Self::SyncFileRange | Self::Msync | Self::Sync)
+    }
+}
+
+numbers! {
+    /// What a bio or request does, the same number on every kernel.
+    DiskOp: u8 {
+        /// Read.
+        Read = 0 "read" "OP_READ",
+        /// Write.
+        Write = 1 "write" "OP_WRITE",
+        /// Flush the disk's cache.
+        Flush = 2 "flush" "OP_FLUSH",
+        /// Discard.
+        Discard = 3 "discard" "OP_DISCARD",
+        /// Write zeroes.
+        WriteZeroes = 4 "write zeroes" "OP_WRITE_ZEROES",
+        /// A command of the driver's or of a program's own (SCSI, NVMe pass-through).
+        DriverCommand = 5 "driver command" "OP_DRIVER",
+        /// Another.
+        Other = 6 "other" "OP_OTHER",
+    }
+}
+
+numbers! {
+    /// Who hears of a bio's end (`bi_end_io`), which tells what kind of bio it is.
+    BioEnd: u8 {
+        /// Not known.
+        Unknown = 0 "unknown" "END_UNKNOWN",
+        /// ext4's data writes.
+        Ext4 = 1 "ext4 data" "END_EXT4",
+        /// A buffer head: metadata and the journal.
+        BufferHead = 2 "buffer head" "END_BUFFER_HEAD",
+        /// Direct I/O.
+        Direct = 3 "direct I/O" "END_DIRECT",
+        /// Somebody waits for just this bio (a bare flush).
+        Wait = 4 "waited for" "END_WAIT",
+        /// A clone of the device mapper's.
+        Clone = 5 "clone" "END_CLONE",
+        /// Reads into the page cache.
+        PageRead = 6 "page read" "END_PAGE_READ",
+    }
+}
+
+/// A block device's number as the kernel keeps it: major << 20 | minor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Dev(pub u32);
+
+impl Dev {
+    /// From the two numbers that `lsblk` shows.
+    pub fn new(major: u32, minor: u32) -> Self {
+        Self(major << 20 | minor)
+    }
+
+    /// The first number.
+    pub fn major(self) -> u32 {
+        self.0 >> 20
+    }
+
+    /// The second.
+    pub fn minor(self) -> u32 {
+        self.0 & 0xf_ffff
+    }
+}
+
+impl std::fmt::Display for Dev {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.major(), self.minor())
+    }
+}
+
+/// An answer about the device under test.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Fact {
+    /// The value, or nothing if it is not known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub value: Option<String>,
+    /// Why it is not known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub unknown: Option<String>,
+    /// Unit of the value.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub unit: Option<String>,
+    /// Where it was read.
+    pub source: String,
+    /// `device`, `boot` or `run`: how long it holds.
+    pub varies: String,
+}
+
+/// Facts by name, such as `kernel.release`.
+pub type Environment = std::collections::BTreeMap<String, Fact>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_go_both_ways() {
+        for c in Confidence::ALL {
+            assert_eq!(Confidence::from_name(c.name()), Some(*c));
+        }
+        for c in Call::ALL {
+            assert_eq!(Call::from_number(*c as u16), Some(*c));
+        }
+    }
+
+    #[test]
+    fn a_chain_is_as_sure_as_its_least_link() {
+        assert_eq!(
+            [Confidence::Exact, Confidence::Interval, Confidence::Structural].iter().min(),
+            Some(&Confidence::Interval)
+        );
+    }
+
+    #[test]
+    fn dev_shows_as_lsblk_does() {
+        assert_eq!(Dev::new(254, 0).to_string(), "254:0");
+        assert_eq!(Dev::new(7, 300).minor(), 300);
+    }
+}

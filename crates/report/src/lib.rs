@@ -1,0 +1,1 @@
+//! An archive as one HTML page.

@@ -1,0 +1,1 @@
+//! Numerics: estimates with intervals; pure and seeded.
