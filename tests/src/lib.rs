@@ -1,1 +1,111 @@
-//! Tests through the binary, by lane.
+//! What the tests through the binary share: the binary itself, a private disk, and the words for a test that could not
+//! run here.
+
+use anyhow::{Context, Result, bail, ensure};
+use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
+use libtest_mimic::{Arguments, Failed, Trial};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Output, Stdio};
+
+/// A test, or why it cannot run here.
+pub type Case = (&'static str, Result<(), String>, fn() -> Result<()>);
+
+/// Runs a lane. What cannot run is counted as ignored, and its reason printed as `SKIP name: reason`.
+pub fn lane(cases: Vec<Case>) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // Recordings see the whole machine's device commands; one at a time keeps them apart.
+    arguments.test_threads = Some(1);
+    let trials = cases
+        .into_iter()
+        .map(|(name, needs, run)| {
+            if let Err(reason) = &needs {
+                println!("SKIP {name}: {reason}");
+            }
+            Trial::test(name, move || run().map_err(|e| Failed::from(format!("{e:#}")))).with_ignored_flag(needs.is_err())
+        })
+        .collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// Whether this process may load BPF programs and make disks.
+pub fn root() -> Result<(), String> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let uid = status.lines().find_map(|l| l.strip_prefix("Uid:")?.split_whitespace().next()).unwrap_or("?");
+    if uid != "0" {
+        return Err(format!("needs root (runs as uid {uid})"));
+    }
+    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Err("the kernel has no BTF".into());
+    }
+    Ok(())
+}
+
+/// Whether `program` is installed.
+pub fn installed(program: &str) -> Result<(), String> {
+    let found = std::env::var_os("PATH").is_some_and(|p| std::env::split_paths(&p).any(|d| d.join(program).is_file()));
+    found.then_some(()).ok_or_else(|| format!("{program} is not installed"))
+}
+
+/// The binary under test: FATHOM, or target/release/fathom.
+pub fn fathom() -> PathBuf {
+    std::env::var_os("FATHOM").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/fathom"),
+        PathBuf::from,
+    )
+}
+
+/// Runs a command to its end; an exit other than 0 is an error that shows what it said.
+pub fn run(command: &mut Command) -> Result<Output> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("starting {command:?}"))?;
+    ensure!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(output)
+}
+
+/// A quiet ext4 disk in RAM.
+pub fn ext4() -> Result<LoopDisk> {
+    Ok(LoopDisk::create(256 << 20, FileSystem::Ext4, Backing::Ram, &Options::default())?)
+}
+
+/// Records `argv` into an archive in `folder`, which should not be on the disk under test.
+pub fn record(folder: &Path, options: &[&str], argv: &[&str]) -> Result<PathBuf> {
+    let archive = folder.join("t.fathom");
+    let mut command = Command::new(fathom());
+    command.args(["record", "--quiet", "-o"]).arg(&archive).args(options);
+    run(command.arg("--").args(argv))?;
+    Ok(archive)
+}
+
+/// `fathom show --json`.
+pub fn show(archive: &Path) -> Result<Value> {
+    let output = run(Command::new(fathom()).args(["show", "--json"]).arg(archive))?;
+    serde_json::from_slice(&output.stdout).context("show --json")
+}
+
+/// The operations whose statement begins with `verb`; there must be exactly one shape of it.
+pub fn shape<'a>(summary: &'a Value, verb: &str) -> Result<&'a Value> {
+    let all = summary["operations"].as_array().context("operations[]")?;
+    let found: Vec<&Value> =
+        all.iter().filter(|o| o["statement"].as_str().is_some_and(|s| s.to_uppercase().starts_with(verb))).collect();
+    match found[..] {
+        [one] => Ok(one),
+        _ => bail!("{} shapes begin with {verb}: {:?}", found.len(), all.iter().map(|o| &o["statement"]).collect::<Vec<_>>()),
+    }
+}
+
+/// A number of the contract.
+pub fn number(value: &Value, path: &str) -> Result<f64> {
+    value.pointer(path).and_then(Value::as_f64).with_context(|| format!("{path} is not in {value}"))
+}
+
+/// Asserts that a mean over operations is what was counted otherwise.
+pub fn near(what: &str, ours: f64, truth: f64) -> Result<()> {
+    ensure!((ours - truth).abs() < 1e-6, "{what}: we say {ours}, the truth is {truth}");
+    Ok(())
+}

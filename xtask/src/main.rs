@@ -1,1 +1,55 @@
-fn main() {}
+//! Chores of the repository, so that they are written in the language everyone here reads: `cargo xtask CHORE`.
+
+mod dist;
+mod gen_files;
+mod lint;
+mod markdown;
+mod metadata;
+mod run;
+mod source;
+mod test;
+mod tidy;
+
+use anyhow::{Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask CHORE
+
+  gen [--check]    write the files that come from crates/model, or tell which are stale
+  tidy             check the rules of the house
+  lint             formatting, clippy, tidy, generated files, and that a second build does nothing
+  test [LANE…]     run the lanes of tests and count them; `cargo xtask test --list` names the lanes
+  dist             a .tar.gz for each target under target/dist
+";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match chore(&words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn chore(words: &[String]) -> Result<()> {
+    let root = root();
+    let rest = words.get(1..).unwrap_or_default();
+    match words.first().map(String::as_str) {
+        Some("gen") => gen_files::run(&root, rest == ["--check"]),
+        Some("tidy") => tidy::run(&root),
+        Some("lint") => lint::run(&root),
+        Some("test") => test::run(&root, rest),
+        Some("dist") => dist::all(&root),
+        _ => bail!("{USAGE}"),
+    }
+}
+
+/// The repository: the folder above this crate's.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}

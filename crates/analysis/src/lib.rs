@@ -1,1 +1,21 @@
 //! Archives to summaries: what statements, files and gaps mean.
+//!
+//! Everything before the archive turns events into rows and knows no statistics and no SQLite; everything here turns
+//! rows into what people read, and knows no kernel. [`rows::Rows`] holds the tables; from it come [`summary`] (the
+//! contract of `show --json`, see [`contract`]), [`show`] (the same for people), [`figures`] (what the report draws) and
+//! [`papers`] (our values beside the papers'). What SQL texts mean is in [`sql`], what SQLite's files mean in [`files`].
+
+mod account;
+mod charges;
+pub mod contract;
+pub mod files;
+pub mod figures;
+mod gaps;
+pub mod rows;
+pub mod sql;
+pub mod summary;
+mod times;
+
+pub use contract::Summary;
+pub use rows::Rows;
+pub use summary::summarise;

@@ -1,1 +1,31 @@
-//! NAME.fathom/: the only result format.
+//! `NAME.fathom/`: the only result format, written so that a crash or a full disk costs the newest second and never the
+//! whole, and read so that nothing in it is trusted.
+//!
+//! ```text
+//! NAME.fathom/
+//!   meta.json        what this is, which versions wrote it; replaced as a whole, read before everything else
+//!   events.log       what the probes recorded, in chunks that stand alone        (see [`log`])
+//!   tables/          what the linker made of it, one Parquet file a table         (see [`tables`])
+//!     index.json     which tables there are, and their rows
+//! ```
+//!
+//! A room of its own because every instrument writes this and every reader reads it, and because it alone needs
+//! Parquet.
+//!
+//! The log is the truth; the tables can always be made again from it. Hence the two are written in opposite ways: the
+//! log grows chunk by chunk and is worth reading at every moment, the tables appear all at once, by the renaming of
+//! their folder, and are either complete or absent.
+
+mod archive;
+pub mod error;
+pub mod export;
+pub mod log;
+mod meta;
+pub mod tables;
+pub mod versions;
+
+pub use archive::Archive;
+pub use error::{Error, Result};
+pub use log::{Damage, LogReader, LogSummary, LogWriter};
+pub use meta::Meta;
+pub use tables::TablesWriter;

@@ -1,1 +1,33 @@
 //! Events off a kernel: eBPF probes, and where SQLite's functions are.
+//!
+//! A room of its own because it alone needs clang, a kernel that lets it in, and root. The kernel side (`bpf/`) emits
+//! fixed-size records with raw pointers and keeps no state about I/O; [`Session`] loads it, follows tasks, drains the
+//! records and accounts for what was lost or could not be seen. What the records mean together is `causal`'s.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`request`] | what is asked to be recorded |
+//! | [`session`] | a recording, from start to finish |
+//! | `probes` | the list of probes and how each is attached; every one may be missing |
+//! | `kernel/` | what is read of the running kernel: types, symbols, numbers of system calls |
+//! | `uprobes` | probes on SQLite and on functions |
+//! | `loss`, `price` | what was lost, and what each probe costs |
+//! | [`sqlite`] | where SQLite's functions are in a file |
+//! | [`launch`], [`marks`] | the traced program, and the marks it makes itself |
+
+mod error;
+mod kernel;
+pub mod launch;
+mod loss;
+pub mod marks;
+mod price;
+mod probes;
+pub mod request;
+pub mod session;
+pub mod sqlite;
+mod tasks;
+mod uprobes;
+
+pub use error::Error;
+pub use request::{Request, Scope};
+pub use session::{Finished, Session};

@@ -1,1 +1,44 @@
-//! A design: blocks, replicates, samples.
+//! A design: how a comparison is run so that its answer can be believed.
+//!
+//! A [`Design`] names **cells** (the things compared, each a command line). It is run in **randomised complete blocks**:
+//! every block runs every cell once, each in a fresh process, in an order drawn from a recorded seed. A machine that
+//! grows slow or hot is so for all cells of a block alike; what remains is compared in pairs within blocks
+//! ([`stats::ratio`]). A cell given twice under two names (A/A) shows what the method cannot tell apart.
+//!
+//! A replicate is a process: argv in, lines of JSON out (`{"metric":…,"unit":…,"t":…,"v":…}`, `{"verified":true,…}`),
+//! exit status. So a peer (strace, perf, fio) is one more command line, measured as we measure ourselves. A peer that is
+//! not there, or fails, stays in the results under its name with the reason.
+//!
+//! This room knows neither how a disk is made nor how an archive is written: the caller hands it a maker of disks
+//! ([`Setting::make_disk`]) and a [`Sink`] for rows.
+
+mod design;
+mod markdown;
+mod process;
+mod results;
+mod run;
+mod template;
+
+pub use design::{Cell, Design, DiskWanted, Fresh};
+pub use markdown::markdown;
+pub use results::{Absent, Comparison, Results};
+pub use run::{Disk, MakeDisk, Setting, Sink, run};
+
+/// Why a design could not be run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The design itself is wrong.
+    #[error("design {name}: {what}")]
+    Design {
+        /// Its file or name.
+        name: String,
+        /// What is wrong, and where.
+        what: String,
+    },
+    /// Something that every cell needs could not be had.
+    #[error("{0}")]
+    Setting(String),
+    /// The sink refused a row.
+    #[error("cannot store a result: {0}")]
+    Sink(#[source] Box<dyn std::error::Error + Send + Sync>),
+}

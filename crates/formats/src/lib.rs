@@ -1,1 +1,6 @@
-//! Foreign traces, both ways; pure.
+//! Foreign traces, both ways: what other tools read and write, and nothing of our own formats.
+//!
+//! A room of its own because two rooms need it that must not know each other (the importers below and the exporters
+//! above), and because it is pure: bytes in, bytes out, no file, no clock, so that every reader is fuzzed.
+
+pub mod perfetto;

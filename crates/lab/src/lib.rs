@@ -1,1 +1,12 @@
-//! Made, used, removed: loop disks and virtual machines.
+//! Made, used, removed: loop disks and virtual machines. A room of its own because capture's and the program's tests
+//! both need it, and neither may know the other.
+
+pub mod debian;
+mod error;
+pub mod guest;
+pub mod initramfs;
+pub mod kernel;
+pub mod loopdisk;
+
+pub use error::Error;
+pub(crate) use error::need;

@@ -21,6 +21,9 @@ use crate::words::Call;
 /// Version of the records below; a change of their layout adds one. The archive stores it.
 pub const EVENT_VERSION: u32 = 1;
 
+/// The `cpu` of a `loss` that is not one CPU's alone, such as a damaged part of the log.
+pub const ANY_CPU: u16 = u16::MAX;
+
 records! {
     /// An SQL statement became known: prepared, or first seen at a step because it was prepared before the trace.
     1 statement Statement [text: len] {

@@ -2,6 +2,7 @@
 //! from the lists below, so that a new column is one line.
 
 use crate::words::{Confidence, Layer, LossSource, Origin, Reason, Relation};
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 /// Version of the tables below; stored in every archive. A change that an old reader would misread adds one.
@@ -198,7 +199,7 @@ macro_rules! tables {
     )*) => {
         $(
             $(#[doc = $doc])+
-            #[derive(Debug, Clone, PartialEq)]
+            #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
             pub struct $Type { $( $(#[doc = $cdoc])+ pub $column: $ty, )* }
             impl Row for $Type {
                 const TABLE: TableInfo = TableInfo {
@@ -461,6 +462,10 @@ tables! {
         exit: Option<i64>,
         /// Whether the workload checked its own result.
         verified: Option<bool>,
+        /// Whether it belongs to a warm-up block, which no estimate uses.
+        warmup: bool,
+        /// Why it has no result; empty if it has one.
+        failure: Option<String>,
     }
     /// One number as it was read.
     samples Sample {

@@ -1,1 +1,169 @@
-//! An archive as one HTML page.
+//! An archive as one HTML page: a file to open, send or keep that needs no network and no server.
+//!
+//! Rust computes every figure and the page only draws it (`web/`). What a traced program said (SQL, paths, names) enters the
+//! page at two places: the data block, which is JSON that a browser never runs, with every `<` written as `\u003c` so that
+//! it cannot end the block; and the title, which is escaped. The script puts text into the page as text only. Should any of
+//! that ever fail, the page's Content-Security-Policy still runs nothing but the one script whose hash it names.
+
+mod hash;
+mod script;
+
+use serde_json::{Value, json};
+
+/// What the page shows. A part that is `Value::Null` is said to be missing, not left blank.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PageData<'a> {
+    /// What was measured, in a few words: the page's heading.
+    pub title: &'a str,
+    /// The contract of `fathom show --json`.
+    pub summary: Value,
+    /// The layered timeline (`analysis::figures::timeline`).
+    pub timeline: Value,
+    /// Device commands by time and address (`analysis::figures::scatter`).
+    pub scatter: Value,
+    /// Counts per execution and layer (`analysis::figures::counts`).
+    pub counts: Value,
+}
+
+const TEMPLATE: &str = include_str!("../../../web/index.html");
+const STYLE: &str = include_str!("../../../web/style.css");
+
+/// The page: one HTML document in UTF-8 that refers to nothing outside itself.
+pub fn page(data: &PageData) -> String {
+    let script = script::script();
+    let source = |text: &str| format!("'sha256-{}'", hash::base64(&hash::sha256(text.as_bytes())));
+    let policy = format!(
+        "default-src 'none'; script-src {}; style-src {}; base-uri 'none'; form-action 'none'",
+        source(&script),
+        source(STYLE)
+    );
+    let figures = json!({
+        "title": data.title,
+        "summary": data.summary,
+        "timeline": data.timeline,
+        "scatter": data.scatter,
+        "counts": data.counts,
+    });
+    let title = escape(data.title);
+    let block = data_block(&figures);
+    fill(
+        TEMPLATE,
+        &[("policy", &policy), ("title", &title), ("style", STYLE), ("data", &block), ("script", &script)],
+    )
+}
+
+/// Replaces each `{{name}}` of the template, in one pass: what is put in is not looked at again, so that data with
+/// `{{script}}` in it stays data.
+fn fill(template: &str, parts: &[(&str, &str)]) -> String {
+    let mut page = String::with_capacity(template.len() + parts.iter().map(|(_, text)| text.len()).sum::<usize>());
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once("{{") {
+        page.push_str(before);
+        let part = after.split_once("}}").and_then(|(name, after)| {
+            parts.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text, after))
+        });
+        match part {
+            Some((text, after)) => {
+                page.push_str(text);
+                rest = after;
+            }
+            None => {
+                page.push_str("{{");
+                rest = after;
+            }
+        }
+    }
+    page.push_str(rest);
+    page
+}
+
+/// Text as HTML text or as a quoted attribute.
+fn escape(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            c if c.is_control() => safe.push('\u{fffd}'),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+/// JSON for a `<script type="application/json">`. HTML ends such an element at `</script` and treats `<!--` specially,
+/// whatever quotes surround them; inside JSON `<` only occurs in strings, where it may be written as an escape.
+fn data_block(value: &Value) -> String {
+    value.to_string().replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page_of(title: &str, statement: &str) -> String {
+        page(&PageData {
+            title,
+            summary: json!({ "operations": [{ "statement": statement }] }),
+            timeline: Value::Null,
+            scatter: Value::Null,
+            counts: Value::Null,
+        })
+    }
+
+    /// What stands between two marks of the page.
+    fn between<'a>(page: &'a str, before: &str, after: &str) -> &'a str {
+        page.split_once(before).and_then(|(_, rest)| rest.split_once(after)).expect("both marks are in the page").0
+    }
+
+    #[test]
+    fn a_statement_cannot_end_the_data_block_and_comes_back_unchanged() {
+        let statement = "SELECT '</script><script>alert(1)</script><!--', '\u{0}\u{1b}[31m{{script}}\u{2028}'";
+        let page = page_of("t", statement);
+        let block = between(&page, "id=\"data\">", "</script>");
+        assert!(!block.contains('<'));
+        let data: Value = serde_json::from_str(block).expect("the data block is JSON");
+        assert_eq!(data["summary"]["operations"][0]["statement"], statement);
+        assert_eq!(page.matches("<script").count(), 2, "the data block and the script, nothing else");
+    }
+
+    #[test]
+    fn the_title_is_text() {
+        let page = page_of("<img src=x onerror=\"a()\">&\u{7}", "");
+        assert!(page.contains("<title>&lt;img src=x onerror=&quot;a()&quot;&gt;&amp;\u{fffd}</title>"));
+        assert!(!page.contains("<img"));
+    }
+
+    #[test]
+    fn the_policy_names_what_is_in_the_page_and_nothing_else() {
+        let page = page_of("t", "");
+        let policy = between(&page, "Content-Security-Policy\" content=\"", "\">");
+        let script = between(&page, "<script type=\"module\">", "</script>");
+        let style = between(&page, "<style>", "</style>");
+        for text in [script, style] {
+            assert!(policy.contains(&hash::base64(&hash::sha256(text.as_bytes()))), "{policy}");
+        }
+        assert!(policy.starts_with("default-src 'none'; ") && !policy.contains("unsafe") && !policy.contains("http"));
+    }
+
+    #[test]
+    fn the_page_refers_to_nothing_outside_itself() {
+        let page = page_of("t", "");
+        for reference in [" src=", "url(", "@import", "fetch(", "XMLHttpRequest", "<link", "<iframe", "import("] {
+            assert!(!page.contains(reference), "{reference}");
+        }
+        // The one address is the name of SVG's vocabulary, which no browser asks for.
+        assert_eq!(page.matches("://").count(), page.matches("http://www.w3.org/2000/svg").count());
+    }
+
+    #[test]
+    fn no_placeholder_is_left() {
+        let page = page_of("t", "");
+        for name in ["policy", "title", "style", "data", "script"] {
+            assert!(!page.contains(&format!("{{{{{name}}}}}")), "{name}");
+        }
+    }
+}

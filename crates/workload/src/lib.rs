@@ -1,1 +1,79 @@
-//! What a benchmark runs.
+//! What a benchmark runs: a load whose parameters are stated, whose result is checked, and whose numbers leave as lines
+//! of JSON.
+//!
+//! A workload is a replicate's process, or a part of one: [`run`] gets words as a command line gives them and writes to
+//! what the caller hands it. The lines are the contract between whatever is measured and whoever measures (peers in
+//! other languages speak it too):
+//!
+//! ```json
+//! {"metric":"insert.rate","unit":"1/s","t":1234,"v":57.1}
+//! {"verified":true,"by":"count(*) and sum match"}
+//! ```
+//!
+//! `t` is CLOCK_BOOTTIME in nanoseconds, when the number was read; `v` is the value.
+
+pub mod clock;
+pub mod marks;
+mod options;
+pub mod sqlite;
+
+use model::Context;
+use std::io::Write;
+
+/// Why a workload ended without a result.
+#[derive(Debug)]
+pub enum Error {
+    /// The words make no sense; the text says which and what would. Exit status 2.
+    Usage(String),
+    /// `--help` was among the words: the text to print. Exit status 0.
+    Help(String),
+    /// It was cancelled; what it had made is removed.
+    Interrupted,
+    /// Something failed; the text says what, to what, and what can be done. Exit status 1.
+    Failed(String),
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Usage(text) | Self::Help(text) | Self::Failed(text) => f.write_str(text),
+            Self::Interrupted => f.write_str("interrupted; the workload's files are removed"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+/// The workloads' names, with what each does.
+pub const NAMES: &[(&str, &str)] =
+    &[("sqlite", "INSERTs, SELECTs, UPDATEs or DELETEs on a new database, and the demo's sequence of them")];
+
+/// Runs the workload that the first word names with the words after it.
+///
+/// # Errors
+/// See [`Error`].
+pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
+    match words.split_first() {
+        Some((name, rest)) if name == "sqlite" => sqlite::run(rest, context, out),
+        // A name of its own, because it is what people will run under `record` first.
+        Some((name, rest)) if name == "demo" => {
+            let words: Vec<String> = ["--op".into(), "demo".into()].into_iter().chain(rest.iter().cloned()).collect();
+            sqlite::run(&words, context, out)
+        }
+        _ => {
+            let list: Vec<String> = NAMES.iter().map(|(name, what)| format!("  {name}  {what}")).collect();
+            Err(Error::Usage(format!("name a workload:\n{}", list.join("\n"))))
+        }
+    }
+}
+
+/// Writes one sample line.
+fn sample(out: &mut dyn Write, metric: &str, unit: &str, time_ns: u64, value: f64) -> std::io::Result<()> {
+    writeln!(out, "{}", serde_json::json!({"metric": metric, "unit": unit, "t": time_ns, "v": value}))
+}

@@ -1,0 +1,60 @@
+# Every target sets up what it needs first (see scripts/setup), so that each can be the first one typed on a new machine.
+
+FATHOM := target/release/fathom
+
+.PHONY: help
+help:
+	@echo "make demo              record 1,000 INSERTs and full scans on this disk, and show where their time went"
+	@echo "make build             the static binary, $(FATHOM)"
+	@echo "make test              lint and every lane of tests; what was skipped is listed with its reason"
+	@echo "make lint              formatting, clippy, the rules of the house, generated files"
+	@echo "make bench             what tracing costs, beside strace, perf and blktrace: writes docs/performance.md"
+	@echo "make papers [FIG=…]    the figures of the papers on this machine, beside the papers' values: docs/papers.md"
+	@echo "make dist              a .tar.gz for x86_64 and one for aarch64 under target/dist"
+	@echo "make clean             removes what was built and what the demo left"
+
+.PHONY: setup
+setup:
+	@scripts/setup build
+
+.PHONY: setup-test
+setup-test:
+	@scripts/setup test
+
+.PHONY: build
+build: setup
+	@scripts/build
+
+# Recording needs root, building does not: the demo says so itself, and how to go on.
+.PHONY: demo
+demo: build
+	@$(FATHOM) demo
+
+.PHONY: test
+test: setup-test
+	@scripts/build
+	@cargo xtask lint
+	@cargo xtask test
+
+.PHONY: lint
+lint: setup-test
+	@scripts/build
+	@cargo xtask lint
+
+.PHONY: bench
+bench: build
+	@scripts/setup bench
+	@$(FATHOM) bench experiments/peers/*.toml --output target/bench.fathom --markdown docs/performance.md
+
+# A figure is printed; all of them make the page of the manual.
+.PHONY: papers
+papers: build
+	@$(FATHOM) papers $(or $(FIG),--output docs/papers.md)
+
+.PHONY: dist
+dist: build
+	@cargo xtask dist
+
+.PHONY: clean
+clean:
+	rm -rf target demo.fathom demo.html demo.pftrace

@@ -1,0 +1,100 @@
+//! The account of device commands: every one of the window is charged to somebody or listed as nobody's, and what is
+//! charged adds up to what was issued.
+
+use crate::contract::{ByConfidence, DeviceCommands, DiskCommands, ProcessUse};
+use crate::rows::{Does, Index};
+use model::table::Cause;
+use model::{Layer, Origin};
+use std::collections::{BTreeMap, HashMap};
+
+/// Shares that differ by less are equal: they were sums of fractions.
+const ROUNDING: f64 = 1e-6;
+
+/// Charges all device commands.
+pub fn device_commands(index: &Index) -> DeviceCommands {
+    let rows = index.rows;
+    let mut causes: HashMap<u64, Vec<&Cause>> = HashMap::new();
+    for cause in rows.causes.iter().filter(|c| c.share.is_finite() && c.share > 0.0) {
+        causes.entry(cause.command).or_default().push(cause);
+    }
+    let mut account = DeviceCommands::default();
+    let mut by_disk: BTreeMap<u32, DiskCommands> = BTreeMap::new();
+    let mut processes: BTreeMap<(Origin, Option<u32>), (f64, f64)> = BTreeMap::new();
+    for span in rows.spans.iter().filter(|s| s.layer == Layer::Driver) {
+        // Without a disk's number nobody can say that the command was not for the files' disk.
+        let counted = span.disk.is_none_or(|d| index.counted.contains(&d));
+        let does = Does::on_disk(span);
+        let bytes = if does == Does::Flush { 0 } else { span.bytes };
+        let disk = by_disk.entry(span.disk.unwrap_or(0)).or_default();
+        disk.total += 1;
+        *disk.kinds.entry(does.name().into()).or_default() += 1;
+        match does {
+            Does::Read => disk.bytes_read = disk.bytes_read.saturating_add(bytes),
+            Does::Write => disk.bytes_written = disk.bytes_written.saturating_add(bytes),
+            Does::Flush | Does::Discard | Does::Other => {}
+        }
+        account.total += u64::from(counted);
+        account.incomplete += u64::from(counted && span.end_ns.is_none());
+        let mut charge = |origin: Origin, tgid: Option<u32>, share: f64| {
+            *match origin {
+                Origin::Operation | Origin::Process => &mut disk.attributed,
+                Origin::OtherProcess => &mut disk.other_processes,
+                Origin::Tracer => &mut disk.tracer,
+                Origin::Unattributed => &mut disk.unattributed,
+            } += share;
+            if !counted {
+                return;
+            }
+            *match origin {
+                Origin::Operation => &mut account.by_operations,
+                Origin::Process => &mut account.by_recorded_processes,
+                Origin::OtherProcess => &mut account.other_processes,
+                Origin::Tracer => &mut account.tracer,
+                Origin::Unattributed => &mut account.unattributed,
+            } += share;
+            if origin != Origin::Operation {
+                let sums = processes.entry((origin, tgid)).or_default();
+                sums.0 += share;
+                sums.1 += share * bytes as f64;
+            }
+        };
+        let own = causes.get(&span.id).map_or(&[][..], Vec::as_slice);
+        own.iter().for_each(|c| charge(c.origin, c.tgid, c.share));
+        // What the table leaves open is nobody's, and shows.
+        let open = 1.0 - own.iter().map(|c| c.share).sum::<f64>();
+        if open > ROUNDING {
+            charge(Origin::Unattributed, None, open);
+        }
+    }
+    account.attributed = account.by_operations + account.by_recorded_processes;
+    let name = |dev: u32| if dev == 0 { "unknown disk".to_owned() } else { index.disk_name(dev) };
+    account.by_disk = by_disk
+        .into_iter()
+        .map(|(dev, disk)| (name(dev), DiskCommands { role: index.role(dev).into(), ..disk }))
+        .collect();
+    account.processes = processes
+        .into_iter()
+        .map(|((origin, tgid), (commands, bytes))| ProcessUse {
+            name: tgid.and_then(|t| index.process_name(t)).unwrap_or("unknown").into(),
+            tgid,
+            origin: origin.name().into(),
+            commands,
+            bytes,
+        })
+        .collect();
+    account.processes.sort_by(|a, b| b.commands.total_cmp(&a.commands));
+    account
+}
+
+/// How sure the charges are: sums of shares of all commands on the disks that hold the files, nobody's left out.
+pub fn confidence(index: &Index) -> ByConfidence<f64> {
+    let mut sums = ByConfidence::default();
+    let charged = |c: &&Cause| c.origin != Origin::Unattributed && c.share.is_finite();
+    for cause in index.rows.causes.iter().filter(charged) {
+        let disk = index.span(cause.command).and_then(|at| index.rows.spans[at].disk);
+        if disk.is_none_or(|d| index.counted.contains(&d)) {
+            *sums.of(cause.confidence) += cause.share;
+        }
+    }
+    sums
+}

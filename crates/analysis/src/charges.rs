@@ -1,0 +1,211 @@
+//! Who has which part of a device command, a bio, a commit.
+//!
+//! The archive says it for device commands (`causes`). For the things above them it follows:
+//!
+//! - a **bio** is charged as the commands that carry it, equally if it was split over several; a bare flush as the flush
+//!   it waited for; a bio that no command carried (a disk without a cache swallows a bare flush) to the operation that
+//!   queued it.
+//! - a **commit** is shared by the calls that joined its transaction, each counted once.
+//!
+//! Shares of an operation are also those of the operations around it, so a mark around a statement has all that the
+//! statement has. One item's shares of the innermost operations and of nobody add up to 1.
+
+use crate::rows::Index;
+use model::{Layer, Origin, Relation};
+
+/// Absent, in tables of positions.
+const NONE: u32 = u32::MAX;
+
+/// Items (spans by position), each with its shares.
+#[derive(Debug, Default)]
+pub struct Shared {
+    items: Vec<u32>,
+    ends: Vec<u32>,
+    shares: Vec<(u32, f64)>,
+}
+
+impl Shared {
+    /// Each item: position of its span, and (position of operation, share) of all who have a part.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &[(u32, f64)])> {
+        (0..self.items.len()).map(|i| (self.items[i] as usize, self.of(i)))
+    }
+
+    fn of(&self, item: usize) -> &[(u32, f64)] {
+        let start = item.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
+        &self.shares[start..self.ends[item] as usize]
+    }
+
+    /// Adds an item. Parts of one operation are added up.
+    fn push(&mut self, span: usize, parts: impl Iterator<Item = (u32, f64)>) {
+        let start = self.shares.len();
+        for (operation, share) in parts {
+            match self.shares[start..].iter_mut().find(|(o, _)| *o == operation) {
+                Some((_, sum)) => *sum += share,
+                None => self.shares.push((operation, share)),
+            }
+        }
+        self.items.push(span as u32);
+        self.ends.push(self.shares.len() as u32);
+    }
+}
+
+/// All that is shared in a trace.
+#[derive(Debug)]
+pub struct Charges {
+    /// Device commands.
+    pub commands: Shared,
+    /// Bios that each command carries, in the same order.
+    pub carried: Vec<u32>,
+    /// Bios.
+    pub bios: Shared,
+    /// Commits.
+    pub commits: Shared,
+}
+
+impl Charges {
+    /// Follows the links of a trace.
+    pub fn new(index: &Index) -> Self {
+        let (commands, number) = commands(index);
+        let (bios, carried) = bios(index, &commands, &number);
+        let commits = commits(index);
+        Self { commands, carried, bios, commits }
+    }
+}
+
+/// Device commands, and the number of each by position of its span.
+fn commands(index: &Index) -> (Shared, Vec<u32>) {
+    let rows = index.rows;
+    let mut number = vec![NONE; rows.spans.len()];
+    let mut spans: Vec<u32> = Vec::new();
+    for (i, span) in rows.spans.iter().enumerate() {
+        if span.layer == Layer::Driver {
+            number[i] = spans.len() as u32;
+            spans.push(i as u32);
+        }
+    }
+    let mut causes: Vec<(u32, u32, f64)> = Vec::new();
+    for cause in rows.causes.iter().filter(|c| c.origin == Origin::Operation && c.share.is_finite()) {
+        let command = index.span(cause.command).map(|i| number[i]).filter(|&n| n != NONE);
+        if let (Some(command), Some(operation)) = (command, cause.operation.and_then(|id| index.operation(id))) {
+            causes.push((command, operation as u32, cause.share));
+        }
+    }
+    causes.sort_by_key(|&(command, ..)| command);
+    let mut shared = Shared::default();
+    let mut rest = causes.as_slice();
+    for (n, &span) in spans.iter().enumerate() {
+        let (own, after) = rest.split_at(rest.partition_point(|&(command, ..)| command as usize == n));
+        rest = after;
+        let parts = own.iter().flat_map(|&(_, op, share)| index.chain(op as usize).map(move |o| (o as u32, share)));
+        shared.push(span as usize, parts);
+    }
+    (shared, number)
+}
+
+/// A link between the block layer and the driver, by positions of spans.
+struct Carried {
+    child: u32,
+    parent: u32,
+    waits: bool,
+}
+
+/// Bios with their shares, and how many bios each command carries.
+fn bios(index: &Index, commands: &Shared, number: &[u32]) -> (Shared, Vec<u32>) {
+    let rows = index.rows;
+    let stage = |layer| match layer {
+        Layer::Block => Some(0),
+        Layer::IoScheduler => Some(1),
+        Layer::Driver => Some(2),
+        _ => None,
+    };
+    let mut links: Vec<Carried> = Vec::new();
+    let mut is_part = vec![false; rows.spans.len()];
+    for link in &rows.links {
+        let (Some(parent), Some(child)) = (index.span(link.parent), index.span(link.child)) else { continue };
+        let (upper, lower) = (&rows.spans[parent], &rows.spans[child]);
+        let (Some(from), Some(to)) = (stage(upper.layer), stage(lower.layer)) else { continue };
+        let same_disk = upper.disk.is_none() || lower.disk.is_none() || upper.disk == lower.disk;
+        let splits = link.relation == Relation::Splits && from == 0 && to == 0;
+        is_part[child] |= splits;
+        if (from < to || splits) && same_disk && link.relation != Relation::Remaps {
+            let waits = link.relation == Relation::WaitsForFlush;
+            links.push(Carried { child: child as u32, parent: parent as u32, waits });
+        }
+    }
+    links.sort_by_key(|l| l.child);
+    let parents = |child: u32| {
+        let start = links.partition_point(|l| l.child < child);
+        links[start..].iter().take_while(move |l| l.child == child)
+    };
+
+    // Up from each command to the bios that were queued for it.
+    let mut pairs: Vec<(u32, bool, u32)> = Vec::new();
+    let mut carried = Vec::with_capacity(commands.items.len());
+    let mut todo: Vec<(u32, bool)> = Vec::new();
+    let mut found: Vec<(u32, bool)> = Vec::new();
+    for &command in &commands.items {
+        todo.push((command, false));
+        while let Some((at, waited)) = todo.pop() {
+            for link in parents(at) {
+                let step = (link.parent, waited || link.waits);
+                if !todo.contains(&step) && !found.contains(&step) {
+                    if rows.spans[link.parent as usize].layer == Layer::Block {
+                        found.push(step);
+                    }
+                    todo.push(step);
+                }
+            }
+        }
+        found.retain(|&(bio, _)| !is_part[bio as usize]);
+        let linked = found.iter().filter(|(_, waited)| !waited).count() as u32;
+        let said = rows.spans[command as usize].number.filter(|_| rows.spans[command as usize].kind != "flush");
+        carried.push(said.and_then(|n| n.try_into().ok()).unwrap_or(0).max(linked));
+        pairs.extend(found.drain(..).map(|(bio, waited)| (bio, waited, number[command as usize])));
+    }
+    // Carried before waited: a bio that has data is charged as its data, not as the flushes around it.
+    pairs.sort_unstable();
+
+    let mut shared = Shared::default();
+    let mut rest = pairs.as_slice();
+    for (i, span) in rows.spans.iter().enumerate() {
+        if span.layer != Layer::Block || is_part[i] {
+            continue;
+        }
+        let before = rest.partition_point(|&(bio, ..)| (bio as usize) < i);
+        let (own, after) = rest[before..].split_at(rest[before..].partition_point(|&(bio, ..)| bio as usize == i));
+        rest = after;
+        let own = &own[..own.partition_point(|&(_, waited, _)| waited == own[0].1)];
+        let part = 1.0 / own.len().max(1) as f64;
+        let carriers = own
+            .iter()
+            .flat_map(|&(.., command)| commands.of(command as usize))
+            .map(|&(operation, share)| (operation, share * part));
+        let alone = index.operation_of(span).filter(|_| own.is_empty()).into_iter();
+        shared.push(i, carriers.chain(alone.flat_map(|o| index.chain(o)).map(|o| (o as u32, 1.0))));
+    }
+    (shared, carried)
+}
+
+/// Commits with the shares of those who joined them.
+fn commits(index: &Index) -> Shared {
+    let rows = index.rows;
+    let mut joins: Vec<(u32, u32)> = Vec::new();
+    for link in rows.links.iter().filter(|l| l.relation == Relation::JoinsTransaction) {
+        if let (Some(parent), Some(child)) = (index.span(link.parent), index.span(link.child)) {
+            joins.push((child as u32, parent as u32));
+        }
+    }
+    joins.sort_unstable();
+    joins.dedup();
+    let mut shared = Shared::default();
+    let mut rest = joins.as_slice();
+    while let Some(&(commit, _)) = rest.first() {
+        let (own, after) = rest.split_at(rest.partition_point(|&(c, _)| c == commit));
+        rest = after;
+        let part = 1.0 / own.len() as f64;
+        let operations = own.iter().filter_map(|&(_, parent)| index.operation_of(&rows.spans[parent as usize]));
+        let parts = operations.flat_map(|o| index.chain(o).map(move |o| (o as u32, part)));
+        shared.push(commit as usize, parts);
+    }
+    shared
+}

@@ -1,0 +1,428 @@
+//! The contract of `fathom show --json`: what a program may rely on.
+//!
+//! Names and shapes below change only together with [`VERSION`]; fields may be added without. Times are ns, sizes bytes,
+//! shares from 0 to 1. "Mean" is per finished execution. A count that several operations have a part in (a shared
+//! flush, a merged request, a commit of many) is counted by share, so that counts of operations add up to the totals;
+//! `touched` counts the whole thing for everybody who has a part. An operation that contains others (a mark around a
+//! statement) includes them.
+
+use crate::files::FileClass;
+use model::{Environment, Layer};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Version of this contract.
+pub const VERSION: u32 = 1;
+
+/// What an archive holds, in one object.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The recording itself.
+    pub trace: Trace,
+    /// A statement, function or mark each, the longest total time first.
+    pub operations: Vec<OperationSummary>,
+    /// Every device command of the window.
+    pub device_commands: DeviceCommands,
+    /// Links by how sure they are.
+    pub links: ByConfidence<u64>,
+    /// Links by relation.
+    pub relations: BTreeMap<String, u64>,
+    /// Device commands that are charged to anybody, by how sure the least sure link of the chain is: sums of shares.
+    pub cause_confidence: ByConfidence<f64>,
+    /// What is missing.
+    pub loss: Loss,
+    /// Facts about the device under test.
+    pub environment: Environment,
+    /// Disks.
+    pub disks: Vec<DiskInfo>,
+    /// Files that operations read or wrote.
+    pub files: Vec<FileUse>,
+    /// Which probes were in force.
+    pub coverage: Vec<Probe>,
+}
+
+/// The recording.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Trace {
+    /// The command that was recorded, or empty.
+    pub command: Vec<String>,
+    /// When the archive was made, ns since 1970.
+    pub created_unix_ns: u64,
+    /// Who made it.
+    pub made_by: String,
+    /// Whether the recording came to its end.
+    pub complete: bool,
+    /// First begin of a span, CLOCK_BOOTTIME.
+    pub start_ns: u64,
+    /// Last end of a span.
+    pub end_ns: u64,
+}
+
+/// Order statistics of one duration: linear interpolation between order statistics (type 7), rounded to ns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Times {
+    /// Median.
+    pub p50: u64,
+    /// 95th percentile.
+    pub p95: u64,
+    /// Sum.
+    pub sum: u64,
+}
+
+/// All executions of one shape.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct OperationSummary {
+    /// The shape's text.
+    pub statement: String,
+    /// `statement`, `function` or `mark`.
+    pub kind: String,
+    /// Executions that ended within the trace; everything below is about them.
+    pub count: u64,
+    /// Executions whose end was not seen.
+    pub unfinished: u64,
+    /// Executions that ended with an error; statements only.
+    pub errors: u64,
+    /// Executions by result code.
+    pub results: BTreeMap<i64, u64>,
+    /// Rows returned, all together.
+    pub rows: u64,
+    /// From begin to end.
+    pub latency_ns: Times,
+    /// Of that, inside the database's calls.
+    pub inside_ns: Times,
+    /// Where the time went. `exclusive_ns` of all layers and `unexplained_ns` add up to `latency_ns.sum`.
+    pub layers: BTreeMap<Layer, LayerTime>,
+    /// Time that no slice covers.
+    pub unexplained_ns: u64,
+    /// Means.
+    pub per_operation: PerOperation,
+    /// Runs of writes to files of one class without a sync between them, in the order in which they come.
+    pub phases: Vec<Phase>,
+    /// The time from one phase to the next.
+    pub gaps: Vec<Gap>,
+}
+
+/// Time that belongs to one layer: the deepest that was waited on.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct LayerTime {
+    /// Sum over all executions.
+    pub exclusive_ns: u64,
+    /// Its part of the latencies' sum.
+    pub share: f64,
+    /// Median over the executions, those without any included.
+    pub p50_ns: u64,
+    /// 95th percentile, likewise.
+    pub p95_ns: u64,
+    /// The sum, by what the thread did or waited for.
+    pub reasons: BTreeMap<String, u64>,
+}
+
+/// Means per finished execution.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct PerOperation {
+    /// Recorded system calls.
+    pub syscalls: f64,
+    /// fsync and fdatasync.
+    pub fsyncs: f64,
+    /// System calls by name.
+    pub calls: BTreeMap<String, f64>,
+    /// Calls that entered the file system to write, by class of file.
+    pub filesystem_writes: BTreeMap<FileClass, Writes>,
+    /// Calls that entered the file system to read.
+    pub filesystem_reads: BTreeMap<FileClass, Reads>,
+    /// Commits of the file system's journal: the calls that joined a transaction share its commit.
+    pub journal_commits: f64,
+    /// Bios queued on the disks that hold the files.
+    pub bios: f64,
+    /// Commands with data issued to these disks.
+    pub requests: f64,
+    /// Bios that rode in another bio's request.
+    pub merges: f64,
+    /// Flush commands.
+    pub flushes: f64,
+    /// Bytes read and written by these commands.
+    pub device_bytes: f64,
+    /// Whole things in which the operation has any part.
+    pub touched: Touched,
+    /// Bytes written at each layer.
+    pub bytes_written: BytesWritten,
+    /// Bytes written to the device for a byte that the operation wrote by system calls; absent if it wrote none.
+    pub write_amplification: Option<f64>,
+    /// Likewise on every disk, stacked ones told apart.
+    pub by_disk: BTreeMap<String, DiskUse>,
+}
+
+/// Writes to one class of file.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Writes {
+    /// Mean number of calls.
+    pub count: f64,
+    /// Mean bytes.
+    pub bytes: f64,
+    /// Distinct files, over all executions.
+    pub inodes: u64,
+    /// Mean number of calls by the part of the file they wrote.
+    pub parts: BTreeMap<String, f64>,
+}
+
+/// Reads of one class of file.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Reads {
+    /// Mean number of calls.
+    pub count: f64,
+    /// Mean bytes.
+    pub bytes: f64,
+    /// Mean number of calls that found all in the page cache.
+    pub cache_hits: f64,
+    /// Mean pages that had to be added to the page cache, those of mapped files included.
+    pub pages_added: f64,
+    /// Distinct files, over all executions.
+    pub inodes: u64,
+}
+
+/// Counts without shares.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Touched {
+    /// Commits.
+    pub journal_commits: f64,
+    /// Bios.
+    pub bios: f64,
+    /// Requests.
+    pub requests: f64,
+    /// Flushes.
+    pub flushes: f64,
+}
+
+/// Bytes written at each layer, mean.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct BytesWritten {
+    /// By system calls.
+    pub syscall: f64,
+    /// In bios.
+    pub block: f64,
+    /// In device commands.
+    pub device: f64,
+}
+
+/// Commands on one disk, mean.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct DiskUse {
+    /// Bios.
+    pub bios: f64,
+    /// Commands with data.
+    pub requests: f64,
+    /// Flushes.
+    pub flushes: f64,
+    /// Bytes.
+    pub bytes: f64,
+}
+
+/// A run of writes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Phase {
+    /// Class and ordinal, such as `rollback journal write 1`.
+    pub phase: String,
+    /// Executions that have it.
+    pub count: u64,
+    /// Mean calls in it.
+    pub writes: f64,
+    /// Mean bytes.
+    pub bytes: f64,
+    /// From the begin of its first call to the end of its last.
+    pub duration_ns: Times,
+}
+
+/// From the end of one phase to the begin of the next.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Gap {
+    /// Phase, or `begin`.
+    pub from: String,
+    /// Phase, or `next statement`: the begin of the same thread's next one.
+    pub to: String,
+    /// How often.
+    pub count: u64,
+    /// How long.
+    pub duration_ns: Times,
+    /// Mean number of fsync and fdatasync calls in it.
+    pub fsyncs: f64,
+}
+
+/// Every device command in the window is in exactly one of the four.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct DeviceCommands {
+    /// Commands issued to the disks that hold the files.
+    pub total: u64,
+    /// Charged to what was recorded: operations and recorded processes. Sum of shares, as those below.
+    pub attributed: f64,
+    /// Charged to processes that were not asked about.
+    pub other_processes: f64,
+    /// Charged to nobody.
+    pub unattributed: f64,
+    /// Charged to Fathom itself.
+    pub tracer: f64,
+    /// Of `attributed`: by operations.
+    pub by_operations: f64,
+    /// Of `attributed`: by recorded processes outside any operation.
+    pub by_recorded_processes: f64,
+    /// Of `total`: completion not seen.
+    pub incomplete: u64,
+    /// The same for every disk, stacked ones told apart.
+    pub by_disk: BTreeMap<String, DiskCommands>,
+    /// Who, other than operations, on the disks that hold the files.
+    pub processes: Vec<ProcessUse>,
+}
+
+/// Commands of one disk.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct DiskCommands {
+    /// `holds the files`, `below` such a disk, or `other`.
+    pub role: String,
+    /// Commands.
+    pub total: u64,
+    /// As in [`DeviceCommands`].
+    pub attributed: f64,
+    /// As in [`DeviceCommands`].
+    pub other_processes: f64,
+    /// As in [`DeviceCommands`].
+    pub unattributed: f64,
+    /// As in [`DeviceCommands`].
+    pub tracer: f64,
+    /// Commands by what they do: `read`, `write`, `flush`, `discard`, `other`.
+    pub kinds: BTreeMap<String, u64>,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+}
+
+/// What one process had of the device outside operations.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct ProcessUse {
+    /// Name.
+    pub name: String,
+    /// Process, if one is known.
+    pub tgid: Option<u32>,
+    /// `process`, `other process`, `tracer` or `unattributed`.
+    pub origin: String,
+    /// Commands, by share.
+    pub commands: f64,
+    /// Bytes, by share.
+    pub bytes: f64,
+}
+
+/// A number for each confidence.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct ByConfidence<T> {
+    /// The same object.
+    pub exact: T,
+    /// A field of the kernel's.
+    pub structural: T,
+    /// Thread and time.
+    pub interval: T,
+    /// Disk, sectors and time.
+    pub address: T,
+    /// A name or pattern.
+    pub guess: T,
+}
+
+impl<T> ByConfidence<T> {
+    /// The number of one.
+    pub fn of(&mut self, confidence: model::Confidence) -> &mut T {
+        match confidence {
+            model::Confidence::Exact => &mut self.exact,
+            model::Confidence::Structural => &mut self.structural,
+            model::Confidence::Interval => &mut self.interval,
+            model::Confidence::Address => &mut self.address,
+            model::Confidence::Guess => &mut self.guess,
+        }
+    }
+}
+
+/// What is missing.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Loss {
+    /// Records lost, where their number is known.
+    pub events: u64,
+    /// Whether more may be lost.
+    pub at_least: bool,
+    /// Links that are less sure for it.
+    pub weakened_links: u64,
+    /// When and where.
+    pub intervals: Vec<LossInterval>,
+}
+
+/// One interval in which records were lost.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct LossInterval {
+    /// What lost them.
+    pub source: String,
+    /// CPU; absent if any.
+    pub cpu: Option<u32>,
+    /// Begin, CLOCK_BOOTTIME.
+    pub start_ns: u64,
+    /// End.
+    pub end_ns: u64,
+    /// How many; absent if unknown.
+    pub events: Option<u64>,
+    /// Whether `events` is only the least.
+    pub at_least: bool,
+    /// The program concerned.
+    pub program: Option<String>,
+    /// Links that are less sure for it.
+    pub weakened_links: u64,
+}
+
+/// A disk.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct DiskInfo {
+    /// Name, such as `vda`.
+    pub name: String,
+    /// Number as `lsblk` shows it.
+    pub dev: String,
+    /// `holds the files`, `below` or `other`.
+    pub role: String,
+    /// What it stands on.
+    pub below: String,
+}
+
+/// A file that operations used.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FileUse {
+    /// Path; absent if it was never learnt.
+    pub path: Option<String>,
+    /// Class.
+    pub class: FileClass,
+    /// File system's number.
+    pub dev: String,
+    /// Inode.
+    pub ino: u64,
+    /// Calls that wrote it.
+    pub writes: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Calls that read it.
+    pub reads: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+}
+
+/// A probe.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Probe {
+    /// Layer.
+    pub layer: Layer,
+    /// Name.
+    pub probe: String,
+    /// Whether it was in force.
+    pub attached: bool,
+    /// How it was attached, or why it is blind.
+    pub how: String,
+    /// Times it ran.
+    pub hits: Option<u64>,
+    /// Times it could not run.
+    pub misses: Option<u64>,
+    /// Mean time of one run, ns.
+    pub price_ns: Option<f64>,
+}

@@ -1,0 +1,349 @@
+//! What the files of SQLite are, and what stands at a position in them.
+//!
+//! The kernel shows a path, an offset and a length. SQLite's names and formats are fixed and documented
+//! (<https://sqlite.org/tempfiles.html>, <https://sqlite.org/fileformat2.html>), so from these three follows which file
+//! it is and which of its parts, without looking into it and without knowing anything about the program.
+//!
+//! Names come first: SQLite itself finds a journal by its name. A database may be called anything; it is known by a
+//! journal, WAL or shm beside it in the same trace, by an extension in common use, or by SQLite's own way of looking at
+//! it: every transaction begins with a read of 16 bytes at offset 24 (the change counter, `pagerLockDb` and
+//! `sqlite3PagerSharedLock` in SQLite's `pager.c`), every opening with one of 100 bytes at 0. Nothing else is likely to
+//! do that, but it is a guess, and so is an extension.
+
+use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
+
+/// What a file is to SQLite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum FileClass {
+    /// `X-journal`: the old contents of the pages that a transaction changes.
+    #[serde(rename = "rollback journal")]
+    RollbackJournal,
+    /// `X-mjNNNNNNNNN`: joins the journals of a transaction over several databases.
+    #[serde(rename = "master journal")]
+    MasterJournal,
+    /// `X-wal`: the new contents of the pages.
+    #[serde(rename = "WAL")]
+    Wal,
+    /// `X-shm`: the index of the WAL, shared through memory.
+    #[serde(rename = "shm")]
+    Shm,
+    /// The database itself.
+    #[serde(rename = "database")]
+    Database,
+    /// A statement journal, a sorter's or a temporary table's file.
+    #[serde(rename = "temporary")]
+    Temporary,
+    /// None of SQLite's.
+    #[serde(rename = "other")]
+    Other,
+}
+
+impl FileClass {
+    /// All, in the order in which they are shown.
+    pub const ALL: [Self; 7] = [
+        Self::RollbackJournal,
+        Self::MasterJournal,
+        Self::Wal,
+        Self::Database,
+        Self::Shm,
+        Self::Temporary,
+        Self::Other,
+    ];
+
+    /// Its name in text and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RollbackJournal => "rollback journal",
+            Self::MasterJournal => "master journal",
+            Self::Wal => "WAL",
+            Self::Shm => "shm",
+            Self::Database => "database",
+            Self::Temporary => "temporary",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// What the kernel appends to the name of an open file that was removed.
+const DELETED: &str = " (deleted)";
+
+/// What SQLite appends to a database's name for the files beside it.
+const COMPANIONS: [&str; 3] = ["-journal", "-wal", "-shm"];
+
+/// Extensions in common use for SQLite databases.
+const EXTENSIONS: [&str; 7] = ["db", "sqlite", "sqlite3", "db3", "s3db", "sl3", "sqlitedb"];
+
+/// The class that the name alone tells.
+pub fn class(path: &str) -> FileClass {
+    let path = path.strip_suffix(DELETED).unwrap_or(path);
+    let name = path.rsplit('/').next().unwrap_or(path);
+    if name.starts_with("etilqs_") {
+        FileClass::Temporary
+    } else if name.ends_with("-journal") {
+        FileClass::RollbackJournal
+    } else if name.ends_with("-wal") {
+        FileClass::Wal
+    } else if name.ends_with("-shm") {
+        FileClass::Shm
+    } else if name.rsplit_once("-mj").is_some_and(|(_, n)| n.len() == 9 && n.bytes().all(|b| b.is_ascii_hexdigit())) {
+        FileClass::MasterJournal
+    } else if name.rsplit_once('.').is_some_and(|(_, e)| EXTENSIONS.iter().any(|x| e.eq_ignore_ascii_case(x))) {
+        FileClass::Database
+    } else {
+        FileClass::Other
+    }
+}
+
+/// The names of databases that their companions give away.
+#[derive(Debug, Default)]
+pub struct Companions {
+    databases: HashSet<String>,
+}
+
+impl Companions {
+    /// From all paths of a trace.
+    pub fn new<'a>(paths: impl Iterator<Item = &'a str>) -> Self {
+        let databases = paths
+            .map(|path| path.strip_suffix(DELETED).unwrap_or(path))
+            .filter_map(|path| COMPANIONS.iter().find_map(|end| path.strip_suffix(end)))
+            .map(str::to_owned)
+            .collect();
+        Self { databases }
+    }
+
+    /// The class that the name and the names beside it tell.
+    pub fn class(&self, path: &str) -> FileClass {
+        match class(path) {
+            FileClass::Other if self.databases.contains(path.strip_suffix(DELETED).unwrap_or(path)) => {
+                FileClass::Database
+            }
+            class => class,
+        }
+    }
+}
+
+/// Whether a read of `bytes` at `offset` is one that SQLite makes of a database's header.
+pub fn reads_database_header(offset: u64, bytes: u64) -> bool {
+    (offset, bytes) == (24, 16) || (offset, bytes) == (0, 100)
+}
+
+/// Finds the page size of a database from where it is written and read, in whole pages.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PageGrid {
+    smallest: Option<u64>,
+    bits: u64,
+}
+
+impl PageGrid {
+    /// Adds an access. One of less than the smallest page (512 bytes) is of the header's fields and tells nothing.
+    pub fn add(&mut self, offset: u64, bytes: u64) {
+        if bytes >= 512 {
+            self.smallest = Some(self.smallest.map_or(bytes, |s| s.min(bytes)));
+            self.bits |= offset | bytes;
+        }
+    }
+
+    /// The smallest size seen, if it is a power of two up to 65,536 and all lies on its grid.
+    pub fn size(&self) -> Option<u32> {
+        let size = self.smallest?;
+        (size.is_power_of_two() && size <= 65_536 && self.bits & (size - 1) == 0).then_some(size as u32)
+    }
+}
+
+/// The path of the database that a journal, WAL or shm belongs to; any other path as it is.
+pub fn database_of(path: &str) -> &str {
+    let path = path.strip_suffix(DELETED).unwrap_or(path);
+    COMPANIONS.iter().find_map(|end| path.strip_suffix(end)).unwrap_or(path)
+}
+
+/// What stands where a file of SQLite's was read or written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// Rollback journal: the header as it is first written, padded to a sector.
+    JournalHeader,
+    /// Rollback journal: magic and number of records, written over the header once the records are safe.
+    JournalCount,
+    /// Rollback journal: zeroes over the header, which end a transaction in PERSIST mode.
+    JournalInvalidated,
+    /// Rollback journal: the number before a page.
+    JournalPageNumber,
+    /// Rollback journal: the old contents of a page.
+    JournalPage,
+    /// Rollback journal: the checksum after a page.
+    JournalChecksum,
+    /// WAL: the 32 bytes at its start.
+    WalHeader,
+    /// WAL: the 24 bytes before a page.
+    WalFrameHeader,
+    /// WAL: a page.
+    WalPage,
+    /// Database: page 1, which holds the header and the schema.
+    DatabaseFirstPage,
+    /// Database: any other page.
+    DatabasePage,
+    /// Database: the header's fields alone, as read when a transaction begins.
+    DatabaseHeader,
+    /// Cannot be told from offset and length.
+    Unknown,
+}
+
+impl Part {
+    /// Its name in text and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::JournalHeader => "journal header",
+            Self::JournalCount => "journal record count",
+            Self::JournalInvalidated => "journal invalidated",
+            Self::JournalPageNumber => "journal page number",
+            Self::JournalPage => "journal page",
+            Self::JournalChecksum => "journal checksum",
+            Self::WalHeader => "WAL header",
+            Self::WalFrameHeader => "WAL frame header",
+            Self::WalPage => "WAL page",
+            Self::DatabaseFirstPage => "page 1",
+            Self::DatabasePage => "page",
+            Self::DatabaseHeader => "header fields",
+            Self::Unknown => "unknown part",
+        }
+    }
+}
+
+/// What an access of `bytes` at `offset` touches in a file of this class whose database has pages of `page` bytes.
+pub fn part(class: FileClass, offset: u64, bytes: u64, page: u32) -> Part {
+    let page = u64::from(page);
+    match class {
+        FileClass::RollbackJournal => journal_part(offset, bytes, page),
+        FileClass::Wal => wal_part(offset, bytes, page),
+        FileClass::Database if offset < 100 && bytes <= 100 => Part::DatabaseHeader,
+        FileClass::Database if page > 0 && offset % page == 0 && bytes % page == 0 && bytes > 0 => {
+            if offset == 0 { Part::DatabaseFirstPage } else { Part::DatabasePage }
+        }
+        _ => Part::Unknown,
+    }
+}
+
+/// Sizes of a sector that SQLite pads a journal's header to; the first on powersafe disks, which is its default.
+const SECTORS: [u64; 2] = [512, 4096];
+
+/// A journal is a header padded to a sector, then records of page number (4 bytes), page, checksum (4); SQLite writes
+/// the three one by one (`pager_write_pagelist` and `pagerAddPageToRollbackJournal` in `pager.c`), so that the length
+/// tells nearly all. The sector's size is not in sight: a record's position is tried against those in use.
+fn journal_part(offset: u64, bytes: u64, page: u64) -> Part {
+    match (offset, bytes) {
+        (0, 12) => Part::JournalCount,
+        (0, 28) => Part::JournalInvalidated,
+        (0, n) if SECTORS.contains(&n) || n == page => Part::JournalHeader,
+        _ => {
+            let within = |sector: u64| offset.checked_sub(sector).map(|from| from % (page + 8));
+            SECTORS
+                .into_iter()
+                .find_map(|sector| match (within(sector)?, bytes) {
+                    (0, 4) => Some(Part::JournalPageNumber),
+                    (4, n) if n == page => Some(Part::JournalPage),
+                    (at, 4) if at == page + 4 => Some(Part::JournalChecksum),
+                    _ => None,
+                })
+                .unwrap_or(Part::Unknown)
+        }
+    }
+}
+
+/// A WAL is a header of 32 bytes, then frames of 24 bytes and a page; SQLite writes the two one by one
+/// (`walWriteOneFrame` in `wal.c`).
+fn wal_part(offset: u64, bytes: u64, page: u64) -> Part {
+    let Some(from) = offset.checked_sub(32) else {
+        return if (offset, bytes) == (0, 32) { Part::WalHeader } else { Part::Unknown };
+    };
+    match (from % (page + 24), bytes) {
+        (0, 24) => Part::WalFrameHeader,
+        (24, n) if n == page => Part::WalPage,
+        _ => Part::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_classes() {
+        for (path, expected) in [
+            ("/a/test.db-journal", FileClass::RollbackJournal),
+            ("/a/test.db-journal (deleted)", FileClass::RollbackJournal),
+            ("test.db-wal", FileClass::Wal),
+            ("test-shm", FileClass::Shm),
+            ("/a/test.db-mj0A1B2C9DE", FileClass::MasterJournal),
+            ("/a/test.db-mjolnir", FileClass::Other),
+            ("/var/tmp/etilqs_9f3b-journal", FileClass::Temporary),
+            ("/a/Thumbs.DB", FileClass::Database),
+            ("/a.db/log", FileClass::Other),
+            ("", FileClass::Other),
+        ] {
+            assert_eq!(class(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_journal_beside_it_gives_a_database_away() {
+        let paths = ["/a/places", "/a/places-wal", "/b/places"];
+        let companions = Companions::new(paths.into_iter());
+        assert_eq!(companions.class("/a/places"), FileClass::Database);
+        assert_eq!(companions.class("/b/places"), FileClass::Other);
+        assert_eq!(companions.class("/a/places-wal"), FileClass::Wal);
+    }
+
+    #[test]
+    fn the_page_size_is_the_grid_of_all_accesses() {
+        let size = |accesses: &[(u64, u64)]| {
+            let mut grid = PageGrid::default();
+            accesses.iter().for_each(|&(offset, bytes)| grid.add(offset, bytes));
+            grid.size()
+        };
+        assert_eq!(size(&[(24, 16), (4096, 4096), (0, 4096), (8192, 8192)]), Some(4096));
+        assert_eq!(size(&[(1024, 1024), (4096, 2048)]), Some(1024));
+        assert_eq!(size(&[(100, 4096)]), None);
+        assert_eq!(size(&[(0, 100)]), None);
+        assert_eq!(size(&[(0, 1 << 20)]), None);
+    }
+
+    /// The writes of one INSERT in DELETE mode as strace shows them (SQLite 3.40, pages of 4 KiB).
+    #[test]
+    fn the_writes_of_an_insert_are_told_apart() {
+        use FileClass::{Database, RollbackJournal};
+        for (class, offset, bytes, expected) in [
+            (RollbackJournal, 0, 512, Part::JournalHeader),
+            (RollbackJournal, 512, 4, Part::JournalPageNumber),
+            (RollbackJournal, 516, 4096, Part::JournalPage),
+            (RollbackJournal, 4612, 4, Part::JournalChecksum),
+            (RollbackJournal, 4616, 4, Part::JournalPageNumber),
+            (RollbackJournal, 4620, 4096, Part::JournalPage),
+            (RollbackJournal, 8716, 4, Part::JournalChecksum),
+            (RollbackJournal, 0, 12, Part::JournalCount),
+            (Database, 0, 4096, Part::DatabaseFirstPage),
+            (Database, 4096, 4096, Part::DatabasePage),
+            (RollbackJournal, 0, 28, Part::JournalInvalidated),
+            (Database, 24, 16, Part::DatabaseHeader),
+            (RollbackJournal, 513, 4, Part::Unknown),
+        ] {
+            assert_eq!(part(class, offset, bytes, 4096), expected, "{class:?} {offset} {bytes}");
+        }
+        assert_eq!(part(FileClass::Wal, 0, 32, 4096), Part::WalHeader);
+        assert_eq!(part(FileClass::Wal, 32 + 3 * 4120, 24, 4096), Part::WalFrameHeader);
+        assert_eq!(part(FileClass::Wal, 56 + 3 * 4120, 4096, 4096), Part::WalPage);
+        assert_eq!(part(FileClass::Wal, 57, 4096, 4096), Part::Unknown);
+    }
+
+    #[test]
+    fn hostile_positions_do_not_overflow() {
+        for class in FileClass::ALL {
+            for page in [0, 1, 512, u32::MAX] {
+                for offset in [0, 1, 24, 31, 32, 511, 512, u64::MAX] {
+                    for bytes in [0, 4, 12, 24, u64::MAX] {
+                        let _ = part(class, offset, bytes, page).name();
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Phases of an operation and the gaps between them, as paper 004 compares them (its figures 2 and 3): journal write 1,
+//! journal write 2, database write, next statement.
+//!
+//! SQLite does not tell its phases; the calls do. A **phase** is a run of writes to files of one class that no sync
+//! (fsync, fdatasync) interrupts. In a DELETE-mode INSERT these are the journal's records; after two syncs the journal's
+//! record count; after one more the database's pages: the paper's three. A **gap** goes from the end of one phase's last
+//! call to the begin of the next phase's first, so phases and gaps cover the time from an operation's begin to the next
+//! one's begin without overlap. Times of one phase over many operations are then compared by its name: class and ordinal.
+
+use crate::contract::{Gap, Phase};
+use crate::files::FileClass;
+use crate::times::times;
+use std::collections::BTreeMap;
+
+/// What an operation did that a phase is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Act {
+    /// Position of the operation.
+    pub operation: u32,
+    /// Begin.
+    pub start_ns: u64,
+    /// End.
+    pub end_ns: u64,
+    /// The class written; `None` for a sync.
+    pub wrote: Option<FileClass>,
+    /// Bytes written.
+    pub bytes: u64,
+}
+
+/// An ordinal from which phases are not told apart: a checkpoint may have thousands.
+const MAX_ORDINAL: u32 = 9;
+
+/// The acts, phases and gaps of all executions of one shape.
+#[derive(Debug, Default)]
+pub struct Phases {
+    phases: Vec<(String, u64, u64, u64, Vec<u64>)>,
+    gaps: Vec<(String, String, u64, Vec<u64>)>,
+}
+
+impl Phases {
+    /// Adds one execution: its acts by time, its begin, and the begin of the thread's next, if there was one.
+    pub fn add(&mut self, acts: &[Act], start_ns: u64, next_ns: Option<u64>) {
+        let mut from = "begin".to_owned();
+        let mut from_ns = start_ns;
+        let mut syncs = 0;
+        let mut ordinals: BTreeMap<FileClass, u32> = BTreeMap::new();
+        let mut at = 0;
+        while at < acts.len() {
+            let Some(class) = acts[at].wrote else {
+                syncs += 1;
+                at += 1;
+                continue;
+            };
+            let run = acts[at..].iter().take_while(|a| a.wrote == Some(class)).count();
+            let run = &acts[at..at + run];
+            at += run.len();
+            let end_ns = run.iter().map(|a| a.end_ns).max().unwrap_or(run[0].end_ns);
+            let ordinal = ordinals.entry(class).or_default();
+            *ordinal += 1;
+            let name = if *ordinal < MAX_ORDINAL {
+                format!("{} write {ordinal}", class.name())
+            } else {
+                format!("{} write {MAX_ORDINAL}+", class.name())
+            };
+            self.gap(&from, &name, syncs, run[0].start_ns.saturating_sub(from_ns));
+            let bytes = run.iter().map(|a| a.bytes).sum();
+            self.phase(&name, run.len() as u64, bytes, end_ns.saturating_sub(run[0].start_ns));
+            (from, from_ns, syncs) = (name, end_ns, 0);
+        }
+        if let Some(next_ns) = next_ns.filter(|_| from != "begin") {
+            self.gap(&from, "next statement", syncs, next_ns.saturating_sub(from_ns));
+        }
+    }
+
+    fn gap(&mut self, from: &str, to: &str, syncs: u64, ns: u64) {
+        match self.gaps.iter_mut().find(|g| g.0 == from && g.1 == to) {
+            Some(gap) => {
+                gap.2 += syncs;
+                gap.3.push(ns);
+            }
+            None => self.gaps.push((from.into(), to.into(), syncs, vec![ns])),
+        }
+    }
+
+    fn phase(&mut self, name: &str, writes: u64, bytes: u64, ns: u64) {
+        match self.phases.iter_mut().find(|p| p.0 == name) {
+            Some(phase) => {
+                phase.1 += writes;
+                phase.2 += bytes;
+                phase.3 += 1;
+                phase.4.push(ns);
+            }
+            None => self.phases.push((name.into(), writes, bytes, 1, vec![ns])),
+        }
+    }
+
+    /// Their summaries, in the order in which they were first met.
+    pub fn finish(self) -> (Vec<Phase>, Vec<Gap>) {
+        let mean = |sum: u64, n: u64| sum as f64 / n.max(1) as f64;
+        let phase = |(phase, writes, bytes, n, mut ns): (String, u64, u64, u64, Vec<u64>)| Phase {
+            phase,
+            count: n,
+            writes: mean(writes, n),
+            bytes: mean(bytes, n),
+            duration_ns: times(&mut ns),
+        };
+        let gap = |(from, to, syncs, mut ns): (String, String, u64, Vec<u64>)| {
+            let n = ns.len() as u64;
+            Gap { from, to, count: n, duration_ns: times(&mut ns), fsyncs: mean(syncs, n) }
+        };
+        (self.phases.into_iter().map(phase).collect(), self.gaps.into_iter().map(gap).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use FileClass::{Database, RollbackJournal};
+
+    fn acts(list: &[(u64, u64, Option<FileClass>)]) -> Vec<Act> {
+        list.iter()
+            .map(|&(start_ns, end_ns, wrote)| Act { operation: 0, start_ns, end_ns, wrote, bytes: 10 })
+            .collect()
+    }
+
+    #[test]
+    fn an_insert_has_the_papers_three_phases() {
+        let mut phases = Phases::default();
+        phases.add(
+            &acts(&[
+                (110, 120, Some(RollbackJournal)),
+                (130, 140, Some(RollbackJournal)),
+                (150, 300, None),
+                (310, 400, None),
+                (410, 420, Some(RollbackJournal)),
+                (430, 500, None),
+                (510, 530, Some(Database)),
+                (540, 700, None),
+            ]),
+            100,
+            Some(1000),
+        );
+        let (phases, gaps) = phases.finish();
+        let names: Vec<_> = phases.iter().map(|p| (p.phase.as_str(), p.writes, p.duration_ns.sum)).collect();
+        assert_eq!(
+            names,
+            [("rollback journal write 1", 2.0, 30), ("rollback journal write 2", 1.0, 10), ("database write 1", 1.0, 20)]
+        );
+        let gaps: Vec<_> = gaps.iter().map(|g| (g.to.as_str(), g.duration_ns.sum, g.fsyncs)).collect();
+        assert_eq!(
+            gaps,
+            [
+                ("rollback journal write 1", 10, 0.0),
+                ("rollback journal write 2", 270, 2.0),
+                ("database write 1", 90, 1.0),
+                ("next statement", 470, 1.0)
+            ]
+        );
+        let covered: u64 = phases.iter().map(|p| p.duration_ns.sum).sum::<u64>() + 10 + 270 + 90 + 470;
+        assert_eq!(covered, 1000 - 100, "from one begin to the next");
+    }
+
+    #[test]
+    fn what_writes_nothing_has_no_gaps_and_a_checkpoint_not_a_thousand() {
+        let mut phases = Phases::default();
+        phases.add(&acts(&[(1, 2, None)]), 0, Some(10));
+        assert_eq!(phases.finish(), (vec![], vec![]));
+        let mut phases = Phases::default();
+        let many: Vec<_> =
+            (0..1000).flat_map(|i| [(i * 10, i * 10 + 1, Some(Database)), (i * 10 + 2, i * 10 + 3, None)]).collect();
+        phases.add(&acts(&many), 0, None);
+        assert_eq!(phases.finish().0.len(), 9);
+    }
+}

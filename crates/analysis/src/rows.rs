@@ -1,0 +1,316 @@
+//! All tables of an archive in memory, with what every reader of them must look up.
+//!
+//! Held whole, because a summary, a figure and an explanation each walk the same graph in several directions; about
+//! 250 bytes a span. An archive too large for that belongs into a database, for which its tables are made.
+
+use archive::{Archive, Error};
+use crate::contract::Trace;
+use crate::files::{Companions, FileClass, reads_database_header};
+use model::table::{Cause, Coverage, Disk, FactRow, File, Link, LossRow, Operation, Process, Shape, Slice, Span};
+use model::{Call, Layer, Relation};
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+/// The tables of a trace.
+#[derive(Debug, Default)]
+pub struct Rows {
+    /// The recording; its times are computed.
+    pub trace: Trace,
+    /// Executions.
+    pub operations: Vec<Operation>,
+    /// Statements, functions, marks.
+    pub shapes: Vec<Shape>,
+    /// Spans.
+    pub spans: Vec<Span>,
+    /// Links.
+    pub links: Vec<Link>,
+    /// Causes.
+    pub causes: Vec<Cause>,
+    /// Slices.
+    pub slices: Vec<Slice>,
+    /// Files.
+    pub files: Vec<File>,
+    /// Processes.
+    pub processes: Vec<Process>,
+    /// Disks.
+    pub disks: Vec<Disk>,
+    /// Losses.
+    pub losses: Vec<LossRow>,
+    /// Coverage.
+    pub coverage: Vec<Coverage>,
+    /// Facts.
+    pub facts: Vec<FactRow>,
+}
+
+impl Rows {
+    /// Reads an archive.
+    ///
+    /// # Errors
+    /// Those of [`Archive::rows`]: not linked, damaged, newer.
+    pub fn load(archive: &Archive) -> Result<Self, Error> {
+        let meta = archive.meta();
+        Ok(Self {
+            trace: Trace {
+                command: meta.command.clone(),
+                created_unix_ns: meta.created_unix_ns,
+                made_by: meta.made_by.clone(),
+                complete: meta.complete,
+                ..Trace::default()
+            },
+            operations: archive.rows()?,
+            shapes: archive.rows()?,
+            spans: archive.rows()?,
+            links: archive.rows()?,
+            causes: archive.rows()?,
+            slices: archive.rows()?,
+            files: archive.rows()?,
+            processes: archive.rows()?,
+            disks: archive.rows()?,
+            losses: archive.rows()?,
+            coverage: archive.rows()?,
+            facts: archive.rows()?,
+        })
+    }
+}
+
+/// What a span does to a disk or a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Does {
+    /// Reads.
+    Read,
+    /// Writes.
+    Write,
+    /// Flushes the disk's cache; carries no data.
+    Flush,
+    /// Discards.
+    Discard,
+    /// Anything else, or not known.
+    Other,
+}
+
+impl Does {
+    /// Its name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Flush => "flush",
+            Self::Discard => "discard",
+            Self::Other => "other",
+        }
+    }
+
+    /// What a bio or a command does, from its kind and flags.
+    pub fn on_disk(span: &Span) -> Self {
+        let of = |word: &str| match word {
+            "read" => Some(Self::Read),
+            "write" => Some(Self::Write),
+            "flush" => Some(Self::Flush),
+            "discard" => Some(Self::Discard),
+            _ => None,
+        };
+        of(&span.kind).or_else(|| span.flags.split(' ').find_map(of)).unwrap_or(Self::Other)
+    }
+}
+
+/// What stands where in the rows. Positions are `u32`: a table of four thousand million rows is not held in memory.
+#[derive(Debug)]
+pub struct Index<'a> {
+    /// The rows.
+    pub rows: &'a Rows,
+    span: HashMap<u64, u32>,
+    operation: HashMap<u64, u32>,
+    /// The operation that a span is itself, by position of both.
+    operation_of_span: HashMap<u64, u32>,
+    /// Position of each operation's shape.
+    shapes: Vec<Option<u32>>,
+    file: HashMap<u64, u32>,
+    /// Class of each file.
+    pub classes: Vec<FileClass>,
+    /// Disks whose commands are counted: they hold the files.
+    pub counted: BTreeSet<u32>,
+    /// Disks below them.
+    pub below: BTreeSet<u32>,
+    disk: HashMap<u32, u32>,
+    process: HashMap<u32, u32>,
+}
+
+/// Nesting of operations that is believed; a damaged table may hold a ring.
+const MAX_DEPTH: usize = 16;
+
+impl<'a> Index<'a> {
+    /// Looks through the rows once.
+    pub fn new(rows: &'a Rows) -> Self {
+        let shape: HashMap<u64, u32> = positions(rows.shapes.iter().map(|s| s.id));
+        let disk = positions(rows.disks.iter().map(|d| d.dev));
+        let file = positions(rows.files.iter().map(|f| f.id));
+        let (counted, below) = roles(rows);
+        Self {
+            span: positions(rows.spans.iter().map(|s| s.id)),
+            operation: positions(rows.operations.iter().map(|o| o.id)),
+            operation_of_span: positions(rows.operations.iter().map(|o| o.span)),
+            shapes: rows.operations.iter().map(|o| shape.get(&o.shape).copied()).collect(),
+            classes: classes(rows, &file),
+            file,
+            counted,
+            below,
+            disk,
+            process: positions(rows.processes.iter().map(|p| p.tgid)),
+            rows,
+        }
+    }
+
+    /// Position of a span.
+    pub fn span(&self, id: u64) -> Option<usize> {
+        self.span.get(&id).map(|&i| i as usize)
+    }
+
+    /// Position of an operation.
+    pub fn operation(&self, id: u64) -> Option<usize> {
+        self.operation.get(&id).map(|&i| i as usize)
+    }
+
+    /// Position of the operation's shape.
+    pub fn shape(&self, operation: usize) -> Option<usize> {
+        self.shapes[operation].map(|i| i as usize)
+    }
+
+    /// Position of a file.
+    pub fn file(&self, id: u64) -> Option<usize> {
+        self.file.get(&id).map(|&i| i as usize)
+    }
+
+    /// The operation in which a span was made, or that it is.
+    pub fn operation_of(&self, span: &Span) -> Option<usize> {
+        span.operation
+            .and_then(|id| self.operation(id))
+            .or_else(|| self.operation_of_span.get(&span.id).map(|&i| i as usize))
+    }
+
+    /// The operation itself and those around it, innermost first.
+    pub fn chain(&self, operation: usize) -> impl Iterator<Item = usize> {
+        let above = |&at: &usize| self.operation(self.rows.operations[at].parent?);
+        std::iter::successors(Some(operation), above).take(MAX_DEPTH)
+    }
+
+    /// Name of a disk: the kernel's, or its number.
+    pub fn disk_name(&self, dev: u32) -> String {
+        match self.disk.get(&dev) {
+            Some(&i) => self.rows.disks[i as usize].name.clone(),
+            None => model::Dev(dev).to_string(),
+        }
+    }
+
+    /// Part that a disk plays.
+    pub fn role(&self, dev: u32) -> &'static str {
+        if self.counted.contains(&dev) {
+            "holds the files"
+        } else if self.below.contains(&dev) {
+            "below"
+        } else {
+            "other"
+        }
+    }
+
+    /// Name of a process.
+    pub fn process_name(&self, tgid: u32) -> Option<&'a str> {
+        self.process.get(&tgid).map(|&i| self.rows.processes[i as usize].name.as_str())
+    }
+
+    /// Class of the file of a span that enters a file system; `None` for pipes, terminals and what has no file.
+    pub fn class_of(&self, span: &Span) -> Option<FileClass> {
+        let at = self.file(span.file?)?;
+        let path = self.rows.files[at].path.as_deref().unwrap_or("");
+        let special = ["pipe:", "socket:", "anon_inode:", "/dev/"].iter().any(|start| path.starts_with(start));
+        (!special).then(|| self.classes[at])
+    }
+}
+
+/// Position of each key; of several equal ones the last, since a name that was learnt later is the truer one.
+fn positions<K: std::hash::Hash + Eq>(keys: impl Iterator<Item = K>) -> HashMap<K, u32> {
+    keys.enumerate().map(|(i, key)| (key, i as u32)).collect()
+}
+
+/// Classes of files, by name, by the names beside them, and by how they are read.
+fn classes(rows: &Rows, position: &HashMap<u64, u32>) -> Vec<FileClass> {
+    let companions = Companions::new(rows.files.iter().filter_map(|f| f.path.as_deref()));
+    let mut classes: Vec<FileClass> =
+        rows.files.iter().map(|f| f.path.as_deref().map_or(FileClass::Other, |path| companions.class(path))).collect();
+    for span in rows.spans.iter().filter(|s| s.layer == Layer::Syscall && s.operation.is_some()) {
+        let (Some(file), Some(offset)) = (span.file, span.offset) else { continue };
+        if call(span).is_some_and(Call::reads)
+            && reads_database_header(offset, span.bytes)
+            && let Some(&at) = position.get(&file)
+            && classes[at as usize] == FileClass::Other
+        {
+            classes[at as usize] = FileClass::Database;
+        }
+    }
+    classes
+}
+
+/// The system call that a span is.
+pub fn call(span: &Span) -> Option<Call> {
+    Call::ALL.iter().copied().find(|c| c.name() == span.kind)
+}
+
+/// Disks that hold the files and have commands, and the disks below them. A partition or a mapped device, which has no
+/// commands of its own, hands its part down. Without any disk that is said to hold files, all top disks count.
+fn roles(rows: &Rows) -> (BTreeSet<u32>, BTreeSet<u32>) {
+    let by_name: HashMap<&str, u32> = rows.disks.iter().map(|d| (d.name.as_str(), d.dev)).collect();
+    let under = |dev: u32| {
+        rows.disks
+            .iter()
+            .filter(move |d| d.dev == dev)
+            .flat_map(|d| d.below.split(' '))
+            .filter_map(|name| by_name.get(name).copied())
+    };
+    let active: HashSet<u32> = rows.spans.iter().filter(|s| s.layer == Layer::Driver).filter_map(|s| s.disk).collect();
+    // All that lies under some disk, at any depth.
+    let closure = |start: Vec<u32>| {
+        let mut seen = BTreeSet::new();
+        let mut todo = start;
+        while let Some(dev) = todo.pop() {
+            if seen.insert(dev) {
+                todo.extend(under(dev));
+            }
+        }
+        seen
+    };
+    let mut counted = BTreeSet::new();
+    let mut seen = HashSet::new();
+    let mut todo: Vec<u32> = rows.disks.iter().filter(|d| d.holds_files).map(|d| d.dev).collect();
+    while let Some(dev) = todo.pop() {
+        if !seen.insert(dev) {
+            continue;
+        }
+        let next: Vec<u32> = under(dev).collect();
+        if active.contains(&dev) || next.is_empty() {
+            counted.insert(dev);
+        } else {
+            todo.extend(next);
+        }
+    }
+    let mut below = closure(counted.iter().flat_map(|&dev| under(dev)).collect());
+    // A loop disk's file is not among the names: where its work goes on shows in links from its commands.
+    let mut disk_of = HashMap::new();
+    let remaps = || rows.links.iter().filter(|l| l.relation == Relation::Remaps);
+    let wanted: HashSet<u64> = remaps().flat_map(|l| [l.parent, l.child]).collect();
+    for span in rows.spans.iter().filter(|s| wanted.contains(&s.id)) {
+        disk_of.insert(span.id, span.disk);
+    }
+    for link in remaps() {
+        if let (Some(Some(upper)), Some(Some(lower))) = (disk_of.get(&link.parent), disk_of.get(&link.child))
+            && upper != lower
+            && (counted.contains(upper) || below.contains(upper))
+        {
+            below.insert(*lower);
+        }
+    }
+    if counted.is_empty() {
+        let all_below = closure(active.iter().flat_map(|&dev| under(dev)).collect());
+        counted = active.iter().copied().filter(|dev| !all_below.contains(dev)).collect();
+        below = all_below;
+    }
+    below.retain(|dev| !counted.contains(dev));
+    (counted, below)
+}

@@ -1,0 +1,520 @@
+//! An archive's tables as one [`Summary`]: what `show` prints and the report's tables hold.
+//!
+//! One pass over each table, into an accumulator a shape; nothing is kept for a span, so that a million of them take
+//! a second or two. The parts that have an idea of their own are elsewhere: who has which share ([`crate::charges`]),
+//! what a phase is ([`crate::gaps`]), what a file is ([`crate::files`]), whose the commands are ([`crate::account`]).
+
+use crate::account;
+use crate::charges::{Charges, Shared};
+use crate::contract::{
+    ByConfidence, BytesWritten, DiskInfo, DiskUse, FileUse, LayerTime, Loss, LossInterval, OperationSummary, PerOperation,
+    Probe, Reads, Summary, Touched, VERSION, Writes,
+};
+use crate::files::{FileClass, PageGrid, database_of, part};
+use crate::gaps::{Act, Phases};
+use crate::rows::{Does, Index, Rows, call};
+use crate::times::times;
+use model::table::{Operation, Span};
+use model::{Call, Environment, Fact, Layer, Relation};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// Page size of a database of which no whole page was seen: SQLite's default since 3.12.
+const DEFAULT_PAGE: u32 = 4096;
+
+/// SQLite's result codes that are no error: OK, ROW (reset before its end), DONE.
+const NO_ERROR: [i64; 3] = [0, 100, 101];
+
+/// Summarises a trace.
+pub fn summarise(rows: &Rows) -> Summary {
+    let index = Index::new(rows);
+    let charges = Charges::new(&index);
+    let mut tallies = Tallies::new(&index);
+    tallies.executions();
+    tallies.slices();
+    tallies.calls();
+    tallies.charges(&charges);
+    let files = std::mem::take(&mut tallies.files);
+    let mut operations: Vec<OperationSummary> = tallies.finish();
+    operations.sort_by(|a, b| b.latency_ns.sum.cmp(&a.latency_ns.sum).then_with(|| a.statement.cmp(&b.statement)));
+    let (links, relations) = links(rows);
+    let mut trace = rows.trace.clone();
+    trace.start_ns = rows.spans.iter().map(|s| s.start_ns).min().unwrap_or(0);
+    trace.end_ns = rows.spans.iter().map(|s| s.end_ns.unwrap_or(s.start_ns)).max().unwrap_or(0);
+    Summary {
+        version: VERSION,
+        trace,
+        operations,
+        device_commands: account::device_commands(&index),
+        links,
+        relations,
+        cause_confidence: account::confidence(&index),
+        loss: loss(rows),
+        environment: environment(rows),
+        disks: disks(&index),
+        files: file_uses(&index, &files),
+        coverage: coverage(rows),
+    }
+}
+
+/// What is added up for one shape.
+#[derive(Default)]
+struct Tally {
+    summary: OperationSummary,
+    latency: Vec<u64>,
+    inside: Vec<u64>,
+    /// For each layer, each execution that has any of it: sum of its slices.
+    layers: BTreeMap<Layer, Vec<u64>>,
+    phases: Phases,
+    /// Counts that become means; held in the contract's own form as sums.
+    sums: PerOperation,
+    written: HashMap<FileClass, HashSet<u64>>,
+    read: HashMap<FileClass, HashSet<u64>>,
+}
+
+/// What operations did to one file.
+#[derive(Debug, Clone, Copy, Default)]
+struct FileSums {
+    writes: u64,
+    bytes_written: u64,
+    reads: u64,
+    bytes_read: u64,
+}
+
+struct Tallies<'a> {
+    index: &'a Index<'a>,
+    /// A tally for each shape.
+    shapes: Vec<Tally>,
+    /// Position of each finished operation's shape.
+    of: Vec<Option<usize>>,
+    files: Vec<FileSums>,
+}
+
+fn finished(operation: &Operation) -> Option<u64> {
+    operation.end_ns.map(|end| end.saturating_sub(operation.start_ns))
+}
+
+impl<'a> Tallies<'a> {
+    fn new(index: &'a Index<'a>) -> Self {
+        let rows = index.rows;
+        let tally = |shape: &model::table::Shape| Tally {
+            summary: OperationSummary {
+                statement: shape.text.clone(),
+                kind: shape.kind.to_string(),
+                ..OperationSummary::default()
+            },
+            ..Tally::default()
+        };
+        let of = (0..rows.operations.len())
+            .map(|i| finished(&rows.operations[i]).and_then(|_| index.shape(i)))
+            .collect();
+        Self {
+            index,
+            shapes: rows.shapes.iter().map(tally).collect(),
+            of,
+            files: vec![FileSums::default(); rows.files.len()],
+        }
+    }
+
+    fn executions(&mut self) {
+        for (i, operation) in self.index.rows.operations.iter().enumerate() {
+            let Some(shape) = self.index.shape(i) else { continue };
+            let tally = &mut self.shapes[shape];
+            let summary = &mut tally.summary;
+            let Some(latency) = finished(operation) else {
+                summary.unfinished += 1;
+                continue;
+            };
+            summary.count += 1;
+            summary.rows = summary.rows.saturating_add(operation.rows);
+            if let Some(result) = operation.result {
+                *summary.results.entry(result).or_default() += 1;
+                summary.errors += u64::from(summary.kind == "statement" && !NO_ERROR.contains(&result));
+            }
+            tally.latency.push(latency);
+            tally.inside.push(operation.inside_ns);
+        }
+    }
+
+    /// Time by layer. Slices of one operation need not stand together in the table.
+    fn slices(&mut self) {
+        let rows = self.index.rows;
+        let mut by_operation: HashMap<(u32, Layer), u64> = HashMap::new();
+        for slice in &rows.slices {
+            let Some(operation) = self.index.operation(slice.operation) else { continue };
+            let Some(shape) = self.of[operation] else { continue };
+            let ns = slice.end_ns.saturating_sub(slice.start_ns);
+            let layer = self.shapes[shape].summary.layers.entry(slice.layer).or_default();
+            layer.exclusive_ns = layer.exclusive_ns.saturating_add(ns);
+            match layer.reasons.get_mut(slice.reason.name()) {
+                Some(sum) => *sum = sum.saturating_add(ns),
+                None => _ = layer.reasons.insert(slice.reason.name().into(), ns),
+            }
+            let own = by_operation.entry((operation as u32, slice.layer)).or_default();
+            *own = own.saturating_add(ns);
+        }
+        for ((operation, layer), ns) in by_operation {
+            if let Some(shape) = self.of[operation as usize] {
+                self.shapes[shape].layers.entry(layer).or_default().push(ns);
+            }
+        }
+    }
+
+    /// System calls, what enters the file system, phases.
+    fn calls(&mut self) {
+        let index = self.index;
+        let rows = index.rows;
+        let pages = page_sizes(index);
+        let below_call = below_reads_and_writes(index);
+        let mut acts: Vec<Act> = Vec::new();
+        for (i, span) in rows.spans.iter().enumerate() {
+            let Some(operation) = span.operation.and_then(|id| index.operation(id)) else { continue };
+            let call = (span.layer == Layer::Syscall).then(|| call(span)).flatten();
+            // A call that reads or writes counts once, as the call; what enters the file system in another way
+            // (io_uring, splice, a mapped file) counts where it enters.
+            let enters = span.layer == Layer::FileSystem && !below_call[i];
+            let class = index.class_of(span);
+            let wrote = class.filter(|_| call.is_some_and(Call::writes) || enters && span.kind == "write");
+            let read = class.filter(|_| call.is_some_and(Call::reads) || enters && span.kind == "read");
+            let syncs = matches!(call, Some(Call::Fsync | Call::Fdatasync));
+            let bytes = span.result.map_or(span.bytes, |done| done.try_into().unwrap_or(0));
+            if wrote.is_some() || syncs {
+                let end_ns = span.end_ns.unwrap_or(span.start_ns);
+                acts.push(Act { operation: operation as u32, start_ns: span.start_ns, end_ns, wrote, bytes });
+            }
+            let file = span.file.and_then(|id| index.file(id));
+            if let Some(sums) = file.map(|at| &mut self.files[at]) {
+                sums.writes += u64::from(wrote.is_some());
+                sums.reads += u64::from(read.is_some());
+                sums.bytes_written = sums.bytes_written.saturating_add(if wrote.is_some() { bytes } else { 0 });
+                sums.bytes_read = sums.bytes_read.saturating_add(if read.is_some() { bytes } else { 0 });
+            }
+            for shape in index.chain(operation).filter_map(|o| self.of[o]) {
+                let tally = &mut self.shapes[shape];
+                let sums = &mut tally.sums;
+                if span.layer == Layer::Syscall {
+                    sums.syscalls += 1.0;
+                    sums.fsyncs += f64::from(u8::from(syncs));
+                    match sums.calls.get_mut(&*span.kind) {
+                        Some(count) => *count += 1.0,
+                        None => _ = sums.calls.insert(span.kind.to_string(), 1.0),
+                    }
+                }
+                if let Some(class) = wrote {
+                    let page = file.and_then(|at| pages[at]).unwrap_or(DEFAULT_PAGE);
+                    let part = part(class, span.offset.unwrap_or(u64::MAX), bytes, page).name();
+                    let writes = sums.filesystem_writes.entry(class).or_default();
+                    writes.count += 1.0;
+                    writes.bytes += bytes as f64;
+                    *writes.parts.entry(part.into()).or_default() += 1.0;
+                    sums.bytes_written.syscall += bytes as f64;
+                    tally.written.entry(class).or_default().extend(file.map(|at| rows.files[at].ino));
+                }
+                let added = span.cache_added.filter(|_| read.is_some() || enters);
+                if read.is_some() || added.is_some_and(|n| n > 0) {
+                    let reads = sums.filesystem_reads.entry(class.unwrap_or(FileClass::Other)).or_default();
+                    reads.pages_added += f64::from(added.unwrap_or(0));
+                    if let Some(class) = read {
+                        reads.count += 1.0;
+                        reads.bytes += bytes as f64;
+                        reads.cache_hits += f64::from(u8::from(span.cache_added == Some(0)));
+                        tally.read.entry(class).or_default().extend(file.map(|at| rows.files[at].ino));
+                    }
+                }
+            }
+        }
+        self.phases(acts);
+    }
+
+    fn phases(&mut self, mut acts: Vec<Act>) {
+        acts.sort_unstable();
+        let rows = self.index.rows;
+        let next = next_on_thread(self.index);
+        let mut rest = acts.as_slice();
+        while let Some(first) = rest.first() {
+            let (own, after) = rest.split_at(rest.partition_point(|a| a.operation == first.operation));
+            rest = after;
+            let at = first.operation as usize;
+            if let Some(shape) = self.of[at] {
+                self.shapes[shape].phases.add(own, rows.operations[at].start_ns, next[at]);
+            }
+        }
+    }
+
+    /// Sums of shares.
+    fn charges(&mut self, charges: &Charges) {
+        let index = self.index;
+        let spans = &index.rows.spans;
+        let counted = |span: &Span| span.disk.is_some_and(|d| index.counted.contains(&d));
+        let names: HashMap<u32, String> =
+            spans.iter().filter_map(|s| s.disk).collect::<HashSet<_>>().into_iter().map(|d| (d, index.disk_name(d))).collect();
+        self.each(&charges.commits, |sums, _, _, share| {
+            sums.journal_commits += share;
+            sums.touched.journal_commits += 1.0;
+        });
+        let carried: HashMap<usize, u32> =
+            charges.commands.iter().zip(&charges.carried).map(|((span, _), &n)| (span, n)).collect();
+        self.each(&charges.commands, |sums, at, span, share| {
+            let flush = Does::on_disk(span) == Does::Flush;
+            let bytes = if flush { 0.0 } else { span.bytes as f64 * share };
+            if let Some(name) = span.disk.and_then(|d| names.get(&d)) {
+                let disk = entry(&mut sums.by_disk, name);
+                *if flush { &mut disk.flushes } else { &mut disk.requests } += share;
+                disk.bytes += bytes;
+            }
+            if !counted(span) {
+            } else if flush {
+                sums.flushes += share;
+                sums.touched.flushes += 1.0;
+            } else {
+                sums.requests += share;
+                sums.touched.requests += 1.0;
+                sums.merges += f64::from(carried.get(&at).copied().unwrap_or(0).saturating_sub(1)) * share;
+                sums.device_bytes += bytes;
+                if Does::on_disk(span) == Does::Write {
+                    sums.bytes_written.device += bytes;
+                }
+            }
+        });
+        self.each(&charges.bios, |sums, _, span, share| {
+            if let Some(name) = span.disk.and_then(|d| names.get(&d)) {
+                entry(&mut sums.by_disk, name).bios += share;
+            }
+            if counted(span) {
+                sums.bios += share;
+                sums.touched.bios += 1.0;
+                if Does::on_disk(span) == Does::Write {
+                    sums.bytes_written.block += span.bytes as f64 * share;
+                }
+            }
+        });
+    }
+
+    /// Hands each share of a finished operation to `add`, with the item's span and its position.
+    fn each(&mut self, shared: &Shared, mut add: impl FnMut(&mut PerOperation, usize, &Span, f64)) {
+        for (at, shares) in shared.iter() {
+            for &(operation, share) in shares.iter().filter(|(_, share)| *share > 0.0) {
+                if let Some(shape) = self.of[operation as usize] {
+                    add(&mut self.shapes[shape].sums, at, &self.index.rows.spans[at], share);
+                }
+            }
+        }
+    }
+
+    fn finish(self) -> Vec<OperationSummary> {
+        self.shapes.into_iter().filter(|t| t.summary.count + t.summary.unfinished > 0).map(Tally::finish).collect()
+    }
+}
+
+impl Tally {
+    fn finish(mut self) -> OperationSummary {
+        let mut summary = self.summary;
+        summary.latency_ns = times(&mut self.latency);
+        summary.inside_ns = times(&mut self.inside);
+        for (layer, time) in &mut summary.layers {
+            let mut each = self.layers.remove(layer).unwrap_or_default();
+            each.resize(self.latency.len(), 0);
+            let all = times(&mut each);
+            *time = LayerTime {
+                share: time.exclusive_ns as f64 / summary.latency_ns.sum.max(1) as f64,
+                p50_ns: all.p50,
+                p95_ns: all.p95,
+                ..std::mem::take(time)
+            };
+        }
+        let explained = summary.layers.values().fold(0_u64, |sum, l| sum.saturating_add(l.exclusive_ns));
+        summary.unexplained_ns = summary.latency_ns.sum.saturating_sub(explained);
+        (summary.phases, summary.gaps) = self.phases.finish();
+        for (class, files) in self.written {
+            self.sums.filesystem_writes.entry(class).or_default().inodes = files.len() as u64;
+        }
+        for (class, files) in self.read {
+            self.sums.filesystem_reads.entry(class).or_default().inodes = files.len() as u64;
+        }
+        summary.per_operation = means(self.sums, summary.count);
+        summary
+    }
+}
+
+/// Sums over `count` executions as means.
+fn means(mut sums: PerOperation, count: u64) -> PerOperation {
+    let n = count.max(1) as f64;
+    // Named in full, so that a new count cannot be forgotten here.
+    let PerOperation {
+        syscalls,
+        fsyncs,
+        calls,
+        filesystem_writes,
+        filesystem_reads,
+        journal_commits,
+        bios,
+        requests,
+        merges,
+        flushes,
+        device_bytes,
+        touched,
+        bytes_written,
+        write_amplification: _,
+        by_disk,
+    } = &mut sums;
+    let plain = [syscalls, fsyncs, journal_commits, bios, requests, merges, flushes, device_bytes];
+    plain.into_iter().chain(calls.values_mut()).for_each(|x| *x /= n);
+    for Writes { count, bytes, parts, inodes: _ } in filesystem_writes.values_mut() {
+        [count, bytes].into_iter().chain(parts.values_mut()).for_each(|x| *x /= n);
+    }
+    for Reads { count, bytes, cache_hits, pages_added, inodes: _ } in filesystem_reads.values_mut() {
+        [count, bytes, cache_hits, pages_added].into_iter().for_each(|x| *x /= n);
+    }
+    for DiskUse { bios, requests, flushes, bytes } in by_disk.values_mut() {
+        [bios, requests, flushes, bytes].into_iter().for_each(|x| *x /= n);
+    }
+    let Touched { journal_commits, bios, requests, flushes } = touched;
+    let BytesWritten { syscall, block, device } = bytes_written;
+    [journal_commits, bios, requests, flushes, syscall, block, device].into_iter().for_each(|x| *x /= n);
+    sums.write_amplification =
+        (sums.bytes_written.syscall > 0.0).then(|| sums.bytes_written.device / sums.bytes_written.syscall);
+    sums
+}
+
+/// The entry of a map, without making a new key where it is there already.
+fn entry<'m, T: Default>(map: &'m mut BTreeMap<String, T>, key: &str) -> &'m mut T {
+    if !map.contains_key(key) {
+        map.insert(key.into(), T::default());
+    }
+    map.get_mut(key).expect("was just put there")
+}
+
+/// The page size of the database that each file is, or belongs to.
+fn page_sizes(index: &Index) -> Vec<Option<u32>> {
+    let rows = index.rows;
+    let base = |at: usize| rows.files[at].path.as_deref().map(database_of);
+    let mut grids: HashMap<&str, PageGrid> = HashMap::new();
+    for span in rows.spans.iter().filter(|s| s.layer == Layer::Syscall) {
+        let (Some(at), Some(offset)) = (span.file.and_then(|id| index.file(id)), span.offset) else { continue };
+        if index.classes[at] == FileClass::Database
+            && let Some(path) = base(at)
+        {
+            grids.entry(path).or_default().add(offset, span.bytes);
+        }
+    }
+    (0..rows.files.len()).map(|at| grids.get(base(at)?)?.size()).collect()
+}
+
+/// For each span, whether it was called by a system call that reads or writes.
+fn below_reads_and_writes(index: &Index) -> Vec<bool> {
+    let spans = &index.rows.spans;
+    let mut below = vec![false; spans.len()];
+    for link in index.rows.links.iter().filter(|l| l.relation == Relation::Calls) {
+        if let (Some(parent), Some(child)) = (index.span(link.parent), index.span(link.child)) {
+            let upper = &spans[parent];
+            below[child] |= upper.layer == Layer::Syscall && call(upper).is_some_and(|c| c.reads() || c.writes());
+        }
+    }
+    below
+}
+
+/// For each operation, when its thread began the next of its kind after its end.
+fn next_on_thread(index: &Index) -> Vec<Option<u64>> {
+    let rows = index.rows;
+    let kind = |at: usize| index.shape(at).map(|s| rows.shapes[s].kind.as_ref());
+    let mut order: Vec<usize> = (0..rows.operations.len()).collect();
+    let key = |at: usize| (rows.operations[at].tgid, rows.operations[at].tid, kind(at), rows.operations[at].start_ns);
+    order.sort_by_key(|&at| key(at));
+    let mut next = vec![None; rows.operations.len()];
+    for pair in order.windows(2) {
+        let (a, b) = (&rows.operations[pair[0]], &rows.operations[pair[1]]);
+        let same = (a.tgid, a.tid, kind(pair[0])) == (b.tgid, b.tid, kind(pair[1]));
+        next[pair[0]] = a.end_ns.filter(|&end| same && b.start_ns >= end).map(|_| b.start_ns);
+    }
+    next
+}
+
+fn links(rows: &Rows) -> (ByConfidence<u64>, BTreeMap<String, u64>) {
+    let mut links = ByConfidence::default();
+    let mut relations: BTreeMap<Relation, u64> = BTreeMap::new();
+    for link in &rows.links {
+        *links.of(link.confidence) += 1;
+        *relations.entry(link.relation).or_default() += 1;
+    }
+    (links, relations.into_iter().map(|(relation, n)| (relation.name().into(), n)).collect())
+}
+
+fn loss(rows: &Rows) -> Loss {
+    let mut weakened: HashMap<u64, u64> = HashMap::new();
+    for id in rows.links.iter().filter_map(|l| l.weakened_by) {
+        *weakened.entry(id).or_default() += 1;
+    }
+    Loss {
+        events: rows.losses.iter().filter_map(|l| l.events).fold(0, u64::saturating_add),
+        at_least: rows.losses.iter().any(|l| l.at_least || l.events.is_none()),
+        weakened_links: weakened.values().sum(),
+        intervals: rows
+            .losses
+            .iter()
+            .map(|l| LossInterval {
+                source: l.source.name().into(),
+                cpu: l.cpu,
+                start_ns: l.start_ns,
+                end_ns: l.end_ns,
+                events: l.events,
+                at_least: l.at_least,
+                program: l.program.clone(),
+                weakened_links: weakened.get(&l.id).copied().unwrap_or(0),
+            })
+            .collect(),
+    }
+}
+
+fn environment(rows: &Rows) -> Environment {
+    let fact = |f: &model::table::FactRow| Fact {
+        value: f.value.clone(),
+        unknown: f.unknown.clone(),
+        unit: f.unit.clone(),
+        source: f.source.clone(),
+        varies: f.varies.clone(),
+    };
+    rows.facts.iter().map(|f| (f.name.clone(), fact(f))).collect()
+}
+
+fn disks(index: &Index) -> Vec<DiskInfo> {
+    let info = |d: &model::table::Disk| DiskInfo {
+        name: d.name.clone(),
+        dev: model::Dev(d.dev).to_string(),
+        role: index.role(d.dev).into(),
+        below: d.below.clone(),
+    };
+    index.rows.disks.iter().map(info).collect()
+}
+
+fn file_uses(index: &Index, sums: &[FileSums]) -> Vec<FileUse> {
+    let files = &index.rows.files;
+    let mut uses: Vec<FileUse> = sums
+        .iter()
+        .enumerate()
+        .filter(|(_, sums)| sums.reads + sums.writes > 0)
+        .map(|(at, sums)| FileUse {
+            path: files[at].path.clone(),
+            class: index.classes[at],
+            dev: model::Dev(files[at].dev).to_string(),
+            ino: files[at].ino,
+            writes: sums.writes,
+            bytes_written: sums.bytes_written,
+            reads: sums.reads,
+            bytes_read: sums.bytes_read,
+        })
+        .collect();
+    uses.sort_by_key(|u| (u.class, std::cmp::Reverse(u.bytes_written.saturating_add(u.bytes_read))));
+    uses
+}
+
+fn coverage(rows: &Rows) -> Vec<Probe> {
+    let probe = |c: &model::table::Coverage| Probe {
+        layer: c.layer,
+        probe: c.probe.clone(),
+        attached: c.attached,
+        how: c.how.clone(),
+        hits: c.hits,
+        misses: c.misses,
+        price_ns: c.price_ns,
+    };
+    rows.coverage.iter().map(probe).collect()
+}

@@ -1,0 +1,124 @@
+//! The folder as a whole: making it without harming anything else, and opening it.
+
+use crate::error::{Error, Result, Tried};
+use crate::log::{self, LogReader};
+use crate::meta::Meta;
+use crate::tables;
+use model::table::Row;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// An archive that was opened.
+#[derive(Debug)]
+pub struct Archive {
+    dir: PathBuf,
+    meta: Meta,
+}
+
+impl Archive {
+    /// Makes the folder `dir` with `meta` in it. An empty folder that is there already is used. `overwrite` lets an
+    /// archive's place be taken (its log and tables are removed, other files in the folder stay); anything that is no
+    /// archive is never touched.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::NotAnArchive`] for any other folder or file, [`Error::Io`].
+    pub fn create(dir: &Path, meta: &Meta, overwrite: bool) -> Result<Self> {
+        if fs::symlink_metadata(dir).is_ok() {
+            let mut entries = fs::read_dir(dir).map_err(|e| match e.kind() {
+                std::io::ErrorKind::NotADirectory => Error::NotAnArchive {
+                    path: dir.into(),
+                    why: "it is a file, which Fathom does not overwrite".into(),
+                },
+                _ => Error::Io { action: "read", path: dir.into(), source: e },
+            })?;
+            if entries.next().is_some() {
+                match Meta::read(dir) {
+                    Ok(_) | Err(Error::Newer { .. }) if !overwrite => return Err(Error::Exists { path: dir.into() }),
+                    Ok(_) | Err(Error::Newer { .. }) => {
+                        tables::remove(dir)?;
+                        remove_if_there(&log::path(dir))?;
+                    }
+                    Err(_) => {
+                        return Err(Error::NotAnArchive {
+                            path: dir.into(),
+                            why: "it holds other files, which Fathom does not overwrite; choose another name with -o"
+                                .into(),
+                        });
+                    }
+                }
+            }
+        } else {
+            fs::create_dir(dir).tried("make the folder", dir)?;
+        }
+        meta.write(dir)?;
+        Ok(Self { dir: dir.into(), meta: meta.clone() })
+    }
+
+    /// Opens an archive to read it.
+    ///
+    /// # Errors
+    /// Those of [`Meta::read`].
+    pub fn open(dir: &Path) -> Result<Self> {
+        Ok(Self { dir: dir.into(), meta: Meta::read(dir)? })
+    }
+
+    /// The folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What it is.
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// Its log.
+    ///
+    /// # Errors
+    /// Those of [`LogReader::open`].
+    pub fn log(&self) -> Result<LogReader> {
+        LogReader::open(&self.dir)
+    }
+
+    /// Whether its tables were made. They are there completely or not at all.
+    pub fn has_tables(&self) -> bool {
+        tables::Index::path(&self.dir).is_file()
+    }
+
+    /// All rows of a table, in the order in which they were written. A table that has none is empty.
+    ///
+    /// # Errors
+    /// [`Error::NotLinked`], [`Error::Damaged`], [`Error::Newer`], [`Error::Io`].
+    pub fn rows<T: Row>(&self) -> Result<Vec<T>> {
+        let mut rows = Vec::new();
+        self.for_each(|row| rows.push(row))?;
+        Ok(rows)
+    }
+
+    /// Hands each row of a table to `each`, with some thousand rows in memory at a time.
+    ///
+    /// # Errors
+    /// As [`Archive::rows`]; rows before the damaged place have been handed out then.
+    pub fn for_each<T: Row>(&self, mut each: impl FnMut(T)) -> Result<()> {
+        let path = tables::file(&self.dir, T::TABLE.name);
+        let mut wrong = 0_u64;
+        tables::read(self, &T::TABLE, &mut |cells| match T::from_cells(cells) {
+            Some(row) => each(row),
+            None => wrong += 1,
+        })?;
+        if wrong > 0 {
+            return Err(Error::damaged_table(
+                &path,
+                format!("{wrong} rows hold values that their columns cannot have"),
+            ));
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn remove_if_there(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e).tried("remove", path),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,121 @@
+//! What can go wrong with an archive: each error says what happened, to which file, and what to do.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What can go wrong with an archive.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The system refused something.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried, such as `read`.
+        action: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A folder is something else, and is left alone.
+    #[error("{} is not a Fathom archive: {why}", path.display())]
+    NotAnArchive {
+        /// The folder.
+        path: PathBuf,
+        /// How that shows.
+        why: String,
+    },
+    /// An archive is there already.
+    #[error("{} exists already; choose another name with -o, or remove it first", path.display())]
+    Exists {
+        /// The archive.
+        path: PathBuf,
+    },
+    /// A newer Fathom made it.
+    #[error(
+        "{} was made by {made_by}: its {what} has version {found}, and this Fathom ({}) reads versions up to {newest}. \
+         Read it with that Fathom or a newer one",
+        path.display(), env!("CARGO_PKG_VERSION")
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// The part whose version is too new.
+        what: &'static str,
+        /// That version.
+        found: u32,
+        /// The newest that this program knows.
+        newest: u32,
+        /// Who made it.
+        made_by: String,
+    },
+    /// A file's content is wrong.
+    #[error("{} is damaged: {why}. {remedy}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// The archive has a log but no tables yet.
+    #[error("{} has no tables yet; `fathom link` makes them from its log", path.display())]
+    NotLinked {
+        /// The archive.
+        path: PathBuf,
+    },
+    /// There is no room for more events. What was written before stays valid.
+    #[error("{} is full ({why}): {kept_events} events are kept, {lost_events} could not be stored", path.display())]
+    Full {
+        /// The log.
+        path: PathBuf,
+        /// `no space left on the disk`, or the limit that was asked for.
+        why: String,
+        /// Events that stand in the log.
+        kept_events: u64,
+        /// Events that were handed over and are not in it, the one just refused included.
+        lost_events: u64,
+    },
+    /// A record that no probe can have made was handed to the log.
+    #[error(
+        "a record of {bytes} bytes cannot be logged; a record has {} to {} bytes",
+        model::event::Header::SIZE,
+        crate::log::MAX_RECORD
+    )]
+    BadRecord {
+        /// Its size.
+        bytes: usize,
+    },
+}
+
+/// Or an [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// Whether the log could take no more: recording ends, and what there is stays.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Full { .. })
+    }
+
+    pub(crate) fn damaged_table(path: &Path, why: impl std::fmt::Display) -> Self {
+        Self::Damaged {
+            path: path.into(),
+            why: why.to_string(),
+            remedy: format!(
+                "`fathom link {}` makes the tables again from the log",
+                path.parent().and_then(Path::parent).unwrap_or(path).display()
+            ),
+        }
+    }
+}
+
+/// Adds to an I/O error what was tried with which file.
+pub(crate) trait Tried<T> {
+    fn tried(self, action: &'static str, path: &Path) -> Result<T>;
+}
+
+impl<T> Tried<T> for io::Result<T> {
+    fn tried(self, action: &'static str, path: &Path) -> Result<T> {
+        self.map_err(|source| Error::Io { action, path: path.into(), source })
+    }
+}

@@ -1,0 +1,133 @@
+//! An archive's tables for other programs: the Parquet files as they are, or CSV.
+//!
+//! CSV follows RFC 4180. Texts come from traced programs, hence from anybody, and spreadsheets run a cell that begins
+//! like a formula; such a text gets an apostrophe before it (OWASP, "CSV injection"). Control characters are written
+//! as `\n`, `\t` or `\u{…}`, so that a row stays a line.
+
+use crate::archive::Archive;
+use crate::error::{Error, Result, Tried};
+use crate::tables::{self, Index};
+use model::table::{Cell, TABLES};
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+/// Copies the Parquet files into the folder `to`, which is made if it is not there. Returns the tables' names.
+///
+/// # Errors
+/// [`Error::NotLinked`], [`Error::Io`].
+pub fn parquet(archive: &Archive, to: &Path) -> Result<Vec<String>> {
+    each_table(archive, to, |name| {
+        let (from, to) = (tables::file(archive.dir(), name), to.join(format!("{name}.parquet")));
+        fs::copy(&from, &to).tried("copy", &from).map(drop)
+    })
+}
+
+/// Writes each table as `NAME.csv` into the folder `to`, which is made if it is not there. Returns the tables' names.
+///
+/// # Errors
+/// Those of [`Archive::for_each`].
+pub fn csv(archive: &Archive, to: &Path) -> Result<Vec<String>> {
+    each_table(archive, to, |name| {
+        let Some(table) = TABLES.iter().find(|t| t.name == name) else { return Ok(()) };
+        let path = to.join(format!("{name}.csv"));
+        let mut out = BufWriter::new(File::create(&path).tried("make", &path)?);
+        let names: Vec<&str> = table.columns.iter().map(|c| c.name).collect();
+        let mut written = write!(out, "{}\r\n", names.join(","));
+        let mut line = String::new();
+        tables::read(archive, table, &mut |cells| {
+            line.clear();
+            csv_line(cells, &mut line);
+            if written.is_ok() {
+                written = out.write_all(line.as_bytes());
+            }
+        })?;
+        written.and_then(|()| out.flush()).tried("write", &path)
+    })
+}
+
+fn each_table(archive: &Archive, to: &Path, mut each: impl FnMut(&str) -> Result<()>) -> Result<Vec<String>> {
+    let index = Index::read(archive.dir())?;
+    // A table of a newer minor version has a name that this program does not know, and index.json may be anybody's.
+    let names: Vec<String> = index.rows.into_keys().filter(|n| TABLES.iter().any(|t| t.name == n)).collect();
+    match fs::create_dir(to) {
+        Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => {
+            return Err(Error::Io { action: "make the folder", path: to.into(), source: e });
+        }
+        _ => {}
+    }
+    names.iter().try_for_each(|name| each(name))?;
+    Ok(names)
+}
+
+fn csv_line(cells: &[Cell], out: &mut String) {
+    for (i, cell) in cells.iter().enumerate() {
+        if i > 0 {
+            out.push(',');
+        }
+        // Writing to a String cannot fail.
+        let _ = match cell {
+            Cell::Empty => Ok(()),
+            Cell::U64(x) => write!(out, "{x}"),
+            Cell::I64(x) => write!(out, "{x}"),
+            Cell::F64(x) => write!(out, "{x}"),
+            Cell::Bool(x) => write!(out, "{x}"),
+            Cell::Text(x) => write!(out, "{}", csv_text(x)),
+        };
+    }
+    out.push_str("\r\n");
+}
+
+/// A text as a cell.
+fn csv_text(text: &str) -> Cow<'_, str> {
+    let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    let special = text.chars().any(|c| c.is_control() || matches!(c, '"' | ','));
+    if !formula && !special {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 3);
+    out.push('"');
+    if formula {
+        out.push('\'');
+    }
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\"\""),
+            c if c.is_control() => out.extend(c.escape_default()),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_quoted_escaped_and_no_formulas() {
+        for (text, cell) in [
+            ("SELECT 1", "SELECT 1"),
+            ("a,b", "\"a,b\""),
+            ("say \"x\"", "\"say \"\"x\"\"\""),
+            ("=HYPERLINK(1)", "\"'=HYPERLINK(1)\""),
+            ("-1+1", "\"'-1+1\""),
+            ("@SUM(A1)", "\"'@SUM(A1)\""),
+            ("\tx", "\"'\\tx\""),
+            ("a\r\nb\u{1b}", "\"a\\r\\nb\\u{1b}\""),
+            ("é", "é"),
+        ] {
+            assert_eq!(csv_text(text), cell, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_never_taken_for_formulas() {
+        let mut line = String::new();
+        csv_line(&[Cell::I64(-5), Cell::Empty, Cell::U64(u64::MAX), Cell::Bool(true), Cell::F64(0.5)], &mut line);
+        assert_eq!(line, "-5,,18446744073709551615,true,0.5\r\n");
+    }
+}

@@ -1,0 +1,115 @@
+//! `events.log`: what the probes recorded, in chunks that stand alone.
+//!
+//! Think of a ship's log whose pages are numbered, dated and sealed one by one: a torn page is seen to be torn, the
+//! next one is still good, and the numbers say how many entries the torn one had.
+//!
+//! A chunk is a header of 64 bytes and a payload. All numbers are little-endian.
+//!
+//! | at | bytes | |
+//! |---|---|---|
+//! | 0 | 8 | magic `F5 46 54 48 4D 4C 4F 47` (`õFTHMLOG`) |
+//! | 8 | 2 | version of the log ([`crate::versions::LOG`]) |
+//! | 10 | 2 | flags; 1: the payload is an LZ4 block |
+//! | 12 | 4 | bytes of the payload in the file |
+//! | 16 | 4 | bytes of the payload, unpacked |
+//! | 20 | 4 | events in it |
+//! | 24 | 8 | when the log began (ns, CLOCK_BOOTTIME): the same in all chunks of one log |
+//! | 32 | 8 | events in the chunks before it |
+//! | 40 | 8 | first time in it |
+//! | 48 | 8 | last time in it |
+//! | 56 | 4 | CRC-32 of the payload as it stands in the file |
+//! | 60 | 4 | CRC-32 of the 60 bytes before |
+//!
+//! The payload is records, each with its length in 4 bytes before it. Magic, version, the header's size and its last
+//! CRC stay as they are in every later version, so that an old reader can tell *newer* from *damaged*.
+//!
+//! # Damage
+//!
+//! A reader believes a chunk only if both sums are right, it is of the same log, and it comes after those before. From
+//! anything else it goes on to the next magic. What it passed over becomes one `loss` event, in its place, whose
+//! interval is that of the passed chunk (if its header is whole) or of its neighbours, and whose number is exact as
+//! soon as a later chunk says how many came before it. So damage can hide events but neither invent them nor go
+//! unnoticed, but for its last chunk cut off exactly at its edge; then `meta.json` says that the log is incomplete.
+
+mod reader;
+mod writer;
+
+pub use reader::{Damage, LogReader};
+pub use writer::{LogSummary, LogWriter};
+
+use model::record::Field;
+use std::path::{Path, PathBuf};
+
+/// First bytes of a chunk. The first is no ASCII and no UTF-8 lead, so that no text holds it.
+pub const MAGIC: [u8; 8] = *b"\xf5FTHMLOG";
+
+/// The payload is an LZ4 block.
+const LZ4: u16 = 1;
+
+/// A payload is closed at this size (unpacked): about 20 ms of the fastest recording, so that a crash costs little,
+/// and enough for LZ4's window of 64 KiB.
+const CHUNK: usize = 1 << 20;
+
+/// Bytes of the longest record: the largest text (64 KiB) and its fields.
+pub const MAX_RECORD: usize = 128 << 10;
+
+/// A longer payload is damage: nobody writes one, and a reader must not be made to reserve it.
+const MAX_PAYLOAD: usize = 8 << 20;
+
+/// Where the log stands in an archive.
+pub fn path(dir: &Path) -> PathBuf {
+    dir.join("events.log")
+}
+
+/// The head of a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ChunkHeader {
+    version: u16,
+    flags: u16,
+    payload: u32,
+    raw: u32,
+    events: u32,
+    began_ns: u64,
+    before: u64,
+    first_ns: u64,
+    last_ns: u64,
+    crc: u32,
+}
+
+impl ChunkHeader {
+    const SIZE: usize = 64;
+
+    fn encode(&self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        self.version.put(&mut out);
+        self.flags.put(&mut out);
+        for x in [self.payload, self.raw, self.events] {
+            x.put(&mut out);
+        }
+        for x in [self.began_ns, self.before, self.first_ns, self.last_ns] {
+            x.put(&mut out);
+        }
+        self.crc.put(&mut out);
+        crc32fast::hash(&out).put(&mut out);
+        out
+    }
+
+    /// `None` unless the magic and the header's own sum are right.
+    fn decode(bytes: &[u8; Self::SIZE]) -> Option<Self> {
+        if bytes[..8] != MAGIC || crc32fast::hash(&bytes[..60]) != u32::get(&bytes[60..]) {
+            return None;
+        }
+        Some(Self {
+            version: u16::get(&bytes[8..]),
+            flags: u16::get(&bytes[10..]),
+            payload: u32::get(&bytes[12..]),
+            raw: u32::get(&bytes[16..]),
+            events: u32::get(&bytes[20..]),
+            began_ns: u64::get(&bytes[24..]),
+            before: u64::get(&bytes[32..]),
+            first_ns: u64::get(&bytes[40..]),
+            last_ns: u64::get(&bytes[48..]),
+            crc: u32::get(&bytes[56..]),
+        })
+    }
+}

@@ -1,0 +1,278 @@
+//! Reading the log, whatever has happened to it.
+
+use super::{ChunkHeader, LZ4, MAGIC, MAX_PAYLOAD};
+use crate::error::{Result, Tried};
+use crate::{Meta, versions};
+use model::event::{ANY_CPU, Header, Loss};
+use model::{Event, LossSource};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+/// What of a log could not be read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Damage {
+    /// Places that were passed over, each told of by one `loss` event.
+    pub places: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// Events that are known to be missing.
+    pub events: u64,
+    /// Whether more than `events` may be missing.
+    pub at_least: bool,
+    /// Records of a kind that this program does not know (a newer minor version); counted in `events`.
+    pub unknown_records: u64,
+    /// Why the system did not hand out the rest of the file.
+    pub unreadable: Option<String>,
+}
+
+impl Damage {
+    /// Whether there is none.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Reads `events.log` from its begin to its end, a chunk at a time.
+#[derive(Debug)]
+pub struct LogReader<R = File> {
+    source: R,
+    len: u64,
+    /// Where the next chunk should be.
+    at: u64,
+    /// The chunks of this log, and no others, have this.
+    began_ns: Option<u64>,
+    /// How many events the chunks up to `at` hold.
+    before: u64,
+    /// Last time in them.
+    last_ns: Option<u64>,
+    ready: VecDeque<Event>,
+    damage: Damage,
+    ended: bool,
+}
+
+/// What stands at a place of the file.
+enum Found {
+    Chunk(ChunkHeader, Vec<u8>),
+    /// No chunk that can be believed; of this log if its header is whole.
+    Bad(Option<ChunkHeader>),
+}
+
+impl LogReader<File> {
+    /// Opens the log of the archive `dir`. A missing or damaged `meta.json` does not hinder that; a newer one does.
+    ///
+    /// # Errors
+    /// [`crate::Error::Io`] if there is no log, [`crate::Error::Newer`].
+    pub fn open(dir: &Path) -> Result<Self> {
+        let made_by = match Meta::read(dir) {
+            Ok(meta) => meta.made_by,
+            Err(newer @ crate::Error::Newer { .. }) => return Err(newer),
+            // The log is the truth and stands alone: it must outlive the file beside it.
+            Err(_) => "a newer Fathom".into(),
+        };
+        let path = super::path(dir);
+        Self::new(File::open(&path).tried("open", &path)?, &path, &made_by)
+    }
+}
+
+impl<R: Read + Seek> LogReader<R> {
+    /// Reads a log from anywhere. `path` and `made_by` are for messages.
+    ///
+    /// # Errors
+    /// [`crate::Error::Newer`], [`crate::Error::Io`].
+    pub fn new(mut source: R, path: &Path, made_by: &str) -> Result<Self> {
+        let len = source.seek(SeekFrom::End(0)).tried("read", path)?;
+        let mut reader = Self {
+            source,
+            len,
+            at: 0,
+            began_ns: None,
+            before: 0,
+            last_ns: None,
+            ready: VecDeque::new(),
+            damage: Damage::default(),
+            ended: false,
+        };
+        if let Some(first) = reader.header(0) {
+            versions::check(path, "log", first.version.into(), versions::newest(versions::LOG), made_by)?;
+        }
+        Ok(reader)
+    }
+
+    /// The next event, in the order of the file: about that of time, but not quite (each CPU writes its own). Damage
+    /// comes as a `loss` event of [`ANY_CPU`] and source [`LossSource::Damage`].
+    pub fn next_event(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(event);
+            }
+            if self.ended {
+                return None;
+            }
+            self.next_chunk();
+        }
+    }
+
+    /// What could not be read, so far.
+    pub fn damage(&self) -> &Damage {
+        &self.damage
+    }
+
+    /// How far the reading is, in bytes, and of how many.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.at, self.len)
+    }
+
+    fn next_chunk(&mut self) {
+        let from = self.at;
+        // The first broken chunk whose header is whole says when what is missing happened.
+        let mut broken: Option<ChunkHeader> = None;
+        let mut place = from;
+        while place < self.len {
+            match self.chunk(place) {
+                Found::Chunk(header, raw) => {
+                    if place > from || header.before > self.before {
+                        self.lose(from, place, broken, Some(&header));
+                    }
+                    self.at = place + ChunkHeader::SIZE as u64 + u64::from(header.payload);
+                    self.before = header.before + u64::from(header.events);
+                    self.began_ns = Some(header.began_ns);
+                    self.unpack(&header, &raw);
+                    self.last_ns = Some(self.last_ns.unwrap_or(0).max(header.last_ns));
+                    return;
+                }
+                Found::Bad(header) => {
+                    // A whole header is to be believed about its length too, if a chunk follows where it says. Within
+                    // its payload a text might hold what looks like a chunk.
+                    let behind = header.map(|h| place + ChunkHeader::SIZE as u64 + u64::from(h.payload));
+                    broken = broken.or(header);
+                    place = match behind {
+                        Some(behind) if behind <= self.len && self.header(behind).is_some() => behind,
+                        _ => self.next_magic(place + 1),
+                    };
+                }
+            }
+        }
+        if from < self.len {
+            self.lose(from, self.len, broken, None);
+        }
+        self.at = self.len;
+        self.ended = true;
+    }
+
+    /// The header at a place, if it is one of this log's.
+    fn header(&mut self, at: u64) -> Option<ChunkHeader> {
+        let mut bytes = [0; ChunkHeader::SIZE];
+        if self.len.checked_sub(at)? < bytes.len() as u64 {
+            return None;
+        }
+        self.read(at, &mut bytes)?;
+        ChunkHeader::decode(&bytes).filter(|h| self.began_ns.is_none_or(|b| b == h.began_ns))
+    }
+
+    fn chunk(&mut self, at: u64) -> Found {
+        let Some(header) = self.header(at) else { return Found::Bad(None) };
+        let (payload, raw) = (header.payload as usize, header.raw as usize);
+        let room = self.len - at - ChunkHeader::SIZE as u64;
+        let believable = header.version <= versions::newest(versions::LOG) as u16
+            && header.before >= self.before
+            && header.before.checked_add(header.events.into()).is_some()
+            && raw <= MAX_PAYLOAD
+            && u64::from(header.payload) <= room.min(MAX_PAYLOAD as u64)
+            // Each event has at least its length and its header.
+            && header.events as usize <= raw / (4 + Header::SIZE);
+        if !believable {
+            return Found::Bad(Some(header));
+        }
+        let mut bytes = vec![0; payload];
+        if self.read(at + ChunkHeader::SIZE as u64, &mut bytes).is_none() || crc32fast::hash(&bytes) != header.crc {
+            return Found::Bad(Some(header));
+        }
+        let raw = match header.flags {
+            LZ4 => lz4_flex::block::decompress(&bytes, raw).ok().filter(|b| b.len() == raw),
+            0 if payload == raw => Some(bytes),
+            _ => None,
+        };
+        match raw {
+            Some(raw) => Found::Chunk(header, raw),
+            None => Found::Bad(Some(header)),
+        }
+    }
+
+    /// Reads exactly that, or remembers why not and takes the file to end there.
+    fn read(&mut self, at: u64, bytes: &mut [u8]) -> Option<()> {
+        match self.source.seek(SeekFrom::Start(at)).and_then(|_| self.source.read_exact(bytes)) {
+            Ok(()) => Some(()),
+            Err(e) => {
+                self.damage.unreadable.get_or_insert(e.to_string());
+                None
+            }
+        }
+    }
+
+    /// The first place from `at` on where a magic stands, or the end of the file.
+    fn next_magic(&mut self, mut at: u64) -> u64 {
+        let mut block = vec![0; 64 << 10];
+        while at + (MAGIC.len() as u64) <= self.len {
+            let size = block.len().min((self.len - at) as usize);
+            if self.read(at, &mut block[..size]).is_none() {
+                return self.len;
+            }
+            let window = &block[..size];
+            let hit = window.iter().enumerate().find(|(i, b)| **b == MAGIC[0] && window[*i..].starts_with(&MAGIC));
+            if let Some((i, _)) = hit {
+                return at + i as u64;
+            }
+            // A magic may lie across the edge of two blocks.
+            at += (size + 1 - MAGIC.len()) as u64;
+        }
+        self.len
+    }
+
+    /// Tells of what lies between `from` and `to`, where `next` follows.
+    fn lose(&mut self, from: u64, to: u64, broken: Option<ChunkHeader>, next: Option<&ChunkHeader>) {
+        let known = broken.filter(|h| self.began_ns.is_none_or(|b| b == h.began_ns));
+        let exactly = next.map(|n| n.before - self.before);
+        let events = exactly.unwrap_or(known.map_or(0, |h| u64::from(h.events)));
+        let begin = self.last_ns.or(next.or(known.as_ref()).map(|h| h.began_ns)).unwrap_or(0);
+        let end = next.map_or(0, |n| n.first_ns).max(known.map_or(0, |h| h.last_ns)).max(begin);
+        self.damage.places += 1;
+        self.damage.bytes += to - from;
+        self.lost(known.map_or(begin, |h| begin.min(h.first_ns)), end, events, exactly.is_none());
+    }
+
+    fn lost(&mut self, start_ns: u64, end_ns: u64, events: u64, at_least: bool) {
+        self.damage.events = self.damage.events.saturating_add(events);
+        self.damage.at_least |= at_least;
+        let loss =
+            Loss { start_ns, events, bound: at_least.into(), source: LossSource::Damage.number(), ..Loss::default() };
+        let header = Header { time_ns: end_ns, cpu: ANY_CPU, kind: Loss::INFO.kind, ..Header::default() };
+        self.ready.push_back(Event { header, record: loss.into() });
+    }
+
+    /// Takes the records out of a chunk. What it does not know it counts: a newer minor version may have new kinds.
+    fn unpack(&mut self, header: &ChunkHeader, mut raw: &[u8]) {
+        let mut good = 0;
+        while let Some((len, rest)) = raw.split_first_chunk::<4>() {
+            let Some((record, rest)) = rest.split_at_checked(u32::from_le_bytes(*len) as usize) else { break };
+            if let Some(event) = Event::decode(record) {
+                self.ready.push_back(event);
+                good += 1;
+            }
+            raw = rest;
+        }
+        let unknown = u64::from(header.events).saturating_sub(good);
+        if unknown > 0 {
+            self.damage.unknown_records += unknown;
+            self.lost(header.first_ns, header.last_ns, unknown, false);
+        }
+    }
+}
+
+impl<R: Read + Seek> Iterator for LogReader<R> {
+    type Item = Event;
+    fn next(&mut self) -> Option<Event> {
+        self.next_event()
+    }
+}

@@ -1,0 +1,203 @@
+//! `meta.json`: what an archive is. Read before everything else, so that a newer archive is refused with a sentence
+//! and not with a parser's complaint, and replaced as a whole, so that it is never half written.
+
+use crate::error::{Error, Result, Tried};
+use crate::versions;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+/// What `format` says in every archive.
+pub const FORMAT: &str = "fathom-archive";
+
+/// A larger file is not one of ours.
+const MAX_BYTES: u64 = 16 << 20;
+
+/// What an archive is and which versions wrote it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Meta {
+    /// Always [`FORMAT`].
+    pub format: String,
+    /// Version of the folder ([`versions::FOLDER`]).
+    pub version: u32,
+    /// Who made it, such as `Fathom 0.1.0`.
+    #[serde(default)]
+    pub made_by: String,
+    /// What was done: `trace`, `bench`, …
+    pub kind: String,
+    /// When it was made, ns since 1970 (CLOCK_REALTIME).
+    pub created_unix_ns: u64,
+    /// The command that was recorded, or empty.
+    #[serde(default)]
+    pub command: Vec<String>,
+    /// Whether the recording came to its end. If not, the log is what there was until then.
+    #[serde(default)]
+    pub complete: bool,
+    /// Version of the log's records ([`model::event::EVENT_VERSION`]).
+    pub event_version: u32,
+    /// Version of the tables ([`model::table::TABLE_VERSION`]).
+    pub table_version: u32,
+    /// Whether the tables were made. The folder `tables/` decides; this is for people.
+    #[serde(default)]
+    pub linked: bool,
+    /// What else stands there, from a newer minor version or from an instrument; kept as it is.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+impl Meta {
+    /// Of an archive that is being made now, with this program's versions.
+    pub fn new(kind: &str, created_unix_ns: u64, command: Vec<String>) -> Self {
+        Self {
+            format: FORMAT.into(),
+            version: versions::newest(versions::FOLDER),
+            made_by: format!("Fathom {}", env!("CARGO_PKG_VERSION")),
+            kind: kind.into(),
+            created_unix_ns,
+            command,
+            complete: false,
+            event_version: model::event::EVENT_VERSION,
+            table_version: model::table::TABLE_VERSION,
+            linked: false,
+            extra: Map::new(),
+        }
+    }
+
+    /// Where it stands in an archive.
+    pub fn path(dir: &Path) -> PathBuf {
+        dir.join("meta.json")
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// [`Error::NotAnArchive`] if the folder has none or it is another program's, [`Error::Newer`], [`Error::Damaged`].
+    pub fn read(dir: &Path) -> Result<Self> {
+        let path = Self::path(dir);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                let why = if dir.is_dir() { "it has no meta.json" } else { "there is no such folder" };
+                return Err(Error::NotAnArchive { path: dir.into(), why: why.into() });
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => {
+                return Err(Error::NotAnArchive { path: dir.into(), why: "it is a file, not a folder".into() });
+            }
+            Err(e) => return Err(e).tried("open", &path),
+        };
+        let mut bytes = Vec::new();
+        file.take(MAX_BYTES + 1).read_to_end(&mut bytes).tried("read", &path)?;
+        Self::parse(&path, &bytes)
+    }
+
+    /// Reads it from the bytes of the file at `path`.
+    ///
+    /// # Errors
+    /// As [`Meta::read`].
+    pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
+        let damaged = |why: String| Error::Damaged {
+            path: path.into(),
+            why,
+            remedy: "The log beside it may still be whole: `fathom link` reads it without this file".into(),
+        };
+        if bytes.len() as u64 > MAX_BYTES {
+            return Err(damaged(format!("it has more than {MAX_BYTES} bytes")));
+        }
+        // Format and version first, with the loosest reading there is: everything else may have changed.
+        let value: Value = serde_json::from_slice(bytes).map_err(|e| damaged(e.to_string()))?;
+        let not_ours = || Error::NotAnArchive {
+            path: path.parent().unwrap_or(path).into(),
+            why: format!("its meta.json does not say \"format\": \"{FORMAT}\""),
+        };
+        if value.get("format").and_then(Value::as_str) != Some(FORMAT) {
+            return Err(not_ours());
+        }
+        let made_by = value.get("made_by").and_then(Value::as_str).unwrap_or("a newer Fathom").to_string();
+        let parts = [
+            ("version", "format", versions::newest(versions::FOLDER)),
+            ("event_version", "event list", model::event::EVENT_VERSION),
+            ("table_version", "set of tables", model::table::TABLE_VERSION),
+        ];
+        for (key, what, newest) in parts {
+            let found = value.get(key).and_then(Value::as_u64).ok_or_else(|| damaged(format!("it has no {key}")))?;
+            versions::check(path, what, u32::try_from(found).unwrap_or(u32::MAX), newest, &made_by)?;
+        }
+        serde_json::from_value(value).map_err(|e| damaged(e.to_string()))
+    }
+
+    /// Replaces it: the old one stands until the new one is on the medium.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn write(&self, dir: &Path) -> Result<()> {
+        // A structure of strings, numbers and JSON values always has a JSON form; only a failing writer could fail here.
+        let mut bytes =
+            serde_json::to_vec_pretty(self).map_err(std::io::Error::from).tried("write", &Self::path(dir))?;
+        bytes.push(b'\n');
+        replace(&Self::path(dir), &bytes)
+    }
+}
+
+/// Replaces a file as a whole: written beside it, brought to the medium, renamed over it.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".tmp");
+    let tmp = PathBuf::from(name);
+    let written = File::create(&tmp).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    if written.is_err() {
+        // The old file stands; the half-written new one is of no use to anybody.
+        let _ = std::fs::remove_file(&tmp);
+    }
+    written.tried("write", &tmp)?;
+    std::fs::rename(&tmp, path).tried("replace", path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Meta {
+        let mut meta = Meta::new("trace", 1_700_000_000_000_000_000, vec!["sqlite3".into(), "a \"b\"".into()]);
+        meta.extra.insert("sqlite".into(), serde_json::json!({"version": "3.40.1"}));
+        meta
+    }
+
+    #[test]
+    fn it_comes_back_with_fields_it_does_not_know() {
+        let dir = tempfile::tempdir().unwrap();
+        sample().write(dir.path()).unwrap();
+        assert_eq!(Meta::read(dir.path()).unwrap(), sample());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing temporary is left");
+    }
+
+    #[test]
+    fn a_newer_one_names_the_fathom_that_is_needed() {
+        for key in ["version", "event_version", "table_version"] {
+            let mut value = serde_json::to_value(sample()).unwrap();
+            value[key] = 99.into();
+            value["made_by"] = "Fathom 7.1.0".into();
+            // What a newer version may have changed must not be looked at first.
+            value["command"] = 5.into();
+            let error = Meta::parse(Path::new("x.fathom/meta.json"), value.to_string().as_bytes()).unwrap_err();
+            let text = error.to_string();
+            assert!(
+                matches!(error, Error::Newer { .. }) && text.contains("Fathom 7.1.0") && text.contains("99"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn another_programs_folder_is_told_from_a_damaged_one() {
+        let path = Path::new("x.fathom/meta.json");
+        assert!(matches!(Meta::parse(path, b"{\"name\": 1}"), Err(Error::NotAnArchive { .. })));
+        assert!(matches!(Meta::parse(path, b"{\"format\": "), Err(Error::Damaged { .. })));
+        assert!(matches!(Meta::parse(path, br#"{"format": "fathom-archive"}"#), Err(Error::Damaged { .. })));
+        assert!(matches!(Meta::read(Path::new("/nonexistent/x")), Err(Error::NotAnArchive { .. })));
+    }
+}

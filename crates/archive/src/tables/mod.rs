@@ -1,0 +1,111 @@
+//! `tables/`: the rows, one Parquet file a table, so that DuckDB, pandas or Spark read them without Fathom.
+//!
+//! The schema of each file is that of [`model::table`], and nothing in this room knows a table by name: a new column
+//! is a line there and none here. Unsigned columns are INT64 with the logical type UINT_64, texts are UTF-8, all files
+//! are packed with Snappy and cut into row groups of 64 Ki rows, which is also what a writer holds in memory.
+//!
+//! Readers match columns by name. A column that is missing is empty if it may be, what an older version meant by its
+//! absence if [`crate::versions`] knows, and else an error; a column that is not asked for is passed over.
+
+mod read;
+mod write;
+
+pub(crate) use read::read;
+pub use read::read_file;
+pub use write::TablesWriter;
+
+use crate::error::{Error, Result, Tried};
+use model::table::{ColumnType, TableInfo};
+use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
+use parquet::errors::ParquetError;
+use parquet::schema::types::{Type, TypePtr};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Rows of a row group.
+const GROUP_ROWS: usize = 64 << 10;
+
+/// `tables/index.json`: which tables there are. Without it a table file that somebody removed would look like a table
+/// that never had a row.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Index {
+    /// [`model::table::TABLE_VERSION`] of the writer.
+    pub table_version: u32,
+    /// Who wrote it.
+    pub made_by: String,
+    /// Rows of each table.
+    pub rows: BTreeMap<String, u64>,
+}
+
+impl Index {
+    /// Where it stands in an archive.
+    pub fn path(dir: &Path) -> PathBuf {
+        folder(dir).join("index.json")
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// [`Error::NotLinked`] if there is none, [`Error::Damaged`], [`Error::Newer`].
+    pub fn read(dir: &Path) -> Result<Self> {
+        let path = Self::path(dir);
+        let bytes = match std::fs::read(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(Error::NotLinked { path: dir.into() }),
+            other => other.tried("read", &path)?,
+        };
+        let index: Self = serde_json::from_slice(&bytes).map_err(|e| Error::damaged_table(&path, e))?;
+        crate::versions::check(
+            &path,
+            "set of tables",
+            index.table_version,
+            model::table::TABLE_VERSION,
+            &index.made_by,
+        )?;
+        Ok(index)
+    }
+}
+
+fn folder(dir: &Path) -> PathBuf {
+    dir.join("tables")
+}
+
+/// Where a table stands in an archive.
+pub fn file(dir: &Path, table: &str) -> PathBuf {
+    folder(dir).join(format!("{table}.parquet"))
+}
+
+/// Removes the tables, and what an interrupted writer left.
+pub(crate) fn remove(dir: &Path) -> Result<()> {
+    for name in ["tables", "tables.tmp", "tables.old"] {
+        let path = dir.join(name);
+        match std::fs::remove_dir_all(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e).tried("remove", &path),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A table's schema as Parquet has it.
+fn schema(table: &TableInfo) -> Result<TypePtr, ParquetError> {
+    let fields = table.columns.iter().map(|column| {
+        let (physical, logical) = match column.kind {
+            ColumnType::U64 => (Physical::INT64, Some(LogicalType::integer(64, false))),
+            ColumnType::I64 => (Physical::INT64, Some(LogicalType::integer(64, true))),
+            ColumnType::F64 => (Physical::DOUBLE, None),
+            ColumnType::Bool => (Physical::BOOLEAN, None),
+            ColumnType::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+        };
+        let repetition = if column.optional { Repetition::OPTIONAL } else { Repetition::REQUIRED };
+        Type::primitive_type_builder(column.name, physical)
+            .with_repetition(repetition)
+            .with_logical_type(logical)
+            .with_converted_type(ConvertedType::NONE)
+            .build()
+            .map(Arc::new)
+    });
+    let fields = fields.collect::<Result<_, _>>()?;
+    Type::group_type_builder(table.name).with_fields(fields).build().map(Arc::new)
+}

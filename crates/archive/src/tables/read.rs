@@ -1,0 +1,201 @@
+//! Reading a table, with nothing of the file trusted and some thousand rows in memory at a time.
+
+use super::{Index, file};
+use crate::archive::Archive;
+use crate::error::{Error, Result, Tried};
+use crate::versions;
+use model::table::{Cell, ColumnInfo, ColumnType, TableInfo};
+use parquet::basic::{Repetition, Type as Physical};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{ByteArray, DataType};
+use parquet::errors::ParquetError;
+use parquet::file::reader::{ChunkReader, FileReader, RowGroupReader, SerializedFileReader};
+use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+/// Rows taken from a row group at a time.
+const BATCH: usize = 4096;
+
+/// Hands each row of an archive's table to `each`, as cells in the order of `table`.
+pub(crate) fn read(archive: &Archive, table: &TableInfo, each: &mut dyn FnMut(&[Cell])) -> Result<()> {
+    let index = Index::read(archive.dir())?;
+    let Some(&expected) = index.rows.get(table.name) else { return Ok(()) };
+    let path = file(archive.dir(), table.name);
+    let file = match File::open(&path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            return Err(Error::damaged_table(&path, "it is missing"));
+        }
+        other => other.tried("open", &path)?,
+    };
+    let rows = read_file(file, &path, table, index.table_version, each)?;
+    if rows != expected {
+        return Err(Error::damaged_table(&path, format!("it has {rows} rows, and index.json says {expected}")));
+    }
+    Ok(())
+}
+
+/// Hands each row of a Parquet file to `each` and returns how many there were. `path` is for messages; `version` is
+/// that of the tables the file belongs to.
+///
+/// # Errors
+/// [`Error::Damaged`] for whatever is wrong with the file; rows before the damage have been handed out then.
+pub fn read_file<R: ChunkReader + 'static>(
+    source: R,
+    path: &Path,
+    table: &TableInfo,
+    version: u32,
+    each: &mut dyn FnMut(&[Cell]),
+) -> Result<u64> {
+    // The parquet crate returns errors for most damage but indexes and reserves by numbers from the file in places; a
+    // damaged table must not end the program. No state outlives the unwinding but `each`'s, whose rows are as good as
+    // those before any other error.
+    let result = catch_unwind(AssertUnwindSafe(|| read_groups(source, path, table, version, each)));
+    result.unwrap_or_else(|_| Err(Error::damaged_table(path, "its pages contradict its own description")))
+}
+
+fn read_groups<R: ChunkReader + 'static>(
+    source: R,
+    path: &Path,
+    table: &TableInfo,
+    version: u32,
+    each: &mut dyn FnMut(&[Cell]),
+) -> Result<u64> {
+    let damaged = |e: ParquetError| Error::damaged_table(path, e);
+    let reader = SerializedFileReader::new(source).map_err(damaged)?;
+    let places = places(&reader, path, table, version)?;
+    let mut rows = 0;
+    for at in 0..reader.num_row_groups() {
+        let group = reader.get_row_group(at).map_err(damaged)?;
+        rows += read_group(&*group, &places, each).map_err(damaged)?;
+    }
+    Ok(rows)
+}
+
+/// Where the values of a column come from.
+enum Place {
+    /// The file's column of this number.
+    File { column: usize, kind: ColumnType, optional: bool },
+    /// The file lacks it, and this stands for it.
+    Always(Cell),
+}
+
+fn places<R: ChunkReader + 'static>(
+    reader: &SerializedFileReader<R>,
+    path: &Path,
+    table: &TableInfo,
+    version: u32,
+) -> Result<Vec<Place>> {
+    let schema = reader.metadata().file_metadata().schema_descr();
+    let place = |wanted: &ColumnInfo| {
+        // A nested column's path has several parts, so that it matches no name of ours.
+        let found = (0..schema.num_columns()).find(|&i| schema.column(i).path().parts() == [wanted.name]);
+        let Some(column) = found else {
+            return match versions::missing_column(table.name, wanted.name, version) {
+                Some(cell) => Ok(Place::Always(cell)),
+                None if wanted.optional => Ok(Place::Always(Cell::Empty)),
+                None => Err(Error::damaged_table(path, format!("it has no column {}", wanted.name))),
+            };
+        };
+        let found = schema.column(column);
+        let physical = match wanted.kind {
+            ColumnType::U64 | ColumnType::I64 => Physical::INT64,
+            ColumnType::F64 => Physical::DOUBLE,
+            ColumnType::Bool => Physical::BOOLEAN,
+            ColumnType::Text => Physical::BYTE_ARRAY,
+        };
+        let repetition = found.self_type().get_basic_info().repetition();
+        if found.physical_type() != physical || repetition == Repetition::REPEATED {
+            return Err(Error::damaged_table(path, format!("its column {} is of another type", wanted.name)));
+        }
+        Ok(Place::File { column, kind: wanted.kind, optional: repetition == Repetition::OPTIONAL })
+    };
+    table.columns.iter().map(place).collect()
+}
+
+fn read_group(
+    group: &dyn RowGroupReader,
+    places: &[Place],
+    each: &mut dyn FnMut(&[Cell]),
+) -> Result<u64, ParquetError> {
+    let rows = u64::try_from(group.metadata().num_rows())
+        .map_err(|_| ParquetError::General("a row group of negative length".into()))?;
+    let mut columns = places
+        .iter()
+        .map(|place| match place {
+            Place::File { column, kind, optional } => {
+                let reader = Box::new(group.get_column_reader(*column)?);
+                Ok(Column::File { reader, kind: *kind, optional: *optional, cells: Vec::new() })
+            }
+            Place::Always(cell) => Ok(Column::Always(cell)),
+        })
+        .collect::<Result<Vec<_>, ParquetError>>()?;
+    let mut done = 0;
+    let mut row = vec![Cell::Empty; columns.len()];
+    while done < rows {
+        let batch = BATCH.min(usize::try_from(rows - done).unwrap_or(BATCH));
+        columns.iter_mut().try_for_each(|column| column.fill(batch))?;
+        for at in 0..batch {
+            for (cell, column) in row.iter_mut().zip(&mut columns) {
+                *cell = match column {
+                    Column::File { cells, .. } => std::mem::replace(&mut cells[at], Cell::Empty),
+                    Column::Always(cell) => cell.clone(),
+                };
+            }
+            each(&row);
+        }
+        done += batch as u64;
+    }
+    Ok(rows)
+}
+
+enum Column<'a> {
+    File { reader: Box<ColumnReader>, kind: ColumnType, optional: bool, cells: Vec<Cell> },
+    Always(&'a Cell),
+}
+
+impl Column<'_> {
+    /// Reads exactly `rows` cells.
+    fn fill(&mut self, rows: usize) -> Result<(), ParquetError> {
+        let Column::File { reader, kind, optional, cells } = self else { return Ok(()) };
+        cells.clear();
+        match &mut **reader {
+            ColumnReader::Int64ColumnReader(r) if *kind == ColumnType::U64 => {
+                take(r, rows, *optional, cells, |x| Ok(Cell::U64(*x as u64)))
+            }
+            ColumnReader::Int64ColumnReader(r) => take(r, rows, *optional, cells, |x| Ok(Cell::I64(*x))),
+            ColumnReader::DoubleColumnReader(r) => take(r, rows, *optional, cells, |x| Ok(Cell::F64(*x))),
+            ColumnReader::BoolColumnReader(r) => take(r, rows, *optional, cells, |x| Ok(Cell::Bool(*x))),
+            ColumnReader::ByteArrayColumnReader(r) => take(r, rows, *optional, cells, |x: &ByteArray| {
+                let text = std::str::from_utf8(x.data()).map_err(|e| ParquetError::General(e.to_string()))?;
+                Ok(Cell::Text(text.to_string().into()))
+            }),
+            _ => Err(ParquetError::General("a column chunk of another type than its column".into())),
+        }
+    }
+}
+
+fn take<D: DataType>(
+    reader: &mut ColumnReaderImpl<D>,
+    rows: usize,
+    optional: bool,
+    cells: &mut Vec<Cell>,
+    cell: impl Fn(&D::T) -> Result<Cell, ParquetError>,
+) -> Result<(), ParquetError> {
+    let (mut present, mut values) = (Vec::new(), Vec::new());
+    let mut records = 0;
+    while records < rows {
+        let (more, _, _) = reader.read_records(rows - records, optional.then_some(&mut present), None, &mut values)?;
+        if more == 0 {
+            return Err(ParquetError::EOF(format!("a column ends {} rows too early", rows - records)));
+        }
+        records += more;
+    }
+    let mut values = values.iter();
+    let short = || ParquetError::EOF("a column has fewer values than rows".into());
+    for at in 0..rows {
+        let there = !optional || *present.get(at).ok_or_else(short)? > 0;
+        cells.push(if there { cell(values.next().ok_or_else(short)?)? } else { Cell::Empty });
+    }
+    Ok(())
+}

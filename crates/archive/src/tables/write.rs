@@ -1,0 +1,248 @@
+//! Writing all tables of an archive at once: into `tables.tmp`, which becomes `tables` only when every file is whole
+//! and on the medium.
+
+use super::{GROUP_ROWS, Index, folder, schema};
+use crate::error::{Error, Result, Tried};
+use crate::meta::replace;
+use model::table::{Cell, ColumnInfo, ColumnType, Row, TABLE_VERSION, TableInfo};
+use parquet::basic::Compression;
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Writes the tables of an archive. Dropped before [`TablesWriter::finish`], it leaves the old tables as they were.
+pub struct TablesWriter {
+    dir: PathBuf,
+    tmp: PathBuf,
+    tables: BTreeMap<&'static str, Table>,
+    finished: bool,
+}
+
+impl TablesWriter {
+    /// Begins new tables in the archive `dir`.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn create(dir: &Path) -> Result<Self> {
+        let tmp = dir.join("tables.tmp");
+        match fs::remove_dir_all(&tmp) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e).tried("remove", &tmp),
+            _ => {}
+        }
+        fs::create_dir(&tmp).tried("make the folder", &tmp)?;
+        Ok(Self { dir: dir.into(), tmp, tables: BTreeMap::new(), finished: false })
+    }
+
+    /// Appends a row to its table.
+    ///
+    /// # Errors
+    /// [`Error::Io`], such as for a full disk.
+    pub fn push<T: Row>(&mut self, row: &T) -> Result<()> {
+        let name = T::TABLE.name;
+        if !self.tables.contains_key(name) {
+            let path = self.tmp.join(format!("{name}.parquet"));
+            self.tables.insert(name, Table::create(path, T::TABLE)?);
+        }
+        match self.tables.get_mut(name) {
+            Some(table) => table.push(row.cells()),
+            None => Ok(()),
+        }
+    }
+
+    /// Completes the tables and puts them in the place of the old ones.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; the old tables are still there then.
+    pub fn finish(mut self) -> Result<()> {
+        let mut rows = BTreeMap::new();
+        for (name, table) in std::mem::take(&mut self.tables) {
+            rows.insert(name.to_string(), table.finish()?);
+        }
+        let made_by = format!("Fathom {}", env!("CARGO_PKG_VERSION"));
+        let index = Index { table_version: TABLE_VERSION, made_by, rows };
+        let path = self.tmp.join("index.json");
+        let bytes = serde_json::to_vec_pretty(&index).map_err(std::io::Error::from).tried("write", &path)?;
+        replace(&path, &bytes)?;
+        let (place, old) = (folder(&self.dir), self.dir.join("tables.old"));
+        match fs::remove_dir_all(&old) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e).tried("remove", &old),
+            _ => {}
+        }
+        // Between these two an archive has no tables, which is no harm: they are made again from the log.
+        if place.exists() {
+            fs::rename(&place, &old).tried("move away", &place)?;
+        }
+        fs::rename(&self.tmp, &place).tried("put in place", &self.tmp)?;
+        self.finished = true;
+        if old.exists() {
+            fs::remove_dir_all(&old).tried("remove", &old)?;
+        }
+        File::open(&self.dir).and_then(|d| d.sync_all()).tried("bring to the medium", &self.dir)
+    }
+}
+
+impl Drop for TablesWriter {
+    fn drop(&mut self) {
+        if !self.finished {
+            // Nobody is left to be told; the next writer removes it, too.
+            let _ = fs::remove_dir_all(&self.tmp);
+        }
+    }
+}
+
+/// The values of one column, as Parquet takes them: those that are there, and which are.
+struct Buffer {
+    values: Values,
+    present: Option<Vec<i16>>,
+}
+
+enum Values {
+    Int(Vec<i64>),
+    Double(Vec<f64>),
+    Bool(Vec<bool>),
+    /// Few texts are written often (kinds, flags, names): each is held once.
+    Text(Vec<ByteArray>, HashMap<String, ByteArray>),
+}
+
+struct Table {
+    path: PathBuf,
+    info: TableInfo,
+    file: SerializedFileWriter<File>,
+    columns: Vec<Buffer>,
+    buffered: usize,
+    rows: u64,
+}
+
+impl Table {
+    fn create(path: PathBuf, info: TableInfo) -> Result<Self> {
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::SNAPPY)
+            .set_created_by(format!("Fathom {}", env!("CARGO_PKG_VERSION")))
+            .set_key_value_metadata(Some(vec![
+                KeyValue::new("fathom.table".into(), info.name.to_string()),
+                KeyValue::new("fathom.table_version".into(), TABLE_VERSION.to_string()),
+            ]))
+            .build();
+        let file = File::create(&path).tried("make", &path)?;
+        let file = schema(&info)
+            .and_then(|schema| SerializedFileWriter::new(file, schema, Arc::new(properties)))
+            .map_err(|e| failed(&path, e))?;
+        let columns = info.columns.iter().map(Buffer::new).collect();
+        Ok(Self { path, info, file, columns, buffered: 0, rows: 0 })
+    }
+
+    fn push(&mut self, cells: Vec<Cell>) -> Result<()> {
+        for (buffer, cell) in self.columns.iter_mut().zip(cells) {
+            buffer.push(cell);
+        }
+        self.buffered += 1;
+        self.rows += 1;
+        if self.buffered >= GROUP_ROWS { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        if self.buffered > 0 {
+            let columns = &mut self.columns;
+            let written = self.file.next_row_group().and_then(|mut group| {
+                columns.iter_mut().try_for_each(|column| column.flush(&mut group))?;
+                group.close().map(drop)
+            });
+            written.map_err(|e| failed(&self.path, e))?;
+            self.buffered = 0;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<u64> {
+        self.flush()?;
+        debug_assert_eq!(self.columns.len(), self.info.columns.len());
+        let file = self.file.into_inner().map_err(|e| failed(&self.path, e))?;
+        file.sync_all().tried("bring to the medium", &self.path)?;
+        Ok(self.rows)
+    }
+}
+
+impl Buffer {
+    fn new(column: &ColumnInfo) -> Self {
+        let values = match column.kind {
+            ColumnType::U64 | ColumnType::I64 => Values::Int(Vec::new()),
+            ColumnType::F64 => Values::Double(Vec::new()),
+            ColumnType::Bool => Values::Bool(Vec::new()),
+            ColumnType::Text => Values::Text(Vec::new(), HashMap::new()),
+        };
+        Self { values, present: column.optional.then(Vec::new) }
+    }
+
+    fn push(&mut self, cell: Cell) {
+        if let Some(present) = &mut self.present {
+            present.push(i16::from(cell != Cell::Empty));
+        }
+        match (&mut self.values, cell) {
+            // Two's complement there and back: that is what UINT_64 in an INT64 means.
+            (Values::Int(all), Cell::U64(x)) => all.push(x as i64),
+            (Values::Int(all), Cell::I64(x)) => all.push(x),
+            (Values::Double(all), Cell::F64(x)) => all.push(x),
+            (Values::Bool(all), Cell::Bool(x)) => all.push(x),
+            (Values::Text(all, known), Cell::Text(x)) => {
+                let text = known.get(&*x).cloned().unwrap_or_else(|| {
+                    let text = ByteArray::from(&*x);
+                    // Texts that do not come again (paths, SQL) must not fill the memory.
+                    if known.len() < 4096 {
+                        known.insert(x.into_owned(), text.clone());
+                    }
+                    text
+                });
+                all.push(text);
+            }
+            // `Row::cells` comes from the same declaration as the columns, so this is an empty cell.
+            _ => {}
+        }
+    }
+
+    fn flush(&mut self, group: &mut SerializedRowGroupWriter<'_, File>) -> Result<(), ParquetError> {
+        let present = self.present.as_deref();
+        match &mut self.values {
+            Values::Int(all) => write::<Int64Type>(group, all, present),
+            Values::Double(all) => write::<DoubleType>(group, all, present),
+            Values::Bool(all) => write::<BoolType>(group, all, present),
+            Values::Text(all, known) => {
+                known.clear();
+                write::<ByteArrayType>(group, all, present)
+            }
+        }?;
+        if let Some(present) = &mut self.present {
+            present.clear();
+        }
+        Ok(())
+    }
+}
+
+fn write<D: DataType>(
+    group: &mut SerializedRowGroupWriter<'_, File>,
+    all: &mut Vec<D::T>,
+    present: Option<&[i16]>,
+) -> Result<(), ParquetError> {
+    let missing = || ParquetError::General("fewer columns in the schema than in a row".into());
+    let mut column = group.next_column()?.ok_or_else(missing)?;
+    column.typed::<D>().write_batch(all, present, None)?;
+    column.close()?;
+    all.clear();
+    Ok(())
+}
+
+fn failed(path: &Path, error: ParquetError) -> Error {
+    let source = match error {
+        ParquetError::External(inner) => match inner.downcast::<std::io::Error>() {
+            Ok(io) => *io,
+            Err(other) => std::io::Error::other(other),
+        },
+        other => std::io::Error::other(other),
+    };
+    Error::Io { action: "write", path: path.into(), source }
+}

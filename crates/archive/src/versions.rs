@@ -1,0 +1,85 @@
+//! Which versions of each part of an archive this program reads, with a line of history each, and how an older one is
+//! brought up to date.
+//!
+//! There are three, because they change apart: the folder, the records of the log, the tables. Raising one means: add
+//! a line here, say in `ADDED` what stands in a new column of an old file, and keep an archive of the version before
+//! in `tests/archives/`, where a test opens every one for ever.
+//!
+//! A column that is optional, or a column nobody asks for, needs no new version: readers match columns by name.
+
+use crate::error::{Error, Result};
+use model::table::Cell;
+use std::path::Path;
+
+/// One version of a part.
+#[derive(Debug, Clone, Copy)]
+pub struct Version {
+    /// Its number.
+    pub number: u32,
+    /// What it brought.
+    pub what: &'static str,
+}
+
+/// The folder: `meta.json` and which files stand where.
+pub const FOLDER: &[Version] = &[Version { number: 1, what: "meta.json, events.log, tables/ with index.json" }];
+
+/// The chunks of `events.log`. The records in them have a version of their own, [`model::event::EVENT_VERSION`].
+pub const LOG: &[Version] = &[Version { number: 1, what: "chunks of 64-byte headers and LZ4 payloads" }];
+
+/// A required column that older tables lack, and what it would have held.
+struct Added {
+    table: &'static str,
+    column: &'static str,
+    /// The table version that brought it.
+    version: u32,
+    was: fn() -> Cell,
+}
+
+/// Nothing yet: version 1 of the tables is the first.
+const ADDED: &[Added] = &[];
+
+/// The newest version of a part.
+pub fn newest(history: &[Version]) -> u32 {
+    history.iter().map(|v| v.number).max().unwrap_or(0)
+}
+
+/// Refuses what is newer than this program.
+///
+/// # Errors
+/// [`Error::Newer`], which says which Fathom is needed.
+pub fn check(path: &Path, what: &'static str, found: u32, newest: u32, made_by: &str) -> Result<()> {
+    if found <= newest {
+        return Ok(());
+    }
+    Err(Error::Newer { path: path.into(), what, found, newest, made_by: made_by.into() })
+}
+
+/// What stands in a required column that a table of an older version does not have; `None` if that version had it, so
+/// that its absence is damage.
+pub fn missing_column(table: &str, column: &str, version: u32) -> Option<Cell> {
+    find(ADDED, table, column, version)
+}
+
+fn find(added: &[Added], table: &str, column: &str, version: u32) -> Option<Cell> {
+    added.iter().find(|a| a.table == table && a.column == column && version < a.version).map(|a| (a.was)())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_table_gets_the_new_column_and_a_new_one_must_have_it() {
+        let added = [Added { table: "spans", column: "colour", version: 3, was: || Cell::U64(7) }];
+        assert_eq!(find(&added, "spans", "colour", 2), Some(Cell::U64(7)));
+        assert_eq!(find(&added, "spans", "colour", 3), None);
+        assert_eq!(find(&added, "links", "colour", 2), None);
+    }
+
+    #[test]
+    fn versions_only_rise() {
+        for history in [FOLDER, LOG] {
+            assert!(history.windows(2).all(|w| w[0].number < w[1].number));
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! An archive as a folder: its tables go there and come back, whole or not at all, and nobody else's files are harmed.
+
+use archive::tables::{Index, read_file};
+use archive::{Archive, Error, LogWriter, Meta, TablesWriter, export};
+use model::table::{Cell, ColumnInfo, ColumnType, Link, Operation, Row, Sample, Shape, Span, TableInfo};
+use model::{Confidence, Layer, Relation};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use std::fs::{self, File};
+use std::path::Path;
+
+fn span(id: u64) -> Span {
+    let odd = |x: u64| (id % 2 == 1).then_some(x);
+    Span {
+        id,
+        layer: Layer::ALL[id as usize % Layer::ALL.len()],
+        kind: if id.is_multiple_of(3) { "bio".into() } else { "request".into() },
+        start_ns: id * 100,
+        end_ns: odd(id * 100 + 50),
+        tgid: 3,
+        tid: 4,
+        operation: odd(u64::MAX),
+        file: None,
+        offset: odd(id << 12),
+        disk: odd(7).map(|x| x as u32),
+        sector: odd(id),
+        bytes: 4096,
+        result: odd(1).map(|_| -5),
+        number: None,
+        cache_added: None,
+        flags: "sync".into(),
+    }
+}
+
+fn meta() -> Meta {
+    Meta::new("trace", 1, vec!["x".into()])
+}
+
+/// An archive with some spans in `dir`.
+fn make(dir: &Path, spans: u64) -> Archive {
+    let archive = Archive::create(dir, &meta(), false).unwrap();
+    let mut tables = TablesWriter::create(dir).unwrap();
+    (0..spans).for_each(|id| tables.push(&span(id)).unwrap());
+    tables.push(&Shape { id: 1, kind: "statement".into(), text: "=1+1;\n\"é\"".into() }).unwrap();
+    tables.finish().unwrap();
+    archive
+}
+
+#[test]
+fn rows_come_back_from_several_row_groups() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = make(dir.path(), 70_000);
+    let mut next = 0;
+    archive
+        .for_each(|row: Span| {
+            assert_eq!(row, span(next));
+            next += 1;
+        })
+        .unwrap();
+    assert_eq!(next, 70_000);
+    assert_eq!(archive.rows::<Shape>().unwrap()[0].text, "=1+1;\n\"é\"");
+    assert_eq!(archive.rows::<Link>().unwrap(), [], "a table without rows is empty, not missing");
+    let file = SerializedFileReader::new(File::open(dir.path().join("tables/spans.parquet")).unwrap()).unwrap();
+    assert_eq!(file.num_row_groups(), 2, "memory is bounded by the row group");
+}
+
+#[test]
+fn every_type_keeps_its_extremes() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = Archive::create(dir.path(), &meta(), false).unwrap();
+    let sample = |value, time_ns| Sample {
+        replicate: None,
+        metric: String::new(),
+        unit: "ns".into(),
+        labels: "a=b".into(),
+        time_ns,
+        value,
+    };
+    let rows = [sample(f64::MIN_POSITIVE, Some(u64::MAX)), sample(-0.0, None), sample(f64::INFINITY, Some(0))];
+    let mut tables = TablesWriter::create(dir.path()).unwrap();
+    rows.iter().for_each(|row| tables.push(row).unwrap());
+    tables.finish().unwrap();
+    assert_eq!(archive.rows::<Sample>().unwrap(), rows);
+}
+
+/// What other programs see: names, types and words, and no trace of our own way to read.
+#[test]
+fn the_schema_says_what_the_columns_are() {
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), 2);
+    let file = SerializedFileReader::new(File::open(dir.path().join("tables/spans.parquet")).unwrap()).unwrap();
+    let mut text = Vec::new();
+    parquet::schema::printer::print_schema(&mut text, file.metadata().file_metadata().schema());
+    let text = String::from_utf8(text).unwrap();
+    for line in [
+        "message spans {",
+        "REQUIRED INT64 id (INTEGER(64,false));",
+        "REQUIRED BYTE_ARRAY layer (STRING);",
+        "OPTIONAL INT64 end_ns (INTEGER(64,false));",
+        "OPTIONAL INT64 result (INTEGER(64,true));",
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+    let row = file.get_row_iter(None).unwrap().nth(1).unwrap().unwrap().to_string();
+    assert!(row.contains("layer: \"Database\"") && row.contains("operation: 18446744073709551615"), "{row}");
+}
+
+#[test]
+fn an_unfinished_writer_leaves_the_old_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = make(dir.path(), 3);
+    let mut tables = TablesWriter::create(dir.path()).unwrap();
+    tables.push(&span(9)).unwrap();
+    drop(tables);
+    assert_eq!(archive.rows::<Span>().unwrap().len(), 3);
+    assert!(!dir.path().join("tables.tmp").exists());
+
+    let mut tables = TablesWriter::create(dir.path()).unwrap();
+    tables.push(&span(9)).unwrap();
+    tables.finish().unwrap();
+    assert_eq!(archive.rows::<Span>().unwrap(), [span(9)]);
+    assert_eq!(archive.rows::<Shape>().unwrap(), [], "the old tables are gone as a whole");
+    assert!(!dir.path().join("tables.old").exists());
+}
+
+#[test]
+fn an_archive_without_tables_says_how_to_get_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = Archive::create(dir.path(), &meta(), false).unwrap();
+    assert!(!archive.has_tables());
+    let error = archive.rows::<Span>().unwrap_err();
+    assert!(error.to_string().contains("fathom link"), "{error}");
+}
+
+#[test]
+fn damage_names_the_file_and_the_remedy() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = make(dir.path(), 100);
+    let path = dir.path().join("tables/spans.parquet");
+    let whole = fs::read(&path).unwrap();
+    let told = |bytes: Option<&[u8]>| {
+        match bytes {
+            Some(bytes) => fs::write(&path, bytes).unwrap(),
+            None => fs::remove_file(&path).unwrap(),
+        }
+        let error = archive.rows::<Span>().unwrap_err().to_string();
+        assert!(error.contains("spans.parquet") && error.contains("fathom link"), "{error}");
+    };
+    told(Some(&[]));
+    told(Some(&whole[..whole.len() / 2]));
+    told(Some(b"PAR1 not at all PAR1"));
+    // Another table's file is whole, but it is not this one.
+    told(Some(&fs::read(dir.path().join("tables/shapes.parquet")).unwrap()));
+    told(None);
+}
+
+#[test]
+fn a_row_with_a_word_of_another_list_is_damage_and_not_a_guess() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = make(dir.path(), 1);
+    let path = dir.path().join("tables/spans.parquet");
+    // Uncompressed or not, a text of this length stands in the dictionary page as it is.
+    let mut bytes = fs::read(&path).unwrap();
+    let at = bytes.windows(3).position(|w| w == b"App").expect("the layer's name");
+    bytes[at] = b'Q';
+    fs::write(&path, bytes).unwrap();
+    assert!(matches!(archive.rows::<Span>(), Err(Error::Damaged { .. })));
+}
+
+/// A newer minor version has more columns and lacks none that is required; an older one lacks optional ones.
+#[test]
+fn columns_are_matched_by_name() {
+    const fn column(name: &'static str, optional: bool) -> ColumnInfo {
+        ColumnInfo { name, kind: ColumnType::U64, optional, doc: "" }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), 2);
+    let read = |columns: &'static [ColumnInfo]| {
+        let file = File::open(dir.path().join("tables/spans.parquet")).unwrap();
+        let mut rows = Vec::new();
+        let info = TableInfo { name: "spans", doc: "", columns };
+        read_file(file, Path::new("a.fathom/tables/spans.parquet"), &info, 1, &mut |row| rows.push(row.to_vec()))
+            .map(|_| rows)
+    };
+    const SOME: &[ColumnInfo] = &[column("start_ns", false), column("colour", true), column("id", false)];
+    const MISSING: &[ColumnInfo] = &[column("colour", false)];
+    const OTHER_TYPE: &[ColumnInfo] = &[column("kind", false)];
+    let rows = read(SOME).unwrap();
+    assert_eq!(rows[1], [Cell::U64(100), Cell::Empty, Cell::U64(1)]);
+    let error = read(MISSING).unwrap_err().to_string();
+    assert!(error.contains("no column colour"), "{error}");
+    let error = read(OTHER_TYPE).unwrap_err().to_string();
+    assert!(error.contains("another type"), "{error}");
+}
+
+#[test]
+fn newer_tables_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = make(dir.path(), 1);
+    let mut index = Index::read(dir.path()).unwrap();
+    index.table_version = 99;
+    index.made_by = "Fathom 8.0".into();
+    fs::write(Index::path(dir.path()), serde_json::to_vec(&index).unwrap()).unwrap();
+    let error = archive.rows::<Span>().unwrap_err();
+    assert!(matches!(error, Error::Newer { .. }) && error.to_string().contains("Fathom 8.0"), "{error}");
+}
+
+#[test]
+fn making_an_archive_harms_no_other_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let mine = dir.path().join("photos");
+    fs::create_dir(&mine).unwrap();
+    fs::write(mine.join("cat.jpg"), "cat").unwrap();
+    fs::write(dir.path().join("file"), "x").unwrap();
+    for overwrite in [false, true] {
+        assert!(matches!(Archive::create(&mine, &meta(), overwrite), Err(Error::NotAnArchive { .. })));
+        let file = dir.path().join("file");
+        assert!(matches!(Archive::create(&file, &meta(), overwrite), Err(Error::NotAnArchive { .. })));
+    }
+    assert_eq!(fs::read_dir(&mine).unwrap().count(), 1);
+
+    let empty = dir.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    Archive::create(&empty, &meta(), false).unwrap();
+}
+
+#[test]
+fn an_archive_is_overwritten_only_when_told_and_then_wholly() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("a.fathom");
+    make(&place, 3);
+    LogWriter::create(&place, None).unwrap().finish().unwrap();
+    assert!(matches!(Archive::create(&place, &meta(), false), Err(Error::Exists { .. })));
+    let archive = Archive::create(&place, &Meta::new("bench", 2, vec![]), true).unwrap();
+    assert!(!archive.has_tables() && archive.log().is_err());
+    assert_eq!(Archive::open(&place).unwrap().meta().kind, "bench");
+}
+
+#[test]
+fn exports_hold_every_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = make(&dir.path().join("a.fathom"), 2);
+    let out = dir.path().join("out");
+    assert_eq!(export::csv(&archive, &out).unwrap(), ["shapes", "spans"]);
+    assert_eq!(
+        fs::read_to_string(out.join("shapes.csv")).unwrap(),
+        "id,kind,text\r\n1,statement,\"'=1+1;\\n\"\"é\"\"\"\r\n"
+    );
+    let spans = fs::read_to_string(out.join("spans.csv")).unwrap();
+    assert_eq!(spans.lines().nth(1), Some("0,App,bio,0,,3,4,,,,,,4096,,,,sync"));
+    export::parquet(&archive, &out).unwrap();
+    assert_eq!(
+        fs::read(out.join("spans.parquet")).unwrap(),
+        fs::read(dir.path().join("a.fathom/tables/spans.parquet")).unwrap()
+    );
+}
+
+#[test]
+fn words_of_every_kind_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = Archive::create(dir.path(), &meta(), false).unwrap();
+    let mut tables = TablesWriter::create(dir.path()).unwrap();
+    let links: Vec<Link> = Relation::ALL
+        .iter()
+        .zip(Confidence::ALL.iter().cycle())
+        .map(|(r, c)| Link { parent: 1, child: 2, relation: *r, confidence: *c, weakened_by: None })
+        .collect();
+    links.iter().for_each(|l| tables.push(l).unwrap());
+    let operation = Operation {
+        id: 1,
+        span: 2,
+        shape: 3,
+        nth: 4,
+        parent: None,
+        tgid: 5,
+        tid: 6,
+        start_ns: 7,
+        end_ns: None,
+        inside_ns: 0,
+        rows: 9,
+        result: Some(101),
+    };
+    tables.push(&operation).unwrap();
+    tables.finish().unwrap();
+    assert_eq!(archive.rows::<Link>().unwrap(), links);
+    assert_eq!(archive.rows::<Operation>().unwrap(), [operation]);
+    assert_eq!(Operation::TABLE.name, "operations");
+}
+
+/// One archive of every version is kept for ever, and every one of them must open.
+#[test]
+fn archives_of_every_version_open() {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/archives");
+    let Ok(entries) = fs::read_dir(&kept) else { return };
+    for entry in entries {
+        let dir = entry.unwrap().path();
+        let archive = Archive::open(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+        let mut log = archive.log().unwrap();
+        assert!(log.by_ref().count() > 0 && log.damage().is_none(), "{}", dir.display());
+        assert!(!archive.rows::<Span>().unwrap().is_empty(), "{}", dir.display());
+    }
+}

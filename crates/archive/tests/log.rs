@@ -1,0 +1,270 @@
+//! The log against what may happen to it: every undamaged chunk comes back, nothing is invented, what is missing is
+//! said.
+
+use archive::{LogReader, LogWriter};
+use model::event::{ANY_CPU, Header, OpBegin, RqDone, Statement};
+use model::{Event, LossSource, Record};
+use proptest::prelude::*;
+use std::io::Cursor;
+use std::path::Path;
+
+fn event(n: u64) -> Event {
+    let record: Record = match n % 3 {
+        0 => Statement { stmt: n, text: format!("SELECT {n}"), ..Statement::default() }.into(),
+        1 => OpBegin { key: n, depth: 1, ..OpBegin::default() }.into(),
+        _ => RqDone { rq: n, sector: n * 8, bytes: 4096, ..RqDone::default() }.into(),
+    };
+    let kind = record.kind();
+    let mut event =
+        Event { header: Header { time_ns: 1_000 + n * 10, tgid: 7, tid: 8, kind, ..Header::default() }, record };
+    if let Record::Statement(x) = &mut event.record {
+        x.len = x.text.len() as u16;
+    }
+    event
+}
+
+/// A log of `chunks` chunks of `per` events, and where each chunk begins.
+fn log(chunks: u64, per: u64) -> (Vec<u8>, Vec<usize>) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = LogWriter::create(dir.path(), None).unwrap();
+    let mut begins = Vec::new();
+    for chunk in 0..chunks {
+        begins.push(writer.bytes() as usize);
+        for n in chunk * per..(chunk + 1) * per {
+            let mut bytes = Vec::new();
+            event(n).encode(&mut bytes);
+            writer.append(&bytes).unwrap();
+        }
+        writer.sync_chunk().unwrap();
+    }
+    begins.push(writer.bytes() as usize);
+    assert_eq!(writer.finish().unwrap().events, chunks * per);
+    (std::fs::read(dir.path().join("events.log")).unwrap(), begins)
+}
+
+fn read(bytes: &[u8]) -> (Vec<Event>, Vec<Event>, archive::Damage) {
+    let mut reader = LogReader::new(Cursor::new(bytes), Path::new("x/events.log"), "Fathom 9").unwrap();
+    let all: Vec<Event> = reader.by_ref().collect();
+    let (losses, events) = all.into_iter().partition(|e| matches!(e.record, Record::Loss(_)));
+    (events, losses, reader.damage().clone())
+}
+
+fn loss(event: &Event) -> (u64, u64, u64, bool) {
+    let Record::Loss(x) = &event.record else { panic!("{event:?} is no loss") };
+    assert_eq!((event.header.cpu, x.source), (ANY_CPU, LossSource::Damage.number()));
+    (x.start_ns, event.header.time_ns, x.events, x.bound == 1)
+}
+
+#[test]
+fn what_was_written_comes_back() {
+    let (bytes, _) = log(3, 5);
+    let (events, losses, damage) = read(&bytes);
+    assert_eq!(events, (0..15).map(event).collect::<Vec<_>>());
+    assert!(losses.is_empty() && damage.is_none());
+}
+
+#[test]
+fn an_empty_log_has_no_events_and_no_damage() {
+    let (events, losses, damage) = read(&[]);
+    assert!(events.is_empty() && losses.is_empty() && damage.is_none());
+}
+
+#[test]
+fn chunks_close_by_themselves_and_large_logs_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = LogWriter::create(dir.path(), None).unwrap();
+    let mut bytes = Vec::new();
+    for n in 0..40_000 {
+        bytes.clear();
+        event(n).encode(&mut bytes);
+        writer.append(&bytes).unwrap();
+    }
+    assert!(writer.bytes() > 0, "more than a MiB was buffered");
+    assert_eq!(writer.finish().unwrap().events, 40_000);
+    let mut reader = LogReader::open(dir.path()).unwrap();
+    assert!((0..40_000).all(|n| reader.next_event() == Some(event(n))));
+    assert_eq!(reader.next_event(), None);
+    assert!(reader.damage().is_none());
+}
+
+#[test]
+fn a_log_cut_at_any_byte_gives_its_whole_chunks_and_says_that_it_was_cut() {
+    let (bytes, begins) = log(3, 4);
+    for cut in 0..=bytes.len() {
+        let (events, losses, damage) = read(&bytes[..cut]);
+        let whole = begins.iter().filter(|&&b| b > 0 && b <= cut).count() as u64;
+        assert_eq!(events, (0..whole * 4).map(event).collect::<Vec<_>>(), "cut at {cut}");
+        let torn = !begins.contains(&cut);
+        assert_eq!(losses.len(), usize::from(torn), "cut at {cut}");
+        assert_eq!(damage.is_none(), !torn);
+        if torn {
+            let begin = *begins.iter().rfind(|&&b| b < cut).unwrap();
+            let (_, _, missing, at_least) = loss(&losses[0]);
+            // From the moment that the torn chunk's header is whole, it says how many it had.
+            assert_eq!((missing, at_least), (if cut - begin >= 64 { 4 } else { 0 }, true), "cut at {cut}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_chunk_is_a_loss_between_its_neighbours_with_its_exact_number() {
+    let (mut bytes, begins) = log(3, 4);
+    bytes[begins[1] + 3] ^= 1; // In the magic: nothing of the header can be believed.
+    let (events, losses, damage) = read(&bytes);
+    assert_eq!(events, (0..4).chain(8..12).map(event).collect::<Vec<_>>());
+    assert_eq!(losses.iter().map(loss).collect::<Vec<_>>(), [(1_030, 1_080, 4, false)]);
+    assert_eq!((damage.places, damage.bytes, damage.events), (1, (begins[2] - begins[1]) as u64, 4));
+}
+
+#[test]
+fn a_loss_of_the_first_chunk_begins_with_the_log() {
+    let (mut bytes, _) = log(2, 4);
+    bytes[0] = 0;
+    let (events, losses, _) = read(&bytes);
+    assert_eq!(events, (4..8).map(event).collect::<Vec<_>>());
+    assert_eq!(losses.iter().map(loss).collect::<Vec<_>>(), [(1_000, 1_040, 4, false)]);
+}
+
+#[test]
+fn a_chunk_that_was_cut_out_whole_is_missed() {
+    let (mut bytes, begins) = log(3, 4);
+    bytes.drain(begins[1]..begins[2]);
+    let (events, losses, _) = read(&bytes);
+    assert_eq!(events.len(), 8);
+    assert_eq!(losses.iter().map(loss).collect::<Vec<_>>(), [(1_030, 1_080, 4, false)]);
+}
+
+#[test]
+fn a_chunk_twice_is_believed_once() {
+    let (mut bytes, begins) = log(3, 4);
+    let again = bytes[begins[1]..begins[2]].to_vec();
+    bytes.splice(begins[2]..begins[2], again);
+    let (events, losses, _) = read(&bytes);
+    assert_eq!(events, (0..12).map(event).collect::<Vec<_>>());
+    assert_eq!(losses.iter().map(|l| loss(l).2).collect::<Vec<_>>(), [0]);
+}
+
+/// A traced program may write a log of its own making into its SQL.
+#[test]
+fn a_log_inside_a_text_of_a_damaged_chunk_is_not_read() {
+    let planted = log(1, 4).0;
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = LogWriter::create(dir.path(), None).unwrap();
+    for n in [100, 0, 104] {
+        let mut bytes = Vec::new();
+        event(n).encode(&mut bytes);
+        if n == 0 {
+            bytes.extend_from_slice(&planted);
+            // Bytes that do not repeat, so that the chunk is stored as it is, as one of a crafty text could be.
+            let mut x = 1_u32;
+            bytes.extend((0..60_000).map(|_| {
+                x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (x >> 24) as u8
+            }));
+        }
+        writer.append(&bytes).unwrap();
+        writer.sync_chunk().unwrap();
+    }
+    writer.finish().unwrap();
+    let mut bytes = std::fs::read(dir.path().join("events.log")).unwrap();
+    let place = bytes.windows(planted.len()).position(|w| w == planted).expect("the chunk is stored as it is");
+    bytes[place - 8] ^= 1; // In the payload, before the planted chunk.
+    let (events, losses, _) = read(&bytes);
+    assert_eq!(events, [event(100), event(104)]);
+    assert_eq!(losses.len(), 1);
+}
+
+#[test]
+fn records_of_an_unknown_kind_are_counted_and_passed_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = LogWriter::create(dir.path(), None).unwrap();
+    for n in 0..3 {
+        let mut bytes = Vec::new();
+        event(n).encode(&mut bytes);
+        if n == 1 {
+            bytes[14] = 250;
+        }
+        writer.append(&bytes).unwrap();
+    }
+    writer.finish().unwrap();
+    let (events, losses, damage) = read(&std::fs::read(dir.path().join("events.log")).unwrap());
+    assert_eq!(events, [event(0), event(2)]);
+    assert_eq!((losses.len(), damage.unknown_records), (1, 1));
+}
+
+#[test]
+fn a_newer_log_is_refused_and_not_taken_for_damage() {
+    let (mut bytes, _) = log(1, 1);
+    bytes[8] = 77;
+    let crc = crc32fast::hash(&bytes[..60]);
+    bytes[60..64].copy_from_slice(&crc.to_le_bytes());
+    let error = LogReader::new(Cursor::new(bytes), Path::new("x/events.log"), "Fathom 9.1").unwrap_err();
+    assert!(error.to_string().contains("Fathom 9.1") && error.to_string().contains("77"), "{error}");
+}
+
+#[test]
+fn the_limit_keeps_what_was_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = LogWriter::create(dir.path(), Some(300)).unwrap();
+    let mut stored = 0;
+    let error = loop {
+        let mut bytes = Vec::new();
+        event(stored).encode(&mut bytes);
+        writer.append(&bytes).unwrap();
+        match writer.sync_chunk() {
+            Ok(()) => stored += 1,
+            Err(e) => break e,
+        }
+    };
+    assert!(error.is_full() && error.to_string().contains("300 bytes"), "{error}");
+    assert!(writer.append(&[0; 24]).is_err_and(|e| e.is_full()));
+    let summary = writer.finish().unwrap();
+    assert_eq!((summary.events, summary.lost_events), (stored, 2));
+    let bytes = std::fs::read(dir.path().join("events.log")).unwrap();
+    assert!(bytes.len() <= 300);
+    assert_eq!(read(&bytes).0.len() as u64, stored);
+}
+
+#[test]
+fn what_cannot_be_a_record_is_refused_and_the_log_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = LogWriter::create(dir.path(), None).unwrap();
+    for size in [0, 23, (128 << 10) + 1] {
+        assert!(writer.append(&vec![0; size]).is_err_and(|e| !e.is_full()));
+    }
+    let mut bytes = Vec::new();
+    event(0).encode(&mut bytes);
+    writer.append(&bytes).unwrap();
+    assert_eq!(writer.finish().unwrap().events, 1);
+}
+
+proptest! {
+    #[test]
+    fn bytes_that_changed_cost_their_chunks_and_nothing_else(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), 1_u8..), 1..6),
+    ) {
+        let (mut bytes, begins) = log(5, 3);
+        let mut good = [true; 5];
+        let whole = bytes.clone();
+        for (place, change) in changes {
+            bytes[place.index(whole.len())] ^= change;
+        }
+        for (chunk, good) in good.iter_mut().enumerate() {
+            *good = bytes[begins[chunk]..begins[chunk + 1]] == whole[begins[chunk]..begins[chunk + 1]];
+        }
+        let (events, losses, damage) = read(&bytes);
+        let expected: Vec<Event> = (0..15).filter(|n| good[*n as usize / 3]).map(event).collect();
+        prop_assert_eq!(events, expected);
+        prop_assert_eq!(losses.is_empty(), good.iter().all(|g| *g));
+        let missing = good.iter().filter(|g| !**g).count() as u64 * 3;
+        prop_assert!(damage.events <= missing);
+        prop_assert!(damage.events == missing || damage.at_least);
+    }
+
+    #[test]
+    fn no_bytes_at_all_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        if let Ok(mut reader) = LogReader::new(Cursor::new(bytes), Path::new("x"), "") {
+            while reader.next_event().is_some() {}
+        }
+    }
+}

@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Bios, of everyone: every command of a disk must be accounted for. A bio carries the pages of some inode, which is what
+ * ties delayed writes to those who dirtied them, and the call its thread was in.
+ */
+
+static __always_inline u8 disk_op(u32 opf)
+{
+	/* enum req_op, whose numbers have not changed since v4.10. */
+	switch (opf & 0xff) {
+	case 0:
+		return FATHOM_OP_READ;
+	case 1:
+	case 7: /* zone append */
+		return FATHOM_OP_WRITE;
+	case 2:
+		return FATHOM_OP_FLUSH;
+	case 3:
+	case 5: /* secure erase */
+		return FATHOM_OP_DISCARD;
+	case 9:
+		return FATHOM_OP_WRITE_ZEROES;
+	case 34:
+	case 35:
+		return FATHOM_OP_DRIVER;
+	default:
+		return FATHOM_OP_OTHER;
+	}
+}
+
+#define REQ_BIT(name) (1U << bpf_core_enum_value(enum req_flag_bits, name))
+
+static __always_inline u16 op_flags(u32 opf)
+{
+	u16 flags = 0;
+
+	if (opf & REQ_BIT(__REQ_SYNC))
+		flags |= FATHOM_BIO_SYNC;
+	if (opf & REQ_BIT(__REQ_META))
+		flags |= FATHOM_BIO_META;
+	if (opf & REQ_BIT(__REQ_PREFLUSH))
+		flags |= FATHOM_BIO_PREFLUSH;
+	if (opf & REQ_BIT(__REQ_FUA))
+		flags |= FATHOM_BIO_FUA;
+	if (opf & REQ_BIT(__REQ_RAHEAD))
+		flags |= FATHOM_BIO_READ_AHEAD;
+	if (opf & REQ_BIT(__REQ_BACKGROUND))
+		flags |= FATHOM_BIO_BACKGROUND;
+	return flags;
+}
+
+/* The kernel's dev_t of a disk: major << 20 | minor. */
+static __always_inline u32 disk_number(struct gendisk *disk)
+{
+	return disk->major << 20 | disk->first_minor;
+}
+
+static __always_inline u32 bio_disk(struct bio *bio)
+{
+	return disk_number(bio->bi_bdev->bd_disk);
+}
+
+/* blk_status_t (block/blk-core.c, blk_errors) as an error number; the rare ones are told as EIO. */
+static __always_inline s32 status_error(u32 status)
+{
+	/* Error numbers proper until v5.16. */
+	if ((s32)status <= 0)
+		return status;
+	switch (status) {
+	case 1:
+		return -95; /* EOPNOTSUPP */
+	case 2:
+		return -110; /* ETIMEDOUT */
+	case 3:
+		return -28; /* ENOSPC */
+	case 7:
+		return -61; /* ENODATA: a medium error */
+	case 9:
+		return -12; /* ENOMEM */
+	default:
+		return -5; /* EIO */
+	}
+}
+
+static __always_inline u8 bio_end(void *function)
+{
+	int i;
+
+#pragma unroll
+	for (i = 0; i < END_FUNCTIONS; i++) {
+		if ((u64)function == end_functions[i])
+			return end_classes[i];
+	}
+	return FATHOM_END_UNKNOWN;
+}
+
+/* A run of consecutive pages of one inode. */
+struct run {
+	u64 mapping; /* address; 0: pages of no file */
+	u64 index;
+	u64 pages;
+};
+
+/* The pages of one segment, which lie side by side in memory and thus in one folio's order. */
+static __always_inline struct run segment_run(struct bio_vec *vec, u32 skip, u32 bytes)
+{
+	u64 page = (u64)vec->bv_page;
+	u64 size = bpf_core_type_size(struct page);
+	unsigned long compound = BPF_CORE_READ((struct page *)page, compound_head);
+	/* A tail page points to its head, plus one. */
+	u64 head = compound & 1 ? compound - 1 : page;
+	u32 offset = vec->bv_offset + skip;
+	struct run run;
+
+	run.mapping = (u64)BPF_CORE_READ((struct folio *)head, mapping);
+	/* The low bits mark memory that is no file's (anonymous pages of direct I/O). */
+	if (run.mapping & 3)
+		run.mapping = 0;
+	run.index = BPF_CORE_READ((struct folio *)head, index) + (page - head) / size + (offset >> PAGE_SHIFT);
+	run.pages = ((offset & ((1 << PAGE_SHIFT) - 1)) + bytes + (1 << PAGE_SHIFT) - 1) >> PAGE_SHIFT;
+	return run;
+}
+
+/* Joins a segment's pages to the run before them, if they continue it. */
+static __always_inline bool continues(struct run *run, struct run *next)
+{
+	if (next->mapping != run->mapping)
+		return false;
+	/* Blocks smaller than a page: the same page again. */
+	if (next->index + 1 == run->index + run->pages) {
+		run->pages += next->pages - 1;
+		return true;
+	}
+	if (next->index != run->index + run->pages)
+		return false;
+	run->pages += next->pages;
+	return true;
+}
+
+struct walk {
+	struct bio_vec *vecs;
+	u64 bio;
+	u64 now;
+	struct run run;
+	struct run first;
+	struct who who;
+	u32 index;
+	u32 left; /* bytes */
+	u32 skip; /* bytes of the next segment that are done */
+	u32 runs; /* that are complete */
+};
+
+static __always_inline struct file_id mapping_file(u64 mapping)
+{
+	struct file_id none = {};
+
+	if (!mapping)
+		return none;
+	return identify(BPF_CORE_READ((struct address_space *)mapping, host));
+}
+
+/* The first run goes into bio_queue itself, so it is kept; each other is a record. */
+static __always_inline void end_run(struct walk *w)
+{
+	struct fathom_bio_pages *r;
+	struct file_id id;
+
+	if (!w->runs++) {
+		w->first = w->run;
+		return;
+	}
+	if (!w->run.mapping)
+		return;
+	id = mapping_file(w->run.mapping);
+	r = RESERVE(bio_pages, BIO_PAGES, w->now, w->who);
+	if (!r)
+		return;
+	r->bio = w->bio;
+	r->ino = id.ino;
+	r->index = w->run.index;
+	r->dev = id.dev;
+	r->pages = w->run.pages;
+	submit(r);
+}
+
+/* One segment; returns whether it was the last. */
+static long walk_segment(u32 i, struct walk *w)
+{
+	struct bio_vec vec;
+	struct run next;
+	u32 bytes;
+
+	if (bpf_probe_read_kernel(&vec, sizeof(vec), w->vecs + w->index + i))
+		return 1;
+	bytes = vec.bv_len - w->skip;
+	if (bytes > w->left)
+		bytes = w->left;
+	next = segment_run(&vec, w->skip, bytes);
+	w->skip = 0;
+	w->left -= bytes;
+	if (!w->run.pages) {
+		w->run = next;
+	} else if (!continues(&w->run, &next)) {
+		end_run(w);
+		w->run = next;
+	}
+	return !w->left;
+}
+
+/* BIO_MAX_VECS */
+#define SEGMENTS 256
+
+SEC("tp_btf/block_bio_queue")
+int BPF_PROG(bio_queue, struct bio *bio)
+{
+	struct who who = whoami();
+	struct slot *slot = slot_of(who.tid);
+	u64 now = bpf_ktime_get_boot_ns();
+	struct fathom_bio_queue *r;
+	struct walk w = {};
+	struct file_id id;
+	u32 opf = bio->bi_opf;
+	u8 op = disk_op(opf);
+	u32 bytes = bio->bi_iter.bi_size;
+
+	if (!slot)
+		name_stranger(who.tgid, now);
+	w.vecs = bio->bi_io_vec;
+	if (w.vecs && bytes && (op == FATHOM_OP_READ || op == FATHOM_OP_WRITE)) {
+		w.bio = (u64)bio;
+		w.now = now;
+		w.who = who;
+		w.index = bio->bi_iter.bi_idx;
+		w.skip = bio->bi_iter.bi_bvec_done;
+		w.left = bytes;
+		/* Most bios have one segment; the loop's call is for the others. */
+		if (!walk_segment(0, &w)) {
+			w.index++;
+			bpf_loop(SEGMENTS - 1, walk_segment, &w, 0);
+		}
+	}
+	if (!w.runs)
+		w.first = w.run;
+	id = mapping_file(w.first.mapping);
+	r = RESERVE(bio_queue, BIO_QUEUE, now, who);
+	if (r) {
+		r->bio = (u64)bio;
+		r->sector = bio->bi_iter.bi_sector;
+		r->ino = id.ino;
+		r->index = id.ino ? w.first.index : 0;
+		r->syscall_ns = slot && slot->call ? slot->start_ns : 0;
+		r->bytes = bytes;
+		r->disk = bio_disk(bio);
+		r->dev = id.dev;
+		r->pages = id.ino ? w.first.pages : 0;
+		r->op = op;
+		r->end = bio_end(bio->bi_end_io);
+		r->flags = op_flags(opf);
+		r->ctx = context(slot, who);
+		r->pad = 0;
+		submit(r);
+	}
+	if (w.runs)
+		end_run(&w);
+	return 0;
+}
+
+/* The new bio is the first part and the old one, which it points back to, keeps the rest (bio_chain). */
+SEC("tp_btf/block_split")
+int BPF_PROG(bio_split, struct bio *bio, unsigned int sector)
+{
+	struct fathom_bio_split *r = RESERVE(bio_split, BIO_SPLIT, bpf_ktime_get_boot_ns(), whoami());
+
+	if (!r)
+		return 0;
+	r->bio = (u64)bio;
+	r->parent = (u64)bio->bi_private;
+	r->sector = sector;
+	r->bytes = bio->bi_iter.bi_size;
+	r->disk = bio_disk(bio);
+	submit(r);
+	return 0;
+}
+
+SEC("tp_btf/block_bio_remap")
+int BPF_PROG(bio_remap, struct bio *bio, u32 from_disk, u64 from_sector)
+{
+	struct fathom_bio_remap *r = RESERVE(bio_remap, BIO_REMAP, bpf_ktime_get_boot_ns(), whoami());
+
+	if (!r)
+		return 0;
+	r->bio = (u64)bio;
+	r->parent = 0;
+	r->sector = bio->bi_iter.bi_sector;
+	r->from_sector = from_sector;
+	r->disk = bio_disk(bio);
+	r->from_disk = from_disk;
+	submit(r);
+	return 0;
+}
+
+/* A bare flush: the driver may never hear of it, but its waiter does. Other bios end with their requests. */
+SEC("tp_btf/block_bio_complete")
+int BPF_PROG(bio_done, struct request_queue *q, struct bio *bio)
+{
+	struct fathom_bio_done *r;
+
+	if (bio->bi_vcnt || !(bio->bi_opf & REQ_BIT(__REQ_PREFLUSH)))
+		return 0;
+	r = RESERVE(bio_done, BIO_DONE, bpf_ktime_get_boot_ns(), nobody());
+	if (!r)
+		return 0;
+	r->bio = (u64)bio;
+	r->disk = bio_disk(bio);
+	r->error = status_error(bio->bi_status);
+	submit(r);
+	return 0;
+}

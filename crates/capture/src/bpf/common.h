@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What every probe stands on: the configuration, the ring buffer, and the slot of a task.
+ *
+ * The kernel side keeps no state about I/O: it emits raw pointers, and joining them is the linker's. What it does keep is
+ * the context of a task (in which operation, in which system call), since that turns two records a call into one.
+ */
+#ifndef FATHOM_COMMON_H
+#define FATHOM_COMMON_H
+
+/* Configuration, written by user space before the object is loaded; the verifier sees constants. */
+
+/* CLOCK_BOOTTIME - CLOCK_MONOTONIC: the kernel stamps requests with the latter. */
+const volatile u64 boot_offset_ns;
+/* Fathom itself; never recorded. */
+const volatile u32 tracer_tgid;
+/* 1: tasks are recorded without being asked for; 2: and count as what was asked for. */
+const volatile u32 everyone;
+/* Programs of this name are recorded from their exec on; empty: none. */
+const volatile char wanted_comm[16];
+
+/* O_DIRECT and O_DSYNC, whose values differ between architectures. */
+const volatile u32 open_direct;
+const volatile u32 open_dsync;
+
+/* How a system call is read; by its number on this machine. */
+struct call_shape {
+	u8 call; /* FATHOM_CALL_*, 0: not wanted */
+	u8 fd; /* which argument is the file, NO_ARG: none */
+	u8 pos; /* which argument is the position (of unlink: the name), NO_ARG: the file's own */
+	u8 bytes; /* which argument is the length, NO_ARG: unknown until it returns */
+};
+#define NO_ARG 0xff
+#define CALLS 512
+const volatile struct call_shape call_shapes[CALLS];
+
+/* Functions that hear of a bio's end, and what that tells of the bio. */
+#define END_FUNCTIONS 16
+const volatile u64 end_functions[END_FUNCTIONS];
+const volatile u8 end_classes[END_FUNCTIONS];
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 32 << 20);
+} ring SEC(".maps");
+
+struct cpu_state {
+	u64 seq;
+	u64 lost;
+	u64 table_full;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct cpu_state);
+} cpus SEC(".maps");
+
+/* Executions open at once on a thread. A scan that updates another table between its rows needs two. */
+#define OPS 4
+
+struct op {
+	u64 key;
+	u64 start_ns;
+	u64 rows;
+	u64 steps;
+	u64 inside_ns;
+	u64 entered_ns;
+	u32 kind;
+	u32 open;
+};
+
+/* A call of prepare, between entry and return. */
+struct prepare {
+	u64 start_ns;
+	u64 out_stmt;
+	u64 text;
+	s32 length; /* negative: up to its zero */
+	u32 pad;
+};
+
+struct slot {
+	/* Identity and standing. User space writes these two when it tracks a task: see session.rs. */
+	u32 tgid;
+	u16 standing; /* FATHOM_TRACKED, FATHOM_KERNEL_THREAD */
+
+	/* The recorded system call it is in. */
+	u16 call; /* 0: none */
+	u32 nr;
+	s32 fd;
+	u64 start_ns;
+	u64 inode; /* address */
+	u64 ino;
+	u64 file; /* address */
+	u64 asked; /* bytes */
+	u32 dev;
+	u16 file_flags;
+	u16 handles;
+	u64 fs_start_ns;
+	u64 fs_end_ns;
+	u32 txn;
+	u32 txn_dev;
+	u32 fs_writes;
+	u16 cache_added;
+	u16 ops_open;
+
+	/* Off the CPU since. */
+	u64 out_ns;
+	u64 wake_ns;
+	u32 waker;
+	u32 out_state;
+
+	/* Joined outside a recorded system call. */
+	u32 stray_txn;
+	u32 stray_dev;
+
+	struct prepare prepare;
+	/* Which op the thread is inside of, innermost last: a step may run a function that steps. */
+	u32 depth;
+	u32 pad;
+	u64 inside[OPS];
+	struct op ops[OPS];
+};
+/* User space writes whole slots, so it must know the size. */
+#define SLOT_SIZE 512
+_Static_assert(sizeof(struct slot) <= SLOT_SIZE, "SLOT_SIZE in session.rs");
+
+union slot_value {
+	struct slot slot;
+	u8 bytes[SLOT_SIZE];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, u32);
+	__type(value, union slot_value);
+} tasks SEC(".maps");
+
+/* A stack frame holds 512 bytes; a new slot is copied from here. */
+static const union slot_value empty_slot;
+
+static __always_inline struct cpu_state *this_cpu(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&cpus, &zero);
+}
+
+static __always_inline void count_table_full(void)
+{
+	struct cpu_state *cpu = this_cpu();
+
+	if (cpu)
+		__sync_fetch_and_add(&cpu->table_full, 1);
+}
+
+/* Who a record speaks of. */
+struct who {
+	u32 tgid;
+	u32 tid;
+	u8 flags;
+};
+
+static __always_inline struct who whoami(void)
+{
+	struct task_struct *task = (void *)bpf_get_current_task_btf();
+	struct who who = { .tgid = task->tgid, .tid = task->pid, .flags = !!(task->flags & PF_KTHREAD) };
+
+	return who;
+}
+
+/* For completions, which speak of nobody. */
+static __always_inline struct who nobody(void)
+{
+	struct who who = {};
+
+	return who;
+}
+
+static __always_inline void fill_header(struct fathom_header *h, u8 kind, u32 seq, u64 now, struct who who)
+{
+	h->time_ns = now;
+	h->seq = seq;
+	h->cpu = bpf_get_smp_processor_id();
+	h->kind = kind;
+	h->flags = who.flags;
+	h->tgid = who.tgid;
+	h->tid = who.tid;
+}
+
+/*
+ * Reserves a record and fills its header. The number is taken first, so that a record that found no room leaves a hole.
+ * No wake-up: user space drains by timer, since the wake-up alone costs more than all probes together.
+ */
+static __always_inline void *reserve(u8 kind, u64 size, u64 now, struct who who)
+{
+	struct cpu_state *cpu = this_cpu();
+	struct fathom_header *h;
+	u32 seq;
+
+	if (!cpu)
+		return NULL;
+	seq = __sync_fetch_and_add(&cpu->seq, 1);
+	h = bpf_ringbuf_reserve(&ring, size, 0);
+	if (!h) {
+		__sync_fetch_and_add(&cpu->lost, 1);
+		return NULL;
+	}
+	fill_header(h, kind, seq, now, who);
+	return h;
+}
+
+static __always_inline void submit(void *record)
+{
+	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+}
+
+#define RESERVE(name, KIND, now, who) \
+	(struct fathom_##name *)reserve(FATHOM_KIND_##KIND, sizeof(struct fathom_##name), now, who)
+
+/* Records that end in a text are put together in a scratch buffer and copied out at the length they have. */
+#define TEXT_MAX 4096
+struct scratch {
+	u32 busy;
+	u32 pad;
+	union {
+		struct {
+			struct fathom_statement r;
+			char text[TEXT_MAX];
+		} statement;
+		struct {
+			struct fathom_file r;
+			char text[TEXT_MAX];
+		} file;
+		struct {
+			struct fathom_task r;
+			char text[16];
+		} task;
+	};
+	/* A path grows from its end; twice as long, so that a name may start anywhere in the first half. */
+	char path[TEXT_MAX * 2];
+};
+
+#define SCRATCHES 3
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, SCRATCHES);
+	__type(key, u32);
+	__type(value, struct scratch);
+} scratches SEC(".maps");
+
+/* Takes a buffer. A CPU has several: programs on uprobes may be preempted by one another, or interrupted. */
+static __always_inline struct scratch *take_scratch(void)
+{
+	struct cpu_state *cpu;
+	u32 i;
+
+#pragma unroll
+	for (i = 0; i < SCRATCHES; i++) {
+		u32 index = i;
+		struct scratch *s = bpf_map_lookup_elem(&scratches, &index);
+
+		if (s && !__sync_lock_test_and_set(&s->busy, 1))
+			return s;
+	}
+	cpu = this_cpu();
+	if (cpu) {
+		__sync_fetch_and_add(&cpu->seq, 1);
+		__sync_fetch_and_add(&cpu->lost, 1);
+	}
+	return NULL;
+}
+
+static __always_inline void put_scratch(struct scratch *s)
+{
+	__sync_lock_test_and_set(&s->busy, 0);
+}
+
+/* Copies out a record of `size` bytes that stands in a scratch buffer. */
+static __always_inline void output(struct fathom_header *h, u8 kind, u64 size, u64 now, struct who who, u64 flags)
+{
+	struct cpu_state *cpu = this_cpu();
+	u32 seq;
+
+	if (!cpu)
+		return;
+	seq = __sync_fetch_and_add(&cpu->seq, 1);
+	fill_header(h, kind, seq, now, who);
+	if (bpf_ringbuf_output(&ring, h, (size + 7) & ~7ULL, flags))
+		__sync_fetch_and_add(&cpu->lost, 1);
+}
+
+static __always_inline struct slot *slot_of(u32 tid)
+{
+	return bpf_map_lookup_elem(&tasks, &tid);
+}
+
+static __always_inline struct slot *make_slot(u32 tgid, u32 tid, u16 standing)
+{
+	struct slot *slot;
+
+	if (bpf_map_update_elem(&tasks, &tid, &empty_slot, BPF_NOEXIST)) {
+		/* It exists, or there is no room. */
+		slot = slot_of(tid);
+		if (!slot)
+			count_table_full();
+		return slot;
+	}
+	slot = slot_of(tid);
+	if (!slot)
+		return NULL;
+	slot->tgid = tgid;
+	slot->standing = standing;
+	return slot;
+}
+
+/* The slot of the running thread, made now if everyone is recorded. NULL: not recorded. */
+static __always_inline struct slot *my_slot(void)
+{
+	u64 id = bpf_get_current_pid_tgid();
+	struct slot *slot = slot_of((u32)id);
+
+	if (slot || !everyone || id >> 32 == tracer_tgid)
+		return slot;
+	return make_slot(id >> 32, (u32)id, everyone == 2 ? FATHOM_TRACKED : 0);
+}
+
+/* The context of a thread, as records carry it. */
+static __always_inline u16 context(struct slot *slot, struct who who)
+{
+	u16 ctx = 0;
+
+	if (who.flags)
+		ctx |= FATHOM_KERNEL_THREAD;
+	if (who.tgid == tracer_tgid)
+		ctx |= FATHOM_TRACER;
+	if (!slot)
+		return ctx;
+	ctx |= slot->standing;
+	if (slot->ops_open)
+		ctx |= FATHOM_IN_OP;
+	if (slot->call)
+		ctx |= FATHOM_IN_SYSCALL;
+	return ctx;
+}
+
+#endif

@@ -1,0 +1,371 @@
+/* Generated from crates/model by `cargo xtask gen`. Do not edit. */
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#ifndef FATHOM_EVENTS_H
+#define FATHOM_EVENTS_H
+
+#define FATHOM_VERSION 1
+#define FATHOM_IN_OP 1
+#define FATHOM_IN_SYSCALL 2
+#define FATHOM_KERNEL_THREAD 4
+#define FATHOM_TRACKED 8
+#define FATHOM_TRACER 16
+#define FATHOM_DIRECT 32
+#define FATHOM_SYNC_FILE 64
+#define FATHOM_REGULAR 128
+#define FATHOM_BIO_SYNC 1
+#define FATHOM_BIO_META 2
+#define FATHOM_BIO_PREFLUSH 4
+#define FATHOM_BIO_FUA 8
+#define FATHOM_BIO_READ_AHEAD 16
+#define FATHOM_BIO_BACKGROUND 32
+#define FATHOM_BIO_FLUSH_SEQUENCE 64
+#define FATHOM_BIO_COUNTED 128
+#define FATHOM_CALL_READ 1
+#define FATHOM_CALL_PREAD64 2
+#define FATHOM_CALL_READV 3
+#define FATHOM_CALL_PREADV 4
+#define FATHOM_CALL_WRITE 5
+#define FATHOM_CALL_PWRITE64 6
+#define FATHOM_CALL_WRITEV 7
+#define FATHOM_CALL_PWRITEV 8
+#define FATHOM_CALL_LSEEK 9
+#define FATHOM_CALL_FSYNC 10
+#define FATHOM_CALL_FDATASYNC 11
+#define FATHOM_CALL_SYNC_FILE_RANGE 12
+#define FATHOM_CALL_FTRUNCATE 13
+#define FATHOM_CALL_FALLOCATE 14
+#define FATHOM_CALL_UNLINK 15
+#define FATHOM_CALL_RENAME 16
+#define FATHOM_CALL_OPEN 17
+#define FATHOM_CALL_MSYNC 18
+#define FATHOM_CALL_MMAP 19
+#define FATHOM_CALL_IO_URING_ENTER 20
+#define FATHOM_CALL_COPY_RANGE 21
+#define FATHOM_CALL_SYNC 22
+#define FATHOM_OP_READ 0
+#define FATHOM_OP_WRITE 1
+#define FATHOM_OP_FLUSH 2
+#define FATHOM_OP_DISCARD 3
+#define FATHOM_OP_WRITE_ZEROES 4
+#define FATHOM_OP_DRIVER 5
+#define FATHOM_OP_OTHER 6
+#define FATHOM_END_UNKNOWN 0
+#define FATHOM_END_EXT4 1
+#define FATHOM_END_BUFFER_HEAD 2
+#define FATHOM_END_DIRECT 3
+#define FATHOM_END_WAIT 4
+#define FATHOM_END_CLONE 5
+#define FATHOM_END_PAGE_READ 6
+
+#define FATHOM_KIND_STATEMENT 1
+#define FATHOM_KIND_OP_BEGIN 2
+#define FATHOM_KIND_OP_END 3
+#define FATHOM_KIND_MARK 4
+#define FATHOM_KIND_SYNC_BEGIN 5
+#define FATHOM_KIND_SYSCALL 6
+#define FATHOM_KIND_FILE 7
+#define FATHOM_KIND_OFF_CPU 8
+#define FATHOM_KIND_BIO_QUEUE 9
+#define FATHOM_KIND_BIO_PAGES 10
+#define FATHOM_KIND_BIO_SPLIT 11
+#define FATHOM_KIND_BIO_REMAP 12
+#define FATHOM_KIND_RQ_INSERT 13
+#define FATHOM_KIND_RQ_ISSUE 14
+#define FATHOM_KIND_RQ_BIOS 15
+#define FATHOM_KIND_FLUSH_ISSUE 16
+#define FATHOM_KIND_RQ_DONE 17
+#define FATHOM_KIND_BIO_DONE 18
+#define FATHOM_KIND_COMMIT_BEGIN 19
+#define FATHOM_KIND_COMMIT_END 20
+#define FATHOM_KIND_JOIN 21
+#define FATHOM_KIND_FS_WRITE 22
+#define FATHOM_KIND_CACHE_ADD 23
+#define FATHOM_KIND_TASK 24
+#define FATHOM_KIND_URING 25
+#define FATHOM_KIND_LOSS 26
+
+struct fathom_header {
+	__u64 time_ns; /* CLOCK_BOOTTIME, ns */
+	__u32 seq; /* counts the CPU's records, lost ones included */
+	__u16 cpu; /* CPU */
+	__u8 kind; /* kind of the record */
+	__u8 flags; /* 1: the thread is a kernel thread */
+	__u32 tgid; /* process */
+	__u32 tid; /* thread */
+};
+
+/* An SQL statement became known: prepared, or first seen at a step because it was prepared before the trace. */
+struct fathom_statement {
+	struct fathom_header h;
+	__u64 stmt; /* Address of the `sqlite3_stmt`, unique in its process until finalised. */
+	__u64 start_ns; /* When its prepare call began; 0 if it was first seen at a step. */
+	__s32 result; /* The prepare's result code. */
+	__u16 flags; /* 1: the text was cut. */
+	__u16 len; /* Bytes of text. */
+};
+
+/* An execution of a statement (or of a function named by --op) began on this thread. */
+struct fathom_op_begin {
+	struct fathom_header h;
+	__u64 key; /* Address of the `sqlite3_stmt`; for a function its number in the list of --op. */
+	__u32 kind; /* 0: SQL statement; 1: function named by --op. */
+	__u32 depth; /* Nesting on this thread: 1 is the outermost. */
+};
+
+/* That execution ended: the step said done or failed, or the statement was reset or finalised. */
+struct fathom_op_end {
+	struct fathom_header h;
+	__u64 key; /* As in `op_begin`. */
+	__u64 start_ns; /* When it began. */
+	__u64 rows; /* Rows it returned, counted in the kernel. */
+	__u64 steps; /* Calls of `sqlite3_step`. */
+	__u64 inside_ns; /* Nanoseconds inside those calls; the rest is the application between rows. */
+	__s32 result; /* SQLite's result code of the last step (101: done); the function's return value. */
+	__u32 kind; /* As in `op_begin`. */
+};
+
+/* A span of the application's own, from its marks (see `workload`'s marks): the App layer. */
+struct fathom_mark {
+	struct fathom_header h;
+	__u64 start_ns; /* When it began. */
+	__u64 nth; /* Its ordinal among the program's marks. */
+	__u16 pad[3]; /* Keeps the layout free of gaps. */
+	__u16 len; /* Bytes of name. */
+};
+
+/* A system call that waits for the disk began (fsync, fdatasync, sync_file_range): it may last long, and others need to know that it waits before its `syscall` record is there. */
+struct fathom_sync_begin {
+	struct fathom_header h;
+	__u64 ino; /* Inode. */
+	__u32 dev; /* File system (kernel's dev_t: major << 20 | minor). */
+	__u16 call; /* Which call ([`Call`]). */
+	__u16 ctx; /* Bit set of [`flags`]. */
+};
+
+/* A system call ended. One record per call, written at its exit. */
+struct fathom_syscall {
+	struct fathom_header h;
+	__u64 start_ns; /* When it was entered; with the thread, the call's identity. */
+	__u64 ino; /* Inode, 0 if none. */
+	__s64 pos; /* File position in bytes; -1 if it has none. */
+	__u64 bytes; /* Bytes asked for. */
+	__s64 result; /* Return value: bytes done, or a negative error number. */
+	__u64 fs_start_ns; /* When the file system's own code was entered (0: not seen). */
+	__u64 fs_end_ns; /* When it was left. */
+	__u32 dev; /* File system. */
+	__u32 txn; /* First jbd2 transaction that a handle of this call joined (0: none). */
+	__u16 handles; /* Handles that joined it. */
+	__u16 cache_added; /* Pages that had to be added to the page cache. */
+	__u16 call; /* Which call ([`Call`]). */
+	__u16 ctx; /* Bit set of [`flags`]. */
+	__s32 fd; /* File descriptor. */
+	__u32 fs_writes; /* Times the file system's write-begin ran, about one a folio. */
+};
+
+/* A file became known by name: opened, mapped as code, renamed or removed. */
+struct fathom_file {
+	struct fathom_header h;
+	__u64 ino; /* Inode. */
+	__u32 dev; /* File system. */
+	__u16 what; /* 0 open, 1 mapped as code, 2 removed, 3 renamed to this, 4 open when the trace began. */
+	__u16 len; /* Bytes of path, as the process sees it. */
+};
+
+/* A thread of an operation was off the CPU; stamped when it ran again. */
+struct fathom_off_cpu {
+	struct fathom_header h;
+	__u64 start_ns; /* When it left the CPU. */
+	__u64 wake_ns; /* When it was woken (0: it was never asleep, only preempted). */
+	__u32 waker; /* Who woke it. */
+	__u16 state; /* Its state when it left: 0 runnable, 1 interruptible, 2 uninterruptible, 3 other. */
+	__u16 ctx; /* Bit set of [`flags`]. */
+};
+
+/* A bio entered the block layer. */
+struct fathom_bio_queue {
+	struct fathom_header h;
+	__u64 bio; /* Address of the bio. */
+	__u64 sector; /* First sector (512 B) on `disk`. */
+	__u64 ino; /* Inode whose pages it carries; for metadata the block device's own inode. 0: none. */
+	__u64 index; /* First page (4 KiB) of that inode. */
+	__u64 syscall_ns; /* The system call the thread was in, by its `start_ns`; 0: none that is recorded. */
+	__u32 bytes; /* Bytes. */
+	__u32 disk; /* Disk. */
+	__u32 dev; /* File system of `ino`; for metadata the block device. */
+	__u32 pages; /* Consecutive pages from `index`; the rest, if any, follows in `bio_pages`. */
+	__u8 op; /* What to do ([`crate::DiskOp`]). */
+	__u8 end; /* Who hears of its end ([`crate::BioEnd`]). */
+	__u16 flags; /* Bit set of [`bio_flags`]. */
+	__u16 ctx; /* Bit set of [`flags`]. */
+	__u16 pad; /* Keeps the layout free of gaps. */
+};
+
+/* More pages of the bio just queued by this thread. */
+struct fathom_bio_pages {
+	struct fathom_header h;
+	__u64 bio; /* Address of the bio. */
+	__u64 ino; /* Inode. */
+	__u64 index; /* First page. */
+	__u32 dev; /* File system. */
+	__u32 pages; /* Consecutive pages. */
+};
+
+/* A bio was split: a new one took its first part. */
+struct fathom_bio_split {
+	struct fathom_header h;
+	__u64 bio; /* The new bio, the first part. */
+	__u64 parent; /* The old one, which keeps the rest. */
+	__u64 sector; /* Where the rest begins. */
+	__u32 bytes; /* Bytes of the new bio. */
+	__u32 disk; /* Disk. */
+};
+
+/* A bio was sent on to another disk (device mapper) or from a partition to its disk. */
+struct fathom_bio_remap {
+	struct fathom_header h;
+	__u64 bio; /* The bio as it goes on. */
+	__u64 parent; /* The bio it was made from (0: itself). */
+	__u64 sector; /* Sector on `disk`. */
+	__u64 from_sector; /* Sector before. */
+	__u32 disk; /* Disk it goes to. */
+	__u32 from_disk; /* Disk it comes from. */
+};
+
+/* A request entered the I/O scheduler. */
+struct fathom_rq_insert {
+	struct fathom_header h;
+	__u64 rq; /* Address of the request. */
+	__u32 disk; /* Disk. */
+	__u32 pad; /* Keeps the layout free of gaps. */
+};
+
+/* A request went to the driver. */
+struct fathom_rq_issue {
+	struct fathom_header h;
+	__u64 rq; /* Address of the request. */
+	__u64 sector; /* First sector. */
+	__u64 alloc_ns; /* When the request was made (0 if the kernel keeps no such time). */
+	__u32 bytes; /* Bytes. */
+	__u32 disk; /* Disk. */
+	__u8 op; /* What to do ([`crate::DiskOp`]). */
+	__u8 listed; /* How many of `bios` are filled. */
+	__u16 flags; /* Bit set of [`bio_flags`]. */
+	__u32 total; /* How many bios it carries in all; those not listed follow in `rq_bios`. */
+	__u64 bios[4]; /* The first four bios it carries. */
+};
+
+/* More bios of the request just issued on this CPU. */
+struct fathom_rq_bios {
+	struct fathom_header h;
+	__u64 rq; /* Address of the request. */
+	__u64 listed; /* How many of `bios` are filled. */
+	__u64 bios[8]; /* Bios. */
+};
+
+/* A flush went to the driver, for the waiters of its queue. Follows the `rq_issue` of the same request. */
+struct fathom_flush_issue {
+	struct fathom_header h;
+	__u64 rq; /* Address of the flush request. */
+	__u64 bios[4]; /* The waiting bios (0: a bare flush whose bio is not at hand). */
+	__u8 steps[4]; /* Step of each waiter: 1 before its data, 4 after its data, 7 nothing but the flush. */
+	__u16 listed; /* How many of `bios` are filled. */
+	__u16 total; /* How many waiters there are in all. */
+};
+
+/* A request, or a part of it, completed. */
+struct fathom_rq_done {
+	struct fathom_header h;
+	__u64 rq; /* Address of the request. */
+	__u64 sector; /* First sector of what completed. */
+	__u32 bytes; /* Bytes completed. */
+	__u32 disk; /* Disk. */
+	__s32 error; /* 0, or a negative error number. */
+	__u8 op; /* What it did ([`crate::DiskOp`]). */
+	__u8 last; /* 1: nothing of it is left. */
+	__u16 flags; /* Bit set of [`bio_flags`]. */
+};
+
+/* A bio without data ended (a bare flush, of which the driver may never hear). */
+struct fathom_bio_done {
+	struct fathom_header h;
+	__u64 bio; /* Address of the bio. */
+	__u32 disk; /* Disk. */
+	__s32 error; /* 0, or a negative error number. */
+};
+
+/* The journal thread began to commit a transaction. */
+struct fathom_commit_begin {
+	struct fathom_header h;
+	__u32 dev; /* Disk of the journal. */
+	__u32 txn; /* Transaction. */
+};
+
+/* It finished: the transaction is on the medium. */
+struct fathom_commit_end {
+	struct fathom_header h;
+	__u32 dev; /* Disk of the journal. */
+	__u32 txn; /* Transaction. */
+};
+
+/* A thread joined a transaction outside any recorded system call, or a second one inside it. */
+struct fathom_join {
+	struct fathom_header h;
+	__u64 start_ns; /* When (the record may be written later, with the count). */
+	__u32 dev; /* Disk of the journal. */
+	__u32 txn; /* Transaction. */
+	__u32 handles; /* Handles. */
+	__u32 ctx; /* Bit set of [`flags`]. */
+};
+
+/* The file system began to write a range: recorded for kernel threads (a loop disk's worker) and for long calls, whose pages may be written back before the call ends. */
+struct fathom_fs_write {
+	struct fathom_header h;
+	__u64 ino; /* Inode. */
+	__u64 pos; /* First byte. */
+	__u32 bytes; /* Bytes. */
+	__u32 dev; /* File system. */
+	__u64 syscall_ns; /* The system call the thread was in, by its `start_ns`; 0: none that is recorded. */
+};
+
+/* Pages were added to the page cache outside a recorded system call: a mapped file was touched. */
+struct fathom_cache_add {
+	struct fathom_header h;
+	__u64 ino; /* Inode. */
+	__u64 index; /* First page. */
+	__u32 dev; /* File system. */
+	__u32 pages; /* Pages. */
+};
+
+/* A task was made, became another program, or ended. */
+struct fathom_task {
+	struct fathom_header h;
+	__u32 parent; /* Its parent's tgid. */
+	__u16 what; /* 0 forked, 1 became another program, 2 ended, 3 was there when the trace began. */
+	__u16 len; /* Bytes of name. */
+};
+
+/* An io_uring request was submitted or completed. */
+struct fathom_uring {
+	struct fathom_header h;
+	__u64 req; /* Address of the request. */
+	__u64 ino; /* Inode. */
+	__s64 pos; /* File position. */
+	__u64 bytes; /* Bytes asked for. */
+	__s64 result; /* Result at completion. */
+	__u32 dev; /* File system. */
+	__u16 opcode; /* The kernel's IORING_OP number. */
+	__u16 phase; /* 0 submitted, 1 completed. */
+};
+
+/* Records were lost on this CPU between two moments. */
+struct fathom_loss {
+	struct fathom_header h;
+	__u64 start_ns; /* Last moment at which nothing was lost yet. */
+	__u64 events; /* How many. */
+	__u16 bound; /* 0 exactly so many, 1 at least so many. */
+	__u16 source; /* What lost them ([`crate::LossSource`]). */
+	__u16 pad; /* Keeps the layout free of gaps. */
+	__u16 len; /* Bytes of the program's name. */
+};
+
+#endif

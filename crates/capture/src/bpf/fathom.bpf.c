@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * All probes in one object, so that they share their maps. Each include is one concern. Programs that a kernel refuses
+ * are left out one by one (see ../probes.rs); nothing here may rely on another program being in force.
+ */
+#include "kernel.h"
+#include "events.h"
+#include "common.h"
+#include "inode.h"
+#include "path.h"
+#include "tasks.bpf.c"
+#include "sched.bpf.c"
+#include "syscalls.bpf.c"
+#include "filesystem.bpf.c"
+#include "jbd2.bpf.c"
+#include "pagecache.bpf.c"
+#include "bio.bpf.c"
+#include "request.bpf.c"
+#include "flush.bpf.c"
+#include "uring.bpf.c"
+#include "operations.bpf.c"
+#include "sqlite.bpf.c"
+#include "functions.bpf.c"
+
+/* The helpers used are open to GPL-compatible programs only. */
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

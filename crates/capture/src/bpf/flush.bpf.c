@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Who waits for a flush. A disk's queue has one flush request, shared by all that need one at that moment
+ * (block/blk-flush.c): it carries no bio, but when it is issued its waiters stand on the queue's running list. Each
+ * waiter is a request: a journal's commit record before or after its data, or an fsync that needs nothing but the flush.
+ *
+ * A program of its own, since it reads structures that are private to the block layer: a kernel that changes them makes
+ * this blind and nothing else.
+ */
+
+#define WAITERS 64
+#define FSEQ_PREFLUSH 1
+#define FSEQ_DATA 2
+
+SEC("tp_btf/block_rq_issue")
+int BPF_PROG(flush_issue, struct request *rq)
+{
+	struct fathom_flush_issue *r;
+	struct blk_flush_queue *fq;
+	struct list_head *list, *at;
+	u64 link, running;
+	u32 total = 0;
+	int i;
+
+	if ((rq->cmd_flags & 0xff) != 2)
+		return 0;
+	fq = rq->mq_hctx->fq;
+	if (fq->flush_rq != rq)
+		return 0;
+	running = BPF_CORE_READ_BITFIELD_PROBED(fq, flush_running_idx);
+	list = (void *)fq + bpf_core_field_offset(struct blk_flush_queue, flush_queue) + (running & 1) * 2 * sizeof(u64);
+	if (bpf_core_field_exists(((struct request___own_list *)0)->flush.list))
+		link = bpf_core_field_offset(((struct request___own_list *)0)->flush.list);
+	else
+		link = bpf_core_field_offset(struct request, queuelist);
+	r = RESERVE(flush_issue, FLUSH_ISSUE, bpf_ktime_get_boot_ns(), whoami());
+	if (!r)
+		return 0;
+	r->rq = (u64)rq;
+	at = BPF_CORE_READ(list, next);
+#pragma unroll
+	for (i = 0; i < LISTED; i++) {
+		struct request *waiter = (void *)at - link;
+		u32 seq;
+
+		r->bios[i] = 0;
+		r->steps[i] = 0;
+		if (!at || at == list)
+			continue;
+		/* After its data phase the bio is left in biotail only. */
+		r->bios[i] = (u64)BPF_CORE_READ(waiter, bio);
+		if (!r->bios[i])
+			r->bios[i] = (u64)BPF_CORE_READ(waiter, biotail);
+		seq = BPF_CORE_READ(waiter, flush.seq);
+		/* flush.seq holds the steps that are done or not needed. */
+		if (seq & FSEQ_PREFLUSH)
+			r->steps[i] = 4;
+		else
+			r->steps[i] = seq & FSEQ_DATA ? 7 : 1;
+		total++;
+		at = BPF_CORE_READ(at, next);
+	}
+	r->listed = total;
+	for (i = 0; at && at != list && i < WAITERS; i++) {
+		total++;
+		at = BPF_CORE_READ(at, next);
+	}
+	r->total = total;
+	submit(r);
+	return 0;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Functions named by --op. The attach cookie is the function's number in that list. A recursion is one operation. */
+
+SEC("uprobe")
+int function_enter(struct pt_regs *ctx)
+{
+	struct slot *slot = my_slot();
+	u64 key = bpf_get_attach_cookie(ctx);
+	struct op *op;
+
+	if (!slot)
+		return 0;
+	op = find_op(slot, key, OP_FUNCTION);
+	if (op)
+		op->open++;
+	else
+		op = begin_op(slot, key, OP_FUNCTION, bpf_ktime_get_boot_ns());
+	op->steps++;
+	return 0;
+}
+
+SEC("uretprobe")
+int function_return(struct pt_regs *ctx)
+{
+	struct slot *slot = my_slot();
+	u64 key = bpf_get_attach_cookie(ctx);
+	struct op *op;
+	u64 now;
+
+	if (!slot)
+		return 0;
+	op = find_op(slot, key, OP_FUNCTION);
+	if (!op)
+		return 0;
+	if (op->open > 1) {
+		op->open--;
+		return 0;
+	}
+	now = bpf_ktime_get_boot_ns();
+	op->inside_ns = now - op->start_ns;
+	end_op(slot, op, (s32)PT_REGS_RC(ctx), now);
+	return 0;
+}

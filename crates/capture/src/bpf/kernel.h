@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The fields of the kernel that Fathom reads, and nothing else. Each struct is matched with the running kernel's by name
+ * when the object is loaded (CO-RE), so order and gaps here mean nothing. Written by hand instead of dumped from one
+ * kernel's BTF: the list is the whole of what a new kernel can break, and no build machine's kernel leaks in.
+ *
+ * A name ending in ___x is a variant: the loader drops the suffix when it matches.
+ */
+#ifndef FATHOM_KERNEL_H
+#define FATHOM_KERNEL_H
+
+typedef unsigned char __u8;
+typedef signed char __s8;
+typedef unsigned short __u16;
+typedef short __s16;
+typedef unsigned int __u32;
+typedef int __s32;
+typedef unsigned long long __u64;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u64 __be64;
+typedef __u16 __le16;
+typedef __u32 __le32;
+typedef __u64 __le64;
+typedef __u16 __sum16;
+typedef __u32 __wsum;
+typedef _Bool bool;
+typedef __u8 u8;
+typedef __u16 u16;
+typedef __u32 u32;
+typedef __u64 u64;
+typedef __s32 s32;
+typedef __s64 s64;
+
+#define true 1
+#define false 0
+#define NULL ((void *)0)
+
+/* From the kernel's user-space ABI, which does not change. */
+enum {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_ANY = 0,
+	BPF_NOEXIST = 1,
+	BPF_RB_NO_WAKEUP = 1,
+	BPF_RB_FORCE_WAKEUP = 2,
+};
+#define S_IFMT 0170000
+#define S_IFREG 0100000
+#define S_IFBLK 0060000
+#define PF_KTHREAD 0x00200000
+#define PROT_EXEC 4
+
+/* The compiler writes struct pt_regs of the traced machine; bpf_tracing.h knows it by the kernel's names. */
+#define __VMLINUX_H__
+#if defined(__TARGET_ARCH_x86)
+struct pt_regs {
+	unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip;
+	unsigned long cs, flags, sp, ss;
+} __attribute__((preserve_access_index));
+#elif defined(__TARGET_ARCH_arm64)
+struct user_pt_regs {
+	__u64 regs[31];
+	__u64 sp, pc, pstate;
+} __attribute__((preserve_access_index));
+struct pt_regs {
+	union {
+		struct user_pt_regs user_regs;
+		struct {
+			__u64 regs[31];
+			__u64 sp, pc, pstate;
+		};
+	};
+	__u64 orig_x0;
+} __attribute__((preserve_access_index));
+#else
+#error "Fathom knows the registers of x86-64 and arm64 only"
+#endif
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+
+/* libbpf before v1.2 stops at the fifth. */
+#ifndef PT_REGS_PARM6
+#if defined(__TARGET_ARCH_x86)
+#define PT_REGS_PARM6(x) ((x)->r9)
+#else
+#define PT_REGS_PARM6(x) (((const struct user_pt_regs *)(x))->regs[5])
+#endif
+#endif
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct list_head {
+	struct list_head *next;
+};
+
+struct qstr {
+	u32 len;
+	const unsigned char *name;
+};
+
+struct super_block {
+	u32 s_dev;
+};
+
+struct inode {
+	u16 i_mode;
+	struct super_block *i_sb;
+	unsigned long i_ino;
+	u32 i_rdev;
+};
+
+struct dentry {
+	struct dentry *d_parent;
+	struct qstr d_name;
+	struct inode *d_inode;
+};
+
+struct vfsmount {
+	struct dentry *mnt_root;
+};
+
+struct mount {
+	struct mount *mnt_parent;
+	struct dentry *mnt_mountpoint;
+	struct vfsmount mnt;
+};
+
+struct path {
+	struct vfsmount *mnt;
+	struct dentry *dentry;
+};
+
+struct file {
+	struct inode *f_inode;
+	unsigned int f_flags;
+	struct path f_path;
+	s64 f_pos;
+};
+
+struct fdtable {
+	unsigned int max_fds;
+	struct file **fd;
+};
+
+struct files_struct {
+	struct fdtable *fdt;
+};
+
+struct fs_struct {
+	struct path root;
+};
+
+struct task_struct {
+	unsigned int flags;
+	s32 pid;
+	s32 tgid;
+	struct task_struct *real_parent;
+	struct task_struct *group_leader;
+	char comm[16];
+	struct fs_struct *fs;
+	struct files_struct *files;
+};
+
+struct linux_binprm {
+	struct file *file;
+};
+
+struct address_space {
+	struct inode *host;
+};
+
+struct page {
+	unsigned long compound_head;
+};
+
+struct folio {
+	struct address_space *mapping;
+	unsigned long index;
+};
+
+/* A folio's first word: a plain long until it was wrapped in a struct (v6.18). */
+struct folio___plain {
+	unsigned long flags;
+};
+typedef struct {
+	unsigned long f;
+} memdesc_flags_t;
+struct folio___wrapped {
+	memdesc_flags_t flags;
+};
+/* The count of a large folio's pages: _folio_nr_pages until v6.14, _nr_pages since. */
+struct folio___old_count {
+	unsigned int _folio_nr_pages;
+};
+struct folio___new_count {
+	unsigned int _nr_pages;
+};
+
+struct bio_vec {
+	struct page *bv_page;
+	unsigned int bv_len;
+	unsigned int bv_offset;
+};
+
+struct bvec_iter {
+	u64 bi_sector;
+	unsigned int bi_size;
+	unsigned int bi_idx;
+	unsigned int bi_bvec_done;
+};
+
+struct gendisk {
+	int major;
+	int first_minor;
+};
+
+struct block_device {
+	struct gendisk *bd_disk;
+	u32 bd_dev;
+};
+
+struct bio {
+	struct bio *bi_next;
+	struct block_device *bi_bdev;
+	u32 bi_opf;
+	u8 bi_status;
+	struct bvec_iter bi_iter;
+	void *bi_end_io;
+	void *bi_private;
+	u16 bi_vcnt;
+	struct bio_vec *bi_io_vec;
+};
+
+struct request_queue {
+	struct gendisk *disk;
+};
+
+struct blk_flush_queue {
+	unsigned int flush_pending_idx : 1;
+	unsigned int flush_running_idx : 1;
+	struct list_head flush_queue[2];
+	struct request *flush_rq;
+};
+
+struct blk_mq_hw_ctx {
+	struct blk_flush_queue *fq;
+};
+
+struct request {
+	struct request_queue *q;
+	struct blk_mq_hw_ctx *mq_hctx;
+	u32 cmd_flags;
+	u32 rq_flags;
+	unsigned int __data_len;
+	u64 __sector;
+	struct bio *bio;
+	struct bio *biotail;
+	struct list_head queuelist;
+	u64 start_time_ns;
+	struct {
+		unsigned int seq;
+	} flush;
+};
+/* The waiters of a flush hung on a list of their own until v6.6 (81ada09cc25e, "blk-flush: reuse rq queuelist"). */
+struct request___own_list {
+	struct {
+		struct list_head list;
+	} flush;
+};
+
+/* These two are in a module's BTF where jbd2 is a module. */
+struct journal_s {
+	struct block_device *j_fs_dev;
+};
+struct transaction_s {
+	u32 t_tid;
+};
+
+struct kiocb {
+	struct file *ki_filp;
+	s64 ki_pos;
+};
+struct iov_iter {
+	unsigned long count;
+};
+struct io_rw {
+	struct kiocb kiocb;
+	u32 len;
+};
+struct io_kiocb {
+	struct file *file;
+	u8 opcode;
+};
+struct io_uring_cqe {
+	s32 res;
+};
+
+#pragma clang attribute pop
+
+enum req_flag_bits {
+	__REQ_SYNC = 11,
+	__REQ_META = 12,
+	__REQ_FUA = 17,
+	__REQ_PREFLUSH = 18,
+	__REQ_RAHEAD = 19,
+	__REQ_BACKGROUND = 20,
+};
+/* An enumeration since v6.11 (5f89154e8e9e, "block: Use enum to define RQF_x bit indexes"); numbers before. */
+enum rqf_flags {
+	__RQF_FLUSH_SEQ = 1,
+	__RQF_IO_STAT = 8,
+};
+enum pageflags {
+	PG_head = 6,
+};
+
+#endif

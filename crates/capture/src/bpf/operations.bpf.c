@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Operations of a thread: executions of statements and of functions. Several may be open at once (a scan that updates
+ * between its rows), so the slot holds a few; one that is left open for good gives way to a new one.
+ */
+
+#define OP_STATEMENT 0
+#define OP_FUNCTION 1
+
+static __always_inline struct op *find_op(struct slot *slot, u64 key, u32 kind)
+{
+	int i;
+
+#pragma unroll
+	for (i = 0; i < OPS; i++) {
+		if (slot->ops[i].open && slot->ops[i].key == key && slot->ops[i].kind == kind)
+			return &slot->ops[i];
+	}
+	return NULL;
+}
+
+static __always_inline void end_op(struct slot *slot, struct op *op, s32 result, u64 now)
+{
+	struct fathom_op_end *r = RESERVE(op_end, OP_END, now, whoami());
+
+	if (r) {
+		r->key = op->key;
+		r->start_ns = op->start_ns;
+		r->rows = op->rows;
+		r->steps = op->steps;
+		r->inside_ns = op->inside_ns;
+		r->result = result;
+		r->kind = op->kind;
+		submit(r);
+	}
+	op->open = 0;
+	if (slot->ops_open)
+		slot->ops_open--;
+}
+
+static __always_inline struct op *begin_op(struct slot *slot, u64 key, u32 kind, u64 now)
+{
+	struct fathom_op_begin *r;
+	struct op *op = &slot->ops[0];
+	int i;
+
+	/* A free place, else the longest open. */
+#pragma unroll
+	for (i = 1; i < OPS; i++) {
+		if (op->open && (!slot->ops[i].open || slot->ops[i].start_ns < op->start_ns))
+			op = &slot->ops[i];
+	}
+	if (op->open) {
+		count_table_full();
+		end_op(slot, op, 0, now);
+	}
+	op->key = key;
+	op->kind = kind;
+	op->start_ns = now;
+	op->rows = 0;
+	op->steps = 0;
+	op->inside_ns = 0;
+	op->open = 1;
+	slot->ops_open++;
+	r = RESERVE(op_begin, OP_BEGIN, now, whoami());
+	if (r) {
+		r->key = key;
+		r->kind = kind;
+		r->depth = slot->ops_open;
+		submit(r);
+	}
+	return op;
+}

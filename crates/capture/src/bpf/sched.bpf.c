@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * When a thread of an operation, or one in a recorded system call, was off the CPU: asleep, and runnable but not running.
+ * One record when it runs again.
+ */
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
+{
+	struct slot *out = prev->pid ? slot_of(prev->pid) : NULL;
+	struct slot *in = next->pid ? slot_of(next->pid) : NULL;
+	struct fathom_off_cpu *r;
+	struct who who;
+	u64 now;
+
+	if (!(out && (out->ops_open || out->call)) && !(in && in->out_ns))
+		return 0;
+	now = bpf_ktime_get_boot_ns();
+	if (out && (out->ops_open || out->call)) {
+		out->wake_ns = 0;
+		out->waker = 0;
+		/* TASK_RUNNING is 0, TASK_INTERRUPTIBLE 1, TASK_UNINTERRUPTIBLE 2; higher bits refine. */
+		if (preempt || !prev_state)
+			out->out_state = 0;
+		else if (prev_state & 3)
+			out->out_state = prev_state & 1 ? 1 : 2;
+		else
+			out->out_state = 3;
+		out->out_ns = now;
+	}
+	if (in && in->out_ns) {
+		who.tgid = next->tgid;
+		who.tid = next->pid;
+		who.flags = !!(next->flags & PF_KTHREAD);
+		r = RESERVE(off_cpu, OFF_CPU, now, who);
+		if (r) {
+			r->start_ns = in->out_ns;
+			r->wake_ns = in->wake_ns;
+			r->waker = in->waker;
+			r->state = in->out_state;
+			r->ctx = context(in, who);
+			submit(r);
+		}
+		in->out_ns = 0;
+	}
+	return 0;
+}
+
+SEC("tp_btf/sched_waking")
+int BPF_PROG(sched_waking, struct task_struct *task)
+{
+	struct slot *slot = slot_of(task->pid);
+
+	if (!slot || !slot->out_ns || slot->wake_ns)
+		return 0;
+	slot->wake_ns = bpf_ktime_get_boot_ns();
+	slot->waker = (u32)bpf_get_current_pid_tgid();
+	return 0;
+}

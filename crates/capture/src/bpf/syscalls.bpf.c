@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * System calls on files: the entry fills the task's slot, the exit writes the one record. Most calls of a machine are not
+ * wanted, so the number is looked up first, in a table that the verifier knows as constant memory.
+ *
+ * A wanted call on something that is no storage (a pipe, a terminal, a socket) is dropped at entry, before it costs more.
+ */
+
+/* Calls longer than this also tell of each piece they write, as its pages may reach the disk before the call returns. */
+#define LONG_WRITE (64 << 10)
+
+#if defined(__TARGET_ARCH_x86)
+/* A 32-bit program's numbers mean other calls: its code segment is __USER32_CS. */
+#define FOREIGN_ABI(regs) ((regs)->cs == 0x23)
+#define CALL_NR(regs) ((regs)->orig_ax)
+#define READ_ARGS(args, regs) \
+	args[0] = (regs)->di; args[1] = (regs)->si; args[2] = (regs)->dx; \
+	args[3] = (regs)->r10; args[4] = (regs)->r8; args[5] = (regs)->r9
+#elif defined(__TARGET_ARCH_arm64)
+/* PSR_MODE32_BIT */
+#define FOREIGN_ABI(regs) ((regs)->pstate & 0x10)
+#define READ_ARGS(args, regs) \
+	args[0] = (regs)->orig_x0; args[1] = (regs)->regs[1]; args[2] = (regs)->regs[2]; \
+	args[3] = (regs)->regs[3]; args[4] = (regs)->regs[4]; args[5] = (regs)->regs[5]
+#endif
+
+#define ARG(args, i) ((args)[(i) & 7])
+
+static __always_inline bool call_syncs(u16 call)
+{
+	return (call >= FATHOM_CALL_FSYNC && call <= FATHOM_CALL_SYNC_FILE_RANGE) || call == FATHOM_CALL_MSYNC ||
+	       call == FATHOM_CALL_SYNC;
+}
+
+static __always_inline bool call_transfers(u16 call)
+{
+	return call >= FATHOM_CALL_READ && call <= FATHOM_CALL_PWRITEV;
+}
+
+/* Learns which file the call is about. False: not storage. */
+static __always_inline bool enter_file(struct slot *slot, u16 call, int fd)
+{
+	struct file *file = file_of(fd);
+	struct inode *inode;
+	struct file_id id;
+	unsigned int flags;
+	u16 type;
+
+	if (!file)
+		return false;
+	inode = BPF_CORE_READ(file, f_inode);
+	id = identify(inode);
+	type = id.mode & S_IFMT;
+	if (type != S_IFREG && type != S_IFBLK && !call_syncs(call))
+		return false;
+	flags = BPF_CORE_READ(file, f_flags);
+	slot->file = (u64)file;
+	slot->inode = (u64)inode;
+	slot->ino = id.ino;
+	slot->dev = id.dev;
+	slot->file_flags = 0;
+	if (type == S_IFREG)
+		slot->file_flags |= FATHOM_REGULAR;
+	if (flags & open_direct)
+		slot->file_flags |= FATHOM_DIRECT;
+	/* O_SYNC is O_DSYNC and one bit more. */
+	if (flags & open_dsync)
+		slot->file_flags |= FATHOM_SYNC_FILE;
+	return true;
+}
+
+SEC("tp_btf/sys_enter")
+int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
+{
+	struct fathom_sync_begin *r;
+	struct call_shape shape;
+	struct slot *slot;
+	struct who who;
+	u64 args[8];
+	int fd = -1;
+	u64 now;
+
+	if ((u64)nr >= CALLS)
+		return 0;
+	shape.call = call_shapes[nr].call;
+	if (!shape.call)
+		return 0;
+	slot = my_slot();
+	if (!slot || FOREIGN_ABI(regs))
+		return 0;
+	READ_ARGS(args, regs);
+	shape.fd = call_shapes[nr].fd;
+	shape.bytes = call_shapes[nr].bytes;
+	if (shape.call == FATHOM_CALL_MMAP && !(args[2] & PROT_EXEC))
+		return 0;
+	slot->inode = 0;
+	slot->file = 0;
+	slot->ino = 0;
+	slot->dev = 0;
+	slot->file_flags = 0;
+	if (shape.fd != NO_ARG) {
+		fd = ARG(args, shape.fd);
+		if (!enter_file(slot, shape.call, fd))
+			return 0;
+	}
+	now = bpf_ktime_get_boot_ns();
+	slot->fd = fd;
+	slot->nr = nr;
+	slot->start_ns = now;
+	slot->asked = shape.bytes == NO_ARG ? 0 : ARG(args, shape.bytes);
+	slot->fs_start_ns = 0;
+	slot->fs_end_ns = 0;
+	slot->txn = 0;
+	slot->txn_dev = 0;
+	slot->handles = 0;
+	slot->cache_added = 0;
+	slot->fs_writes = 0;
+	slot->call = shape.call;
+	if (!call_syncs(shape.call))
+		return 0;
+	who = whoami();
+	r = RESERVE(sync_begin, SYNC_BEGIN, now, who);
+	if (!r)
+		return 0;
+	r->ino = slot->ino;
+	r->dev = slot->dev;
+	r->call = slot->call;
+	r->ctx = context(slot, who) | slot->file_flags;
+	submit(r);
+	return 0;
+}
+
+/* An open file or code mapping became known. */
+static __always_inline void exit_names(struct slot *slot, int fd, u64 now)
+{
+	struct file *file = file_of(fd);
+	struct file_id id;
+
+	if (!file)
+		return;
+	if (slot->call == FATHOM_CALL_MMAP) {
+		emit_file(file, 1, now, BPF_RB_FORCE_WAKEUP);
+		return;
+	}
+	id = identify(BPF_CORE_READ(file, f_inode));
+	slot->ino = id.ino;
+	slot->dev = id.dev;
+	if ((id.mode & S_IFMT) == S_IFREG) {
+		slot->file_flags |= FATHOM_REGULAR;
+		emit_file(file, 0, now, BPF_RB_NO_WAKEUP);
+	}
+}
+
+/* A removed file's name, as the program gave it. Its inode was learnt on the way, see filesystem.bpf.c. */
+static __always_inline void exit_unlink(struct slot *slot, u64 name, u64 now)
+{
+	struct scratch *s = take_scratch();
+	long len;
+
+	if (!s)
+		return;
+	len = bpf_probe_read_user_str(s->file.text, TEXT_MAX, (void *)name);
+	len = len > 0 ? (len - 1) & (TEXT_MAX - 1) : 0;
+	s->file.r.ino = slot->ino;
+	s->file.r.dev = slot->dev;
+	s->file.r.what = 2;
+	s->file.r.len = len;
+	output(&s->file.r.h, FATHOM_KIND_FILE, sizeof(s->file.r) + len, now, whoami(), BPF_RB_NO_WAKEUP);
+	put_scratch(s);
+}
+
+static __always_inline s64 position(struct slot *slot, u8 pos_arg, u64 *args, s64 result)
+{
+	s64 pos = -1;
+
+	if (pos_arg < 6)
+		pos = ARG(args, pos_arg);
+	/* preadv2 and pwritev2 take -1 for the file's own position. */
+	if (pos == -1 && call_transfers(slot->call) && slot->file) {
+		pos = BPF_CORE_READ((struct file *)slot->file, f_pos);
+		if (result > 0)
+			pos -= result;
+	}
+	return pos;
+}
+
+SEC("tp_btf/sys_exit")
+int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
+{
+	struct slot *slot = slot_of((u32)bpf_get_current_pid_tgid());
+	struct fathom_syscall *r;
+	struct who who;
+	u64 args[8];
+	u64 now;
+	s64 pos;
+	u32 nr;
+
+	if (!slot || !slot->call)
+		return 0;
+	now = bpf_ktime_get_boot_ns();
+	nr = slot->nr;
+	if (nr >= CALLS)
+		goto out;
+	READ_ARGS(args, regs);
+	if (slot->call == FATHOM_CALL_MMAP) {
+		if (result > 0 || result < -4095)
+			exit_names(slot, args[4], now);
+		goto out;
+	}
+	if (slot->call == FATHOM_CALL_OPEN && result >= 0)
+		exit_names(slot, result, now);
+	if (slot->call == FATHOM_CALL_UNLINK && result == 0)
+		exit_unlink(slot, ARG(args, call_shapes[nr].pos), now);
+	/* Opening or removing what is no file of a disk is no storage. */
+	if ((slot->call == FATHOM_CALL_OPEN || slot->call == FATHOM_CALL_UNLINK) && !slot->handles &&
+	    !(slot->file_flags & FATHOM_REGULAR) && !slot->ino)
+		goto out;
+	pos = -1;
+	if (slot->call != FATHOM_CALL_UNLINK)
+		pos = position(slot, call_shapes[nr].pos, args, result);
+	who = whoami();
+	r = RESERVE(syscall, SYSCALL, now, who);
+	if (!r)
+		goto out;
+	r->start_ns = slot->start_ns;
+	r->ino = slot->ino;
+	r->pos = pos;
+	r->bytes = slot->asked;
+	if (call_shapes[nr].bytes == NO_ARG && call_transfers(slot->call) && result > 0)
+		r->bytes = result;
+	r->result = result;
+	r->fs_start_ns = slot->fs_start_ns;
+	r->fs_end_ns = slot->fs_end_ns;
+	r->dev = slot->dev;
+	r->txn = slot->txn;
+	r->handles = slot->handles;
+	r->cache_added = slot->cache_added;
+	r->call = slot->call;
+	r->ctx = context(slot, who) | slot->file_flags;
+	r->fd = slot->call == FATHOM_CALL_OPEN ? result : slot->fd;
+	r->fs_writes = slot->fs_writes;
+	submit(r);
+out:
+	slot->call = 0;
+	slot->start_ns = 0;
+	return 0;
+}

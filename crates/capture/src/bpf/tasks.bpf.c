@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Who is recorded: a slot is inherited at fork, found by name at exec, dropped at exit. And what processes are called. */
+
+/* Processes that were named in the trace without being recorded; the oldest are forgotten and named again. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, u32);
+	__type(value, u8);
+} named SEC(".maps");
+
+static __always_inline void emit_task(struct task_struct *task, u16 what, u64 now)
+{
+	struct who who = { .tgid = task->tgid, .tid = task->pid, .flags = !!(task->flags & PF_KTHREAD) };
+	struct scratch *s = take_scratch();
+	long len;
+
+	if (!s)
+		return;
+	s->task.r.parent = task->real_parent->tgid;
+	s->task.r.what = what;
+	len = bpf_probe_read_kernel_str(s->task.text, sizeof(s->task.text), task->comm);
+	len = len > 0 ? (len - 1) & 15 : 0;
+	s->task.r.len = len;
+	output(&s->task.r.h, FATHOM_KIND_TASK, sizeof(s->task.r) + len, now, who, BPF_RB_NO_WAKEUP);
+	put_scratch(s);
+}
+
+/* A process that is not recorded makes I/O: say once what it is called. */
+static __always_inline void name_stranger(u32 tgid, u64 now)
+{
+	struct task_struct *task;
+	u8 yes = 1;
+
+	if (bpf_map_lookup_elem(&named, &tgid))
+		return;
+	bpf_map_update_elem(&named, &tgid, &yes, BPF_ANY);
+	task = (void *)bpf_get_current_task_btf();
+	emit_task(task->group_leader, 3, now);
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(task_fork, struct task_struct *parent, struct task_struct *child)
+{
+	struct slot *slot = slot_of(parent->pid);
+	u64 now;
+
+	if (!slot)
+		return 0;
+	make_slot(child->tgid, child->pid, slot->standing);
+	if (child->pid != child->tgid)
+		return 0;
+	now = bpf_ktime_get_boot_ns();
+	emit_task(child, 0, now);
+	return 0;
+}
+
+static __always_inline bool comm_is_wanted(struct task_struct *task)
+{
+	char comm[16];
+	int i;
+
+	if (!wanted_comm[0])
+		return false;
+	bpf_probe_read_kernel(comm, sizeof(comm), task->comm);
+#pragma unroll
+	for (i = 0; i < 16; i++) {
+		if (comm[i] != wanted_comm[i])
+			return false;
+		if (!comm[i])
+			return true;
+	}
+	return true;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(task_exec, struct task_struct *task, int old_pid, struct linux_binprm *bprm)
+{
+	u32 old_tid = old_pid;
+	struct slot *slot = slot_of(old_tid);
+	u64 now;
+	u16 standing = slot ? slot->standing : 0;
+
+	if (comm_is_wanted(task))
+		standing |= FATHOM_TRACKED;
+	else if (!slot)
+		return 0;
+	/* Another program: its statements and calls are over. The thread may have taken its leader's number. */
+	bpf_map_delete_elem(&tasks, &old_tid);
+	slot = make_slot(task->tgid, task->pid, standing);
+	if (!slot)
+		return 0;
+	now = bpf_ktime_get_boot_ns();
+	emit_task(task, 1, now);
+	emit_file(bprm->file, 1, now, BPF_RB_FORCE_WAKEUP);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(task_exit, struct task_struct *task)
+{
+	u32 tid = task->pid;
+
+	if (!slot_of(tid))
+		return 0;
+	emit_task(task, 2, bpf_ktime_get_boot_ns());
+	bpf_map_delete_elem(&tasks, &tid);
+	return 0;
+}

@@ -1,0 +1,73 @@
+//! Why nothing can be recorded, and what to do about it.
+
+/// An error that ends a recording, or keeps it from beginning. What leaves only one layer blind is no error: it stands in
+/// the coverage.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel lets the caller load no BPF programs.
+    #[error(
+        "the kernel does not let this user trace ({what}): run as root, or give the program CAP_BPF, CAP_PERFMON and \
+         CAP_SYSLOG (`setcap cap_bpf,cap_perfmon,cap_syslog+ep`)"
+    )]
+    NotPermitted {
+        /// What was refused.
+        what: String,
+    },
+    /// Lockdown forbids reading the kernel's memory.
+    #[error(
+        "kernel lockdown is in the mode `confidentiality`, which forbids tracing even to root: boot with \
+         `lockdown=integrity`, or switch Secure Boot off"
+    )]
+    Lockdown,
+    /// The kernel does not describe its types.
+    #[error(
+        "{path} cannot be read ({source}): the kernel does not describe its types (CONFIG_DEBUG_INFO_BTF), which the \
+         probes need; Debian, Fedora, Ubuntu and Android 13 kernels do"
+    )]
+    NoBtf {
+        /// The file.
+        path: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The kernel's description of its types is not understood.
+    #[error("the kernel's type information is not understood: {0}")]
+    Btf(String),
+    /// The programs could not be loaded at all.
+    #[error("the probes cannot be loaded: {0}")]
+    Object(String),
+    /// No probe on system calls, operations or disks could be attached.
+    #[error("no probe could be attached; the first reason: {0}")]
+    Blind(String),
+    /// There is no such process.
+    #[error("there is no process {0}")]
+    NoProcess(u32),
+    /// A table shared with the kernel could not be read or written.
+    #[error("{what}: {why}")]
+    Table {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        why: String,
+    },
+}
+
+impl Error {
+    pub(crate) fn table(what: &'static str, why: impl std::fmt::Display) -> Self {
+        Self::Table { what, why: why.to_string() }
+    }
+}
+
+/// All messages of an error's chain on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(e) = next {
+        let more = e.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        next = e.source();
+    }
+    text
+}

@@ -1,0 +1,77 @@
+//! The numbers of the wanted system calls on this machine, and where their arguments stand.
+
+use model::Call;
+
+/// As in `common.h`: no such argument.
+const NONE: u8 = 0xff;
+/// Numbers that the kernel side looks up; as in `common.h`.
+pub const CALLS: usize = 512;
+
+/// One line: the number, the call, and which argument is the file, the position and the length.
+struct Line(libc::c_long, Call, u8, u8, u8);
+
+const LINES: &[Line] = &[
+    Line(libc::SYS_read, Call::Read, 0, NONE, 2),
+    Line(libc::SYS_pread64, Call::Pread64, 0, 3, 2),
+    // The length of a vector is known when the call returns: what it did.
+    Line(libc::SYS_readv, Call::Readv, 0, NONE, NONE),
+    Line(libc::SYS_preadv, Call::Preadv, 0, 3, NONE),
+    Line(libc::SYS_preadv2, Call::Preadv, 0, 3, NONE),
+    Line(libc::SYS_write, Call::Write, 0, NONE, 2),
+    Line(libc::SYS_pwrite64, Call::Pwrite64, 0, 3, 2),
+    Line(libc::SYS_writev, Call::Writev, 0, NONE, NONE),
+    Line(libc::SYS_pwritev, Call::Pwritev, 0, 3, NONE),
+    Line(libc::SYS_pwritev2, Call::Pwritev, 0, 3, NONE),
+    // lseek is not wanted: the position of a read or write is taken from the file itself.
+    Line(libc::SYS_fsync, Call::Fsync, 0, NONE, NONE),
+    Line(libc::SYS_fdatasync, Call::Fdatasync, 0, NONE, NONE),
+    Line(libc::SYS_sync_file_range, Call::SyncFileRange, 0, 1, 2),
+    Line(libc::SYS_ftruncate, Call::Ftruncate, 0, 1, NONE),
+    Line(libc::SYS_fallocate, Call::Fallocate, 0, 2, 3),
+    // For unlink the position is the name.
+    #[cfg(target_arch = "x86_64")]
+    Line(libc::SYS_unlink, Call::Unlink, NONE, 0, NONE),
+    Line(libc::SYS_unlinkat, Call::Unlink, NONE, 1, NONE),
+    #[cfg(target_arch = "x86_64")]
+    Line(libc::SYS_rename, Call::Rename, NONE, NONE, NONE),
+    #[cfg(target_arch = "x86_64")]
+    Line(libc::SYS_renameat, Call::Rename, NONE, NONE, NONE),
+    Line(libc::SYS_renameat2, Call::Rename, NONE, NONE, NONE),
+    #[cfg(target_arch = "x86_64")]
+    Line(libc::SYS_open, Call::Open, NONE, NONE, NONE),
+    #[cfg(target_arch = "x86_64")]
+    Line(libc::SYS_creat, Call::Open, NONE, NONE, NONE),
+    Line(libc::SYS_openat, Call::Open, NONE, NONE, NONE),
+    Line(libc::SYS_openat2, Call::Open, NONE, NONE, NONE),
+    Line(libc::SYS_msync, Call::Msync, NONE, NONE, 1),
+    Line(libc::SYS_mmap, Call::Mmap, NONE, NONE, 1),
+    // Where the bytes go.
+    Line(libc::SYS_sendfile, Call::CopyRange, 0, NONE, 3),
+    Line(libc::SYS_splice, Call::CopyRange, 2, NONE, 4),
+    Line(libc::SYS_copy_file_range, Call::CopyRange, 2, NONE, 4),
+    Line(libc::SYS_sync, Call::Sync, NONE, NONE, NONE),
+    Line(libc::SYS_syncfs, Call::Sync, 0, NONE, NONE),
+];
+
+/// The kernel side's table: four bytes a number ({call, fd, position, bytes}), a call of 0 being unwanted.
+pub fn table() -> [u8; CALLS * 4] {
+    let mut all = [0; CALLS * 4];
+    for Line(number, call, fd, pos, bytes) in LINES {
+        let at = usize::try_from(*number).expect("numbers of calls are positive") * 4;
+        all[at..at + 4].copy_from_slice(&[*call as u16 as u8, *fd, *pos, *bytes]);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_says_where_its_arguments_are() {
+        let at = libc::SYS_pwrite64 as usize * 4;
+        assert_eq!(table()[at..at + 4], [Call::Pwrite64 as u8, 0, 3, 2]);
+        let unwanted = libc::SYS_getpid as usize * 4;
+        assert_eq!(table()[unwanted], 0);
+    }
+}

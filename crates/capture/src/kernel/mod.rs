@@ -1,0 +1,6 @@
+//! What is read of the running kernel before the probes are loaded.
+
+pub mod btf;
+pub mod calls;
+pub mod clock;
+pub mod symbols;

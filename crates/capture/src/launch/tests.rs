@@ -1,0 +1,200 @@
+//! Real children. What they do is read from files they write, so that no test depends on time.
+
+use super::*;
+use std::fs;
+
+fn words(all: &[&str]) -> Vec<OsString> {
+    all.iter().map(OsString::from).collect()
+}
+
+fn shell(script: &str) -> Command<'static> {
+    Command::new(&words(&["sh", "-c", script])).unwrap()
+}
+
+/// Runs a script that writes to `$OUT`, and returns what it wrote.
+fn output(prepare: impl FnOnce(Command<'static>) -> Command<'static>, script: &str) -> String {
+    let out = tempfile::NamedTempFile::new().unwrap();
+    fs::set_permissions(out.path(), fs::Permissions::from_mode(0o666)).unwrap();
+    let mut child = prepare(shell(script)).env("OUT", out.path().as_os_str()).spawn().unwrap();
+    child.release().unwrap();
+    assert_eq!(child.wait().unwrap(), Exit::Code(0));
+    fs::read_to_string(out.path()).unwrap()
+}
+
+#[test]
+fn nothing_runs_before_the_release() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ran");
+    let mut child = shell("echo $$ > \"$OUT\"; exit 7").env("OUT", file.as_os_str()).spawn().unwrap();
+    // It is still this program, and whatever it is given time for, it has not run the command.
+    let exe = fs::read_link(format!("/proc/{}/exe", child.pid())).unwrap();
+    assert_eq!(exe, std::env::current_exe().unwrap());
+    assert_eq!(child.try_wait().unwrap(), None);
+    assert!(!file.exists());
+    child.release().unwrap();
+    assert_eq!(child.wait().unwrap(), Exit::Code(7));
+    assert_eq!(fs::read_to_string(&file).unwrap().trim(), child.pid().to_string());
+    assert_eq!(child.try_wait().unwrap(), Some(Exit::Code(7)), "the answer stays");
+}
+
+/// The recorder's death closes its end of the gate. A second child, forked while the first one's gate was open, must not
+/// keep it open.
+#[test]
+fn without_its_recorder_the_command_is_not_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ran");
+    let mut first = shell("touch \"$OUT\"").env("OUT", file.as_os_str()).spawn().unwrap();
+    let second = shell("exit 0").spawn().unwrap();
+    drop(first.gate.take());
+    assert_eq!(first.wait().unwrap(), Exit::Code(NOT_RUN));
+    assert!(!file.exists());
+    drop(second);
+}
+
+#[test]
+fn a_child_that_is_dropped_unreleased_is_gone() {
+    let child = shell("exit 0").spawn().unwrap();
+    let pid = child.pid();
+    drop(child);
+    assert!(!Path::new(&format!("/proc/{pid}")).exists());
+}
+
+#[test]
+fn a_command_that_runs_is_not_killed_by_dropping_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (fifo, file) = (folder.path().join("fifo"), folder.path().join("done"));
+    let script = "read line < \"$FIFO\"; echo \"$line\" > \"$OUT\"";
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let mut child = shell(script).env("OUT", file.as_os_str()).env("FIFO", fifo.as_os_str()).spawn().unwrap();
+    child.release().unwrap();
+    let pid = child.pid;
+    drop(child);
+    // It can only answer if it lives.
+    fs::write(&fifo, "alive\n").unwrap();
+    let mut status = 0;
+    // SAFETY: waits for a child of this process that nobody has waited for.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "alive\n");
+}
+
+#[test]
+fn ends_are_told_as_a_shell_does() {
+    let mut child = shell("kill -TERM $$").spawn().unwrap();
+    child.release().unwrap();
+    let exit = child.wait().unwrap();
+    assert_eq!((exit, exit.status()), (Exit::Signal(libc::SIGTERM), 143));
+    let mut child = Command::new(&words(&["sleep", "600"])).unwrap().spawn().unwrap();
+    child.release().unwrap();
+    child.signal(libc::SIGKILL).unwrap();
+    assert_eq!(child.wait().unwrap(), Exit::Signal(libc::SIGKILL));
+    child.signal(libc::SIGKILL).unwrap();
+}
+
+#[test]
+fn what_cannot_be_run_is_said_and_has_the_shells_status() {
+    let folder = tempfile::tempdir().unwrap();
+    let make = |name: &str, text: &str, mode: u32| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path.into_os_string()
+    };
+    let error = |program: OsString| match Command::new(&[program]) {
+        Ok(command) => command.spawn().unwrap().release().unwrap_err(),
+        Err(error) => error,
+    };
+    assert_eq!(error("no-such-command-at-all".into()).exit_code(), 127);
+    assert_eq!(error("/no/such/file".into()).exit_code(), 127);
+    assert_eq!(error("".into()).exit_code(), 127);
+    assert_eq!(error("/".into()).exit_code(), 126);
+    assert_eq!(error(make("data", "x", 0o644)).exit_code(), 126);
+    let orphan = error(make("orphan", "#!/no/such/interpreter\n", 0o755));
+    assert_eq!(orphan.exit_code(), 126);
+    assert!(orphan.to_string().contains("interpreter"), "{orphan}");
+    assert_eq!(error("a\0b".into()).exit_code(), 127, "no file has such a name");
+    assert!(Command::new(&[]).is_err());
+}
+
+#[test]
+fn a_script_without_a_first_line_is_run_by_the_shell() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plain");
+    fs::write(&path, "exit $1\n").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut child = Command::new(&[path.into_os_string(), "9".into()]).unwrap().spawn().unwrap();
+    child.release().unwrap();
+    assert_eq!(child.wait().unwrap(), Exit::Code(9));
+}
+
+#[test]
+fn a_child_killed_at_the_gate_is_an_error_and_no_hang() {
+    let mut child = shell("exit 0").spawn().unwrap();
+    child.signal(libc::SIGKILL).unwrap();
+    child.exit = None;
+    // Its end of the gate is closed only when it is gone.
+    let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+    // SAFETY: waits for a child of this process without taking its status; the structure is valid memory.
+    unsafe { libc::waitid(libc::P_PID, child.pid(), info.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT) };
+    assert!(matches!(child.release(), Err(LaunchError::System { .. })));
+    assert_eq!(child.wait().unwrap(), Exit::Signal(libc::SIGKILL));
+}
+
+/// The same descriptors, signals and group as a child of the standard library has; with marks, one descriptor more.
+#[test]
+fn the_command_inherits_what_it_should_and_no_more() {
+    const SCRIPT: &str = "for f in /proc/self/fd/*; do readlink $f; done | grep -v /fd > \"$OUT\"; \
+                          grep -E '^Sig(Blk|Ign|Cgt)' /proc/self/status >> \"$OUT\"; cut -d' ' -f5 /proc/self/stat >> \"$OUT\"";
+    let ours = output(|c| c, SCRIPT);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut std = std::process::Command::new("sh");
+    assert!(std.args(["-c", SCRIPT]).env("OUT", file.path()).status().unwrap().success());
+    // The standard library goes through posix_spawn, in which glibc ignores the two signals (32 and 33) it keeps to itself.
+    let signals = |line: &str| match line.split_once(":\t") {
+        Some((name, mask)) => format!("{name} {:x}", u64::from_str_radix(mask, 16).unwrap() & !(3 << 31)),
+        None => line.to_owned(),
+    };
+    let normal = |text: &str| {
+        let lines = text.lines().filter(|l| !l.starts_with("pipe:") && !l.contains(".tmp"));
+        lines.map(signals).collect::<Vec<_>>()
+    };
+    assert_eq!(normal(&ours), normal(&fs::read_to_string(file.path()).unwrap()));
+
+    let marks: &'static marks::Marks = Box::leak(Box::new(marks::Marks::create(1).unwrap()));
+    let seen = output(|c| c.marks(marks.fd()), "readlink /proc/self/fd/$FATHOM_MARKS_FD > \"$OUT\"");
+    assert!(seen.starts_with("/memfd:fathom-marks"), "{seen}");
+}
+
+const PASSWD: &str = "root:x:0:0:root:/root:/bin/bash\nada:x:1000:1000:Ada,,,:/home/ada:/bin/zsh\nbroken\n";
+const GROUP: &str = "root:x:0:\ndisk:x:6:bob,ada\nadam:x:9:adam\nada:x:1000:\nbroken:x:ada\nwheel:x:10:ada\n";
+
+#[test]
+fn a_user_is_read_from_the_files() {
+    let ada = User::from_files(1000, 1000, PASSWD, GROUP);
+    assert_eq!((ada.name.as_str(), ada.home.as_path()), ("ada", Path::new("/home/ada")));
+    assert_eq!(ada.groups, [1000, 6, 10]);
+    assert_eq!(ada.shell, Some("/bin/zsh".into()));
+    // Somebody whom only a directory service knows.
+    let other = User::from_files(5000, 5001, PASSWD, GROUP);
+    assert_eq!((other.name.as_str(), other.home.as_path()), ("5000", Path::new("/")));
+    assert_eq!((other.groups, other.shell), (vec![5001], None));
+}
+
+#[test]
+fn the_environment_is_the_users() {
+    let ada = User::from_files(1000, 1000, PASSWD, GROUP);
+    let command = shell("true").env("SUDO_UID", OsStr::new("1000")).as_user(ada);
+    let get = |name: &str| command.environment.get(OsStr::new(name)).and_then(|v| v.to_str());
+    assert_eq!(get("HOME"), Some("/home/ada"));
+    assert_eq!((get("USER"), get("LOGNAME"), get("SHELL")), (Some("ada"), Some("ada"), Some("/bin/zsh")));
+    assert_eq!(get("SUDO_UID"), None);
+}
+
+#[test]
+#[ignore = "needs root, to become another user"]
+fn the_command_runs_as_the_user() {
+    let mut user = User::from_files(64_123, 64_124, "", "");
+    user.groups.push(64_125);
+    let script = "{ id -u; id -g; id -G; echo $HOME; grep ^CapEff /proc/self/status; } > \"$OUT\"";
+    let seen = output(|c| c.as_user(user), script);
+    assert_eq!(seen, "64123\n64124\n64124 64125\n/\nCapEff:\t0000000000000000\n");
+}

@@ -1,0 +1,87 @@
+//! What each probe costs. The kernel can time every run of a program, at about 50 ns a run; so it is asked to for a short
+//! window of each second only, and the mean over the windows is told.
+
+use aya::sys::{Stats, enable_stats};
+use std::mem::size_of_val;
+use std::os::fd::{OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+const PERIOD: Duration = Duration::from_secs(1);
+const WINDOW: Duration = Duration::from_millis(20);
+
+/// Opens and closes the windows.
+#[derive(Debug)]
+pub struct PriceSampler {
+    wanted: bool,
+    /// Timing is on while this lives.
+    window: Option<OwnedFd>,
+    turned: Instant,
+}
+
+impl PriceSampler {
+    /// A sampler that does nothing unless wanted. The first window opens at once, so that a short trace has one too.
+    pub fn new(wanted: bool) -> Self {
+        let mut sampler = Self { wanted, window: None, turned: Instant::now() };
+        sampler.open();
+        sampler
+    }
+
+    /// To be called often; opens or closes a window when it is time.
+    pub fn tick(&mut self) {
+        let since = self.turned.elapsed();
+        if self.window.is_some() && since >= WINDOW {
+            self.window = None;
+            self.turned = Instant::now();
+        } else if self.window.is_none() && since >= PERIOD {
+            self.open();
+        }
+    }
+
+    fn open(&mut self) {
+        // A kernel without this (before v5.8) leaves the price unknown, and the trace as good.
+        self.window = if self.wanted { enable_stats(Stats::RunTime).ok() } else { None };
+        self.wanted = self.window.is_some();
+        self.turned = Instant::now();
+    }
+}
+
+/// What the kernel says of a program.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ProgramInfo {
+    /// Time of the runs that were timed, in ns.
+    pub run_time_ns: u64,
+    /// Runs that were timed.
+    pub run_count: u64,
+    /// Runs that were left out because the program was running already on that CPU.
+    pub recursion_misses: u64,
+}
+
+/// Asks the kernel about a loaded program. The loader's own query leaves these fields out.
+pub fn program_info(fd: RawFd) -> Option<ProgramInfo> {
+    const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
+    // Offsets in `struct bpf_prog_info` (include/uapi/linux/bpf.h), which only grows at its end.
+    const RUN_TIME: usize = 192;
+    const RUN_COUNT: usize = 200;
+    const RECURSION_MISSES: usize = 208;
+
+    #[repr(C)]
+    struct Query {
+        fd: u32,
+        info_len: u32,
+        info: u64,
+    }
+    let mut info = [0u64; 28];
+    let mut query =
+        Query { fd: fd as u32, info_len: size_of_val(&info) as u32, info: info.as_mut_ptr() as usize as u64 };
+    // SAFETY: `query` is the attribute that this command takes and `info` the buffer of the length it names; both live
+    // until the call returns.
+    let result = unsafe {
+        libc::syscall(libc::SYS_bpf, BPF_OBJ_GET_INFO_BY_FD, &raw mut query, size_of_val(&query))
+    };
+    let field = |offset: usize| info[offset / 8];
+    (result == 0).then(|| ProgramInfo {
+        run_time_ns: field(RUN_TIME),
+        run_count: field(RUN_COUNT),
+        recursion_misses: field(RECURSION_MISSES),
+    })
+}

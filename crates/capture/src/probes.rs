@@ -1,0 +1,152 @@
+//! The probes of the kernel, and how each is attached. Any may be missing on a given kernel: what it would have told is
+//! then reported as blind, and all others go on.
+//!
+//! Two ways: by type (`tp_btf`), where the tracepoint belongs to the kernel proper: the verifier knows the arguments and
+//! fields are plain loads. By name (`raw_tp`), where it may belong to a module: every field is a guarded read.
+
+use crate::error::chain;
+use aya::programs::{BtfTracePoint, Program, ProgramError, RawTracePoint};
+use aya::{Btf, Ebpf};
+use model::Layer;
+use model::table::Coverage;
+
+enum By {
+    Type,
+    Name,
+}
+use By::{Name, Type};
+
+/// One probe: the program, how and to which tracepoint it is attached, and the layer it sees.
+struct Probe {
+    program: &'static str,
+    by: By,
+    tracepoint: &'static str,
+    layer: Layer,
+    /// Another program that does the same on another kernel; this one is tried if that one did not come into force.
+    instead_of: Option<&'static str>,
+}
+
+const fn probe(program: &'static str, by: By, tracepoint: &'static str, layer: Layer) -> Probe {
+    Probe { program, by, tracepoint, layer, instead_of: None }
+}
+
+const fn instead(first: &'static str, program: &'static str, by: By, tracepoint: &'static str, layer: Layer) -> Probe {
+    Probe { program, by, tracepoint, layer, instead_of: Some(first) }
+}
+
+/// In the order of attaching: what completes comes before what begins, so that no begin is seen whose end could not be.
+const PROBES: &[Probe] = &[
+    probe("task_exit", Type, "sched_process_exit", Layer::App),
+    probe("task_fork", Type, "sched_process_fork", Layer::App),
+    probe("task_exec", Type, "sched_process_exec", Layer::App),
+    probe("rq_done", Type, "block_rq_complete", Layer::Driver),
+    probe("bio_done", Type, "block_bio_complete", Layer::Block),
+    probe("rq_issue", Type, "block_rq_issue", Layer::Driver),
+    probe("flush_issue", Type, "block_rq_issue", Layer::Driver),
+    probe("rq_insert", Type, "block_rq_insert", Layer::IoScheduler),
+    probe("bio_split", Type, "block_split", Layer::Block),
+    probe("bio_remap", Type, "block_bio_remap", Layer::Block),
+    probe("bio_queue", Type, "block_bio_queue", Layer::Block),
+    probe("jbd2_end_commit", Name, "jbd2_end_commit", Layer::FileSystem),
+    probe("jbd2_start_commit", Name, "jbd2_start_commit", Layer::FileSystem),
+    probe("jbd2_handle_start", Name, "jbd2_handle_start", Layer::FileSystem),
+    probe("ext4_sync_exit", Name, "ext4_sync_file_exit", Layer::FileSystem),
+    probe("ext4_sync_enter", Name, "ext4_sync_file_enter", Layer::FileSystem),
+    probe("ext4_da_write_end", Name, "ext4_da_write_end", Layer::FileSystem),
+    probe("ext4_da_write_begin", Name, "ext4_da_write_begin", Layer::FileSystem),
+    probe("ext4_write_end", Name, "ext4_write_end", Layer::FileSystem),
+    probe("ext4_journalled_write_end", Name, "ext4_journalled_write_end", Layer::FileSystem),
+    probe("ext4_write_begin", Name, "ext4_write_begin", Layer::FileSystem),
+    probe("ext4_unlink_exit", Name, "ext4_unlink_exit", Layer::FileSystem),
+    probe("ext4_unlink", Name, "ext4_unlink_enter", Layer::FileSystem),
+    probe("f2fs_sync_exit", Name, "f2fs_sync_file_exit", Layer::FileSystem),
+    probe("f2fs_sync_enter", Name, "f2fs_sync_file_enter", Layer::FileSystem),
+    probe("f2fs_write_end", Name, "f2fs_write_end", Layer::FileSystem),
+    probe("f2fs_write_begin", Name, "f2fs_write_begin", Layer::FileSystem),
+    probe("xfs_write", Name, "xfs_file_buffered_write", Layer::FileSystem),
+    probe("page_dirtied", Type, "writeback_dirty_folio", Layer::FileSystem),
+    probe("page_cache_add", Type, "mm_filemap_add_to_page_cache", Layer::FileSystem),
+    probe("sched_switch", Type, "sched_switch", Layer::RunQueue),
+    probe("sched_waking", Type, "sched_waking", Layer::RunQueue),
+    probe("uring_complete", Type, "io_uring_complete", Layer::Syscall),
+    instead("uring_complete", "uring_complete_old", Type, "io_uring_complete", Layer::Syscall),
+    probe("uring_submit", Name, "io_uring_submit_req", Layer::Syscall),
+    instead("uring_submit", "uring_submit_old", Name, "io_uring_submit_sqe", Layer::Syscall),
+    probe("sys_exit", Type, "sys_exit", Layer::Syscall),
+    probe("sys_enter", Type, "sys_enter", Layer::Syscall),
+];
+
+/// Loads and attaches all probes of the kernel; what each came to is in the rows.
+pub fn attach_all(ebpf: &mut Ebpf, types: &Btf) -> Vec<Coverage> {
+    let mut rows: Vec<Coverage> = Vec::new();
+    for probe in PROBES {
+        if let Some(first) = probe.instead_of {
+            if rows.iter().any(|r| r.probe == first && r.attached) {
+                continue;
+            }
+        }
+        let outcome = attach(ebpf, probe, types);
+        let row = row(probe.layer, probe.program, outcome);
+        if let Some(first) = probe.instead_of {
+            // One row for the two; the first one's reason stands unless the second is in force.
+            if row.attached {
+                rows.retain(|r| r.probe != first);
+                rows.push(row);
+            }
+            continue;
+        }
+        rows.push(row);
+    }
+    rows
+}
+
+/// A row of the coverage: in force by what, or blind why.
+pub fn row(layer: Layer, probe: &str, outcome: Result<String, String>) -> Coverage {
+    let (attached, how) = match outcome {
+        Ok(how) => (true, how),
+        Err(why) => (false, why),
+    };
+    Coverage { layer, probe: probe.into(), attached, how, hits: None, misses: None, price_ns: None }
+}
+
+fn attach(ebpf: &mut Ebpf, probe: &Probe, types: &Btf) -> Result<String, String> {
+    let program = ebpf.program_mut(probe.program).ok_or("not in this build")?;
+    let name = probe.tracepoint;
+    match probe.by {
+        Type => {
+            let program: &mut BtfTracePoint = program.try_into().map_err(|e| refusal(name, &e))?;
+            program.load(name, types).map_err(|e| refusal(name, &e))?;
+            program.attach().map_err(|e| refusal(name, &e))?;
+            Ok(format!("tp_btf {name}"))
+        }
+        Name => {
+            let program: &mut RawTracePoint = program.try_into().map_err(|e| refusal(name, &e))?;
+            program.load().map_err(|e| refusal(name, &e))?;
+            program.attach(name).map_err(|e| refusal(name, &e))?;
+            Ok(format!("raw_tp {name}"))
+        }
+    }
+}
+
+/// Why a probe is not in force, in a sentence.
+pub fn refusal(tracepoint: &str, error: &ProgramError) -> String {
+    match error {
+        ProgramError::Btf(_) => format!("this kernel has no tracepoint {tracepoint}"),
+        ProgramError::LoadError { io_error, verifier_log } => {
+            let log = verifier_log.to_string();
+            // The last line but the statistics says what was wrong.
+            let line = log.lines().rev().map(str::trim).find(|l| !l.is_empty() && !l.starts_with("processed "));
+            format!("the kernel refused the program ({io_error}): {}", line.unwrap_or("no reason given"))
+        }
+        ProgramError::SyscallError(e) if e.io_error.kind() == std::io::ErrorKind::NotFound => {
+            format!("this kernel has no tracepoint {tracepoint}, or its module is not loaded")
+        }
+        other => chain(other),
+    }
+}
+
+/// The program's handle, if it is loaded.
+pub fn descriptor(program: &Program) -> Option<std::os::fd::RawFd> {
+    use std::os::fd::{AsFd, AsRawFd};
+    program.fd().ok().map(|fd| fd.as_fd().as_raw_fd())
+}

@@ -1,0 +1,49 @@
+//! What is asked to be recorded.
+
+use std::path::PathBuf;
+
+/// Whose operations and calls are recorded. Block events are recorded of everyone, so that every command of a disk is
+/// accounted for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// Everyone.
+    All,
+    /// These processes, with all their threads, and what they start.
+    Pids(Vec<u32>),
+    /// Every process of this name (the kernel's, cut at 15 bytes), also one that begins later, and what it starts.
+    Comm(String),
+    /// A command that the caller starts and hands to [`crate::Session::track`] before it releases it.
+    Command,
+}
+
+/// A recording to be made.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Whose operations are asked about.
+    pub scope: Scope,
+    /// Records everyone else's too, without counting them as what was asked for.
+    pub also_all: bool,
+    /// Functions whose executions are operations: the file and the offset of the function's first byte in it. The number
+    /// in an operation's `key` is the place in this list.
+    pub functions: Vec<Function>,
+    /// Whether to sample what each probe costs (20 ms of every second, in which probes cost about 50 ns more).
+    pub price: bool,
+}
+
+impl Request {
+    /// A request for that scope and nothing else.
+    pub fn new(scope: Scope) -> Self {
+        Self { scope, also_all: false, functions: Vec::new(), price: true }
+    }
+}
+
+/// A function to be recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Function {
+    /// The program or library.
+    pub path: PathBuf,
+    /// Its name, for the coverage.
+    pub name: String,
+    /// Where it begins, in bytes from the file's start; `None`: to be found by its name in the symbol table.
+    pub offset: Option<u64>,
+}

@@ -1,0 +1,319 @@
+//! A recording, from start to finish.
+//!
+//! One thread owns it and calls [`Session::wait`] and [`Session::drain`] by turns. Draining by a timer instead of a
+//! wake-up for each record is what makes tracing cheap: the ring buffer holds seconds of a busy machine.
+
+use crate::kernel::btf::KernelTypes;
+use crate::kernel::clock::{boot_ns, boot_offset_ns, process_cpu_ns};
+use crate::kernel::{calls, symbols};
+use crate::loss::{CpuState, LossWatch};
+use crate::price::{PriceSampler, program_info};
+use crate::request::{Request, Scope};
+use crate::sqlite::SqliteSymbols;
+use crate::uprobes::Uprobes;
+use crate::{Error, error, probes, tasks};
+use aya::maps::{HashMap, Map, MapData, PerCpuArray, RingBuf};
+use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
+use model::Event;
+use model::table::Coverage;
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fathom.bpf.o"));
+
+/// Bytes of a task's slot; as in `common.h`.
+const SLOT_SIZE: usize = 512;
+/// A slot begins with its tgid (4 bytes) and its standing (2 bytes).
+const STANDING: usize = 4;
+
+/// How often programs are asked for runs they missed.
+const PROGRAM_PERIOD: Duration = Duration::from_secs(1);
+
+/// A recording that runs.
+pub struct Session {
+    ring: RingBuf<MapData>,
+    tasks: HashMap<MapData, u32, [u8; SLOT_SIZE]>,
+    loss: LossWatch,
+    price: PriceSampler,
+    uprobes: Uprobes,
+    coverage: Vec<Coverage>,
+    /// Programs that are loaded, by name.
+    programs: Vec<(String, RawFd)>,
+    programs_asked: Instant,
+    /// Records made by user space that the next drain hands on.
+    pending: Vec<Event>,
+    started_ns: u64,
+    cpu_before_ns: u64,
+    drained: u64,
+    /// Last, so that what uses its programs is dropped before it.
+    ebpf: Ebpf,
+}
+
+/// What a recording came to.
+#[derive(Debug, Clone)]
+pub struct Finished {
+    /// What could be seen, at which price, and what not.
+    pub coverage: Vec<Coverage>,
+    /// Records that were handed on.
+    pub records: u64,
+    /// Records lost, as far as they could be counted; each is in a `loss` record too.
+    pub lost: u64,
+    /// Begin and end, CLOCK_BOOTTIME.
+    pub window_ns: (u64, u64),
+    /// CPU time of this process meanwhile, in ns. What the probes cost others is in the coverage.
+    pub cpu_ns: u64,
+}
+
+impl Session {
+    /// Loads and attaches the probes. When it returns, whoever is in scope is being recorded.
+    ///
+    /// # Errors
+    /// If nothing can be recorded at all. What only leaves a layer blind is in the coverage.
+    pub fn start(request: &Request) -> Result<Self, Error> {
+        check_lockdown()?;
+        let types = KernelTypes::read()?;
+        let mut ebpf = load(request, &types)?;
+        let mut session = Self {
+            ring: take(&mut ebpf, "ring", RingBuf::try_from)?,
+            tasks: take(&mut ebpf, "tasks", HashMap::try_from)?,
+            loss: LossWatch::new(take::<PerCpuArray<MapData, CpuState>, _>(&mut ebpf, "cpus", PerCpuArray::try_from)?),
+            price: PriceSampler::new(false),
+            uprobes: Uprobes::default(),
+            coverage: Vec::new(),
+            programs: Vec::new(),
+            programs_asked: Instant::now(),
+            pending: Vec::new(),
+            started_ns: boot_ns(),
+            cpu_before_ns: process_cpu_ns(),
+            drained: 0,
+            ebpf,
+        };
+        let before = match &request.scope {
+            Scope::Pids(pids) => pids.clone(),
+            Scope::Comm(comm) => tasks::named(comm),
+            Scope::All | Scope::Command => Vec::new(),
+        };
+        for (nth, function) in request.functions.iter().enumerate() {
+            let row = session.uprobes.attach_function(&mut session.ebpf, nth as u64, function);
+            session.coverage.push(row);
+        }
+        let rows = probes::attach_all(&mut session.ebpf, &types.vmlinux);
+        if !rows.iter().any(|r| r.attached) {
+            return Err(Error::Blind(rows.first().map_or_else(String::new, |r| r.how.clone())));
+        }
+        session.coverage.extend(rows);
+        session.find_programs();
+        // After fork is watched, so that a thread made meanwhile is followed either way.
+        for tgid in before {
+            session.track(tgid)?;
+        }
+        session.started_ns = boot_ns();
+        session.price = PriceSampler::new(request.price);
+        Ok(session)
+    }
+
+    /// Records a process from now on, with all its threads and what it starts. Its name and open files are told by the
+    /// next drain.
+    ///
+    /// # Errors
+    /// If there is no such process, or no room for it.
+    pub fn track(&mut self, tgid: u32) -> Result<(), Error> {
+        let mut slot = [0; SLOT_SIZE];
+        slot[..STANDING].copy_from_slice(&tgid.to_ne_bytes());
+        slot[STANDING..STANDING + 2].copy_from_slice(&model::event::flags::TRACKED.to_ne_bytes());
+        let mut known: Vec<u32> = Vec::new();
+        // A thread may begin while the list is read; then its maker may not have been followed yet. Until nothing is new.
+        loop {
+            let new: Vec<u32> = tasks::threads(tgid).into_iter().filter(|t| !known.contains(t)).collect();
+            if new.is_empty() {
+                break;
+            }
+            for tid in &new {
+                self.tasks.insert(tid, slot, 0).map_err(|e| Error::table("a task cannot be followed", error::chain(&e)))?;
+            }
+            known.extend(new);
+        }
+        if known.is_empty() {
+            return Err(Error::NoProcess(tgid));
+        }
+        self.pending.extend(tasks::describe(tgid));
+        Ok(())
+    }
+
+    /// Records the statements of the SQLite in a file, of every process in scope that uses it. A file that is probed
+    /// already is left alone. What could not be attached is in the coverage; returns whether the steps are seen.
+    pub fn attach_sqlite(&mut self, path: &Path, symbols: &SqliteSymbols) -> bool {
+        let Some(rows) = self.uprobes.attach_sqlite(&mut self.ebpf, path, symbols) else { return true };
+        let seen = rows.iter().any(|r| r.attached && r.probe.ends_with(":sqlite3_step"));
+        self.coverage.extend(rows);
+        self.find_programs();
+        seen
+    }
+
+    /// Waits until it is time to drain: `at_most`, or earlier if the kernel side asks, which it does when a program maps
+    /// code (its SQLite may be worth a probe).
+    pub fn wait(&self, at_most: Duration) {
+        let mut poll = libc::pollfd { fd: self.ring.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let timeout = i32::try_from(at_most.as_millis()).unwrap_or(i32::MAX);
+        // SAFETY: one pollfd that lives until the call returns.
+        unsafe { libc::poll(&mut poll, 1, timeout) };
+    }
+
+    /// Hands on every record that is there, oldest first within a CPU; returns how many. The bytes are a header and a body
+    /// as in `model::event`, valid until the sink returns.
+    ///
+    /// # Errors
+    /// If the counters of loss cannot be read.
+    pub fn drain(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<usize, Error> {
+        let mut count = 0;
+        while let Some(record) = self.ring.next() {
+            sink(&record);
+            count += 1;
+        }
+        self.pending.extend(self.loss.look()?);
+        if self.programs_asked.elapsed() >= PROGRAM_PERIOD {
+            self.programs_asked = Instant::now();
+            self.pending.extend(self.loss.look_at_programs(&self.programs));
+        }
+        count += self.hand_on_pending(sink);
+        self.price.tick();
+        self.drained += count as u64;
+        Ok(count)
+    }
+
+    fn hand_on_pending(&mut self, sink: &mut dyn FnMut(&[u8])) -> usize {
+        let mut bytes = Vec::new();
+        let count = self.pending.len();
+        for event in self.pending.drain(..) {
+            bytes.clear();
+            event.encode(&mut bytes);
+            sink(&bytes);
+        }
+        count
+    }
+
+    /// What could be seen so far. [`Session::finish`] adds the prices.
+    pub fn coverage(&self) -> &[Coverage] {
+        &self.coverage
+    }
+
+    /// Detaches the probes and hands on what is left.
+    ///
+    /// # Errors
+    /// If the counters of loss cannot be read.
+    pub fn finish(mut self, sink: &mut dyn FnMut(&[u8])) -> Result<Finished, Error> {
+        let end_ns = boot_ns();
+        self.pending.extend(self.loss.look_at_programs(&self.programs));
+        let prices: BTreeMap<String, _> =
+            self.programs.iter().filter_map(|(name, fd)| Some((name.clone(), program_info(*fd)?))).collect();
+        for row in self.coverage.iter_mut().filter(|r| r.attached) {
+            let Some(info) = prices.get(&row.probe) else { continue };
+            row.misses = Some(info.recursion_misses);
+            row.price_ns = (info.run_count > 0).then(|| info.run_time_ns as f64 / info.run_count as f64);
+        }
+        // Dropping a link detaches its probe; then nothing is added any more and the ring can be emptied.
+        let Self { ebpf, .. } = &mut self;
+        detach(ebpf);
+        self.drain(sink)?;
+        Ok(Finished {
+            coverage: std::mem::take(&mut self.coverage),
+            records: self.drained,
+            lost: self.loss.lost(),
+            window_ns: (self.started_ns, end_ns),
+            cpu_ns: process_cpu_ns() - self.cpu_before_ns,
+        })
+    }
+
+    fn find_programs(&mut self) {
+        self.programs = self
+            .ebpf
+            .programs()
+            .filter_map(|(name, program)| Some((name.to_string(), probes::descriptor(program)?)))
+            .collect();
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("drained", &self.drained).finish_non_exhaustive()
+    }
+}
+
+fn detach(ebpf: &mut Ebpf) {
+    use aya::programs::Program;
+    for (_, program) in ebpf.programs_mut() {
+        // Unloading a program drops its links. One that was never loaded has none.
+        let _ = match program {
+            Program::BtfTracePoint(p) => p.unload(),
+            Program::RawTracePoint(p) => p.unload(),
+            Program::UProbe(p) => p.unload(),
+            _ => Ok(()),
+        };
+    }
+}
+
+fn load(request: &Request, types: &KernelTypes) -> Result<Ebpf, Error> {
+    let everyone: u32 = match (&request.scope, request.also_all) {
+        (Scope::All, _) => 2,
+        (_, true) => 1,
+        (_, false) => 0,
+    };
+    let mut comm = [0u8; 16];
+    if let Scope::Comm(name) = &request.scope {
+        let name = tasks::cut_comm(name).as_bytes();
+        comm[..name.len()].copy_from_slice(name);
+    }
+    let (end_functions, end_classes) = symbols::bio_ends();
+    let call_shapes = calls::table();
+    let (offset, tracer) = (boot_offset_ns(), std::process::id());
+    let (direct, dsync) = (libc::O_DIRECT as u32, libc::O_DSYNC as u32);
+    EbpfLoader::new()
+        .btf(Some(types.for_fields()))
+        // The verifier's log is asked for by the loader itself when a program is refused.
+        .verifier_log_level(VerifierLogLevel::DISABLE)
+        .override_global("boot_offset_ns", &offset, true)
+        .override_global("tracer_tgid", &tracer, true)
+        .override_global("everyone", &everyone, true)
+        .override_global("wanted_comm", &comm, true)
+        .override_global("call_shapes", &call_shapes, true)
+        .override_global("end_functions", &end_functions, true)
+        .override_global("end_classes", &end_classes, true)
+        .override_global("open_direct", &direct, true)
+        .override_global("open_dsync", &dsync, true)
+        .load(OBJECT)
+        .map_err(|e| {
+            let text = error::chain(&e);
+            if is_refusal(&e) { Error::NotPermitted { what: text } } else { Error::Object(text) }
+        })
+}
+
+/// Whether somewhere in the chain the kernel said EPERM or EACCES.
+fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(e) = next {
+        if let Some(io) = e.downcast_ref::<std::io::Error>() {
+            return io.kind() == std::io::ErrorKind::PermissionDenied;
+        }
+        next = e.source();
+    }
+    false
+}
+
+fn take<T, E: std::fmt::Display>(
+    ebpf: &mut Ebpf,
+    name: &'static str,
+    make: impl FnOnce(Map) -> Result<T, E>,
+) -> Result<T, Error> {
+    let map = ebpf.take_map(name).ok_or_else(|| Error::Object(format!("the table {name} is missing")))?;
+    make(map).map_err(|e| Error::Object(format!("the table {name}: {e}")))
+}
+
+/// In the mode `confidentiality` every read of kernel memory yields zeroes, silently: better no trace than that one.
+fn check_lockdown() -> Result<(), Error> {
+    match std::fs::read_to_string("/sys/kernel/security/lockdown") {
+        Ok(text) if text.contains("[confidentiality]") => Err(Error::Lockdown),
+        _ => Ok(()),
+    }
+}

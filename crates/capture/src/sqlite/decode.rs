@@ -1,0 +1,284 @@
+//! Where a prepared statement keeps its SQL text, read from the machine code of `sqlite3_sql`.
+//!
+//! `sqlite3_stmt` is opaque and its layout differs between versions and build options, but every SQLite has a function
+//! that knows it: `sqlite3_sql` is `return p ? p->zSql : 0`. So the question "at which offset does the text's address
+//! stand?" is the question "what does this function return when its argument is not null?", and that is answered by
+//! running it in the head: values are symbols (the argument, a field of it, a place on the stack, anything else),
+//! branches on the argument go the way a non-null one goes, and branches on anything else (a stack protector's check) are
+//! tried both ways. What returns must be one field of the argument, else there is no answer.
+//!
+//! Following values rather than matching bytes makes one reading serve every compiler, level of optimisation, frame
+//! pointer and hardening that was looked at. An instruction that is not known here ends the attempt; a wrong offset would
+//! need code that loads a field of its argument, returns it, and is called `sqlite3_sql` without being it.
+
+mod aarch64;
+mod x86_64;
+
+/// The instruction sets that can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Machine {
+    /// 64-bit x86.
+    X86_64,
+    /// 64-bit ARM, little-endian.
+    Aarch64,
+}
+
+/// Offset in bytes of `zSql` within `sqlite3_stmt`, from the bytes of `sqlite3_sql` (they may run on into the next
+/// function). `None` if the code is not understood.
+pub fn text_offset(machine: Machine, code: &[u8]) -> Option<u32> {
+    let step: Step = match machine {
+        Machine::X86_64 => x86_64::step,
+        Machine::Aarch64 => aarch64::step,
+    };
+    let start = match machine {
+        Machine::X86_64 => State::new(x86_64::ARGUMENT, x86_64::STACK, x86_64::RESULT),
+        Machine::Aarch64 => State::new(aarch64::ARGUMENT, aarch64::STACK, aarch64::RESULT),
+    };
+    let mut budget = STEPS;
+    let offset = follow(step, code, start, &mut budget).ok()??;
+    // A pointer is aligned, and the structure has never come near this size.
+    (offset % 8 == 0 && offset < 4096).then_some(offset)
+}
+
+/// Instructions followed in all, both sides of every branch counted. The longest version seen has 30.
+const STEPS: u32 = 200;
+
+/// What a register or a place on the stack holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Value {
+    /// The statement.
+    Argument,
+    /// What stands at this offset of the statement.
+    Field(u32),
+    /// An address on the stack, relative to the stack pointer at entry.
+    Stack(i64),
+    /// Anything else.
+    Other,
+}
+
+/// The machine while the function runs.
+#[derive(Debug, Clone)]
+struct State {
+    at: usize,
+    registers: [Value; 32],
+    result: usize,
+    memory: Vec<(i64, Value)>,
+    /// The last comparison was of the argument with null, so that its outcome is known: not equal.
+    compared_argument: bool,
+}
+
+impl State {
+    fn new(argument: usize, stack: usize, result: usize) -> Self {
+        let mut registers = [Value::Other; 32];
+        registers[argument] = Value::Argument;
+        registers[stack] = Value::Stack(0);
+        Self { at: 0, registers, result, memory: Vec::new(), compared_argument: false }
+    }
+
+    fn load(&self, base: Value, displacement: i64) -> Value {
+        match base {
+            Value::Argument => u32::try_from(displacement).map_or(Value::Other, Value::Field),
+            Value::Stack(at) => {
+                let at = at.wrapping_add(displacement);
+                self.memory.iter().rev().find(|(place, _)| *place == at).map_or(Value::Other, |(_, value)| *value)
+            }
+            Value::Field(_) | Value::Other => Value::Other,
+        }
+    }
+
+    /// A store elsewhere than on the stack cannot change what is asked.
+    fn store(&mut self, base: Value, displacement: i64, value: Value) {
+        if let Value::Stack(at) = base {
+            self.memory.push((at.wrapping_add(displacement), value));
+        }
+    }
+
+    fn add(&mut self, to: usize, from: Value, amount: i64) {
+        self.registers[to] = match from {
+            Value::Stack(at) => Value::Stack(at.wrapping_add(amount)),
+            _ => Value::Other,
+        };
+    }
+}
+
+/// What an instruction does to the flow.
+enum Flow {
+    Next,
+    /// To this byte.
+    Jump(usize),
+    /// To this byte if the last comparison was equal (or unequal).
+    Branch {
+        target: usize,
+        if_equal: bool,
+    },
+    Return,
+    /// A call: the only one in such a function is the stack protector's, which does not come back.
+    Call,
+}
+
+/// Runs one instruction; moves `state.at` behind it. `None` if it is not known.
+type Step = fn(&mut State, &[u8]) -> Option<Flow>;
+
+/// Not understood, or two ways that return different things.
+struct Unclear;
+
+/// Runs until the function returns: the field that it returned, or nothing if it does not come back.
+fn follow(step: Step, code: &[u8], mut state: State, budget: &mut u32) -> Result<Option<u32>, Unclear> {
+    loop {
+        *budget = budget.checked_sub(1).ok_or(Unclear)?;
+        match step(&mut state, code).ok_or(Unclear)? {
+            Flow::Next => {}
+            Flow::Jump(target) => state.at = target,
+            Flow::Branch { target, if_equal } if state.compared_argument => {
+                if !if_equal {
+                    state.at = target;
+                }
+            }
+            Flow::Branch { target, .. } => {
+                let mut taken = state.clone();
+                taken.at = target;
+                let ways = (follow(step, code, taken, budget)?, follow(step, code, state, budget)?);
+                return match ways {
+                    (Some(a), Some(b)) if a != b => Err(Unclear),
+                    (a, b) => Ok(a.or(b)),
+                };
+            }
+            Flow::Return => {
+                return match state.registers[state.result] {
+                    Value::Field(offset) => Ok(Some(offset)),
+                    _ => Err(Unclear),
+                };
+            }
+            Flow::Call => return Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        hex.split_whitespace().map(|b| u8::from_str_radix(b, 16).unwrap()).collect()
+    }
+
+    /// `char *f(void *s) { V *p = s; return p ? p->z : 0; }` with `z` at 0xf8, as compilers make it.
+    const X86: &[(&str, &str)] = &[
+        ("Debian 12, SQLite 3.40.1", "48 85 ff 74 0b 48 8b 87 f8 00 00 00 c3 0f 1f 00 31 c0 c3"),
+        ("gcc -O1", "48 85 ff 74 08 48 8b 87 f8 00 00 00 c3 48 89 f8 c3"),
+        ("gcc -Os -fcf-protection", "f3 0f 1e fa 48 89 f8 48 85 ff 74 07 48 8b 87 f8 00 00 00 c3"),
+        ("clang -O2 -fno-omit-frame-pointer", "48 85 ff 74 0d 55 48 89 e5 48 8b 87 f8 00 00 00 5d c3 31 c0 c3"),
+        (
+            "gcc -O0 -fcf-protection",
+            "f3 0f 1e fa 55 48 89 e5 48 89 7d e8 48 8b 45 e8 48 89 45 f8 48 83 7d f8 00 74 0d 48 8b 45 f8 \
+             48 8b 80 f8 00 00 00 eb 05 b8 00 00 00 00 5d c3",
+        ),
+        (
+            "clang -O0",
+            "55 48 89 e5 48 89 7d f8 48 8b 45 f8 48 89 45 f0 48 83 7d f0 00 0f 84 14 00 00 00 48 8b 45 f0 \
+             48 8b 80 f8 00 00 00 48 89 45 e8 e9 0b 00 00 00 31 c0 48 89 45 e8 e9 00 00 00 00 48 8b 45 e8 5d c3",
+        ),
+        (
+            "gcc -O0 -fstack-protector-all",
+            "55 48 89 e5 48 83 ec 20 48 89 7d e8 64 48 8b 04 25 28 00 00 00 48 89 45 f8 31 c0 48 8b 45 e8 \
+             48 89 45 f0 48 83 7d f0 00 74 0d 48 8b 45 f0 48 8b 80 f8 00 00 00 eb 05 b8 00 00 00 00 \
+             48 8b 55 f8 64 48 2b 14 25 28 00 00 00 74 05 e8 00 00 00 00 c9 c3",
+        ),
+        (
+            "clang -O3 -fstack-protector-all",
+            "55 48 89 e5 48 83 ec 10 64 48 8b 04 25 28 00 00 00 48 89 45 f8 48 85 ff 74 1c 48 8b 87 f8 00 00 00 \
+             64 48 8b 0c 25 28 00 00 00 48 3b 4d f8 75 17 48 83 c4 10 5d c3 31 c0 64 48 8b 0c 25 28 00 00 00 \
+             48 3b 4d f8 74 e9 e8 00 00 00 00",
+        ),
+        ("inverted branch", "48 85 ff 75 03 31 c0 c3 48 8b 87 f8 00 00 00 c3"),
+    ];
+
+    const ARM: &[(&str, &str)] = &[
+        ("clang -O2", "40 00 00 b4 00 7c 40 f9 c0 03 5f d6"),
+        ("clang -O2 -mbranch-protection=standard", "5f 24 03 d5 40 00 00 b4 00 7c 40 f9 c0 03 5f d6"),
+        (
+            "clang -O0",
+            "ff 83 00 d1 e0 0f 00 f9 e8 0f 40 f9 e8 0b 00 f9 e8 0b 40 f9 c8 00 00 b4 01 00 00 14 e8 0b 40 f9 \
+             08 7d 40 f9 e8 07 00 f9 04 00 00 14 e8 03 1f aa e8 07 00 f9 01 00 00 14 e0 07 40 f9 ff 83 00 91 c0 03 5f d6",
+        ),
+    ];
+
+    #[test]
+    fn every_compiler_says_the_same() {
+        for (name, code) in X86 {
+            assert_eq!(text_offset(Machine::X86_64, &bytes(code)), Some(0xf8), "{name}");
+        }
+        for (name, code) in ARM {
+            assert_eq!(text_offset(Machine::Aarch64, &bytes(code)), Some(0xf8), "{name}");
+        }
+    }
+
+    #[test]
+    fn other_offsets_and_widths_are_read() {
+        // An offset that fits into one byte is encoded in one.
+        assert_eq!(text_offset(Machine::X86_64, &bytes("48 85 ff 74 05 48 8b 47 70 c3 31 c0 c3")), Some(0x70));
+        // ldr x0, [x0, #272]: SQLite 3.50.1 for arm64.
+        assert_eq!(text_offset(Machine::Aarch64, &bytes("40 00 00 b4 00 88 40 f9 c0 03 5f d6")), Some(272));
+    }
+
+    #[test]
+    fn what_is_not_that_function_has_no_answer() {
+        let x86 = |code| text_offset(Machine::X86_64, &bytes(code));
+        assert_eq!(x86("48 89 f8 c3"), None, "returns its argument");
+        assert_eq!(x86("31 c0 c3"), None, "returns null");
+        assert_eq!(x86("48 85 ff 74 06 8b 87 f8 00 00 00 c3 31 c0 c3"), None, "a field of 32 bits");
+        assert_eq!(x86("48 85 ff 74 08 48 8b 87 f9 00 00 00 c3 31 c0 c3"), None, "no aligned pointer");
+        assert_eq!(x86("48 8b 87 f8 00 00 00 48 8b 40 08 c3"), None, "a field of a field");
+        assert_eq!(x86("e8 00 00 00 00 c3"), None, "calls somebody");
+        assert_eq!(x86("48 85 f6 74 08 48 8b 87 f8 00 00 00 c3 48 8b 47 10 c3"), None, "two answers");
+        assert_eq!(x86("eb fe"), None, "never ends");
+        assert_eq!(text_offset(Machine::Aarch64, &bytes("00 00 00 14")), None, "never ends");
+        // A cut can only turn an answer into none.
+        for (name, code) in X86 {
+            let code = bytes(code);
+            for cut in 0..code.len() {
+                assert!(matches!(text_offset(Machine::X86_64, &code[..cut]), None | Some(0xf8)), "{name} cut at {cut}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_can_upset_it(code in proptest::collection::vec(any::<u8>(), 0..96)) {
+            for machine in [Machine::X86_64, Machine::Aarch64] {
+                if let Some(offset) = text_offset(machine, &code) {
+                    prop_assert!(offset % 8 == 0 && offset < 4096);
+                }
+            }
+        }
+
+        /// Real functions with damage reach deeper than noise does.
+        #[test]
+        fn no_damage_can_upset_it(which in 0..X86.len() + ARM.len(), at in any::<usize>(), byte in any::<u8>()) {
+            let (machine, text) = match X86.get(which) {
+                Some((_, code)) => (Machine::X86_64, code),
+                None => (Machine::Aarch64, &ARM[which - X86.len()].1),
+            };
+            let mut code = bytes(text);
+            let at = at % code.len();
+            code[at] = byte;
+            if let Some(offset) = text_offset(machine, &code) {
+                prop_assert!(offset % 8 == 0 && offset < 4096);
+            }
+        }
+
+        #[test]
+        fn every_offset_is_read(field in 0u32..512) {
+            let offset = field * 8;
+            let mut code = bytes("48 85 ff 74 08 48 8b 87");
+            code.extend(offset.to_le_bytes());
+            code.extend(bytes("c3 31 c0 c3"));
+            prop_assert_eq!(text_offset(Machine::X86_64, &code), Some(offset));
+            let mut code = bytes("40 00 00 b4");
+            code.extend((0xf940_0000_u32 | field << 10).to_le_bytes());
+            code.extend(bytes("c0 03 5f d6"));
+            prop_assert_eq!(text_offset(Machine::Aarch64, &code), Some(offset));
+        }
+    }
+}

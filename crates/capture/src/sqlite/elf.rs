@@ -1,0 +1,337 @@
+//! The little of an ELF file that finding functions needs, read in bounded memory.
+//!
+//! A browser or a Java machine has hundreds of megabytes of symbols and constants, so nothing is read whole: string
+//! tables, symbol tables and constants are streamed in blocks, and only what was asked for is kept. The files are others'
+//! and may be damaged: every offset and size is checked against the file's length.
+
+use super::decode::Machine;
+use object::Endianness;
+use object::elf;
+use object::read::ReadCache;
+use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// What is read at a time.
+const BLOCK: usize = 1 << 20;
+
+/// A part of the file that is loaded to an address.
+#[derive(Debug, Clone, Copy)]
+struct Segment {
+    address: u64,
+    offset: u64,
+    size: u64,
+    code: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Section {
+    kind: u32,
+    name: String,
+    offset: u64,
+    size: u64,
+    link: usize,
+}
+
+/// A symbol's address and size in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Symbol {
+    pub address: u64,
+    pub size: u64,
+}
+
+/// Which table a symbol stands in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Table {
+    Full,
+    Dynamic,
+}
+
+/// Why a file is of no use here.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    NotElf,
+    Foreign(String),
+    Unreadable(io::Error),
+}
+
+/// An ELF file of 64 bits.
+#[derive(Debug)]
+pub(super) struct Elf {
+    file: File,
+    len: u64,
+    pub machine: Machine,
+    segments: Vec<Segment>,
+    sections: Vec<Section>,
+    /// Names of the libraries it needs.
+    pub needed: Vec<String>,
+    /// Where it wants them searched, as written (`$ORIGIN` and all).
+    pub search: Vec<String>,
+    /// The program that loads it.
+    pub interpreter: Option<String>,
+}
+
+impl Elf {
+    pub fn open(path: &Path) -> Result<Self, Refusal> {
+        let file = File::open(path).map_err(Refusal::Unreadable)?;
+        let about = file.metadata().map_err(Refusal::Unreadable)?;
+        if !about.is_file() {
+            return Err(Refusal::NotElf);
+        }
+        let mut start = [0; 20];
+        if file.read_exact_at(&mut start, 0).is_err() || start[..4] != elf::ELFMAG {
+            return Err(Refusal::NotElf);
+        }
+        if start[4] != 2 || start[5] != 1 {
+            return Err(Refusal::Foreign("it is not of 64 bits, little-endian".into()));
+        }
+        let machine = match u16::from_le_bytes([start[18], start[19]]) {
+            62 => Machine::X86_64,
+            183 => Machine::Aarch64,
+            other => return Err(Refusal::Foreign(format!("its processor (ELF machine {other}) is not known here"))),
+        };
+        let mut all = Self {
+            len: about.len(),
+            file,
+            machine,
+            segments: Vec::new(),
+            sections: Vec::new(),
+            needed: Vec::new(),
+            search: Vec::new(),
+            interpreter: None,
+        };
+        let copy = all.file.try_clone().map_err(Refusal::Unreadable)?;
+        all.read_headers(&ReadCache::new(copy)).map_err(|_| Refusal::Foreign("its headers are damaged".into()))?;
+        Ok(all)
+    }
+
+    fn read_headers(&mut self, cache: &ReadCache<File>) -> object::read::Result<()> {
+        let header = elf::FileHeader64::<Endianness>::parse(cache)?;
+        let endian = header.endian()?;
+        let mut dynamic: &[elf::Dyn64<Endianness>] = &[];
+        for p in header.program_headers(endian, cache)? {
+            let (offset, size) = (p.p_offset(endian), p.p_filesz(endian));
+            let kind = p.p_type(endian);
+            let inside = offset.checked_add(size).is_some_and(|end| end <= self.len);
+            if kind == elf::PT_LOAD {
+                let code = p.p_flags(endian).0 & elf::PF_X.0 != 0;
+                self.segments.push(Segment { address: p.p_vaddr(endian), offset, size, code });
+            } else if kind == elf::PT_INTERP && inside && size < 4096 {
+                let mut path = self.bytes(offset, size as usize).unwrap_or_default();
+                path.truncate(path.iter().position(|b| *b == 0).unwrap_or(path.len()));
+                self.interpreter = String::from_utf8(path).ok();
+            } else if kind == elf::PT_DYNAMIC && inside && size < BLOCK as u64 {
+                dynamic = p.dynamic(endian, cache)?.unwrap_or_default();
+            }
+        }
+        self.read_dynamic(dynamic, endian);
+        // Section headers may have been cut off (`sstrip`), and debug files have no use for segments: neither is an error.
+        if let Ok(sections) = header.sections(endian, cache) {
+            for s in sections.iter() {
+                let name = sections.section_name(endian, s).unwrap_or_default();
+                self.sections.push(Section {
+                    kind: s.sh_type(endian).0,
+                    name: String::from_utf8_lossy(name).into_owned(),
+                    offset: s.sh_offset(endian),
+                    size: s.sh_size(endian),
+                    link: s.sh_link(endian) as usize,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Libraries needed and where to search for them, from the dynamic section; strings are found by address.
+    fn read_dynamic(&mut self, entries: &[elf::Dyn64<Endianness>], endian: Endianness) {
+        let number = |tag| entries.iter().find(|d| d.d_tag(endian) == tag).map(|d| d.d_val(endian));
+        let Some(strings) = number(elf::DT_STRTAB).and_then(|address| self.file_offset(address)) else { return };
+        for d in entries {
+            let tag = d.d_tag(endian);
+            let into_search = tag == elf::DT_RUNPATH || tag == elf::DT_RPATH;
+            if !into_search && tag != elf::DT_NEEDED {
+                continue;
+            }
+            let Some(text) = strings.checked_add(d.d_val(endian)).and_then(|at| self.text(at)) else { continue };
+            if into_search {
+                self.search.extend(text.split(':').map(str::to_owned));
+            } else {
+                self.needed.push(text);
+            }
+        }
+    }
+
+    /// A text that ends in a zero, at most a path's length.
+    fn text(&self, offset: u64) -> Option<String> {
+        let room = self.len.checked_sub(offset)?.min(4096);
+        let bytes = self.bytes(offset, room as usize).ok()?;
+        let end = bytes.iter().position(|b| *b == 0)?;
+        String::from_utf8(bytes[..end].to_vec()).ok()
+    }
+
+    /// Bytes of the file; fewer at its end are an error.
+    pub fn bytes(&self, offset: u64, size: usize) -> io::Result<Vec<u8>> {
+        let mut all = vec![0; size];
+        self.file.read_exact_at(&mut all, offset)?;
+        Ok(all)
+    }
+
+    /// Where the byte of this address stands in the file.
+    pub fn file_offset(&self, address: u64) -> Option<u64> {
+        self.segments.iter().find_map(|s| {
+            let into = address.checked_sub(s.address)?;
+            (into < s.size).then(|| s.offset.checked_add(into))?
+        })
+    }
+
+    /// The same for code: `None` if it is not in a segment that is executed.
+    pub fn code_offset(&self, address: u64) -> Option<u64> {
+        let inside = |s: &&Segment| s.code && address.checked_sub(s.address).is_some_and(|into| into < s.size);
+        self.segments.iter().find(inside)?;
+        self.file_offset(address)
+    }
+
+    /// The machine code at a file offset, as much of `size` as there is.
+    pub fn code(&self, offset: u64, size: usize) -> Vec<u8> {
+        let room = self.len.saturating_sub(offset).min(size as u64);
+        self.bytes(offset, room as usize).unwrap_or_default()
+    }
+
+    /// The text at an address, if it is data of the file.
+    pub fn text_at(&self, address: u64) -> Option<String> {
+        self.text(self.file_offset(address)?)
+    }
+
+    /// The build id in hexadecimal: what a debug file is found by.
+    pub fn build_id(&self) -> Option<String> {
+        let note = self.sections.iter().find(|s| s.name == ".note.gnu.build-id" && s.size < 4096)?;
+        let bytes = self.bytes(note.offset, note.size as usize).ok()?;
+        let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk::<4>()?) as usize);
+        let (name, id) = (word(0)?.next_multiple_of(4), word(4)?);
+        let id = bytes.get(12usize.checked_add(name)?..)?.get(..id)?;
+        (id.len() > 2).then(|| id.iter().map(|b| format!("{b:02x}")).collect())
+    }
+
+    /// Streams a part of the file through `look`, in blocks that overlap by `overlap` bytes, until it says to stop. `look`
+    /// is given the offset of the block within the part.
+    fn stream(&self, offset: u64, size: u64, overlap: usize, mut look: impl FnMut(u64, &[u8]) -> bool) {
+        let size = size.min(self.len.saturating_sub(offset));
+        let mut block = vec![0; BLOCK.min(size as usize)];
+        let mut at = 0;
+        while at < size {
+            let part = (size - at).min(BLOCK as u64) as usize;
+            if self.file.read_exact_at(&mut block[..part], offset + at).is_err() || look(at, &block[..part]) {
+                return;
+            }
+            if part < BLOCK {
+                return;
+            }
+            at += (BLOCK - overlap) as u64;
+        }
+    }
+
+    /// Looks through the constants with `look`, which may keep what it finds and says when it has enough. A text of up to
+    /// `longest` bytes is seen whole.
+    pub fn search_constants(&self, longest: usize, mut look: impl FnMut(&[u8]) -> bool) {
+        for s in self.sections.iter().filter(|s| s.name.starts_with(".rodata")) {
+            self.stream(s.offset, s.size, longest, |_, block| look(block));
+        }
+    }
+
+    /// The defined symbols among `names` of a table. All of them must begin with `prefix`, for which the names are scanned
+    /// first: a file without a match costs one pass over its names and no memory.
+    pub fn symbols(&self, table: Table, prefix: &str, names: &[&'static str]) -> BTreeMap<&'static str, Symbol> {
+        self.entries(table, prefix, names, true)
+    }
+
+    /// Whether it uses a function that another file defines.
+    pub fn imports(&self, name: &'static str) -> bool {
+        !self.entries(Table::Dynamic, name, &[name], false).is_empty()
+    }
+
+    fn entries(
+        &self,
+        table: Table,
+        prefix: &str,
+        names: &[&'static str],
+        defined: bool,
+    ) -> BTreeMap<&'static str, Symbol> {
+        let kind = if table == Table::Full { elf::SHT_SYMTAB.0 } else { elf::SHT_DYNSYM.0 };
+        let mut found = BTreeMap::new();
+        for table in self.sections.iter().filter(|s| s.kind == kind) {
+            let Some(strings) = self.sections.get(table.link) else { continue };
+            let places = self.names(strings, prefix, names);
+            if places.is_empty() {
+                continue;
+            }
+            // Blocks overlap by the entry that does not fit into them whole.
+            self.stream(table.offset, table.size, BLOCK % ENTRY, |_, block| {
+                for entry in block.chunks_exact(ENTRY) {
+                    let word = |at: usize| entry[at..].first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
+                    let (name, section) = (word(0) as u32, (word(0) >> 48) as u16);
+                    // Section 0: needed here, defined elsewhere.
+                    if (section != 0) != defined {
+                        continue;
+                    }
+                    if let Some(name) = places.get(&name) {
+                        found.entry(*name).or_insert(Symbol { address: word(8), size: word(16) });
+                    }
+                }
+                false
+            });
+        }
+        found
+    }
+
+    /// Where in a string table the names stand. A linker lets one name share the end of a longer one, so a name need not
+    /// begin behind a zero. Names that link-time optimisation made unique are taken for what they were; other suffixes
+    /// (`.part.0`, `.cold`, `.constprop.0`) are parts or variants of a function, not the function.
+    fn names(&self, strings: &Section, prefix: &str, names: &[&'static str]) -> BTreeMap<u32, &'static str> {
+        let longest = names.iter().map(|n| n.len()).max().unwrap_or(0) + LTO.len() + 1;
+        let mut places = BTreeMap::new();
+        self.stream(strings.offset, strings.size, longest, |at, block| {
+            for start in find_all(block, prefix.as_bytes()) {
+                let rest = &block[start..];
+                let ends = |tail: &[u8]| matches!(tail.first(), Some(0 | b'@')) || tail.starts_with(LTO.as_bytes());
+                let hit = names.iter().find(|n| rest.strip_prefix(n.as_bytes()).is_some_and(ends));
+                if let (Some(name), Ok(place)) = (hit, u32::try_from(at + start as u64)) {
+                    places.insert(place, *name);
+                }
+            }
+            false
+        });
+        places
+    }
+}
+
+/// Bytes of a symbol's entry.
+const ENTRY: usize = 24;
+const LTO: &str = ".lto_priv";
+
+/// Every place at which `needle` stands.
+pub(super) fn find_all<'a>(hay: &'a [u8], needle: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
+    let first = needle[0];
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        loop {
+            let start = at + hay.get(at..)?.iter().position(|b| *b == first)?;
+            at = start + 1;
+            if hay[start..].starts_with(needle) {
+                return Some(start);
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_place_is_found_even_at_the_end() {
+        assert_eq!(find_all(b"sqlsqsql", b"sql").collect::<Vec<_>>(), [0, 5]);
+        assert_eq!(find_all(b"", b"sql").count(), 0);
+    }
+}

@@ -1,0 +1,365 @@
+//! Which files to look for SQLite in: those that a command will run, or that a process has mapped.
+//!
+//! Before a command runs, only what can be read off its files is known: its interpreter if it is a script, the libraries
+//! it needs and those need, for Python the modules that bring SQLite, and the system's own libsqlite3, which covers the
+//! children of a shell. What a program loads later by itself (a Java machine unpacks its SQLite into /tmp, Node loads
+//! addons) is found by [`Finder::process`] once it is mapped.
+//!
+//! A [`Finder`] names each file once in its life, by device and inode, since a probe on a file is in force for everybody
+//! who maps it. Paths it returns can be opened from here: those of a container lead through `/proc/PID/root`, or, where
+//! the file has been replaced or removed, through `/proc/PID/map_files`.
+
+pub use super::libraries::Libraries;
+use super::{Absent, SqliteSymbols, elf::Elf};
+use std::collections::{BTreeSet, VecDeque};
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// A file with SQLite in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// A path by which it can be opened from here, as long as the process lives through which it leads.
+    pub path: PathBuf,
+    /// Its functions.
+    pub symbols: SqliteSymbols,
+}
+
+/// What a search brought that was not known before.
+#[derive(Debug, Default)]
+pub struct Search {
+    /// Files to probe.
+    pub found: Vec<Found>,
+    /// Files that may matter and cannot be probed: stripped, foreign or unreadable. Files plainly without SQLite, nearly
+    /// all, are not listed.
+    pub absent: Vec<(PathBuf, Absent)>,
+}
+
+impl Search {
+    fn append(&mut self, mut other: Self) {
+        self.found.append(&mut other.found);
+        self.absent.append(&mut other.absent);
+    }
+}
+
+/// Looks into files, each once.
+#[derive(Debug)]
+pub struct Finder {
+    libraries: Libraries,
+    library_path: Vec<PathBuf>,
+    seen: BTreeSet<(u64, u64)>,
+    /// (device, inode) as `/proc/PID/maps` has them. They differ from `stat`'s on overlayfs and btrfs.
+    mapped: BTreeSet<(String, u64)>,
+}
+
+impl Finder {
+    /// A finder for this system. `library_path` is the value of `LD_LIBRARY_PATH` that commands will have.
+    pub fn new(library_path: Option<&OsStr>) -> Self {
+        let library_path = library_path.map_or_else(Vec::new, |all| std::env::split_paths(all).collect());
+        Self { libraries: Libraries::system(), library_path, seen: BTreeSet::new(), mapped: BTreeSet::new() }
+    }
+
+    /// Looks into one file.
+    pub fn file(&mut self, path: &Path) -> Search {
+        let mut search = Search::default();
+        let Ok(about) = fs::metadata(path) else { return search };
+        if !self.seen.insert((about.dev(), about.ino())) {
+            return search;
+        }
+        match super::find(path) {
+            Ok(symbols) => search.found.push(Found { path: path.to_owned(), symbols }),
+            Err(Absent::NoSqlite | Absent::NotElf) => {}
+            Err(absent) => search.absent.push((path.to_owned(), absent)),
+        }
+        search
+    }
+
+    /// Looks into the system's own SQLite libraries.
+    pub fn system(&mut self) -> Search {
+        let all = ["libsqlite3.so", "libsqlite.so", "libsqlcipher.so"];
+        let paths: Vec<PathBuf> = all.iter().flat_map(|name| self.libraries.named(name)).collect();
+        self.files(paths)
+    }
+
+    /// Looks into what a program (by its resolved path) will bring with it.
+    pub fn command(&mut self, program: &Path, path_variable: Option<&OsStr>) -> Search {
+        let programs = interpreters(program, path_variable);
+        let mut search = Search::default();
+        for program in &programs {
+            search.append(self.with_libraries(program));
+            for module in python_modules(program) {
+                search.append(self.with_libraries(&module));
+            }
+        }
+        search
+    }
+
+    /// Looks into what a process has mapped as code.
+    pub fn process(&mut self, pid: u32) -> Search {
+        let Ok(maps) = fs::read(format!("/proc/{pid}/maps")) else { return Search::default() };
+        let mut paths = Vec::new();
+        for mapping in mappings(&String::from_utf8_lossy(&maps)) {
+            if self.mapped.insert((mapping.device.to_owned(), mapping.inode)) {
+                paths.push(openable(pid, &mapping));
+            }
+        }
+        self.files(paths)
+    }
+
+    /// Looks into what every process has mapped as code. Processes that may not be read are passed over.
+    pub fn every_process(&mut self) -> Search {
+        let mut search = Search::default();
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            if let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
+                search.append(self.process(pid));
+            }
+        }
+        search
+    }
+
+    fn files(&mut self, paths: Vec<PathBuf>) -> Search {
+        let mut search = Search::default();
+        for path in paths {
+            search.append(self.file(&path));
+        }
+        search
+    }
+
+    /// A file, the libraries it needs, those they need, and so on.
+    fn with_libraries(&mut self, program: &Path) -> Search {
+        let mut search = Search::default();
+        let mut known = BTreeSet::from([program.to_owned()]);
+        let mut queue = VecDeque::from([program.to_owned()]);
+        while let Some(path) = queue.pop_front() {
+            search.append(self.file(&path));
+            let Ok(elf) = Elf::open(&path) else { continue };
+            let origin = path.canonicalize().ok().and_then(|p| p.parent().map(Path::to_owned)).unwrap_or_default();
+            let mut first: Vec<PathBuf> = elf.search.iter().map(|folder| expand(folder, &origin)).collect();
+            first.extend_from_slice(&self.library_path);
+            for name in &elf.needed {
+                if let Some(library) = self.libraries.resolve(name, &first)
+                    && known.insert(library.clone())
+                {
+                    queue.push_back(library);
+                }
+            }
+        }
+        search
+    }
+}
+
+/// A folder of a search path with the place of the file itself put in.
+fn expand(folder: &str, origin: &Path) -> PathBuf {
+    let origin = origin.to_string_lossy();
+    PathBuf::from(folder.replace("${ORIGIN}", &origin).replace("$ORIGIN", &origin))
+}
+
+/// The program, and if it is a script, what interprets it. `env` is seen through; four steps are as many as the kernel
+/// goes.
+fn interpreters(program: &Path, path_variable: Option<&OsStr>) -> Vec<PathBuf> {
+    let mut all = vec![program.to_owned()];
+    for _ in 0..4 {
+        let Some(last) = all.last() else { break };
+        let Some(words) = first_line(last) else { break };
+        all.push(PathBuf::from(&words[0]));
+        if Path::new(&words[0]).file_name() != Some(OsStr::new("env")) {
+            continue;
+        }
+        // `env -S prog args`, `env NAME=value prog`
+        let named = words[1..].iter().find(|w| !w.starts_with('-') && !w.contains('='));
+        if let Some(path) = named.and_then(|name| crate::launch::resolve(OsStr::new(name), path_variable).ok()) {
+            all.push(path);
+        }
+    }
+    all
+}
+
+/// The words behind `#!`, at least one.
+fn first_line(path: &Path) -> Option<Vec<String>> {
+    let mut start = [0; 256];
+    let read = fs::File::open(path).ok()?.read(&mut start).ok()?;
+    let line = start[..read].strip_prefix(b"#!")?.split(|b| *b == b'\n').next()?;
+    let words: Vec<String> = String::from_utf8_lossy(line).split_whitespace().map(str::to_owned).collect();
+    (!words.is_empty()).then_some(words)
+}
+
+/// The modules through which a Python has SQLite: its own `_sqlite3`, and the packages that bring another one.
+fn python_modules(program: &Path) -> Vec<PathBuf> {
+    let canonical = program.canonicalize().unwrap_or_else(|_| program.to_owned());
+    let is_python = |p: &Path| p.file_name().is_some_and(|name| name.as_bytes().starts_with(b"python"));
+    if !is_python(program) && !is_python(&canonical) {
+        return Vec::new();
+    }
+    let list = |folder: &Path| -> Vec<PathBuf> {
+        let mut all: Vec<PathBuf> = fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();
+        all.sort();
+        all
+    };
+    let starts = |path: &Path, with: &str| path.file_name().is_some_and(|n| n.as_bytes().starts_with(with.as_bytes()));
+    let mut found = Vec::new();
+    // Both where it is called (a virtual environment) and where it is.
+    let prefixes: BTreeSet<&Path> = [program, &canonical].iter().filter_map(|p| p.parent()?.parent()).collect();
+    for prefix in prefixes {
+        let versions = list(&prefix.join("lib")).into_iter().chain(list(&prefix.join("lib64")));
+        for version in versions.filter(|p| starts(p, "python")) {
+            found.extend(list(&version.join("lib-dynload")).into_iter().filter(|p| starts(p, "_sqlite3")));
+            for packages in ["site-packages", "dist-packages"] {
+                for package in ["apsw", "pysqlite3", "sqlcipher3"] {
+                    let files = list(&version.join(packages).join(package));
+                    found.extend(files.into_iter().filter(|p| p.extension() == Some(OsStr::new("so"))));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// A file mapped as code.
+#[derive(Debug, PartialEq, Eq)]
+struct Mapping<'a> {
+    /// `START-END`, as `/proc/PID/map_files` names it.
+    range: &'a str,
+    device: &'a str,
+    inode: u64,
+    path: &'a str,
+    deleted: bool,
+}
+
+/// Reads `/proc/PID/maps` (proc(5)): range, permissions, offset, device, inode, path; the path may hold spaces.
+fn mappings(maps: &str) -> impl Iterator<Item = Mapping<'_>> {
+    maps.lines().filter_map(|line| {
+        let mut words = line.splitn(6, ' ');
+        let range = words.next()?;
+        let code = words.next()?.contains('x');
+        let device = words.nth(1)?;
+        let inode = words.next()?.parse().ok()?;
+        let path = words.next()?.trim_start();
+        let (path, deleted) = path.strip_suffix(" (deleted)").map_or((path, false), |p| (p, true));
+        (code && inode != 0 && path.starts_with('/')).then_some(Mapping { range, device, inode, path, deleted })
+    })
+}
+
+/// A path by which the mapped file can be opened: the shortest that leads to that very inode.
+fn openable(pid: u32, mapping: &Mapping<'_>) -> PathBuf {
+    let same = |path: &PathBuf| fs::metadata(path).is_ok_and(|about| about.ino() == mapping.inode);
+    let inside = PathBuf::from(format!("/proc/{pid}/root{}", mapping.path));
+    let outside = PathBuf::from(mapping.path);
+    if !mapping.deleted && same(&inside) {
+        // The same path from here, unless the process lives in another root.
+        let both = (fs::metadata(&inside), fs::metadata(&outside));
+        let here = matches!(both, (Ok(a), Ok(b)) if (a.dev(), a.ino()) == (b.dev(), b.ino()));
+        return if here { outside } else { inside };
+    }
+    PathBuf::from(format!("/proc/{pid}/map_files/{}", mapping.range))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn maps_are_read_with_spaces_and_removed_files() {
+        let maps = "\
+7f0000000000-7f0000001000 r--p 00000000 fe:00 42                         /usr/lib/libsqlite3.so.0.8.6
+7f0000001000-7f0000002000 r-xp 00001000 fe:00 42                         /usr/lib/libsqlite3.so.0.8.6
+7f0000003000-7f0000004000 r-xp 00001000 00:2d 43                         /tmp/my libs/a b.so (deleted)
+7ffd00000000-7ffd00001000 r-xp 00000000 00:00 0                          [vdso]
+7f0000005000-7f0000006000 rwxp 00000000 00:00 0 
+nonsense
+";
+        let all: Vec<_> = mappings(maps).collect();
+        let shown: Vec<_> = all.iter().map(|m| (m.range, m.device, m.inode, m.path, m.deleted)).collect();
+        assert_eq!(
+            shown,
+            [
+                ("7f0000001000-7f0000002000", "fe:00", 42, "/usr/lib/libsqlite3.so.0.8.6", false),
+                ("7f0000003000-7f0000004000", "00:2d", 43, "/tmp/my libs/a b.so", true),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_script_leads_to_its_interpreter_through_env() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let make = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            path
+        };
+        let inner = make("inner", "#!/bin/sh\n");
+        let plain = make("plain", &format!("#! {} -x\necho\n", inner.display()));
+        assert_eq!(interpreters(&plain, None), [plain.clone(), inner.clone(), "/bin/sh".into()]);
+        let by_env = make("by_env", "#!/usr/bin/env -S LANG=C inner\n");
+        let path = Some(folder.path().as_os_str());
+        assert_eq!(interpreters(&by_env, path), [by_env.clone(), "/usr/bin/env".into(), inner, "/bin/sh".into()]);
+        let circle = make("circle", &format!("#!{}\n", folder.path().join("circle").display()));
+        assert_eq!(interpreters(&circle, None).len(), 5);
+    }
+
+    #[test]
+    fn pythons_modules_are_found_from_a_virtual_environment_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let make = |path: &str| {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "").unwrap();
+            path
+        };
+        let real = make("base/bin/python3.11");
+        let own = make("base/lib/python3.11/lib-dynload/_sqlite3.cpython-311-x86_64-linux-gnu.so");
+        make("base/lib/python3.11/lib-dynload/_ssl.so");
+        let other = make("venv/lib/python3.11/site-packages/apsw/__init__.cpython-311.so");
+        fs::create_dir_all(folder.path().join("venv/bin")).unwrap();
+        let python = folder.path().join("venv/bin/python3");
+        symlink(&real, &python).unwrap();
+        let (own, other) = (own.canonicalize().unwrap(), other.canonicalize().unwrap());
+        let found: Vec<_> = python_modules(&python).iter().map(|p| p.canonicalize().unwrap()).collect();
+        assert_eq!(found, [own, other]);
+        assert_eq!(python_modules(Path::new("/bin/sh")), Vec::<PathBuf>::new());
+    }
+
+    /// This very process has SQLite built in and mapped; a second question has no news.
+    #[test]
+    fn a_process_with_sqlite_is_found_once() {
+        let mut finder = Finder::new(None);
+        let exe = std::env::current_exe().unwrap();
+        // Keeps SQLite linked into this program.
+        assert!(rusqlite::version().starts_with("3."));
+        let found = finder.process(std::process::id()).found;
+        assert!(found.iter().any(|f| f.path == exe), "{found:?}");
+        assert!(finder.process(std::process::id()).found.is_empty());
+        assert!(finder.file(&exe).found.is_empty());
+    }
+
+    #[test]
+    fn a_mapped_file_that_was_removed_can_still_be_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("sleeper");
+        fs::copy("/bin/sleep", &program).unwrap();
+        let inode = fs::metadata(&program).unwrap().ino();
+        let mut child = std::process::Command::new(&program).arg("60").spawn().unwrap();
+        let maps = format!("/proc/{}/maps", child.id());
+        let path_of =
+            |text: &str| mappings(text).find(|m| m.inode == inode).map(|m| (m.deleted, openable(child.id(), &m)));
+        let before = path_of(&fs::read_to_string(&maps).unwrap());
+        fs::remove_file(&program).unwrap();
+        let after = path_of(&fs::read_to_string(&maps).unwrap());
+        let still = after.as_ref().map(|(_, path)| fs::metadata(path).map(|m| m.ino()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(before, Some((false, program)));
+        assert!(matches!(after, Some((true, _))));
+        // Without CAP_SYS_ADMIN the kernel does not let us go this way.
+        match still {
+            Some(Err(e)) if e.kind() == std::io::ErrorKind::PermissionDenied => {}
+            Some(found) => assert_eq!(found.unwrap(), inode),
+            None => panic!("not mapped"),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Which file a library's name stands for: what the dynamic loader would open.
+//!
+//! Its order is followed as far as it matters here: the folders the file itself names (RUNPATH, RPATH), `LD_LIBRARY_PATH`,
+//! the loader's cache, the usual folders. A wrong guess costs a probe on a file that nobody runs, no more.
+
+use std::path::{Path, PathBuf};
+
+/// Where libraries are.
+#[derive(Debug, Clone, Default)]
+pub struct Libraries {
+    cache: Vec<(String, PathBuf)>,
+    folders: Vec<PathBuf>,
+}
+
+/// Where libraries are if nobody says otherwise: Debian's multiarch, Fedora's and Arch's, musl's, Android's.
+const FOLDERS: &[&str] = &[
+    "/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu",
+    "/lib/aarch64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/lib64",
+    "/usr/lib64",
+    "/lib",
+    "/usr/lib",
+    "/usr/local/lib",
+    "/system/lib64",
+    "/apex/com.android.art/lib64",
+    "/apex/com.android.i18n/lib64",
+];
+
+impl Libraries {
+    /// Those of this system.
+    pub fn system() -> Self {
+        Self::under(Path::new("/"))
+    }
+
+    /// Those of the system below a folder.
+    pub fn under(root: &Path) -> Self {
+        let below = |path: &str| root.join(path.trim_start_matches('/'));
+        let cache = std::fs::read(below("/etc/ld.so.cache")).map_or_else(|_| Vec::new(), |bytes| parse_cache(&bytes));
+        Self {
+            cache: cache.into_iter().map(|(name, path)| (name, below(&path))).collect(),
+            folders: FOLDERS.iter().map(|f| below(f)).collect(),
+        }
+    }
+
+    /// The file of a library, looked for in `first` before all else.
+    pub fn resolve(&self, name: &str, first: &[PathBuf]) -> Option<PathBuf> {
+        if name.contains('/') {
+            return Some(PathBuf::from(name));
+        }
+        let in_first = first.iter().map(|f| f.join(name)).find(|p| p.exists());
+        let in_cache = || self.cache.iter().find(|(n, p)| n == name && p.exists()).map(|(_, p)| p.clone());
+        let in_folders = || self.folders.iter().map(|f| f.join(name)).find(|p| p.exists());
+        in_first.or_else(in_cache).or_else(in_folders)
+    }
+
+    /// Every file whose name begins so, such as `libsqlite3.so`. One file may come under several names.
+    pub fn named(&self, prefix: &str) -> impl Iterator<Item = PathBuf> {
+        let in_cache = self.cache.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, path)| path.clone());
+        let in_folders = self.folders.iter().filter_map(|f| std::fs::read_dir(f).ok()).flatten().flatten();
+        let in_folders =
+            in_folders.filter(|e| e.file_name().to_str().is_some_and(|n| n.starts_with(prefix))).map(|e| e.path());
+        in_cache.chain(in_folders).collect::<Vec<_>>().into_iter()
+    }
+}
+
+/// The cache of glibc's loader (`glibc-ld.so.cache1.1`, its `sysdeps/generic/dl-cache.h`): a header of 48 bytes, entries
+/// of 24, of which the second and third word say where the name and the path stand, counted from the header. An older
+/// format may stand before it. (name, path) of every entry that is sound.
+fn parse_cache(bytes: &[u8]) -> Vec<(String, String)> {
+    const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
+    let Some(start) = bytes.windows(MAGIC.len()).position(|w| w == MAGIC) else { return Vec::new() };
+    let bytes = &bytes[start..];
+    let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk::<4>()?) as usize);
+    let text = |at: usize| {
+        let rest = bytes.get(at..)?;
+        let end = rest.iter().position(|b| *b == 0)?;
+        std::str::from_utf8(&rest[..end]).ok().map(str::to_owned)
+    };
+    let count = word(MAGIC.len()).unwrap_or(0).min(bytes.len() / 24);
+    (0..count).filter_map(|i| Some((text(word(48 + i * 24 + 4)?)?, text(word(48 + i * 24 + 8)?)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn cache(entries: &[(&str, &str)]) -> Vec<u8> {
+        let mut out = b"glibc-ld.so.cache1.1".to_vec();
+        out.extend((entries.len() as u32).to_le_bytes());
+        out.resize(48, 0);
+        let (mut strings, base) = (Vec::new(), 48 + entries.len() * 24);
+        for (name, path) in entries {
+            let mut entry = [0; 24];
+            for (place, text) in [(4, name), (8, path)] {
+                entry[place..place + 4].copy_from_slice(&((base + strings.len()) as u32).to_le_bytes());
+                strings.extend(text.bytes().chain([0]));
+            }
+            out.extend(entry);
+        }
+        [out, strings].concat()
+    }
+
+    #[test]
+    fn the_cache_is_read_with_or_without_the_older_one_before_it() {
+        let entries = [("libsqlite3.so.0", "/opt/lib/libsqlite3.so.0"), ("libz.so.1", "/lib/libz.so.1")];
+        let want: Vec<_> = entries.iter().map(|(n, p)| (n.to_string(), p.to_string())).collect();
+        assert_eq!(parse_cache(&cache(&entries)), want);
+        let both = [b"ld.so-1.7.0 old entries".to_vec(), cache(&entries)].concat();
+        assert_eq!(parse_cache(&both), want);
+        assert_eq!(parse_cache(b"nothing"), []);
+    }
+
+    #[test]
+    fn the_files_own_folders_come_first_then_the_cache() {
+        let root = tempfile::tempdir().unwrap();
+        let make = |path: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, "").unwrap();
+            path
+        };
+        let (own, cached, usual) = (make("app/liba.so"), make("opt/liba.so"), make("usr/lib/liba.so"));
+        std::fs::create_dir_all(root.path().join("etc")).unwrap();
+        std::fs::write(root.path().join("etc/ld.so.cache"), cache(&[("liba.so", "/opt/liba.so")])).unwrap();
+        let libraries = Libraries::under(root.path());
+        assert_eq!(libraries.resolve("liba.so", &[root.path().join("app")]), Some(own));
+        assert_eq!(libraries.resolve("liba.so", &[]), Some(cached.clone()));
+        assert_eq!(libraries.named("liba").collect::<Vec<_>>(), [cached.clone(), usual.clone()]);
+        std::fs::remove_file(cached).unwrap();
+        assert_eq!(libraries.resolve("liba.so", &[]), Some(usual));
+        assert_eq!(libraries.resolve("libb.so", &[]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_cache_can_upset_it(mut noise in proptest::collection::vec(any::<u8>(), 0..200)) {
+            parse_cache(&noise);
+            noise.splice(0..0, *b"glibc-ld.so.cache1.1");
+            parse_cache(&noise);
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Where SQLite's functions are in a file, so that they can be probed without its co-operation.
+//!
+//! SQLite has no probes of its own, but everybody who uses it calls `sqlite3_prepare…`, `sqlite3_step`, `sqlite3_reset`
+//! and `sqlite3_finalize`, and these stand in a symbol table of the library, or of the program that has SQLite built in:
+//! the full table of symbols first (it has the local ones too), the dynamic one (a library keeps it when stripped), then
+//! the debug file that the build id names. What is found are offsets within the file, which is what a uprobe takes.
+//!
+//! The text of a statement stands at an offset of `sqlite3_stmt` that `sqlite3_sql` knows; see [`decode`].
+//!
+//! Not looked into: `.gnu_debugdata` (an xz stream), files without section headers, programs of 32 bits, and SQLites
+//! whose functions were renamed (Chromium's). They are reported as [`Absent`] with what is known, and the layers below
+//! see them all the same.
+
+pub mod decode;
+mod elf;
+pub mod find;
+mod libraries;
+
+use elf::{Elf, Refusal, Symbol, Table};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Where a symbol was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// `.symtab` of the file itself.
+    Symtab,
+    /// `.dynsym` of the file itself.
+    Dynsym,
+    /// `.symtab` of the debug file that the build id names.
+    DebugFile,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Symtab => ".symtab",
+            Self::Dynsym => ".dynsym",
+            Self::DebugFile => "debug file",
+        })
+    }
+}
+
+/// A function that turns SQL into a statement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prepare {
+    /// Its name.
+    pub name: &'static str,
+    /// Offset in the file.
+    pub offset: u64,
+    /// Number of the argument, from 0, that is the address at which it leaves the statement (`ppStmt`).
+    pub stmt_arg: u32,
+    /// Number of the argument that is the SQL; [`Self::length_arg`] counts its bytes, negative: up to its zero.
+    pub sql_arg: u32,
+    /// Number of the argument that is the length of the SQL.
+    pub length_arg: u32,
+    /// Whether that SQL is UTF-16; the statement's own copy is UTF-8 always.
+    pub utf16: bool,
+}
+
+/// SQLite's functions in one file. All offsets are of the file, in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SqliteSymbols {
+    /// `sqlite3_step(stmt)`.
+    pub step: u64,
+    /// `sqlite3_reset(stmt)`.
+    pub reset: Option<u64>,
+    /// `sqlite3_finalize(stmt)`.
+    pub finalize: Option<u64>,
+    /// The ways to prepare; none calls another one of them.
+    pub prepares: Vec<Prepare>,
+    /// Where `sqlite3_stmt` keeps the address of its text (UTF-8, zero-terminated), in bytes from its start.
+    pub sql_offset: Option<u32>,
+    /// Version, such as `3.40.1`.
+    pub version: Option<String>,
+    /// What `sqlite3_sourceid` returns: date, time and hash of the source.
+    pub source_id: Option<String>,
+    /// Where `sqlite3_step` was found.
+    pub source: Source,
+}
+
+impl SqliteSymbols {
+    /// What cannot be seen of this SQLite, in words for the coverage; empty if nothing.
+    pub fn blind_to(&self) -> Vec<&'static str> {
+        let mut all = Vec::new();
+        if self.sql_offset.is_none() {
+            all.push("the SQL text (sqlite3_sql was not found or not understood)");
+        }
+        if self.prepares.is_empty() {
+            all.push("the time to prepare (no sqlite3_prepare function was found)");
+        }
+        if self.reset.is_none() {
+            all.push("the end of a statement that is reset before it is done (sqlite3_reset was not found)");
+        }
+        if self.finalize.is_none() {
+            all.push("the end of a statement that is finalised before it is done (sqlite3_finalize was not found)");
+        }
+        all
+    }
+}
+
+/// Why a file offers nothing to probe.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Absent {
+    /// It is a script or data.
+    #[error("not a program (no ELF file)")]
+    NotElf,
+    /// It is a program that cannot be read here.
+    #[error("{0}")]
+    Foreign(String),
+    /// It could not be opened or read.
+    #[error("{0}")]
+    Unreadable(String),
+    /// There is no SQLite in it.
+    #[error("no SQLite in it")]
+    NoSqlite,
+    /// SQLite is in it, without a name to find it by.
+    #[error("SQLite ({source_id}) is in it, but its symbols were stripped: statements cannot be seen, only its files")]
+    Stripped {
+        /// Date, time and hash of its source.
+        source_id: String,
+    },
+}
+
+/// The functions of interest. Every name begins with [`PREFIX`].
+const NAMES: &[&str] = &[
+    "sqlite3_step",
+    "sqlite3_reset",
+    "sqlite3_finalize",
+    "sqlite3_sql",
+    "sqlite3_version",
+    "sqlite3_prepare",
+    "sqlite3_prepare_v2",
+    "sqlite3_prepare_v3",
+    "sqlite3_prepare16",
+    "sqlite3_prepare16_v2",
+    "sqlite3_prepare16_v3",
+    "sqlite3LockAndPrepare",
+    "sqlite3Prepare",
+];
+const PREFIX: &str = "sqlite3";
+
+/// Public functions first: (name, number of `ppStmt`, UTF-16).
+const PUBLIC: &[(&str, u32, bool)] = &[
+    ("sqlite3_prepare", 3, false),
+    ("sqlite3_prepare_v2", 3, false),
+    ("sqlite3_prepare_v3", 4, false),
+    ("sqlite3_prepare16", 3, true),
+    ("sqlite3_prepare16_v2", 3, true),
+    ("sqlite3_prepare16_v3", 4, true),
+];
+/// What they all call. Of use when link-time optimisation has dissolved the public ones; the first that is there, since
+/// one calls the other. `ppStmt` is the sixth argument: (db, zSql, nBytes, prepFlags, pReprepare, ppStmt, pzTail).
+const LOCAL: &[(&str, u32, bool)] = &[("sqlite3LockAndPrepare", 5, false), ("sqlite3Prepare", 5, false)];
+
+/// Finds SQLite's functions in a file.
+///
+/// # Errors
+/// [`Absent`] says why there is nothing to probe.
+pub fn find(path: &Path) -> Result<SqliteSymbols, Absent> {
+    find_with_debug_files(path, Path::new("/usr/lib/debug/.build-id"))
+}
+
+/// As [`find`], with the folder in which debug files are looked for by their build id.
+///
+/// # Errors
+/// [`Absent`] says why there is nothing to probe.
+pub fn find_with_debug_files(path: &Path, debug_files: &Path) -> Result<SqliteSymbols, Absent> {
+    let elf = Elf::open(path)?;
+    let tables = [(Source::Symtab, Table::Full), (Source::Dynsym, Table::Dynamic)];
+    let mut tables: Vec<_> = tables.into_iter().map(|(s, t)| (s, elf.symbols(t, PREFIX, NAMES))).collect();
+    if tables.iter().all(|(_, symbols)| !symbols.contains_key("sqlite3_step")) {
+        // The `sqlite3` shell has the source's stamp in it too, but takes SQLite from the library.
+        let source_id = source_id(&elf).filter(|_| !elf.imports("sqlite3_step"));
+        let debug = debug_file(&elf, debug_files).filter(|_| source_id.is_some());
+        match (debug.and_then(|path| Elf::open(&path).ok()), source_id) {
+            (Some(debug), _) => tables.push((Source::DebugFile, debug.symbols(Table::Full, PREFIX, NAMES))),
+            (None, Some(source_id)) => return Err(Absent::Stripped { source_id }),
+            (None, None) => return Err(Absent::NoSqlite),
+        }
+    }
+    collect(&elf, &tables)
+}
+
+fn collect(elf: &Elf, tables: &[(Source, BTreeMap<&'static str, Symbol>)]) -> Result<SqliteSymbols, Absent> {
+    let symbol = |name: &str| tables.iter().find_map(|(source, all)| all.get(name).map(|s| (*source, *s)));
+    let code = |name: &str| elf.code_offset(symbol(name)?.1.address);
+    let source_id = source_id(elf);
+    let (Some((source, _)), Some(step)) = (symbol("sqlite3_step"), code("sqlite3_step")) else {
+        return Err(source_id.map_or(Absent::NoSqlite, |source_id| Absent::Stripped { source_id }));
+    };
+    let prepare = |&(name, stmt_arg, utf16): &(&'static str, u32, bool)| {
+        Some(Prepare { name, offset: code(name)?, stmt_arg, sql_arg: 1, length_arg: 2, utf16 })
+    };
+    let mut prepares: Vec<Prepare> = PUBLIC.iter().filter_map(prepare).collect();
+    if prepares.is_empty() {
+        prepares.extend(LOCAL.iter().find_map(prepare));
+    }
+    let sql_offset = code("sqlite3_sql").and_then(|at| {
+        // The size of a symbol may be 0; the function itself is never longer than this.
+        let size = symbol("sqlite3_sql").map_or(0, |(_, s)| s.size as usize);
+        decode::text_offset(elf.machine, &elf.code(at, if size == 0 { 256 } else { size.min(256) }))
+    });
+    let version = symbol("sqlite3_version").and_then(|(_, s)| elf.text_at(s.address));
+    Ok(SqliteSymbols {
+        step,
+        reset: code("sqlite3_reset"),
+        finalize: code("sqlite3_finalize"),
+        prepares,
+        sql_offset,
+        version: version.filter(|v| v.starts_with("3.") && v.len() < 16),
+        source_id,
+        source,
+    })
+}
+
+fn debug_file(elf: &Elf, debug_files: &Path) -> Option<PathBuf> {
+    let id = elf.build_id()?;
+    let path = debug_files.join(&id[..2]).join(format!("{}.debug", &id[2..]));
+    path.exists().then_some(path)
+}
+
+/// `2022-12-28 14:03:47 df5c253c…`, from the constants. Other programs stamp themselves like this too, so it counts only
+/// where the first bytes of every SQLite database stand as well.
+fn source_id(elf: &Elf) -> Option<String> {
+    let (mut id, mut magic) = (None, false);
+    elf.search_constants(128, |block| {
+        magic = magic || elf::find_all(block, b"SQLite format 3\0").next().is_some();
+        if id.is_none() {
+            id = elf::find_all(block, b"20").find_map(|at| source_id_at(&block[at..]));
+        }
+        magic && id.is_some()
+    });
+    id.filter(|_| magic)
+}
+
+fn source_id_at(bytes: &[u8]) -> Option<String> {
+    const SHAPE: &[u8] = b"dddd-dd-dd dd:dd:dd ";
+    let date = bytes.get(..SHAPE.len())?;
+    let fits = |(have, want): (&u8, &u8)| if *want == b'd' { have.is_ascii_digit() } else { have == want };
+    if !date.iter().zip(SHAPE).all(fits) {
+        return None;
+    }
+    // A hash of 40 (before 2017) or 64 digits. Who changes the source marks it: Debian's ends in `alt1`.
+    let hash = &bytes[SHAPE.len()..];
+    let length = hash.iter().take_while(|b| b.is_ascii_alphanumeric()).count();
+    let hexadecimal = hash.iter().take_while(|b| b.is_ascii_hexdigit()).count();
+    let whole = (40..=64).contains(&length) && hexadecimal >= 36 && hash.get(length) == Some(&0);
+    whole.then(|| String::from_utf8_lossy(&bytes[..SHAPE.len() + length]).into_owned())
+}
+
+impl From<Refusal> for Absent {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::NotElf => Self::NotElf,
+            Refusal::Foreign(why) => Self::Foreign(why),
+            Refusal::Unreadable(e) => Self::Unreadable(e.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

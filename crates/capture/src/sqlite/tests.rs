@@ -1,0 +1,196 @@
+//! The functions found are held against the functions that run: where the loader put them, and what they leave in memory.
+
+use super::*;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+
+#[test]
+fn a_source_id_is_told_from_other_dates() {
+    let id = "2022-12-28 14:03:47 df5c253c0b3dd24916e4ec7cf77d3db5294cc9fd45ae7b9c5e82ad8197f3alt1";
+    assert_eq!(source_id_at(format!("{id}\0more").as_bytes()).as_deref(), Some(id));
+    let old = "2016-01-20 14:53:41 17efb4209f97fb4971656086b138599a91a75ff9";
+    assert_eq!(source_id_at(format!("{old}\0").as_bytes()).as_deref(), Some(old));
+    assert_eq!(source_id_at(old.as_bytes()), None, "it must end");
+    assert_eq!(source_id_at(b"2016-01-20 14:53:41 release\0"), None);
+    assert_eq!(source_id_at(b"2016/01/20 14:53:41 17efb4209f97fb4971656086b138599a91a75ff9\0"), None);
+}
+
+#[test]
+fn files_without_sqlite_say_so() {
+    assert_eq!(find(Path::new("/bin/true")), Err(Absent::NoSqlite));
+    assert_eq!(find(Path::new("/etc/passwd")), Err(Absent::NotElf));
+    assert!(matches!(find(Path::new("/no/such/file")), Err(Absent::Unreadable(_))));
+    assert_eq!(find(Path::new("/dev/null")), Err(Absent::NotElf));
+    assert_eq!(find(Path::new("/")), Err(Absent::NotElf));
+}
+
+/// The address at which this process has mapped the byte of a file as code.
+fn mapped(file: &str, offset: u64) -> Option<u64> {
+    std::fs::read_to_string("/proc/self/maps").unwrap().lines().find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (start, end) = words[0].split_once('-')?;
+        let number = |hex| u64::from_str_radix(hex, 16).unwrap();
+        let (start, end, from) = (number(start), number(end), number(words[2]));
+        let inside = words[1].contains('x') && (from..from + (end - start)).contains(&offset);
+        (inside && words.get(5) == Some(&file)).then(|| start + offset - from)
+    })
+}
+
+/// Reads the text as a probe would: the pointer at the offset of the statement, then up to the zero.
+///
+/// # Safety
+/// `stmt` must be a live `sqlite3_stmt` of the SQLite that `offset` was found for.
+unsafe fn text_of(stmt: *const c_void, offset: u32) -> String {
+    // SAFETY: the caller's promise; a wrong offset is what the test would find, at worst by a fault of its own process.
+    unsafe { CStr::from_ptr(*stmt.byte_add(offset as usize).cast::<*const c_char>()) }.to_str().unwrap().to_owned()
+}
+
+const SQL: &str = "SELECT 'where does my text stand?'";
+
+/// SQLite built into this very program (without optimisation in a debug build).
+#[test]
+fn a_built_in_sqlite_is_found_and_its_text_read() {
+    let exe = std::env::current_exe().unwrap();
+    let found = find(&exe).unwrap();
+    assert_eq!(found.source, Source::Symtab);
+    assert_eq!(found.version.as_deref(), Some(rusqlite::version()));
+    assert_eq!(found.blind_to(), Vec::<&str>::new());
+
+    let exe = exe.to_str().unwrap();
+    use rusqlite::ffi;
+    assert_eq!(mapped(exe, found.step), Some(ffi::sqlite3_step as *const () as u64));
+    assert_eq!(mapped(exe, found.finalize.unwrap()), Some(ffi::sqlite3_finalize as *const () as u64));
+    let v2 = found.prepares.iter().find(|p| p.name == "sqlite3_prepare_v2").unwrap();
+    assert_eq!(mapped(exe, v2.offset), Some(ffi::sqlite3_prepare_v2 as *const () as u64));
+
+    let connection = rusqlite::Connection::open_in_memory().unwrap();
+    let sql = CString::new(SQL).unwrap();
+    let mut stmt = std::ptr::null_mut();
+    // SAFETY: the connection lives, the text is zero-terminated, and the statement is finalised before the connection ends.
+    unsafe {
+        let result =
+            ffi::sqlite3_prepare_v2(connection.handle(), sql.as_ptr(), -1, &raw mut stmt, std::ptr::null_mut());
+        assert_eq!(result, ffi::SQLITE_OK);
+        assert_eq!(text_of(stmt.cast(), found.sql_offset.unwrap()), SQL);
+        ffi::sqlite3_finalize(stmt);
+    }
+}
+
+/// The system's SQLite, stripped and optimised, loaded by hand. Tells why if there is none to try.
+#[test]
+fn the_systems_sqlite_is_found_and_its_text_read() {
+    let Some(path) = find::Libraries::system().named("libsqlite3.so").next() else {
+        // The test of the built-in one above has the same assertions; this one adds another compiler's code.
+        assert!(!Path::new("/usr/lib/x86_64-linux-gnu/libsqlite3.so.0").exists(), "there is one, but it was not found");
+        return;
+    };
+    let path = path.canonicalize().unwrap();
+    let found = find(&path).unwrap();
+    assert_eq!(found.blind_to(), Vec::<&str>::new());
+    assert!(found.source_id.as_ref().is_some_and(|id| id.starts_with("20")), "{found:?}");
+
+    let name = CString::new(path.to_str().unwrap()).unwrap();
+    // SAFETY: plain calls of the loader and of SQLite's documented interface, with zero-terminated texts; each function
+    // is given the type its manual gives it. RTLD_LOCAL keeps this SQLite apart from the built-in one.
+    unsafe {
+        let library = libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
+        assert!(!library.is_null());
+        let address = |name: &CStr| libc::dlsym(library, name.as_ptr());
+        assert_eq!(mapped(path.to_str().unwrap(), found.step), Some(address(c"sqlite3_step") as u64));
+        assert_eq!(mapped(path.to_str().unwrap(), found.reset.unwrap()), Some(address(c"sqlite3_reset") as u64));
+
+        type Open = unsafe extern "C" fn(*const c_char, *mut *mut c_void) -> c_int;
+        type Prepare =
+            unsafe extern "C" fn(*mut c_void, *const c_char, c_int, *mut *mut c_void, *mut *const c_char) -> c_int;
+        type End = unsafe extern "C" fn(*mut c_void) -> c_int;
+        let open: Open = std::mem::transmute(address(c"sqlite3_open"));
+        let prepare: Prepare = std::mem::transmute(address(c"sqlite3_prepare_v2"));
+        let finalize: End = std::mem::transmute(address(c"sqlite3_finalize"));
+        let close: End = std::mem::transmute(address(c"sqlite3_close"));
+
+        let (mut db, mut stmt) = (std::ptr::null_mut(), std::ptr::null_mut());
+        assert_eq!(open(c":memory:".as_ptr(), &raw mut db), 0);
+        let sql = CString::new(SQL).unwrap();
+        assert_eq!(prepare(db, sql.as_ptr(), -1, &raw mut stmt, std::ptr::null_mut()), 0);
+        assert_eq!(text_of(stmt, found.sql_offset.unwrap()), SQL);
+        assert_eq!(finalize(stmt), 0);
+        assert_eq!(close(db), 0);
+        assert_eq!(libc::dlclose(library), 0);
+    }
+}
+
+/// The command of the same name carries SQLite's stamp, since it was built with it, but the library's functions.
+#[test]
+fn a_program_that_uses_the_library_is_not_taken_for_a_stripped_one() {
+    let shell = Path::new("/usr/bin/sqlite3");
+    if shell.exists() {
+        assert_eq!(find(shell), Err(Absent::NoSqlite));
+    }
+}
+
+/// Compiles a small program with the system's compiler; tells `None` where there is none.
+fn compile(folder: &Path, source: &str, options: &[&str]) -> Option<PathBuf> {
+    let (code, program) = (folder.join("p.c"), folder.join("p"));
+    std::fs::write(&code, source).unwrap();
+    let run = std::process::Command::new("cc").args(options).arg("-o").arg(&program).arg(&code).status();
+    run.ok().map(|status| assert!(status.success())).map(|()| program)
+}
+
+/// A stand-in for a program with SQLite inside: the names, the stamp and the first bytes of a database.
+const STAND_IN: &str = r#"
+const char id[] = "2022-12-28 14:03:47 df5c253c0b3dd24916e4ec7cf77d3db5294cc9fd45ae7b9c5e82ad8197f38a24";
+const char magic[] = "SQLite format 3";
+struct stmt { char before[0x88]; char *text; };
+char *sqlite3_sql(struct stmt *p) { return p ? p->text : 0; }
+int sqlite3_step(struct stmt *p) { return p->before[0]; }
+int sqlite3LockAndPrepare(void *db) { return !db; }
+int sqlite3Prepare(void *db) { return sqlite3LockAndPrepare(db); }
+int main(void) { return id[0] + magic[0] + sqlite3_step(0) + sqlite3Prepare(0) + !sqlite3_sql(0); }
+"#;
+
+/// Stripped, a program offers nothing but its stamp; the debug file that its build id names brings all back.
+#[test]
+fn a_stripped_program_is_named_and_found_again_by_its_debug_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(folder.path(), STAND_IN, &["-O1", "-Wl,--build-id=sha1"]) else { return };
+    let whole = find(&program).unwrap();
+    assert_eq!((whole.source, whole.sql_offset), (Source::Symtab, Some(0x88)));
+    // With the public functions gone, the one local function that the other calls is probed, and no more.
+    let prepares: Vec<_> = whole.prepares.iter().map(|p| (p.name, p.stmt_arg)).collect();
+    assert_eq!(prepares, [("sqlite3LockAndPrepare", 5)]);
+    assert_eq!(whole.blind_to().len(), 2, "reset and finalize are missing: {:?}", whole.blind_to());
+
+    let id = Elf::open(&program).unwrap().build_id().unwrap();
+    let debug = folder.path().join("debug").join(&id[..2]);
+    std::fs::create_dir_all(&debug).unwrap();
+    let debug_file = debug.join(format!("{}.debug", &id[2..]));
+    let run = |tool: &str, arguments: &[&std::ffi::OsStr]| {
+        assert!(std::process::Command::new(tool).args(arguments).status().unwrap().success());
+    };
+    run("objcopy", &["--only-keep-debug".as_ref(), program.as_ref(), debug_file.as_ref()]);
+    run("strip", &[program.as_ref()]);
+
+    let stripped = find_with_debug_files(&program, Path::new("/no/such/folder"));
+    assert!(matches!(&stripped, Err(Absent::Stripped { source_id }) if source_id.starts_with("2022-12-28 14:03:47")));
+    let found = find_with_debug_files(&program, &folder.path().join("debug")).unwrap();
+    assert_eq!(found, SqliteSymbols { source: Source::DebugFile, ..whole });
+}
+
+/// A damaged library must be refused or read, but never upset us: every header byte is set to extremes in turn.
+#[test]
+fn damaged_headers_are_survived() {
+    let whole = std::fs::read("/bin/true").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("damaged");
+    for at in (0..64).chain(64..64 + 56 * 4).step_by(3) {
+        for value in [0, 0x7f, 0xff] {
+            let mut bytes = whole.clone();
+            bytes[at] = value;
+            std::fs::write(&path, &bytes).unwrap();
+            let _ = find(&path);
+        }
+    }
+    for cut in [0, 3, 19, 63, 64, 200, whole.len() / 2, whole.len() - 1] {
+        std::fs::write(&path, &whole[..cut]).unwrap();
+        assert!(find(&path).is_err(), "cut at {cut}");
+    }
+}

@@ -1,0 +1,96 @@
+//! Tasks that were there before the recording: told to the kernel side, and named in the trace.
+
+use crate::kernel::clock::boot_ns;
+use model::event::{File, Header, Task};
+use model::{Dev, Event, Record};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// `cpu` of a record that was made by user space: no CPU's sequence counts it.
+pub const NO_CPU: u16 = u16::MAX;
+
+/// All threads of a process; empty if there is no such process.
+pub fn threads(tgid: u32) -> Vec<u32> {
+    numbers(Path::new(&format!("/proc/{tgid}/task")))
+}
+
+/// Processes of this name, which the kernel cuts at 15 bytes.
+pub fn named(comm: &str) -> Vec<u32> {
+    let comm = cut_comm(comm);
+    numbers(Path::new("/proc")).into_iter().filter(|pid| comm_of(*pid).as_deref() == Some(comm)).collect()
+}
+
+/// A name as the kernel keeps it: at most 15 bytes, cut at a character.
+pub fn cut_comm(comm: &str) -> &str {
+    let mut end = comm.len().min(15);
+    while !comm.is_char_boundary(end) {
+        end -= 1;
+    }
+    &comm[..end]
+}
+
+/// The process and the files it has open, as records.
+pub fn describe(tgid: u32) -> Vec<Event> {
+    let header = Header { time_ns: boot_ns(), cpu: NO_CPU, tgid, tid: tgid, ..Header::default() };
+    let event = |record: Record| Event { header: Header { kind: record.kind(), ..header }, record };
+    let mut all = Vec::new();
+    if let Some(text) = comm_of(tgid) {
+        all.push(event(Task { parent: parent_of(tgid).unwrap_or(0), what: 3, text, ..Task::default() }.into()));
+    }
+    for fd in numbers(Path::new(&format!("/proc/{tgid}/fd"))) {
+        let link = format!("/proc/{tgid}/fd/{fd}");
+        let (Ok(meta), Ok(path)) = (fs::metadata(&link), fs::read_link(&link)) else { continue };
+        if !meta.is_file() {
+            continue;
+        }
+        let dev = Dev::new(libc::major(meta.dev()), libc::minor(meta.dev())).0;
+        let text = path.to_string_lossy().into_owned();
+        all.push(event(File { ino: meta.ino(), dev, what: 4, text, ..File::default() }.into()));
+    }
+    all
+}
+
+fn comm_of(pid: u32) -> Option<String> {
+    let text = fs::read(format!("/proc/{pid}/comm")).ok()?;
+    Some(String::from_utf8_lossy(&text).trim_end_matches('\n').to_string())
+}
+
+/// The fourth field of `stat`, which stands second after the name; the name may hold anything but ends in the last `)`.
+fn parent_of(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+}
+
+fn numbers(folder: &Path) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_found_with_its_threads_and_files() {
+        let me = std::process::id();
+        assert!(threads(me).contains(&me));
+        assert_eq!(threads(0), Vec::<u32>::new());
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let meta = file.as_file().metadata().unwrap();
+        let events = describe(me);
+        let Record::Task(task) = &events[0].record else { panic!("{:?}", events[0]) };
+        assert_eq!((task.what, task.text.is_empty()), (3, false));
+        assert!(named(&task.text).contains(&me));
+        assert!(events.iter().any(|e| match &e.record {
+            Record::File(f) => f.ino == meta.ino() && f.what == 4 && Path::new(&f.text) == file.path(),
+            _ => false,
+        }));
+    }
+
+    #[test]
+    fn a_name_is_cut_as_the_kernel_does() {
+        assert_eq!(cut_comm("a-very-long-program-name"), "a-very-long-pro");
+        assert_eq!(cut_comm("fourteen-bytesé"), "fourteen-bytes");
+    }
+}

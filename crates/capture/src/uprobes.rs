@@ -1,0 +1,132 @@
+//! Probes on functions of programs: SQLite's, and those named by --op.
+//!
+//! They are attached to a file, hence to every process that maps it; the kernel side drops those that are not recorded.
+//! What it must know of a file travels in the probe's cookie, so that no table is looked up.
+
+use crate::error::chain;
+use crate::probes::row;
+use crate::request::Function;
+use crate::sqlite::{Prepare, SqliteSymbols};
+use aya::Ebpf;
+use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope};
+use aya::programs::{ProgramError, UProbe};
+use model::Layer;
+use model::table::Coverage;
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Bit of the cookie: the call gives its SQL as UTF-16. As in `sqlite.bpf.c`.
+const UTF16: u64 = 1 << 56;
+
+/// Files whose SQLite is probed already, by device and inode: one library has many names.
+#[derive(Debug, Default)]
+pub struct Uprobes {
+    files: HashSet<(u64, u64)>,
+}
+
+impl Uprobes {
+    /// Probes the SQLite in a file. `None` if that file is probed already.
+    pub fn attach_sqlite(&mut self, ebpf: &mut Ebpf, path: &Path, symbols: &SqliteSymbols) -> Option<Vec<Coverage>> {
+        let identity = fs::metadata(path).map(|m| (m.dev(), m.ino()));
+        if let Ok(identity) = identity {
+            if !self.files.insert(identity) {
+                return None;
+            }
+        }
+        let text = text_cookie(symbols.sql_offset);
+        let name = |function: &str| format!("{}:{function}", path.display());
+        let mut rows = Vec::new();
+        // Ends before begins, so that what begins is seen to end.
+        let mut put = |function: &str, programs: &[&str], offset: u64, cookie: u64| {
+            let outcome = programs.iter().try_for_each(|p| attach(ebpf, p, path, offset, cookie));
+            rows.push(row(Layer::Database, &name(function), outcome.map(|()| format!("uprobe at {offset:#x}"))));
+        };
+        if let Some(offset) = symbols.finalize {
+            put("sqlite3_finalize", &["sqlite_finalize"], offset, text);
+        }
+        if let Some(offset) = symbols.reset {
+            put("sqlite3_reset", &["sqlite_reset"], offset, text);
+        }
+        put("sqlite3_step", &["sqlite_step_return", "sqlite_step"], symbols.step, text);
+        for prepare in &symbols.prepares {
+            let cookie = prepare_cookie(prepare, symbols.sql_offset);
+            put(prepare.name, &["sqlite_prepare_return", "sqlite_prepare"], prepare.offset, cookie);
+        }
+        rows.extend(symbols.blind_to().into_iter().map(|what| {
+            row(Layer::Database, &path.display().to_string(), Err(format!("blind to {what}")))
+        }));
+        Some(rows)
+    }
+
+    /// Makes a function's executions operations; `nth` is its place in the request.
+    pub fn attach_function(&mut self, ebpf: &mut Ebpf, nth: u64, function: &Function) -> Coverage {
+        let point = match function.offset {
+            Some(offset) => UProbeAttachLocation::AbsoluteOffset(offset),
+            None => UProbeAttachLocation::Symbol(&function.name),
+        };
+        let outcome = attach_at(ebpf, "function_return", &function.path, copy(&point), nth)
+            .and_then(|()| attach_at(ebpf, "function_enter", &function.path, point, nth));
+        let name = format!("{}:{}", function.path.display(), function.name);
+        row(Layer::Database, &name, outcome.map(|()| "uprobe".into()))
+    }
+}
+
+fn copy<'a>(point: &UProbeAttachLocation<'a>) -> UProbeAttachLocation<'a> {
+    match point {
+        UProbeAttachLocation::Symbol(s) => UProbeAttachLocation::Symbol(s),
+        UProbeAttachLocation::SymbolOffset(s, n) => UProbeAttachLocation::SymbolOffset(s, *n),
+        UProbeAttachLocation::AbsoluteOffset(n) => UProbeAttachLocation::AbsoluteOffset(*n),
+    }
+}
+
+/// Bits 0 to 31: where a statement keeps its text, plus one; 0: unknown.
+fn text_cookie(offset: Option<u32>) -> u64 {
+    offset.map_or(0, |n| u64::from(n) + 1)
+}
+
+/// Then a byte each for the number of the argument that is ppStmt, the SQL and its length.
+fn prepare_cookie(prepare: &Prepare, text_offset: Option<u32>) -> u64 {
+    let argument = |n: u32, shift: u32| u64::from(n & 0xff) << shift;
+    text_cookie(text_offset)
+        | argument(prepare.stmt_arg, 32)
+        | argument(prepare.sql_arg, 40)
+        | argument(prepare.length_arg, 48)
+        | if prepare.utf16 { UTF16 } else { 0 }
+}
+
+fn attach(ebpf: &mut Ebpf, program: &str, path: &Path, offset: u64, cookie: u64) -> Result<(), String> {
+    attach_at(ebpf, program, path, UProbeAttachLocation::AbsoluteOffset(offset), cookie)
+}
+
+fn attach_at(
+    ebpf: &mut Ebpf,
+    program: &str,
+    path: &Path,
+    location: UProbeAttachLocation<'_>,
+    cookie: u64,
+) -> Result<(), String> {
+    let program: &mut UProbe =
+        ebpf.program_mut(program).ok_or("not in this build")?.try_into().map_err(|e: ProgramError| chain(&e))?;
+    match program.load() {
+        Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
+        Err(e) => return Err(crate::probes::refusal("uprobe", &e)),
+    }
+    let point = UProbeAttachPoint { location, cookie: Some(cookie) };
+    program.attach(point, path, UProbeScope::AllProcesses).map(|_| ()).map_err(|e| chain(&e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cookie_holds_what_the_kernel_side_unpacks() {
+        assert_eq!(text_cookie(None), 0);
+        assert_eq!(text_cookie(Some(0)), 1);
+        let prepare =
+            Prepare { name: "sqlite3_prepare16_v3", offset: 0, stmt_arg: 4, sql_arg: 1, length_arg: 2, utf16: true };
+        assert_eq!(prepare_cookie(&prepare, Some(0xf8)), 0x0102_0104_0000_00f9);
+    }
+}

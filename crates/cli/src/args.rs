@@ -1,0 +1,293 @@
+//! What the user may say. One definition, from which help, completions and the manual page come.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Fathom measures a device and shows why it performs as it does: from one SQL statement down to the storage command
+/// that served it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "fathom",
+    version,
+    arg_required_else_help = true,
+    after_help = "\
+Start here:
+  sudo fathom demo                              record 1,000 INSERTs and some scans, and show where their time went
+  sudo fathom record -- sqlite3 my.db 'INSERT INTO t VALUES (1)'
+  fathom show trace.fathom                      the summary of a recording
+  fathom report trace.fathom -o trace.html      the same as a page with the timeline
+  fathom export --perfetto trace.fathom         for ui.perfetto.dev
+
+Exit status: 0 done, 1 failed, 2 wrong usage; `record -- CMD` exits as CMD does."
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// The instruments.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Record what a program does, from its SQL statements to the device commands
+    Record(Record),
+    /// Show where the time of each statement went
+    Show(Show),
+    /// Make one self-contained HTML page of a recording
+    Report(Report),
+    /// Write a recording in a format of other tools
+    Export(Export),
+    /// Make a recording's tables again from its event log
+    Link(Link),
+    /// Record 1,000 INSERTs and full scans on the disk that this folder is on, and show them
+    Demo(Demo),
+    /// Make the figures of the papers on this machine, beside the papers' values
+    Papers(Papers),
+    /// Run a design: its commands in randomised blocks, each replicate a fresh process
+    Bench(Bench),
+    /// Run one of the built-in workloads as a benchmark's replicate: JSON lines on stdout
+    Workload(Workload),
+    /// Print the completions of a shell
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page (troff)
+    Man,
+}
+
+/// Record what a program does, from its SQL statements to the device commands.
+///
+/// Without CMD the recording ends with Ctrl-C or after --duration; what was recorded is kept. With CMD it ends when CMD
+/// does, and only CMD and its children are taken as operations. Device commands are always recorded for the whole
+/// machine, so that each one is accounted for.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sudo fathom record -- python3 app.py                 a program from its start to its end
+  sudo fathom record --pid 1234 --duration 10          a running one, for ten seconds
+  sudo fathom record --all --duration 5 -o all.fathom  everyone
+  sudo fathom record --op ./server:handle_request -- ./server
+                                                       a function of the program's own as the operation
+
+CMD runs as the user who called sudo, unless --as-root is given. Root, or the capabilities CAP_BPF and CAP_PERFMON
+(and CAP_SYS_PTRACE for programs of others), are needed for recording only; every other verb works without.")]
+pub struct Record {
+    /// The archive to make; an archive of that name is kept as NAME.fathom.old
+    #[arg(short, long, value_name = "T.fathom", default_value = "trace.fathom")]
+    pub output: PathBuf,
+    /// Take everyone's statements and calls as operations, not only CMD's
+    #[arg(long)]
+    pub all: bool,
+    /// Record this running process and its children (may be given again)
+    #[arg(long, value_name = "N", conflicts_with_all = ["comm", "command"])]
+    pub pid: Vec<u32>,
+    /// Record the processes of this name, running or to come
+    #[arg(long, value_name = "NAME", conflicts_with = "command")]
+    pub comm: Option<String>,
+    /// End after so many seconds
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub duration: Option<std::time::Duration>,
+    /// End when the event log has this size (suffixes K, M, G)
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub max_size: Option<u64>,
+    /// Make a function of a program an operation
+    #[arg(long = "op", value_name = "BINARY:FUNCTION", value_parser = function)]
+    pub functions: Vec<(PathBuf, String)>,
+    /// Store the SQL text with its literals; without this they are replaced by ? before anything is stored
+    #[arg(long)]
+    pub keep_sql: bool,
+    /// Run CMD as root even under sudo
+    #[arg(long)]
+    pub as_root: bool,
+    /// Do not sample what each probe costs
+    #[arg(long)]
+    pub no_probe_cost: bool,
+    /// Where events come from; `none` starts CMD in the same way but records nothing, as the other arm of a comparison
+    #[arg(long, value_enum, default_value_t = Backend::Ebpf)]
+    pub backend: Backend,
+    /// Say nothing but errors
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// The program to run, with its arguments
+    #[arg(last = true, value_name = "CMD")]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+/// Where events come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Backend {
+    /// eBPF programs on tracepoints and function entries.
+    Ebpf,
+    /// Nothing is recorded.
+    None,
+}
+
+/// Show where the time of each statement went.
+#[derive(Debug, Args)]
+pub struct Show {
+    /// The archive
+    #[arg(value_name = "T.fathom")]
+    pub archive: PathBuf,
+    /// Print JSON (its contract: docs/json.md)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Make one self-contained HTML page of recordings.
+#[derive(Debug, Args)]
+pub struct Report {
+    /// The archive
+    #[arg(value_name = "T.fathom")]
+    pub archive: PathBuf,
+    /// The page; by default beside the archive, with the ending .html
+    #[arg(short, long, value_name = "x.html")]
+    pub output: Option<PathBuf>,
+}
+
+/// Write a recording in a format of other tools.
+#[derive(Debug, Args)]
+#[group(id = "format", required = true, multiple = false, args = ["perfetto", "parquet", "csv"])]
+pub struct Export {
+    /// Perfetto's .pftrace, for ui.perfetto.dev and trace_processor
+    #[arg(long)]
+    pub perfetto: bool,
+    /// Parquet, a file a table, for DuckDB, pandas or Spark
+    #[arg(long)]
+    pub parquet: bool,
+    /// CSV, a file a table
+    #[arg(long)]
+    pub csv: bool,
+    /// The archive
+    #[arg(value_name = "T.fathom")]
+    pub archive: PathBuf,
+    /// The file (--perfetto) or folder to write; by default beside the archive
+    #[arg(short, long, value_name = "PATH")]
+    pub output: Option<PathBuf>,
+}
+
+/// Make a recording's tables again from its event log.
+///
+/// Needed after a recording was cut short or a table was damaged; `show` does it by itself where it can write.
+#[derive(Debug, Args)]
+pub struct Link {
+    /// The archive
+    #[arg(value_name = "T.fathom")]
+    pub archive: PathBuf,
+}
+
+/// Record 1,000 INSERTs and full scans on the disk that this folder is on, and show them.
+///
+/// Leaves demo.fathom, demo.html and demo.pftrace in the folder.
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// Rows to insert, each in a transaction of its own
+    #[arg(long, default_value_t = 1000)]
+    pub rows: u64,
+    /// Full scans of the table
+    #[arg(long, default_value_t = 10)]
+    pub scans: u64,
+    /// Journal mode of SQLite: delete, truncate, persist, memory, wal
+    #[arg(long, default_value = "delete")]
+    pub journal_mode: String,
+    /// The folder in which the database and the results are made
+    #[arg(long, default_value = ".")]
+    pub folder: PathBuf,
+}
+
+/// Make the figures of the papers on this machine, beside the papers' values.
+#[derive(Debug, Args)]
+pub struct Papers {
+    /// Figures, such as 000/11 or 004/2; all if none is named
+    #[arg(value_name = "FIG")]
+    pub figures: Vec<String>,
+    /// Use this recording in place of a new one
+    #[arg(long, value_name = "T.fathom")]
+    pub archive: Option<PathBuf>,
+    /// Write docs/papers.md in place of printing
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// Run a design: its commands in randomised blocks, each replicate a fresh process.
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// The design (TOML; see experiments/)
+    #[arg(value_name = "DESIGN.toml", required = true)]
+    pub designs: Vec<PathBuf>,
+    /// Blocks, in place of the design's own number
+    #[arg(long, value_name = "N")]
+    pub blocks: Option<u64>,
+    /// Seed of the order, in place of the design's own
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// The archive to make; one of that name is kept as NAME.fathom.old
+    #[arg(short, long, value_name = "B.fathom", default_value = "bench.fathom")]
+    pub output: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Write the tables as Markdown to this file as well
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+}
+
+/// Run one of the built-in workloads.
+#[derive(Debug, Args)]
+pub struct Workload {
+    /// `sqlite` or `demo`, then its own options (`--help` after the name lists them)
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "NAME [OPTION…]")]
+    pub words: Vec<String>,
+}
+
+fn seconds(text: &str) -> Result<std::time::Duration, String> {
+    let value: f64 = text.trim_end_matches('s').parse().map_err(|_| "give seconds, such as 10 or 0.5".to_string())?;
+    std::time::Duration::try_from_secs_f64(value).map_err(|e| e.to_string())
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    let upper = text.to_ascii_uppercase();
+    let upper = upper.trim_end_matches('B').trim_end_matches('I');
+    let (digits, shift) = match upper.chars().last() {
+        Some('K') => (&upper[..upper.len() - 1], 10),
+        Some('M') => (&upper[..upper.len() - 1], 20),
+        Some('G') => (&upper[..upper.len() - 1], 30),
+        Some('T') => (&upper[..upper.len() - 1], 40),
+        _ => (upper, 0),
+    };
+    let number: u64 = digits.parse().map_err(|_| "give bytes, such as 500M or 2G".to_string())?;
+    number.checked_shl(shift).filter(|v| v >> shift == number && *v > 0).ok_or_else(|| "out of range".into())
+}
+
+fn function(text: &str) -> Result<(PathBuf, String), String> {
+    match text.rsplit_once(':') {
+        Some((binary, name)) if !binary.is_empty() && !name.is_empty() => Ok((binary.into(), name.into())),
+        _ => Err("give BINARY:FUNCTION, such as ./server:handle_request".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definitions_hold_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_and_times_are_read_as_people_write_them() {
+        assert_eq!(bytes("2G"), Ok(2 << 30));
+        assert_eq!(bytes("500KiB"), Ok(500 << 10));
+        assert!(bytes("0").is_err() && bytes("99999999T").is_err() && bytes("many").is_err() && bytes("").is_err());
+        assert_eq!(seconds("0.5"), Ok(std::time::Duration::from_millis(500)));
+        assert!(seconds("-1").is_err() && seconds("nan").is_err());
+    }
+
+    #[test]
+    fn a_function_is_named_with_its_binary() {
+        assert_eq!(function("/usr/bin/a:b"), Ok(("/usr/bin/a".into(), "b".into())));
+        assert!(function("main").is_err() && function(":main").is_err());
+    }
+}

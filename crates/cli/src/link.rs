@@ -1,0 +1,182 @@
+//! From the event log to the tables. The linker is pure; here it meets the archive's files.
+
+use anyhow::{Context as _, Result};
+use archive::{Archive, LogReader, Meta, TablesWriter};
+use causal::{Below, Linker, Sink, Stacked};
+use model::table::{Coverage, Disk, FactRow, Row};
+use model::{Context, Environment};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// What is known beside the events: kept in `meta.json`, so that linking again, on another machine, gives the same.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Surroundings {
+    /// Fathom's own process.
+    pub tracer: Option<u32>,
+    /// The archive's own files (device number, inode): what is written there is the tracer's.
+    pub tracer_files: Vec<(u32, u64)>,
+    /// Block devices, and what they stand on.
+    pub disks: Vec<Disk>,
+    /// Files under loop disks: (loop disk, file system, inode).
+    pub loop_files: Vec<(u32, u32, u64)>,
+    /// Partition to disk.
+    pub partitions: Vec<(u32, u32)>,
+    /// What could be seen, and what not.
+    pub coverage: Vec<Coverage>,
+    /// Facts about the device.
+    pub environment: Environment,
+}
+
+const KEY: &str = "surroundings";
+
+impl Surroundings {
+    /// Those of an archive; nothing if its recorder was killed before it could say.
+    pub fn of(meta: &Meta) -> Result<Self> {
+        meta.extra.get(KEY).map_or_else(
+            || Ok(Self::default()),
+            |value| serde_json::from_value(value.clone()).context("meta.json: what is known of the machine is damaged"),
+        )
+    }
+
+    /// Puts them into `meta`.
+    pub fn store(&self, meta: &mut Meta) -> Result<()> {
+        meta.extra.insert(KEY.into(), serde_json::to_value(self)?);
+        Ok(())
+    }
+
+    fn config(&self) -> causal::Config {
+        let number = |name: &str| self.disks.iter().find(|d| d.name == name).map(|d| d.dev);
+        let mut stacked: Vec<Stacked> = self
+            .disks
+            .iter()
+            .filter(|d| !self.loop_files.iter().any(|(disk, ..)| *disk == d.dev))
+            .map(|d| Stacked { disk: d.dev, below: Below::Disks(d.below.split(' ').filter_map(number).collect()) })
+            .filter(|s| !matches!(&s.below, Below::Disks(d) if d.is_empty()))
+            .collect();
+        stacked.extend(self.loop_files.iter().map(|&(disk, dev, ino)| Stacked { disk, below: Below::File { dev, ino } }));
+        causal::Config {
+            tracer: self.tracer,
+            tracer_files: self.tracer_files.clone(),
+            stacked,
+            partitions: self.partitions.iter().copied().collect(),
+            ..causal::Config::default()
+        }
+    }
+}
+
+/// Passes rows on to the tables and keeps the first error, since a [`Sink`] cannot fail.
+struct Tables {
+    writer: TablesWriter,
+    failed: Option<archive::Error>,
+    operations: u64,
+}
+
+impl Tables {
+    fn put<T: Row>(&mut self, row: &T) {
+        if self.failed.is_none() {
+            self.failed = self.writer.push(row).err();
+        }
+    }
+}
+
+impl Sink for Tables {
+    fn operation(&mut self, row: model::table::Operation) {
+        self.operations += 1;
+        self.put(&row);
+    }
+    fn shape(&mut self, row: model::table::Shape) {
+        self.put(&row);
+    }
+    fn span(&mut self, row: model::table::Span) {
+        self.put(&row);
+    }
+    fn link(&mut self, row: model::table::Link) {
+        self.put(&row);
+    }
+    fn cause(&mut self, row: model::table::Cause) {
+        self.put(&row);
+    }
+    fn slice(&mut self, row: model::table::Slice) {
+        self.put(&row);
+    }
+    fn file(&mut self, row: model::table::File) {
+        self.put(&row);
+    }
+    fn process(&mut self, row: model::table::Process) {
+        self.put(&row);
+    }
+    fn loss(&mut self, row: model::table::LossRow) {
+        self.put(&row);
+    }
+}
+
+/// What linking found.
+#[derive(Debug, Clone, Copy)]
+pub struct Linked {
+    /// Events read.
+    pub events: u64,
+    /// Operations found.
+    pub operations: u64,
+}
+
+/// Makes the tables of the archive at `dir` from its log.
+pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
+    let mut meta = Meta::read(dir)?;
+    let known = Surroundings::of(&meta)?;
+    let mut log = LogReader::open(dir)?;
+    let mut tables = Tables { writer: TablesWriter::create(dir)?, failed: None, operations: 0 };
+    let mut linker = Linker::new(known.config());
+    let mut events = 0;
+    while let Some(event) = log.next_event() {
+        linker.push(event, &mut tables);
+        events += 1;
+        if events % 65_536 == 0 {
+            context.progress("linking", log.position(), log.size());
+        }
+    }
+    linker.finish(&mut tables);
+    for row in &known.coverage {
+        tables.put(row);
+    }
+    for row in &known.disks {
+        tables.put(row);
+    }
+    for (name, fact) in &known.environment {
+        let fact = fact.clone();
+        tables.put(&FactRow {
+            name: name.clone(),
+            value: fact.value,
+            unknown: fact.unknown,
+            unit: fact.unit,
+            source: fact.source,
+            varies: fact.varies,
+        });
+    }
+    if let Some(error) = tables.failed {
+        return Err(error).with_context(|| format!("writing the tables of {}", dir.display()));
+    }
+    tables.writer.finish()?;
+    meta.linked = true;
+    meta.write(dir)?;
+    crate::progress::clear(context);
+    Ok(Linked { events, operations: tables.operations })
+}
+
+/// Opens an archive, linking it first if it has no tables, as after a recording that was cut short.
+pub fn open(dir: &Path, context: &Context) -> Result<Archive> {
+    let archive = Archive::open(dir)?;
+    if archive.has_tables() {
+        return Ok(archive);
+    }
+    eprintln!("fathom: {} has no tables yet; linking its events", dir.display());
+    link(dir, context)?;
+    Ok(Archive::open(dir)?)
+}
+
+/// `fathom link`.
+pub fn run(args: &crate::args::Link) -> Result<()> {
+    let context = crate::progress::context(false);
+    let linked = link(&args.archive, &context)?;
+    println!("{}: {} events, {} operations", args.archive.display(), linked.events, linked.operations);
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! What the recorder does with each record before it is stored: take the literals out of SQL, notice what must be
+//! answered at once, and count.
+
+use archive::{Error, LogWriter};
+use model::event::{Header, Record, Statement};
+use std::path::Path;
+
+/// The record's kind that carries SQL.
+const STATEMENT: u8 = Statement::INFO.kind;
+
+/// The log and what stands before it.
+pub struct Log {
+    writer: Option<LogWriter>,
+    keep_sql: bool,
+    /// Records stored.
+    pub records: u64,
+    /// Why the log takes no more: the disk or the limit is full.
+    pub full: Option<String>,
+    failed: Option<Error>,
+}
+
+impl Log {
+    /// A log in the archive at `dir`.
+    pub fn create(dir: &Path, max_bytes: Option<u64>, keep_sql: bool) -> Result<Self, Error> {
+        let writer = Some(LogWriter::create(dir, max_bytes)?);
+        Ok(Self { writer, keep_sql, records: 0, full: None, failed: None })
+    }
+
+    /// Stores one record as the kernel made it.
+    pub fn put(&mut self, record: &[u8]) {
+        let kind = Header::decode(record).map_or(0, |h| h.kind);
+        if kind == STATEMENT && !self.keep_sql {
+            self.put_statement(record);
+        } else {
+            self.append(record);
+        }
+    }
+
+    /// A text of a traced program may hold what its user would not want stored, so it goes no further as it is.
+    fn put_statement(&mut self, record: &[u8]) {
+        let Some(mut event) = model::Event::decode(record) else { return };
+        if let Record::Statement(statement) = &mut event.record {
+            statement.text = analysis::sql::normalise(&statement.text);
+        }
+        self.put_event(&event);
+    }
+
+    /// Stores an event that the recorder itself made.
+    pub fn put_event(&mut self, event: &model::Event) {
+        let mut bytes = Vec::new();
+        event.encode(&mut bytes);
+        self.append(&bytes);
+    }
+
+    fn append(&mut self, record: &[u8]) {
+        let Some(writer) = &mut self.writer else { return };
+        if self.full.is_some() || self.failed.is_some() {
+            return;
+        }
+        match writer.append(record) {
+            Ok(()) => self.records += 1,
+            Err(error) => self.stop(error),
+        }
+    }
+
+    /// Writes what is buffered, so that a crash loses no more than what came since.
+    pub fn sync(&mut self) {
+        if let Some(writer) = &mut self.writer
+            && self.full.is_none()
+            && let Err(error) = writer.sync_chunk()
+        {
+            self.stop(error);
+        }
+    }
+
+    fn stop(&mut self, error: Error) {
+        match error {
+            Error::Full { .. } => self.full = Some(error.to_string()),
+            other => self.failed = Some(other),
+        }
+    }
+
+    /// Whether nothing more can be stored.
+    pub fn ended(&self) -> bool {
+        self.full.is_some() || self.failed.is_some()
+    }
+
+    /// Ends the log.
+    pub fn finish(&mut self) -> Result<(), Error> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        match self.writer.take().map(LogWriter::finish) {
+            Some(Err(error @ Error::Full { .. })) => self.full = Some(error.to_string()),
+            Some(Err(error)) => return Err(error),
+            Some(Ok(_)) | None => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,23 @@
+//! `fathom show`: the summary of an archive, for people or for programs.
+
+use crate::{args, link, progress};
+use anyhow::Result;
+
+pub fn run(args: &args::Show) -> Result<()> {
+    let archive = link::open(&args.archive, &progress::context(args.json))?;
+    let summary = analysis::summary::summarise(&analysis::Rows::load(&archive)?);
+    if args.json {
+        print(&(serde_json::to_string_pretty(&summary)? + "\n"))
+    } else {
+        print(&analysis::show::text(&summary))
+    }
+}
+
+/// Prints to stdout; that a reader such as `head` has gone is no failure.
+pub fn print(text: &str) -> Result<()> {
+    use std::io::Write;
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}

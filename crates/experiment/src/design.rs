@@ -1,0 +1,211 @@
+//! The design as its file says it (TOML), checked as a whole before anything runs.
+
+use crate::Error;
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A comparison to run.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Design {
+    /// Name, such as `insert-delete`.
+    pub name: String,
+    /// What it answers, as a sentence.
+    pub question: String,
+    /// The metric compared; a replicate that gives it more than once counts with the median.
+    pub metric: String,
+    /// The cell that the others are compared with.
+    pub baseline: String,
+    /// Blocks that count.
+    pub blocks: u64,
+    /// Blocks before them that do not count.
+    #[serde(default = "one")]
+    pub warmup: u64,
+    /// Seed of the order and of the intervals.
+    pub seed: u64,
+    /// A replicate that lasts longer is ended and counts as failed.
+    #[serde(default = "two_minutes")]
+    pub timeout_s: u64,
+    /// Lists of words that a cell's argv takes in as `@name`.
+    #[serde(default)]
+    pub words: BTreeMap<String, Vec<String>>,
+    /// The disk that `{disk}` and `{device}` name.
+    pub disk: Option<DiskWanted>,
+    /// What is compared.
+    #[serde(rename = "cell")]
+    pub cells: Vec<Cell>,
+}
+
+fn one() -> u64 {
+    1
+}
+
+fn two_minutes() -> u64 {
+    120
+}
+
+/// A disk made for the design.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiskWanted {
+    /// What the maker knows it by, such as `loop-ram-ext4`.
+    pub kind: String,
+    /// Its size.
+    pub size_mib: u64,
+    /// How often it is made anew.
+    #[serde(default)]
+    pub fresh: Fresh,
+}
+
+/// How often a disk is made anew.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fresh {
+    /// For each replicate: none finds what another left.
+    #[default]
+    Replicate,
+    /// For each block.
+    Block,
+    /// Once.
+    Run,
+}
+
+/// One of the things compared.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cell {
+    /// Name, unique in the design.
+    pub name: String,
+    /// What it is and what it sees, for the table.
+    #[serde(default)]
+    pub about: String,
+    /// Its factors, for those who read the results by machine.
+    #[serde(default)]
+    pub factors: BTreeMap<String, String>,
+    /// The command. `{name}` is replaced by a variable, a word `@name` by a list of words.
+    #[serde(default)]
+    pub argv: Vec<String>,
+    /// Same command as this cell: an A/A arm.
+    pub same_as: Option<String>,
+    /// Programs that it needs on this machine.
+    #[serde(default)]
+    pub needs: Vec<String>,
+    /// Commands run once before the first block; if one fails, the cell is absent.
+    #[serde(default)]
+    pub setup: Vec<Vec<String>>,
+    /// A command that runs beside each replicate: started before it, ended by SIGINT after it.
+    #[serde(default)]
+    pub background: Vec<String>,
+    /// How long the background command needs until it is in force.
+    #[serde(default = "half_a_second")]
+    pub background_settle_ms: u64,
+    /// The ratio that is wanted of it, for the table.
+    pub goal: Option<f64>,
+}
+
+fn half_a_second() -> u64 {
+    500
+}
+
+impl Design {
+    /// Reads and checks a design. `name` is the file's name, for errors.
+    ///
+    /// # Errors
+    /// [`Error::Design`] with the line or the name that is wrong.
+    pub fn parse(name: &str, text: &str) -> Result<Self, Error> {
+        let wrong = |what: String| Error::Design { name: name.into(), what };
+        let mut design: Self = toml::from_str(text).map_err(|e| wrong(e.to_string()))?;
+        design.check().map_err(wrong)?;
+        let commands: BTreeMap<String, Cell> = design.cells.iter().map(|c| (c.name.clone(), c.clone())).collect();
+        for cell in &mut design.cells {
+            if let Some(original) = cell.same_as.as_ref().and_then(|name| commands.get(name)) {
+                let (name, about, same_as) = (cell.name.clone(), cell.about.clone(), cell.same_as.clone());
+                *cell = Cell { name, about, same_as, goal: None, ..original.clone() };
+            }
+        }
+        Ok(design)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let mut names = BTreeSet::new();
+        if let Some(twice) = self.cells.iter().find(|c| !names.insert(&c.name)) {
+            return Err(format!("cell {:?} is there twice", twice.name));
+        }
+        if !names.contains(&self.baseline) {
+            return Err(format!("the baseline {:?} is no cell", self.baseline));
+        }
+        if self.blocks == 0 || self.timeout_s == 0 {
+            return Err("blocks and timeout_s must be at least 1".into());
+        }
+        for cell in &self.cells {
+            match &cell.same_as {
+                Some(original) => {
+                    let original = self.cells.iter().find(|c| c.name == *original);
+                    if original.is_none_or(|o| o.same_as.is_some() || o.name == cell.name) {
+                        return Err(format!("cell {:?}: same_as must name a cell with a command", cell.name));
+                    }
+                    if !cell.argv.is_empty() {
+                        return Err(format!("cell {:?} has both argv and same_as", cell.name));
+                    }
+                }
+                None if cell.argv.is_empty() => return Err(format!("cell {:?} has no argv", cell.name)),
+                None => {}
+            }
+            for word in cell.argv.iter().chain(&cell.background).chain(cell.setup.iter().flatten()) {
+                if let Some(list) = word.strip_prefix('@').filter(|list| !self.words.contains_key(*list)) {
+                    return Err(format!("cell {:?}: there are no [words] {list:?}", cell.name));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: &str = r#"
+        name = "small"
+        question = "Is it?"
+        metric = "x"
+        baseline = "a"
+        blocks = 2
+        seed = 1
+        [words]
+        load = ["work", "{scratch}"]
+        [[cell]]
+        name = "a"
+        argv = ["@load"]
+        needs = ["sh"]
+        goal = 0.5
+        [[cell]]
+        name = "a again"
+        same_as = "a"
+    "#;
+
+    #[test]
+    fn an_arm_that_is_the_same_has_the_same_command() {
+        let design = Design::parse("small.toml", SMALL).unwrap();
+        assert_eq!(design.cells[1].argv, ["@load"]);
+        assert_eq!(design.cells[1].needs, ["sh"]);
+        assert_eq!((design.cells[1].name.as_str(), design.cells[1].goal), ("a again", None));
+        assert_eq!((design.warmup, design.timeout_s), (1, 120));
+    }
+
+    #[test]
+    fn mistakes_are_found_before_anything_runs() {
+        for (from, to, part) in [
+            ("baseline = \"a\"", "baseline = \"b\"", "\"b\" is no cell"),
+            ("same_as = \"a\"", "same_as = \"a again\"", "same_as must name"),
+            ("same_as = \"a\"", "goal = 1.0", "has no argv"),
+            ("[\"@load\"]", "[\"@laod\"]", "\"laod\""),
+            ("\"a again\"", "\"a\"", "is there twice"),
+            ("seed = 1", "sede = 1", "sede"),
+            ("blocks = 2", "blocks = 0", "at least 1"),
+        ] {
+            let error = Design::parse("small.toml", &SMALL.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(error.contains(part) && error.contains("small.toml"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Results as a section of a Markdown page: a pure function, so that a page can be made again from its archives.
+
+use crate::{Comparison, Results};
+use std::fmt::Write as _;
+
+/// A section with the question, a table of every cell (absent ones with their reason) and how it was measured.
+pub fn markdown(results: &Results) -> String {
+    let design = &results.design;
+    let unit = results.unit();
+    let mut page = format!("## {}\n\n{}\n\n", escape(&design.name), escape(&design.question));
+    let _ = writeln!(
+        page,
+        "| | {} ({}), median | pairs | ratio to {} | 95 % interval | |",
+        escape(&design.metric),
+        escape(unit),
+        escape(&design.baseline)
+    );
+    page.push_str("|---|---:|---:|---:|---:|---|\n");
+    let comparisons = results.comparisons();
+    for (cell, c) in design.cells.iter().zip(&comparisons) {
+        let name = if cell.about.is_empty() { c.cell.clone() } else { format!("{}: {}", c.cell, cell.about) };
+        let ratio = c.ratio.map_or(String::new(), |r| format!("{:.3}", r.value));
+        let interval = c.ratio.map_or(String::new(), |r| format!("{:.3} to {:.3}", r.low, r.high));
+        let pairs = c.ratio.map_or(c.replicates, |r| r.n);
+        let median = c.median.map_or(String::new(), number);
+        let note = escape(&note(c, cell.goal));
+        let _ = writeln!(page, "| {} | {median} | {pairs} | {ratio} | {interval} | {note} |", escape(&name));
+    }
+    let _ = write!(
+        page,
+        "\nMedian of the ratios within {} randomised blocks (seed {}, {} warm-up), each replicate a fresh process; \
+         percentile bootstrap over pairs.",
+        design.blocks, design.seed, design.warmup
+    );
+    if let Some(disk) = &design.disk {
+        let _ =
+            write!(page, " Disk: {}, {} MiB, made anew for each {:?}.", escape(&disk.kind), disk.size_mib, disk.fresh);
+    }
+    if !results.complete {
+        page.push_str(" **It was stopped before its end.**");
+    }
+    page.push_str("\n\nCommands:\n\n");
+    for (cell, row) in design.cells.iter().zip(&results.cells) {
+        let words: Vec<String> = serde_json::from_str(&row.argv).unwrap_or_default();
+        let beside = if cell.background.is_empty() {
+            String::new()
+        } else {
+            format!(" (beside it: `{}`)", code(&cell.background))
+        };
+        let _ = writeln!(page, "- {}: `{}`{beside}", escape(&row.name), code(&words));
+    }
+    page
+}
+
+fn note(c: &Comparison, goal: Option<f64>) -> String {
+    let mut notes = Vec::new();
+    if let Some(check) = &c.self_check {
+        let told = if check.passed { "A/A passed" } else { "A/A FAILED" };
+        notes.push(format!("{told}: differences below {:.1} % cannot be told from none", check.noise * 100.0));
+    }
+    if let Some(goal) = goal {
+        notes.push(match c.ratio {
+            Some(r) if r.low >= goal => format!("wanted {goal}: reached"),
+            Some(r) if r.high < goal => format!("wanted {goal}: missed"),
+            Some(_) => format!("wanted {goal}: the interval cannot tell"),
+            None => format!("wanted {goal}"),
+        });
+    }
+    if c.failed > 0 {
+        notes.push(format!("{} replicates failed", c.failed));
+    }
+    if let Some(why) = &c.absent {
+        notes.push(format!("absent: {why}"));
+    }
+    notes.join("; ")
+}
+
+/// Four significant digits, enough for a median of this kind.
+fn number(x: f64) -> String {
+    let digits = if x == 0.0 { 0 } else { (3 - x.abs().log10().floor() as i32).max(0) };
+    format!("{x:.*}", digits as usize)
+}
+
+/// A foreign program's words must not become a table's bars, markup or lines.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '|' | '`' | '<' | '*' | '_' | '[' | '\\' => escaped.extend(['\\', c]),
+            c if c.is_control() => escaped.push(' '),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// Words as one shell command for a code span.
+fn code(words: &[String]) -> String {
+    let plain = |w: &str| !w.is_empty() && w.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./:=,{}@%+".contains(&b));
+    let quote = |w: &String| if plain(w) { w.clone() } else { format!("'{}'", w.replace('\'', r"'\''")) };
+    let line = words.iter().map(quote).collect::<Vec<_>>().join(" ");
+    line.chars().map(|c| if c == '`' || c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Design;
+    use model::table::{DesignCell, Replicate, Sample};
+
+    fn results() -> Results {
+        let design = Design::parse(
+            "t",
+            r#"
+            name = "insert"
+            question = "What does it cost?"
+            metric = "insert.rate"
+            baseline = "none"
+            blocks = 6
+            seed = 5
+            cell = [
+                { name = "none", argv = ["w"] },
+                { name = "none again", same_as = "none" },
+                { name = "tool", about = "a|b", argv = ["t", "a b"], goal = 0.9 },
+                { name = "peer", argv = ["p"] },
+            ]
+            "#,
+        )
+        .unwrap();
+        let mut results = Results::new(&design);
+        for (at, cell) in design.cells.iter().enumerate() {
+            let argv = serde_json::json!(cell.argv).to_string();
+            results.cells.push(DesignCell { id: at as u64, name: cell.name.clone(), factors: "{}".into(), argv });
+        }
+        for block in 0..7_u64 {
+            for (cell, factor) in [(0, 1.0), (1, if block % 2 == 0 { 1.01 } else { 0.99 }), (2, 0.8)] {
+                let id = results.replicates.len() as u64;
+                let failure = (block == 3 && cell == 2).then(|| "no".to_string());
+                results.replicates.push(Replicate {
+                    id,
+                    cell,
+                    block,
+                    place: cell,
+                    start_ns: 0,
+                    end_ns: 1,
+                    exit: Some(0),
+                    verified: Some(true),
+                    warmup: block == 0,
+                    failure,
+                });
+                // The warm-up block is far off: it must not count.
+                let value = factor * 100.0 * if block == 0 { 9.0 } else { block as f64 };
+                results.samples.push(Sample {
+                    replicate: Some(id),
+                    metric: "insert.rate".into(),
+                    unit: "1/s".into(),
+                    labels: String::new(),
+                    time_ns: None,
+                    value,
+                });
+            }
+        }
+        results.absent.push(crate::Absent { cell: "peer".into(), why: "p is not installed".into() });
+        results.complete = true;
+        results
+    }
+
+    #[test]
+    fn pairs_are_made_within_blocks_and_failures_and_warm_up_left_out() {
+        let comparisons = results().comparisons();
+        let tool = &comparisons[2];
+        let ratio = tool.ratio.unwrap();
+        assert!((ratio.value - 0.8).abs() < 1e-12 && (ratio.high - ratio.low).abs() < 1e-12);
+        assert_eq!((ratio.n, tool.replicates, tool.failed), (5, 5, 1));
+        assert_eq!(comparisons[0].median, Some(350.0));
+        assert!(comparisons[0].ratio.is_none() && comparisons[1].self_check.unwrap().passed);
+        assert!(comparisons[3].ratio.is_none() && comparisons[3].absent.is_some());
+    }
+
+    #[test]
+    fn the_page_shows_every_cell_and_how_it_was_measured() {
+        let page = markdown(&results());
+        let row = |name: &str| page.lines().find(|l| l.starts_with(&format!("| {name}"))).unwrap().to_string();
+        assert_eq!(
+            row("tool"),
+            "| tool: a\\|b | 320.0 | 5 | 0.800 | 0.800 to 0.800 | wanted 0.9: missed; 1 replicates failed |"
+        );
+        assert!(row("none again").contains("A/A passed"));
+        assert_eq!(row("peer"), "| peer |  | 0 |  |  | absent: p is not installed |");
+        assert!(page.contains("seed 5") && page.contains("`t 'a b'`") && !page.contains("stopped"));
+    }
+
+    #[test]
+    fn numbers_have_four_digits() {
+        let shown = [57.1234, 0.012_345_6, 120_608.4, 0.0].map(number);
+        assert_eq!(shown, ["57.12", "0.01235", "120608", "0"]);
+    }
+}

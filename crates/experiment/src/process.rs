@@ -1,0 +1,297 @@
+//! One replicate: a process in a group of its own, its lines of JSON, its end.
+//!
+//! The group is what is ended, so that a tracer takes its tracee along; the terminal's Ctrl-C does not reach it, so that
+//! the runner decides how a replicate ends. While it runs, this side sleeps in a pipe and wakes ten times a second.
+
+use serde::Deserialize;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// How often a waiting runner looks whether it should stop.
+const TICK: Duration = Duration::from_millis(100);
+/// How long a process may take to end after SIGINT before it is killed.
+const GRACE: Duration = Duration::from_secs(10);
+/// How much of what a process complains about is kept: its end.
+const COMPLAINT: usize = 2000;
+
+/// One number as a replicate printed it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Line {
+    /// Name of what was measured.
+    pub metric: String,
+    /// Its unit.
+    #[serde(default)]
+    pub unit: String,
+    /// When, CLOCK_BOOTTIME in ns.
+    pub t: Option<u64>,
+    /// The value.
+    pub v: f64,
+    /// `key=value` pairs, separated by spaces.
+    #[serde(default)]
+    pub labels: String,
+}
+
+/// What came of a process.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Begin and end, CLOCK_BOOTTIME.
+    pub start_ns: u64,
+    /// As above.
+    pub end_ns: u64,
+    /// Its exit status; none if it was killed.
+    pub exit: Option<i64>,
+    /// Its numbers.
+    pub lines: Vec<Line>,
+    /// Whether it said that it checked its result.
+    pub verified: Option<bool>,
+    /// Why it has no result.
+    pub failure: Option<String>,
+}
+
+impl Outcome {
+    /// One that failed before it began.
+    pub fn failed(why: String) -> Self {
+        let now = now_ns();
+        Self { start_ns: now, end_ns: now, failure: Some(why), ..Self::default() }
+    }
+
+    fn take(&mut self, line: &str) {
+        #[derive(Deserialize)]
+        struct Verified {
+            verified: bool,
+        }
+        if let Ok(line) = serde_json::from_str::<Line>(line) {
+            self.lines.push(line);
+        } else if let Ok(v) = serde_json::from_str::<Verified>(line) {
+            // A check that failed once has failed.
+            self.verified = Some(v.verified && self.verified.unwrap_or(true));
+        }
+        // Anything else is a peer's own talk.
+    }
+}
+
+/// CLOCK_BOOTTIME in nanoseconds.
+pub fn now_ns() -> u64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a timespec of ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut t) };
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+fn command(argv: &[String]) -> Command {
+    // A design has no empty argv; an empty one would only fail to start.
+    let mut command = Command::new(argv.first().map_or("", String::as_str));
+    command.args(argv.get(1..).unwrap_or_default()).stdin(Stdio::null()).process_group(0);
+    command
+}
+
+/// Runs `argv` to its end, to the timeout, or until `cancelled`.
+pub fn run(argv: &[String], timeout: Duration, cancelled: &dyn Fn() -> bool) -> Outcome {
+    let start_ns = now_ns();
+    let mut child = match command(argv).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() {
+        Ok(child) => child,
+        Err(e) => return Outcome::failed(format!("cannot start {}: {e}", argv.first().map_or("", String::as_str))),
+    };
+    let (said, complaint) = (lines_of(child.stdout.take()), tail_of(child.stderr.take()));
+    let mut outcome = Outcome { start_ns, ..Outcome::default() };
+    let deadline = Instant::now() + timeout;
+    let mut open = true;
+    let stopped = loop {
+        if open {
+            match said.recv_timeout(TICK) {
+                Ok(line) => {
+                    outcome.take(&line);
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => open = false,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        } else {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        if ended(&child) {
+            break None;
+        }
+        if cancelled() {
+            break Some("interrupted".to_string());
+        }
+        if Instant::now() >= deadline {
+            break Some(format!("not done within {} s", timeout.as_secs()));
+        }
+    };
+    let status = end_group(&mut child);
+    outcome.end_ns = now_ns();
+    while let Ok(line) = said.recv_timeout(TICK) {
+        outcome.take(&line);
+    }
+    outcome.exit = status.and_then(|s| s.code()).map(i64::from);
+    let complaint = complaint.recv_timeout(TICK).unwrap_or_default();
+    outcome.failure = stopped.or_else(|| match status {
+        Some(s) if s.success() => None,
+        Some(s) => Some(format!("{s}: {}", complaint.trim())),
+        None => Some("its end could not be seen".into()),
+    });
+    if outcome.failure.is_none() && outcome.verified == Some(false) {
+        outcome.failure = Some("its own check of the result failed".into());
+    }
+    outcome
+}
+
+/// A command beside a replicate, ended when dropped.
+#[derive(Debug)]
+pub struct Background {
+    child: Child,
+}
+
+impl Background {
+    /// Starts it and gives it `settle` to be in force; an error if it ended by then.
+    pub fn start(argv: &[String], settle: Duration) -> Result<Self, String> {
+        let name = argv.first().map_or("", String::as_str);
+        let child = command(argv).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let mut child = child.map_err(|e| format!("cannot start {name}: {e}"))?;
+        let complaint = tail_of(child.stderr.take());
+        let background = Self { child };
+        std::thread::sleep(settle);
+        if ended(&background.child) {
+            let complaint = complaint.recv_timeout(TICK).unwrap_or_default();
+            return Err(format!("{name} ended at once: {}", complaint.trim()));
+        }
+        Ok(background)
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        end_group(&mut self.child);
+    }
+}
+
+/// Whether the process has ended; it stays a zombie, so that its group's number cannot become another's.
+fn ended(child: &Child) -> bool {
+    // SAFETY: siginfo_t may be all zeroes, and waitid writes into ours only.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: the pointer is to a siginfo_t of ours; WNOWAIT leaves the child for `wait`.
+    let result = unsafe { libc::waitid(libc::P_PID, child.id(), &raw mut info, options) };
+    // SAFETY: waitid filled it; si_pid is 0 if nothing has ended.
+    result != 0 || unsafe { info.si_pid() } != 0
+}
+
+/// Ends what is left of a group: SIGINT, the time to finish, SIGKILL. Returns how its leader ended.
+fn end_group(child: &mut Child) -> Option<ExitStatus> {
+    let signal = |number| {
+        let group = i32::try_from(child.id()).unwrap_or(i32::MAX);
+        // SAFETY: a signal to a group that we made, whose leader we have not reaped yet.
+        unsafe { libc::kill(-group, number) };
+    };
+    let deadline = Instant::now() + GRACE;
+    if !ended(child) {
+        signal(libc::SIGINT);
+        while !ended(child) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    signal(libc::SIGKILL);
+    child.wait().ok()
+}
+
+fn lines_of(stream: Option<impl Read + Send + 'static>) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for line in stream.map(BufReader::new).into_iter().flat_map(BufRead::lines).map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}
+
+/// Reads a stream to its end, lest its writer block, and then gives its last part.
+fn tail_of(stream: Option<impl Read + Send + 'static>) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let (mut tail, mut buffer) = (Vec::new(), [0; 4096]);
+        if let Some(mut stream) = stream {
+            while let Ok(n @ 1..) = stream.read(&mut buffer) {
+                tail.extend_from_slice(&buffer[..n]);
+                tail.drain(..tail.len().saturating_sub(COMPLAINT));
+            }
+        }
+        let _ = sender.send(String::from_utf8_lossy(&tail).into_owned());
+    });
+    receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str, timeout: Duration) -> Outcome {
+        run(&["/bin/sh".into(), "-c".into(), script.into()], timeout, &|| false)
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn lines_become_numbers_and_other_talk_is_passed_over() {
+        let script = r#"echo hello; echo '{"metric":"m","unit":"1/s","t":5,"v":2.5}'; echo '{"mark":"x"}'
+            echo '{"verified":true,"by":"looking"}'; echo '{"metric":"n","v":1}'"#;
+        let outcome = sh(script, LONG);
+        assert_eq!((outcome.exit, outcome.verified, outcome.failure), (Some(0), Some(true), None));
+        assert_eq!(
+            outcome.lines.iter().map(|l| (l.metric.as_str(), l.v)).collect::<Vec<_>>(),
+            [("m", 2.5), ("n", 1.0)]
+        );
+    }
+
+    #[test]
+    fn failures_have_reasons() {
+        let failure = |script: &str| sh(script, LONG).failure.unwrap();
+        assert!(failure("echo no such thing >&2; exit 3").contains("no such thing"));
+        assert!(failure("kill -9 $$").contains("signal"));
+        assert!(failure(r#"echo '{"verified":false}'; echo '{"verified":true}'"#).contains("check"));
+        let missing = run(&["/no/such/program".into()], LONG, &|| false);
+        assert!(missing.failure.unwrap().contains("/no/such/program"));
+    }
+
+    #[test]
+    fn a_timeout_takes_the_whole_group_and_keeps_what_was_said() {
+        let outcome = sh(r#"echo '{"metric":"pid","v":'$$'}'; sleep 1000 & sleep 1000"#, Duration::from_millis(300));
+        assert!(outcome.failure.unwrap().contains("not done within"));
+        let group = outcome.lines[0].v as i32;
+        // Killed processes may be zombies of init for a moment.
+        let gone = (0..100).any(|_| {
+            std::thread::sleep(Duration::from_millis(20));
+            // SAFETY: signal 0 only asks whether the group exists.
+            unsafe { libc::kill(-group, 0) != 0 }
+        });
+        assert!(gone, "group {group} lives");
+    }
+
+    #[test]
+    fn an_interrupt_ends_it_by_sigint() {
+        let started = Instant::now();
+        let cancelled = || started.elapsed() > Duration::from_millis(400);
+        let script = r#"trap 'echo "{\"metric\":\"late\",\"v\":1}"; exit 0' INT; while :; do sleep 0.05; done"#;
+        let outcome = run(&["/bin/sh".into(), "-c".into(), script.into()], LONG, &cancelled);
+        assert_eq!(outcome.failure.as_deref(), Some("interrupted"));
+        assert_eq!(outcome.lines.len(), 1, "it was let finish");
+    }
+
+    #[test]
+    fn a_background_that_ends_at_once_is_a_failure() {
+        let sh = |script: &str| vec!["/bin/sh".to_string(), "-c".into(), script.into()];
+        let settle = Duration::from_millis(200);
+        let error = Background::start(&sh("echo not allowed >&2; exit 1"), settle).unwrap_err();
+        assert!(error.contains("not allowed"), "{error}");
+        let background = Background::start(&sh("sleep 1000"), settle).unwrap();
+        let group = i32::try_from(background.child.id()).unwrap();
+        drop(background);
+        // SAFETY: signal 0 only asks whether the process exists.
+        assert!(unsafe { libc::kill(group, 0) } != 0);
+    }
+}

@@ -1,0 +1,113 @@
+//! What a design measured, and the ratios that follow from it.
+
+use crate::Design;
+use model::table::{DesignCell, Replicate, Sample};
+use stats::ratio::SelfCheck;
+use stats::{Estimate, quantile, ratio};
+use std::collections::BTreeMap;
+
+/// The level of every interval.
+const LEVEL: f64 = 0.95;
+
+/// A cell that has no (further) results here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Absent {
+    /// Its name.
+    pub cell: String,
+    /// Why.
+    pub why: String,
+}
+
+/// Everything that was measured.
+#[derive(Debug, Clone)]
+pub struct Results {
+    /// The design as it was run.
+    pub design: Design,
+    /// Its cells; `id` is the place in the design.
+    pub cells: Vec<DesignCell>,
+    /// The replicates in the order in which they ran.
+    pub replicates: Vec<Replicate>,
+    /// Their samples.
+    pub samples: Vec<Sample>,
+    /// The cells that could not run, with the reasons.
+    pub absent: Vec<Absent>,
+    /// Whether it ran to its end.
+    pub complete: bool,
+}
+
+/// A cell beside the baseline.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Comparison {
+    /// The cell.
+    pub cell: String,
+    /// Median of the metric over its replicates; empty if it has none.
+    pub median: Option<f64>,
+    /// Replicates of counting blocks that gave a result.
+    pub replicates: usize,
+    /// Replicates of counting blocks that failed.
+    pub failed: usize,
+    /// Its metric divided by the baseline's, pair by pair; empty for the baseline itself and for fewer than two pairs.
+    pub ratio: Option<Estimate>,
+    /// For a cell that is the baseline under another name: what it says of the machine.
+    pub self_check: Option<SelfCheck>,
+    /// Why it has no, or no further, results.
+    pub absent: Option<String>,
+}
+
+impl Results {
+    pub(crate) fn new(design: &Design) -> Self {
+        Self {
+            design: design.clone(),
+            cells: Vec::new(),
+            replicates: Vec::new(),
+            samples: Vec::new(),
+            absent: Vec::new(),
+            complete: false,
+        }
+    }
+
+    pub(crate) fn is_absent(&self, cell: &str) -> bool {
+        self.absent.iter().any(|a| a.cell == cell)
+    }
+
+    /// The metric of a cell by block, for the replicates that count: no warm-up, no failure.
+    pub fn values(&self, cell: u64) -> BTreeMap<u64, f64> {
+        let counts = |r: &&Replicate| r.cell == cell && !r.warmup && r.failure.is_none();
+        let value = |r: &Replicate| {
+            let of_it = |s: &&Sample| s.replicate == Some(r.id) && s.metric == self.design.metric;
+            let values: Vec<f64> = self.samples.iter().filter(of_it).map(|s| s.value).collect();
+            Some((r.block, quantile::of(&values, 0.5)?))
+        };
+        self.replicates.iter().filter(counts).filter_map(value).collect()
+    }
+
+    /// The unit of the metric, as the replicates gave it.
+    pub fn unit(&self) -> &str {
+        self.samples.iter().find(|s| s.metric == self.design.metric).map_or("", |s| &s.unit)
+    }
+
+    /// Every cell beside the baseline, in the order of the design.
+    pub fn comparisons(&self) -> Vec<Comparison> {
+        let baseline = self.design.cells.iter().position(|c| c.name == self.design.baseline).unwrap_or_default();
+        let base = self.values(baseline as u64);
+        let compare = |(at, cell): (usize, &crate::Cell)| {
+            let values = self.values(at as u64);
+            let pairs: Vec<(f64, f64)> = values.iter().filter_map(|(block, v)| Some((*v, *base.get(block)?))).collect();
+            // A seed of its own for each cell: equal arms must not get equal resamples by construction.
+            let ratio = (at != baseline).then(|| ratio::paired(&pairs, LEVEL, self.design.seed + at as u64)).flatten();
+            let is_self = cell.same_as.as_deref() == Some(self.design.baseline.as_str());
+            let failed =
+                self.replicates.iter().filter(|r| r.cell == at as u64 && !r.warmup && r.failure.is_some()).count();
+            Comparison {
+                cell: cell.name.clone(),
+                median: quantile::of(&values.values().copied().collect::<Vec<_>>(), 0.5),
+                replicates: values.len(),
+                failed,
+                self_check: ratio.as_ref().filter(|_| is_self).map(ratio::self_check),
+                ratio,
+                absent: self.absent.iter().find(|a| a.cell == cell.name).map(|a| a.why.clone()),
+            }
+        };
+        self.design.cells.iter().enumerate().map(compare).collect()
+    }
+}

@@ -1,0 +1,62 @@
+//! Words of a design become words of a command: `{name}` a variable, `@name` a list.
+
+use std::collections::BTreeMap;
+
+/// The words with lists taken in and variables replaced. An error names the variable that is not known here.
+pub fn expand(
+    words: &[String],
+    lists: &BTreeMap<String, Vec<String>>,
+    variables: &BTreeMap<String, String>,
+) -> Result<Vec<String>, String> {
+    let mut expanded = Vec::with_capacity(words.len());
+    for word in words {
+        match word.strip_prefix('@').and_then(|name| lists.get(name)) {
+            Some(list) => {
+                for word in list {
+                    expanded.push(replace(word, variables)?);
+                }
+            }
+            None => expanded.push(replace(word, variables)?),
+        }
+    }
+    Ok(expanded)
+}
+
+/// Only `{` followed by small letters and `}` is a variable, so that braces of shells and of JSON pass through.
+fn replace(word: &str, variables: &BTreeMap<String, String>) -> Result<String, String> {
+    let mut result = String::with_capacity(word.len());
+    let mut rest = word;
+    while let Some(open) = rest.find('{') {
+        result.push_str(&rest[..open]);
+        rest = &rest[open + 1..];
+        let name = rest.split('}').next().filter(|n| n.len() < rest.len());
+        match name.filter(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')) {
+            Some(name) => {
+                let value = variables.get(name);
+                result.push_str(value.ok_or_else(|| format!("{{{name}}} is not known here"))?);
+                rest = &rest[name.len() + 1..];
+            }
+            None => result.push('{'),
+        }
+    }
+    result.push_str(rest);
+    Ok(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_and_lists_are_put_in_and_other_braces_left() {
+        let lists = BTreeMap::from([("load".to_string(), vec!["w".to_string(), "--dir={disk}/x".into()])]);
+        let variables = BTreeMap::from([("disk".to_string(), "/a b".to_string())]);
+        let expand = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+            super::expand(&words, &lists, &variables)
+        };
+        assert_eq!(expand(&["t", "@load", "@other"]).unwrap(), ["t", "w", "--dir=/a b/x", "@other"]);
+        assert_eq!(expand(&[r#"printf '{"v":{}}' ${HOME} {"#]).unwrap(), [r#"printf '{"v":{}}' ${HOME} {"#]);
+        assert_eq!(expand(&["{speed}"]), Err("{speed} is not known here".into()));
+    }
+}

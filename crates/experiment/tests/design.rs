@@ -1,0 +1,250 @@
+//! Designs of shell commands, run as users' are: order, pairing, absence, failure, interruption, cleanliness.
+
+use experiment::{Design, Disk, DiskWanted, Error, Results, Setting, Sink, run};
+use model::Context;
+use model::table::{DesignCell, Replicate, Sample};
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+type Refused = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+#[derive(Default)]
+struct Rows {
+    cells: Vec<DesignCell>,
+    replicates: Vec<Replicate>,
+    samples: Vec<Sample>,
+}
+
+impl Sink for Rows {
+    fn cell(&mut self, row: &DesignCell) -> Refused {
+        self.cells.push(row.clone());
+        Ok(())
+    }
+    fn replicate(&mut self, row: &Replicate) -> Refused {
+        self.replicates.push(row.clone());
+        Ok(())
+    }
+    fn sample(&mut self, row: &Sample) -> Refused {
+        assert_eq!(self.replicates.last().map(|r| r.id), row.replicate, "a sample follows its replicate");
+        self.samples.push(row.clone());
+        Ok(())
+    }
+}
+
+/// A scratch parent that must be empty at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("fathom-design-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+    fn is_empty(&self) -> bool {
+        std::fs::read_dir(&self.0).unwrap().next().is_none()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A disk in name only; its log tells when it was made and removed.
+struct Paper {
+    path: PathBuf,
+    log: Rc<RefCell<String>>,
+}
+
+impl Disk for Paper {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+    fn device(&self) -> &Path {
+        Path::new("/dev/paper")
+    }
+}
+
+impl Drop for Paper {
+    fn drop(&mut self) {
+        self.log.borrow_mut().push('-');
+    }
+}
+
+fn design(text: &str) -> Design {
+    let head = "name = 'd'\nquestion = 'q'\nmetric = 'x'\nbaseline = 'a'\n";
+    Design::parse("test", &format!("{head}{text}")).unwrap()
+}
+
+fn go(
+    design: &Design,
+    folder: &Folder,
+    context: &Context,
+    log: &Rc<RefCell<String>>,
+) -> Result<(Results, Rows), Error> {
+    let mut make = |_: &DiskWanted| {
+        log.borrow_mut().push('+');
+        Ok(Box::new(Paper { path: "/paper".into(), log: log.clone() }) as Box<dyn Disk>)
+    };
+    let mut setting = Setting::new(Path::new("/bin/sh"), &mut make);
+    setting.scratch = folder.0.clone();
+    let mut rows = Rows::default();
+    let results = run(design, &mut setting, context, &mut rows)?;
+    Ok((results, rows))
+}
+
+const THREE: &str = r#"
+    blocks = 8
+    seed = 42
+    [words]
+    say = ["{fathom}", "-c", 'echo "{\"metric\":\"x\",\"unit\":\"1/s\",\"v\":$1}"; echo "{\"verified\":true}"', "sh"]
+    [[cell]]
+    name = "a"
+    argv = ["@say", "10"]
+    [[cell]]
+    name = "a again"
+    same_as = "a"
+    [[cell]]
+    name = "b"
+    argv = ["@say", "5"]
+"#;
+
+#[test]
+fn every_block_runs_every_cell_once_in_an_order_of_the_seed() {
+    let folder = Folder::new("order");
+    let (results, rows) = go(&design(THREE), &folder, &Context::silent(), &Rc::default()).unwrap();
+    assert!(results.complete && results.absent.is_empty() && folder.is_empty());
+    assert_eq!((rows.cells.len(), rows.replicates.len()), (3, 9 * 3));
+    let orders: Vec<Vec<u64>> = rows.replicates.chunks(3).map(|b| b.iter().map(|r| r.cell).collect()).collect();
+    for (block, order) in orders.iter().enumerate() {
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, [0, 1, 2]);
+        assert!(rows.replicates[block * 3..block * 3 + 3].iter().all(|r| r.warmup == (block == 0)));
+    }
+    assert!(orders.iter().any(|o| *o != orders[0]), "the order changes: {orders:?}");
+    assert!(rows.replicates.iter().all(|r| r.verified == Some(true) && r.exit == Some(0)));
+    let comparisons = results.comparisons();
+    assert_eq!(comparisons[2].ratio.map(|r| (r.value, r.n)), Some((0.5, 8)));
+    assert!(comparisons[1].self_check.unwrap().passed);
+    // The same seed gives the same order, another seed another.
+    let (_, again) = go(&design(THREE), &folder, &Context::silent(), &Rc::default()).unwrap();
+    assert!(rows.replicates.iter().zip(&again.replicates).all(|(a, b)| (a.cell, a.block) == (b.cell, b.block)));
+    let other = design(&THREE.replace("42", "43"));
+    let (_, other) = go(&other, &folder, &Context::silent(), &Rc::default()).unwrap();
+    assert!(rows.replicates.iter().zip(&other.replicates).any(|(a, b)| a.cell != b.cell));
+}
+
+#[test]
+fn an_absent_or_failing_peer_is_named_and_costs_little() {
+    let text = format!(
+        r#"{THREE}
+        [[cell]]
+        name = "missing"
+        argv = ["@say", "1"]
+        needs = ["no-such-program-anywhere"]
+        [[cell]]
+        name = "broken"
+        argv = ["/bin/sh", "-c", "echo cannot >&2; exit 1"]
+        [[cell]]
+        name = "silent"
+        argv = ["/bin/true"]
+        [[cell]]
+        name = "elsewhere"
+        argv = ["{{nowhere}}"]
+        [[cell]]
+        name = "unprepared"
+        argv = ["@say", "1"]
+        setup = [["/bin/false"]]
+    "#
+    );
+    let folder = Folder::new("absent");
+    let (results, rows) = go(&design(&text), &folder, &Context::silent(), &Rc::default()).unwrap();
+    let why = |cell: &str| results.absent.iter().find(|a| a.cell == cell).unwrap().why.clone();
+    assert!(why("missing").contains("not installed"));
+    assert!(why("broken").contains("cannot") && why("broken").contains("3 failures"));
+    assert!(why("silent").contains("it printed no x"));
+    assert!(why("elsewhere").contains("{nowhere}"));
+    assert!(why("unprepared").contains("setup failed"));
+    let runs = |cell: u64| rows.replicates.iter().filter(|r| r.cell == cell).count();
+    assert_eq!((runs(0), runs(3), runs(4), runs(7)), (9, 0, 3, 0));
+    assert!(results.complete && folder.is_empty());
+    for name in ["missing", "broken", "silent", "elsewhere", "unprepared"] {
+        assert!(experiment::markdown(&results).contains(&format!("| {name} ")), "{name} has a row");
+    }
+}
+
+#[test]
+fn a_baseline_that_cannot_run_is_an_error() {
+    let text = THREE.replacen("argv = [\"@say\", \"10\"]", "argv = [\"/bin/false\"]", 1);
+    let folder = Folder::new("baseline");
+    let error = go(&design(&text), &folder, &Context::silent(), &Rc::default()).map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("baseline a"), "{error}");
+    assert!(folder.is_empty());
+}
+
+#[test]
+fn disks_are_made_as_often_as_asked_and_always_removed() {
+    for (fresh, expected) in [("replicate", "+-".repeat(6)), ("block", "+-".repeat(3)), ("run", "+-".into())] {
+        let text = format!(
+            r#"
+            blocks = 2
+            seed = 1
+            disk = {{ kind = "paper", size_mib = 1, fresh = "{fresh}" }}
+            [[cell]]
+            name = "a"
+            argv = ["/bin/sh", "-c", 'test {{disk}}{{device}} = /paper/dev/paper && echo "{{\"metric\":\"x\",\"v\":1}}"']
+            [[cell]]
+            name = "b"
+            same_as = "a"
+        "#
+        );
+        let (folder, log) = (Folder::new(fresh), Rc::default());
+        let (results, _) = go(&design(&text), &folder, &Context::silent(), &log).unwrap();
+        assert!(results.absent.is_empty(), "{:?}", results.absent);
+        assert_eq!(*log.borrow(), expected, "{fresh}");
+    }
+}
+
+#[test]
+fn scratch_and_background_live_as_long_as_the_replicate() {
+    // The background says that it is in force, and is seen to run beside the replicate.
+    let text = r#"
+        blocks = 2
+        warmup = 0
+        seed = 1
+        [[cell]]
+        name = "a"
+        background = ["/bin/sh", "-c", "echo $$ > {scratch}/pid; sleep 1000"]
+        background_settle_ms = 200
+        argv = ["/bin/sh", "-c", 'p=$(cat {scratch}/pid); kill -0 $p && echo "{\"metric\":\"x\",\"v\":$p}"']
+    "#;
+    let folder = Folder::new("background");
+    let (results, rows) = go(&design(text), &folder, &Context::silent(), &Rc::default()).unwrap();
+    assert!(results.absent.is_empty() && folder.is_empty());
+    for sample in rows.samples.iter().filter(|s| s.metric == "x") {
+        assert!(!Path::new(&format!("/proc/{}", sample.value)).exists());
+    }
+}
+
+#[test]
+fn an_interrupt_keeps_what_was_measured() {
+    let text = THREE.replace("blocks = 8", "blocks = 1000");
+    let folder = Folder::new("interrupt");
+    let holder: std::sync::Arc<std::sync::OnceLock<std::sync::Arc<std::sync::atomic::AtomicBool>>> = Default::default();
+    let context = Context::new({
+        let holder = holder.clone();
+        std::sync::Arc::new(move |_: &str, done, _| {
+            if let Some(flag) = holder.get().filter(|_| done >= 9) {
+                flag.store(true, std::sync::atomic::Ordering::Relaxed);
+            }
+        })
+    });
+    holder.set(context.cancel_flag()).unwrap();
+    let (results, rows) = go(&design(&text), &folder, &context, &Rc::default()).unwrap();
+    assert!(!results.complete && folder.is_empty());
+    assert!((9..=10).contains(&rows.replicates.len()), "{}", rows.replicates.len());
+    assert!(experiment::markdown(&results).contains("stopped before its end"));
+}

@@ -1,0 +1,39 @@
+//! What can go wrong in the lab. A test skips on [`Error::Missing`] and fails on everything else.
+
+use std::path::{Path, PathBuf};
+
+/// Why something could not be made or used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// This machine lacks a program, a package or the network to fetch it.
+    #[error("{0}")]
+    Missing(String),
+    /// A file could not be read or written.
+    #[error("cannot {what} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The guest did not boot, died, or did not answer in time. The text ends with its console's last lines.
+    #[error("the guest {0}")]
+    Guest(String),
+}
+
+impl Error {
+    pub(crate) fn io(what: &'static str, path: &Path, source: std::io::Error) -> Self {
+        Self::Io { what, path: path.to_path_buf(), source }
+    }
+}
+
+/// Finds a program on the path.
+pub(crate) fn need(program: &str, package: &str) -> Result<PathBuf, Error> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // mkfs and its like are outside an ordinary user's path.
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    let found = folders.map(|folder| folder.join(program)).find(|file| file.is_file());
+    found.ok_or_else(|| Error::Missing(format!("{program} is not installed (package {package})")))
+}

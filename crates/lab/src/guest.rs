@@ -1,0 +1,389 @@
+//! A virtual machine with Debian's stock kernel: a fresh machine whose ext4, jbd2, loop and disk drivers are modules,
+//! whatever the kernel underneath has built in.
+//!
+//! # How it works
+//!
+//! QEMU starts the kernel with an initramfs made in memory: busybox, the modules, the files that the caller adds, and
+//! `init.sh`. The first serial line is the kernel's console, kept in a file for the day something fails. The second is
+//! ours: the host writes a command as one line of base64, the guest answers with its stdout, its stderr (both base64)
+//! and its exit status, each behind a marker that base64 cannot contain, so that nothing a program prints can be taken
+//! for the protocol. Files come back through a disk of their own, written as a tar archive.
+//!
+//! # Its end
+//!
+//! A guest has no network (`-nic none`) and ends by itself: QEMU dies with the thread that started it, is killed when
+//! the [`Guest`] is dropped, and the guest turns itself off when no command came for [`Config::idle`].
+//!
+//! # Uncertainty
+//!
+//! The machine is emulated in software (TCG), everywhere, so that it behaves the same on every host. Its times are no
+//! measurement of anything: a fsync may take a hundred times what it takes on the host.
+
+use crate::initramfs::Initramfs;
+use crate::kernel::Kernel;
+use crate::{Error, need};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// What runs in the guest as its first program.
+const INIT: &str = include_str!("init.sh");
+
+/// Modules that every guest loads: the disks' drivers, and what the file systems of the tests need. `crc32c_generic` is
+/// what ext4 asks for by alias.
+const MODULES: [&str; 9] =
+    ["virtio_pci", "virtio_blk", "virtio_scsi", "sd_mod", "nvme", "crc32c_generic", "ext4", "loop", "dm_mod"];
+
+/// Bytes of the disk through which files come back; it is sparse.
+const EXCHANGE_BYTES: u64 = 1 << 30;
+
+/// Which driver a disk of the guest has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bus {
+    /// virtio-blk.
+    Virtio,
+    /// A SCSI disk behind virtio-scsi.
+    Scsi,
+    /// An NVMe namespace.
+    Nvme,
+}
+
+/// A disk of the guest, with a volatile write cache; in the guest it is `/dev/disk/NAME`.
+#[derive(Debug, Clone)]
+pub struct Disk {
+    /// Its name and serial number: letters and digits, at most 20.
+    pub name: String,
+    /// Its driver.
+    pub bus: Bus,
+    /// Bytes; the file on the host is sparse.
+    pub bytes: u64,
+    /// Whether it holds an empty ext4 when the guest starts.
+    pub ext4: bool,
+}
+
+/// What a guest is made of.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Megabytes of memory.
+    pub memory_mb: u32,
+    /// CPUs.
+    pub cpus: u32,
+    /// Its disks.
+    pub disks: Vec<Disk>,
+    /// Modules to load besides the usual ones (ext4, loop, dm_mod and the disks' drivers).
+    pub modules: Vec<String>,
+    /// Files to put into it: where they are here, where they are there. All are executable.
+    pub files: Vec<(PathBuf, String)>,
+    /// Programs of this machine to put at the same path, with their shared libraries.
+    pub programs: Vec<PathBuf>,
+    /// How long it may take to boot.
+    pub boot_limit: Duration,
+    /// How long it waits for a command before it ends by itself.
+    pub idle: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            memory_mb: 1024,
+            cpus: 2,
+            disks: Vec::new(),
+            modules: Vec::new(),
+            files: Vec::new(),
+            programs: Vec::new(),
+            boot_limit: Duration::from_secs(180),
+            idle: Duration::from_secs(300),
+        }
+    }
+}
+
+/// What a command gave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// Its exit status; 124 if it did not end within its limit.
+    pub status: i32,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+/// A running guest; dropping it ends it and removes all it left.
+#[derive(Debug)]
+pub struct Guest {
+    qemu: Child,
+    input: ChildStdin,
+    lines: Receiver<String>,
+    folder: TempDir,
+    /// The kernel's release.
+    pub release: String,
+}
+
+/// Whether this machine has what a guest needs, apart from the network to fetch the kernel.
+///
+/// # Errors
+/// `Missing`, with the name of the package.
+pub fn available() -> Result<(), Error> {
+    need("qemu-system-x86_64", "qemu-system-x86")?;
+    need("mkfs.ext4", "e2fsprogs")?;
+    need("tar", "tar")?;
+    busybox().map(|_| ())
+}
+
+/// A static busybox: Debian's `busybox-static`.
+fn busybox() -> Result<PathBuf, Error> {
+    need("busybox", "busybox-static")
+}
+
+impl Guest {
+    /// Boots a guest. Kernel and modules are fetched into `cache` the first time.
+    ///
+    /// # Errors
+    /// `Missing` if this machine lacks something, `Guest` if it does not come up within its limit.
+    pub fn boot(config: &Config, cache: &Path) -> Result<Self, Error> {
+        available()?;
+        let kernel = Kernel::stock(cache)?;
+        let folder = tempfile::tempdir().map_err(|e| Error::io("make", &std::env::temp_dir(), e))?;
+        let initramfs = folder.path().join("initramfs");
+        std::fs::write(&initramfs, image(config, &kernel)?).map_err(|e| Error::io("write", &initramfs, e))?;
+
+        let mut command = qemu(config, &kernel, &initramfs, folder.path());
+        for disk in config.disks.iter().chain([&exchange()]) {
+            attach(&mut command, disk, folder.path())?;
+        }
+        let errors = folder.path().join("qemu.log");
+        let stderr = File::create(&errors).map_err(|e| Error::io("make", &errors, e))?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
+        // SAFETY: prctl is async-signal-safe and touches only the child that is about to become QEMU.
+        unsafe {
+            command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        }
+        let mut qemu = command.spawn().map_err(|e| Error::Missing(format!("cannot start QEMU: {e}")))?;
+        let input = qemu.stdin.take().ok_or_else(|| Error::Guest("has no console".into()))?;
+        let output = qemu.stdout.take().ok_or_else(|| Error::Guest("has no console".into()))?;
+        let (sender, lines) = channel();
+        // Ends when QEMU closes its side, which it does at the latest when it is killed.
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+                let line = String::from_utf8_lossy(&line).trim_end_matches('\r').to_string();
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let guest = Self { qemu, input, lines, folder, release: kernel.release };
+        let deadline = Instant::now() + config.boot_limit;
+        while guest.line(deadline)? != "=ready" {}
+        Ok(guest)
+    }
+
+    /// Runs a shell command and waits for it. In the guest it ends after `limit`, with status 124.
+    ///
+    /// # Errors
+    /// `Guest` if the machine itself died or stopped answering.
+    pub fn run(&mut self, command: &str, limit: Duration) -> Result<Output, Error> {
+        let sent = format!("{} {}\n", limit.as_secs().max(1), to_base64(command.as_bytes()));
+        if self.input.write_all(sent.as_bytes()).and_then(|()| self.input.flush()).is_err() {
+            return Err(self.failure("took no command"));
+        }
+        // The guest ends the command; the host's limit is for a guest that hangs as a whole.
+        let deadline = Instant::now() + limit + Duration::from_secs(60);
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        let mut into = None;
+        loop {
+            let line = self.line(deadline)?;
+            match line.as_str() {
+                "=stdout" => into = Some(&mut stdout),
+                "=stderr" => into = Some(&mut stderr),
+                _ => match (line.strip_prefix("=status "), into.as_deref_mut()) {
+                    (Some(status), _) => {
+                        let status = status.parse().map_err(|_| self.failure("answered with no status"))?;
+                        let text = |base64: &str| String::from_utf8_lossy(&from_base64(base64)).into_owned();
+                        return Ok(Output { status, stdout: text(&stdout), stderr: text(&stderr) });
+                    }
+                    (None, Some(text)) => text.push_str(&line),
+                    (None, None) => {}
+                },
+            }
+        }
+    }
+
+    /// Copies a file or folder of the guest (an absolute path) below the folder `into`, at that same path.
+    ///
+    /// # Errors
+    /// `Guest` if there is no such path, or it is larger than 1 GiB.
+    pub fn fetch(&mut self, path: &str, into: &Path) -> Result<PathBuf, Error> {
+        let inside = path.trim_start_matches('/');
+        let pack = format!("tar -c -f /dev/disk/exchange -C / '{}' && sync", inside.replace('\'', "'\\''"));
+        let packed = self.run(&pack, Duration::from_secs(300))?;
+        if packed.status != 0 {
+            return Err(self.failure(&format!("could not hand over {path}: {}", packed.stderr.trim())));
+        }
+        let disk = self.folder.path().join("exchange");
+        let tar = Command::new("tar").arg("-x").arg("-f").arg(&disk).arg("-C").arg(into).stdin(Stdio::null()).output();
+        match tar {
+            Ok(output) if output.status.success() => Ok(into.join(inside)),
+            Ok(output) => {
+                Err(self.failure(&format!("sent a bad archive: {}", String::from_utf8_lossy(&output.stderr))))
+            }
+            Err(error) => Err(Error::Missing(format!("cannot start tar: {error}"))),
+        }
+    }
+
+    /// What the kernel said so far.
+    pub fn console(&self) -> String {
+        let read = |name: &str| std::fs::read(self.folder.path().join(name)).unwrap_or_default();
+        String::from_utf8_lossy(&[read("console.log"), read("qemu.log")].concat()).into_owned()
+    }
+
+    /// The process that runs it.
+    pub fn pid(&self) -> u32 {
+        self.qemu.id()
+    }
+
+    /// The next line of the guest's answer.
+    fn line(&self, deadline: Instant) -> Result<String, Error> {
+        self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())).map_err(|e| match e {
+            RecvTimeoutError::Timeout => self.failure("did not answer in time"),
+            RecvTimeoutError::Disconnected => self.failure("is gone"),
+        })
+    }
+
+    fn failure(&self, what: &str) -> Error {
+        let console = self.console();
+        let lines: Vec<&str> = console.lines().collect();
+        let tail = lines[lines.len().saturating_sub(15)..].join("\n");
+        Error::Guest(format!("{what}; its console ends with\n{tail}"))
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // Both fail only if it is gone already.
+        let _ = self.qemu.kill();
+        let _ = self.qemu.wait();
+    }
+}
+
+fn exchange() -> Disk {
+    Disk { name: "exchange".into(), bus: Bus::Virtio, bytes: EXCHANGE_BYTES, ext4: false }
+}
+
+/// The guest's root.
+fn image(config: &Config, kernel: &Kernel) -> Result<Vec<u8>, Error> {
+    let mut image = Initramfs::default();
+    image.file("init", INIT.as_bytes(), true);
+    image.copy(&busybox()?, "bin/busybox")?;
+    for folder in ["dev", "proc", "sys", "tmp", "run", "mnt", "etc", "root"] {
+        image.folder(folder);
+    }
+    let names: Vec<&str> = MODULES.into_iter().chain(config.modules.iter().map(String::as_str)).collect();
+    let mut order = String::new();
+    for module in kernel.load_order(&names)? {
+        let to = format!("modules/{}", module.file_name().unwrap_or_default().to_string_lossy());
+        image.copy(&module, &to)?;
+        order.push_str(&format!("/{to}\n"));
+    }
+    image.file("modules/order", order.as_bytes(), false);
+    for program in &config.programs {
+        image.program(program)?;
+    }
+    for (from, to) in &config.files {
+        image.copy(from, to)?;
+    }
+    Ok(image.finish())
+}
+
+fn qemu(config: &Config, kernel: &Kernel, initramfs: &Path, folder: &Path) -> Command {
+    let disks = config.disks.len() + 1;
+    let idle = config.idle.as_secs().max(1);
+    let mut command = Command::new("qemu-system-x86_64");
+    command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-nic", "none"]);
+    command.args(["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "qemu64"]);
+    command.args(["-m", &config.memory_mb.to_string(), "-smp", &config.cpus.to_string()]);
+    command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initramfs);
+    let line = format!("console=ttyS0 quiet panic=-1 fathom.disks={disks} fathom.idle={idle}");
+    command.args(["-append", &line]);
+    command.arg("-serial").arg(format!("file:{}", folder.join("console.log").display()));
+    command.args(["-serial", "stdio", "-device", "virtio-scsi-pci,id=scsi"]);
+    command
+}
+
+/// Makes a disk's file and adds it to QEMU's command line.
+fn attach(command: &mut Command, disk: &Disk, folder: &Path) -> Result<(), Error> {
+    let path = folder.join(&disk.name);
+    File::create(&path).and_then(|f| f.set_len(disk.bytes)).map_err(|e| Error::io("make", &path, e))?;
+    if disk.ext4 {
+        let mut mkfs = Command::new(need("mkfs.ext4", "e2fsprogs")?);
+        // Not lazily: the kernel's own zeroing thread would write while a test counts.
+        mkfs.args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]).arg(&path).stdin(Stdio::null());
+        let output = mkfs.output().map_err(|e| Error::Missing(format!("cannot start mkfs.ext4: {e}")))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            return Err(Error::io("format", &path, std::io::Error::other(said)));
+        }
+    }
+    let name = &disk.name;
+    // unsafe: the guest sees a write cache and sends its flushes; the host need not obey them, for the file dies with
+    // the guest.
+    command.arg("-drive").arg(format!("file={},format=raw,if=none,id={name},cache=unsafe", path.display()));
+    command.arg("-device").arg(match disk.bus {
+        Bus::Virtio => format!("virtio-blk-pci,drive={name},serial={name}"),
+        Bus::Scsi => format!("scsi-hd,bus=scsi.0,drive={name},serial={name},device_id={name}"),
+        Bus::Nvme => format!("nvme,drive={name},serial={name}"),
+    });
+    Ok(())
+}
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// Base64 with padding (RFC 4648).
+fn to_base64(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    for chunk in bytes.chunks(3) {
+        let all = chunk.iter().fold(0u32, |a, &b| a << 8 | u32::from(b)) << (8 * (3 - chunk.len()));
+        for i in 0..4 {
+            let digit = ALPHABET[(all >> (18 - 6 * i)) as usize & 63] as char;
+            out.push(if i <= chunk.len() { digit } else { '=' });
+        }
+    }
+    out
+}
+
+/// Reads base64; what is no digit of it is passed over.
+fn from_base64(text: &str) -> Vec<u8> {
+    let (mut out, mut bits, mut held) = (Vec::new(), 0u32, 0u32);
+    for digit in text.bytes().filter_map(|c| ALPHABET.iter().position(|&a| a == c)) {
+        bits = bits << 6 | digit as u32;
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            out.push((bits >> held) as u8);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_goes_both_ways() {
+        assert_eq!(to_base64(b"Man"), "TWFu");
+        assert_eq!(to_base64(b"M"), "TQ==");
+        for length in 0..70u8 {
+            let bytes: Vec<u8> = (0..length).map(|b| b.wrapping_mul(37)).collect();
+            assert_eq!(from_base64(&to_base64(&bytes)), bytes);
+        }
+        assert_eq!(from_base64("TW\nFu"), b"Man");
+    }
+}

@@ -1,0 +1,67 @@
+#!/bin/busybox sh
+# The guest's first program: mounts what programs expect, loads the modules, names the disks after their serial numbers,
+# then runs what the host sends over the second serial line. See guest.rs.
+/bin/busybox mkdir -p /bin /sbin /usr/bin /usr/sbin
+/bin/busybox --install -s /bin
+export PATH=/bin:/sbin:/usr/bin:/usr/sbin HOME=/root
+
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs devtmpfs /dev
+mount -t tmpfs tmpfs /tmp
+mount -t tmpfs tmpfs /run
+echo 'root:x:0:0:root:/root:/bin/sh' >/etc/passwd
+
+# The n-th value of a kernel parameter of ours.
+parameter() {
+    for word in $(cat /proc/cmdline); do
+        case $word in "fathom.$1="*) echo "${word#*=}" ;; esac
+    done
+}
+
+while read -r module; do
+    insmod "$module"
+done </modules/order
+
+# SCSI and NVMe disks appear some time after their driver: wait until all are there.
+mkdir -p /dev/disk
+name_disks() {
+    for disk in /sys/block/[vsn]*; do
+        node=/dev/${disk##*/}
+        case $node in
+            /dev/vd*) serial=$(cat "$disk/serial") ;;
+            /dev/nvme*) serial=$(cat "$disk/device/serial") ;;
+            # Page 0x80 of a SCSI disk: four bytes of header, then the serial number.
+            /dev/sd*) serial=$(tail -c +5 "$disk/device/vpd_pg80") ;;
+        esac
+        serial=$(echo $serial)
+        [ -z "$serial" ] || ln -sf "$node" "/dev/disk/$serial"
+    done
+    [ "$(ls /dev/disk | wc -l)" -ge "$(parameter disks)" ]
+}
+tries=0
+until name_disks 2>/dev/null || [ $tries -ge 100 ]; do
+    tries=$((tries + 1))
+    sleep 0.1
+done
+
+line=/dev/ttyS1
+stty -F $line raw -echo
+exec 3<$line 4>$line
+echo '=ready' >&4
+# `SECONDS BASE64` in; stdout, stderr and status out. Without a host the machine turns itself off.
+while read -r -t "$(parameter idle)" limit command <&3; do
+    echo "$command" | base64 -d >/run/command
+    timeout "$limit" sh /run/command >/run/stdout 2>/run/stderr </dev/null 3<&- 4>&-
+    status=$?
+    # busybox's timeout dies of its own signal: 143 is what coreutils calls 124.
+    [ $status -ne 143 ] || status=124
+    {
+        echo '=stdout'
+        base64 /run/stdout
+        echo '=stderr'
+        base64 /run/stderr
+        echo "=status $status"
+    } >&4
+done
+poweroff -f

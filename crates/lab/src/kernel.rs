@@ -1,0 +1,129 @@
+//! Debian's stock kernel, unpacked: its image, and its modules in the order in which they can be loaded.
+//!
+//! The package holds no `modules.dep`: that is made by `depmod` when it is installed. Each module names what it needs in
+//! its own `.modinfo` section (`depends=a,b`), and that is all the order there is; so the section is read here. What a
+//! module asks for by alias (`softdep=`) is not followed: the lists below name it.
+
+use crate::Error;
+use crate::debian::Packages;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A kernel and its modules.
+#[derive(Debug)]
+pub struct Kernel {
+    /// What QEMU starts.
+    pub image: PathBuf,
+    /// Such as `6.1.0-9-amd64`.
+    pub release: String,
+    modules: BTreeMap<String, PathBuf>,
+}
+
+impl Kernel {
+    /// The stock kernel of Debian on this machine's architecture, kept under `cache`.
+    ///
+    /// # Errors
+    /// `Missing` if it cannot be had here.
+    pub fn stock(cache: &Path) -> Result<Self, Error> {
+        if std::env::consts::ARCH != "x86_64" {
+            return Err(Error::Missing(format!("the lab has no kernel for {} yet", std::env::consts::ARCH)));
+        }
+        let packages = Packages::new(cache, "amd64")?;
+        // The metapackage is asked once: a kernel that is there is good enough, and needs no network.
+        let name_file = cache.join("kernel");
+        let name = match fs::read_to_string(&name_file) {
+            Ok(name) => name,
+            Err(_) => {
+                let names = packages.depends("linux-image-amd64")?;
+                let name = names.into_iter().find(|n| n.starts_with("linux-image-"));
+                let name = name.ok_or_else(|| Error::Missing("linux-image-amd64 names no kernel".into()))?;
+                fs::write(&name_file, &name).map_err(|e| Error::io("write", &name_file, e))?;
+                name
+            }
+        };
+        Self::unpacked(&packages.unpacked(&name)?)
+    }
+
+    /// A kernel package's files under `folder`.
+    fn unpacked(folder: &Path) -> Result<Self, Error> {
+        let libraries = folder.join("lib/modules");
+        let mut entries = fs::read_dir(&libraries).map_err(|e| Error::io("read", &libraries, e))?;
+        let release = entries.next().and_then(Result::ok).map(|e| e.file_name().to_string_lossy().into_owned());
+        let release = release.ok_or_else(|| Error::Missing(format!("no modules in {}", libraries.display())))?;
+        let mut modules = BTreeMap::new();
+        collect(&libraries.join(&release).join("kernel"), &mut modules)?;
+        Ok(Self { image: folder.join(format!("boot/vmlinuz-{release}")), release, modules })
+    }
+
+    /// The files of these modules and of all they need, each after what it needs. A name that is no module is built in,
+    /// or wrong; which of the two shows when the guest lacks it.
+    ///
+    /// # Errors
+    /// `Io` if a module cannot be read.
+    pub fn load_order(&self, names: &[&str]) -> Result<Vec<PathBuf>, Error> {
+        let mut order = Vec::new();
+        for name in names {
+            self.visit(&name.replace('-', "_"), &mut order)?;
+        }
+        Ok(order)
+    }
+
+    fn visit(&self, name: &str, order: &mut Vec<PathBuf>) -> Result<(), Error> {
+        let Some(path) = self.modules.get(name).filter(|path| !order.contains(path)) else {
+            return Ok(());
+        };
+        let bytes = fs::read(path).map_err(|e| Error::io("read", path, e))?;
+        for needed in depends(&bytes) {
+            self.visit(&needed, order)?;
+        }
+        order.push(path.clone());
+        Ok(())
+    }
+}
+
+/// Every `.ko` below a folder, by the name the kernel gives it (`-` is `_`).
+fn collect(folder: &Path, modules: &mut BTreeMap<String, PathBuf>) -> Result<(), Error> {
+    for entry in fs::read_dir(folder).map_err(|e| Error::io("read", folder, e))?.flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            collect(&path, modules)?;
+        } else if path.extension().is_some_and(|e| e == "ko") {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().replace('-', "_");
+            modules.insert(name, path);
+        }
+    }
+    Ok(())
+}
+
+/// What a module's `.modinfo` says it needs.
+fn depends(module: &[u8]) -> Vec<String> {
+    const KEY: &[u8] = b"\0depends=";
+    let Some(at) = module.windows(KEY.len()).position(|w| w == KEY) else {
+        return Vec::new();
+    };
+    let value = module[at + KEY.len()..].split(|&b| b == 0).next().unwrap_or_default();
+    let names = value.split(|&b| b == b',').filter(|n| !n.is_empty());
+    names.map(|n| String::from_utf8_lossy(n).replace('-', "_")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_come_after_what_they_need() {
+        let folder = tempfile::tempdir().unwrap();
+        let modules = folder.path().join("lib/modules/1.0/kernel");
+        fs::create_dir_all(&modules).unwrap();
+        for (name, needs) in [("ext4", "jbd2,crc16"), ("jbd2", ""), ("crc16", ""), ("dm-mod", "jbd2")] {
+            let content = format!("ELF\0license=GPL\0depends={needs}\0name={name}\0");
+            fs::write(modules.join(format!("{name}.ko")), content).unwrap();
+        }
+        let kernel = Kernel::unpacked(folder.path()).unwrap();
+        let order = kernel.load_order(&["dm_mod", "ext4", "built_in"]).unwrap();
+        let names: Vec<_> = order.iter().map(|p| p.file_stem().unwrap().to_string_lossy().into_owned()).collect();
+        assert_eq!(names, ["jbd2", "dm-mod", "crc16", "ext4"]);
+        assert_eq!(kernel.release, "1.0");
+    }
+}

@@ -1,0 +1,96 @@
+//! The page's script: the modules of `web/src` as one.
+//!
+//! The files are ES modules, so that editors and linters understand them and each says what it needs. The page must be one
+//! file, though, and a module inside it cannot be imported by name without `data:` URLs, which the page's policy would then
+//! have to allow. So the modules are concatenated in the order of their dependencies, with their import lines left out and
+//! `export` removed. That is sound as long as each import stands on one line and names only earlier modules, and no two
+//! modules declare the same top-level name; the tests below hold both.
+
+/// File name and text, each module after those it imports.
+pub const MODULES: &[(&str, &str)] = &[
+    ("format.js", include_str!("../../../web/src/format.js")),
+    ("scale.js", include_str!("../../../web/src/scale.js")),
+    ("data.js", include_str!("../../../web/src/data.js")),
+    ("dom.js", include_str!("../../../web/src/dom.js")),
+    ("theme.js", include_str!("../../../web/src/theme.js")),
+    ("lanes.js", include_str!("../../../web/src/lanes.js")),
+    ("chain.js", include_str!("../../../web/src/chain.js")),
+    ("timeline.js", include_str!("../../../web/src/timeline.js")),
+    ("overview.js", include_str!("../../../web/src/overview.js")),
+    ("gestures.js", include_str!("../../../web/src/gestures.js")),
+    ("panel.js", include_str!("../../../web/src/panel.js")),
+    ("scatter.js", include_str!("../../../web/src/scatter.js")),
+    ("list.js", include_str!("../../../web/src/list.js")),
+    ("tables.js", include_str!("../../../web/src/tables.js")),
+    ("method.js", include_str!("../../../web/src/method.js")),
+    ("main.js", include_str!("../../../web/src/main.js")),
+];
+
+/// All modules as one script.
+pub fn script() -> String {
+    let mut script = String::from("'use strict';\n");
+    for (name, text) in MODULES {
+        script.push_str(&format!("// {name}\n"));
+        for line in text.lines().filter(|line| !line.starts_with("import ")) {
+            script.push_str(line.strip_prefix("export ").unwrap_or(line));
+            script.push('\n');
+        }
+    }
+    script
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// Top-level names: declarations in the first column.
+    fn declared(text: &str) -> Vec<&str> {
+        text.lines()
+            .map(|line| line.strip_prefix("export ").unwrap_or(line))
+            .filter_map(|line| ["const ", "let ", "function ", "function* ", "class "].iter().find_map(|k| line.strip_prefix(k)))
+            .map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or(rest))
+            .collect()
+    }
+
+    #[test]
+    fn no_two_modules_declare_the_same_name() {
+        let mut seen = BTreeMap::new();
+        for (file, text) in MODULES {
+            for name in declared(text) {
+                assert!(!name.is_empty(), "{file}: a top-level pattern cannot be checked; declare names one by one");
+                if let Some(other) = seen.insert(name, file) {
+                    panic!("{name} is declared in {other} and in {file}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn imports_name_what_an_earlier_module_exports() {
+        let mut exports: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (file, text) in MODULES {
+            for line in text.lines().filter(|line| line.starts_with("import ")) {
+                let (names, from) = line
+                    .strip_prefix("import { ")
+                    .and_then(|rest| rest.strip_suffix("';"))
+                    .and_then(|rest| rest.split_once(" } from './"))
+                    .unwrap_or_else(|| panic!("{file}: write {line:?} as import {{ a, b }} from './x.js';"));
+                let offered = exports.get(from).unwrap_or_else(|| panic!("{file} imports {from}, which is not before it"));
+                for name in names.split(", ") {
+                    assert!(offered.contains(&name), "{file} imports {name}, which {from} does not export");
+                }
+            }
+            let exported: Vec<_> = text.lines().filter(|line| line.starts_with("export ")).flat_map(declared).collect();
+            exports.insert(file, exported);
+        }
+    }
+
+    #[test]
+    fn the_script_is_no_module_syntax_any_more_and_cannot_end_its_element() {
+        let script = script();
+        assert!(!script.lines().any(|line| line.starts_with("import ") || line.starts_with("export ")));
+        assert!(!script.to_ascii_lowercase().contains("</script"));
+        assert!(!script.contains("<!--"));
+    }
+}

@@ -1,0 +1,108 @@
+//! Options of a workload: a table of name, default and meaning, from which parsing and help both come. It is small
+//! because a workload's words are written by designs more often than by people; the real argument parser is `cli`'s.
+
+use crate::Error;
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+/// An option `--name VALUE` (or `--name=VALUE`).
+#[derive(Debug, Clone, Copy)]
+pub struct Spec {
+    /// Name without dashes.
+    pub name: &'static str,
+    /// Its value when it is not given.
+    pub default: &'static str,
+    /// What it means, with its possible values.
+    pub help: &'static str,
+}
+
+/// The options' values.
+#[derive(Debug)]
+pub struct Options {
+    values: BTreeMap<&'static str, String>,
+}
+
+impl Options {
+    /// Reads `words` by `specs`.
+    pub fn parse(about: &str, specs: &[Spec], words: &[String]) -> Result<Self, Error> {
+        let mut values: BTreeMap<&str, String> = specs.iter().map(|s| (s.name, s.default.to_string())).collect();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            if word == "--help" || word == "-h" {
+                return Err(Error::Help(help(about, specs)));
+            }
+            let (name, inline) = match word.split_once('=') {
+                Some((name, value)) => (name, Some(value.to_string())),
+                None => (word.as_str(), None),
+            };
+            let spec = name.strip_prefix("--").and_then(|n| specs.iter().find(|s| s.name == n));
+            let spec = spec.ok_or_else(|| Error::Usage(format!("unknown option {word:?}; --help lists them")))?;
+            let value = inline.or_else(|| words.next().cloned());
+            let value = value.ok_or_else(|| Error::Usage(format!("--{} needs a value", spec.name)))?;
+            values.insert(spec.name, value);
+        }
+        Ok(Self { values })
+    }
+
+    /// The value of an option of the table.
+    pub fn text(&self, name: &str) -> &str {
+        self.values.get(name).map_or("", String::as_str)
+    }
+
+    /// The value as a number or the like.
+    pub fn get<T: FromStr>(&self, name: &str) -> Result<T, Error> {
+        let text = self.text(name);
+        text.parse().map_err(|_| Error::Usage(format!("--{name} cannot be {text:?}")))
+    }
+
+    /// The value, which must be one of `allowed` in any case of letters.
+    pub fn one_of(&self, name: &str, allowed: &[&'static str]) -> Result<&'static str, Error> {
+        let text = self.text(name);
+        let found = allowed.iter().find(|a| a.eq_ignore_ascii_case(text));
+        found.copied().ok_or_else(|| Error::Usage(format!("--{name} must be one of {}", allowed.join(", "))))
+    }
+}
+
+fn help(about: &str, specs: &[Spec]) -> String {
+    let mut text = format!("{about}\n\nOptions:\n");
+    for s in specs {
+        let default = if s.default.is_empty() { String::new() } else { format!(" [{}]", s.default) };
+        text.push_str(&format!("  --{:<18} {}{default}\n", s.name, s.help));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPECS: &[Spec] = &[
+        Spec { name: "rows", default: "1000", help: "how many" },
+        Spec { name: "mode", default: "a", help: "a or b" },
+    ];
+
+    fn parse(words: &[&str]) -> Result<Options, Error> {
+        let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+        Options::parse("About.", SPECS, &words)
+    }
+
+    #[test]
+    fn words_become_values() {
+        let options = parse(&["--mode=B", "--rows", "7"]).unwrap();
+        assert_eq!(options.get::<u64>("rows").unwrap(), 7);
+        assert_eq!(options.one_of("mode", &["a", "b"]).unwrap(), "b");
+        assert_eq!(parse(&[]).unwrap().get::<u64>("rows").unwrap(), 1000);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (words, part) in
+            [(&["--row", "7"][..], "\"--row\""), (&["rows", "7"], "\"rows\""), (&["--rows"], "needs a value")]
+        {
+            assert!(matches!(parse(words), Err(Error::Usage(text)) if text.contains(part)), "{words:?}");
+        }
+        let options = parse(&["--rows=-1", "--mode=c"]).unwrap();
+        assert!(options.get::<u64>("rows").is_err() && options.one_of("mode", &["a", "b"]).is_err());
+        assert!(matches!(parse(&["-h"]), Err(Error::Help(text)) if text.contains("--rows") && text.contains("[1000]")));
+    }
+}

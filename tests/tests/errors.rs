@@ -1,0 +1,305 @@
+//! Bad input and bad luck: a clear error, and nothing lost.
+
+use anyhow::{Context, Result, ensure};
+use fathom_tests::{Case, ext4, fathom, installed, lane, number, record, root, run, shape, show};
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn main() -> ExitCode {
+    let shell = || root().and_then(|()| installed("sqlite3"));
+    let cases: Vec<Case> = vec![
+        ("without_root_it_says_what_is_needed", root().and_then(|()| installed("setpriv")), without_root),
+        ("an_unknown_command_exits_as_a_shell_would", root(), unknown_command),
+        ("an_unknown_process_is_named", root(), unknown_process),
+        ("the_exit_status_is_the_commands", root(), exit_status),
+        ("an_interrupt_keeps_what_was_recorded", shell(), interrupt_keeps),
+        ("a_killed_child_leaves_its_statements", shell(), killed_child),
+        ("a_killed_tracer_ends_its_child_and_leaves_a_readable_log", shell(), killed_tracer),
+        ("a_full_disk_keeps_what_fitted", shell(), full_disk),
+        ("max_size_ends_the_recording", shell(), max_size),
+        ("a_log_cut_short_is_read_up_to_the_cut", shell(), cut_short),
+        ("a_damaged_table_is_named_with_the_remedy", shell(), damaged_table),
+        ("a_newer_archive_is_refused_with_its_version", shell(), newer_archive),
+        ("a_folder_that_is_no_archive_is_not_touched", root(), foreign_folder),
+        ("no_literal_is_stored_and_nothing_hostile_is_shown", shell(), hostile_sql),
+        ("a_program_without_sqlite_is_recorded_all_the_same", root(), no_sqlite),
+    ];
+    lane(cases)
+}
+
+fn out(command: &mut Command) -> Result<Output> {
+    command.stdin(Stdio::null()).output().with_context(|| format!("starting {command:?}"))
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn without_root() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let copy = folder.path().join("fathom");
+    fs::copy(fathom(), &copy)?;
+    run(Command::new("chmod").args(["-R", "a+rwx"]).arg(folder.path()))?;
+    let output = out(Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"])
+        .arg(&copy)
+        .args(["record", "--", "true"])
+        .current_dir(folder.path()))?;
+    ensure!(output.status.code() == Some(1), "{:?}", output.status);
+    let said = said(&output);
+    ensure!(said.contains("root") && said.contains("CAP_BPF"), "{said}");
+    ensure!(!folder.path().join("trace.fathom").exists(), "an archive was left behind");
+    Ok(())
+}
+
+fn unknown_command() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let output = out(Command::new(fathom()).args(["record", "--", "no-such-command-here"]).current_dir(folder.path()))?;
+    ensure!(output.status.code() == Some(127), "{:?}: {}", output.status, said(&output));
+    ensure!(said(&output).contains("no-such-command-here"), "{}", said(&output));
+    Ok(())
+}
+
+fn unknown_process() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let output = out(Command::new(fathom()).args(["record", "--pid", "4194303"]).current_dir(folder.path()))?;
+    ensure!(output.status.code() == Some(1) && said(&output).contains("4194303"), "{:?}: {}", output.status, said(&output));
+    Ok(())
+}
+
+fn exit_status() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    for (script, status) in [("exit 7", 7), ("kill -KILL $$", 137)] {
+        let output = out(Command::new(fathom()).args(["record", "-q", "--", "sh", "-c", script]).current_dir(folder.path()))?;
+        ensure!(output.status.code() == Some(status), "`{script}` ended with {:?}: {}", output.status, said(&output));
+    }
+    Ok(())
+}
+
+/// INSERTs for ever, one a time.
+const ENDLESS: &str = "PATH=$PATH; f=$0; sqlite3 $f 'create table t(i)'; while :; do sqlite3 $f 'insert into t values (1)'; done";
+
+/// A recording in a process group of its own, so that a signal reaches just what it is sent to; ended when dropped.
+struct Recording(Child);
+
+impl Recording {
+    fn start(archive: &Path, options: &[&str], argv: &[&str]) -> Result<Self> {
+        let mut command = Command::new(fathom());
+        command.args(["record", "-o"]).arg(archive).args(options).arg("--").args(argv);
+        Ok(Self(command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?))
+    }
+
+    fn signal(&self, name: &str, group: bool) -> Result<()> {
+        let target = if group { format!("-{}", self.0.id()) } else { self.0.id().to_string() };
+        run(Command::new("kill").args([&format!("-{name}"), "--", &target])).map(drop)
+    }
+
+    fn ended(&mut self) -> Result<std::process::ExitStatus> {
+        let until = Instant::now() + Duration::from_secs(30);
+        loop {
+            if let Some(status) = self.0.try_wait()? {
+                return Ok(status);
+            }
+            ensure!(Instant::now() < until, "the recording did not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        let _ = self.signal("KILL", true);
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until `condition` holds.
+fn until(what: &str, mut condition: impl FnMut() -> bool) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !condition() {
+        ensure!(Instant::now() < end, "{what} did not come");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+fn has_rows(database: &Path, least: u64) -> bool {
+    let count = Command::new("sqlite3").arg(database).arg("select count(*) from t").stderr(Stdio::null()).output();
+    count.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).trim().parse().is_ok_and(|n: u64| n >= least))
+}
+
+fn interrupt_keeps() -> Result<()> {
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let (archive, database) = (folder.path().join("t.fathom"), disk.mount().join("t.db"));
+    let mut recording = Recording::start(&archive, &[], &["sh", "-c", ENDLESS, &database.to_string_lossy()])?;
+    until("an INSERT", || has_rows(&database, 5))?;
+    recording.signal("INT", true)?;
+    recording.ended()?;
+    ensure!(number(shape(&show(&archive)?, "INSERT")?, "/count")? >= 5.0, "the INSERTs before Ctrl-C are gone");
+    Ok(())
+}
+
+fn killed_child() -> Result<()> {
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let database = disk.mount().join("t.db");
+    let script = format!("sqlite3 {0} 'create table t(i); insert into t values (1);'; kill -KILL $$", database.display());
+    let archive = folder.path().join("t.fathom");
+    let output = out(Command::new(fathom()).args(["record", "-q", "-o"]).arg(&archive).args(["--", "sh", "-c", &script]))?;
+    ensure!(output.status.code() == Some(137), "{:?}", output.status);
+    ensure!(number(shape(&show(&archive)?, "INSERT")?, "/count")? >= 1.0, "the INSERT before the kill is gone");
+    Ok(())
+}
+
+fn killed_tracer() -> Result<()> {
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let (archive, database) = (folder.path().join("t.fathom"), disk.mount().join("t.db"));
+    let mut recording = Recording::start(&archive, &[], &["sh", "-c", ENDLESS, &database.to_string_lossy()])?;
+    // Long enough for the log to have been written to the disk once, which it is by the megabyte.
+    until("a chunk of the log", || fs::metadata(archive.join("events.log")).is_ok_and(|m| m.len() > 1000))?;
+    recording.signal("KILL", false)?;
+    recording.ended()?;
+    let summary = show(&archive)?;
+    ensure!(number(shape(&summary, "INSERT")?, "/count")? >= 1.0, "the log of a killed recorder shows nothing");
+    ensure!(summary["complete"] == serde_json::Value::Bool(false), "a recording cut short calls itself complete");
+    Ok(())
+}
+
+/// A tmpfs of its own for the archive, unmounted when dropped.
+struct Small(tempfile::TempDir);
+
+impl Small {
+    fn new(size: &str) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        run(Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "fathom-test"]).arg(folder.path()))?;
+        Ok(Self(folder))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+/// Many INSERTs by one process.
+fn many(database: &Path, rows: u32) -> String {
+    format!(
+        "sqlite3 {0} 'create table t(i)'; for i in $(seq {rows}); do echo 'insert into t values (1);'; done | sqlite3 {0}",
+        database.display()
+    )
+}
+
+fn full_disk() -> Result<()> {
+    let (small, disk) = (Small::new("2m")?, ext4()?);
+    let archive = small.0.path().join("t.fathom");
+    let script = many(&disk.mount().join("t.db"), 8000);
+    let output = out(Command::new(fathom()).args(["record", "-o"]).arg(&archive).args(["--", "sh", "-c", &script]))?;
+    let said = said(&output);
+    ensure!(said.contains("full") || said.contains("No space"), "{said}");
+    // The tables do not fit beside the log; on a roomier disk everything that was kept can be seen.
+    let roomy = tempfile::tempdir()?;
+    run(Command::new("cp").arg("-r").arg(&archive).arg(roomy.path()))?;
+    let summary = show(&roomy.path().join("t.fathom"))?;
+    ensure!(number(shape(&summary, "INSERT")?, "/count")? >= 100.0, "what fitted was not kept");
+    Ok(())
+}
+
+fn max_size() -> Result<()> {
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let archive = record(folder.path(), &["--max-size", "100K"], &["sh", "-c", &many(&disk.mount().join("t.db"), 3000)])?;
+    let size = fs::metadata(archive.join("events.log"))?.len();
+    ensure!(size <= 100 << 10, "the log has {size} bytes");
+    let count = number(shape(&show(&archive)?, "INSERT")?, "/count")?;
+    ensure!((1.0..3000.0).contains(&count), "{count} INSERTs of 3,000");
+    Ok(())
+}
+
+fn recorded(folder: &Path) -> Result<std::path::PathBuf> {
+    let disk = ext4()?;
+    record(folder, &[], &["sh", "-c", &many(&disk.mount().join("t.db"), 200)])
+}
+
+fn cut_short() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let archive = recorded(folder.path())?;
+    let whole = number(shape(&show(&archive)?, "INSERT")?, "/count")?;
+    let log = archive.join("events.log");
+    let bytes = fs::read(&log)?;
+    fs::write(&log, &bytes[..bytes.len() - 7])?;
+    run(Command::new(fathom()).arg("link").arg(&archive))?;
+    let summary = show(&archive)?;
+    let left = shape(&summary, "INSERT").and_then(|s| number(s, "/count")).unwrap_or(0.0);
+    ensure!(left <= whole, "a shorter log shows more");
+    ensure!(!summary["loss"]["intervals"].as_array().context("intervals")?.is_empty(), "the cut is not told as a loss");
+    Ok(())
+}
+
+fn damaged_table() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let archive = recorded(folder.path())?;
+    let table = archive.join("tables/spans.parquet");
+    let mut bytes = fs::read(&table)?;
+    let end = bytes.len() - 40;
+    bytes[end..].fill(0xff);
+    fs::write(&table, bytes)?;
+    let output = out(Command::new(fathom()).arg("show").arg(&archive))?;
+    let said = said(&output);
+    ensure!(output.status.code() == Some(1) && said.contains("spans") && said.contains("fathom link"), "{said}");
+    run(Command::new(fathom()).arg("link").arg(&archive))?;
+    run(Command::new(fathom()).arg("show").arg(&archive)).map(drop)
+}
+
+fn newer_archive() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let archive = recorded(folder.path())?;
+    let meta = archive.join("meta.json");
+    let mut value: serde_json::Value = serde_json::from_slice(&fs::read(&meta)?)?;
+    value["version"] = 999.into();
+    fs::write(&meta, value.to_string())?;
+    let output = out(Command::new(fathom()).arg("show").arg(&archive))?;
+    ensure!(output.status.code() == Some(1) && said(&output).contains("999"), "{}", said(&output));
+    Ok(())
+}
+
+fn foreign_folder() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let precious = folder.path().join("photos.fathom");
+    fs::create_dir(&precious)?;
+    fs::write(precious.join("wedding.jpg"), "precious")?;
+    let output = out(Command::new(fathom()).args(["record", "-o"]).arg(&precious).args(["--", "true"]))?;
+    ensure!(output.status.code() == Some(1), "{:?}", output.status);
+    ensure!(fs::read_to_string(precious.join("wedding.jpg"))? == "precious", "the folder was touched");
+    Ok(())
+}
+
+fn hostile_sql() -> Result<()> {
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let script = format!(
+        r#"printf 'create table "<img src=x onerror=alert(1)>\033[31m" (a);\ninsert into "<img src=x onerror=alert(1)>\033[31m" values (\047s3cr3t-t0ken\047);\n' | sqlite3 {}"#,
+        disk.mount().join("t.db").display()
+    );
+    let archive = record(folder.path(), &[], &["sh", "-c", &script])?;
+    let shown = run(Command::new(fathom()).arg("show").arg(&archive))?.stdout;
+    ensure!(!shown.contains(&0x1b), "an escape sequence of the traced program reaches the terminal");
+    run(Command::new(fathom()).arg("report").arg(&archive))?;
+    let page = fs::read_to_string(folder.path().join("t.html"))?;
+    ensure!(!page.contains("<img src=x"), "HTML of the traced program is part of the page");
+    run(Command::new(fathom()).args(["export", "--csv"]).arg(&archive).arg("-o").arg(folder.path().join("csv")))?;
+    run(Command::new(fathom()).args(["export", "--perfetto"]).arg(&archive).arg("-o").arg(folder.path().join("p")))?;
+    let secret = Command::new("grep").args(["-rlF", "s3cr3t-t0ken"]).arg(folder.path()).output()?;
+    ensure!(secret.stdout.is_empty(), "a literal was stored: {}", String::from_utf8_lossy(&secret.stdout));
+    Ok(())
+}
+
+fn no_sqlite() -> Result<()> {
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let file = disk.mount().join("f");
+    let archive = record(folder.path(), &[], &["dd", "if=/dev/zero", &format!("of={}", file.display()), "bs=4k", "count=8", "conv=fsync"])?;
+    let summary = show(&archive)?;
+    ensure!(summary["operations"].as_array().is_some_and(Vec::is_empty), "dd ran statements?");
+    ensure!(number(&summary, &format!("/device_commands/by_disk/{}/total", disk.name()))? >= 1.0, "dd wrote nothing");
+    Ok(())
+}

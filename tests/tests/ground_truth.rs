@@ -1,0 +1,223 @@
+//! What Fathom says against what others counted: strace's system calls, the disk's own statistics, arithmetic.
+//!
+//! The load is Python's sqlite3 on a quiet ext4 disk of the test's own. What INSERTs cost is taken by strace as the difference
+//! between a run with and one without them, so that opening and creating drop out.
+
+use anyhow::{Context, Result, ensure};
+use fathom_tests::{Case, ext4, installed, lane, near, number, record, root, run, shape, show};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+const ROWS: u32 = 40;
+
+/// argv: database, journal mode, INSERTs, scans.
+const PROGRAM: &str = r#"
+import sqlite3, sys
+path, mode, rows, scans = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+db = sqlite3.connect(path, isolation_level=None)
+db.execute("PRAGMA journal_mode=" + mode)
+db.execute("CREATE TABLE IF NOT EXISTS t (i INTEGER, s TEXT)")
+for i in range(rows):
+    db.execute("INSERT INTO t VALUES (?, ?)", (i, "x" * 100))
+for _ in range(scans):
+    sum(1 for row in db.execute("SELECT * FROM t"))
+"#;
+
+fn main() -> ExitCode {
+    let needs = || root().and_then(|()| installed("python3"));
+    let strace = || needs().and_then(|()| installed("strace"));
+    let cases: Vec<Case> = vec![
+        ("delete_mode_agrees_with_strace", strace(), || agrees_with_strace("delete")),
+        ("truncate_mode_agrees_with_strace", strace(), || agrees_with_strace("truncate")),
+        ("persist_mode_agrees_with_strace", strace(), || agrees_with_strace("persist")),
+        ("wal_mode_agrees_with_strace", strace(), || agrees_with_strace("wal")),
+        ("memory_mode_agrees_with_strace", strace(), || agrees_with_strace("memory")),
+        ("totals_equal_the_disks_own", needs(), totals_equal_the_disks_own),
+        ("every_command_of_the_journal_is_charged", needs(), every_command_is_charged),
+        ("warm_scans_charge_no_command", needs(), warm_scans_charge_no_command),
+        ("cold_reads_are_charged_to_their_select", needs(), cold_reads_are_charged),
+        ("two_programs_are_told_apart", needs(), two_programs_are_told_apart),
+    ];
+    lane(cases)
+}
+
+/// Calls by class, as strace sees them.
+fn strace_counts(folder: &Path, mode: &str, rows: u32) -> Result<BTreeMap<&'static str, f64>> {
+    let disk = ext4()?;
+    let log = folder.join(format!("strace.{rows}"));
+    run(Command::new("strace")
+        .args(["-f", "-y", "-o"])
+        .arg(&log)
+        .args(["-e", "trace=write,writev,pwrite64,pwritev,pwritev2,fsync,fdatasync", "--", "python3", "-c", PROGRAM])
+        .arg(disk.mount().join("t.db"))
+        .args([mode, &rows.to_string(), "0"]))?;
+    let mut counts = BTreeMap::new();
+    for line in fs::read_to_string(&log)?.lines().filter(|l| l.contains("t.db") || l.contains("fathom-disk")) {
+        let call = line.split_whitespace().nth(1).and_then(|w| w.split('(').next()).unwrap_or_default();
+        let path = line.split('<').nth(1).and_then(|w| w.split('>').next()).unwrap_or_default();
+        let class = match call {
+            "fsync" | "fdatasync" => "fsyncs",
+            _ if path.contains("t.db-journal") => "rollback journal",
+            _ if path.ends_with("t.db-wal") => "WAL",
+            _ if path.ends_with("t.db-shm") => "shm",
+            _ => "database",
+        };
+        *counts.entry(class).or_insert(0.0) += 1.0;
+    }
+    Ok(counts)
+}
+
+fn agrees_with_strace(mode: &str) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (without, with) = (strace_counts(folder.path(), mode, 0)?, strace_counts(folder.path(), mode, ROWS)?);
+    let disk = ext4()?;
+    let database = disk.mount().join("t.db");
+    let rows = ROWS.to_string();
+    let archive = record(
+        folder.path(),
+        &[],
+        &["python3", "-c", PROGRAM, &database.to_string_lossy(), mode, &rows, "0"],
+    )?;
+    let summary = show(&archive)?;
+    near("lost events", number(&summary, "/loss/events")?, 0.0)?;
+    let insert = shape(&summary, "INSERT")?;
+    near("INSERTs", number(insert, "/count")?, f64::from(ROWS))?;
+    for class in ["rollback journal", "WAL", "shm", "database", "fsyncs"] {
+        let truth = with.get(class).unwrap_or(&0.0) - without.get(class).unwrap_or(&0.0);
+        let path = match class {
+            "fsyncs" => "/per_operation/fsyncs".to_string(),
+            _ => format!("/per_operation/filesystem_writes/{class}/count"),
+        };
+        let ours = insert.pointer(&path).and_then(serde_json::Value::as_f64).unwrap_or(0.0) * f64::from(ROWS);
+        near(&format!("{class} in {mode} mode"), ours, truth)?;
+    }
+    ensure!(mode == "memory" || with["fsyncs"] > 0.0, "strace saw no fsync: the test tests nothing");
+    adds_up(insert)
+}
+
+/// The layers' exclusive times are the latency.
+fn adds_up(operation: &serde_json::Value) -> Result<()> {
+    let layers = operation["layers"].as_object().context("layers")?;
+    let sum: f64 = layers.values().filter_map(|l| l["exclusive_ns"].as_f64()).sum();
+    let latency = number(operation, "/latency_ns/sum")?;
+    ensure!((sum - latency).abs() <= latency * 0.01, "the layers take {sum} ns of {latency} ns");
+    Ok(())
+}
+
+/// `/sys/block/DISK/stat`: reads, sectors read, writes, sectors written, flushes.
+fn stat(text: &str) -> Result<[f64; 5]> {
+    let fields: Vec<f64> = text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+    let at = |i: usize| fields.get(i).copied().with_context(|| format!("a short stat line: {text}"));
+    Ok([at(0)?, at(2)?, at(4)?, at(6)?, at(15)?])
+}
+
+fn totals_equal_the_disks_own() -> Result<()> {
+    let disk = ext4()?;
+    let folder = tempfile::tempdir()?;
+    let (before, after) = (folder.path().join("before"), folder.path().join("after"));
+    let script = format!(
+        "sync -f {mount}; cat /sys/block/{disk}/stat > {before}; python3 -c \"$0\" {mount}/t.db delete {ROWS} 3; sync -f {mount}; \
+         cat /sys/block/{disk}/stat > {after}",
+        mount = disk.mount().display(),
+        disk = disk.name(),
+        before = before.display(),
+        after = after.display()
+    );
+    let archive = record(folder.path(), &[], &["sh", "-c", &script, PROGRAM])?;
+    let summary = show(&archive)?;
+    let (before, after) = (stat(&fs::read_to_string(before)?)?, stat(&fs::read_to_string(after)?)?);
+    let ours = format!("/device_commands/by_disk/{}", disk.name());
+    for (i, name) in ["reads", "sectors_read", "writes", "sectors_written", "flushes"].into_iter().enumerate() {
+        near(name, number(&summary, &format!("{ours}/statistics/{name}"))?, after[i] - before[i])?;
+    }
+    ensure!(after[2] > before[2] && after[4] > before[4], "the disk did nothing: the test tests nothing");
+    Ok(())
+}
+
+fn recorded(mode: &str, scans: &str) -> Result<(lab::loopdisk::LoopDisk, serde_json::Value)> {
+    let disk = ext4()?;
+    let folder = tempfile::tempdir()?;
+    let database = disk.mount().join("t.db");
+    let rows = ROWS.to_string();
+    let archive =
+        record(folder.path(), &[], &["python3", "-c", PROGRAM, &database.to_string_lossy(), mode, &rows, scans])?;
+    Ok((disk, show(&archive)?))
+}
+
+fn every_command_is_charged() -> Result<()> {
+    let (disk, summary) = recorded("delete", "0")?;
+    let all = &summary["device_commands"]["by_disk"][disk.name()];
+    let total = number(all, "/total")?;
+    ensure!(total >= f64::from(ROWS) * 5.0, "only {total} commands for {ROWS} INSERTs");
+    near("unattributed", number(all, "/unattributed")?, 0.0)?;
+    let parts: f64 =
+        ["attributed", "other_processes", "unattributed", "tracer"].iter().map(|k| number(all, &format!("/{k}")).unwrap_or(f64::NAN)).sum();
+    near("the parts of all commands", parts, total)
+}
+
+fn warm_scans_charge_no_command() -> Result<()> {
+    let (_disk, summary) = recorded("delete", "5")?;
+    let select = shape(&summary, "SELECT")?;
+    near("scans", number(select, "/count")?, 5.0)?;
+    near("requests of a warm scan", number(select, "/per_operation/requests")?, 0.0)?;
+    near("rows of a scan", number(select, "/rows/mean")?, f64::from(ROWS))?;
+    adds_up(select)
+}
+
+fn cold_reads_are_charged() -> Result<()> {
+    let disk = ext4()?;
+    let folder = tempfile::tempdir()?;
+    let database = disk.mount().join("t.db");
+    let database = database.to_string_lossy();
+    run(Command::new("python3").args(["-c", PROGRAM, &database, "delete", "2000", "0"]))?;
+    let device = disk.name().to_string();
+    let script = format!(
+        "sync; echo 3 > /proc/sys/vm/drop_caches; cat /sys/block/{device}/stat > {0}/before; python3 -c \"$0\" {database} delete 0 1; \
+         cat /sys/block/{device}/stat > {0}/after",
+        folder.path().display()
+    );
+    let archive = record(folder.path(), &[], &["sh", "-c", &script, PROGRAM])?;
+    let summary = show(&archive)?;
+    let select = shape(&summary, "SELECT")?;
+    let requests = number(select, "/per_operation/requests")?;
+    ensure!(requests >= 1.0, "a cold scan read nothing from the disk");
+    let bytes = number(select, "/per_operation/device_bytes")?;
+    ensure!(bytes >= 2000.0 * 100.0 * 0.9, "a cold scan of 200 kB read {bytes} bytes");
+    let class = "/per_operation/filesystem_reads/database";
+    let (reads, hits) = (number(select, &format!("{class}/count"))?, number(select, &format!("{class}/cache_hits"))?);
+    ensure!(hits < reads, "{hits} of {reads} cold reads are called page-cache hits");
+    near("unattributed", number(&summary, &format!("/device_commands/by_disk/{device}/unattributed"))?, 0.0)
+}
+
+/// Two programs: one writes without ever syncing, the other syncs, which in ext4's ordered mode may write both's pages.
+const TWO: &str = r#"
+import os, sys, sqlite3
+folder, who = sys.argv[1], sys.argv[2]
+db = sqlite3.connect(os.path.join(folder, who + ".db"), isolation_level=None)
+db.execute("PRAGMA synchronous=" + ("OFF" if who == "lazy" else "FULL"))
+db.execute("CREATE TABLE " + who + " (i INTEGER, s TEXT)")
+for i in range(60):
+    db.execute("INSERT INTO " + who + " VALUES (?, ?)", (i, "x" * 100))
+"#;
+
+fn two_programs_are_told_apart() -> Result<()> {
+    let disk = ext4()?;
+    let folder = tempfile::tempdir()?;
+    let script = format!(
+        "python3 -c \"$0\" {0} lazy & python3 -c \"$0\" {0} eager; wait; sync -f {0}",
+        disk.mount().display()
+    );
+    let archive = record(folder.path(), &[], &["sh", "-c", &script, TWO])?;
+    let summary = show(&archive)?;
+    let (lazy, eager) = (shape(&summary, "INSERT INTO LAZY")?, shape(&summary, "INSERT INTO EAGER")?);
+    near("fsyncs of the lazy one", number(lazy, "/per_operation/fsyncs")?, 0.0)?;
+    ensure!(number(eager, "/per_operation/flushes")? > 0.0, "the eager one waited for no flush");
+    near("flushes charged to who never waited", number(lazy, "/per_operation/flushes")?, 0.0)?;
+    ensure!(
+        number(lazy, "/per_operation/device_bytes")? > 0.0,
+        "the lazy one's pages were written by somebody, yet it is charged nothing"
+    );
+    Ok(())
+}

@@ -1,0 +1,208 @@
+//! Any program: a shell, a static binary, a process that runs already, one in a container, a JVM, any function.
+
+use anyhow::{Context, Result, ensure};
+use fathom_tests::{Case, ext4, fathom, installed, lane, near, number, record, root, run, shape, show};
+use std::fs;
+use std::process::{Command, ExitCode, Stdio};
+
+fn main() -> ExitCode {
+    let with = |program: &str| root().and_then(|()| installed(program));
+    let cases: Vec<Case> = vec![
+        ("the_sqlite3_shell", with("sqlite3"), shell),
+        ("a_static_binary_with_symbols", root(), static_binary),
+        ("a_running_process", with("python3"), running_process),
+        ("a_process_of_that_name", with("python3"), by_name),
+        ("a_program_in_a_container", with("unshare"), container),
+        ("a_function_as_operation", with("cc"), function),
+        ("a_jvm_with_sqlite_jdbc", with("java").and_then(|()| jdbc()), jvm),
+        ("the_child_runs_as_who_called_sudo", root(), sudo_user),
+        ("everyone_while_a_command_lives", with("sqlite3"), everyone),
+    ];
+    lane(cases)
+}
+
+fn shell() -> Result<()> {
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let sql = "create table t(i); insert into t values (1); insert into t values (2); select * from t;";
+    let archive = record(folder.path(), &[], &["sqlite3", &disk.mount().join("t.db").to_string_lossy(), sql])?;
+    let summary = show(&archive)?;
+    near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 2.0)?;
+    near("rows", number(shape(&summary, "SELECT * FROM T")?, "/rows/mean")?, 2.0)
+}
+
+fn workload(folder: &str, rows: u32) -> Vec<String> {
+    let words = ["workload", "sqlite", "--op", "insert", "--rows"];
+    let mut argv: Vec<String> = words.iter().map(ToString::to_string).collect();
+    argv.extend([rows.to_string(), "--folder".into(), folder.into()]);
+    argv
+}
+
+fn static_binary() -> Result<()> {
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let binary = fathom();
+    let rest = workload(&disk.mount().to_string_lossy(), 20);
+    let argv: Vec<&str> =
+        std::iter::once(binary.to_str().context("a path in UTF-8")?).chain(rest.iter().map(String::as_str)).collect();
+    let summary = show(&record(folder.path(), &[], &argv)?)?;
+    near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 20.0)?;
+    ensure!(number(shape(&summary, "INSERT")?, "/layers/App/exclusive_ns").is_ok() || summary["operations"].is_array(), "no layers");
+    Ok(())
+}
+
+/// INSERTs until its stdin ends.
+const LOOP: &str = r#"
+import sqlite3, sys, select
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("CREATE TABLE t (i INTEGER)")
+print("ready", flush=True)
+while not select.select([sys.stdin], [], [], 0.001)[0]:
+    db.execute("INSERT INTO t VALUES (1)")
+"#;
+
+fn during_a_loop(options: impl Fn(u32) -> Vec<String>) -> Result<()> {
+    use std::io::Read;
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let mut child = Command::new("python3")
+        .args(["-c", LOOP])
+        .arg(disk.mount().join("t.db"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    child.stdout.as_mut().context("stdout")?.read_exact(&mut [0; 5])?;
+    let archive = folder.path().join("t.fathom");
+    let recorded = run(Command::new(fathom())
+        .args(["record", "-q", "--duration", "1", "-o"])
+        .arg(&archive)
+        .args(options(child.id())));
+    drop(child.stdin.take());
+    child.wait()?;
+    recorded?;
+    let summary = show(&archive)?;
+    let insert = shape(&summary, "INSERT")?;
+    ensure!(number(insert, "/count")? >= 5.0, "few INSERTs: {insert}");
+    ensure!(number(insert, "/per_operation/fsyncs")? >= 1.0, "no fsync seen: {insert}");
+    let database = number(insert, "/per_operation/filesystem_writes/database/count")?;
+    ensure!(database >= 1.0, "the database, open before the recording, is not known by its name: {insert}");
+    Ok(())
+}
+
+fn running_process() -> Result<()> {
+    during_a_loop(|pid| vec!["--pid".into(), pid.to_string()])
+}
+
+fn by_name() -> Result<()> {
+    during_a_loop(|_| vec!["--comm".into(), "python3".into()])
+}
+
+fn container() -> Result<()> {
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let inner = disk.mount().join("root");
+    fs::create_dir_all(inner.join("data"))?;
+    fs::copy(fathom(), inner.join("fathom"))?;
+    let mut argv = vec!["unshare", "--mount", "--pid", "--fork", "chroot"];
+    let root = inner.to_string_lossy().into_owned();
+    let rest = workload("/data", 10);
+    argv.extend([root.as_str(), "/fathom"]);
+    argv.extend(rest.iter().map(String::as_str));
+    let summary = show(&record(folder.path(), &[], &argv)?)?;
+    let insert = shape(&summary, "INSERT")?;
+    near("INSERTs", number(insert, "/count")?, 10.0)?;
+    ensure!(number(insert, "/per_operation/filesystem_writes/rollback journal/count")? >= 1.0, "{insert}");
+    Ok(())
+}
+
+fn function() -> Result<()> {
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let (source, binary) = (folder.path().join("p.c"), folder.path().join("p"));
+    fs::write(
+        &source,
+        "#include <fcntl.h>\n#include <unistd.h>\n\
+         __attribute__((noinline)) int handle(int fd) { write(fd, \"x\", 1); return fsync(fd); }\n\
+         int main(int n, char **a) { int fd = open(a[1], O_CREAT | O_WRONLY, 0600); for (int i = 0; i < 7; i++) handle(fd); return 0; }\n",
+    )?;
+    run(Command::new("cc").args(["-O1", "-o"]).arg(&binary).arg(&source))?;
+    let operation = format!("{}:handle", binary.display());
+    let file = disk.mount().join("f");
+    let archive = record(folder.path(), &["--op", &operation], &[&binary.to_string_lossy(), &file.to_string_lossy()])?;
+    let summary = show(&archive)?;
+    let handle = summary["operations"]
+        .as_array()
+        .and_then(|all| all.iter().find(|o| o["statement"].as_str().is_some_and(|s| s.contains("handle"))))
+        .context("no operation `handle`")?;
+    near("calls", number(handle, "/count")?, 7.0)?;
+    near("fsyncs a call", number(handle, "/per_operation/fsyncs")?, 1.0)
+}
+
+/// The driver, which set-up fetches.
+fn jdbc() -> Result<(), String> {
+    std::path::Path::new(JDBC).exists().then_some(()).ok_or_else(|| format!("{JDBC} was not fetched by set-up"))
+}
+
+const JDBC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/jars/sqlite-jdbc.jar");
+
+const JAVA: &str = r#"
+import java.sql.*;
+public class Load {
+    public static void main(String[] a) throws Exception {
+        try (Connection c = DriverManager.getConnection("jdbc:sqlite:" + a[0]); Statement s = c.createStatement()) {
+            s.executeUpdate("CREATE TABLE t (i INTEGER)");
+            try (PreparedStatement p = c.prepareStatement("INSERT INTO t VALUES (?)")) {
+                for (int i = 0; i < 12; i++) { p.setInt(1, i); p.executeUpdate(); }
+            }
+        }
+    }
+}
+"#;
+
+fn jvm() -> Result<()> {
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let source = folder.path().join("Load.java");
+    fs::write(&source, JAVA)?;
+    let path = format!("{JDBC}:{}/slf4j-api.jar", JDBC.trim_end_matches("/sqlite-jdbc.jar"));
+    let database = disk.mount().join("t.db");
+    let archive = record(
+        folder.path(),
+        &[],
+        &["java", "-cp", &path, &source.to_string_lossy(), &database.to_string_lossy()],
+    )?;
+    let insert = show(&archive)?;
+    let insert = shape(&insert, "INSERT")?;
+    near("INSERTs", number(insert, "/count")?, 12.0)?;
+    ensure!(number(insert, "/per_operation/fsyncs")? >= 1.0, "{insert}");
+    Ok(())
+}
+
+fn sudo_user() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    for (options, uid) in [(&[][..], "65534"), (&["--as-root"][..], "0")] {
+        let output = run(Command::new(fathom())
+            .args(["record", "-q", "-o"])
+            .arg(folder.path().join("t.fathom"))
+            .args(options)
+            .args(["--", "id", "-u"])
+            .env("SUDO_UID", "65534")
+            .env("SUDO_GID", "65534"))?;
+        let said = String::from_utf8_lossy(&output.stdout).trim().to_string();
+        ensure!(said.lines().next() == Some(uid), "{options:?}: ran as {said}");
+    }
+    Ok(())
+}
+
+fn everyone() -> Result<()> {
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let archive = folder.path().join("t.fathom");
+    let mut recorder = Command::new(fathom())
+        .args(["record", "-q", "--all", "-o"])
+        .arg(&archive)
+        .args(["--", "sh", "-c", "echo up; read line"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut up = [0; 2];
+    std::io::Read::read_exact(recorder.stdout.as_mut().context("stdout")?, &mut up)?;
+    let other = run(Command::new("sqlite3").arg(disk.mount().join("t.db")).arg("create table t(i); insert into t values (1);"));
+    drop(recorder.stdin.take());
+    recorder.wait()?;
+    other?;
+    near("another process's INSERTs", number(shape(&show(&archive)?, "INSERT")?, "/count")?, 1.0)
+}

@@ -1,0 +1,68 @@
+// The chain of a span: all that it brought about, down to the device, and all that brought it about, up to operations.
+// How sure an element is: the least sure link on the surest way to it. The ways are searched from the surest level down,
+// so each element is settled once (a widest-path search with five widths).
+
+import { CONFIDENCES } from './data.js';
+
+const SUREST = CONFIDENCES.length - 1;
+
+/** Layers at which an upward walk ends: what asked is found; what asked for that is another question. */
+const ASKS = new Set(['App', 'Database']);
+
+/** Walks from spans along links in one direction. Returns Map span -> {level, link}; link is -1 for the spans begun with. */
+function walk(trace, from, downward) {
+  const found = new Map();
+  const waiting = CONFIDENCES.map(() => []);
+  for (const span of from) waiting[SUREST].push([span, -1]);
+  for (let level = SUREST; level >= 0; level -= 1) {
+    for (let i = 0; i < waiting[level].length; i += 1) {
+      const [span, via] = waiting[level][i];
+      if (found.has(span)) continue;
+      found.set(span, { level, link: via });
+      if (!downward && via >= 0 && ASKS.has(trace.layerOf(span))) continue;
+      for (const link of downward ? trace.linksDown(span) : trace.linksUp(span)) {
+        const next = downward ? trace.links.child[link] : trace.links.parent[link];
+        if (next >= 0 && !found.has(next)) waiting[Math.min(level, trace.links.level[link])].push([next, link]);
+      }
+    }
+  }
+  return found;
+}
+
+/** What is chosen with all that belongs to it: {operation, span, elements: Map span -> {level, link}, links: Set}. */
+function chainOf(trace, operation, span, down, up) {
+  const elements = new Map(up);
+  for (const [element, how] of down) elements.set(element, how);
+  const links = new Set();
+  for (const element of down.keys()) for (const link of trace.linksDown(element)) if (down.has(trace.links.child[link])) links.add(link);
+  for (const element of up.keys()) for (const link of trace.linksUp(element)) if (up.has(trace.links.parent[link])) links.add(link);
+  return { operation, span, elements, links };
+}
+
+/** Down from an operation: its spans, what they brought about, and the commands charged to it. */
+export function chainOfOperation(trace, operation) {
+  const own = trace.operations.span[operation];
+  const from = new Set(trace.spansOf(operation));
+  if (own >= 0) from.add(own);
+  const down = walk(trace, from, true);
+  for (const cause of trace.causesOfOperation(operation)) {
+    const command = trace.causes.command[cause];
+    const level = Math.max(0, CONFIDENCES.indexOf(trace.text(trace.causes.confidence[cause])));
+    if (command >= 0 && !down.has(command)) down.set(command, { level, link: -1 });
+  }
+  return chainOf(trace, operation, own, down, own >= 0 ? walk(trace, [own], false) : new Map());
+}
+
+/** Both ways from any span; for an operation's own span, the operation's chain. */
+export function chainOfSpan(trace, span) {
+  const operation = trace.operationOfSpan.get(span);
+  if (operation !== undefined) return chainOfOperation(trace, operation);
+  return chainOf(trace, -1, span, walk(trace, [span], true), walk(trace, [span], false));
+}
+
+/** The least sure element of a chain, as a word. */
+export function surenessOf(chain) {
+  let level = SUREST;
+  for (const element of chain.elements.values()) level = Math.min(level, element.level);
+  return CONFIDENCES[level];
+}

@@ -1,0 +1,193 @@
+// The figures as Rust computed them, made quick to walk: columns become typed arrays, rows that refer to each other get
+// an index in both directions. Times become nanoseconds from the first operation's start. Nothing is computed here that
+// a table on the page would show: that is Rust's.
+
+/** Least sure first: a chain is as sure as its least link, so the order is the policy (model::words::Confidence). */
+export const CONFIDENCES = ['guess', 'address', 'interval', 'structural', 'exact'];
+
+/** One column: numbers, with NaN for what is missing. */
+function numbers(table, name, length, shift = 0) {
+  const column = new Float64Array(length).fill(NaN);
+  (table?.[name] ?? []).forEach((value, i) => {
+    if (value !== null && i < length) column[i] = value - shift;
+  });
+  return column;
+}
+
+/** One column of row numbers: -1 where there is none. */
+function rowNumbers(table, name, length) {
+  const column = new Int32Array(length).fill(-1);
+  (table?.[name] ?? []).forEach((value, i) => {
+    if (value !== null && i < length) column[i] = value;
+  });
+  return column;
+}
+
+function rowsIn(table, name) {
+  return table?.[name]?.length ?? 0;
+}
+
+/** For each of `keys` rows, which rows of a table name it: compressed lists, in the order of the table. */
+function indexBy(column, keys) {
+  const first = new Int32Array(keys + 1);
+  for (const key of column) if (key >= 0 && key < keys) first[key + 1] += 1;
+  for (let i = 0; i < keys; i += 1) first[i + 1] += first[i];
+  const next = first.slice(0, keys);
+  const rows = new Int32Array(first[keys]);
+  column.forEach((key, row) => {
+    if (key >= 0 && key < keys) {
+      rows[next[key]] = row;
+      next[key] += 1;
+    }
+  });
+  return (key) => (key >= 0 && key < keys ? rows.subarray(first[key], first[key + 1]) : rows.subarray(0, 0));
+}
+
+/** The layered timeline. */
+export class Trace {
+  constructor(raw) {
+    const timeline = raw ?? {};
+    this.strings = timeline.strings ?? [];
+    this.layers = timeline.layers ?? [];
+    this.files = timeline.files ?? [];
+    this.disks = timeline.disks ?? [];
+    this.shapes = timeline.shapes ?? [];
+    this.leftOut = timeline.left_out ?? null;
+    this.presets = timeline.presets_ns ?? [12e6, 80e6];
+    this.clock = timeline.origin_ns ?? 0;
+    this.origin = numbers(timeline.operations, 'start', rowsIn(timeline.operations, 'start')).reduce((a, b) => Math.min(a, b), Infinity);
+    if (!Number.isFinite(this.origin)) this.origin = 0;
+    this.losses = (timeline.losses ?? []).map((loss) => ({ ...loss, start: loss.start - this.origin, end: loss.end - this.origin }));
+    this.readSpans(timeline.spans);
+    this.readOperations(timeline.operations);
+    this.readLinks(timeline.links);
+    this.readCauses(timeline.causes);
+    this.readSlices(timeline.slices);
+    this.low = Math.min(0, -this.origin);
+    this.high = Math.max(this.low + 1000, (timeline.duration_ns ?? 0) - this.origin);
+    for (let i = 0; i < this.spans.count; i += 1) this.high = Math.max(this.high, this.endOf(i));
+  }
+
+  readSpans(raw) {
+    const n = rowsIn(raw, 'start');
+    const ends = numbers(raw, 'end', n, this.origin);
+    this.spans = {
+      count: n,
+      layer: rowNumbers(raw, 'layer', n), lane: rowNumbers(raw, 'lane', n), kind: rowNumbers(raw, 'kind', n),
+      start: numbers(raw, 'start', n, this.origin), end: ends,
+      operation: rowNumbers(raw, 'operation', n), file: rowNumbers(raw, 'file', n), disk: rowNumbers(raw, 'disk', n),
+      id: numbers(raw, 'id', n), tgid: numbers(raw, 'tgid', n), tid: numbers(raw, 'tid', n), offset: numbers(raw, 'offset', n),
+      sector: numbers(raw, 'sector', n), bytes: numbers(raw, 'bytes', n), result: numbers(raw, 'result', n),
+      number: numbers(raw, 'number', n), label: rowNumbers(raw, 'label', n), flags: rowNumbers(raw, 'flags', n),
+    };
+    this.rowOfId = new Map();
+    this.spans.id.forEach((id, row) => this.rowOfId.set(id, row));
+  }
+
+  readOperations(raw) {
+    const n = rowsIn(raw, 'start');
+    this.operations = {
+      count: n,
+      id: numbers(raw, 'id', n), shape: rowNumbers(raw, 'shape', n), nth: numbers(raw, 'nth', n), span: rowNumbers(raw, 'span', n),
+      parent: rowNumbers(raw, 'parent', n), start: numbers(raw, 'start', n, this.origin), end: numbers(raw, 'end', n, this.origin),
+      rows: numbers(raw, 'rows', n), result: numbers(raw, 'result', n),
+    };
+    this.spansOf = indexBy(this.spans.operation, n);
+    this.operationOfSpan = new Map();
+    this.operations.span.forEach((span, operation) => span >= 0 && this.operationOfSpan.set(span, operation));
+    this.operationOfId = new Map();
+    this.operations.id.forEach((id, row) => this.operationOfId.set(id, row));
+  }
+
+  readLinks(raw) {
+    const n = rowsIn(raw, 'parent');
+    const levels = new Map(CONFIDENCES.map((name, level) => [name, level]));
+    this.links = {
+      count: n,
+      parent: rowNumbers(raw, 'parent', n), child: rowNumbers(raw, 'child', n),
+      relation: rowNumbers(raw, 'relation', n),
+      level: rowNumbers(raw, 'confidence', n).map((name) => levels.get(this.text(name)) ?? 0),
+      weakened: raw?.weakened ?? [],
+    };
+    this.linksDown = indexBy(this.links.parent, this.spans.count);
+    this.linksUp = indexBy(this.links.child, this.spans.count);
+  }
+
+  readCauses(raw) {
+    const n = rowsIn(raw, 'command');
+    this.causes = {
+      count: n,
+      command: rowNumbers(raw, 'command', n), operation: rowNumbers(raw, 'operation', n), origin: rowNumbers(raw, 'origin', n),
+      process: rowNumbers(raw, 'process', n), tgid: numbers(raw, 'tgid', n), share: numbers(raw, 'share', n),
+      confidence: rowNumbers(raw, 'confidence', n), via: rowNumbers(raw, 'via', n),
+    };
+    this.causesOfCommand = indexBy(this.causes.command, this.spans.count);
+    this.causesOfOperation = indexBy(this.causes.operation, this.operations.count);
+  }
+
+  readSlices(raw) {
+    const n = rowsIn(raw, 'start');
+    this.slices = {
+      count: n,
+      operation: rowNumbers(raw, 'operation', n), layer: rowNumbers(raw, 'layer', n), reason: rowNumbers(raw, 'reason', n),
+      start: numbers(raw, 'start', n, this.origin), end: numbers(raw, 'end', n, this.origin), span: rowNumbers(raw, 'span', n),
+    };
+    this.slicesOf = indexBy(this.slices.operation, this.operations.count);
+  }
+
+  /** A text by its number; empty if there is none. */
+  text(number) {
+    return number >= 0 ? this.strings[number] ?? '' : '';
+  }
+
+  layerOf(span) {
+    return this.layers[this.spans.layer[span]]?.name ?? '';
+  }
+
+  kindOf(span) {
+    return this.text(this.spans.kind[span]);
+  }
+
+  labelOf(span) {
+    return this.text(this.spans.label[span]) || this.kindOf(span);
+  }
+
+  /** The end, or the start again where the end was not seen. */
+  endOf(span) {
+    const end = this.spans.end[span];
+    return Number.isNaN(end) ? this.spans.start[span] : end;
+  }
+
+  fileOf(span) {
+    return this.files[this.spans.file[span]] ?? null;
+  }
+
+  diskOf(span) {
+    return this.disks[this.spans.disk[span]] ?? null;
+  }
+
+  shapeText(operation) {
+    return this.shapes[this.operations.shape[operation]]?.text ?? '';
+  }
+
+  operationEnd(operation) {
+    const end = this.operations.end[operation];
+    return Number.isNaN(end) ? this.operations.start[operation] : end;
+  }
+
+  isCommand(span) {
+    return this.layerOf(span) === 'Driver';
+  }
+}
+
+/** The data block of the page. A page whose data cannot be read says so instead of staying empty. */
+export function readPage(text) {
+  const page = JSON.parse(text);
+  return {
+    title: page.title ?? '',
+    summary: page.summary ?? {},
+    scatter: page.scatter ?? {},
+    counts: page.counts ?? {},
+    trace: new Trace(page.timeline),
+  };
+}

@@ -1,0 +1,87 @@
+// How numbers are written everywhere on the page, so that the same value always reads the same.
+// Times are nanoseconds, sizes bytes; a missing value is an en dash, never a zero.
+
+export const MISSING = '–';
+
+const absent = (value) => value === null || value === undefined || Number.isNaN(value);
+
+/** Three significant digits, without exponent and without trailing zeros of a decimal part. */
+export function digits3(value) {
+  const magnitude = Math.abs(value);
+  const decimals = magnitude >= 100 || magnitude === 0 ? 0 : magnitude >= 10 ? 1 : magnitude >= 1 ? 2 : 3;
+  const text = value.toFixed(decimals);
+  return decimals ? text.replace(/\.?0+$/, '') : text;
+}
+
+/** 1234567 -> "1,234,567". */
+export function count(value) {
+  return absent(value) ? MISSING : Math.round(value).toLocaleString('en-US');
+}
+
+/** A mean of counts: whole numbers stay whole, others keep what can be read off a table. */
+export function mean(value) {
+  if (absent(value)) return MISSING;
+  if (Number.isInteger(value) || Math.abs(value) >= 1000) return count(value);
+  return digits3(value);
+}
+
+const TIME_UNITS = [[1e9, 's'], [1e6, 'ms'], [1e3, 'µs'], [1, 'ns']];
+
+/** The largest unit in which the value is at least one. */
+export function timeUnit(ns) {
+  const magnitude = Math.abs(ns);
+  return TIME_UNITS.find(([size]) => magnitude >= size) ?? TIME_UNITS.at(-1);
+}
+
+/** A length of time with its unit: "1.23 ms". */
+export function duration(ns) {
+  if (absent(ns)) return MISSING;
+  let [size, unit] = timeUnit(ns);
+  if (Math.abs(ns / size) >= 999.5 && unit !== 's') [size, unit] = TIME_UNITS[TIME_UNITS.findIndex((u) => u[1] === unit) - 1];
+  return `${digits3(ns / size)} ${unit}`;
+}
+
+/** A point in time, in milliseconds from the first operation's start, exact to the microsecond: "1,234.567 ms". */
+export function moment(ns) {
+  if (absent(ns)) return MISSING;
+  return `${(ns / 1e6).toLocaleString('en-US', { minimumFractionDigits: 3, maximumFractionDigits: 3 })} ms`;
+}
+
+/** A size with its binary unit; whole multiples are exact: "4 KiB". */
+export function bytes(value) {
+  if (absent(value)) return MISSING;
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
+  let scaled = value;
+  let unit = 0;
+  while (Math.abs(scaled) >= 1024 && unit < units.length - 1) {
+    scaled /= 1024;
+    unit += 1;
+  }
+  return `${unit === 0 && Number.isInteger(scaled) ? count(scaled) : digits3(scaled)} ${units[unit]}`;
+}
+
+/** A part of one as a percentage; what is there but rounds to nothing says so. */
+export function percent(part) {
+  if (absent(part)) return MISSING;
+  if (part > 0 && part < 0.0005) return '< 0.1 %';
+  return `${(part * 100).toFixed(part > 0 && part < 0.0995 ? 1 : 0)} %`;
+}
+
+/** The last component of a path; the whole path belongs in a title. */
+export function baseName(path) {
+  const cut = path.lastIndexOf('/');
+  return cut < 0 || cut === path.length - 1 ? path : path.slice(cut + 1);
+}
+
+/** Text shortened to a number of characters, with an ellipsis that shows it. */
+export function shorten(text, limit) {
+  const points = Array.from(text);
+  return points.length <= limit ? text : `${points.slice(0, limit - 1).join('')}…`;
+}
+
+/** Control characters made visible, so that text from a traced program cannot move or hide other text.
+ *  C0 and DEL have pictures of their own in Unicode; C1 and the direction overrides become their code points. */
+export function visible(text) {
+  return text.replace(/[\u0000-\u001f\u007f]/g, (c) => (c === '\u007f' ? '\u2421' : String.fromCharCode(0x2400 + c.charCodeAt(0))))
+    .replace(/[\u0080-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
+}

@@ -1,0 +1,76 @@
+// The list of operations: every execution of a statement, filtered and sorted, a page at a time. It is also the way to
+// any operation without a pointer.
+
+import { count, duration, moment } from './format.js';
+import { byId, el, fill } from './dom.js';
+
+const PAGE = 12;
+
+const ORDERS = {
+  time: (trace) => (a, b) => trace.operations.start[a] - trace.operations.start[b],
+  slowest: (trace) => (a, b) => latencyOf(trace, b) - latencyOf(trace, a) || a - b,
+};
+
+function latencyOf(trace, operation) {
+  return trace.operationEnd(operation) - trace.operations.start[operation];
+}
+
+export class OperationList {
+  constructor(trace, choose) {
+    Object.assign(this, { trace, choose, page: 0, chosen: -1 });
+    this.shape = byId('list-shape');
+    this.order = byId('list-order');
+    this.shape.append(el('option', { value: '' }, 'all statements'), ...trace.shapes.map((shape, i) => el('option', { value: i }, `${shape.text} (${count(shape.count)})`)));
+    for (const control of [this.shape, this.order]) control.addEventListener('change', () => this.arrange());
+    byId('list-before').addEventListener('click', () => this.turn(-1));
+    byId('list-after').addEventListener('click', () => this.turn(1));
+    this.arrange();
+  }
+
+  arrange() {
+    const { trace } = this;
+    const wanted = this.shape.value === '' ? null : Number(this.shape.value);
+    this.rows = [];
+    for (let i = 0; i < trace.operations.count; i += 1) if (wanted === null || trace.operations.shape[i] === wanted) this.rows.push(i);
+    this.rows.sort(ORDERS[this.order.value](trace));
+    this.page = 0;
+    this.show();
+  }
+
+  turn(by) {
+    this.page = Math.max(0, Math.min(Math.ceil(this.rows.length / PAGE) - 1, this.page + by));
+    this.show();
+  }
+
+  /** The operation before or after one in time, among those of the chosen statement. */
+  beside(operation, by) {
+    const inTime = [...this.rows].sort(ORDERS.time(this.trace));
+    const at = inTime.indexOf(operation);
+    return inTime[at < 0 ? 0 : Math.max(0, Math.min(inTime.length - 1, at + by))] ?? -1;
+  }
+
+  /** Marks the chosen operation and turns to its page. */
+  mark(operation) {
+    this.chosen = operation;
+    const at = this.rows.indexOf(operation);
+    if (at >= 0) this.page = Math.floor(at / PAGE);
+    this.show();
+  }
+
+  show() {
+    const { trace, rows } = this;
+    const slowest = rows.reduce((most, i) => Math.max(most, latencyOf(trace, i)), 1);
+    const shown = rows.slice(this.page * PAGE, (this.page + 1) * PAGE);
+    fill(byId('list-rows'), shown.map((i) => el('tr', { class: i === this.chosen ? 'chosen' : null, 'aria-current': i === this.chosen ? 'true' : null },
+      el('td', { class: 'number' }, moment(trace.operations.start[i])),
+      el('th', { scope: 'row' }, el('button', { type: 'button', class: 'link statement', dataset: { operation: trace.operations.id[i] }, onclick: () => this.choose(i) },
+        trace.shapeText(i))),
+      el('td', { class: 'number' }, count(trace.operations.nth[i] + 1)),
+      el('td', { class: 'number' }, Number.isNaN(trace.operations.end[i]) ? 'end not seen' : duration(latencyOf(trace, i))),
+      el('td', { class: 'wide' }, el('span', { class: 'meter', 'aria-hidden': 'true' }, el('i', { style: { width: `${(100 * latencyOf(trace, i)) / slowest}%` } }))))));
+    const pages = Math.max(1, Math.ceil(rows.length / PAGE));
+    byId('list-page').textContent = `${count(rows.length)} operations, page ${this.page + 1} of ${pages}`;
+    byId('list-before').disabled = this.page === 0;
+    byId('list-after').disabled = this.page >= pages - 1;
+  }
+}

@@ -1,0 +1,314 @@
+// The page: one state (visible window, what is chosen), and what redraws when it changes. The state also stands in the
+// address, so that a place in a trace can be sent to a colleague.
+
+import { bytes, count, duration, moment } from './format.js';
+import { NARROWEST_NS, windowOf, zoomed } from './scale.js';
+import { readPage } from './data.js';
+import { byId, el, fill } from './dom.js';
+import { onThemeChange } from './theme.js';
+import { chainOfOperation, chainOfSpan, surenessOf } from './chain.js';
+import { Timeline } from './timeline.js';
+import { Overview } from './overview.js';
+import { followGestures } from './gestures.js';
+import { ordinal, showPanel } from './panel.js';
+import { Commands, showScatter } from './scatter.js';
+import { OperationList } from './list.js';
+import { showAccount, showFiles, showStatements } from './tables.js';
+import { showHeader, showMethod } from './method.js';
+
+const MOST_IDS = 2000;
+const ROOM_BEFORE = 0.06;
+
+/** The one tooltip. */
+class Tip {
+  constructor(node) {
+    this.node = node;
+  }
+
+  show(x, y, head, lines) {
+    fill(this.node, el('strong', {}, head), lines.filter(Boolean).map((line) => el('span', {}, line)));
+    this.node.hidden = false;
+    const { offsetWidth: w, offsetHeight: h } = this.node;
+    this.node.style.left = `${Math.max(4, x + 14 + w > innerWidth ? x - w - 10 : x + 14)}px`;
+    this.node.style.top = `${Math.max(4, y + 18 + h > innerHeight ? y - h - 10 : y + 18)}px`;
+  }
+
+  hide() {
+    this.node.hidden = true;
+  }
+}
+
+class Page {
+  constructor(data) {
+    this.data = data;
+    this.trace = data.trace;
+    this.tip = new Tip(byId('tip'));
+    this.commands = new Commands(data);
+    this.figure = byId('timeline');
+    this.canvas = byId('timeline-canvas');
+    this.timeline = new Timeline(this.canvas, this.trace, (span) => this.commands.kinds.get(this.trace.spans.id[span]) ?? '');
+    this.overview = new Overview(byId('overview'), this.trace);
+    this.view = windowOf(this.trace.low, this.trace.high, this.trace.low, this.trace.high);
+    this.chain = null;
+    this.hovered = -1;
+    this.waiting = false;
+  }
+
+  start() {
+    const { data } = this;
+    document.title = `${data.title} · Fathom`;
+    showHeader(data, { title: byId('title'), command: byId('command'), facts: byId('facts'), badges: byId('badges') });
+    showMethod(data, { confidence: byId('confidence'), losses: byId('losses'), coverage: byId('coverage'), environment: byId('environment') });
+    showStatements(byId('statements-body'), data.summary, data.counts);
+    showAccount(byId('account'), data.summary);
+    showFiles(byId('files'), data.summary);
+    this.list = new OperationList(this.trace, (operation) => this.chooseOperation(operation, true));
+    this.scatter = showScatter(byId('scatter-body'), this.commands, (id) => this.chooseCommand(id), this.tip);
+    byId('left-out').textContent = [this.trace.leftOut?.why, this.commands.leftOut?.why].filter(Boolean).join(' ');
+    this.connect();
+    if (!this.readAddress()) this.chooseFirst();
+    this.show();
+    this.draw();
+  }
+
+  connect() {
+    followGestures(this.canvas, this.timeline, {
+      view: () => this.view,
+      setView: (view) => this.setView(view.from, view.to),
+      hover: (x, y) => this.hover(x, y),
+      leave: () => this.leave(),
+      choose: (x, y) => this.chooseAt(x, y),
+      clear: () => this.clear(),
+      step: (by) => this.step(by),
+      fit: () => this.setView(this.trace.low, this.trace.high),
+    });
+    fill(byId('presets'), this.trace.presets.map((ns) => el('button', {
+      type: 'button', dataset: { preset: ns }, title: 'a window as wide as the papers’ figures', onclick: () => this.preset(ns),
+    }, duration(ns))));
+    byId('fit').addEventListener('click', () => this.setView(this.trace.low, this.trace.high));
+    byId('fit-operation').addEventListener('click', () => this.fitChain());
+    byId('zoom-in').addEventListener('click', () => this.zoom(0.5));
+    byId('zoom-out').addEventListener('click', () => this.zoom(2));
+    byId('before').addEventListener('click', () => this.step(-1));
+    byId('after').addEventListener('click', () => this.step(1));
+    byId('clear').addEventListener('click', () => this.clear());
+    document.addEventListener('keydown', (event) => {
+      if (event.key === 'Escape' && event.target !== this.canvas) this.clear();
+    });
+    const strip = byId('overview');
+    const pull = (event) => {
+      if (event.type === 'pointermove' && event.buttons !== 1) return;
+      const half = (this.view.to - this.view.from) / 2;
+      const at = this.overview.timeAt(event.offsetX);
+      this.setView(at - half, at + half);
+    };
+    strip.addEventListener('pointerdown', pull);
+    strip.addEventListener('pointermove', pull);
+    const follow = byId('scatter-follow');
+    const all = () => {
+      this.draw();
+      this.scatter.draw(follow.checked ? this.view : null);
+    };
+    follow.addEventListener('change', all);
+    new ResizeObserver(all).observe(byId('content'));
+    onThemeChange(all);
+    addEventListener('hashchange', () => this.readAddress());
+  }
+
+  /** Opens with an execution of median latency of the statement that the device worked most for: typical, not extreme. */
+  chooseFirst() {
+    const { operations, causes } = this.trace;
+    if (operations.count === 0) return;
+    const work = new Map();
+    causes.operation.forEach((operation, i) => {
+      if (operation >= 0) work.set(operations.shape[operation], (work.get(operations.shape[operation]) ?? 0) + causes.share[i]);
+    });
+    const busiest = [...work].sort((a, b) => b[1] - a[1])[0]?.[0] ?? operations.shape[0];
+    const ours = Array.from({ length: operations.count }, (_, i) => i).filter((i) => operations.shape[i] === busiest && !Number.isNaN(operations.end[i]));
+    const length = (i) => operations.end[i] - operations.start[i];
+    ours.sort((a, b) => length(a) - length(b));
+    const operation = ours[Math.floor(ours.length / 2)] ?? 0;
+    this.choose(chainOfOperation(this.trace, operation));
+    this.preset(this.trace.presets[0] ?? 12e6);
+  }
+
+  setView(from, to) {
+    this.view = windowOf(from, to, this.trace.low, this.trace.high);
+    this.draw();
+    this.writeAddress();
+  }
+
+  zoom(factor) {
+    const view = zoomed(this.view, factor, (this.view.from + this.view.to) / 2);
+    this.setView(view.from, view.to);
+  }
+
+  /** A window of the papers' width, beginning shortly before what is chosen. */
+  preset(ns) {
+    const chosen = this.chain && this.chain.span >= 0 ? this.trace.spans.start[this.chain.span] : null;
+    const inView = chosen !== null && chosen >= this.view.from && chosen <= this.view.to;
+    const from = inView ? chosen - ns * ROOM_BEFORE : (this.view.from + this.view.to) / 2 - ns / 2;
+    this.setView(from, from + ns);
+  }
+
+  /** The window that holds the chosen operation, or the chosen span, with a margin. */
+  fitChain() {
+    if (!this.chain) return;
+    const { operation, span } = this.chain;
+    const [start, end] = operation >= 0 ? [this.trace.operations.start[operation], this.trace.operationEnd(operation)]
+      : [this.trace.spans.start[span], this.trace.endOf(span)];
+    const room = Math.max((end - start) * ROOM_BEFORE, NARROWEST_NS);
+    this.setView(start - room, end + room);
+  }
+
+  choose(chain) {
+    this.chain = chain;
+    this.show();
+    this.draw();
+    this.writeAddress();
+  }
+
+  chooseOperation(operation, reveal) {
+    this.choose(chainOfOperation(this.trace, operation));
+    if (reveal) this.reveal(this.trace.operations.start[operation], this.trace.operationEnd(operation));
+  }
+
+  chooseSpan(span) {
+    this.choose(chainOfSpan(this.trace, span));
+    this.reveal(this.trace.spans.start[span], this.trace.endOf(span));
+  }
+
+  /** A command by its number in the archive, as the address map knows it. */
+  chooseCommand(id) {
+    const span = this.trace.rowOfId.get(id);
+    if (span !== undefined) this.chooseSpan(span);
+  }
+
+  chooseAt(x, y) {
+    const hit = this.timeline.hit(x, y);
+    if (!hit) this.clear();
+    else if (hit.span !== undefined) this.choose(chainOfSpan(this.trace, hit.span));
+    else if (this.trace.slices.span[hit.slice] >= 0) this.choose(chainOfSpan(this.trace, this.trace.slices.span[hit.slice]));
+  }
+
+  clear() {
+    this.tip.hide();
+    if (this.chain) this.choose(null);
+  }
+
+  step(by) {
+    const next = this.list.beside(this.chain ? this.chain.operation : -1, by);
+    if (next >= 0) this.chooseOperation(next, true);
+  }
+
+  /** Moves the window, without changing its width unless it is too narrow, so that the interval begins inside it. */
+  reveal(start, end) {
+    const width = this.view.to - this.view.from;
+    if (start >= this.view.from && end <= this.view.to) return;
+    const wanted = Math.max(width, (end - start) * 1.15);
+    this.setView(start - wanted * ROOM_BEFORE, start - wanted * ROOM_BEFORE + wanted);
+  }
+
+  hover(x, y) {
+    const hit = this.timeline.hit(x, y);
+    const box = this.canvas.getBoundingClientRect();
+    const { trace } = this;
+    if (!hit) {
+      this.leave();
+      return;
+    }
+    if (hit.slice !== undefined) {
+      const { slices } = trace;
+      this.tip.show(box.left + x, box.top + y, `${trace.text(slices.layer[hit.slice])} · ${trace.text(slices.reason[hit.slice])}`, [duration(slices.end[hit.slice] - slices.start[hit.slice])]);
+      return;
+    }
+    const { span, among } = hit;
+    const { spans } = trace;
+    const file = trace.fileOf(span);
+    const operation = spans.operation[span];
+    this.tip.show(box.left + x, box.top + y, trace.labelOf(span), [
+      among > 1 ? `the longest of ${count(among)} here; come closer to tell them apart` : '',
+      Number.isNaN(spans.end[span]) ? 'end not seen' : duration(spans.end[span] - spans.start[span]),
+      `at ${moment(spans.start[span])}`,
+      file ? `${file.path ?? 'unnamed file'} (${file.class})` : '',
+      Number.isNaN(spans.offset[span]) ? '' : `offset ${count(spans.offset[span])}`,
+      Number.isNaN(spans.sector[span]) ? '' : `${trace.diskOf(span)?.name ?? 'disk'} sector ${count(spans.sector[span])}`,
+      spans.bytes[span] > 0 ? bytes(spans.bytes[span]) : '',
+      operation >= 0 ? `${trace.shapeText(operation)} · ${ordinal(trace, operation)}` : '',
+    ]);
+    this.canvas.style.cursor = 'pointer';
+    if (this.hovered !== span) {
+      this.hovered = span;
+      this.draw();
+    }
+  }
+
+  leave() {
+    this.tip.hide();
+    this.canvas.style.cursor = '';
+    if (this.hovered >= 0) {
+      this.hovered = -1;
+      this.draw();
+    }
+  }
+
+  /** What follows from the choice: panel, list, marks, and what is said to those who cannot see the canvas. */
+  show() {
+    const { chain, trace } = this;
+    showPanel(byId('panel'), trace, chain, (span) => this.chooseSpan(span), (operation) => this.chooseOperation(operation, true));
+    this.list.mark(chain ? chain.operation : -1);
+    const command = chain && chain.span >= 0 && trace.isCommand(chain.span) ? trace.spans.id[chain.span] : null;
+    this.scatter.mark(command);
+    const ids = chain ? [...chain.elements.keys()].slice(0, MOST_IDS).map((span) => trace.spans.id[span]) : [];
+    this.figure.dataset.highlighted = ids.join(' ');
+    this.figure.dataset.highlightedCount = String(chain ? chain.elements.size : 0);
+    this.figure.dataset.operation = chain && chain.operation >= 0 ? String(trace.operations.id[chain.operation]) : '';
+    this.figure.dataset.span = chain && chain.span >= 0 ? String(trace.spans.id[chain.span]) : '';
+    byId('clear').disabled = byId('fit-operation').disabled = !chain;
+    byId('said').textContent = !chain ? 'Nothing chosen' : `Chosen: ${chain.operation >= 0 ? `${trace.shapeText(chain.operation)}, ${ordinal(trace, chain.operation)}` : trace.labelOf(chain.span)}; `
+      + `${count(chain.elements.size)} elements in its chain, weakest link ${surenessOf(chain)}`;
+  }
+
+  /** Draws once for all changes of a frame. */
+  draw() {
+    const width = this.view.to - this.view.from;
+    Object.assign(this.figure.dataset, { fromNs: String(Math.round(this.view.from)), toNs: String(Math.round(this.view.to)), widthNs: String(Math.round(width)) });
+    byId('width').textContent = `window ${duration(width)}`;
+    for (const button of byId('presets').children) button.setAttribute('aria-pressed', String(Math.abs(Number(button.dataset.preset) - width) < 1));
+    if (this.waiting) return;
+    this.waiting = true;
+    requestAnimationFrame(() => {
+      this.waiting = false;
+      this.timeline.draw(this.view, this.chain, this.hovered);
+      this.overview.draw(this.view, this.chain);
+      if (byId('scatter-follow').checked) this.scatter?.draw(this.view);
+    });
+  }
+
+  writeAddress() {
+    const { chain, trace } = this;
+    const parts = [];
+    if (chain && chain.operation >= 0) parts.push(`op=${trace.operations.id[chain.operation]}`);
+    else if (chain) parts.push(`span=${trace.spans.id[chain.span]}`);
+    parts.push(`from=${Math.round(this.view.from)}`, `to=${Math.round(this.view.to)}`);
+    clearTimeout(this.writing);
+    this.writing = setTimeout(() => history.replaceState(null, '', `#${parts.join('&')}`), 200);
+  }
+
+  /** Takes the state from the address; false if there is none in it. */
+  readAddress() {
+    const parts = new URLSearchParams(location.hash.slice(1));
+    const number = (name) => (parts.has(name) && Number.isFinite(Number(parts.get(name))) ? Number(parts.get(name)) : undefined);
+    const operation = this.trace.operationOfId.get(number('op'));
+    const span = this.trace.rowOfId.get(number('span'));
+    const [from, to] = [number('from'), number('to')];
+    if (operation !== undefined) this.choose(chainOfOperation(this.trace, operation));
+    else if (span !== undefined) this.choose(chainOfSpan(this.trace, span));
+    if (from !== undefined && to !== undefined && from < to) this.setView(from, to);
+    else if (operation !== undefined || span !== undefined) this.fitChain();
+    else return false;
+    return true;
+  }
+}
+
+new Page(readPage(byId('data').textContent)).start();

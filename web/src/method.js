@@ -1,0 +1,98 @@
+// How the figures were got: the header's facts and badges, what could be seen, what was lost, how sure the links are, and
+// everything that is known of the device under test.
+
+import { count, duration, mean, moment, percent } from './format.js';
+import { el, fill, sureness, table } from './dom.js';
+import { CONFIDENCES } from './data.js';
+
+/** A fact's value with its unit, or why there is none. */
+function said(fact) {
+  if (fact === null || fact === undefined) return null;
+  if (typeof fact !== 'object') return String(fact);
+  if (fact.value === null || fact.value === undefined) return fact.unknown ? `unknown: ${fact.unknown}` : null;
+  return `${fact.value}${fact.unit ? ` ${fact.unit}` : ''}`;
+}
+
+/** What the header tells of the device; the first name that is known answers. */
+const HEADLINES = [
+  ['Device', ['device.name', 'device.model', 'host.model', 'host.name', 'cpu.model']],
+  ['CPU', ['cpu.model']],
+  ['Kernel', ['kernel.release', 'kernel.version']],
+  ['File system', ['fs.type', 'filesystem.type', 'mount.type']],
+  ['Mount options', ['fs.options', 'filesystem.options', 'mount.options']],
+  ['Disk', ['disk.model', 'disk.name']],
+  ['I/O scheduler', ['disk.scheduler', 'queue.scheduler']],
+  ['Write cache', ['disk.write_cache', 'queue.write_cache']],
+  ['SQLite', ['sqlite.version']],
+  ['Journal mode', ['sqlite.journal_mode', 'sqlite.pragma.journal_mode']],
+];
+
+export function showHeader(page, nodes) {
+  const { summary, trace } = page;
+  const environment = summary.environment ?? {};
+  const recording = summary.trace ?? {};
+  const command = (recording.command ?? []).join(' ');
+  nodes.title.textContent = page.title;
+  fill(nodes.command, command ? el('code', {}, command) : null);
+  const facts = HEADLINES.map(([term, names]) => [term, names.map((name) => said(environment[name])).find((value) => value && !value.startsWith('unknown'))])
+    .filter(([, value], i, all) => value && all.findIndex(([, other]) => other === value) === i);
+  facts.push(['Recorded', duration(recording.end_ns > recording.start_ns ? recording.end_ns - recording.start_ns : trace.high - trace.low)], ['Operations', count((summary.operations ?? []).reduce((sum, o) => sum + o.count, 0) || trace.operations.count)]);
+  fill(nodes.facts, facts.map(([term, value]) => el('div', {}, el('dt', {}, term), el('dd', { title: value }, value))));
+  fill(nodes.badges, badges(summary, trace));
+}
+
+function badges(summary, trace) {
+  const lost = summary.loss?.events ?? 0;
+  const all = [lost === 0 && !summary.loss?.at_least
+    ? el('a', { class: 'badge good', href: '#method' }, 'no event lost')
+    : el('a', { class: 'badge bad', href: '#method' }, `${summary.loss?.at_least ? 'at least ' : ''}${count(lost)} events lost`)];
+  if (summary.trace?.complete === false) all.push(el('a', { class: 'badge bad', href: '#method' }, 'cut short: the recording did not end in order'));
+  const blind = (summary.coverage ?? []).filter((probe) => !probe.attached);
+  if (blind.length > 0) all.push(el('a', { class: 'badge warn', href: '#method' }, `${count(blind.length)} ${blind.length === 1 ? 'probe' : 'probes'} not in force`));
+  const histogram = histogramOf(summary);
+  const total = histogram.reduce((sum, [, n]) => sum + n, 0);
+  if (total > 0) {
+    const sure = histogram.filter(([word]) => word === 'exact' || word === 'structural').reduce((sum, [, n]) => sum + n, 0);
+    all.push(el('a', { class: 'badge', href: '#method' }, `${percent(sure / total)} of ${count(total)} links exact or structural`));
+  }
+  if (trace.leftOut?.why) all.push(el('span', { class: 'badge warn' }, 'timeline shortened'));
+  return all;
+}
+
+function histogramOf(summary) {
+  return [...CONFIDENCES].reverse().map((word) => [word, summary.links?.[word] ?? 0]);
+}
+
+const MEANING = {
+  exact: 'the same kernel object, by its address and the time it lived',
+  structural: 'a field of the kernel’s says so: inode and page, the system call a thread was in',
+  interval: 'same thread, within the time, and nothing was lost meanwhile',
+  address: 'same disk, same sectors, near in time',
+  guess: 'a name or a pattern suggests it',
+};
+
+export function showMethod(page, nodes) {
+  const { summary, trace } = page;
+  const histogram = histogramOf(summary);
+  const total = histogram.reduce((sum, [, n]) => sum + n, 0);
+  fill(nodes.confidence, table('How sure the links are', [{ name: 'Confidence' }, { name: 'links', number: true }, { name: 'share', number: true }, { name: 'commands', number: true, title: 'device commands charged by a chain whose least sure link is this: sums of shares' }, { name: 'what it means' }],
+    histogram.map(([word, n]) => [sureness(word), count(n), total > 0 ? percent(n / total) : '', mean(summary.cause_confidence?.[word]), MEANING[word]])));
+
+  const intervals = summary.loss?.intervals ?? [];
+  fill(nodes.losses, el('h3', {}, 'Losses'), intervals.length === 0 && !(summary.loss?.events > 0) && !summary.loss?.at_least
+    ? el('p', {}, 'Nothing was lost: every record of every probe arrived.')
+    : table('What was lost, and when', [{ name: 'Source' }, { name: 'CPU', number: true }, { name: 'from', number: true }, { name: 'length', number: true }, { name: 'events', number: true }, { name: 'links weakened', number: true }],
+      intervals.map((loss) => [`${loss.source}${loss.program ? ` (${loss.program})` : ''}`, loss.cpu ?? 'any', moment(loss.start_ns - trace.clock - trace.origin), duration(loss.end_ns - loss.start_ns),
+        typeof loss.events === 'number' ? `${loss.at_least ? 'at least ' : ''}${count(loss.events)}` : 'unknown', count(loss.weakened_links)])),
+  trace.leftOut?.why ? el('p', { class: 'note' }, `Left out of this page: ${trace.leftOut.why}`) : null);
+
+  const coverage = summary.coverage ?? [];
+  fill(nodes.coverage, coverage.length === 0 ? el('p', { class: 'note' }, 'The archive does not say which probes were in force.')
+    : table('What could be seen, and by what', [{ name: 'Layer' }, { name: 'Probe' }, { name: 'in force' }, { name: 'how, or why not' }, { name: 'runs', number: true }, { name: 'missed', number: true }, { name: 'price', number: true, title: 'mean time of one run' }],
+      coverage.map((probe) => [probe.layer, el('code', {}, probe.probe), probe.attached ? 'yes' : el('strong', {}, 'no'), probe.how, count(probe.hits), count(probe.misses), duration(probe.price_ns)])));
+
+  const facts = Object.entries(summary.environment ?? {});
+  fill(nodes.environment, facts.length === 0 ? el('p', { class: 'note' }, 'Nothing is known of the device under test.')
+    : table('The device under test', [{ name: 'Fact' }, { name: 'Value' }, { name: 'read from' }, { name: 'holds for' }],
+      facts.map(([name, fact]) => [name, said(fact) ?? '', fact?.source ?? '', fact?.varies ? `a ${fact.varies}` : ''])));
+}

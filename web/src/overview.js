@@ -1,0 +1,71 @@
+// The whole run in a strip above the timeline: when operations ran and when the device was busy, with the visible window.
+
+import { layerPaint, paint, sharpen } from './theme.js';
+
+const STRIP_HEIGHT = 34;
+const BARS = 480;
+
+export class Overview {
+  constructor(canvas, trace) {
+    this.canvas = canvas;
+    this.trace = trace;
+    this.operations = busy(trace, Array.from({ length: trace.operations.count }, (_, i) => [trace.operations.start[i], trace.operationEnd(i)]));
+    const commands = [];
+    for (let i = 0; i < trace.spans.count; i += 1) if (trace.isCommand(i)) commands.push([trace.spans.start[i], trace.endOf(i)]);
+    this.commands = busy(trace, commands);
+  }
+
+  timeAt(x) {
+    return this.trace.low + (x / Math.max(this.canvas.clientWidth, 1)) * (this.trace.high - this.trace.low);
+  }
+
+  draw(view, chain) {
+    const width = this.canvas.clientWidth;
+    if (width === 0) return;
+    const c = sharpen(this.canvas, width, STRIP_HEIGHT);
+    const { low, high } = this.trace;
+    const xOf = (time) => ((time - low) / (high - low)) * width;
+    const bar = width / BARS;
+    for (const [shares, layer, y] of [[this.operations, 'Database', 3], [this.commands, 'Driver', 18]]) {
+      c.fillStyle = layerPaint(layer);
+      shares.forEach((share, i) => {
+        if (share === 0) return;
+        const h = Math.max(1.5, 13 * Math.min(1, share));
+        c.fillRect(i * bar, y + 13 - h, Math.max(bar - 0.3, 0.8), h);
+      });
+    }
+    const x = xOf(view.from);
+    const w = Math.max(xOf(view.to) - x, 3);
+    c.fillStyle = paint('veil');
+    c.fillRect(0, 0, x, STRIP_HEIGHT);
+    c.fillRect(x + w, 0, width, STRIP_HEIGHT);
+    c.strokeStyle = paint('accent');
+    c.lineWidth = 1.5;
+    c.strokeRect(x + 0.5, 0.75, w - 1, STRIP_HEIGHT - 1.5);
+    if (chain && chain.operation >= 0) {
+      const at = xOf(this.trace.operations.start[chain.operation]);
+      c.fillStyle = paint('accent');
+      c.beginPath();
+      c.moveTo(at - 4, 0);
+      c.lineTo(at + 4, 0);
+      c.lineTo(at, 6);
+      c.fill();
+    }
+  }
+}
+
+/** The share of each bar's time that the intervals cover, more than one where they overlap. */
+function busy(trace, intervals) {
+  const shares = new Float64Array(BARS);
+  const size = (trace.high - trace.low) / BARS;
+  for (const [start, end] of intervals) {
+    const first = Math.max(0, Math.floor((start - trace.low) / size));
+    const last = Math.min(BARS - 1, Math.floor((end - trace.low) / size));
+    for (let i = first; i <= last; i += 1) {
+      const from = trace.low + i * size;
+      shares[i] += Math.max(0, Math.min(end, from + size) - Math.max(start, from)) / size;
+    }
+    if (first <= last) shares[first] = Math.max(shares[first], 0.02);
+  }
+  return shares;
+}

@@ -1,0 +1,205 @@
+// The side panel: what is chosen, in words. Every element of its chain names its file, offset, sector, size, time and how
+// sure it is that it belongs there.
+
+import { baseName, bytes, count, digits3, duration, moment, percent } from './format.js';
+import { el, fill, sureness, terms } from './dom.js';
+import { CONFIDENCES } from './data.js';
+import { surenessOf } from './chain.js';
+
+const SHOWN_AT_FIRST = 12;
+const MOST_SHOWN = 2000;
+
+/** What an element is about, in one short line. */
+function whereabouts(trace, span) {
+  const { spans } = trace;
+  const file = trace.fileOf(span);
+  const disk = trace.diskOf(span);
+  const parts = [];
+  if (file) parts.push(el('span', { title: file.path ?? '' }, baseName(file.path ?? 'unnamed file')));
+  if (!Number.isNaN(spans.offset[span])) parts.push(el('span', {}, `offset ${count(spans.offset[span])}`));
+  if (disk && !Number.isNaN(spans.sector[span])) parts.push(el('span', {}, `${disk.name} sector ${count(spans.sector[span])}`));
+  else if (disk) parts.push(el('span', {}, disk.name));
+  if (spans.bytes[span] > 0) parts.push(el('span', {}, bytes(spans.bytes[span])));
+  parts.push(el('span', {}, `at ${moment(spans.start[span])}`));
+  return parts;
+}
+
+function howItBelongs(trace, how) {
+  const word = CONFIDENCES[how.level];
+  if (how.link < 0) return sureness(word);
+  const relation = trace.text(trace.links.relation[how.link]);
+  const weakened = trace.links.weakened[how.link] ? '; records were lost meanwhile, which made it one step less sure' : '';
+  const own = CONFIDENCES[trace.links.level[how.link]];
+  return sureness(word, `last link: ${relation} (${own})${weakened}; weakest link of the way here: ${word}`);
+}
+
+function tookOf(trace, span) {
+  const end = trace.spans.end[span];
+  return Number.isNaN(end) ? 'end not seen' : duration(end - trace.spans.start[span]);
+}
+
+function elementItem(trace, span, how, share, choose) {
+  return el('li', { dataset: { span: trace.spans.id[span], layer: trace.layerOf(span), kind: trace.kindOf(span), confidence: CONFIDENCES[how.level] } },
+    el('button', { type: 'button', class: 'element', onclick: () => choose(span) },
+      el('span', { class: 'what' }, trace.labelOf(span), share === undefined ? null : el('span', { class: 'share' }, `${percent(share)} charged here`)),
+      el('span', { class: 'long' }, tookOf(trace, span)),
+      el('span', { class: 'where' }, whereabouts(trace, span)), howItBelongs(trace, how)));
+}
+
+/** The elements of a chain by layer, in order of time; long lists open on demand. */
+function chainList(trace, chain, choose) {
+  const byLayer = new Map(trace.layers.map((layer) => [layer.name, []]));
+  for (const [span, how] of chain.elements) if (span !== chain.span) byLayer.get(trace.layerOf(span))?.push([span, how]);
+  const shares = new Map();
+  if (chain.operation >= 0) {
+    for (const cause of trace.causesOfOperation(chain.operation)) {
+      const command = trace.causes.command[cause];
+      shares.set(command, (shares.get(command) ?? 0) + trace.causes.share[cause]);
+    }
+  }
+  const groups = [];
+  for (const [layer, elements] of byLayer) {
+    if (elements.length === 0) continue;
+    elements.sort(([a], [b]) => trace.spans.start[a] - trace.spans.start[b]);
+    const list = el('ol', { class: 'elements' });
+    const items = (from, to) => elements.slice(from, to).map(([span, how]) => elementItem(trace, span, how, shares.get(span), choose));
+    list.append(...items(0, SHOWN_AT_FIRST));
+    const rest = Math.min(elements.length, MOST_SHOWN);
+    const more = elements.length > SHOWN_AT_FIRST && el('button', {
+      type: 'button', class: 'more',
+      onclick: (event) => {
+        list.append(...items(SHOWN_AT_FIRST, rest));
+        event.target.replaceWith(elements.length > rest ? `the first ${count(rest)} of ${count(elements.length)}` : '');
+      },
+    }, `show all ${count(elements.length)}`);
+    groups.push(el('section', { class: 'layer', dataset: { layer } },
+      el('h4', {}, el('i', { class: `swatch layer-${layer.toLowerCase()}`, 'aria-hidden': 'true' }), layer, el('span', {}, count(elements.length))), list, more));
+  }
+  return groups;
+}
+
+/** Where the time of an operation went: one bar, and the same in numbers. */
+export function timeShares(trace, operation) {
+  const sums = new Map();
+  let whole = 0;
+  for (const slice of trace.slicesOf(operation)) {
+    const key = `${trace.text(trace.slices.layer[slice])}\u0000${trace.text(trace.slices.reason[slice])}`;
+    const length = trace.slices.end[slice] - trace.slices.start[slice];
+    sums.set(key, (sums.get(key) ?? 0) + length);
+    whole += length;
+  }
+  return [...sums].map(([key, ns]) => ({ layer: key.split('\u0000')[0], reason: key.split('\u0000')[1], ns, part: whole > 0 ? ns / whole : 0 }))
+    .sort((a, b) => b.ns - a.ns);
+}
+
+function timeBar(trace, operation) {
+  const shares = timeShares(trace, operation);
+  if (shares.length === 0) return [el('p', { class: 'note' }, 'Its time was not split: the operation’s end was not seen, or scheduling could not be.')];
+  const said = shares.map((s) => `${s.layer} ${s.reason} ${percent(s.part)}`).join(', ');
+  return [
+    el('div', { class: 'bar', role: 'img', 'aria-label': `Time went to: ${said}` }, shares.map((s) => el('i', {
+      class: `layer-${s.layer.toLowerCase()}${s.reason === 'flush' ? ' hatched' : ''}`, style: { width: `${s.part * 100}%` }, title: `${s.layer}, ${s.reason}: ${duration(s.ns)}`,
+    }))),
+    el('table', { class: 'plain' }, el('tbody', {}, shares.map((s) => el('tr', {},
+      el('th', { scope: 'row' }, el('i', { class: `swatch layer-${s.layer.toLowerCase()}`, 'aria-hidden': 'true' }), s.layer),
+      el('td', {}, s.reason), el('td', { class: 'number' }, duration(s.ns)), el('td', { class: 'number' }, percent(s.part)))))),
+  ];
+}
+
+function causeList(trace, span, chooseOperation) {
+  const causes = [...trace.causesOfCommand(span)].sort((a, b) => trace.causes.share[b] - trace.causes.share[a]);
+  if (causes.length === 0) return [];
+  const items = causes.slice(0, MOST_SHOWN).map((cause) => {
+    const operation = trace.causes.operation[cause];
+    const process = trace.text(trace.causes.process[cause]);
+    const name = operation >= 0 ? `${trace.shapeText(operation)} · ${ordinal(trace, operation)}` : `${trace.text(trace.causes.origin[cause])}${process ? ` (${process})` : ''}`;
+    const share = trace.causes.share[cause];
+    const inside = [
+      el('span', { class: 'what' }, name), el('span', { class: 'long' }, percent(share)),
+      el('span', { class: 'meter', 'aria-hidden': 'true' }, el('i', { style: { width: `${share * 100}%` } })),
+      el('span', { class: 'where' }, el('span', {}, `by ${trace.text(trace.causes.via[cause]) || 'its thread'}`)), sureness(trace.text(trace.causes.confidence[cause])),
+    ];
+    return el('li', { dataset: { cause: operation >= 0 ? trace.operations.id[operation] : '', share: digits3(share) } }, operation >= 0
+      ? el('button', { type: 'button', class: 'element', onclick: () => chooseOperation(operation) }, inside)
+      : el('div', { class: 'element' }, inside));
+  });
+  return [el('h3', {}, `Causes (${count(causes.length)}; their shares sum to one)`), el('ol', { class: 'elements causes' }, items)];
+}
+
+/** "execution 12": people count from one. */
+export function ordinal(trace, operation) {
+  return `execution ${count(trace.operations.nth[operation] + 1)}`;
+}
+
+function charged(trace, operation) {
+  let commands = 0;
+  let size = 0;
+  const touched = new Set();
+  for (const cause of trace.causesOfOperation(operation)) {
+    const command = trace.causes.command[cause];
+    commands += trace.causes.share[cause];
+    size += trace.causes.share[cause] * trace.spans.bytes[command];
+    touched.add(command);
+  }
+  if (touched.size === 0) return 'none';
+  return `${digits3(commands)} (shares of ${count(touched.size)}), ${bytes(Math.round(size))}`;
+}
+
+function operationPart(trace, chain) {
+  const { operations } = trace;
+  const { operation } = chain;
+  const end = operations.end[operation];
+  return [
+    el('p', { class: 'kicker' }, `Operation · ${ordinal(trace, operation)}`),
+    el('h3', { class: 'statement' }, trace.shapeText(operation)),
+    terms([
+      ['Latency', el('strong', {}, Number.isNaN(end) ? 'end not seen' : duration(end - operations.start[operation]))],
+      ['Began', moment(operations.start[operation])],
+      ['Rows', count(operations.rows[operation])],
+      ['Result', Number.isNaN(operations.result[operation]) ? null : String(operations.result[operation])],
+      ['Device commands', charged(trace, operation)],
+      ['Chain', el('span', {}, `${count(chain.elements.size)} elements, weakest link `, sureness(surenessOf(chain)))],
+    ]),
+    el('h3', {}, 'Where its time went'), ...timeBar(trace, operation),
+  ];
+}
+
+function spanPart(trace, chain, chooseOperation) {
+  const { spans } = trace;
+  const { span } = chain;
+  const [file, disk] = [trace.fileOf(span), trace.diskOf(span)];
+  const number = (column) => (Number.isNaN(spans[column][span]) ? null : count(spans[column][span]));
+  const operation = spans.operation[span];
+  return [
+    el('p', { class: 'kicker' }, trace.isCommand(span) ? 'Device command' : `${trace.layerOf(span)} · ${trace.kindOf(span)}`),
+    el('h3', {}, trace.labelOf(span)),
+    terms([
+      ['Took', el('strong', {}, tookOf(trace, span))],
+      ['Began', moment(spans.start[span])],
+      ['File', file && el('span', { class: 'path' }, file.path ?? 'its name was never learnt')],
+      ['File class', file?.class],
+      ['Offset', number('offset')],
+      ['Disk', disk && `${disk.name}${disk.role ? ` (${disk.role})` : ''}`],
+      ['Sector', number('sector')],
+      ['Size', spans.bytes[span] > 0 ? bytes(spans.bytes[span]) : null],
+      ['Flags', trace.text(spans.flags[span])],
+      ['Result', number('result')],
+      ['Process', spans.tgid[span] > 0 ? `${spans.tgid[span]}, thread ${spans.tid[span]}` : null],
+      ['Within', operation >= 0 && el('button', { type: 'button', class: 'link', onclick: () => chooseOperation(operation) }, `${trace.shapeText(operation)} · ${ordinal(trace, operation)}`)],
+      ['Chain', el('span', {}, `${count(chain.elements.size)} elements, weakest link `, sureness(surenessOf(chain)))],
+    ]),
+    ...causeList(trace, span, chooseOperation),
+  ];
+}
+
+/** Shows a chain, or how to choose one. */
+export function showPanel(node, trace, chain, choose, chooseOperation) {
+  if (!chain) {
+    fill(node, el('p', { class: 'kicker' }, 'Nothing chosen'),
+      el('p', {}, 'Choose a box in the timeline, a point in the address map or a row of the list of operations. What it brought about, down to the device, and what brought it about will be highlighted and listed here.'));
+    return;
+  }
+  const about = chain.operation >= 0 ? operationPart(trace, chain) : spanPart(trace, chain, chooseOperation);
+  fill(node, ...about, el('h3', {}, chain.operation >= 0 ? 'Its chain, layer by layer' : 'Its chain, up and down'), ...chainList(trace, chain, choose));
+  node.scrollTop = 0;
+}

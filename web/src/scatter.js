@@ -1,0 +1,275 @@
+// Device commands over time and address, one statement beside another: the papers' figures 11 and 12. A write is a filled
+// square, a read a ring, a flush (which has no address) a stroke in a band of its own: none needs colour to be told apart.
+
+import { bytes, count, duration, moment, percent } from './format.js';
+import { numberTicks, timeTicks } from './scale.js';
+import { FONT, paint, sharpen } from './theme.js';
+import { el, fill } from './dom.js';
+
+const MAP_HEIGHT = 300;
+const LEFT = 62;
+const TOP = 10;
+const FLUSH_BAND = 26;
+const BOTTOM = 24;
+const SECTOR = 512;
+const NEAR_PIXELS = 9;
+const EVERYTHING = -1;
+
+/** The points with the strings looked up and times from the first operation's start. */
+export class Commands {
+  constructor(page) {
+    const raw = page.scatter;
+    const shift = page.trace.origin + page.trace.clock - (raw.origin_ns ?? page.trace.clock);
+    this.shapes = raw.shapes ?? [];
+    this.disks = raw.disks ?? [];
+    this.leftOut = raw.left_out ?? null;
+    const points = raw.points ?? {};
+    const strings = raw.strings ?? [];
+    this.points = (points.t ?? []).map((t, i) => ({
+      time: t - shift, latency: points.latency?.[i] ?? null, sector: points.sector?.[i] ?? null, bytes: points.bytes?.[i] ?? 0,
+      kind: strings[points.kind?.[i]] ?? 'other', disk: points.disk?.[i] ?? -1, shape: points.shape?.[i] ?? -1,
+      origin: strings[points.origin?.[i]] ?? '', share: points.share?.[i] ?? null, command: points.command?.[i] ?? -1,
+    }));
+    this.operations = page.summary.operations ?? [];
+    this.kinds = new Map(this.points.map((point) => [point.command, point.kind]));
+    for (const shape of this.shapes) {
+      if (shape.start !== null) shape.from = shape.start - shift;
+      if (shape.end !== null) shape.to = shape.end - shift;
+    }
+  }
+
+  /** Reads of files per execution of a statement, and how many of them the page cache served; null if not counted. */
+  readsOf(statement) {
+    const classes = this.operations.find((operation) => operation.statement === statement)?.per_operation?.filesystem_reads;
+    if (!classes) return null;
+    const sum = (name) => Object.values(classes).reduce((total, reads) => total + (reads[name] ?? 0), 0);
+    return { count: sum('count'), hits: sum('cache_hits') };
+  }
+
+  /** The shapes that the two panels begin with: the one that caused most commands, and the readers' most frequent. */
+  firstChoice() {
+    const order = this.shapes.map((_, i) => i);
+    const writers = order.filter((i) => !this.shapes[i].read_only_looking).sort((a, b) => rank(this.shapes[b]) - rank(this.shapes[a]));
+    const readers = order.filter((i) => this.shapes[i].read_only_looking).sort((a, b) => rank(this.shapes[b]) - rank(this.shapes[a]));
+    return [writers[0] ?? readers[0] ?? EVERYTHING, readers[0] ?? writers[1] ?? EVERYTHING];
+  }
+}
+
+/** Statements of the papers' kind come first; then who caused more. */
+function rank(shape) {
+  return (/^\s*(insert|select)\b/i.test(shape.text) ? 1e12 : 0) + (shape.commands ?? 0);
+}
+
+class Panel {
+  constructor(commands, shape, choose, tip) {
+    Object.assign(this, { commands, shape, choose, tip, hovered: null, chosen: null, window: null });
+    this.canvas = el('canvas', { role: 'img' });
+    this.words = el('p', { class: 'none' });
+    this.select = el('select', { 'aria-label': 'statement', onchange: () => this.set(Number(this.select.value)) }, [
+      ...commands.shapes.map((s, i) => el('option', { value: i }, s.text)),
+      el('option', { value: EVERYTHING }, 'every device command, whoever caused it'),
+    ]);
+    this.caption = el('figcaption', {});
+    this.node = el('figure', { class: 'scatter' }, this.select, el('div', { class: 'plot' }, this.canvas, this.words), this.caption);
+    this.canvas.addEventListener('pointermove', (event) => this.hover(event));
+    this.canvas.addEventListener('pointerleave', () => this.leave());
+    this.canvas.addEventListener('click', (event) => {
+      const point = this.near(event);
+      if (point) this.choose(point.command);
+    });
+    this.set(shape);
+  }
+
+  set(shape) {
+    this.shape = shape;
+    this.select.value = String(shape);
+    const { points, shapes } = this.commands;
+    this.points = shape === EVERYTHING ? points : points.filter((point) => point.shape === shape);
+    const of = (kind) => this.points.filter((point) => point.kind === kind).length;
+    const tally = [['write', 'writes'], ['read', 'reads'], ['flush', 'flushes']].map(([kind, name]) => `${count(of(kind))} ${name}`).join(', ');
+    const other = this.points.length - of('write') - of('read') - of('flush');
+    const said = `${count(this.points.length)} device commands: ${tally}${other > 0 ? `, ${count(other)} others` : ''}`;
+    const name = shapes[shape]?.text ?? 'Everything';
+    this.node.dataset.commands = String(this.points.length);
+    this.canvas.hidden = this.points.length === 0;
+    fill(this.words, this.points.length > 0 ? null : el('span', {}, el('strong', {}, `${firstWord(name)}: no device command. `), this.whyNone()));
+    fill(this.caption, this.points.length > 0 ? el('span', {}, said) : null);
+    this.canvas.setAttribute('aria-label', `${name}: ${said}, by time and address`);
+    this.draw();
+  }
+
+  /** Why a statement caused no command, as far as the trace knows. */
+  whyNone() {
+    if (this.commands.leftOut?.commands > 0) return 'None among those that this page holds; some were left out.';
+    const shape = this.commands.shapes[this.shape];
+    const reads = this.commands.readsOf(shape?.text);
+    if (!shape?.read_only_looking || reads === null) return 'Nothing that it did reached the device while it was recorded.';
+    if (reads.count === 0) return 'It read no file: what it needed was in the database’s own cache or mapped into memory.';
+    return reads.hits >= reads.count ? 'All that it read was served from the page cache.' : 'What it read was fetched by others’ commands, or had begun before the recording.';
+  }
+
+  draw() {
+    const width = this.canvas.clientWidth;
+    if (width === 0 || this.points.length === 0) return;
+    const c = sharpen(this.canvas, width, MAP_HEIGHT);
+    c.font = FONT;
+    c.textBaseline = 'middle';
+    this.range(width);
+    this.axes(c, width);
+    const marks = { write: paint('mark-write'), read: paint('mark-read'), flush: paint('mark-flush') };
+    for (const point of this.shown) mark(c, this.xOf(point.time), this.yOf(point), point.kind, marks[point.kind] ?? paint('muted'));
+    for (const point of [this.hovered, this.chosen]) {
+      if (!point || !this.shown.includes(point)) continue;
+      c.strokeStyle = paint('accent');
+      c.lineWidth = 2;
+      c.beginPath();
+      c.arc(this.xOf(point.time), this.yOf(point), 8, 0, 7);
+      c.stroke();
+    }
+  }
+
+  /** Both axes hold all points with a margin; addresses are bytes from the disk's start. */
+  range(width) {
+    let [from, to, low, high] = [Infinity, -Infinity, Infinity, -Infinity];
+    this.shown = this.window ? this.points.filter((point) => point.time >= this.window.from && point.time <= this.window.to) : this.points;
+    for (const point of this.shown) {
+      from = Math.min(from, point.time);
+      to = Math.max(to, point.time);
+      if (point.sector !== null) {
+        low = Math.min(low, point.sector * SECTOR);
+        high = Math.max(high, point.sector * SECTOR + point.bytes);
+      }
+    }
+    const shape = this.commands.shapes[this.shape];
+    if (this.window) [from, to] = [this.window.from, this.window.to];
+    else if (shape?.from !== undefined) [from, to] = [Math.min(from, shape.from), Math.max(to, shape.to)];
+    if (low > high) [low, high] = [0, 1];
+    const [across, up] = [Math.max(to - from, 1000), Math.max(high - low, 65536)];
+    const margin = this.window ? 0 : across * 0.02;
+    this.time = { from: from - margin, to: to + margin };
+    this.address = { low: Math.max(0, low - up * 0.06), high: high + up * 0.06 };
+    this.plot = { width: width - LEFT - 10, height: MAP_HEIGHT - TOP - FLUSH_BAND - BOTTOM };
+    this.xOf = (time) => LEFT + ((time - this.time.from) / (this.time.to - this.time.from)) * this.plot.width;
+    this.yOf = (point) => (point.sector === null ? TOP + this.plot.height + FLUSH_BAND / 2
+      : TOP + this.plot.height * (1 - (point.sector * SECTOR - this.address.low) / (this.address.high - this.address.low)));
+  }
+
+  axes(c, width) {
+    const bottom = TOP + this.plot.height + FLUSH_BAND;
+    c.fillStyle = paint('band');
+    c.fillRect(LEFT, bottom - FLUSH_BAND + 2, this.plot.width, FLUSH_BAND - 2);
+    c.strokeStyle = paint('grid');
+    c.fillStyle = paint('muted');
+    c.lineWidth = 1;
+    c.beginPath();
+    const { unit, size } = addressUnit(this.address.high);
+    const values = numberTicks(this.address.low / size, this.address.high / size, 5).map((value) => value * size);
+    for (const value of values) {
+      const y = Math.round(TOP + this.plot.height * (1 - (value - this.address.low) / (this.address.high - this.address.low))) + 0.5;
+      c.moveTo(LEFT, y);
+      c.lineTo(width - 10, y);
+    }
+    c.stroke();
+    c.textAlign = 'right';
+    const decimals = values.length > 1 ? Math.min(4, Math.max(0, Math.ceil(-Math.log10((values[1] - values[0]) / size) - 1e-6))) : 2;
+    for (const value of values) {
+      const y = TOP + this.plot.height * (1 - (value - this.address.low) / (this.address.high - this.address.low));
+      c.fillText(`${(value / size).toFixed(decimals)} ${unit}`, LEFT - 6, y);
+    }
+    c.fillText('flush', LEFT - 6, bottom - FLUSH_BAND / 2);
+    c.textAlign = 'center';
+    const { ticks } = timeTicks(this.time.from, this.time.to, this.plot.width, 100);
+    for (const { time, label } of ticks) {
+      const x = this.xOf(time);
+      if (x > LEFT + 10 && x < width - 24) c.fillText(label, x, bottom + 13);
+    }
+    c.strokeStyle = paint('line');
+    c.strokeRect(LEFT + 0.5, TOP + 0.5, this.plot.width - 1, bottom - TOP - 1);
+  }
+
+  near(event) {
+    if (!this.xOf) return null;
+    const box = this.canvas.getBoundingClientRect();
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+    let best = null;
+    let least = NEAR_PIXELS ** 2;
+    for (const point of this.shown) {
+      const far = (this.xOf(point.time) - x) ** 2 + (this.yOf(point) - y) ** 2;
+      if (far < least) [best, least] = [point, far];
+    }
+    return best;
+  }
+
+  hover(event) {
+    const point = this.near(event);
+    if (point !== this.hovered) {
+      this.hovered = point;
+      this.draw();
+    }
+    if (!point) {
+      this.tip.hide();
+      return;
+    }
+    const disk = this.commands.disks[point.disk];
+    this.tip.show(event.clientX, event.clientY, `${point.kind} ${point.bytes ? bytes(point.bytes) : ''}`, [
+      `${moment(point.time)}${point.latency === null ? '' : `, took ${duration(point.latency)}`}`,
+      point.sector === null ? disk?.name : `${disk?.name ?? ''} sector ${count(point.sector)}`,
+      point.share === null ? point.origin : `${percent(point.share)} charged to ${this.commands.shapes[point.shape]?.text ?? point.origin}`,
+    ]);
+  }
+
+  leave() {
+    this.tip.hide();
+    if (this.hovered) {
+      this.hovered = null;
+      this.draw();
+    }
+  }
+}
+
+function firstWord(text) {
+  return text.trim().split(/\s+/)[0] || text;
+}
+
+/** The unit in which addresses up to the highest are written, so that ticks fall on its round numbers. */
+function addressUnit(high) {
+  const power = Math.max(0, Math.min(4, Math.floor(Math.log2(Math.max(high, 1)) / 10)));
+  return { unit: ['B', 'KiB', 'MiB', 'GiB', 'TiB'][power], size: 1024 ** power };
+}
+
+function mark(c, x, y, kind, colour) {
+  c.fillStyle = colour;
+  c.strokeStyle = colour;
+  c.lineWidth = 1.4;
+  if (kind === 'write') c.fillRect(x - 2.5, y - 2.5, 5, 5);
+  else {
+    c.beginPath();
+    if (kind === 'read') c.arc(x, y, 3, 0, 7);
+    else if (kind === 'flush') {
+      c.moveTo(x, y - 8);
+      c.lineTo(x, y + 8);
+    } else {
+      c.moveTo(x - 3, y - 3);
+      c.lineTo(x + 3, y + 3);
+      c.moveTo(x + 3, y - 3);
+      c.lineTo(x - 3, y + 3);
+    }
+    c.stroke();
+  }
+}
+
+/** Puts both panels into a node; returns what redraws them and what marks a chosen command. */
+export function showScatter(node, commands, choose, tip) {
+  const panels = commands.firstChoice().map((shape) => new Panel(commands, shape, choose, tip));
+  fill(node, panels.map((panel) => panel.node));
+  return {
+    draw: (view) => panels.forEach((panel) => {
+      panel.window = view;
+      panel.draw();
+    }),
+    mark: (command) => panels.forEach((panel) => {
+      panel.chosen = command === null ? null : panel.points.find((point) => point.command === command) ?? null;
+      panel.draw();
+    }),
+  };
+}

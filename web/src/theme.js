@@ -1,0 +1,69 @@
+// Colours and fonts of the canvases, read from the style sheet so that both follow the reader's light or dark setting.
+
+const PAINTS = new Map();
+let known = null;
+
+/** The value of a custom property of the page. */
+export function paint(name) {
+  if (!PAINTS.has(name)) {
+    known ??= getComputedStyle(document.documentElement);
+    PAINTS.set(name, known.getPropertyValue(`--${name}`).trim());
+  }
+  return PAINTS.get(name);
+}
+
+/** Forgets what was read and calls back, whenever the reader's setting changes. */
+export function onThemeChange(redraw) {
+  const changed = () => {
+    PAINTS.clear();
+    known = null;
+    redraw();
+  };
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', changed);
+  matchMedia('print').addEventListener('change', changed);
+}
+
+export const FONT = '11px system-ui, -apple-system, "Segoe UI", "Liberation Sans", sans-serif';
+export const FONT_BOLD = `600 ${FONT}`;
+
+/** A layer's colour; the ink that is readable on it. */
+export function layerPaint(layer) {
+  return paint(`layer-${layer.toLowerCase()}`) || paint('muted');
+}
+
+export function layerInk(layer) {
+  return paint(`ink-${layer.toLowerCase()}`) || paint('text');
+}
+
+/** A canvas made as sharp as the screen; returns its context and its size in CSS pixels. */
+export function sharpen(canvas, width, height) {
+  const ratio = globalThis.devicePixelRatio || 1;
+  const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
+  if (canvas.width !== w || canvas.height !== h) {
+    canvas.width = w;
+    canvas.height = h;
+    canvas.style.height = `${height}px`;
+  }
+  const context = canvas.getContext('2d');
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, width, height);
+  return context;
+}
+
+/** Diagonal strokes over a box: the mark of a flush, and of what is missing, that needs no colour. */
+export function hatch(context, x, y, w, h, colour, gap = 5) {
+  context.save();
+  context.beginPath();
+  context.rect(x, y, w, h);
+  context.clip();
+  context.strokeStyle = colour;
+  context.lineWidth = 1.4;
+  context.beginPath();
+  const start = Math.floor((x - h) / gap) * gap;
+  for (let at = start; at < x + w; at += gap) {
+    context.moveTo(at, y + h);
+    context.lineTo(at + h, y);
+  }
+  context.stroke();
+  context.restore();
+}

@@ -1,0 +1,340 @@
+// The layered timeline on a canvas: time to the right, layers from the application down to the device, as in the papers'
+// figures 13 to 15. Boxes narrower than a pixel are not drawn one over another but summed: the column's shade is the
+// share of that pixel's time in which the row was busy.
+
+import { duration } from './format.js';
+import { timeTicks } from './scale.js';
+import { buildRows, firstReaching, spanAt } from './lanes.js';
+import { FONT, FONT_BOLD, hatch, layerInk, layerPaint, paint, sharpen } from './theme.js';
+
+const AXIS = 24;
+const LAYER_GAP = 9;
+const LEAST_LAYER = 20;
+const MOST_LINES = 4000;
+const DASHES = { exact: [], structural: [], interval: [5, 3], address: [2, 3], guess: [1, 5] };
+
+export class Timeline {
+  constructor(canvas, trace, commandKind) {
+    this.canvas = canvas;
+    this.trace = trace;
+    this.commandKind = commandKind;
+    this.rows = buildRows(trace);
+    this.boxes = { cover: new Float32Array(0), count: new Uint16Array(0), last: new Int32Array(0) };
+  }
+
+  /** Heights follow from the number of rows, so that a few rows are roomy and many still fit a screen. */
+  layOut(width) {
+    this.width = width;
+    this.gutter = width < 640 ? 88 : 190;
+    this.rowHeight = Math.max(7, Math.min(24, Math.floor(460 / Math.max(this.rows.length, 1))));
+    let y = AXIS;
+    let top = y;
+    this.rows.forEach((row, i) => {
+      if (row.first && i > 0) y = Math.max(y, top + LEAST_LAYER) + LAYER_GAP;
+      if (row.first) top = y;
+      row.y = y;
+      row.h = this.rowHeight - 2;
+      y += this.rowHeight;
+    });
+    this.sliceY = Math.max(y, top + LEAST_LAYER) + LAYER_GAP + 4;
+    this.height = this.sliceY + 24 + 6;
+  }
+
+  get plotWidth() {
+    return Math.max(this.width - this.gutter - 1, 1);
+  }
+
+  xOf(time) {
+    return this.gutter + ((time - this.view.from) / (this.view.to - this.view.from)) * this.plotWidth;
+  }
+
+  timeAt(x) {
+    return this.view.from + ((x - this.gutter) / this.plotWidth) * (this.view.to - this.view.from);
+  }
+
+  rowAtY(y) {
+    return this.rows.find((row) => y >= row.y - 1 && y < row.y + row.h + 1) ?? null;
+  }
+
+  /** What lies under a point: {span, among} or {slice}; null if nothing. */
+  hit(x, y) {
+    if (x < this.gutter) return null;
+    const time = this.timeAt(x);
+    const tolerance = ((this.view.to - this.view.from) / this.plotWidth) * 2;
+    if (y >= this.sliceY && y < this.sliceY + 24 && this.chain && this.chain.operation >= 0) {
+      for (const slice of this.trace.slicesOf(this.chain.operation)) {
+        if (this.trace.slices.start[slice] <= time && time < this.trace.slices.end[slice]) return { slice };
+      }
+      return null;
+    }
+    const row = this.rowAtY(y);
+    if (!row) return null;
+    const { span, among } = spanAt(row, this.trace, time, tolerance);
+    return span >= 0 ? { span, among } : null;
+  }
+
+  draw(view, chain, hovered) {
+    this.view = view;
+    this.chain = chain;
+    const width = this.canvas.clientWidth;
+    if (width === 0) return;
+    this.layOut(width);
+    const c = sharpen(this.canvas, this.width, this.height);
+    this.context = c;
+    c.font = FONT;
+    c.textBaseline = 'middle';
+    this.drawGrid();
+    this.drawMissing();
+    c.save();
+    c.beginPath();
+    c.rect(this.gutter, AXIS, this.plotWidth, this.height - AXIS);
+    c.clip();
+    c.globalAlpha = chain ? Number(paint('dimmed')) : 1;
+    for (const row of this.rows) this.drawRow(row);
+    c.globalAlpha = 1;
+    if (chain) this.drawChain();
+    if (hovered >= 0) this.outline(hovered, paint('text'), 1);
+    this.drawSlices();
+    c.restore();
+    this.drawNames();
+  }
+
+  drawGrid() {
+    const { context: c, view } = this;
+    const { ticks, base } = timeTicks(view.from, view.to, this.plotWidth, this.width < 640 ? 84 : 110);
+    c.lineWidth = 1;
+    let top = 0;
+    this.rows.forEach((row, i) => {
+      if (row.first) top = row.y;
+      const last = this.rows[i + 1];
+      if (last && !last.first) return;
+      const bottom = Math.max(row.y + this.rowHeight, top + LEAST_LAYER);
+      c.fillStyle = paint('band');
+      c.fillRect(0, top - 4, this.width, bottom - top + 6);
+    });
+    c.strokeStyle = paint('grid');
+    c.fillStyle = paint('muted');
+    c.beginPath();
+    for (const { time } of ticks) {
+      const x = Math.round(this.xOf(time)) + 0.5;
+      c.moveTo(x, AXIS - 5);
+      c.lineTo(x, this.height);
+    }
+    c.stroke();
+    c.textAlign = 'center';
+    for (const { time, label } of ticks) {
+      const x = this.xOf(time);
+      const half = c.measureText(label).width / 2;
+      if (x - half >= this.gutter - 2 && x + half <= this.width) c.fillText(label, x, 9);
+    }
+    c.textAlign = 'left';
+    if (base) {
+      c.font = FONT_BOLD;
+      c.fillText(base, 6, 9);
+      c.font = FONT;
+    } else c.fillText('first operation + …', 6, 9, this.gutter - 10);
+  }
+
+  /** Time in which records were lost, or that the page leaves out, is hatched over all layers. */
+  drawMissing() {
+    const { context: c, trace, view } = this;
+    const gaps = trace.losses.map((loss) => [loss.start, loss.end]);
+    const after = trace.leftOut?.after_ns;
+    if (after !== null && after !== undefined) gaps.push([after - trace.origin, trace.high]);
+    for (const [start, end] of gaps) {
+      if (end < view.from || start > view.to) continue;
+      const x = Math.max(this.xOf(start), this.gutter);
+      const w = Math.max(Math.min(this.xOf(end), this.width) - x, 2);
+      hatch(c, x, AXIS, w, this.height - AXIS, paint('loss'), 9);
+    }
+  }
+
+  drawRow(row) {
+    const { context: c, trace, view } = this;
+    const { start } = trace.spans;
+    const pixels = Math.ceil(this.plotWidth);
+    if (this.boxes.cover.length < pixels + 1) {
+      this.boxes = { cover: new Float32Array(pixels + 1), count: new Uint16Array(pixels + 1), last: new Int32Array(pixels + 1) };
+    }
+    const { cover, count, last } = this.boxes;
+    cover.fill(0);
+    count.fill(0);
+    const scale = this.plotWidth / (view.to - view.from);
+    const colour = layerPaint(row.layer);
+    c.fillStyle = colour;
+    for (let i = firstReaching(row, view.from); i < row.spans.length; i += 1) {
+      const span = row.spans[i];
+      if (start[span] > view.to) break;
+      const end = trace.endOf(span);
+      if (end < view.from) continue;
+      const x = (start[span] - view.from) * scale;
+      const w = (end - start[span]) * scale;
+      if (w >= 1.5) this.box(row, span, x, w);
+      else {
+        const pixel = Math.max(0, Math.min(pixels, Math.floor(x)));
+        cover[pixel] += w;
+        count[pixel] += 1;
+        last[pixel] = span;
+      }
+    }
+    const alpha = c.globalAlpha;
+    for (let pixel = 0; pixel < pixels; pixel += 1) {
+      if (count[pixel] === 0) continue;
+      if (count[pixel] > 1) c.globalAlpha = alpha * (0.35 + 0.65 * Math.min(1, cover[pixel]));
+      c.fillStyle = colour;
+      c.fillRect(this.gutter + pixel, row.y, count[pixel] > 1 ? 1 : 1.5, row.h);
+      c.globalAlpha = alpha;
+    }
+  }
+
+  /** One box; x and width in pixels of the plot. Reads are open below, flushes hatched: told apart without colour. */
+  box(row, span, x, w) {
+    const { context: c, trace } = this;
+    const left = this.gutter + Math.max(x, -2);
+    const width = Math.min(x + w, this.plotWidth + 2) - Math.max(x, -2);
+    if (width <= 0) return;
+    const kind = trace.isCommand(span) ? this.commandKind(span) : trace.kindOf(span);
+    c.fillStyle = layerPaint(row.layer);
+    c.fillRect(left, row.y, Math.max(width - (width > 4 ? 0.75 : 0), 1), row.h);
+    if (kind === 'flush' || kind === 'commit') hatch(c, left, row.y, width - 0.75, row.h, paint('hatch'));
+    if (kind === 'read') {
+      c.fillStyle = paint('panel');
+      c.fillRect(left + 1.5, row.y + row.h * 0.55, Math.max(width - 3.75, 0), row.h * 0.3);
+    }
+    if (Number.isNaN(trace.spans.end[span])) hatch(c, left, row.y, width, row.h, paint('loss'), 4);
+    if (width > 26 && row.h >= 10) this.write(trace.labelOf(span), left, width, row, kind === 'flush' || kind === 'commit' || kind === 'read');
+  }
+
+  write(text, left, width, row, backed) {
+    const { context: c } = this;
+    const room = Math.floor((width - 7) / 5.6);
+    if (room < 3) return;
+    const label = text.length > room ? `${text.slice(0, room - 1)}…` : text;
+    if (backed) {
+      c.fillStyle = layerPaint(row.layer);
+      c.fillRect(left + 2, row.y + 1, Math.min(c.measureText(label).width + 4, width - 4), row.h - 2);
+    }
+    c.fillStyle = layerInk(row.layer);
+    c.fillText(label, left + 4, row.y + row.h / 2 + 0.5, width - 6);
+  }
+
+  rowOf(span) {
+    const { layer, lane } = this.trace.spans;
+    this.rowIndex ??= new Map(this.indexRows());
+    return this.rowIndex.get(layer[span] * 65536 + lane[span]);
+  }
+
+  indexRows() {
+    let at = 0;
+    return this.trace.layers.flatMap((layer, l) => layer.lanes.map((_, i) => [l * 65536 + i, this.rows[at++]]));
+  }
+
+  drawChain() {
+    const { context: c, trace, chain, view } = this;
+    const scale = this.plotWidth / (view.to - view.from);
+    this.drawLinks();
+    for (const span of chain.elements.keys()) {
+      if (trace.endOf(span) < view.from || trace.spans.start[span] > view.to) continue;
+      const row = this.rowOf(span);
+      const x = (trace.spans.start[span] - view.from) * scale;
+      this.box(row, span, x, Math.max((trace.endOf(span) - trace.spans.start[span]) * scale, 2));
+    }
+    if (chain.span >= 0) this.outline(chain.span, paint('accent'), 2);
+    c.setLineDash([]);
+  }
+
+  /** Curves from parent to child; how sure a link is shows as solid, dashed or dotted. */
+  drawLinks() {
+    const { context: c, trace, chain, view } = this;
+    const names = Object.keys(DASHES).reverse();
+    c.strokeStyle = paint('link');
+    c.lineWidth = 1.1;
+    names.forEach((name, level) => {
+      c.setLineDash(DASHES[name]);
+      c.beginPath();
+      let drawn = 0;
+      for (const link of chain.links) {
+        if (trace.links.level[link] !== level || drawn >= MOST_LINES) continue;
+        const [parent, child] = [trace.links.parent[link], trace.links.child[link]];
+        const [above, below] = [this.rowOf(parent), this.rowOf(child)];
+        const leaves = Math.min(Math.max(trace.spans.start[child], trace.spans.start[parent]), trace.endOf(parent));
+        const arrives = trace.spans.start[child];
+        if (Math.max(leaves, arrives) < view.from || Math.min(leaves, arrives) > view.to) continue;
+        const down = below.y >= above.y;
+        const [x1, y1] = [this.xOf(leaves), down ? above.y + above.h : above.y];
+        const [x2, y2] = [this.xOf(arrives), down ? below.y : below.y + below.h];
+        const bend = (y2 - y1) * 0.5;
+        c.moveTo(x1, y1);
+        c.bezierCurveTo(x1, y1 + bend, x2, y2 - bend, x2, y2);
+        drawn += 1;
+      }
+      c.stroke();
+    });
+    c.setLineDash([]);
+  }
+
+  outline(span, colour, width) {
+    const row = this.rowOf(span);
+    if (!row) return;
+    const { context: c, trace } = this;
+    const x = Math.max(this.xOf(trace.spans.start[span]), this.gutter - 3);
+    const w = Math.max(Math.min(this.xOf(trace.endOf(span)), this.width + 3) - x, 3);
+    c.strokeStyle = colour;
+    c.lineWidth = width;
+    c.strokeRect(x - 1, row.y - 1, w + 2, row.h + 2);
+  }
+
+  /** Where the time of the chosen operation went, on the same time scale: slices follow each other without gap. */
+  drawSlices() {
+    const { context: c, trace, chain } = this;
+    if (!chain || chain.operation < 0) {
+      c.fillStyle = paint('muted');
+      c.fillText('choose an operation to see where its time went', this.gutter + 6, this.sliceY + 12);
+      return;
+    }
+    for (const slice of trace.slicesOf(chain.operation)) {
+      const layer = trace.text(trace.slices.layer[slice]);
+      const reason = trace.text(trace.slices.reason[slice]);
+      const x = Math.max(this.xOf(trace.slices.start[slice]), this.gutter - 2);
+      const w = Math.min(this.xOf(trace.slices.end[slice]), this.width + 2) - x;
+      if (w <= 0 || x > this.width) continue;
+      c.fillStyle = layerPaint(layer);
+      c.fillRect(x, this.sliceY, Math.max(w - (w > 4 ? 0.75 : 0), 0.5), 24);
+      if (reason !== 'cpu' && w > 2) {
+        c.fillStyle = paint('asleep');
+        c.fillRect(x, this.sliceY + 20, w, 4);
+      }
+      if (reason === 'flush') hatch(c, x, this.sliceY, w - 0.75, 24, paint('hatch'));
+      if (w > 34) this.write(`${reason} ${duration(trace.slices.end[slice] - trace.slices.start[slice])}`, x, w, { layer, y: this.sliceY + 2, h: 16 }, reason === 'flush');
+    }
+  }
+
+  drawNames() {
+    const { context: c } = this;
+    c.textAlign = 'left';
+    for (const row of this.rows) {
+      if (row.first) {
+        c.font = FONT_BOLD;
+        c.fillStyle = paint('text');
+        c.fillText(row.layer, 12, row.y + 8);
+        c.fillStyle = layerPaint(row.layer);
+        c.fillRect(4, row.y, 4, LEAST_LAYER - 4);
+      }
+      if ((row.first || row.head) && this.gutter > 120) {
+        c.font = FONT;
+        c.fillStyle = paint('muted');
+        const left = row.first ? 96 : 12;
+        c.fillText(row.name, left, row.y + 8, this.gutter - left - 8);
+      }
+    }
+    c.font = FONT_BOLD;
+    c.fillStyle = paint('text');
+    c.fillText('Time went to', 12, this.sliceY + 12, this.gutter - 18);
+    c.font = FONT;
+    c.strokeStyle = paint('line');
+    c.beginPath();
+    c.moveTo(this.gutter - 0.5, AXIS - 6);
+    c.lineTo(this.gutter - 0.5, this.height);
+    c.stroke();
+  }
+}

@@ -1,0 +1,155 @@
+//! The files that come from `crates/model`: whoever changes an event or a table changes it there, and C, and the
+//! manual, follow. They are committed, so that a reader of the repository sees them; lint fails when one is stale.
+
+use anyhow::{Context, Result, ensure};
+use model::event::{EVENT_VERSION, Header, Record, c_constants};
+use model::record::{FieldInfo, c_header};
+use model::table::{ColumnType, TABLE_VERSION, TABLES};
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// Path within the repository, and content.
+fn files() -> Vec<(&'static str, String)> {
+    vec![
+        ("crates/capture/src/bpf/events.h", c_header(&c_constants(), Header::FIELDS, Record::KINDS)),
+        ("docs/reference/events.md", events()),
+        ("docs/reference/tables.md", tables()),
+    ]
+}
+
+/// Writes what is stale, or with `check` fails if anything is.
+pub fn run(root: &Path, check: bool) -> Result<()> {
+    let mut stale = Vec::new();
+    for (path, content) in files() {
+        let file = root.join(path);
+        if std::fs::read_to_string(&file).is_ok_and(|old| old == content) {
+            continue;
+        }
+        stale.push(path);
+        if !check {
+            let folder = file.parent().context("a generated file has a folder")?;
+            std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+            std::fs::write(&file, content).with_context(|| format!("cannot write {path}"))?;
+            println!("wrote {path}");
+        }
+    }
+    ensure!(!check || stale.is_empty(), "stale: {}. Run `cargo xtask gen` and commit.", stale.join(", "));
+    Ok(())
+}
+
+const NOTICE: &str = "<!-- Generated from crates/model by `cargo xtask gen`. Do not edit. -->\n";
+
+fn events() -> String {
+    let mut out = format!(
+        "# Events\n\n{NOTICE}\nWhat the probes record, and what `events.log` holds: a header, the fields in this order \
+         (little-endian, without gaps), for some kinds a text of `len` bytes, and padding to a multiple of 8 bytes. \
+         Version {EVENT_VERSION}.\n\n## Header\n\n"
+    );
+    fields(&mut out, Header::FIELDS);
+    for kind in Record::KINDS {
+        let _ = write!(out, "\n## {} ({})\n\n{}\n\n", kind.name, kind.kind, prose(kind.doc));
+        fields(&mut out, kind.fields);
+        if kind.tail {
+            out.push_str("\nA text of `len` bytes follows.\n");
+        }
+    }
+    out
+}
+
+fn fields(out: &mut String, fields: &[FieldInfo]) {
+    out.push_str("| offset | field | type | meaning |\n|---:|---|---|---|\n");
+    let mut at = 0;
+    for f in fields {
+        let plain = f.c_type.trim_start_matches('_');
+        let kind = if f.count > 1 { format!("{plain}[{}]", f.count) } else { plain.to_string() };
+        let _ = writeln!(out, "| {at} | `{}` | {kind} | {} |", f.name, cell(f.doc));
+        at += f.size;
+    }
+}
+
+fn tables() -> String {
+    let mut out = format!(
+        "# Tables\n\n{NOTICE}\nThe Parquet files of an archive, one a table: `NAME.fathom/TABLE.parquet`. \
+         Version {TABLE_VERSION}.\n"
+    );
+    for table in TABLES {
+        let _ = write!(out, "\n## {}\n\n{}\n\n", table.name, prose(table.doc));
+        out.push_str("| column | type | empty | meaning |\n|---|---|---|---|\n");
+        for column in table.columns {
+            let kind = match column.kind {
+                ColumnType::U64 => "unsigned 64",
+                ColumnType::I64 => "signed 64",
+                ColumnType::F64 => "float 64",
+                ColumnType::Bool => "bool",
+                ColumnType::Text => "text",
+            };
+            let empty = if column.optional { "may be" } else { "never" };
+            let _ = writeln!(out, "| `{}` | {kind} | {empty} | {} |", column.name, cell(column.doc));
+        }
+    }
+    out
+}
+
+/// A doc comment as a paragraph: one line, links to Rust items reduced to their names.
+fn prose(doc: &str) -> String {
+    let joined = doc.split_whitespace().collect::<Vec<_>>().join(" ");
+    unlink(&joined)
+}
+
+/// The same inside a table.
+fn cell(doc: &str) -> String {
+    prose(doc).replace('|', "\\|")
+}
+
+/// ``[`crate::Name`]`` is a link for rustdoc only; in the manual it becomes `Name`.
+fn unlink(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("[`") {
+        out.push_str(before);
+        let Some((path, after)) = after.split_once("`]") else {
+            out.push_str("[`");
+            rest = after;
+            continue;
+        };
+        let _ = write!(out, "`{}`", path.rsplit("::").next().unwrap_or(path));
+        rest = after;
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rustdoc_links_become_names() {
+        assert_eq!(unlink("Which call ([`crate::Call`]), see [`flags`]."), "Which call (`Call`), see `flags`.");
+        assert_eq!(unlink("an open [` stays"), "an open [` stays");
+    }
+
+    #[test]
+    fn every_kind_and_table_has_its_section() {
+        let (events, tables) = (events(), tables());
+        for kind in Record::KINDS {
+            assert!(events.contains(&format!("\n## {} ({})\n", kind.name, kind.kind)), "{}", kind.name);
+        }
+        for table in TABLES {
+            assert!(tables.contains(&format!("\n## {}\n", table.name)), "{}", table.name);
+        }
+    }
+
+    #[test]
+    fn check_tells_what_is_stale_and_writing_cures_it() -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        assert!(run(folder.path(), true).is_err());
+        run(folder.path(), false)?;
+        run(folder.path(), true)?;
+        let header = folder.path().join("crates/capture/src/bpf/events.h");
+        let old = std::fs::read_to_string(&header)?;
+        std::fs::write(&header, old + "#define MINE 1\n")?;
+        let error = run(folder.path(), true).unwrap_err().to_string();
+        assert!(error.contains("events.h") && !error.contains("events.md"), "{error}");
+        Ok(())
+    }
+}

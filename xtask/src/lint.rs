@@ -1,0 +1,86 @@
+//! What must hold before a test is worth running. Every step is run, also when one before it failed: a list of all that
+//! is wrong is worth more than its first line.
+
+use crate::run::{cargo, output, show};
+use crate::{gen_files, tidy};
+use anyhow::{Result, ensure};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+fn steps(root: &Path) -> Vec<(&'static str, Result<()>)> {
+    vec![
+        ("generated files", gen_files::run(root, true)),
+        ("formatting", component(root, "rustfmt", cargo(root).args(["fmt", "--all", "--check"]))),
+        (
+            "clippy",
+            component(
+                root,
+                "clippy",
+                cargo(root).args(["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]),
+            ),
+        ),
+        ("tidy", tidy::run(root)),
+        ("a second build does nothing", second_build_is_idle(root)),
+    ]
+}
+
+/// Runs every step; fails if one did.
+pub fn run(root: &Path) -> Result<()> {
+    let mut failed = Vec::new();
+    for (name, result) in steps(root) {
+        match result {
+            Ok(()) => println!("lint: {name}: ok"),
+            Err(error) => {
+                println!("lint: {name}: FAILED: {error:#}");
+                failed.push(name);
+            }
+        }
+    }
+    ensure!(failed.is_empty(), "lint failed: {}", failed.join(", "));
+    Ok(())
+}
+
+/// Runs a cargo command of a component that a distribution's Rust may lack: then it is told, and passed over.
+fn component(root: &Path, name: &str, command: &mut Command) -> Result<()> {
+    let sub = command.get_args().next().map(|a| a.to_string_lossy().into_owned()).unwrap_or_default();
+    let probe =
+        cargo(root).args([&sub, "--version"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if probe.is_ok_and(|s| s.success()) {
+        return crate::run::run(command);
+    }
+    println!("SKIP lint {name}: this Rust comes without it ({} is not run)", show(command));
+    Ok(())
+}
+
+/// A build script that writes a file it also watches, or watches one that is not there, makes every build a new one.
+fn second_build_is_idle(root: &Path) -> Result<()> {
+    let mut build = Command::new(root.join("scripts/build"));
+    build.current_dir(root).args(["--message-format", "json", "--quiet"]);
+    let stale = rebuilt(&output(&mut build)?);
+    ensure!(stale.is_empty(), "built again though nothing had changed: {}", stale.join(", "));
+    Ok(())
+}
+
+/// The targets that cargo's JSON messages call not fresh.
+fn rebuilt(messages: &str) -> Vec<String> {
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    messages
+        .filter(|m| m["fresh"] == false)
+        .map(|m| m["target"]["name"].as_str().unwrap_or_default().to_string())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_fresh_is_named() {
+        let messages = "{\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"a\"},\"fresh\":true}\n\
+                        noise\n\
+                        {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"b\"},\"fresh\":false}\n\
+                        {\"reason\":\"build-finished\",\"success\":true}\n";
+        assert_eq!(rebuilt(messages), ["b"]);
+    }
+}

@@ -1,0 +1,48 @@
+//! What cargo knows of the workspace's packages.
+
+use crate::run::{cargo, output};
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::path::Path;
+
+/// A package of the workspace.
+#[derive(Debug, Default)]
+pub struct Package {
+    /// The package's name; `room` is the name that its folder has.
+    pub name: String,
+    /// Its folder from the repository's root, such as `crates/model`.
+    pub folder: String,
+    /// What it is built from.
+    pub uses: Vec<String>,
+    /// What only its tests need.
+    pub tests_use: Vec<String>,
+    /// Its integration tests, by name.
+    pub tests: Vec<String>,
+}
+
+/// The workspace's packages.
+pub fn packages(root: &Path) -> Result<Vec<Package>> {
+    let mut command = cargo(root);
+    command.args(["metadata", "--format-version", "1", "--no-deps", "--offline"]);
+    let metadata: Value = serde_json::from_str(&output(&mut command)?).context("cargo metadata's output")?;
+    let text = |v: &Value| v.as_str().unwrap_or_default().to_string();
+    let list = |v: &Value| v.as_array().cloned().unwrap_or_default();
+    let root = text(&metadata["workspace_root"]);
+    let mut packages = Vec::new();
+    for package in list(&metadata["packages"]) {
+        let manifest = text(&package["manifest_path"]);
+        let folder = manifest.trim_start_matches(&root).trim_matches('/').trim_end_matches("/Cargo.toml").to_string();
+        let mut found = Package { name: text(&package["name"]), folder, ..Package::default() };
+        for dependency in list(&package["dependencies"]) {
+            let kind = if dependency["kind"] == "dev" { &mut found.tests_use } else { &mut found.uses };
+            kind.push(text(&dependency["name"]));
+        }
+        for target in list(&package["targets"]) {
+            if list(&target["kind"]).iter().any(|k| k == "test") {
+                found.tests.push(text(&target["name"]));
+            }
+        }
+        packages.push(found);
+    }
+    Ok(packages)
+}

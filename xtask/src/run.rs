@@ -1,0 +1,37 @@
+//! Running other programs: a failure names the command.
+
+use anyhow::{Context, Result, ensure};
+use std::process::{Command, Stdio};
+
+/// Runs it, its output going where ours goes.
+pub fn run(command: &mut Command) -> Result<()> {
+    let shown = show(command);
+    let status = command.stdin(Stdio::null()).status().with_context(|| format!("cannot start {shown}"))?;
+    ensure!(status.success(), "{shown}: {status}");
+    Ok(())
+}
+
+/// Runs it and gives its stdout.
+pub fn output(command: &mut Command) -> Result<String> {
+    let shown = show(command);
+    let out = command
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("cannot start {shown}"))?;
+    ensure!(out.status.success(), "{shown}: {}", out.status);
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
+/// The command as one would type it.
+pub fn show(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}
+
+/// Cargo, the one that runs us.
+pub fn cargo(root: &std::path::Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    command.current_dir(root);
+    command
+}

@@ -1,0 +1,77 @@
+//! The repository's files as tidy reads them.
+
+use crate::run::output;
+use anyhow::Result;
+use std::path::Path;
+use std::process::Command;
+
+/// A text file of the repository.
+#[derive(Debug)]
+pub struct File {
+    /// From the repository's root, with `/`.
+    pub path: String,
+    /// Content.
+    pub text: String,
+}
+
+/// Every text file that is committed or would be: what git ignores is nobody's.
+pub fn files(root: &Path) -> Result<Vec<File>> {
+    let mut git = Command::new("git");
+    git.current_dir(root).args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"]);
+    let mut files = Vec::new();
+    for path in output(&mut git)?.split_terminator('\0') {
+        // A file removed but not yet committed is listed and not there; pictures and archives are no text.
+        if let Some(text) = std::fs::read(root.join(path)).ok().and_then(|bytes| String::from_utf8(bytes).ok()) {
+            files.push(File { path: path.to_string(), text });
+        }
+    }
+    Ok(files)
+}
+
+impl File {
+    /// Whether it is Rust.
+    pub fn is_rust(&self) -> bool {
+        self.path.ends_with(".rs")
+    }
+
+    /// The room of a file that is compiled into it: `crates/ROOM/src/…`, but not its files of tests.
+    pub fn room(&self) -> Option<&str> {
+        let (room, inside) = self.path.strip_prefix("crates/")?.split_once('/')?;
+        let test = inside.ends_with("/tests.rs") || inside.contains("/tests/");
+        (inside.starts_with("src/") && self.is_rust() && !test).then_some(room)
+    }
+
+    /// The lines, counted from 1, that are compiled outside tests, without comments. By the house's habit a file's
+    /// tests stand at its end, so everything from the first `#[cfg(test)]` that a `mod` follows is left out.
+    pub fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        let lines: Vec<&str> = self.text.lines().collect();
+        let tests = (0..lines.len())
+            .find(|&i| lines[i].trim() == "#[cfg(test)]" && lines.get(i + 1).is_some_and(|l| l.starts_with("mod ")));
+        let end = tests.unwrap_or(lines.len());
+        lines.into_iter().take(end).enumerate().map(|(i, line)| (i + 1, line.split("//").next().unwrap_or(line)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_and_tests_are_no_code() {
+        let text = "let a = 1; // why\n/// doc\nb\n#[cfg(test)]\nmod tests {\n c\n}\n".to_string();
+        let file = File { path: "crates/x/src/lib.rs".into(), text };
+        let code: Vec<_> = file.code().collect();
+        assert_eq!(code, [(1, "let a = 1; "), (2, ""), (3, "b")]);
+    }
+
+    #[test]
+    fn only_compiled_sources_belong_to_a_room() {
+        let room = |path: &str| File { path: path.into(), text: String::new() }.room().map(str::to_string);
+        assert_eq!(room("crates/model/src/a/b.rs").as_deref(), Some("model"));
+        for other in
+            ["crates/model/tests/a.rs", "crates/model/src/a/tests.rs", "crates/model/build.rs", "xtask/src/x.rs"]
+        {
+            assert_eq!(room(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The lanes of tests, run one after the other, counted, and their skips told with their reasons.
+//!
+//! A lane is a set of tests that need the same things. The first, `workspace`, is every crate's own tests; each other
+//! is a test target of the package in `tests/`, which drives the built program (its path is in FATHOM_BIN). A lane that
+//! fails does not stop the next one.
+//!
+//! A test that cannot run here (no BPF, no browser) prints `SKIP name: reason` and returns; a test harness that knows
+//! skipping says `ignored, reason`. Both are counted as skipped, never as passed. A crate's own test that needs root is
+//! marked `#[ignore = "root: …"]`: the lane `privileged` runs those, one at a time, if we are root.
+
+use crate::metadata::packages;
+use crate::run::cargo;
+use anyhow::{Context, Result, bail, ensure};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// The package whose test targets are lanes.
+const PACKAGE: &str = "fathom-tests";
+
+/// The lane of the crates' own tests that need root.
+const PRIVILEGED: &str = "privileged";
+
+/// What runs first, for it fails soonest; then the other lanes by name, and what takes longest last.
+const FIRST: [&str; 2] = ["workspace", PRIVILEGED];
+const LAST: [&str; 1] = ["lab"];
+
+/// What a lane's output says.
+#[derive(Debug, Default)]
+struct Tally {
+    /// Sums over the harnesses' own result lines.
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+    /// The lane `privileged` runs what needs root: here it is not skipped.
+    root_follows: bool,
+    /// Tests that a harness listed as ignored, with its reason; those that will follow as root are left out.
+    listed: BTreeMap<String, String>,
+    /// Tests that said SKIP themselves, with their reason.
+    said: BTreeMap<String, String>,
+}
+
+/// What a lane gave.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Count {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+    /// `test: reason`.
+    reasons: BTreeSet<String>,
+}
+
+/// Runs the named lanes (all if none is named), or lists them.
+pub fn run(root: &Path, words: &[String]) -> Result<()> {
+    let all = lanes(root)?;
+    if words == ["--list"] {
+        println!("{}", all.join("\n"));
+        return Ok(());
+    }
+    for word in words {
+        ensure!(all.contains(word), "there is no lane {word}; there are {}", all.join(", "));
+    }
+    let binary = root.join("target/release/fathom");
+    ensure!(binary.exists(), "{} is not there; run `make build` first", binary.display());
+
+    let mut lines = Vec::new();
+    let mut total = Count::default();
+    let wanted = |lane: &str| words.is_empty() || words.iter().any(|w| w == lane);
+    for lane in all.iter().filter(|lane| wanted(lane)) {
+        if lane == PRIVILEGED && !is_root() {
+            println!("\n==== lane {lane} needs root: what it would run is listed as skipped ====");
+            continue;
+        }
+        println!("\n==== lane {lane} ====");
+        let start = Instant::now();
+        let root_follows = lane == "workspace" && wanted(PRIVILEGED) && is_root();
+        let mut tally = Tally { root_follows, ..Tally::default() };
+        let success = follow(lane_command(root, lane).env("FATHOM_BIN", &binary), &mut tally)?;
+        let mut count = tally.count();
+        if !success && count.failed == 0 {
+            // It did not build, or died: that is no test's failure, but it is one.
+            count.failed = 1;
+        }
+        let Count { passed, failed, skipped, .. } = count;
+        let seconds = start.elapsed().as_secs();
+        lines.push(format!("{lane:12} {seconds:4} s: {passed} passed, {failed} failed, {skipped} skipped"));
+        total.add(count);
+    }
+
+    println!("\n==== lanes ====\n{}", lines.join("\n"));
+    if !total.reasons.is_empty() {
+        println!("\n==== skipped ====");
+        total.reasons.iter().for_each(|reason| println!("{reason}"));
+    }
+    println!("\n{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
+    if total.failed > 0 {
+        bail!("tests failed");
+    }
+    Ok(())
+}
+
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
+}
+
+fn lanes(root: &Path) -> Result<Vec<String>> {
+    let package = packages(root)?.into_iter().find(|p| p.name == PACKAGE);
+    let mut lanes = package.with_context(|| format!("there is no package {PACKAGE}"))?.tests;
+    lanes.extend(["workspace".into(), PRIVILEGED.into()]);
+    let within = |list: &[&str], lane: &String| list.iter().position(|o| o == lane);
+    lanes.sort_by_key(|lane| (within(&FIRST, lane).unwrap_or(FIRST.len()), within(&LAST, lane), lane.clone()));
+    Ok(lanes)
+}
+
+fn lane_command(root: &Path, lane: &str) -> Command {
+    let mut command = cargo(root);
+    command.args(["test", "--locked", "--no-fail-fast"]);
+    match lane {
+        "workspace" => command.args(["--workspace", "--exclude", PACKAGE, "--", "--show-output"]),
+        PRIVILEGED => {
+            let only = ["--", "--ignored", "--show-output", "--test-threads=1"];
+            // Not --doc: an example that is marked `ignore` is not meant to run.
+            command.args(["--workspace", "--exclude", PACKAGE, "--lib", "--bins", "--tests"]).args(only)
+        }
+        // Lanes make disks and load programs into the one kernel there is: one test at a time.
+        _ => command.args(["--package", PACKAGE, "--test", lane, "--", "--test-threads=1"]),
+    };
+    command
+}
+
+/// Runs a lane, passes its output on, and counts. True if it succeeded.
+fn follow(command: &mut Command, tally: &mut Tally) -> Result<bool> {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
+    let stdout = child.stdout.take().context("cargo's output")?;
+    for line in BufReader::new(stdout).split(b'\n') {
+        let line = String::from_utf8_lossy(&line.context("cargo's output")?).into_owned();
+        tally.read(&line);
+        // What passed quietly is not worth a line of the log.
+        if !line.ends_with(" ... ok") && !line.trim().is_empty() {
+            println!("{line}");
+        }
+    }
+    Ok(child.wait().context("cargo's end")?.success())
+}
+
+impl Tally {
+    /// Takes one line of a test program's output.
+    fn read(&mut self, line: &str) {
+        let line = line.trim();
+        if let Some(result) = line.strip_prefix("test result: ") {
+            let number = |word: &str| -> u64 {
+                let part = result.split([';', '.']).map(str::trim).find(|p| p.ends_with(&format!(" {word}")));
+                part.and_then(|p| p.split(' ').next()?.parse().ok()).unwrap_or(0)
+            };
+            self.passed += number("passed");
+            self.failed += number("failed");
+            self.ignored += number("ignored");
+        } else if let Some((test, reason)) = line.strip_prefix("SKIP ").and_then(|l| l.split_once(": ")) {
+            self.said.insert(test.into(), reason.into());
+        } else if let Some((test, reason)) = line.strip_prefix("test ").and_then(|l| l.split_once(" ... ignored")) {
+            let reason = reason.trim_start_matches([',', ' ']);
+            if self.root_follows && reason.starts_with("root:") {
+                self.ignored = self.ignored.saturating_sub(1);
+            } else {
+                self.listed.insert(test.into(), reason.into());
+            }
+        }
+    }
+
+    /// The sum. Who said SKIP and is not listed as ignored was counted as passed by its harness.
+    fn count(self) -> Count {
+        let mistaken = self.said.keys().filter(|test| !self.listed.contains_key(*test)).count() as u64;
+        let mut reasons = self.listed;
+        reasons.extend(self.said);
+        let line = |(test, reason): (String, String)| match reason.as_str() {
+            "" => format!("{test}: no reason given"),
+            reason => format!("{test}: {reason}"),
+        };
+        Count {
+            passed: self.passed.saturating_sub(mistaken),
+            failed: self.failed,
+            skipped: self.ignored + mistaken,
+            reasons: reasons.into_iter().map(line).collect(),
+        }
+    }
+}
+
+impl Count {
+    fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.reasons.extend(other.reasons);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(root_follows: bool, text: &str) -> Count {
+        let mut tally = Tally { root_follows, ..Tally::default() };
+        text.lines().for_each(|line| tally.read(line));
+        tally.count()
+    }
+
+    #[test]
+    fn results_of_several_programs_add_up() {
+        let found = count(
+            false,
+            "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s\n\
+             test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.20s\n",
+        );
+        assert_eq!((found.passed, found.failed, found.skipped), (7, 2, 1));
+    }
+
+    #[test]
+    fn a_test_that_says_skip_has_not_passed() {
+        let found = count(
+            false,
+            "SKIP a::b: needs a browser\n\
+             test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s\n\
+             SKIP a::b: needs a browser\n",
+        );
+        assert_eq!((found.passed, found.skipped), (1, 1));
+        assert_eq!(found.reasons.into_iter().collect::<Vec<_>>(), ["a::b: needs a browser"]);
+    }
+
+    #[test]
+    fn a_harness_own_skips_keep_their_reasons() {
+        let found = count(
+            false,
+            "test boots ... ignored, no qemu here\ntest mute ... ignored\n\
+             test result: ok. 0 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.01s\n",
+        );
+        assert_eq!((found.passed, found.skipped), (0, 2));
+        assert!(found.reasons.contains("boots: no qemu here") && found.reasons.contains("mute: no reason given"));
+    }
+
+    #[test]
+    fn a_skip_told_by_the_test_and_by_its_harness_is_one() {
+        let found = count(
+            false,
+            "SKIP counts: no BTF\ntest counts ... ignored\n\
+             test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s\n",
+        );
+        assert_eq!((found.passed, found.skipped), (5, 1));
+        assert_eq!(found.reasons.into_iter().collect::<Vec<_>>(), ["counts: no BTF"]);
+    }
+
+    #[test]
+    fn what_the_privileged_lane_will_run_is_not_skipped() {
+        let text = "test disk ... ignored, root: makes a loop device\ntest phone ... ignored, no phone\n\
+                    test result: ok. 1 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.01s\n";
+        let (as_root, not) = (count(true, text), count(false, text));
+        assert_eq!((as_root.passed, as_root.skipped, as_root.reasons.len()), (1, 1, 1));
+        assert_eq!((not.passed, not.skipped, not.reasons.len()), (1, 2, 2));
+    }
+}

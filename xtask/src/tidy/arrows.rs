@@ -1,0 +1,134 @@
+//! Arrows go down only, and only those that docs/architecture.md declares.
+//!
+//! What a room is *built* from must be declared. Its *tests* may use any room of a lower floor besides: they make loop
+//! disks and archives to prove things on, and nothing that is shipped depends on them.
+
+use crate::markdown::table;
+use crate::metadata::Package;
+use anyhow::{Context, Result, ensure};
+use std::collections::BTreeMap;
+
+/// A room as the manual declares it.
+#[derive(Debug, Default)]
+pub struct Room {
+    /// Storey; arrows go to lower ones.
+    floor: u32,
+    /// What it may be built from; `*` is everything below.
+    may_use: Vec<String>,
+    /// What it may use that is not ours, if that is limited.
+    only: Option<Vec<String>>,
+}
+
+/// Reads the table `room | floor | may use | foreign crates | …`.
+pub fn declared(page: &str) -> Result<BTreeMap<String, Room>> {
+    let header = ["room", "floor", "may use", "foreign crates", "why it is a room"];
+    let rows = table(page, &header).context("docs/architecture.md has no table of rooms")?;
+    let names = |cell: &str| -> Vec<String> {
+        cell.split(',').map(|n| n.trim().trim_matches('`').to_string()).filter(|n| !n.is_empty()).collect()
+    };
+    let mut rooms = BTreeMap::new();
+    for row in rows {
+        ensure!(row.len() == header.len(), "docs/architecture.md: a row of {} cells: {row:?}", row.len());
+        let name = row[0].trim_matches('`').to_string();
+        let floor = row[1].parse().with_context(|| format!("docs/architecture.md: {name}: floor {}", row[1]))?;
+        let only = (row[3] != "any").then(|| names(row[3]));
+        rooms.insert(name, Room { floor, may_use: names(row[2]), only });
+    }
+    for (name, room) in &rooms {
+        for used in room.may_use.iter().filter(|u| *u != "*") {
+            let below = rooms.get(used).is_some_and(|u| u.floor < room.floor);
+            ensure!(below, "docs/architecture.md: {name} may not use {used}: it is not on a lower floor");
+        }
+    }
+    Ok(rooms)
+}
+
+/// What the packages do against it.
+pub fn offences(rooms: &BTreeMap<String, Room>, packages: &[Package]) -> Vec<String> {
+    let mut offences = Vec::new();
+    let ours: BTreeMap<&str, &str> =
+        packages.iter().map(|p| (p.name.as_str(), p.folder.strip_prefix("crates/").unwrap_or(&p.folder))).collect();
+    for package in packages {
+        let name = ours[package.name.as_str()];
+        let Some(room) = rooms.get(name) else {
+            offences.push(format!("{}: the room is not in docs/architecture.md", package.folder));
+            continue;
+        };
+        let lower = |used: &str| rooms.get(used).is_some_and(|u| u.floor < room.floor);
+        for used in &package.uses {
+            let Some(used) = ours.get(used.as_str()) else {
+                if room.only.as_ref().is_some_and(|only| !only.contains(used)) {
+                    offences.push(format!("{}: may not depend on {used}", package.folder));
+                }
+                continue;
+            };
+            let allowed = room.may_use.iter().any(|m| m == used || (m == "*" && lower(used)));
+            if !allowed {
+                offences.push(format!("{}: the arrow to {used} is not in docs/architecture.md", package.folder));
+            }
+        }
+        for used in package.tests_use.iter().filter_map(|u| ours.get(u.as_str())) {
+            if !lower(used) {
+                offences.push(format!("{}: its tests use {used}, which is not on a lower floor", package.folder));
+            }
+        }
+    }
+    offences
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "\
+| room | floor | may use | foreign crates | why it is a room |
+|---|---|---|---|---|
+| `model` | 0 | | `serde` | words |
+| `stats` | 1 | `model` | any | pure |
+| `archive` | 1 | `model` | any | files |
+| `cli` | 2 | * | any | prints |
+";
+
+    fn package(folder: &str, uses: &[&str], tests_use: &[&str]) -> Package {
+        let own = |list: &[&str]| list.iter().map(|s| s.to_string()).collect();
+        let name = if folder == "crates/cli" { "fathom" } else { folder.trim_start_matches("crates/") };
+        let (uses, tests_use) = (own(uses), own(tests_use));
+        Package { name: name.into(), folder: folder.into(), uses, tests_use, tests: vec![] }
+    }
+
+    fn house(stats: Package) -> Vec<String> {
+        let model = package("crates/model", &["serde"], &["proptest"]);
+        let archive = package("crates/archive", &["model", "parquet"], &[]);
+        let cli = package("crates/cli", &["model", "stats", "archive", "clap"], &[]);
+        offences(&declared(PAGE).unwrap(), &[model, archive, cli, stats])
+    }
+
+    #[test]
+    fn a_house_as_declared_passes() {
+        assert_eq!(house(package("crates/stats", &["model"], &["model"])), [""; 0]);
+    }
+
+    #[test]
+    fn sideways_and_upward_arrows_are_caught() {
+        assert_eq!(house(package("crates/stats", &["archive"], &[])).len(), 1);
+        assert_eq!(house(package("crates/stats", &["fathom"], &[])).len(), 1);
+        assert_eq!(house(package("crates/stats", &[], &["archive"])).len(), 1);
+    }
+
+    #[test]
+    fn a_limited_room_stays_limited() {
+        let rooms = declared(PAGE).unwrap();
+        assert_eq!(offences(&rooms, &[package("crates/model", &["serde", "libc"], &[])]).len(), 1);
+    }
+
+    #[test]
+    fn an_undeclared_room_is_caught() {
+        assert_eq!(house(package("crates/attic", &[], &[])).len(), 1);
+    }
+
+    #[test]
+    fn a_page_with_an_upward_arrow_is_refused() {
+        assert!(declared(&PAGE.replace("| `stats` | 1 | `model`", "| `stats` | 1 | `cli`")).is_err());
+        assert!(declared("no table").is_err());
+    }
+}

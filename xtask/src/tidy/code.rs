@@ -1,0 +1,149 @@
+//! Rules that one file keeps or breaks.
+
+use crate::source::File;
+
+/// Rooms that compute: no clock, no files, so that they run on stored events, anywhere, always the same.
+const PURE: [&str; 4] = ["model", "stats", "causal", "formats"];
+
+/// What a pure room may not name.
+const IMPURE: [&str; 6] = ["Instant::now", "SystemTime", "std::fs", "File::open", "File::create", "std::net"];
+
+/// Longer files hold more than one idea.
+const LINES: usize = 800;
+
+/// Tests and generated files may be longer.
+const LINES_OF_TESTS: usize = 1_500;
+
+/// Words that have no place in what is published: unfinished work, and paths that exist on one machine only. Written in
+/// two halves, so that this file may be checked like any other.
+const BANNED: [(&str, &str); 7] = [
+    ("TO", "DO"),
+    ("FIX", "ME"),
+    ("to", "do!("),
+    ("unimple", "mented!("),
+    ("/wo", "rk/"),
+    ("/ro", "ot/"),
+    ("db", "g!("),
+];
+
+/// What this file does against the rules, as `path:line: what`.
+pub fn offences(file: &File) -> Vec<String> {
+    let mut found = Vec::new();
+    if file.path.starts_with("LICENSE") || file.path == "Cargo.lock" || file.path.ends_with("package-lock.json") {
+        return found;
+    }
+    if let Some(room) = file.room() {
+        found.extend(prints(file, room));
+        found.extend(impure(file, room));
+    }
+    found.extend(too_long(file));
+    found.extend(banned(file));
+    found.extend(unreasoned(file));
+    found
+}
+
+/// Only the cli prints: what a library says, it returns.
+fn prints(file: &File, room: &str) -> Vec<String> {
+    if room == "cli" {
+        return Vec::new();
+    }
+    let macros = ["print!(", "println!(", "eprint!(", "eprintln!("];
+    at_lines(file, |code| {
+        let whole = |m: &&str| {
+            code.match_indices(*m).any(|(at, _)| !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_'))
+        };
+        macros.iter().find(|m| whole(m)).map(|m| format!("{m}…) outside crates/cli"))
+    })
+}
+
+fn impure(file: &File, room: &str) -> Vec<String> {
+    if !PURE.contains(&room) {
+        return Vec::new();
+    }
+    at_lines(file, |code| IMPURE.iter().find(|i| code.contains(*i)).map(|i| format!("{i} in the pure room {room}")))
+}
+
+fn at_lines(file: &File, rule: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    file.code().filter_map(|(line, code)| rule(code).map(|what| format!("{}:{line}: {what}", file.path))).collect()
+}
+
+fn too_long(file: &File) -> Option<String> {
+    let code = [".rs", ".c", ".h", ".js", ".css", ".sh", ".py"].iter().any(|e| file.path.ends_with(e));
+    let generated = file.text.lines().next().is_some_and(|l| l.contains("Generated"));
+    let tests = file.path.split('/').any(|part| part == "tests" || part == "tests.rs");
+    let limit = if generated || tests { LINES_OF_TESTS } else { LINES };
+    let lines = file.text.lines().count();
+    (code && lines > limit).then(|| format!("{}: {lines} lines, more than {limit}", file.path))
+}
+
+fn banned(file: &File) -> Vec<String> {
+    let words: Vec<String> = BANNED.iter().map(|(a, b)| format!("{a}{b}")).collect();
+    let mut found = Vec::new();
+    for (i, line) in file.text.lines().enumerate() {
+        for word in words.iter().filter(|w| line.contains(w.as_str())) {
+            found.push(format!("{}:{}: the word {word}", file.path, i + 1));
+        }
+    }
+    found
+}
+
+/// A test that is not run by default is one that needs root, and says what for: the lane `privileged` runs those. What
+/// else a test may lack it finds out itself, and prints `SKIP name: reason`.
+fn unreasoned(file: &File) -> Vec<String> {
+    let marked = |line: &str| line.trim_start().starts_with(concat!("#[ig", "nore"));
+    let reasoned = |line: &str| line.contains("= \"root: ");
+    let lines = file.text.lines().enumerate().filter(|(_, line)| file.is_rust() && marked(line) && !reasoned(line));
+    lines.map(|(i, _)| format!("{}:{}: ignored without a reason \"root: …\"", file.path, i + 1)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(path: &str, text: &str) -> Vec<String> {
+        offences(&File { path: path.into(), text: text.into() })
+    }
+
+    #[test]
+    fn libraries_do_not_print_but_the_cli_and_tests_do() {
+        let text = "fn f() { println!(\"x\"); }\n";
+        assert_eq!(check("crates/stats/src/a.rs", text), ["crates/stats/src/a.rs:1: println!(…) outside crates/cli"]);
+        assert_eq!(check("crates/cli/src/a.rs", text).len(), 0);
+        assert_eq!(check("crates/stats/tests/a.rs", text).len(), 0);
+        assert_eq!(check("crates/stats/src/a.rs", "writeln!(out, \"print it\")?; // println!(\n").len(), 0);
+    }
+
+    #[test]
+    fn pure_rooms_have_no_clock_and_no_files() {
+        for line in ["let t = Instant::now();", "use std::fs;", "let f = File::open(p)?;"] {
+            assert_eq!(check("crates/causal/src/a.rs", line).len(), 1, "{line}");
+            assert_eq!(check("crates/archive/src/a.rs", line).len(), 0, "{line}");
+        }
+        assert_eq!(check("crates/causal/src/a.rs", "#[cfg(test)]\nmod tests {\nuse std::fs;\n}\n").len(), 0);
+    }
+
+    #[test]
+    fn long_files_are_caught_and_tests_may_be_longer() {
+        let text = "x\n".repeat(801);
+        assert_eq!(check("crates/report/src/a.rs", &text).len(), 1);
+        assert_eq!(check("tests/tests/root.rs", &text).len(), 0);
+        assert_eq!(check("crates/capture/src/bpf/e.h", &format!("/* Generated */\n{text}")).len(), 0);
+        assert_eq!(check("docs/long.md", &text).len(), 0);
+    }
+
+    #[test]
+    fn banned_words_are_caught_everywhere() {
+        for (a, b) in BANNED {
+            assert_eq!(check("docs/a.md", &format!("see {a}{b} here\n")).len(), 1, "{a}{b}");
+        }
+        assert_eq!(check("docs/a.md", "to do it, work/ around a mastodon\n").len(), 0);
+    }
+
+    #[test]
+    fn a_skipped_test_gives_its_reason() {
+        let bare = concat!("#[ig", "nore]\nfn a() {}\n");
+        assert_eq!(check("crates/x/tests/a.rs", bare).len(), 1);
+        assert_eq!(check("crates/x/tests/a.rs", "#[ignore = \"later\"]\nfn a() {}\n").len(), 1);
+        assert_eq!(check("crates/x/tests/a.rs", "#[ignore = \"root: makes a disk\"]\nfn a() {}\n").len(), 0);
+    }
+}

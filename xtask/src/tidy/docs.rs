@@ -1,0 +1,178 @@
+//! What the manual says must be so: its links lead somewhere, and its command lines are taken by the real parser.
+//!
+//! A command line is a line of a block fenced as `sh`, `bash` or `console` that begins with `fathom` (behind a prompt,
+//! `sudo`, a path or variables). Everything from a pipe, redirection or comment on is the shell's. The program is run
+//! with FATHOM_PARSE_ONLY set, which makes it stop behind its parser.
+
+use crate::markdown::{blocks, links};
+use crate::source::File;
+use anyhow::{Context, Result, ensure};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// A command line of the manual.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Line {
+    /// `path:line`.
+    pub place: String,
+    /// What stands behind `fathom`.
+    pub arguments: Vec<String>,
+}
+
+/// The manual's pages. The changelog and the journal tell of versions that are gone.
+fn pages(files: &[File]) -> impl Iterator<Item = &File> {
+    files.iter().filter(|f| f.path.ends_with(".md") && !f.path.starts_with("docs/journal/") && f.path != "CHANGELOG.md")
+}
+
+/// Every command line of the manual.
+pub fn commands(files: &[File]) -> Vec<Line> {
+    let mut found = Vec::new();
+    for file in pages(files) {
+        for block in blocks(&file.text).iter().filter(|b| ["sh", "bash", "console"].contains(&b.language)) {
+            let mut lines = block.lines.iter();
+            while let Some(&(number, first)) = lines.next() {
+                let mut whole = first.to_string();
+                while let Some(start) = whole.strip_suffix('\\') {
+                    let Some((_, next)) = lines.next() else { break };
+                    whole = format!("{start} {}", next.trim_start());
+                }
+                if let Some(arguments) = arguments(&whole) {
+                    found.push(Line { place: format!("{}:{number}", file.path), arguments });
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The arguments of `fathom`, if that is what the line calls.
+fn arguments(line: &str) -> Option<Vec<String>> {
+    let words = split(line.trim_start().trim_start_matches("$ ").trim_start_matches("# "));
+    let mut words = words.into_iter().peekable();
+    while words.next_if(|w| w == "sudo" || w == "-E" || (w.contains('=') && !w.starts_with('-'))).is_some() {}
+    let program = words.next()?;
+    (program.rsplit('/').next() == Some("fathom")).then(|| words.collect())
+}
+
+/// Words as a shell makes them, up to the first thing that is the shell's own.
+fn split(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut chars = line.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\'' | '"' => word.get_or_insert_default().extend(chars.by_ref().take_while(|&x| x != c)),
+            '\\' => word.get_or_insert_default().extend(chars.next()),
+            '|' | ';' | '>' | '<' | '&' => break,
+            '#' if word.is_none() => break,
+            c if c.is_whitespace() => words.extend(word.take()),
+            c => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+/// The command lines that the program refuses.
+pub fn refused(program: &Path, commands: &[Line]) -> Result<Vec<String>> {
+    // A program that did not know the variable would record, or delete, in earnest: it must refuse nonsense, and take
+    // a verb on a folder that cannot exist.
+    let nonsense = parses(program, &["--no-such-option".into()])?;
+    let harmless = parses(program, &["show".into(), "/nonexistent/x.fathom".into()])?;
+    ensure!(!nonsense && harmless, "{} does not honour FATHOM_PARSE_ONLY", program.display());
+    let mut refused = Vec::new();
+    for command in commands {
+        if !parses(program, &command.arguments)? {
+            refused.push(format!("{}: fathom does not take `{}`", command.place, command.arguments.join(" ")));
+        }
+    }
+    Ok(refused)
+}
+
+fn parses(program: &Path, arguments: &[String]) -> Result<bool> {
+    let mut command = Command::new(program);
+    command.args(arguments).env("FATHOM_PARSE_ONLY", "1");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    Ok(command.status().with_context(|| format!("cannot start {}", program.display()))?.success())
+}
+
+/// Relative links that lead nowhere.
+pub fn broken_links(root: &Path, files: &[File]) -> Vec<String> {
+    let mut broken = Vec::new();
+    for file in files.iter().filter(|f| f.path.ends_with(".md")) {
+        let folder = Path::new(&file.path).parent().unwrap_or(Path::new(""));
+        for (line, target) in links(&file.text) {
+            let path = target.split(['#', ' ']).next().unwrap_or_default();
+            let elsewhere = path.is_empty() || path.contains("://") || path.starts_with("mailto:");
+            if !elsewhere && !root.join(folder).join(path).exists() {
+                broken.push(format!("{}:{line}: there is no {path}", file.path));
+            }
+        }
+    }
+    broken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn page(text: &str) -> Vec<File> {
+        vec![File { path: "docs/a.md".into(), text: text.into() }]
+    }
+
+    #[test]
+    fn command_lines_are_found_as_people_write_them() {
+        let text = "```sh\n$ sudo fathom record -o 'my trace.fathom' \\\n    -- sqlite3 x   # why\n\
+                    A=1 target/release/fathom show t.fathom | less\nls\n```\n```text\nfathom [OPTIONS]\n```\n";
+        let found = commands(&page(text));
+        assert_eq!(found[0].place, "docs/a.md:2");
+        assert_eq!(found[0].arguments, ["record", "-o", "my trace.fathom", "--", "sqlite3", "x"]);
+        assert_eq!(found[1].arguments, ["show", "t.fathom"]);
+        assert_eq!(found.len(), 2);
+    }
+
+    #[test]
+    fn the_journal_and_the_changelog_may_tell_of_the_past() {
+        let text = "```sh\nfathom gone\n```\n";
+        for path in ["docs/journal/2026.md", "CHANGELOG.md"] {
+            assert_eq!(commands(&[File { path: path.into(), text: text.into() }]), []);
+        }
+    }
+
+    /// A stand-in for the program that takes only `show`.
+    fn program(folder: &Path, script: &str) -> Result<std::path::PathBuf> {
+        let path = folder.join("fathom");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n"))?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
+        Ok(path)
+    }
+
+    #[test]
+    fn a_line_that_does_not_parse_is_told_with_its_place() -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let strict = program(folder.path(), "[ \"$1\" = show ] || exit 2")?;
+        let refused = refused(&strict, &commands(&page("```sh\nfathom show x\nfathom dance\n```\n")))?;
+        assert_eq!(refused, ["docs/a.md:3: fathom does not take `dance`"]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_program_that_would_run_in_earnest_is_not_used() -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        for script in ["exit 0", "exit 1"] {
+            assert!(refused(&program(folder.path(), script)?, &[]).is_err(), "{script}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn broken_links_are_caught() -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        std::fs::create_dir(folder.path().join("docs"))?;
+        std::fs::write(folder.path().join("docs/b.md"), "")?;
+        let files = page("[b](b.md#part) [w](https://example.org/) [gone](c.md)\n");
+        assert_eq!(broken_links(folder.path(), &files), ["docs/a.md:1: there is no c.md"]);
+        Ok(())
+    }
+}

@@ -1,0 +1,45 @@
+//! The rules of the house that no compiler checks. Each rule is a function from texts to offences, so that a test can
+//! show that it catches what it is made to catch.
+
+mod arrows;
+mod code;
+mod docs;
+
+use crate::metadata::packages;
+use crate::source::files;
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+
+/// The page that declares who may use whom.
+const ARCHITECTURE: &str = "docs/architecture.md";
+
+/// Checks every rule and prints the offences.
+pub fn run(root: &Path) -> Result<()> {
+    let files = files(root)?;
+    let mut offences = Vec::new();
+
+    let architecture =
+        std::fs::read_to_string(root.join(ARCHITECTURE)).with_context(|| format!("cannot read {ARCHITECTURE}"))?;
+    offences.extend(arrows::offences(&arrows::declared(&architecture)?, &packages(root)?));
+
+    for file in &files {
+        offences.extend(code::offences(file));
+    }
+    let commands = docs::commands(&files);
+    offences.extend(docs::broken_links(root, &files));
+    offences.extend(docs::refused(&binary(root)?, &commands)?);
+
+    for offence in &offences {
+        println!("{offence}");
+    }
+    ensure!(offences.is_empty(), "tidy: {} offences", offences.len());
+    println!("tidy: {} files and {} command lines in docs keep the rules", files.len(), commands.len());
+    Ok(())
+}
+
+/// The program whose parser judges the docs.
+fn binary(root: &Path) -> Result<PathBuf> {
+    let path = root.join("target/release/fathom");
+    ensure!(path.exists(), "{} is not there; run `make build` first", path.display());
+    Ok(path)
+}
