@@ -70,7 +70,7 @@ pub fn run(command: &mut Command) -> Result<Output> {
 
 /// A quiet ext4 disk in RAM.
 pub fn ext4() -> Result<LoopDisk> {
-    Ok(LoopDisk::create(256 << 20, FileSystem::Ext4, Backing::Ram, &Options::default())?)
+    Ok(LoopDisk::create(256 << 20, FileSystem::Ext4, &Backing::Ram, &Options::default())?)
 }
 
 /// Records `argv` into an archive in `folder`, which should not be on the disk under test.

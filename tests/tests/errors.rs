@@ -133,7 +133,7 @@ fn has_rows(database: &Path, least: u64) -> bool {
 
 fn interrupt_keeps() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
-    let (archive, database) = (folder.path().join("t.fathom"), disk.mount().join("t.db"));
+    let (archive, database) = (folder.path().join("t.fathom"), disk.path().join("t.db"));
     let mut recording = Recording::start(&archive, &[], &["sh", "-c", ENDLESS, &database.to_string_lossy()])?;
     until("an INSERT", || has_rows(&database, 5))?;
     recording.signal("INT", true)?;
@@ -144,7 +144,7 @@ fn interrupt_keeps() -> Result<()> {
 
 fn killed_child() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
-    let database = disk.mount().join("t.db");
+    let database = disk.path().join("t.db");
     let script = format!("sqlite3 {0} 'create table t(i); insert into t values (1);'; kill -KILL $$", database.display());
     let archive = folder.path().join("t.fathom");
     let output = out(Command::new(fathom()).args(["record", "-q", "-o"]).arg(&archive).args(["--", "sh", "-c", &script]))?;
@@ -155,7 +155,7 @@ fn killed_child() -> Result<()> {
 
 fn killed_tracer() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
-    let (archive, database) = (folder.path().join("t.fathom"), disk.mount().join("t.db"));
+    let (archive, database) = (folder.path().join("t.fathom"), disk.path().join("t.db"));
     let mut recording = Recording::start(&archive, &[], &["sh", "-c", ENDLESS, &database.to_string_lossy()])?;
     // Long enough for the log to have been written to the disk once, which it is by the megabyte.
     until("a chunk of the log", || fs::metadata(archive.join("events.log")).is_ok_and(|m| m.len() > 1000))?;
@@ -163,7 +163,7 @@ fn killed_tracer() -> Result<()> {
     recording.ended()?;
     let summary = show(&archive)?;
     ensure!(number(shape(&summary, "INSERT")?, "/count")? >= 1.0, "the log of a killed recorder shows nothing");
-    ensure!(summary["complete"] == serde_json::Value::Bool(false), "a recording cut short calls itself complete");
+    ensure!(summary["trace"]["complete"] == serde_json::Value::Bool(false), "a recording cut short calls itself complete");
     Ok(())
 }
 
@@ -195,7 +195,7 @@ fn many(database: &Path, rows: u32) -> String {
 fn full_disk() -> Result<()> {
     let (small, disk) = (Small::new("2m")?, ext4()?);
     let archive = small.0.path().join("t.fathom");
-    let script = many(&disk.mount().join("t.db"), 8000);
+    let script = many(&disk.path().join("t.db"), 8000);
     let output = out(Command::new(fathom()).args(["record", "-o"]).arg(&archive).args(["--", "sh", "-c", &script]))?;
     let said = said(&output);
     ensure!(said.contains("full") || said.contains("No space"), "{said}");
@@ -209,7 +209,7 @@ fn full_disk() -> Result<()> {
 
 fn max_size() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
-    let archive = record(folder.path(), &["--max-size", "100K"], &["sh", "-c", &many(&disk.mount().join("t.db"), 3000)])?;
+    let archive = record(folder.path(), &["--max-size", "100K"], &["sh", "-c", &many(&disk.path().join("t.db"), 3000)])?;
     let size = fs::metadata(archive.join("events.log"))?.len();
     ensure!(size <= 100 << 10, "the log has {size} bytes");
     let count = number(shape(&show(&archive)?, "INSERT")?, "/count")?;
@@ -219,7 +219,7 @@ fn max_size() -> Result<()> {
 
 fn recorded(folder: &Path) -> Result<std::path::PathBuf> {
     let disk = ext4()?;
-    record(folder, &[], &["sh", "-c", &many(&disk.mount().join("t.db"), 200)])
+    record(folder, &[], &["sh", "-c", &many(&disk.path().join("t.db"), 200)])
 }
 
 fn cut_short() -> Result<()> {
@@ -279,7 +279,7 @@ fn hostile_sql() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let script = format!(
         r#"printf 'create table "<img src=x onerror=alert(1)>\033[31m" (a);\ninsert into "<img src=x onerror=alert(1)>\033[31m" values (\047s3cr3t-t0ken\047);\n' | sqlite3 {}"#,
-        disk.mount().join("t.db").display()
+        disk.path().join("t.db").display()
     );
     let archive = record(folder.path(), &[], &["sh", "-c", &script])?;
     let shown = run(Command::new(fathom()).arg("show").arg(&archive))?.stdout;
@@ -296,7 +296,7 @@ fn hostile_sql() -> Result<()> {
 
 fn no_sqlite() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
-    let file = disk.mount().join("f");
+    let file = disk.path().join("f");
     let archive = record(folder.path(), &[], &["dd", "if=/dev/zero", &format!("of={}", file.display()), "bs=4k", "count=8", "conv=fsync"])?;
     let summary = show(&archive)?;
     ensure!(summary["operations"].as_array().is_some_and(Vec::is_empty), "dd ran statements?");

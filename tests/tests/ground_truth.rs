@@ -4,7 +4,9 @@
 //! between a run with and one without them, so that opening and creating drop out.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, ext4, installed, lane, near, number, record, root, run, shape, show};
+use fathom_tests::{Case, ext4, fathom, installed, lane, near, number, record, root, run, shape, show};
+use model::event::{Event, Record, bio_flags};
+use model::DiskOp;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -51,7 +53,7 @@ fn strace_counts(folder: &Path, mode: &str, rows: u32) -> Result<BTreeMap<&'stat
         .args(["-f", "-y", "-o"])
         .arg(&log)
         .args(["-e", "trace=write,writev,pwrite64,pwritev,pwritev2,fsync,fdatasync", "--", "python3", "-c", PROGRAM])
-        .arg(disk.mount().join("t.db"))
+        .arg(disk.path().join("t.db"))
         .args([mode, &rows.to_string(), "0"]))?;
     let mut counts = BTreeMap::new();
     for line in fs::read_to_string(&log)?.lines().filter(|l| l.contains("t.db") || l.contains("fathom-disk")) {
@@ -73,7 +75,7 @@ fn agrees_with_strace(mode: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (without, with) = (strace_counts(folder.path(), mode, 0)?, strace_counts(folder.path(), mode, ROWS)?);
     let disk = ext4()?;
-    let database = disk.mount().join("t.db");
+    let database = disk.path().join("t.db");
     let rows = ROWS.to_string();
     let archive = record(
         folder.path(),
@@ -113,6 +115,36 @@ fn stat(text: &str) -> Result<[f64; 5]> {
     Ok([at(0)?, at(2)?, at(4)?, at(6)?, at(15)?])
 }
 
+/// The same five numbers from the recorded completions. The rule (block/blk-core.c, blk-flush.c): a request counts when it completes
+/// and is one of those that the disk's statistics count; the flush machinery's own request counts as a flush, and a
+/// request that it holds back to flush before or after is counted by that machinery's completion, not twice.
+fn completed(archive: &Path, disk: model::Dev) -> Result<[f64; 5]> {
+    let text = run(Command::new(fathom()).args(["export", "--events"]).arg(archive))?.stdout;
+    let mut sums = [0.0; 5];
+    for line in String::from_utf8(text)?.lines() {
+        let event = Event::parse(line).map_err(anyhow::Error::msg)?;
+        let Record::RqDone(done) = event.record else { continue };
+        if done.disk != disk.0 {
+            continue;
+        }
+        let (at, sectors) = (DiskOp::from_number(done.op), f64::from(done.bytes / 512));
+        let held = done.flags & bio_flags::FLUSH_SEQUENCE != 0;
+        match at {
+            Some(DiskOp::Read) => {
+                sums[0] += f64::from(done.last);
+                sums[1] += sectors;
+            }
+            Some(DiskOp::Write) => {
+                sums[2] += f64::from(u8::from(done.last == 1 && !held));
+                sums[3] += sectors;
+            }
+            Some(DiskOp::Flush) => sums[4] += f64::from(done.last),
+            _ => {}
+        }
+    }
+    Ok(sums)
+}
+
 fn totals_equal_the_disks_own() -> Result<()> {
     let disk = ext4()?;
     let folder = tempfile::tempdir()?;
@@ -120,17 +152,16 @@ fn totals_equal_the_disks_own() -> Result<()> {
     let script = format!(
         "sync -f {mount}; cat /sys/block/{disk}/stat > {before}; python3 -c \"$0\" {mount}/t.db delete {ROWS} 3; sync -f {mount}; \
          cat /sys/block/{disk}/stat > {after}",
-        mount = disk.mount().display(),
+        mount = disk.path().display(),
         disk = disk.name(),
         before = before.display(),
         after = after.display()
     );
     let archive = record(folder.path(), &[], &["sh", "-c", &script, PROGRAM])?;
-    let summary = show(&archive)?;
     let (before, after) = (stat(&fs::read_to_string(before)?)?, stat(&fs::read_to_string(after)?)?);
-    let ours = format!("/device_commands/by_disk/{}", disk.name());
-    for (i, name) in ["reads", "sectors_read", "writes", "sectors_written", "flushes"].into_iter().enumerate() {
-        near(name, number(&summary, &format!("{ours}/statistics/{name}"))?, after[i] - before[i])?;
+    let ours = completed(&archive, disk.dev()?)?;
+    for (i, name) in ["reads", "sectors read", "writes", "sectors written", "flushes"].into_iter().enumerate() {
+        near(name, ours[i], after[i] - before[i])?;
     }
     ensure!(after[2] > before[2] && after[4] > before[4], "the disk did nothing: the test tests nothing");
     Ok(())
@@ -139,7 +170,7 @@ fn totals_equal_the_disks_own() -> Result<()> {
 fn recorded(mode: &str, scans: &str) -> Result<(lab::loopdisk::LoopDisk, serde_json::Value)> {
     let disk = ext4()?;
     let folder = tempfile::tempdir()?;
-    let database = disk.mount().join("t.db");
+    let database = disk.path().join("t.db");
     let rows = ROWS.to_string();
     let archive =
         record(folder.path(), &[], &["python3", "-c", PROGRAM, &database.to_string_lossy(), mode, &rows, scans])?;
@@ -162,14 +193,14 @@ fn warm_scans_charge_no_command() -> Result<()> {
     let select = shape(&summary, "SELECT")?;
     near("scans", number(select, "/count")?, 5.0)?;
     near("requests of a warm scan", number(select, "/per_operation/requests")?, 0.0)?;
-    near("rows of a scan", number(select, "/rows/mean")?, f64::from(ROWS))?;
+    near("rows of all scans", number(select, "/rows")?, f64::from(ROWS) * 5.0)?;
     adds_up(select)
 }
 
 fn cold_reads_are_charged() -> Result<()> {
     let disk = ext4()?;
     let folder = tempfile::tempdir()?;
-    let database = disk.mount().join("t.db");
+    let database = disk.path().join("t.db");
     let database = database.to_string_lossy();
     run(Command::new("python3").args(["-c", PROGRAM, &database, "delete", "2000", "0"]))?;
     let device = disk.name().to_string();
@@ -207,7 +238,7 @@ fn two_programs_are_told_apart() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let script = format!(
         "python3 -c \"$0\" {0} lazy & python3 -c \"$0\" {0} eager; wait; sync -f {0}",
-        disk.mount().display()
+        disk.path().display()
     );
     let archive = record(folder.path(), &[], &["sh", "-c", &script, TWO])?;
     let summary = show(&archive)?;

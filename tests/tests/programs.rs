@@ -24,23 +24,23 @@ fn main() -> ExitCode {
 fn shell() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let sql = "create table t(i); insert into t values (1); insert into t values (2); select * from t;";
-    let archive = record(folder.path(), &[], &["sqlite3", &disk.mount().join("t.db").to_string_lossy(), sql])?;
+    let archive = record(folder.path(), &[], &["sqlite3", &disk.path().join("t.db").to_string_lossy(), sql])?;
     let summary = show(&archive)?;
     near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 2.0)?;
-    near("rows", number(shape(&summary, "SELECT * FROM T")?, "/rows/mean")?, 2.0)
+    near("rows", number(shape(&summary, "SELECT * FROM T")?, "/rows")?, 2.0)
 }
 
 fn workload(folder: &str, rows: u32) -> Vec<String> {
     let words = ["workload", "sqlite", "--op", "insert", "--rows"];
     let mut argv: Vec<String> = words.iter().map(ToString::to_string).collect();
-    argv.extend([rows.to_string(), "--folder".into(), folder.into()]);
+    argv.extend([rows.to_string(), "--dir".into(), folder.into()]);
     argv
 }
 
 fn static_binary() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let binary = fathom();
-    let rest = workload(&disk.mount().to_string_lossy(), 20);
+    let rest = workload(&disk.path().to_string_lossy(), 20);
     let argv: Vec<&str> =
         std::iter::once(binary.to_str().context("a path in UTF-8")?).chain(rest.iter().map(String::as_str)).collect();
     let summary = show(&record(folder.path(), &[], &argv)?)?;
@@ -64,7 +64,7 @@ fn during_a_loop(options: impl Fn(u32) -> Vec<String>) -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let mut child = Command::new("python3")
         .args(["-c", LOOP])
-        .arg(disk.mount().join("t.db"))
+        .arg(disk.path().join("t.db"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
@@ -96,7 +96,7 @@ fn by_name() -> Result<()> {
 
 fn container() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
-    let inner = disk.mount().join("root");
+    let inner = disk.path().join("root");
     fs::create_dir_all(inner.join("data"))?;
     fs::copy(fathom(), inner.join("fathom"))?;
     let mut argv = vec!["unshare", "--mount", "--pid", "--fork", "chroot"];
@@ -122,7 +122,7 @@ fn function() -> Result<()> {
     )?;
     run(Command::new("cc").args(["-O1", "-o"]).arg(&binary).arg(&source))?;
     let operation = format!("{}:handle", binary.display());
-    let file = disk.mount().join("f");
+    let file = disk.path().join("f");
     let archive = record(folder.path(), &["--op", &operation], &[&binary.to_string_lossy(), &file.to_string_lossy()])?;
     let summary = show(&archive)?;
     let handle = summary["operations"]
@@ -159,7 +159,7 @@ fn jvm() -> Result<()> {
     let source = folder.path().join("Load.java");
     fs::write(&source, JAVA)?;
     let path = format!("{JDBC}:{}/slf4j-api.jar", JDBC.trim_end_matches("/sqlite-jdbc.jar"));
-    let database = disk.mount().join("t.db");
+    let database = disk.path().join("t.db");
     let archive = record(
         folder.path(),
         &[],
@@ -200,7 +200,7 @@ fn everyone() -> Result<()> {
         .spawn()?;
     let mut up = [0; 2];
     std::io::Read::read_exact(recorder.stdout.as_mut().context("stdout")?, &mut up)?;
-    let other = run(Command::new("sqlite3").arg(disk.mount().join("t.db")).arg("create table t(i); insert into t values (1);"));
+    let other = run(Command::new("sqlite3").arg(disk.path().join("t.db")).arg("create table t(i); insert into t values (1);"));
     drop(recorder.stdin.take());
     recorder.wait()?;
     other?;

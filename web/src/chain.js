@@ -34,18 +34,29 @@ function chainOf(trace, operation, span, down, up) {
   const elements = new Map(up);
   for (const [element, how] of down) elements.set(element, how);
   const links = new Set();
-  for (const element of down.keys()) for (const link of trace.linksDown(element)) if (down.has(trace.links.child[link])) links.add(link);
-  for (const element of up.keys()) for (const link of trace.linksUp(element)) if (up.has(trace.links.parent[link])) links.add(link);
+  for (const element of down.keys())
+    for (const link of trace.linksDown(element)) if (down.has(trace.links.child[link])) links.add(link);
+  for (const element of up.keys())
+    for (const link of trace.linksUp(element)) if (up.has(trace.links.parent[link])) links.add(link);
   return { operation, span, elements, links };
+}
+
+/** An operation with those that ran inside it: a mark holds its statements. */
+export function within(trace, operation) {
+  const all = [operation];
+  for (let i = 0; i < all.length; i += 1) all.push(...trace.operationsIn(all[i]));
+  return all;
 }
 
 /** Down from an operation: its spans, what they brought about, and the commands charged to it. */
 export function chainOfOperation(trace, operation) {
   const own = trace.operations.span[operation];
-  const from = new Set(trace.spansOf(operation));
-  if (own >= 0) from.add(own);
+  const all = within(trace, operation);
+  const from = new Set(
+    all.flatMap((one) => [...trace.spansOf(one), trace.operations.span[one]]).filter((span) => span >= 0),
+  );
   const down = walk(trace, from, true);
-  for (const cause of trace.causesOfOperation(operation)) {
+  for (const cause of all.flatMap((one) => [...trace.causesOfOperation(one)])) {
     const command = trace.causes.command[cause];
     const level = Math.max(0, CONFIDENCES.indexOf(trace.text(trace.causes.confidence[cause])));
     if (command >= 0 && !down.has(command)) down.set(command, { level, link: -1 });

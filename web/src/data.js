@@ -55,9 +55,16 @@ export class Trace {
     this.leftOut = timeline.left_out ?? null;
     this.presets = timeline.presets_ns ?? [12e6, 80e6];
     this.clock = timeline.origin_ns ?? 0;
-    this.origin = numbers(timeline.operations, 'start', rowsIn(timeline.operations, 'start')).reduce((a, b) => Math.min(a, b), Infinity);
+    this.origin = numbers(timeline.operations, 'start', rowsIn(timeline.operations, 'start')).reduce(
+      (a, b) => Math.min(a, b),
+      Infinity,
+    );
     if (!Number.isFinite(this.origin)) this.origin = 0;
-    this.losses = (timeline.losses ?? []).map((loss) => ({ ...loss, start: loss.start - this.origin, end: loss.end - this.origin }));
+    this.losses = (timeline.losses ?? []).map((loss) => ({
+      ...loss,
+      start: loss.start - this.origin,
+      end: loss.end - this.origin,
+    }));
     this.readSpans(timeline.spans);
     this.readOperations(timeline.operations);
     this.readLinks(timeline.links);
@@ -73,12 +80,24 @@ export class Trace {
     const ends = numbers(raw, 'end', n, this.origin);
     this.spans = {
       count: n,
-      layer: rowNumbers(raw, 'layer', n), lane: rowNumbers(raw, 'lane', n), kind: rowNumbers(raw, 'kind', n),
-      start: numbers(raw, 'start', n, this.origin), end: ends,
-      operation: rowNumbers(raw, 'operation', n), file: rowNumbers(raw, 'file', n), disk: rowNumbers(raw, 'disk', n),
-      id: numbers(raw, 'id', n), tgid: numbers(raw, 'tgid', n), tid: numbers(raw, 'tid', n), offset: numbers(raw, 'offset', n),
-      sector: numbers(raw, 'sector', n), bytes: numbers(raw, 'bytes', n), result: numbers(raw, 'result', n),
-      number: numbers(raw, 'number', n), label: rowNumbers(raw, 'label', n), flags: rowNumbers(raw, 'flags', n),
+      layer: rowNumbers(raw, 'layer', n),
+      lane: rowNumbers(raw, 'lane', n),
+      kind: rowNumbers(raw, 'kind', n),
+      start: numbers(raw, 'start', n, this.origin),
+      end: ends,
+      operation: rowNumbers(raw, 'operation', n),
+      file: rowNumbers(raw, 'file', n),
+      disk: rowNumbers(raw, 'disk', n),
+      id: numbers(raw, 'id', n),
+      tgid: numbers(raw, 'tgid', n),
+      tid: numbers(raw, 'tid', n),
+      offset: numbers(raw, 'offset', n),
+      sector: numbers(raw, 'sector', n),
+      bytes: numbers(raw, 'bytes', n),
+      result: numbers(raw, 'result', n),
+      number: numbers(raw, 'number', n),
+      label: rowNumbers(raw, 'label', n),
+      flags: rowNumbers(raw, 'flags', n),
     };
     this.rowOfId = new Map();
     this.spans.id.forEach((id, row) => this.rowOfId.set(id, row));
@@ -88,10 +107,21 @@ export class Trace {
     const n = rowsIn(raw, 'start');
     this.operations = {
       count: n,
-      id: numbers(raw, 'id', n), shape: rowNumbers(raw, 'shape', n), nth: numbers(raw, 'nth', n), span: rowNumbers(raw, 'span', n),
-      parent: rowNumbers(raw, 'parent', n), start: numbers(raw, 'start', n, this.origin), end: numbers(raw, 'end', n, this.origin),
-      rows: numbers(raw, 'rows', n), result: numbers(raw, 'result', n),
+      id: numbers(raw, 'id', n),
+      shape: rowNumbers(raw, 'shape', n),
+      nth: numbers(raw, 'nth', n),
+      span: rowNumbers(raw, 'span', n),
+      parent: rowNumbers(raw, 'parent', n),
+      start: numbers(raw, 'start', n, this.origin),
+      end: numbers(raw, 'end', n, this.origin),
+      rows: numbers(raw, 'rows', n),
+      result: numbers(raw, 'result', n),
     };
+    // A damaged archive may name an operation as its own parent; parents stand before what ran inside them.
+    this.operationsIn = indexBy(
+      this.operations.parent.map((parent, i) => (parent < i ? parent : -1)),
+      n,
+    );
     this.spansOf = indexBy(this.spans.operation, n);
     this.operationOfSpan = new Map();
     this.operations.span.forEach((span, operation) => span >= 0 && this.operationOfSpan.set(span, operation));
@@ -104,7 +134,8 @@ export class Trace {
     const levels = new Map(CONFIDENCES.map((name, level) => [name, level]));
     this.links = {
       count: n,
-      parent: rowNumbers(raw, 'parent', n), child: rowNumbers(raw, 'child', n),
+      parent: rowNumbers(raw, 'parent', n),
+      child: rowNumbers(raw, 'child', n),
       relation: rowNumbers(raw, 'relation', n),
       level: rowNumbers(raw, 'confidence', n).map((name) => levels.get(this.text(name)) ?? 0),
       weakened: raw?.weakened ?? [],
@@ -117,9 +148,14 @@ export class Trace {
     const n = rowsIn(raw, 'command');
     this.causes = {
       count: n,
-      command: rowNumbers(raw, 'command', n), operation: rowNumbers(raw, 'operation', n), origin: rowNumbers(raw, 'origin', n),
-      process: rowNumbers(raw, 'process', n), tgid: numbers(raw, 'tgid', n), share: numbers(raw, 'share', n),
-      confidence: rowNumbers(raw, 'confidence', n), via: rowNumbers(raw, 'via', n),
+      command: rowNumbers(raw, 'command', n),
+      operation: rowNumbers(raw, 'operation', n),
+      origin: rowNumbers(raw, 'origin', n),
+      process: rowNumbers(raw, 'process', n),
+      tgid: numbers(raw, 'tgid', n),
+      share: numbers(raw, 'share', n),
+      confidence: rowNumbers(raw, 'confidence', n),
+      via: rowNumbers(raw, 'via', n),
     };
     this.causesOfCommand = indexBy(this.causes.command, this.spans.count);
     this.causesOfOperation = indexBy(this.causes.operation, this.operations.count);
@@ -129,15 +165,19 @@ export class Trace {
     const n = rowsIn(raw, 'start');
     this.slices = {
       count: n,
-      operation: rowNumbers(raw, 'operation', n), layer: rowNumbers(raw, 'layer', n), reason: rowNumbers(raw, 'reason', n),
-      start: numbers(raw, 'start', n, this.origin), end: numbers(raw, 'end', n, this.origin), span: rowNumbers(raw, 'span', n),
+      operation: rowNumbers(raw, 'operation', n),
+      layer: rowNumbers(raw, 'layer', n),
+      reason: rowNumbers(raw, 'reason', n),
+      start: numbers(raw, 'start', n, this.origin),
+      end: numbers(raw, 'end', n, this.origin),
+      span: rowNumbers(raw, 'span', n),
     };
     this.slicesOf = indexBy(this.slices.operation, this.operations.count);
   }
 
   /** A text by its number; empty if there is none. */
   text(number) {
-    return number >= 0 ? this.strings[number] ?? '' : '';
+    return number >= 0 ? (this.strings[number] ?? '') : '';
   }
 
   layerOf(span) {

@@ -33,22 +33,49 @@ export function fill(node, ...children) {
 
 /** A table: columns [{name, title?, number?}] and rows of cells (text or elements). */
 export function table(caption, columns, rows, attributes = {}) {
-  const heads = columns.map((column) => el('th', { scope: 'col', class: column.number ? 'number' : null, title: column.title }, column.name));
-  const body = rows.map((cells) => el('tr', {}, cells.map((cell, i) => {
-    const kind = columns[i]?.number ? 'number' : null;
-    return i === 0 ? el('th', { scope: 'row', class: kind }, cell) : el('td', { class: kind }, cell);
-  })));
-  return el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': caption },
-    el('table', attributes, el('caption', {}, caption), el('thead', {}, el('tr', {}, heads)), el('tbody', {}, body)));
+  const heads = columns.map((column) =>
+    el('th', { scope: 'col', class: column.number ? 'number' : null, title: column.title }, column.name),
+  );
+  const body = rows.map((cells) =>
+    el(
+      'tr',
+      {},
+      cells.map((cell, i) => {
+        const kind = columns[i]?.number ? 'number' : null;
+        return i === 0 ? el('th', { scope: 'row', class: kind }, cell) : el('td', { class: kind }, cell);
+      }),
+    ),
+  );
+  return el(
+    'div',
+    { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': caption },
+    el('table', attributes, el('caption', {}, caption), el('thead', {}, el('tr', {}, heads)), el('tbody', {}, body)),
+  );
 }
 
 /** Pairs of a term and what is said of it; a pair without a value is left out. */
 export function terms(pairs) {
-  return el('dl', { class: 'terms' }, pairs.filter(([, value]) => value !== null && value !== undefined && value !== '')
-    .map(([term, value]) => [el('dt', {}, term), el('dd', {}, value)]).flat());
+  return el(
+    'dl',
+    { class: 'terms' },
+    pairs
+      .filter(([, value]) => value !== null && value !== undefined && value !== false && value !== '')
+      .map(([term, value]) => [el('dt', {}, term), el('dd', {}, value)])
+      .flat(),
+  );
+}
+
+/** The square of a layer's colour that stands before its name. */
+export function swatch(layer) {
+  return el('i', { class: `swatch layer-${layer.toLowerCase()}`, 'aria-hidden': 'true' });
 }
 
 /** How sure something is, as a word with a mark of one to five steps. */
 export function sureness(word, title) {
-  return el('span', { class: `sure sure-${word}`, title: title ?? `confidence: ${word}` }, el('i', { 'aria-hidden': 'true' }), word);
+  return el(
+    'span',
+    { class: `sure sure-${word}`, title: title ?? `confidence: ${word}` },
+    el('i', { 'aria-hidden': 'true' }),
+    word,
+  );
 }

@@ -25,7 +25,12 @@ export function mean(value) {
   return digits3(value);
 }
 
-const TIME_UNITS = [[1e9, 's'], [1e6, 'ms'], [1e3, 'µs'], [1, 'ns']];
+const TIME_UNITS = [
+  [1e9, 's'],
+  [1e6, 'ms'],
+  [1e3, 'µs'],
+  [1, 'ns'],
+];
 
 /** The largest unit in which the value is at least one. */
 export function timeUnit(ns) {
@@ -37,7 +42,8 @@ export function timeUnit(ns) {
 export function duration(ns) {
   if (absent(ns)) return MISSING;
   let [size, unit] = timeUnit(ns);
-  if (Math.abs(ns / size) >= 999.5 && unit !== 's') [size, unit] = TIME_UNITS[TIME_UNITS.findIndex((u) => u[1] === unit) - 1];
+  if (Math.abs(ns / size) >= 999.5 && unit !== 's')
+    [size, unit] = TIME_UNITS[TIME_UNITS.findIndex((u) => u[1] === unit) - 1];
   return `${digits3(ns / size)} ${unit}`;
 }
 
@@ -82,6 +88,12 @@ export function shorten(text, limit) {
 /** Control characters made visible, so that text from a traced program cannot move or hide other text.
  *  C0 and DEL have pictures of their own in Unicode; C1 and the direction overrides become their code points. */
 export function visible(text) {
-  return text.replace(/[\u0000-\u001f\u007f]/g, (c) => (c === '\u007f' ? '\u2421' : String.fromCharCode(0x2400 + c.charCodeAt(0))))
-    .replace(/[\u0080-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
+  return text
+    .replace(/[\u0000-\u001f\u007f]/g, (c) =>
+      c === '\u007f' ? '\u2421' : String.fromCharCode(0x2400 + c.charCodeAt(0)),
+    )
+    .replace(
+      /[\u0080-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069]/g,
+      (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`,
+    );
 }

@@ -39,7 +39,9 @@ export function followGestures(canvas, timeline, act) {
     act.leave();
     if (others.length === 1) {
       const apart = Math.max(Math.abs(before.x - others[0].x), 8);
-      act.setView(zoomed(view, apart / Math.max(Math.abs(at.x - others[0].x), 8), timeline.timeAt((at.x + others[0].x) / 2)));
+      act.setView(
+        zoomed(view, apart / Math.max(Math.abs(at.x - others[0].x), 8), timeline.timeAt((at.x + others[0].x) / 2)),
+      );
     } else if (others.length === 0) act.setView(panned(view, (before.x - at.x) / timeline.plotWidth));
   });
 
@@ -52,18 +54,24 @@ export function followGestures(canvas, timeline, act) {
   canvas.addEventListener('pointercancel', released);
   canvas.addEventListener('pointerleave', () => act.leave());
 
-  canvas.addEventListener('wheel', (event) => {
-    const sideways = event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY);
-    if (!event.ctrlKey && !event.metaKey && !sideways && document.activeElement !== canvas) return;
-    event.preventDefault();
-    const unit = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? LINE_PIXELS : 1;
-    if (sideways) {
-      act.setView(panned(act.view(), ((event.deltaX || event.deltaY) * unit) / timeline.plotWidth));
-      return;
-    }
-    const factor = Math.exp(Math.max(-300, Math.min(300, event.deltaY * unit)) * WHEEL_STEP * (event.ctrlKey ? 4 : 1));
-    act.setView(zoomed(act.view(), factor, timeline.timeAt(place(event).x)));
-  }, { passive: false });
+  canvas.addEventListener(
+    'wheel',
+    (event) => {
+      const sideways = event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY);
+      if (!event.ctrlKey && !event.metaKey && !sideways && document.activeElement !== canvas) return;
+      event.preventDefault();
+      const unit = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? LINE_PIXELS : 1;
+      if (sideways) {
+        act.setView(panned(act.view(), ((event.deltaX || event.deltaY) * unit) / timeline.plotWidth));
+        return;
+      }
+      const factor = Math.exp(
+        Math.max(-300, Math.min(300, event.deltaY * unit)) * WHEEL_STEP * (event.ctrlKey ? 4 : 1),
+      );
+      act.setView(zoomed(act.view(), factor, timeline.timeAt(place(event).x)));
+    },
+    { passive: false },
+  );
 
   canvas.addEventListener('dblclick', (event) => {
     act.setView(zoomed(act.view(), 0.4, timeline.timeAt(place(event).x)));
@@ -78,7 +86,7 @@ export function followGestures(canvas, timeline, act) {
     '+': () => act.setView(zoomed(act.view(), 0.6, centre())),
     '=': () => act.setView(zoomed(act.view(), 0.6, centre())),
     '-': () => act.setView(zoomed(act.view(), 1 / 0.6, centre())),
-    '0': () => act.fit(),
+    0: () => act.fit(),
     Escape: () => act.clear(),
   };
   canvas.addEventListener('keydown', (event) => {

@@ -12,14 +12,23 @@ export function buildRows(trace) {
     const several = new Set(layer.lanes.map((lane) => lane.group)).size > 1;
     let group = null;
     layer.lanes.forEach((lane, i) => {
-      const row = { layer: layer.name, name: lane.name, first: i === 0, head: several && lane.group !== group, journal: JOURNAL.test(lane.name), spans: [] };
+      const row = {
+        layer: layer.name,
+        name: lane.name,
+        first: i === 0,
+        head: several && lane.group !== group,
+        journal: JOURNAL.test(lane.name),
+        spans: [],
+      };
       group = lane.group;
       rowAt.set(`${l} ${i}`, row);
       rows.push(row);
     });
   });
   const { spans } = trace;
-  const order = Array.from({ length: spans.count }, (_, i) => i).sort((a, b) => spans.start[a] - spans.start[b] || trace.endOf(b) - trace.endOf(a));
+  const order = Array.from({ length: spans.count }, (_, i) => i).sort(
+    (a, b) => spans.start[a] - spans.start[b] || trace.endOf(b) - trace.endOf(a),
+  );
   for (const span of order) rowAt.get(`${spans.layer[span]} ${spans.lane[span]}`)?.spans.push(span);
   for (const row of rows) row.reach = reachOf(row.spans, trace);
   return rows;
@@ -59,7 +68,8 @@ export function spanAt(row, trace, time, tolerance) {
     among += 1;
     const inside = trace.spans.start[span] <= time && trace.endOf(span) >= time;
     if (inside) return { span, among: 1 };
-    if (found < 0 || trace.endOf(span) - trace.spans.start[span] > trace.endOf(found) - trace.spans.start[found]) found = span;
+    if (found < 0 || trace.endOf(span) - trace.spans.start[span] > trace.endOf(found) - trace.spans.start[found])
+      found = span;
   }
   return { span: found, among };
 }

@@ -20,7 +20,10 @@ export class OperationList {
     Object.assign(this, { trace, choose, page: 0, chosen: -1 });
     this.shape = byId('list-shape');
     this.order = byId('list-order');
-    this.shape.append(el('option', { value: '' }, 'all statements'), ...trace.shapes.map((shape, i) => el('option', { value: i }, `${shape.text} (${count(shape.count)})`)));
+    this.shape.append(
+      el('option', { value: '' }, 'everything'),
+      ...trace.shapes.map((shape, i) => el('option', { value: i }, `${shape.text} (${count(shape.count)})`)),
+    );
     for (const control of [this.shape, this.order]) control.addEventListener('change', () => this.arrange());
     byId('list-before').addEventListener('click', () => this.turn(-1));
     byId('list-after').addEventListener('click', () => this.turn(1));
@@ -31,7 +34,8 @@ export class OperationList {
     const { trace } = this;
     const wanted = this.shape.value === '' ? null : Number(this.shape.value);
     this.rows = [];
-    for (let i = 0; i < trace.operations.count; i += 1) if (wanted === null || trace.operations.shape[i] === wanted) this.rows.push(i);
+    for (let i = 0; i < trace.operations.count; i += 1)
+      if (wanted === null || trace.operations.shape[i] === wanted) this.rows.push(i);
     this.rows.sort(ORDERS[this.order.value](trace));
     this.page = 0;
     this.show();
@@ -61,13 +65,47 @@ export class OperationList {
     const { trace, rows } = this;
     const slowest = rows.reduce((most, i) => Math.max(most, latencyOf(trace, i)), 1);
     const shown = rows.slice(this.page * PAGE, (this.page + 1) * PAGE);
-    fill(byId('list-rows'), shown.map((i) => el('tr', { class: i === this.chosen ? 'chosen' : null, 'aria-current': i === this.chosen ? 'true' : null },
-      el('td', { class: 'number' }, moment(trace.operations.start[i])),
-      el('th', { scope: 'row' }, el('button', { type: 'button', class: 'link statement', dataset: { operation: trace.operations.id[i] }, onclick: () => this.choose(i) },
-        trace.shapeText(i))),
-      el('td', { class: 'number' }, count(trace.operations.nth[i] + 1)),
-      el('td', { class: 'number' }, Number.isNaN(trace.operations.end[i]) ? 'end not seen' : duration(latencyOf(trace, i))),
-      el('td', { class: 'wide' }, el('span', { class: 'meter', 'aria-hidden': 'true' }, el('i', { style: { width: `${(100 * latencyOf(trace, i)) / slowest}%` } }))))));
+    const focused = document.activeElement?.closest('#list-rows') ? document.activeElement.dataset.operation : null;
+    fill(
+      byId('list-rows'),
+      shown.map((i) =>
+        el(
+          'tr',
+          { class: i === this.chosen ? 'chosen' : null, 'aria-current': i === this.chosen ? 'true' : null },
+          el('td', { class: 'number' }, moment(trace.operations.start[i])),
+          el(
+            'th',
+            { scope: 'row' },
+            el(
+              'button',
+              {
+                type: 'button',
+                class: 'link statement',
+                dataset: { operation: trace.operations.id[i] },
+                onclick: () => this.choose(i),
+              },
+              trace.shapeText(i),
+            ),
+          ),
+          el('td', { class: 'number' }, count(trace.operations.nth[i] + 1)),
+          el(
+            'td',
+            { class: 'number' },
+            Number.isNaN(trace.operations.end[i]) ? 'end not seen' : duration(latencyOf(trace, i)),
+          ),
+          el(
+            'td',
+            { class: 'wide' },
+            el(
+              'span',
+              { class: 'meter', 'aria-hidden': 'true' },
+              el('i', { style: { width: `${(100 * latencyOf(trace, i)) / slowest}%` } }),
+            ),
+          ),
+        ),
+      ),
+    );
+    if (focused) document.querySelector(`#list-rows [data-operation="${focused}"]`)?.focus({ preventScroll: true });
     const pages = Math.max(1, Math.ceil(rows.length / PAGE));
     byId('list-page').textContent = `${count(rows.length)} operations, page ${this.page + 1} of ${pages}`;
     byId('list-before').disabled = this.page === 0;

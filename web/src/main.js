@@ -26,7 +26,11 @@ class Tip {
   }
 
   show(x, y, head, lines) {
-    fill(this.node, el('strong', {}, head), lines.filter(Boolean).map((line) => el('span', {}, line)));
+    fill(
+      this.node,
+      el('strong', {}, head),
+      lines.filter(Boolean).map((line) => el('span', {}, line)),
+    );
     this.node.hidden = false;
     const { offsetWidth: w, offsetHeight: h } = this.node;
     this.node.style.left = `${Math.max(4, x + 14 + w > innerWidth ? x - w - 10 : x + 14)}px`;
@@ -46,7 +50,11 @@ class Page {
     this.commands = new Commands(data);
     this.figure = byId('timeline');
     this.canvas = byId('timeline-canvas');
-    this.timeline = new Timeline(this.canvas, this.trace, (span) => this.commands.kinds.get(this.trace.spans.id[span]) ?? '');
+    this.timeline = new Timeline(
+      this.canvas,
+      this.trace,
+      (span) => this.commands.kinds.get(this.trace.spans.id[span]) ?? '',
+    );
     this.overview = new Overview(byId('overview'), this.trace);
     this.view = windowOf(this.trace.low, this.trace.high, this.trace.low, this.trace.high);
     this.chain = null;
@@ -58,7 +66,12 @@ class Page {
     const { data } = this;
     document.title = `${data.title} · Fathom`;
     showHeader(data, { title: byId('title'), command: byId('command'), facts: byId('facts'), badges: byId('badges') });
-    showMethod(data, { confidence: byId('confidence'), losses: byId('losses'), coverage: byId('coverage'), environment: byId('environment') });
+    showMethod(data, {
+      confidence: byId('confidence'),
+      losses: byId('losses'),
+      coverage: byId('coverage'),
+      environment: byId('environment'),
+    });
     showStatements(byId('statements-body'), data.summary, data.counts);
     showAccount(byId('account'), data.summary);
     showFiles(byId('files'), data.summary);
@@ -82,9 +95,21 @@ class Page {
       step: (by) => this.step(by),
       fit: () => this.setView(this.trace.low, this.trace.high),
     });
-    fill(byId('presets'), this.trace.presets.map((ns) => el('button', {
-      type: 'button', dataset: { preset: ns }, title: 'a window as wide as the papers’ figures', onclick: () => this.preset(ns),
-    }, duration(ns))));
+    fill(
+      byId('presets'),
+      this.trace.presets.map((ns) =>
+        el(
+          'button',
+          {
+            type: 'button',
+            dataset: { preset: ns },
+            title: 'a window as wide as the papers’ figures',
+            onclick: () => this.preset(ns),
+          },
+          duration(ns),
+        ),
+      ),
+    );
     byId('fit').addEventListener('click', () => this.setView(this.trace.low, this.trace.high));
     byId('fit-operation').addEventListener('click', () => this.fitChain());
     byId('zoom-in').addEventListener('click', () => this.zoom(0.5));
@@ -117,14 +142,18 @@ class Page {
 
   /** Opens with an execution of median latency of the statement that the device worked most for: typical, not extreme. */
   chooseFirst() {
-    const { operations, causes } = this.trace;
+    const { trace } = this;
+    const { operations, causes } = trace;
     if (operations.count === 0) return;
     const work = new Map();
     causes.operation.forEach((operation, i) => {
-      if (operation >= 0) work.set(operations.shape[operation], (work.get(operations.shape[operation]) ?? 0) + causes.share[i]);
+      if (operation >= 0 && trace.shapes[operations.shape[operation]]?.kind === 'statement')
+        work.set(operations.shape[operation], (work.get(operations.shape[operation]) ?? 0) + causes.share[i]);
     });
     const busiest = [...work].sort((a, b) => b[1] - a[1])[0]?.[0] ?? operations.shape[0];
-    const ours = Array.from({ length: operations.count }, (_, i) => i).filter((i) => operations.shape[i] === busiest && !Number.isNaN(operations.end[i]));
+    const ours = Array.from({ length: operations.count }, (_, i) => i).filter(
+      (i) => operations.shape[i] === busiest && !Number.isNaN(operations.end[i]),
+    );
     const length = (i) => operations.end[i] - operations.start[i];
     ours.sort((a, b) => length(a) - length(b));
     const operation = ours[Math.floor(ours.length / 2)] ?? 0;
@@ -155,8 +184,10 @@ class Page {
   fitChain() {
     if (!this.chain) return;
     const { operation, span } = this.chain;
-    const [start, end] = operation >= 0 ? [this.trace.operations.start[operation], this.trace.operationEnd(operation)]
-      : [this.trace.spans.start[span], this.trace.endOf(span)];
+    const [start, end] =
+      operation >= 0
+        ? [this.trace.operations.start[operation], this.trace.operationEnd(operation)]
+        : [this.trace.spans.start[span], this.trace.endOf(span)];
     const room = Math.max((end - start) * ROOM_BEFORE, NARROWEST_NS);
     this.setView(start - room, end + room);
   }
@@ -188,7 +219,8 @@ class Page {
     const hit = this.timeline.hit(x, y);
     if (!hit) this.clear();
     else if (hit.span !== undefined) this.choose(chainOfSpan(this.trace, hit.span));
-    else if (this.trace.slices.span[hit.slice] >= 0) this.choose(chainOfSpan(this.trace, this.trace.slices.span[hit.slice]));
+    else if (this.trace.slices.span[hit.slice] >= 0)
+      this.choose(chainOfSpan(this.trace, this.trace.slices.span[hit.slice]));
   }
 
   clear() {
@@ -219,7 +251,12 @@ class Page {
     }
     if (hit.slice !== undefined) {
       const { slices } = trace;
-      this.tip.show(box.left + x, box.top + y, `${trace.text(slices.layer[hit.slice])} · ${trace.text(slices.reason[hit.slice])}`, [duration(slices.end[hit.slice] - slices.start[hit.slice])]);
+      this.tip.show(
+        box.left + x,
+        box.top + y,
+        `${trace.text(slices.layer[hit.slice])} · ${trace.text(slices.reason[hit.slice])}`,
+        [duration(slices.end[hit.slice] - slices.start[hit.slice])],
+      );
       return;
     }
     const { span, among } = hit;
@@ -232,7 +269,9 @@ class Page {
       `at ${moment(spans.start[span])}`,
       file ? `${file.path ?? 'unnamed file'} (${file.class})` : '',
       Number.isNaN(spans.offset[span]) ? '' : `offset ${count(spans.offset[span])}`,
-      Number.isNaN(spans.sector[span]) ? '' : `${trace.diskOf(span)?.name ?? 'disk'} sector ${count(spans.sector[span])}`,
+      Number.isNaN(spans.sector[span])
+        ? ''
+        : `${trace.diskOf(span)?.name ?? 'disk'} sector ${count(spans.sector[span])}`,
       spans.bytes[span] > 0 ? bytes(spans.bytes[span]) : '',
       operation >= 0 ? `${trace.shapeText(operation)} · ${ordinal(trace, operation)}` : '',
     ]);
@@ -255,7 +294,13 @@ class Page {
   /** What follows from the choice: panel, list, marks, and what is said to those who cannot see the canvas. */
   show() {
     const { chain, trace } = this;
-    showPanel(byId('panel'), trace, chain, (span) => this.chooseSpan(span), (operation) => this.chooseOperation(operation, true));
+    showPanel(
+      byId('panel'),
+      trace,
+      chain,
+      (span) => this.chooseSpan(span),
+      (operation) => this.chooseOperation(operation, true),
+    );
     this.list.mark(chain ? chain.operation : -1);
     const command = chain && chain.span >= 0 && trace.isCommand(chain.span) ? trace.spans.id[chain.span] : null;
     this.scatter.mark(command);
@@ -265,16 +310,23 @@ class Page {
     this.figure.dataset.operation = chain && chain.operation >= 0 ? String(trace.operations.id[chain.operation]) : '';
     this.figure.dataset.span = chain && chain.span >= 0 ? String(trace.spans.id[chain.span]) : '';
     byId('clear').disabled = byId('fit-operation').disabled = !chain;
-    byId('said').textContent = !chain ? 'Nothing chosen' : `Chosen: ${chain.operation >= 0 ? `${trace.shapeText(chain.operation)}, ${ordinal(trace, chain.operation)}` : trace.labelOf(chain.span)}; `
-      + `${count(chain.elements.size)} elements in its chain, weakest link ${surenessOf(chain)}`;
+    byId('said').textContent = !chain
+      ? 'Nothing chosen'
+      : `Chosen: ${chain.operation >= 0 ? `${trace.shapeText(chain.operation)}, ${ordinal(trace, chain.operation)}` : trace.labelOf(chain.span)}; ` +
+        `${count(chain.elements.size)} elements in its chain, weakest link ${surenessOf(chain)}`;
   }
 
   /** Draws once for all changes of a frame. */
   draw() {
     const width = this.view.to - this.view.from;
-    Object.assign(this.figure.dataset, { fromNs: String(Math.round(this.view.from)), toNs: String(Math.round(this.view.to)), widthNs: String(Math.round(width)) });
+    Object.assign(this.figure.dataset, {
+      fromNs: String(Math.round(this.view.from)),
+      toNs: String(Math.round(this.view.to)),
+      widthNs: String(Math.round(width)),
+    });
     byId('width').textContent = `window ${duration(width)}`;
-    for (const button of byId('presets').children) button.setAttribute('aria-pressed', String(Math.abs(Number(button.dataset.preset) - width) < 1));
+    for (const button of byId('presets').children)
+      button.setAttribute('aria-pressed', String(Math.abs(Number(button.dataset.preset) - width) < 1));
     if (this.waiting) return;
     this.waiting = true;
     requestAnimationFrame(() => {
@@ -298,7 +350,8 @@ class Page {
   /** Takes the state from the address; false if there is none in it. */
   readAddress() {
     const parts = new URLSearchParams(location.hash.slice(1));
-    const number = (name) => (parts.has(name) && Number.isFinite(Number(parts.get(name))) ? Number(parts.get(name)) : undefined);
+    const number = (name) =>
+      parts.has(name) && Number.isFinite(Number(parts.get(name))) ? Number(parts.get(name)) : undefined;
     const operation = this.trace.operationOfId.get(number('op'));
     const span = this.trace.rowOfId.get(number('span'));
     const [from, to] = [number('from'), number('to')];

@@ -15,16 +15,17 @@ function said(fact) {
 
 /** What the header tells of the device; the first name that is known answers. */
 const HEADLINES = [
-  ['Device', ['device.name', 'device.model', 'host.model', 'host.name', 'cpu.model']],
-  ['CPU', ['cpu.model']],
-  ['Kernel', ['kernel.release', 'kernel.version']],
-  ['File system', ['fs.type', 'filesystem.type', 'mount.type']],
-  ['Mount options', ['fs.options', 'filesystem.options', 'mount.options']],
-  ['Disk', ['disk.model', 'disk.name']],
-  ['I/O scheduler', ['disk.scheduler', 'queue.scheduler']],
-  ['Write cache', ['disk.write_cache', 'queue.write_cache']],
+  ['Device', ['device.model', 'device.platform']],
+  ['CPU', ['cpu.model', 'cpu.architecture']],
+  ['Kernel', ['kernel.release']],
+  ['File system', ['fs.type']],
+  ['Mount options', ['fs.options']],
+  ['Disk', ['disk.name']],
+  ['Model', ['disk.model']],
+  ['I/O scheduler', ['disk.scheduler']],
+  ['Write cache', ['disk.write_cache']],
   ['SQLite', ['sqlite.version']],
-  ['Journal mode', ['sqlite.journal_mode', 'sqlite.pragma.journal_mode']],
+  ['Journal mode', ['sqlite.journal_mode']],
 ];
 
 export function showHeader(page, nodes) {
@@ -34,26 +35,61 @@ export function showHeader(page, nodes) {
   const command = (recording.command ?? []).join(' ');
   nodes.title.textContent = page.title;
   fill(nodes.command, command ? el('code', {}, command) : null);
-  const facts = HEADLINES.map(([term, names]) => [term, names.map((name) => said(environment[name])).find((value) => value && !value.startsWith('unknown'))])
-    .filter(([, value], i, all) => value && all.findIndex(([, other]) => other === value) === i);
-  facts.push(['Recorded', duration(recording.end_ns > recording.start_ns ? recording.end_ns - recording.start_ns : trace.high - trace.low)], ['Operations', count((summary.operations ?? []).reduce((sum, o) => sum + o.count, 0) || trace.operations.count)]);
-  fill(nodes.facts, facts.map(([term, value]) => el('div', {}, el('dt', {}, term), el('dd', { title: value }, value))));
+  const facts = HEADLINES.map(([term, names]) => [
+    term,
+    names.map((name) => said(environment[name])).find((value) => value && !value.startsWith('unknown')),
+  ]).filter(([, value], i, all) => value && all.findIndex(([, other]) => other === value) === i);
+  facts.push(
+    [
+      'Recorded',
+      duration(recording.end_ns > recording.start_ns ? recording.end_ns - recording.start_ns : trace.high - trace.low),
+    ],
+    ['Operations', count((summary.operations ?? []).reduce((sum, o) => sum + o.count, 0) || trace.operations.count)],
+  );
+  fill(
+    nodes.facts,
+    facts.map(([term, value]) => el('div', {}, el('dt', {}, term), el('dd', { title: value }, value))),
+  );
   fill(nodes.badges, badges(summary, trace));
 }
 
+/** Only an archive that counted its losses may say that there are none. */
+function lossBadge(loss) {
+  if (!loss) return el('a', { class: 'badge warn', href: '#method' }, 'losses not counted');
+  if (nothingLost(loss)) return el('a', { class: 'badge good', href: '#method' }, 'no event lost');
+  return el('a', { class: 'badge bad', href: '#method' }, `${loss.at_least ? 'at least ' : ''}${count(loss.events)} events lost`);
+}
+
+function nothingLost(loss) {
+  return loss.events === 0 && !loss.at_least && (loss.intervals ?? []).length === 0;
+}
+
 function badges(summary, trace) {
-  const lost = summary.loss?.events ?? 0;
-  const all = [lost === 0 && !summary.loss?.at_least
-    ? el('a', { class: 'badge good', href: '#method' }, 'no event lost')
-    : el('a', { class: 'badge bad', href: '#method' }, `${summary.loss?.at_least ? 'at least ' : ''}${count(lost)} events lost`)];
-  if (summary.trace?.complete === false) all.push(el('a', { class: 'badge bad', href: '#method' }, 'cut short: the recording did not end in order'));
+  const all = [lossBadge(summary.loss)];
+  if (summary.trace?.complete === false)
+    all.push(el('a', { class: 'badge bad', href: '#method' }, 'cut short: the recording did not end in order'));
   const blind = (summary.coverage ?? []).filter((probe) => !probe.attached);
-  if (blind.length > 0) all.push(el('a', { class: 'badge warn', href: '#method' }, `${count(blind.length)} ${blind.length === 1 ? 'probe' : 'probes'} not in force`));
+  if (blind.length > 0)
+    all.push(
+      el(
+        'a',
+        { class: 'badge warn', href: '#method' },
+        `${count(blind.length)} ${blind.length === 1 ? 'probe' : 'probes'} not in force`,
+      ),
+    );
   const histogram = histogramOf(summary);
   const total = histogram.reduce((sum, [, n]) => sum + n, 0);
   if (total > 0) {
-    const sure = histogram.filter(([word]) => word === 'exact' || word === 'structural').reduce((sum, [, n]) => sum + n, 0);
-    all.push(el('a', { class: 'badge', href: '#method' }, `${percent(sure / total)} of ${count(total)} links exact or structural`));
+    const sure = histogram
+      .filter(([word]) => word === 'exact' || word === 'structural')
+      .reduce((sum, [, n]) => sum + n, 0);
+    all.push(
+      el(
+        'a',
+        { class: 'badge', href: '#method' },
+        `${percent(sure / total)} of ${count(total)} links exact or structural`,
+      ),
+    );
   }
   if (trace.leftOut?.why) all.push(el('span', { class: 'badge warn' }, 'timeline shortened'));
   return all;
@@ -71,28 +107,106 @@ const MEANING = {
   guess: 'a name or a pattern suggests it',
 };
 
+function lossPart(loss, trace) {
+  if (!loss) return el('p', { class: 'note' }, 'The archive does not say whether anything was lost.');
+  if (nothingLost(loss)) return el('p', {}, 'Nothing was lost: every record of every probe arrived.');
+  const rows = (loss.intervals ?? []).map((lost) => [
+    `${lost.source}${lost.program ? ` (${lost.program})` : ''}`,
+    lost.cpu ?? 'any',
+    moment(lost.start_ns - trace.clock - trace.origin),
+    duration(lost.end_ns - lost.start_ns),
+    typeof lost.events === 'number' ? `${lost.at_least ? 'at least ' : ''}${count(lost.events)}` : 'unknown',
+    count(lost.weakened_links),
+  ]);
+  const columns = [
+    { name: 'Source' },
+    { name: 'CPU', number: true },
+    { name: 'from', number: true },
+    { name: 'length', number: true },
+    { name: 'events', number: true },
+    { name: 'links weakened', number: true },
+  ];
+  return table('What was lost, and when', columns, rows);
+}
+
 export function showMethod(page, nodes) {
   const { summary, trace } = page;
   const histogram = histogramOf(summary);
   const total = histogram.reduce((sum, [, n]) => sum + n, 0);
-  fill(nodes.confidence, table('How sure the links are', [{ name: 'Confidence' }, { name: 'links', number: true }, { name: 'share', number: true }, { name: 'commands', number: true, title: 'device commands charged by a chain whose least sure link is this: sums of shares' }, { name: 'what it means' }],
-    histogram.map(([word, n]) => [sureness(word), count(n), total > 0 ? percent(n / total) : '', mean(summary.cause_confidence?.[word]), MEANING[word]])));
+  fill(
+    nodes.confidence,
+    table(
+      'How sure the links are',
+      [
+        { name: 'Confidence' },
+        { name: 'links', number: true },
+        { name: 'share', number: true },
+        {
+          name: 'commands',
+          number: true,
+          title: 'device commands charged by a chain whose least sure link is this: sums of shares',
+        },
+        { name: 'what it means' },
+      ],
+      histogram.map(([word, n]) => [
+        sureness(word),
+        count(n),
+        total > 0 ? percent(n / total) : '',
+        mean(summary.cause_confidence?.[word]),
+        MEANING[word],
+      ]),
+    ),
+  );
 
-  const intervals = summary.loss?.intervals ?? [];
-  fill(nodes.losses, el('h3', {}, 'Losses'), intervals.length === 0 && !(summary.loss?.events > 0) && !summary.loss?.at_least
-    ? el('p', {}, 'Nothing was lost: every record of every probe arrived.')
-    : table('What was lost, and when', [{ name: 'Source' }, { name: 'CPU', number: true }, { name: 'from', number: true }, { name: 'length', number: true }, { name: 'events', number: true }, { name: 'links weakened', number: true }],
-      intervals.map((loss) => [`${loss.source}${loss.program ? ` (${loss.program})` : ''}`, loss.cpu ?? 'any', moment(loss.start_ns - trace.clock - trace.origin), duration(loss.end_ns - loss.start_ns),
-        typeof loss.events === 'number' ? `${loss.at_least ? 'at least ' : ''}${count(loss.events)}` : 'unknown', count(loss.weakened_links)])),
-  trace.leftOut?.why ? el('p', { class: 'note' }, `Left out of this page: ${trace.leftOut.why}`) : null);
+  fill(
+    nodes.losses,
+    el('h3', {}, 'Losses'),
+    lossPart(summary.loss, trace),
+    trace.leftOut?.why ? el('p', { class: 'note' }, `Left out of this page: ${trace.leftOut.why}`) : null,
+  );
 
   const coverage = summary.coverage ?? [];
-  fill(nodes.coverage, coverage.length === 0 ? el('p', { class: 'note' }, 'The archive does not say which probes were in force.')
-    : table('What could be seen, and by what', [{ name: 'Layer' }, { name: 'Probe' }, { name: 'in force' }, { name: 'how, or why not' }, { name: 'runs', number: true }, { name: 'missed', number: true }, { name: 'price', number: true, title: 'mean time of one run' }],
-      coverage.map((probe) => [probe.layer, el('code', {}, probe.probe), probe.attached ? 'yes' : el('strong', {}, 'no'), probe.how, count(probe.hits), count(probe.misses), duration(probe.price_ns)])));
+  fill(
+    nodes.coverage,
+    coverage.length === 0
+      ? el('p', { class: 'note' }, 'The archive does not say which probes were in force.')
+      : table(
+          'What could be seen, and by what',
+          [
+            { name: 'Layer' },
+            { name: 'Probe' },
+            { name: 'in force' },
+            { name: 'how, or why not' },
+            { name: 'runs', number: true },
+            { name: 'missed', number: true },
+            { name: 'price', number: true, title: 'mean time of one run' },
+          ],
+          coverage.map((probe) => [
+            probe.layer,
+            el('code', {}, probe.probe),
+            probe.attached ? 'yes' : el('strong', {}, 'no'),
+            probe.how,
+            count(probe.hits),
+            count(probe.misses),
+            duration(probe.price_ns),
+          ]),
+        ),
+  );
 
   const facts = Object.entries(summary.environment ?? {});
-  fill(nodes.environment, facts.length === 0 ? el('p', { class: 'note' }, 'Nothing is known of the device under test.')
-    : table('The device under test', [{ name: 'Fact' }, { name: 'Value' }, { name: 'read from' }, { name: 'holds for' }],
-      facts.map(([name, fact]) => [name, said(fact) ?? '', fact?.source ?? '', fact?.varies ? `a ${fact.varies}` : ''])));
+  fill(
+    nodes.environment,
+    facts.length === 0
+      ? el('p', { class: 'note' }, 'Nothing is known of the device under test.')
+      : table(
+          'The device under test',
+          [{ name: 'Fact' }, { name: 'Value' }, { name: 'read from' }, { name: 'holds for' }],
+          facts.map(([name, fact]) => [
+            name,
+            said(fact) ?? '',
+            fact?.source ?? '',
+            fact?.varies ? `a ${fact.varies}` : '',
+          ]),
+        ),
+  );
 }

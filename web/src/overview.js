@@ -9,9 +9,13 @@ export class Overview {
   constructor(canvas, trace) {
     this.canvas = canvas;
     this.trace = trace;
-    this.operations = busy(trace, Array.from({ length: trace.operations.count }, (_, i) => [trace.operations.start[i], trace.operationEnd(i)]));
+    this.operations = busy(
+      trace,
+      Array.from({ length: trace.operations.count }, (_, i) => [trace.operations.start[i], trace.operationEnd(i)]),
+    );
     const commands = [];
-    for (let i = 0; i < trace.spans.count; i += 1) if (trace.isCommand(i)) commands.push([trace.spans.start[i], trace.endOf(i)]);
+    for (let i = 0; i < trace.spans.count; i += 1)
+      if (trace.isCommand(i)) commands.push([trace.spans.start[i], trace.endOf(i)]);
     this.commands = busy(trace, commands);
   }
 
@@ -26,7 +30,10 @@ export class Overview {
     const { low, high } = this.trace;
     const xOf = (time) => ((time - low) / (high - low)) * width;
     const bar = width / BARS;
-    for (const [shares, layer, y] of [[this.operations, 'Database', 3], [this.commands, 'Driver', 18]]) {
+    for (const [shares, layer, y] of [
+      [this.operations, 'Database', 3],
+      [this.commands, 'Driver', 18],
+    ]) {
       c.fillStyle = layerPaint(layer);
       shares.forEach((share, i) => {
         if (share === 0) return;

@@ -2,9 +2,9 @@
 // sure it is that it belongs there.
 
 import { baseName, bytes, count, digits3, duration, moment, percent } from './format.js';
-import { el, fill, sureness, terms } from './dom.js';
+import { el, fill, sureness, swatch, terms } from './dom.js';
 import { CONFIDENCES } from './data.js';
-import { surenessOf } from './chain.js';
+import { surenessOf, within } from './chain.js';
 
 const SHOWN_AT_FIRST = 12;
 const MOST_SHOWN = 2000;
@@ -17,7 +17,8 @@ function whereabouts(trace, span) {
   const parts = [];
   if (file) parts.push(el('span', { title: file.path ?? '' }, baseName(file.path ?? 'unnamed file')));
   if (!Number.isNaN(spans.offset[span])) parts.push(el('span', {}, `offset ${count(spans.offset[span])}`));
-  if (disk && !Number.isNaN(spans.sector[span])) parts.push(el('span', {}, `${disk.name} sector ${count(spans.sector[span])}`));
+  if (disk && !Number.isNaN(spans.sector[span]))
+    parts.push(el('span', {}, `${disk.name} sector ${count(spans.sector[span])}`));
   else if (disk) parts.push(el('span', {}, disk.name));
   if (spans.bytes[span] > 0) parts.push(el('span', {}, bytes(spans.bytes[span])));
   parts.push(el('span', {}, `at ${moment(spans.start[span])}`));
@@ -28,7 +29,9 @@ function howItBelongs(trace, how) {
   const word = CONFIDENCES[how.level];
   if (how.link < 0) return sureness(word);
   const relation = trace.text(trace.links.relation[how.link]);
-  const weakened = trace.links.weakened[how.link] ? '; records were lost meanwhile, which made it one step less sure' : '';
+  const weakened = trace.links.weakened[how.link]
+    ? '; records were lost meanwhile, which made it one step less sure'
+    : '';
   const own = CONFIDENCES[trace.links.level[how.link]];
   return sureness(word, `last link: ${relation} (${own})${weakened}; weakest link of the way here: ${word}`);
 }
@@ -39,20 +42,45 @@ function tookOf(trace, span) {
 }
 
 function elementItem(trace, span, how, share, choose) {
-  return el('li', { dataset: { span: trace.spans.id[span], layer: trace.layerOf(span), kind: trace.kindOf(span), confidence: CONFIDENCES[how.level] } },
-    el('button', { type: 'button', class: 'element', onclick: () => choose(span) },
-      el('span', { class: 'what' }, trace.labelOf(span), share === undefined ? null : el('span', { class: 'share' }, `${percent(share)} charged here`)),
+  return el(
+    'li',
+    {
+      dataset: {
+        span: trace.spans.id[span],
+        layer: trace.layerOf(span),
+        kind: trace.kindOf(span),
+        confidence: CONFIDENCES[how.level],
+      },
+    },
+    el(
+      'button',
+      { type: 'button', class: 'element', onclick: () => choose(span) },
+      el(
+        'span',
+        { class: 'what' },
+        trace.labelOf(span),
+        share === undefined ? null : el('span', { class: 'share' }, `${percent(share)} charged here`),
+      ),
       el('span', { class: 'long' }, tookOf(trace, span)),
-      el('span', { class: 'where' }, whereabouts(trace, span)), howItBelongs(trace, how)));
+      el('span', { class: 'where' }, whereabouts(trace, span)),
+      howItBelongs(trace, how),
+    ),
+  );
+}
+
+/** The causes that name an operation, or one that ran inside it. */
+function causesOf(trace, operation) {
+  return within(trace, operation).flatMap((one) => [...trace.causesOfOperation(one)]);
 }
 
 /** The elements of a chain by layer, in order of time; long lists open on demand. */
 function chainList(trace, chain, choose) {
   const byLayer = new Map(trace.layers.map((layer) => [layer.name, []]));
-  for (const [span, how] of chain.elements) if (span !== chain.span) byLayer.get(trace.layerOf(span))?.push([span, how]);
+  for (const [span, how] of chain.elements)
+    if (span !== chain.span) byLayer.get(trace.layerOf(span))?.push([span, how]);
   const shares = new Map();
   if (chain.operation >= 0) {
-    for (const cause of trace.causesOfOperation(chain.operation)) {
+    for (const cause of causesOf(trace, chain.operation)) {
       const command = trace.causes.command[cause];
       shares.set(command, (shares.get(command) ?? 0) + trace.causes.share[cause]);
     }
@@ -62,18 +90,41 @@ function chainList(trace, chain, choose) {
     if (elements.length === 0) continue;
     elements.sort(([a], [b]) => trace.spans.start[a] - trace.spans.start[b]);
     const list = el('ol', { class: 'elements' });
-    const items = (from, to) => elements.slice(from, to).map(([span, how]) => elementItem(trace, span, how, shares.get(span), choose));
+    const items = (from, to) =>
+      elements.slice(from, to).map(([span, how]) => elementItem(trace, span, how, shares.get(span), choose));
     list.append(...items(0, SHOWN_AT_FIRST));
     const rest = Math.min(elements.length, MOST_SHOWN);
-    const more = elements.length > SHOWN_AT_FIRST && el('button', {
-      type: 'button', class: 'more',
-      onclick: (event) => {
-        list.append(...items(SHOWN_AT_FIRST, rest));
-        event.target.replaceWith(elements.length > rest ? `the first ${count(rest)} of ${count(elements.length)}` : '');
-      },
-    }, `show all ${count(elements.length)}`);
-    groups.push(el('section', { class: 'layer', dataset: { layer } },
-      el('h4', {}, el('i', { class: `swatch layer-${layer.toLowerCase()}`, 'aria-hidden': 'true' }), layer, el('span', {}, count(elements.length))), list, more));
+    const more =
+      elements.length > SHOWN_AT_FIRST &&
+      el(
+        'button',
+        {
+          type: 'button',
+          class: 'more',
+          onclick: (event) => {
+            list.append(...items(SHOWN_AT_FIRST, rest));
+            event.target.replaceWith(
+              elements.length > rest ? `the first ${count(rest)} of ${count(elements.length)}` : '',
+            );
+          },
+        },
+        `show all ${count(elements.length)}`,
+      );
+    groups.push(
+      el(
+        'section',
+        { class: 'layer', dataset: { layer } },
+        el(
+          'h4',
+          {},
+          swatch(layer),
+          layer,
+          el('span', {}, count(elements.length)),
+        ),
+        list,
+        more,
+      ),
+    );
   }
   return groups;
 }
@@ -88,21 +139,62 @@ export function timeShares(trace, operation) {
     sums.set(key, (sums.get(key) ?? 0) + length);
     whole += length;
   }
-  return [...sums].map(([key, ns]) => ({ layer: key.split('\u0000')[0], reason: key.split('\u0000')[1], ns, part: whole > 0 ? ns / whole : 0 }))
+  return [...sums]
+    .map(([key, ns]) => ({
+      layer: key.split('\u0000')[0],
+      reason: key.split('\u0000')[1],
+      ns,
+      part: whole > 0 ? ns / whole : 0,
+    }))
     .sort((a, b) => b.ns - a.ns);
 }
 
 function timeBar(trace, operation) {
   const shares = timeShares(trace, operation);
-  if (shares.length === 0) return [el('p', { class: 'note' }, 'Its time was not split: the operation’s end was not seen, or scheduling could not be.')];
+  if (shares.length === 0)
+    return [
+      el(
+        'p',
+        { class: 'note' },
+        'Its time was not split: the operation’s end was not seen, or scheduling could not be.',
+      ),
+    ];
   const said = shares.map((s) => `${s.layer} ${s.reason} ${percent(s.part)}`).join(', ');
   return [
-    el('div', { class: 'bar', role: 'img', 'aria-label': `Time went to: ${said}` }, shares.map((s) => el('i', {
-      class: `layer-${s.layer.toLowerCase()}${s.reason === 'flush' ? ' hatched' : ''}`, style: { width: `${s.part * 100}%` }, title: `${s.layer}, ${s.reason}: ${duration(s.ns)}`,
-    }))),
-    el('table', { class: 'plain' }, el('tbody', {}, shares.map((s) => el('tr', {},
-      el('th', { scope: 'row' }, el('i', { class: `swatch layer-${s.layer.toLowerCase()}`, 'aria-hidden': 'true' }), s.layer),
-      el('td', {}, s.reason), el('td', { class: 'number' }, duration(s.ns)), el('td', { class: 'number' }, percent(s.part)))))),
+    el(
+      'div',
+      { class: 'bar', role: 'img', 'aria-label': `Time went to: ${said}` },
+      shares.map((s) =>
+        el('i', {
+          class: `layer-${s.layer.toLowerCase()}${s.reason === 'flush' ? ' hatched' : ''}`,
+          style: { width: `${s.part * 100}%` },
+          title: `${s.layer}, ${s.reason}: ${duration(s.ns)}`,
+        }),
+      ),
+    ),
+    el(
+      'table',
+      { class: 'plain' },
+      el(
+        'tbody',
+        {},
+        shares.map((s) =>
+          el(
+            'tr',
+            {},
+            el(
+              'th',
+              { scope: 'row' },
+              swatch(s.layer),
+              s.layer,
+            ),
+            el('td', {}, s.reason),
+            el('td', { class: 'number' }, duration(s.ns)),
+            el('td', { class: 'number' }, percent(s.part)),
+          ),
+        ),
+      ),
+    ),
   ];
 }
 
@@ -112,18 +204,30 @@ function causeList(trace, span, chooseOperation) {
   const items = causes.slice(0, MOST_SHOWN).map((cause) => {
     const operation = trace.causes.operation[cause];
     const process = trace.text(trace.causes.process[cause]);
-    const name = operation >= 0 ? `${trace.shapeText(operation)} · ${ordinal(trace, operation)}` : `${trace.text(trace.causes.origin[cause])}${process ? ` (${process})` : ''}`;
+    const name =
+      operation >= 0
+        ? `${trace.shapeText(operation)} · ${ordinal(trace, operation)}`
+        : `${trace.text(trace.causes.origin[cause])}${process ? ` (${process})` : ''}`;
     const share = trace.causes.share[cause];
     const inside = [
-      el('span', { class: 'what' }, name), el('span', { class: 'long' }, percent(share)),
+      el('span', { class: 'what' }, name),
+      el('span', { class: 'long' }, percent(share)),
       el('span', { class: 'meter', 'aria-hidden': 'true' }, el('i', { style: { width: `${share * 100}%` } })),
-      el('span', { class: 'where' }, el('span', {}, `by ${trace.text(trace.causes.via[cause]) || 'its thread'}`)), sureness(trace.text(trace.causes.confidence[cause])),
+      el('span', { class: 'where' }, el('span', {}, `by ${trace.text(trace.causes.via[cause]) || 'its thread'}`)),
+      sureness(trace.text(trace.causes.confidence[cause])),
     ];
-    return el('li', { dataset: { cause: operation >= 0 ? trace.operations.id[operation] : '', share: digits3(share) } }, operation >= 0
-      ? el('button', { type: 'button', class: 'element', onclick: () => chooseOperation(operation) }, inside)
-      : el('div', { class: 'element' }, inside));
+    return el(
+      'li',
+      { dataset: { cause: operation >= 0 ? trace.operations.id[operation] : '', share: digits3(share) } },
+      operation >= 0
+        ? el('button', { type: 'button', class: 'element', onclick: () => chooseOperation(operation) }, inside)
+        : el('div', { class: 'element' }, inside),
+    );
   });
-  return [el('h3', {}, `Causes (${count(causes.length)}; their shares sum to one)`), el('ol', { class: 'elements causes' }, items)];
+  return [
+    el('h3', {}, `Causes (${count(causes.length)}; their shares sum to one)`),
+    el('ol', { class: 'elements causes' }, items),
+  ];
 }
 
 /** "execution 12": people count from one. */
@@ -135,7 +239,7 @@ function charged(trace, operation) {
   let commands = 0;
   let size = 0;
   const touched = new Set();
-  for (const cause of trace.causesOfOperation(operation)) {
+  for (const cause of causesOf(trace, operation)) {
     const command = trace.causes.command[cause];
     commands += trace.causes.share[cause];
     size += trace.causes.share[cause] * trace.spans.bytes[command];
@@ -145,10 +249,20 @@ function charged(trace, operation) {
   return `${digits3(commands)} (shares of ${count(touched.size)}), ${bytes(Math.round(size))}`;
 }
 
-function operationPart(trace, chain) {
+/** SQLite's two codes that are no error say so. */
+function resultOf(trace, operation) {
+  const code = trace.operations.result[operation];
+  if (Number.isNaN(code)) return null;
+  const word =
+    trace.shapes[trace.operations.shape[operation]]?.kind === 'statement' && { 100: ' (row)', 101: ' (done)' }[code];
+  return `${code}${word || ''}`;
+}
+
+function operationPart(trace, chain, chooseOperation) {
   const { operations } = trace;
   const { operation } = chain;
   const end = operations.end[operation];
+  const parent = operations.parent[operation];
   return [
     el('p', { class: 'kicker' }, `Operation · ${ordinal(trace, operation)}`),
     el('h3', { class: 'statement' }, trace.shapeText(operation)),
@@ -156,11 +270,21 @@ function operationPart(trace, chain) {
       ['Latency', el('strong', {}, Number.isNaN(end) ? 'end not seen' : duration(end - operations.start[operation]))],
       ['Began', moment(operations.start[operation])],
       ['Rows', count(operations.rows[operation])],
-      ['Result', Number.isNaN(operations.result[operation]) ? null : String(operations.result[operation])],
+      ['Result', resultOf(trace, operation)],
+      [
+        'Inside',
+        parent >= 0 &&
+          el(
+            'button',
+            { type: 'button', class: 'link', onclick: () => chooseOperation(parent) },
+            `${trace.shapeText(parent)} · ${ordinal(trace, parent)}`,
+          ),
+      ],
       ['Device commands', charged(trace, operation)],
       ['Chain', el('span', {}, `${count(chain.elements.size)} elements, weakest link `, sureness(surenessOf(chain)))],
     ]),
-    el('h3', {}, 'Where its time went'), ...timeBar(trace, operation),
+    el('h3', {}, 'Where its time went'),
+    ...timeBar(trace, operation),
   ];
 }
 
@@ -171,7 +295,11 @@ function spanPart(trace, chain, chooseOperation) {
   const number = (column) => (Number.isNaN(spans[column][span]) ? null : count(spans[column][span]));
   const operation = spans.operation[span];
   return [
-    el('p', { class: 'kicker' }, trace.isCommand(span) ? 'Device command' : `${trace.layerOf(span)} · ${trace.kindOf(span)}`),
+    el(
+      'p',
+      { class: 'kicker' },
+      trace.isCommand(span) ? 'Device command' : `${trace.layerOf(span)} · ${trace.kindOf(span)}`,
+    ),
     el('h3', {}, trace.labelOf(span)),
     terms([
       ['Took', el('strong', {}, tookOf(trace, span))],
@@ -185,7 +313,15 @@ function spanPart(trace, chain, chooseOperation) {
       ['Flags', trace.text(spans.flags[span])],
       ['Result', number('result')],
       ['Process', spans.tgid[span] > 0 ? `${spans.tgid[span]}, thread ${spans.tid[span]}` : null],
-      ['Within', operation >= 0 && el('button', { type: 'button', class: 'link', onclick: () => chooseOperation(operation) }, `${trace.shapeText(operation)} · ${ordinal(trace, operation)}`)],
+      [
+        'Within',
+        operation >= 0 &&
+          el(
+            'button',
+            { type: 'button', class: 'link', onclick: () => chooseOperation(operation) },
+            `${trace.shapeText(operation)} · ${ordinal(trace, operation)}`,
+          ),
+      ],
       ['Chain', el('span', {}, `${count(chain.elements.size)} elements, weakest link `, sureness(surenessOf(chain)))],
     ]),
     ...causeList(trace, span, chooseOperation),
@@ -194,12 +330,27 @@ function spanPart(trace, chain, chooseOperation) {
 
 /** Shows a chain, or how to choose one. */
 export function showPanel(node, trace, chain, choose, chooseOperation) {
+  // What had the focus goes away with the old list: the panel itself keeps the reader's place.
+  if (node.contains(document.activeElement)) node.focus({ preventScroll: true });
   if (!chain) {
-    fill(node, el('p', { class: 'kicker' }, 'Nothing chosen'),
-      el('p', {}, 'Choose a box in the timeline, a point in the address map or a row of the list of operations. What it brought about, down to the device, and what brought it about will be highlighted and listed here.'));
+    fill(
+      node,
+      el('p', { class: 'kicker' }, 'Nothing chosen'),
+      el(
+        'p',
+        {},
+        'Choose a box in the timeline, a point in the address map or a row of the list of operations. What it brought about, down to the device, and what brought it about will be highlighted and listed here.',
+      ),
+    );
     return;
   }
-  const about = chain.operation >= 0 ? operationPart(trace, chain) : spanPart(trace, chain, chooseOperation);
-  fill(node, ...about, el('h3', {}, chain.operation >= 0 ? 'Its chain, layer by layer' : 'Its chain, up and down'), ...chainList(trace, chain, choose));
+  const about =
+    chain.operation >= 0 ? operationPart(trace, chain, chooseOperation) : spanPart(trace, chain, chooseOperation);
+  fill(
+    node,
+    ...about,
+    el('h3', {}, chain.operation >= 0 ? 'Its chain, layer by layer' : 'Its chain, up and down'),
+    ...chainList(trace, chain, choose),
+  );
   node.scrollTop = 0;
 }

@@ -13,6 +13,7 @@ const FLUSH_BAND = 26;
 const BOTTOM = 24;
 const SECTOR = 512;
 const NEAR_PIXELS = 9;
+const MANY_POINTS = 3000;
 const EVERYTHING = -1;
 
 /** The points with the strings looked up and times from the first operation's start. */
@@ -26,9 +27,16 @@ export class Commands {
     const points = raw.points ?? {};
     const strings = raw.strings ?? [];
     this.points = (points.t ?? []).map((t, i) => ({
-      time: t - shift, latency: points.latency?.[i] ?? null, sector: points.sector?.[i] ?? null, bytes: points.bytes?.[i] ?? 0,
-      kind: strings[points.kind?.[i]] ?? 'other', disk: points.disk?.[i] ?? -1, shape: points.shape?.[i] ?? -1,
-      origin: strings[points.origin?.[i]] ?? '', share: points.share?.[i] ?? null, command: points.command?.[i] ?? -1,
+      time: t - shift,
+      latency: points.latency?.[i] ?? null,
+      sector: points.sector?.[i] ?? null,
+      bytes: points.bytes?.[i] ?? 0,
+      kind: strings[points.kind?.[i]] ?? 'other',
+      disk: points.disk?.[i] ?? -1,
+      shape: points.shape?.[i] ?? -1,
+      origin: strings[points.origin?.[i]] ?? '',
+      share: points.share?.[i] ?? null,
+      command: points.command?.[i] ?? -1,
     }));
     this.operations = page.summary.operations ?? [];
     this.kinds = new Map(this.points.map((point) => [point.command, point.kind]));
@@ -40,7 +48,8 @@ export class Commands {
 
   /** Reads of files per execution of a statement, and how many of them the page cache served; null if not counted. */
   readsOf(statement) {
-    const classes = this.operations.find((operation) => operation.statement === statement)?.per_operation?.filesystem_reads;
+    const classes = this.operations.find((operation) => operation.statement === statement)?.per_operation
+      ?.filesystem_reads;
     if (!classes) return null;
     const sum = (name) => Object.values(classes).reduce((total, reads) => total + (reads[name] ?? 0), 0);
     return { count: sum('count'), hits: sum('cache_hits') };
@@ -48,9 +57,15 @@ export class Commands {
 
   /** The shapes that the two panels begin with: the one that caused most commands, and the readers' most frequent. */
   firstChoice() {
-    const order = this.shapes.map((_, i) => i);
-    const writers = order.filter((i) => !this.shapes[i].read_only_looking).sort((a, b) => rank(this.shapes[b]) - rank(this.shapes[a]));
-    const readers = order.filter((i) => this.shapes[i].read_only_looking).sort((a, b) => rank(this.shapes[b]) - rank(this.shapes[a]));
+    const all = this.shapes.map((_, i) => i);
+    const statements = all.filter((i) => this.shapes[i].kind === 'statement');
+    const order = statements.length > 0 ? statements : all;
+    const writers = order
+      .filter((i) => !this.shapes[i].read_only_looking)
+      .sort((a, b) => rank(this.shapes[b]) - rank(this.shapes[a]));
+    const readers = order
+      .filter((i) => this.shapes[i].read_only_looking)
+      .sort((a, b) => rank(this.shapes[b]) - rank(this.shapes[a]));
     return [writers[0] ?? readers[0] ?? EVERYTHING, readers[0] ?? writers[1] ?? EVERYTHING];
   }
 }
@@ -70,7 +85,13 @@ class Panel {
       el('option', { value: EVERYTHING }, 'every device command, whoever caused it'),
     ]);
     this.caption = el('figcaption', {});
-    this.node = el('figure', { class: 'scatter' }, this.select, el('div', { class: 'plot' }, this.canvas, this.words), this.caption);
+    this.node = el(
+      'figure',
+      { class: 'scatter' },
+      this.select,
+      el('div', { class: 'plot' }, this.canvas, this.words),
+      this.caption,
+    );
     this.canvas.addEventListener('pointermove', (event) => this.hover(event));
     this.canvas.addEventListener('pointerleave', () => this.leave());
     this.canvas.addEventListener('click', (event) => {
@@ -86,13 +107,24 @@ class Panel {
     const { points, shapes } = this.commands;
     this.points = shape === EVERYTHING ? points : points.filter((point) => point.shape === shape);
     const of = (kind) => this.points.filter((point) => point.kind === kind).length;
-    const tally = [['write', 'writes'], ['read', 'reads'], ['flush', 'flushes']].map(([kind, name]) => `${count(of(kind))} ${name}`).join(', ');
+    const tally = [
+      ['write', 'writes'],
+      ['read', 'reads'],
+      ['flush', 'flushes'],
+    ]
+      .map(([kind, name]) => `${count(of(kind))} ${name}`)
+      .join(', ');
     const other = this.points.length - of('write') - of('read') - of('flush');
     const said = `${count(this.points.length)} device commands: ${tally}${other > 0 ? `, ${count(other)} others` : ''}`;
     const name = shapes[shape]?.text ?? 'Everything';
     this.node.dataset.commands = String(this.points.length);
     this.canvas.hidden = this.points.length === 0;
-    fill(this.words, this.points.length > 0 ? null : el('span', {}, el('strong', {}, `${firstWord(name)}: no device command. `), this.whyNone()));
+    fill(
+      this.words,
+      this.points.length > 0
+        ? null
+        : el('span', {}, el('strong', {}, `${firstWord(name)}: no device command. `), this.whyNone()),
+    );
     fill(this.caption, this.points.length > 0 ? el('span', {}, said) : null);
     this.canvas.setAttribute('aria-label', `${name}: ${said}, by time and address`);
     this.draw();
@@ -103,9 +135,13 @@ class Panel {
     if (this.commands.leftOut?.commands > 0) return 'None among those that this page holds; some were left out.';
     const shape = this.commands.shapes[this.shape];
     const reads = this.commands.readsOf(shape?.text);
-    if (!shape?.read_only_looking || reads === null) return 'Nothing that it did reached the device while it was recorded.';
-    if (reads.count === 0) return 'It read no file: what it needed was in the database’s own cache or mapped into memory.';
-    return reads.hits >= reads.count ? 'All that it read was served from the page cache.' : 'What it read was fetched by others’ commands, or had begun before the recording.';
+    if (!shape?.read_only_looking || reads === null)
+      return 'Nothing that it did reached the device while it was recorded.';
+    if (reads.count === 0)
+      return 'It read no file: what it needed was in the database’s own cache or mapped into memory.';
+    return reads.hits >= reads.count
+      ? 'All that it read was served from the page cache.'
+      : 'What it read was fetched by others’ commands, or had begun before the recording.';
   }
 
   draw() {
@@ -117,7 +153,9 @@ class Panel {
     this.range(width);
     this.axes(c, width);
     const marks = { write: paint('mark-write'), read: paint('mark-read'), flush: paint('mark-flush') };
-    for (const point of this.shown) mark(c, this.xOf(point.time), this.yOf(point), point.kind, marks[point.kind] ?? paint('muted'));
+    const size = this.shown.length > MANY_POINTS ? 3 : 5;
+    for (const point of this.shown)
+      mark(c, this.xOf(point.time), this.yOf(point), point.kind, marks[point.kind] ?? paint('muted'), size);
     for (const point of [this.hovered, this.chosen]) {
       if (!point || !this.shown.includes(point)) continue;
       c.strokeStyle = paint('accent');
@@ -131,7 +169,9 @@ class Panel {
   /** Both axes hold all points with a margin; addresses are bytes from the disk's start. */
   range(width) {
     let [from, to, low, high] = [Infinity, -Infinity, Infinity, -Infinity];
-    this.shown = this.window ? this.points.filter((point) => point.time >= this.window.from && point.time <= this.window.to) : this.points;
+    this.shown = this.window
+      ? this.points.filter((point) => point.time >= this.window.from && point.time <= this.window.to)
+      : this.points;
     for (const point of this.shown) {
       from = Math.min(from, point.time);
       to = Math.max(to, point.time);
@@ -150,8 +190,11 @@ class Panel {
     this.address = { low: Math.max(0, low - up * 0.06), high: high + up * 0.06 };
     this.plot = { width: width - LEFT - 10, height: MAP_HEIGHT - TOP - FLUSH_BAND - BOTTOM };
     this.xOf = (time) => LEFT + ((time - this.time.from) / (this.time.to - this.time.from)) * this.plot.width;
-    this.yOf = (point) => (point.sector === null ? TOP + this.plot.height + FLUSH_BAND / 2
-      : TOP + this.plot.height * (1 - (point.sector * SECTOR - this.address.low) / (this.address.high - this.address.low)));
+    this.yOf = (point) =>
+      point.sector === null
+        ? TOP + this.plot.height + FLUSH_BAND / 2
+        : TOP +
+          this.plot.height * (1 - (point.sector * SECTOR - this.address.low) / (this.address.high - this.address.low));
   }
 
   axes(c, width) {
@@ -165,13 +208,16 @@ class Panel {
     const { unit, size } = addressUnit(this.address.high);
     const values = numberTicks(this.address.low / size, this.address.high / size, 5).map((value) => value * size);
     for (const value of values) {
-      const y = Math.round(TOP + this.plot.height * (1 - (value - this.address.low) / (this.address.high - this.address.low))) + 0.5;
+      const y =
+        Math.round(TOP + this.plot.height * (1 - (value - this.address.low) / (this.address.high - this.address.low))) +
+        0.5;
       c.moveTo(LEFT, y);
       c.lineTo(width - 10, y);
     }
     c.stroke();
     c.textAlign = 'right';
-    const decimals = values.length > 1 ? Math.min(4, Math.max(0, Math.ceil(-Math.log10((values[1] - values[0]) / size) - 1e-6))) : 2;
+    const decimals =
+      values.length > 1 ? Math.min(4, Math.max(0, Math.ceil(-Math.log10((values[1] - values[0]) / size) - 1e-6))) : 2;
     for (const value of values) {
       const y = TOP + this.plot.height * (1 - (value - this.address.low) / (this.address.high - this.address.low));
       c.fillText(`${(value / size).toFixed(decimals)} ${unit}`, LEFT - 6, y);
@@ -214,7 +260,9 @@ class Panel {
     this.tip.show(event.clientX, event.clientY, `${point.kind} ${point.bytes ? bytes(point.bytes) : ''}`, [
       `${moment(point.time)}${point.latency === null ? '' : `, took ${duration(point.latency)}`}`,
       point.sector === null ? disk?.name : `${disk?.name ?? ''} sector ${count(point.sector)}`,
-      point.share === null ? point.origin : `${percent(point.share)} charged to ${this.commands.shapes[point.shape]?.text ?? point.origin}`,
+      point.share === null
+        ? point.origin
+        : `${percent(point.share)} charged to ${this.commands.shapes[point.shape]?.text ?? point.origin}`,
     ]);
   }
 
@@ -237,14 +285,14 @@ function addressUnit(high) {
   return { unit: ['B', 'KiB', 'MiB', 'GiB', 'TiB'][power], size: 1024 ** power };
 }
 
-function mark(c, x, y, kind, colour) {
+function mark(c, x, y, kind, colour, size) {
   c.fillStyle = colour;
   c.strokeStyle = colour;
   c.lineWidth = 1.4;
-  if (kind === 'write') c.fillRect(x - 2.5, y - 2.5, 5, 5);
+  if (kind === 'write') c.fillRect(x - size / 2, y - size / 2, size, size);
   else {
     c.beginPath();
-    if (kind === 'read') c.arc(x, y, 3, 0, 7);
+    if (kind === 'read') c.arc(x, y, size * 0.6, 0, 7);
     else if (kind === 'flush') {
       c.moveTo(x, y - 8);
       c.lineTo(x, y + 8);
@@ -261,15 +309,20 @@ function mark(c, x, y, kind, colour) {
 /** Puts both panels into a node; returns what redraws them and what marks a chosen command. */
 export function showScatter(node, commands, choose, tip) {
   const panels = commands.firstChoice().map((shape) => new Panel(commands, shape, choose, tip));
-  fill(node, panels.map((panel) => panel.node));
+  fill(
+    node,
+    panels.map((panel) => panel.node),
+  );
   return {
-    draw: (view) => panels.forEach((panel) => {
-      panel.window = view;
-      panel.draw();
-    }),
-    mark: (command) => panels.forEach((panel) => {
-      panel.chosen = command === null ? null : panel.points.find((point) => point.command === command) ?? null;
-      panel.draw();
-    }),
+    draw: (view) =>
+      panels.forEach((panel) => {
+        panel.window = view;
+        panel.draw();
+      }),
+    mark: (command) =>
+      panels.forEach((panel) => {
+        panel.chosen = command === null ? null : (panel.points.find((point) => point.command === command) ?? null);
+        panel.draw();
+      }),
   };
 }

@@ -2,7 +2,7 @@
 // and the account of the device's commands.
 
 import { bytes, count, duration, mean, percent } from './format.js';
-import { el, fill, table } from './dom.js';
+import { el, fill, swatch, table } from './dom.js';
 
 const LAYERS = ['App', 'Database', 'Syscall', 'FileSystem', 'Block', 'IoScheduler', 'Driver', 'RunQueue'];
 const OPEN_AT_FIRST = 3;
@@ -10,16 +10,25 @@ const OPEN_AT_FIRST = 3;
 /** Layers with time in them, from the application down, and what no slice explains. */
 function layerTimes(operation) {
   const layers = operation.layers ?? {};
-  const names = [...LAYERS.filter((name) => name in layers), ...Object.keys(layers).filter((name) => !LAYERS.includes(name))];
-  const times = names.map((name) => ({ name, ...layers[name], ns: layers[name].exclusive_ns ?? 0 })).filter((layer) => layer.ns > 0);
+  const names = [
+    ...LAYERS.filter((name) => name in layers),
+    ...Object.keys(layers).filter((name) => !LAYERS.includes(name)),
+  ];
+  const times = names
+    .map((name) => ({ name, ...layers[name], ns: layers[name].exclusive_ns ?? 0 }))
+    .filter((layer) => layer.ns > 0);
   if (operation.unexplained_ns > 0) times.push({ name: 'unexplained', ns: operation.unexplained_ns });
   return { times, sum: times.reduce((total, layer) => total + layer.ns, 0) };
 }
 
 /** What the thread did or waited for, the longest first: "device 80 %, flush 20 %". */
 function reasonsOf(time) {
-  const reasons = Object.entries(time.reasons ?? {}).filter(([, ns]) => ns > 0).sort((a, b) => b[1] - a[1]);
-  return reasons.length === 1 ? reasons[0][0] : reasons.map(([reason, ns]) => `${reason} ${percent(ns / time.ns)}`).join(', ');
+  const reasons = Object.entries(time.reasons ?? {})
+    .filter(([, ns]) => ns > 0)
+    .sort((a, b) => b[1] - a[1]);
+  return reasons.length === 1
+    ? reasons[0][0]
+    : reasons.map(([reason, ns]) => `${reason} ${percent(ns / time.ns)}`).join(', ');
 }
 
 /** Time by layer as a bar and in numbers. The exclusive times of all executions add up to their latencies. */
@@ -28,14 +37,37 @@ function timePart(operation) {
   if (sum === 0) return [el('p', { class: 'note' }, 'Its time was not split into layers.')];
   const said = times.map((t) => `${t.name} ${percent(t.ns / sum)}`).join(', ');
   const rows = times.map((t) => [
-    el('span', {}, el('i', { class: `swatch layer-${t.name.toLowerCase()}`, 'aria-hidden': 'true' }), t.name),
-    duration(t.p50_ns), duration(t.p95_ns), duration(t.ns), percent(t.ns / sum), reasonsOf(t),
+    el('span', {}, swatch(t.name), t.name),
+    duration(t.p50_ns),
+    duration(t.p95_ns),
+    duration(t.ns),
+    percent(t.ns / sum),
+    reasonsOf(t),
   ]);
   return [
-    el('div', { class: 'bar', role: 'img', 'aria-label': `Time by layer: ${said}` },
-      times.map((t) => el('i', { class: `layer-${t.name.toLowerCase()}`, style: { width: `${(100 * t.ns) / sum}%` }, title: `${t.name}: ${percent(t.ns / sum)}` }))),
-    table('Time by layer; each nanosecond belongs to the deepest layer that was waited on',
-      [{ name: 'Layer' }, { name: 'median', number: true }, { name: 'p95', number: true }, { name: 'sum', number: true }, { name: 'share', number: true }, { name: 'doing or waiting for' }], rows),
+    el(
+      'div',
+      { class: 'bar', role: 'img', 'aria-label': `Time by layer: ${said}` },
+      times.map((t) =>
+        el('i', {
+          class: `layer-${t.name.toLowerCase()}`,
+          style: { width: `${(100 * t.ns) / sum}%` },
+          title: `${t.name}: ${percent(t.ns / sum)}`,
+        }),
+      ),
+    ),
+    table(
+      'Time by layer; each nanosecond belongs to the deepest layer that was waited on',
+      [
+        { name: 'Layer' },
+        { name: 'median', number: true },
+        { name: 'p95', number: true },
+        { name: 'sum', number: true },
+        { name: 'share', number: true },
+        { name: 'doing or waiting for' },
+      ],
+      rows,
+    ),
   ];
 }
 
@@ -43,12 +75,32 @@ function countsPart(counts) {
   if (!counts?.rows?.length) return [];
   let layer = '';
   const rows = counts.rows.map((row) => {
-    const head = row.layer === layer ? '' : el('span', {}, el('i', { class: `swatch layer-${row.layer.toLowerCase()}`, 'aria-hidden': 'true' }), row.layer);
+    const head =
+      row.layer === layer
+        ? ''
+        : el('span', {}, swatch(row.layer), row.layer);
     layer = row.layer;
-    return [head, `${row.name}${row.class ? `, ${row.class}` : ''}`, mean(row.count), row.bytes === null ? '' : bytes(row.bytes), row.note ?? ''];
+    return [
+      head,
+      `${row.name}${row.class ? `, ${row.class}` : ''}`,
+      mean(row.count),
+      row.bytes === null ? '' : bytes(row.bytes),
+      row.note ?? '',
+    ];
   });
-  return [table('Counts per execution: means, shared commands by their shares',
-    [{ name: 'Layer' }, { name: 'What' }, { name: 'count', number: true }, { name: 'bytes', number: true }, { name: '' }], rows)];
+  return [
+    table(
+      'Counts per execution: means, shared commands by their shares',
+      [
+        { name: 'Layer' },
+        { name: 'What' },
+        { name: 'count', number: true },
+        { name: 'bytes', number: true },
+        { name: '' },
+      ],
+      rows,
+    ),
+  ];
 }
 
 /** Phases are runs of writes to files of one class without a sync between them. */
@@ -57,14 +109,50 @@ function gapsPart(operation) {
   const gaps = operation.gaps ?? [];
   const parts = [];
   if (phases.length > 0) {
-    parts.push(table('Phases: runs of writes to one class of file, without a sync between them',
-      [{ name: 'Phase' }, { name: 'writes', number: true }, { name: 'bytes', number: true }, { name: 'median', number: true }, { name: 'p95', number: true }, { name: 'times', number: true }],
-      phases.map((phase) => [phase.phase, mean(phase.writes), bytes(phase.bytes), duration(phase.duration_ns?.p50), duration(phase.duration_ns?.p95), count(phase.count)])));
+    parts.push(
+      table(
+        'Phases: runs of writes to one class of file, without a sync between them',
+        [
+          { name: 'Phase' },
+          { name: 'writes', number: true },
+          { name: 'bytes', number: true },
+          { name: 'median', number: true },
+          { name: 'p95', number: true },
+          { name: 'times', number: true },
+        ],
+        phases.map((phase) => [
+          phase.phase,
+          mean(phase.writes),
+          bytes(phase.bytes),
+          duration(phase.duration_ns?.p50),
+          duration(phase.duration_ns?.p95),
+          count(phase.count),
+        ]),
+      ),
+    );
   }
   if (gaps.length > 0) {
-    parts.push(table('Gaps from one phase to the next',
-      [{ name: 'From' }, { name: 'to' }, { name: 'fsyncs', number: true }, { name: 'median', number: true }, { name: 'p95', number: true }, { name: 'times', number: true }],
-      gaps.map((gap) => [gap.from, gap.to, mean(gap.fsyncs), duration(gap.duration_ns?.p50), duration(gap.duration_ns?.p95), count(gap.count)])));
+    parts.push(
+      table(
+        'Gaps from one phase to the next',
+        [
+          { name: 'From' },
+          { name: 'to' },
+          { name: 'fsyncs', number: true },
+          { name: 'median', number: true },
+          { name: 'p95', number: true },
+          { name: 'times', number: true },
+        ],
+        gaps.map((gap) => [
+          gap.from,
+          gap.to,
+          mean(gap.fsyncs),
+          duration(gap.duration_ns?.p50),
+          duration(gap.duration_ns?.p95),
+          count(gap.count),
+        ]),
+      ),
+    );
   }
   return parts;
 }
@@ -73,11 +161,29 @@ function gapsPart(operation) {
 function statementPart(operation, counts, open) {
   const latency = operation.latency_ns ?? {};
   const number = (term, value) => el('span', {}, el('small', {}, term), el('b', {}, value));
-  return el('details', { class: 'statement-part', open }, el('summary', {},
-    el('span', { class: 'statement' }, operation.statement ?? ''),
-    el('span', { class: 'numbers' }, number('executions', count(operation.count)), number('median', duration(latency.p50)), number('p95', duration(latency.p95)),
-      number('sum', duration(latency.sum)))),
-  el('div', { class: 'columns' }, el('div', {}, timePart(operation), gapsPart(operation)), el('div', {}, countsPart(counts))));
+  return el(
+    'details',
+    { class: 'statement-part', open },
+    el(
+      'summary',
+      {},
+      el('span', { class: 'statement' }, operation.statement ?? ''),
+      el(
+        'span',
+        { class: 'numbers' },
+        number('executions', count(operation.count)),
+        number('median', duration(latency.p50)),
+        number('p95', duration(latency.p95)),
+        number('sum', duration(latency.sum)),
+      ),
+    ),
+    el(
+      'div',
+      { class: 'columns' },
+      el('div', {}, timePart(operation), gapsPart(operation)),
+      el('div', {}, countsPart(counts)),
+    ),
+  );
 }
 
 export function showStatements(node, summary, counts) {
@@ -87,7 +193,10 @@ export function showStatements(node, summary, counts) {
     return;
   }
   const byStatement = new Map((counts.statements ?? []).map((statement) => [statement.statement, statement]));
-  fill(node, operations.map((operation, i) => statementPart(operation, byStatement.get(operation.statement), i < OPEN_AT_FIRST)));
+  fill(
+    node,
+    operations.map((operation, i) => statementPart(operation, byStatement.get(operation.statement), i < OPEN_AT_FIRST)),
+  );
 }
 
 const ACCOUNT = [
@@ -107,32 +216,100 @@ export function showAccount(node, summary) {
   const total = account.total ?? 0;
   const incomplete = account.incomplete > 0 ? `; of ${count(account.incomplete)} the completion was not seen` : '';
   const rows = ACCOUNT.filter(([key]) => typeof account[key] === 'number').map(([key, words]) => [
-    `charged to ${words}`, mean(account[key]), percent(total > 0 ? account[key] / total : 0),
-    el('span', { class: 'meter', 'aria-hidden': 'true' }, el('i', { style: { width: `${total > 0 ? (100 * account[key]) / total : 0}%` } })),
+    `charged to ${words}`,
+    mean(account[key]),
+    percent(total > 0 ? account[key] / total : 0),
+    el(
+      'span',
+      { class: 'meter', 'aria-hidden': 'true' },
+      el('i', { style: { width: `${total > 0 ? (100 * account[key]) / total : 0}%` } }),
+    ),
   ]);
   rows.push([`all${incomplete}`, count(total), '', '']);
-  const processes = (account.processes ?? []).map((process) => [process.name || process.origin, process.tgid ?? '', process.origin, mean(process.commands), bytes(process.bytes)]);
-  fill(node,
-    table('Whom the device worked for, on the disks that hold the files', [{ name: 'Commands' }, { name: 'number', number: true }, { name: 'share', number: true }, { name: '' }], rows, { class: 'account' }),
+  const processes = (account.processes ?? []).map((process) => [
+    process.name || process.origin,
+    process.tgid ?? '',
+    process.origin,
+    mean(process.commands),
+    bytes(process.bytes),
+  ]);
+  fill(
+    node,
+    table(
+      'Whom the device worked for, on the disks that hold the files',
+      [{ name: 'Commands' }, { name: 'number', number: true }, { name: 'share', number: true }, { name: '' }],
+      rows,
+      { class: 'account' },
+    ),
     diskTable(account.by_disk ?? {}),
-    processes.length > 0 ? table('Commands that belong to no operation', [{ name: 'Process' }, { name: 'pid', number: true }, { name: 'origin' }, { name: 'commands', number: true }, { name: 'bytes', number: true }], processes) : null);
+    processes.length > 0
+      ? table(
+          'Commands that belong to no operation',
+          [
+            { name: 'Process' },
+            { name: 'pid', number: true },
+            { name: 'origin' },
+            { name: 'commands', number: true },
+            { name: 'bytes', number: true },
+          ],
+          processes,
+        )
+      : null,
+  );
 }
 
 /** Disks on top of each other carry the same work again: each is counted by itself. */
 function diskTable(disks) {
   const rows = Object.entries(disks).map(([name, disk]) => {
-    const kinds = Object.entries(disk.kinds ?? {}).filter(([, n]) => n > 0).map(([kind, n]) => `${count(n)} ${kind}`).join(', ');
+    const kinds = Object.entries(disk.kinds ?? {})
+      .filter(([, n]) => n > 0)
+      .map(([kind, n]) => `${kind} ${count(n)}`)
+      .join(', ');
     return [name, disk.role ?? '', count(disk.total), kinds, bytes(disk.bytes_read), bytes(disk.bytes_written)];
   });
-  return rows.length === 0 ? null : table('By disk; stacked disks are counted each by itself',
-    [{ name: 'Disk' }, { name: 'role' }, { name: 'commands', number: true }, { name: 'kinds' }, { name: 'read', number: true }, { name: 'written', number: true }], rows);
+  return rows.length === 0
+    ? null
+    : table(
+        'By disk; stacked disks are counted each by itself',
+        [
+          { name: 'Disk' },
+          { name: 'role' },
+          { name: 'commands', number: true },
+          { name: 'kinds' },
+          { name: 'read', number: true },
+          { name: 'written', number: true },
+        ],
+        rows,
+      );
 }
 
 /** Files that the operations used. */
 export function showFiles(node, summary) {
   const files = summary.files ?? [];
-  fill(node, files.length === 0 ? null : table('Files that the operations read or wrote',
-    [{ name: 'File' }, { name: 'class' }, { name: 'inode', number: true }, { name: 'writes', number: true }, { name: 'bytes', number: true }, { name: 'reads', number: true }, { name: 'bytes', number: true }],
-    files.map((file) => [el('span', { class: 'path' }, file.path ?? 'its name was never learnt'), file.class, el('span', { title: `on device ${file.dev}` }, String(file.ino)),
-      count(file.writes), bytes(file.bytes_written), count(file.reads), bytes(file.bytes_read)])));
+  fill(
+    node,
+    files.length === 0
+      ? null
+      : table(
+          'Files that the operations read or wrote',
+          [
+            { name: 'File' },
+            { name: 'class' },
+            { name: 'inode', number: true },
+            { name: 'writes', number: true },
+            { name: 'bytes', number: true },
+            { name: 'reads', number: true },
+            { name: 'bytes', number: true },
+          ],
+          files.map((file) => [
+            el('span', { class: 'path' }, file.path ?? 'its name was never learnt'),
+            file.class,
+            el('span', { title: `on device ${file.dev}` }, String(file.ino)),
+            count(file.writes),
+            bytes(file.bytes_written),
+            count(file.reads),
+            bytes(file.bytes_read),
+          ]),
+        ),
+  );
 }

@@ -10,6 +10,8 @@ import { FONT, FONT_BOLD, hatch, layerInk, layerPaint, paint, sharpen } from './
 const AXIS = 24;
 const LAYER_GAP = 9;
 const LEAST_LAYER = 20;
+const LAYER_ROOM = 96;
+const NAME_HEIGHT = 12;
 const MOST_LINES = 4000;
 const DASHES = { exact: [], structural: [], interval: [5, 3], address: [2, 3], guess: [1, 5] };
 
@@ -22,21 +24,28 @@ export class Timeline {
     this.boxes = { cover: new Float32Array(0), count: new Uint16Array(0), last: new Int32Array(0) };
   }
 
-  /** Heights follow from the number of rows, so that a few rows are roomy and many still fit a screen. */
+  /** Each layer has about the same room: few rows are high enough for words, many still fit a screen. */
   layOut(width) {
     this.width = width;
     this.gutter = width < 640 ? 88 : 190;
-    this.rowHeight = Math.max(7, Math.min(24, Math.floor(460 / Math.max(this.rows.length, 1))));
+    const inLayer = new Map();
+    for (const row of this.rows) inLayer.set(row.layer, (inLayer.get(row.layer) ?? 0) + 1);
+    this.bands = [];
+    let band = null;
     let y = AXIS;
-    let top = y;
-    this.rows.forEach((row, i) => {
-      if (row.first && i > 0) y = Math.max(y, top + LEAST_LAYER) + LAYER_GAP;
-      if (row.first) top = y;
+    for (const row of this.rows) {
+      if (row.first) {
+        y = band ? band.bottom + LAYER_GAP : AXIS;
+        band = { layer: row.layer, top: y, bottom: y + LEAST_LAYER };
+        this.bands.push(band);
+      }
+      const pitch = Math.max(3, Math.min(24, LAYER_ROOM / inLayer.get(row.layer)));
       row.y = y;
-      row.h = this.rowHeight - 2;
-      y += this.rowHeight;
-    });
-    this.sliceY = Math.max(y, top + LEAST_LAYER) + LAYER_GAP + 4;
+      row.h = pitch - (pitch > 6 ? 2 : 0.5);
+      y += pitch;
+      band.bottom = Math.max(band.bottom, y);
+    }
+    this.sliceY = (band ? band.bottom : AXIS) + LAYER_GAP + 4;
     this.height = this.sliceY + 24 + 6;
   }
 
@@ -97,21 +106,23 @@ export class Timeline {
     this.drawSlices();
     c.restore();
     this.drawNames();
+    this.tellPlaces();
+  }
+
+  /** Where layers are drawn, for tests and for tools that cannot see a canvas. */
+  tellPlaces() {
+    this.canvas.dataset.gutter = String(this.gutter);
+    for (const row of this.rows)
+      if (row.first)
+        this.canvas.setAttribute(`data-${row.layer.toLowerCase()}-y`, String(Math.round(row.y + row.h / 2)));
   }
 
   drawGrid() {
     const { context: c, view } = this;
     const { ticks, base } = timeTicks(view.from, view.to, this.plotWidth, this.width < 640 ? 84 : 110);
     c.lineWidth = 1;
-    let top = 0;
-    this.rows.forEach((row, i) => {
-      if (row.first) top = row.y;
-      const last = this.rows[i + 1];
-      if (last && !last.first) return;
-      const bottom = Math.max(row.y + this.rowHeight, top + LEAST_LAYER);
-      c.fillStyle = paint('band');
-      c.fillRect(0, top - 4, this.width, bottom - top + 6);
-    });
+    c.fillStyle = paint('band');
+    for (const band of this.bands) c.fillRect(0, band.top - 4, this.width, band.bottom - band.top + 6);
     c.strokeStyle = paint('grid');
     c.fillStyle = paint('muted');
     c.beginPath();
@@ -154,7 +165,11 @@ export class Timeline {
     const { start } = trace.spans;
     const pixels = Math.ceil(this.plotWidth);
     if (this.boxes.cover.length < pixels + 1) {
-      this.boxes = { cover: new Float32Array(pixels + 1), count: new Uint16Array(pixels + 1), last: new Int32Array(pixels + 1) };
+      this.boxes = {
+        cover: new Float32Array(pixels + 1),
+        count: new Uint16Array(pixels + 1),
+        last: new Int32Array(pixels + 1),
+      };
     }
     const { cover, count, last } = this.boxes;
     cover.fill(0);
@@ -202,7 +217,8 @@ export class Timeline {
       c.fillRect(left + 1.5, row.y + row.h * 0.55, Math.max(width - 3.75, 0), row.h * 0.3);
     }
     if (Number.isNaN(trace.spans.end[span])) hatch(c, left, row.y, width, row.h, paint('loss'), 4);
-    if (width > 26 && row.h >= 10) this.write(trace.labelOf(span), left, width, row, kind === 'flush' || kind === 'commit' || kind === 'read');
+    if (width > 26 && row.h >= 10)
+      this.write(trace.labelOf(span), left, width, row, kind === 'flush' || kind === 'commit' || kind === 'read');
   }
 
   write(text, left, width, row, backed) {
@@ -305,27 +321,35 @@ export class Timeline {
         c.fillRect(x, this.sliceY + 20, w, 4);
       }
       if (reason === 'flush') hatch(c, x, this.sliceY, w - 0.75, 24, paint('hatch'));
-      if (w > 34) this.write(`${reason} ${duration(trace.slices.end[slice] - trace.slices.start[slice])}`, x, w, { layer, y: this.sliceY + 2, h: 16 }, reason === 'flush');
+      if (w > 34)
+        this.write(
+          `${reason} ${duration(trace.slices.end[slice] - trace.slices.start[slice])}`,
+          x,
+          w,
+          { layer, y: this.sliceY + 2, h: 16 },
+          reason === 'flush',
+        );
     }
   }
 
   drawNames() {
     const { context: c } = this;
     c.textAlign = 'left';
+    for (const band of this.bands) {
+      c.font = FONT_BOLD;
+      c.fillStyle = paint('text');
+      c.fillText(band.layer, 12, band.top + 8);
+      c.fillStyle = layerPaint(band.layer);
+      c.fillRect(4, band.top, 4, band.bottom - band.top - 2);
+    }
+    c.font = FONT;
+    c.fillStyle = paint('muted');
+    let free = 0;
     for (const row of this.rows) {
-      if (row.first) {
-        c.font = FONT_BOLD;
-        c.fillStyle = paint('text');
-        c.fillText(row.layer, 12, row.y + 8);
-        c.fillStyle = layerPaint(row.layer);
-        c.fillRect(4, row.y, 4, LEAST_LAYER - 4);
-      }
-      if ((row.first || row.head) && this.gutter > 120) {
-        c.font = FONT;
-        c.fillStyle = paint('muted');
-        const left = row.first ? 96 : 12;
-        c.fillText(row.name, left, row.y + 8, this.gutter - left - 8);
-      }
+      if (row.first) free = row.y;
+      if (!(row.first || row.head) || row.y < free || this.gutter < 120) continue;
+      c.fillText(row.name, 96, row.y + 8, this.gutter - 96 - 6);
+      free = row.y + NAME_HEIGHT;
     }
     c.font = FONT_BOLD;
     c.fillStyle = paint('text');

@@ -1,4 +1,4 @@
-//! `make dist`: one archive a target, with the program, its licences and its manual page.
+//! `make dist`: one archive a target, with the program, its licences, the readme and the changelog.
 //!
 //! # The one C compiler for aarch64
 //!
@@ -6,7 +6,7 @@
 //! musl's headers, but no linker and no libc: Rust's musl targets bring their own `libc.a` and start files, and
 //! `rust-lld` links them. The compiler is clang, which the BPF programs need anyway and which knows every target; the
 //! headers are those of Debian's `musl-dev` for arm64, taken through apt's own state folder and only unpacked under
-//! `target/`. Nothing is installed. What else was tried is in docs/journal/.
+//! `target/`. Nothing is installed. See docs/journal/2026-11-20-aarch64-compiler.md.
 
 use crate::run::{cargo, output, run};
 use anyhow::{Context, Result, ensure};
@@ -70,8 +70,8 @@ fn pack(root: &Path, dist: &Path, target: &str, program: &Path) -> Result<()> {
     let archive = dist.join(format!("{name}.tar.gz"));
     // The same input gives the same archive: no owner, no time, a fixed order.
     let mut tar = Command::new("tar");
-    tar.arg("-C").arg(dist).arg("-czf").arg(&archive);
-    tar.args(["--owner=0", "--group=0", "--numeric-owner", "--sort=name", "--mtime=@0", &name]).env("GZIP", "-n");
+    tar.arg("-C").arg(dist).args(["--use-compress-program", "gzip -n"]).arg("-cf").arg(&archive);
+    tar.args(["--owner=0", "--group=0", "--numeric-owner", "--sort=name", "--mtime=@0", &name]);
     run(&mut tar)?;
     std::fs::remove_dir_all(&folder).with_context(|| format!("cannot clear {}", folder.display()))?;
     let size = std::fs::metadata(&archive).map(|m| m.len()).unwrap_or(0);

@@ -1,8 +1,8 @@
 //! The lanes of tests, run one after the other, counted, and their skips told with their reasons.
 //!
 //! A lane is a set of tests that need the same things. The first, `workspace`, is every crate's own tests; each other
-//! is a test target of the package in `tests/`, which drives the built program (its path is in FATHOM_BIN). A lane that
-//! fails does not stop the next one.
+//! is a test target of the package in `tests/`, which drives the built program (its path is in FATHOM), or `fuzz`,
+//! a short run of every fuzz target. A lane that fails does not stop the next one.
 //!
 //! A test that cannot run here (no BPF, no browser) prints `SKIP name: reason` and returns; a test harness that knows
 //! skipping says `ignored, reason`. Both are counted as skipped, never as passed. A crate's own test that needs root is
@@ -23,6 +23,12 @@ const PACKAGE: &str = "fathom-tests";
 /// The lane of the crates' own tests that need root.
 const PRIVILEGED: &str = "privileged";
 
+/// The lane of hostile bytes: a program of its own, which counts as one test.
+const FUZZ: &str = "fuzz";
+
+/// The package of that program.
+const FUZZ_PACKAGE: &str = "fathom-fuzz";
+
 /// What runs first, for it fails soonest; then the other lanes by name, and what takes longest last.
 const FIRST: [&str; 2] = ["workspace", PRIVILEGED];
 const LAST: [&str; 1] = ["lab"];
@@ -34,8 +40,9 @@ struct Tally {
     passed: u64,
     failed: u64,
     ignored: u64,
-    /// The lane `privileged` runs what needs root: here it is not skipped.
+    /// The lane `privileged` runs what needs root: here it is not skipped, but counted apart.
     root_follows: bool,
+    following: u64,
     /// Tests that a harness listed as ignored, with its reason; those that will follow as root are left out.
     listed: BTreeMap<String, String>,
     /// Tests that said SKIP themselves, with their reason.
@@ -62,12 +69,13 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
     for word in words {
         ensure!(all.contains(word), "there is no lane {word}; there are {}", all.join(", "));
     }
+    let wanted = |lane: &str| words.is_empty() || words.iter().any(|w| w == lane);
     let binary = root.join("target/release/fathom");
-    ensure!(binary.exists(), "{} is not there; run `make build` first", binary.display());
+    let drives = all.iter().any(|lane| wanted(lane) && !["workspace", PRIVILEGED, FUZZ].contains(&lane.as_str()));
+    ensure!(!drives || binary.exists(), "{} is not there; run `make build` first", binary.display());
 
     let mut lines = Vec::new();
     let mut total = Count::default();
-    let wanted = |lane: &str| words.is_empty() || words.iter().any(|w| w == lane);
     for lane in all.iter().filter(|lane| wanted(lane)) {
         if lane == PRIVILEGED && !is_root() {
             println!("\n==== lane {lane} needs root: what it would run is listed as skipped ====");
@@ -77,8 +85,11 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
         let start = Instant::now();
         let root_follows = lane == "workspace" && wanted(PRIVILEGED) && is_root();
         let mut tally = Tally { root_follows, ..Tally::default() };
-        let success = follow(lane_command(root, lane).env("FATHOM_BIN", &binary), &mut tally)?;
+        let success = follow(lane_command(root, lane).env("FATHOM", &binary), &mut tally)?;
         let mut count = tally.count();
+        if success && lane == FUZZ {
+            count.passed = 1;
+        }
         if !success && count.failed == 0 {
             // It did not build, or died: that is no test's failure, but it is one.
             count.failed = 1;
@@ -107,8 +118,12 @@ fn is_root() -> bool {
 }
 
 fn lanes(root: &Path) -> Result<Vec<String>> {
-    let package = packages(root)?.into_iter().find(|p| p.name == PACKAGE);
-    let mut lanes = package.with_context(|| format!("there is no package {PACKAGE}"))?.tests;
+    let packages = packages(root)?;
+    let package = packages.iter().find(|p| p.name == PACKAGE);
+    let mut lanes = package.with_context(|| format!("there is no package {PACKAGE}"))?.tests.clone();
+    if packages.iter().any(|p| p.name == FUZZ_PACKAGE) {
+        lanes.push(FUZZ.into());
+    }
     lanes.extend(["workspace".into(), PRIVILEGED.into()]);
     let within = |list: &[&str], lane: &String| list.iter().position(|o| o == lane);
     lanes.sort_by_key(|lane| (within(&FIRST, lane).unwrap_or(FIRST.len()), within(&LAST, lane), lane.clone()));
@@ -117,6 +132,10 @@ fn lanes(root: &Path) -> Result<Vec<String>> {
 
 fn lane_command(root: &Path, lane: &str) -> Command {
     let mut command = cargo(root);
+    if lane == FUZZ {
+        command.args(["run", "--locked", "--quiet", "--package", FUZZ_PACKAGE, "--", "smoke"]);
+        return command;
+    }
     command.args(["test", "--locked", "--no-fail-fast"]);
     match lane {
         "workspace" => command.args(["--workspace", "--exclude", PACKAGE, "--", "--show-output"]),
@@ -135,11 +154,19 @@ fn lane_command(root: &Path, lane: &str) -> Command {
 fn follow(command: &mut Command, tally: &mut Tally) -> Result<bool> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
     let stdout = child.stdout.take().context("cargo's output")?;
+    let mut quiet = false;
     for line in BufReader::new(stdout).split(b'\n') {
         let line = String::from_utf8_lossy(&line.context("cargo's output")?).into_owned();
         tally.read(&line);
-        // What passed quietly is not worth a line of the log.
-        if !line.ends_with(" ... ok") && !line.trim().is_empty() {
+        // What tests that passed have printed is read for their skips, but not worth the log's lines.
+        quiet = match line.as_str() {
+            "successes:" => true,
+            "failures:" => false,
+            other => quiet && !other.starts_with("test result"),
+        };
+        let nothing =
+            line.ends_with(" ... ok") || line == "running 0 tests" || line.contains(" 0 passed; 0 failed; 0 ig");
+        if !quiet && !nothing && !line.trim().is_empty() {
             println!("{line}");
         }
     }
@@ -163,7 +190,7 @@ impl Tally {
         } else if let Some((test, reason)) = line.strip_prefix("test ").and_then(|l| l.split_once(" ... ignored")) {
             let reason = reason.trim_start_matches([',', ' ']);
             if self.root_follows && reason.starts_with("root:") {
-                self.ignored = self.ignored.saturating_sub(1);
+                self.following += 1;
             } else {
                 self.listed.insert(test.into(), reason.into());
             }
@@ -182,7 +209,7 @@ impl Tally {
         Count {
             passed: self.passed.saturating_sub(mistaken),
             failed: self.failed,
-            skipped: self.ignored + mistaken,
+            skipped: self.ignored.saturating_sub(self.following) + mistaken,
             reasons: reasons.into_iter().map(line).collect(),
         }
     }

@@ -10,7 +10,7 @@
 //! Shares of an operation are also those of the operations around it, so a mark around a statement has all that the
 //! statement has. One item's shares of the innermost operations and of nobody add up to 1.
 
-use crate::rows::Index;
+use crate::rows::{Does, Index};
 use model::{Layer, Origin, Relation};
 
 /// Absent, in tables of positions.
@@ -158,7 +158,8 @@ fn bios(index: &Index, commands: &Shared, number: &[u32]) -> (Shared, Vec<u32>) 
         }
         found.retain(|&(bio, _)| !is_part[bio as usize]);
         let linked = found.iter().filter(|(_, waited)| !waited).count() as u32;
-        let said = rows.spans[command as usize].number.filter(|_| rows.spans[command as usize].kind != "flush");
+        let span = &rows.spans[command as usize];
+        let said = span.number.filter(|_| Does::on_disk(span) != Does::Flush);
         carried.push(said.and_then(|n| n.try_into().ok()).unwrap_or(0).max(linked));
         pairs.extend(found.drain(..).map(|(bio, waited)| (bio, waited, number[command as usize])));
     }

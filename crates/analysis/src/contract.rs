@@ -136,6 +136,8 @@ pub struct PerOperation {
     pub journal_commits: f64,
     /// Bios queued on the disks that hold the files.
     pub bios: f64,
+    /// Bytes that they read or write.
+    pub block_bytes: f64,
     /// Commands with data issued to these disks.
     pub requests: f64,
     /// Bios that rode in another bio's request.
@@ -144,6 +146,8 @@ pub struct PerOperation {
     pub flushes: f64,
     /// Bytes read and written by these commands.
     pub device_bytes: f64,
+    /// Requests by their size in bytes (see [`size_class`]), by share.
+    pub request_sizes: BTreeMap<u64, f64>,
     /// Whole things in which the operation has any part.
     pub touched: Touched,
     /// Bytes written at each layer.
@@ -165,6 +169,14 @@ pub struct Writes {
     pub inodes: u64,
     /// Mean number of calls by the part of the file they wrote.
     pub parts: BTreeMap<String, f64>,
+    /// Mean number of calls by their size in bytes (see [`size_class`]).
+    pub sizes: BTreeMap<u64, f64>,
+}
+
+/// The size under which `bytes` are counted: themselves up to 64 KiB, above it the next power of two, so that a trace
+/// of endless variety has a bounded table.
+pub fn size_class(bytes: u64) -> u64 {
+    if bytes <= 65_536 { bytes } else { bytes.checked_next_power_of_two().unwrap_or(u64::MAX) }
 }
 
 /// Reads of one class of file.

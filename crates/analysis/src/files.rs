@@ -216,8 +216,12 @@ pub fn part(class: FileClass, offset: u64, bytes: u64, page: u32) -> Part {
         FileClass::RollbackJournal => journal_part(offset, bytes, page),
         FileClass::Wal => wal_part(offset, bytes, page),
         FileClass::Database if offset < 100 && bytes <= 100 => Part::DatabaseHeader,
-        FileClass::Database if page > 0 && offset % page == 0 && bytes % page == 0 && bytes > 0 => {
-            if offset == 0 { Part::DatabaseFirstPage } else { Part::DatabasePage }
+        FileClass::Database if bytes > 0 && page > 0 && offset.is_multiple_of(page) && bytes.is_multiple_of(page) => {
+            if offset == 0 {
+                Part::DatabaseFirstPage
+            } else {
+                Part::DatabasePage
+            }
         }
         _ => Part::Unknown,
     }

@@ -118,9 +118,7 @@ mod tests {
     use FileClass::{Database, RollbackJournal};
 
     fn acts(list: &[(u64, u64, Option<FileClass>)]) -> Vec<Act> {
-        list.iter()
-            .map(|&(start_ns, end_ns, wrote)| Act { operation: 0, start_ns, end_ns, wrote, bytes: 10 })
-            .collect()
+        list.iter().map(|&(start_ns, end_ns, wrote)| Act { operation: 0, start_ns, end_ns, wrote, bytes: 10 }).collect()
     }
 
     #[test]
@@ -144,7 +142,11 @@ mod tests {
         let names: Vec<_> = phases.iter().map(|p| (p.phase.as_str(), p.writes, p.duration_ns.sum)).collect();
         assert_eq!(
             names,
-            [("rollback journal write 1", 2.0, 30), ("rollback journal write 2", 1.0, 10), ("database write 1", 1.0, 20)]
+            [
+                ("rollback journal write 1", 2.0, 30),
+                ("rollback journal write 2", 1.0, 10),
+                ("database write 1", 1.0, 20)
+            ]
         );
         let gaps: Vec<_> = gaps.iter().map(|g| (g.to.as_str(), g.duration_ns.sum, g.fsyncs)).collect();
         assert_eq!(

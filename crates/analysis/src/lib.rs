@@ -6,14 +6,20 @@
 //! [`papers`] (our values beside the papers'). What SQL texts mean is in [`sql`], what SQLite's files mean in [`files`].
 
 mod account;
+#[cfg(test)]
+mod case;
 mod charges;
 pub mod contract;
-pub mod files;
+pub mod counts;
 pub mod figures;
+pub mod files;
 mod gaps;
+pub mod papers;
 pub mod rows;
+pub mod show;
 pub mod sql;
 pub mod summary;
+pub mod text;
 mod times;
 
 pub use contract::Summary;

@@ -3,9 +3,9 @@
 //! Held whole, because a summary, a figure and an explanation each walk the same graph in several directions; about
 //! 250 bytes a span. An archive too large for that belongs into a database, for which its tables are made.
 
-use archive::{Archive, Error};
 use crate::contract::Trace;
 use crate::files::{Companions, FileClass, reads_database_header};
+use archive::{Archive, Error};
 use model::table::{Cause, Coverage, Disk, FactRow, File, Link, LossRow, Operation, Process, Shape, Slice, Span};
 use model::{Call, Layer, Relation};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -99,8 +99,11 @@ impl Does {
         }
     }
 
-    /// What a bio or a command does, from its kind and flags.
+    /// What a bio or a command does, from its kind and flags. Writing zeroes moves no data, so it is no write.
     pub fn on_disk(span: &Span) -> Self {
+        if span.flags.starts_with("write zeroes") {
+            return Self::Other;
+        }
         let of = |word: &str| match word {
             "read" => Some(Self::Read),
             "write" => Some(Self::Write),
@@ -216,10 +219,15 @@ impl<'a> Index<'a> {
         self.process.get(&tgid).map(|&i| self.rows.processes[i as usize].name.as_str())
     }
 
+    /// Path of the file of a span.
+    pub fn path_of(&self, span: &Span) -> Option<&'a str> {
+        self.rows.files[self.file(span.file?)?].path.as_deref()
+    }
+
     /// Class of the file of a span that enters a file system; `None` for pipes, terminals and what has no file.
     pub fn class_of(&self, span: &Span) -> Option<FileClass> {
         let at = self.file(span.file?)?;
-        let path = self.rows.files[at].path.as_deref().unwrap_or("");
+        let path = self.path_of(span).unwrap_or("");
         let special = ["pipe:", "socket:", "anon_inode:", "/dev/"].iter().any(|start| path.starts_with(start));
         (!special).then(|| self.classes[at])
     }
@@ -313,4 +321,80 @@ fn roles(rows: &Rows) -> (BTreeSet<u32>, BTreeSet<u32>) {
     }
     below.retain(|dev| !counted.contains(dev));
     (counted, below)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case;
+    use archive::{Meta, TablesWriter};
+
+    #[test]
+    fn an_archive_tells_the_same_as_its_rows() {
+        let rows = case::rows();
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("t.fathom");
+        let meta = Meta { complete: true, ..Meta::new("trace", 7, rows.trace.command.clone()) };
+        let archive = Archive::create(&dir, &meta, false).unwrap();
+        let mut tables = TablesWriter::create(&dir).unwrap();
+        macro_rules! push {
+            ($($table:ident),*) => { $( rows.$table.iter().for_each(|row| tables.push(row).unwrap()); )* };
+        }
+        push!(operations, shapes, spans, links, causes, slices, files, processes, disks, losses, coverage, facts);
+        tables.finish().unwrap();
+        let loaded = Rows::load(&archive).unwrap();
+        assert_eq!(loaded.trace.created_unix_ns, 7);
+        let mut summary = crate::summarise(&loaded);
+        let expected = crate::summarise(&rows);
+        (summary.trace.created_unix_ns, summary.trace.made_by) = (0, expected.trace.made_by.clone());
+        assert_eq!(summary, expected);
+    }
+
+    #[test]
+    fn a_mapped_device_hands_its_part_down_and_a_loop_disk_keeps_it() {
+        let disk = |dev, name: &str, below: &str, holds_files| Disk {
+            dev,
+            name: name.into(),
+            below: below.into(),
+            holds_files,
+        };
+        let mut rows = case::rows();
+        // As if the files were on a mapped device, which has bios but no commands, above loop0.
+        rows.disks.push(disk(9, "dm-0", "loop0", true));
+        rows.disks[0].holds_files = false;
+        let index = Index::new(&rows);
+        assert_eq!((index.role(rows.disks[0].dev), index.role(9)), ("holds the files", "other"));
+        // As if nobody knew what the loop disk's file lies on: the links still say it.
+        let mut rows = case::rows();
+        rows.disks[0].below = "/var/disk.img".into();
+        let index = Index::new(&rows);
+        assert_eq!(index.role(rows.disks[1].dev), "below");
+        // As if nobody knew any disk.
+        rows.disks.clear();
+        assert_eq!(Index::new(&rows).counted.len(), 2);
+    }
+
+    #[test]
+    fn a_database_of_any_name_is_known_by_how_it_is_read() {
+        let mut rows = case::rows();
+        rows.files.remove(0);
+        rows.files[0].path = Some("/mnt/places".into());
+        assert_eq!(Index::new(&rows).classes[0], FileClass::Database);
+        rows.spans.retain(|s| s.id != 70);
+        assert_eq!(Index::new(&rows).classes[0], FileClass::Other);
+    }
+
+    #[test]
+    fn flags_tell_what_a_command_does() {
+        let does = |kind: &'static str, flags: &'static str| {
+            let span = case::rows().spans.swap_remove(0);
+            Does::on_disk(&Span { kind: kind.into(), flags: flags.into(), ..span })
+        };
+        assert_eq!(does("request", "write sync preflush fua"), Does::Write);
+        assert_eq!(does("request", "read readahead"), Does::Read);
+        assert_eq!(does("flush", ""), Does::Flush);
+        assert_eq!(does("request", "discard sync"), Does::Discard);
+        assert_eq!(does("request", "write zeroes sync"), Does::Other);
+        assert_eq!(does("request", "driver command"), Does::Other);
+    }
 }

@@ -7,8 +7,8 @@
 use crate::account;
 use crate::charges::{Charges, Shared};
 use crate::contract::{
-    ByConfidence, BytesWritten, DiskInfo, DiskUse, FileUse, LayerTime, Loss, LossInterval, OperationSummary, PerOperation,
-    Probe, Reads, Summary, Touched, VERSION, Writes,
+    ByConfidence, BytesWritten, DiskInfo, DiskUse, FileUse, LayerTime, Loss, LossInterval, OperationSummary,
+    PerOperation, Probe, Reads, Summary, Touched, VERSION, Writes, size_class,
 };
 use crate::files::{FileClass, PageGrid, database_of, part};
 use crate::gaps::{Act, Phases};
@@ -104,9 +104,8 @@ impl<'a> Tallies<'a> {
             },
             ..Tally::default()
         };
-        let of = (0..rows.operations.len())
-            .map(|i| finished(&rows.operations[i]).and_then(|_| index.shape(i)))
-            .collect();
+        let of =
+            (0..rows.operations.len()).map(|i| finished(&rows.operations[i]).and_then(|_| index.shape(i))).collect();
         Self {
             index,
             shapes: rows.shapes.iter().map(tally).collect(),
@@ -145,10 +144,8 @@ impl<'a> Tallies<'a> {
             let ns = slice.end_ns.saturating_sub(slice.start_ns);
             let layer = self.shapes[shape].summary.layers.entry(slice.layer).or_default();
             layer.exclusive_ns = layer.exclusive_ns.saturating_add(ns);
-            match layer.reasons.get_mut(slice.reason.name()) {
-                Some(sum) => *sum = sum.saturating_add(ns),
-                None => _ = layer.reasons.insert(slice.reason.name().into(), ns),
-            }
+            let reason = entry(&mut layer.reasons, slice.reason.name());
+            *reason = reason.saturating_add(ns);
             let own = by_operation.entry((operation as u32, slice.layer)).or_default();
             *own = own.saturating_add(ns);
         }
@@ -164,15 +161,16 @@ impl<'a> Tallies<'a> {
         let index = self.index;
         let rows = index.rows;
         let pages = page_sizes(index);
-        let below_call = below_reads_and_writes(index);
+        let entries = entries(index);
         let mut acts: Vec<Act> = Vec::new();
         for (i, span) in rows.spans.iter().enumerate() {
             let Some(operation) = span.operation.and_then(|id| index.operation(id)) else { continue };
             let call = (span.layer == Layer::Syscall).then(|| call(span)).flatten();
             // A call that reads or writes counts once, as the call; what enters the file system in another way
             // (io_uring, splice, a mapped file) counts where it enters.
-            let enters = span.layer == Layer::FileSystem && !below_call[i];
-            let class = index.class_of(span);
+            let enters = span.layer == Layer::FileSystem && !entries.below_call[i];
+            // What has no name may be a pipe: then it must have been seen in the file system.
+            let class = index.class_of(span).filter(|_| entries.enters[i] || enters || index.path_of(span).is_some());
             let wrote = class.filter(|_| call.is_some_and(Call::writes) || enters && span.kind == "write");
             let read = class.filter(|_| call.is_some_and(Call::reads) || enters && span.kind == "read");
             let syncs = matches!(call, Some(Call::Fsync | Call::Fdatasync));
@@ -194,10 +192,7 @@ impl<'a> Tallies<'a> {
                 if span.layer == Layer::Syscall {
                     sums.syscalls += 1.0;
                     sums.fsyncs += f64::from(u8::from(syncs));
-                    match sums.calls.get_mut(&*span.kind) {
-                        Some(count) => *count += 1.0,
-                        None => _ = sums.calls.insert(span.kind.to_string(), 1.0),
-                    }
+                    *entry(&mut sums.calls, &span.kind) += 1.0;
                 }
                 if let Some(class) = wrote {
                     let page = file.and_then(|at| pages[at]).unwrap_or(DEFAULT_PAGE);
@@ -205,7 +200,8 @@ impl<'a> Tallies<'a> {
                     let writes = sums.filesystem_writes.entry(class).or_default();
                     writes.count += 1.0;
                     writes.bytes += bytes as f64;
-                    *writes.parts.entry(part.into()).or_default() += 1.0;
+                    *entry(&mut writes.parts, part) += 1.0;
+                    *writes.sizes.entry(size_class(bytes)).or_default() += 1.0;
                     sums.bytes_written.syscall += bytes as f64;
                     tally.written.entry(class).or_default().extend(file.map(|at| rows.files[at].ino));
                 }
@@ -245,8 +241,13 @@ impl<'a> Tallies<'a> {
         let index = self.index;
         let spans = &index.rows.spans;
         let counted = |span: &Span| span.disk.is_some_and(|d| index.counted.contains(&d));
-        let names: HashMap<u32, String> =
-            spans.iter().filter_map(|s| s.disk).collect::<HashSet<_>>().into_iter().map(|d| (d, index.disk_name(d))).collect();
+        let names: HashMap<u32, String> = spans
+            .iter()
+            .filter_map(|s| s.disk)
+            .collect::<HashSet<_>>()
+            .into_iter()
+            .map(|d| (d, index.disk_name(d)))
+            .collect();
         self.each(&charges.commits, |sums, _, _, share| {
             sums.journal_commits += share;
             sums.touched.journal_commits += 1.0;
@@ -270,6 +271,7 @@ impl<'a> Tallies<'a> {
                 sums.touched.requests += 1.0;
                 sums.merges += f64::from(carried.get(&at).copied().unwrap_or(0).saturating_sub(1)) * share;
                 sums.device_bytes += bytes;
+                *sums.request_sizes.entry(size_class(span.bytes)).or_default() += share;
                 if Does::on_disk(span) == Does::Write {
                     sums.bytes_written.device += bytes;
                 }
@@ -282,6 +284,7 @@ impl<'a> Tallies<'a> {
             if counted(span) {
                 sums.bios += share;
                 sums.touched.bios += 1.0;
+                sums.block_bytes += span.bytes as f64 * share;
                 if Does::on_disk(span) == Does::Write {
                     sums.bytes_written.block += span.bytes as f64 * share;
                 }
@@ -347,19 +350,21 @@ fn means(mut sums: PerOperation, count: u64) -> PerOperation {
         filesystem_reads,
         journal_commits,
         bios,
+        block_bytes,
         requests,
         merges,
         flushes,
         device_bytes,
+        request_sizes,
         touched,
         bytes_written,
         write_amplification: _,
         by_disk,
     } = &mut sums;
-    let plain = [syscalls, fsyncs, journal_commits, bios, requests, merges, flushes, device_bytes];
-    plain.into_iter().chain(calls.values_mut()).for_each(|x| *x /= n);
-    for Writes { count, bytes, parts, inodes: _ } in filesystem_writes.values_mut() {
-        [count, bytes].into_iter().chain(parts.values_mut()).for_each(|x| *x /= n);
+    let plain = [syscalls, fsyncs, journal_commits, bios, block_bytes, requests, merges, flushes, device_bytes];
+    plain.into_iter().chain(calls.values_mut()).chain(request_sizes.values_mut()).for_each(|x| *x /= n);
+    for Writes { count, bytes, parts, sizes, inodes: _ } in filesystem_writes.values_mut() {
+        [count, bytes].into_iter().chain(parts.values_mut()).chain(sizes.values_mut()).for_each(|x| *x /= n);
     }
     for Reads { count, bytes, cache_hits, pages_added, inodes: _ } in filesystem_reads.values_mut() {
         [count, bytes, cache_hits, pages_added].into_iter().for_each(|x| *x /= n);
@@ -399,17 +404,26 @@ fn page_sizes(index: &Index) -> Vec<Option<u32>> {
     (0..rows.files.len()).map(|at| grids.get(base(at)?)?.size()).collect()
 }
 
-/// For each span, whether it was called by a system call that reads or writes.
-fn below_reads_and_writes(index: &Index) -> Vec<bool> {
+/// How calls and the file system's own spans hang together, by position of span.
+struct Entries {
+    /// Was called by a system call that reads or writes, and so is counted with it.
+    below_call: Vec<bool>,
+    /// Has a span of the file system's below it.
+    enters: Vec<bool>,
+}
+
+fn entries(index: &Index) -> Entries {
     let spans = &index.rows.spans;
-    let mut below = vec![false; spans.len()];
+    let mut entries = Entries { below_call: vec![false; spans.len()], enters: vec![false; spans.len()] };
     for link in index.rows.links.iter().filter(|l| l.relation == Relation::Calls) {
         if let (Some(parent), Some(child)) = (index.span(link.parent), index.span(link.child)) {
             let upper = &spans[parent];
-            below[child] |= upper.layer == Layer::Syscall && call(upper).is_some_and(|c| c.reads() || c.writes());
+            entries.below_call[child] |=
+                upper.layer == Layer::Syscall && call(upper).is_some_and(|c| c.reads() || c.writes());
+            entries.enters[parent] |= spans[child].layer == Layer::FileSystem;
         }
     }
-    below
+    entries
 }
 
 /// For each operation, when its thread began the next of its kind after its end.
@@ -518,3 +532,6 @@ fn coverage(rows: &Rows) -> Vec<Probe> {
     };
     rows.coverage.iter().map(probe).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -43,15 +43,20 @@ pub fn newest(history: &[Version]) -> u32 {
     history.iter().map(|v| v.number).max().unwrap_or(0)
 }
 
-/// Refuses what is newer than this program.
+/// Refuses what is newer than this program, and what no program ever wrote.
 ///
 /// # Errors
-/// [`Error::Newer`], which says which Fathom is needed.
+/// [`Error::Newer`], which says which Fathom is needed; [`Error::Damaged`] for version 0.
 pub fn check(path: &Path, what: &'static str, found: u32, newest: u32, made_by: &str) -> Result<()> {
-    if found <= newest {
-        return Ok(());
+    match found {
+        0 => Err(Error::Damaged {
+            path: path.into(),
+            why: format!("its {what} has version 0, which never was"),
+            remedy: "Record again, or mend the file by hand".into(),
+        }),
+        _ if found > newest => Err(Error::Newer { path: path.into(), what, found, newest, made_by: made_by.into() }),
+        _ => Ok(()),
     }
-    Err(Error::Newer { path: path.into(), what, found, newest, made_by: made_by.into() })
 }
 
 /// What stands in a required column that a table of an older version does not have; `None` if that version had it, so

@@ -226,6 +226,18 @@ fn the_limit_keeps_what_was_written() {
 }
 
 #[test]
+fn a_full_disk_is_told_from_a_broken_one() {
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("/dev/full", dir.path().join("events.log")).unwrap();
+    let mut writer = LogWriter::create(dir.path(), None).unwrap();
+    writer.append(&[1; 24]).unwrap();
+    let error = writer.sync_chunk().unwrap_err();
+    assert!(error.is_full() && error.to_string().contains("No space left"), "{error}");
+    assert!(writer.append(&[1; 24]).is_err_and(|e| e.is_full()), "it stays full");
+    assert!(writer.sync_chunk().is_ok(), "there is nothing to be stored");
+}
+
+#[test]
 fn what_cannot_be_a_record_is_refused_and_the_log_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = LogWriter::create(dir.path(), None).unwrap();

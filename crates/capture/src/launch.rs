@@ -15,7 +15,7 @@
 //! /etc/group; groups that only a directory service knows are missed.
 //!
 //! **Ctrl-C.** The child stays in the process group and terminal of the recorder, so the terminal interrupts both. Nothing
-//! here ever kills the command once it runs.
+//! here kills the command once it runs, unless the caller asks for a signal.
 
 use crate::marks;
 use std::collections::BTreeMap;
@@ -487,7 +487,7 @@ impl Child {
         self.pid.unsigned_abs()
     }
 
-    /// Lets it become the command. Returns when it has.
+    /// Lets it become the command. Returns when the exec can no longer fail, a moment before the program is mapped.
     ///
     /// # Errors
     /// The command could not be run: [`LaunchError::NotExecutable`], or [`LaunchError::System`] if its user could not be

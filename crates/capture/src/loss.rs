@@ -48,11 +48,6 @@ impl LossWatch {
         self.lost
     }
 
-    /// Records the kernel side made so far, those lost included.
-    pub fn records(&self) -> u64 {
-        self.last.iter().map(|c| c.seq).sum()
-    }
-
     /// The losses since the last look.
     ///
     /// # Errors
@@ -64,10 +59,9 @@ impl LossWatch {
         self.last.resize(values.len(), CpuState::default());
         let mut all = Vec::new();
         for (cpu, (new, old)) in values.iter().zip(&mut self.last).enumerate() {
-            for (count, source) in [
-                (new.lost - old.lost, LossSource::Ring),
-                (new.table_full - old.table_full, LossSource::TableFull),
-            ] {
+            for (count, source) in
+                [(new.lost - old.lost, LossSource::Ring), (new.table_full - old.table_full, LossSource::TableFull)]
+            {
                 if count > 0 {
                     self.lost += count;
                     all.push(loss(start, now, cpu as u16, count, source, ""));

@@ -75,9 +75,7 @@ pub fn program_info(fd: RawFd) -> Option<ProgramInfo> {
         Query { fd: fd as u32, info_len: size_of_val(&info) as u32, info: info.as_mut_ptr() as usize as u64 };
     // SAFETY: `query` is the attribute that this command takes and `info` the buffer of the length it names; both live
     // until the call returns.
-    let result = unsafe {
-        libc::syscall(libc::SYS_bpf, BPF_OBJ_GET_INFO_BY_FD, &raw mut query, size_of_val(&query))
-    };
+    let result = unsafe { libc::syscall(libc::SYS_bpf, BPF_OBJ_GET_INFO_BY_FD, &raw mut query, size_of_val(&query)) };
     let field = |offset: usize| info[offset / 8];
     (result == 0).then(|| ProgramInfo {
         run_time_ns: field(RUN_TIME),

@@ -134,8 +134,16 @@ pub fn refusal(tracepoint: &str, error: &ProgramError) -> String {
         ProgramError::Btf(_) => format!("this kernel has no tracepoint {tracepoint}"),
         ProgramError::LoadError { io_error, verifier_log } => {
             let log = verifier_log.to_string();
+            if log.contains("unknown#") {
+                std::fs::write("/tmp/cap/vlog", &log).unwrap();
+            }
             // The last line but the statistics says what was wrong.
-            let line = log.lines().rev().map(str::trim).find(|l| !l.is_empty() && !l.starts_with("processed "));
+            let statistics = ["processed ", "stack depth ", "verification time "];
+            let line = log
+                .lines()
+                .rev()
+                .map(str::trim)
+                .find(|l| !l.is_empty() && !statistics.iter().any(|s| l.starts_with(s)));
             format!("the kernel refused the program ({io_error}): {}", line.unwrap_or("no reason given"))
         }
         ProgramError::SyscallError(e) if e.io_error.kind() == std::io::ErrorKind::NotFound => {

@@ -13,7 +13,7 @@ use crate::sqlite::SqliteSymbols;
 use crate::uprobes::Uprobes;
 use crate::{Error, error, probes, tasks};
 use aya::maps::{HashMap, Map, MapData, PerCpuArray, RingBuf};
-use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
+use aya::{Ebpf, EbpfLoader};
 use model::Event;
 use model::table::Coverage;
 use std::collections::BTreeMap;
@@ -131,7 +131,9 @@ impl Session {
                 break;
             }
             for tid in &new {
-                self.tasks.insert(tid, slot, 0).map_err(|e| Error::table("a task cannot be followed", error::chain(&e)))?;
+                self.tasks
+                    .insert(tid, slot, 0)
+                    .map_err(|e| Error::table("a task cannot be followed", error::chain(&e)))?;
             }
             known.extend(new);
         }
@@ -271,8 +273,6 @@ fn load(request: &Request, types: &KernelTypes) -> Result<Ebpf, Error> {
     let (direct, dsync) = (libc::O_DIRECT as u32, libc::O_DSYNC as u32);
     EbpfLoader::new()
         .btf(Some(types.for_fields()))
-        // The verifier's log is asked for by the loader itself when a program is refused.
-        .verifier_log_level(VerifierLogLevel::DISABLE)
         .override_global("boot_offset_ns", &offset, true)
         .override_global("tracer_tgid", &tracer, true)
         .override_global("everyone", &everyone, true)

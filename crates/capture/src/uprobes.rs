@@ -54,9 +54,12 @@ impl Uprobes {
             let cookie = prepare_cookie(prepare, symbols.sql_offset);
             put(prepare.name, &["sqlite_prepare_return", "sqlite_prepare"], prepare.offset, cookie);
         }
-        rows.extend(symbols.blind_to().into_iter().map(|what| {
-            row(Layer::Database, &path.display().to_string(), Err(format!("blind to {what}")))
-        }));
+        rows.extend(
+            symbols
+                .blind_to()
+                .into_iter()
+                .map(|what| row(Layer::Database, &path.display().to_string(), Err(format!("blind to {what}")))),
+        );
         Some(rows)
     }
 

@@ -147,7 +147,7 @@ pub struct Report {
 
 /// Write a recording in a format of other tools.
 #[derive(Debug, Args)]
-#[group(id = "format", required = true, multiple = false, args = ["perfetto", "parquet", "csv"])]
+#[group(id = "format", required = true, multiple = false, args = ["perfetto", "parquet", "csv", "events"])]
 pub struct Export {
     /// Perfetto's .pftrace, for ui.perfetto.dev and trace_processor
     #[arg(long)]
@@ -158,6 +158,9 @@ pub struct Export {
     /// CSV, a file a table
     #[arg(long)]
     pub csv: bool,
+    /// The event log as text, a line an event, on stdout or in -o
+    #[arg(long)]
+    pub events: bool,
     /// The archive
     #[arg(value_name = "T.fathom")]
     pub archive: PathBuf,

@@ -4,8 +4,9 @@ use anyhow::{Context as _, Result};
 use archive::{Archive, LogReader, Meta, TablesWriter};
 use causal::{Below, Linker, Sink, Stacked};
 use model::table::{Coverage, Disk, FactRow, Row};
-use model::{Context, Environment};
+use model::{Context, Environment, Layer};
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::path::Path;
 
 /// What is known beside the events: kept in `meta.json`, so that linking again, on another machine, gives the same.
@@ -69,6 +70,9 @@ struct Tables {
     writer: TablesWriter,
     failed: Option<archive::Error>,
     operations: u64,
+    /// File system of each file, and how many calls of operations each file system had: where most are, the files are.
+    file_systems: HashMap<u64, u32>,
+    calls: HashMap<u32, u64>,
 }
 
 impl Tables {
@@ -76,6 +80,12 @@ impl Tables {
         if self.failed.is_none() {
             self.failed = self.writer.push(row).err();
         }
+    }
+
+    /// The disk of the recorded files.
+    fn holder(&self, known: &Surroundings) -> Option<u32> {
+        let dev = *self.calls.iter().max_by_key(|(dev, n)| (**n, **dev))?.0;
+        Some(known.partitions.iter().find(|(part, _)| *part == dev).map_or(dev, |(_, disk)| *disk))
     }
 }
 
@@ -88,6 +98,12 @@ impl Sink for Tables {
         self.put(&row);
     }
     fn span(&mut self, row: model::table::Span) {
+        if row.layer == Layer::Syscall
+            && row.operation.is_some()
+            && let Some(dev) = row.file.and_then(|file| self.file_systems.get(&file))
+        {
+            *self.calls.entry(*dev).or_default() += 1;
+        }
         self.put(&row);
     }
     fn link(&mut self, row: model::table::Link) {
@@ -100,6 +116,7 @@ impl Sink for Tables {
         self.put(&row);
     }
     fn file(&mut self, row: model::table::File) {
+        self.file_systems.insert(row.id, row.dev);
         self.put(&row);
     }
     fn process(&mut self, row: model::table::Process) {
@@ -124,22 +141,24 @@ pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
     let mut meta = Meta::read(dir)?;
     let known = Surroundings::of(&meta)?;
     let mut log = LogReader::open(dir)?;
-    let mut tables = Tables { writer: TablesWriter::create(dir)?, failed: None, operations: 0 };
+    let mut tables = Tables { writer: TablesWriter::create(dir)?, failed: None, operations: 0, file_systems: HashMap::new(), calls: HashMap::new() };
     let mut linker = Linker::new(known.config());
     let mut events = 0;
     while let Some(event) = log.next_event() {
         linker.push(event, &mut tables);
         events += 1;
         if events % 65_536 == 0 {
-            context.progress("linking", log.position(), log.size());
+            let (done, total) = log.progress();
+            context.progress("linking", done, total);
         }
     }
     linker.finish(&mut tables);
     for row in &known.coverage {
         tables.put(row);
     }
+    let holder = tables.holder(&known);
     for row in &known.disks {
-        tables.put(row);
+        tables.put(&Disk { holds_files: holder == Some(row.dev), ..row.clone() });
     }
     for (name, fact) in &known.environment {
         let fact = fact.clone();

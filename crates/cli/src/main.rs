@@ -2,8 +2,19 @@
 //! in the rooms below.
 
 mod args;
+mod bench;
+mod demo;
+mod export;
+mod link;
+mod papers;
 mod progress;
+mod record;
+mod report;
+mod show;
+mod workload;
 
+use anyhow::Result;
+use args::Verb;
 use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
 
@@ -19,4 +30,24 @@ fn main() -> ExitCode {
             ExitCode::from(1)
         }
     }
+}
+
+fn run(verb: Verb) -> Result<ExitCode> {
+    match verb {
+        Verb::Record(args) => return record::run(&args),
+        Verb::Demo(args) => return demo::run(&args),
+        Verb::Bench(args) => return bench::run(&args),
+        Verb::Workload(args) => return workload::run(&args),
+        Verb::Show(args) => show::run(&args)?,
+        Verb::Report(args) => report::run(&args)?,
+        Verb::Export(args) => export::run(&args)?,
+        Verb::Link(args) => link::run(&args)?,
+        Verb::Papers(args) => papers::run(&args)?,
+        Verb::Completions { shell } => {
+            let mut command = args::Cli::command();
+            clap_complete::generate(shell, &mut command, "fathom", &mut std::io::stdout());
+        }
+        Verb::Man => clap_mangen::Man::new(args::Cli::command()).render(&mut std::io::stdout())?,
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,17 +1,29 @@
 //! `fathom workload`: a benchmark's replicate, a process that says what it measured as JSON lines.
 
-use crate::args;
-use anyhow::{Result, bail};
-use std::io::Write;
+use crate::{args, progress};
+use anyhow::Result;
+use std::io::{BufWriter, Write};
 use std::process::ExitCode;
+use workload::Error;
 
 pub fn run(args: &args::Workload) -> Result<ExitCode> {
-    let (name, options) = args.words.split_first().expect("clap requires a name");
-    let mut out = std::io::BufWriter::new(std::io::stdout());
-    let status = match name.as_str() {
-        "sqlite" => workload::sqlite::run(options, &mut out)?,
-        other => bail!("there is no workload `{other}`; there is: sqlite"),
-    };
+    let context = progress::context(false);
+    progress::end_on_signal(&context);
+    let mut out = BufWriter::new(std::io::stdout());
+    let result = workload::run(&args.words, &context, &mut out);
+    progress::clear(&context);
     out.flush()?;
-    Ok(ExitCode::from(status))
+    match result {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(Error::Help(text)) => {
+            println!("{text}");
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(Error::Usage(text)) => {
+            eprintln!("fathom workload: {text}");
+            Ok(ExitCode::from(2))
+        }
+        Err(Error::Interrupted) => Ok(ExitCode::from(130)),
+        Err(error) => Err(error.into()),
+    }
 }

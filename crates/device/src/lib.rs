@@ -1,1 +1,30 @@
-//! Facts about the device under test.
+//! Facts about the device under test: what its kernel, processor, memory, file system and disks are, and how its disks
+//! stand on each other.
+//!
+//! Everything is read through a [`Reader`], which reads files, lists folders and runs commands on the device, be it this
+//! machine or a folder of files taken from another one. The knowledge of where a fact stands is thus written once, and
+//! tested on devices that nobody has at hand. Nothing here needs root; what cannot be read becomes a fact that says why.
+
+mod disks;
+mod facts;
+mod mounts;
+mod reader;
+mod stat;
+mod storage;
+
+pub use disks::{Below, BlockDisk, Disks};
+pub use mounts::{Mount, mount_of};
+pub use reader::{Fixture, Local, Reader};
+pub use stat::DiskStat;
+
+use model::Environment;
+
+/// Every fact about a device, and about the storage under `path` (absolute) if one is given.
+pub fn collect(reader: &dyn Reader, path: Option<&str>) -> Environment {
+    let mut sheet = facts::Sheet::new(reader);
+    facts::machine(&mut sheet);
+    if let Some(path) = path {
+        storage::under(&mut sheet, path);
+    }
+    sheet.facts
+}

@@ -70,6 +70,17 @@ pub enum Fresh {
     Run,
 }
 
+impl Fresh {
+    /// Its name in a design.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Replicate => "replicate",
+            Self::Block => "block",
+            Self::Run => "run",
+        }
+    }
+}
+
 /// One of the things compared.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]

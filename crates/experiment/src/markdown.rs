@@ -21,10 +21,9 @@ pub fn markdown(results: &Results) -> String {
         let name = if cell.about.is_empty() { c.cell.clone() } else { format!("{}: {}", c.cell, cell.about) };
         let ratio = c.ratio.map_or(String::new(), |r| format!("{:.3}", r.value));
         let interval = c.ratio.map_or(String::new(), |r| format!("{:.3} to {:.3}", r.low, r.high));
-        let pairs = c.ratio.map_or(c.replicates, |r| r.n);
         let median = c.median.map_or(String::new(), number);
-        let note = escape(&note(c, cell.goal));
-        let _ = writeln!(page, "| {} | {median} | {pairs} | {ratio} | {interval} | {note} |", escape(&name));
+        let note = escape(&note(c, cell.goal, c.cell == design.baseline));
+        let _ = writeln!(page, "| {} | {median} | {} | {ratio} | {interval} | {note} |", escape(&name), c.pairs);
     }
     let _ = write!(
         page,
@@ -33,8 +32,13 @@ pub fn markdown(results: &Results) -> String {
         design.blocks, design.seed, design.warmup
     );
     if let Some(disk) = &design.disk {
-        let _ =
-            write!(page, " Disk: {}, {} MiB, made anew for each {:?}.", escape(&disk.kind), disk.size_mib, disk.fresh);
+        let _ = write!(
+            page,
+            " Disk: {}, {} MiB, made anew for each {}.",
+            escape(&disk.kind),
+            disk.size_mib,
+            disk.fresh.name()
+        );
     }
     if !results.complete {
         page.push_str(" **It was stopped before its end.**");
@@ -52,7 +56,7 @@ pub fn markdown(results: &Results) -> String {
     page
 }
 
-fn note(c: &Comparison, goal: Option<f64>) -> String {
+fn note(c: &Comparison, goal: Option<f64>, is_baseline: bool) -> String {
     let mut notes = Vec::new();
     if let Some(check) = &c.self_check {
         let told = if check.passed { "A/A passed" } else { "A/A FAILED" };
@@ -66,13 +70,25 @@ fn note(c: &Comparison, goal: Option<f64>) -> String {
             None => format!("wanted {goal}"),
         });
     }
+    if c.ratio.is_none() && c.pairs > 0 && !is_baseline {
+        notes.push("too few pairs for an interval".into());
+    }
     if c.failed > 0 {
         notes.push(format!("{} replicates failed", c.failed));
     }
     if let Some(why) = &c.absent {
-        notes.push(format!("absent: {why}"));
+        notes.push(format!("absent: {}", brief(why)));
     }
     notes.join("; ")
+}
+
+/// A reason short enough for a table; the whole of it is in the archive.
+fn brief(why: &str) -> String {
+    const MOST: usize = 160;
+    match why.char_indices().nth(MOST) {
+        Some((cut, _)) => format!("{}…", &why[..cut]),
+        None => why.into(),
+    }
 }
 
 /// Four significant digits, enough for a median of this kind.
@@ -116,7 +132,7 @@ mod tests {
             question = "What does it cost?"
             metric = "insert.rate"
             baseline = "none"
-            blocks = 6
+            blocks = 8
             seed = 5
             cell = [
                 { name = "none", argv = ["w"] },
@@ -132,7 +148,7 @@ mod tests {
             let argv = serde_json::json!(cell.argv).to_string();
             results.cells.push(DesignCell { id: at as u64, name: cell.name.clone(), factors: "{}".into(), argv });
         }
-        for block in 0..7_u64 {
+        for block in 0..9_u64 {
             for (cell, factor) in [(0, 1.0), (1, if block % 2 == 0 { 1.01 } else { 0.99 }), (2, 0.8)] {
                 let id = results.replicates.len() as u64;
                 let failure = (block == 3 && cell == 2).then(|| "no".to_string());
@@ -171,8 +187,8 @@ mod tests {
         let tool = &comparisons[2];
         let ratio = tool.ratio.unwrap();
         assert!((ratio.value - 0.8).abs() < 1e-12 && (ratio.high - ratio.low).abs() < 1e-12);
-        assert_eq!((ratio.n, tool.replicates, tool.failed), (5, 5, 1));
-        assert_eq!(comparisons[0].median, Some(350.0));
+        assert_eq!((ratio.n, tool.replicates, tool.failed), (7, 7, 1));
+        assert_eq!(comparisons[0].median, Some(450.0));
         assert!(comparisons[0].ratio.is_none() && comparisons[1].self_check.unwrap().passed);
         assert!(comparisons[3].ratio.is_none() && comparisons[3].absent.is_some());
     }
@@ -183,7 +199,7 @@ mod tests {
         let row = |name: &str| page.lines().find(|l| l.starts_with(&format!("| {name}"))).unwrap().to_string();
         assert_eq!(
             row("tool"),
-            "| tool: a\\|b | 320.0 | 5 | 0.800 | 0.800 to 0.800 | wanted 0.9: missed; 1 replicates failed |"
+            "| tool: a\\|b | 400.0 | 7 | 0.800 | 0.800 to 0.800 | wanted 0.9: missed; 1 replicates failed |"
         );
         assert!(row("none again").contains("A/A passed"));
         assert_eq!(row("peer"), "| peer |  | 0 |  |  | absent: p is not installed |");

@@ -46,7 +46,9 @@ pub struct Comparison {
     pub replicates: usize,
     /// Replicates of counting blocks that failed.
     pub failed: usize,
-    /// Its metric divided by the baseline's, pair by pair; empty for the baseline itself and for fewer than two pairs.
+    /// Blocks in which both it and the baseline gave a result.
+    pub pairs: usize,
+    /// Its metric divided by the baseline's, pair by pair; empty for the baseline itself and for fewer than six pairs.
     pub ratio: Option<Estimate>,
     /// For a cell that is the baseline under another name: what it says of the machine.
     pub self_check: Option<SelfCheck>,
@@ -94,7 +96,9 @@ impl Results {
             let values = self.values(at as u64);
             let pairs: Vec<(f64, f64)> = values.iter().filter_map(|(block, v)| Some((*v, *base.get(block)?))).collect();
             // A seed of its own for each cell: equal arms must not get equal resamples by construction.
-            let ratio = (at != baseline).then(|| ratio::paired(&pairs, LEVEL, self.design.seed + at as u64)).flatten();
+            let ratio = (at != baseline)
+                .then(|| ratio::paired(&pairs, LEVEL, self.design.seed.wrapping_add(at as u64)))
+                .flatten();
             let is_self = cell.same_as.as_deref() == Some(self.design.baseline.as_str());
             let failed =
                 self.replicates.iter().filter(|r| r.cell == at as u64 && !r.warmup && r.failure.is_some()).count();
@@ -102,6 +106,7 @@ impl Results {
                 cell: cell.name.clone(),
                 median: quantile::of(&values.values().copied().collect::<Vec<_>>(), 0.5),
                 replicates: values.len(),
+                pairs: pairs.len(),
                 failed,
                 self_check: ratio.as_ref().filter(|_| is_self).map(ratio::self_check),
                 ratio,

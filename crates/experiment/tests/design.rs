@@ -248,3 +248,19 @@ fn an_interrupt_keeps_what_was_measured() {
     assert!((9..=10).contains(&rows.replicates.len()), "{}", rows.replicates.len());
     assert!(experiment::markdown(&results).contains("stopped before its end"));
 }
+
+/// The designs that are shipped are designs, and each says which arm is the same thing twice.
+#[test]
+fn the_shipped_designs_are_sound() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/peers");
+    let mut seen = 0;
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let design = Design::parse(&path.display().to_string(), &text).unwrap();
+        assert!(design.cells.iter().any(|c| c.same_as.as_ref() == Some(&design.baseline)), "{}: no A/A", path.display());
+        assert!(design.blocks >= 6, "{}: too few blocks for an interval", path.display());
+        seen += 1;
+    }
+    assert!(seen >= 4);
+}

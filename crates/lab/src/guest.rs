@@ -12,7 +12,8 @@
 //! # Its end
 //!
 //! A guest has no network (`-nic none`) and ends by itself: QEMU dies with the thread that started it, is killed when
-//! the [`Guest`] is dropped, and the guest turns itself off when no command came for [`Config::idle`].
+//! the [`Guest`] is dropped, and the guest turns itself off when no command came for [`Config::idle`]. Its files are
+//! unlinked as soon as it is up.
 //!
 //! # Uncertainty
 //!
@@ -23,13 +24,13 @@ use crate::initramfs::Initramfs;
 use crate::kernel::Kernel;
 use crate::{Error, need};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Seek, Write};
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
 /// What runs in the guest as its first program.
 const INIT: &str = include_str!("init.sh");
@@ -119,9 +120,21 @@ pub struct Guest {
     qemu: Child,
     input: ChildStdin,
     lines: Receiver<String>,
-    folder: TempDir,
+    files: Files,
     /// The kernel's release.
     pub release: String,
+}
+
+/// The host's side of the guest's files. Once QEMU has them open too their folder is removed, so that nothing stays
+/// behind however this process ends.
+#[derive(Debug)]
+struct Files {
+    /// What the kernel said.
+    console: File,
+    /// What QEMU said.
+    errors: File,
+    /// The disk through which files come back.
+    exchange: File,
 }
 
 /// Whether this machine has what a guest needs, apart from the network to fetch the kernel.
@@ -148,7 +161,8 @@ impl Guest {
     pub fn boot(config: &Config, cache: &Path) -> Result<Self, Error> {
         available()?;
         let kernel = Kernel::stock(cache)?;
-        let folder = tempfile::tempdir().map_err(|e| Error::io("make", &std::env::temp_dir(), e))?;
+        let folder = tempfile::Builder::new().prefix("fathom-lab-").tempdir();
+        let folder = folder.map_err(|e| Error::io("make a folder in", &std::env::temp_dir(), e))?;
         let initramfs = folder.path().join("initramfs");
         std::fs::write(&initramfs, image(config, &kernel)?).map_err(|e| Error::io("write", &initramfs, e))?;
 
@@ -156,9 +170,13 @@ impl Guest {
         for disk in config.disks.iter().chain([&exchange()]) {
             attach(&mut command, disk, folder.path())?;
         }
-        let errors = folder.path().join("qemu.log");
-        let stderr = File::create(&errors).map_err(|e| Error::io("make", &errors, e))?;
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
+        let file = |name: &str| -> Result<File, Error> {
+            let path = folder.path().join(name);
+            let open = File::options().read(true).append(true).create(true).open(&path);
+            open.map_err(|e| Error::io("make", &path, e))
+        };
+        let files = Files { console: file("console.log")?, errors: file("qemu.log")?, exchange: file("exchange")? };
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(file("qemu.log")?);
         // SAFETY: prctl is async-signal-safe and touches only the child that is about to become QEMU.
         unsafe {
             command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
@@ -179,9 +197,11 @@ impl Guest {
                 }
             }
         });
-        let guest = Self { qemu, input, lines, folder, release: kernel.release };
+        let guest = Self { qemu, input, lines, files, release: kernel.release };
         let deadline = Instant::now() + config.boot_limit;
         while guest.line(deadline)? != "=ready" {}
+        let path = folder.path().to_path_buf();
+        folder.close().map_err(|e| Error::io("remove", &path, e))?;
         Ok(guest)
     }
 
@@ -227,8 +247,9 @@ impl Guest {
         if packed.status != 0 {
             return Err(self.failure(&format!("could not hand over {path}: {}", packed.stderr.trim())));
         }
-        let disk = self.folder.path().join("exchange");
-        let tar = Command::new("tar").arg("-x").arg("-f").arg(&disk).arg("-C").arg(into).stdin(Stdio::null()).output();
+        let rewound = self.files.exchange.rewind().and_then(|()| self.files.exchange.try_clone());
+        let disk = rewound.map_err(|e| Error::io("read", Path::new("the exchange disk"), e))?;
+        let tar = Command::new("tar").args(["-x", "-f", "-", "-C"]).arg(into).stdin(disk).output();
         match tar {
             Ok(output) if output.status.success() => Ok(into.join(inside)),
             Ok(output) => {
@@ -240,8 +261,12 @@ impl Guest {
 
     /// What the kernel said so far.
     pub fn console(&self) -> String {
-        let read = |name: &str| std::fs::read(self.folder.path().join(name)).unwrap_or_default();
-        String::from_utf8_lossy(&[read("console.log"), read("qemu.log")].concat()).into_owned()
+        let read = |file: &File| {
+            let mut bytes = vec![0; file.metadata().map_or(0, |m| m.len() as usize)];
+            let read = file.read_at(&mut bytes, 0).unwrap_or(0);
+            String::from_utf8_lossy(&bytes[..read]).into_owned()
+        };
+        read(&self.files.console) + &read(&self.files.errors)
     }
 
     /// The process that runs it.
@@ -320,7 +345,8 @@ fn qemu(config: &Config, kernel: &Kernel, initramfs: &Path, folder: &Path) -> Co
 /// Makes a disk's file and adds it to QEMU's command line.
 fn attach(command: &mut Command, disk: &Disk, folder: &Path) -> Result<(), Error> {
     let path = folder.join(&disk.name);
-    File::create(&path).and_then(|f| f.set_len(disk.bytes)).map_err(|e| Error::io("make", &path, e))?;
+    let open = File::options().write(true).create(true).truncate(false).open(&path);
+    open.and_then(|f| f.set_len(disk.bytes)).map_err(|e| Error::io("make", &path, e))?;
     if disk.ext4 {
         let mut mkfs = Command::new(need("mkfs.ext4", "e2fsprogs")?);
         // Not lazily: the kernel's own zeroing thread would write while a test counts.

@@ -102,3 +102,13 @@ fn a_guest_that_nobody_uses_turns_itself_off() {
         std::thread::sleep(Duration::from_secs(3));
     }
 }
+
+#[test]
+fn a_guest_that_cannot_boot_says_why() {
+    let config = Config { memory_mb: 40, boot_limit: LIMIT, ..Config::default() };
+    match Guest::boot(&config, &cache()) {
+        Ok(_) => panic!("Linux does not fit in 40 MB with its initramfs"),
+        Err(Error::Missing(reason)) => println!("SKIP a_guest_that_cannot_boot_says_why: {reason}"),
+        Err(error) => assert!(error.to_string().contains("console ends with"), "{error}"),
+    }
+}

@@ -46,10 +46,7 @@ pub fn page(data: &PageData) -> String {
     });
     let title = escape(data.title);
     let block = data_block(&figures);
-    fill(
-        TEMPLATE,
-        &[("policy", &policy), ("title", &title), ("style", STYLE), ("data", &block), ("script", &script)],
-    )
+    fill(TEMPLATE, &[("policy", &policy), ("title", &title), ("style", STYLE), ("data", &block), ("script", &script)])
 }
 
 /// Replaces each `{{name}}` of the template, in one pass: what is put in is not looked at again, so that data with
@@ -59,9 +56,9 @@ fn fill(template: &str, parts: &[(&str, &str)]) -> String {
     let mut rest = template;
     while let Some((before, after)) = rest.split_once("{{") {
         page.push_str(before);
-        let part = after.split_once("}}").and_then(|(name, after)| {
-            parts.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text, after))
-        });
+        let part = after
+            .split_once("}}")
+            .and_then(|(name, after)| parts.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text, after)));
         match part {
             Some((text, after)) => {
                 page.push_str(text);

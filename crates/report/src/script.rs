@@ -48,7 +48,9 @@ mod tests {
     fn declared(text: &str) -> Vec<&str> {
         text.lines()
             .map(|line| line.strip_prefix("export ").unwrap_or(line))
-            .filter_map(|line| ["const ", "let ", "function ", "function* ", "class "].iter().find_map(|k| line.strip_prefix(k)))
+            .filter_map(|line| {
+                ["const ", "let ", "function ", "function* ", "class "].iter().find_map(|k| line.strip_prefix(k))
+            })
             .map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or(rest))
             .collect()
     }
@@ -76,7 +78,8 @@ mod tests {
                     .and_then(|rest| rest.strip_suffix("';"))
                     .and_then(|rest| rest.split_once(" } from './"))
                     .unwrap_or_else(|| panic!("{file}: write {line:?} as import {{ a, b }} from './x.js';"));
-                let offered = exports.get(from).unwrap_or_else(|| panic!("{file} imports {from}, which is not before it"));
+                let offered =
+                    exports.get(from).unwrap_or_else(|| panic!("{file} imports {from}, which is not before it"));
                 for name in names.split(", ") {
                     assert!(offered.contains(&name), "{file} imports {name}, which {from} does not export");
                 }

@@ -1,7 +1,332 @@
-mod support { pub mod synthetic; }
-#[test]
-fn dump() {
-    let [timeline, scatter, counts, summary] = support::synthetic::Synthetic::figures(1000);
-    let page = report::page(&report::PageData { title: "1,000 INSERTs and 100 scans", timeline, scatter, counts, summary });
-    std::fs::write("/tmp/fathom/page.html", page).unwrap();
+//! The page in a real browser: what a reader clicks, types and sees. Needs Chromium and chromedriver; without them every
+//! test here is counted as ignored, and its reason printed as `SKIP name: reason`.
+
+mod support {
+    pub mod synthetic;
+    pub mod webdriver;
+}
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use report::{PageData, page};
+use serde_json::{Value, json};
+use support::synthetic::{HOSTILE, INSERT, Synthetic};
+use support::webdriver::{Browser, Result, installed};
+use tempfile::TempDir;
+
+const INSERTS: u64 = 60;
+const TIMELINE: &str = "#timeline";
+const CANVAS: &str = "#timeline-canvas";
+const ESCAPE: &str = "\u{e00c}";
+const DOWN: &str = "\u{e015}";
+
+/// A browser that shows the page; both go when it goes.
+struct Shown {
+    browser: Browser,
+    url: String,
+    _folder: TempDir,
+}
+
+fn show(data: &PageData, hash: &str) -> Result<Shown> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("page.html");
+    std::fs::write(&file, page(data))?;
+    let browser = Browser::start()?;
+    let url = format!("file://{}", file.display());
+    browser.open(&format!("{url}{hash}"))?;
+    Ok(Shown { browser, url, _folder: folder })
+}
+
+fn show_inserts(hash: &str) -> Result<Shown> {
+    let [timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
+    show(&PageData { title: "60 INSERTs <b>&amp;</b> scans", summary, timeline, scatter, counts }, hash)
+}
+
+impl Shown {
+    fn data(&self, name: &str) -> Result<String> {
+        self.browser.attribute(TIMELINE, &format!("data-{name}"))
+    }
+
+    fn number(&self, name: &str) -> Result<f64> {
+        Ok(self.data(name)?.parse()?)
+    }
+
+    /// What is highlighted, as numbers of the archive.
+    fn highlighted(&self) -> Result<Vec<u64>> {
+        self.data("highlighted")?.split_whitespace().map(|id| Ok(id.parse()?)).collect()
+    }
+
+    /// One attribute of every element that the panel lists.
+    fn listed(&self, name: &str) -> Result<Vec<String>> {
+        let found = self.browser.run(
+            "return [...document.querySelectorAll('#panel li[data-span]')].map((li) => li.dataset[arguments[0]]);",
+            &[json!(name)],
+        )?;
+        Ok(found.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect())
+    }
+}
+
+/// Nothing of the page's own doing reached the console or the network.
+fn quiet(shown: &Shown) -> Result<()> {
+    let console = shown.browser.console()?;
+    assert!(console.is_empty(), "the console said {console:?}");
+    let requests = shown.browser.requests()?;
+    assert!(!requests.is_empty(), "the page itself must be seen, or the log does not work");
+    for request in requests {
+        assert_eq!(request.split('#').next(), Some(shown.url.as_str()), "the page asked for {request}");
+    }
+    Ok(())
+}
+
+fn opens_quietly_on_a_typical_operation() -> Result<()> {
+    let shown = show_inserts("")?;
+    assert!(!shown.data("operation")?.is_empty());
+    assert_eq!(shown.number("width-ns")?, 12e6);
+    assert!(shown.browser.text("#panel")?.contains(INSERT));
+    assert_eq!(shown.browser.text("#title")?, "60 INSERTs <b>&amp;</b> scans");
+    quiet(&shown)
+}
+
+fn an_operation_clicked_in_the_list_shows_its_chain() -> Result<()> {
+    let shown = show_inserts("")?;
+    let operation = shown.browser.run(
+        "const b = document.querySelector('#list-rows tr:not(.chosen) button'); b.id = 'wanted'; return b.dataset.operation;",
+        &[],
+    )?;
+    shown.browser.click("#wanted")?;
+    assert_eq!(operation.as_str(), Some(shown.data("operation")?.as_str()));
+
+    // The ground truth: three phases, each with one fsync, one commit and three commands, 7 writes in all.
+    let layers = shown.listed("layer")?;
+    let of = |layer: &str| layers.iter().filter(|l| *l == layer).count();
+    assert_eq!([of("App"), of("Syscall"), of("Block"), of("IoScheduler"), of("Driver")], [1, 10, 9, 9, 9]);
+    assert_eq!(shown.listed("kind")?.iter().filter(|kind| *kind == "commit").count(), 3);
+    let mut listed: Vec<u64> =
+        shown.listed("span")?.iter().map(|id| id.parse()).collect::<std::result::Result<_, _>>()?;
+    listed.push(shown.data("span")?.parse()?);
+    listed.sort_unstable();
+    let mut highlighted = shown.highlighted()?;
+    highlighted.sort_unstable();
+    assert_eq!(listed, highlighted, "the panel lists what is highlighted, but for the chosen span itself");
+    assert!(shown.listed("confidence")?.contains(&"interval".to_owned()), "the weakest link shows");
+
+    let panel = shown.browser.text("#panel")?;
+    for word in
+        ["test.db-journal", "offset 512", "vda sector 4,300,00", "4 KiB", "weakest link interval", "100 % charged here"]
+    {
+        assert!(panel.replace('\n', " ").contains(word), "{word:?} is not in {panel}");
+    }
+    quiet(&shown)
+}
+
+fn a_box_clicked_in_the_timeline_is_chosen_and_a_command_leads_back_up() -> Result<()> {
+    let shown = show_inserts("")?;
+    let database: f64 = shown.browser.attribute(CANVAS, "data-database-y")?.parse()?;
+    let gutter: f64 = shown.browser.attribute(CANVAS, "data-gutter")?.parse()?;
+    shown.browser.keys(CANVAS, ESCAPE)?;
+    assert_eq!(shown.data("highlighted-count")?, "0");
+    // In a window of 12 ms from a typical operation on, operations of more than 2 ms follow each other closely.
+    shown.browser.click_at(CANVAS, gutter + 300.0, database)?;
+    let operation = shown.data("operation")?;
+    assert!(!operation.is_empty(), "an operation lies there");
+
+    let command =
+        shown.browser.run("return document.querySelector('#panel li[data-layer=Driver]').dataset.span;", &[])?;
+    let command = command.as_str().unwrap_or_default();
+    shown.browser.run("document.querySelector('#panel li[data-layer=Driver] button').click();", &[])?;
+    assert_eq!(shown.data("span")?, command);
+    assert_eq!(shown.data("operation")?, "");
+    let layers = shown.listed("layer")?;
+    for layer in ["IoScheduler", "Block", "Syscall", "Database"] {
+        assert!(layers.iter().any(|l| l == layer), "{layer} is not above the command: {layers:?}");
+    }
+    assert_eq!(shown.browser.attribute("#panel li[data-cause]", "data-cause")?, operation);
+    assert_eq!(shown.browser.attribute("#panel li[data-cause]", "data-share")?, "1");
+    quiet(&shown)
+}
+
+fn the_window_goes_from_ten_microseconds_to_the_whole_run() -> Result<()> {
+    let shown = show_inserts("")?;
+    for (preset, width) in [("80000000", 80e6), ("12000000", 12e6)] {
+        shown.browser.click(&format!("#presets [data-preset='{preset}']"))?;
+        assert_eq!(shown.number("width-ns")?, width);
+    }
+    shown.browser.keys(CANVAS, "+")?;
+    assert_eq!(shown.number("width-ns")?, 12e6 * 0.6);
+    shown.browser.keys(CANVAS, &"+".repeat(25))?;
+    assert!(shown.number("width-ns")? <= 10_000.0);
+    shown.browser.click("#fit")?;
+    let whole = shown.number("width-ns")?;
+    assert!(whole > 80e6);
+    shown.browser.keys(CANVAS, "-")?;
+    assert_eq!(shown.number("width-ns")?, whole, "nothing lies outside the run");
+    let before = shown.data("operation")?;
+    shown.browser.keys(CANVAS, DOWN)?;
+    assert_ne!(shown.data("operation")?, before, "an arrow key goes to the next operation");
+    shown.browser.keys(CANVAS, ESCAPE)?;
+    assert_eq!(shown.data("operation")?, "");
+    quiet(&shown)
+}
+
+fn the_pointer_moves_and_scales_the_window() -> Result<()> {
+    let shown = show_inserts("#from=20000000&to=40000000")?;
+    let (gutter, y) = (shown.browser.attribute(CANVAS, "data-gutter")?.parse::<f64>()?, 60.0);
+    shown.browser.drag(CANVAS, (gutter + 400.0, y), (gutter + 300.0, y))?;
+    assert_eq!(shown.number("width-ns")?, 20e6, "dragging keeps the width");
+    let from = shown.number("from-ns")?;
+    assert!(from > 20e6, "dragging to the left shows what is later");
+
+    shown.browser.run("document.activeElement.blur();", &[])?;
+    shown.browser.wheel(CANVAS, (gutter + 300.0, y), 40)?;
+    assert_eq!(shown.number("width-ns")?, 20e6, "without the focus the wheel scrolls the page");
+    shown.browser.run("document.getElementById('timeline-canvas').focus();", &[])?;
+    shown.browser.wheel(CANVAS, (gutter, y), -400)?;
+    assert!(shown.number("width-ns")? < 20e6);
+    let start = shown.number("from-ns")?;
+    assert!((start - from).abs() < 100_000.0, "what is under the pointer stays there: {from} and {start}");
+    quiet(&shown)
+}
+
+fn what_a_program_said_is_shown_as_text() -> Result<()> {
+    let shown = show_inserts("")?;
+    let seen = shown.browser.run(
+        "return [document.images.length, document.querySelectorAll('script').length, document.body.textContent.includes(arguments[0]), \
+         /[\\u0000-\\u0008\\u000b-\\u001f\\u202e]/.test(document.querySelector('main').textContent)];",
+        &[json!("SELECT '</script><img src=x onerror=alert(1)>\u{241b}[31m' AS \"<b>\\u202e\" FROM t")],
+    )?;
+    assert_eq!(
+        seen,
+        json!([0, 2, true, false]),
+        "{HOSTILE:?} must be there as text, with its control characters made visible"
+    );
+    quiet(&shown)
+}
+
+fn a_statement_without_device_commands_is_said_in_words() -> Result<()> {
+    let shown = show_inserts("")?;
+    let panels =
+        shown.browser.run("return [...document.querySelectorAll('.scatter')].map((f) => f.dataset.commands);", &[])?;
+    assert_eq!(panels, json!([(INSERTS * 9).to_string(), "0"]));
+    let words = shown.browser.text(".scatter:last-child .none")?;
+    assert_eq!(words, "SELECT: no device command. All that it read was served from the page cache.");
+    quiet(&shown)
+}
+
+fn a_shared_command_names_every_cause_with_its_share() -> Result<()> {
+    let [mut timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
+    let strings = timeline["strings"].as_array_mut().ok_or("strings")?;
+    strings.extend([json!("other process"), json!("cron <i>")]);
+    let last = strings.len() - 1;
+    // The first command becomes one that two statements and another program had a part in.
+    let command = timeline["causes"]["command"][0].clone();
+    let id = timeline["spans"]["id"][command.as_u64().ok_or("a row")? as usize].clone();
+    let origin = timeline["causes"]["origin"][0].clone();
+    let sure = timeline["causes"]["confidence"][0].clone();
+    timeline["causes"]["share"][0] = json!(0.5);
+    for (origin, operation, process, share) in
+        [(origin, json!(1), Value::Null, 0.25), (json!(last - 1), Value::Null, json!(last), 0.25)]
+    {
+        let row = [
+            ("command", &command),
+            ("origin", &origin),
+            ("operation", &operation),
+            ("tgid", &Value::Null),
+            ("process", &process),
+            ("share", &json!(share)),
+            ("confidence", &sure),
+            ("via", &json!(0)),
+        ];
+        for (column, value) in row {
+            timeline["causes"][column].as_array_mut().ok_or("a column")?.push(value.clone());
+        }
+    }
+    let shown = show(&PageData { title: "shared", summary, timeline, scatter, counts }, &format!("#span={id}"))?;
+    let causes = shown.browser.run("return [...document.querySelectorAll('#panel li[data-cause]')].map((li) => [li.dataset.cause, li.dataset.share]);", &[])?;
+    assert_eq!(causes, json!([["100", "0.5"], ["101", "0.25"], ["", "0.25"]]));
+    assert!(shown.browser.text("#panel")?.contains("other process (cron <i>)"));
+    shown.browser.click("#panel li[data-cause='101'] button")?;
+    assert_eq!(shown.data("operation")?, "101");
+    assert!(
+        shown.highlighted()?.contains(&id.as_u64().ok_or("an id")?),
+        "a command that is charged belongs to the chain"
+    );
+    quiet(&shown)
+}
+
+fn what_is_missing_is_said() -> Result<()> {
+    let [mut timeline, scatter, counts, mut summary] = Synthetic::figures(INSERTS);
+    timeline["losses"] =
+        json!([{ "source": "ring buffer full", "cpu": 1, "start": 4_000_000, "end": 5_000_000, "events": 3 }]);
+    timeline["left_out"] = json!({ "after_ns": 100_000_000, "why": "The page holds at most so many spans." });
+    summary["trace"]["complete"] = json!(false);
+    summary["loss"] = json!({ "events": 3, "at_least": true, "weakened_links": 2, "intervals": [
+        { "source": "ring buffer full", "cpu": 1, "start_ns": 86_400_004_000_000u64, "end_ns": 86_400_005_000_000u64, "events": 3, "at_least": true, "program": null, "weakened_links": 2 },
+    ] });
+    let shown = show(&PageData { title: "damaged", summary, timeline, scatter, counts }, "")?;
+    let badges = shown.browser.text("#badges")?;
+    for word in ["at least 3 events lost", "cut short", "1 probe not in force", "timeline shortened"] {
+        assert!(badges.contains(word), "{word:?} is not in {badges}");
+    }
+    assert!(shown.browser.text("#losses")?.contains("ring buffer full"));
+    assert!(shown.browser.text("#left-out")?.contains("at most so many spans"));
+    assert!(shown.browser.text("#coverage")?.contains("f2fs is not loaded"));
+    quiet(&shown)
+}
+
+fn an_address_restores_what_was_chosen_and_seen() -> Result<()> {
+    let shown = show_inserts("#op=105&from=14000000&to=19000000")?;
+    assert_eq!(
+        [shown.data("operation")?, shown.data("from-ns")?, shown.data("to-ns")?],
+        ["105", "14000000", "19000000"]
+    );
+    quiet(&shown)
+}
+
+fn a_page_without_figures_says_so() -> Result<()> {
+    let nothing = PageData {
+        title: "nothing",
+        summary: Value::Null,
+        timeline: Value::Null,
+        scatter: Value::Null,
+        counts: Value::Null,
+    };
+    let shown = show(&nothing, "")?;
+    assert!(shown.browser.text("#statements")?.contains("No operation was recorded."));
+    assert!(shown.browser.text("#panel")?.contains("Nothing chosen"));
+    assert_eq!(shown.browser.text("#badges")?, "losses not counted", "what was not counted is not said to be none");
+    quiet(&shown)
+}
+
+/// A test by its name.
+type Case = (&'static str, fn() -> Result<()>);
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let missing = installed().err();
+    let tests: &[Case] = &[
+        ("opens_quietly_on_a_typical_operation", opens_quietly_on_a_typical_operation),
+        ("an_operation_clicked_in_the_list_shows_its_chain", an_operation_clicked_in_the_list_shows_its_chain),
+        (
+            "a_box_clicked_in_the_timeline_is_chosen_and_a_command_leads_back_up",
+            a_box_clicked_in_the_timeline_is_chosen_and_a_command_leads_back_up,
+        ),
+        (
+            "the_window_goes_from_ten_microseconds_to_the_whole_run",
+            the_window_goes_from_ten_microseconds_to_the_whole_run,
+        ),
+        ("the_pointer_moves_and_scales_the_window", the_pointer_moves_and_scales_the_window),
+        ("what_a_program_said_is_shown_as_text", what_a_program_said_is_shown_as_text),
+        ("a_shared_command_names_every_cause_with_its_share", a_shared_command_names_every_cause_with_its_share),
+        ("what_is_missing_is_said", what_is_missing_is_said),
+        ("a_statement_without_device_commands_is_said_in_words", a_statement_without_device_commands_is_said_in_words),
+        ("an_address_restores_what_was_chosen_and_seen", an_address_restores_what_was_chosen_and_seen),
+        ("a_page_without_figures_says_so", a_page_without_figures_says_so),
+    ];
+    let trials = tests.iter().map(|&(name, test)| {
+        if let Some(reason) = &missing {
+            println!("SKIP {name}: {reason}");
+        }
+        Trial::test(name, move || test().map_err(|error| Failed::from(error.to_string())))
+            .with_ignored_flag(missing.is_some())
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit();
 }

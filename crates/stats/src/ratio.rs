@@ -10,10 +10,11 @@
 //! from 1 is what this machine cannot tell apart, and no smaller difference should be believed.
 
 use crate::bootstrap::{RESAMPLES, percentile};
-use crate::{Estimate, quantile};
+use crate::{Estimate, median, quantile};
 
-/// The median of the ratios first / second with its interval; `None` if there are fewer than two pairs, or a value is
-/// not positive and finite.
+/// The median of the ratios first / second with its interval; `None` if a value is not positive and finite, or if there
+/// are too few pairs for any interval of this level (six for 0.95, see [`crate::median`]): the bootstrap would give one,
+/// but it would hold the truth less often than it says.
 pub fn paired(pairs: &[(f64, f64)], level: f64, seed: u64) -> Option<Estimate> {
     resampled(pairs, level, seed, RESAMPLES)
 }
@@ -24,8 +25,11 @@ fn resampled(pairs: &[(f64, f64)], level: f64, seed: u64, resamples: usize) -> O
         return None;
     }
     let ratios: Vec<f64> = pairs.iter().map(|(a, b)| a / b).collect();
-    let median = |sorted: &[f64]| quantile::of_sorted(sorted, 0.5).unwrap_or(f64::NAN);
-    let estimate = percentile(&ratios, median, level, resamples, seed)?;
+    let middle = |sorted: &[f64]| quantile::of_sorted(sorted, 0.5).unwrap_or(f64::NAN);
+    if median::rank(ratios.len(), level) == 0 {
+        return None;
+    }
+    let estimate = percentile(&ratios, middle, level, resamples, seed)?;
     Some(Estimate { method: "median of pairwise ratios, percentile bootstrap over pairs", ..estimate })
 }
 
@@ -71,9 +75,14 @@ mod tests {
 
     #[test]
     fn what_is_no_rate_has_no_ratio() {
-        assert_eq!(paired(&[(1.0, 2.0), (1.0, 0.0)], 0.95, 1), None);
-        assert_eq!(paired(&[(1.0, 2.0), (-1.0, 1.0)], 0.95, 1), None);
-        assert_eq!(paired(&[(1.0, 2.0)], 0.95, 1), None);
+        let six = [(1.0, 2.0); 6];
+        assert_eq!(paired(&six, 0.95, 1).map(|e| (e.low, e.value, e.high)), Some((0.5, 0.5, 0.5)));
+        assert_eq!(paired(&six[..5], 0.95, 1), None, "too few");
+        for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let mut pairs = six;
+            pairs[3].1 = wrong;
+            assert_eq!(paired(&pairs, 0.95, 1), None, "{wrong}");
+        }
     }
 
     /// Log-normal noise on both arms, a common drift, a true ratio of 0.9 and 20 pairs: the interval must hold 0.9 about

@@ -413,7 +413,7 @@ mod tests {
         let folder = Folder::new("modes");
         for op in ["insert", "select", "update", "delete", "demo"] {
             for mode in JOURNAL_MODES {
-                let words = ["--op", op, "--rows", "30", "--scans=3", "--journal-mode", mode, "--cache=cold"];
+                let words = ["--op", op, "--rows", "5", "--scans=3", "--journal-mode", mode, "--cache=cold"];
                 let lines = run_in(&folder, &words, &Context::silent()).unwrap();
                 assert_eq!(lines.last().unwrap()["verified"], true, "{op} {mode}");
                 let metric = if op == "demo" { "insert.rate".into() } else { format!("{op}.rate") };

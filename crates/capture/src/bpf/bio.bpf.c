@@ -137,8 +137,12 @@ static __always_inline bool continues(struct run *run, struct run *next)
 	return true;
 }
 
+/*
+ * The state of a walk lies in a map, of which the verifier keeps no track: it sees the loop's body once. One for a CPU is
+ * enough: preemption is off in a tracepoint, and an interrupt that queues a bio would be left out as a re-entry.
+ */
 struct walk {
-	struct bio_vec *vecs;
+	u64 vecs;
 	u64 bio;
 	u64 now;
 	struct run run;
@@ -149,6 +153,13 @@ struct walk {
 	u32 skip; /* bytes of the next segment that are done */
 	u32 runs; /* that are complete */
 };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct walk);
+} walks SEC(".maps");
 
 static __always_inline struct file_id mapping_file(u64 mapping)
 {
@@ -184,13 +195,14 @@ static __always_inline void end_run(struct walk *w)
 }
 
 /* One segment; returns whether it was the last. */
-static long walk_segment(u32 i, struct walk *w)
+static long walk_segment(u32 i, struct walk **context)
 {
+	struct walk *w = *context;
 	struct bio_vec vec;
 	struct run next;
 	u32 bytes;
 
-	if (bpf_probe_read_kernel(&vec, sizeof(vec), w->vecs + w->index + i))
+	if (bpf_probe_read_kernel(&vec, sizeof(vec), (struct bio_vec *)w->vecs + w->index + i))
 		return 1;
 	bytes = vec.bv_len - w->skip;
 	if (bytes > w->left)
@@ -217,42 +229,49 @@ int BPF_PROG(bio_queue, struct bio *bio)
 	struct slot *slot = slot_of(who.tid);
 	u64 now = bpf_ktime_get_boot_ns();
 	struct fathom_bio_queue *r;
-	struct walk w = {};
+	struct walk *w;
 	struct file_id id;
 	u32 opf = bio->bi_opf;
 	u8 op = disk_op(opf);
 	u32 bytes = bio->bi_iter.bi_size;
+	u32 zero = 0;
 
+	w = bpf_map_lookup_elem(&walks, &zero);
+	if (!w)
+		return 0;
 	if (!slot)
 		name_stranger(who.tgid, now);
-	w.vecs = bio->bi_io_vec;
-	if (w.vecs && bytes && (op == FATHOM_OP_READ || op == FATHOM_OP_WRITE)) {
-		w.bio = (u64)bio;
-		w.now = now;
-		w.who = who;
-		w.index = bio->bi_iter.bi_idx;
-		w.skip = bio->bi_iter.bi_bvec_done;
-		w.left = bytes;
+	w->vecs = (u64)bio->bi_io_vec;
+	w->run.mapping = 0;
+	w->run.pages = 0;
+	w->runs = 0;
+	if (w->vecs && bytes && (op == FATHOM_OP_READ || op == FATHOM_OP_WRITE)) {
+		w->bio = (u64)bio;
+		w->now = now;
+		w->who = who;
+		w->index = bio->bi_iter.bi_idx;
+		w->skip = bio->bi_iter.bi_bvec_done;
+		w->left = bytes;
 		/* Most bios have one segment; the loop's call is for the others. */
 		if (!walk_segment(0, &w)) {
-			w.index++;
+			w->index++;
 			bpf_loop(SEGMENTS - 1, walk_segment, &w, 0);
 		}
 	}
-	if (!w.runs)
-		w.first = w.run;
-	id = mapping_file(w.first.mapping);
+	if (!w->runs)
+		w->first = w->run;
+	id = mapping_file(w->first.mapping);
 	r = RESERVE(bio_queue, BIO_QUEUE, now, who);
 	if (r) {
 		r->bio = (u64)bio;
 		r->sector = bio->bi_iter.bi_sector;
 		r->ino = id.ino;
-		r->index = id.ino ? w.first.index : 0;
+		r->index = id.ino ? w->first.index : 0;
 		r->syscall_ns = slot && slot->call ? slot->start_ns : 0;
 		r->bytes = bytes;
 		r->disk = bio_disk(bio);
 		r->dev = id.dev;
-		r->pages = id.ino ? w.first.pages : 0;
+		r->pages = id.ino ? w->first.pages : 0;
 		r->op = op;
 		r->end = bio_end(bio->bi_end_io);
 		r->flags = op_flags(opf);
@@ -260,8 +279,8 @@ int BPF_PROG(bio_queue, struct bio *bio)
 		r->pad = 0;
 		submit(r);
 	}
-	if (w.runs)
-		end_run(&w);
+	if (w->runs)
+		end_run(w);
 	return 0;
 }
 

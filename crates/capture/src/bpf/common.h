@@ -71,6 +71,7 @@ struct op {
 	u32 open;
 };
 
+#define PREPARES 2
 /* A call of prepare, between entry and return. */
 struct prepare {
 	u64 start_ns;
@@ -115,10 +116,11 @@ struct slot {
 	u32 stray_txn;
 	u32 stray_dev;
 
-	struct prepare prepare;
+	/* Calls of prepare it is in, innermost last. */
+	struct prepare prepares[PREPARES];
+	u32 prepares_open;
 	/* Which op the thread is inside of, innermost last: a step may run a function that steps. */
 	u32 depth;
-	u32 pad;
 	u64 inside[OPS];
 	struct op ops[OPS];
 };
@@ -222,6 +224,14 @@ static __always_inline void submit(void *record)
 
 /* Records that end in a text are put together in a scratch buffer and copied out at the length they have. */
 #define TEXT_MAX 4096
+struct path_walk {
+	u64 root;
+	u64 root_vfs;
+	u64 dentry;
+	u64 vfs;
+	u64 at;
+};
+
 struct scratch {
 	u32 busy;
 	u32 pad;
@@ -239,6 +249,7 @@ struct scratch {
 			char text[16];
 		} task;
 	};
+	struct path_walk walk;
 	/* A path grows from its end; twice as long, so that a name may start anywhere in the first half. */
 	char path[TEXT_MAX * 2];
 };

@@ -6,51 +6,63 @@
 #ifndef FATHOM_PATH_H
 #define FATHOM_PATH_H
 
-#define PATH_COMPONENTS 24
+/* Components and mounts; deeper paths lose their beginning. */
+#define PATH_STEPS 32
 #define NAME_MAX 255
+
+/* One step up. The state lies in the scratch buffer, of which the verifier keeps no track: it sees the step once. */
+static long step_up(u32 i, struct scratch **context)
+{
+	struct scratch *s = *context;
+	struct path_walk *w = &s->walk;
+	struct dentry *dentry = (void *)w->dentry;
+	struct vfsmount *vfs = (void *)w->vfs;
+	struct dentry *parent;
+	const unsigned char *name;
+	u32 len, at;
+
+	if (w->dentry == w->root && w->vfs == w->root_vfs)
+		return 1;
+	if (dentry == BPF_CORE_READ(vfs, mnt_root)) {
+		struct mount *mount = (void *)vfs - bpf_core_field_offset(struct mount, mnt);
+		struct mount *above = BPF_CORE_READ(mount, mnt_parent);
+
+		if (above == mount)
+			return 1;
+		w->dentry = (u64)BPF_CORE_READ(mount, mnt_mountpoint);
+		w->vfs = (u64)above + bpf_core_field_offset(struct mount, mnt);
+		return 0;
+	}
+	parent = BPF_CORE_READ(dentry, d_parent);
+	if (parent == dentry)
+		return 1;
+	len = BPF_CORE_READ(dentry, d_name.len);
+	name = BPF_CORE_READ(dentry, d_name.name);
+	at = w->at;
+	if (len > NAME_MAX || at < len + 1)
+		return 1;
+	at -= len + 1;
+	/* The masks change nothing; they are what the verifier understands. */
+	s->path[at & (TEXT_MAX - 1)] = '/';
+	bpf_probe_read_kernel(&s->path[(at + 1) & (TEXT_MAX - 1)], len & NAME_MAX, name);
+	w->at = at;
+	w->dentry = (u64)parent;
+	return 0;
+}
 
 /* Writes the path into the scratch buffer's text; returns its bytes. Of a path too deep the last components are kept. */
 static __always_inline u32 write_path(struct scratch *s, struct file *file)
 {
 	struct task_struct *task = (void *)bpf_get_current_task_btf();
-	struct dentry *root = task->fs->root.dentry;
-	struct vfsmount *root_mount = task->fs->root.mnt;
-	struct dentry *dentry = BPF_CORE_READ(file, f_path.dentry);
-	struct vfsmount *vfs = BPF_CORE_READ(file, f_path.mnt);
-	u32 at = TEXT_MAX - 1;
-	u32 size;
-	int i;
+	u32 size, at;
 
-	for (i = 0; i < PATH_COMPONENTS; i++) {
-		struct dentry *parent;
-		const unsigned char *name;
-		u32 len;
-
-		if (dentry == root && vfs == root_mount)
-			break;
-		if (dentry == BPF_CORE_READ(vfs, mnt_root)) {
-			struct mount *mount = (void *)vfs - bpf_core_field_offset(struct mount, mnt);
-			struct mount *above = BPF_CORE_READ(mount, mnt_parent);
-
-			if (above == mount)
-				break;
-			dentry = BPF_CORE_READ(mount, mnt_mountpoint);
-			vfs = (void *)above + bpf_core_field_offset(struct mount, mnt);
-			continue;
-		}
-		parent = BPF_CORE_READ(dentry, d_parent);
-		if (parent == dentry)
-			break;
-		len = BPF_CORE_READ(dentry, d_name.len);
-		name = BPF_CORE_READ(dentry, d_name.name);
-		if (len > NAME_MAX || at < len + 1)
-			break;
-		at -= len + 1;
-		/* The masks change nothing; they are what the verifier understands. */
-		s->path[at & (TEXT_MAX - 1)] = '/';
-		bpf_probe_read_kernel(&s->path[(at + 1) & (TEXT_MAX - 1)], len & NAME_MAX, name);
-		dentry = parent;
-	}
+	s->walk.root = (u64)task->fs->root.dentry;
+	s->walk.root_vfs = (u64)task->fs->root.mnt;
+	s->walk.dentry = (u64)BPF_CORE_READ(file, f_path.dentry);
+	s->walk.vfs = (u64)BPF_CORE_READ(file, f_path.mnt);
+	s->walk.at = TEXT_MAX - 1;
+	bpf_loop(PATH_STEPS, step_up, &s, 0);
+	at = s->walk.at;
 	size = (TEXT_MAX - 1 - at) & (TEXT_MAX - 1);
 	bpf_probe_read_kernel(s->file.text, size, &s->path[at & (TEXT_MAX - 1)]);
 	return size;

@@ -10,17 +10,24 @@
 /* In the cookie: the call gives its SQL as UTF-16. */
 #define PREPARE_UTF16 (1ULL << 56)
 
-/* Statements whose text was told. The oldest are forgotten and told again. */
+/*
+ * Statements whose text was told. The oldest are forgotten and told again. A statement's memory is used again for another
+ * one; SQLite does not always pass through the finalize that is probed, so the text's address and beginning are compared.
+ */
 struct statement_key {
 	u64 stmt;
 	u32 tgid;
 	u32 pad;
 };
+struct statement_print {
+	u64 text;
+	u64 beginning[3];
+};
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
 	__type(key, struct statement_key);
-	__type(value, u8);
+	__type(value, struct statement_print);
 } known SEC(".maps");
 
 /* Where a statement keeps the pointer to its text; 0: not known. */
@@ -32,6 +39,32 @@ static __always_inline u64 statement_text(u64 stmt, u64 cookie)
 	if (offset)
 		bpf_probe_read_user(&text, sizeof(text), (void *)(stmt + offset - 1));
 	return text;
+}
+
+static __always_inline struct statement_print fingerprint(u64 text)
+{
+	struct statement_print print = { .text = text };
+
+	/* A shorter text ends before; what stands behind it is compared too, and at worst the text is told again. */
+	if (text)
+		bpf_probe_read_user(print.beginning, sizeof(print.beginning), (void *)text);
+	return print;
+}
+
+static __always_inline void remember(struct statement_key *key, u64 text)
+{
+	struct statement_print print = fingerprint(text);
+
+	bpf_map_update_elem(&known, key, &print, BPF_ANY);
+}
+
+static __always_inline bool is_known(struct statement_key *key, u64 text)
+{
+	struct statement_print *old = bpf_map_lookup_elem(&known, key);
+	struct statement_print new = fingerprint(text);
+
+	return old && old->text == new.text && old->beginning[0] == new.beginning[0] &&
+	       old->beginning[1] == new.beginning[1] && old->beginning[2] == new.beginning[2];
 }
 
 /* `most` cuts a text that goes on; 0: it ends in a zero. */
@@ -66,8 +99,7 @@ int sqlite_step(struct pt_regs *ctx)
 	struct slot *slot = my_slot();
 	u64 stmt = PT_REGS_PARM1(ctx);
 	struct op *op;
-	u8 yes = 1;
-	u64 now;
+	u64 now, text;
 
 	if (!slot || !stmt)
 		return 0;
@@ -76,9 +108,10 @@ int sqlite_step(struct pt_regs *ctx)
 	if (!op) {
 		key.stmt = stmt;
 		key.tgid = slot->tgid;
-		if (!bpf_map_lookup_elem(&known, &key)) {
-			bpf_map_update_elem(&known, &key, &yes, BPF_ANY);
-			emit_statement(stmt, statement_text(stmt, bpf_get_attach_cookie(ctx)), 0, 0, 0, now);
+		text = statement_text(stmt, bpf_get_attach_cookie(ctx));
+		if (!is_known(&key, text)) {
+			remember(&key, text);
+			emit_statement(stmt, text, 0, 0, 0, now);
 		}
 		op = begin_op(slot, stmt, OP_STATEMENT, now);
 	}
@@ -159,24 +192,17 @@ int sqlite_finalize(struct pt_regs *ctx)
 	return 0;
 }
 
-static __always_inline u64 parameter(struct pt_regs *ctx, u8 index)
+#define PARAMETERS 8
+
+/* All are read, as the verifier lets no computed offset into the registers. */
+static __always_inline void read_parameters(struct pt_regs *ctx, u64 *parameters)
 {
-	switch (index) {
-	case 0:
-		return PT_REGS_PARM1(ctx);
-	case 1:
-		return PT_REGS_PARM2(ctx);
-	case 2:
-		return PT_REGS_PARM3(ctx);
-	case 3:
-		return PT_REGS_PARM4(ctx);
-	case 4:
-		return PT_REGS_PARM5(ctx);
-	case 5:
-		return PT_REGS_PARM6(ctx);
-	default:
-		return 0;
-	}
+	parameters[0] = PT_REGS_PARM1(ctx);
+	parameters[1] = PT_REGS_PARM2(ctx);
+	parameters[2] = PT_REGS_PARM3(ctx);
+	parameters[3] = PT_REGS_PARM4(ctx);
+	parameters[4] = PT_REGS_PARM5(ctx);
+	parameters[5] = PT_REGS_PARM6(ctx);
 }
 
 SEC("uprobe")
@@ -184,14 +210,22 @@ int sqlite_prepare(struct pt_regs *ctx)
 {
 	struct slot *slot = my_slot();
 	u64 cookie = bpf_get_attach_cookie(ctx);
+	u64 parameters[PARAMETERS] = {};
 
-	/* One that is wrapped in another (prepare_v2 over LockAndPrepare) is the outer one's. */
-	if (!slot || slot->prepare.start_ns)
+	struct prepare *p;
+
+	if (!slot)
 		return 0;
-	slot->prepare.start_ns = bpf_ktime_get_boot_ns();
-	slot->prepare.out_stmt = parameter(ctx, cookie >> 32);
-	slot->prepare.text = parameter(ctx, cookie >> 40);
-	slot->prepare.length = parameter(ctx, cookie >> 48);
+	/* They nest: the first one of a connection reads the schema, by statements of its own. */
+	if (slot->prepares_open < PREPARES) {
+		p = &slot->prepares[slot->prepares_open & (PREPARES - 1)];
+		read_parameters(ctx, parameters);
+		p->start_ns = bpf_ktime_get_boot_ns();
+		p->out_stmt = parameters[cookie >> 32 & (PARAMETERS - 1)];
+		p->text = parameters[cookie >> 40 & (PARAMETERS - 1)];
+		p->length = parameters[cookie >> 48 & (PARAMETERS - 1)];
+	}
+	slot->prepares_open++;
 	return 0;
 }
 
@@ -203,12 +237,12 @@ int sqlite_prepare_return(struct pt_regs *ctx)
 	struct prepare prepare;
 	u64 now, text, cookie;
 	u64 most = 0;
-	u8 yes = 1;
 
-	if (!slot || !slot->prepare.start_ns)
+	if (!slot || !slot->prepares_open)
 		return 0;
-	prepare = slot->prepare;
-	slot->prepare.start_ns = 0;
+	if (--slot->prepares_open >= PREPARES)
+		return 0;
+	prepare = slot->prepares[slot->prepares_open & (PREPARES - 1)];
 	now = bpf_ktime_get_boot_ns();
 	if (prepare.out_stmt)
 		bpf_probe_read_user(&key.stmt, sizeof(key.stmt), (void *)prepare.out_stmt);
@@ -216,9 +250,9 @@ int sqlite_prepare_return(struct pt_regs *ctx)
 	if (!key.stmt)
 		return 0;
 	key.tgid = slot->tgid;
-	bpf_map_update_elem(&known, &key, &yes, BPF_ANY);
 	cookie = bpf_get_attach_cookie(ctx);
 	text = statement_text(key.stmt, cookie);
+	remember(&key, text);
 	/* Else what the caller gave, which may hold further statements; UTF-16 is left out. */
 	if (!text && !(cookie & PREPARE_UTF16)) {
 		text = prepare.text;

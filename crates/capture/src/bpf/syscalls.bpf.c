@@ -171,13 +171,14 @@ static __always_inline void exit_unlink(struct slot *slot, u64 name, u64 now)
 
 static __always_inline s64 position(struct slot *slot, u8 pos_arg, u64 *args, s64 result)
 {
+	struct file *file = (void *)slot->file;
 	s64 pos = -1;
 
 	if (pos_arg < 6)
 		pos = ARG(args, pos_arg);
 	/* preadv2 and pwritev2 take -1 for the file's own position. */
-	if (pos == -1 && call_transfers(slot->call) && slot->file) {
-		pos = BPF_CORE_READ((struct file *)slot->file, f_pos);
+	if (pos == -1 && call_transfers(slot->call) && file) {
+		pos = BPF_CORE_READ(file, f_pos);
 		if (result > 0)
 			pos -= result;
 	}
@@ -212,8 +213,9 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
 	if (slot->call == FATHOM_CALL_UNLINK && result == 0)
 		exit_unlink(slot, ARG(args, call_shapes[nr].pos), now);
 	/* Opening or removing what is no file of a disk is no storage. */
-	if ((slot->call == FATHOM_CALL_OPEN || slot->call == FATHOM_CALL_UNLINK) && !slot->handles &&
-	    !(slot->file_flags & FATHOM_REGULAR) && !slot->ino)
+	if (slot->call == FATHOM_CALL_OPEN && !slot->handles && !(slot->file_flags & FATHOM_REGULAR))
+		goto out;
+	if (slot->call == FATHOM_CALL_UNLINK && !slot->handles && !slot->ino)
 		goto out;
 	pos = -1;
 	if (slot->call != FATHOM_CALL_UNLINK)

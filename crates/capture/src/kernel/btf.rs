@@ -53,11 +53,7 @@ fn sections(bytes: &[u8]) -> Option<(usize, &[u8], &[u8])> {
     let header = word(4)?;
     let types = header.checked_add(word(8)?)?;
     let names = header.checked_add(word(16)?)?;
-    Some((
-        header,
-        bytes.get(types..types.checked_add(word(12)?)?)?,
-        bytes.get(names..names.checked_add(word(20)?)?)?,
-    ))
+    Some((header, bytes.get(types..types.checked_add(word(12)?)?)?, bytes.get(names..names.checked_add(word(20)?)?)?))
 }
 
 /// A module's description appended to the kernel's. `None` if either is damaged.

@@ -190,7 +190,7 @@ fn the_environment_is_the_users() {
 }
 
 #[test]
-#[ignore = "needs root, to become another user"]
+#[ignore = "root: becomes another user"]
 fn the_command_runs_as_the_user() {
     let mut user = User::from_files(64_123, 64_124, "", "");
     user.groups.push(64_125);

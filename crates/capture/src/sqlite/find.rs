@@ -259,6 +259,7 @@ fn openable(pid: u32, mapping: &Mapping<'_>) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
     use std::os::unix::fs::symlink;
 
     #[test]
@@ -340,10 +341,14 @@ nonsense
     #[test]
     fn a_mapped_file_that_was_removed_can_still_be_opened() {
         let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("sleeper");
-        fs::copy("/bin/sleep", &program).unwrap();
+        let program = folder.path().join("copy of cat");
+        fs::copy("/bin/cat", &program).unwrap();
         let inode = fs::metadata(&program).unwrap().ino();
-        let mut child = std::process::Command::new(&program).arg("60").spawn().unwrap();
+        let piped = std::process::Stdio::piped;
+        let mut child = std::process::Command::new(&program).stdin(piped()).stdout(piped()).spawn().unwrap();
+        // `spawn` returns before the kernel has mapped the program; an answer proves that it runs.
+        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let maps = format!("/proc/{}/maps", child.id());
         let path_of =
             |text: &str| mappings(text).find(|m| m.inode == inode).map(|m| (m.deleted, openable(child.id(), &m)));

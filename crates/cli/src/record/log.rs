@@ -2,11 +2,14 @@
 //! answered at once, and count.
 
 use archive::{Error, LogWriter};
-use model::event::{Header, Record, Statement};
+use model::event::{File, Header, Record, Statement};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The record's kind that carries SQL.
 const STATEMENT: u8 = Statement::INFO.kind;
+/// The one that gives a file its name.
+const FILE: u8 = File::INFO.kind;
 
 /// The log and what stands before it.
 pub struct Log {
@@ -17,13 +20,15 @@ pub struct Log {
     /// Why the log takes no more: the disk or the limit is full.
     pub full: Option<String>,
     failed: Option<Error>,
+    /// Per file system: files of databases opened, and one of them.
+    opened: BTreeMap<u32, (u64, String)>,
 }
 
 impl Log {
     /// A log in the archive at `dir`.
     pub fn create(dir: &Path, max_bytes: Option<u64>, keep_sql: bool) -> Result<Self, Error> {
         let writer = Some(LogWriter::create(dir, max_bytes)?);
-        Ok(Self { writer, keep_sql, records: 0, full: None, failed: None })
+        Ok(Self { writer, keep_sql, records: 0, full: None, failed: None, opened: BTreeMap::new() })
     }
 
     /// Stores one record as the kernel made it.
@@ -32,6 +37,9 @@ impl Log {
         if kind == STATEMENT && !self.keep_sql {
             self.put_statement(record);
         } else {
+            if kind == FILE {
+                self.notice_file(record);
+            }
             self.append(record);
         }
     }
@@ -43,6 +51,18 @@ impl Log {
             statement.text = analysis::sql::normalise(&statement.text);
         }
         self.put_event(&event);
+    }
+
+    fn notice_file(&mut self, record: &[u8]) {
+        let Some(Record::File(file)) = model::Event::decode(record).map(|e| e.record) else { return };
+        if analysis::files::class(&file.text) != analysis::files::FileClass::Other {
+            self.opened.entry(file.dev).or_insert((0, file.text)).0 += 1;
+        }
+    }
+
+    /// A file on the file system that holds the databases, if any was opened: the storage that the facts should tell of.
+    pub fn storage(&self) -> Option<&str> {
+        self.opened.values().max_by_key(|(n, _)| n).map(|(_, path)| path.as_str())
     }
 
     /// Stores an event that the recorder itself made.

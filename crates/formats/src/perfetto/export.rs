@@ -27,7 +27,7 @@ const NAME: usize = 100;
 /// The rows to show. Tables that are left empty are not shown.
 #[derive(Debug, Clone, Copy, Default)]
 #[allow(missing_docs)] // Each is the table of its name in `model::table`.
-pub struct Rows<'a> {
+pub struct Tables<'a> {
     pub operations: &'a [Operation],
     pub shapes: &'a [Shape],
     pub spans: &'a [Span],
@@ -64,7 +64,7 @@ pub struct Summary {
 ///
 /// # Errors
 /// Those of `out`.
-pub fn export<W: Write>(rows: &Rows<'_>, out: W) -> io::Result<Summary> {
+pub fn export<W: Write>(rows: &Tables<'_>, out: W) -> io::Result<Summary> {
     let mut exporter = Exporter {
         known: Known::of(rows),
         writer: Writer::new(out)?,
@@ -97,7 +97,7 @@ struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    fn of(rows: &Rows<'a>) -> Self {
+    fn of(rows: &Tables<'a>) -> Self {
         let mut causes: HashMap<u64, Vec<&Cause>> = HashMap::new();
         for cause in rows.causes {
             causes.entry(cause.command).or_default().push(cause);
@@ -220,7 +220,7 @@ impl<'a, W: Write> Exporter<'a, W> {
         Ok(())
     }
 
-    fn spans(&mut self, rows: &Rows<'a>) -> io::Result<()> {
+    fn spans(&mut self, rows: &Tables<'a>) -> io::Result<()> {
         let arrows = self.arrows(rows);
         let mut bars: BTreeMap<Row, Vec<Bar<'a>>> = BTreeMap::new();
         for (at, span) in rows.spans.iter().enumerate() {
@@ -234,7 +234,7 @@ impl<'a, W: Write> Exporter<'a, W> {
     }
 
     /// Where the time of each operation went, under its thread and below its layers.
-    fn slices(&mut self, rows: &Rows<'a>) -> io::Result<()> {
+    fn slices(&mut self, rows: &Tables<'a>) -> io::Result<()> {
         let mut bars: BTreeMap<Place, Vec<Bar<'a>>> = BTreeMap::new();
         for piece in rows.slices {
             let Some(operation) = self.known.operations.get(&piece.operation) else { continue };
@@ -249,7 +249,7 @@ impl<'a, W: Write> Exporter<'a, W> {
     }
 
     /// Commands in flight on each disk.
-    fn in_flight(&mut self, rows: &Rows<'a>) -> io::Result<()> {
+    fn in_flight(&mut self, rows: &Tables<'a>) -> io::Result<()> {
         let mut steps: BTreeMap<(u32, u64), i64> = BTreeMap::new();
         for span in rows.spans.iter().filter(|s| s.layer == Layer::Driver) {
             if let Some(disk) = span.disk {
@@ -274,7 +274,7 @@ impl<'a, W: Write> Exporter<'a, W> {
         Ok(())
     }
 
-    fn arrows(&mut self, rows: &Rows<'a>) -> Arrows {
+    fn arrows(&mut self, rows: &Tables<'a>) -> Arrows {
         let at: HashMap<u64, usize> = rows.spans.iter().enumerate().map(|(i, s)| (s.id, i)).collect();
         let n = rows.spans.len();
         let mut out = Arrows { flows: vec![Vec::new(); n], hidden: vec![0; n], confidence: vec![None; n] };

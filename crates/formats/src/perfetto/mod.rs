@@ -18,6 +18,6 @@ pub mod reader;
 pub mod wire;
 pub mod writer;
 
-pub use export::{Rows, Summary, export};
+pub use export::{Summary, Tables, export};
 pub use reader::{Packet, Reader};
 pub use writer::{Clocks, Flow, Note, Slice, Track, Writer};

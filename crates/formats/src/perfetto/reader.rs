@@ -90,7 +90,8 @@ impl std::fmt::Display for Broken {
 
 impl std::error::Error for Broken {}
 
-/// Iterates over the packets of a trace.
+/// Iterates over the packets of a trace. A packet that is broken within is one error, after which it goes on; where no
+/// further packet can be found it ends with an error.
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
     fields: Fields<'a>,
@@ -113,7 +114,7 @@ impl<'a> Iterator for Reader<'a> {
             let at = self.len - self.fields.rest().len();
             match self.fields.next() {
                 Some((trace::PACKET, Value::Bytes(bytes))) => {
-                    return Some(packet(bytes).ok_or(Broken { at }).inspect_err(|_| self.told = true));
+                    return Some(packet(bytes).ok_or(Broken { at }));
                 }
                 Some(_) => {}
                 None if self.fields.failed() && !self.told => {

@@ -1,7 +1,8 @@
 //! Writing a trace, a call for a thing: tracks, slices, instants, counters, flows.
 //!
-//! All packets are of one sequence, so that names and repeated texts are told once and then referred to by number
-//! ("interned"). Times are CLOCK_BOOTTIME in ns, as ours and Android's are. Packets need not come in the order of time
+//! All events are of one sequence, so that names and repeated texts are told once and then referred to by number
+//! ("interned"). The tracks are announced on a second one: a thread that is announced on the events' own sequence is
+//! taken for the writer of all of them, and every command of a disk would be shown as that thread's. Times are CLOCK_BOOTTIME in ns, as ours and Android's are. Packets need not come in the order of time
 //! (the trace processor sorts a file), but those of one track must, an end before a begin of the same moment.
 
 use super::fields::{clock_snapshot, debug_annotation, interned_data, packet, trace, track_descriptor, track_event};
@@ -9,8 +10,11 @@ use super::wire::Encode;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// The one sequence; any number but 0.
-const SEQUENCE: u64 = 1;
+/// The sequence of the events; any number but 0.
+const EVENTS: u64 = 1;
+
+/// The sequence of the tracks.
+const TRACKS: u64 = 2;
 
 /// A row of the display, or a part of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -115,7 +119,7 @@ impl<W: Write> Writer<W> {
             note_texts: Texts::default(),
             buffer: Vec::new(),
         };
-        writer.packet(|p| {
+        writer.packet(EVENTS, |p| {
             p.varint(packet::SEQUENCE_FLAGS, packet::INCREMENTAL_STATE_CLEARED);
             p.varint(packet::FIRST_PACKET_ON_SEQUENCE, 1);
             p.message(packet::TRACE_PACKET_DEFAULTS, |d| {
@@ -125,10 +129,10 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    fn packet(&mut self, fill: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+    fn packet(&mut self, sequence: u64, fill: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
         self.buffer.clear();
         self.buffer.message(trace::PACKET, |p| {
-            p.varint(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE);
+            p.varint(packet::TRUSTED_PACKET_SEQUENCE_ID, sequence);
             fill(p);
         });
         self.out.write_all(&self.buffer)
@@ -136,7 +140,7 @@ impl<W: Write> Writer<W> {
 
     /// Says how three clocks stood at one moment.
     pub fn clocks(&mut self, at: Clocks) -> io::Result<()> {
-        self.packet(|p| {
+        self.packet(EVENTS, |p| {
             p.message(packet::CLOCK_SNAPSHOT, |m| {
                 let clocks = [
                     (clock_snapshot::BOOTTIME, at.boottime_ns),
@@ -199,7 +203,7 @@ impl<W: Write> Writer<W> {
     ) -> io::Result<Track> {
         self.tracks += 1;
         let track = Track(self.tracks);
-        self.packet(|p| {
+        self.packet(TRACKS, |p| {
             p.message(packet::TRACK_DESCRIPTOR, |d| {
                 d.varint(track_descriptor::UUID, track.0);
                 if let Some(parent) = parent {
@@ -223,7 +227,7 @@ impl<W: Write> Writer<W> {
 
     /// The innermost open slice of a track ends.
     pub fn end(&mut self, track: Track, time_ns: u64) -> io::Result<()> {
-        self.packet(|p| {
+        self.packet(EVENTS, |p| {
             p.varint(packet::TIMESTAMP, time_ns);
             p.varint(packet::SEQUENCE_FLAGS, packet::NEEDS_INCREMENTAL_STATE);
             p.message(packet::TRACK_EVENT, |e| {
@@ -240,7 +244,7 @@ impl<W: Write> Writer<W> {
 
     /// A counter has this value from now on.
     pub fn count(&mut self, track: Track, time_ns: u64, value: u64) -> io::Result<()> {
-        self.packet(|p| {
+        self.packet(EVENTS, |p| {
             p.varint(packet::TIMESTAMP, time_ns);
             p.varint(packet::SEQUENCE_FLAGS, packet::NEEDS_INCREMENTAL_STATE);
             p.message(packet::TRACK_EVENT, |e| {
@@ -288,7 +292,7 @@ impl<W: Write> Writer<W> {
                 }
             });
         }
-        self.packet(|p| {
+        self.packet(EVENTS, |p| {
             p.varint(packet::TIMESTAMP, time_ns);
             p.varint(packet::SEQUENCE_FLAGS, packet::NEEDS_INCREMENTAL_STATE);
             if !news.is_empty() {

@@ -66,9 +66,9 @@ impl Synthetic {
         }
         let select_start = made.now;
         for nth in 0..(inserts / 10).max(1) {
-            made.select(1, nth, SELECT);
+            made.select(1, nth);
         }
-        made.select(2, 0, HOSTILE);
+        made.select(2, 0);
         made.finish(inserts, select_start)
     }
 
@@ -112,7 +112,14 @@ impl Synthetic {
 
     fn operation(&mut self, shape: u64, nth: u64, start: u64) -> (u64, u64) {
         let operation = self.operations.0.len() as u64;
-        let span = self.span(1, "step", start, start, Some(operation), json!({ "label": if shape == 0 { "INSERT" } else { "SELECT" } }));
+        let span = self.span(
+            1,
+            "step",
+            start,
+            start,
+            Some(operation),
+            json!({ "label": if shape == 0 { "INSERT" } else { "SELECT" } }),
+        );
         self.operations.push(json!({
             "id": 100 + operation, "shape": shape, "nth": nth, "span": span, "parent": null, "start": start, "end": null, "rows": 0, "result": 101,
         }));
@@ -125,8 +132,18 @@ impl Synthetic {
     }
 
     /// A bio, its request and the command that served it, issued now; returns when the command was done.
-    #[allow(clippy::too_many_arguments, reason = "what tells one command from another")]
-    fn command(&mut self, parent: u64, relation: &str, confidence: &str, kind: &str, sector: u64, bytes: u64, operation: u64, lane: u64) -> u64 {
+    #[expect(clippy::too_many_arguments, reason = "what tells one command from another")]
+    fn command(
+        &mut self,
+        parent: u64,
+        relation: &str,
+        confidence: &str,
+        kind: &str,
+        sector: u64,
+        bytes: u64,
+        operation: u64,
+        lane: u64,
+    ) -> u64 {
         let queued = self.now + 3_000;
         let issued = queued + 9_000 + self.random(5_000);
         let done = issued + if kind == "flush" { 420_000 } else { 60_000 } + self.random(90_000);
@@ -159,8 +176,22 @@ impl Synthetic {
             let start = self.now;
             let work = self.random(4_000);
             self.now += 9_000 + work;
-            wrote = self.span(2, "pwrite64", start, self.now, Some(operation), json!({ "file": file, "offset": offset, "bytes": bytes, "result": bytes }));
-            let inside = self.span(3, "write", start + 1_500, self.now - 1_000, Some(operation), json!({ "file": file, "offset": offset, "bytes": bytes }));
+            wrote = self.span(
+                2,
+                "pwrite64",
+                start,
+                self.now,
+                Some(operation),
+                json!({ "file": file, "offset": offset, "bytes": bytes, "result": bytes }),
+            );
+            let inside = self.span(
+                3,
+                "write",
+                start + 1_500,
+                self.now - 1_000,
+                Some(operation),
+                json!({ "file": file, "offset": offset, "bytes": bytes }),
+            );
             self.link(step, wrote, "calls", "exact");
             self.link(wrote, inside, "calls", "exact");
             self.slice(operation, "FileSystem", "cpu", start, self.now);
@@ -170,14 +201,31 @@ impl Synthetic {
         let start = self.now;
         let sync = self.span(2, "fdatasync", start, start, Some(operation), json!({ "file": file }));
         self.link(step, sync, "calls", "exact");
-        let written = self.command(wrote, "dirties", "structural", "write", sector, 4096 * writes.len() as u64, operation, 0);
+        let written =
+            self.command(wrote, "dirties", "structural", "write", sector, 4096 * writes.len() as u64, operation, 0);
         self.slice(operation, "Syscall", "cpu", start, start + 15_000);
         self.slice(operation, "Driver", "device", start + 15_000, written);
         self.now = written + 8_000;
-        let commit = self.span(3, "commit", self.now, self.now, None, json!({ "lane": JOURNAL_LANE, "tgid": 212, "tid": 212, "number": 900 + operation }));
+        let commit = self.span(
+            3,
+            "commit",
+            self.now,
+            self.now,
+            None,
+            json!({ "lane": JOURNAL_LANE, "tgid": 212, "tid": 212, "number": 900 + operation }),
+        );
         self.link(wrote, commit, "joins transaction", "exact");
         self.link(sync, commit, "joins transaction", "structural");
-        let logged = self.command(commit, "commits", "interval", "write", 2_100_000 + operation * 24 % 65_536, 8192, operation, 1);
+        let logged = self.command(
+            commit,
+            "commits",
+            "interval",
+            "write",
+            2_100_000 + operation * 24 % 65_536,
+            8192,
+            operation,
+            1,
+        );
         self.now = logged + 5_000;
         let flushed = self.command(sync, "waits for flush", "exact", "flush", 0, 0, operation, 0);
         self.spans.0[commit as usize].insert("end".into(), json!(flushed));
@@ -203,12 +251,19 @@ impl Synthetic {
         self.spans.0[mark as usize].insert("end".into(), json!(self.now));
     }
 
-    fn select(&mut self, shape: u64, nth: u64, _text: &str) {
+    fn select(&mut self, shape: u64, nth: u64) {
         let begin = self.now;
         let (operation, step) = self.operation(shape, nth, begin);
         for page in 0..3 {
             let start = self.now + 5_000;
-            let read = self.span(2, "pread64", start, start + 7_000, Some(operation), json!({ "file": 0, "offset": page * 4096, "bytes": 4096 }));
+            let read = self.span(
+                2,
+                "pread64",
+                start,
+                start + 7_000,
+                Some(operation),
+                json!({ "file": 0, "offset": page * 4096, "bytes": 4096 }),
+            );
             self.link(step, read, "calls", "exact");
             self.slice(operation, "Database", "cpu", self.now, start);
             self.slice(operation, "Syscall", "cpu", start, start + 7_000);
@@ -227,12 +282,15 @@ impl Synthetic {
             .iter()
             .map(|name| match *name {
                 "FileSystem" => json!({ "name": name, "lanes": [lane("python3 4711", 0), lane("jbd2/vda1-8 212", 1)] }),
-                "Block" | "IoScheduler" | "Driver" => json!({ "name": name, "lanes": [lane("vda", 0), lane("vda", 0)] }),
+                "Block" | "IoScheduler" | "Driver" => {
+                    json!({ "name": name, "lanes": [lane("vda", 0), lane("vda", 0)] })
+                }
                 _ => json!({ "name": name, "lanes": [lane("python3 4711", 0)] }),
             })
             .collect();
         let shape = |text: &str, count: u64| json!({ "text": text, "kind": "statement", "count": count });
-        let disks = json!([{ "name": "vda", "role": "holds the files", "sectors_low": 2_000_000, "sectors_high": 7_000_000 }]);
+        let disks =
+            json!([{ "name": "vda", "role": "holds the files", "sectors_low": 2_000_000, "sectors_high": 7_000_000 }]);
         let timeline = json!({
             "version": 1, "origin_ns": 86_400_000_000_000u64, "duration_ns": self.now, "presets_ns": [12_000_000, 80_000_000],
             "strings": self.strings, "layers": layers, "spans": self.spans.columns(), "links": self.links.columns(),
@@ -241,9 +299,7 @@ impl Synthetic {
             "files": [{ "path": "/home/ann/test.db", "class": "database" }, { "path": "/home/ann/test.db-journal", "class": "rollback journal" }],
             "losses": [], "left_out": { "operations": 0, "spans": 0, "links": 0, "slices": 0, "causes": 0, "after_ns": null, "why": "" },
         });
-        let reach = |text: &str, reads: bool, start: u64, end: u64, commands: u64| {
-            json!({ "text": text, "kind": "statement", "read_only_looking": reads, "start": start, "end": end, "commands": commands })
-        };
+        let reach = |text: &str, reads: bool, start: u64, end: u64, commands: u64| json!({ "text": text, "kind": "statement", "read_only_looking": reads, "start": start, "end": end, "commands": commands });
         let scatter = json!({
             "version": 1, "origin_ns": 86_400_000_000_000u64, "duration_ns": self.now, "strings": self.strings, "points": self.points.columns(),
             "shapes": [
@@ -256,9 +312,7 @@ impl Synthetic {
 }
 
 fn counts() -> Value {
-    let row = |layer: &str, name: &str, class: Option<&str>, count: f64, bytes: Option<f64>| {
-        json!({ "layer": layer, "name": name, "class": class, "count": count, "bytes": bytes, "note": "" })
-    };
+    let row = |layer: &str, name: &str, class: Option<&str>, count: f64, bytes: Option<f64>| json!({ "layer": layer, "name": name, "class": class, "count": count, "bytes": bytes, "note": "" });
     json!({ "statements": [
         { "statement": INSERT, "count": 1000, "rows": [
             row("Syscall", "calls", None, 11.0, None), row("Syscall", "fsyncs", None, 3.0, None),

@@ -1,52 +1,13 @@
-//! The report's figures as plain data: the layered timeline (papers 000, figures 13-15, and 004, figures 2-5), the
-//! address-time scatter of device commands (000, figures 11 and 12), and the tables of counts.
-//!
-//! All that is computed is computed here; the page only draws. Long lists are columns, which are a third of the size of
-//! a list of objects, times are relative to the first one shown, and what refers to a row refers by position.
-//!
-//! A page has a limit, a trace has none. A timeline that would be too large holds whole operations from the beginning,
-//! with everything that happened until the last of them ended, and says what it left out.
+//! The layered timeline: papers 000, figures 13-15, and 004, figures 2-5.
 
-use crate::contract::Summary;
+use super::{DiskAxis, Disks, LeftOut, Limits, Strings, VERSION, columns, end_of};
 use crate::files::FileClass;
 use crate::rows::{Does, Index, Rows};
+use crate::text::shown;
+use model::Layer;
 use model::table::Span;
-use model::{Layer, Origin};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
-
-/// Version of the shapes below.
-pub const VERSION: u32 = 1;
-
-/// What a figure may hold at most.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Spans of a timeline.
-    pub spans: usize,
-    /// Points of a scatter.
-    pub points: usize,
-    /// Lanes of one thread or disk.
-    pub lanes: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { spans: 200_000, points: 200_000, lanes: 32 }
-    }
-}
-
-/// Declares a table held as columns.
-macro_rules! columns {
-    ($(#[doc = $doc:literal])+ $Type:ident { $( $(#[doc = $cdoc:literal])+ $column:ident : $ty:ty ),* $(,)? }) => {
-        $(#[doc = $doc])+
-        #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-        pub struct $Type { $( $(#[doc = $cdoc])+ pub $column: Vec<$ty>, )* }
-        impl $Type {
-            #[expect(clippy::too_many_arguments, reason = "a row has as many values as the table has columns")]
-            fn push(&mut self, $( $column: $ty ),*) { $( self.$column.push($column); )* }
-        }
-    };
-}
 
 columns! {
     /// Spans.
@@ -165,32 +126,6 @@ columns! {
         via: u32,
     }
 }
-columns! {
-    /// Device commands in the plane of time and address.
-    PointColumns {
-        /// Issue.
-        t: u64,
-        /// Until completion.
-        latency: Option<u64>,
-        /// First sector; `None` for a flush.
-        sector: Option<u64>,
-        /// Bytes.
-        bytes: u64,
-        /// `read`, `write`, `flush`, `discard`, `other`.
-        kind: u32,
-        /// Position in `disks`.
-        disk: Option<u32>,
-        /// Position in `shapes`.
-        shape: Option<u32>,
-        /// Origin of the largest share.
-        origin: u32,
-        /// That share.
-        share: f64,
-        /// The command's span, by its identity within the archive.
-        command: u64,
-    }
-}
-
 /// A layer and its lanes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LayerLanes {
@@ -229,19 +164,6 @@ pub struct FileInfo {
     pub class: FileClass,
 }
 
-/// A disk.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct DiskAxis {
-    /// Name.
-    pub name: String,
-    /// `holds the files`, `below`, `other`.
-    pub role: &'static str,
-    /// Lowest sector of a command shown.
-    pub sectors_low: u64,
-    /// Highest, its last.
-    pub sectors_high: u64,
-}
-
 /// A loss.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LossMark {
@@ -255,25 +177,6 @@ pub struct LossMark {
     pub end: u64,
     /// How many.
     pub events: Option<u64>,
-}
-
-/// What a figure does not show.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct LeftOut {
-    /// Operations.
-    pub operations: usize,
-    /// Spans.
-    pub spans: usize,
-    /// Links.
-    pub links: usize,
-    /// Slices.
-    pub slices: usize,
-    /// Causes.
-    pub causes: usize,
-    /// From when on; `None` if nothing is left out.
-    pub after_ns: Option<u64>,
-    /// Why, in a sentence; empty if nothing is left out.
-    pub why: String,
 }
 
 /// The layered timeline.
@@ -311,72 +214,6 @@ pub struct Timeline {
     pub losses: Vec<LossMark>,
     /// What is not shown.
     pub left_out: LeftOut,
-}
-
-/// The address-time scatter.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Scatter {
-    /// [`VERSION`].
-    pub version: u32,
-    /// CLOCK_BOOTTIME that all times are relative to, ns.
-    pub origin_ns: u64,
-    /// Last time.
-    pub duration_ns: u64,
-    /// Texts.
-    pub strings: Vec<String>,
-    /// Shapes with the time they were at work.
-    pub shapes: Vec<ScatterShape>,
-    /// Disks.
-    pub disks: Vec<DiskAxis>,
-    /// Commands by time.
-    pub points: PointColumns,
-    /// What is not shown.
-    pub left_out: LeftOut,
-}
-
-/// A shape in a scatter.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ScatterShape {
-    /// Text.
-    pub text: String,
-    /// `statement`, `function`, `mark`.
-    pub kind: String,
-    /// Whether the text begins as a statement that only reads.
-    pub read_only_looking: bool,
-    /// First begin.
-    pub start: Option<u64>,
-    /// Last end.
-    pub end: Option<u64>,
-    /// Sum of its shares of the commands.
-    pub commands: f64,
-}
-
-/// Texts, each once.
-#[derive(Default)]
-struct Strings {
-    all: Vec<String>,
-    position: HashMap<String, u32>,
-}
-
-impl Strings {
-    fn of(&mut self, text: &str) -> u32 {
-        if let Some(&at) = self.position.get(text) {
-            return at;
-        }
-        let at = self.all.len() as u32;
-        self.position.insert(text.into(), at);
-        self.all.push(clean(text));
-        at
-    }
-}
-
-/// A text of the traced program's without what a page must not hold; the page escapes the rest.
-pub fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') { '\u{fffd}' } else { c }).collect()
-}
-
-fn end_of(span: &Span) -> u64 {
-    span.end_ns.unwrap_or(span.start_ns)
 }
 
 /// The timeline of a trace.
@@ -451,10 +288,10 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
         );
     }
     let mut slices = SliceColumns::default();
-    let mut shown: Vec<_> =
+    let mut by_operation: Vec<_> =
         rows.slices.iter().filter_map(|s| Some((*operation_at.get(&s.operation)?, s.start_ns, s))).collect();
-    shown.sort_by_key(|&(operation, start, _)| (operation, start));
-    for (operation, _, s) in shown {
+    by_operation.sort_by_key(|&(operation, start, _)| (operation, start));
+    for (operation, _, s) in by_operation {
         let (layer, reason) = (strings.of(s.layer.name()), strings.of(s.reason.name()));
         let (start, end) = (s.start_ns.saturating_sub(origin_ns), s.end_ns.saturating_sub(origin_ns));
         slices.push(operation, layer, reason, start, end, s.span.and_then(|id| span_at.get(&id).copied()));
@@ -483,7 +320,12 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
     Timeline {
         version: VERSION,
         origin_ns,
-        duration_ns: order.iter().map(|&at| end_of(&rows.spans[at])).max().unwrap_or(origin_ns).saturating_sub(origin_ns),
+        duration_ns: order
+            .iter()
+            .map(|&at| end_of(&rows.spans[at]))
+            .max()
+            .unwrap_or(origin_ns)
+            .saturating_sub(origin_ns),
         presets_ns: [12_000_000, 80_000_000],
         layers,
         spans,
@@ -494,7 +336,7 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
             .iter()
             .enumerate()
             .map(|(i, s)| ShapeInfo {
-                text: clean(&s.text),
+                text: shown(&s.text),
                 kind: s.kind.to_string(),
                 count: counts.get(&i).copied().unwrap_or(0),
             })
@@ -533,7 +375,8 @@ fn cut(rows: &Rows, order: &[usize], operations: &[usize], limit: usize) -> Opti
 /// What is written into a span's box.
 fn label(index: &Index, span: &Span) -> String {
     if matches!(span.layer, Layer::App | Layer::Database)
-        && let Some(shape) = index.operation_of(span).filter(|&o| index.rows.operations[o].span == span.id).and_then(|o| index.shape(o))
+        && let Some(shape) =
+            index.operation_of(span).filter(|&o| index.rows.operations[o].span == span.id).and_then(|o| index.shape(o))
     {
         return index.rows.shapes[shape].text.clone();
     }
@@ -551,32 +394,9 @@ fn label(index: &Index, span: &Span) -> String {
     }
 }
 
-/// Disks in the order in which they are met.
-#[derive(Default)]
-struct Disks {
-    all: Vec<DiskAxis>,
-    position: HashMap<u32, u32>,
-}
-
-impl Disks {
-    fn of(&mut self, index: &Index, dev: u32, span: &Span) -> u32 {
-        let at = *self.position.entry(dev).or_insert_with(|| {
-            let name = clean(&index.disk_name(dev));
-            self.all.push(DiskAxis { name, role: index.role(dev), sectors_low: u64::MAX, sectors_high: 0 });
-            self.all.len() as u32 - 1
-        });
-        if let Some(sector) = span.sector {
-            let axis = &mut self.all[at as usize];
-            axis.sectors_low = axis.sectors_low.min(sector);
-            axis.sectors_high = axis.sectors_high.max(sector.saturating_add((span.bytes / 512).saturating_sub(1)));
-        }
-        at
-    }
-}
-
 fn files(index: &Index) -> Vec<FileInfo> {
     let path = |f: &model::table::File| match &f.path {
-        Some(path) => clean(path),
+        Some(path) => shown(path),
         None => format!("inode {} on {}", f.ino, model::Dev(f.dev)),
     };
     index.rows.files.iter().zip(&index.classes).map(|(f, &class)| FileInfo { path: path(f), class }).collect()
@@ -620,7 +440,7 @@ fn lanes(index: &Index, order: &[usize], most: usize) -> (Vec<LayerLanes>, Vec<(
                 (true, disk, _) => index.disk_name(disk),
                 (false, tgid, tid) => format!("{} {tid}", index.process_name(tgid).unwrap_or("thread")),
             };
-            lanes.extend(ends.iter().map(|_| Lane { name: clean(&name), group: number as u32 }));
+            lanes.extend(ends.iter().map(|_| Lane { name: shown(&name), group: number as u32 }));
         }
         layers.push(LayerLanes { name: layer.name(), lanes });
     }
@@ -634,162 +454,71 @@ fn lanes(index: &Index, order: &[usize], most: usize) -> (Vec<LayerLanes>, Vec<(
     (layers, places)
 }
 
-/// The scatter of a trace's device commands.
-pub fn scatter(rows: &Rows, limits: &Limits) -> Scatter {
-    let index = Index::new(rows);
-    let mut shapes: Vec<ScatterShape> = rows
-        .shapes
-        .iter()
-        .map(|s| ScatterShape {
-            text: clean(&s.text),
-            kind: s.kind.to_string(),
-            read_only_looking: looks_read_only(&s.text),
-            start: None,
-            end: None,
-            commands: 0.0,
-        })
-        .collect();
-    let mut commands: Vec<&Span> = rows.spans.iter().filter(|s| s.layer == Layer::Driver).collect();
-    commands.sort_by_key(|s| (s.start_ns, s.id));
-    let begins = rows.operations.iter().map(|o| o.start_ns);
-    let origin_ns = begins.chain(commands.iter().map(|s| s.start_ns)).min().unwrap_or(0);
-    for (at, operation) in rows.operations.iter().enumerate() {
-        let Some(shape) = index.shape(at).map(|s| &mut shapes[s]) else { continue };
-        let (start, end) = (operation.start_ns - origin_ns, operation.end_ns.unwrap_or(operation.start_ns) - origin_ns);
-        shape.start = Some(shape.start.map_or(start, |s| s.min(start)));
-        shape.end = Some(shape.end.map_or(end, |e| e.max(end)));
-    }
-    // The shares of each command: of shapes, and of the other origins.
-    let mut shares: HashMap<u64, BTreeMap<(Origin, Option<usize>), f64>> = HashMap::new();
-    for cause in rows.causes.iter().filter(|c| c.share.is_finite()) {
-        let shape = cause.operation.and_then(|id| index.operation(id)).and_then(|o| index.shape(o));
-        *shares.entry(cause.command).or_default().entry((cause.origin, shape)).or_default() += cause.share;
-        if let Some(shape) = shape {
-            shapes[shape].commands += cause.share;
-        }
-    }
-    let mut strings = Strings::default();
-    let mut disks = Disks::default();
-    let mut points = PointColumns::default();
-    let left = commands.len().saturating_sub(limits.points);
-    let after_ns = commands.get(limits.points).map(|s| s.start_ns - origin_ns);
-    let mut end_ns = origin_ns;
-    for s in commands.iter().take(limits.points) {
-        let largest = shares.get(&s.id).and_then(|own| own.iter().max_by(|a, b| a.1.total_cmp(b.1)));
-        let ((origin, shape), share) = largest.map_or(((Origin::Unattributed, None), 1.0), |(&who, &share)| (who, share));
-        let does = Does::on_disk(s);
-        end_ns = end_ns.max(end_of(s));
-        points.push(
-            s.start_ns - origin_ns,
-            s.end_ns.map(|e| e.saturating_sub(s.start_ns)),
-            s.sector.filter(|_| does != Does::Flush),
-            s.bytes,
-            strings.of(does.name()),
-            s.disk.map(|d| disks.of(&index, d, s)),
-            shape.map(|s| s as u32),
-            strings.of(origin.name()),
-            share,
-            s.id,
-        );
-    }
-    let ends = rows.operations.iter().filter_map(|o| o.end_ns);
-    Scatter {
-        version: VERSION,
-        origin_ns,
-        duration_ns: ends.chain([end_ns]).max().unwrap_or(origin_ns) - origin_ns,
-        strings: strings.all,
-        shapes,
-        disks: disks.all,
-        points,
-        left_out: LeftOut {
-            spans: left,
-            after_ns,
-            why: if left > 0 {
-                format!("The page holds at most {} commands, from the beginning.", limits.points)
-            } else {
-                String::new()
-            },
-            ..LeftOut::default()
-        },
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case;
 
-/// Whether a statement's text begins as one that only reads does.
-pub fn looks_read_only(text: &str) -> bool {
-    let first = text.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or("");
-    first.eq_ignore_ascii_case("select") || first.eq_ignore_ascii_case("values") || first.eq_ignore_ascii_case("explain")
-}
-
-/// The counts of paper 004 for each statement, as rows of a table.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Counts {
-    /// Statements in the summary's order.
-    pub statements: Vec<StatementCounts>,
-}
-
-/// The counts of one statement.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct StatementCounts {
-    /// Text.
-    pub statement: String,
-    /// Executions.
-    pub count: u64,
-    /// Counts from the application down.
-    pub rows: Vec<CountRow>,
-}
-
-/// One count.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct CountRow {
-    /// Layer.
-    pub layer: &'static str,
-    /// What is counted.
-    pub name: String,
-    /// Class of file.
-    pub class: Option<FileClass>,
-    /// Mean per execution.
-    pub count: f64,
-    /// Mean bytes per execution.
-    pub bytes: Option<f64>,
-    /// What to know about it.
-    pub note: String,
-}
-
-/// The tables of counts.
-pub fn counts(summary: &Summary) -> Counts {
-    let statements = summary.operations.iter().map(|operation| {
-        let per = &operation.per_operation;
-        let mut rows = Vec::new();
-        let mut add = |layer: Layer, name: &str, class, count: f64, bytes, note: String| {
-            if count > 0.0 {
-                rows.push(CountRow { layer: layer.name(), name: name.into(), class, count, bytes, note });
+    #[test]
+    fn boxes_of_one_lane_do_not_overlap() {
+        let rows = case::rows();
+        let t = timeline(&rows, &Limits::default());
+        assert_eq!(t.spans.id.len(), rows.spans.len());
+        assert_eq!(t.left_out, LeftOut::default());
+        for i in 0..t.spans.id.len() {
+            for j in i + 1..t.spans.id.len() {
+                if (t.spans.layer[i], t.spans.lane[i]) == (t.spans.layer[j], t.spans.lane[j]) {
+                    let end = t.spans.end[i].unwrap_or(t.spans.start[i]);
+                    assert!(t.spans.start[j] >= end, "{} and {}", t.spans.id[i], t.spans.id[j]);
+                }
             }
-        };
-        add(Layer::Syscall, "system calls", None, per.syscalls, None, String::new());
-        add(Layer::Syscall, "fsync, fdatasync", None, per.fsyncs, None, String::new());
-        for (class, writes) in &per.filesystem_writes {
-            let note = format!("{} {}", writes.inodes, if writes.inodes == 1 { "inode" } else { "inodes" });
-            add(Layer::FileSystem, "writes", Some(*class), writes.count, Some(writes.bytes), note);
         }
-        for (class, reads) in &per.filesystem_reads {
-            let note = if reads.count > 0.0 {
-                format!("{:.0} % from the page cache", 100.0 * reads.cache_hits / reads.count)
-            } else {
-                String::new()
-            };
-            add(Layer::FileSystem, "reads", Some(*class), reads.count, Some(reads.bytes), note);
-            add(Layer::FileSystem, "page-cache misses (pages)", Some(*class), reads.pages_added, None, String::new());
-        }
-        add(Layer::FileSystem, "journal commits", None, per.journal_commits, None, touched(per.touched.journal_commits));
-        add(Layer::Block, "bios", None, per.bios, Some(per.bytes_written.block), touched(per.touched.bios));
-        add(Layer::IoScheduler, "merges", None, per.merges, None, String::new());
-        add(Layer::Driver, "requests", None, per.requests, Some(per.device_bytes), touched(per.touched.requests));
-        add(Layer::Driver, "flushes", None, per.flushes, None, touched(per.touched.flushes));
-        StatementCounts { statement: clean(&operation.statement), count: operation.count, rows }
-    });
-    Counts { statements: statements.collect() }
-}
+        let names: Vec<_> = t.layers.iter().map(|l| l.name).collect();
+        assert_eq!(names, ["App", "Database", "Syscall", "FileSystem", "Block", "Driver"]);
+    }
 
-fn touched(count: f64) -> String {
-    format!("has a part in {count:.2}")
+    #[test]
+    fn every_reference_points_into_its_table() {
+        let t = timeline(&case::rows(), &Limits::default());
+        let spans = t.spans.id.len() as u32;
+        assert_eq!(t.links.parent.len(), case::rows().links.len());
+        assert!(t.links.parent.iter().chain(&t.links.child).all(|&at| at < spans));
+        assert!(t.causes.command.iter().all(|&at| at < spans));
+        assert!(t.spans.label.iter().all(|&at| (at as usize) < t.strings.len()));
+        assert!(
+            t.spans.layer.iter().zip(&t.spans.lane).all(|(&l, &n)| (n as usize) < t.layers[l as usize].lanes.len())
+        );
+        let insert = t.operations.id.iter().position(|&id| id == 11).unwrap();
+        let mark = t.operations.parent[insert].unwrap() as usize;
+        assert_eq!(t.operations.id[mark], 10);
+        let label = t.spans.label[t.operations.span[insert].unwrap() as usize];
+        assert_eq!(t.strings[label as usize], case::INSERT);
+    }
+
+    #[test]
+    fn a_full_page_holds_whole_operations_and_says_what_is_left_out() {
+        let rows = case::rows();
+        let t = timeline(&rows, &Limits { spans: rows.spans.len() - 3, ..Limits::default() });
+        assert!(t.spans.id.len() <= rows.spans.len() - 3);
+        assert_eq!(t.left_out.spans + t.spans.id.len(), rows.spans.len());
+        assert!(t.left_out.operations > 0 && !t.left_out.why.is_empty());
+        let last = t.left_out.after_ns.unwrap();
+        assert!(t.operations.end.iter().all(|end| end.is_some_and(|end| end <= last)));
+    }
+
+    #[test]
+    fn more_at_once_than_lanes_go_into_the_last_lane() {
+        let t = timeline(&case::rows(), &Limits { lanes: 1, ..Limits::default() });
+        assert!(t.layers.iter().all(|l| {
+            let mut groups: Vec<_> = l.lanes.iter().map(|lane| lane.group).collect();
+            groups.dedup();
+            groups.len() == l.lanes.len()
+        }));
+    }
+
+    #[test]
+    fn an_empty_trace_has_an_empty_timeline() {
+        let rows = Rows::default();
+        assert_eq!(timeline(&rows, &Limits::default()).spans.id.len(), 0);
+    }
 }

@@ -1,0 +1,88 @@
+//! The counts of paper 004 as rows of a table, from the application down: the same for the terminal and the page.
+
+use crate::contract::Summary;
+use crate::files::FileClass;
+use crate::text::shown;
+use model::Layer;
+use serde::Serialize;
+
+/// The counts of paper 004 for each statement, as rows of a table.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Counts {
+    /// Statements in the summary's order.
+    pub statements: Vec<StatementCounts>,
+}
+
+/// The counts of one statement.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StatementCounts {
+    /// Text.
+    pub statement: String,
+    /// Executions.
+    pub count: u64,
+    /// Counts from the application down.
+    pub rows: Vec<CountRow>,
+}
+
+/// One count.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CountRow {
+    /// Layer.
+    pub layer: &'static str,
+    /// What is counted.
+    pub name: String,
+    /// Class of file.
+    pub class: Option<FileClass>,
+    /// Mean per execution.
+    pub count: f64,
+    /// Mean bytes per execution.
+    pub bytes: Option<f64>,
+    /// What to know about it.
+    pub note: String,
+}
+
+/// The tables of counts.
+pub fn counts(summary: &Summary) -> Counts {
+    let statements = summary.operations.iter().map(|operation| {
+        let per = &operation.per_operation;
+        let mut rows = Vec::new();
+        let mut add = |layer: Layer, name: &str, class, count: f64, bytes, note: String| {
+            if count > 0.0 {
+                rows.push(CountRow { layer: layer.name(), name: name.into(), class, count, bytes, note });
+            }
+        };
+        add(Layer::Syscall, "system calls", None, per.syscalls, None, String::new());
+        add(Layer::Syscall, "fsync, fdatasync", None, per.fsyncs, None, String::new());
+        for (class, writes) in &per.filesystem_writes {
+            let note = format!("{} {}", writes.inodes, if writes.inodes == 1 { "inode" } else { "inodes" });
+            add(Layer::FileSystem, "writes", Some(*class), writes.count, Some(writes.bytes), note);
+        }
+        for (class, reads) in &per.filesystem_reads {
+            let note = if reads.count > 0.0 {
+                format!("{:.0} % from cache", 100.0 * reads.cache_hits / reads.count)
+            } else {
+                String::new()
+            };
+            add(Layer::FileSystem, "reads", Some(*class), reads.count, Some(reads.bytes), note);
+            add(Layer::FileSystem, "page-cache misses (pages)", Some(*class), reads.pages_added, None, String::new());
+        }
+        add(
+            Layer::FileSystem,
+            "journal commits",
+            None,
+            per.journal_commits,
+            None,
+            touched(per.touched.journal_commits),
+        );
+        add(Layer::Block, "bios", None, per.bios, Some(per.block_bytes), touched(per.touched.bios));
+        add(Layer::IoScheduler, "merges", None, per.merges, None, String::new());
+        add(Layer::Driver, "requests", None, per.requests, Some(per.device_bytes), touched(per.touched.requests));
+        add(Layer::Driver, "flushes", None, per.flushes, None, touched(per.touched.flushes));
+        StatementCounts { statement: shown(&operation.statement), count: operation.count, rows }
+    });
+    Counts { statements: statements.collect() }
+}
+
+fn touched(count: f64) -> String {
+    format!("has a part in {count:.2}")
+}

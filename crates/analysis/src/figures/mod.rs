@@ -1,0 +1,137 @@
+//! The report's figures as plain data: the layered timeline (papers 000, figures 13-15, and 004, figures 2-5), the
+//! address-time scatter of device commands (000, figures 11 and 12), and the tables of counts.
+//!
+//! All that is computed is computed here; the page only draws. Long lists are columns, which are a third of the size of
+//! a list of objects, times are relative to the first one shown, and what refers to a row refers by position.
+//!
+//! A page has a limit, a trace has none. A timeline that would be too large holds whole operations from the beginning,
+//! with everything that happened until the last of them ended, and says what it left out.
+
+mod scatter;
+mod timeline;
+
+pub use crate::counts::{Counts, counts};
+pub use scatter::{PointColumns, Scatter, ScatterShape, looks_read_only, scatter};
+pub use timeline::{
+    CauseColumns, FileInfo, Lane, LayerLanes, LinkColumns, LossMark, OperationColumns, ShapeInfo, SliceColumns,
+    SpanColumns, Timeline, timeline,
+};
+
+use crate::rows::Index;
+use crate::text::shown;
+use model::table::Span;
+use serde::Serialize;
+use std::collections::HashMap;
+
+/// Version of the shapes below.
+pub const VERSION: u32 = 1;
+
+/// What a figure may hold at most.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Spans of a timeline.
+    pub spans: usize,
+    /// Points of a scatter.
+    pub points: usize,
+    /// Lanes of one thread or disk.
+    pub lanes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { spans: 200_000, points: 200_000, lanes: 32 }
+    }
+}
+
+/// Declares a table held as columns.
+macro_rules! columns {
+    ($(#[doc = $doc:literal])+ $Type:ident { $( $(#[doc = $cdoc:literal])+ $column:ident : $ty:ty ),* $(,)? }) => {
+        $(#[doc = $doc])+
+        #[derive(Debug, Clone, Default, PartialEq, Serialize)]
+        pub struct $Type { $( $(#[doc = $cdoc])+ pub $column: Vec<$ty>, )* }
+        impl $Type {
+            #[allow(clippy::too_many_arguments, reason = "a row has as many values as the table has columns")]
+            fn push(&mut self, $( $column: $ty ),*) { $( self.$column.push($column); )* }
+        }
+    };
+}
+
+use columns;
+
+/// A disk.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DiskAxis {
+    /// Name.
+    pub name: String,
+    /// `holds the files`, `below`, `other`.
+    pub role: &'static str,
+    /// Lowest sector of a command shown.
+    pub sectors_low: u64,
+    /// Highest, its last.
+    pub sectors_high: u64,
+}
+
+/// What a figure does not show.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct LeftOut {
+    /// Operations.
+    pub operations: usize,
+    /// Spans.
+    pub spans: usize,
+    /// Links.
+    pub links: usize,
+    /// Slices.
+    pub slices: usize,
+    /// Causes.
+    pub causes: usize,
+    /// From when on; `None` if nothing is left out.
+    pub after_ns: Option<u64>,
+    /// Why, in a sentence; empty if nothing is left out.
+    pub why: String,
+}
+
+/// Texts, each once.
+#[derive(Default)]
+struct Strings {
+    all: Vec<String>,
+    position: HashMap<String, u32>,
+}
+
+impl Strings {
+    fn of(&mut self, text: &str) -> u32 {
+        if let Some(&at) = self.position.get(text) {
+            return at;
+        }
+        let at = self.all.len() as u32;
+        self.position.insert(text.into(), at);
+        self.all.push(shown(text));
+        at
+    }
+}
+
+fn end_of(span: &Span) -> u64 {
+    span.end_ns.unwrap_or(span.start_ns)
+}
+
+/// Disks in the order in which they are met.
+#[derive(Default)]
+struct Disks {
+    all: Vec<DiskAxis>,
+    position: HashMap<u32, u32>,
+}
+
+impl Disks {
+    fn of(&mut self, index: &Index, dev: u32, span: &Span) -> u32 {
+        let at = *self.position.entry(dev).or_insert_with(|| {
+            let name = shown(&index.disk_name(dev));
+            self.all.push(DiskAxis { name, role: index.role(dev), sectors_low: u64::MAX, sectors_high: 0 });
+            self.all.len() as u32 - 1
+        });
+        if let Some(sector) = span.sector {
+            let axis = &mut self.all[at as usize];
+            axis.sectors_low = axis.sectors_low.min(sector);
+            axis.sectors_high = axis.sectors_high.max(sector.saturating_add((span.bytes / 512).saturating_sub(1)));
+        }
+        at
+    }
+}

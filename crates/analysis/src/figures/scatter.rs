@@ -1,0 +1,188 @@
+//! Device commands by time and address: paper 000, figures 11 (INSERT) and 12 (SELECT).
+
+use super::{DiskAxis, Disks, LeftOut, Limits, Strings, VERSION, columns, end_of};
+use crate::rows::{Does, Index, Rows};
+use crate::text::shown;
+use model::table::Span;
+use model::{Layer, Origin};
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
+
+columns! {
+    /// Device commands in the plane of time and address.
+    PointColumns {
+        /// Issue.
+        t: u64,
+        /// Until completion.
+        latency: Option<u64>,
+        /// First sector; `None` for a flush.
+        sector: Option<u64>,
+        /// Bytes.
+        bytes: u64,
+        /// `read`, `write`, `flush`, `discard`, `other`.
+        kind: u32,
+        /// Position in `disks`.
+        disk: Option<u32>,
+        /// Position in `shapes`.
+        shape: Option<u32>,
+        /// Origin of the largest share.
+        origin: u32,
+        /// That share.
+        share: f64,
+        /// The command's span, by its identity within the archive.
+        command: u64,
+    }
+}
+
+/// The address-time scatter.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Scatter {
+    /// [`VERSION`].
+    pub version: u32,
+    /// CLOCK_BOOTTIME that all times are relative to, ns.
+    pub origin_ns: u64,
+    /// Last time.
+    pub duration_ns: u64,
+    /// Texts.
+    pub strings: Vec<String>,
+    /// Shapes with the time they were at work.
+    pub shapes: Vec<ScatterShape>,
+    /// Disks.
+    pub disks: Vec<DiskAxis>,
+    /// Commands by time.
+    pub points: PointColumns,
+    /// What is not shown.
+    pub left_out: LeftOut,
+}
+
+/// A shape in a scatter.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ScatterShape {
+    /// Text.
+    pub text: String,
+    /// `statement`, `function`, `mark`.
+    pub kind: String,
+    /// Whether the text begins as a statement that only reads.
+    pub read_only_looking: bool,
+    /// First begin.
+    pub start: Option<u64>,
+    /// Last end.
+    pub end: Option<u64>,
+    /// Sum of its shares of the commands on the disks that hold the files.
+    pub commands: f64,
+}
+
+/// The scatter of a trace's device commands.
+pub fn scatter(rows: &Rows, limits: &Limits) -> Scatter {
+    let index = Index::new(rows);
+    let mut shapes: Vec<ScatterShape> = rows
+        .shapes
+        .iter()
+        .map(|s| ScatterShape {
+            text: shown(&s.text),
+            kind: s.kind.to_string(),
+            read_only_looking: looks_read_only(&s.text),
+            start: None,
+            end: None,
+            commands: 0.0,
+        })
+        .collect();
+    let mut commands: Vec<&Span> = rows.spans.iter().filter(|s| s.layer == Layer::Driver).collect();
+    commands.sort_by_key(|s| (s.start_ns, s.id));
+    let begins = rows.operations.iter().map(|o| o.start_ns);
+    let origin_ns = begins.chain(commands.iter().map(|s| s.start_ns)).min().unwrap_or(0);
+    for (at, operation) in rows.operations.iter().enumerate() {
+        let Some(shape) = index.shape(at).map(|s| &mut shapes[s]) else { continue };
+        let (start, end) = (operation.start_ns - origin_ns, operation.end_ns.unwrap_or(operation.start_ns) - origin_ns);
+        shape.start = Some(shape.start.map_or(start, |s| s.min(start)));
+        shape.end = Some(shape.end.map_or(end, |e| e.max(end)));
+    }
+    // The shares of each command: of shapes, and of the other origins.
+    let mut shares: HashMap<u64, BTreeMap<(Origin, Option<usize>), f64>> = HashMap::new();
+    for cause in rows.causes.iter().filter(|c| c.share.is_finite()) {
+        let shape = cause.operation.and_then(|id| index.operation(id)).and_then(|o| index.shape(o));
+        *shares.entry(cause.command).or_default().entry((cause.origin, shape)).or_default() += cause.share;
+        let disk = index.span(cause.command).and_then(|at| rows.spans[at].disk);
+        if let Some(shape) = shape.filter(|_| disk.is_some_and(|d| index.counted.contains(&d))) {
+            shapes[shape].commands += cause.share;
+        }
+    }
+    let mut strings = Strings::default();
+    let mut disks = Disks::default();
+    let mut points = PointColumns::default();
+    let left = commands.len().saturating_sub(limits.points);
+    let after_ns = commands.get(limits.points).map(|s| s.start_ns - origin_ns);
+    let mut end_ns = origin_ns;
+    for s in commands.iter().take(limits.points) {
+        let largest = shares.get(&s.id).and_then(|own| own.iter().max_by(|a, b| a.1.total_cmp(b.1)));
+        let ((origin, shape), share) =
+            largest.map_or(((Origin::Unattributed, None), 1.0), |(&who, &share)| (who, share));
+        let does = Does::on_disk(s);
+        end_ns = end_ns.max(end_of(s));
+        points.push(
+            s.start_ns - origin_ns,
+            s.end_ns.map(|e| e.saturating_sub(s.start_ns)),
+            s.sector.filter(|_| does != Does::Flush),
+            s.bytes,
+            strings.of(does.name()),
+            s.disk.map(|d| disks.of(&index, d, s)),
+            shape.map(|s| s as u32),
+            strings.of(origin.name()),
+            share,
+            s.id,
+        );
+    }
+    let ends = rows.operations.iter().filter_map(|o| o.end_ns);
+    Scatter {
+        version: VERSION,
+        origin_ns,
+        duration_ns: ends.chain([end_ns]).max().unwrap_or(origin_ns) - origin_ns,
+        strings: strings.all,
+        shapes,
+        disks: disks.all,
+        points,
+        left_out: LeftOut {
+            spans: left,
+            after_ns,
+            why: if left > 0 {
+                format!("The page holds at most {} commands, from the beginning.", limits.points)
+            } else {
+                String::new()
+            },
+            ..LeftOut::default()
+        },
+    }
+}
+
+/// Whether a statement's text begins as one that only reads does.
+pub fn looks_read_only(text: &str) -> bool {
+    let first = text.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or("");
+    first.eq_ignore_ascii_case("select")
+        || first.eq_ignore_ascii_case("values")
+        || first.eq_ignore_ascii_case("explain")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case;
+
+    #[test]
+    fn a_scatter_shows_who_a_command_is_for() {
+        let s = scatter(&case::rows(), &Limits::default());
+        assert_eq!(s.points.t.len(), 6);
+        let select = s.shapes.iter().find(|s| s.read_only_looking).unwrap();
+        assert_eq!(select.commands, 0.0, "a warm scan has no command");
+        let insert = s.shapes.iter().find(|s| s.text == case::INSERT).unwrap();
+        assert_eq!(insert.commands, 2.5);
+        let flush = s.points.command.iter().position(|&id| id == 51).unwrap();
+        assert_eq!((s.points.sector[flush], s.points.latency[flush]), (None, Some(40_000)));
+        let limited = scatter(&case::rows(), &Limits { points: 2, ..Limits::default() });
+        assert_eq!((limited.points.t.len(), limited.left_out.spans), (2, 4));
+    }
+
+    #[test]
+    fn an_empty_trace_has_an_empty_scatter() {
+        assert_eq!(scatter(&Rows::default(), &Limits::default()).points.t.len(), 0);
+    }
+}

@@ -1,0 +1,306 @@
+//! The papers' figures 11 to 15 (000: Hattori, Nii, Yamaguchi, "Performance Evaluation and Analyses of Android OS") and
+//! 2 to 5 (004, the same group's later comparison of Linux, Android x86 and Android): what their prose says in numbers,
+//! beside what a trace of ours says.
+//!
+//! The papers print their figures as plots without tables; only what the text states is here, with its system. A
+//! paper's number stands in [`Stated`] and nowhere else; ours in [`Row::ours`], absent if the trace cannot tell. Nothing
+//! is averaged, scaled or compared between the two: their disks, kernels and SQLite are of 2010.
+
+use crate::contract::{Gap, OperationSummary, Summary};
+use crate::figures::looks_read_only;
+use crate::files::FileClass;
+use crate::text::{bytes, count, duration, shown};
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// A figure of a paper.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Figure {
+    /// Paper, `000` or `004`.
+    pub paper: &'static str,
+    /// Figure, such as `14, 15`.
+    pub figure: &'static str,
+    /// What it shows.
+    pub title: &'static str,
+    /// Width of its window, if it has one.
+    pub window_ns: Option<u64>,
+    /// What it says in numbers.
+    pub rows: Vec<Row>,
+}
+
+/// One quantity.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// What.
+    pub what: &'static str,
+    /// `count`, `bytes` or `ns`.
+    pub unit: &'static str,
+    /// What the paper states.
+    pub paper: Vec<Stated>,
+    /// What our trace says.
+    pub ours: Option<f64>,
+    /// How ours was got, or why there is none.
+    pub note: String,
+}
+
+/// A paper's statement about one system.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Stated {
+    /// System.
+    pub system: &'static str,
+    /// Number, in the row's unit; absent if the paper gives words only.
+    pub value: Option<f64>,
+    /// In words.
+    pub text: &'static str,
+}
+
+const fn stated(system: &'static str, value: f64, text: &'static str) -> Stated {
+    Stated { system, value: Some(value), text }
+}
+
+const fn said(system: &'static str, text: &'static str) -> Stated {
+    Stated { system, value: None, text }
+}
+
+/// PC, Celeron 440, Ubuntu 10.04, Linux 2.6.32, SQLite 3.5.9.
+const LINUX: &str = "Linux (PC)";
+/// The same PC, Android x86 1.6, Linux 2.6.32, SQLite 3.5.9.
+const ANDROID_X86: &str = "Android x86 (same PC)";
+/// Nexus S, Android 4.0, SQLite 3.7.4, MMC.
+const ANDROID: &str = "Android (Nexus S)";
+/// The system of paper 000's figures 11, 12 and 14.
+const ANDROID_000: &str = "Android";
+const LINUX_000: &str = "Linux";
+
+/// The statements of a trace that stand for the papers' INSERT and SELECT: of those that begin so, the one with the
+/// most executions.
+fn find(summary: &Summary, wanted: impl Fn(&str) -> bool) -> Option<&OperationSummary> {
+    let statements = summary.operations.iter().filter(|o| o.kind == "statement" && o.count > 0);
+    statements.filter(|o| wanted(&o.statement)).max_by_key(|o| o.count)
+}
+
+/// Every figure with our values.
+pub fn compare(summary: &Summary) -> Vec<Figure> {
+    let insert = find(summary, |s| s.get(..6).is_some_and(|s| s.eq_ignore_ascii_case("insert")));
+    let select = find(summary, looks_read_only);
+    let of = |operation: Option<&OperationSummary>, value: fn(&OperationSummary) -> f64, how: &str| match operation {
+        Some(o) => (Some(value(o)), format!("{how}; {} executions of {}", o.count, shown(&o.statement))),
+        None => (None, "the trace holds no such statement".to_owned()),
+    };
+    let row =
+        |what, unit, paper: Vec<Stated>, (ours, note): (Option<f64>, String)| Row { what, unit, paper, ours, note };
+    let gap = |from: FileClass, last: bool, to: fn(&Gap) -> bool| gap(insert, from, last, to);
+    vec![
+        Figure {
+            paper: "000",
+            figure: "11",
+            title: "device commands during INSERTs, by time and address",
+            window_ns: None,
+            rows: vec![row(
+                "device commands per INSERT",
+                "count",
+                vec![said(ANDROID_000, "write commands are issued")],
+                of(insert, commands, "requests and flushes, by share"),
+            )],
+        },
+        Figure {
+            paper: "000",
+            figure: "12",
+            title: "device commands during SELECTs, by time and address",
+            window_ns: None,
+            rows: vec![row(
+                "device commands per SELECT",
+                "count",
+                vec![stated(ANDROID_000, 0.0, "none: the page cache answers")],
+                of(select, commands, "requests and flushes, by share"),
+            )],
+        },
+        Figure {
+            paper: "000",
+            figure: "13-15",
+            title: "one INSERT through the layers",
+            window_ns: Some(12_000_000),
+            rows: vec![
+                row(
+                    "database writes per INSERT, at the file system",
+                    "count",
+                    vec![stated(ANDROID_000, 3.0, "3 of 1024 B"), stated(LINUX_000, 2.0, "2 of 1024 B")],
+                    of(insert, |o| written(o, FileClass::Database).0, "calls"),
+                ),
+                row(
+                    "size of a database write",
+                    "bytes",
+                    vec![stated(ANDROID_000, 1024.0, "1024 B"), stated(LINUX_000, 1024.0, "1024 B")],
+                    of(insert, mean_database_write, "mean"),
+                ),
+                row(
+                    "device writes around them",
+                    "count",
+                    vec![stated(ANDROID_000, 3.0, "2 of 4 KB and 1 of 8 KB"), stated(LINUX_000, 2.0, "2 of 4 KB")],
+                    of(insert, |o| o.per_operation.requests, "all requests of an INSERT, its journal's included"),
+                ),
+            ],
+        },
+        Figure {
+            paper: "004",
+            figure: "2-4",
+            title: "INSERTs through the layers on three systems",
+            window_ns: Some(80_000_000),
+            rows: vec![
+                row(
+                    "file-system writes per INSERT",
+                    "count",
+                    vec![stated(LINUX, 3.0, "3"), stated(ANDROID_X86, 3.0, "3"), stated(ANDROID, 14.0, "14")],
+                    of(insert, |o| o.per_operation.filesystem_writes.values().map(|w| w.count).sum(), "calls"),
+                ),
+                row(
+                    "of these to the journal",
+                    "count",
+                    vec![stated(LINUX, 2.0, "2"), stated(ANDROID_X86, 2.0, "2"), stated(ANDROID, 11.0, "11")],
+                    of(
+                        insert,
+                        |o| written(o, FileClass::RollbackJournal).0 + written(o, FileClass::Wal).0,
+                        "calls, rollback journal and WAL",
+                    ),
+                ),
+                row(
+                    "of these to the database",
+                    "count",
+                    vec![stated(LINUX, 1.0, "1"), stated(ANDROID_X86, 1.0, "1"), stated(ANDROID, 3.0, "3")],
+                    of(insert, |o| written(o, FileClass::Database).0, "calls"),
+                ),
+                row(
+                    "from journal write 1 to journal write 2",
+                    "ns",
+                    vec![
+                        said(LINUX, "no great difference to Android x86"),
+                        said(ANDROID_X86, "no great difference to Linux"),
+                    ],
+                    gap(FileClass::RollbackJournal, false, |g| g.to == "rollback journal write 2"),
+                ),
+                row(
+                    "from the last journal write to the database write",
+                    "ns",
+                    vec![],
+                    gap(FileClass::RollbackJournal, true, |g| g.to == "database write 1"),
+                ),
+                row(
+                    "from the database write to the next INSERT",
+                    "ns",
+                    vec![
+                        said(LINUX, "differs by about 67 % from Android x86"),
+                        said(ANDROID_X86, "differs by about 67 % from Linux"),
+                    ],
+                    gap(FileClass::Database, true, |g| g.to == "next statement"),
+                ),
+                row(
+                    "device commands per INSERT",
+                    "count",
+                    vec![
+                        said(LINUX, "fewer after the database write"),
+                        said(ANDROID_X86, "more after the database write"),
+                        said(ANDROID, "more than on either"),
+                    ],
+                    of(insert, commands, "requests and flushes, by share"),
+                ),
+            ],
+        },
+        Figure {
+            paper: "004",
+            figure: "5",
+            title: "Android over a longer time: dense and sparse parts",
+            window_ns: None,
+            rows: vec![
+                row(
+                    "median of an INSERT",
+                    "ns",
+                    vec![said(ANDROID, "short where dense, but not always")],
+                    of(insert, |o| o.latency_ns.p50 as f64, "latency"),
+                ),
+                row(
+                    "95th percentile of an INSERT",
+                    "ns",
+                    vec![said(ANDROID, "sparse parts lower the rate")],
+                    of(insert, |o| o.latency_ns.p95 as f64, "latency"),
+                ),
+            ],
+        },
+    ]
+}
+
+fn commands(operation: &OperationSummary) -> f64 {
+    operation.per_operation.requests + operation.per_operation.flushes
+}
+
+/// Mean calls and bytes written to a class.
+fn written(operation: &OperationSummary, class: FileClass) -> (f64, f64) {
+    operation.per_operation.filesystem_writes.get(&class).map_or((0.0, 0.0), |w| (w.count, w.bytes))
+}
+
+fn mean_database_write(operation: &OperationSummary) -> f64 {
+    let (count, bytes) = written(operation, FileClass::Database);
+    if count > 0.0 { bytes / count } else { 0.0 }
+}
+
+/// Median of a gap that begins with a write to `from`: of those that fit, the most frequent; `last` wants any ordinal,
+/// else the first.
+fn gap(insert: Option<&OperationSummary>, from: FileClass, last: bool, to: fn(&Gap) -> bool) -> (Option<f64>, String) {
+    let Some(insert) = insert else { return (None, "the trace holds no INSERT".into()) };
+    let name = from.name();
+    let begins = |g: &&Gap| if last { g.from.starts_with(name) } else { g.from == format!("{name} write 1") };
+    match insert.gaps.iter().filter(begins).filter(|g| to(g)).max_by_key(|g| g.count) {
+        Some(g) => (Some(g.duration_ns.p50 as f64), format!("median of {} gaps, {} to {}", g.count, g.from, g.to)),
+        None => (None, "no such phases in this journal mode".into()),
+    }
+}
+
+/// The figures as Markdown tables, the papers' numbers and ours in columns of their own.
+pub fn markdown(figures: &[Figure]) -> String {
+    let mut out = String::new();
+    for figure in figures {
+        let _ = writeln!(out, "### {} figure {}: {}\n", figure.paper, figure.figure, figure.title);
+        out.push_str("| what | paper | ours | how ours was got |\n|---|---|---|---|\n");
+        for row in &figure.rows {
+            let paper: Vec<String> = row.paper.iter().map(|s| format!("{}: {}", s.system, s.text)).collect();
+            let paper = if paper.is_empty() { "not stated".to_owned() } else { paper.join("; ") };
+            let value = |x: f64| match row.unit {
+                "ns" => duration(x),
+                "bytes" => bytes(x),
+                _ => count(x),
+            };
+            let ours = row.ours.map_or_else(|| "none".to_owned(), value);
+            let _ = writeln!(out, "| {} | {paper} | {ours} | {} |", row.what, row.note.replace('|', "\\|"));
+        }
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{case, summarise};
+
+    #[test]
+    fn ours_comes_from_the_trace_and_theirs_from_the_paper() {
+        let figures = compare(&summarise(&case::rows()));
+        let row = |what: &str| figures.iter().flat_map(|f| &f.rows).find(|r| r.what == what).unwrap();
+        assert_eq!(row("of these to the journal").ours, Some(2.0));
+        assert_eq!(row("of these to the database").ours, Some(0.5));
+        assert_eq!(row("device commands per SELECT").ours, Some(0.0));
+        assert_eq!(row("from journal write 1 to journal write 2").ours, Some(270_000.0));
+        assert_eq!(row("from the database write to the next INSERT").ours, Some(580_000.0));
+        let theirs: Vec<_> = row("file-system writes per INSERT").paper.iter().map(|s| s.value).collect();
+        assert_eq!(theirs, [Some(3.0), Some(3.0), Some(14.0)]);
+    }
+
+    #[test]
+    fn without_a_trace_there_is_no_number_of_ours() {
+        let figures = compare(&summarise(&crate::Rows::default()));
+        assert!(figures.iter().flat_map(|f| &f.rows).all(|r| r.ours.is_none() && !r.note.is_empty()));
+        assert!(
+            markdown(&figures)
+                .contains("| device commands per SELECT | Android: none: the page cache answers | none |")
+        );
+    }
+}

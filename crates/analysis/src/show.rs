@@ -1,0 +1,355 @@
+//! A summary as text for people: what `fathom show` prints. Fits 100 columns, holds no colours and no control
+//! characters, and says nothing that the JSON does not.
+
+use crate::contract::{ByConfidence, OperationSummary, Summary};
+use crate::counts::{self, StatementCounts};
+use crate::text::{bytes, count, digits, duration, shown};
+use std::fmt::Write as _;
+
+/// Columns of the widest line.
+const WIDTH: usize = 100;
+/// Columns of a bar that stands for all of a latency.
+const BAR: usize = 24;
+/// Rows of a list of processes, files or losses that are shown.
+const ROWS: usize = 10;
+
+/// Facts of the header: what stands before them, and their names, the first known one being shown.
+const HEADER: [(&str, &[&str]); 7] = [
+    ("device", &["device.model", "device.platform"]),
+    ("system", &["os.name"]),
+    ("kernel", &["kernel.release"]),
+    ("file system", &["fs.type"]),
+    ("options", &["fs.options"]),
+    ("disk", &["disk.model", "disk.name"]),
+    ("scheduler", &["disk.scheduler"]),
+];
+
+/// How the numbers were got, in the order of the table.
+const NOTES: &str = "\
+Layer times are exclusive: each ns belongs to the deepest layer that was waited on; they add up to the latency.
+Counts are means per finished execution. What several share (a flush, a merged request, a commit) is counted by
+share: by bytes for data, equal among the waiters of a flush, by joining calls for a commit. \"has a part in\" counts
+it whole. Writes and reads are calls that enter the file system, not pages. Quantiles interpolate (type 7).
+Gaps go from the end of one run of writes to the begin of the next; a sync or another class of file ends a run.
+";
+
+/// The text.
+pub fn text(summary: &Summary) -> String {
+    let mut out = String::new();
+    header(&mut out, summary);
+    let counts = counts::counts(summary);
+    for (operation, counts) in summary.operations.iter().zip(&counts.statements) {
+        statement(&mut out, operation, counts);
+    }
+    if summary.operations.is_empty() {
+        out.push_str("\nNo operation was recorded: no SQL statement, marked span or --op function.\n");
+    }
+    commands(&mut out, summary);
+    confidence(&mut out, summary);
+    losses(&mut out, summary);
+    coverage(&mut out, summary);
+    files(&mut out, summary);
+    let _ = write!(out, "\nNotes\n{}", indent(NOTES));
+    out
+}
+
+/// Adds a line, cut at the width: only a name from outside can be so long.
+fn line(out: &mut String, text: &str) {
+    out.push_str(&cut(text.trim_end(), WIDTH));
+    out.push('\n');
+}
+
+fn number(n: u64, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.into();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+fn indent(text: &str) -> String {
+    let mut out = String::new();
+    let mut width = 0;
+    for word in text.split_whitespace() {
+        if width + word.chars().count() + 1 > WIDTH {
+            out.push('\n');
+            width = 0;
+        }
+        out.push_str(if width == 0 { "  " } else { " " });
+        width += word.chars().count() + if width == 0 { 2 } else { 1 };
+        out.push_str(word);
+    }
+    out + "\n"
+}
+
+fn header(out: &mut String, summary: &Summary) {
+    let trace = &summary.trace;
+    let command = if trace.command.is_empty() { "(no command)".into() } else { shown(&trace.command.join(" ")) };
+    line(out, &command);
+    let length = duration(trace.end_ns.saturating_sub(trace.start_ns) as f64);
+    let complete = if trace.complete { "" } else { "; the recording was cut short" };
+    line(out, &format!("  {length} recorded{complete}"));
+    for (name, facts) in HEADER {
+        let fact = facts.iter().find_map(|f| Some((f, summary.environment.get(*f)?)));
+        if let Some((_, fact)) = fact {
+            let unknown = || format!("unknown: {}", fact.unknown.as_deref().unwrap_or("no reason given"));
+            let value = fact.value.clone().unwrap_or_else(unknown);
+            line(out, &format!("  {name:<12} {}", shown(&value)));
+        }
+    }
+    // Several may be loaded, each with its own name below this one.
+    for (name, fact) in summary.environment.iter().filter(|(name, _)| name.starts_with("sqlite.")) {
+        if let Some(value) = &fact.value {
+            line(out, &format!("  {name:<12} {}", shown(value)));
+        }
+    }
+    for disk in summary.disks.iter().filter(|d| d.role != "other") {
+        let on = if disk.below.is_empty() { String::new() } else { format!(", on {}", shown(&disk.below)) };
+        let role = if disk.role == "below" { "below it".into() } else { disk.role.clone() };
+        line(out, &format!("  {:<12} {} ({}){on}", role, shown(&disk.name), disk.dev));
+    }
+}
+
+fn statement(out: &mut String, operation: &OperationSummary, counts: &StatementCounts) {
+    out.push('\n');
+    line(out, &counts.statement);
+    let latency = &operation.latency_ns;
+    let mut head = format!(
+        "  {}: median {}, p95 {}, sum {}",
+        number(operation.count, "time", "times"),
+        duration(latency.p50 as f64),
+        duration(latency.p95 as f64),
+        duration(latency.sum as f64)
+    );
+    for (n, one, many) in [
+        (operation.rows, "row", "rows"),
+        (operation.errors, "error", "errors"),
+        (operation.unfinished, "unfinished", "unfinished"),
+    ] {
+        if n > 0 {
+            let _ = write!(head, ", {}", number(n, one, many));
+        }
+    }
+    line(out, &head);
+    if operation.count == 0 {
+        return;
+    }
+    layers(out, operation);
+    line(out, "");
+    line(out, &format!("  {:<12} {:<38} {:>9} {:>12}", "per time", "", "count", "bytes"));
+    for row in &counts.rows {
+        let name = row.class.map_or_else(|| row.name.clone(), |class| format!("{}: {}", row.name, class.name()));
+        let size = row.bytes.map_or(String::new(), bytes);
+        let note = if row.note.is_empty() { String::new() } else { format!("  {}", row.note) };
+        line(out, &format!("  {:<12} {name:<38} {:>9} {size:>12}{note}", row.layer, count(row.count)));
+    }
+    let per = &operation.per_operation;
+    if let Some(factor) = per.write_amplification {
+        let written = &per.bytes_written;
+        let sizes = [written.syscall, written.block, written.device].map(bytes);
+        line(
+            out,
+            &format!("  written: calls {}, bios {}, device {}: x {}", sizes[0], sizes[1], sizes[2], digits(factor)),
+        );
+    }
+    for (class, writes) in &per.filesystem_writes {
+        line(out, &format!("  sizes written, {}: {}", class.name(), sizes(&writes.sizes)));
+    }
+    if !per.request_sizes.is_empty() {
+        line(out, &format!("  sizes of requests: {}", sizes(&per.request_sizes)));
+    }
+    if per.by_disk.len() > 1 {
+        for (name, disk) in &per.by_disk {
+            let numbers = [disk.bios, disk.requests, disk.flushes].map(count);
+            let [bios, requests, flushes] = numbers;
+            let text = format!("{bios} bios, {requests} requests, {flushes} flushes, {}", bytes(disk.bytes));
+            line(out, &format!("  on {:<9} {text}", shown(name)));
+        }
+    }
+    gaps(out, operation);
+}
+
+/// The most frequent sizes, by size: `4 x 4 B, 2 x 4.00 KiB`.
+fn sizes(sizes: &std::collections::BTreeMap<u64, f64>) -> String {
+    const MOST: usize = 5;
+    let mut list: Vec<_> = sizes.iter().collect();
+    list.sort_by(|a, b| b.1.total_cmp(a.1));
+    let more = if list.len() > MOST { ", …" } else { "" };
+    list.truncate(MOST);
+    list.sort_by_key(|(size, _)| **size);
+    list.into_iter().map(|(&size, &n)| format!("{} x {}", count(n), size_text(size))).collect::<Vec<_>>().join(", ")
+        + more
+}
+
+/// A size as exact as it is: `12 B`, `4 KiB`, `1.5 KiB`.
+fn size_text(size: u64) -> String {
+    if size < 1024 { format!("{size} B") } else { format!("{} KiB", size as f64 / 1024.0) }
+}
+
+fn layers(out: &mut String, operation: &OperationSummary) {
+    line(out, "");
+    line(out, &format!("  {:<12} {:>9} {:>9} {:>7}", "layer", "median", "p95", "share"));
+    for (layer, time) in &operation.layers {
+        let (p50, p95) = (duration(time.p50_ns as f64), duration(time.p95_ns as f64));
+        let reasons = reasons(&time.reasons, time.exclusive_ns);
+        let bar = bar(time.share);
+        line(out, &format!("  {:<12} {p50:>9} {p95:>9} {:>5.1} % {bar} {reasons}", layer.name(), 100.0 * time.share));
+    }
+    let unexplained = operation.unexplained_ns as f64 / operation.latency_ns.sum.max(1) as f64;
+    if unexplained > 0.0005 {
+        line(out, &format!("  {:<32} {:>5.1} % {}", "(in no layer)", 100.0 * unexplained, bar(unexplained)));
+    }
+}
+
+/// A bar of eighths, so that small shares are seen.
+fn bar(share: f64) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (share.clamp(0.0, 1.0) * BAR as f64 * 8.0).round() as usize;
+    let bar = "█".repeat(eighths / 8) + EIGHTHS[eighths % 8];
+    format!("{bar:<BAR$}")
+}
+
+/// What the time was, the largest first: `cpu 70 %, journal 30 %`.
+fn reasons(reasons: &std::collections::BTreeMap<String, u64>, all: u64) -> String {
+    let mut list: Vec<_> = reasons.iter().collect();
+    list.sort_by(|a, b| b.1.cmp(a.1));
+    let share = |ns: u64| 100.0 * ns as f64 / all.max(1) as f64;
+    let part = |(name, ns): (&String, u64)| format!("{name} {:.0} %", share(ns));
+    list.into_iter().filter(|(_, ns)| share(**ns) >= 0.5).map(|(n, ns)| part((n, *ns))).collect::<Vec<_>>().join(", ")
+}
+
+fn gaps(out: &mut String, operation: &OperationSummary) {
+    if operation.gaps.is_empty() {
+        return;
+    }
+    line(out, "");
+    line(out, &format!("  {:<58} {:>6} {:>9} {:>9} {:>6}", "gaps between phases", "times", "median", "p95", "syncs"));
+    for gap in &operation.gaps {
+        let name = format!("{} -> {}", gap.from, gap.to);
+        let (p50, p95) = (duration(gap.duration_ns.p50 as f64), duration(gap.duration_ns.p95 as f64));
+        line(out, &format!("  {name:<58} {:>6} {p50:>9} {p95:>9} {:>6}", gap.count, count(gap.fsyncs)));
+    }
+}
+
+fn commands(out: &mut String, summary: &Summary) {
+    let account = &summary.device_commands;
+    line(out, "\nDevice commands on the disks that hold the files");
+    let share = |x: f64| if account.total == 0 { 0.0 } else { 100.0 * x / account.total as f64 };
+    for (name, value) in [
+        ("operations", account.by_operations),
+        ("recorded, outside operations", account.by_recorded_processes),
+        ("other processes", account.other_processes),
+        ("Fathom itself", account.tracer),
+        ("nobody known", account.unattributed),
+    ] {
+        line(out, &format!("  {name:<30} {:>12} {:>5.1} %", count(value), share(value)));
+    }
+    let incomplete = account.incomplete;
+    let open = if incomplete > 0 { format!("  ({incomplete} without a completion)") } else { String::new() };
+    line(out, &format!("  {:<30} {:>12}{open}", "total", account.total));
+    for (name, disk) in &account.by_disk {
+        let kinds: Vec<String> = disk.kinds.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
+        let text = format!("{} ({}): {}", shown(name), disk.role, kinds.join(", "));
+        let [read, written] = [disk.bytes_read, disk.bytes_written].map(|n| bytes(n as f64));
+        line(out, &format!("  {text}; {read} read, {written} written"));
+    }
+    let processes = &account.processes;
+    for process in processes.iter().take(ROWS) {
+        let who = match process.tgid {
+            Some(tgid) => format!("{} ({tgid}), {}", shown(&process.name), process.origin),
+            None => format!("{}, {}", shown(&process.name), process.origin),
+        };
+        line(out, &format!("    {who:<40} {:>10} {:>12}", count(process.commands), bytes(process.bytes)));
+    }
+    more(out, processes.len());
+}
+
+fn more(out: &mut String, rows: usize) {
+    if rows > ROWS {
+        line(out, &format!("    and {} more (--json has all)", rows - ROWS));
+    }
+}
+
+fn confidence(out: &mut String, summary: &Summary) {
+    line(out, "\nHow sure");
+    let row = |name: &str, values: ByConfidence<f64>| {
+        let ByConfidence { exact, structural, interval, address, guess } = values;
+        let [a, b, c, d, e] = [exact, structural, interval, address, guess].map(count);
+        format!("  {name:<18} {a:>12} {b:>12} {c:>12} {d:>12} {e:>12}")
+    };
+    line(
+        out,
+        &format!(
+            "  {:<18} {:>12} {:>12} {:>12} {:>12} {:>12}",
+            "", "exact", "structural", "interval", "address", "guess"
+        ),
+    );
+    let ByConfidence { exact, structural, interval, address, guess } = summary.links;
+    let [exact, structural, interval, address, guess] = [exact, structural, interval, address, guess].map(|n| n as f64);
+    line(out, &row("links", ByConfidence { exact, structural, interval, address, guess }));
+    line(out, &row("charged commands", summary.cause_confidence));
+}
+
+fn losses(out: &mut String, summary: &Summary) {
+    let loss = &summary.loss;
+    if loss.intervals.is_empty() {
+        line(out, "\nNothing was lost.");
+        return;
+    }
+    let least = if loss.at_least { "at least " } else { "" };
+    let [records, links] = [number(loss.events, "record", "records"), number(loss.weakened_links, "link", "links")];
+    line(out, &format!("\nLost: {least}{records}; less sure for it: {links}"));
+    for interval in loss.intervals.iter().take(ROWS) {
+        let cpu = interval.cpu.map_or("any CPU".into(), |cpu| format!("CPU {cpu}"));
+        let at = duration(interval.start_ns.saturating_sub(summary.trace.start_ns) as f64);
+        let length = duration(interval.end_ns.saturating_sub(interval.start_ns) as f64);
+        let events = interval.events.map_or("unknown".into(), |n| n.to_string());
+        let program = interval.program.as_deref().map_or(String::new(), |p| format!(", {}", shown(p)));
+        line(out, &format!("  {events} on {cpu}, {} at {at} within {length}{program}", interval.source));
+    }
+    more(out, loss.intervals.len());
+}
+
+fn coverage(out: &mut String, summary: &Summary) {
+    let blind: Vec<_> = summary.coverage.iter().filter(|p| !p.attached).collect();
+    let all = summary.coverage.len();
+    if all == 0 {
+        line(out, "\nWhich probes were in force is not known.");
+    } else {
+        line(out, &format!("\nProbes: {} of {all} in force", all - blind.len()));
+    }
+    for probe in blind {
+        line(out, &format!("  blind: {:<12} {}: {}", probe.layer.name(), shown(&probe.probe), shown(&probe.how)));
+    }
+}
+
+fn files(out: &mut String, summary: &Summary) {
+    if summary.files.is_empty() {
+        return;
+    }
+    line(out, &format!("\n{:<18} {:>9} {:>12} {:>9} {:>12}  path", "Files", "writes", "written", "reads", "read"));
+    for file in summary.files.iter().take(ROWS) {
+        let path = file.path.as_deref().map_or_else(|| format!("inode {} on {}", file.ino, file.dev), shown);
+        let [written, read] = [file.bytes_written, file.bytes_read].map(|n| bytes(n as f64));
+        let class = file.class.name();
+        line(out, &format!("  {class:<16} {:>9} {written:>12} {:>9} {read:>12}  {path}", file.writes, file.reads));
+    }
+    more(out, summary.files.len());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{case, summarise};
+
+    #[test]
+    fn a_small_trace() {
+        let text = text(&summarise(&case::rows()));
+        assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n'));
+        insta::assert_snapshot!(text);
+    }
+}

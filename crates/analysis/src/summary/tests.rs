@@ -1,0 +1,174 @@
+//! Every number of [`crate::case`]'s small trace, checked by hand.
+
+use super::*;
+use crate::case;
+
+fn near(a: f64, b: f64) -> bool {
+    (a - b).abs() < 1e-9
+}
+
+fn of<'a>(summary: &'a Summary, text: &str) -> &'a OperationSummary {
+    summary.operations.iter().find(|o| o.statement == text).unwrap()
+}
+
+#[test]
+fn counts_are_means_of_shares() {
+    let summary = summarise(&case::rows());
+    let insert = of(&summary, case::INSERT);
+    assert_eq!((insert.count, insert.unfinished, insert.errors), (2, 1, 1));
+    let per = &insert.per_operation;
+    assert_eq!((per.syscalls, per.fsyncs), (5.5, 2.0));
+    let journal = &per.filesystem_writes[&FileClass::RollbackJournal];
+    assert_eq!((journal.count, journal.bytes, journal.inodes), (2.0, 2312.0, 1));
+    assert_eq!((journal.parts["journal page"], journal.sizes[&4096]), (0.5, 0.5));
+    assert!(near(per.request_sizes[&8192], 0.25) && near(per.request_sizes[&4096], 0.5));
+    assert_eq!(per.filesystem_writes[&FileClass::Database].count, 0.5);
+    assert!(!per.filesystem_writes.contains_key(&FileClass::Other), "a pipe is no file, with a name or without");
+    // Half of the commit, half of the request of two bios, all of its own write and of the flush; two executions.
+    assert!(near(per.journal_commits, 0.25));
+    assert!(near(per.requests, 0.75) && near(per.flushes, 0.5) && near(per.merges, 0.25));
+    assert!(near(per.bios, (0.5 + 0.5 + 1.0) / 2.0), "{}", per.bios);
+    assert!(near(per.device_bytes, (4096.0 + 4096.0) / 2.0));
+    assert_eq!(per.touched.requests, 1.0);
+    assert!(near(per.write_amplification.unwrap(), 8192.0 / (4624.0 + 4096.0)));
+    assert!(near(per.by_disk["vda"].requests, 0.5) && near(per.by_disk["loop0"].requests, 0.75));
+}
+
+#[test]
+fn a_mark_has_what_its_statement_has() {
+    let summary = summarise(&case::rows());
+    let (mark, insert) = (of(&summary, "one insert"), of(&summary, case::INSERT));
+    assert_eq!(mark.kind, "mark");
+    assert!(near(mark.per_operation.requests, 2.0 * insert.per_operation.requests));
+    assert_eq!(mark.per_operation.syscalls, 11.0);
+}
+
+#[test]
+fn a_warm_scan_reads_from_the_cache_and_charges_nothing() {
+    let summary = summarise(&case::rows());
+    let per = &of(&summary, case::SELECT).per_operation;
+    let reads = &per.filesystem_reads[&FileClass::Database];
+    assert_eq!((reads.count, reads.cache_hits, reads.bytes), (2.0, 2.0, 4112.0));
+    assert_eq!((per.bios, per.requests, per.flushes, per.journal_commits), (0.0, 0.0, 0.0, 0.0));
+    assert_eq!(per.write_amplification, None);
+}
+
+#[test]
+fn exclusive_times_add_up_to_the_latency() {
+    for operation in summarise(&case::rows()).operations {
+        let sum: u64 = operation.layers.values().map(|l| l.exclusive_ns).sum();
+        assert_eq!(sum + operation.unexplained_ns, operation.latency_ns.sum, "{}", operation.statement);
+        for (layer, time) in &operation.layers {
+            assert_eq!(time.reasons.values().sum::<u64>(), time.exclusive_ns, "{layer}");
+        }
+    }
+}
+
+#[test]
+fn every_command_is_in_the_account() {
+    let account = summarise(&case::rows()).device_commands;
+    assert_eq!(account.total, 5, "the disk below is told apart");
+    let sum = account.attributed + account.other_processes + account.unattributed + account.tracer;
+    assert!(near(sum, 5.0));
+    assert!(near(account.by_operations, 2.5) && near(account.other_processes, 0.5));
+    assert_eq!((account.tracer, account.unattributed, account.incomplete), (1.0, 1.0, 1));
+    assert_eq!(account.by_disk["vda"].role, "below");
+    assert_eq!(account.by_disk["loop0"].kinds["flush"], 1);
+    assert_eq!(account.processes.iter().filter(|p| p.name == "other").map(|p| p.commands).sum::<f64>(), 0.5);
+}
+
+#[test]
+fn what_enters_the_file_system_counts_once_and_without_a_name_too() {
+    let mut rows = case::rows();
+    rows.files[0].path = None;
+    let summary = summarise(&rows);
+    let writes = &of(&summary, case::INSERT).per_operation.filesystem_writes;
+    // Of the four calls to the file only one was seen in the file system.
+    assert_eq!(writes[&FileClass::Other].count, 0.5);
+    // A splice is no writing call: what it wrote counts where it entered.
+    rows.spans.iter_mut().filter(|s| s.id == 20).for_each(|s| s.kind = "copy_file_range".into());
+    let summary = summarise(&rows);
+    let writes = &of(&summary, case::INSERT).per_operation.filesystem_writes;
+    assert_eq!((writes[&FileClass::Other].count, writes[&FileClass::Other].bytes), (0.5, 256.0));
+}
+
+#[test]
+fn order_of_rows_does_not_matter() {
+    let mut rows = case::rows();
+    let before = serde_json::to_value(summarise(&rows)).unwrap();
+    rows.spans.reverse();
+    rows.links.reverse();
+    rows.causes.reverse();
+    rows.slices.reverse();
+    assert_eq!(serde_json::to_value(summarise(&rows)).unwrap(), before);
+}
+
+#[test]
+fn the_contract_has_the_names_that_were_promised() {
+    let json = serde_json::to_value(summarise(&case::rows())).unwrap();
+    let operation = &json["operations"][0];
+    for path in [
+        "/statement",
+        "/count",
+        "/latency_ns/p50",
+        "/latency_ns/p95",
+        "/latency_ns/sum",
+        "/layers/FileSystem/exclusive_ns",
+        "/per_operation/syscalls",
+        "/per_operation/fsyncs",
+        "/per_operation/filesystem_writes/rollback journal/count",
+        "/per_operation/filesystem_writes/database/bytes",
+        "/per_operation/filesystem_reads",
+        "/per_operation/journal_commits",
+        "/per_operation/bios",
+        "/per_operation/requests",
+        "/per_operation/flushes",
+        "/per_operation/device_bytes",
+    ] {
+        assert!(operation.pointer(path).is_some(), "{path} in {operation}");
+    }
+    for path in [
+        "/version",
+        "/device_commands/total",
+        "/device_commands/attributed",
+        "/device_commands/other_processes",
+        "/device_commands/unattributed",
+        "/device_commands/tracer",
+        "/device_commands/by_disk/loop0/total",
+        "/links/exact",
+        "/links/guess",
+        "/loss/events",
+        "/loss/intervals/0/cpu",
+        "/environment/kernel.release/value",
+    ] {
+        assert!(json.pointer(path).is_some(), "{path}");
+    }
+}
+
+#[test]
+fn nonsense_in_the_tables_is_survived() {
+    let mut rows = case::rows();
+    for operation in &mut rows.operations {
+        operation.parent = Some(operation.id);
+        operation.end_ns = Some(0);
+        operation.rows = u64::MAX;
+    }
+    for span in &mut rows.spans {
+        span.end_ns = Some(0);
+        span.bytes = u64::MAX;
+        span.offset = Some(u64::MAX);
+        span.number = Some(u64::MAX);
+        span.result = Some(i64::MIN);
+    }
+    for slice in &mut rows.slices {
+        (slice.start_ns, slice.end_ns) = (u64::MAX, 0);
+    }
+    rows.causes.iter_mut().for_each(|c| c.share = f64::NAN);
+    rows.disks.iter_mut().for_each(|d| d.below = format!("{0} {0} loop0 vda", d.name));
+    let links: Vec<_> =
+        rows.links.iter().map(|l| model::table::Link { parent: l.child, child: l.parent, ..l.clone() }).collect();
+    rows.links.extend(links);
+    let summary = summarise(&rows);
+    assert!(!crate::show::text(&summary).is_empty());
+    assert_eq!(summarise(&Rows::default()).operations, []);
+}

@@ -1,0 +1,81 @@
+//! Texts that came from a traced program, and numbers, as they are shown.
+
+/// A text that cannot move the cursor, change colours or turn the direction of writing: what could is written as an
+/// escape, `\u{1b}`. A page must escape it for HTML besides.
+pub fn shown(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+        {
+            out.extend(c.escape_unicode());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// Three significant digits, as people write them: `0.0123`, `1.23`, `12.3`, `1234`.
+pub fn digits(x: f64) -> String {
+    if x == 0.0 {
+        return "0".into();
+    }
+    // Rounded first, so that 9.996 is written as 10.0 and not as 10.00.
+    let magnitude = |x: f64| x.abs().log10().floor() as i32;
+    let step = 10_f64.powi(magnitude(x) - 2);
+    let rounded = (x / step).round() * step;
+    let decimals = (2 - magnitude(rounded)).clamp(0, 9) as usize;
+    format!("{x:.decimals$}")
+}
+
+/// A duration in the unit that leaves one to three digits before the point.
+pub fn duration(ns: f64) -> String {
+    let (unit, size) = match ns.abs() {
+        x if x < 999.5 => ("ns", 1.0),
+        x if x < 999.5e3 => ("us", 1e3),
+        x if x < 999.5e6 => ("ms", 1e6),
+        _ => ("s", 1e9),
+    };
+    format!("{} {unit}", digits(ns / size))
+}
+
+/// A number of bytes, in binary units.
+pub fn bytes(n: f64) -> String {
+    let (unit, size) = match n.abs() {
+        x if x < 1024.0 => ("B", 1.0),
+        x if x < 1024.0 * 1024.0 => ("KiB", 1024.0),
+        x if x < 1024.0 * 1024.0 * 1024.0 => ("MiB", 1024.0 * 1024.0),
+        _ => ("GiB", 1024.0 * 1024.0 * 1024.0),
+    };
+    format!("{} {unit}", digits(n / size))
+}
+
+/// A mean count: whole if it is whole.
+pub fn count(x: f64) -> String {
+    if (x - x.round()).abs() < 1e-9 { format!("{x:.0}") } else { format!("{x:.2}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_significant_digits() {
+        for (x, text) in
+            [(0.0, "0"), (1.0, "1.00"), (9.996, "10.0"), (99.96, "100"), (0.01234, "0.0123"), (123_456.0, "123456")]
+        {
+            assert_eq!(digits(x), text, "{x}");
+        }
+        for (ns, text) in [(0.0, "0 ns"), (999.0, "999 ns"), (999.6, "1.00 us"), (1.5e6, "1.50 ms"), (2e9, "2.00 s")] {
+            assert_eq!(duration(ns), text, "{ns}");
+        }
+        assert_eq!(bytes(4096.0), "4.00 KiB");
+        assert_eq!((count(3.0).as_str(), count(2.5).as_str()), ("3", "2.50"));
+    }
+
+    #[test]
+    fn nothing_that_acts_on_a_terminal_comes_through() {
+        assert_eq!(shown("a\u{1b}[31m\nb\u{202e}é"), "a\\u{1b}[31m\\u{a}b\\u{202e}é");
+    }
+}

@@ -1,0 +1,235 @@
+//! What is under way between the block layer's door and the device, and what a sleeping thread waits for.
+//!
+//! Picture a parcel tracker. Every bio is a parcel with four times: handed in (queued), packed (its request was made),
+//! collected (issued) and delivered (done); a commit of the journal is a tour with a start and an end. A thread asleep in
+//! a system call waits for its own parcels, an fsync also for the others of its file and for the journal's tour; at each
+//! moment the one that got furthest is what it waits for, since the others wait behind it.
+//!
+//! *Uncertainty*: the kernel does not say what a thread sleeps on. A call that sleeps for a lock while a commit of its
+//! file system runs is taken to wait for the commit.
+
+use crate::actor::TxnKey;
+use model::event::flags;
+use model::{Call, Layer, Reason};
+use std::collections::VecDeque;
+
+/// Parcels kept at most; beyond it the oldest are forgotten and what waited for them is `other`.
+const KEPT: usize = 1 << 15;
+
+/// One parcel.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Flight {
+    pub queue_ns: u64,
+    pub made_ns: u64,
+    pub issue_ns: u64,
+    pub done_ns: u64,
+    pub flush: bool,
+    pub read: bool,
+    /// Who handed it in: thread, and the start of its system call.
+    pub call: (u32, u64),
+    pub file: (u32, u64),
+    pub commit: Option<TxnKey>,
+    pub bio: u64,
+    pub request: u64,
+    pub command: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Tour {
+    key: TxnKey,
+    span: u64,
+    begin_ns: u64,
+    end_ns: u64,
+}
+
+/// In which situation a thread sleeps.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sleeper {
+    pub tid: u32,
+    /// Start of its system call; 0: none (a page fault, or a call that is not recorded).
+    pub call_ns: u64,
+    pub call: Option<Call>,
+    pub dev: u32,
+    pub ino: u64,
+    pub ctx: u16,
+}
+
+/// A piece of a sleep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Waited {
+    pub layer: Layer,
+    pub reason: Reason,
+    pub span: u64,
+    pub start_ns: u64,
+    pub end_ns: u64,
+}
+
+/// Parcels and tours under way or lately ended.
+#[derive(Default)]
+pub(crate) struct Activity {
+    first: u64,
+    flights: VecDeque<Flight>,
+    tours: VecDeque<Tour>,
+}
+
+impl Activity {
+    /// A parcel was handed in; returns its number.
+    pub(crate) fn add(&mut self, flight: Flight) -> u64 {
+        self.flights.push_back(flight);
+        if self.flights.len() > KEPT {
+            self.flights.pop_front();
+            self.first += 1;
+        }
+        self.first + self.flights.len() as u64 - 1
+    }
+
+    /// A parcel, unless it is forgotten.
+    pub(crate) fn get(&mut self, number: u64) -> Option<&mut Flight> {
+        self.flights.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
+    }
+
+    pub(crate) fn commit_began(&mut self, key: TxnKey, span: u64, begin_ns: u64) {
+        self.tours.push_back(Tour { key, span, begin_ns, end_ns: u64::MAX });
+        if self.tours.len() > KEPT {
+            self.tours.pop_front();
+        }
+    }
+
+    pub(crate) fn commit_ended(&mut self, key: TxnKey, end_ns: u64) {
+        if let Some(tour) = self.tours.iter_mut().rev().find(|t| t.key == key && t.end_ns == u64::MAX) {
+            tour.end_ns = end_ns;
+        }
+    }
+
+    /// Forgets what ended before `before_ns`, from the oldest on.
+    pub(crate) fn prune(&mut self, before_ns: u64) {
+        while self.flights.front().is_some_and(|f| f.done_ns < before_ns) {
+            self.flights.pop_front();
+            self.first += 1;
+        }
+        while self.tours.front().is_some_and(|t| t.end_ns < before_ns) {
+            self.tours.pop_front();
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.flights.len() + self.tours.len()
+    }
+
+    /// What the sleeper waited for from `start_ns` to `end_ns`: pieces in order, without gaps. What nothing explains is
+    /// given to `rest`.
+    pub(crate) fn explain(
+        &self, who: &Sleeper, start_ns: u64, end_ns: u64, rest: (Layer, u64), out: &mut Vec<Waited>,
+    ) {
+        let syncs = who.call.is_some_and(Call::syncs);
+        let reads = who.call.is_some_and(Call::reads);
+        // Reading and seeking need no journal.
+        let journal = who.dev != 0 && !reads && who.call.is_some_and(|c| c != Call::Lseek);
+        // Four levels, the deepest first: (start, end, span).
+        let mut levels: [Vec<(u64, u64, u64, Reason)>; 4] = Default::default();
+        let mut add = |level: usize, from: u64, to: u64, span: u64, reason: Reason| {
+            let (from, to) = (from.max(start_ns), to.min(end_ns));
+            if from < to {
+                levels[level].push((from, to, span, reason));
+            }
+        };
+        for f in &self.flights {
+            if f.queue_ns >= end_ns || f.done_ns <= start_ns {
+                continue;
+            }
+            let own = f.call == (who.tid, who.call_ns);
+            let same_file = who.ino != 0
+                && f.file == (who.dev, who.ino)
+                && ((syncs && !f.read) || (reads && f.read && who.ctx & flags::DIRECT == 0));
+            let tour = journal && f.commit.is_some_and(|c| c.0 == who.dev);
+            if own || same_file || tour {
+                let reason = if f.flush { Reason::Flush } else { Reason::Device };
+                add(0, f.issue_ns, f.done_ns, f.command, reason);
+                add(1, f.made_ns, f.issue_ns.min(f.done_ns), f.request, Reason::Queue);
+                add(2, f.queue_ns, f.made_ns.min(f.done_ns), f.bio, Reason::Queue);
+            }
+        }
+        if journal {
+            for t in self.tours.iter().filter(|t| t.key.0 == who.dev) {
+                add(3, t.begin_ns, t.end_ns, t.span, Reason::Journal);
+            }
+        }
+        levels.iter_mut().for_each(|l| l.sort_unstable());
+        fill(&levels, 0, start_ns, end_ns, rest, out);
+    }
+}
+
+const LAYERS: [Layer; 4] = [Layer::Driver, Layer::IoScheduler, Layer::Block, Layer::FileSystem];
+
+/// Covers `from..to` by the intervals of `level`, and what they leave open by those of the levels after it.
+fn fill(
+    levels: &[Vec<(u64, u64, u64, Reason)>; 4], level: usize, from: u64, to: u64, rest: (Layer, u64),
+    out: &mut Vec<Waited>,
+) {
+    let Some(intervals) = levels.get(level) else {
+        out.push(Waited { layer: rest.0, reason: Reason::Other, span: rest.1, start_ns: from, end_ns: to });
+        return;
+    };
+    let mut at = from;
+    for &(start, end, span, reason) in intervals {
+        if end <= at {
+            continue;
+        }
+        if start >= to {
+            break;
+        }
+        if start > at {
+            fill(levels, level + 1, at, start, rest, out);
+            at = start;
+        }
+        let end = end.min(to);
+        out.push(Waited { layer: LAYERS[level], reason, span, start_ns: at, end_ns: end });
+        at = end;
+        if at >= to {
+            return;
+        }
+    }
+    fill(levels, level + 1, at, to, rest, out);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_furthest_parcel_is_what_is_waited_for() {
+        let mut activity = Activity::default();
+        let flight = Flight {
+            queue_ns: 10,
+            made_ns: 20,
+            issue_ns: 30,
+            done_ns: 60,
+            flush: false,
+            read: false,
+            call: (7, 5),
+            file: (1, 2),
+            commit: None,
+            bio: 1,
+            request: 2,
+            command: 3,
+        };
+        activity.add(flight);
+        activity.add(Flight { queue_ns: 40, made_ns: 45, issue_ns: 50, done_ns: 90, flush: true, command: 6, ..flight });
+        activity.add(Flight { call: (8, 5), ..flight });
+        let who = Sleeper { tid: 7, call_ns: 5, call: Some(Call::Fsync), dev: 1, ino: 9, ctx: 0 };
+        let mut out = Vec::new();
+        activity.explain(&who, 8, 100, (Layer::FileSystem, 0), &mut out);
+        let seen: Vec<_> = out.iter().map(|w| (w.layer, w.reason, w.span, w.start_ns, w.end_ns)).collect();
+        assert_eq!(
+            seen,
+            [
+                (Layer::FileSystem, Reason::Other, 0, 8, 10),
+                (Layer::Block, Reason::Queue, 1, 10, 20),
+                (Layer::IoScheduler, Reason::Queue, 2, 20, 30),
+                (Layer::Driver, Reason::Device, 3, 30, 60),
+                (Layer::Driver, Reason::Flush, 6, 60, 90),
+                (Layer::FileSystem, Reason::Other, 0, 90, 100),
+            ]
+        );
+    }
+}

@@ -1,0 +1,100 @@
+//! Who can be charged, directly or by way of something that is still open.
+//!
+//! Picture a bill that is passed on: the waiter writes on it either a name, or "whoever the kitchen's list says", and
+//! the list is read only when it is complete. A device command's bill names actors, the members of a transaction (not
+//! known until the transaction closed), those who waited for its commit, or whoever pays for another command (the
+//! command of a loop disk, which a file below it serves).
+
+use model::{Confidence, Origin};
+
+/// One who can be charged. The order is only for a stable output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Actor {
+    pub origin: Origin,
+    /// The operation; 0: none.
+    pub operation: u64,
+    /// The process; 0: not known.
+    pub tgid: u32,
+}
+
+impl Actor {
+    /// Nobody that the trace knows.
+    pub(crate) const NOBODY: Self = Self { origin: Origin::Unattributed, operation: 0, tgid: 0 };
+
+    /// A process, outside any operation.
+    pub(crate) fn process(origin: Origin, tgid: u32) -> Self {
+        Self { origin, operation: 0, tgid }
+    }
+}
+
+/// A transaction: the disk of its journal and its number.
+pub(crate) type TxnKey = (u32, u32);
+
+/// Whom a charge names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// This one.
+    Actor(Actor),
+    /// Whoever pays for this command (its span) of a disk above.
+    Command(u64),
+    /// Those who joined the transaction, by handles.
+    Joiners(TxnKey),
+    /// Those who waited for its commit, equally; if nobody did, those who joined it.
+    Waiters(TxnKey),
+}
+
+/// One line of the bill.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Charge {
+    pub source: Source,
+    /// Bytes, or any measure in proportion to the bill's other lines.
+    pub weight: f64,
+    pub confidence: Confidence,
+    /// How the chain went, as it will stand in the table.
+    pub via: &'static str,
+    /// The span that waits (for a flush); 0: none.
+    pub span: u64,
+}
+
+impl Charge {
+    pub(crate) fn nobody(weight: f64, via: &'static str) -> Self {
+        Self { source: Source::Actor(Actor::NOBODY), weight, confidence: Confidence::Exact, via, span: 0 }
+    }
+}
+
+/// Cuts the first `bytes` off a bill whose lines stand in the order of the pages they are for.
+pub(crate) fn split_off_front(charges: &mut Vec<Charge>, bytes: f64) -> Vec<Charge> {
+    let mut left = bytes;
+    let mut front = Vec::new();
+    let mut kept = Vec::new();
+    for charge in charges.drain(..) {
+        let taken = charge.weight.min(left).max(0.0);
+        left -= taken;
+        if taken > 0.0 {
+            front.push(Charge { weight: taken, ..charge });
+        }
+        if charge.weight > taken {
+            kept.push(Charge { weight: charge.weight - taken, ..charge });
+        }
+    }
+    *charges = kept;
+    front
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_split_keeps_each_byte_with_its_writer() {
+        let line = |tgid, weight| Charge {
+            source: Source::Actor(Actor::process(Origin::Process, tgid)),
+            ..Charge::nobody(weight, "page")
+        };
+        let mut rest = vec![line(1, 4096.0), line(2, 8192.0)];
+        let front = split_off_front(&mut rest, 8192.0);
+        let seen = |c: &[Charge]| c.iter().map(|c| (c.source, c.weight)).collect::<Vec<_>>();
+        assert_eq!(seen(&front), [(line(1, 0.0).source, 4096.0), (line(2, 0.0).source, 4096.0)]);
+        assert_eq!(seen(&rest), [(line(2, 0.0).source, 4096.0)]);
+    }
+}

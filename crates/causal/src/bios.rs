@@ -1,0 +1,466 @@
+//! Bios, from their queueing until a request takes them.
+//!
+//! Picture a letter with the bill pinned to it: when a bio is queued, everything that will tell who pays is at hand (the
+//! signatures on its pages, the commit its thread is in, the system call that sent it), so the bill is written then
+//! and travels with it through splits and remaps.
+//!
+//! *Uncertainty*: a bio's address is used again within a millisecond. A bio is the one queued last at its address; if
+//! the end of an earlier one was lost, that one simply has no end.
+
+use crate::Sink;
+use crate::activity::Flight;
+use crate::actor::{Actor, Charge, Source, TxnKey, split_off_front};
+use crate::calls::Doer;
+use crate::linker::State;
+use crate::loss::Window;
+use crate::pages::{PAGE, Taken};
+use crate::stacked;
+use crate::threads::span;
+use model::event::{BioDone, BioPages, BioQueue, BioRemap, BioSplit, Header, bio_flags, flags};
+use model::table::Span;
+use model::{BioEnd, Call, Confidence, DiskOp, Layer, Origin, Relation};
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+/// A bio on its way.
+#[derive(Debug, Clone)]
+pub(crate) struct Bio {
+    pub span: u64,
+    pub queue_ns: u64,
+    pub cpu: u16,
+    pub tgid: u32,
+    pub tid: u32,
+    pub disk: u32,
+    pub sector: u64,
+    pub bytes: u64,
+    pub op: DiskOp,
+    pub flags: u16,
+    pub file: Option<u64>,
+    pub offset: Option<u64>,
+    pub operation: Option<u64>,
+    pub charges: Vec<Charge>,
+    pub flight: u64,
+    pub commit: Option<TxnKey>,
+    call: (u32, u64),
+    pages_of: (u32, u64),
+    /// Made from another bio and not seen to be queued itself.
+    derived: bool,
+    /// Its row is written.
+    pub written: bool,
+    /// The request that took it.
+    pub carrier: u64,
+}
+
+impl Bio {
+    /// Whether it waits, or will, for a flush of the disk's cache.
+    pub(crate) fn is_barrier(&self) -> bool {
+        self.op == DiskOp::Flush || self.flags & (bio_flags::PREFLUSH | bio_flags::FUA) != 0
+    }
+}
+
+static FLAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    const BITS: [(u16, &str); 8] = [
+        (bio_flags::SYNC, "sync"),
+        (bio_flags::META, "meta"),
+        (bio_flags::PREFLUSH, "preflush"),
+        (bio_flags::FUA, "fua"),
+        (bio_flags::READ_AHEAD, "readahead"),
+        (bio_flags::BACKGROUND, "background"),
+        (bio_flags::FLUSH_SEQUENCE, "sequence"),
+        (bio_flags::COUNTED, "counted"),
+    ];
+    let text = |op: &DiskOp, bits: u16| {
+        let words = BITS.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, word)| *word);
+        std::iter::once(op.name()).chain(words).collect::<Vec<_>>().join(" ")
+    };
+    DiskOp::ALL.iter().flat_map(|op| (0..256).map(move |bits| text(op, bits))).collect()
+});
+
+/// What a bio or request does, and how: `write sync meta`.
+pub(crate) fn flag_words(op: DiskOp, bits: u16) -> Cow<'static, str> {
+    Cow::Borrowed(&FLAGS[op as usize * 256 + usize::from(bits & 0xff)])
+}
+
+pub(crate) fn disk_op(number: u8) -> DiskOp {
+    DiskOp::from_number(number).unwrap_or(DiskOp::Other)
+}
+
+impl State {
+    /// A bio entered the block layer.
+    pub(crate) fn on_bio_queue(&mut self, header: &Header, r: &BioQueue, sink: &mut dyn Sink) {
+        if let Some(bio) = self.bios.get_mut(&r.bio).filter(|b| b.derived && !b.written) {
+            // The device mapper announced it, with what it was made from, just before it sent it on.
+            (bio.derived, bio.disk, bio.sector) = (false, r.disk, r.sector);
+            let factor = if bio.bytes > 0 { f64::from(r.bytes) / bio.bytes as f64 } else { 1.0 };
+            bio.bytes = r.bytes.into();
+            bio.charges.iter_mut().for_each(|c| c.weight *= factor);
+            return;
+        }
+        self.drop_bio(r.bio, sink);
+        let op = disk_op(r.op);
+        let doer = self.doer(header, r.ctx, r.syscall_ns, sink);
+        let commit = self.journal.committing(header.tid);
+        let metadata = r.ino == 0 || r.ino == u64::from(r.dev);
+        let file = if metadata { None } else { self.names.file((r.dev, r.ino), header.time_ns) };
+        let mut bio = Bio {
+            span: self.new_span(),
+            queue_ns: header.time_ns,
+            cpu: header.cpu,
+            tgid: header.tgid,
+            tid: header.tid,
+            disk: r.disk,
+            sector: r.sector,
+            bytes: r.bytes.into(),
+            op,
+            flags: r.flags,
+            file,
+            offset: file.map(|_| r.index.saturating_mul(PAGE)),
+            operation: doer.operation,
+            charges: Vec::new(),
+            flight: 0,
+            commit,
+            call: (header.tid, r.syscall_ns),
+            pages_of: (r.dev, r.ino),
+            derived: false,
+            written: false,
+            carrier: 0,
+        };
+        bio.flight = self.activity.add(flight(&bio));
+        self.bill(header, r, &doer, &mut bio, sink);
+        if bio.is_barrier() {
+            self.barriers.push_back(r.bio);
+        }
+        self.bios.insert(r.bio, bio);
+        self.prune_bios(sink);
+    }
+
+    /// Writes the bill of a bio that was just queued.
+    fn bill(&mut self, header: &Header, r: &BioQueue, doer: &Doer, bio: &mut Bio, sink: &mut dyn Sink) {
+        let weight = f64::from(r.bytes.max(1));
+        let kernel = r.ctx & flags::KERNEL_THREAD != 0 || header.flags & 1 != 0;
+        let file = (r.dev, r.ino);
+        if self.config.tracer_files.contains(&file) {
+            let tracer = Actor::process(Origin::Tracer, self.config.tracer.unwrap_or(0));
+            let charge = Charge { source: Source::Actor(tracer), ..Charge::nobody(weight, "archive") };
+            bio.charges.push(Charge { confidence: Confidence::Structural, ..charge });
+            return;
+        }
+        if bio.op == DiskOp::Write && r.bytes > 0 && BioEnd::from_number(r.end) != Some(BioEnd::Direct) {
+            let metadata = r.ino == u64::from(r.dev) && r.ino != 0;
+            let buffer = BioEnd::from_number(r.end) == Some(BioEnd::BufferHead);
+            if metadata || (buffer && (bio.commit.is_some() || !self.pages.knows(file))) {
+                self.bill_metadata(r, doer, bio, weight, sink);
+            } else {
+                self.bill_pages(header, file, r.index, pages(r), doer, bio, sink);
+            }
+            return;
+        }
+        if let Some(key) = bio.commit {
+            // What the journal's thread sends for the commit itself: its flushes are for those who wait.
+            let barrier = bio.op == DiskOp::Flush || r.bytes == 0;
+            let (source, via) =
+                if barrier { (Source::Waiters(key), "flush") } else { (Source::Joiners(key), "transaction") };
+            let confidence = self.link_commit(key, bio, Relation::Commits, Confidence::Interval, sink);
+            bio.charges.push(Charge { source, weight, confidence, via, span: 0 });
+            return;
+        }
+        if kernel {
+            let uppers = match bio.op {
+                DiskOp::Flush => self.stacked.flushes(|dev| self.config.disk_of(dev) == self.config.disk_of(r.disk)),
+                DiskOp::Read if self.stacked_file(file) => {
+                    self.stacked.reads(file, r.index * PAGE, r.bytes.into())
+                }
+                op => self
+                    .stacked
+                    .direct(op, r.bytes.into(), |dev| self.config.disk_of(dev) == self.config.disk_of(r.disk)),
+            };
+            if !uppers.is_empty() {
+                bio.charges = stacked::charges(&uppers, weight);
+                for ((upper, sure), i) in uppers.iter().zip(0..) {
+                    let window =
+                        Window { start_ns: upper.issue_ns, end_ns: bio.queue_ns, cpus: [upper.cpu, bio.cpu] };
+                    bio.charges[i].confidence =
+                        self.link(upper.command, bio.span, Relation::Remaps, *sure, window, sink);
+                }
+                return;
+            }
+        }
+        self.bill_thread(doer, bio, weight, "thread", doer.confidence, sink);
+    }
+
+    fn stacked_file(&self, file: (u32, u64)) -> bool {
+        self.config.stacked.iter().any(|s| s.below == crate::Below::File { dev: file.0, ino: file.1 })
+    }
+
+    /// The thread that sent it pays.
+    fn bill_thread(
+        &mut self, doer: &Doer, bio: &mut Bio, weight: f64, via: &'static str, sure: Confidence, sink: &mut dyn Sink,
+    ) {
+        let window = Window { start_ns: doer.start_ns, end_ns: bio.queue_ns, cpus: [doer.cpu, bio.cpu] };
+        let confidence = self.link(doer.span, bio.span, Relation::Calls, sure, window, sink);
+        let via = if doer.actor == Actor::NOBODY { "unknown" } else { via };
+        bio.charges.push(Charge { source: Source::Actor(doer.actor), weight, confidence, via, span: doer.span });
+    }
+
+    fn link_commit(
+        &mut self, key: TxnKey, bio: &Bio, relation: Relation, sure: Confidence, sink: &mut dyn Sink,
+    ) -> Confidence {
+        let Some((commit, begin_ns, cpu)) = self.journal.get(key).map(|t| (t.span, t.begin_ns, t.cpu)) else {
+            return sure;
+        };
+        let window = Window { start_ns: begin_ns, end_ns: bio.queue_ns, cpus: [cpu, bio.cpu] };
+        self.link(commit, bio.span, relation, sure, window, sink)
+    }
+
+    /// Metadata: the journal's own copy, or a checkpoint of what a transaction logged before.
+    fn bill_metadata(&mut self, r: &BioQueue, doer: &Doer, bio: &mut Bio, weight: f64, sink: &mut dyn Sink) {
+        let known = match bio.commit {
+            Some(key) => {
+                // The journal's copy keeps the page of the block's home (jbd2_journal_write_metadata_buffer).
+                self.journal.logged(r.dev, r.index, r.pages, key);
+                Some((key, "transaction", Confidence::Interval))
+            }
+            None => self.journal.last_logged(r.dev, r.index).map(|key| (key, "checkpoint", Confidence::Structural)),
+        };
+        if let Some((key, via, sure)) = known {
+            let confidence = self.link_commit(key, bio, Relation::Commits, sure, sink);
+            bio.charges.push(Charge { source: Source::Joiners(key), weight, confidence, via, span: 0 });
+        } else if doer.actor.origin == Origin::Tracer || doer.actor.origin == Origin::OtherProcess {
+            self.bill_thread(doer, bio, weight, "thread", doer.confidence, sink);
+        } else if self.journal.is_journal(r.dev) || doer.actor == Actor::NOBODY {
+            // Logged before the trace began. Whoever writes it home now (a checkpoint may run in any call that needs
+            // room in the journal) is not its cause.
+            bio.charges.push(Charge::nobody(weight, "unknown"));
+        } else {
+            self.bill_thread(doer, bio, weight, "thread", Confidence::Interval, sink);
+        }
+    }
+
+    /// Data: each page's writers pay.
+    #[expect(clippy::too_many_arguments, reason = "a range of a file has three, who sent it three")]
+    fn bill_pages(
+        &mut self, header: &Header, file: (u32, u64), index: u64, pages: u64, doer: &Doer, bio: &mut Bio,
+        sink: &mut dyn Sink,
+    ) {
+        let mut taken = std::mem::take(&mut self.taken);
+        taken.clear();
+        self.pages.take(file, index, pages, bio.queue_ns, bio.call, &mut taken);
+        let mut linked: Option<(u64, Confidence)> = None;
+        for Taken { writer, weight } in &taken {
+            let Some(w) = writer else {
+                match doer.actor.origin {
+                    Origin::Tracer | Origin::OtherProcess => {
+                        self.bill_thread(doer, bio, *weight, "thread", doer.confidence, sink);
+                    }
+                    _ if doer.call == Some(Call::Msync) => {
+                        self.bill_thread(doer, bio, *weight, "mapped", Confidence::Guess, sink);
+                    }
+                    _ if file.1 == 0 && doer.actor != Actor::NOBODY => {
+                        self.bill_thread(doer, bio, *weight, "thread", Confidence::Interval, sink);
+                    }
+                    _ => bio.charges.push(Charge::nobody(*weight, "unknown")),
+                }
+                continue;
+            };
+            let confidence = match linked {
+                Some((span, confidence)) if span == w.span => confidence,
+                _ => {
+                    let upper = matches!(w.source, Source::Command(_));
+                    let relation = if upper { Relation::Remaps } else { Relation::Dirties };
+                    let window = Window { start_ns: w.start_ns, end_ns: bio.queue_ns, cpus: [w.cpu, bio.cpu] };
+                    self.link(w.span, bio.span, relation, w.confidence, window, sink)
+                }
+            };
+            linked = Some((w.span, confidence));
+            let charge = Charge { source: w.source, weight: *weight, confidence, via: w.via, span: w.span };
+            match bio.charges.last_mut() {
+                Some(last) if last.source == charge.source && last.confidence == confidence && last.via == w.via => {
+                    last.weight += charge.weight;
+                }
+                _ => bio.charges.push(charge),
+            }
+        }
+        self.taken = taken;
+        if bio.commit.is_some() {
+            // Ordered mode: the journal's thread writes data before the commit that names it.
+            if let Some(key) = bio.commit {
+                self.link_commit(key, bio, Relation::Commits, Confidence::Interval, sink);
+            }
+        } else {
+            let window = Window { start_ns: doer.start_ns, end_ns: bio.queue_ns, cpus: [doer.cpu, bio.cpu] };
+            if linked.is_some_and(|(span, _)| span != doer.span) {
+                self.link(doer.span, bio.span, Relation::Calls, doer.confidence, window, sink);
+            }
+        }
+        self.settle_kernel_join(header.tid, &bio.charges);
+    }
+
+    /// A writeback thread joined a transaction for the pages it now sends: the handles are their writers'.
+    fn settle_kernel_join(&mut self, tid: u32, charges: &[Charge]) {
+        let Some((key, place)) = self.kernel_joins.remove(&tid) else { return };
+        let Some(joiner) = self.journal.get(key).and_then(|t| t.joiners.get(place)).copied() else { return };
+        let all: f64 = charges.iter().map(|c| c.weight).sum();
+        let members = charges.iter().map(|c| crate::journal::Joiner {
+            source: c.source,
+            span: 0,
+            handles: joiner.handles * c.weight / all,
+            confidence: c.confidence.min(Confidence::Interval),
+            ..joiner
+        });
+        self.journal.replace(key, place, members);
+    }
+
+    /// More pages of the bio just queued.
+    pub(crate) fn on_bio_pages(&mut self, header: &Header, r: &BioPages, sink: &mut dyn Sink) {
+        let Some(mut bio) = self.bios.remove(&r.bio) else { return };
+        if bio.op == DiskOp::Write && bio.call.0 == header.tid && !bio.written {
+            let doer = self.doer(header, 0, bio.call.1, sink);
+            if let Some(key) = bio.commit.filter(|_| r.ino == u64::from(r.dev)) {
+                self.journal.logged(r.dev, r.index, r.pages, key);
+            } else if bio.pages_of.1 != u64::from(bio.pages_of.0) {
+                self.bill_pages(header, (r.dev, r.ino), r.index, r.pages.into(), &doer, &mut bio, sink);
+            }
+        }
+        self.bios.insert(r.bio, bio);
+    }
+
+    /// A bio was split: the new one takes the first part, the old one keeps the rest.
+    pub(crate) fn on_bio_split(&mut self, header: &Header, r: &BioSplit, sink: &mut dyn Sink) {
+        let Some(mut parent) = self.bios.remove(&r.parent) else { return };
+        let bytes = u64::from(r.bytes).min(parent.bytes);
+        let all: f64 = parent.charges.iter().map(|c| c.weight).sum();
+        let part = if parent.bytes > 0 { all * bytes as f64 / parent.bytes as f64 } else { 0.0 };
+        let child = Bio {
+            span: self.new_span(),
+            queue_ns: header.time_ns,
+            cpu: header.cpu,
+            bytes,
+            charges: split_off_front(&mut parent.charges, part),
+            disk: parent.disk,
+            derived: false,
+            ..parent.clone()
+        };
+        parent.bytes -= bytes;
+        parent.sector = r.sector;
+        parent.offset = parent.offset.map(|o| o.saturating_add(bytes));
+        self.derive(header, r.parent, parent, r.bio, child, Relation::Splits, sink);
+    }
+
+    /// A bio was sent on: to another disk (device mapper), or from a partition to its disk.
+    pub(crate) fn on_bio_remap(&mut self, header: &Header, r: &BioRemap, sink: &mut dyn Sink) {
+        let of = if r.parent == 0 { r.bio } else { r.parent };
+        let Some(mut parent) = self.bios.remove(&of) else { return };
+        if of == r.bio && self.config.disk_of(r.from_disk) == self.config.disk_of(r.disk) {
+            (parent.disk, parent.sector) = (r.disk, r.sector);
+            self.bios.insert(of, parent);
+            return;
+        }
+        let child = Bio {
+            span: self.new_span(),
+            queue_ns: header.time_ns,
+            cpu: header.cpu,
+            disk: r.disk,
+            sector: r.sector,
+            derived: true,
+            written: false,
+            ..parent.clone()
+        };
+        self.put_bio(&mut parent, Some(header.time_ns), None, sink);
+        self.derive(header, of, parent, r.bio, child, Relation::Remaps, sink);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "two bios, each with its address")]
+    fn derive(
+        &mut self, header: &Header, parent_at: u64, parent: Bio, child_at: u64, mut child: Bio, relation: Relation,
+        sink: &mut dyn Sink,
+    ) {
+        let window = Window { start_ns: parent.queue_ns, end_ns: header.time_ns, cpus: [parent.cpu, header.cpu] };
+        self.link(parent.span, child.span, relation, Confidence::Exact, window, sink);
+        child.flight = self.activity.add(flight(&child));
+        child.carrier = 0;
+        if child.is_barrier() {
+            self.barriers.push_back(child_at);
+        }
+        if parent_at != child_at {
+            self.drop_bio(child_at, sink);
+            self.bios.insert(parent_at, parent);
+        }
+        self.bios.insert(child_at, child);
+    }
+
+    /// A bio without data ended.
+    pub(crate) fn on_bio_done(&mut self, header: &Header, r: &BioDone, sink: &mut dyn Sink) {
+        let Some(mut bio) = self.bios.remove(&r.bio) else { return };
+        if let Some(flight) = self.activity.get(bio.flight) {
+            flight.done_ns = flight.done_ns.min(header.time_ns);
+        }
+        self.put_bio(&mut bio, Some(header.time_ns), Some(r.error.into()), sink);
+    }
+
+    /// Writes a bio's row, once.
+    pub(crate) fn put_bio(&mut self, bio: &mut Bio, end_ns: Option<u64>, result: Option<i64>, sink: &mut dyn Sink) {
+        if std::mem::replace(&mut bio.written, true) {
+            return;
+        }
+        let actor = Actor { operation: bio.operation.unwrap_or(0), ..Actor::NOBODY };
+        let operation = self.threads.settled(actor).operation;
+        sink.span(Span {
+            end_ns: end_ns.map(|e| e.max(bio.queue_ns)),
+            operation: (operation != 0).then_some(operation),
+            file: bio.file,
+            offset: bio.offset,
+            disk: Some(bio.disk),
+            sector: Some(bio.sector),
+            bytes: bio.bytes,
+            result,
+            flags: flag_words(bio.op, bio.flags),
+            ..span(bio.span, Layer::Block, "bio", bio.queue_ns, bio.tgid, bio.tid)
+        });
+    }
+
+    /// The address is used again, or the bio's command ended.
+    pub(crate) fn drop_bio(&mut self, at: u64, sink: &mut dyn Sink) {
+        let Some(mut bio) = self.bios.remove(&at) else { return };
+        if let Some(flight) = self.activity.get(bio.flight) {
+            flight.done_ns = flight.done_ns.min(self.now_ns);
+        }
+        self.put_bio(&mut bio, None, None, sink);
+    }
+
+    /// Ends of bios may be lost; what is left of them must not grow with the trace.
+    fn prune_bios(&mut self, sink: &mut dyn Sink) {
+        while self.barriers.len() > 64 && self.barriers.front().is_some_and(|b| !self.bios.contains_key(b)) {
+            self.barriers.pop_front();
+        }
+        if self.barriers.len() > 4096 {
+            self.barriers.pop_front();
+        }
+        const MOST: usize = 1 << 16;
+        if self.bios.len() > MOST {
+            let mut all: Vec<(u64, u64)> = self.bios.iter().map(|(at, b)| (b.queue_ns, *at)).collect();
+            all.sort_unstable();
+            all[..MOST / 2].iter().for_each(|(_, at)| self.drop_bio(*at, sink));
+        }
+    }
+}
+
+fn flight(bio: &Bio) -> Flight {
+    Flight {
+        queue_ns: bio.queue_ns,
+        made_ns: u64::MAX,
+        issue_ns: u64::MAX,
+        done_ns: u64::MAX,
+        flush: false,
+        read: bio.op == DiskOp::Read,
+        call: bio.call,
+        file: bio.pages_of,
+        commit: bio.commit,
+        bio: bio.span,
+        request: 0,
+        command: 0,
+    }
+}
+
+fn pages(r: &BioQueue) -> u64 {
+    if r.pages > 0 { r.pages.into() } else { u64::from(r.bytes).div_ceil(PAGE).max(1) }
+}

@@ -1,0 +1,454 @@
+//! System calls, and what a call does without saying so: dirty pages, join transactions, wait for the medium.
+//!
+//! Picture a parcel counter that writes its receipt when the customer leaves. Most of what we know stands on the receipt
+//! (the `syscall` record); but parcels sent meanwhile already carry the customer's number (`syscall_ns`), and those who
+//! wait long for the medium announce themselves at the door (`sync_begin`). So a call may be known before its record is
+//! there: it has an identity (thread, start) and spans, and the record fills them in.
+
+use crate::Sink;
+use crate::actor::{Actor, Source};
+use crate::exclusive::CallSegment;
+use crate::journal::{Joiner, Sync};
+use crate::linker::State;
+use crate::loss::Window;
+use crate::pages::Writer;
+use crate::threads::{Call, Thread, span};
+use model::event::{CacheAdd, FsWrite, Header, Join, SyncBegin, Syscall, flags};
+use model::table::Span;
+use model::{Call as CallName, Confidence, Layer, Origin, Relation};
+use std::borrow::Cow;
+
+/// A `sync_begin` and the start in the call's record are read from the clock one after the other.
+const SAME_CALL_NS: u64 = 100_000;
+
+/// Who does something now, and on which span it hangs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Doer {
+    pub actor: Actor,
+    pub span: u64,
+    pub operation: Option<u64>,
+    pub call: Option<CallName>,
+    pub confidence: Confidence,
+    /// When and on which CPU the span above began.
+    pub start_ns: u64,
+    pub cpu: u16,
+}
+
+impl State {
+    /// Who is charged for what a thread does, if nothing else tells.
+    pub(crate) fn actor(&self, header: &Header, ctx: u16, operation: Option<u64>) -> Actor {
+        let kernel = ctx & flags::KERNEL_THREAD != 0 || header.flags & 1 != 0;
+        if self.config.tracer == Some(header.tgid) || ctx & flags::TRACER != 0 {
+            Actor::process(Origin::Tracer, header.tgid)
+        } else if let Some(operation) = operation {
+            Actor { origin: Origin::Operation, operation, tgid: header.tgid }
+        } else if ctx & flags::TRACKED != 0 {
+            Actor::process(Origin::Process, header.tgid)
+        } else if kernel || header.tgid == 0 {
+            Actor::NOBODY
+        } else {
+            Actor::process(Origin::OtherProcess, header.tgid)
+        }
+    }
+
+    /// Who does this now: the system call that the record names, else the operation, else the process.
+    pub(crate) fn doer(&mut self, header: &Header, ctx: u16, syscall_ns: u64, sink: &mut dyn Sink) -> Doer {
+        let tracer = self.config.tracer == Some(header.tgid) || ctx & flags::TRACER != 0;
+        if syscall_ns != 0 && !tracer {
+            let call = self.enter(header, syscall_ns.min(header.time_ns), None, ctx, (0, 0), sink);
+            return Doer {
+                actor: call.actor,
+                span: call.deepest(),
+                operation: (call.actor.operation != 0).then_some(call.actor.operation),
+                call: call.call,
+                confidence: Confidence::Structural,
+                start_ns: call.start_ns,
+                cpu: call.cpu,
+            };
+        }
+        let frame = self.threads.map.get(&header.tid).filter(|t| t.tgid == header.tgid).and_then(Thread::operation);
+        let told = ctx & flags::IN_OP != 0;
+        Doer {
+            actor: self.actor(header, ctx, frame.map(|f| f.id)),
+            span: frame.map_or(0, |f| f.span),
+            operation: frame.map(|f| f.id),
+            call: None,
+            confidence: if frame.is_none() || told { Confidence::Structural } else { Confidence::Interval },
+            start_ns: frame.map_or(header.time_ns, |f| f.start_ns),
+            cpu: frame.map_or(header.cpu, |f| f.cpu),
+        }
+    }
+
+    /// The call of this thread that began at `start_ns`, made known if it was not.
+    fn enter(
+        &mut self, header: &Header, start_ns: u64, name: Option<CallName>, ctx: u16, file: (u32, u64),
+        sink: &mut dyn Sink,
+    ) -> Call {
+        let thread = self.thread(header.tgid, header.tid, sink);
+        let announced = |c: &Call| {
+            !c.seen
+                && c.call.is_some_and(CallName::syncs)
+                && (name.is_none() || c.call == name)
+                && c.start_ns.abs_diff(start_ns) < SAME_CALL_NS
+        };
+        let found = [thread.call, thread.before].into_iter().flatten().find(|c| c.start_ns == start_ns || announced(c));
+        if let Some(call) = found {
+            return call;
+        }
+        let around = self.inside(header.tid, start_ns);
+        let call = Call {
+            start_ns,
+            span: self.new_span(),
+            fs_span: 0,
+            actor: self.actor(header, ctx, around.operation),
+            call: name,
+            dev: file.0,
+            ino: file.1,
+            cpu: header.cpu,
+            ctx,
+            seen: false,
+            wrote: false,
+        };
+        if ctx & flags::TRACKED != 0 {
+            self.names.tracked(header.tgid);
+        }
+        let Some(thread) = self.threads.map.get_mut(&header.tid) else { return call };
+        if thread.call.is_some_and(|c| c.start_ns > start_ns) {
+            return call;
+        }
+        let old = std::mem::replace(&mut thread.before, thread.call.replace(call));
+        if let Some(old) = old.filter(|c| !c.seen) {
+            let (tgid, tid) = (header.tgid, header.tid);
+            self.put_unfinished_call(&Thread { tgid, tid, ..Thread::default() }, &old, sink);
+        }
+        call
+    }
+
+    /// Writes back what became known of a call.
+    fn update(&mut self, tid: u32, call: Call) {
+        let Some(thread) = self.threads.map.get_mut(&tid) else { return };
+        [&mut thread.call, &mut thread.before]
+            .into_iter()
+            .filter_map(Option::as_mut)
+            .filter(|c| c.span == call.span)
+            .for_each(|c| *c = call);
+    }
+
+    /// A call whose end was not seen.
+    pub(crate) fn put_unfinished_call(&mut self, thread: &Thread, call: &Call, sink: &mut dyn Sink) {
+        if call.seen {
+            return;
+        }
+        let kind = call.call.map_or("system call", CallName::name);
+        let file = self.names.file((call.dev, call.ino), call.start_ns);
+        let row = span(call.span, Layer::Syscall, kind, call.start_ns, thread.tgid, thread.tid);
+        let operation = self.threads.settled(call.actor).operation;
+        let operation = (operation != 0).then_some(operation);
+        sink.span(Span { operation, file, ..row });
+        if call.fs_span != 0 {
+            let row = span(call.fs_span, Layer::FileSystem, "sync", call.start_ns, thread.tgid, thread.tid);
+            sink.span(Span { operation, file, ..row });
+        }
+    }
+
+    /// A call still open when its thread's trace ends is on the time sheet until then.
+    pub(crate) fn open_call_on_sheet(&mut self, tid: u32, now_ns: u64) {
+        let Some(thread) = self.threads.map.get_mut(&tid) else { return };
+        let Some(call) = thread.call.filter(|c| !c.seen) else { return };
+        thread.on_call(CallSegment {
+            start_ns: call.start_ns,
+            end_ns: now_ns,
+            fs_start_ns: call.start_ns,
+            fs_end_ns: if call.fs_span != 0 { now_ns } else { call.start_ns },
+            span: call.span,
+            fs_span: call.fs_span,
+            call: call.call,
+            dev: call.dev,
+            ino: call.ino,
+            ctx: call.ctx,
+        });
+        // Whoever waits for the medium sleeps; the record of the sleep would have come with its end.
+        let asleep_from = thread.aways.back().map_or(call.start_ns, |a| a.end_ns.max(call.start_ns));
+        if call.call.is_some_and(CallName::syncs) {
+            thread.on_away(asleep_from, now_ns, now_ns, 2, flags::IN_SYSCALL);
+        }
+    }
+
+    /// A call that waits for the medium began.
+    pub(crate) fn on_sync_begin(&mut self, header: &Header, record: &SyncBegin, sink: &mut dyn Sink) {
+        self.settle_marks(header.tid, header.time_ns, sink);
+        let file = (record.dev, record.ino);
+        let name = CallName::from_number(record.call).unwrap_or(CallName::Fsync);
+        let mut call = self.enter(header, header.time_ns, Some(name), record.ctx, file, sink);
+        if call.fs_span == 0 && !call.seen {
+            call = Call { fs_span: self.new_span(), call: Some(name), dev: file.0, ino: file.1, ..call };
+            self.update(header.tid, call);
+        }
+        if !call.seen {
+            self.journal.sync(record.dev, self.now_ns, wait(header.tid, &call, record.ino, u64::MAX, 0));
+        }
+    }
+
+    /// A call ended.
+    pub(crate) fn on_syscall(&mut self, header: &Header, record: &Syscall, sink: &mut dyn Sink) {
+        let (start_ns, end_ns) = (record.start_ns.min(header.time_ns), header.time_ns);
+        self.settle_marks(header.tid, start_ns, sink);
+        let name = CallName::from_number(record.call);
+        let file = (record.dev, record.ino);
+        let mut call = self.enter(header, start_ns, name, record.ctx, file, sink);
+        if call.seen {
+            return; // The same identity twice: a damaged log.
+        }
+        let is = |f: fn(CallName) -> bool| name.is_some_and(f);
+        let regular = record.ctx & flags::REGULAR != 0;
+        let fs_kind = match name {
+            Some(c) if c.writes() || c == CallName::CopyRange => "write",
+            Some(c) if c.reads() => "read",
+            Some(c) if c.syncs() => "sync",
+            _ => "",
+        };
+        let entered = record.fs_start_ns != 0;
+        if call.fs_span == 0 && !fs_kind.is_empty() && (entered || regular) {
+            call.fs_span = self.new_span();
+        }
+        let around = self.inside(header.tid, start_ns);
+        call.actor = self.actor(header, record.ctx, around.operation);
+        call = Call { start_ns, call: name, dev: file.0, ino: file.1, ctx: record.ctx, seen: true, ..call };
+        self.update(header.tid, call);
+
+        let file_id = self.names.file(file, start_ns);
+        let offset = u64::try_from(record.pos).ok().filter(|_| is(CallName::writes) || is(CallName::reads));
+        let row = Span {
+            end_ns: Some(end_ns),
+            operation: around.operation,
+            file: file_id,
+            offset,
+            bytes: record.bytes,
+            result: Some(record.result),
+            cache_added: is(CallName::reads).then_some(record.cache_added.into()),
+            flags: Cow::Borrowed(opened(record.ctx)),
+            ..span(
+                call.span,
+                Layer::Syscall,
+                name.map_or("system call", CallName::name),
+                call.start_ns,
+                header.tgid,
+                header.tid,
+            )
+        };
+        let (fs_start_ns, fs_end_ns) = if entered {
+            (record.fs_start_ns.clamp(call.start_ns, end_ns), record.fs_end_ns.clamp(call.start_ns, end_ns))
+        } else {
+            (call.start_ns, end_ns)
+        };
+        let fs_end_ns = fs_end_ns.max(fs_start_ns);
+        let window = Window { start_ns: around.start_ns, end_ns, cpus: [header.cpu; 2] };
+        let told = record.ctx & flags::IN_OP != 0;
+        let sure = if told { Confidence::Structural } else { Confidence::Interval };
+        self.link(around.span, call.span, Relation::Calls, sure, window, sink);
+        if call.fs_span != 0 {
+            let fs = Span {
+                layer: Layer::FileSystem,
+                id: call.fs_span,
+                kind: Cow::Borrowed(if fs_kind.is_empty() { "sync" } else { fs_kind }),
+                start_ns: fs_start_ns,
+                end_ns: Some(fs_end_ns),
+                bytes: if is(CallName::syncs) { 0 } else { u64::try_from(record.result).unwrap_or(0) },
+                ..row.clone()
+            };
+            self.put_span(header.tid, row, sink);
+            self.put_span(header.tid, fs, sink);
+            let window = Window { start_ns: call.start_ns, end_ns: call.start_ns, cpus: [header.cpu; 2] };
+            self.link(call.span, call.fs_span, Relation::Calls, Confidence::Exact, window, sink);
+        } else {
+            self.put_span(header.tid, row, sink);
+        }
+        if let Some(thread) = self.threads.map.get_mut(&header.tid) {
+            thread.on_call(CallSegment {
+                start_ns: call.start_ns,
+                end_ns,
+                fs_start_ns,
+                fs_end_ns: if call.fs_span != 0 { fs_end_ns } else { fs_start_ns },
+                span: call.span,
+                fs_span: call.fs_span,
+                call: name,
+                dev: record.dev,
+                ino: record.ino,
+                ctx: record.ctx,
+            });
+        }
+        self.consequences(header, record, &call, (fs_start_ns, end_ns), sink);
+    }
+
+    /// Pages, transactions and waits of a call that is known in full.
+    fn consequences(
+        &mut self, header: &Header, record: &Syscall, call: &Call, (start_ns, end_ns): (u64, u64), sink: &mut dyn Sink,
+    ) {
+        let file = (record.dev, record.ino);
+        let done = u64::try_from(record.result).unwrap_or(0);
+        let writes = call.call.is_some_and(|c| c.writes() || c == CallName::CopyRange);
+        let cached = record.ctx & flags::DIRECT == 0 && (record.ctx & flags::REGULAR != 0 || record.fs_writes > 0);
+        if let (true, Ok(pos)) = (writes && cached && record.ino != 0 && !call.wrote, u64::try_from(record.pos)) {
+            self.pages.write(file, pos, done, writer(header, call, call.actor, start_ns, end_ns));
+        }
+        if call.call == Some(CallName::Ftruncate) && record.result == 0 {
+            self.pages.truncate(file, record.bytes);
+        }
+        if record.txn != 0 {
+            let dev = if record.dev != 0 { Some(record.dev) } else { self.journal.disk_of(record.txn) };
+            if let Some(dev) = dev {
+                let joiner = Joiner {
+                    source: Source::Actor(call.actor),
+                    span: call.deepest(),
+                    handles: f64::from(record.handles.max(1)),
+                    confidence: Confidence::Structural,
+                    time_ns: start_ns,
+                    cpu: header.cpu,
+                };
+                self.join((dev, record.txn), record.ino, joiner, sink);
+            }
+        }
+        if call.call.is_some_and(CallName::syncs) {
+            self.journal.sync(record.dev, self.now_ns, wait(header.tid, call, record.ino, end_ns, record.txn));
+        }
+    }
+
+    /// Puts a member into a transaction; if its commit has begun, the link is made here, else when it begins.
+    fn join(&mut self, key: (u32, u32), ino: u64, joiner: Joiner, sink: &mut dyn Sink) -> usize {
+        let place = self.journal.join(key, ino, joiner);
+        if let Some((span, begin_ns, cpu)) = self.journal.get(key).map(|t| (t.span, t.begin_ns, t.cpu)) {
+            self.link_joiner(&joiner, span, begin_ns, cpu, sink);
+        }
+        place
+    }
+
+    pub(crate) fn link_joiner(&mut self, joiner: &Joiner, commit: u64, begin_ns: u64, cpu: u16, sink: &mut dyn Sink) {
+        let window = Window { start_ns: joiner.time_ns, end_ns: begin_ns, cpus: [joiner.cpu, cpu] };
+        self.link(joiner.span, commit, Relation::JoinsTransaction, joiner.confidence, window, sink);
+    }
+
+    /// A handle outside a recorded call, or a second transaction inside one.
+    pub(crate) fn on_join(&mut self, header: &Header, record: &Join, sink: &mut dyn Sink) {
+        let ctx = record.ctx as u16;
+        let kernel = ctx & flags::KERNEL_THREAD != 0 || header.flags & 1 != 0;
+        let time_ns = if record.start_ns == 0 { header.time_ns } else { record.start_ns.min(header.time_ns) };
+        let key = (record.dev, record.txn);
+        let mut joiner = Joiner {
+            source: Source::Actor(Actor::NOBODY),
+            span: 0,
+            handles: f64::from(record.handles.max(1)),
+            confidence: Confidence::Structural,
+            time_ns,
+            cpu: header.cpu,
+        };
+        if kernel {
+            // A loop disk's worker serves a command; a writeback thread serves whoever dirtied what it submits next.
+            if let Some(upper) = self.stacked.served_by(header.tid) {
+                joiner.source = Source::Command(upper);
+                joiner.span = upper;
+                self.join(key, 0, joiner, sink);
+            } else {
+                let place = self.join(key, 0, joiner, sink);
+                self.kernel_joins.insert(header.tid, (key, place));
+            }
+            return;
+        }
+        let around = self.inside(header.tid, time_ns);
+        joiner.source = Source::Actor(self.actor(header, ctx, around.operation));
+        joiner.span = around.span;
+        let call = self.threads.map.get(&header.tid).and_then(|t| t.call).filter(|c| c.start_ns <= time_ns);
+        if let Some(call) = call.filter(|_| ctx & flags::IN_SYSCALL != 0) {
+            joiner.span = call.deepest();
+            self.journal.expects(record.dev, call.deepest(), record.txn);
+        }
+        self.join(key, 0, joiner, sink);
+    }
+
+    /// A range of a file is being written, told apart from its call's record.
+    pub(crate) fn on_fs_write(&mut self, header: &Header, record: &FsWrite, sink: &mut dyn Sink) {
+        let file = (record.dev, record.ino);
+        if header.flags & 1 != 0 {
+            // A loop disk's worker: the pages were signed when the command came (see `stacked`).
+            self.stacked.serve(header.tid, file, record.pos, record.bytes.into());
+            return;
+        }
+        let tracked = if self.names.is_tracked(header.tgid) { flags::TRACKED } else { 0 };
+        let doer = self.doer(header, tracked, record.syscall_ns, sink);
+        let known = self.threads.map.get(&header.tid).and_then(|t| t.call);
+        let mut by = known.filter(|c| c.start_ns == record.syscall_ns);
+        if let Some(call) = &mut by {
+            call.wrote = true;
+            self.update(header.tid, *call);
+        }
+        let writer = Writer {
+            source: Source::Actor(doer.actor),
+            span: doer.span,
+            bytes: 0,
+            start_ns: header.time_ns,
+            end_ns: header.time_ns,
+            call: (header.tid, record.syscall_ns),
+            cpu: header.cpu,
+            confidence: doer.confidence,
+            via: "page",
+        };
+        self.pages.write(file, record.pos, record.bytes.into(), writer);
+    }
+
+    /// A mapped file was touched: if its pages are ever written, then perhaps because of this thread.
+    pub(crate) fn on_cache_add(&mut self, header: &Header, record: &CacheAdd, sink: &mut dyn Sink) {
+        if header.flags & 1 != 0 || record.ino == 0 {
+            return;
+        }
+        let tracked = if self.names.is_tracked(header.tgid) { flags::TRACKED } else { 0 };
+        let doer = self.doer(header, tracked, 0, sink);
+        let writer = Writer {
+            source: Source::Actor(doer.actor),
+            span: doer.span,
+            bytes: 1,
+            start_ns: header.time_ns,
+            end_ns: header.time_ns,
+            call: (header.tid, 0),
+            cpu: header.cpu,
+            confidence: Confidence::Guess,
+            via: "mapped",
+        };
+        self.pages.sign((record.dev, record.ino), record.index, record.pages.into(), writer);
+    }
+}
+
+fn writer(header: &Header, call: &Call, actor: Actor, start_ns: u64, end_ns: u64) -> Writer {
+    Writer {
+        source: Source::Actor(actor),
+        span: call.deepest(),
+        bytes: 0,
+        start_ns,
+        end_ns,
+        call: (header.tid, call.start_ns),
+        cpu: header.cpu,
+        confidence: Confidence::Structural,
+        via: "page",
+    }
+}
+
+fn wait(tid: u32, call: &Call, ino: u64, end_ns: u64, expects: u32) -> Sync {
+    Sync {
+        tid,
+        start_ns: call.start_ns,
+        end_ns,
+        ino,
+        source: Source::Actor(call.actor),
+        span: call.deepest(),
+        expects,
+        confidence: Confidence::Interval,
+    }
+}
+
+/// How the file was opened, as a span's flags.
+fn opened(ctx: u16) -> &'static str {
+    match (ctx & flags::DIRECT != 0, ctx & flags::SYNC_FILE != 0) {
+        (true, true) => "direct sync",
+        (true, false) => "direct",
+        (false, true) => "sync",
+        (false, false) => "",
+    }
+}

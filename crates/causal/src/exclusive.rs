@@ -1,0 +1,211 @@
+//! Where each nanosecond of an operation went.
+//!
+//! Picture one time sheet per thread, filled in from the left: at each moment the thread ran (and then the innermost of
+//! application, database, system call, file system is named), or stood in the queue for a CPU, or slept (and then
+//! [`crate::activity`] names the deepest thing it waited for). The slices of an operation are that sheet cut to its
+//! interval, so they follow each other without gap or overlap. An operation inside another (a trigger's statement, a
+//! statement run by a function) has its own slices; its parent's slices show the same time by their layers too.
+//!
+//! *Uncertainty*: the sheet is filled in when the operation ends, or in parts when it is long; a system call that
+//! shows up after its part was filled in (longer than two horizons, and never asleep) is missing there. The time an application takes
+//! between the rows of a result is known only as a sum (one record per execution, never per row): so much of the
+//! database's own time is given to the application, from the operation's end backwards. Its length is right, its
+//! position is not known.
+
+use crate::Sink;
+use crate::activity::{Activity, Sleeper, Waited};
+use crate::threads::{Frame, Kind, Thread};
+use model::event::flags;
+use model::table::Slice;
+use model::{Call, Layer, Reason};
+
+/// Slices an operation holds back, since its last ones may still be given to the application.
+const HELD: usize = 4096;
+
+/// A system call on the time sheet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CallSegment {
+    pub start_ns: u64,
+    pub end_ns: u64,
+    pub fs_start_ns: u64,
+    pub fs_end_ns: u64,
+    pub span: u64,
+    pub fs_span: u64,
+    pub call: Option<Call>,
+    pub dev: u32,
+    pub ino: u64,
+    pub ctx: u16,
+}
+
+/// A time off the CPU on the sheet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Away {
+    pub start_ns: u64,
+    pub end_ns: u64,
+    /// Until when it slept; `start_ns` if it was only preempted.
+    pub wake_ns: u64,
+    pub in_call: bool,
+}
+
+/// Where the frames' own time goes: the frame says which layer.
+const OWN: u64 = u64::MAX;
+
+/// Fills in the thread's sheet up to `upto_ns`.
+pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &Activity, sink: &mut dyn Sink) {
+    let mut at = thread.cursor_ns;
+    let mut pieces: Vec<Waited> = Vec::new();
+    while at < upto_ns {
+        while thread.calls.front().is_some_and(|c| c.end_ns <= at) {
+            thread.calls.pop_front();
+        }
+        while thread.aways.front().is_some_and(|a| a.end_ns <= at) {
+            thread.aways.pop_front();
+        }
+        let mut next = upto_ns;
+        let mut border = |ns: u64| {
+            if ns > at {
+                next = next.min(ns);
+            }
+        };
+        let call = thread.calls.front();
+        if let Some(c) = call {
+            [c.start_ns, c.end_ns, c.fs_start_ns, c.fs_end_ns].map(&mut border);
+        }
+        let away = thread.aways.front();
+        if let Some(a) = away {
+            [a.start_ns, a.wake_ns, a.end_ns].map(&mut border);
+        }
+        let call = call.filter(|c| c.start_ns <= at);
+        let in_fs = call.filter(|c| c.fs_start_ns <= at && at < c.fs_end_ns);
+        let place = match (in_fs, call) {
+            (Some(c), _) => (Layer::FileSystem, c.fs_span),
+            (None, Some(c)) => (Layer::Syscall, c.span),
+            (None, None) => (Layer::Database, OWN),
+        };
+        let piece = |layer, reason, span| Waited { layer, reason, span, start_ns: at, end_ns: next };
+        match away.filter(|a| a.start_ns <= at) {
+            None => pieces.push(piece(place.0, Reason::Cpu, place.1)),
+            Some(a) if at >= a.wake_ns => pieces.push(piece(Layer::RunQueue, Reason::RunQueue, 0)),
+            Some(_) => {
+                let who = Sleeper {
+                    tid: thread.tid,
+                    call_ns: call.map_or(0, |c| c.start_ns),
+                    call: call.and_then(|c| c.call),
+                    dev: call.map_or(0, |c| c.dev),
+                    ino: call.map_or(0, |c| c.ino),
+                    ctx: call.map_or(0, |c| c.ctx),
+                };
+                activity.explain(&who, at, next, place, &mut pieces);
+            }
+        }
+        at = next;
+    }
+    thread.cursor_ns = thread.cursor_ns.max(at);
+    for frame in &mut thread.frames {
+        if !frame.is_operation() {
+            continue;
+        }
+        for piece in &pieces {
+            frame.add_slice(*piece);
+        }
+        if frame.slices.len() > HELD {
+            frame.decided = true;
+            let keep = frame.slices.len() - HELD / 2;
+            let id = frame.id;
+            frame.slices.drain(..keep).for_each(|s| sink.slice(row(id, s)));
+        }
+    }
+}
+
+/// Up to when the sheet of a thread whose operation is long can be filled in: not into a call that is still open.
+pub(crate) fn settled(thread: &Thread, now_ns: u64, horizon_ns: u64) -> u64 {
+    let mut upto = now_ns.saturating_sub(horizon_ns.saturating_mul(2));
+    if let Some(call) = thread.call.as_ref().filter(|c| !c.seen) {
+        upto = upto.min(call.start_ns);
+    }
+    let uncovered =
+        |a: &&Away| a.in_call && !thread.calls.iter().any(|c| c.start_ns <= a.start_ns && a.end_ns <= c.end_ns);
+    if let Some(away) = thread.aways.iter().find(uncovered) {
+        upto = upto.min(away.start_ns);
+    }
+    upto
+}
+
+/// Writes what an operation still holds back; `between_ns` of its own time was the application's.
+pub(crate) fn finish(frame: &mut Frame, between_ns: u64, sink: &mut dyn Sink) {
+    let mut left = between_ns;
+    let mut done: Vec<Waited> = Vec::with_capacity(frame.slices.len() + 1);
+    while let Some(mut slice) = frame.slices.pop() {
+        if left > 0 && slice.layer == Layer::Database {
+            let app = Waited { layer: Layer::App, reason: Reason::Cpu, span: 0, ..slice };
+            let length = slice.end_ns - slice.start_ns;
+            if length > left {
+                let border = slice.end_ns - left;
+                done.push(Waited { start_ns: border, ..app });
+                slice.end_ns = border;
+                left = 0;
+            } else {
+                left -= length;
+                slice = app;
+            }
+        }
+        done.push(slice);
+    }
+    done.into_iter().rev().for_each(|s| frame.add_slice(s));
+    let id = frame.id;
+    frame.slices.drain(..).for_each(|s| sink.slice(row(id, s)));
+}
+
+fn row(operation: u64, s: Waited) -> Slice {
+    Slice {
+        operation,
+        layer: s.layer,
+        reason: s.reason,
+        start_ns: s.start_ns,
+        end_ns: s.end_ns,
+        span: (s.span != 0).then_some(s.span),
+    }
+}
+
+impl Frame {
+    /// Adds a piece of the thread's sheet, made one with the last if it says the same.
+    fn add_slice(&mut self, mut piece: Waited) {
+        if piece.span == OWN {
+            piece.span = self.span;
+            if self.kind == Kind::Mark {
+                piece.layer = Layer::App;
+            }
+        }
+        match self.slices.last_mut() {
+            Some(last)
+                if last.end_ns == piece.start_ns
+                    && (last.layer, last.reason, last.span) == (piece.layer, piece.reason, piece.span) =>
+            {
+                last.end_ns = piece.end_ns;
+            }
+            _ => self.slices.push(piece),
+        }
+    }
+}
+
+impl Thread {
+    /// Puts a call on the sheet.
+    pub(crate) fn on_call(&mut self, call: CallSegment) {
+        if self.frames.is_empty() || call.end_ns <= call.start_ns {
+            return;
+        }
+        let at = self.calls.partition_point(|c| c.start_ns <= call.start_ns);
+        self.calls.insert(at, call);
+    }
+
+    /// Puts a time off the CPU on the sheet.
+    pub(crate) fn on_away(&mut self, start_ns: u64, wake_ns: u64, end_ns: u64, state: u16, ctx: u16) {
+        if self.frames.is_empty() || end_ns <= start_ns {
+            return;
+        }
+        let slept = state != 0 && wake_ns != 0;
+        let wake_ns = if slept { wake_ns.clamp(start_ns, end_ns) } else { start_ns };
+        let at = self.aways.partition_point(|a| a.start_ns <= start_ns);
+        self.aways.insert(at, Away { start_ns, end_ns, wake_ns, in_call: ctx & flags::IN_SYSCALL != 0 });
+    }
+}

@@ -1,0 +1,269 @@
+//! Transactions of a journal: who joined, who waited, and which metadata block was last logged by which.
+//!
+//! Picture a bus. Whoever changes metadata boards the transaction that stands at the stop (a *handle*; a call may hold
+//! several); when the bus leaves, the journal's thread drives it to the disk, and the fare, every journal block, is split
+//! among the passengers by their handles. Some people wait at the terminus for the bus to arrive: the fsyncs; what the
+//! bus does only for their sake, the cache flushes, is theirs. Later the luggage is carried home, each metadata block to
+//! its own place (a *checkpoint*), by whatever porter comes by; it is still the luggage of the bus that last had it.
+//!
+//! *Uncertainty*: which fsync waits for which commit is not told by the kernel. An fsync waits if it is under way when
+//! the commit ends, unless its inode is known to belong to another transaction (ext4's `i_sync_tid` says that, but no
+//! tracepoint shows it; the handles of earlier calls on the inode stand in for it). Handles are weighed alike,
+//! although one may log more blocks than another.
+
+use crate::actor::{Source, TxnKey};
+use crate::hash::FastMap;
+use model::Confidence;
+use std::collections::VecDeque;
+
+/// Transactions kept after their end, for checkpoints. jbd2 checkpoints long before that many commits.
+const KEPT: usize = 4096;
+/// Members kept in all.
+const KEPT_MEMBERS: usize = 1 << 18;
+/// Home blocks kept: 256 MiB of metadata.
+const KEPT_HOMES: usize = 1 << 16;
+
+/// A passenger.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Joiner {
+    pub source: Source,
+    /// The span that held the handles; 0: none.
+    pub span: u64,
+    pub handles: f64,
+    pub confidence: Confidence,
+    pub time_ns: u64,
+    pub cpu: u16,
+}
+
+/// One who waited for the commit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waiter {
+    pub source: Source,
+    pub span: u64,
+    pub confidence: Confidence,
+}
+
+/// A transaction.
+#[derive(Debug, Default)]
+pub(crate) struct Transaction {
+    /// The commit's span; 0: it has not begun.
+    pub span: u64,
+    pub begin_ns: u64,
+    pub end_ns: Option<u64>,
+    pub tgid: u32,
+    pub tid: u32,
+    pub cpu: u16,
+    pub joiners: Vec<Joiner>,
+    pub waiters: Vec<Waiter>,
+}
+
+/// A call (or a flush command of a loop disk) that waits for the medium.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sync {
+    pub tid: u32,
+    pub start_ns: u64,
+    /// `u64::MAX`: not known yet.
+    pub end_ns: u64,
+    pub ino: u64,
+    pub source: Source,
+    pub span: u64,
+    /// The transaction its inode was last seen to join; 0: not known.
+    pub expects: u32,
+    pub confidence: Confidence,
+}
+
+/// All journals.
+#[derive(Default)]
+pub(crate) struct Journal {
+    transactions: FastMap<TxnKey, Transaction>,
+    order: VecDeque<TxnKey>,
+    members: usize,
+    homes: FastMap<(u32, u64), TxnKey>,
+    homes_order: VecDeque<(u32, u64)>,
+    /// The journal's threads inside a commit.
+    committing: FastMap<u32, TxnKey>,
+    syncs: FastMap<u32, Vec<Sync>>,
+    inodes: FastMap<(u32, u64), u32>,
+    /// Newest transaction seen by disk.
+    newest: FastMap<u32, u32>,
+}
+
+impl Journal {
+    fn transaction(&mut self, key: TxnKey) -> &mut Transaction {
+        if !self.transactions.contains_key(&key) {
+            self.order.push_back(key);
+            let newest = self.newest.entry(key.0).or_default();
+            *newest = (*newest).max(key.1);
+        }
+        self.transactions.entry(key).or_default()
+    }
+
+    /// A transaction that is remembered.
+    pub(crate) fn get(&self, key: TxnKey) -> Option<&Transaction> {
+        self.transactions.get(&key)
+    }
+
+    /// Whether this disk is known to hold a journal.
+    pub(crate) fn is_journal(&self, dev: u32) -> bool {
+        self.newest.contains_key(&dev)
+    }
+
+    /// Somebody joined. `ino`: the inode on whose behalf, 0 if not known.
+    pub(crate) fn join(&mut self, key: TxnKey, ino: u64, joiner: Joiner) -> usize {
+        if ino != 0 {
+            if self.inodes.len() >= KEPT_HOMES {
+                let newest = &self.newest;
+                self.inodes.retain(|k, txn| newest.get(&k.0).is_some_and(|n| n.saturating_sub(*txn) < 16));
+                // All of them recent: nothing to choose by, so begin anew.
+                if self.inodes.len() >= KEPT_HOMES {
+                    self.inodes.clear();
+                }
+            }
+            let last = self.inodes.entry((key.0, ino)).or_default();
+            *last = (*last).max(key.1);
+        }
+        self.members += 1;
+        let joiners = &mut self.transaction(key).joiners;
+        joiners.push(joiner);
+        let place = joiners.len() - 1;
+        self.prune();
+        place
+    }
+
+    /// A member turned out to have acted for others (a writeback thread for those who dirtied the pages).
+    pub(crate) fn replace(&mut self, key: TxnKey, place: usize, with: impl Iterator<Item = Joiner>) {
+        let Some(joiners) = self.transactions.get_mut(&key).map(|t| &mut t.joiners) else { return };
+        if place >= joiners.len() {
+            return;
+        }
+        let before = joiners.len();
+        let mut with = with;
+        if let Some(first) = with.next() {
+            joiners[place] = first;
+            joiners.extend(with);
+        }
+        self.members += joiners.len() - before;
+    }
+
+    /// The journal's thread `tid` began to commit.
+    pub(crate) fn begin(&mut self, key: TxnKey, tgid: u32, tid: u32, cpu: u16, time_ns: u64, span: u64) -> &Transaction {
+        self.committing.insert(tid, key);
+        let transaction = self.transaction(key);
+        *transaction = Transaction {
+            span,
+            begin_ns: time_ns,
+            tgid,
+            tid,
+            cpu,
+            joiners: std::mem::take(&mut transaction.joiners),
+            ..Transaction::default()
+        };
+        self.prune();
+        &self.transactions[&key]
+    }
+
+    /// The commit ended: settles who waited for it.
+    pub(crate) fn end(&mut self, key: TxnKey, tid: u32, time_ns: u64) -> Option<&Transaction> {
+        self.committing.remove(&tid);
+        let transaction = self.transactions.get_mut(&key)?;
+        if transaction.end_ns.is_some() || transaction.span == 0 {
+            return None;
+        }
+        transaction.end_ns = Some(time_ns);
+        let syncs = self.syncs.entry(key.0).or_default();
+        transaction.waiters = syncs
+            .iter()
+            .filter(|s| s.start_ns <= time_ns && s.end_ns > time_ns && (s.expects == 0 || s.expects == key.1))
+            .map(|s| Waiter { source: s.source, span: s.span, confidence: s.confidence })
+            .collect();
+        syncs.retain(|s| s.end_ns > time_ns);
+        Some(transaction)
+    }
+
+    /// The commit that the thread is in.
+    pub(crate) fn committing(&self, tid: u32) -> Option<TxnKey> {
+        self.committing.get(&tid).copied()
+    }
+
+    /// The disk of a journal whose newest transaction is about `txn`, for a call whose file system is not known.
+    pub(crate) fn disk_of(&self, txn: u32) -> Option<u32> {
+        let mut near = self.newest.iter().filter(|(_, n)| n.abs_diff(txn) <= 2).map(|(d, _)| *d);
+        let first = near.next();
+        // Two journals at the same count: no telling.
+        if near.next().is_some() { None } else { first }
+    }
+
+    /// A call begins to wait for the medium, or more is known of one.
+    pub(crate) fn sync(&mut self, dev: u32, now_ns: u64, sync: Sync) {
+        let known = self.inodes.get(&(dev, sync.ino)).copied().unwrap_or(0);
+        let syncs = self.syncs.entry(dev).or_default();
+        match syncs.iter_mut().find(|s| s.tid == sync.tid && s.span == sync.span) {
+            Some(old) => *old = Sync { expects: old.expects.max(sync.expects), ..sync },
+            None => {
+                if syncs.len() >= 64 {
+                    syncs.retain(|s| s.end_ns > now_ns);
+                }
+                // A wait whose end was lost would else stay for ever.
+                if syncs.len() >= 4096 {
+                    syncs.remove(0);
+                }
+                syncs.push(Sync { expects: sync.expects.max(known), ..sync });
+            }
+        }
+    }
+
+    /// The wait of `span` ended.
+    pub(crate) fn sync_ended(&mut self, dev: u32, span: u64, end_ns: u64) {
+        if let Some(sync) = self.syncs.get_mut(&dev).and_then(|s| s.iter_mut().find(|s| s.span == span)) {
+            sync.end_ns = end_ns;
+        }
+    }
+
+    /// A handle inside a wait: the wait is for that transaction.
+    pub(crate) fn expects(&mut self, dev: u32, span: u64, txn: u32) {
+        if let Some(sync) = self.syncs.get_mut(&dev).and_then(|s| s.iter_mut().find(|s| s.span == span)) {
+            sync.expects = sync.expects.max(txn);
+        }
+    }
+
+    /// The journal logged the metadata block that lives at page `index` of disk `dev`.
+    pub(crate) fn logged(&mut self, dev: u32, index: u64, pages: u32, key: TxnKey) {
+        // A bio of the journal's carries one block; a damaged record must not cost 4 thousand million entries.
+        for page in index..index.saturating_add(pages.clamp(1, 256).into()) {
+            if self.homes.insert((dev, page), key).is_none() {
+                self.homes_order.push_back((dev, page));
+            }
+        }
+        while self.homes.len() > KEPT_HOMES {
+            let Some(old) = self.homes_order.pop_front() else { break };
+            self.homes.remove(&old);
+        }
+    }
+
+    /// The transaction that last logged a metadata block.
+    pub(crate) fn last_logged(&self, dev: u32, index: u64) -> Option<TxnKey> {
+        self.homes.get(&(dev, index)).copied()
+    }
+
+    /// Commits without an end, at the end of the trace, oldest first.
+    pub(crate) fn unfinished(&self) -> Vec<(TxnKey, &Transaction)> {
+        let mut all: Vec<_> =
+            self.transactions.iter().filter(|(_, t)| t.span != 0 && t.end_ns.is_none()).map(|(k, t)| (*k, t)).collect();
+        all.sort_by_key(|(_, t)| t.span);
+        all
+    }
+
+    fn prune(&mut self) {
+        while self.order.len() > KEPT || (self.members > KEPT_MEMBERS && self.order.len() > 2) {
+            let Some(old) = self.order.pop_front() else { break };
+            if let Some(gone) = self.transactions.remove(&old) {
+                self.members -= gone.joiners.len().min(self.members);
+            }
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.members + self.transactions.len() + self.homes.len() + self.inodes.len()
+            + self.syncs.values().map(Vec::len).sum::<usize>()
+    }
+}

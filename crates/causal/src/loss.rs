@@ -1,0 +1,87 @@
+//! What a loss does to the links made meanwhile.
+//!
+//! Picture a witness who looked away for a moment: what he says about that moment still counts, but less. A link is
+//! made from two records; if anything was lost on the CPU of either of them (or on an unknown CPU) between the two, an
+//! intermediate event may be missing (a page written again, an address reused), so the link is one step less sure and
+//! names the loss. Nothing is ever broken because of a loss.
+//!
+//! *Uncertainty*: a loss on a third CPU may matter too (a thread that moved there and back); links do not remember
+//! every CPU that their threads passed.
+
+use crate::Sink;
+use model::event::{Header, Loss};
+use model::table::LossRow;
+use model::{Confidence, LossSource};
+use std::collections::VecDeque;
+
+/// The CPU number of a loss whose CPU is not known.
+pub const UNKNOWN_CPU: u16 = u16::MAX;
+
+/// Losses remembered for links whose window reaches far back. Older ones stay in the table.
+const REMEMBERED: usize = 1024;
+
+struct Known {
+    id: u64,
+    cpu: u16,
+    start_ns: u64,
+    end_ns: u64,
+}
+
+/// The losses seen.
+#[derive(Default)]
+pub(crate) struct Losses {
+    count: u64,
+    known: VecDeque<Known>,
+    latest_ns: u64,
+}
+
+/// Two records' moments and CPUs: what a link rests on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Window {
+    pub start_ns: u64,
+    pub end_ns: u64,
+    pub cpus: [u16; 2],
+}
+
+impl Losses {
+    /// Takes a loss in and writes its row.
+    pub(crate) fn add(&mut self, header: &Header, loss: &Loss, sink: &mut dyn Sink) {
+        self.count += 1;
+        let start_ns = loss.start_ns.min(header.time_ns);
+        self.known.push_back(Known { id: self.count, cpu: header.cpu, start_ns, end_ns: header.time_ns });
+        self.latest_ns = self.latest_ns.max(header.time_ns);
+        if self.known.len() > REMEMBERED {
+            self.known.pop_front();
+        }
+        sink.loss(LossRow {
+            id: self.count,
+            source: LossSource::from_number(loss.source),
+            cpu: (header.cpu != UNKNOWN_CPU).then_some(header.cpu.into()),
+            start_ns,
+            end_ns: header.time_ns,
+            events: (loss.events > 0).then_some(loss.events),
+            at_least: loss.bound != 0,
+            program: (!loss.text.is_empty()).then(|| loss.text.clone()),
+        });
+    }
+
+    /// How sure a link of this window is, and the loss that made it less so.
+    pub(crate) fn judge(&self, confidence: Confidence, window: Window) -> (Confidence, Option<u64>) {
+        if self.latest_ns < window.start_ns || self.known.is_empty() {
+            return (confidence, None);
+        }
+        let inside = |k: &&Known| {
+            k.start_ns <= window.end_ns
+                && k.end_ns >= window.start_ns
+                && (k.cpu == UNKNOWN_CPU || window.cpus.contains(&k.cpu))
+        };
+        match self.known.iter().rev().find(inside) {
+            Some(loss) => (confidence.weakened(), Some(loss.id)),
+            None => (confidence, None),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.known.len()
+    }
+}

@@ -1,0 +1,309 @@
+//! Who dirtied which page.
+//!
+//! Picture a guest book on every page of a file: whoever writes the page signs, and the bio that carries the page to the
+//! disk tears the signatures out and takes them along. So a page written back half a minute later, by a kernel thread or
+//! by another program's fsync, is still charged to its writers (the tag sets of Split-level I/O scheduling, SOSP'15, kept
+//! outside the kernel).
+//!
+//! A file's book is a map of page ranges, so that a write of 1 GiB is one entry. A page signed by several shares its
+//! charge by the bytes each wrote into it.
+//!
+//! *Uncertainty*: a write is known by its start and end, not by the moment it dirtied the page. A bio queued between the
+//! two may carry the bytes or not; it is charged, and the signature also stays for the next bio (unless the write itself
+//! sent the bio, as O_SYNC does). Of a page rewritten many times only the last [`MAX_WRITERS`] writers stay.
+
+use crate::actor::Source;
+use crate::hash::FastMap;
+use model::Confidence;
+use std::collections::BTreeMap;
+
+/// A page cache page.
+pub(crate) const PAGE: u64 = 4096;
+
+/// Writers remembered per page. A page that many operations rewrote before its writeback is shared by the last of them.
+const MAX_WRITERS: usize = 64;
+
+/// Ranges remembered in all; beyond it the older half is forgotten, whose bios then are unattributed. A kernel with
+/// its dirty limit at 20 % of 16 GiB has 800 thousand dirty pages at most, and ranges are fewer than pages.
+const MAX_RANGES: usize = 1 << 19;
+
+/// (file system, inode).
+pub(crate) type FileKey = (u32, u64);
+
+/// One signature.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Writer {
+    pub source: Source,
+    /// The span that wrote.
+    pub span: u64,
+    /// Bytes written into each page of the range.
+    pub bytes: u32,
+    pub start_ns: u64,
+    pub end_ns: u64,
+    /// The writing system call: thread and start.
+    pub call: (u32, u64),
+    pub cpu: u16,
+    pub confidence: Confidence,
+    pub via: &'static str,
+}
+
+struct Dirt {
+    /// First page after the range.
+    end: u64,
+    last: Writer,
+    earlier: Vec<Writer>,
+}
+
+impl Dirt {
+    fn sign(&mut self, writer: Writer) {
+        if self.last.call == writer.call && self.last.source == writer.source {
+            let bytes = if self.last.span == writer.span { writer.bytes.max(self.last.bytes) } else { writer.bytes };
+            self.last = Writer { bytes, ..writer };
+            return;
+        }
+        if self.earlier.len() + 1 >= MAX_WRITERS {
+            self.earlier.remove(0);
+        }
+        self.earlier.push(std::mem::replace(&mut self.last, writer));
+    }
+
+    fn copy(&self, end: u64) -> Self {
+        Self { end, last: self.last, earlier: self.earlier.clone() }
+    }
+}
+
+/// A part of what a bio carries: so many pages with one writer's part in them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Taken {
+    /// `None`: pages that nobody known wrote.
+    pub writer: Option<Writer>,
+    /// Bytes charged.
+    pub weight: f64,
+}
+
+/// All guest books.
+#[derive(Default)]
+pub(crate) struct Pages {
+    files: FastMap<FileKey, BTreeMap<u64, Dirt>>,
+    ranges: usize,
+}
+
+impl Pages {
+    /// Signs the pages that bytes `pos..pos + bytes` lie in. `writer.bytes` is set here, page by page.
+    pub(crate) fn write(&mut self, file: FileKey, pos: u64, bytes: u64, writer: Writer) {
+        let Some(end) = pos.checked_add(bytes).filter(|_| bytes > 0) else { return };
+        let (first, last) = (pos / PAGE, (end - 1) / PAGE);
+        let partial = |from: u64, to: u64| Writer { bytes: (to - from) as u32, ..writer };
+        if first == last {
+            return self.sign(file, first, 1, partial(pos, end));
+        }
+        let whole_from = if pos.is_multiple_of(PAGE) { first } else { first + 1 };
+        let whole_to = if end.is_multiple_of(PAGE) { last + 1 } else { last };
+        if whole_from > first {
+            self.sign(file, first, 1, partial(pos, (first + 1) * PAGE));
+        }
+        if whole_to > whole_from {
+            self.sign(file, whole_from, whole_to - whole_from, partial(0, PAGE));
+        }
+        if whole_to <= last {
+            self.sign(file, last, 1, partial(last * PAGE, end));
+        }
+    }
+
+    /// Signs `pages` pages from `index`.
+    pub(crate) fn sign(&mut self, file: FileKey, index: u64, pages: u64, writer: Writer) {
+        let Some(end) = index.checked_add(pages).filter(|_| pages > 0) else { return };
+        let book = self.files.entry(file).or_default();
+        let before = book.len();
+        if let Some(dirt) = book.get_mut(&index).filter(|d| d.end == end) {
+            dirt.sign(writer);
+            return;
+        }
+        cut(book, index);
+        cut(book, end);
+        let mut at = index;
+        let mut gaps = Vec::new();
+        for (&start, dirt) in book.range_mut(index..end) {
+            if start > at {
+                gaps.push((at, start));
+            }
+            at = dirt.end;
+            dirt.sign(writer);
+        }
+        if at < end {
+            gaps.push((at, end));
+        }
+        for (from, to) in gaps {
+            book.insert(from, Dirt { end: to, last: writer, earlier: Vec::new() });
+        }
+        self.ranges = self.ranges + book.len() - before;
+        if self.ranges > MAX_RANGES {
+            self.forget_older_half();
+        }
+    }
+
+    /// A bio queued at `at_ns` by the system call `call` carries these pages: what it is charged, in the order of pages.
+    pub(crate) fn take(
+        &mut self, file: FileKey, index: u64, pages: u64, at_ns: u64, call: (u32, u64), out: &mut Vec<Taken>,
+    ) {
+        let end = index.saturating_add(pages);
+        let nobody = |pages: u64| Taken { writer: None, weight: (pages * PAGE) as f64 };
+        let Some(book) = self.files.get_mut(&file) else {
+            out.push(nobody(end - index));
+            return;
+        };
+        let before = book.len();
+        cut(book, index);
+        cut(book, end);
+        let mut at = index;
+        let mut empty = Vec::new();
+        for (&start, dirt) in book.range_mut(index..end) {
+            if start > at {
+                out.push(nobody(start - at));
+            }
+            at = dirt.end;
+            let bytes = ((dirt.end - start) * PAGE) as f64;
+            let known = |w: &&Writer| w.start_ns <= at_ns;
+            let all = || dirt.earlier.iter().chain([&dirt.last]);
+            let signed: f64 = all().filter(known).map(|w| f64::from(w.bytes.max(1))).sum();
+            if signed == 0.0 {
+                out.push(nobody(dirt.end - start));
+                continue;
+            }
+            out.extend(all().filter(known).map(|w| Taken {
+                writer: Some(*w),
+                weight: bytes * f64::from(w.bytes.max(1)) / signed,
+            }));
+            let stays = |w: &Writer| w.start_ns > at_ns || (w.end_ns > at_ns && w.call != call);
+            dirt.earlier.retain(stays);
+            if !stays(&dirt.last) {
+                match dirt.earlier.pop() {
+                    Some(writer) => dirt.last = writer,
+                    None => empty.push(start),
+                }
+            }
+        }
+        if at < end {
+            out.push(nobody(end - at));
+        }
+        for start in empty {
+            book.remove(&start);
+        }
+        self.ranges = self.ranges + book.len() - before;
+        if book.is_empty() {
+            self.files.remove(&file);
+        }
+    }
+
+    /// Whether anyone known wrote the file and it was not written back.
+    pub(crate) fn knows(&self, file: FileKey) -> bool {
+        self.files.contains_key(&file)
+    }
+
+    /// The file was cut to `bytes` (0: also when it was removed): pages after its end will never be written.
+    pub(crate) fn truncate(&mut self, file: FileKey, bytes: u64) {
+        let Some(book) = self.files.get_mut(&file) else { return };
+        let before = book.len();
+        let end = bytes.div_ceil(PAGE);
+        cut(book, end);
+        book.split_off(&end);
+        self.ranges -= before - book.len().min(before);
+        if book.is_empty() {
+            self.files.remove(&file);
+        }
+    }
+
+    fn forget_older_half(&mut self) {
+        let mut times: Vec<u64> = self.files.values().flat_map(|b| b.values().map(|d| d.last.start_ns)).collect();
+        let middle = times.len() / 2;
+        let (_, &mut median, _) = times.select_nth_unstable(middle);
+        self.files.retain(|_, book| {
+            book.retain(|_, d| d.last.start_ns > median);
+            !book.is_empty()
+        });
+        self.ranges = self.files.values().map(BTreeMap::len).sum();
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ranges
+    }
+}
+
+/// Makes `at` the border of two ranges.
+fn cut(book: &mut BTreeMap<u64, Dirt>, at: u64) {
+    let Some((&start, dirt)) = book.range_mut(..at).next_back() else { return };
+    if dirt.end > at && start < at {
+        let rest = dirt.copy(dirt.end);
+        dirt.end = at;
+        book.insert(at, rest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actor::Actor;
+    use model::Origin;
+
+    fn writer(tgid: u32, start_ns: u64, end_ns: u64) -> Writer {
+        Writer {
+            source: Source::Actor(Actor::process(Origin::Process, tgid)),
+            span: u64::from(tgid),
+            bytes: 0,
+            start_ns,
+            end_ns,
+            call: (tgid, start_ns),
+            cpu: 0,
+            confidence: Confidence::Structural,
+            via: "page",
+        }
+    }
+
+    fn taken(pages: &mut Pages, index: u64, n: u64, at: u64) -> Vec<(u64, f64)> {
+        let mut out = Vec::new();
+        pages.take((1, 2), index, n, at, (0, 0), &mut out);
+        out.iter().map(|t| (t.writer.map_or(0, |w| w.span), t.weight)).collect()
+    }
+
+    #[test]
+    fn a_gigabyte_is_one_entry_and_is_taken_piece_by_piece() {
+        let mut pages = Pages::default();
+        pages.write((1, 2), 0, 1 << 30, writer(5, 10, 20));
+        assert_eq!(pages.len(), 1);
+        assert_eq!(taken(&mut pages, 100, 2, 30), [(5, 8192.0)]);
+        assert_eq!(pages.len(), 2);
+        assert_eq!(taken(&mut pages, 99, 4, 30), [(5, 4096.0), (0, 8192.0), (5, 4096.0)]);
+        assert_eq!(taken(&mut pages, 0, 1 << 18, 30).iter().map(|t| t.1).sum::<f64>(), (1u64 << 30) as f64);
+        assert_eq!((pages.len(), pages.files.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_page_is_shared_by_bytes() {
+        let mut pages = Pages::default();
+        pages.write((1, 2), 0, 1024, writer(1, 10, 20));
+        pages.write((1, 2), 1024, 3072, writer(2, 30, 40));
+        assert_eq!(taken(&mut pages, 0, 1, 50), [(1, 1024.0), (2, 3072.0)]);
+    }
+
+    #[test]
+    fn who_writes_after_the_bio_was_queued_stays_and_who_wrote_meanwhile_does_too() {
+        let mut pages = Pages::default();
+        pages.write((1, 2), 0, 4096, writer(1, 10, 20));
+        pages.write((1, 2), 0, 4096, writer(2, 25, 35));
+        pages.write((1, 2), 0, 4096, writer(3, 40, 50));
+        assert_eq!(taken(&mut pages, 0, 1, 30), [(1, 2048.0), (2, 2048.0)]);
+        assert_eq!(taken(&mut pages, 0, 1, 60), [(2, 2048.0), (3, 2048.0)]);
+        assert_eq!(taken(&mut pages, 0, 1, 70), [(0, 4096.0)]);
+    }
+
+    #[test]
+    fn unaligned_writes_and_truncation() {
+        let mut pages = Pages::default();
+        pages.write((1, 2), 4000, 4096 + 200, writer(1, 10, 20));
+        pages.truncate((1, 2), 4097);
+        assert_eq!(taken(&mut pages, 0, 4, 30), [(1, 4096.0), (1, 4096.0), (0, 8192.0)]);
+        pages.write((1, 2), 0, 9000, writer(1, 10, 20));
+        pages.truncate((1, 2), 0);
+        assert_eq!((pages.len(), pages.files.len()), (0, 0));
+    }
+}

@@ -1,0 +1,119 @@
+//! Brings events into the order in which things began.
+//!
+//! Picture a post office that lets letters lie for a day before it reads them in the order of their dates. CPUs deliver
+//! at different moments, and a record of an interval is written when the interval ends but matters from its start (a
+//! write dirties its page before the bio that carries the page, although its record may come later). The day is the
+//! `horizon`, in event time: an event is handed on once something that much newer has arrived.
+//!
+//! *Uncertainty*: a call that lasts longer than the horizon arrives after things that it preceded. It is handed on at
+//! once, late; the linker knows such calls beforehand by the identity that bios carry and by `sync_begin`.
+
+use model::{Event, Record};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// An event's place in the order: when it began, then its CPU's own order, then its order of arrival.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    time_ns: u64,
+    cpu_seq: u64,
+    arrival: u64,
+    slot: u32,
+}
+
+/// The events that wait for their turn.
+pub(crate) struct Reorder {
+    horizon_ns: u64,
+    newest_ns: u64,
+    arrivals: u64,
+    heap: BinaryHeap<Reverse<Place>>,
+    // The heap moves places of 32 bytes and not events of 150.
+    slots: Vec<Option<Event>>,
+    free: Vec<u32>,
+}
+
+/// The moment that an event is ordered by.
+pub(crate) fn moment(event: &Event) -> u64 {
+    match &event.record {
+        // A loss must be known before the links inside its interval are made.
+        Record::Loss(x) => x.start_ns.min(event.header.time_ns),
+        _ => event.start_ns().min(event.header.time_ns),
+    }
+}
+
+impl Reorder {
+    pub(crate) fn new(horizon_ns: u64) -> Self {
+        Self { horizon_ns, newest_ns: 0, arrivals: 0, heap: BinaryHeap::new(), slots: Vec::new(), free: Vec::new() }
+    }
+
+    /// Takes an event in.
+    pub(crate) fn push(&mut self, event: Event) {
+        // Marks are read from the program's memory apart from the log, and may all be pushed first.
+        if !matches!(event.record, Record::Mark(_)) {
+            self.newest_ns = self.newest_ns.max(event.header.time_ns);
+        }
+        let time_ns = moment(&event);
+        let cpu_seq = u64::from(event.header.cpu) << 32 | u64::from(event.header.seq);
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = Some(event);
+                slot
+            }
+            None => {
+                self.slots.push(Some(event));
+                (self.slots.len() - 1) as u32
+            }
+        };
+        self.heap.push(Reverse(Place { time_ns, cpu_seq, arrival: self.arrivals, slot }));
+        self.arrivals += 1;
+    }
+
+    /// The next event whose turn has come; with `all`, the next one in any case.
+    pub(crate) fn pop(&mut self, all: bool) -> Option<Event> {
+        let Reverse(first) = self.heap.peek()?;
+        if !all && first.time_ns.saturating_add(self.horizon_ns) > self.newest_ns {
+            return None;
+        }
+        let Reverse(place) = self.heap.pop()?;
+        self.free.push(place.slot);
+        self.slots[place.slot as usize].take()
+    }
+
+    /// Events that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.heap.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(line: &str) -> Event {
+        Event::parse(line).unwrap()
+    }
+
+    #[test]
+    fn an_interval_comes_at_its_start_and_only_after_the_horizon() {
+        let mut order = Reorder::new(100);
+        order.push(event("@50 7 bio_queue bio=1"));
+        order.push(event("@60 7 syscall start_ns=40"));
+        assert_eq!(order.pop(false), None);
+        order.push(event("@150 7 bio_done bio=1"));
+        assert_eq!(order.pop(false).map(|e| moment(&e)), Some(40));
+        assert_eq!(order.pop(false).map(|e| moment(&e)), Some(50));
+        assert_eq!(order.pop(false), None);
+        assert_eq!(order.pop(true).map(|e| moment(&e)), Some(150));
+        assert_eq!(order.len(), 0);
+    }
+
+    #[test]
+    fn marks_pushed_first_make_nobody_late() {
+        let mut order = Reorder::new(100);
+        order.push(event("@900 7 mark start_ns=800 text=a"));
+        order.push(event("@10 7 bio_done bio=1"));
+        order.push(event("@5 7 bio_done bio=2"));
+        assert_eq!(order.pop(false), None);
+        assert_eq!(order.pop(true).map(|e| moment(&e)), Some(5));
+    }
+}

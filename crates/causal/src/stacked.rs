@@ -1,0 +1,129 @@
+//! Disks that stand on other disks or on files.
+//!
+//! Picture a subcontractor: a command of a loop disk is carried out by a worker who reads and writes a file on the disk
+//! below, and whoever ordered the upper command pays for the lower ones. Pages of the file below are signed by the upper
+//! command when it is issued, so that a later writeback finds it; reads, flushes and direct I/O below are matched to the
+//! upper commands under way. (The device mapper needs none of this: its bios name the bio that they were made from.)
+//!
+//! *Uncertainty*: the kernel does not say which command a worker is serving. Writes and reads are matched by range; an
+//! offset of the loop disk in its file (losetup -o) is not known, so there the match falls back to whatever is under way.
+
+use crate::actor::{Charge, Source};
+use crate::hash::FastMap;
+use crate::pages::FileKey;
+use crate::{Below, Config};
+use model::{Confidence, DiskOp};
+
+/// A command under way on a disk that stands on a file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Upper {
+    pub command: u64,
+    pub disk: u32,
+    pub file: FileKey,
+    /// First byte in the file.
+    pub pos: u64,
+    pub bytes: u64,
+    pub op: DiskOp,
+    pub issue_ns: u64,
+    pub cpu: u16,
+}
+
+impl Upper {
+    fn overlaps(&self, pos: u64, bytes: u64) -> bool {
+        self.pos < pos.saturating_add(bytes) && pos < self.pos.saturating_add(self.bytes)
+    }
+}
+
+/// What stands on what, and what is under way there.
+#[derive(Default)]
+pub(crate) struct Stack {
+    on_file: FastMap<u32, FileKey>,
+    files: FastMap<FileKey, u32>,
+    under_way: Vec<Upper>,
+    /// The command that a worker was last seen to serve.
+    workers: FastMap<u32, u64>,
+}
+
+impl Stack {
+    pub(crate) fn new(config: &Config) -> Self {
+        let mut stack = Self::default();
+        for s in &config.stacked {
+            if let Below::File { dev, ino } = s.below {
+                stack.on_file.insert(s.disk, (dev, ino));
+                stack.files.insert((dev, ino), s.disk);
+            }
+        }
+        stack
+    }
+
+    /// The file a disk stands on.
+    pub(crate) fn file_below(&self, disk: u32) -> Option<FileKey> {
+        self.on_file.get(&disk).copied()
+    }
+
+    pub(crate) fn issued(&mut self, upper: Upper) {
+        // A command whose end was lost must not stay for ever.
+        if self.under_way.len() >= 4096 {
+            self.under_way.remove(0);
+        }
+        self.under_way.push(upper);
+    }
+
+    pub(crate) fn done(&mut self, command: u64) {
+        self.under_way.retain(|u| u.command != command);
+        self.workers.retain(|_, served| *served != command);
+    }
+
+    /// A worker was seen to write a range of a file.
+    pub(crate) fn serve(&mut self, tid: u32, file: FileKey, pos: u64, bytes: u64) {
+        if let Some(u) = self.under_way.iter().find(|u| u.file == file && u.overlaps(pos, bytes)) {
+            self.workers.insert(tid, u.command);
+        }
+    }
+
+    /// The command that a worker serves.
+    pub(crate) fn served_by(&self, tid: u32) -> Option<u64> {
+        self.workers.get(&tid).copied()
+    }
+
+    /// The upper commands that a kernel thread's read of the file below serves.
+    pub(crate) fn reads(&self, file: FileKey, pos: u64, bytes: u64) -> Vec<(Upper, Confidence)> {
+        let reading = || self.under_way.iter().filter(|u| u.file == file && u.op == DiskOp::Read);
+        let exact: Vec<_> = reading().filter(|u| u.overlaps(pos, bytes)).map(|u| (*u, Confidence::Structural)).collect();
+        if exact.is_empty() { reading().map(|u| (*u, Confidence::Interval)).collect() } else { exact }
+    }
+
+    /// The upper flushes under way on files of the disk below. `same_disk` says whether a file system is on that disk.
+    pub(crate) fn flushes(&self, same_disk: impl Fn(u32) -> bool) -> Vec<(Upper, Confidence)> {
+        let on = |u: &&Upper| u.op == DiskOp::Flush && same_disk(u.file.0);
+        self.under_way.iter().filter(on).map(|u| (*u, Confidence::Interval)).collect()
+    }
+
+    /// The upper commands that a kernel thread's direct I/O may serve: same direction and size first.
+    pub(crate) fn direct(
+        &self, op: DiskOp, bytes: u64, same_disk: impl Fn(u32) -> bool,
+    ) -> Vec<(Upper, Confidence)> {
+        let on = || self.under_way.iter().filter(|u| u.op == op && same_disk(u.file.0));
+        let sized: Vec<_> = on().filter(|u| u.bytes == bytes).map(|u| (*u, Confidence::Interval)).collect();
+        if sized.is_empty() { on().map(|u| (*u, Confidence::Guess)).collect() } else { sized }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.under_way.len() + self.workers.len()
+    }
+}
+
+/// Equal charges to upper commands.
+pub(crate) fn charges(uppers: &[(Upper, Confidence)], weight: f64) -> Vec<Charge> {
+    let each = weight / uppers.len().max(1) as f64;
+    uppers
+        .iter()
+        .map(|(u, confidence)| Charge {
+            source: Source::Command(u.command),
+            weight: each,
+            confidence: *confidence,
+            via: "stacked",
+            span: u.command,
+        })
+        .collect()
+}

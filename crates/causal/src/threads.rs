@@ -1,0 +1,583 @@
+//! Operations: what each thread was asked to do.
+//!
+//! Picture the stack of folders on a clerk's desk: the folder on top is what he works at, and whatever he does meanwhile
+//! belongs to it. A statement's execution puts a folder on the stack and its end takes it off; an application's mark is
+//! a folder too, but one that only groups others: if a statement was opened on it, it is no operation of its own.
+//!
+//! *Uncertainty*: when the end of an execution was lost, its folder is taken off at the next sign (an outer one ends, a
+//! new one begins at its depth) and has no end. An execution whose begin was not seen is known only from its end record,
+//! and what its thread did meanwhile was not charged to it.
+
+use crate::Sink;
+use crate::activity::Waited;
+use crate::actor::Actor;
+use crate::exclusive::{self, Away, CallSegment};
+use crate::hash::FastMap;
+use crate::linker::State;
+use crate::loss::Window;
+use model::event::{Header, Mark, OpBegin, OpEnd, Statement};
+use model::table::{Operation, Shape, Slice, Span};
+use model::{Call as CallName, Confidence, Layer, Origin, Reason, Relation};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Ended operations remembered for records that come late (marks, long calls).
+const HISTORY: usize = 1 << 16;
+/// Statements remembered; addresses of finalised ones are used again, so programs have far fewer.
+const STATEMENTS: usize = 1 << 16;
+/// Spans held back until a mark is known to be an operation or not.
+const HELD: usize = 4096;
+
+/// What put a folder on the stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Statement,
+    Function,
+    Mark,
+}
+
+/// A folder.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    pub id: u64,
+    pub span: u64,
+    pub kind: Kind,
+    pub key: u64,
+    pub start_ns: u64,
+    /// Known beforehand for marks only.
+    pub end_ns: u64,
+    pub name: String,
+    pub nth: u64,
+    pub cpu: u16,
+    /// A statement or function began inside it.
+    pub opened: bool,
+    /// A mark that is an operation whatever comes, since rows that say so were written.
+    pub decided: bool,
+    pub held: Vec<Span>,
+    pub slices: Vec<Waited>,
+}
+
+impl Frame {
+    /// Whether what happens now is charged to it.
+    pub(crate) fn is_operation(&self) -> bool {
+        self.kind != Kind::Mark || self.decided || !self.opened
+    }
+}
+
+/// The system call a thread is in, or was in last.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call {
+    pub start_ns: u64,
+    pub span: u64,
+    pub fs_span: u64,
+    pub actor: Actor,
+    pub call: Option<CallName>,
+    pub dev: u32,
+    pub ino: u64,
+    pub cpu: u16,
+    pub ctx: u16,
+    /// Its record was there; else it is known only because others named it.
+    pub seen: bool,
+    /// Its ranges were told by `fs_write`, more precisely than its record can.
+    pub wrote: bool,
+}
+
+impl Call {
+    /// The span that what it brings about hangs on.
+    pub(crate) fn deepest(&self) -> u64 {
+        if self.fs_span != 0 { self.fs_span } else { self.span }
+    }
+}
+
+/// A thread that is recorded.
+#[derive(Debug, Default)]
+pub(crate) struct Thread {
+    pub tgid: u32,
+    pub tid: u32,
+    pub frames: Vec<Frame>,
+    pub call: Option<Call>,
+    pub before: Option<Call>,
+    /// The time sheet: what is not filled in yet.
+    pub cursor_ns: u64,
+    pub calls: VecDeque<CallSegment>,
+    pub aways: VecDeque<Away>,
+}
+
+impl Thread {
+    /// The folder that work done now belongs to.
+    pub(crate) fn operation(&self) -> Option<&Frame> {
+        self.frames.iter().rev().find(|f| f.is_operation())
+    }
+
+    /// The folder that work begun at `time_ns` belongs to.
+    pub(crate) fn operation_at(&self, time_ns: u64) -> Option<&Frame> {
+        self.frames.iter().rev().find(|f| f.is_operation() && f.start_ns <= time_ns)
+    }
+}
+
+/// What is around something: the operation, if any, and the nearest span (which may be a mark's).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Around {
+    pub operation: Option<u64>,
+    pub span: u64,
+    pub start_ns: u64,
+}
+
+struct Ended {
+    tid: u32,
+    id: u64,
+    span: u64,
+    start_ns: u64,
+    end_ns: u64,
+}
+
+/// All threads, statements and shapes.
+#[derive(Default)]
+pub(crate) struct Threads {
+    pub map: FastMap<u32, Thread>,
+    statements: FastMap<(u32, u64), u64>,
+    statements_order: VecDeque<(u32, u64)>,
+    shapes: BTreeMap<(&'static str, String), u64>,
+    executions: FastMap<u64, u64>,
+    history: VecDeque<Ended>,
+    /// Marks that turned out to be none: their number and the operation around them.
+    void: FastMap<u64, u64>,
+    void_order: VecDeque<u64>,
+    operations: u64,
+}
+
+impl Threads {
+    pub(crate) fn new_operation(&mut self) -> u64 {
+        self.operations += 1;
+        self.operations
+    }
+
+    fn shape(&mut self, kind: &'static str, text: &str, sink: &mut dyn Sink) -> u64 {
+        let key = (kind, text.to_string());
+        if let Some(id) = self.shapes.get(&key) {
+            return *id;
+        }
+        let id = self.shapes.len() as u64 + 1;
+        sink.shape(Shape { id, kind: Cow::Borrowed(kind), text: text.to_string() });
+        self.shapes.insert(key, id);
+        id
+    }
+
+    /// The actor as it turned out: a mark that is no operation leaves what it was charged to what is around it.
+    pub(crate) fn settled(&self, mut actor: Actor) -> Actor {
+        while let Some(&around) = self.void.get(&actor.operation) {
+            actor.operation = around;
+            if around == 0 {
+                actor.origin = Origin::Process;
+            }
+        }
+        actor
+    }
+
+    /// The ended operation that `tid` was in at `time_ns`.
+    fn past(&self, tid: u32, time_ns: u64) -> Option<Around> {
+        let from = self.history.partition_point(|e| e.end_ns < time_ns);
+        let inside = |e: &&Ended| e.tid == tid && e.start_ns <= time_ns && time_ns <= e.end_ns;
+        let found = self.history.range(from..).take(1024).find(inside)?;
+        Some(Around { operation: Some(found.id), span: found.span, start_ns: found.start_ns })
+    }
+
+    fn remember(&mut self, ended: Ended) {
+        // Ordered by end, which is also the order of arrival but for late records.
+        let at = self.history.partition_point(|e| e.end_ns <= ended.end_ns);
+        self.history.insert(at, ended);
+        if self.history.len() > HISTORY {
+            self.history.pop_front();
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.map.values().map(|t| 1 + t.frames.len() + t.calls.len() + t.aways.len()).sum::<usize>()
+            + self.statements.len()
+            + self.history.len()
+            + self.void.len()
+    }
+}
+
+impl State {
+    /// The thread's desk. A thread number that another process has now is another thread.
+    pub(crate) fn thread(&mut self, tgid: u32, tid: u32, sink: &mut dyn Sink) -> &mut Thread {
+        if self.threads.map.get(&tid).is_some_and(|t| t.tgid != tgid) {
+            self.thread_ended(tid, sink);
+        }
+        self.threads.map.entry(tid).or_insert_with(|| Thread { tgid, tid, ..Thread::default() })
+    }
+
+    /// Takes off the marks that ended.
+    pub(crate) fn settle_marks(&mut self, tid: u32, time_ns: u64, sink: &mut dyn Sink) {
+        while let Some(thread) = self.threads.map.get_mut(&tid) {
+            let Some(frame) = thread.frames.last().filter(|f| f.kind == Kind::Mark && f.end_ns <= time_ns) else {
+                return;
+            };
+            let end_ns = frame.end_ns;
+            exclusive::account(thread, end_ns, &self.activity, sink);
+            let frame = thread.frames.pop();
+            if let Some(frame) = frame {
+                self.close_mark(tid, frame, sink);
+            }
+        }
+    }
+
+    fn close_mark(&mut self, tid: u32, mut frame: Frame, sink: &mut dyn Sink) {
+        let Some(tgid) = self.threads.map.get(&tid).map(|t| t.tgid) else { return };
+        let operation = frame.is_operation();
+        let end_ns = frame.end_ns;
+        let row = Span {
+            number: Some(frame.nth),
+            flags: Cow::Owned(frame.name.clone()),
+            operation: operation.then_some(frame.id),
+            end_ns: Some(end_ns),
+            ..span(frame.span, Layer::App, "mark", frame.start_ns, tgid, tid)
+        };
+        sink.span(row);
+        if !operation {
+            return;
+        }
+        frame.held.drain(..).for_each(|s| sink.span(s));
+        exclusive::finish(&mut frame, 0, sink);
+        let shape = self.threads.shape("mark", &frame.name, sink);
+        let end = End { end_ns: Some(end_ns), inside_ns: end_ns - frame.start_ns, rows: 0, result: None };
+        self.operation_row(tgid, tid, &frame, shape, &end, sink);
+    }
+
+    fn operation_row(&mut self, tgid: u32, tid: u32, frame: &Frame, shape: u64, end: &End, sink: &mut dyn Sink) {
+        let count = self.threads.executions.entry(shape).or_default();
+        let nth = *count;
+        *count += 1;
+        let parent =
+            self.threads.map.get(&tid).and_then(|t| t.operation_at(frame.start_ns)).map(|f| f.id).filter(|&p| p != frame.id);
+        sink.operation(Operation {
+            id: frame.id,
+            span: frame.span,
+            shape,
+            nth,
+            parent,
+            tgid,
+            tid,
+            start_ns: frame.start_ns,
+            end_ns: end.end_ns,
+            inside_ns: end.inside_ns,
+            rows: end.rows,
+            result: end.result,
+        });
+        if let Some(end_ns) = end.end_ns {
+            self.threads.remember(Ended { tid, id: frame.id, span: frame.span, start_ns: frame.start_ns, end_ns });
+        }
+    }
+
+    /// A statement became known.
+    pub(crate) fn on_statement(&mut self, header: &Header, record: &Statement, sink: &mut dyn Sink) {
+        let shape = self.threads.shape("statement", &record.text, sink);
+        let key = (header.tgid, record.stmt);
+        if self.threads.statements.insert(key, shape).is_none() {
+            self.threads.statements_order.push_back(key);
+            if self.threads.statements_order.len() > STATEMENTS {
+                self.threads.statements_order.pop_front().map(|old| self.threads.statements.remove(&old));
+            }
+        }
+        if record.start_ns == 0 {
+            return;
+        }
+        self.settle_marks(header.tid, record.start_ns, sink);
+        let start_ns = record.start_ns.min(header.time_ns);
+        let id = self.new_span();
+        let around = self.inside(header.tid, start_ns);
+        let row = Span {
+            operation: around.operation,
+            end_ns: Some(header.time_ns),
+            result: Some(record.result.into()),
+            ..span(id, Layer::Database, "prepare", start_ns, header.tgid, header.tid)
+        };
+        self.put_span(header.tid, row, sink);
+        let window = Window { start_ns: around.start_ns, end_ns: header.time_ns, cpus: [header.cpu; 2] };
+        self.link(around.span, id, Relation::Calls, Confidence::Interval, window, sink);
+    }
+
+    /// An execution began.
+    pub(crate) fn on_op_begin(&mut self, header: &Header, record: &OpBegin, sink: &mut dyn Sink) {
+        let time_ns = header.time_ns;
+        self.settle_marks(header.tid, time_ns, sink);
+        let (id, span_id) = (self.threads.new_operation(), self.new_span());
+        self.thread(header.tgid, header.tid, sink);
+        // Executions at this depth or deeper cannot be open any more.
+        let depth = |t: &Thread| t.frames.iter().filter(|f| f.kind != Kind::Mark).count() as u32;
+        while record.depth > 0 && self.threads.map.get(&header.tid).is_some_and(|t| depth(t) >= record.depth) {
+            if !self.close_lost(header.tid, time_ns, sink) {
+                break;
+            }
+        }
+        let Some(thread) = self.threads.map.get_mut(&header.tid) else { return };
+        if thread.frames.is_empty() {
+            thread.cursor_ns = time_ns;
+            thread.calls.clear();
+            thread.aways.clear();
+        } else {
+            exclusive::account(thread, time_ns, &self.activity, sink);
+        }
+        // The marks below are not operations, after all; what they held belongs to what is around them.
+        let mut around = 0;
+        let mut parent = (0, header.cpu, time_ns);
+        for frame in &mut thread.frames {
+            if frame.kind == Kind::Mark && !frame.decided && !frame.opened {
+                let outer = (around != 0).then_some(around);
+                frame.held.drain(..).for_each(|s| sink.span(Span { operation: outer, ..s }));
+                frame.slices.clear();
+                self.threads.void.insert(frame.id, around);
+                self.threads.void_order.push_back(frame.id);
+            }
+            frame.opened = true;
+            if frame.is_operation() {
+                around = frame.id;
+            }
+            parent = (frame.span, frame.cpu, frame.start_ns);
+        }
+        while self.threads.void_order.len() > HISTORY {
+            self.threads.void_order.pop_front().map(|old| self.threads.void.remove(&old));
+        }
+        thread.frames.push(Frame {
+            id,
+            span: span_id,
+            kind: if record.kind == 0 { Kind::Statement } else { Kind::Function },
+            key: record.key,
+            start_ns: time_ns,
+            end_ns: u64::MAX,
+            name: String::new(),
+            nth: 0,
+            cpu: header.cpu,
+            opened: false,
+            decided: true,
+            held: Vec::new(),
+            slices: Vec::new(),
+        });
+        let window = Window { start_ns: parent.2, end_ns: time_ns, cpus: [parent.1, header.cpu] };
+        self.link(parent.0, span_id, Relation::Calls, Confidence::Interval, window, sink);
+    }
+
+    /// An execution ended.
+    pub(crate) fn on_op_end(&mut self, header: &Header, record: &OpEnd, sink: &mut dyn Sink) {
+        let end_ns = header.time_ns;
+        self.settle_marks(header.tid, end_ns, sink);
+        self.thread(header.tgid, header.tid, sink);
+        let same = |f: &Frame| f.kind != Kind::Mark && f.key == record.key && f.start_ns == record.start_ns;
+        let known = |s: &Self| s.threads.map.get(&header.tid).is_some_and(|t| t.frames.iter().any(same));
+        let top = |s: &Self| s.threads.map.get(&header.tid).and_then(|t| t.frames.last()).is_some_and(same);
+        let found = known(self);
+        while found && !top(self) && self.close_lost(header.tid, end_ns, sink) {}
+        let (id, span_id) = if found { (0, 0) } else { (self.threads.new_operation(), self.new_span()) };
+        let Some(thread) = self.threads.map.get_mut(&header.tid) else { return };
+        let frame = if found {
+            exclusive::account(thread, end_ns, &self.activity, sink);
+            thread.frames.pop()
+        } else {
+            None
+        };
+        let start_ns = record.start_ns.min(end_ns);
+        let mut frame = frame.unwrap_or_else(|| {
+            // What it did is not known, only that it was.
+            sink.slice(Slice {
+                operation: id,
+                layer: Layer::Database,
+                reason: Reason::Other,
+                start_ns,
+                end_ns,
+                span: Some(span_id),
+            });
+            Frame {
+                id,
+                span: span_id,
+                kind: if record.kind == 0 { Kind::Statement } else { Kind::Function },
+                key: record.key,
+                start_ns,
+                end_ns,
+                name: String::new(),
+                nth: 0,
+                cpu: header.cpu,
+                opened: false,
+                decided: true,
+                held: Vec::new(),
+                slices: Vec::new(),
+            }
+        });
+        let between = if record.steps > 1 { (end_ns - frame.start_ns).saturating_sub(record.inside_ns) } else { 0 };
+        exclusive::finish(&mut frame, between, sink);
+        let end = End {
+            end_ns: Some(end_ns),
+            inside_ns: record.inside_ns,
+            rows: record.rows,
+            result: Some(record.result.into()),
+        };
+        self.close(header.tgid, header.tid, &frame, &end, sink);
+    }
+
+    /// Writes the rows of an execution that is off the stack.
+    fn close(&mut self, tgid: u32, tid: u32, frame: &Frame, end: &End, sink: &mut dyn Sink) {
+        let (span_kind, shape) = match frame.kind {
+            Kind::Statement => match self.threads.statements.get(&(tgid, frame.key)) {
+                Some(shape) => ("step", *shape),
+                None => ("step", self.threads.shape("statement", "(text not known)", sink)),
+            },
+            _ => {
+                let name = usize::try_from(frame.key).ok().and_then(|k| self.config.functions.get(k));
+                let name = name.cloned().unwrap_or_else(|| format!("function {}", frame.key));
+                ("function", self.threads.shape("function", &name, sink))
+            }
+        };
+        sink.span(Span {
+            operation: Some(frame.id),
+            end_ns: end.end_ns,
+            result: end.result,
+            number: (frame.kind == Kind::Statement).then_some(end.rows),
+            ..span(frame.span, Layer::Database, span_kind, frame.start_ns, tgid, tid)
+        });
+        self.operation_row(tgid, tid, frame, shape, end, sink);
+    }
+
+    /// Takes the top folder off, whose end was lost. `false`: there was none.
+    fn close_lost(&mut self, tid: u32, time_ns: u64, sink: &mut dyn Sink) -> bool {
+        let Some(thread) = self.threads.map.get_mut(&tid) else { return false };
+        exclusive::account(thread, time_ns, &self.activity, sink);
+        let tgid = thread.tgid;
+        let Some(mut frame) = thread.frames.pop() else { return false };
+        if frame.kind == Kind::Mark {
+            self.close_mark(tid, frame, sink);
+        } else {
+            exclusive::finish(&mut frame, 0, sink);
+            let end = End { end_ns: None, inside_ns: 0, rows: 0, result: None };
+            self.close(tgid, tid, &frame, &end, sink);
+        }
+        true
+    }
+
+    /// The thread ended, or the trace: its open operations have no end; their slices reach to `now`.
+    pub(crate) fn thread_ended(&mut self, tid: u32, sink: &mut dyn Sink) {
+        self.settle_marks(tid, self.now_ns, sink);
+        let now_ns = self.now_ns;
+        self.open_call_on_sheet(tid, now_ns);
+        while self.close_lost(tid, now_ns, sink) {}
+        if let Some(thread) = self.threads.map.remove(&tid) {
+            [thread.before, thread.call].into_iter().flatten().for_each(|c| self.put_unfinished_call(&thread, &c, sink));
+        }
+    }
+
+    /// The application marked an interval.
+    pub(crate) fn on_mark(&mut self, header: &Header, record: &Mark, sink: &mut dyn Sink) {
+        let (start_ns, end_ns) = (record.start_ns.min(header.time_ns), header.time_ns);
+        self.settle_marks(header.tid, start_ns, sink);
+        let span_id = self.new_span();
+        if start_ns < self.now_ns {
+            return self.on_late_mark(header, record, start_ns, span_id, sink);
+        }
+        let id = self.threads.new_operation();
+        self.thread(header.tgid, header.tid, sink);
+        let Some(thread) = self.threads.map.get_mut(&header.tid) else { return };
+        if thread.frames.is_empty() {
+            thread.cursor_ns = start_ns;
+            thread.calls.clear();
+            thread.aways.clear();
+        } else {
+            exclusive::account(thread, start_ns, &self.activity, sink);
+        }
+        let parent = thread.frames.last().map_or((0, header.cpu, start_ns), |f| (f.span, f.cpu, f.start_ns));
+        thread.frames.push(Frame {
+            id,
+            span: span_id,
+            kind: Kind::Mark,
+            key: 0,
+            start_ns,
+            end_ns,
+            name: record.text.clone(),
+            nth: record.nth,
+            cpu: header.cpu,
+            opened: false,
+            decided: false,
+            held: Vec::new(),
+            slices: Vec::new(),
+        });
+        let window = Window { start_ns: parent.2, end_ns: start_ns, cpus: [parent.1, header.cpu] };
+        self.link(parent.0, span_id, Relation::Calls, Confidence::Interval, window, sink);
+    }
+
+    /// A mark that came after what it spans: it is linked to the operations inside it, but is none itself, since
+    /// what its thread did is not remembered.
+    fn on_late_mark(&mut self, header: &Header, record: &Mark, start_ns: u64, id: u64, sink: &mut dyn Sink) {
+        let end_ns = header.time_ns;
+        let from = self.threads.history.partition_point(|e| e.end_ns < start_ns);
+        let inside: Vec<(u64, u64)> = self
+            .threads
+            .history
+            .range(from..)
+            .take_while(|e| e.end_ns <= end_ns)
+            .filter(|e| e.tid == header.tid && e.start_ns >= start_ns)
+            .map(|e| (e.span, e.start_ns))
+            .collect();
+        sink.span(Span {
+            number: Some(record.nth),
+            flags: Cow::Owned(record.text.clone()),
+            end_ns: Some(end_ns),
+            ..span(id, Layer::App, "mark", start_ns, header.tgid, header.tid)
+        });
+        for (child, at_ns) in inside {
+            let window = Window { start_ns, end_ns: at_ns, cpus: [header.cpu; 2] };
+            self.link(id, child, Relation::Calls, Confidence::Interval, window, sink);
+        }
+    }
+
+    /// What is around a thing that `tid` began at `time_ns`.
+    pub(crate) fn inside(&self, tid: u32, time_ns: u64) -> Around {
+        let thread = self.threads.map.get(&tid);
+        if let Some(top) = thread.and_then(|t| t.frames.iter().rev().find(|f| f.start_ns <= time_ns)) {
+            let operation = thread.and_then(|t| t.operation_at(time_ns)).map(|f| f.id);
+            return Around { operation, span: top.span, start_ns: top.start_ns };
+        }
+        self.threads.past(tid, time_ns).unwrap_or(Around { operation: None, span: 0, start_ns: time_ns })
+    }
+
+    /// Writes a span, or holds it back while it is not known whether the mark around it is an operation.
+    pub(crate) fn put_span(&mut self, tid: u32, row: Span, sink: &mut dyn Sink) {
+        let frame = self.threads.map.get_mut(&tid).and_then(|t| t.frames.last_mut());
+        match frame.filter(|f| f.kind == Kind::Mark && !f.decided && !f.opened && row.operation == Some(f.id)) {
+            Some(frame) if frame.held.len() < HELD => frame.held.push(row),
+            Some(frame) => {
+                frame.decided = true;
+                frame.held.drain(..).for_each(|s| sink.span(s));
+                sink.span(row);
+            }
+            None => sink.span(row),
+        }
+    }
+}
+
+struct End {
+    end_ns: Option<u64>,
+    inside_ns: u64,
+    rows: u64,
+    result: Option<i64>,
+}
+
+/// A span of which only the beginning is known.
+pub(crate) fn span(id: u64, layer: Layer, kind: &'static str, start_ns: u64, tgid: u32, tid: u32) -> Span {
+    Span {
+        id,
+        layer,
+        kind: Cow::Borrowed(kind),
+        start_ns,
+        end_ns: None,
+        tgid,
+        tid,
+        operation: None,
+        file: None,
+        offset: None,
+        disk: None,
+        sector: None,
+        bytes: 0,
+        result: None,
+        number: None,
+        cache_added: None,
+        flags: Cow::Borrowed(""),
+    }
+}

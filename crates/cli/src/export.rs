@@ -1,0 +1,61 @@
+//! `fathom export`: a recording for other tools.
+
+use crate::{args, link, progress, report::beside};
+use anyhow::{Context as _, Result};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+pub fn run(args: &args::Export) -> Result<()> {
+    if args.events {
+        return events(&args.archive, args.output.as_deref());
+    }
+    let archive = link::open(&args.archive, &progress::context(false))?;
+    if args.perfetto {
+        let output = args.output.clone().unwrap_or_else(|| beside(&args.archive, "pftrace"));
+        perfetto(&archive, &output)?;
+        println!("{}: open it at ui.perfetto.dev, or with trace_processor", output.display());
+        return Ok(());
+    }
+    let (ending, write): (_, fn(&archive::Archive, &Path) -> archive::Result<Vec<String>>) =
+        if args.parquet { ("parquet", archive::export::parquet) } else { ("csv", archive::export::csv) };
+    let output = args.output.clone().unwrap_or_else(|| beside(&args.archive, ending));
+    let tables = write(&archive, &output)?;
+    println!("{}: {} tables: {}", output.display(), tables.len(), tables.join(", "));
+    Ok(())
+}
+
+/// The event log as text, a line an event.
+fn events(archive: &Path, output: Option<&Path>) -> Result<()> {
+    let mut log = archive::LogReader::open(archive)?;
+    let mut out: Box<dyn Write> = match output {
+        Some(path) => Box::new(BufWriter::new(File::create(path).with_context(|| format!("making {}", path.display()))?)),
+        None => Box::new(BufWriter::new(std::io::stdout())),
+    };
+    let written = std::iter::from_fn(|| log.next_event()).try_for_each(|event| writeln!(out, "{}", event.to_text()));
+    match written.and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// Writes the .pftrace of an archive.
+pub fn perfetto(archive: &archive::Archive, output: &Path) -> Result<()> {
+    let file = File::create(output).with_context(|| format!("making {}", output.display()))?;
+    let mut out = BufWriter::new(file);
+    let rows = analysis::Rows::load(archive)?;
+    let tables = formats::perfetto::Rows {
+        operations: &rows.operations,
+        shapes: &rows.shapes,
+        spans: &rows.spans,
+        links: &rows.links,
+        causes: &rows.causes,
+        files: &rows.files,
+        processes: &rows.processes,
+        disks: &rows.disks,
+        losses: &rows.losses,
+        slices: &rows.slices,
+        clocks: None,
+    };
+    formats::perfetto::export(&tables, &mut out).and_then(|_| Ok(out.flush()?)).with_context(|| format!("writing {}", output.display()))
+}

@@ -1,0 +1,137 @@
+//! `fathom papers`: the papers' figures on this machine, their values and ours in columns of their own.
+
+use crate::{args, demo, link, progress, record, report, show};
+use analysis::{Rows, papers};
+use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// Every figure of the papers, with its true state.
+const LIST: &str = include_str!("../../../experiments/papers/figures.toml");
+
+#[derive(Deserialize)]
+struct List {
+    figure: Vec<Known>,
+}
+
+/// A figure of the list.
+#[derive(Deserialize)]
+struct Known {
+    paper: String,
+    number: String,
+    shows: String,
+    command: Option<String>,
+    state: String,
+}
+
+impl Known {
+    fn is(&self, name: &str) -> bool {
+        name == self.paper || name.split_once('/').is_some_and(|(paper, number)| {
+            paper == self.paper && (number == self.number || self.number.split([' ', ',']).any(|part| covers(part, number)))
+        })
+    }
+}
+
+/// Whether `13-15` (or `5`) covers `14`.
+fn covers(range: &str, number: &str) -> bool {
+    let (low, high) = range.split_once('-').unwrap_or((range, range));
+    match (low.parse::<u32>(), high.parse::<u32>(), number.parse::<u32>()) {
+        (Ok(low), Ok(high), Ok(n)) => (low..=high).contains(&n),
+        _ => false,
+    }
+}
+
+pub fn run(args: &args::Papers) -> Result<()> {
+    let list: List = toml::from_str(LIST).context("the list of figures")?;
+    let wanted: Vec<&Known> =
+        list.figure.iter().filter(|k| args.figures.is_empty() || args.figures.iter().any(|f| k.is(f))).collect();
+    if wanted.is_empty() {
+        let names: Vec<String> = list.figure.iter().map(|k| format!("{}/{}", k.paper, k.number)).collect();
+        bail!("no such figure; there are {}", names.join(", "));
+    }
+    let made: Vec<&&Known> = wanted.iter().filter(|k| k.command.is_some()).collect();
+    let mut text = overview(&wanted);
+    if !made.is_empty() {
+        let archive = match &args.archive {
+            Some(archive) => archive.clone(),
+            None => recorded()?,
+        };
+        text += &values(&archive, &made)?;
+        let page = report::beside(&archive, "html");
+        report::write(&link::open(&archive, &progress::context(false))?, &archive, &page)?;
+        eprintln!("fathom: the figures themselves are drawn in {}", page.display());
+    }
+    match &args.output {
+        Some(path) => std::fs::write(path, head() + &text).with_context(|| format!("writing {}", path.display())),
+        None => show::print(&text),
+    }
+}
+
+/// A recording made for the purpose, as the papers ran it: 1,000 autocommit INSERTs, then scans.
+fn recorded() -> Result<PathBuf> {
+    let context = progress::context(false);
+    progress::end_on_signal(&context);
+    let archive = PathBuf::from("papers.fathom");
+    let load = args::Demo { rows: 1000, scans: 100, journal_mode: "delete".into(), folder: PathBuf::from(".") };
+    let recorded = record::record(&demo::recording(&load, &archive)?, &context)?;
+    progress::clear(&context);
+    if recorded.status != 0 {
+        bail!("the load ended with status {}", recorded.status);
+    }
+    Ok(archive)
+}
+
+fn head() -> String {
+    "# The papers' figures\n\n\
+     Made by `make papers`, on the machine named below. A paper's numbers stand in the column \"paper\" and are of its own \
+     machines of 2010;\nours stand in the column \"here\". Where a figure is not made yet, its state says so.\n\n"
+        .into()
+}
+
+fn overview(wanted: &[&Known]) -> String {
+    let mut text = String::from("| paper | figure | shows | command | state |\n|---|---|---|---|---|\n");
+    for k in wanted {
+        let command = k.command.as_ref().map_or_else(String::new, |c| format!("`{c}`"));
+        let _ = writeln!(text, "| {} | {} | {} | {command} | {} |", k.paper, k.number, k.shows, k.state);
+    }
+    text
+}
+
+fn values(archive: &Path, made: &[&&Known]) -> Result<String> {
+    let summary = analysis::summarise(&Rows::load(&link::open(archive, &progress::context(false))?)?);
+    let fact = |name: &str| summary.environment.get(name).and_then(|f| f.value.clone());
+    let mut machine = Vec::new();
+    for (what, name) in [
+        ("kernel", "kernel.release"),
+        ("processor", "cpu.model"),
+        ("file system", "filesystem.type"),
+        ("disk", "disk.name"),
+        ("scheduler", "disk.scheduler"),
+    ] {
+        machine.extend(fact(name).map(|value| format!("{what} {value}")));
+    }
+    let figures: Vec<papers::Figure> = papers::compare(&summary)
+        .into_iter()
+        .filter(|f| made.iter().any(|k| k.paper == f.paper && k.number == f.figure))
+        .collect();
+    Ok(format!("\nHere: {}.\n\n{}", machine.join(", "), papers::markdown(&figures)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_with_a_command_can_be_named() {
+        let list: List = toml::from_str(LIST).unwrap();
+        for known in &list.figure {
+            assert!(known.is(&known.paper) && known.is(&format!("{}/{}", known.paper, known.number)));
+            if let Some(command) = &known.command {
+                let name = command.split_once("FIG=").expect("a command names its figure").1;
+                assert!(known.is(name), "{command} does not make {}/{}", known.paper, known.number);
+            }
+        }
+        assert!(covers("13-15", "14") && !covers("13-15", "1") && covers("5", "5") && !covers("x", "5"));
+    }
+}

@@ -1,0 +1,319 @@
+//! `fathom record`: starts the probes, then the command, stores what comes, and links it.
+
+mod log;
+mod surroundings;
+
+use crate::progress::{self, DRAIN_EVERY};
+use crate::{args, link};
+use anyhow::{Context as _, Result, bail};
+use archive::{Archive, Meta};
+use capture::launch::{self, Child, LaunchError};
+use capture::marks::Marks;
+use capture::request::Function;
+use capture::sqlite::find::{Finder, Search};
+use capture::{Request, Scope, Session};
+use log::Log;
+use model::event::Header;
+use model::table::Coverage;
+use model::{Context, Layer};
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use surroundings::Surroundings;
+pub use surroundings::unix_ns;
+
+/// Room for marks: 64 bytes each, used as they are written.
+const MARKS: u64 = 1 << 20;
+
+/// How long a command has to end after Ctrl-C, which its terminal sent to it as well.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// What was recorded.
+pub struct Recorded {
+    /// Status of the command, 0 if there was none.
+    pub status: i32,
+    /// Records stored and lost.
+    pub records: u64,
+    /// Records lost.
+    pub lost: u64,
+    /// Operations found.
+    pub operations: u64,
+}
+
+/// `fathom record`.
+pub fn run(args: &args::Record) -> Result<ExitCode> {
+    let context = progress::context(args.quiet);
+    progress::end_on_signal(&context);
+    let done = match args.backend {
+        args::Backend::None => untraced(args, &context),
+        args::Backend::Ebpf => record(args, &context),
+    };
+    progress::clear(&context);
+    let done = match done {
+        Ok(done) => done,
+        // A shell's own statuses for a command that is not there or cannot be run.
+        Err(error) if let Some(code) = error.downcast_ref::<LaunchError>().map(LaunchError::exit_code) => {
+            eprintln!("fathom: {error:#}");
+            return Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)));
+        }
+        Err(error) => return Err(error),
+    };
+    if !args.quiet && args.backend == args::Backend::Ebpf {
+        eprintln!(
+            "{}: {} events, {} operations{}",
+            args.output.display(),
+            done.records,
+            done.operations,
+            if done.lost > 0 { format!(", {} events lost", done.lost) } else { String::new() }
+        );
+        eprintln!("next: fathom show {0}, or fathom report {0}", args.output.display());
+    }
+    Ok(ExitCode::from(u8::try_from(done.status).unwrap_or(1)))
+}
+
+/// Starts the command just as for a recording and records nothing: the other arm of a comparison.
+fn untraced(args: &args::Record, context: &Context) -> Result<Recorded> {
+    let marks = Marks::create(MARKS)?;
+    let mut child = start(args, &args.command, &marks)?.context("--backend none needs a command: -- CMD")?;
+    child.release()?;
+    let mut end = End::new(args, context);
+    while end.waits(Some(&mut child))? {
+        std::thread::sleep(DRAIN_EVERY);
+    }
+    Ok(Recorded { status: end.status, records: 0, lost: 0, operations: 0 })
+}
+
+/// Records, and links what was recorded.
+pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
+    let request = request(args)?;
+    let mut session = Session::start(&request)?;
+    let mut libraries = Libraries { finder: Finder::new(std::env::var_os("LD_LIBRARY_PATH").as_deref()), blind: Vec::new() };
+    libraries.add(&mut session, |finder| finder.system());
+    libraries.known_processes(&mut session, args);
+
+    let marks = Marks::create(MARKS)?;
+    let command = args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let mut meta = Meta::new("trace", unix_ns(), command);
+    let mut child = start(args, &args.command, &marks)?;
+    if let Some(first) = args.command.first() {
+        let program = launch::resolve(first, std::env::var_os("PATH").as_deref())?;
+        libraries.add(&mut session, |finder| finder.command(&program, std::env::var_os("PATH").as_deref()));
+    }
+    keep_old(&args.output)?;
+    Archive::create(&args.output, &meta, true)?;
+    let mut log = Log::create(&args.output, args.max_size, args.keep_sql)?;
+    let mut around = Surroundings::collect(&args.output, context);
+
+    if let Some(child) = &mut child {
+        session.track(child.pid())?;
+        child.release().inspect_err(|_| remove_empty(&args.output))?;
+    }
+    let status = drain_to_the_end(args, context, &mut session, &mut libraries, &mut log, child.as_mut())?;
+
+    let finished = session.finish(&mut |record| log.put(record))?;
+    let marked = marks.read()?;
+    marked.events.iter().for_each(|event| log.put_event(event));
+    log.finish()?;
+    progress::clear(context);
+    if let Some(why) = &log.full {
+        eprintln!("fathom: the recording ended early: {why}");
+    }
+    let here = std::env::current_dir().ok().map(|d| d.to_string_lossy().into_owned());
+    around.finish(&finished, &libraries.blind, log.storage().or(here.as_deref()));
+    around.known.store(&mut meta)?;
+    meta.complete = log.full.is_none();
+    meta.write(&args.output).with_context(|| "the events are kept; `fathom link` can make the tables where there is room")?;
+    let operations = match link::link(&args.output, context) {
+        Ok(linked) => linked.operations,
+        Err(error) if log.full.is_some() => {
+            eprintln!("fathom: {error:#}; the events are kept: copy the archive to a roomier disk and run `fathom link`");
+            0
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(Recorded { status, records: log.records, lost: finished.lost, operations })
+}
+
+/// Empties the ring by the clock until the recording is to end; returns the command's status.
+fn drain_to_the_end(
+    args: &args::Record,
+    context: &Context,
+    session: &mut Session,
+    libraries: &mut Libraries,
+    log: &mut Log,
+    mut child: Option<&mut Child>,
+) -> Result<i32> {
+    let mut end = End::new(args, context);
+    let mut synced = Instant::now();
+    let code_mapped = model::event::File::INFO.kind;
+    while end.waits(child.as_deref_mut())? && !log.ended() {
+        session.wait(DRAIN_EVERY);
+        let mut mapped = Vec::new();
+        session.drain(&mut |record| {
+            if let Some(header) = Header::decode(record).filter(|h| h.kind == code_mapped) {
+                mapped.push(header.tgid);
+            }
+            log.put(record);
+        })?;
+        mapped.sort_unstable();
+        mapped.dedup();
+        for tgid in mapped {
+            libraries.add(session, |finder| finder.process(tgid));
+        }
+        if synced.elapsed() > Duration::from_secs(1) {
+            log.sync();
+            synced = Instant::now();
+            context.progress(&format!("recording: {} events (Ctrl-C ends it)", log.records), 0, 0);
+        }
+    }
+    // A log that is full ends the recording, not the command.
+    if let Some(child) = child
+        && log.ended()
+    {
+        progress::clear(context);
+        end.status = child.wait()?.status();
+    }
+    Ok(end.status)
+}
+
+/// When a recording ends: with its command, with its time, or when somebody says so.
+struct End<'a> {
+    context: &'a Context,
+    deadline: Option<Instant>,
+    asked: Option<Instant>,
+    status: i32,
+}
+
+impl<'a> End<'a> {
+    fn new(args: &args::Record, context: &'a Context) -> Self {
+        Self { context, deadline: args.duration.map(|d| Instant::now() + d), asked: None, status: 0 }
+    }
+
+    /// Whether it goes on.
+    fn waits(&mut self, child: Option<&mut Child>) -> Result<bool> {
+        let over = self.deadline.is_some_and(|d| Instant::now() >= d);
+        let Some(child) = child else { return Ok(!over && !self.context.cancelled()) };
+        if let Some(exit) = child.try_wait()? {
+            self.status = exit.status();
+            return Ok(false);
+        }
+        if over && self.asked.is_none() {
+            child.signal(libc::SIGTERM)?;
+        }
+        if over || self.context.cancelled() {
+            let asked = *self.asked.get_or_insert_with(Instant::now);
+            if asked.elapsed() > GRACE {
+                eprintln!("fathom: the command goes on; its recording ends here");
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Which files with SQLite in them are probed.
+struct Libraries {
+    finder: Finder,
+    blind: Vec<Coverage>,
+}
+
+impl Libraries {
+    fn add(&mut self, session: &mut Session, search: impl FnOnce(&mut Finder) -> Search) {
+        let search = search(&mut self.finder);
+        for found in search.found {
+            session.attach_sqlite(&found.path, &found.symbols);
+        }
+        self.blind.extend(search.absent.into_iter().map(|(path, why)| Coverage {
+            layer: Layer::Database,
+            probe: path.display().to_string(),
+            attached: false,
+            how: why.to_string(),
+            hits: None,
+            misses: None,
+            price_ns: None,
+        }));
+    }
+
+    fn known_processes(&mut self, session: &mut Session, args: &args::Record) {
+        if args.all || args.comm.is_some() {
+            self.add(session, Finder::every_process);
+        }
+        for pid in &args.pid {
+            self.add(session, |finder| finder.process(*pid));
+        }
+    }
+}
+
+fn request(args: &args::Record) -> Result<Request> {
+    let scope = if !args.command.is_empty() {
+        Scope::Command
+    } else if !args.pid.is_empty() {
+        Scope::Pids(args.pid.clone())
+    } else if let Some(name) = &args.comm {
+        Scope::Comm(name.clone())
+    } else if args.all {
+        Scope::All
+    } else {
+        bail!("say what to record: a command (-- CMD), --pid N, --comm NAME or --all; `fathom record --help` has examples");
+    };
+    let mut request = Request::new(scope);
+    request.also_all = args.all;
+    request.price = !args.no_probe_cost;
+    for (binary, name) in &args.functions {
+        let path = launch::resolve(binary.as_os_str(), std::env::var_os("PATH").as_deref())
+            .with_context(|| format!("--op {}:{name}", binary.display()))?;
+        request.functions.push(Function { path, name: name.clone(), offset: None });
+    }
+    Ok(request)
+}
+
+/// Makes the child that becomes the command, as who called sudo.
+fn start(args: &args::Record, command: &[OsString], marks: &Marks) -> Result<Option<Child>> {
+    if command.is_empty() {
+        return Ok(None);
+    }
+    let mut plan = launch::Command::new(command)?.marks(marks.fd());
+    if !args.as_root
+        && let Some(user) = launch::User::caller()?
+    {
+        plan = plan.as_user(user);
+    }
+    Ok(Some(plan.spawn()?))
+}
+
+/// An archive of that name stays, as `NAME.fathom.old`; what is no archive is not touched (`Archive::create` says so).
+pub fn keep_old(output: &Path) -> Result<()> {
+    if Meta::read(output).is_err() {
+        return Ok(());
+    }
+    let mut old = output.as_os_str().to_owned();
+    old.push(".old");
+    let old = Path::new(&old);
+    if Meta::read(old).is_ok() {
+        std::fs::remove_dir_all(old).with_context(|| format!("removing {}", old.display()))?;
+    }
+    std::fs::rename(output, old).with_context(|| format!("keeping {} as {}", output.display(), old.display()))
+}
+
+/// Removes the archive of a command that never ran.
+fn remove_empty(output: &Path) {
+    if Meta::read(output).is_ok() {
+        // It holds nothing but its own empty log; a failure leaves that.
+        let _ = std::fs::remove_dir_all(output);
+    }
+}
+
+/// Gives what was made to who called sudo, so that it can be removed without it.
+pub fn give_to_caller(path: &Path) -> Result<()> {
+    let Some(user) = launch::User::caller()? else { return Ok(()) };
+    let mut all = vec![path.to_path_buf()];
+    while let Some(path) = all.pop() {
+        if path.is_dir() {
+            all.extend(std::fs::read_dir(&path)?.filter_map(|e| Some(e.ok()?.path())));
+        }
+        std::os::unix::fs::lchown(&path, Some(user.uid), Some(user.gid))
+            .with_context(|| format!("giving {} to the user who called", path.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! What a recording must know beside the events: the disks and how they stand on each other, the facts about the
+//! device, and what the recorder itself did.
+
+use crate::link;
+use capture::Finished;
+use device::{Below, Disks, Local};
+use model::table::Coverage;
+use model::{Context, Fact};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Collected before the command runs, completed after it.
+pub struct Surroundings {
+    /// What goes into the archive.
+    pub known: link::Surroundings,
+}
+
+impl Surroundings {
+    /// Before anything runs, so that collecting does not disturb it.
+    pub fn collect(archive: &Path, context: &Context) -> Self {
+        context.progress("reading facts about the device", 0, 0);
+        let disks = Disks::read(&Local).unwrap_or_default();
+        let mut known = link::Surroundings {
+            tracer: Some(std::process::id()),
+            tracer_files: Vec::new(),
+            disks: disks.rows(None),
+            loop_files: Vec::new(),
+            partitions: disks.partitions().into_iter().map(|(part, whole)| (part.0, whole.0)).collect(),
+            coverage: Vec::new(),
+            environment: device::collect(&Local, None),
+        };
+        for disk in disks.all.values() {
+            if let Below::File { identity: Some((dev, ino)), .. } = &disk.below {
+                known.loop_files.push((disk.dev.0, dev.0, *ino));
+            }
+        }
+        for name in ["events.log", "meta.json", ""] {
+            if let Ok(about) = std::fs::metadata(archive.join(name)) {
+                known.tracer_files.push((kernel_dev(about.dev()), about.ino()));
+            }
+        }
+        Self { known }
+    }
+
+    /// After the end: the facts about where the files were, what the probes saw, and what the recorder took.
+    pub fn finish(&mut self, finished: &Finished, blind: &[Coverage], path: Option<&str>) {
+        if let Some(path) = path {
+            self.known.environment.append(&mut device::collect(&Local, Some(path)));
+        }
+        self.known.coverage = finished.coverage.clone();
+        self.known.coverage.extend_from_slice(blind);
+        let mut say = |name: &str, value: u64, unit: &str| {
+            let fact = Fact {
+                value: Some(value.to_string()),
+                unknown: None,
+                unit: (!unit.is_empty()).then(|| unit.to_string()),
+                source: "the recorder".into(),
+                varies: "run".into(),
+            };
+            self.known.environment.insert(name.into(), fact);
+        };
+        say("tracer.cpu", finished.cpu_ns, "ns");
+        say("tracer.records", finished.records, "");
+        say("tracer.records_lost", finished.lost, "");
+        say("trace.start", finished.window_ns.0, "ns");
+        say("trace.end", finished.window_ns.1, "ns");
+    }
+}
+
+/// `stat`'s device number as the kernel keeps it inside.
+fn kernel_dev(dev: u64) -> u32 {
+    model::Dev::new(libc::major(dev), libc::minor(dev)).0
+}
+
+/// Now, ns since 1970.
+pub fn unix_ns() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+}

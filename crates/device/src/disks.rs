@@ -1,0 +1,176 @@
+//! The block devices and how they stand on each other: a partition in its disk, a device-mapper disk on others, a loop
+//! disk on a file that is itself on a disk.
+
+use crate::{Reader, mount_of};
+use model::Dev;
+use model::table::Disk;
+use std::collections::BTreeMap;
+
+/// What a disk stands on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Below {
+    /// Nothing that the kernel knows of: it is the device itself.
+    Nothing,
+    /// Other disks (device mapper, md); partitions are named by their whole disk.
+    Disks(Vec<Dev>),
+    /// A file (loop).
+    File {
+        /// Its path.
+        path: String,
+        /// Its file system and inode, if they could be learnt.
+        identity: Option<(Dev, u64)>,
+    },
+}
+
+/// A whole disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockDisk {
+    /// Number.
+    pub dev: Dev,
+    /// Name, such as `nvme0n1`.
+    pub name: String,
+    /// The name that device mapper gives it.
+    pub label: Option<String>,
+    /// What it stands on.
+    pub below: Below,
+    /// Its partitions: number and name.
+    pub partitions: BTreeMap<Dev, String>,
+}
+
+/// All disks of a device.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Disks {
+    /// By number.
+    pub all: BTreeMap<Dev, BlockDisk>,
+}
+
+/// Reads `MAJOR:MINOR`.
+pub(crate) fn parse_dev(text: &str) -> Option<Dev> {
+    let (major, minor) = text.split_once(':')?;
+    let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
+    (major < 1 << 12 && minor < 1 << 20).then(|| Dev::new(major, minor))
+}
+
+impl Disks {
+    /// Reads `/sys/block`. Disks without content (a loop disk without its file) are left out.
+    ///
+    /// # Errors
+    /// `/sys/block` cannot be listed.
+    pub fn read(reader: &dyn Reader) -> Result<Self, String> {
+        let names = reader.list("/sys/block")?;
+        let mut all = BTreeMap::new();
+        let mut slaves = BTreeMap::new();
+        for name in names {
+            let folder = format!("/sys/block/{name}");
+            let number = |path: String| reader.read(&path).ok().and_then(|text| parse_dev(&text));
+            let Some(dev) = number(format!("{folder}/dev")) else { continue };
+            if reader.read(&format!("{folder}/size")).is_ok_and(|sectors| sectors == "0") {
+                continue;
+            }
+            // A partition is a folder of its disk that has its number in the disk.
+            let inside = reader.list(&folder).unwrap_or_default().into_iter();
+            let partitions = inside.filter(|n| n.starts_with(&name)).filter_map(|part| {
+                reader.read(&format!("{folder}/{part}/partition")).ok()?;
+                Some((number(format!("{folder}/{part}/dev"))?, part))
+            });
+            let partitions = partitions.collect();
+            let below = match reader.read(&format!("{folder}/loop/backing_file")) {
+                Ok(path) => Below::File { identity: reader.identity(&path).ok(), path },
+                Err(_) => Below::Nothing,
+            };
+            slaves.insert(dev, reader.list(&format!("{folder}/slaves")).unwrap_or_default());
+            let label = reader.read(&format!("{folder}/dm/name")).ok();
+            all.insert(dev, BlockDisk { dev, name, label, below, partitions });
+        }
+        let mut disks = Self { all };
+        for (dev, names) in slaves {
+            let below: Vec<Dev> = names.iter().filter_map(|n| disks.by_name(n)).map(|d| d.dev).collect();
+            if let Some(disk) = disks.all.get_mut(&dev).filter(|_| !below.is_empty()) {
+                disk.below = Below::Disks(below);
+            }
+        }
+        Ok(disks)
+    }
+
+    /// The whole disk of a disk's or partition's name, with or without `/dev/` before it; device mapper's names too.
+    pub fn by_name(&self, name: &str) -> Option<&BlockDisk> {
+        let name = name.strip_prefix("/dev/").unwrap_or(name);
+        let label = name.strip_prefix("mapper/");
+        self.all.values().find(|d| {
+            d.name == name
+                || (label.is_some() && d.label.as_deref() == label)
+                || d.partitions.values().any(|p| p == name)
+        })
+    }
+
+    /// The whole disk of a disk's or partition's number.
+    pub fn whole(&self, dev: Dev) -> Option<&BlockDisk> {
+        self.all.get(&dev).or_else(|| self.all.values().find(|d| d.partitions.contains_key(&dev)))
+    }
+
+    /// Every partition's disk.
+    pub fn partitions(&self) -> BTreeMap<Dev, Dev> {
+        self.all.values().flat_map(|d| d.partitions.keys().map(|p| (*p, d.dev))).collect()
+    }
+
+    /// The disk that holds a path, if a disk does.
+    pub fn under(&self, reader: &dyn Reader, path: &str) -> Option<&BlockDisk> {
+        let mount = mount_of(reader, path).ok()?;
+        if let Some(disk) = self.whole(mount.dev).or_else(|| self.by_name(&mount.source)) {
+            return Some(disk);
+        }
+        // An overlay writes into its upper folder, which is on another file system: one that is no overlay again.
+        let upper = mount.options.split(',').find_map(|o| o.strip_prefix("upperdir="))?;
+        let mount = mount_of(reader, upper).ok()?;
+        self.whole(mount.dev).or_else(|| self.by_name(&mount.source))
+    }
+
+    /// A disk and all below it, from top to bottom, each once.
+    pub fn stack<'a>(&'a self, reader: &dyn Reader, top: &'a BlockDisk) -> Vec<&'a BlockDisk> {
+        let mut stack = vec![top];
+        let mut at = 0;
+        while let Some(disk) = stack.get(at).copied() {
+            let next: Vec<&BlockDisk> = match &disk.below {
+                Below::Nothing => Vec::new(),
+                Below::Disks(devs) => devs.iter().filter_map(|d| self.whole(*d)).collect(),
+                Below::File { path, .. } => self.under(reader, path).into_iter().collect(),
+            };
+            for disk in next {
+                if !stack.iter().any(|s| s.dev == disk.dev) {
+                    stack.push(disk);
+                }
+            }
+            at += 1;
+        }
+        stack
+    }
+
+    /// The rows of the archive's table; `holds` is the disk of the recorded files.
+    pub fn rows(&self, holds: Option<Dev>) -> Vec<Disk> {
+        let name = |dev: &Dev| self.all.get(dev).map_or_else(|| dev.to_string(), |d| d.name.clone());
+        let row = |d: &BlockDisk| Disk {
+            dev: d.dev.0,
+            name: d.name.clone(),
+            below: match &d.below {
+                Below::Nothing => String::new(),
+                Below::Disks(devs) => devs.iter().map(name).collect::<Vec<_>>().join(" "),
+                Below::File { path, .. } => path.clone(),
+            },
+            holds_files: holds == Some(d.dev),
+        };
+        self.all.values().map(row).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_fit_no_device_are_refused() {
+        assert_eq!(parse_dev("254:0"), Some(Dev::new(254, 0)));
+        for text in ["", "1", "1:", ":1", "a:b", "4096:0", "1:1048576", "-1:0"] {
+            assert_eq!(parse_dev(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Facts about the machine: kernel, processor, memory, what it runs on.
+//!
+//! A fact is taken in when it can explain a difference between two measurements. What would name the owner or the very
+//! machine (host name, serial numbers, addresses, the whole kernel command line) is left where it is.
+
+use crate::Reader;
+use model::{Environment, Fact};
+use std::collections::BTreeSet;
+
+/// How long a fact holds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Varies {
+    /// As long as the device is what it is.
+    Device,
+    /// Until the next boot.
+    Boot,
+    /// It may be another one in the next minute.
+    Run,
+}
+
+impl Varies {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Device => "device",
+            Self::Boot => "boot",
+            Self::Run => "run",
+        }
+    }
+}
+
+/// Facts being collected.
+pub(crate) struct Sheet<'a> {
+    pub reader: &'a dyn Reader,
+    pub facts: Environment,
+}
+
+impl<'a> Sheet<'a> {
+    pub fn new(reader: &'a dyn Reader) -> Self {
+        Self { reader, facts: Environment::new() }
+    }
+
+    /// Notes an answer.
+    pub fn put(&mut self, name: &str, varies: Varies, unit: &str, source: &str, answer: Result<String, String>) {
+        let (value, unknown) = match answer {
+            Ok(value) => (Some(value.trim().to_owned()), None),
+            Err(why) => (None, Some(why)),
+        };
+        let unit = (!unit.is_empty() && value.is_some()).then(|| unit.to_owned());
+        let fact = Fact { value, unknown, unit, source: source.to_owned(), varies: varies.name().to_owned() };
+        self.facts.insert(name.to_owned(), fact);
+    }
+
+    /// Notes what a file holds.
+    pub fn file(&mut self, name: &str, varies: Varies, unit: &str, path: &str) {
+        self.part(name, varies, unit, path, |text| Some(text.to_owned()));
+    }
+
+    /// Notes what `find` takes out of a file.
+    pub fn part(&mut self, name: &str, varies: Varies, unit: &str, path: &str, find: impl Fn(&str) -> Option<String>) {
+        let text = self.reader.read(path);
+        let answer = text.and_then(|text| find(&text).ok_or_else(|| "not in that file".to_owned()));
+        self.put(name, varies, unit, path, answer);
+    }
+
+    /// Notes the choice in brackets of a file such as `none [mq-deadline] kyber`, or all of it if there is only one.
+    pub fn choice(&mut self, name: &str, varies: Varies, path: &str) {
+        self.part(name, varies, "", path, |text| Some(chosen(text)));
+    }
+
+    /// Notes the different texts that several files hold, separated by commas.
+    fn each(&mut self, name: &str, varies: Varies, unit: &str, source: &str, paths: &[String]) {
+        let texts: BTreeSet<String> = paths.iter().filter_map(|p| self.reader.read(p).ok()).collect();
+        let all = texts.into_iter().collect::<Vec<_>>().join(", ");
+        let answer = if all.is_empty() { Err("there is none".to_owned()) } else { Ok(all) };
+        self.put(name, varies, unit, source, answer);
+    }
+
+    /// Paths of a file in every folder of `folder` whose name begins so.
+    fn in_each(&self, folder: &str, prefix: &str, file: &str) -> Vec<String> {
+        let names = self.reader.list(folder).unwrap_or_default();
+        names.iter().filter(|n| n.starts_with(prefix)).map(|n| format!("{folder}/{n}/{file}")).collect()
+    }
+}
+
+fn chosen(text: &str) -> String {
+    let inside = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    inside.map_or(text, |(choice, _)| choice).to_owned()
+}
+
+/// The words of the kernel's command line that change how fast it is.
+const SWITCHES: &[&str] = &[
+    "mitigations",
+    "nospectre_v1",
+    "nospectre_v2",
+    "spectre_v2",
+    "nopti",
+    "pti",
+    "preempt",
+    "isolcpus",
+    "nohz_full",
+    "rcu_nocbs",
+    "idle",
+    "processor.max_cstate",
+    "intel_idle.max_cstate",
+    "intel_pstate",
+    "amd_pstate",
+    "cpufreq.default_governor",
+    "transparent_hugepage",
+    "lockdown",
+    "iommu",
+    "intel_iommu",
+    "nvme_core.default_ps_max_latency_us",
+    "scsi_mod.use_blk_mq",
+    "threadirqs",
+    "clocksource",
+    "tsc",
+];
+
+/// Everything about the machine that does not depend on a path.
+pub(crate) fn machine(sheet: &mut Sheet<'_>) {
+    system(sheet);
+    kernel(sheet);
+    processor(sheet);
+    memory(sheet);
+    virtual_machine(sheet);
+    load(sheet);
+}
+
+/// The value of `key` in lines of `KEY=value`, unquoted.
+fn setting(text: &str, key: &str) -> Option<String> {
+    let line = text.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix('='));
+    line.map(|v| v.trim_matches('"').to_owned())
+}
+
+/// The value of `key` in lines of `key : value`.
+fn entry(text: &str, key: &str) -> Option<String> {
+    text.lines().find_map(|l| {
+        let (name, value) = l.split_once(':')?;
+        (name.trim() == key && !value.trim().is_empty()).then(|| value.trim().to_owned())
+    })
+}
+
+fn system(sheet: &mut Sheet<'_>) {
+    // Android has no os-release, and only Android has this file.
+    if sheet.reader.list("/system/bin").is_ok_and(|names| names.iter().any(|n| n == "getprop")) {
+        for (name, property) in [
+            ("os.name", "ro.build.version.release"),
+            ("os.patch", "ro.build.version.security_patch"),
+            ("os.sdk", "ro.build.version.sdk"),
+            ("device.model", "ro.product.model"),
+            ("device.vendor", "ro.product.manufacturer"),
+            ("device.platform", "ro.board.platform"),
+        ] {
+            let answer = sheet.reader.run(&["getprop", property]);
+            let answer = answer.and_then(|v| if v.is_empty() { Err("not set".into()) } else { Ok(v) });
+            let answer = answer.map(|v| if name == "os.name" { format!("Android {v}") } else { v });
+            sheet.put(name, Varies::Device, "", &format!("getprop {property}"), answer);
+        }
+    } else {
+        sheet.part("os.name", Varies::Device, "", "/etc/os-release", |text| setting(text, "PRETTY_NAME"));
+        sheet.file("device.model", Varies::Device, "", "/sys/class/dmi/id/product_name");
+        sheet.file("device.vendor", Varies::Device, "", "/sys/class/dmi/id/sys_vendor");
+        // Boards without firmware tables have a device tree.
+        if let Ok(model) = sheet.reader.read("/proc/device-tree/model") {
+            sheet.put("device.model", Varies::Device, "", "/proc/device-tree/model", Ok(model));
+        }
+    }
+}
+
+fn kernel(sheet: &mut Sheet<'_>) {
+    use Varies::{Boot, Run};
+    sheet.file("kernel.release", Boot, "", "/proc/sys/kernel/osrelease");
+    sheet.file("kernel.version", Boot, "", "/proc/sys/kernel/version");
+    sheet.part("kernel.switches", Boot, "", "/proc/cmdline", |text| {
+        let of_interest = |word: &&str| SWITCHES.contains(&word.split('=').next().unwrap_or_default());
+        Some(text.split_whitespace().filter(of_interest).collect::<Vec<_>>().join(" "))
+    });
+    sheet.choice("kernel.lockdown", Boot, "/sys/kernel/security/lockdown");
+    let types = sheet.reader.list("/sys/kernel/btf");
+    let types = types.map(|names| if names.iter().any(|n| n == "vmlinux") { "yes" } else { "no" }.to_owned());
+    sheet.put("kernel.btf", Boot, "", "/sys/kernel/btf", types);
+    sheet.file("kernel.bpf_stats", Run, "", "/proc/sys/kernel/bpf_stats_enabled");
+    sheet.file("kernel.unprivileged_bpf_disabled", Run, "", "/proc/sys/kernel/unprivileged_bpf_disabled");
+    sheet.file("kernel.perf_event_paranoid", Run, "", "/proc/sys/kernel/perf_event_paranoid");
+    sheet.choice("kernel.clocksource", Boot, "/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    sheet.file("kernel.selinux_enforcing", Run, "", "/sys/fs/selinux/enforce");
+    mitigations(sheet);
+}
+
+/// What the kernel does against faults of the processor, which system calls pay for: `name: what`, unaffected ones left out.
+fn mitigations(sheet: &mut Sheet<'_>) {
+    const FOLDER: &str = "/sys/devices/system/cpu/vulnerabilities";
+    let answer = sheet.reader.list(FOLDER).map(|names| {
+        let texts = names.iter().filter_map(|n| Some((n, sheet.reader.read(&format!("{FOLDER}/{n}")).ok()?)));
+        let all: Vec<String> =
+            texts.filter(|(_, t)| t != "Not affected").map(|(name, text)| format!("{name}: {text}")).collect();
+        all.join("; ")
+    });
+    sheet.put("cpu.mitigations", Varies::Boot, "", FOLDER, answer);
+}
+
+fn processor(sheet: &mut Sheet<'_>) {
+    use Varies::{Boot, Device, Run};
+    const CPUS: &str = "/sys/devices/system/cpu";
+    // Kernels before 6.1 have no such file.
+    let (source, answer) = match sheet.reader.read("/proc/sys/kernel/arch") {
+        Ok(arch) => ("/proc/sys/kernel/arch", Ok(arch)),
+        Err(_) => ("uname -m", sheet.reader.run(&["uname", "-m"])),
+    };
+    sheet.put("cpu.architecture", Device, "", source, answer);
+    sheet.part("cpu.model", Device, "", "/proc/cpuinfo", |text| {
+        // ARM kernels name the maker's number of each kind of core instead.
+        let parts: BTreeSet<&str> =
+            text.lines().filter_map(|l| l.strip_prefix("CPU part")?.split_once(':')).map(|(_, p)| p.trim()).collect();
+        let arm =
+            || (!parts.is_empty()).then(|| format!("ARM part {}", parts.into_iter().collect::<Vec<_>>().join(", ")));
+        entry(text, "model name").or_else(|| entry(text, "Hardware")).or_else(arm)
+    });
+    sheet.part("cpu.online", Run, "", &format!("{CPUS}/online"), |text| Some(count(text)?.to_string()));
+    let policies = |sheet: &Sheet<'_>, file| sheet.in_each(&format!("{CPUS}/cpufreq"), "policy", file);
+    let source = format!("{CPUS}/cpufreq/policy*");
+    for (name, file, unit, varies) in [
+        ("cpu.governor", "scaling_governor", "", Run),
+        ("cpu.driver", "scaling_driver", "", Boot),
+        ("cpu.frequency_max", "scaling_max_freq", "kHz", Run),
+    ] {
+        let paths = policies(sheet, file);
+        sheet.each(name, varies, unit, &format!("{source}/{file}"), &paths);
+    }
+    sheet.file("cpu.smt", Run, "", &format!("{CPUS}/smt/active"));
+    sheet.part("cpu.cache", Device, "", "/proc/cpuinfo", |text| entry(text, "cache size"));
+}
+
+/// How many numbers a list such as `0-3,6` has.
+fn count(list: &str) -> Option<usize> {
+    list.trim().split(',').try_fold(0, |sum: usize, part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        sum.checked_add(last.checked_sub(first)?.checked_add(1)?)
+    })
+}
+
+fn memory(sheet: &mut Sheet<'_>) {
+    use Varies::{Device, Run};
+    let bytes = |text: &str, key| {
+        let kib: u64 = entry(text, key)?.strip_suffix(" kB")?.trim().parse().ok()?;
+        Some(kib.checked_mul(1024)?.to_string())
+    };
+    sheet.part("memory.total", Device, "B", "/proc/meminfo", |text| bytes(text, "MemTotal"));
+    sheet.part("memory.available", Run, "B", "/proc/meminfo", |text| bytes(text, "MemAvailable"));
+    sheet.part("memory.swap", Run, "B", "/proc/meminfo", |text| bytes(text, "SwapTotal"));
+    sheet.choice("memory.huge_pages", Run, "/sys/kernel/mm/transparent_hugepage/enabled");
+    // When the kernel writes back what programs left in the page cache.
+    for (name, unit) in [
+        ("dirty_ratio", "%"),
+        ("dirty_background_ratio", "%"),
+        ("dirty_bytes", "B"),
+        ("dirty_expire_centisecs", "cs"),
+        ("dirty_writeback_centisecs", "cs"),
+    ] {
+        sheet.file(&format!("memory.{name}"), Run, unit, &format!("/proc/sys/vm/{name}"));
+    }
+}
+
+/// Hints that there is another system below this one, whose disk and clock are not what they say.
+fn virtual_machine(sheet: &mut Sheet<'_>) {
+    let flag = |text: &str| {
+        // ARM has no such flag: no line of flags, no answer.
+        let flags = entry(text, "flags")?;
+        Some(if flags.split(' ').any(|f| f == "hypervisor") { "yes" } else { "no" }.to_owned())
+    };
+    sheet.part("virtual.hypervisor", Varies::Device, "", "/proc/cpuinfo", flag);
+    sheet.file("virtual.type", Varies::Device, "", "/sys/hypervisor/type");
+}
+
+fn load(sheet: &mut Sheet<'_>) {
+    use Varies::Run;
+    sheet.part("load.one_minute", Run, "", "/proc/loadavg", |text| Some(text.split(' ').next()?.to_owned()));
+    let zones = sheet.in_each("/sys/class/thermal", "thermal_zone", "temp");
+    let hottest = zones.iter().filter_map(|p| sheet.reader.read(p).ok()?.parse::<i64>().ok()).max();
+    let hottest = hottest.map(|t| t.to_string()).ok_or_else(|| "there is no sensor".to_owned());
+    sheet.put("load.temperature_max", Run, "m°C", "/sys/class/thermal/thermal_zone*/temp", hottest);
+    let supplies = sheet.in_each("/sys/class/power_supply", "", "status");
+    sheet.each("load.battery", Run, "", "/sys/class/power_supply/*/status", &supplies);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn lists_of_processors_are_counted() {
+        assert_eq!((count("0-1"), count("0"), count("0-3,6,8-9\n")), (Some(2), Some(1), Some(7)));
+        assert_eq!((count(""), count("3-1"), count("0-18446744073709551615")), (None, None, None));
+    }
+
+    #[test]
+    fn a_choice_is_taken_out_of_its_brackets() {
+        assert_eq!(chosen("none [mq-deadline] kyber"), "mq-deadline");
+        assert_eq!(chosen("tsc"), "tsc");
+        assert_eq!(chosen("a [b"), "a [b");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_upsets_it(text in "(?s).{0,80}") {
+            count(&text);
+            chosen(&text);
+            entry(&text, "a");
+            setting(&text, "a");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Which file system a path is on, from the kernel's list of mounts.
+
+use crate::Reader;
+use crate::disks::parse_dev;
+use model::Dev;
+
+/// A mounted file system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// Number of its device. File systems that span devices (btrfs) or have none (overlay, tmpfs) show one of major 0.
+    pub dev: Dev,
+    /// Where it is mounted.
+    pub point: String,
+    /// Type, such as `ext4`.
+    pub kind: String,
+    /// What is mounted, such as `/dev/sda2`.
+    pub source: String,
+    /// Options of the mount, then of the file system.
+    pub options: String,
+}
+
+/// The file system that holds a path: the last one mounted at the longest folder above it.
+///
+/// # Errors
+/// The list cannot be read, or the path is not absolute.
+pub fn mount_of(reader: &dyn Reader, path: &str) -> Result<Mount, String> {
+    let path = reader.canonical(path)?;
+    let list = reader.read("/proc/self/mountinfo")?;
+    // `max_by_key` takes the last of equals: that one hides the others.
+    let holds =
+        |m: &Mount| m.point == "/" || path.strip_prefix(&m.point).is_some_and(|r| r.is_empty() || r.starts_with('/'));
+    let all = list.lines().filter_map(parse).filter(holds);
+    all.max_by_key(|m| m.point.len()).filter(|_| path.starts_with('/')).ok_or_else(|| "no mount holds it".into())
+}
+
+/// One line of mountinfo (proc(5)): id, parent, device, root, mount point, options, optional fields, `-`, type, source,
+/// options of the file system.
+fn parse(line: &str) -> Option<Mount> {
+    let (mount, system) = line.split_once(" - ")?;
+    let mount: Vec<&str> = mount.split(' ').collect();
+    let mut system = system.splitn(3, ' ');
+    let kind = system.next()?.to_owned();
+    let source = unescape(system.next()?);
+    let mut options: Vec<&str> = mount.get(5)?.split(',').collect();
+    for option in system.next().unwrap_or_default().split(',').filter(|o| !o.is_empty()) {
+        if !options.contains(&option) {
+            options.push(option);
+        }
+    }
+    let (dev, point) = (parse_dev(mount.get(2)?)?, unescape(mount.get(4)?));
+    Some(Mount { dev, point, kind, source, options: options.join(",") })
+}
+
+/// Undoes the kernel's `\040` (octal) for spaces, tabs, line ends and backslashes.
+fn unescape(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, tail)) = rest.split_first() {
+        let octal = |d: &[u8]| {
+            d.iter().try_fold(0u8, |n, b| n.checked_mul(8)?.checked_add(b.checked_sub(b'0').filter(|d| *d < 8)?))
+        };
+        match (first, tail.get(..3).and_then(octal)) {
+            (b'\\', Some(byte)) => {
+                out.push(byte);
+                rest = &tail[3..];
+            }
+            _ => {
+                out.push(first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_line_is_read_with_optional_fields_and_spaces() {
+        let line = r"36 35 98:0 /mnt1 /mnt/my\040disk rw,noatime master:1 shared:2 - ext3 /dev/root rw,errors=continue";
+        let mount = parse(line).unwrap();
+        assert_eq!((mount.dev, mount.point.as_str()), (Dev::new(98, 0), "/mnt/my disk"));
+        assert_eq!((mount.kind.as_str(), mount.source.as_str()), ("ext3", "/dev/root"));
+        assert_eq!(mount.options, "rw,noatime,errors=continue");
+    }
+
+    #[test]
+    fn escapes_that_are_none_stay() {
+        assert_eq!(unescape(r"a\134b\04\999\777\"), r"a\b\04\999\777\");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_upsets_it(line in ".{0,80}") {
+            parse(&line);
+            unescape(&line);
+        }
+    }
+}

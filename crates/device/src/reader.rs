@@ -1,0 +1,174 @@
+//! How a device is asked.
+
+use model::Dev;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// Answers questions about one device. Errors are sentences for people: they become the reason why a fact is unknown.
+pub trait Reader {
+    /// The text of a file, without the end of its last line.
+    ///
+    /// # Errors
+    /// Why it could not be read.
+    fn read(&self, path: &str) -> Result<String, String>;
+
+    /// The names in a folder, sorted.
+    ///
+    /// # Errors
+    /// Why it could not be listed.
+    fn list(&self, folder: &str) -> Result<Vec<String>, String>;
+
+    /// What a command prints, without the end of its last line.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    fn run(&self, words: &[&str]) -> Result<String, String>;
+
+    /// The path without links and dots.
+    ///
+    /// # Errors
+    /// There is no such file.
+    fn canonical(&self, path: &str) -> Result<String, String>;
+
+    /// Device and inode of a file.
+    ///
+    /// # Errors
+    /// There is no such file.
+    fn identity(&self, path: &str) -> Result<(Dev, u64), String>;
+}
+
+/// More than any file of facts has; a log read by mistake shall not fill the memory.
+const LONGEST: u64 = 1 << 20;
+
+fn trimmed(mut text: String) -> String {
+    text.truncate(text.trim_end_matches(['\n', '\0']).len());
+    text
+}
+
+fn names(folder: &std::path::Path) -> std::io::Result<Vec<String>> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        all.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    all.sort();
+    Ok(all)
+}
+
+/// This machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Local;
+
+impl Reader for Local {
+    fn read(&self, path: &str) -> Result<String, String> {
+        let mut bytes = Vec::new();
+        let file = File::open(path).map_err(|e| e.to_string())?;
+        file.take(LONGEST).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+        Ok(trimmed(String::from_utf8_lossy(&bytes).into_owned()))
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<String>, String> {
+        names(folder.as_ref()).map_err(|e| e.to_string())
+    }
+
+    fn run(&self, words: &[&str]) -> Result<String, String> {
+        let (program, arguments) = words.split_first().ok_or("an empty command")?;
+        let output = std::process::Command::new(program).args(arguments).stdin(std::process::Stdio::null()).output();
+        let output = output.map_err(|e| format!("{program}: {e}"))?;
+        if !output.status.success() {
+            return Err(format!("{program}: {}", output.status));
+        }
+        Ok(trimmed(String::from_utf8_lossy(&output.stdout).into_owned()))
+    }
+
+    fn canonical(&self, path: &str) -> Result<String, String> {
+        let path = std::fs::canonicalize(path).map_err(|e| e.to_string())?;
+        path.into_os_string().into_string().map_err(|_| "its path is not UTF-8".into())
+    }
+
+    fn identity(&self, path: &str) -> Result<(Dev, u64), String> {
+        let about = std::fs::metadata(path).map_err(|e| e.to_string())?;
+        Ok((from_stat(about.dev()), about.ino()))
+    }
+}
+
+/// The C library spreads the two numbers of a device over 64 bits (its `gnu_dev_major`), the kernel packs them otherwise.
+fn from_stat(dev: u64) -> Dev {
+    let major = dev >> 8 & 0xfff | dev >> 32 & !0xfff;
+    let minor = dev & 0xff | dev >> 12 & !0xff;
+    Dev::new(major as u32, minor as u32)
+}
+
+/// A folder with the files of a device at their own paths, for tests and for devices that sent only these. A command's
+/// answer stands in `run/` under its words (`uname -m`); `identity` has lines of `MAJOR:MINOR INODE PATH`.
+#[derive(Debug, Clone)]
+pub struct Fixture {
+    root: PathBuf,
+}
+
+impl Fixture {
+    /// The device in this folder.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    fn place(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+}
+
+impl Reader for Fixture {
+    fn read(&self, path: &str) -> Result<String, String> {
+        std::fs::read_to_string(self.place(path)).map(trimmed).map_err(|e| e.to_string())
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<String>, String> {
+        names(&self.place(folder)).map_err(|e| e.to_string())
+    }
+
+    fn run(&self, words: &[&str]) -> Result<String, String> {
+        let answer = std::fs::read_to_string(self.root.join("run").join(words.join(" ")));
+        answer.map(trimmed).map_err(|e| format!("{}: {e}", words.first().unwrap_or(&"")))
+    }
+
+    fn canonical(&self, path: &str) -> Result<String, String> {
+        Ok(path.to_owned())
+    }
+
+    fn identity(&self, path: &str) -> Result<(Dev, u64), String> {
+        let all = self.read("identity")?;
+        let found = all.lines().find_map(|line| {
+            let (dev, rest) = line.split_once(' ')?;
+            let (inode, name) = rest.split_once(' ')?;
+            (name == path).then_some((crate::disks::parse_dev(dev)?, inode.parse().ok()?))
+        });
+        found.ok_or_else(|| "no such file".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_numbers_of_stat_are_unpacked() {
+        assert_eq!(from_stat(0xfe00), Dev::new(254, 0));
+        assert_eq!(from_stat(0x0010_0312), Dev::new(3, 0x112));
+    }
+
+    #[test]
+    fn this_machine_answers_or_says_why_not() {
+        assert!(Local.read("/proc/sys/kernel/osrelease").is_ok_and(|r| !r.is_empty() && !r.ends_with('\n')));
+        assert!(Local.read("/no/such/file").is_err_and(|why| why.contains("No such file")));
+        assert!(Local.run(&["no-such-command-at-all"]).is_err());
+        assert!(Local.run(&["false"]).is_err());
+        assert_eq!(Local.canonical("/proc/../proc/self/..").as_deref(), Ok("/proc"));
+        // The same numbers as the kernel's own list has for the root.
+        let (dev, _) = Local.identity("/").unwrap();
+        let mount = crate::mount_of(&Local, "/").unwrap();
+        if mount.kind == "ext4" || mount.kind == "xfs" {
+            assert_eq!(dev, mount.dev);
+        }
+    }
+}

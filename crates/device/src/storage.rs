@@ -1,0 +1,135 @@
+//! Facts about the storage under a path: its file system, the journal, the disk and what that stands on.
+//!
+//! Facts are named by role, `disk` for the disk that holds the path and `disk.below1`, `disk.below2`, … for what is under
+//! it, so that two devices whose disks have other names still compare.
+
+use crate::disks::{Below, BlockDisk, Disks};
+use crate::facts::{Sheet, Varies};
+use crate::{Mount, mount_of};
+
+/// Notes everything about the storage under an absolute path.
+pub(crate) fn under(sheet: &mut Sheet<'_>, path: &str) {
+    const MOUNTS: &str = "/proc/self/mountinfo";
+    let reader = sheet.reader;
+    let mount = match mount_of(reader, path) {
+        Ok(mount) => mount,
+        Err(why) => return sheet.put("fs.type", Varies::Device, "", MOUNTS, Err(why)),
+    };
+    sheet.put("fs.type", Varies::Device, "", MOUNTS, Ok(mount.kind.clone()));
+    sheet.put("fs.options", Varies::Boot, "", MOUNTS, Ok(mount.options.clone()));
+    let nothing = |why: String, sheet: &mut Sheet<'_>| sheet.put("disk.name", Varies::Boot, "", "/sys/block", Err(why));
+    let disks = match Disks::read(reader) {
+        Ok(disks) => disks,
+        Err(why) => return nothing(why, sheet),
+    };
+    let Some(top) = disks.under(reader, path) else {
+        return nothing(format!("{} is on no disk that the kernel lists", mount.source), sheet);
+    };
+    file_system(sheet, &mount, top);
+    for (depth, one) in disks.stack(reader, top).into_iter().enumerate() {
+        let role = if depth == 0 { "disk".to_owned() } else { format!("disk.below{depth}") };
+        disk(sheet, &role, one, &disks);
+    }
+}
+
+/// What only ext4 and its journal tell. Their folders have the name of the disk or partition, the journal's its inode (8).
+fn file_system(sheet: &mut Sheet<'_>, mount: &Mount, top: &BlockDisk) {
+    if mount.kind != "ext4" {
+        return;
+    }
+    let partition = top.partitions.get(&mount.dev);
+    let name = partition.unwrap_or(&top.name);
+    let options = format!("/proc/fs/ext4/{name}/options");
+    let option = |key: &'static str| {
+        move |text: &str| text.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix('=')).map(str::to_owned)
+    };
+    sheet.part("fs.ext4.options", Varies::Boot, "", &options, |text| Some(text.lines().collect::<Vec<_>>().join(",")));
+    sheet.part("fs.ext4.commit_interval", Varies::Boot, "s", &options, option("commit"));
+    // Absent on a file system without a journal.
+    sheet.part("fs.ext4.data", Varies::Boot, "", &options, option("data"));
+    sheet.part("fs.ext4.barrier", Varies::Boot, "", &options, |text| {
+        let off = |l: &str| l == "nobarrier" || l == "barrier=0";
+        Some(if text.lines().any(off) { "no" } else { "yes" }.to_owned())
+    });
+    let info = format!("/proc/fs/jbd2/{name}-8/info");
+    // "3412 transactions (3390 requested), each up to 8192 blocks" (jbd2_seq_info_show)
+    sheet.part("fs.journal.transactions", Varies::Run, "", &info, |text| number_before(text, " transactions"));
+    sheet.part("fs.journal.transaction_max", Varies::Boot, "blocks", &info, |text| number_before(text, " blocks"));
+    sheet.part("fs.journal.commit_mean", Varies::Run, "us", &info, |text| {
+        number_before(text, "us average transaction commit time")
+    });
+}
+
+/// The number that stands right before a text.
+fn number_before(text: &str, after: &str) -> Option<String> {
+    let before = &text[..text.find(after)?];
+    let digits = before.len() - before.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    (digits > 0).then(|| before[before.len() - digits..].to_owned())
+}
+
+fn disk(sheet: &mut Sheet<'_>, role: &str, disk: &BlockDisk, disks: &Disks) {
+    use Varies::{Boot, Device, Run};
+    let folder = format!("/sys/block/{}", disk.name);
+    let name = |what: &str| format!("{role}.{what}");
+    sheet.put(&name("name"), Boot, "", "/sys/block", Ok(disk.name.clone()));
+    match &disk.below {
+        Below::Nothing => {}
+        Below::Disks(below) => {
+            let names = below.iter().filter_map(|d| disks.whole(*d)).map(|d| d.name.as_str());
+            sheet.put(
+                &name("stands_on"),
+                Boot,
+                "",
+                &format!("{folder}/slaves"),
+                Ok(names.collect::<Vec<_>>().join(" ")),
+            );
+        }
+        Below::File { path, .. } => {
+            sheet.put(&name("stands_on"), Boot, "", &format!("{folder}/loop/backing_file"), Ok(path.clone()));
+            sheet.file(&name("direct_io"), Boot, "", &format!("{folder}/loop/dio"));
+        }
+    }
+    sheet.part(&name("size"), Device, "B", &format!("{folder}/size"), |text| {
+        Some(text.parse::<u64>().ok()?.checked_mul(512)?.to_string())
+    });
+    // Virtual disks have no model; MMC calls it name.
+    let model = ["device/model", "device/name"].map(|f| format!("{folder}/{f}"));
+    let source = model.iter().find(|p| sheet.reader.read(p).is_ok()).unwrap_or(&model[0]).clone();
+    sheet.file(&name("model"), Device, "", &source);
+    let firmware = ["device/firmware_rev", "device/rev", "device/fwrev"].map(|f| format!("{folder}/{f}"));
+    let source = firmware.iter().find(|p| sheet.reader.read(p).is_ok()).unwrap_or(&firmware[0]).clone();
+    sheet.file(&name("firmware"), Device, "", &source);
+    sheet.choice(&name("scheduler"), Run, &format!("{folder}/queue/scheduler"));
+    for (what, file, varies, unit) in [
+        ("write_cache", "write_cache", Run, ""),
+        ("fua", "fua", Boot, ""),
+        ("rotational", "rotational", Device, ""),
+        ("queue_depth", "nr_requests", Run, "requests"),
+        ("logical_block", "logical_block_size", Device, "B"),
+        ("physical_block", "physical_block_size", Device, "B"),
+        ("request_max", "max_sectors_kb", Run, "KiB"),
+        ("read_ahead", "read_ahead_kb", Run, "KiB"),
+        ("discard_granularity", "discard_granularity", Device, "B"),
+        ("no_merges", "nomerges", Run, ""),
+        ("writeback_throttling", "wbt_lat_usec", Run, "us"),
+        ("statistics", "iostats", Run, ""),
+    ] {
+        sheet.file(&name(what), varies, unit, &format!("{folder}/queue/{file}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_taken_from_before_their_words() {
+        let info = "12 transactions (3 requested), each up to 8192 blocks\naverage: \n  0ms waiting for transaction\n  \
+                    531us average transaction commit time\n  4 handles per transaction\n";
+        assert_eq!(number_before(info, " transactions").as_deref(), Some("12"));
+        assert_eq!(number_before(info, " blocks").as_deref(), Some("8192"));
+        assert_eq!(number_before(info, "us average transaction commit time").as_deref(), Some("531"));
+        assert_eq!(number_before(info, " waiting"), None);
+        assert_eq!(number_before(info, " absent"), None);
+    }
+}

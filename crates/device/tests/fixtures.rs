@@ -1,0 +1,131 @@
+//! The collector on devices that are not here: folders of files, see `fixtures/README.md`.
+
+use device::{Below, DiskStat, Disks, Fixture, Local, Reader, collect};
+use model::{Dev, Environment};
+
+fn device(name: &str) -> Fixture {
+    Fixture::new(format!("{}/tests/fixtures/{name}", env!("CARGO_MANIFEST_DIR")))
+}
+
+fn sheet(facts: &Environment) -> String {
+    let line = |(name, fact): (&String, &model::Fact)| match (&fact.value, &fact.unknown) {
+        (Some(value), None) => {
+            format!("{name} = {value}{}", fact.unit.as_ref().map_or(String::new(), |u| format!(" {u}")))
+        }
+        // The system's own sentence differs between C libraries.
+        (None, Some(why)) => format!("{name}: unknown: {}", why.replace(" (os error 2)", "")),
+        other => panic!("{name}: a fact has a value or a reason: {other:?}"),
+    };
+    facts.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_virtual_machine_with_a_loop_disk() {
+    insta::assert_snapshot!(sheet(&collect(&device("virtual-machine"), Some("/mnt/test disk/bench.db"))));
+}
+
+#[test]
+fn a_laptop_with_lvm_on_luks_on_a_partition() {
+    insta::assert_snapshot!(sheet(&collect(&device("laptop"), Some("/home/ada"))));
+}
+
+#[test]
+fn a_phone_with_f2fs_on_an_encrypted_partition() {
+    insta::assert_snapshot!(sheet(&collect(&device("phone"), Some("/data/local/tmp"))));
+}
+
+fn names(disks: &Disks, reader: &dyn Reader, path: &str) -> Vec<String> {
+    let Some(top) = disks.under(reader, path) else { return Vec::new() };
+    disks.stack(reader, top).iter().map(|d| d.name.clone()).collect()
+}
+
+#[test]
+fn a_path_leads_down_to_the_device() {
+    let laptop = device("laptop");
+    let disks = Disks::read(&laptop).unwrap();
+    assert_eq!(names(&disks, &laptop, "/home/ada"), ["dm-1", "dm-0", "nvme0n1"]);
+    assert_eq!(names(&disks, &laptop, "/boot/grub"), ["nvme0n1"], "a partition stands for its disk");
+    assert_eq!(names(&disks, &laptop, "/bootstrap"), ["dm-1", "dm-0", "nvme0n1"], "not below /boot");
+    assert_eq!(names(&disks, &laptop, "/mnt/pool/x"), ["sda"], "btrfs is found by its source");
+    let container = "/var/lib/docker/overlay2/x/merged/data";
+    assert_eq!(names(&disks, &laptop, container), ["dm-1", "dm-0", "nvme0n1"], "an overlay is where it writes");
+    assert_eq!(names(&disks, &laptop, "/sys/block"), Vec::<String>::new());
+    assert_eq!(names(&disks, &laptop, "relative"), Vec::<String>::new());
+
+    let machine = device("virtual-machine");
+    let disks = Disks::read(&machine).unwrap();
+    assert_eq!(names(&disks, &machine, "/mnt/test disk"), ["loop0", "vda"], "a loop disk stands on its file's disk");
+    let below = &disks.by_name("loop0").unwrap().below;
+    let identity = Some((Dev::new(254, 0), 9_977_969));
+    assert_eq!(*below, Below::File { path: "/var/tmp/disk.img".into(), identity });
+}
+
+#[test]
+fn partitions_and_rows_are_those_of_the_table() {
+    let laptop = device("laptop");
+    let disks = Disks::read(&laptop).unwrap();
+    let nvme = Dev::new(259, 0);
+    let partitions = disks.partitions();
+    assert_eq!(partitions.get(&Dev::new(259, 3)), Some(&nvme));
+    assert_eq!(partitions.len(), 4);
+    assert_eq!(disks.by_name("/dev/mapper/vg-root").map(|d| d.name.as_str()), Some("dm-1"));
+    assert_eq!(disks.by_name("nvme0n1p1").map(|d| d.dev), Some(nvme));
+    let rows = disks.rows(Some(Dev::new(253, 1)));
+    let shown: Vec<_> = rows.iter().map(|r| (r.name.as_str(), r.below.as_str(), r.holds_files)).collect();
+    assert_eq!(shown, [("sda", "", false), ("dm-0", "nvme0n1", false), ("dm-1", "dm-0", true), ("nvme0n1", "", false)]);
+}
+
+#[test]
+fn a_disks_statistics_are_read_by_name() {
+    let stat = DiskStat::read(&device("laptop"), "nvme0n1").unwrap();
+    assert_eq!((stat.writes, stat.flushes), (1_523_321, 192_333));
+    let old = DiskStat::read(&device("phone"), "mmcblk0").unwrap();
+    assert_eq!((old.discard_ms, old.flushes), (15, 0));
+    assert!(DiskStat::read(&device("phone"), "sdz").is_err_and(|why| why.contains("sdz")));
+}
+
+/// Two disks that claim to stand on each other, which no kernel makes but a damaged fixture may.
+#[test]
+fn a_circle_of_disks_ends() {
+    struct Circle;
+    impl Reader for Circle {
+        fn read(&self, path: &str) -> Result<String, String> {
+            match path {
+                "/sys/block/a/dev" => Ok("1:0".into()),
+                "/sys/block/b/dev" => Ok("2:0".into()),
+                _ => Err("absent".into()),
+            }
+        }
+        fn list(&self, folder: &str) -> Result<Vec<String>, String> {
+            match folder {
+                "/sys/block" => Ok(vec!["a".into(), "b".into()]),
+                "/sys/block/a/slaves" => Ok(vec!["b".into()]),
+                "/sys/block/b/slaves" => Ok(vec!["a".into()]),
+                _ => Err("absent".into()),
+            }
+        }
+        fn run(&self, _: &[&str]) -> Result<String, String> {
+            Err("absent".into())
+        }
+        fn canonical(&self, path: &str) -> Result<String, String> {
+            Ok(path.into())
+        }
+        fn identity(&self, _: &str) -> Result<(Dev, u64), String> {
+            Err("absent".into())
+        }
+    }
+    let disks = Disks::read(&Circle).unwrap();
+    assert_eq!(disks.stack(&Circle, disks.by_name("a").unwrap()).len(), 2);
+    // And with next to nothing to read, every fact says why it is unknown.
+    let facts = collect(&Circle, Some("/x"));
+    assert!(facts.len() > 30 && facts.values().filter(|f| f.value.is_some()).count() == 0, "{}", sheet(&facts));
+}
+
+/// This machine, whatever it is: what every Linux has must be known.
+#[test]
+fn this_machine_is_known() {
+    let facts = collect(&Local, Some("/"));
+    for name in ["kernel.release", "cpu.architecture", "cpu.online", "memory.total", "fs.type"] {
+        assert!(facts[name].value.is_some(), "{}", sheet(&facts));
+    }
+}

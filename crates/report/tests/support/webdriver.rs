@@ -1,0 +1,266 @@
+//! A real Chromium for a test, driven through chromedriver by W3C WebDriver: JSON over HTTP on a loopback port, which takes
+//! fewer lines than a dependency would. Browser and driver are ended by their own process ids, also when a test panics.
+
+use serde_json::{Value, json};
+use std::error::Error;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// What a step of a test may fail with.
+pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+/// The browser must be quiet by itself, so that any request seen is the page's.
+const FLAGS: &[&str] = &[
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--window-size=1400,900",
+    "--hide-scrollbars",
+];
+/// Under this key WebDriver names an element.
+const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+/// No step of a test comes near it; a hung browser must not hang the lane.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Chromium and chromedriver, or why the test cannot run.
+pub fn installed() -> std::result::Result<(PathBuf, PathBuf), String> {
+    let find = |names: &[&str]| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path)
+            .flat_map(|dir| names.iter().map(move |name| dir.join(name)))
+            .find(|file| file.is_file())
+    };
+    let browser = find(&["chromium", "chromium-browser", "google-chrome"]).ok_or("no chromium is installed")?;
+    let driver = find(&["chromedriver"]).ok_or("no chromedriver is installed (Debian: chromium-driver)")?;
+    Ok((browser, driver))
+}
+
+/// A browser with one empty tab.
+pub struct Browser {
+    driver: Child,
+    port: u16,
+    session: String,
+    /// Chromium's own process, as the driver tells it.
+    process: Option<i32>,
+    profile: tempfile::TempDir,
+}
+
+impl Browser {
+    /// Starts both with a fresh profile.
+    pub fn start() -> Result<Self> {
+        let (browser, driver) = installed()?;
+        let profile = tempfile::tempdir()?;
+        let mut driver = Command::new(driver)
+            .arg("--port=0")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let port = match port_of(&mut driver) {
+            Ok(port) => port,
+            Err(error) => {
+                let _ = driver.kill();
+                let _ = driver.wait();
+                return Err(error);
+            }
+        };
+        let mut started = Self { driver, port, session: String::new(), process: None, profile };
+        let mut flags: Vec<String> = FLAGS.iter().map(|&flag| flag.to_owned()).collect();
+        flags.push(format!("--user-data-dir={}", started.profile.path().display()));
+        let answer = started.call(
+            "POST",
+            "/session",
+            &json!({ "capabilities": { "alwaysMatch": {
+            "goog:chromeOptions": { "binary": browser, "args": flags },
+            "goog:loggingPrefs": { "browser": "ALL", "performance": "ALL" },
+        } } }),
+        )?;
+        started.session = answer["sessionId"].as_str().ok_or("the driver gave no session")?.to_owned();
+        started.process = answer["capabilities"]["goog:processID"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+        // The browser's own start page asks for things; what is logged from here on is the page's under test.
+        started.open("about:blank")?;
+        started.requests()?;
+        Ok(started)
+    }
+
+    /// Opens an address and waits until it is loaded.
+    pub fn open(&self, url: &str) -> Result<()> {
+        self.post("/url", &json!({ "url": url })).map(drop)
+    }
+
+    /// Runs the body of a function in the page and gives what it returns; `arguments` are its arguments.
+    pub fn run(&self, body: &str, arguments: &[Value]) -> Result<Value> {
+        self.post("/execute/sync", &json!({ "script": body, "args": arguments }))
+    }
+
+    /// An attribute of the first element that a selector finds.
+    pub fn attribute(&self, selector: &str, name: &str) -> Result<String> {
+        let value = self.run(
+            "return document.querySelector(arguments[0]).getAttribute(arguments[1]);",
+            &[json!(selector), json!(name)],
+        )?;
+        Ok(value.as_str().ok_or_else(|| format!("{selector} has no {name}"))?.to_owned())
+    }
+
+    /// What a reader sees of the first element that a selector finds.
+    pub fn text(&self, selector: &str) -> Result<String> {
+        let element = self.find(selector)?;
+        let value = self.call("GET", &format!("/session/{}/element/{element}/text", self.session), &Value::Null)?;
+        Ok(value.as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Clicks in the middle of an element, which must be visible and not covered.
+    pub fn click(&self, selector: &str) -> Result<()> {
+        let element = self.find(selector)?;
+        self.run(
+            "arguments[0].scrollIntoView({block: 'center', behavior: 'instant'});",
+            &[json!({ ELEMENT: element })],
+        )?;
+        self.post(&format!("/element/{element}/click"), &json!({})).map(drop)
+    }
+
+    /// Clicks at a point of an element, in CSS pixels from its top left corner.
+    pub fn click_at(&self, selector: &str, x: f64, y: f64) -> Result<()> {
+        self.drag(selector, (x, y), (x, y))
+    }
+
+    /// Presses the pointer at one point of an element and lets it go at another.
+    pub fn drag(&self, selector: &str, from: (f64, f64), to: (f64, f64)) -> Result<()> {
+        let (from, to) = (self.place(selector, from)?, self.place(selector, to)?);
+        let go =
+            |(x, y): (i64, i64)| json!({ "type": "pointerMove", "duration": 0, "origin": "viewport", "x": x, "y": y });
+        let actions =
+            json!([go(from), { "type": "pointerDown", "button": 0 }, go(to), { "type": "pointerUp", "button": 0 }]);
+        self.post("/actions", &json!({ "actions": [{ "type": "pointer", "id": "mouse", "actions": actions }] }))
+            .map(drop)
+    }
+
+    /// Turns the wheel over a point of an element.
+    pub fn wheel(&self, selector: &str, at: (f64, f64), pixels: i64) -> Result<()> {
+        let (x, y) = self.place(selector, at)?;
+        let turn = json!({ "type": "scroll", "duration": 0, "origin": "viewport", "x": x, "y": y, "deltaX": 0, "deltaY": pixels });
+        self.post("/actions", &json!({ "actions": [{ "type": "wheel", "id": "wheel", "actions": [turn] }] })).map(drop)
+    }
+
+    /// A point of an element in the window, after the element was scrolled into it.
+    fn place(&self, selector: &str, (x, y): (f64, f64)) -> Result<(i64, i64)> {
+        let corner = self.run(
+            "const e = document.querySelector(arguments[0]); e.scrollIntoView({block: 'center', behavior: 'instant'}); \
+             const b = e.getBoundingClientRect(); return [b.left, b.top];",
+            &[json!(selector)],
+        )?;
+        let pixel = |i: usize, by: f64| (corner[i].as_f64().unwrap_or_default() + by).round() as i64;
+        Ok((pixel(0, x), pixel(1, y)))
+    }
+
+    /// Types keys into an element (WebDriver's code points for special keys: Escape is U+E00C).
+    pub fn keys(&self, selector: &str, text: &str) -> Result<()> {
+        let element = self.find(selector)?;
+        self.post(&format!("/element/{element}/value"), &json!({ "text": text })).map(drop)
+    }
+
+    /// What the console said and was not read yet: `[level, message]`.
+    pub fn console(&self) -> Result<Vec<(String, String)>> {
+        let log = self.post("/se/log", &json!({ "type": "browser" }))?;
+        let text = |entry: &Value, name: &str| entry[name].as_str().unwrap_or_default().to_owned();
+        Ok(log.as_array().into_iter().flatten().map(|entry| (text(entry, "level"), text(entry, "message"))).collect())
+    }
+
+    /// Every address that was asked for since the last call, whoever had to answer.
+    pub fn requests(&self) -> Result<Vec<String>> {
+        let log = self.post("/se/log", &json!({ "type": "performance" }))?;
+        let mut urls = Vec::new();
+        for entry in log.as_array().into_iter().flatten() {
+            let message: Value = serde_json::from_str(entry["message"].as_str().unwrap_or("null"))?;
+            if message["message"]["method"] == "Network.requestWillBeSent" {
+                urls.push(message["message"]["params"]["request"]["url"].as_str().unwrap_or_default().to_owned());
+            }
+        }
+        Ok(urls)
+    }
+
+    fn find(&self, selector: &str) -> Result<String> {
+        let found = self.post("/element", &json!({ "using": "css selector", "value": selector }))?;
+        Ok(found[ELEMENT].as_str().ok_or_else(|| format!("nothing is {selector}"))?.to_owned())
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Result<Value> {
+        self.call("POST", &format!("/session/{}{path}", self.session), body)
+    }
+
+    /// One exchange; the driver closes the connection after it.
+    fn call(&self, method: &str, path: &str, body: &Value) -> Result<Value> {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
+        connection.set_read_timeout(Some(PATIENCE))?;
+        write!(
+            connection,
+            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            self.port,
+            body.len()
+        )?;
+        let mut reader = BufReader::new(connection);
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line)? == 0 {
+                return Err("the driver closed the connection".into());
+            }
+            let line = line.trim_end().to_ascii_lowercase();
+            if let Some(value) = line.strip_prefix("content-length:") {
+                length = value.trim().parse()?;
+            }
+            if line.is_empty() {
+                break;
+            }
+        }
+        let mut answer = vec![0; length];
+        reader.read_exact(&mut answer)?;
+        let mut answer: Value = serde_json::from_slice(&answer)?;
+        let value = answer["value"].take();
+        match value["error"].as_str() {
+            Some(error) => {
+                Err(format!("{method} {path}: {error}: {}", value["message"].as_str().unwrap_or_default()).into())
+            }
+            None => Ok(value),
+        }
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        if !self.session.is_empty() {
+            let _ = self.call("DELETE", &format!("/session/{}", self.session), &Value::Null);
+        }
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+        let Some(process) = self.process else { return };
+        // A number is given out again once its process has ended: the profile's name tells that it is still ours.
+        let profile = self.profile.path().to_string_lossy().into_owned();
+        let ours = std::fs::read(format!("/proc/{process}/cmdline"))
+            .is_ok_and(|line| String::from_utf8_lossy(&line).contains(&profile));
+        if ours {
+            // SAFETY: kill takes two numbers and touches no memory of ours.
+            unsafe { libc::kill(process, libc::SIGKILL) };
+        }
+    }
+}
+
+/// The port that chromedriver chose, from what it prints when it is ready.
+fn port_of(driver: &mut Child) -> Result<u16> {
+    let output = driver.stdout.take().ok_or("chromedriver has no output")?;
+    for line in BufReader::new(output).lines() {
+        if let Some((_, port)) = line?.split_once("started successfully on port ") {
+            return Ok(port.trim_end_matches('.').parse()?);
+        }
+    }
+    Err("chromedriver ended before it was ready".into())
+}

@@ -1,0 +1,44 @@
+//! A fuzz target for every reader of bytes that others wrote, in one registry.
+//!
+//! A target is a function of bytes that panics when the reader breaks a promise: it never panics itself, and what it
+//! accepts goes through its writer and back unchanged. The driver in `main.rs` needs no nightly toolchain and runs them
+//! all for a short time in every test run; cargo-fuzz, AFL or honggfuzz call the same functions for longer:
+//!
+//! ```text
+//! libfuzzer_sys::fuzz_target!(|data: &[u8]| (fathom_fuzz::find("log").unwrap().run)(data));
+//! ```
+//!
+//! To add one, write its functions in `targets.rs` and a line in [`TARGETS`]. Inputs that once failed are kept in
+//! `fuzz/corpus/TARGET/` and tried first, for ever.
+
+pub mod mutate;
+mod targets;
+
+/// One reader under test.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// Its name, also of its folder in `fuzz/corpus/`.
+    pub name: &'static str,
+    /// Valid inputs, made by our own writers, from which others are made.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// Tries one input.
+    pub run: fn(&[u8]),
+}
+
+/// All of them.
+pub const TARGETS: &[Target] = &[
+    Target { name: "event", seeds: targets::events, run: targets::event },
+    Target { name: "event_text", seeds: targets::event_texts, run: targets::event_text },
+    Target { name: "log", seeds: targets::logs, run: targets::log },
+    Target { name: "parquet", seeds: targets::parquets, run: targets::parquet },
+    Target { name: "meta", seeds: targets::metas, run: targets::meta },
+    Target { name: "perfetto", seeds: targets::traces, run: targets::perfetto },
+];
+
+/// A target that must fail. If it does not, the driver finds nothing, and its silence about the others means nothing.
+pub const CANARY: Target = Target { name: "canary", seeds: targets::canaries, run: targets::canary };
+
+/// The target of that name.
+pub fn find(name: &str) -> Option<Target> {
+    TARGETS.iter().chain([&CANARY]).find(|t| t.name == name).copied()
+}

@@ -1,0 +1,187 @@
+//! What each reader promises, as functions that panic when it does not keep it.
+
+use archive::{LogReader, LogWriter, Meta, TablesWriter, tables};
+use formats::perfetto::{Reader, Tables, export};
+use model::event::{Header, Record};
+use model::table::{Row, Span};
+use model::{Event, Layer};
+use std::io::Cursor;
+use std::path::Path;
+
+/// One event of every kind.
+fn every_event() -> Vec<Event> {
+    let event = |(i, kind): (usize, &model::record::RecordInfo)| {
+        let body: Vec<u8> = (0..kind.size() + 300).map(|at| (at * 7 + i) as u8 & 0x7f).collect();
+        let record = Record::decode(kind.kind, &body)?;
+        let header = Header { time_ns: 1_000 + i as u64, kind: kind.kind, tgid: 1, tid: 2, ..Header::default() };
+        Some(Event { header, record })
+    };
+    Record::KINDS.iter().enumerate().filter_map(event).collect()
+}
+
+fn encoded(event: &Event) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    event.encode(&mut bytes);
+    bytes
+}
+
+pub fn events() -> Vec<Vec<u8>> {
+    every_event().iter().map(encoded).collect()
+}
+
+/// What was read and written once stays as it is. (The first reading replaces what is not UTF-8.)
+pub fn event(bytes: &[u8]) {
+    if let Some(event) = Event::decode(bytes) {
+        let once = encoded(&event);
+        let twice = Event::decode(&once).map(|e| encoded(&e));
+        assert_eq!(twice.as_ref(), Some(&once));
+    }
+}
+
+pub fn event_texts() -> Vec<Vec<u8>> {
+    every_event().iter().map(|e| e.to_text().into_bytes()).collect()
+}
+
+pub fn event_text(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    if let Ok(event) = Event::parse(&text) {
+        assert_eq!(Event::parse(&event.to_text()), Ok(event));
+    }
+}
+
+/// The files of an archive with every event and some spans.
+fn written(read: impl Fn(&Path) -> std::io::Result<Vec<u8>>) -> Vec<Vec<u8>> {
+    let make = || -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let mut log = LogWriter::create(dir.path(), None)?;
+        for (i, event) in every_event().iter().enumerate() {
+            log.append(&encoded(event))?;
+            if i % 9 == 8 {
+                log.sync_chunk()?;
+            }
+        }
+        log.finish()?;
+        let mut tables = TablesWriter::create(dir.path())?;
+        (0..50).try_for_each(|id| tables.push(&span(id)))?;
+        tables.finish()?;
+        Ok(read(dir.path())?)
+    };
+    // Without seeds a target would test nothing, so this must be loud.
+    vec![make().unwrap_or_else(|e| panic!("the seeds cannot be made: {e}"))]
+}
+
+fn span(id: u64) -> Span {
+    Span {
+        id,
+        layer: Layer::ALL[id as usize % Layer::ALL.len()],
+        kind: "pwrite64".into(),
+        start_ns: id * 10,
+        end_ns: (!id.is_multiple_of(5)).then_some(id * 10 + 25),
+        tgid: 5,
+        tid: 6,
+        operation: id.is_multiple_of(3).then_some(id),
+        file: None,
+        offset: id.is_multiple_of(2).then_some(id * 4096),
+        disk: id.is_multiple_of(4).then_some(7 << 20),
+        sector: Some(id),
+        bytes: 4096,
+        result: Some(-1),
+        number: None,
+        cache_added: Some(1),
+        flags: "sync".into(),
+    }
+}
+
+pub fn logs() -> Vec<Vec<u8>> {
+    written(|dir| std::fs::read(archive::log::path(dir)))
+}
+
+pub fn log(bytes: &[u8]) {
+    read_log(bytes);
+    // Its sums keep random changes from getting anywhere, as they should; what a malicious file could do is seen only
+    // when they are right.
+    let mut sealed = bytes.to_vec();
+    let mut at = 0;
+    while let Some(header) = sealed.get(at..at + 64).and_then(|h| <[u8; 64]>::try_from(h).ok()) {
+        let payload = u32::from_le_bytes([header[12], header[13], header[14], header[15]]) as usize;
+        let Some(end) = (at + 64).checked_add(payload).filter(|e| *e <= sealed.len()) else { break };
+        let crc = crc32fast::hash(&sealed[at + 64..end]);
+        sealed[at + 56..at + 60].copy_from_slice(&crc.to_le_bytes());
+        let crc = crc32fast::hash(&sealed[at..at + 60]);
+        sealed[at + 60..at + 64].copy_from_slice(&crc.to_le_bytes());
+        at = end;
+    }
+    read_log(&sealed);
+}
+
+fn read_log(bytes: &[u8]) {
+    if let Ok(mut reader) = LogReader::new(Cursor::new(bytes), Path::new("events.log"), "") {
+        let events = reader.by_ref().count() as u64;
+        let (read, all) = reader.progress();
+        assert_eq!(read, all, "it ends where the file ends");
+        // A record takes at least its length and its header, but LZ4 packs it up to 255-fold.
+        assert!(events <= 255 * all / 28 + reader.damage().places + all, "{events} events in {all} bytes");
+    }
+}
+
+pub fn parquets() -> Vec<Vec<u8>> {
+    written(|dir| std::fs::read(tables::file(dir, Span::TABLE.name)))
+}
+
+pub fn parquet(bytes: &[u8]) {
+    let mut rows = 0;
+    let path = Path::new("a.fathom/tables/spans.parquet");
+    let read = tables::read_file(bytes::Bytes::copy_from_slice(bytes), path, &Span::TABLE, 1, &mut |cells| {
+        assert_eq!(cells.len(), Span::TABLE.columns.len());
+        let _ = Span::from_cells(cells);
+        rows += 1;
+    });
+    match read {
+        Ok(n) => assert_eq!(n, rows),
+        Err(e) => assert!(e.to_string().contains("fathom link"), "{e}"),
+    }
+}
+
+pub fn metas() -> Vec<Vec<u8>> {
+    let mut meta = Meta::new("trace", 1_700_000_000_000_000_000, vec!["sqlite3".into(), "é\u{1}".into()]);
+    meta.extra.insert("sqlite".into(), "3.40.1".into());
+    // With its fields in the order of the file.
+    let dir = tempfile::tempdir();
+    let bytes = dir.map(|dir| meta.write(dir.path()).map(|()| std::fs::read(Meta::path(dir.path()))));
+    match bytes {
+        Ok(Ok(Ok(bytes))) => vec![bytes],
+        other => panic!("the seeds cannot be made: {other:?}"),
+    }
+}
+
+pub fn meta(bytes: &[u8]) {
+    let path = Path::new("a.fathom/meta.json");
+    match Meta::parse(path, bytes) {
+        Ok(meta) => assert!(meta.version == 1 && meta.format == "fathom-archive"),
+        Err(e) => assert!(e.to_string().contains("a.fathom"), "{e}"),
+    }
+}
+
+pub fn traces() -> Vec<Vec<u8>> {
+    let spans: Vec<Span> = (0..30).map(span).collect();
+    let mut bytes = Vec::new();
+    match export(&Tables { spans: &spans, ..Tables::default() }, &mut bytes) {
+        Ok(_) => vec![bytes],
+        Err(e) => panic!("the seeds cannot be made: {e}"),
+    }
+}
+
+pub fn perfetto(bytes: &[u8]) {
+    let packets: Vec<_> = Reader::new(bytes).collect();
+    // A packet has at least its tag and its length.
+    assert!(packets.len() <= bytes.len() / 2 + 1);
+}
+
+pub fn canaries() -> Vec<Vec<u8>> {
+    vec![b"canary".to_vec()]
+}
+
+/// Fails on what a few changes make of its seed.
+pub fn canary(bytes: &[u8]) {
+    assert!(!bytes.starts_with(b"ca\xff"), "the canary died, as it must");
+}
