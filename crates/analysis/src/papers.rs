@@ -199,7 +199,7 @@ pub fn compare(summary: &Summary) -> Vec<Figure> {
                     vec![
                         said(LINUX, "fewer after the database write"),
                         said(ANDROID_X86, "more after the database write"),
-                        said(ANDROID, "more than on either"),
+                        said(ANDROID, "more requests in the block layer and scheduler than on either"),
                     ],
                     of(insert, commands, "requests and flushes, by share"),
                 ),

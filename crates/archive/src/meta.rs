@@ -18,7 +18,7 @@ const MAX_BYTES: u64 = 16 << 20;
 /// What an archive is and which versions wrote it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Meta {
-    /// Always [`FORMAT`].
+    /// Always `fathom-archive`.
     pub format: String,
     /// Version of the folder ([`versions::FOLDER`]).
     pub version: u32,

@@ -118,9 +118,7 @@ impl Activity {
 
     /// What the sleeper waited for from `start_ns` to `end_ns`: pieces in order, without gaps. What nothing explains is
     /// given to `rest`.
-    pub(crate) fn explain(
-        &self, who: &Sleeper, start_ns: u64, end_ns: u64, rest: (Layer, u64), out: &mut Vec<Waited>,
-    ) {
+    pub(crate) fn explain(&self, who: &Sleeper, start_ns: u64, end_ns: u64, rest: (Layer, u64), out: &mut Vec<Waited>) {
         let syncs = who.call.is_some_and(Call::syncs);
         let reads = who.call.is_some_and(Call::reads);
         // Reading and seeking need no journal.
@@ -163,7 +161,11 @@ const LAYERS: [Layer; 4] = [Layer::Driver, Layer::IoScheduler, Layer::Block, Lay
 
 /// Covers `from..to` by the intervals of `level`, and what they leave open by those of the levels after it.
 fn fill(
-    levels: &[Vec<(u64, u64, u64, Reason)>; 4], level: usize, from: u64, to: u64, rest: (Layer, u64),
+    levels: &[Vec<(u64, u64, u64, Reason)>; 4],
+    level: usize,
+    from: u64,
+    to: u64,
+    rest: (Layer, u64),
     out: &mut Vec<Waited>,
 ) {
     let Some(intervals) = levels.get(level) else {
@@ -214,7 +216,15 @@ mod tests {
             command: 3,
         };
         activity.add(flight);
-        activity.add(Flight { queue_ns: 40, made_ns: 45, issue_ns: 50, done_ns: 90, flush: true, command: 6, ..flight });
+        activity.add(Flight {
+            queue_ns: 40,
+            made_ns: 45,
+            issue_ns: 50,
+            done_ns: 90,
+            flush: true,
+            command: 6,
+            ..flight
+        });
         activity.add(Flight { call: (8, 5), ..flight });
         let who = Sleeper { tid: 7, call_ns: 5, call: Some(Call::Fsync), dev: 1, ino: 9, ctx: 0 };
         let mut out = Vec::new();

@@ -167,9 +167,7 @@ impl State {
         if kernel {
             let uppers = match bio.op {
                 DiskOp::Flush => self.stacked.flushes(|dev| self.config.disk_of(dev) == self.config.disk_of(r.disk)),
-                DiskOp::Read if self.stacked_file(file) => {
-                    self.stacked.reads(file, r.index * PAGE, r.bytes.into())
-                }
+                DiskOp::Read if self.stacked_file(file) => self.stacked.reads(file, r.index * PAGE, r.bytes.into()),
                 op => self
                     .stacked
                     .direct(op, r.bytes.into(), |dev| self.config.disk_of(dev) == self.config.disk_of(r.disk)),
@@ -177,8 +175,7 @@ impl State {
             if !uppers.is_empty() {
                 bio.charges = stacked::charges(&uppers, weight);
                 for ((upper, sure), i) in uppers.iter().zip(0..) {
-                    let window =
-                        Window { start_ns: upper.issue_ns, end_ns: bio.queue_ns, cpus: [upper.cpu, bio.cpu] };
+                    let window = Window { start_ns: upper.issue_ns, end_ns: bio.queue_ns, cpus: [upper.cpu, bio.cpu] };
                     bio.charges[i].confidence =
                         self.link(upper.command, bio.span, Relation::Remaps, *sure, window, sink);
                 }
@@ -194,7 +191,13 @@ impl State {
 
     /// The thread that sent it pays.
     fn bill_thread(
-        &mut self, doer: &Doer, bio: &mut Bio, weight: f64, via: &'static str, sure: Confidence, sink: &mut dyn Sink,
+        &mut self,
+        doer: &Doer,
+        bio: &mut Bio,
+        weight: f64,
+        via: &'static str,
+        sure: Confidence,
+        sink: &mut dyn Sink,
     ) {
         let window = Window { start_ns: doer.start_ns, end_ns: bio.queue_ns, cpus: [doer.cpu, bio.cpu] };
         let confidence = self.link(doer.span, bio.span, Relation::Calls, sure, window, sink);
@@ -203,7 +206,12 @@ impl State {
     }
 
     fn link_commit(
-        &mut self, key: TxnKey, bio: &Bio, relation: Relation, sure: Confidence, sink: &mut dyn Sink,
+        &mut self,
+        key: TxnKey,
+        bio: &Bio,
+        relation: Relation,
+        sure: Confidence,
+        sink: &mut dyn Sink,
     ) -> Confidence {
         let Some((commit, begin_ns, cpu)) = self.journal.get(key).map(|t| (t.span, t.begin_ns, t.cpu)) else {
             return sure;
@@ -239,7 +247,13 @@ impl State {
     /// Data: each page's writers pay.
     #[expect(clippy::too_many_arguments, reason = "a range of a file has three, who sent it three")]
     fn bill_pages(
-        &mut self, header: &Header, file: (u32, u64), index: u64, pages: u64, doer: &Doer, bio: &mut Bio,
+        &mut self,
+        header: &Header,
+        file: (u32, u64),
+        index: u64,
+        pages: u64,
+        doer: &Doer,
+        bio: &mut Bio,
         sink: &mut dyn Sink,
     ) {
         let mut taken = std::mem::take(&mut self.taken);
@@ -371,7 +385,13 @@ impl State {
 
     #[expect(clippy::too_many_arguments, reason = "two bios, each with its address")]
     fn derive(
-        &mut self, header: &Header, parent_at: u64, parent: Bio, child_at: u64, mut child: Bio, relation: Relation,
+        &mut self,
+        header: &Header,
+        parent_at: u64,
+        parent: Bio,
+        child_at: u64,
+        mut child: Bio,
+        relation: Relation,
         sink: &mut dyn Sink,
     ) {
         let window = Window { start_ns: parent.queue_ns, end_ns: header.time_ns, cpus: [parent.cpu, header.cpu] };

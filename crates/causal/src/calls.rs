@@ -81,7 +81,12 @@ impl State {
 
     /// The call of this thread that began at `start_ns`, made known if it was not.
     fn enter(
-        &mut self, header: &Header, start_ns: u64, name: Option<CallName>, ctx: u16, file: (u32, u64),
+        &mut self,
+        header: &Header,
+        start_ns: u64,
+        name: Option<CallName>,
+        ctx: u16,
+        file: (u32, u64),
         sink: &mut dyn Sink,
     ) -> Call {
         let thread = self.thread(header.tgid, header.tid, sink);
@@ -282,7 +287,12 @@ impl State {
 
     /// Pages, transactions and waits of a call that is known in full.
     fn consequences(
-        &mut self, header: &Header, record: &Syscall, call: &Call, (start_ns, end_ns): (u64, u64), sink: &mut dyn Sink,
+        &mut self,
+        header: &Header,
+        record: &Syscall,
+        call: &Call,
+        (start_ns, end_ns): (u64, u64),
+        sink: &mut dyn Sink,
     ) {
         let file = (record.dev, record.ino);
         let done = u64::try_from(record.result).unwrap_or(0);

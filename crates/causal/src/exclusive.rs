@@ -69,11 +69,11 @@ pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &Activity, si
         };
         let call = thread.calls.front();
         if let Some(c) = call {
-            [c.start_ns, c.end_ns, c.fs_start_ns, c.fs_end_ns].map(&mut border);
+            [c.start_ns, c.end_ns, c.fs_start_ns, c.fs_end_ns].into_iter().for_each(&mut border);
         }
         let away = thread.aways.front();
         if let Some(a) = away {
-            [a.start_ns, a.wake_ns, a.end_ns].map(&mut border);
+            [a.start_ns, a.wake_ns, a.end_ns].into_iter().for_each(&mut border);
         }
         let call = call.filter(|c| c.start_ns <= at);
         let in_fs = call.filter(|c| c.fs_start_ns <= at && at < c.fs_end_ns);

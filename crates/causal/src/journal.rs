@@ -146,7 +146,15 @@ impl Journal {
     }
 
     /// The journal's thread `tid` began to commit.
-    pub(crate) fn begin(&mut self, key: TxnKey, tgid: u32, tid: u32, cpu: u16, time_ns: u64, span: u64) -> &Transaction {
+    pub(crate) fn begin(
+        &mut self,
+        key: TxnKey,
+        tgid: u32,
+        tid: u32,
+        cpu: u16,
+        time_ns: u64,
+        span: u64,
+    ) -> &Transaction {
         self.committing.insert(tid, key);
         let transaction = self.transaction(key);
         *transaction = Transaction {
@@ -263,7 +271,10 @@ impl Journal {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.members + self.transactions.len() + self.homes.len() + self.inodes.len()
+        self.members
+            + self.transactions.len()
+            + self.homes.len()
+            + self.inodes.len()
             + self.syncs.values().map(Vec::len).sum::<usize>()
     }
 }

@@ -1,1 +1,188 @@
-//! Events to spans, links and causes; streaming and pure.
+//! Events to spans, links, causes and slices. Streaming and pure: no kernel, no clock, no files, no root. Alone in its
+//! room because everything that is hard to believe happens here, and so must be testable from a text file.
+//!
+//! # The idea
+//!
+//! Picture a detective with a pile of till receipts. Each receipt (an event) says little: an address, a time, a thread.
+//! But objects in the kernel leave receipts that fit together: the bio that is queued is the bio that a request carries;
+//! the page it carries was written by a call; the call was made by a thread inside a statement; the journal's thread was
+//! between a commit's begin and its end. The linker lays the receipts in order ([`reorder`](self)) and keeps, for each
+//! kind of object, only what is still open:
+//!
+//! | room | open things | closed by |
+//! |---|---|---|
+//! | `threads` | operations and calls on each thread's stack | their end record |
+//! | `pages` | who dirtied which page | the bio that carries the page |
+//! | `journal` | members of transactions, waits, last log of each metadata block | commit end; a bounded memory for checkpoints |
+//! | `bios`, `requests`, `flush` | bios, requests, flushes by address and time | their completion |
+//! | `stacked` | commands of loop disks | their completion |
+//! | `activity`, `exclusive` | what a sleeping thread may be waiting for; time sheets | the operation's end |
+//! | `attribution` | completed commands whose payer is not known yet | a commit's end and one horizon |
+//!
+//! # The uncertainty
+//!
+//! Every room's header says what it cannot know. Common to all: a link carries a [`model::Confidence`], a loss
+//! inside its window lowers it by one step (`loss`), and a cause is as sure as the least sure link of its chain.
+//! What nothing explains is charged to [`model::Origin::Unattributed`], never to the nearest neighbour.
+//!
+//! # What the rows mean, where the tables do not say it
+//!
+//! - A command that was issued again before it completed is two Driver spans linked by `retries`; only the completed
+//!   one has an end and causes. A bare flush on a disk without a cache has a bio and no command.
+//! - Flags of bios, requests and commands begin with what they do: `write sync meta`.
+//! - An App `mark` is an operation only if no statement began inside it; else it is the parent of their spans. Its name
+//!   stands in `flags` and its ordinal in `number`. Marks that come out of order (later than one horizon) are linked to
+//!   operations that ended lately, but are never operations.
+//! - A `step` span's `number` is its rows. Operations cut off by the end of the trace have slices up to the last event.
+//!
+//! # Memory
+//!
+//! Bounded by the open horizon, by limits on everything that a lost record could leave open, and by the number of
+//! distinct files, processes and shapes: never by the length of the trace ([`Linker::held`]).
+
+mod activity;
+mod actor;
+mod attribution;
+mod bios;
+mod calls;
+mod exclusive;
+mod flush;
+mod hash;
+mod journal;
+mod linker;
+mod loss;
+mod names;
+mod pages;
+mod reorder;
+mod requests;
+mod stacked;
+pub mod text;
+mod threads;
+mod uring;
+
+pub use loss::UNKNOWN_CPU;
+
+use linker::State;
+use model::Event;
+use model::table;
+use reorder::Reorder;
+use std::collections::BTreeMap;
+
+/// What lies under a disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Below {
+    /// Other disks (device mapper, md).
+    Disks(Vec<u32>),
+    /// A file (loop).
+    File {
+        /// File system.
+        dev: u32,
+        /// Inode.
+        ino: u64,
+    },
+}
+
+/// A disk that stands on something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stacked {
+    /// The disk (major << 20 | minor).
+    pub disk: u32,
+    /// What it stands on.
+    pub below: Below,
+}
+
+/// What the linker must be told beside the events.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The tracer's process.
+    pub tracer: Option<u32>,
+    /// Files that the tracer writes: (file system, inode). What is written there is charged to it, whoever sends it.
+    pub tracer_files: Vec<(u32, u64)>,
+    /// How much later than a younger event an event may arrive and still be put before it, in ns of event time.
+    pub horizon_ns: u64,
+    /// Disks that stand on other disks or on files.
+    pub stacked: Vec<Stacked>,
+    /// Partition to disk.
+    pub partitions: BTreeMap<u32, u32>,
+    /// Names of the functions given by --op, by their number.
+    pub functions: Vec<String>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            tracer: None,
+            tracer_files: Vec::new(),
+            horizon_ns: 100_000_000,
+            stacked: Vec::new(),
+            partitions: BTreeMap::new(),
+            functions: Vec::new(),
+        }
+    }
+}
+
+impl Config {
+    /// The whole disk of a disk or partition.
+    pub(crate) fn disk_of(&self, dev: u32) -> u32 {
+        self.partitions.get(&dev).copied().unwrap_or(dev)
+    }
+}
+
+/// Where rows go. Rows of different tables come interleaved; a link may come before the spans that it names.
+pub trait Sink {
+    /// An operation; after its slices.
+    fn operation(&mut self, row: table::Operation);
+    /// A shape; before its first operation.
+    fn shape(&mut self, row: table::Shape);
+    /// A span; when it ended, or at the end of the trace.
+    fn span(&mut self, row: table::Span);
+    /// A link.
+    fn link(&mut self, row: table::Link);
+    /// A cause; those of one command come together, one horizon or more after its completion.
+    fn cause(&mut self, row: table::Cause);
+    /// A slice; those of one operation come in order of time.
+    fn slice(&mut self, row: table::Slice);
+    /// A file; when its name is learnt, or at the end.
+    fn file(&mut self, row: table::File);
+    /// A process; when it ended, or at the end.
+    fn process(&mut self, row: table::Process);
+    /// A loss.
+    fn loss(&mut self, row: table::LossRow);
+}
+
+/// Turns a stream of events into rows.
+///
+/// Events may come in any order within [`Config::horizon_ns`]; what comes later is still taken, with weaker results.
+/// Marks do not move the clock, so all of them may be pushed first. The same events give the same rows.
+pub struct Linker {
+    order: Reorder,
+    state: State,
+}
+
+impl Linker {
+    /// A linker that has seen nothing.
+    pub fn new(config: Config) -> Self {
+        Self { order: Reorder::new(config.horizon_ns), state: State::new(config) }
+    }
+
+    /// Takes an event in and writes the rows that became certain.
+    pub fn push(&mut self, event: Event, sink: &mut dyn Sink) {
+        self.order.push(event);
+        while let Some(event) = self.order.pop(false) {
+            self.state.on_event(&event, sink);
+        }
+    }
+
+    /// Ends the trace: what is still open is written as far as it is known.
+    pub fn finish(mut self, sink: &mut dyn Sink) {
+        while let Some(event) = self.order.pop(true) {
+            self.state.on_event(&event, sink);
+        }
+        self.state.finish(sink);
+    }
+
+    /// Entries held in memory, of all kinds: what a test of the memory's bound looks at.
+    pub fn held(&self) -> usize {
+        self.order.len() + self.state.len()
+    }
+}

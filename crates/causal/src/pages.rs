@@ -144,7 +144,13 @@ impl Pages {
 
     /// A bio queued at `at_ns` by the system call `call` carries these pages: what it is charged, in the order of pages.
     pub(crate) fn take(
-        &mut self, file: FileKey, index: u64, pages: u64, at_ns: u64, call: (u32, u64), out: &mut Vec<Taken>,
+        &mut self,
+        file: FileKey,
+        index: u64,
+        pages: u64,
+        at_ns: u64,
+        call: (u32, u64),
+        out: &mut Vec<Taken>,
     ) {
         let end = index.saturating_add(pages);
         let nobody = |pages: u64| Taken { writer: None, weight: (pages * PAGE) as f64 };
@@ -170,10 +176,11 @@ impl Pages {
                 out.push(nobody(dirt.end - start));
                 continue;
             }
-            out.extend(all().filter(known).map(|w| Taken {
-                writer: Some(*w),
-                weight: bytes * f64::from(w.bytes.max(1)) / signed,
-            }));
+            out.extend(
+                all()
+                    .filter(known)
+                    .map(|w| Taken { writer: Some(*w), weight: bytes * f64::from(w.bytes.max(1)) / signed }),
+            );
             let stays = |w: &Writer| w.start_ns > at_ns || (w.end_ns > at_ns && w.call != call);
             dirt.earlier.retain(stays);
             if !stays(&dirt.last) {

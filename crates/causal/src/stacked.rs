@@ -18,7 +18,6 @@ use model::{Confidence, DiskOp};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Upper {
     pub command: u64,
-    pub disk: u32,
     pub file: FileKey,
     /// First byte in the file.
     pub pos: u64,
@@ -89,7 +88,8 @@ impl Stack {
     /// The upper commands that a kernel thread's read of the file below serves.
     pub(crate) fn reads(&self, file: FileKey, pos: u64, bytes: u64) -> Vec<(Upper, Confidence)> {
         let reading = || self.under_way.iter().filter(|u| u.file == file && u.op == DiskOp::Read);
-        let exact: Vec<_> = reading().filter(|u| u.overlaps(pos, bytes)).map(|u| (*u, Confidence::Structural)).collect();
+        let exact: Vec<_> =
+            reading().filter(|u| u.overlaps(pos, bytes)).map(|u| (*u, Confidence::Structural)).collect();
         if exact.is_empty() { reading().map(|u| (*u, Confidence::Interval)).collect() } else { exact }
     }
 
@@ -100,9 +100,7 @@ impl Stack {
     }
 
     /// The upper commands that a kernel thread's direct I/O may serve: same direction and size first.
-    pub(crate) fn direct(
-        &self, op: DiskOp, bytes: u64, same_disk: impl Fn(u32) -> bool,
-    ) -> Vec<(Upper, Confidence)> {
+    pub(crate) fn direct(&self, op: DiskOp, bytes: u64, same_disk: impl Fn(u32) -> bool) -> Vec<(Upper, Confidence)> {
         let on = || self.under_way.iter().filter(|u| u.op == op && same_disk(u.file.0));
         let sized: Vec<_> = on().filter(|u| u.bytes == bytes).map(|u| (*u, Confidence::Interval)).collect();
         if sized.is_empty() { on().map(|u| (*u, Confidence::Guess)).collect() } else { sized }

@@ -249,8 +249,13 @@ impl State {
         let count = self.threads.executions.entry(shape).or_default();
         let nth = *count;
         *count += 1;
-        let parent =
-            self.threads.map.get(&tid).and_then(|t| t.operation_at(frame.start_ns)).map(|f| f.id).filter(|&p| p != frame.id);
+        let parent = self
+            .threads
+            .map
+            .get(&tid)
+            .and_then(|t| t.operation_at(frame.start_ns))
+            .map(|f| f.id)
+            .filter(|&p| p != frame.id);
         sink.operation(Operation {
             id: frame.id,
             span: frame.span,
@@ -460,7 +465,10 @@ impl State {
         self.open_call_on_sheet(tid, now_ns);
         while self.close_lost(tid, now_ns, sink) {}
         if let Some(thread) = self.threads.map.remove(&tid) {
-            [thread.before, thread.call].into_iter().flatten().for_each(|c| self.put_unfinished_call(&thread, &c, sink));
+            [thread.before, thread.call]
+                .into_iter()
+                .flatten()
+                .for_each(|c| self.put_unfinished_call(&thread, &c, sink));
         }
     }
 

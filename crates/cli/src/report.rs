@@ -14,10 +14,13 @@ pub fn run(args: &args::Report) -> Result<()> {
     Ok(())
 }
 
+/// Spans in a page: about 8 MB of it. What is left out is said there.
+const SPANS: usize = 60_000;
+
 /// Writes the page of `archive` to `output`.
 pub fn write(archive: &archive::Archive, name: &Path, output: &Path) -> Result<()> {
     let rows = Rows::load(archive)?;
-    let limits = figures::Limits::default();
+    let limits = figures::Limits { spans: SPANS, ..figures::Limits::default() };
     let summary = summary::summarise(&rows);
     let page = report::page(&report::PageData {
         title: &name.display().to_string(),

@@ -258,7 +258,11 @@ fn the_shipped_designs_are_sound() {
         let path = file.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
         let design = Design::parse(&path.display().to_string(), &text).unwrap();
-        assert!(design.cells.iter().any(|c| c.same_as.as_ref() == Some(&design.baseline)), "{}: no A/A", path.display());
+        assert!(
+            design.cells.iter().any(|c| c.same_as.as_ref() == Some(&design.baseline)),
+            "{}: no A/A",
+            path.display()
+        );
         assert!(design.blocks >= 6, "{}: too few blocks for an interval", path.display());
         seen += 1;
     }

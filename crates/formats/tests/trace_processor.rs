@@ -93,8 +93,8 @@ fn ask(folder: &Path, made: &Made) -> Result<(), Failed> {
         ("slices", "select count(*) from slice where category != 'Loss'", json!([[summary.slices]])),
         (
             "spans: number, begin, length, layer",
-            "select extract_arg(arg_set_id, 'debug.span') as id, ts, dur, category from slice \
-             where id is not null order by id",
+            "select extract_arg(arg_set_id, 'debug.span') as span, ts, dur, category from slice \
+             where category not in ('Loss', 'Time') order by span",
             json!(spans),
         ),
         ("losses", "select count(*) from slice where category = 'Loss'", json!([[made.losses.len()]])),
@@ -123,7 +123,13 @@ fn ask(folder: &Path, made: &Made) -> Result<(), Failed> {
         .iter()
         .zip(&answers)
         .filter(|((_, _, expected), answer)| expected != *answer)
-        .map(|((what, _, expected), answer)| format!("{what}: {answer}, and should be {expected}"))
+        .map(|((what, _, expected), answer)| {
+            // Of long lists the first rows that differ.
+            let row = |list: &Value, at: usize| list.get(at).cloned().unwrap_or_default();
+            let rows = answer.as_array().map_or(0, Vec::len);
+            let at = (0..rows).find(|&at| row(expected, at) != row(answer, at)).unwrap_or(rows);
+            format!("{what}, row {at}: {}, and should be {}", row(answer, at), row(expected, at))
+        })
         .collect();
     // An arrow goes from a span to a later one, along a link.
     let links: HashSet<(u64, u64)> =

@@ -22,19 +22,21 @@ pub struct Log {
     failed: Option<Error>,
     /// Per file system: files of databases opened, and one of them.
     opened: BTreeMap<u32, (u64, String)>,
+    /// PRAGMAs set, the last value of each.
+    pragmas: BTreeMap<String, String>,
 }
 
 impl Log {
     /// A log in the archive at `dir`.
     pub fn create(dir: &Path, max_bytes: Option<u64>, keep_sql: bool) -> Result<Self, Error> {
         let writer = Some(LogWriter::create(dir, max_bytes)?);
-        Ok(Self { writer, keep_sql, records: 0, full: None, failed: None, opened: BTreeMap::new() })
+        Ok(Self { writer, keep_sql, records: 0, full: None, failed: None, opened: BTreeMap::new(), pragmas: BTreeMap::new() })
     }
 
     /// Stores one record as the kernel made it.
     pub fn put(&mut self, record: &[u8]) {
         let kind = Header::decode(record).map_or(0, |h| h.kind);
-        if kind == STATEMENT && !self.keep_sql {
+        if kind == STATEMENT {
             self.put_statement(record);
         } else {
             if kind == FILE {
@@ -44,11 +46,22 @@ impl Log {
         }
     }
 
+    /// PRAGMAs that the recorded programs set, by lower-case name.
+    pub fn pragmas(&self) -> &BTreeMap<String, String> {
+        &self.pragmas
+    }
+
     /// A text of a traced program may hold what its user would not want stored, so it goes no further as it is.
     fn put_statement(&mut self, record: &[u8]) {
         let Some(mut event) = model::Event::decode(record) else { return };
         if let Record::Statement(statement) = &mut event.record {
-            statement.text = analysis::sql::normalise(&statement.text);
+            let shape = analysis::sql::normalise(&statement.text);
+            if let Some((name, value)) = pragma(&shape) {
+                self.pragmas.insert(name, value);
+            }
+            if !self.keep_sql {
+                statement.text = shape;
+            }
         }
         self.put_event(&event);
     }
@@ -116,5 +129,27 @@ impl Log {
             Some(Ok(_)) | None => {}
         }
         Ok(())
+    }
+}
+
+/// Name and value of `PRAGMA name = value`; values that are private are `?` by now.
+fn pragma(shape: &str) -> Option<(String, String)> {
+    let rest = shape.get(..7).filter(|w| w.eq_ignore_ascii_case("pragma ")).map(|_| &shape[7..])?;
+    let (name, value) = rest.split_once('=').or_else(|| rest.strip_suffix(')')?.split_once('('))?;
+    let value = value.trim().trim_end_matches(';').trim();
+    (value != "?").then(|| (name.trim().to_ascii_lowercase(), value.to_ascii_lowercase()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pragma;
+
+    #[test]
+    fn only_a_pragma_that_sets_something_is_one() {
+        assert_eq!(pragma("PRAGMA journal_mode = WAL"), Some(("journal_mode".into(), "wal".into())));
+        assert_eq!(pragma("pragma synchronous(off)"), Some(("synchronous".into(), "off".into())));
+        assert_eq!(pragma("PRAGMA journal_mode"), None);
+        assert_eq!(pragma("PRAGMA key = ?"), None);
+        assert_eq!(pragma("SELECT a = b"), None);
     }
 }

@@ -88,13 +88,12 @@ fn untraced(args: &args::Record, context: &Context) -> Result<Recorded> {
 pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     let request = request(args)?;
     let mut session = Session::start(&request)?;
-    let mut libraries = Libraries { finder: Finder::new(std::env::var_os("LD_LIBRARY_PATH").as_deref()), blind: Vec::new() };
+    let mut libraries = Libraries { finder: Finder::new(std::env::var_os("LD_LIBRARY_PATH").as_deref()), blind: Vec::new(), versions: Vec::new() };
     libraries.add(&mut session, |finder| finder.system());
     libraries.known_processes(&mut session, args);
 
     let marks = Marks::create(MARKS)?;
-    let command = args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let mut meta = Meta::new("trace", unix_ns(), command);
+    let mut meta = Meta::new("trace", unix_ns(), stored_command(args));
     let mut child = start(args, &args.command, &marks)?;
     if let Some(first) = args.command.first() {
         let program = launch::resolve(first, std::env::var_os("PATH").as_deref())?;
@@ -120,6 +119,7 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
         eprintln!("fathom: the recording ended early: {why}");
     }
     let here = std::env::current_dir().ok().map(|d| d.to_string_lossy().into_owned());
+    around.say_sqlite(&libraries.versions, log.pragmas());
     around.finish(&finished, &libraries.blind, log.storage().or(here.as_deref()));
     around.known.store(&mut meta)?;
     meta.complete = log.full.is_none();
@@ -133,6 +133,16 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
         Err(error) => return Err(error),
     };
     Ok(Recorded { status, records: log.records, lost: finished.lost, operations })
+}
+
+/// The command as it is stored. A word with a space in it is SQL or a script more often than not, and what the user typed
+/// there is as private as a statement's literals.
+fn stored_command(args: &args::Record) -> Vec<String> {
+    let store = |word: &OsString| {
+        let word = word.to_string_lossy();
+        if args.keep_sql || !word.contains(char::is_whitespace) { word.into_owned() } else { analysis::sql::normalise(&word) }
+    };
+    args.command.iter().map(store).collect()
 }
 
 /// Empties the ring by the clock until the recording is to end; returns the command's status.
@@ -216,6 +226,8 @@ impl<'a> End<'a> {
 struct Libraries {
     finder: Finder,
     blind: Vec<Coverage>,
+    /// Versions of the SQLites found, with their files.
+    versions: Vec<(String, String)>,
 }
 
 impl Libraries {
@@ -223,6 +235,8 @@ impl Libraries {
         let search = search(&mut self.finder);
         for found in search.found {
             session.attach_sqlite(&found.path, &found.symbols);
+            let version = found.symbols.version.clone().unwrap_or_else(|| "unknown".into());
+            self.versions.push((found.path.display().to_string(), version));
         }
         self.blind.extend(search.absent.into_iter().map(|(path, why)| Coverage {
             layer: Layer::Database,

@@ -6,6 +6,7 @@ use capture::Finished;
 use device::{Below, Disks, Local};
 use model::table::Coverage;
 use model::{Context, Fact};
+use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -50,20 +51,34 @@ impl Surroundings {
         self.known.coverage = finished.coverage.clone();
         self.known.coverage.extend_from_slice(blind);
         let mut say = |name: &str, value: u64, unit: &str| {
-            let fact = Fact {
-                value: Some(value.to_string()),
-                unknown: None,
-                unit: (!unit.is_empty()).then(|| unit.to_string()),
-                source: "the recorder".into(),
-                varies: "run".into(),
-            };
-            self.known.environment.insert(name.into(), fact);
+            self.say(name, &value.to_string(), (!unit.is_empty()).then_some(unit), "the recorder");
         };
         say("tracer.cpu", finished.cpu_ns, "ns");
         say("tracer.records", finished.records, "");
         say("tracer.records_lost", finished.lost, "");
         say("trace.start", finished.window_ns.0, "ns");
         say("trace.end", finished.window_ns.1, "ns");
+    }
+
+    /// Which SQLite was there, by file, and which PRAGMAs its programs set while they were recorded.
+    pub fn say_sqlite(&mut self, versions: &[(String, String)], pragmas: &BTreeMap<String, String>) {
+        for (path, version) in versions {
+            self.say("sqlite.version", version, None, path);
+        }
+        for (name, value) in pragmas {
+            self.say(&format!("sqlite.{name}"), value, None, "a PRAGMA statement of the recorded program");
+        }
+    }
+
+    fn say(&mut self, name: &str, value: &str, unit: Option<&str>, source: &str) {
+        let fact = Fact {
+            value: Some(value.into()),
+            unknown: None,
+            unit: unit.map(Into::into),
+            source: source.into(),
+            varies: "run".into(),
+        };
+        self.known.environment.insert(name.into(), fact);
     }
 }
 

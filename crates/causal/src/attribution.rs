@@ -1,0 +1,234 @@
+//! Causes: who a completed command is charged to, and how much of it.
+//!
+//! Picture closing a restaurant bill: most lines name a guest at once, some name "table 7" and have to wait until it is
+//! known who sat there. A command's bill is closed one horizon after its completion, when every record that could speak
+//! of it has arrived; if it names a transaction whose commit is still under way, or a command of a disk above that is
+//! still open, it waits for them. Then the lines are added up per actor and divided by their sum, so that the shares of a
+//! command are 1 in all; what no line explains is `unattributed`, which is a line like any other.
+//!
+//! *Uncertainty*: a commit whose end was lost would keep bills open for ever; after [`PATIENCE_NS`] they are closed with
+//! what is known. A share's confidence is that of the least sure link of its chain.
+
+use crate::Sink;
+use crate::actor::{Actor, Charge, Source};
+use crate::linker::State;
+use crate::loss::Window;
+use model::table::Cause;
+use model::{Confidence, Origin, Relation};
+use std::borrow::Cow;
+use std::cmp::Reverse;
+
+/// A commit or an upper command that is not over after so long is taken as lost.
+const PATIENCE_NS: u64 = 30_000_000_000;
+/// Commands of upper disks whose causes are remembered, for writebacks below that come later.
+const OUTCOMES: usize = 1 << 16;
+/// Disks on files on disks on files: deeper stacks are a loop in a damaged log.
+const DEEPEST: u32 = 8;
+
+/// A completed command whose bill is not closed.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub due_ns: u64,
+    pub command: u64,
+    pub issue_ns: u64,
+    pub done_ns: u64,
+    pub cpu: u16,
+    /// What the lines should add up to: bytes, or the waiters of a flush.
+    pub measure: f64,
+    pub flush: bool,
+    /// Of a disk that stands on a file.
+    pub above: bool,
+    pub charges: Vec<Charge>,
+}
+
+/// The bills by the moment they fall due.
+pub(crate) type Due = Reverse<(u64, u64)>;
+
+/// A part of a command.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Share {
+    pub actor: Actor,
+    pub share: f64,
+    pub confidence: Confidence,
+    pub via: &'static str,
+}
+
+impl State {
+    /// Takes a completed command in.
+    pub(crate) fn charge(&mut self, pending: Pending) {
+        self.due.push(Reverse((pending.due_ns, pending.command)));
+        self.pending.insert(pending.command, pending);
+    }
+
+    /// Closes the bills that fell due; at the `end`, all of them.
+    pub(crate) fn settle(&mut self, end: bool, sink: &mut dyn Sink) {
+        let mut patience = self.due.len().saturating_mul(DEEPEST as usize);
+        while let Some(&Reverse((due_ns, command))) = self.due.peek() {
+            if !end && due_ns > self.now_ns {
+                return;
+            }
+            self.due.pop();
+            let Some(pending) = self.pending.remove(&command) else { continue };
+            let old = self.now_ns > pending.done_ns.saturating_add(PATIENCE_NS) || (end && patience == 0);
+            patience = patience.saturating_sub(1);
+            if !self.close_bill(&pending, end, old, sink) {
+                let due_ns = self.now_ns.saturating_add(self.config.horizon_ns.max(1));
+                self.due.push(Reverse((due_ns, command)));
+                self.pending.insert(command, pending);
+            }
+        }
+    }
+
+    /// `end`: nothing more will be learnt of commits. `force`: neither of commands above.
+    fn close_bill(&mut self, pending: &Pending, end: bool, force: bool, sink: &mut dyn Sink) -> bool {
+        let mut shares: Vec<Share> = Vec::new();
+        let mut waits: Vec<(u64, Confidence)> = Vec::new();
+        for c in &pending.charges {
+            if !self.resolve(c, (end || force, force), 0, &mut shares, &mut waits) {
+                return false;
+            }
+        }
+        let told: f64 = pending.charges.iter().map(|c| c.weight).sum();
+        if told < pending.measure * (1.0 - 1e-9) || told <= 0.0 {
+            let left = if told <= 0.0 { 1.0 } else { pending.measure - told };
+            let via = if pending.flush { "flush" } else { "unknown" };
+            shares.push(Share { actor: Actor::NOBODY, share: left, confidence: Confidence::Exact, via });
+        }
+        for s in &mut shares {
+            s.actor = self.threads.settled(s.actor);
+        }
+        let shares = add_up(shares);
+        for s in &shares {
+            let tgid = (s.actor.tgid != 0).then_some(s.actor.tgid);
+            sink.cause(Cause {
+                command: pending.command,
+                origin: s.actor.origin,
+                operation: (s.actor.operation != 0).then_some(s.actor.operation),
+                tgid,
+                share: s.share,
+                confidence: s.confidence,
+                via: Cow::Borrowed(s.via),
+            });
+        }
+        if pending.flush {
+            waits.sort_unstable();
+            waits.dedup_by_key(|w| w.0);
+            let window = Window { start_ns: pending.issue_ns, end_ns: pending.done_ns, cpus: [pending.cpu; 2] };
+            for (span, sure) in waits {
+                self.link(span, pending.command, Relation::WaitsForFlush, sure, window, sink);
+            }
+        }
+        if pending.above {
+            self.outcomes.insert(pending.command, shares);
+            self.outcomes_order.push_back(pending.command);
+            if self.outcomes_order.len() > OUTCOMES {
+                self.outcomes_order.pop_front().map(|old| self.outcomes.remove(&old));
+            }
+        }
+        true
+    }
+
+    /// Adds what a line stands for to `out`. `false`: it is not known yet.
+    fn resolve(
+        &self,
+        c: &Charge,
+        force: (bool, bool),
+        depth: u32,
+        out: &mut Vec<Share>,
+        waits: &mut Vec<(u64, Confidence)>,
+    ) -> bool {
+        let nobody = |via| Share { actor: Actor::NOBODY, share: c.weight, confidence: c.confidence, via };
+        if depth > DEEPEST {
+            out.push(nobody("unknown"));
+            return true;
+        }
+        match c.source {
+            Source::Actor(actor) => {
+                if c.span != 0 {
+                    waits.push((c.span, c.confidence));
+                }
+                out.push(Share { actor, share: c.weight, confidence: c.confidence, via: c.via });
+                true
+            }
+            Source::Command(command) => match self.outcomes.get(&command) {
+                Some(shares) => {
+                    if c.span != 0 {
+                        waits.push((c.span, c.confidence));
+                    }
+                    out.extend(shares.iter().map(|s| Share {
+                        share: s.share * c.weight,
+                        confidence: s.confidence.min(c.confidence),
+                        ..*s
+                    }));
+                    true
+                }
+                None if force.1 || !self.is_open(command) => {
+                    out.push(nobody("stacked"));
+                    true
+                }
+                None => false,
+            },
+            Source::Joiners(key) | Source::Waiters(key) => {
+                let Some(transaction) = self.journal.get(key) else {
+                    out.push(nobody(c.via));
+                    return true;
+                };
+                let settled =
+                    transaction.end_ns.is_some_and(|e| e.saturating_add(self.config.horizon_ns) <= self.now_ns);
+                if !settled && !force.0 {
+                    return false;
+                }
+                let line = |source, weight, sure: Confidence, span| Charge {
+                    source,
+                    weight,
+                    confidence: sure.min(c.confidence),
+                    via: c.via,
+                    span,
+                };
+                if matches!(c.source, Source::Waiters(_)) && !transaction.waiters.is_empty() {
+                    let each = c.weight / transaction.waiters.len() as f64;
+                    return transaction.waiters.iter().all(|w| {
+                        self.resolve(&line(w.source, each, w.confidence, w.span), force, depth + 1, out, waits)
+                    });
+                }
+                let all: f64 = transaction.joiners.iter().map(|j| j.handles).sum();
+                if all <= 0.0 {
+                    out.push(nobody(c.via));
+                    return true;
+                }
+                transaction.joiners.iter().all(|j| {
+                    let part = c.weight * j.handles / all;
+                    self.resolve(&line(j.source, part, j.confidence, 0), force, depth + 1, out, waits)
+                })
+            }
+        }
+    }
+
+    /// Whether the command's causes may still become known.
+    fn is_open(&self, command: u64) -> bool {
+        self.pending.contains_key(&command) || self.requests.values().any(|r| r.command == command)
+    }
+}
+
+/// Adds the shares up per actor and divides them by their sum.
+fn add_up(mut shares: Vec<Share>) -> Vec<Share> {
+    shares.retain(|s| s.share > 0.0);
+    if shares.is_empty() {
+        shares.push(Share { actor: Actor::NOBODY, share: 1.0, confidence: Confidence::Guess, via: "unknown" });
+    }
+    // The larger part of one actor first: it says how the chain went.
+    shares.sort_by(|a, b| a.actor.cmp(&b.actor).then(b.share.total_cmp(&a.share)).then(a.via.cmp(b.via)));
+    let all: f64 = shares.iter().map(|s| s.share).sum();
+    let mut out: Vec<Share> = Vec::new();
+    for s in shares {
+        match out.last_mut() {
+            Some(last) if last.actor == s.actor => {
+                last.share += s.share / all;
+                last.confidence = last.confidence.min(s.confidence);
+            }
+            _ => out.push(Share { share: s.share / all, ..s }),
+        }
+    }
+    debug_assert!(out.iter().all(|s| s.actor.origin != Origin::Operation || s.actor.operation != 0));
+    out
+}

@@ -1,0 +1,124 @@
+//! Who waits for a flush of the disk's cache.
+//!
+//! Picture a lift: several people press the button, and one ride serves them all. The block layer keeps one flush on its
+//! way per hardware queue and lets everybody who asked meanwhile ride with the next (block/blk-flush.c), so a flush is
+//! shared equally by its waiters. A waiter is a bio: a bare flush of the call that sent it, or a write with PREFLUSH or
+//! FUA, which the journal sends with a commit record and which so stands for those who wait for that commit.
+//!
+//! *Uncertainty*: a waiter may be listed without its bio (the list was cut at four, or the bio is not at hand); then the
+//! oldest barriers of the disk that wait are taken for it, and the link says `address`.
+
+use crate::Sink;
+use crate::activity::Flight;
+use crate::actor::{Charge, Source};
+use crate::linker::State;
+use crate::loss::Window;
+use crate::requests::Request;
+use model::event::{FlushIssue, Header};
+use model::{Confidence, DiskOp, Relation};
+
+/// The step of a waiter that wants nothing but the flush.
+const BARE: u8 = 7;
+
+impl State {
+    /// A flush went to the driver.
+    pub(crate) fn on_flush_issue(&mut self, header: &Header, r: &FlushIssue, sink: &mut dyn Sink) {
+        let Some(mut request) = self.requests.remove(&r.rq) else { return };
+        if request.waiters == 0 {
+            let listed = usize::from(r.listed).min(r.bios.len());
+            request.waiters = r.total.max(r.listed).into();
+            for (&at, &step) in r.bios.iter().zip(&r.steps).take(listed) {
+                if self.bios.contains_key(&at) {
+                    self.wait(&mut request, at, step == BARE, Confidence::Exact, header, sink);
+                }
+            }
+            let named = r.bios[..listed].iter().filter(|at| self.bios.contains_key(at)).count();
+            let missing = usize::try_from(request.waiters).unwrap_or(0).saturating_sub(named);
+            for at in self.waiting(&request, &r.bios[..listed]).into_iter().take(missing) {
+                self.wait(&mut request, at, true, Confidence::Address, header, sink);
+            }
+        }
+        self.requests.insert(r.rq, request);
+    }
+
+    /// A flush of which no list of waiters was seen: all barriers that waited on its disk when it was issued.
+    pub(crate) fn guess_waiters(&mut self, request: &mut Request, sink: &mut dyn Sink) {
+        let header = Header { time_ns: request.issue_ns, cpu: request.cpu, ..Header::default() };
+        let listed: Vec<u64> = request.bios.iter().copied().filter(|at| self.bios.contains_key(at)).collect();
+        let (all, sure) = if listed.is_empty() {
+            (self.waiting(request, &[]), Confidence::Address)
+        } else {
+            (listed, Confidence::Exact)
+        };
+        request.charges.clear();
+        request.waiters = all.len() as u32;
+        for at in all {
+            self.wait(request, at, true, sure, &header, sink);
+        }
+    }
+
+    /// Barriers of the request's disk that were queued before it and not carried yet, oldest first.
+    fn waiting(&self, request: &Request, known: &[u64]) -> Vec<u64> {
+        let disk = self.config.disk_of(request.disk);
+        let mut all: Vec<(u64, u64)> = self
+            .barriers
+            .iter()
+            .filter(|at| !known.contains(at))
+            .filter_map(|at| Some((at, self.bios.get(at)?)))
+            .filter(|(_, b)| b.is_barrier() && self.config.disk_of(b.disk) == disk)
+            .filter(|(_, b)| b.carrier == 0 && b.queue_ns <= request.issue_ns)
+            .map(|(at, b)| (b.span, *at))
+            .collect();
+        all.sort_unstable();
+        all.dedup();
+        all.into_iter().map(|(_, at)| at).collect()
+    }
+
+    /// One waiter: an equal part of the flush, on the bill of whoever it stands for.
+    fn wait(
+        &mut self,
+        request: &mut Request,
+        at: u64,
+        bare: bool,
+        sure: Confidence,
+        header: &Header,
+        sink: &mut dyn Sink,
+    ) {
+        let Some(mut bio) = self.bios.remove(&at) else { return };
+        let window = Window { start_ns: bio.queue_ns, end_ns: header.time_ns, cpus: [bio.cpu, request.cpu] };
+        let sure = self.link(bio.span, request.command, Relation::WaitsForFlush, sure, window, sink);
+        let all: f64 = bio.charges.iter().map(|c| c.weight).sum();
+        for charge in &bio.charges {
+            let source = match charge.source {
+                Source::Joiners(key) => Source::Waiters(key),
+                other => other,
+            };
+            request.charges.push(Charge {
+                source,
+                weight: if all > 0.0 { charge.weight / all } else { 0.0 },
+                confidence: charge.confidence.min(sure),
+                via: "flush",
+                span: charge.span,
+            });
+        }
+        let own = self.activity.get(bio.flight).map(|f| *f);
+        if let Some(flight) = own {
+            let flight = Flight {
+                queue_ns: request.issue_ns,
+                made_ns: request.issue_ns,
+                issue_ns: request.issue_ns,
+                done_ns: u64::MAX,
+                flush: true,
+                request: request.span,
+                command: request.command,
+                ..flight
+            };
+            request.flights.push(self.activity.add(flight));
+        }
+        if bare && bio.op == DiskOp::Flush {
+            bio.carrier = request.command;
+            self.put_bio(&mut bio, Some(header.time_ns), None, sink);
+        }
+        self.bios.insert(at, bio);
+    }
+}

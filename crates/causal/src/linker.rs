@@ -1,0 +1,252 @@
+//! The state that the rooms of this crate share, and which of them hears of which event. No idea lives here.
+
+use crate::activity::Activity;
+use crate::actor::TxnKey;
+use crate::attribution::{Due, Pending, Share};
+use crate::bios::Bio;
+use crate::exclusive;
+use crate::hash::FastMap;
+use crate::journal::{Journal, Transaction};
+use crate::loss::{Losses, Window};
+use crate::names::Names;
+use crate::pages::{Pages, Taken};
+use crate::reorder::moment;
+use crate::requests::Request;
+use crate::stacked::Stack;
+use crate::threads::{Threads, span};
+use crate::{Config, Sink};
+use model::event::{CommitBegin, CommitEnd, Header, Uring};
+use model::table::{Link, Span};
+use model::{Confidence, Event, Layer, Record, Relation};
+use std::collections::{BinaryHeap, VecDeque};
+
+/// How often the things that grow with the open horizon are looked through.
+const SWEEP_EVERY: u32 = 1024;
+/// Flights beyond which long operations' time sheets are filled in before they end.
+const MANY_FLIGHTS: usize = 4096;
+
+pub(crate) struct State {
+    pub config: Config,
+    pub now_ns: u64,
+    spans: u64,
+    since_sweep: u32,
+    pub losses: Losses,
+    pub names: Names,
+    pub threads: Threads,
+    pub pages: Pages,
+    pub journal: Journal,
+    pub activity: Activity,
+    pub stacked: Stack,
+    pub bios: FastMap<u64, Bio>,
+    /// Bios that want a flush, by age.
+    pub barriers: VecDeque<u64>,
+    pub inserts: FastMap<u64, u64>,
+    pub requests: FastMap<u64, Request>,
+    /// Requests whose data is done but whose flush sequence is not, with their bios.
+    pub sequences: FastMap<u64, Vec<u64>>,
+    /// Kernel threads that joined a transaction for pages that they have not sent yet.
+    pub kernel_joins: FastMap<u32, (TxnKey, usize)>,
+    pub urings: FastMap<u64, (Header, Uring, u64)>,
+    pub due: BinaryHeap<Due>,
+    pub pending: FastMap<u64, Pending>,
+    pub outcomes: FastMap<u64, Vec<Share>>,
+    pub outcomes_order: VecDeque<u64>,
+    /// Kept for its memory.
+    pub taken: Vec<Taken>,
+}
+
+impl State {
+    pub(crate) fn new(config: Config) -> Self {
+        Self {
+            stacked: Stack::new(&config),
+            config,
+            now_ns: 0,
+            spans: 0,
+            since_sweep: 0,
+            losses: Losses::default(),
+            names: Names::default(),
+            threads: Threads::default(),
+            pages: Pages::default(),
+            journal: Journal::default(),
+            activity: Activity::default(),
+            bios: FastMap::default(),
+            barriers: VecDeque::new(),
+            inserts: FastMap::default(),
+            requests: FastMap::default(),
+            sequences: FastMap::default(),
+            kernel_joins: FastMap::default(),
+            urings: FastMap::default(),
+            due: BinaryHeap::new(),
+            pending: FastMap::default(),
+            outcomes: FastMap::default(),
+            outcomes_order: VecDeque::new(),
+            taken: Vec::new(),
+        }
+    }
+
+    pub(crate) fn new_span(&mut self) -> u64 {
+        self.spans += 1;
+        self.spans
+    }
+
+    /// Writes a link, if both its ends are known, and says how sure it is.
+    pub(crate) fn link(
+        &mut self,
+        parent: u64,
+        child: u64,
+        relation: Relation,
+        confidence: Confidence,
+        window: Window,
+        sink: &mut dyn Sink,
+    ) -> Confidence {
+        let (confidence, weakened_by) = self.losses.judge(confidence, window);
+        if parent != 0 && child != 0 && parent != child {
+            sink.link(Link { parent, child, relation, confidence, weakened_by });
+        }
+        confidence
+    }
+
+    pub(crate) fn on_event(&mut self, event: &Event, sink: &mut dyn Sink) {
+        let h = &event.header;
+        match &event.record {
+            Record::Statement(r) => self.on_statement(h, r, sink),
+            Record::OpBegin(r) => self.on_op_begin(h, r, sink),
+            Record::OpEnd(r) => self.on_op_end(h, r, sink),
+            Record::Mark(r) => self.on_mark(h, r, sink),
+            Record::SyncBegin(r) => self.on_sync_begin(h, r, sink),
+            Record::Syscall(r) => self.on_syscall(h, r, sink),
+            Record::File(r) => {
+                if self.names.learn(h, r, sink) {
+                    self.pages.truncate((r.dev, r.ino), 0);
+                }
+            }
+            Record::OffCpu(r) => {
+                if let Some(thread) = self.threads.map.get_mut(&h.tid) {
+                    thread.on_away(r.start_ns, r.wake_ns, h.time_ns, r.state, r.ctx);
+                }
+            }
+            Record::BioQueue(r) => self.on_bio_queue(h, r, sink),
+            Record::BioPages(r) => self.on_bio_pages(h, r, sink),
+            Record::BioSplit(r) => self.on_bio_split(h, r, sink),
+            Record::BioRemap(r) => self.on_bio_remap(h, r, sink),
+            Record::RqInsert(r) => self.on_rq_insert(h, r),
+            Record::RqIssue(r) => self.on_rq_issue(h, r, sink),
+            Record::RqBios(r) => self.on_rq_bios(r, sink),
+            Record::FlushIssue(r) => self.on_flush_issue(h, r, sink),
+            Record::RqDone(r) => self.on_rq_done(h, r, sink),
+            Record::BioDone(r) => self.on_bio_done(h, r, sink),
+            Record::CommitBegin(r) => self.on_commit_begin(h, r, sink),
+            Record::CommitEnd(r) => self.on_commit_end(h, r, sink),
+            Record::Join(r) => self.on_join(h, r, sink),
+            Record::FsWrite(r) => self.on_fs_write(h, r, sink),
+            Record::CacheAdd(r) => self.on_cache_add(h, r, sink),
+            Record::Task(r) => {
+                self.names.task(h, r, sink);
+                if r.what == 2 {
+                    self.thread_ended(h.tid, sink);
+                }
+            }
+            Record::Uring(r) => self.on_uring(h, r, sink),
+            Record::Loss(r) => self.losses.add(h, r, sink),
+        }
+        // After the event, so that a late mark or call can be told by its time.
+        self.now_ns = self.now_ns.max(moment(event));
+        self.settle(false, sink);
+        self.since_sweep += 1;
+        if self.since_sweep >= SWEEP_EVERY {
+            self.since_sweep = 0;
+            self.sweep(sink);
+        }
+    }
+
+    fn on_commit_begin(&mut self, h: &Header, r: &CommitBegin, sink: &mut dyn Sink) {
+        let key = (r.dev, r.txn);
+        if self.journal.get(key).is_some_and(|t| t.span != 0) {
+            return; // The same number again: a damaged log, or a disk made anew.
+        }
+        let id = self.new_span();
+        let joiners = self.journal.begin(key, h.tgid, h.tid, h.cpu, h.time_ns, id).joiners.clone();
+        joiners.iter().for_each(|j| self.link_joiner(j, id, h.time_ns, h.cpu, sink));
+        self.activity.commit_began(key, id, h.time_ns);
+    }
+
+    fn on_commit_end(&mut self, h: &Header, r: &CommitEnd, sink: &mut dyn Sink) {
+        let key = (r.dev, r.txn);
+        if let Some(transaction) = self.journal.end(key, h.tid, h.time_ns) {
+            sink.span(commit(key, transaction));
+            self.activity.commit_ended(key, h.time_ns);
+        }
+    }
+
+    /// Fills in long operations' time sheets and forgets what nobody can wait for any more.
+    fn sweep(&mut self, sink: &mut dyn Sink) {
+        let many = self.activity.len() > MANY_FLIGHTS;
+        let mut before_ns = self.now_ns.saturating_sub(self.config.horizon_ns.saturating_mul(2));
+        let (now_ns, horizon_ns) = (self.now_ns, self.config.horizon_ns);
+        let mut open: Vec<u32> =
+            self.threads.map.iter().filter(|(_, t)| !t.frames.is_empty()).map(|(tid, _)| *tid).collect();
+        open.sort_unstable();
+        for tid in open {
+            let Some(thread) = self.threads.map.get_mut(&tid) else { continue };
+            if many || thread.calls.len() + thread.aways.len() > 256 {
+                let upto_ns = exclusive::settled(thread, now_ns, horizon_ns);
+                exclusive::account(thread, upto_ns, &self.activity, sink);
+            }
+            before_ns = before_ns.min(thread.cursor_ns);
+        }
+        self.activity.prune(before_ns);
+        if self.kernel_joins.len() > 4096 {
+            self.kernel_joins.clear();
+        }
+    }
+
+    /// Writes what is still open.
+    pub(crate) fn finish(&mut self, sink: &mut dyn Sink) {
+        let mut tids: Vec<u32> = self.threads.map.keys().copied().collect();
+        tids.sort_unstable();
+        tids.into_iter().for_each(|tid| self.thread_ended(tid, sink));
+        for (key, transaction) in self.journal.unfinished() {
+            sink.span(commit(key, transaction));
+        }
+        let mut bios: Vec<(u64, u64)> = self.bios.iter().map(|(at, b)| (b.span, *at)).collect();
+        bios.sort_unstable();
+        bios.into_iter().for_each(|(_, at)| self.drop_bio(at, sink));
+        let mut requests: Vec<Request> = std::mem::take(&mut self.requests).into_values().collect();
+        requests.sort_by_key(|r| r.command);
+        requests.iter().for_each(|r| self.put_command(r, None, None, sink));
+        let mut urings: Vec<_> = std::mem::take(&mut self.urings).into_values().collect();
+        urings.sort_by_key(|u| u.2);
+        urings.iter().for_each(|(h, r, id)| self.put_uring(h, r, *id, None, sink));
+        self.settle(true, sink);
+        self.names.finish(sink);
+    }
+
+    /// Entries in memory, of all kinds.
+    pub(crate) fn len(&self) -> usize {
+        self.losses.len()
+            + self.names.len()
+            + self.threads.len()
+            + self.pages.len()
+            + self.journal.len()
+            + self.activity.len()
+            + self.stacked.len()
+            + self.bios.len()
+            + self.barriers.len()
+            + self.inserts.len()
+            + self.requests.len()
+            + self.sequences.len()
+            + self.kernel_joins.len()
+            + self.urings.len()
+            + self.pending.len()
+            + self.outcomes.len()
+    }
+}
+
+fn commit(key: TxnKey, t: &Transaction) -> Span {
+    Span {
+        end_ns: t.end_ns,
+        disk: Some(key.0),
+        number: Some(key.1.into()),
+        ..span(t.span, Layer::FileSystem, "commit", t.begin_ns, t.tgid, t.tid)
+    }
+}

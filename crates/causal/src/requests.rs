@@ -1,0 +1,326 @@
+//! Requests and the device commands they become.
+//!
+//! Picture a lorry: it is ordered (the request is made), loaded with one or more letters (bios), leaves the yard (issue)
+//! and comes back empty (completion). What it carried is read off when it leaves, since at its return the list is gone.
+//! A lorry that leaves twice without having come back is the same trip tried again.
+//!
+//! *Uncertainty*: a command counts as completed when its completion was seen. An earlier try of the same request has
+//! neither end nor causes. A completion whose issue was not seen is a command of unknown origin. A write with
+//! PREFLUSH or FUA completes twice (its data, then the whole sequence); the second time is no command.
+
+use crate::Sink;
+use crate::actor::{Charge, Source};
+use crate::attribution::Pending;
+use crate::bios::{disk_op, flag_words};
+use crate::journal::Sync;
+use crate::linker::State;
+use crate::loss::Window;
+use crate::pages::Writer;
+use crate::stacked::Upper;
+use crate::threads::span;
+use model::event::{Header, RqBios, RqDone, RqInsert, RqIssue, bio_flags};
+use model::table::Span;
+use model::{Confidence, DiskOp, Layer, Relation};
+use std::borrow::Cow;
+
+/// Entries of maps whose ends may be lost.
+const MOST: usize = 1 << 16;
+
+/// A request on its way.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub command: u64,
+    pub span: u64,
+    pub made_ns: u64,
+    pub issue_ns: u64,
+    pub cpu: u16,
+    pub disk: u32,
+    pub sector: u64,
+    pub bytes: u64,
+    pub op: DiskOp,
+    pub flags: u16,
+    /// Bios in all, listed or not.
+    pub total: u32,
+    pub bios: Vec<u64>,
+    pub charges: Vec<Charge>,
+    /// Waiters in all, of a flush.
+    pub waiters: u32,
+    pub flights: Vec<u64>,
+    pub done_bytes: u64,
+}
+
+impl State {
+    /// A request entered the I/O scheduler.
+    pub(crate) fn on_rq_insert(&mut self, header: &Header, r: &RqInsert) {
+        if self.inserts.len() >= MOST {
+            self.inserts.clear();
+        }
+        self.inserts.insert(r.rq, header.time_ns);
+    }
+
+    /// A request went to the driver.
+    pub(crate) fn on_rq_issue(&mut self, header: &Header, r: &RqIssue, sink: &mut dyn Sink) {
+        let inserted = self.inserts.remove(&r.rq);
+        self.sequences.remove(&r.rq);
+        let op = disk_op(r.op);
+        if let Some(mut old) = self.requests.remove(&r.rq) {
+            let first = if r.listed > 0 { r.bios.first() } else { None };
+            let again = (old.disk, old.sector, old.op) == (r.disk, r.sector, op) && old.bios.first() == first;
+            self.put_command(&old, None, None, sink);
+            self.stacked.done(old.command);
+            if again {
+                let tried = old.command;
+                old.command = self.new_span();
+                let window = Window { start_ns: old.issue_ns, end_ns: header.time_ns, cpus: [old.cpu, header.cpu] };
+                self.link(tried, old.command, Relation::Retries, Confidence::Exact, window, sink);
+                self.link(old.span, old.command, Relation::Carries, Confidence::Exact, window, sink);
+                (old.issue_ns, old.cpu) = (header.time_ns, header.cpu);
+                for i in 0..old.flights.len() {
+                    if let Some(f) = self.activity.get(old.flights[i]) {
+                        (f.issue_ns, f.command) = (header.time_ns, old.command);
+                    }
+                }
+                for at in &old.bios {
+                    self.bios.get_mut(at).into_iter().for_each(|b| b.carrier = old.command);
+                }
+                self.issue_above(&old);
+                self.requests.insert(r.rq, old);
+                return;
+            }
+        }
+        let made_ns = if r.alloc_ns != 0 { r.alloc_ns } else { inserted.unwrap_or(header.time_ns) };
+        let mut request = Request {
+            span: self.new_span(),
+            command: self.new_span(),
+            made_ns: made_ns.min(header.time_ns),
+            issue_ns: header.time_ns,
+            cpu: header.cpu,
+            disk: r.disk,
+            sector: r.sector,
+            bytes: r.bytes.into(),
+            op,
+            flags: r.flags,
+            total: r.total,
+            bios: Vec::new(),
+            charges: Vec::new(),
+            waiters: 0,
+            flights: Vec::new(),
+            done_bytes: 0,
+        };
+        for &at in r.bios.iter().take(r.listed.into()) {
+            self.load(&mut request, at, sink);
+        }
+        let number = if op == DiskOp::Flush { None } else { Some(r.total.into()) };
+        sink.span(Span {
+            end_ns: Some(request.issue_ns),
+            disk: Some(r.disk),
+            sector: Some(r.sector),
+            bytes: r.bytes.into(),
+            number,
+            flags: flag_words(op, r.flags),
+            ..span(request.span, Layer::IoScheduler, "request", request.made_ns, 0, 0)
+        });
+        let window = Window { start_ns: header.time_ns, end_ns: header.time_ns, cpus: [header.cpu; 2] };
+        self.link(request.span, request.command, Relation::Carries, Confidence::Exact, window, sink);
+        self.issue_above(&request);
+        self.requests.insert(r.rq, request);
+        if self.requests.len() > MOST {
+            let mut all: Vec<(u64, u64)> = self.requests.iter().map(|(at, r)| (r.issue_ns, *at)).collect();
+            all.sort_unstable();
+            for (_, at) in &all[..MOST / 2] {
+                self.requests.remove(at).into_iter().for_each(|r| self.put_command(&r, None, None, sink));
+            }
+        }
+    }
+
+    /// If the disk stands on a file, whoever serves this command acts for it.
+    fn issue_above(&mut self, request: &Request) {
+        let Some(file) = self.stacked.file_below(request.disk) else { return };
+        let pos = request.sector.saturating_mul(512);
+        self.stacked.issued(Upper {
+            command: request.command,
+            file,
+            pos,
+            bytes: request.bytes,
+            op: request.op,
+            issue_ns: request.issue_ns,
+            cpu: request.cpu,
+        });
+        match request.op {
+            DiskOp::Write | DiskOp::WriteZeroes => {
+                let writer = Writer {
+                    source: Source::Command(request.command),
+                    span: request.command,
+                    bytes: 0,
+                    start_ns: request.issue_ns,
+                    end_ns: request.issue_ns,
+                    call: (0, request.command),
+                    cpu: request.cpu,
+                    confidence: Confidence::Structural,
+                    via: "stacked",
+                };
+                self.pages.write(file, pos, request.bytes, writer);
+            }
+            DiskOp::Flush => self.journal.sync(
+                file.0,
+                self.now_ns,
+                Sync {
+                    tid: 0,
+                    start_ns: request.issue_ns,
+                    end_ns: u64::MAX,
+                    ino: 0,
+                    source: Source::Command(request.command),
+                    span: request.command,
+                    expects: 0,
+                    confidence: Confidence::Interval,
+                },
+            ),
+            _ => {}
+        }
+    }
+
+    /// Puts a bio on a request that goes to the driver now.
+    fn load(&mut self, request: &mut Request, at: u64, sink: &mut dyn Sink) {
+        request.bios.push(at);
+        let Some(mut bio) = self.bios.remove(&at) else { return };
+        bio.carrier = request.command;
+        // A bio that came after the request was made joined it at once: plugging merges inside submit_bio.
+        let taken_ns = request.made_ns.clamp(bio.queue_ns.min(request.issue_ns), request.issue_ns);
+        if let Some(f) = self.activity.get(bio.flight) {
+            (f.made_ns, f.issue_ns) = (taken_ns, request.issue_ns);
+            (f.request, f.command) = (request.span, request.command);
+            request.flights.push(bio.flight);
+        }
+        if request.total == 1 && request.bytes > 0 {
+            bio.bytes = request.bytes;
+        }
+        self.put_bio(&mut bio, Some(taken_ns), None, sink);
+        let relation = if request.total > 1 { Relation::Merges } else { Relation::Carries };
+        let window = Window { start_ns: bio.queue_ns, end_ns: request.issue_ns, cpus: [bio.cpu, request.cpu] };
+        let sure = self.link(bio.span, request.span, relation, Confidence::Exact, window, sink);
+        let all: f64 = bio.charges.iter().map(|c| c.weight).sum();
+        let factor = if all > 0.0 { bio.bytes.max(1) as f64 / all } else { 0.0 };
+        request.charges.extend(bio.charges.iter().map(|c| Charge {
+            weight: c.weight * factor,
+            confidence: c.confidence.min(sure),
+            ..*c
+        }));
+        self.bios.insert(at, bio);
+    }
+
+    /// More bios of a request.
+    pub(crate) fn on_rq_bios(&mut self, r: &RqBios, sink: &mut dyn Sink) {
+        let Some(mut request) = self.requests.remove(&r.rq) else { return };
+        for &at in r.bios.iter().take(usize::try_from(r.listed).unwrap_or(usize::MAX)) {
+            // A request that is tried again lists its bios again.
+            if !request.bios.contains(&at) || self.bios.get(&at).is_some_and(|b| b.carrier != request.command) {
+                self.load(&mut request, at, sink);
+            }
+        }
+        self.requests.insert(r.rq, request);
+    }
+
+    /// A request, or a part of it, completed.
+    pub(crate) fn on_rq_done(&mut self, header: &Header, r: &RqDone, sink: &mut dyn Sink) {
+        let Some(mut request) = self.requests.remove(&r.rq) else {
+            return self.on_unknown_done(header, r, sink);
+        };
+        request.done_bytes += u64::from(r.bytes);
+        if r.last == 0 {
+            self.requests.insert(r.rq, request);
+            return;
+        }
+        request.flags |= r.flags;
+        let end_ns = header.time_ns.max(request.issue_ns);
+        for i in 0..request.flights.len() {
+            if let Some(f) = self.activity.get(request.flights[i]) {
+                f.done_ns = end_ns;
+            }
+        }
+        if request.op == DiskOp::Flush && request.waiters == 0 {
+            self.guess_waiters(&mut request, sink);
+        }
+        let result = if r.error != 0 { i64::from(r.error) } else { request.done_bytes as i64 };
+        self.put_command(&request, Some(end_ns), Some(result), sink);
+        let above = self.stacked.file_below(request.disk);
+        if let Some(file) = above {
+            self.stacked.done(request.command);
+            self.journal.sync_ended(file.0, request.command, end_ns);
+        }
+        let bios = std::mem::take(&mut request.bios);
+        if r.flags & bio_flags::FLUSH_SEQUENCE != 0 && request.op != DiskOp::Flush {
+            if self.sequences.len() >= MOST {
+                self.sequences.clear();
+            }
+            self.sequences.insert(r.rq, bios);
+        } else {
+            bios.iter().for_each(|at| self.leave(*at, request.command, sink));
+        }
+        self.charge(Pending {
+            due_ns: self.now_ns.max(end_ns).saturating_add(self.config.horizon_ns),
+            command: request.command,
+            issue_ns: request.issue_ns,
+            done_ns: end_ns,
+            cpu: request.cpu,
+            measure: if request.op == DiskOp::Flush { request.waiters.max(1).into() } else { request.bytes as f64 },
+            flush: request.op == DiskOp::Flush,
+            above: above.is_some(),
+            charges: request.charges,
+        });
+    }
+
+    /// A bio's command is over.
+    fn leave(&mut self, at: u64, command: u64, sink: &mut dyn Sink) {
+        if self.bios.get(&at).is_some_and(|b| b.carrier == command) {
+            self.drop_bio(at, sink);
+        }
+    }
+
+    fn on_unknown_done(&mut self, header: &Header, r: &RqDone, sink: &mut dyn Sink) {
+        if let Some(bios) = self.sequences.remove(&r.rq) {
+            bios.iter().for_each(|at| self.drop_bio(*at, sink));
+            return;
+        }
+        // A flush whose issue was lost cannot be told from a sequence that never needed one.
+        if r.last == 0 || r.bytes == 0 || disk_op(r.op) == DiskOp::Flush {
+            return;
+        }
+        let command = self.new_span();
+        sink.span(Span {
+            end_ns: Some(header.time_ns),
+            disk: Some(r.disk),
+            sector: Some(r.sector),
+            bytes: r.bytes.into(),
+            result: Some(if r.error != 0 { r.error.into() } else { r.bytes.into() }),
+            flags: flag_words(disk_op(r.op), r.flags),
+            ..span(command, Layer::Driver, "command", header.time_ns, 0, 0)
+        });
+        self.charge(Pending {
+            due_ns: self.now_ns.saturating_add(self.config.horizon_ns),
+            command,
+            issue_ns: header.time_ns,
+            done_ns: header.time_ns,
+            cpu: header.cpu,
+            measure: 1.0,
+            flush: false,
+            above: false,
+            charges: vec![Charge { confidence: Confidence::Guess, ..Charge::nobody(1.0, "issue not seen") }],
+        });
+    }
+
+    /// Writes a command's row.
+    pub(crate) fn put_command(&self, r: &Request, end_ns: Option<u64>, result: Option<i64>, sink: &mut dyn Sink) {
+        let flush = r.op == DiskOp::Flush;
+        sink.span(Span {
+            end_ns,
+            disk: Some(r.disk),
+            sector: (!flush).then_some(r.sector),
+            bytes: r.bytes,
+            result,
+            number: Some(if flush { r.waiters.into() } else { r.total.into() }),
+            kind: Cow::Borrowed(if flush { "flush" } else { "command" }),
+            flags: flag_words(r.op, r.flags),
+            ..span(r.command, Layer::Driver, "command", r.issue_ns, 0, 0)
+        });
+    }
+}

@@ -1,0 +1,170 @@
+//! Rows as lines that people read: for test cases and for looking into an archive.
+//!
+//! A span is written as `KIND#N` wherever it is named; lines stand in the order of tables and of identity, so that two
+//! results can be compared as text whatever the order of their rows was.
+
+use crate::Sink;
+use model::table::{Cause, File, Link, LossRow, Operation, Process, Shape, Slice, Span};
+use model::{Dev, Event};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// A sink that keeps everything.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Rows {
+    /// Operations.
+    pub operations: Vec<Operation>,
+    /// Shapes.
+    pub shapes: Vec<Shape>,
+    /// Spans.
+    pub spans: Vec<Span>,
+    /// Links.
+    pub links: Vec<Link>,
+    /// Causes.
+    pub causes: Vec<Cause>,
+    /// Slices.
+    pub slices: Vec<Slice>,
+    /// Files.
+    pub files: Vec<File>,
+    /// Processes.
+    pub processes: Vec<Process>,
+    /// Losses.
+    pub losses: Vec<LossRow>,
+}
+
+impl Sink for Rows {
+    fn operation(&mut self, row: Operation) {
+        self.operations.push(row);
+    }
+    fn shape(&mut self, row: Shape) {
+        self.shapes.push(row);
+    }
+    fn span(&mut self, row: Span) {
+        self.spans.push(row);
+    }
+    fn link(&mut self, row: Link) {
+        self.links.push(row);
+    }
+    fn cause(&mut self, row: Cause) {
+        self.causes.push(row);
+    }
+    fn slice(&mut self, row: Slice) {
+        self.slices.push(row);
+    }
+    fn file(&mut self, row: File) {
+        self.files.push(row);
+    }
+    fn process(&mut self, row: Process) {
+        self.processes.push(row);
+    }
+    fn loss(&mut self, row: LossRow) {
+        self.losses.push(row);
+    }
+}
+
+/// Links events with `config` and keeps all rows.
+pub fn link(config: crate::Config, events: impl IntoIterator<Item = Event>) -> Rows {
+    let mut rows = Rows::default();
+    let mut linker = crate::Linker::new(config);
+    events.into_iter().for_each(|e| linker.push(e, &mut rows));
+    linker.finish(&mut rows);
+    rows
+}
+
+impl Rows {
+    /// All rows as lines.
+    pub fn to_text(&self) -> String {
+        let kinds: BTreeMap<u64, &str> = self.spans.iter().map(|s| (s.id, s.kind.as_ref())).collect();
+        let name = |id: u64| format!("{}#{id}", kinds.get(&id).unwrap_or(&"?"));
+        let time = |start: u64, end: Option<u64>| match end {
+            Some(end) => format!("[{start}..{end}]"),
+            None => format!("[{start}..?]"),
+        };
+        let mut lines: Vec<(u8, u64, u64, String)> = Vec::new();
+        let mut put = |table: u8, major: u64, minor: u64, line: String| lines.push((table, major, minor, line));
+        for s in &self.shapes {
+            put(0, s.id, 0, format!("shape {} {} {:?}", s.id, s.kind, s.text));
+        }
+        for o in &self.operations {
+            let mut line = format!(
+                "operation {} {} shape {} nth {} {}/{} {} inside {} rows {}",
+                o.id,
+                name(o.span),
+                o.shape,
+                o.nth,
+                o.tgid,
+                o.tid,
+                time(o.start_ns, o.end_ns),
+                o.inside_ns,
+                o.rows
+            );
+            option(&mut line, "result", o.result);
+            option(&mut line, "parent", o.parent);
+            put(1, o.id, 0, line);
+        }
+        for f in &self.files {
+            put(2, f.id, 0, format!("file {} {} {} {:?} @{}", f.id, Dev(f.dev), f.ino, f.path, f.start_ns));
+        }
+        for s in &self.spans {
+            let mut line = format!("span {} {} {}", name(s.id), s.layer, time(s.start_ns, s.end_ns));
+            if s.tid != 0 {
+                let _ = write!(line, " {}/{}", s.tgid, s.tid);
+            }
+            option(&mut line, "op", s.operation);
+            option(&mut line, "file", s.file);
+            option(&mut line, "offset", s.offset);
+            option(&mut line, "disk", s.disk.map(Dev));
+            option(&mut line, "sector", s.sector);
+            if s.bytes != 0 {
+                let _ = write!(line, " bytes {}", s.bytes);
+            }
+            option(&mut line, "result", s.result);
+            option(&mut line, "number", s.number);
+            option(&mut line, "cache_added", s.cache_added);
+            if !s.flags.is_empty() {
+                let _ = write!(line, " ({})", s.flags);
+            }
+            put(3, s.id, 0, line);
+        }
+        for l in &self.links {
+            let mut line = format!("link {} -> {} {}, {}", name(l.parent), name(l.child), l.relation, l.confidence);
+            option(&mut line, "weakened by loss", l.weakened_by);
+            put(4, l.child, l.parent, line);
+        }
+        for c in &self.causes {
+            let mut line = format!("cause {} {:.4} {}", name(c.command), c.share, c.origin);
+            option(&mut line, "", c.operation);
+            option(&mut line, "tgid", c.tgid);
+            let _ = write!(line, " via {}, {}", c.via, c.confidence);
+            put(5, c.command, c.operation.unwrap_or(0), line);
+        }
+        for s in &self.slices {
+            let who = s.span.map_or(String::new(), |id| format!(" {}", name(id)));
+            let line =
+                format!("slice {} {} {}, {}{who}", s.operation, time(s.start_ns, Some(s.end_ns)), s.layer, s.reason);
+            put(6, s.operation, s.start_ns, line);
+        }
+        for p in &self.processes {
+            let mut line = format!("process {} {:?}", p.tgid, p.name);
+            option(&mut line, "parent", p.parent);
+            line.push_str(if p.tracked { " tracked" } else { "" });
+            put(7, p.tgid.into(), 0, line);
+        }
+        for l in &self.losses {
+            let mut line = format!("loss {} {} {}", l.id, l.source, time(l.start_ns, Some(l.end_ns)));
+            option(&mut line, "cpu", l.cpu);
+            option(&mut line, if l.at_least { "at least" } else { "exactly" }, l.events);
+            option(&mut line, "program", l.program.as_ref());
+            put(8, l.id, 0, line);
+        }
+        lines.sort();
+        lines.into_iter().map(|l| l.3 + "\n").collect()
+    }
+}
+
+fn option<T: std::fmt::Display>(line: &mut String, word: &str, value: Option<T>) {
+    if let Some(value) = value {
+        let space = if word.is_empty() { "" } else { " " };
+        let _ = write!(line, " {word}{space}{value}");
+    }
+}
