@@ -14,8 +14,9 @@ const BAR: usize = 24;
 const ROWS: usize = 10;
 
 /// Facts of the header: what stands before them, and their names, the first known one being shown.
-const HEADER: [(&str, &[&str]); 7] = [
+const HEADER: [(&str, &[&str]); 8] = [
     ("device", &["device.model", "device.platform"]),
+    ("processor", &["cpu.model"]),
     ("system", &["os.name"]),
     ("kernel", &["kernel.release"]),
     ("file system", &["fs.type"]),
@@ -93,11 +94,9 @@ fn header(out: &mut String, summary: &Summary) {
     let complete = if trace.complete { "" } else { "; the recording was cut short" };
     line(out, &format!("  {length} recorded{complete}"));
     for (name, facts) in HEADER {
-        let fact = facts.iter().find_map(|f| Some((f, summary.environment.get(*f)?)));
-        if let Some((_, fact)) = fact {
-            let unknown = || format!("unknown: {}", fact.unknown.as_deref().unwrap_or("no reason given"));
-            let value = fact.value.clone().unwrap_or_else(unknown);
-            line(out, &format!("  {name:<12} {}", shown(&value)));
+        // Why a fact is not known stands in the JSON; a person reading this wants those that are.
+        if let Some(value) = facts.iter().find_map(|f| summary.environment.get(*f)?.value.as_ref()) {
+            line(out, &format!("  {name:<12} {}", shown(value)));
         }
     }
     // Several may be loaded, each with its own name below this one.

@@ -5,16 +5,21 @@
 //! fields are plain loads. By name (`raw_tp`), where it may belong to a module: every field is a guarded read.
 
 use crate::error::chain;
+use aya::maps::ProgramArray;
 use aya::programs::{BtfTracePoint, Program, ProgramError, RawTracePoint};
 use aya::{Btf, Ebpf};
 use model::Layer;
 use model::table::Coverage;
 
 enum By {
+    /// By type: `tp_btf`.
     Type,
+    /// By name: `raw_tp`.
     Name,
+    /// Not attached, but called by another program through this table; typed by the tracepoint.
+    Call(&'static str),
 }
-use By::{Name, Type};
+use By::{Call, Name, Type};
 
 /// One probe: the program, how and to which tracepoint it is attached, and the layer it sees.
 struct Probe {
@@ -42,7 +47,7 @@ const PROBES: &[Probe] = &[
     probe("rq_done", Type, "block_rq_complete", Layer::Driver),
     probe("bio_done", Type, "block_bio_complete", Layer::Block),
     probe("rq_issue", Type, "block_rq_issue", Layer::Driver),
-    probe("flush_issue", Type, "block_rq_issue", Layer::Driver),
+    probe("flush_issue", Call("flush_program"), "block_rq_issue", Layer::Driver),
     probe("rq_insert", Type, "block_rq_insert", Layer::IoScheduler),
     probe("bio_split", Type, "block_split", Layer::Block),
     probe("bio_remap", Type, "block_bio_remap", Layer::Block),
@@ -80,10 +85,8 @@ const PROBES: &[Probe] = &[
 pub fn attach_all(ebpf: &mut Ebpf, types: &Btf) -> Vec<Coverage> {
     let mut rows: Vec<Coverage> = Vec::new();
     for probe in PROBES {
-        if let Some(first) = probe.instead_of {
-            if rows.iter().any(|r| r.probe == first && r.attached) {
-                continue;
-            }
+        if probe.instead_of.is_some_and(|first| rows.iter().any(|r| r.probe == first && r.attached)) {
+            continue;
         }
         let outcome = attach(ebpf, probe, types);
         let row = row(probe.layer, probe.program, outcome);
@@ -118,6 +121,16 @@ fn attach(ebpf: &mut Ebpf, probe: &Probe, types: &Btf) -> Result<String, String>
             program.load(name, types).map_err(|e| refusal(name, &e))?;
             program.attach().map_err(|e| refusal(name, &e))?;
             Ok(format!("tp_btf {name}"))
+        }
+        Call(table) => {
+            let program: &mut BtfTracePoint = program.try_into().map_err(|e| refusal(name, &e))?;
+            program.load(name, types).map_err(|e| refusal(name, &e))?;
+            let fd =
+                program.fd().and_then(|fd| fd.try_clone().map_err(ProgramError::IOError)).map_err(|e| chain(&e))?;
+            let map = ebpf.map_mut(table).ok_or("not in this build")?;
+            let mut table = ProgramArray::try_from(map).map_err(|e| chain(&e))?;
+            table.set(0, &fd, 0).map_err(|e| chain(&e))?;
+            Ok(format!("called at tp_btf {name}"))
         }
         Name => {
             let program: &mut RawTracePoint = program.try_into().map_err(|e| refusal(name, &e))?;

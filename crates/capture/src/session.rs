@@ -11,7 +11,7 @@ use crate::price::{PriceSampler, program_info};
 use crate::request::{Request, Scope};
 use crate::sqlite::SqliteSymbols;
 use crate::uprobes::Uprobes;
-use crate::{Error, error, probes, tasks};
+use crate::{Error, error, probes, tasks, uprobes};
 use aya::maps::{HashMap, Map, MapData, PerCpuArray, RingBuf};
 use aya::{Ebpf, EbpfLoader};
 use model::Event;
@@ -211,7 +211,8 @@ impl Session {
         let prices: BTreeMap<String, _> =
             self.programs.iter().filter_map(|(name, fd)| Some((name.clone(), program_info(*fd)?))).collect();
         for row in self.coverage.iter_mut().filter(|r| r.attached) {
-            let Some(info) = prices.get(&row.probe) else { continue };
+            let program = uprobes::program_of(&row.probe).unwrap_or(&row.probe);
+            let Some(info) = prices.get(program) else { continue };
             row.misses = Some(info.recursion_misses);
             row.price_ns = (info.run_count > 0).then(|| info.run_time_ns as f64 / info.run_count as f64);
         }

@@ -29,11 +29,10 @@ pub struct Uprobes {
 impl Uprobes {
     /// Probes the SQLite in a file. `None` if that file is probed already.
     pub fn attach_sqlite(&mut self, ebpf: &mut Ebpf, path: &Path, symbols: &SqliteSymbols) -> Option<Vec<Coverage>> {
+        // A file that cannot be looked at will not be attached to either; the rows say why.
         let identity = fs::metadata(path).map(|m| (m.dev(), m.ino()));
-        if let Ok(identity) = identity {
-            if !self.files.insert(identity) {
-                return None;
-            }
+        if identity.is_ok_and(|i| !self.files.insert(i)) {
+            return None;
         }
         let text = text_cookie(symbols.sql_offset);
         let name = |function: &str| format!("{}:{function}", path.display());
@@ -74,6 +73,17 @@ impl Uprobes {
         let name = format!("{}:{}", function.path.display(), function.name);
         row(Layer::Database, &name, outcome.map(|()| "uprobe".into()))
     }
+}
+
+/// The program whose price is that of a row of [`Uprobes`]: the one at the function's begin.
+pub fn program_of(probe: &str) -> Option<&'static str> {
+    Some(match probe.rsplit_once(':')?.1 {
+        "sqlite3_step" => "sqlite_step",
+        "sqlite3_reset" => "sqlite_reset",
+        "sqlite3_finalize" => "sqlite_finalize",
+        name if name.starts_with("sqlite3") => "sqlite_prepare",
+        _ => "function_enter",
+    })
 }
 
 fn copy<'a>(point: &UProbeAttachLocation<'a>) -> UProbeAttachLocation<'a> {

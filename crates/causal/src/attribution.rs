@@ -158,6 +158,7 @@ impl State {
                     out.extend(shares.iter().map(|s| Share {
                         share: s.share * c.weight,
                         confidence: s.confidence.min(c.confidence),
+                        via: c.via,
                         ..*s
                     }));
                     true

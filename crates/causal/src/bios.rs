@@ -340,6 +340,9 @@ impl State {
 
     /// A bio was split: the new one takes the first part, the old one keeps the rest.
     pub(crate) fn on_bio_split(&mut self, header: &Header, r: &BioSplit, sink: &mut dyn Sink) {
+        if r.bio == r.parent {
+            return; // A damaged record.
+        }
         let Some(mut parent) = self.bios.remove(&r.parent) else { return };
         let bytes = u64::from(r.bytes).min(parent.bytes);
         let all: f64 = parent.charges.iter().map(|c| c.weight).sum();
@@ -350,8 +353,8 @@ impl State {
             cpu: header.cpu,
             bytes,
             charges: split_off_front(&mut parent.charges, part),
-            disk: parent.disk,
             derived: false,
+            written: false,
             ..parent.clone()
         };
         parent.bytes -= bytes;
@@ -380,6 +383,10 @@ impl State {
             ..parent.clone()
         };
         self.put_bio(&mut parent, Some(header.time_ns), None, sink);
+        // From here on the child is what is waited for.
+        if let Some(flight) = self.activity.get(parent.flight) {
+            flight.done_ns = flight.done_ns.min(header.time_ns);
+        }
         self.derive(header, of, parent, r.bio, child, Relation::Remaps, sink);
     }
 
@@ -424,7 +431,7 @@ impl State {
         }
         let actor = Actor { operation: bio.operation.unwrap_or(0), ..Actor::NOBODY };
         let operation = self.threads.settled(actor).operation;
-        sink.span(Span {
+        let row = Span {
             end_ns: end_ns.map(|e| e.max(bio.queue_ns)),
             operation: (operation != 0).then_some(operation),
             file: bio.file,
@@ -435,14 +442,17 @@ impl State {
             result,
             flags: flag_words(bio.op, bio.flags),
             ..span(bio.span, Layer::Block, "bio", bio.queue_ns, bio.tgid, bio.tid)
-        });
+        };
+        self.put_span(bio.tid, row, sink);
     }
 
     /// The address is used again, or the bio's command ended.
     pub(crate) fn drop_bio(&mut self, at: u64, sink: &mut dyn Sink) {
         let Some(mut bio) = self.bios.remove(&at) else { return };
-        if let Some(flight) = self.activity.get(bio.flight) {
-            flight.done_ns = flight.done_ns.min(self.now_ns);
+        // A flight that a request took over ends with its command.
+        let end_ns = self.now_ns;
+        if let Some(flight) = self.activity.get(bio.flight).filter(|_| bio.carrier == 0) {
+            flight.done_ns = flight.done_ns.min(end_ns.max(flight.queue_ns));
         }
         self.put_bio(&mut bio, None, None, sink);
     }

@@ -56,6 +56,10 @@ impl State {
         let tracer = self.config.tracer == Some(header.tgid) || ctx & flags::TRACER != 0;
         if syscall_ns != 0 && !tracer {
             let call = self.enter(header, syscall_ns.min(header.time_ns), None, ctx, (0, 0), sink);
+            if !self.keeps(header.tid, call.span) {
+                let (tgid, tid) = (header.tgid, header.tid);
+                self.put_unfinished_call(&Thread { tgid, tid, ..Thread::default() }, &call, sink);
+            }
             return Doer {
                 actor: call.actor,
                 span: call.deepest(),
@@ -119,7 +123,7 @@ impl State {
         }
         let Some(thread) = self.threads.map.get_mut(&header.tid) else { return call };
         if thread.call.is_some_and(|c| c.start_ns > start_ns) {
-            return call;
+            return call; // Older than what the thread does now: see `keeps`.
         }
         let old = std::mem::replace(&mut thread.before, thread.call.replace(call));
         if let Some(old) = old.filter(|c| !c.seen) {
@@ -127,6 +131,12 @@ impl State {
             self.put_unfinished_call(&Thread { tgid, tid, ..Thread::default() }, &old, sink);
         }
         call
+    }
+
+    /// Whether a call is remembered: one that is older than its thread's present call is not, and nobody asks again.
+    fn keeps(&self, tid: u32, span: u64) -> bool {
+        let thread = self.threads.map.get(&tid);
+        thread.is_some_and(|t| [t.call, t.before].into_iter().flatten().any(|c| c.span == span))
     }
 
     /// Writes back what became known of a call.
@@ -149,10 +159,10 @@ impl State {
         let row = span(call.span, Layer::Syscall, kind, call.start_ns, thread.tgid, thread.tid);
         let operation = self.threads.settled(call.actor).operation;
         let operation = (operation != 0).then_some(operation);
-        sink.span(Span { operation, file, ..row });
+        self.put_span(thread.tid, Span { operation, file, ..row }, sink);
         if call.fs_span != 0 {
             let row = span(call.fs_span, Layer::FileSystem, "sync", call.start_ns, thread.tgid, thread.tid);
-            sink.span(Span { operation, file, ..row });
+            self.put_span(thread.tid, Span { operation, file, ..row }, sink);
         }
     }
 
@@ -185,6 +195,9 @@ impl State {
         let file = (record.dev, record.ino);
         let name = CallName::from_number(record.call).unwrap_or(CallName::Fsync);
         let mut call = self.enter(header, header.time_ns, Some(name), record.ctx, file, sink);
+        if !self.keeps(header.tid, call.span) {
+            return;
+        }
         if call.fs_span == 0 && !call.seen {
             call = Call { fs_span: self.new_span(), call: Some(name), dev: file.0, ino: file.1, ..call };
             self.update(header.tid, call);

@@ -106,10 +106,14 @@ pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &Activity, si
             continue;
         }
         for piece in &pieces {
+            if frame.slices.is_empty() && !frame.flushed && frame.start_ns < piece.start_ns {
+                // It began in a part that was filled in already: its begin came late.
+                frame.add_slice(unknown(frame.start_ns, piece.start_ns));
+            }
             frame.add_slice(*piece);
         }
         if frame.slices.len() > HELD {
-            frame.decided = true;
+            (frame.decided, frame.flushed) = (true, true);
             let keep = frame.slices.len() - HELD / 2;
             let id = frame.id;
             frame.slices.drain(..keep).for_each(|s| sink.slice(row(id, s)));
@@ -131,8 +135,20 @@ pub(crate) fn settled(thread: &Thread, now_ns: u64, horizon_ns: u64) -> u64 {
     upto
 }
 
-/// Writes what an operation still holds back; `between_ns` of its own time was the application's.
-pub(crate) fn finish(frame: &mut Frame, between_ns: u64, sink: &mut dyn Sink) {
+/// Writes what an operation still holds back. It ended at `end_ns`; `between_ns` of its own time was the application's.
+pub(crate) fn finish(frame: &mut Frame, end_ns: u64, between_ns: u64, sink: &mut dyn Sink) {
+    // Records that came late may have moved the sheet past the end, or left its last part blank.
+    while let Some(last) = frame.slices.last_mut().filter(|s| s.end_ns > end_ns) {
+        last.end_ns = end_ns;
+        if last.start_ns < end_ns {
+            break;
+        }
+        frame.slices.pop();
+    }
+    let filled_ns = frame.slices.last().map_or(frame.start_ns, |s| s.end_ns);
+    if filled_ns < end_ns && !(frame.flushed && frame.slices.is_empty()) {
+        frame.add_slice(unknown(filled_ns, end_ns));
+    }
     let mut left = between_ns;
     let mut done: Vec<Waited> = Vec::with_capacity(frame.slices.len() + 1);
     while let Some(mut slice) = frame.slices.pop() {
@@ -154,6 +170,10 @@ pub(crate) fn finish(frame: &mut Frame, between_ns: u64, sink: &mut dyn Sink) {
     done.into_iter().rev().for_each(|s| frame.add_slice(s));
     let id = frame.id;
     frame.slices.drain(..).for_each(|s| sink.slice(row(id, s)));
+}
+
+fn unknown(start_ns: u64, end_ns: u64) -> Waited {
+    Waited { layer: Layer::Database, reason: Reason::Other, span: OWN, start_ns, end_ns }
 }
 
 fn row(operation: u64, s: Waited) -> Slice {

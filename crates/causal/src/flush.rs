@@ -116,6 +116,10 @@ impl State {
             request.flights.push(self.activity.add(flight));
         }
         if bare && bio.op == DiskOp::Flush {
+            // From here on the flush is what is waited for.
+            if let Some(flight) = self.activity.get(bio.flight) {
+                flight.done_ns = flight.done_ns.min(request.issue_ns);
+            }
             bio.carrier = request.command;
             self.put_bio(&mut bio, Some(header.time_ns), None, sink);
         }

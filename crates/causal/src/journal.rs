@@ -177,7 +177,7 @@ impl Journal {
         if transaction.end_ns.is_some() || transaction.span == 0 {
             return None;
         }
-        transaction.end_ns = Some(time_ns);
+        transaction.end_ns = Some(time_ns.max(transaction.begin_ns));
         let syncs = self.syncs.entry(key.0).or_default();
         transaction.waiters = syncs
             .iter()

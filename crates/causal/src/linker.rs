@@ -21,7 +21,7 @@ use model::{Confidence, Event, Layer, Record, Relation};
 use std::collections::{BinaryHeap, VecDeque};
 
 /// How often the things that grow with the open horizon are looked through.
-const SWEEP_EVERY: u32 = 1024;
+const SWEEP_EVERY: u32 = 256;
 /// Flights beyond which long operations' time sheets are filled in before they end.
 const MANY_FLIGHTS: usize = 4096;
 
@@ -181,8 +181,8 @@ impl State {
     /// Fills in long operations' time sheets and forgets what nobody can wait for any more.
     fn sweep(&mut self, sink: &mut dyn Sink) {
         let many = self.activity.len() > MANY_FLIGHTS;
-        let mut before_ns = self.now_ns.saturating_sub(self.config.horizon_ns.saturating_mul(2));
         let (now_ns, horizon_ns) = (self.now_ns, self.config.horizon_ns);
+        let mut before_ns = now_ns;
         let mut open: Vec<u32> =
             self.threads.map.iter().filter(|(_, t)| !t.frames.is_empty()).map(|(tid, _)| *tid).collect();
         open.sort_unstable();

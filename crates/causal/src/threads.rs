@@ -16,13 +16,13 @@ use crate::hash::FastMap;
 use crate::linker::State;
 use crate::loss::Window;
 use model::event::{Header, Mark, OpBegin, OpEnd, Statement};
-use model::table::{Operation, Shape, Slice, Span};
-use model::{Call as CallName, Confidence, Layer, Origin, Reason, Relation};
+use model::table::{Operation, Shape, Span};
+use model::{Call as CallName, Confidence, Layer, Origin, Relation};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Ended operations remembered for records that come late (marks, long calls).
-const HISTORY: usize = 1 << 16;
+const HISTORY: usize = 1 << 14;
 /// Statements remembered; addresses of finalised ones are used again, so programs have far fewer.
 const STATEMENTS: usize = 1 << 16;
 /// Spans held back until a mark is known to be an operation or not.
@@ -55,6 +55,8 @@ pub(crate) struct Frame {
     pub decided: bool,
     pub held: Vec<Span>,
     pub slices: Vec<Waited>,
+    /// The first of its slices are written.
+    pub flushed: bool,
 }
 
 impl Frame {
@@ -226,7 +228,9 @@ impl State {
     fn close_mark(&mut self, tid: u32, mut frame: Frame, sink: &mut dyn Sink) {
         let Some(tgid) = self.threads.map.get(&tid).map(|t| t.tgid) else { return };
         let operation = frame.is_operation();
-        let end_ns = frame.end_ns;
+        // Its thread may have ended before it.
+        let cursor_ns = self.threads.map.get(&tid).map_or(frame.end_ns, |t| t.cursor_ns);
+        let end_ns = frame.end_ns.min(cursor_ns).max(frame.start_ns);
         let row = Span {
             number: Some(frame.nth),
             flags: Cow::Owned(frame.name.clone()),
@@ -239,7 +243,7 @@ impl State {
             return;
         }
         frame.held.drain(..).for_each(|s| sink.span(s));
-        exclusive::finish(&mut frame, 0, sink);
+        exclusive::finish(&mut frame, end_ns, 0, sink);
         let shape = self.threads.shape("mark", &frame.name, sink);
         let end = End { end_ns: Some(end_ns), inside_ns: end_ns - frame.start_ns, rows: 0, result: None };
         self.operation_row(tgid, tid, &frame, shape, &end, sink);
@@ -358,6 +362,7 @@ impl State {
             decided: true,
             held: Vec::new(),
             slices: Vec::new(),
+            flushed: false,
         });
         let window = Window { start_ns: parent.2, end_ns: time_ns, cpus: [parent.1, header.cpu] };
         self.link(parent.0, span_id, Relation::Calls, Confidence::Interval, window, sink);
@@ -383,15 +388,7 @@ impl State {
         };
         let start_ns = record.start_ns.min(end_ns);
         let mut frame = frame.unwrap_or_else(|| {
-            // What it did is not known, only that it was.
-            sink.slice(Slice {
-                operation: id,
-                layer: Layer::Database,
-                reason: Reason::Other,
-                start_ns,
-                end_ns,
-                span: Some(span_id),
-            });
+            // What it did is not known, only that it was: `finish` writes one slice that says so.
             Frame {
                 id,
                 span: span_id,
@@ -406,10 +403,12 @@ impl State {
                 decided: true,
                 held: Vec::new(),
                 slices: Vec::new(),
+                flushed: false,
             }
         });
+        let end_ns = end_ns.max(frame.start_ns);
         let between = if record.steps > 1 { (end_ns - frame.start_ns).saturating_sub(record.inside_ns) } else { 0 };
-        exclusive::finish(&mut frame, between, sink);
+        exclusive::finish(&mut frame, end_ns, between, sink);
         let end = End {
             end_ns: Some(end_ns),
             inside_ns: record.inside_ns,
@@ -451,7 +450,7 @@ impl State {
         if frame.kind == Kind::Mark {
             self.close_mark(tid, frame, sink);
         } else {
-            exclusive::finish(&mut frame, 0, sink);
+            exclusive::finish(&mut frame, time_ns, 0, sink);
             let end = End { end_ns: None, inside_ns: 0, rows: 0, result: None };
             self.close(tgid, tid, &frame, &end, sink);
         }
@@ -505,6 +504,7 @@ impl State {
             decided: false,
             held: Vec::new(),
             slices: Vec::new(),
+            flushed: false,
         });
         let window = Window { start_ns: parent.2, end_ns: start_ns, cpus: [parent.1, header.cpu] };
         self.link(parent.0, span_id, Relation::Calls, Confidence::Interval, window, sink);
@@ -547,8 +547,9 @@ impl State {
 
     /// Writes a span, or holds it back while it is not known whether the mark around it is an operation.
     pub(crate) fn put_span(&mut self, tid: u32, row: Span, sink: &mut dyn Sink) {
-        let frame = self.threads.map.get_mut(&tid).and_then(|t| t.frames.last_mut());
-        match frame.filter(|f| f.kind == Kind::Mark && !f.decided && !f.opened && row.operation == Some(f.id)) {
+        let thread = self.threads.map.get_mut(&tid).filter(|_| row.operation.is_some());
+        let frame = thread.and_then(|t| t.frames.iter_mut().find(|f| row.operation == Some(f.id)));
+        match frame.filter(|f| f.kind == Kind::Mark && !f.decided && !f.opened) {
             Some(frame) if frame.held.len() < HELD => frame.held.push(row),
             Some(frame) => {
                 frame.decided = true;

@@ -147,7 +147,7 @@ pub struct Report {
 
 /// Write a recording in a format of other tools.
 #[derive(Debug, Args)]
-#[group(id = "format", required = true, multiple = false, args = ["perfetto", "parquet", "csv", "events"])]
+#[command(group(clap::ArgGroup::new("format").required(true).args(["perfetto", "parquet", "csv", "events"])))]
 pub struct Export {
     /// Perfetto's .pftrace, for ui.perfetto.dev and trace_processor
     #[arg(long)]

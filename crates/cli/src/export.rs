@@ -44,7 +44,7 @@ pub fn perfetto(archive: &archive::Archive, output: &Path) -> Result<()> {
     let file = File::create(output).with_context(|| format!("making {}", output.display()))?;
     let mut out = BufWriter::new(file);
     let rows = analysis::Rows::load(archive)?;
-    let tables = formats::perfetto::Rows {
+    let tables = formats::perfetto::Tables {
         operations: &rows.operations,
         shapes: &rows.shapes,
         spans: &rows.spans,

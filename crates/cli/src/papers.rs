@@ -105,7 +105,7 @@ fn values(archive: &Path, made: &[&&Known]) -> Result<String> {
     for (what, name) in [
         ("kernel", "kernel.release"),
         ("processor", "cpu.model"),
-        ("file system", "filesystem.type"),
+        ("file system", "fs.type"),
         ("disk", "disk.name"),
         ("scheduler", "disk.scheduler"),
     ] {

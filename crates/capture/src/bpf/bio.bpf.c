@@ -101,22 +101,43 @@ struct run {
 	u64 pages;
 };
 
+/* A page's first words, which hold all that is read of it, in one read. */
+struct page_head {
+	u8 bytes[40];
+};
+
+static __always_inline void read_page(struct page_head *head, u64 page)
+{
+	if (bpf_probe_read_kernel(head, sizeof(*head), (void *)page))
+		__builtin_memset(head, 0, sizeof(*head));
+}
+
+#define PAGE_FIELD(head, type, page, field) FIELD_WITHIN(head, sizeof(struct page_head), type, page, field)
+
 /* The pages of one segment, which lie side by side in memory and thus in one folio's order. */
 static __always_inline struct run segment_run(struct bio_vec *vec, u32 skip, u32 bytes)
 {
 	u64 page = (u64)vec->bv_page;
-	u64 size = bpf_core_type_size(struct page);
-	unsigned long compound = BPF_CORE_READ((struct page *)page, compound_head);
-	/* A tail page points to its head, plus one. */
-	u64 head = compound & 1 ? compound - 1 : page;
+	u64 first = page;
 	u32 offset = vec->bv_offset + skip;
+	unsigned long compound;
+	struct page_head head;
 	struct run run;
 
-	run.mapping = (u64)BPF_CORE_READ((struct folio *)head, mapping);
+	read_page(&head, page);
+	compound = PAGE_FIELD(&head, struct page, page, compound_head);
+	/* A tail page points to its head, plus one. */
+	if (compound & 1) {
+		first = compound - 1;
+		read_page(&head, first);
+	}
+	run.mapping = (u64)PAGE_FIELD(&head, struct folio, first, mapping);
 	/* The low bits mark memory that is no file's (anonymous pages of direct I/O). */
 	if (run.mapping & 3)
 		run.mapping = 0;
-	run.index = BPF_CORE_READ((struct folio *)head, index) + (page - head) / size + (offset >> PAGE_SHIFT);
+	run.index = PAGE_FIELD(&head, struct folio, first, index) + (offset >> PAGE_SHIFT);
+	if (page != first)
+		run.index += (page - first) / bpf_core_type_size(struct page);
 	run.pages = ((offset & ((1 << PAGE_SHIFT) - 1)) + bytes + (1 << PAGE_SHIFT) - 1) >> PAGE_SHIFT;
 	return run;
 }
@@ -219,6 +240,41 @@ static long walk_segment(u32 i, struct walk **context)
 	return !w->left;
 }
 
+/*
+ * The commonest bio by far: one segment within one page that is no tail page. Then the verifier knows every type on the
+ * way, and all fields are plain loads. Returns whether it was one.
+ */
+static __always_inline bool walk_one_page(struct bio *bio, u32 bytes, struct walk *w, struct file_id *id)
+{
+	struct bio_vec *vec = bio->bi_io_vec;
+	struct page *page = vec->bv_page;
+	struct address_space *mapping;
+	volatile u64 *number;
+	struct inode *inode;
+
+	if (bio->bi_iter.bi_idx || bio->bi_iter.bi_bvec_done || vec->bv_len < bytes ||
+	    vec->bv_offset + bytes > 1 << PAGE_SHIFT)
+		return false;
+	/* The verifier takes this word for the list pointer that shares its place, so it is read as a number. */
+	if (BPF_CORE_READ(page, compound_head) & 1)
+		return false;
+	mapping = page->mapping;
+	/* Through memory, since the verifier lets nobody look at the bits of a pointer it knows. */
+	number = &w->first.mapping;
+	*number = (u64)mapping;
+	if (*number & 3)
+		*number = 0;
+	w->first.index = BPF_CORE_READ((struct folio *)page, index);
+	w->first.pages = 1;
+	if (!w->first.mapping)
+		return true;
+	inode = mapping->host;
+	id->mode = inode->i_mode;
+	id->ino = inode->i_ino;
+	id->dev = (id->mode & S_IFMT) == S_IFBLK ? inode->i_rdev : inode->i_sb->s_dev;
+	return true;
+}
+
 /* BIO_MAX_VECS */
 #define SEGMENTS 256
 
@@ -230,7 +286,7 @@ int BPF_PROG(bio_queue, struct bio *bio)
 	u64 now = bpf_ktime_get_boot_ns();
 	struct fathom_bio_queue *r;
 	struct walk *w;
-	struct file_id id;
+	struct file_id id = {};
 	u32 opf = bio->bi_opf;
 	u8 op = disk_op(opf);
 	u32 bytes = bio->bi_iter.bi_size;
@@ -245,7 +301,9 @@ int BPF_PROG(bio_queue, struct bio *bio)
 	w->run.mapping = 0;
 	w->run.pages = 0;
 	w->runs = 0;
-	if (w->vecs && bytes && (op == FATHOM_OP_READ || op == FATHOM_OP_WRITE)) {
+	if (!w->vecs || !bytes || (op != FATHOM_OP_READ && op != FATHOM_OP_WRITE)) {
+		w->first = w->run;
+	} else if (!walk_one_page(bio, bytes, w, &id)) {
 		w->bio = (u64)bio;
 		w->now = now;
 		w->who = who;
@@ -257,10 +315,10 @@ int BPF_PROG(bio_queue, struct bio *bio)
 			w->index++;
 			bpf_loop(SEGMENTS - 1, walk_segment, &w, 0);
 		}
+		if (!w->runs)
+			w->first = w->run;
+		id = mapping_file(w->first.mapping);
 	}
-	if (!w->runs)
-		w->first = w->run;
-	id = mapping_file(w->first.mapping);
 	r = RESERVE(bio_queue, BIO_QUEUE, now, who);
 	if (r) {
 		r->bio = (u64)bio;

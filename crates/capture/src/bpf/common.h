@@ -88,22 +88,21 @@ struct slot {
 
 	/* The recorded system call it is in. */
 	u16 call; /* 0: none */
-	u32 nr;
 	s32 fd;
+	u32 dev;
 	u64 start_ns;
 	u64 inode; /* address */
 	u64 ino;
 	u64 file; /* address */
 	u64 asked; /* bytes */
-	u32 dev;
-	u16 file_flags;
-	u16 handles;
 	u64 fs_start_ns;
 	u64 fs_end_ns;
 	u32 txn;
 	u32 txn_dev;
 	u32 fs_writes;
 	u16 cache_added;
+	u16 file_flags;
+	u16 handles;
 	u16 ops_open;
 
 	/* Off the CPU since. */
@@ -112,9 +111,9 @@ struct slot {
 	u32 waker;
 	u32 out_state;
 
-	/* Joined outside a recorded system call. */
-	u32 stray_txn;
-	u32 stray_dev;
+	/* The statement whose text was looked up last. */
+	u64 told_stmt;
+	u64 told_text;
 
 	/* Calls of prepare it is in, innermost last. */
 	struct prepare prepares[PREPARES];

@@ -5,7 +5,7 @@
  * waiter is a request: a journal's commit record before or after its data, or an fsync that needs nothing but the flush.
  *
  * A program of its own, since it reads structures that are private to the block layer: a kernel that changes them makes
- * this blind and nothing else.
+ * this blind and nothing else. It is not attached, but called at the end of rq_issue.
  */
 
 #define WAITERS 64
@@ -22,8 +22,6 @@ int BPF_PROG(flush_issue, struct request *rq)
 	u32 total = 0;
 	int i;
 
-	if ((rq->cmd_flags & 0xff) != 2)
-		return 0;
 	fq = rq->mq_hctx->fq;
 	if (fq->flush_rq != rq)
 		return 0;

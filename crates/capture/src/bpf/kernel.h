@@ -40,6 +40,7 @@ typedef __s64 s64;
 /* From the kernel's user-space ABI, which does not change. */
 enum {
 	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_PROG_ARRAY = 3,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_RINGBUF = 27,
@@ -75,6 +76,7 @@ struct pt_regs {
 		};
 	};
 	__u64 orig_x0;
+	__s32 syscallno;
 } __attribute__((preserve_access_index));
 #else
 #error "Fathom knows the registers of x86-64 and arm64 only"
@@ -177,6 +179,7 @@ struct address_space {
 
 struct page {
 	unsigned long compound_head;
+	struct address_space *mapping;
 };
 
 struct folio {

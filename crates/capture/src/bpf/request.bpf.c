@@ -8,6 +8,14 @@
 #define LISTED_MORE 8
 #define RQ_BIOS_RECORDS 32
 
+/* flush_issue, which is run for flushes only. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, sizeof(u32));
+} flush_program SEC(".maps");
+
 static __always_inline u32 rq_disk(struct request *rq)
 {
 	/* rq->part is NULL for the flush machinery's requests. */
@@ -86,6 +94,10 @@ int BPF_PROG(rq_issue, struct request *rq)
 	}
 	r->total = total;
 	submit(r);
+
+	/* Goes on there and does not return; where that program was refused, it goes on here. */
+	if ((rq->cmd_flags & 0xff) == 2)
+		bpf_tail_call(ctx, &flush_program, 0);
 
 	bio = rest;
 	for (i = 0; bio && i < RQ_BIOS_RECORDS; i++) {

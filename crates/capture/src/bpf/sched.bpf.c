@@ -4,11 +4,17 @@
  * One record when it runs again.
  */
 
+/* Kernel threads have no slot; most switches and wake-ups are theirs, so they are told apart before the look-up. */
+static __always_inline struct slot *slot_of_thread(struct task_struct *task)
+{
+	return task->flags & PF_KTHREAD ? NULL : slot_of(task->pid);
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
-	struct slot *out = prev->pid ? slot_of(prev->pid) : NULL;
-	struct slot *in = next->pid ? slot_of(next->pid) : NULL;
+	struct slot *out = slot_of_thread(prev);
+	struct slot *in = slot_of_thread(next);
 	struct fathom_off_cpu *r;
 	struct who who;
 	u64 now;
@@ -49,7 +55,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 SEC("tp_btf/sched_waking")
 int BPF_PROG(sched_waking, struct task_struct *task)
 {
-	struct slot *slot = slot_of(task->pid);
+	struct slot *slot = slot_of_thread(task);
 
 	if (!slot || !slot->out_ns || slot->wake_ns)
 		return 0;

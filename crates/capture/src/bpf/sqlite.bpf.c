@@ -109,9 +109,14 @@ int sqlite_step(struct pt_regs *ctx)
 		key.stmt = stmt;
 		key.tgid = slot->tgid;
 		text = statement_text(stmt, bpf_get_attach_cookie(ctx));
-		if (!is_known(&key, text)) {
-			remember(&key, text);
-			emit_statement(stmt, text, 0, 0, 0, now);
+		/* A loop over one statement asks the table only once. */
+		if (slot->told_stmt != stmt || slot->told_text != text) {
+			if (!is_known(&key, text)) {
+				remember(&key, text);
+				emit_statement(stmt, text, 0, 0, 0, now);
+			}
+			slot->told_stmt = stmt;
+			slot->told_text = text;
 		}
 		op = begin_op(slot, stmt, OP_STATEMENT, now);
 	}
@@ -186,6 +191,7 @@ int sqlite_finalize(struct pt_regs *ctx)
 		return 0;
 	key.stmt = PT_REGS_PARM1(ctx);
 	key.tgid = slot->tgid;
+	slot->told_stmt = 0;
 	bpf_map_delete_elem(&known, &key);
 	if (slot->ops_open)
 		abandon(slot, key.stmt);

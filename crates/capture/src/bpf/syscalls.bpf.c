@@ -17,6 +17,7 @@
 	args[0] = (regs)->di; args[1] = (regs)->si; args[2] = (regs)->dx; \
 	args[3] = (regs)->r10; args[4] = (regs)->r8; args[5] = (regs)->r9
 #elif defined(__TARGET_ARCH_arm64)
+#define CALL_NR(regs) ((regs)->syscallno)
 /* PSR_MODE32_BIT */
 #define FOREIGN_ABI(regs) ((regs)->pstate & 0x10)
 #define READ_ARGS(args, regs) \
@@ -43,17 +44,19 @@ static __always_inline bool enter_file(struct slot *slot, u16 call, int fd)
 	struct file *file = file_of(fd);
 	struct inode *inode;
 	struct file_id id;
+	struct head head;
 	unsigned int flags;
 	u16 type;
 
 	if (!file)
 		return false;
-	inode = BPF_CORE_READ(file, f_inode);
+	read_head(&head, file);
+	inode = HEAD_FIELD(&head, struct file, file, f_inode);
+	flags = HEAD_FIELD(&head, struct file, file, f_flags);
 	id = identify(inode);
 	type = id.mode & S_IFMT;
 	if (type != S_IFREG && type != S_IFBLK && !call_syncs(call))
 		return false;
-	flags = BPF_CORE_READ(file, f_flags);
 	slot->file = (u64)file;
 	slot->inode = (u64)inode;
 	slot->ino = id.ino;
@@ -105,7 +108,6 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 	}
 	now = bpf_ktime_get_boot_ns();
 	slot->fd = fd;
-	slot->nr = nr;
 	slot->start_ns = now;
 	slot->asked = shape.bytes == NO_ARG ? 0 : ARG(args, shape.bytes);
 	slot->fs_start_ns = 0;
@@ -188,20 +190,20 @@ static __always_inline s64 position(struct slot *slot, u8 pos_arg, u64 *args, s6
 SEC("tp_btf/sys_exit")
 int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
 {
-	struct slot *slot = slot_of((u32)bpf_get_current_pid_tgid());
+	u64 nr = (s64)CALL_NR(regs);
 	struct fathom_syscall *r;
+	struct slot *slot;
 	struct who who;
 	u64 args[8];
 	u64 now;
 	s64 pos;
-	u32 nr;
 
+	if (nr >= CALLS || !call_shapes[nr].call)
+		return 0;
+	slot = slot_of((u32)bpf_get_current_pid_tgid());
 	if (!slot || !slot->call)
 		return 0;
 	now = bpf_ktime_get_boot_ns();
-	nr = slot->nr;
-	if (nr >= CALLS)
-		goto out;
 	READ_ARGS(args, regs);
 	if (slot->call == FATHOM_CALL_MMAP) {
 		if (result > 0 || result < -4095)

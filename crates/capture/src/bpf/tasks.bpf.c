@@ -45,9 +45,15 @@ int BPF_PROG(task_fork, struct task_struct *parent, struct task_struct *child)
 	struct slot *slot = slot_of(parent->pid);
 	u64 now;
 
+	u32 tid = child->pid;
+	u16 standing;
+
 	if (!slot)
 		return 0;
-	make_slot(child->tgid, child->pid, slot->standing);
+	standing = slot->standing;
+	/* One of that number whose end was missed. */
+	bpf_map_delete_elem(&tasks, &tid);
+	make_slot(child->tgid, tid, standing);
 	if (child->pid != child->tgid)
 		return 0;
 	now = bpf_ktime_get_boot_ns();

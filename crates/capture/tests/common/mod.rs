@@ -2,6 +2,8 @@
 //!
 //! Everything made is removed when the guard is dropped, after a panic too.
 
+#![allow(dead_code, reason = "every test binary compiles this file and uses a part of it")]
+
 use capture::{Finished, Request, Session};
 use model::{Dev, Event, Record};
 use std::fs;

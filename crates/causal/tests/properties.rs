@@ -1,0 +1,223 @@
+//! What holds whatever the events are.
+
+mod common;
+
+use causal::text::{Rows, link};
+use causal::{Below, Config, Linker, Stacked};
+use common::{DISK, Inserts};
+use model::event::Header;
+use model::{Event, Layer, Origin, Record};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The rules that every result obeys.
+fn check(rows: &Rows) {
+    let mut shares: BTreeMap<u64, f64> = BTreeMap::new();
+    for cause in &rows.causes {
+        assert!(cause.share > 0.0 && cause.share <= 1.0 + 1e-9, "{cause:?}");
+        assert_eq!(cause.operation.is_some(), cause.origin == Origin::Operation, "{cause:?}");
+        *shares.entry(cause.command).or_default() += cause.share;
+    }
+    let mut ids = BTreeSet::new();
+    for span in &rows.spans {
+        assert!(ids.insert(span.id), "two spans are {}", span.id);
+        assert!(span.end_ns.is_none_or(|e| e >= span.start_ns), "{span:?}");
+        if span.layer == Layer::Driver {
+            let sum = shares.get(&span.id).copied();
+            match span.end_ns {
+                Some(_) => assert!(sum.is_some_and(|s| (s - 1.0).abs() < 1e-9), "{span:?}: {sum:?}"),
+                None => assert_eq!(sum, None, "{span:?}"),
+            }
+        }
+    }
+    let drivers: BTreeSet<u64> = rows.spans.iter().filter(|s| s.layer == Layer::Driver).map(|s| s.id).collect();
+    assert!(shares.keys().all(|c| drivers.contains(c)), "a cause of no command");
+    for l in &rows.links {
+        assert!(ids.contains(&l.parent) && ids.contains(&l.child), "{l:?} hangs in the air");
+    }
+    let operations: BTreeSet<u64> = rows.operations.iter().map(|o| o.id).collect();
+    assert!(rows.causes.iter().all(|c| c.operation.is_none_or(|o| operations.contains(&o))));
+    assert!(rows.spans.iter().all(|s| s.operation.is_none_or(|o| operations.contains(&o))));
+    for o in &rows.operations {
+        let slices: Vec<_> = rows.slices.iter().filter(|s| s.operation == o.id).collect();
+        let mut at = o.start_ns;
+        for s in &slices {
+            assert!(s.start_ns == at && s.end_ns > at, "{o:?}: a gap or overlap at {s:?}");
+            at = s.end_ns;
+        }
+        if let Some(end) = o.end_ns {
+            assert_eq!(at, end, "{o:?}: the slices end elsewhere");
+        }
+        for pair in slices.windows(2) {
+            let same = |f: fn(&model::table::Slice) -> (Layer, model::Reason, Option<u64>)| f(pair[0]) == f(pair[1]);
+            assert!(!same(|s| (s.layer, s.reason, s.span)), "{o:?}: two slices that are one");
+        }
+    }
+    assert!(rows.slices.iter().all(|s| operations.contains(&s.operation)));
+}
+
+/// Any event, with small numbers so that they meet each other.
+fn any_event() -> impl Strategy<Value = Event> {
+    let kinds = Record::KINDS;
+    let body = prop::collection::vec(prop_oneof![4 => 0u8..6, 1 => any::<u8>()], 128);
+    (0..kinds.len(), body, 0u64..3000, 0u16..3, prop_oneof![9 => 1u32..6, 1 => any::<u32>()], 0u32..1000).prop_map(
+        move |(kind, body, time_ns, cpu, tid, seq)| {
+            let kind = &kinds[kind];
+            // Most bytes of an integer are zero, so that addresses, threads and times coincide.
+            let mut bytes = Vec::new();
+            for field in kind.fields {
+                let width = field.size / field.count;
+                for i in 0..field.size {
+                    let low = i % width == 0 || (i % width == 1 && body[127 - i % 8] == 0);
+                    bytes.push(if low && field.name != "len" { body[(bytes.len() + i) % 128] } else { 0 });
+                }
+            }
+            let record = Record::decode(kind.kind, &bytes).expect("all its fields are there");
+            let header = Header { time_ns, seq, cpu, kind: kind.kind, flags: u8::from(tid == 4), tgid: tid / 2, tid };
+            Event { header, record }
+        },
+    )
+}
+
+fn inserts(threads: u32, n: usize) -> Vec<Event> {
+    let mut events = Vec::new();
+    let mut made = Inserts::new(threads);
+    (0..n).for_each(|_| made.next(&mut events));
+    events
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_soup_of_events_obeys_the_rules(
+        events in prop::collection::vec(any_event(), 0..300),
+        horizon_ns in prop_oneof![Just(0u64), Just(50), Just(100_000)],
+    ) {
+        let config = Config {
+            horizon_ns,
+            tracer: Some(2),
+            tracer_files: vec![(1, 3)],
+            stacked: vec![
+                Stacked { disk: 1, below: Below::File { dev: 2, ino: 2 } },
+                Stacked { disk: 2, below: Below::File { dev: 1, ino: 1 } },
+            ],
+            ..Config::default()
+        };
+        check(&link(config, events));
+    }
+
+    #[test]
+    fn lost_doubled_and_belated_records_obey_the_rules(
+        threads in 1u32..4,
+        fate in prop::collection::vec(0u8..20, 300),
+        horizon_ns in prop_oneof![Just(0u64), Just(50_000), Just(1_000_000)],
+    ) {
+        let mut events = Vec::new();
+        for (event, fate) in inserts(threads, 8).into_iter().zip(fate.iter().cycle()) {
+            match fate {
+                0..3 => {}
+                3 => events.extend([event.clone(), event]),
+                4 => events.insert(events.len() / 2, event),
+                _ => events.push(event),
+            }
+        }
+        check(&link(Config { horizon_ns, ..Config::default() }, events));
+    }
+
+    #[test]
+    fn the_order_of_arrival_does_not_matter_within_the_horizon(
+        threads in 1u32..4,
+        delays in prop::collection::vec(0u64..40_000, 200),
+    ) {
+        let events = inserts(threads, 5);
+        let config = Config { horizon_ns: 1_000_000, ..Config::default() };
+        let expected = link(config.clone(), events.clone());
+        check(&expected);
+        let mut late: Vec<(u64, Event)> =
+            events.into_iter().zip(delays.iter().cycle()).map(|(e, d)| (e.header.time_ns + d, e)).collect();
+        late.sort_by_key(|(arrival, _)| *arrival);
+        let got = link(config, late.into_iter().map(|(_, e)| e));
+        prop_assert_eq!(got.to_text(), expected.to_text());
+    }
+}
+
+#[test]
+fn every_command_of_inserts_is_the_inserts() {
+    let rows = link(Config::default(), inserts(3, 100));
+    check(&rows);
+    assert_eq!(rows.operations.len(), 100);
+    let commands = rows.spans.iter().filter(|s| s.layer == Layer::Driver).count();
+    assert_eq!(commands, 600);
+    assert!(rows.causes.iter().all(|c| c.origin == Origin::Operation), "something was not attributed");
+    let total: f64 = rows.causes.iter().map(|c| c.share).sum();
+    assert!((total - 600.0).abs() < 1e-6);
+    // Every INSERT pays for its own data, journal block, commit record and flushes, but for the pages that later
+    // INSERTs of the stream share.
+    let first: f64 = rows.causes.iter().filter(|c| c.operation == Some(1)).map(|c| c.share).sum();
+    assert!((first - 6.0).abs() < 1e-9, "{first}");
+}
+
+/// Counts rows and keeps none.
+#[derive(Default)]
+struct Count(u64);
+
+impl causal::Sink for Count {
+    fn operation(&mut self, _: model::table::Operation) {
+        self.0 += 1;
+    }
+    fn shape(&mut self, _: model::table::Shape) {}
+    fn span(&mut self, _: model::table::Span) {}
+    fn link(&mut self, _: model::table::Link) {}
+    fn cause(&mut self, _: model::table::Cause) {}
+    fn slice(&mut self, _: model::table::Slice) {}
+    fn file(&mut self, _: model::table::File) {}
+    fn process(&mut self, _: model::table::Process) {}
+    fn loss(&mut self, _: model::table::LossRow) {}
+}
+
+#[test]
+fn memory_is_bounded_by_the_horizon_and_not_by_the_trace() {
+    let mut linker = Linker::new(Config { horizon_ns: 1_000_000, ..Config::default() });
+    let (mut made, mut sink, mut events) = (Inserts::new(4), Count::default(), Vec::new());
+    let mut most = Vec::new();
+    let mut pushed = 0;
+    for _ in 0..3 {
+        let mut held = 0;
+        for n in 0..20_000 {
+            made.next(&mut events);
+            pushed += events.len();
+            events.drain(..).for_each(|e| linker.push(e, &mut sink));
+            if n % 50 == 0 {
+                held = held.max(linker.held());
+            }
+        }
+        most.push(held);
+    }
+    assert!(pushed > 2_000_000, "{pushed}");
+    // The bounded memories (transactions for checkpoints, history for late marks) fill up and then stay.
+    assert!(most[2] < 120_000 && most[2] < most[1] + most[1] / 20, "{most:?}");
+    linker.finish(&mut sink);
+    assert_eq!(sink.0, 60_000);
+}
+
+#[test]
+fn lost_ends_do_not_let_memory_grow() {
+    let mut linker = Linker::new(Config { horizon_ns: 1_000, ..Config::default() });
+    let mut sink = Count::default();
+    let mut most = 0;
+    for n in 0..400_000u64 {
+        let line = match n % 4 {
+            0 => format!("@{n} 7 bio_queue bio={n} ino=5 index={n} bytes=4096 disk=1 dev=2 pages=1 op=1"),
+            1 => format!("@{n} 7 rq_issue rq={n} bytes=4096 disk=1 op=1 listed=1 total=1 bios={}", n - 1),
+            2 => format!("@{n} 9 sync_begin ino=5 dev=2 call=10 ctx=8"),
+            _ => format!("@{n} 9 syscall start_ns={n} ino=5 dev=2 pos={} bytes=1 result=1 call=6 ctx=136", n * 8192),
+        };
+        linker.push(Event::parse(&line).expect(&line), &mut sink);
+        if n % 1000 == 0 {
+            most = most.max(linker.held());
+        }
+    }
+    assert!(most < 400_000, "{most}");
+    assert_eq!(DISK.major(), 254);
+}
