@@ -6,7 +6,7 @@ mod common;
 use capture::{Request, Scope};
 use common::{LoopDisk, Recorder};
 use model::event::{bio_flags, flags};
-use model::{BioEnd, DiskOp, Event};
+use model::{BioEnd, DiskOp, Event, Record};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -16,6 +16,9 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 fn on_disk(disk: &LoopDisk, script: &str) -> Vec<Event> {
     let child = common::gated(&format!("cd {} && {script}", disk.path().display()));
     let mut recorder = Recorder::start(&Request::new(Scope::Command));
+    // What the mount left behind was queued before anybody looked.
+    recorder.until_quiet(disk);
+    recorder.events.clear();
     recorder.release(child);
     recorder.until_quiet(disk);
     let (events, finished) = recorder.finish();
@@ -108,25 +111,29 @@ fn bios_of_a_merged_request_hang_on_it_at_issue() {
     let disk = LoopDisk::ext4();
     // The journal's blocks of one commit lie side by side and are submitted one by one.
     let events = on_disk(&disk, "mkdir a b c d; touch a/1 b/2 c/3 d/4; sync");
-    let queued: BTreeMap<u64, u64> = records!(events, BioQueue)
-        .filter(|(_, b)| b.disk == disk.dev() && b.bytes > 0)
-        .map(|(_, b)| (b.bio, u64::from(b.bytes)))
-        .collect();
     let mut more: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     for (_, r) in records!(events, RqBios) {
         more.entry(r.rq).or_default().extend(&r.bios[..r.listed as usize]);
     }
     let mut merged = 0;
-    for (_, r) in records!(events, RqIssue).filter(|(_, r)| r.disk == disk.dev() && r.op == DiskOp::Write as u8) {
-        let mut bios = r.bios[..usize::from(r.listed)].to_vec();
-        if r.total > u32::from(r.listed) {
-            bios.extend(more.remove(&r.rq).unwrap_or_default());
+    // In order of time, as an address is used for one bio after the other.
+    let mut queued: BTreeMap<u64, u32> = BTreeMap::new();
+    for event in &events {
+        match &event.record {
+            Record::BioQueue(b) if b.disk == disk.dev() => {
+                queued.insert(b.bio, b.bytes);
+            }
+            Record::RqIssue(r) if r.disk == disk.dev() && r.op == DiskOp::Write as u8 => {
+                let mut bios = r.bios[..usize::from(r.listed)].to_vec();
+                let rest = r.total as usize - bios.len();
+                bios.extend(more.entry(r.rq).or_default().drain(..rest));
+                assert_eq!(bios.iter().collect::<BTreeSet<_>>().len(), bios.len(), "a bio is listed twice");
+                let sum: u32 = bios.iter().map(|b| queued.get(b).expect("a bio that was queued")).sum();
+                assert_eq!(sum, r.bytes, "the bios of a request are its bytes");
+                merged += u32::from(r.total > 1);
+            }
+            _ => {}
         }
-        assert_eq!(bios.len(), r.total as usize, "{r:?}");
-        assert_eq!(bios.iter().collect::<BTreeSet<_>>().len(), bios.len(), "a bio is listed twice");
-        let sum: u64 = bios.iter().map(|b| queued.get(b).expect("a bio that was queued")).sum();
-        assert_eq!(sum, u64::from(r.bytes), "the bios of a request are its bytes");
-        merged += u32::from(r.total > 1);
     }
     assert!(merged > 0, "no request was merged: the test shows nothing");
 }
@@ -137,19 +144,26 @@ fn waiters_of_a_flush_stand_on_its_queue() {
     let disk = LoopDisk::ext4();
     let events =
         on_disk(&disk, "echo x > f && sync f && dd if=/dev/zero of=f bs=1 count=1 conv=notrunc,fdatasync status=none");
-    let flagged: BTreeMap<u64, u16> =
-        records!(events, BioQueue).filter(|(_, b)| b.disk == disk.dev()).map(|(_, b)| (b.bio, b.flags)).collect();
     let issued: BTreeSet<u64> = records!(events, RqIssue)
         .filter(|(_, r)| r.disk == disk.dev() && r.op == DiskOp::Flush as u8)
         .map(|(_, r)| r.rq)
         .collect();
     let mut steps = BTreeSet::new();
-    for (_, f) in records!(events, FlushIssue).filter(|(_, f)| issued.contains(&f.rq)) {
-        assert!(f.listed >= 1 && u32::from(f.listed) == u32::from(f.total).min(4), "a flush without waiters: {f:?}");
-        for i in 0..usize::from(f.listed) {
-            let bio = flagged.get(&f.bios[i]).unwrap_or_else(|| panic!("a waiter that was never queued: {f:?}"));
-            assert_ne!(bio & bio_flags::PREFLUSH, 0, "a waiter that asked for no flush");
-            steps.insert(f.steps[i]);
+    let mut flagged: BTreeMap<u64, u16> = BTreeMap::new();
+    for event in &events {
+        match &event.record {
+            Record::BioQueue(b) if b.disk == disk.dev() => {
+                flagged.insert(b.bio, b.flags);
+            }
+            Record::FlushIssue(f) if issued.contains(&f.rq) => {
+                assert!(f.listed >= 1 && f.listed == f.total.min(4), "a flush without waiters: {f:?}");
+                for i in 0..usize::from(f.listed) {
+                    let bio = flagged.get(&f.bios[i]).unwrap_or_else(|| panic!("a waiter never queued: {f:?}"));
+                    assert_ne!(bio & bio_flags::PREFLUSH, 0, "a waiter that asked for no flush");
+                    steps.insert(f.steps[i]);
+                }
+            }
+            _ => {}
         }
     }
     // A loop disk has a cache and no FUA, so the commit record waits twice; fdatasync of settled data waits once.
@@ -165,10 +179,10 @@ fn a_request_is_made_after_its_bio_is_queued_and_before_it_is_issued() {
     let mut checked = 0;
     for event in &events {
         match &event.record {
-            model::Record::BioQueue(b) if b.disk == disk.dev() => {
+            Record::BioQueue(b) if b.disk == disk.dev() => {
                 queued.insert(b.bio, event.header.time_ns);
             }
-            model::Record::RqIssue(r) if r.disk == disk.dev() && r.listed > 0 => {
+            Record::RqIssue(r) if r.disk == disk.dev() && r.listed > 0 => {
                 assert_ne!(r.alloc_ns, 0, "the kernel keeps no time of making");
                 assert!(r.alloc_ns <= event.header.time_ns);
                 // A cached or plugged time may be a little old, but never older than the plug: a millisecond is ample.

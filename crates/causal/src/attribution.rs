@@ -192,12 +192,15 @@ impl State {
                         self.resolve(&line(w.source, each, w.confidence, w.span), force, depth + 1, out, waits)
                     });
                 }
-                let all: f64 = transaction.joiners.iter().map(|j| j.handles).sum();
+                // A kernel thread's handle (ext4's worker that turns written extents into valid ones) is held for others,
+                // who are in the transaction themselves: it is a proxy (Yang et al., SOSP'15) and pays no part of its own.
+                let members = || transaction.joiners.iter().filter(|j| j.source != Source::Actor(Actor::NOBODY));
+                let all: f64 = members().map(|j| j.handles).sum();
                 if all <= 0.0 {
                     out.push(nobody(c.via));
                     return true;
                 }
-                transaction.joiners.iter().all(|j| {
+                members().all(|j| {
                     let part = c.weight * j.handles / all;
                     self.resolve(&line(j.source, part, j.confidence, 0), force, depth + 1, out, waits)
                 })

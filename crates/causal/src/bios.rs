@@ -22,6 +22,9 @@ use model::{BioEnd, Call, Confidence, DiskOp, Layer, Origin, Relation};
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
+/// Bios of stacked disks that are remembered until their clones show up, which is at once.
+const ABOVE: usize = 256;
+
 /// A bio on its way.
 #[derive(Debug, Clone)]
 pub(crate) struct Bio {
@@ -130,6 +133,12 @@ impl State {
         if bio.is_barrier() {
             self.barriers.push_back(r.bio);
         }
+        if self.config.stands_on_disks(r.disk) {
+            if self.above.len() >= ABOVE {
+                self.above.pop_front();
+            }
+            self.above.push_back(r.bio);
+        }
         self.bios.insert(r.bio, bio);
         self.prune_bios(sink);
     }
@@ -235,6 +244,16 @@ impl State {
             bio.charges.push(Charge { source: Source::Joiners(key), weight, confidence, via, span: 0 });
         } else if doer.actor.origin == Origin::Tracer || doer.actor.origin == Origin::OtherProcess {
             self.bill_thread(doer, bio, weight, "thread", doer.confidence, sink);
+        } else if let Some(key) = self.journal.newest(r.dev).filter(|_| self.names.is_journal_thread(bio.tgid)) {
+            // Before the first commit after a pause the journal's thread writes its superblock, saying that the log is no
+            // longer empty (jbd2_journal_update_sb_log_tail, called before jbd2_start_commit).
+            bio.charges.push(Charge {
+                source: Source::Joiners(key),
+                weight,
+                confidence: Confidence::Guess,
+                via: "transaction",
+                span: 0,
+            });
         } else if self.journal.is_journal(r.dev) || doer.actor == Actor::NOBODY {
             // Logged before the trace began. Whoever writes it home now (a checkpoint may run in any call that needs
             // room in the journal) is not its cause.
@@ -360,19 +379,25 @@ impl State {
         parent.bytes -= bytes;
         parent.sector = r.sector;
         parent.offset = parent.offset.map(|o| o.saturating_add(bytes));
-        self.derive(header, r.parent, parent, r.bio, child, Relation::Splits, sink);
+        self.derive(header, r.parent, parent, r.bio, child, (Relation::Splits, Confidence::Exact), sink);
     }
 
     /// A bio was sent on: to another disk (device mapper), or from a partition to its disk.
     pub(crate) fn on_bio_remap(&mut self, header: &Header, r: &BioRemap, sink: &mut dyn Sink) {
-        let of = if r.parent == 0 { r.bio } else { r.parent };
+        let (of, sure) = if r.parent != 0 || self.bios.contains_key(&r.bio) {
+            (if r.parent == 0 { r.bio } else { r.parent }, Confidence::Exact)
+        } else {
+            // The device mapper's clone, without a word of what it was made from but the place it held there.
+            let Some(of) = self.mapped_from(header.tid, r) else { return };
+            (of, Confidence::Address)
+        };
         let Some(mut parent) = self.bios.remove(&of) else { return };
         if of == r.bio && self.config.disk_of(r.from_disk) == self.config.disk_of(r.disk) {
             (parent.disk, parent.sector) = (r.disk, r.sector);
             self.bios.insert(of, parent);
             return;
         }
-        let child = Bio {
+        let mut child = Bio {
             span: self.new_span(),
             queue_ns: header.time_ns,
             cpu: header.cpu,
@@ -387,7 +412,22 @@ impl State {
         if let Some(flight) = self.activity.get(parent.flight) {
             flight.done_ns = flight.done_ns.min(header.time_ns);
         }
-        self.derive(header, of, parent, r.bio, child, Relation::Remaps, sink);
+        child.charges.iter_mut().for_each(|c| c.confidence = c.confidence.min(sure));
+        self.derive(header, of, parent, r.bio, child, (Relation::Remaps, sure), sink);
+    }
+
+    /// The bio on a disk above that a clone must come from: it holds the clone's former sector, and the thread that maps
+    /// it is the one that sent it (dm maps inside submit_bio) or, failing that, any.
+    fn mapped_from(&self, tid: u32, r: &BioRemap) -> Option<u64> {
+        let from = self.config.disk_of(r.from_disk);
+        let mut holders = self.above.iter().rev().filter(|at| {
+            self.bios.get(at).is_some_and(|b| {
+                let end = b.sector.saturating_add(b.bytes.div_ceil(512).max(1));
+                self.config.disk_of(b.disk) == from && (b.sector..end).contains(&r.from_sector)
+            })
+        });
+        let mut any = holders.clone();
+        holders.find(|at| self.bios.get(at).is_some_and(|b| b.tid == tid)).or_else(|| any.next()).copied()
     }
 
     #[expect(clippy::too_many_arguments, reason = "two bios, each with its address")]
@@ -398,11 +438,11 @@ impl State {
         parent: Bio,
         child_at: u64,
         mut child: Bio,
-        relation: Relation,
+        (relation, sure): (Relation, Confidence),
         sink: &mut dyn Sink,
     ) {
         let window = Window { start_ns: parent.queue_ns, end_ns: header.time_ns, cpus: [parent.cpu, header.cpu] };
-        self.link(parent.span, child.span, relation, Confidence::Exact, window, sink);
+        self.link(parent.span, child.span, relation, sure, window, sink);
         child.flight = self.activity.add(flight(&child));
         child.carrier = 0;
         if child.is_barrier() {

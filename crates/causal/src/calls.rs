@@ -225,7 +225,8 @@ impl State {
             Some(c) if c.syncs() => "sync",
             _ => "",
         };
-        let entered = record.fs_start_ns != 0;
+        // Some file systems tell of the entry only (xfs).
+        let entered = record.fs_start_ns != 0 && record.fs_end_ns >= record.fs_start_ns;
         if call.fs_span == 0 && !fs_kind.is_empty() && (entered || regular) {
             call.fs_span = self.new_span();
         }
@@ -234,6 +235,9 @@ impl State {
         call = Call { start_ns, call: name, dev: file.0, ino: file.1, ctx: record.ctx, seen: true, ..call };
         self.update(header.tid, call);
 
+        if name == Some(CallName::Open) {
+            self.names.opened(file, start_ns);
+        }
         let file_id = self.names.file(file, start_ns);
         let offset = u64::try_from(record.pos).ok().filter(|_| is(CallName::writes) || is(CallName::reads));
         let row = Span {
@@ -314,8 +318,8 @@ impl State {
         if let (true, Ok(pos)) = (writes && cached && record.ino != 0 && !call.wrote, u64::try_from(record.pos)) {
             self.pages.write(file, pos, done, writer(header, call, call.actor, start_ns, end_ns));
         }
-        if call.call == Some(CallName::Ftruncate) && record.result == 0 {
-            self.pages.truncate(file, record.bytes);
+        if let (Some(CallName::Ftruncate), 0, Ok(length)) = (call.call, record.result, u64::try_from(record.pos)) {
+            self.pages.truncate(file, length);
         }
         if record.txn != 0 {
             let dev = if record.dev != 0 { Some(record.dev) } else { self.journal.disk_of(record.txn) };

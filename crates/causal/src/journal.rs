@@ -108,6 +108,11 @@ impl Journal {
         self.newest.contains_key(&dev)
     }
 
+    /// The newest transaction of a disk: the one that runs, or is being committed.
+    pub(crate) fn newest(&self, dev: u32) -> Option<TxnKey> {
+        self.newest.get(&dev).map(|txn| (dev, *txn))
+    }
+
     /// Somebody joined. `ino`: the inode on whose behalf, 0 if not known.
     pub(crate) fn join(&mut self, key: TxnKey, ino: u64, joiner: Joiner) -> usize {
         if ino != 0 {

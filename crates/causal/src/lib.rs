@@ -122,6 +122,11 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Whether the disk stands on other disks.
+    pub(crate) fn stands_on_disks(&self, disk: u32) -> bool {
+        self.stacked.iter().any(|s| s.disk == disk && matches!(s.below, Below::Disks(_)))
+    }
+
     /// The whole disk of a disk or partition.
     pub(crate) fn disk_of(&self, dev: u32) -> u32 {
         self.partitions.get(&dev).copied().unwrap_or(dev)

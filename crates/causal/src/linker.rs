@@ -40,6 +40,8 @@ pub(crate) struct State {
     pub bios: FastMap<u64, Bio>,
     /// Bios that want a flush, by age.
     pub barriers: VecDeque<u64>,
+    /// Bios on disks that stand on other disks, by age.
+    pub above: VecDeque<u64>,
     pub inserts: FastMap<u64, u64>,
     pub requests: FastMap<u64, Request>,
     /// Requests whose data is done but whose flush sequence is not, with their bios.
@@ -71,6 +73,7 @@ impl State {
             activity: Activity::default(),
             bios: FastMap::default(),
             barriers: VecDeque::new(),
+            above: VecDeque::new(),
             inserts: FastMap::default(),
             requests: FastMap::default(),
             sequences: FastMap::default(),
@@ -232,6 +235,7 @@ impl State {
             + self.stacked.len()
             + self.bios.len()
             + self.barriers.len()
+            + self.above.len()
             + self.inserts.len()
             + self.requests.len()
             + self.sequences.len()

@@ -45,6 +45,11 @@ pub(crate) struct Names {
 }
 
 impl Names {
+    /// Whether this is a journal's thread, by the name that jbd2 gives it.
+    pub(crate) fn is_journal_thread(&self, tgid: u32) -> bool {
+        self.processes.get(&tgid).is_some_and(|p| p.name.starts_with("jbd2/"))
+    }
+
     /// The file of an inode, as known now; `None` for no inode.
     pub(crate) fn file(&mut self, key: FileKey, time_ns: u64) -> Option<u64> {
         if key.1 == 0 {
@@ -57,6 +62,14 @@ impl Names {
         // Its row is written when its name is learnt, or at the end.
         self.files.insert(key, Known { id: self.count, path: None, start_ns: time_ns, removed: false });
         Some(self.count)
+    }
+
+    /// A call opened the inode; its name follows. After a removal that makes it a new file.
+    pub(crate) fn opened(&mut self, key: FileKey, time_ns: u64) {
+        if self.files.get(&key).is_some_and(|k| k.removed && k.path.is_some()) {
+            self.files.remove(&key);
+            self.file(key, time_ns);
+        }
     }
 
     /// A file became known by name, or lost it. Returns whether the inode's pages are gone with it.

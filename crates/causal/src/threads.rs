@@ -4,8 +4,9 @@
 //! belongs to it. A statement's execution puts a folder on the stack and its end takes it off; an application's mark is
 //! a folder too, but one that only groups others: if a statement was opened on it, it is no operation of its own.
 //!
-//! *Uncertainty*: when the end of an execution was lost, its folder is taken off at the next sign (an outer one ends, a
-//! new one begins at its depth) and has no end. An execution whose begin was not seen is known only from its end record,
+//! *Uncertainty*: a program may step two statements by turns; then what its thread does is charged to the one that began
+//! last. When the end of an execution was lost, its folder is taken off when a new one begins at its depth, and has no
+//! end. An execution whose begin was not seen is known only from its end record,
 //! and what its thread did meanwhile was not charged to it.
 
 use crate::Sink;
@@ -41,6 +42,8 @@ pub(crate) enum Kind {
 pub(crate) struct Frame {
     pub id: u64,
     pub span: u64,
+    /// The operation it began inside; 0: none.
+    pub parent: u64,
     pub kind: Kind,
     pub key: u64,
     pub start_ns: u64,
@@ -253,13 +256,8 @@ impl State {
         let count = self.threads.executions.entry(shape).or_default();
         let nth = *count;
         *count += 1;
-        let parent = self
-            .threads
-            .map
-            .get(&tid)
-            .and_then(|t| t.operation_at(frame.start_ns))
-            .map(|f| f.id)
-            .filter(|&p| p != frame.id);
+        let around = Actor { operation: frame.parent, ..Actor::NOBODY };
+        let parent = Some(self.threads.settled(around).operation).filter(|&p| p != 0);
         sink.operation(Operation {
             id: frame.id,
             span: frame.span,
@@ -351,6 +349,7 @@ impl State {
         thread.frames.push(Frame {
             id,
             span: span_id,
+            parent: around,
             kind: if record.kind == 0 { Kind::Statement } else { Kind::Function },
             key: record.key,
             start_ns: time_ns,
@@ -374,24 +373,21 @@ impl State {
         self.settle_marks(header.tid, end_ns, sink);
         self.thread(header.tgid, header.tid, sink);
         let same = |f: &Frame| f.kind != Kind::Mark && f.key == record.key && f.start_ns == record.start_ns;
-        let known = |s: &Self| s.threads.map.get(&header.tid).is_some_and(|t| t.frames.iter().any(same));
-        let top = |s: &Self| s.threads.map.get(&header.tid).and_then(|t| t.frames.last()).is_some_and(same);
-        let found = known(self);
-        while found && !top(self) && self.close_lost(header.tid, end_ns, sink) {}
-        let (id, span_id) = if found { (0, 0) } else { (self.threads.new_operation(), self.new_span()) };
+        // Not always the top: an application may step two statements by turns.
+        let found = self.threads.map.get(&header.tid).and_then(|t| t.frames.iter().rposition(same));
+        let (id, span_id) = if found.is_some() { (0, 0) } else { (self.threads.new_operation(), self.new_span()) };
         let Some(thread) = self.threads.map.get_mut(&header.tid) else { return };
-        let frame = if found {
+        let frame = found.map(|place| {
             exclusive::account(thread, end_ns, &self.activity, sink);
-            thread.frames.pop()
-        } else {
-            None
-        };
+            thread.frames.remove(place)
+        });
         let start_ns = record.start_ns.min(end_ns);
         let mut frame = frame.unwrap_or_else(|| {
             // What it did is not known, only that it was: `finish` writes one slice that says so.
             Frame {
                 id,
                 span: span_id,
+                parent: 0,
                 kind: if record.kind == 0 { Kind::Statement } else { Kind::Function },
                 key: record.key,
                 start_ns,
@@ -489,10 +485,12 @@ impl State {
         } else {
             exclusive::account(thread, start_ns, &self.activity, sink);
         }
+        let around = thread.operation().map_or(0, |f| f.id);
         let parent = thread.frames.last().map_or((0, header.cpu, start_ns), |f| (f.span, f.cpu, f.start_ns));
         thread.frames.push(Frame {
             id,
             span: span_id,
+            parent: around,
             kind: Kind::Mark,
             key: 0,
             start_ns,

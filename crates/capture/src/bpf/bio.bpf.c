@@ -6,7 +6,7 @@
 
 static __always_inline u8 disk_op(u32 opf)
 {
-	/* enum req_op, whose numbers have not changed since v4.10. */
+	/* enum req_op; its numbers are the same on every kernel that has BTF. */
 	switch (opf & 0xff) {
 	case 0:
 		return FATHOM_OP_READ;
@@ -63,7 +63,7 @@ static __always_inline u32 bio_disk(struct bio *bio)
 /* blk_status_t (block/blk-core.c, blk_errors) as an error number; the rare ones are told as EIO. */
 static __always_inline s32 status_error(u32 status)
 {
-	/* Error numbers proper until v5.16. */
+	/* Older kernels tell an error number. */
 	if ((s32)status <= 0)
 		return status;
 	switch (status) {

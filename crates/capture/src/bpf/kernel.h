@@ -187,7 +187,7 @@ struct folio {
 	unsigned long index;
 };
 
-/* A folio's first word: a plain long until it was wrapped in a struct (v6.18). */
+/* A folio's first word: a plain long on older kernels, wrapped in a struct on newer ones. */
 struct folio___plain {
 	unsigned long flags;
 };
@@ -197,7 +197,7 @@ typedef struct {
 struct folio___wrapped {
 	memdesc_flags_t flags;
 };
-/* The count of a large folio's pages: _folio_nr_pages until v6.14, _nr_pages since. */
+/* The count of a large folio's pages, by its older and its newer name. */
 struct folio___old_count {
 	unsigned int _folio_nr_pages;
 };
@@ -270,7 +270,7 @@ struct request {
 		unsigned int seq;
 	} flush;
 };
-/* The waiters of a flush hung on a list of their own until v6.6 (81ada09cc25e, "blk-flush: reuse rq queuelist"). */
+/* The waiters of a flush hung on a list of their own until "blk-flush: reuse rq queuelist in flush state machine". */
 struct request___own_list {
 	struct {
 		struct list_head list;
@@ -314,7 +314,7 @@ enum req_flag_bits {
 	__REQ_RAHEAD = 19,
 	__REQ_BACKGROUND = 20,
 };
-/* An enumeration since v6.11 (5f89154e8e9e, "block: Use enum to define RQF_x bit indexes"); numbers before. */
+/* An enumeration since "block: Use enum to define RQF_x bit indexes"; numbers before (see rq_flags). */
 enum rqf_flags {
 	__RQF_FLUSH_SEQ = 1,
 	__RQF_IO_STAT = 8,
