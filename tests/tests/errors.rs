@@ -209,9 +209,9 @@ fn full_disk() -> Result<()> {
 
 fn max_size() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
-    let archive = record(folder.path(), &["--max-size", "100K"], &["sh", "-c", &many(&disk.path().join("t.db"), 3000)])?;
+    let archive = record(folder.path(), &["--max-size", "200K"], &["sh", "-c", &many(&disk.path().join("t.db"), 3000)])?;
     let size = fs::metadata(archive.join("events.log"))?.len();
-    ensure!(size <= 100 << 10, "the log has {size} bytes");
+    ensure!(size <= 200 << 10, "the log has {size} bytes");
     let count = number(shape(&show(&archive)?, "INSERT")?, "/count")?;
     ensure!((1.0..3000.0).contains(&count), "{count} INSERTs of 3,000");
     Ok(())

@@ -15,8 +15,8 @@ fn main() -> ExitCode {
         ("a_process_of_that_name", with("python3"), by_name),
         ("a_program_in_a_container", with("unshare"), container),
         ("a_function_as_operation", with("cc"), function),
-        ("a_jvm_with_sqlite_jdbc", with("java").and_then(|()| jdbc()), || jvm(DRIVER)),
-        ("a_jvm_whose_sqlite_seeks_and_writes", with("java").and_then(|()| jdbc()), || jvm(OLD_DRIVER)),
+        ("a_jvm_whose_sqlite_seeks_and_writes", with("java").and_then(|()| jdbc()), old_driver),
+        ("a_jvm_whose_sqlite_is_stripped", with("java").and_then(|()| jdbc()), stripped_driver),
         ("the_child_runs_as_who_called_sudo", root(), sudo_user),
         ("everyone_while_a_command_lives", with("sqlite3"), everyone),
     ];
@@ -151,6 +151,7 @@ const JAVA: &str = r#"
 import java.sql.*;
 public class Load {
     public static void main(String[] a) throws Exception {
+        Class.forName("org.sqlite.JDBC");
         try (Connection c = DriverManager.getConnection("jdbc:sqlite:" + a[0]); Statement s = c.createStatement()) {
             s.executeUpdate("CREATE TABLE t (i INTEGER)");
             try (PreparedStatement p = c.prepareStatement("INSERT INTO t VALUES (?)")) {
@@ -161,22 +162,36 @@ public class Load {
 }
 "#;
 
-fn jvm(driver: &str) -> Result<()> {
+fn jvm(driver: &str) -> Result<serde_json::Value> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let source = folder.path().join("Load.java");
     fs::write(&source, JAVA)?;
     let path = format!("{JARS}/{driver}:{JARS}/{LOGGER}");
     let database = disk.path().join("t.db");
-    let archive = record(
-        folder.path(),
-        &[],
-        &["java", "-cp", &path, &source.to_string_lossy(), &database.to_string_lossy()],
-    )?;
-    let summary = show(&archive)?;
+    let argv = ["java", "-cp", &path, &source.to_string_lossy(), &database.to_string_lossy()];
+    show(&record(folder.path(), &[], &argv)?)
+}
+
+/// The library is unpacked and loaded by a JVM that runs already.
+fn old_driver() -> Result<()> {
+    let summary = jvm(OLD_DRIVER)?;
     let insert = shape(&summary, "INSERT")?;
     near("INSERTs", number(insert, "/count")?, 12.0)?;
     ensure!(number(insert, "/per_operation/fsyncs")? >= 1.0, "{insert}");
     ensure!(number(insert, "/per_operation/filesystem_writes/database/count")? >= 1.0, "{insert}");
+    Ok(())
+}
+
+/// Its library is stripped of every name of SQLite's: the statements cannot be seen, which is said, and the rest is.
+fn stripped_driver() -> Result<()> {
+    let summary = jvm(DRIVER)?;
+    let blind = summary["coverage"].as_array().context("coverage")?.iter().any(|c| {
+        c["attached"] == false
+            && c["probe"].as_str().is_some_and(|p| p.contains("sqlitejdbc"))
+            && c["how"].as_str().is_some_and(|h| h.contains("stripped"))
+    });
+    ensure!(blind, "nothing says that the driver's SQLite cannot be seen: {:#}", summary["coverage"]);
+    ensure!(number(&summary, "/device_commands/by_recorded_processes")? >= 12.0, "{:#}", summary["device_commands"]);
     Ok(())
 }
 

@@ -100,7 +100,9 @@ impl State {
             return;
         }
         self.drop_bio(r.bio, sink);
-        let op = disk_op(r.op);
+        // A bare flush is a write of nothing with PREFLUSH (blkdev_issue_flush).
+        let bare = r.bytes == 0 && r.flags & bio_flags::PREFLUSH != 0;
+        let op = if bare { DiskOp::Flush } else { disk_op(r.op) };
         let doer = self.doer(header, r.ctx, r.syscall_ns, sink);
         let commit = self.journal.committing(header.tid);
         let metadata = r.ino == 0 || r.ino == u64::from(r.dev);
@@ -190,6 +192,12 @@ impl State {
                 }
                 return;
             }
+        }
+        if kernel && bio.op == DiskOp::Read && doer.actor == Actor::NOBODY {
+            // Nobody's reads are put off, so a kernel thread that reads for no disk above reads for itself (ext4lazyinit
+            // and its bitmaps): it is named.
+            let itself = Doer { actor: Actor::process(Origin::OtherProcess, header.tgid), ..*doer };
+            return self.bill_thread(&itself, bio, weight, "thread", doer.confidence, sink);
         }
         self.bill_thread(doer, bio, weight, "thread", doer.confidence, sink);
     }

@@ -17,7 +17,11 @@ pub fn run(args: &args::Demo) -> Result<ExitCode> {
     let recorded = record::record(&record, &context)?;
     progress::clear(&context);
     if recorded.status != 0 {
-        bail!("the demo's own program ended with status {}; what it did until then is in {}", recorded.status, archive.display());
+        bail!(
+            "the demo's own program ended with status {}; what it did until then is in {}",
+            recorded.status,
+            archive.display()
+        );
     }
     let linked = link::open(&archive, &context)?;
     show::print(&analysis::show::text(&analysis::summarise(&analysis::Rows::load(&linked)?)))?;

@@ -29,7 +29,9 @@ pub fn run(args: &args::Export) -> Result<()> {
 fn events(archive: &Path, output: Option<&Path>) -> Result<()> {
     let mut log = archive::LogReader::open(archive)?;
     let mut out: Box<dyn Write> = match output {
-        Some(path) => Box::new(BufWriter::new(File::create(path).with_context(|| format!("making {}", path.display()))?)),
+        Some(path) => {
+            Box::new(BufWriter::new(File::create(path).with_context(|| format!("making {}", path.display()))?))
+        }
         None => Box::new(BufWriter::new(std::io::stdout())),
     };
     let written = std::iter::from_fn(|| log.next_event()).try_for_each(|event| writeln!(out, "{}", event.to_text()));
@@ -57,5 +59,7 @@ pub fn perfetto(archive: &archive::Archive, output: &Path) -> Result<()> {
         slices: &rows.slices,
         clocks: None,
     };
-    formats::perfetto::export(&tables, &mut out).and_then(|_| Ok(out.flush()?)).with_context(|| format!("writing {}", output.display()))
+    formats::perfetto::export(&tables, &mut out)
+        .and_then(|_| Ok(out.flush()?))
+        .with_context(|| format!("writing {}", output.display()))
 }

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use archive::{Archive, LogReader, Meta, TablesWriter};
 use causal::{Below, Linker, Sink, Stacked};
 use model::table::{Coverage, Disk, FactRow, Row};
-use model::{Context, Environment, Layer};
+use model::{Context, Environment, Event, Layer, Record};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::path::Path;
@@ -22,6 +22,9 @@ pub struct Surroundings {
     pub loop_files: Vec<(u32, u32, u64)>,
     /// Partition to disk.
     pub partitions: Vec<(u32, u32)>,
+    /// Names of the functions given by --op, in their order.
+    #[serde(default)]
+    pub functions: Vec<String>,
     /// What could be seen, and what not.
     pub coverage: Vec<Coverage>,
     /// Facts about the device.
@@ -54,11 +57,13 @@ impl Surroundings {
             .map(|d| Stacked { disk: d.dev, below: Below::Disks(d.below.split(' ').filter_map(number).collect()) })
             .filter(|s| !matches!(&s.below, Below::Disks(d) if d.is_empty()))
             .collect();
-        stacked.extend(self.loop_files.iter().map(|&(disk, dev, ino)| Stacked { disk, below: Below::File { dev, ino } }));
+        stacked
+            .extend(self.loop_files.iter().map(|&(disk, dev, ino)| Stacked { disk, below: Below::File { dev, ino } }));
         causal::Config {
             tracer: self.tracer,
             tracer_files: self.tracer_files.clone(),
             stacked,
+            functions: self.functions.clone(),
             partitions: self.partitions.iter().copied().collect(),
             ..causal::Config::default()
         }
@@ -141,12 +146,25 @@ pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
     let mut meta = Meta::read(dir)?;
     let known = Surroundings::of(&meta)?;
     let mut log = LogReader::open(dir)?;
-    let mut tables = Tables { writer: TablesWriter::create(dir)?, failed: None, operations: 0, file_systems: HashMap::new(), calls: HashMap::new() };
+    let mut tables = Tables {
+        writer: TablesWriter::create(dir)?,
+        failed: None,
+        operations: 0,
+        file_systems: HashMap::new(),
+        calls: HashMap::new(),
+    };
     let mut linker = Linker::new(known.config());
+    // A program's marks are read from its memory at the end, hence stand last in the log; the linker wants them before what
+    // ran inside them.
+    for mark in LogReader::open(dir)?.filter(is_mark) {
+        linker.push(mark, &mut tables);
+    }
     let mut events = 0;
     while let Some(event) = log.next_event() {
-        linker.push(event, &mut tables);
         events += 1;
+        if !is_mark(&event) {
+            linker.push(event, &mut tables);
+        }
         if events % 65_536 == 0 {
             let (done, total) = log.progress();
             context.progress("linking", done, total);
@@ -179,6 +197,10 @@ pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
     meta.write(dir)?;
     crate::progress::clear(context);
     Ok(Linked { events, operations: tables.operations })
+}
+
+fn is_mark(event: &Event) -> bool {
+    matches!(event.record, Record::Mark(_))
 }
 
 /// Opens an archive, linking it first if it has no tables, as after a recording that was cut short.

@@ -27,9 +27,11 @@ struct Known {
 
 impl Known {
     fn is(&self, name: &str) -> bool {
-        name == self.paper || name.split_once('/').is_some_and(|(paper, number)| {
-            paper == self.paper && (number == self.number || self.number.split([' ', ',']).any(|part| covers(part, number)))
-        })
+        name == self.paper
+            || name.split_once('/').is_some_and(|(paper, number)| {
+                paper == self.paper
+                    && (number == self.number || self.number.split([' ', ',']).any(|part| covers(part, number)))
+            })
     }
 }
 

@@ -28,6 +28,8 @@ pub struct LogWriter {
     file: File,
     path: PathBuf,
     max_bytes: Option<u64>,
+    /// A chunk is closed at this size, unpacked.
+    chunk: usize,
     /// Bytes of the whole chunks in the file.
     bytes: u64,
     /// Events in them.
@@ -54,6 +56,8 @@ impl LogWriter {
             file,
             path,
             max_bytes,
+            // A chunk that does not fit is lost as a whole, so under a small limit chunks are small too.
+            chunk: max_bytes.map_or(CHUNK, |max| usize::try_from(max / 8).unwrap_or(CHUNK).clamp(4096, CHUNK)),
             bytes: 0,
             events: 0,
             lost_events: 0,
@@ -85,7 +89,7 @@ impl LogWriter {
         (record.len() as u32).put(&mut self.raw);
         self.raw.extend_from_slice(record);
         self.raw_events += 1;
-        if self.raw.len() >= CHUNK { self.sync_chunk() } else { Ok(()) }
+        if self.raw.len() >= self.chunk { self.sync_chunk() } else { Ok(()) }
     }
 
     /// Closes the chunk being filled and hands it to the kernel, so that a crash of this process costs nothing of it.

@@ -2,7 +2,7 @@
 //! answered at once, and count.
 
 use archive::{Error, LogWriter};
-use model::event::{File, Header, Record, Statement};
+use model::event::{ANY_CPU, File, Header, Record, Statement};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -15,6 +15,9 @@ const FILE: u8 = File::INFO.kind;
 pub struct Log {
     writer: Option<LogWriter>,
     keep_sql: bool,
+    /// The window: outside it not every probe was in force.
+    from_ns: u64,
+    to_ns: u64,
     /// Records stored.
     pub records: u64,
     /// Why the log takes no more: the disk or the limit is full.
@@ -30,12 +33,36 @@ impl Log {
     /// A log in the archive at `dir`.
     pub fn create(dir: &Path, max_bytes: Option<u64>, keep_sql: bool) -> Result<Self, Error> {
         let writer = Some(LogWriter::create(dir, max_bytes)?);
-        Ok(Self { writer, keep_sql, records: 0, full: None, failed: None, opened: BTreeMap::new(), pragmas: BTreeMap::new() })
+        Ok(Self {
+            writer,
+            keep_sql,
+            from_ns: 0,
+            to_ns: u64::MAX,
+            records: 0,
+            full: None,
+            failed: None,
+            opened: BTreeMap::new(),
+            pragmas: BTreeMap::new(),
+        })
     }
 
-    /// Stores one record as the kernel made it.
+    /// The window begins: all probes are in force.
+    pub fn begins_at(&mut self, ns: u64) {
+        self.from_ns = ns;
+    }
+
+    /// The window ends: probes are about to be taken off.
+    pub fn ends_at(&mut self, ns: u64) {
+        self.to_ns = ns;
+    }
+
+    /// Stores one record as the kernel made it, if it is of the window. What user space made (names, losses) is stored always.
     pub fn put(&mut self, record: &[u8]) {
-        let kind = Header::decode(record).map_or(0, |h| h.kind);
+        let Some(header) = Header::decode(record) else { return };
+        if header.cpu != ANY_CPU && !(self.from_ns..=self.to_ns).contains(&header.time_ns) {
+            return;
+        }
+        let kind = header.kind;
         if kind == STATEMENT {
             self.put_statement(record);
         } else {

@@ -88,7 +88,11 @@ fn untraced(args: &args::Record, context: &Context) -> Result<Recorded> {
 pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     let request = request(args)?;
     let mut session = Session::start(&request)?;
-    let mut libraries = Libraries { finder: Finder::new(std::env::var_os("LD_LIBRARY_PATH").as_deref()), blind: Vec::new(), versions: Vec::new() };
+    let mut libraries = Libraries {
+        finder: Finder::new(std::env::var_os("LD_LIBRARY_PATH").as_deref()),
+        blind: Vec::new(),
+        versions: Vec::new(),
+    };
     libraries.add(&mut session, |finder| finder.system());
     libraries.known_processes(&mut session, args);
 
@@ -103,13 +107,17 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     Archive::create(&args.output, &meta, true)?;
     let mut log = Log::create(&args.output, args.max_size, args.keep_sql)?;
     let mut around = Surroundings::collect(&args.output, context);
+    around.known.functions = args.functions.iter().map(|(_, name)| name.clone()).collect();
 
+    log.begins_at(workload::clock::now_ns());
     if let Some(child) = &mut child {
         session.track(child.pid())?;
         child.release().inspect_err(|_| remove_empty(&args.output))?;
     }
     let status = drain_to_the_end(args, context, &mut session, &mut libraries, &mut log, child.as_mut())?;
 
+    // Taking so many probes off takes a second, in which some see what others do not see any more.
+    log.ends_at(workload::clock::now_ns());
     let finished = session.finish(&mut |record| log.put(record))?;
     let marked = marks.read()?;
     marked.events.iter().for_each(|event| log.put_event(event));
@@ -123,11 +131,14 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     around.finish(&finished, &libraries.blind, log.storage().or(here.as_deref()));
     around.known.store(&mut meta)?;
     meta.complete = log.full.is_none();
-    meta.write(&args.output).with_context(|| "the events are kept; `fathom link` can make the tables where there is room")?;
+    meta.write(&args.output)
+        .with_context(|| "the events are kept; `fathom link` can make the tables where there is room")?;
     let operations = match link::link(&args.output, context) {
         Ok(linked) => linked.operations,
         Err(error) if log.full.is_some() => {
-            eprintln!("fathom: {error:#}; the events are kept: copy the archive to a roomier disk and run `fathom link`");
+            eprintln!(
+                "fathom: {error:#}; the events are kept: copy the archive to a roomier disk and run `fathom link`"
+            );
             0
         }
         Err(error) => return Err(error),
@@ -140,7 +151,11 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
 fn stored_command(args: &args::Record) -> Vec<String> {
     let store = |word: &OsString| {
         let word = word.to_string_lossy();
-        if args.keep_sql || !word.contains(char::is_whitespace) { word.into_owned() } else { analysis::sql::normalise(&word) }
+        if args.keep_sql || !word.contains(char::is_whitespace) {
+            word.into_owned()
+        } else {
+            analysis::sql::normalise(&word)
+        }
     };
     args.command.iter().map(store).collect()
 }
@@ -269,7 +284,9 @@ fn request(args: &args::Record) -> Result<Request> {
     } else if args.all {
         Scope::All
     } else {
-        bail!("say what to record: a command (-- CMD), --pid N, --comm NAME or --all; `fathom record --help` has examples");
+        bail!(
+            "say what to record: a command (-- CMD), --pid N, --comm NAME or --all; `fathom record --help` has examples"
+        );
     };
     let mut request = Request::new(scope);
     request.also_all = args.all;

@@ -22,6 +22,7 @@ impl Surroundings {
         context.progress("reading facts about the device", 0, 0);
         let disks = Disks::read(&Local).unwrap_or_default();
         let mut known = link::Surroundings {
+            functions: Vec::new(),
             tracer: Some(std::process::id()),
             tracer_files: Vec::new(),
             disks: disks.rows(None),
