@@ -22,7 +22,8 @@ pub fn lane(cases: Vec<Case>) -> ExitCode {
             if let Err(reason) = &needs {
                 println!("SKIP {name}: {reason}");
             }
-            Trial::test(name, move || run().map_err(|e| Failed::from(format!("{e:#}")))).with_ignored_flag(needs.is_err())
+            Trial::test(name, move || run().map_err(|e| Failed::from(format!("{e:#}"))))
+                .with_ignored_flag(needs.is_err())
         })
         .collect();
     libtest_mimic::run(&arguments, trials).exit_code()
@@ -49,10 +50,8 @@ pub fn installed(program: &str) -> Result<(), String> {
 
 /// The binary under test: FATHOM, or target/release/fathom.
 pub fn fathom() -> PathBuf {
-    std::env::var_os("FATHOM").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/fathom"),
-        PathBuf::from,
-    )
+    std::env::var_os("FATHOM")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/fathom"), PathBuf::from)
 }
 
 /// Runs a command to its end; an exit other than 0 is an error that shows what it said.
@@ -95,7 +94,11 @@ pub fn shape<'a>(summary: &'a Value, verb: &str) -> Result<&'a Value> {
         all.iter().filter(|o| o["statement"].as_str().is_some_and(|s| s.to_uppercase().starts_with(verb))).collect();
     match found[..] {
         [one] => Ok(one),
-        _ => bail!("{} shapes begin with {verb}: {:?}", found.len(), all.iter().map(|o| &o["statement"]).collect::<Vec<_>>()),
+        _ => bail!(
+            "{} shapes begin with {verb}: {:?}",
+            found.len(),
+            all.iter().map(|o| &o["statement"]).collect::<Vec<_>>()
+        ),
     }
 }
 

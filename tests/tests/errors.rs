@@ -66,21 +66,28 @@ fn unknown_command() -> Result<()> {
 fn unknown_process() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let output = out(Command::new(fathom()).args(["record", "--pid", "4194303"]).current_dir(folder.path()))?;
-    ensure!(output.status.code() == Some(1) && said(&output).contains("4194303"), "{:?}: {}", output.status, said(&output));
+    ensure!(
+        output.status.code() == Some(1) && said(&output).contains("4194303"),
+        "{:?}: {}",
+        output.status,
+        said(&output)
+    );
     Ok(())
 }
 
 fn exit_status() -> Result<()> {
     let folder = tempfile::tempdir()?;
     for (script, status) in [("exit 7", 7), ("kill -KILL $$", 137)] {
-        let output = out(Command::new(fathom()).args(["record", "-q", "--", "sh", "-c", script]).current_dir(folder.path()))?;
+        let output =
+            out(Command::new(fathom()).args(["record", "-q", "--", "sh", "-c", script]).current_dir(folder.path()))?;
         ensure!(output.status.code() == Some(status), "`{script}` ended with {:?}: {}", output.status, said(&output));
     }
     Ok(())
 }
 
 /// INSERTs for ever, one a time.
-const ENDLESS: &str = "PATH=$PATH; f=$0; sqlite3 $f 'create table t(i)'; while :; do sqlite3 $f 'insert into t values (1)'; done";
+const ENDLESS: &str =
+    "PATH=$PATH; f=$0; sqlite3 $f 'create table t(i)'; while :; do sqlite3 $f 'insert into t values (1)'; done";
 
 /// A recording in a process group of its own, so that a signal reaches just what it is sent to; ended when dropped.
 struct Recording(Child);
@@ -145,9 +152,11 @@ fn interrupt_keeps() -> Result<()> {
 fn killed_child() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let database = disk.path().join("t.db");
-    let script = format!("sqlite3 {0} 'create table t(i); insert into t values (1);'; kill -KILL $$", database.display());
+    let script =
+        format!("sqlite3 {0} 'create table t(i); insert into t values (1);'; kill -KILL $$", database.display());
     let archive = folder.path().join("t.fathom");
-    let output = out(Command::new(fathom()).args(["record", "-q", "-o"]).arg(&archive).args(["--", "sh", "-c", &script]))?;
+    let output =
+        out(Command::new(fathom()).args(["record", "-q", "-o"]).arg(&archive).args(["--", "sh", "-c", &script]))?;
     ensure!(output.status.code() == Some(137), "{:?}", output.status);
     ensure!(number(shape(&show(&archive)?, "INSERT")?, "/count")? >= 1.0, "the INSERT before the kill is gone");
     Ok(())
@@ -163,7 +172,10 @@ fn killed_tracer() -> Result<()> {
     recording.ended()?;
     let summary = show(&archive)?;
     ensure!(number(shape(&summary, "INSERT")?, "/count")? >= 1.0, "the log of a killed recorder shows nothing");
-    ensure!(summary["trace"]["complete"] == serde_json::Value::Bool(false), "a recording cut short calls itself complete");
+    ensure!(
+        summary["trace"]["complete"] == serde_json::Value::Bool(false),
+        "a recording cut short calls itself complete"
+    );
     Ok(())
 }
 
@@ -173,7 +185,9 @@ struct Small(tempfile::TempDir);
 impl Small {
     fn new(size: &str) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        run(Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "fathom-test"]).arg(folder.path()))?;
+        run(Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "fathom-test"])
+            .arg(folder.path()))?;
         Ok(Self(folder))
     }
 }
@@ -209,7 +223,8 @@ fn full_disk() -> Result<()> {
 
 fn max_size() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
-    let archive = record(folder.path(), &["--max-size", "200K"], &["sh", "-c", &many(&disk.path().join("t.db"), 3000)])?;
+    let archive =
+        record(folder.path(), &["--max-size", "200K"], &["sh", "-c", &many(&disk.path().join("t.db"), 3000)])?;
     let size = fs::metadata(archive.join("events.log"))?.len();
     ensure!(size <= 200 << 10, "the log has {size} bytes");
     let count = number(shape(&show(&archive)?, "INSERT")?, "/count")?;
@@ -297,7 +312,11 @@ fn hostile_sql() -> Result<()> {
 fn no_sqlite() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let file = disk.path().join("f");
-    let archive = record(folder.path(), &[], &["dd", "if=/dev/zero", &format!("of={}", file.display()), "bs=4k", "count=8", "conv=fsync"])?;
+    let archive = record(
+        folder.path(),
+        &[],
+        &["dd", "if=/dev/zero", &format!("of={}", file.display()), "bs=4k", "count=8", "conv=fsync"],
+    )?;
     let summary = show(&archive)?;
     ensure!(summary["operations"].as_array().is_some_and(Vec::is_empty), "dd ran statements?");
     ensure!(number(&summary, &format!("/device_commands/by_disk/{}/total", disk.name()))? >= 1.0, "dd wrote nothing");

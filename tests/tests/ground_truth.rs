@@ -5,8 +5,8 @@
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, ext4, fathom, installed, lane, near, number, record, root, run, shape, show};
-use model::event::{Event, Record, bio_flags};
 use model::DiskOp;
+use model::event::{Event, Record, bio_flags};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -79,11 +79,8 @@ fn agrees_with_strace(mode: &str) -> Result<()> {
     let disk = ext4()?;
     let database = disk.path().join("t.db");
     let rows = ROWS.to_string();
-    let archive = record(
-        folder.path(),
-        &[],
-        &["python3", "-c", PROGRAM, &database.to_string_lossy(), mode, &rows, "0"],
-    )?;
+    let archive =
+        record(folder.path(), &[], &["python3", "-c", PROGRAM, &database.to_string_lossy(), mode, &rows, "0"])?;
     let summary = show(&archive)?;
     near("lost events", number(&summary, "/loss/events")?, 0.0)?;
     let insert = shape(&summary, "INSERT")?;
@@ -186,8 +183,10 @@ fn every_command_is_charged() -> Result<()> {
     let total = number(all, "/total")?;
     ensure!(total >= f64::from(ROWS) * 5.0, "only {total} commands for {ROWS} INSERTs");
     near("unattributed", number(all, "/unattributed")?, 0.0)?;
-    let parts: f64 =
-        ["attributed", "other_processes", "unattributed", "tracer"].iter().map(|k| number(all, &format!("/{k}")).unwrap_or(f64::NAN)).sum();
+    let parts: f64 = ["attributed", "other_processes", "unattributed", "tracer"]
+        .iter()
+        .map(|k| number(all, &format!("/{k}")).unwrap_or(f64::NAN))
+        .sum();
     near("the parts of all commands", parts, total)
 }
 
@@ -241,10 +240,8 @@ for i in range(60):
 fn two_programs_are_told_apart() -> Result<()> {
     let disk = ext4()?;
     let folder = tempfile::tempdir()?;
-    let script = format!(
-        "python3 -c \"$0\" {0} lazy & python3 -c \"$0\" {0} eager; wait; sync -f {0}",
-        disk.path().display()
-    );
+    let script =
+        format!("python3 -c \"$0\" {0} lazy & python3 -c \"$0\" {0} eager; wait; sync -f {0}", disk.path().display());
     let archive = record(folder.path(), &[], &["sh", "-c", &script, TWO])?;
     let summary = show(&archive)?;
     let (lazy, eager) = (shape(&summary, "INSERT INTO LAZY")?, shape(&summary, "INSERT INTO EAGER")?);

@@ -32,7 +32,8 @@ fn insert(bus: Bus) -> Result<()> {
     };
     run("mount -t ext4 /dev/disk/data /mnt")?;
     run(&format!("/fathom record --quiet -o /t.fathom -- {load}"))?;
-    let summary: serde_json::Value = serde_json::from_str(&run("/fathom show --json /t.fathom")?).context("show --json")?;
+    let summary: serde_json::Value =
+        serde_json::from_str(&run("/fathom show --json /t.fathom")?).context("show --json")?;
 
     let blind: Vec<String> = summary["coverage"]
         .as_array()
@@ -46,7 +47,11 @@ fn insert(bus: Bus) -> Result<()> {
     near("INSERTs", number(insert, "/count")?, ROWS)?;
     near("fsyncs", number(insert, "/per_operation/fsyncs")?, 4.0).with_context(context)?;
     ensure!(number(insert, "/per_operation/filesystem_writes/rollback journal/count")? > 0.0, "{}", context());
-    ensure!(number(insert, "/per_operation/journal_commits")? > 0.0, "no commit of jbd2, a module there: {}", context());
+    ensure!(
+        number(insert, "/per_operation/journal_commits")? > 0.0,
+        "no commit of jbd2, a module there: {}",
+        context()
+    );
     ensure!(number(insert, "/per_operation/flushes")? > 0.0, "no flush: {}", context());
     let layers = insert["layers"].as_object().context("layers")?;
     let sum: f64 = layers.values().filter_map(|l| l["exclusive_ns"].as_f64()).sum();

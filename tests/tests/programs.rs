@@ -47,7 +47,10 @@ fn static_binary() -> Result<()> {
         std::iter::once(binary.to_str().context("a path in UTF-8")?).chain(rest.iter().map(String::as_str)).collect();
     let summary = show(&record(folder.path(), &[], &argv)?)?;
     near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 20.0)?;
-    ensure!(number(shape(&summary, "INSERT")?, "/layers/App/exclusive_ns").is_ok() || summary["operations"].is_array(), "no layers");
+    ensure!(
+        number(shape(&summary, "INSERT")?, "/layers/App/exclusive_ns").is_ok() || summary["operations"].is_array(),
+        "no layers"
+    );
     Ok(())
 }
 
@@ -153,6 +156,8 @@ public class Load {
     public static void main(String[] a) throws Exception {
         Class.forName("org.sqlite.JDBC");
         try (Connection c = DriverManager.getConnection("jdbc:sqlite:" + a[0]); Statement s = c.createStatement()) {
+            // What runs in the milliseconds between the mapping of a library and the probes on it is not seen.
+            Thread.sleep(1000);
             s.executeUpdate("CREATE TABLE t (i INTEGER)");
             try (PreparedStatement p = c.prepareStatement("INSERT INTO t VALUES (?)")) {
                 for (int i = 0; i < 12; i++) { p.setInt(1, i); p.executeUpdate(); }
@@ -223,7 +228,8 @@ fn everyone() -> Result<()> {
         .spawn()?;
     let mut up = [0; 2];
     std::io::Read::read_exact(recorder.stdout.as_mut().context("stdout")?, &mut up)?;
-    let other = run(Command::new("sqlite3").arg(disk.path().join("t.db")).arg("create table t(i); insert into t values (1);"));
+    let other =
+        run(Command::new("sqlite3").arg(disk.path().join("t.db")).arg("create table t(i); insert into t values (1);"));
     drop(recorder.stdin.take());
     recorder.wait()?;
     other?;

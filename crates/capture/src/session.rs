@@ -201,7 +201,8 @@ impl Session {
         &self.coverage
     }
 
-    /// Detaches the probes and hands on what is left.
+    /// Hands on what is left and takes the probes off. That takes the kernel a second or two (it waits, one probe after
+    /// the other, until no CPU can be inside it), so it goes on behind the caller's back; what comes meanwhile is dropped.
     ///
     /// # Errors
     /// If the counters of loss cannot be read.
@@ -216,17 +217,22 @@ impl Session {
             row.misses = Some(info.recursion_misses);
             row.price_ns = (info.run_count > 0).then(|| info.run_time_ns as f64 / info.run_count as f64);
         }
-        // Dropping a link detaches its probe; then nothing is added any more and the ring can be emptied.
-        let Self { ebpf, .. } = &mut self;
-        detach(ebpf);
         self.drain(sink)?;
-        Ok(Finished {
+        let finished = Finished {
             coverage: std::mem::take(&mut self.coverage),
             records: self.drained,
             lost: self.loss.lost(),
             window_ns: (self.started_ns, end_ns),
             cpu_ns: process_cpu_ns() - self.cpu_before_ns,
-        })
+        };
+        std::thread::spawn(move || self.detach());
+        Ok(finished)
+    }
+
+    /// Dropping a link detaches its probe.
+    fn detach(mut self) {
+        self.uprobes.detach();
+        detach(&mut self.ebpf);
     }
 
     fn find_programs(&mut self) {

@@ -8,7 +8,7 @@ use crate::probes::row;
 use crate::request::Function;
 use crate::sqlite::{Prepare, SqliteSymbols};
 use aya::Ebpf;
-use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope};
+use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
 use aya::programs::{ProgramError, UProbe};
 use model::Layer;
 use model::table::Coverage;
@@ -24,6 +24,7 @@ const UTF16: u64 = 1 << 56;
 #[derive(Debug, Default)]
 pub struct Uprobes {
     files: HashSet<(u64, u64)>,
+    links: Vec<UProbeLink>,
 }
 
 impl Uprobes {
@@ -37,9 +38,13 @@ impl Uprobes {
         let text = text_cookie(symbols.sql_offset);
         let name = |function: &str| format!("{}:{function}", path.display());
         let mut rows = Vec::new();
+        let links = &mut self.links;
         // Ends before begins, so that what begins is seen to end.
         let mut put = |function: &str, programs: &[&str], offset: u64, cookie: u64| {
-            let outcome = programs.iter().try_for_each(|p| attach(ebpf, p, path, offset, cookie));
+            let outcome = programs.iter().try_for_each(|p| {
+                links.push(attach_at(ebpf, p, path, UProbeAttachLocation::AbsoluteOffset(offset), cookie)?);
+                Ok(())
+            });
             rows.push(row(Layer::Database, &name(function), outcome.map(|()| format!("uprobe at {offset:#x}"))));
         };
         if let Some(offset) = symbols.finalize {
@@ -68,10 +73,25 @@ impl Uprobes {
             Some(offset) => UProbeAttachLocation::AbsoluteOffset(offset),
             None => UProbeAttachLocation::Symbol(&function.name),
         };
-        let outcome = attach_at(ebpf, "function_return", &function.path, copy(&point), nth)
-            .and_then(|()| attach_at(ebpf, "function_enter", &function.path, point, nth));
+        let outcome = attach_at(ebpf, "function_return", &function.path, copy(&point), nth).and_then(|end| {
+            self.links.push(end);
+            self.links.push(attach_at(ebpf, "function_enter", &function.path, point, nth)?);
+            Ok(())
+        });
         let name = format!("{}:{}", function.path.display(), function.name);
         row(Layer::Database, &name, outcome.map(|()| "uprobe".into()))
+    }
+}
+
+impl Uprobes {
+    /// Takes all probes off. The kernel waits a quarter of a second for each until no CPU can be inside it
+    /// (uprobe_unregister_sync), and one such wait serves all who wait at the same time; so each has a thread.
+    pub fn detach(&mut self) {
+        std::thread::scope(|scope| {
+            for link in self.links.drain(..) {
+                scope.spawn(move || drop(link));
+            }
+        });
     }
 }
 
@@ -109,17 +129,13 @@ fn prepare_cookie(prepare: &Prepare, text_offset: Option<u32>) -> u64 {
         | if prepare.utf16 { UTF16 } else { 0 }
 }
 
-fn attach(ebpf: &mut Ebpf, program: &str, path: &Path, offset: u64, cookie: u64) -> Result<(), String> {
-    attach_at(ebpf, program, path, UProbeAttachLocation::AbsoluteOffset(offset), cookie)
-}
-
 fn attach_at(
     ebpf: &mut Ebpf,
     program: &str,
     path: &Path,
     location: UProbeAttachLocation<'_>,
     cookie: u64,
-) -> Result<(), String> {
+) -> Result<UProbeLink, String> {
     let program: &mut UProbe =
         ebpf.program_mut(program).ok_or("not in this build")?.try_into().map_err(|e: ProgramError| chain(&e))?;
     match program.load() {
@@ -127,7 +143,8 @@ fn attach_at(
         Err(e) => return Err(crate::probes::refusal("uprobe", &e)),
     }
     let point = UProbeAttachPoint { location, cookie: Some(cookie) };
-    program.attach(point, path, UProbeScope::AllProcesses).map(|_| ()).map_err(|e| chain(&e))
+    let link = program.attach(point, path, UProbeScope::AllProcesses).map_err(|e| chain(&e))?;
+    program.take_link(link).map_err(|e| chain(&e))
 }
 
 #[cfg(test)]

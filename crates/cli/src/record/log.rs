@@ -100,9 +100,11 @@ impl Log {
         }
     }
 
-    /// A file on the file system that holds the databases, if any was opened: the storage that the facts should tell of.
+    /// The folder of most databases that were opened (they themselves may be gone by now): the storage that the facts
+    /// should tell of.
     pub fn storage(&self) -> Option<&str> {
-        self.opened.values().max_by_key(|(n, _)| n).map(|(_, path)| path.as_str())
+        let (_, path) = self.opened.values().max_by_key(|(n, _)| n)?;
+        path.rsplit_once('/').map(|(folder, _)| if folder.is_empty() { "/" } else { folder })
     }
 
     /// Stores an event that the recorder itself made.
