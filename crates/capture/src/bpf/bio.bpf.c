@@ -115,27 +115,26 @@ static __always_inline void read_page(struct page_head *head, u64 page)
 #define PAGE_FIELD(head, type, page, field) FIELD_WITHIN(head, sizeof(struct page_head), type, page, field)
 
 /* The pages of one segment, which lie side by side in memory and thus in one folio's order. */
-static __always_inline struct run segment_run(struct bio_vec *vec, u32 skip, u32 bytes)
+static __always_inline struct run segment_run(struct bio_vec *vec, struct page_head *head, u32 skip, u32 bytes)
 {
 	u64 page = (u64)vec->bv_page;
 	u64 first = page;
 	u32 offset = vec->bv_offset + skip;
 	unsigned long compound;
-	struct page_head head;
 	struct run run;
 
-	read_page(&head, page);
-	compound = PAGE_FIELD(&head, struct page, page, compound_head);
+	read_page(head, page);
+	compound = PAGE_FIELD(head, struct page, page, compound_head);
 	/* A tail page points to its head, plus one. */
 	if (compound & 1) {
 		first = compound - 1;
-		read_page(&head, first);
+		read_page(head, first);
 	}
-	run.mapping = (u64)PAGE_FIELD(&head, struct folio, first, mapping);
+	run.mapping = (u64)PAGE_FIELD(head, struct folio, first, mapping);
 	/* The low bits mark memory that is no file's (anonymous pages of direct I/O). */
 	if (run.mapping & 3)
 		run.mapping = 0;
-	run.index = PAGE_FIELD(&head, struct folio, first, index) + (offset >> PAGE_SHIFT);
+	run.index = PAGE_FIELD(head, struct folio, first, index) + (offset >> PAGE_SHIFT);
 	if (page != first)
 		run.index += (page - first) / bpf_core_type_size(struct page);
 	run.pages = ((offset & ((1 << PAGE_SHIFT) - 1)) + bytes + (1 << PAGE_SHIFT) - 1) >> PAGE_SHIFT;
@@ -169,6 +168,9 @@ struct walk {
 	struct run run;
 	struct run first;
 	struct who who;
+	/* Scratch of one segment; on the stack it would exceed what Linux 6.1 allows a program and its callback together. */
+	struct bio_vec vec;
+	struct page_head head;
 	u32 index;
 	u32 left; /* bytes */
 	u32 skip; /* bytes of the next segment that are done */
@@ -219,16 +221,15 @@ static __always_inline void end_run(struct walk *w)
 static long walk_segment(u32 i, struct walk **context)
 {
 	struct walk *w = *context;
-	struct bio_vec vec;
 	struct run next;
 	u32 bytes;
 
-	if (bpf_probe_read_kernel(&vec, sizeof(vec), (struct bio_vec *)w->vecs + w->index + i))
+	if (bpf_probe_read_kernel(&w->vec, sizeof(w->vec), (struct bio_vec *)w->vecs + w->index + i))
 		return 1;
-	bytes = vec.bv_len - w->skip;
+	bytes = w->vec.bv_len - w->skip;
 	if (bytes > w->left)
 		bytes = w->left;
-	next = segment_run(&vec, w->skip, bytes);
+	next = segment_run(&w->vec, &w->head, w->skip, bytes);
 	w->skip = 0;
 	w->left -= bytes;
 	if (!w->run.pages) {
