@@ -1,5 +1,7 @@
 //! The main path on another kernel: Debian's stock one, in a QEMU guest. There ext4 and jbd2 are modules, tracepoints
 //! of modules cannot be reached as those of the kernel itself, and the kernel is years older than the one this runs on.
+//!
+//! With FATHOM_KEEP_ARCHIVE=FOLDER the recording is left there: so were the archives in `tests/archives` made.
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, installed, lane, near, number, shape};
@@ -34,6 +36,10 @@ fn insert(bus: Bus) -> Result<()> {
     run(&format!("/fathom record --quiet -o /t.fathom -- {load}"))?;
     let summary: serde_json::Value =
         serde_json::from_str(&run("/fathom show --json /t.fathom")?).context("show --json")?;
+
+    if let Some(folder) = std::env::var_os("FATHOM_KEEP_ARCHIVE") {
+        guest.fetch("/t.fathom", Path::new(&folder))?;
+    }
 
     let blind: Vec<String> = summary["coverage"]
         .as_array()

@@ -243,6 +243,12 @@ pub struct Workload {
     pub words: Vec<String>,
 }
 
+/// Ends the program as clap does on wrong usage: the sentence, then how to get help, and exit status 2.
+pub fn usage_error(sentence: &str) -> ! {
+    let mut command = <Cli as clap::CommandFactory>::command();
+    command.error(clap::error::ErrorKind::MissingRequiredArgument, sentence).exit()
+}
+
 fn seconds(text: &str) -> Result<std::time::Duration, String> {
     let value: f64 = text.trim_end_matches('s').parse().map_err(|_| "give seconds, such as 10 or 0.5".to_string())?;
     std::time::Duration::try_from_secs_f64(value).map_err(|e| e.to_string())

@@ -5,7 +5,7 @@ mod surroundings;
 
 use crate::progress::{self, DRAIN_EVERY};
 use crate::{args, link};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use archive::{Archive, Meta};
 use capture::launch::{self, Child, LaunchError};
 use capture::marks::Marks;
@@ -75,7 +75,9 @@ pub fn run(args: &args::Record) -> Result<ExitCode> {
 /// Starts the command just as for a recording and records nothing: the other arm of a comparison.
 fn untraced(args: &args::Record, context: &Context) -> Result<Recorded> {
     let marks = Marks::create(MARKS)?;
-    let mut child = start(args, &args.command, &marks)?.context("--backend none needs a command: -- CMD")?;
+    let Some(mut child) = start(args, &args.command, &marks)? else {
+        args::usage_error("--backend none needs a command: -- CMD");
+    };
     child.release()?;
     let mut end = End::new(args, context);
     while end.waits(Some(&mut child))? {
@@ -284,9 +286,7 @@ fn request(args: &args::Record) -> Result<Request> {
     } else if args.all {
         Scope::All
     } else {
-        bail!(
-            "say what to record: a command (-- CMD), --pid N, --comm NAME or --all; `fathom record --help` has examples"
-        );
+        args::usage_error("say what to record: a command (-- CMD), --pid N, --comm NAME or --all");
     };
     let mut request = Request::new(scope);
     request.also_all = args.all;
