@@ -5,8 +5,10 @@
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, ext4, fathom, installed, lane, near, number, record, root, run, shape, show};
+use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
 use model::DiskOp;
 use model::event::{Event, Record, bio_flags};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -43,6 +45,10 @@ fn main() -> ExitCode {
         ("warm_scans_charge_no_command", needs(), warm_scans_charge_no_command),
         ("cold_reads_are_charged_to_their_select", needs(), cold_reads_are_charged),
         ("two_programs_are_told_apart", needs(), two_programs_are_told_apart),
+        ("a_loop_disk_leads_to_the_disk_below", needs(), loop_leads_below),
+        ("a_partition_is_a_part_of_its_disk", needs().and_then(|()| installed("partx")), partition),
+        ("xfs_is_followed_to_the_device", needs().and_then(|()| installed("mkfs.xfs")), xfs),
+        ("nothing_is_lost_of_a_million_calls", root(), nothing_is_lost),
     ];
     lane(cases)
 }
@@ -91,7 +97,7 @@ fn agrees_with_strace(mode: &str) -> Result<()> {
             "fsyncs" => "/per_operation/fsyncs".to_string(),
             _ => format!("/per_operation/filesystem_writes/{class}/count"),
         };
-        let ours = insert.pointer(&path).and_then(serde_json::Value::as_f64).unwrap_or(0.0) * f64::from(ROWS);
+        let ours = insert.pointer(&path).and_then(Value::as_f64).unwrap_or(0.0) * f64::from(ROWS);
         near(&format!("{class} in {mode} mode"), ours, truth)?;
     }
     ensure!(mode == "memory" || with["fsyncs"] > 0.0, "strace saw no fsync: the test tests nothing");
@@ -99,7 +105,7 @@ fn agrees_with_strace(mode: &str) -> Result<()> {
 }
 
 /// The layers' exclusive times are the latency.
-fn adds_up(operation: &serde_json::Value) -> Result<()> {
+fn adds_up(operation: &Value) -> Result<()> {
     let layers = operation["layers"].as_object().context("layers")?;
     let sum: f64 = layers.values().filter_map(|l| l["exclusive_ns"].as_f64()).sum();
     let latency = number(operation, "/latency_ns/sum")?;
@@ -167,7 +173,7 @@ fn totals_equal_the_disks_own() -> Result<()> {
     Ok(())
 }
 
-fn recorded(mode: &str, scans: &str) -> Result<(lab::loopdisk::LoopDisk, serde_json::Value)> {
+fn recorded(mode: &str, scans: &str) -> Result<(LoopDisk, Value)> {
     let disk = ext4()?;
     let folder = tempfile::tempdir()?;
     let database = disk.path().join("t.db");
@@ -253,4 +259,100 @@ fn two_programs_are_told_apart() -> Result<()> {
         "the lazy one's pages were written by somebody, yet it is charged nothing"
     );
     Ok(())
+}
+
+/// INSERTs on `disk`, every command of which must have its cause.
+fn all_charged_on(disk: &LoopDisk, folder: &Path, at: &Path) -> Result<Value> {
+    let database = at.join("t.db");
+    let argv = ["python3", "-c", PROGRAM, &database.to_string_lossy(), "delete", "20", "0"];
+    let summary = show(&record(folder, &[], &argv)?)?;
+    let all = format!("/device_commands/by_disk/{}", disk.name());
+    ensure!(number(&summary, &format!("{all}/total"))? >= 80.0, "too few commands: {:#}", summary["device_commands"]);
+    near("unattributed", number(&summary, &format!("{all}/unattributed"))?, 0.0)?;
+    ensure!(
+        number(shape(&summary, "INSERT")?, "/per_operation/flushes")? > 3.0,
+        "the flushes of 4 fsyncs are not charged"
+    );
+    Ok(summary)
+}
+
+fn loop_leads_below() -> Result<()> {
+    let (outer, folder) = (ext4()?, tempfile::tempdir()?);
+    let below = Backing::Folder(outer.path().to_path_buf());
+    let inner = LoopDisk::create(100 << 20, FileSystem::Ext4, &below, &Options::default())?;
+    run(&mut Command::new("sync"))?;
+    let summary = all_charged_on(&inner, folder.path(), inner.path())?;
+    let all = format!("/device_commands/by_disk/{}", outer.name());
+    ensure!(summary.pointer(&format!("{all}/role")) == Some(&"below".into()), "{:#}", summary["device_commands"]);
+    ensure!(number(&summary, &format!("{all}/total"))? >= 80.0, "the disk below did nothing");
+    near("unattributed below", number(&summary, &format!("{all}/unattributed"))?, 0.0)?;
+    ensure!(number(&summary, "/relations/remaps")? > 0.0, "no command leads to the disk below");
+    Ok(())
+}
+
+/// An MBR with one Linux partition, from 1 MiB to the end.
+fn mbr(sectors: u32) -> Vec<u8> {
+    let mut bytes = vec![0; 512];
+    bytes[446 + 4] = 0x83;
+    bytes[446 + 8..446 + 12].copy_from_slice(&2048_u32.to_le_bytes());
+    bytes[446 + 12..446 + 16].copy_from_slice(&(sectors - 2048).to_le_bytes());
+    bytes[510..].copy_from_slice(&[0x55, 0xaa]);
+    bytes
+}
+
+/// A mount that is taken off when dropped.
+struct Mounted<'a>(&'a Path);
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0).status();
+    }
+}
+
+fn partition() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let options = Options { losetup: vec!["--partscan".into()], ..Options::default() };
+    let disk = LoopDisk::create(128 << 20, FileSystem::None, &Backing::Ram, &options)?;
+    fs::write(disk.device(), mbr(128 << 11))?;
+    run(Command::new("partx").arg("--update").arg(disk.device()))?;
+    let part = format!("{}p1", disk.device().display());
+    run(Command::new("mkfs.ext4").args(["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard", &part]))?;
+    let at = folder.path().join("mnt");
+    fs::create_dir(&at)?;
+    run(Command::new("mount").arg(&part).arg(&at))?;
+    let _mounted = Mounted(&at);
+    run(Command::new("sync").arg("-f").arg(&at))?;
+    let summary = all_charged_on(&disk, folder.path(), &at)?;
+    ensure!(
+        summary.pointer(&format!("/device_commands/by_disk/{}/role", disk.name())) == Some(&"holds the files".into()),
+        "{:#}",
+        summary["device_commands"]
+    );
+    Ok(())
+}
+
+fn xfs() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let disk = LoopDisk::create(400 << 20, FileSystem::Xfs, &Backing::Ram, &Options::default())?;
+    all_charged_on(&disk, folder.path(), disk.path()).map(drop)
+}
+
+/// Two writers at once, a byte at a time, on as many CPUs: each call is a record. How fast they come is the machine's
+/// affair; that all arrive is ours.
+fn nothing_is_lost() -> Result<()> {
+    const EACH: u32 = 500_000;
+    let (disk, folder) = (ext4()?, tempfile::tempdir()?);
+    let script = format!(
+        "for i in 1 2; do dd if=/dev/zero of={}/$i bs=1 count={EACH} status=none & done; wait",
+        disk.path().display()
+    );
+    let archive = record(folder.path(), &[], &["sh", "-c", &script])?;
+    let summary = show(&archive)?;
+    near("lost events", number(&summary, "/loss/events")?, 0.0)?;
+    let text = run(Command::new(fathom()).args(["export", "--events"]).arg(archive))?.stdout;
+    let calls = String::from_utf8(text)?
+        .lines()
+        .filter(|l| l.contains(" syscall ") && l.contains(" bytes=1 result=1 "))
+        .count();
+    near("calls", calls as f64, f64::from(2 * EACH))
 }
