@@ -121,7 +121,7 @@ fn the_shells_inserts_from_statement_to_file() {
 
 /// Not a test: the program that [`statements_nest_on_a_thread`] traces, in this same file because it must contain SQLite.
 #[test]
-#[ignore = "the traced program of another test"]
+#[ignore = "root: the traced program of another test"]
 fn nested_workload() {
     let Some(path) = std::env::var_os("FATHOM_TEST_DATABASE") else { return };
     std::io::stdin().read_line(&mut String::new()).unwrap();

@@ -17,10 +17,12 @@ pub fn run(args: &args::Export) -> Result<()> {
         println!("{}: open it at ui.perfetto.dev, or with trace_processor", output.display());
         return Ok(());
     }
-    let (ending, write): (_, fn(&archive::Archive, &Path) -> archive::Result<Vec<String>>) =
-        if args.parquet { ("parquet", archive::export::parquet) } else { ("csv", archive::export::csv) };
-    let output = args.output.clone().unwrap_or_else(|| beside(&args.archive, ending));
-    let tables = write(&archive, &output)?;
+    let output =
+        args.output.clone().unwrap_or_else(|| beside(&args.archive, if args.parquet { "parquet" } else { "csv" }));
+    let tables = match args.parquet {
+        true => archive::export::parquet(&archive, &output)?,
+        false => archive::export::csv(&archive, &output)?,
+    };
     println!("{}: {} tables: {}", output.display(), tables.len(), tables.join(", "));
     Ok(())
 }
@@ -60,6 +62,6 @@ pub fn perfetto(archive: &archive::Archive, output: &Path) -> Result<()> {
         clocks: None,
     };
     formats::perfetto::export(&tables, &mut out)
-        .and_then(|_| Ok(out.flush()?))
+        .and_then(|_| out.flush())
         .with_context(|| format!("writing {}", output.display()))
 }
