@@ -87,7 +87,7 @@ fn recorded() -> Result<PathBuf> {
 fn head() -> String {
     "# The papers' figures\n\n\
      Made by `make papers`, on the machine named below. A paper's numbers stand in the column \"paper\" and are of its own \
-     machines of 2010;\nours stand in the column \"here\". Where a figure is not made yet, its state says so.\n\n"
+     machines of 2010;\nours in the column \"ours\". Where a figure is not made yet, its state says so.\n\n"
         .into()
 }
 
