@@ -84,11 +84,7 @@ const PROBES: &[Probe] = &[
 /// Loads and attaches all probes of the kernel; what each came to is in the rows.
 pub fn attach_all(ebpf: &mut Ebpf, types: &Btf) -> Vec<Coverage> {
     let mut rows: Vec<Coverage> = Vec::new();
-    let skip = std::env::var("FATHOM_SKIP").unwrap_or_default();
     for probe in PROBES {
-        if skip.split(':').any(|s| s == probe.program || s == "all") {
-            continue;
-        }
         if probe.instead_of.is_some_and(|first| rows.iter().any(|r| r.probe == first && r.attached)) {
             continue;
         }

@@ -147,9 +147,6 @@ impl Session {
     /// Records the statements of the SQLite in a file, of every process in scope that uses it. A file that is probed
     /// already is left alone. What could not be attached is in the coverage; returns whether the steps are seen.
     pub fn attach_sqlite(&mut self, path: &Path, symbols: &SqliteSymbols) -> bool {
-        if std::env::var_os("FATHOM_NOSQL").is_some() {
-            return true;
-        }
         let Some(rows) = self.uprobes.attach_sqlite(&mut self.ebpf, path, symbols) else { return true };
         let seen = rows.iter().any(|r| r.attached && r.probe.ends_with(":sqlite3_step"));
         self.coverage.extend(rows);
@@ -161,7 +158,6 @@ impl Session {
     /// code (its SQLite may be worth a probe).
     pub fn wait(&self, at_most: Duration) {
         let mut poll = libc::pollfd { fd: self.ring.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let at_most = std::env::var("FATHOM_DRAIN").ok().and_then(|v| v.parse().ok()).map_or(at_most, Duration::from_millis);
         let timeout = i32::try_from(at_most.as_millis()).unwrap_or(i32::MAX);
         // SAFETY: one pollfd that lives until the call returns.
         unsafe { libc::poll(&mut poll, 1, timeout) };

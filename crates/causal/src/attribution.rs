@@ -6,8 +6,12 @@
 //! still open, it waits for them. Then the lines are added up per actor and divided by their sum, so that the shares of a
 //! command are 1 in all; what no line explains is `unattributed`, which is a line like any other.
 //!
-//! *Uncertainty*: a commit whose end was lost would keep bills open for ever; after [`PATIENCE_NS`] they are closed with
-//! what is known. A share's confidence is that of the least sure link of its chain.
+//! A kernel thread's handle in a transaction, unless the pages or the command it worked for are known, is held for others
+//! who are in the transaction themselves: it is a *proxy* (Yang et al., SOSP'15) and pays nothing.
+//!
+//! *Uncertainty*: a proxy may have worked for some of those only who then pay for it; proxies among themselves leave the
+//! commit unattributed. A commit whose end was lost would keep bills open for ever; after [`PATIENCE_NS`] they are closed
+//! with what is known. A share's confidence is that of the least sure link of its chain.
 
 use crate::Sink;
 use crate::actor::{Actor, Charge, Source};
@@ -192,8 +196,8 @@ impl State {
                         self.resolve(&line(w.source, each, w.confidence, w.span), force, depth + 1, out, waits)
                     });
                 }
-                // A kernel thread's handle (ext4's worker that turns written extents into valid ones) is held for others,
-                // who are in the transaction themselves: it is a proxy (Yang et al., SOSP'15) and pays no part of its own.
+                // Proxies pay no part of their own, such as ext4's worker that turns written extents into valid ones
+                // (ext4_end_io_rsv_work).
                 let members = || transaction.joiners.iter().filter(|j| j.source != Source::Actor(Actor::NOBODY));
                 let all: f64 = members().map(|j| j.handles).sum();
                 if all <= 0.0 {

@@ -5,7 +5,8 @@
 //! and travels with it through splits and remaps.
 //!
 //! *Uncertainty*: a bio's address is used again within a millisecond. A bio is the one queued last at its address; if
-//! the end of an earlier one was lost, that one simply has no end.
+//! the end of an earlier one was lost, that one simply has no end. What the journal's thread writes to the disk's metadata
+//! outside a commit (its superblock) is taken to be for the newest transaction, which is a guess.
 
 use crate::Sink;
 use crate::activity::Flight;

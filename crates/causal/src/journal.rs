@@ -2,9 +2,10 @@
 //!
 //! Picture a bus. Whoever changes metadata boards the transaction that stands at the stop (a *handle*; a call may hold
 //! several); when the bus leaves, the journal's thread drives it to the disk, and the fare, every journal block, is split
-//! among the passengers by their handles. Some people wait at the terminus for the bus to arrive: the fsyncs; what the
-//! bus does only for their sake, the cache flushes, is theirs. Later the luggage is carried home, each metadata block to
-//! its own place (a *checkpoint*), by whatever porter comes by; it is still the luggage of the bus that last had it.
+//! among the passengers by their handles; kernel threads on the others' errands ride free (see `attribution`). Some people
+//! wait at the terminus for the bus to arrive: the fsyncs; what the bus does only for their sake, the cache flushes, is
+//! theirs. Later the luggage is carried home, each metadata block to its own place (a *checkpoint*), by whatever porter
+//! comes by; it is still the luggage of the bus that last had it.
 //!
 //! *Uncertainty*: which fsync waits for which commit is not told by the kernel. An fsync waits if it is under way when
 //! the commit ends, unless its inode is known to belong to another transaction (ext4's `i_sync_tid` says that, but no

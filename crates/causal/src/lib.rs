@@ -16,6 +16,7 @@
 //! | `journal` | members of transactions, waits, last log of each metadata block | commit end; a bounded memory for checkpoints |
 //! | `bios`, `requests`, `flush` | bios, requests, flushes by address and time | their completion |
 //! | `stacked` | commands of loop disks | their completion |
+//! | `uring` | requests submitted through a ring | their completion |
 //! | `activity`, `exclusive` | what a sleeping thread may be waiting for; time sheets | the operation's end |
 //! | `attribution` | completed commands whose payer is not known yet | a commit's end and one horizon |
 //!

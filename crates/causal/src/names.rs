@@ -4,6 +4,8 @@
 //! another is built there. SQLite's rollback journal is removed and made again at every transaction, often with the same
 //! inode, so a file is (device, inode) **for as long as a name held**: after a removal, the next name is a new file.
 //!
+//! A process has the last name it was seen with; a journal's thread is known by it alone before its first commit.
+//!
 //! *Uncertainty*: a file that is used under no name that was seen keeps an empty path; hard links show their newest name.
 
 use crate::Sink;

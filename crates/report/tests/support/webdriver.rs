@@ -60,6 +60,8 @@ impl Browser {
         let profile = tempfile::tempdir()?;
         let mut driver = Command::new(driver)
             .arg("--port=0")
+            // What they leave lying about goes with the profile.
+            .env("TMPDIR", profile.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
