@@ -1,17 +1,19 @@
 //! A fuzz target for every reader of bytes that others wrote, in one registry.
 //!
 //! A target is a function of bytes that panics when the reader breaks a promise: it never panics itself, and what it
-//! accepts goes through its writer and back unchanged. The driver in `main.rs` needs no nightly toolchain and runs them
+//! accepts obeys the reader's rules (it goes through the writer and back unchanged, shares sum to 1, …). The driver in `main.rs` needs no nightly toolchain and runs them
 //! all for a short time in every test run; cargo-fuzz, AFL or honggfuzz call the same functions for longer:
 //!
 //! ```text
 //! libfuzzer_sys::fuzz_target!(|data: &[u8]| (fathom_fuzz::find("log").unwrap().run)(data));
 //! ```
 //!
-//! To add one, write its functions in `targets.rs` and a line in [`TARGETS`]. Inputs that once failed are kept in
+//! To add one, write its functions in `targets.rs` (or a file of their own) and a line in [`TARGETS`]. Inputs that once failed are kept in
 //! `fuzz/corpus/TARGET/` and tried first, for ever.
 
+mod link;
 pub mod mutate;
+mod sqlite;
 mod targets;
 
 /// One reader under test.
@@ -33,6 +35,11 @@ pub const TARGETS: &[Target] = &[
     Target { name: "parquet", seeds: targets::parquets, run: targets::parquet },
     Target { name: "meta", seeds: targets::metas, run: targets::meta },
     Target { name: "perfetto", seeds: targets::traces, run: targets::perfetto },
+    Target { name: "sql", seeds: targets::statements, run: targets::sql },
+    Target { name: "marks", seeds: targets::memories, run: targets::marks },
+    Target { name: "elf", seeds: sqlite::programs, run: sqlite::elf },
+    Target { name: "text_offset", seeds: sqlite::codes, run: sqlite::code },
+    Target { name: "link", seeds: link::stories, run: link::link },
 ];
 
 /// A target that must fail. If it does not, the driver finds nothing, and its silence about the others means nothing.

@@ -13,6 +13,7 @@
 use fathom_fuzz::mutate::{Random, mutate};
 use fathom_fuzz::{CANARY, TARGETS, Target, find};
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::any::Any;
 use std::io::Write;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
@@ -115,7 +116,13 @@ fn smoke(limits: Limits) -> bool {
 }
 
 fn fuzz(target: Target, limits: Limits) -> bool {
-    let mut seeds = (target.seeds)();
+    let mut seeds = match catch_unwind(target.seeds) {
+        Ok(seeds) => seeds,
+        Err(panic) => {
+            say(&format!("{}: no seeds: {}", target.name, words(&*panic)));
+            return false;
+        }
+    };
     for (path, bytes) in corpus(target) {
         if let Some(why) = fails(target, &bytes) {
             say(&format!("{}: {} fails again: {why}", target.name, path.display()));
@@ -159,9 +166,12 @@ fn input(seeds: &[Vec<u8>], seed: u64, i: u64) -> Vec<u8> {
 
 /// Why the target fails on an input, if it does.
 fn fails(target: Target, bytes: &[u8]) -> Option<String> {
-    let panic = catch_unwind(|| (target.run)(bytes)).err()?;
+    catch_unwind(|| (target.run)(bytes)).err().map(|panic| words(&*panic))
+}
+
+fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-    Some(text.unwrap_or("a panic without a text").to_string())
+    text.unwrap_or("a panic without a text").into()
 }
 
 fn folder(target: Target) -> PathBuf {

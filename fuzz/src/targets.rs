@@ -1,15 +1,19 @@
 //! What each reader promises, as functions that panic when it does not keep it.
 
 use archive::{LogReader, LogWriter, Meta, TablesWriter, tables};
+use capture::marks::Marks;
 use formats::perfetto::{Reader, Tables, export};
 use model::event::{Header, Record};
+use model::marks::{RECORD, Slot, header, name};
 use model::table::{Row, Span};
 use model::{Event, Layer};
+use std::fs::File;
 use std::io::Cursor;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// One event of every kind.
-fn every_event() -> Vec<Event> {
+pub fn every_event() -> Vec<Event> {
     let event = |(i, kind): (usize, &model::record::RecordInfo)| {
         let body: Vec<u8> = (0..kind.size() + 300).map(|at| (at * 7 + i) as u8 & 0x7f).collect();
         let record = Record::decode(kind.kind, &body)?;
@@ -175,6 +179,53 @@ pub fn perfetto(bytes: &[u8]) {
     let packets: Vec<_> = Reader::new(bytes).collect();
     // A packet has at least its tag and its length.
     assert!(packets.len() <= bytes.len() / 2 + 1);
+}
+
+pub fn statements() -> Vec<Vec<u8>> {
+    [
+        "INSERT INTO t(a, \"b\") VALUES (1, 'it''s'), (?1, x'00ff'), (:c, -1.5e-3)",
+        "SELECT [a b], `c` FROM \"t\" WHERE a IN (1, 2, 3) AND \"d\" = 'e' -- a comment\n/* and one */ LIMIT 5;",
+        "PRAGMA main.journal_mode = WAL",
+        "PRAGMA key = secret; SAVEPOINT a1b2; UPDATE OR IGNORE t SET \"a\" = 'never closed",
+    ]
+    .map(|text| text.as_bytes().to_vec())
+    .into()
+}
+
+/// A shape is its own shape: what is stored and read again is not taken for another statement.
+pub fn sql(bytes: &[u8]) {
+    let once = analysis::sql::normalise(&String::from_utf8_lossy(bytes));
+    assert_eq!(analysis::sql::normalise(&once), once);
+}
+
+pub fn memories() -> Vec<Vec<u8>> {
+    let slot = |nth| Slot { start_ns: 10 * nth, end_ns: 10 * nth + 5, tgid: 1, tid: 2, nth, name: name("insert") };
+    let mut header = header(MARKS);
+    header[24] = 2;
+    vec![[header, slot(1).encode(), slot(2).encode(), [0; RECORD]].concat()]
+}
+
+/// Records that the memory of [`marks`] has room for.
+const MARKS: u64 = 3;
+
+/// A program may write into its memory what it likes.
+pub fn marks(bytes: &[u8]) {
+    let written = || {
+        let marks = Marks::create(MARKS)?;
+        let memory = File::from(marks.fd().try_clone_to_owned()?);
+        memory.write_all_at(&bytes[..bytes.len().min(4 * RECORD)], 0)?;
+        marks.read()
+    };
+    match written() {
+        Ok(read) => {
+            assert!(read.events.len() as u64 + read.unusable <= MARKS);
+            for event in read.events {
+                assert!(event.start_ns() <= event.header.time_ns);
+                assert_eq!(Event::decode(&encoded(&event)), Some(event));
+            }
+        }
+        Err(e) => panic!("the memory could not be read: {e}"),
+    }
 }
 
 pub fn canaries() -> Vec<Vec<u8>> {

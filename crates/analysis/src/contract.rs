@@ -54,9 +54,9 @@ pub struct Trace {
     pub made_by: String,
     /// Whether the recording came to its end.
     pub complete: bool,
-    /// First begin of a span, CLOCK_BOOTTIME.
+    /// From when on every probe was in force, CLOCK_BOOTTIME; if that is not known, the first begin of a span.
     pub start_ns: u64,
-    /// Last end of a span.
+    /// Until when; if that is not known, the last end of a span.
     pub end_ns: u64,
 }
 
@@ -138,8 +138,10 @@ pub struct PerOperation {
     pub bios: f64,
     /// Bytes that they read or write.
     pub block_bytes: f64,
-    /// Commands with data issued to these disks.
+    /// Commands with data issued to these disks: reads and writes.
     pub requests: f64,
+    /// Discards issued to them, which name bytes but carry none.
+    pub discards: f64,
     /// Bios that rode in another bio's request.
     pub merges: f64,
     /// Flush commands.
@@ -225,6 +227,8 @@ pub struct DiskUse {
     pub bios: f64,
     /// Commands with data.
     pub requests: f64,
+    /// Discards.
+    pub discards: f64,
     /// Flushes.
     pub flushes: f64,
     /// Bytes.

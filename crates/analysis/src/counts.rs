@@ -77,6 +77,7 @@ pub fn counts(summary: &Summary) -> Counts {
         add(Layer::Block, "bios", None, per.bios, Some(per.block_bytes), touched(per.touched.bios));
         add(Layer::IoScheduler, "merges", None, per.merges, None, String::new());
         add(Layer::Driver, "requests", None, per.requests, Some(per.device_bytes), touched(per.touched.requests));
+        add(Layer::Driver, "discards", None, per.discards, None, String::new());
         add(Layer::Driver, "flushes", None, per.flushes, None, touched(per.touched.flushes));
         StatementCounts { statement: shown(&operation.statement), count: operation.count, rows }
     });

@@ -262,7 +262,8 @@ pub fn call(span: &Span) -> Option<Call> {
 }
 
 /// Disks that hold the files and have commands, and the disks below them. A partition or a mapped device, which has no
-/// commands of its own, hands its part down. Without any disk that is said to hold files, all top disks count.
+/// commands of its own, hands its part down. If no file was used at all, all top disks count; if files were, but on no
+/// disk (tmpfs), none does.
 fn roles(rows: &Rows) -> (BTreeSet<u32>, BTreeSet<u32>) {
     let by_name: HashMap<&str, u32> = rows.disks.iter().map(|d| (d.name.as_str(), d.dev)).collect();
     let under = |dev: u32| {
@@ -314,7 +315,7 @@ fn roles(rows: &Rows) -> (BTreeSet<u32>, BTreeSet<u32>) {
             below.insert(*lower);
         }
     }
-    if counted.is_empty() {
+    if counted.is_empty() && rows.files.is_empty() {
         let all_below = closure(active.iter().flat_map(|&dev| under(dev)).collect());
         counted = active.iter().copied().filter(|dev| !all_below.contains(dev)).collect();
         below = all_below;

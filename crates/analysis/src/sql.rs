@@ -158,9 +158,10 @@ fn separates(c: char) -> bool {
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
-/// What a bare name may hold: SQLite's `IdChar`.
+/// What a bare name may hold: SQLite's `IdChar`, but for the mark of what we left out, which stays apart from its
+/// neighbours.
 fn in_word(c: char) -> bool {
-    c.is_ascii_alphanumeric() || c == '_' || c == '$' || (!c.is_ascii() && !separates(c))
+    c.is_ascii_alphanumeric() || c == '_' || c == '$' || (!c.is_ascii() && !separates(c) && !ELLIPSIS.contains(c))
 }
 
 /// Cuts the text into tokens; stops at a quote that is never closed.
@@ -298,10 +299,13 @@ fn hide_pragma(statement: &mut [Token]) {
     // PRAGMA [schema .] name [= value | (value)]
     let name = if statement.get(2).is_some_and(|t| t.is(".")) { 3 } else { 1 };
     let open = statement.get(name).is_some_and(|t| t.is_any(OPEN_PRAGMAS));
-    for token in statement.iter_mut().skip(name + 1) {
+    for at in name + 1..statement.len() {
+        // What is glued to something is no setting; behind a `?` its digits would be read as a parameter's number.
+        let apart = statement[at].spaced || statement[at - 1].kind == Kind::Symbol;
+        let token = &mut statement[at];
         let plain = |text: &str| text.len() <= 24 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         match token.kind {
-            Kind::Value if open && plain(token.text.trim_matches('\'')) => token.kind = Kind::Word,
+            Kind::Value if open && apart && plain(token.text.trim_matches('\'')) => token.kind = Kind::Word,
             Kind::DoubleQuoted | Kind::Name if open && plain(&token.text[1..token.text.len() - 1]) => {}
             Kind::Word if open => {}
             Kind::Word | Kind::DoubleQuoted | Kind::Name => token.kind = Kind::Value,
@@ -377,7 +381,7 @@ fn opens_columns(before: &[Token], creates: bool) -> bool {
 /// Shortens lists of values and rows, whose length is data.
 fn collapse<'a>(tokens: &[Token<'a>]) -> Vec<Token<'a>> {
     let closing = closing(tokens);
-    let ellipsis = |spaced| Token { kind: Kind::Word, text: ELLIPSIS, spaced };
+    let ellipsis = |spaced| Token { kind: Kind::Symbol, text: ELLIPSIS, spaced };
     let mut out: Vec<Token> = Vec::with_capacity(tokens.len());
     let mut i = 0;
     while i < tokens.len() {

@@ -38,8 +38,12 @@ pub fn summarise(rows: &Rows) -> Summary {
     operations.sort_by(|a, b| b.latency_ns.sum.cmp(&a.latency_ns.sum).then_with(|| a.statement.cmp(&b.statement)));
     let (links, relations) = links(rows);
     let mut trace = rows.trace.clone();
-    trace.start_ns = rows.spans.iter().map(|s| s.start_ns).min().unwrap_or(0);
-    trace.end_ns = rows.spans.iter().map(|s| s.end_ns.unwrap_or(s.start_ns)).max().unwrap_or(0);
+    // The recorder says when its probes were in force; an archive from elsewhere may not.
+    let fact = |name: &str| rows.facts.iter().find(|f| f.name == name)?.value.as_ref()?.parse::<u64>().ok();
+    let first = || rows.spans.iter().map(|s| s.start_ns).min();
+    let last = || rows.spans.iter().map(|s| s.end_ns.unwrap_or(s.start_ns)).max();
+    trace.start_ns = fact("trace.start").or_else(first).unwrap_or(0);
+    trace.end_ns = fact("trace.end").or_else(last).unwrap_or(0);
     Summary {
         version: VERSION,
         trace,
@@ -255,17 +259,26 @@ impl<'a> Tallies<'a> {
         let carried: HashMap<usize, u32> =
             charges.commands.iter().zip(&charges.carried).map(|((span, _), &n)| (span, n)).collect();
         self.each(&charges.commands, |sums, at, span, share| {
-            let flush = Does::on_disk(span) == Does::Flush;
-            let bytes = if flush { 0.0 } else { span.bytes as f64 * share };
+            let does = Does::on_disk(span);
+            let flush = does == Does::Flush;
+            // A discard names bytes but carries none.
+            let data = matches!(does, Does::Read | Does::Write);
+            let bytes = if data { span.bytes as f64 * share } else { 0.0 };
             if let Some(name) = span.disk.and_then(|d| names.get(&d)) {
                 let disk = entry(&mut sums.by_disk, name);
-                *if flush { &mut disk.flushes } else { &mut disk.requests } += share;
+                match (flush, data) {
+                    (true, _) => disk.flushes += share,
+                    (_, true) => disk.requests += share,
+                    _ => disk.discards += share,
+                }
                 disk.bytes += bytes;
             }
             if !counted(span) {
             } else if flush {
                 sums.flushes += share;
                 sums.touched.flushes += 1.0;
+            } else if !data {
+                sums.discards += share;
             } else {
                 sums.requests += share;
                 sums.touched.requests += 1.0;
@@ -284,7 +297,9 @@ impl<'a> Tallies<'a> {
             if counted(span) {
                 sums.bios += share;
                 sums.touched.bios += 1.0;
-                sums.block_bytes += span.bytes as f64 * share;
+                if matches!(Does::on_disk(span), Does::Read | Does::Write) {
+                    sums.block_bytes += span.bytes as f64 * share;
+                }
                 if Does::on_disk(span) == Does::Write {
                     sums.bytes_written.block += span.bytes as f64 * share;
                 }
@@ -352,6 +367,7 @@ fn means(mut sums: PerOperation, count: u64) -> PerOperation {
         bios,
         block_bytes,
         requests,
+        discards,
         merges,
         flushes,
         device_bytes,
@@ -361,7 +377,8 @@ fn means(mut sums: PerOperation, count: u64) -> PerOperation {
         write_amplification: _,
         by_disk,
     } = &mut sums;
-    let plain = [syscalls, fsyncs, journal_commits, bios, block_bytes, requests, merges, flushes, device_bytes];
+    let plain =
+        [syscalls, fsyncs, journal_commits, bios, block_bytes, requests, discards, merges, flushes, device_bytes];
     plain.into_iter().chain(calls.values_mut()).chain(request_sizes.values_mut()).for_each(|x| *x /= n);
     for Writes { count, bytes, parts, sizes, inodes: _ } in filesystem_writes.values_mut() {
         [count, bytes].into_iter().chain(parts.values_mut()).chain(sizes.values_mut()).for_each(|x| *x /= n);
@@ -369,8 +386,8 @@ fn means(mut sums: PerOperation, count: u64) -> PerOperation {
     for Reads { count, bytes, cache_hits, pages_added, inodes: _ } in filesystem_reads.values_mut() {
         [count, bytes, cache_hits, pages_added].into_iter().for_each(|x| *x /= n);
     }
-    for DiskUse { bios, requests, flushes, bytes } in by_disk.values_mut() {
-        [bios, requests, flushes, bytes].into_iter().for_each(|x| *x /= n);
+    for DiskUse { bios, requests, discards, flushes, bytes } in by_disk.values_mut() {
+        [bios, requests, discards, flushes, bytes].into_iter().for_each(|x| *x /= n);
     }
     let Touched { journal_commits, bios, requests, flushes } = touched;
     let BytesWritten { syscall, block, device } = bytes_written;

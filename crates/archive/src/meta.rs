@@ -100,7 +100,8 @@ impl Meta {
         let damaged = |why: String| Error::Damaged {
             path: path.into(),
             why,
-            remedy: "The log beside it may still be whole: `fathom link` reads it without this file".into(),
+            remedy: "The log beside it may still be whole: `fathom link` makes the tables from it and a new meta.json"
+                .into(),
         };
         if bytes.len() as u64 > MAX_BYTES {
             return Err(damaged(format!("it has more than {MAX_BYTES} bytes")));

@@ -6,8 +6,9 @@
 pub enum Error {
     /// The kernel lets the caller load no BPF programs.
     #[error(
-        "the kernel does not let this user trace ({what}): run as root, or give the program CAP_BPF, CAP_PERFMON and \
-         CAP_SYSLOG (`setcap cap_bpf,cap_perfmon,cap_syslog+ep`)"
+        "the kernel does not let this user trace ({what}): run as root (sudo), or give the program CAP_BPF and CAP_PERFMON, \
+         and CAP_SYS_ADMIN where the kernel asks it of probes on programs \
+         (`setcap cap_bpf,cap_perfmon,cap_sys_admin+ep`)"
     )]
     NotPermitted {
         /// What was refused.

@@ -1,35 +1,18 @@
 //! The application's own spans: marks that the traced program writes into memory it shares with the recorder.
 //!
-//! A mark costs the program a few stores and no system call, so marking does not disturb what is measured; a probe on a
-//! marking function would cost two traps. The memory is a memfd that the recorder makes before it starts the program; the
-//! program learns its number from the environment ([`VARIABLE`]) and maps it.
+//! The recorder makes the memory, a memfd, before it starts the program, and reads it when all is over. What stands in it
+//! is told in [`model::marks`].
 //!
-//! Layout, little-endian: a header of 64 bytes (magic `FTHMMARK`, u32 version 1, u32 bytes of a record 64, u64 capacity in
-//! records, u64 count, zeros), then records (u64 start, u64 end: CLOCK_BOOTTIME in ns, u32 process, u32 thread, u64 ordinal,
-//! 32 bytes of name, zero-padded). A writer claims a record by adding 1 to `count`, and fills it; one that finds `count`
-//! at the capacity or above writes nothing, so a count beyond the capacity tells how many marks did not fit. The end is
-//! written last: 0 is a span that had not ended.
-//!
-//! The program may write anything there. The size is sealed, so it cannot pull the memory from under the reader, and
-//! what is read is checked.
+//! The program may write anything there. The size is sealed, so it cannot pull the memory from under the reader, the
+//! capacity is remembered here, and what is read is checked.
 
-use model::event::{Event, Header, Mark};
+use model::event::Event;
+pub use model::marks::VARIABLE;
+use model::marks::{COUNT_AT, MOST, RECORD, Slot, header, offset};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd};
 use std::os::unix::fs::FileExt;
-
-/// The environment variable that holds the memfd's number in decimal.
-pub const VARIABLE: &str = "FATHOM_MARKS_FD";
-
-const MAGIC: &[u8; 8] = b"FTHMMARK";
-const VERSION: u32 = 1;
-const RECORD: usize = 64;
-const HEADER: usize = 64;
-/// Offset of `count` in the header.
-const COUNT: u64 = 24;
-/// Writers take a greater capacity for a damaged header (256 MiB of marks).
-const MOST: u64 = 1 << 22;
 
 /// The shared memory, on the recorder's side.
 #[derive(Debug)]
@@ -63,13 +46,8 @@ impl Marks {
         }
         // SAFETY: the descriptor is new and nobody else's.
         let memory = unsafe { File::from_raw_fd(fd) };
-        memory.set_len(HEADER as u64 + capacity * RECORD as u64)?;
-        let mut header = MAGIC.to_vec();
-        header.extend(VERSION.to_le_bytes());
-        header.extend((RECORD as u32).to_le_bytes());
-        header.extend(capacity.to_le_bytes());
-        header.resize(HEADER, 0);
-        memory.write_all_at(&header, 0)?;
+        memory.set_len(offset(capacity))?;
+        memory.write_all_at(&header(capacity), 0)?;
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
         // SAFETY: fcntl on a descriptor that is open, with an integer argument.
         if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) } < 0 {
@@ -89,34 +67,19 @@ impl Marks {
     /// The memory could not be read, which no program can bring about.
     pub fn read(&self) -> io::Result<Read> {
         let mut count = [0; 8];
-        self.memory.read_exact_at(&mut count, COUNT)?;
+        self.memory.read_exact_at(&mut count, COUNT_AT as u64)?;
         let count = u64::from_le_bytes(count);
         let mut all = Read { lost: count.saturating_sub(self.capacity), ..Read::default() };
         let mut record = [0; RECORD];
         for i in 0..count.min(self.capacity) {
-            self.memory.read_exact_at(&mut record, HEADER as u64 + i * RECORD as u64)?;
-            match decode(&record) {
+            self.memory.read_exact_at(&mut record, offset(i))?;
+            match Slot::decode(&record).event() {
                 Some(event) => all.events.push(event),
                 None => all.unusable += 1,
             }
         }
         Ok(all)
     }
-}
-
-fn decode(record: &[u8; RECORD]) -> Option<Event> {
-    let long = |at: usize| record[at..].first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
-    let (start_ns, time_ns) = (long(0), long(8));
-    if start_ns == 0 || time_ns < start_ns {
-        return None;
-    }
-    let (tgid, tid) = (long(16) as u32, (long(16) >> 32) as u32);
-    let name = &record[32..];
-    let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
-    let text = String::from_utf8_lossy(&name[..end]).into_owned();
-    let mark = Mark { start_ns, nth: long(24), len: text.len() as u16, text, ..Mark::default() };
-    let record = model::Record::from(mark);
-    Some(Event { header: Header { time_ns, kind: record.kind(), tgid, tid, ..Header::default() }, record })
 }
 
 #[cfg(test)]
@@ -135,8 +98,8 @@ mod tests {
     }
 
     fn write(marks: &Marks, count: u64, records: &[Vec<u8>]) {
-        marks.memory.write_all_at(&count.to_le_bytes(), COUNT).unwrap();
-        marks.memory.write_all_at(&records.concat(), HEADER as u64).unwrap();
+        marks.memory.write_all_at(&count.to_le_bytes(), 24).unwrap();
+        marks.memory.write_all_at(&records.concat(), 64).unwrap();
     }
 
     #[test]

@@ -71,7 +71,8 @@ Examples:
                                                        a function of the program's own as the operation
 
 CMD runs as the user who called sudo, unless --as-root is given. Root, or the capabilities CAP_BPF and CAP_PERFMON
-(and CAP_SYS_PTRACE for programs of others), are needed for recording only; every other verb works without.")]
+(CAP_SYS_ADMIN too where the kernel asks it of probes on programs), are needed for recording only; every other verb
+works without.")]
 pub struct Record {
     /// The archive to make; an archive of that name is kept as NAME.fathom.old
     #[arg(short, long, value_name = "T.fathom", default_value = "trace.fathom")]
@@ -83,10 +84,10 @@ pub struct Record {
     #[arg(long, value_name = "N", conflicts_with_all = ["comm", "command"])]
     pub pid: Vec<u32>,
     /// Record the processes of this name, running or to come
-    #[arg(long, value_name = "NAME", conflicts_with = "command")]
+    #[arg(long, value_name = "NAME", value_parser = comm, conflicts_with = "command")]
     pub comm: Option<String>,
     /// End after so many seconds
-    #[arg(long, value_name = "S", value_parser = seconds)]
+    #[arg(long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
     pub duration: Option<std::time::Duration>,
     /// End when the event log has this size (suffixes K, M, G)
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
@@ -164,7 +165,7 @@ pub struct Export {
     /// The archive
     #[arg(value_name = "T.fathom")]
     pub archive: PathBuf,
-    /// The file (--perfetto) or folder to write; by default beside the archive
+    /// The file (--perfetto; `-` is stdout) or folder to write; by default beside the archive
     #[arg(short, long, value_name = "PATH")]
     pub output: Option<PathBuf>,
 }
@@ -246,12 +247,19 @@ pub struct Workload {
 /// Ends the program as clap does on wrong usage: the sentence, then how to get help, and exit status 2.
 pub fn usage_error(sentence: &str) -> ! {
     let mut command = <Cli as clap::CommandFactory>::command();
-    command.error(clap::error::ErrorKind::MissingRequiredArgument, sentence).exit()
+    command.build();
+    let record = command.find_subcommand_mut("record").expect("record is a verb");
+    record.error(clap::error::ErrorKind::MissingRequiredArgument, sentence).exit()
 }
 
 fn seconds(text: &str) -> Result<std::time::Duration, String> {
     let value: f64 = text.trim_end_matches('s').parse().map_err(|_| "give seconds, such as 10 or 0.5".to_string())?;
-    std::time::Duration::try_from_secs_f64(value).map_err(|e| e.to_string())
+    let duration = std::time::Duration::try_from_secs_f64(value).map_err(|e| e.to_string())?;
+    if duration.is_zero() { Err("give more than 0 seconds".into()) } else { Ok(duration) }
+}
+
+fn comm(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("give a name, such as sqlite3".into()) } else { Ok(text.into()) }
 }
 
 fn bytes(text: &str) -> Result<u64, String> {
@@ -265,7 +273,8 @@ fn bytes(text: &str) -> Result<u64, String> {
         _ => (upper, 0),
     };
     let number: u64 = digits.parse().map_err(|_| "give bytes, such as 500M or 2G".to_string())?;
-    number.checked_shl(shift).filter(|v| v >> shift == number && *v > 0).ok_or_else(|| "out of range".into())
+    // Less holds no event at all.
+    number.checked_shl(shift).filter(|v| v >> shift == number && *v >= 65_536).ok_or_else(|| "give at least 64K".into())
 }
 
 fn function(text: &str) -> Result<(PathBuf, String), String> {

@@ -16,7 +16,7 @@ pub fn run(args: &args::Bench) -> Result<ExitCode> {
     let designs: Vec<Design> = args.designs.iter().map(|path| read(path, args)).collect::<Result<_>>()?;
     let fathom = std::env::current_exe().context("where this program is")?;
 
-    record::keep_old(&args.output)?;
+    record::keep_old(&args.output, args.json)?;
     let command = std::env::args().collect();
     let mut meta = Meta::new("bench", record::unix_ns(), command);
     Archive::create(&args.output, &meta, true)?;

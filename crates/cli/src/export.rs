@@ -6,6 +6,9 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
+/// The name that stands for standard output.
+const STDOUT: &str = "-";
+
 pub fn run(args: &args::Export) -> Result<()> {
     if args.events {
         return events(&args.archive, args.output.as_deref());
@@ -14,6 +17,9 @@ pub fn run(args: &args::Export) -> Result<()> {
     if args.perfetto {
         let output = args.output.clone().unwrap_or_else(|| beside(&args.archive, "pftrace"));
         perfetto(&archive, &output)?;
+        if output == Path::new(STDOUT) {
+            return Ok(());
+        }
         println!("{}: open it at ui.perfetto.dev, or with trace_processor", output.display());
         return Ok(());
     }
@@ -30,7 +36,7 @@ pub fn run(args: &args::Export) -> Result<()> {
 /// The event log as text, a line an event.
 fn events(archive: &Path, output: Option<&Path>) -> Result<()> {
     let mut log = archive::LogReader::open(archive)?;
-    let mut out: Box<dyn Write> = match output {
+    let mut out: Box<dyn Write> = match output.filter(|path| *path != Path::new(STDOUT)) {
         Some(path) => {
             Box::new(BufWriter::new(File::create(path).with_context(|| format!("making {}", path.display()))?))
         }
@@ -45,7 +51,10 @@ fn events(archive: &Path, output: Option<&Path>) -> Result<()> {
 
 /// Writes the .pftrace of an archive.
 pub fn perfetto(archive: &archive::Archive, output: &Path) -> Result<()> {
-    let file = File::create(output).with_context(|| format!("making {}", output.display()))?;
+    let file: Box<dyn Write> = match output == Path::new(STDOUT) {
+        true => Box::new(std::io::stdout()),
+        false => Box::new(File::create(output).with_context(|| format!("making {}", output.display()))?),
+    };
     let mut out = BufWriter::new(file);
     let rows = analysis::Rows::load(archive)?;
     let tables = formats::perfetto::Tables {

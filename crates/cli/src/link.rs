@@ -3,10 +3,10 @@
 use anyhow::{Context as _, Result};
 use archive::{Archive, LogReader, Meta, TablesWriter};
 use causal::{Below, Linker, Sink, Stacked};
-use model::table::{Coverage, Disk, FactRow, Row};
+use model::table::{Coverage, Disk, FactRow, Process, Row};
 use model::{Context, Environment, Event, Layer, Record};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 /// What is known beside the events: kept in `meta.json`, so that linking again, on another machine, gives the same.
@@ -75,9 +75,10 @@ struct Tables {
     writer: TablesWriter,
     failed: Option<archive::Error>,
     operations: u64,
-    /// File system of each file, and how many calls of operations each file system had: where most are, the files are.
+    /// File system of each file, and those that calls used, of operations and of anyone.
     file_systems: HashMap<u64, u32>,
-    calls: HashMap<u32, u64>,
+    of_operations: HashSet<u32>,
+    of_anyone: HashSet<u32>,
 }
 
 impl Tables {
@@ -87,10 +88,11 @@ impl Tables {
         }
     }
 
-    /// The disk of the recorded files.
-    fn holder(&self, known: &Surroundings) -> Option<u32> {
-        let dev = *self.calls.iter().max_by_key(|(dev, n)| (**n, **dev))?.0;
-        Some(known.partitions.iter().find(|(part, _)| *part == dev).map_or(dev, |(_, disk)| *disk))
+    /// The disks of the files that operations used; if there was no operation, that any recorded call used.
+    fn holders(&self, known: &Surroundings) -> HashSet<u32> {
+        let calls = if self.of_operations.is_empty() { &self.of_anyone } else { &self.of_operations };
+        let disk = |dev: &u32| known.partitions.iter().find(|(part, _)| part == dev).map_or(*dev, |(_, disk)| *disk);
+        calls.iter().map(disk).collect()
     }
 }
 
@@ -104,10 +106,12 @@ impl Sink for Tables {
     }
     fn span(&mut self, row: model::table::Span) {
         if row.layer == Layer::Syscall
-            && row.operation.is_some()
             && let Some(dev) = row.file.and_then(|file| self.file_systems.get(&file))
         {
-            *self.calls.entry(*dev).or_default() += 1;
+            self.of_anyone.insert(*dev);
+            if row.operation.is_some() {
+                self.of_operations.insert(*dev);
+            }
         }
         self.put(&row);
     }
@@ -143,7 +147,7 @@ pub struct Linked {
 
 /// Makes the tables of the archive at `dir` from its log.
 pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
-    let mut meta = Meta::read(dir)?;
+    let mut meta = Meta::read(dir).or_else(|error| without_meta(dir, error))?;
     let known = Surroundings::of(&meta)?;
     let mut log = LogReader::open(dir)?;
     let mut tables = Tables {
@@ -151,7 +155,8 @@ pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
         failed: None,
         operations: 0,
         file_systems: HashMap::new(),
-        calls: HashMap::new(),
+        of_operations: HashSet::new(),
+        of_anyone: HashSet::new(),
     };
     let mut linker = Linker::new(known.config());
     // A program's marks are read from its memory at the end, hence stand last in the log; the linker wants them before what
@@ -174,9 +179,12 @@ pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
     for row in &known.coverage {
         tables.put(row);
     }
-    let holder = tables.holder(&known);
+    if let Some(tgid) = known.tracer {
+        tables.put(&Process { tgid, name: "fathom, recording".into(), parent: None, tracked: false });
+    }
+    let holders = tables.holders(&known);
     for row in &known.disks {
-        tables.put(&Disk { holds_files: holder == Some(row.dev), ..row.clone() });
+        tables.put(&Disk { holds_files: holders.contains(&row.dev), ..row.clone() });
     }
     for (name, fact) in &known.environment {
         let fact = fact.clone();
@@ -197,6 +205,17 @@ pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
     meta.write(dir)?;
     crate::progress::clear(context);
     Ok(Linked { events, operations: tables.operations })
+}
+
+/// A log whose `meta.json` is gone or damaged is still worth its events; what was known of the machine is lost.
+fn without_meta(dir: &Path, error: archive::Error) -> Result<Meta> {
+    let rescuable = matches!(error, archive::Error::Damaged { .. } | archive::Error::NotAnArchive { .. });
+    if !rescuable || !archive::log::path(dir).is_file() {
+        return Err(error.into());
+    }
+    eprintln!("fathom: {error}");
+    eprintln!("fathom: going on with the events alone; disks, facts and coverage are lost");
+    Ok(Meta::new("trace", 0, Vec::new()))
 }
 
 fn is_mark(event: &Event) -> bool {

@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     match run(cli.verb) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("fathom: {error:#}");
+            eprintln!("fathom: {}", sentence(&error));
             ExitCode::from(1)
         }
     }
@@ -50,4 +50,13 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Man => clap_mangen::Man::new(args::Cli::command()).render(&mut std::io::stdout())?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The error with its causes, each said once: a library's sentence often holds its cause's already.
+fn sentence(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.is_empty() {
+        true => cause,
+        false if said.contains(&cause) => said,
+        false => format!("{said}: {cause}"),
+    })
 }

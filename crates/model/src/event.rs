@@ -64,7 +64,7 @@ records! {
         /// As in `op_begin`.
         kind: u32,
     }
-    /// A span of the application's own, from its marks (see `workload`'s marks): the App layer.
+    /// A span of the application's own, from its marks (see `model::marks`): the App layer.
     4 mark Mark [text: len] {
         /// When it began.
         start_ns: u64,

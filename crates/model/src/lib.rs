@@ -1,12 +1,13 @@
-//! The words of Fathom, declared once: what a probe records ([`event`]), what the linker makes of it ([`table`]), and
-//! the handful of values both speak in ([`words`]). No I/O, no clock, and no dependency but serde, so that every other
-//! room can stand on it.
+//! The words of Fathom, declared once: what a probe records ([`event`]), what a program tells of itself ([`marks`]), what
+//! the linker makes of both ([`table`]), and the handful of values all speak in ([`words`]). No I/O, no clock, and no
+//! dependency but serde, so that every other room can stand on it.
 //!
 //! Everything that another language must know is generated from here by `cargo xtask gen`: the C header of the BPF
 //! programs ([`record::c_header`]) and the reference pages of the manual.
 
 pub mod context;
 pub mod event;
+pub mod marks;
 pub mod record;
 pub mod table;
 pub mod words;

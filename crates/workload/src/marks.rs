@@ -1,25 +1,11 @@
 //! Marks: how a program tells the trace "this is mine, from here to here" at the price of two readings of the clock.
 //!
-//! The papers bracket every INSERT in the application by App(start) and App(end). A probe on a function of the
-//! program's would cost a trap into the kernel each time (about 1 us); a mark is a 64-byte record stored into memory
-//! that the recorder shares. The recorder makes a memfd and passes its number in `FATHOM_MARKS_FD`; the program maps it
-//! and fills records; the recorder (`capture`) reads them at the end. This is the program's side, and a model for other
-//! languages.
-//!
-//! Little-endian, 64 bytes each:
-//!
-//! | offset | header | record |
-//! |---|---|---|
-//! | 0 | `FTHMMARK` | u64 begin, CLOCK_BOOTTIME in ns |
-//! | 8 | u32 version 1, u32 record size 64 | u64 end; 0 until the record is whole |
-//! | 16 | u64 capacity in records | u32 process, u32 thread |
-//! | 24 | u64 records asked for, may exceed the capacity | u64 ordinal among the marks of that name |
-//! | 32 | zeroes | name, UTF-8, cut at 32 bytes, padded with zeroes |
-//!
-//! A writer takes a place by adding 1 to the count, so threads and processes need no lock. A full memory loses marks
-//! and the count says how many.
+//! The papers bracket every INSERT in the application by App(start) and App(end). Here the program stores a record into
+//! memory that the recorder shares with it; [`model::marks`] tells what stands there and why. This is the program's side,
+//! and a model for other languages.
 
 use crate::clock;
+use model::marks::{COUNT_AT, END_AT, RECORD, Slot, VARIABLE, capacity, name, offset};
 use std::ffi::c_void;
 use std::fs::File;
 use std::io::{Error, Result};
@@ -27,27 +13,6 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// The environment variable that names the descriptor.
-pub const VARIABLE: &str = "FATHOM_MARKS_FD";
-const MAGIC: &[u8; 8] = b"FTHMMARK";
-const VERSION: u32 = 1;
-const RECORD: usize = 64;
-const COUNT_AT: usize = 24;
-/// A capacity beyond this (256 MiB) is a damaged header.
-const MOST: u64 = 1 << 22;
-
-/// The header's capacity; an error if this is not a header of ours.
-fn capacity(file: &File) -> Result<u64> {
-    let mut bytes = [0_u8; RECORD];
-    file.read_exact_at(&mut bytes, 0)?;
-    let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
-    let capacity = u64::from_le_bytes(std::array::from_fn(|i| bytes[16 + i]));
-    if &bytes[..8] != MAGIC || u32_at(8) != VERSION || u32_at(12) as usize != RECORD || capacity > MOST {
-        return Err(Error::other("this is no memory for marks of version 1"));
-    }
-    Ok(capacity)
-}
 
 /// The mapped memory, on the program's side.
 #[derive(Debug)]
@@ -78,8 +43,10 @@ impl Writer {
     /// It is something else, or cannot be mapped.
     pub fn new(fd: OwnedFd) -> Result<Self> {
         let file = File::from(fd);
-        let capacity = capacity(&file)?;
-        let length = (capacity as usize + 1) * RECORD;
+        let mut header = [0; RECORD];
+        file.read_exact_at(&mut header, 0)?;
+        let capacity = capacity(&header).ok_or_else(|| Error::other("this is no memory for marks of version 1"))?;
+        let length = offset(capacity) as usize;
         if file.metadata()?.len() < length as u64 {
             return Err(Error::other("the memory for marks is smaller than its header says"));
         }
@@ -106,15 +73,14 @@ impl Writer {
         if place >= self.capacity {
             return;
         }
-        let at = (place as usize + 1) * RECORD;
-        self.atomic(at).store(start_ns.to_le(), Ordering::Relaxed);
-        self.atomic(at + 16).store(name.who, Ordering::Relaxed);
-        self.atomic(at + 24).store(nth.to_le(), Ordering::Relaxed);
-        for (i, word) in name.words.iter().enumerate() {
-            self.atomic(at + 32 + 8 * i).store(*word, Ordering::Relaxed);
+        let bytes = Slot { start_ns, end_ns, nth, ..name.slot }.encode();
+        let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let begin = offset(place) as usize;
+        for at in (0..RECORD).step_by(8).filter(|at| *at != END_AT) {
+            self.atomic(begin + at).store(word(at), Ordering::Relaxed);
         }
         // Last, since a record without an end is not whole.
-        self.atomic(at + 8).store(end_ns.to_le(), Ordering::Release);
+        self.atomic(begin + END_AT).store(word(END_AT), Ordering::Release);
     }
 }
 
@@ -128,26 +94,15 @@ impl Drop for Writer {
 /// A mark's name and thread, made ready once so that a mark itself costs no formatting and no system call.
 #[derive(Debug, Clone)]
 pub struct Name {
-    words: [u64; 4],
-    who: u64,
+    slot: Slot,
 }
 
 impl Name {
     /// The name (cut at 32 bytes, between characters) for marks of the calling thread.
-    pub fn new(name: &str) -> Self {
-        let mut end = name.len().min(32);
-        while !name.is_char_boundary(end) {
-            end -= 1;
-        }
-        let mut bytes = [0_u8; 32];
-        bytes[..end].copy_from_slice(&name.as_bytes()[..end]);
-        let words = std::array::from_fn(|i| u64::from_ne_bytes(std::array::from_fn(|j| bytes[8 * i + j])));
+    pub fn new(text: &str) -> Self {
         // SAFETY: takes no arguments and cannot fail.
         let tid = unsafe { libc::gettid() } as u32;
-        let mut who = [0_u8; 8];
-        who[..4].copy_from_slice(&std::process::id().to_le_bytes());
-        who[4..].copy_from_slice(&tid.to_le_bytes());
-        Self { words, who: u64::from_ne_bytes(who) }
+        Self { slot: Slot { tgid: std::process::id(), tid, name: name(text), ..Slot::default() } }
     }
 }
 

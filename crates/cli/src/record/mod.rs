@@ -5,7 +5,7 @@ mod surroundings;
 
 use crate::progress::{self, DRAIN_EVERY};
 use crate::{args, link};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use archive::{Archive, Meta};
 use capture::launch::{self, Child, LaunchError};
 use capture::marks::Marks;
@@ -90,6 +90,12 @@ fn untraced(args: &args::Record, context: &Context) -> Result<Recorded> {
 pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     let request = request(args)?;
     let mut session = Session::start(&request)?;
+    for function in &request.functions {
+        let probe = format!("{}:{}", function.path.display(), function.name);
+        if let Some(row) = session.coverage().iter().find(|row| row.probe == probe && !row.attached) {
+            bail!("--op {probe}: {}", row.how);
+        }
+    }
     let mut libraries = Libraries {
         finder: Finder::new(std::env::var_os("LD_LIBRARY_PATH").as_deref()),
         blind: Vec::new(),
@@ -105,7 +111,7 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
         let program = launch::resolve(first, std::env::var_os("PATH").as_deref())?;
         libraries.add(&mut session, |finder| finder.command(&program, std::env::var_os("PATH").as_deref()));
     }
-    keep_old(&args.output)?;
+    keep_old(&args.output, args.quiet)?;
     Archive::create(&args.output, &meta, true)?;
     let mut log = Log::create(&args.output, args.max_size, args.keep_sql)?;
     let mut around = Surroundings::collect(&args.output, context);
@@ -121,6 +127,8 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     // Taking so many probes off takes a second, in which some see what others do not see any more.
     log.ends_at(workload::clock::now_ns());
     let finished = session.finish(&mut |record| log.put(record))?;
+    progress::clear(context);
+    warn_of_refusals(&finished.coverage);
     let marked = marks.read()?;
     marked.events.iter().for_each(|event| log.put_event(event));
     log.finish()?;
@@ -146,6 +154,20 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
         Err(error) => return Err(error),
     };
     Ok(Recorded { status, records: log.records, lost: finished.lost, operations })
+}
+
+/// What the kernel refused though it has it: said at once, since a layer that nobody sees looks like one that did nothing.
+fn warn_of_refusals(coverage: &[Coverage]) {
+    let refused: Vec<&Coverage> =
+        coverage.iter().filter(|row| !row.attached && row.how.contains("Permission denied")).collect();
+    if let Some(first) = refused.first() {
+        eprintln!(
+            "fathom: the kernel refused {} probes, such as {} ({}); `fathom show` lists them under Probes",
+            refused.len(),
+            first.probe,
+            first.how
+        );
+    }
 }
 
 /// The command as it is stored. A word with a space in it is SQL or a script more often than not, and what the user typed
@@ -314,7 +336,7 @@ fn start(args: &args::Record, command: &[OsString], marks: &Marks) -> Result<Opt
 }
 
 /// An archive of that name stays, as `NAME.fathom.old`; what is no archive is not touched (`Archive::create` says so).
-pub fn keep_old(output: &Path) -> Result<()> {
+pub fn keep_old(output: &Path, quiet: bool) -> Result<()> {
     if Meta::read(output).is_err() {
         return Ok(());
     }
@@ -324,7 +346,11 @@ pub fn keep_old(output: &Path) -> Result<()> {
     if Meta::read(old).is_ok() {
         std::fs::remove_dir_all(old).with_context(|| format!("removing {}", old.display()))?;
     }
-    std::fs::rename(output, old).with_context(|| format!("keeping {} as {}", output.display(), old.display()))
+    std::fs::rename(output, old).with_context(|| format!("keeping {} as {}", output.display(), old.display()))?;
+    if !quiet {
+        eprintln!("fathom: the recording that was there is now {} (one is kept)", old.display());
+    }
+    Ok(())
 }
 
 /// Removes the archive of a command that never ran.

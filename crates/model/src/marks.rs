@@ -1,0 +1,187 @@
+//! The memory through which a program marks its own spans: one layout for who writes it and who reads it.
+//!
+//! A mark costs the program a few stores and no system call, so that marking does not disturb what is measured; a probe on
+//! a function of the program's would cost a trap each time (about 1 us). The recorder (`capture`) makes a memfd and passes
+//! its number in [`VARIABLE`]; the program (`workload`, or one in any other language) maps it and fills in records.
+//!
+//! Little-endian: a header, then as many records as it says, 64 bytes each.
+//!
+//! | offset | header | record |
+//! |---|---|---|
+//! | 0 | `FTHMMARK` | u64 begin, CLOCK_BOOTTIME in ns |
+//! | 8 | u32 version 1, u32 bytes of a record 64 | u64 end; 0 until the record is whole |
+//! | 16 | u64 capacity in records | u32 process, u32 thread |
+//! | 24 | u64 records asked for, may exceed the capacity | u64 ordinal among the marks of that name |
+//! | 32 | zeros | name, UTF-8, cut at 32 bytes, padded with zeros |
+//!
+//! A writer takes a place by adding 1 to the count, so that threads and processes need no lock, fills in the record there,
+//! and writes its end last. One that finds the count at the capacity or above writes nothing: a count beyond the capacity
+//! tells how many marks did not fit.
+//!
+//! *Uncertainty*: the program may write anything there, so a reader trusts its own idea of the capacity and checks every
+//! record; a record taken just now may still be without an end.
+
+use crate::event::{Event, Header, Mark, Record};
+
+/// The environment variable that holds the memfd's number in decimal.
+pub const VARIABLE: &str = "FATHOM_MARKS_FD";
+/// Bytes of the header, and of every record.
+pub const RECORD: usize = 64;
+/// Where in the header the count of records stands, a u64.
+pub const COUNT_AT: usize = 24;
+/// Where in a record its end stands, a u64, which is written last.
+pub const END_AT: usize = 8;
+/// Bytes of a name.
+pub const NAME: usize = 32;
+/// The greatest capacity (256 MiB of marks). A header that says more is damaged.
+pub const MOST: u64 = 1 << 22;
+
+const MAGIC: &[u8; 8] = b"FTHMMARK";
+const VERSION: u32 = 1;
+/// Where a record's name begins.
+const NAME_AT: usize = 32;
+
+/// The header of an empty memory for `capacity` records.
+pub fn header(capacity: u64) -> [u8; RECORD] {
+    let mut bytes = [0; RECORD];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[12..16].copy_from_slice(&(RECORD as u32).to_le_bytes());
+    bytes[16..24].copy_from_slice(&capacity.to_le_bytes());
+    bytes
+}
+
+/// The capacity that a header states; `None` if it is no header of this version.
+pub fn capacity(header: &[u8; RECORD]) -> Option<u64> {
+    let capacity = long(header, 16);
+    let whole =
+        &header[..8] == MAGIC && long(header, 8) == u64::from(VERSION) | (RECORD as u64) << 32 && capacity <= MOST;
+    whole.then_some(capacity)
+}
+
+/// Where the record of number `place` (from 0) begins, in bytes; of the capacity, it is the memory's length.
+pub fn offset(place: u64) -> u64 {
+    place.saturating_add(1).saturating_mul(RECORD as u64)
+}
+
+/// A name as it stands in a record: cut at [`NAME`] bytes, between characters.
+pub fn name(text: &str) -> [u8; NAME] {
+    let text = &text[..text.floor_char_boundary(NAME)];
+    let mut bytes = [0; NAME];
+    bytes[..text.len()].copy_from_slice(text.as_bytes());
+    bytes
+}
+
+/// A record.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Slot {
+    /// Begin of the span, CLOCK_BOOTTIME.
+    pub start_ns: u64,
+    /// Its end; 0: not over, or not whole.
+    pub end_ns: u64,
+    /// Process.
+    pub tgid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Ordinal among the marks of that name.
+    pub nth: u64,
+    /// See [`name`].
+    pub name: [u8; NAME],
+}
+
+impl Slot {
+    /// The record as it stands in the memory.
+    pub fn encode(&self) -> [u8; RECORD] {
+        let mut bytes = [0; RECORD];
+        bytes[..8].copy_from_slice(&self.start_ns.to_le_bytes());
+        bytes[END_AT..16].copy_from_slice(&self.end_ns.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.tgid.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.tid.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.nth.to_le_bytes());
+        bytes[NAME_AT..].copy_from_slice(&self.name);
+        bytes
+    }
+
+    /// Reads what stands there, whatever it is.
+    pub fn decode(bytes: &[u8; RECORD]) -> Self {
+        let who = long(bytes, 16);
+        let mut name = [0; NAME];
+        name.copy_from_slice(&bytes[NAME_AT..]);
+        Self {
+            start_ns: long(bytes, 0),
+            end_ns: long(bytes, END_AT),
+            tgid: who as u32,
+            tid: (who >> 32) as u32,
+            nth: long(bytes, 24),
+            name,
+        }
+    }
+
+    /// The mark as an event; `None` if it was never finished, or ends before it begins. What is not UTF-8 in its name is
+    /// replaced.
+    pub fn event(&self) -> Option<Event> {
+        if self.start_ns == 0 || self.end_ns < self.start_ns {
+            return None;
+        }
+        let end = self.name.iter().position(|b| *b == 0).unwrap_or(NAME);
+        let text = String::from_utf8_lossy(&self.name[..end]).into_owned();
+        let mark = Mark { start_ns: self.start_ns, nth: self.nth, len: text.len() as u16, text, ..Mark::default() };
+        let record = Record::from(mark);
+        let (time_ns, kind, tgid, tid) = (self.end_ns, record.kind(), self.tgid, self.tid);
+        Some(Event { header: Header { time_ns, kind, tgid, tid, ..Header::default() }, record })
+    }
+}
+
+fn long(bytes: &[u8; RECORD], at: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLOT: Slot = Slot { start_ns: 0x11, end_ns: 0x22, tgid: 7, tid: 8, nth: 9, name: [b'n'; NAME] };
+
+    #[test]
+    fn a_header_says_its_capacity() {
+        let bytes = header(0x0102);
+        assert_eq!(&bytes[..32], b"FTHMMARK\x01\0\0\0\x40\0\0\0\x02\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+        assert_eq!(&bytes[32..], [0; 32]);
+        assert_eq!(capacity(&bytes), Some(0x0102));
+        assert_eq!(capacity(&header(MOST)), Some(MOST));
+        assert_eq!(capacity(&header(MOST + 1)), None, "an absurd capacity");
+        for at in 0..16 {
+            let mut damaged = bytes;
+            damaged[at] ^= 2;
+            assert_eq!(capacity(&damaged), None, "byte {at} is part of what is checked");
+        }
+        assert_eq!((offset(0), offset(2), offset(u64::MAX)), (64, 192, u64::MAX));
+    }
+
+    #[test]
+    fn a_record_is_laid_out_as_documented_and_comes_back() {
+        let bytes = SLOT.encode();
+        assert_eq!(&bytes[..24], b"\x11\0\0\0\0\0\0\0\x22\0\0\0\0\0\0\0\x07\0\0\0\x08\0\0\0");
+        assert_eq!(&bytes[24..], [b"\x09\0\0\0\0\0\0\0".as_slice(), &[b'n'; 32]].concat());
+        assert_eq!(Slot::decode(&bytes), SLOT);
+    }
+
+    #[test]
+    fn a_name_is_cut_between_characters() {
+        assert_eq!(&name("SELECT")[..8], b"SELECT\0\0");
+        assert_eq!(&name("a name that is cut before this \u{fc}"), b"a name that is cut before this \0");
+        assert_eq!(name(&"x".repeat(40)), [b'x'; NAME]);
+    }
+
+    #[test]
+    fn only_a_finished_span_is_an_event() {
+        let event = SLOT.event().map(|e| e.to_text());
+        assert_eq!(event, Some(format!("@34 cpu0 7/8 mark start_ns=17 nth=9 text=\"{}\"", "n".repeat(32))));
+        assert!(Slot { end_ns: SLOT.start_ns, ..SLOT }.event().is_some(), "it may last less than the clock tells");
+        for (start_ns, end_ns) in [(0, 5), (5, 0), (5, 4)] {
+            assert!(Slot { start_ns, end_ns, ..SLOT }.event().is_none());
+        }
+        let odd = Slot { name: name("a"), ..SLOT };
+        assert!(Slot { name: [0xff; NAME], ..odd }.event().is_some_and(|e| e.to_text().contains('\u{fffd}')));
+    }
+}
