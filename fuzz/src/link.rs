@@ -51,7 +51,7 @@ pub fn link(bytes: &[u8]) {
         horizon_ns: 50,
         tracer: Some(99),
         tracer_files: vec![(5, 99)],
-        stacked: vec![Stacked { disk: 7, below: Below::File { dev: 5, ino: 12 } }],
+        stacked: vec![Stacked { disk: 7 << 20, below: Below::File { dev: 254 << 20, ino: 900 } }],
         ..Config::default()
     };
     let rows = causal::text::link(config, text.lines().filter_map(event));

@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         ("warm_scans_charge_no_command", needs(), warm_scans_charge_no_command),
         ("cold_reads_are_charged_to_their_select", needs(), cold_reads_are_charged),
         ("two_programs_are_told_apart", needs(), two_programs_are_told_apart),
+        ("databases_on_two_disks_both_count", needs(), two_disks),
         ("a_loop_disk_leads_to_the_disk_below", needs(), loop_leads_below),
         ("a_partition_is_a_part_of_its_disk", needs().and_then(|()| installed("partx")), partition),
         ("xfs_is_followed_to_the_device", needs().and_then(|()| installed("mkfs.xfs")), xfs),
@@ -229,6 +230,12 @@ fn cold_reads_are_charged() -> Result<()> {
     let class = "/per_operation/filesystem_reads/database";
     let (reads, hits) = (number(select, &format!("{class}/count"))?, number(select, &format!("{class}/cache_hits"))?);
     ensure!(hits < reads, "{hits} of {reads} cold reads are called page-cache hits");
+    let (before, after) = (
+        stat(&fs::read_to_string(folder.path().join("before"))?)?,
+        stat(&fs::read_to_string(folder.path().join("after"))?)?,
+    );
+    let read = (after[1] - before[1]) * 512.0;
+    ensure!(bytes <= read, "the SELECT is charged {bytes} bytes, of {read} that the disk read");
     near("unattributed", number(&summary, &format!("/device_commands/by_disk/{device}/unattributed"))?, 0.0)
 }
 
@@ -355,4 +362,27 @@ fn nothing_is_lost() -> Result<()> {
         .filter(|l| l.contains(" syscall ") && l.contains(" bytes=1 result=1 "))
         .count();
     near("calls", calls as f64, f64::from(2 * EACH))
+}
+
+const BOTH: &str = r#"
+import sqlite3, sys
+for path in sys.argv[1:]:
+    db = sqlite3.connect(path, isolation_level=None)
+    table = "t" + str(sys.argv.index(path))
+    db.execute("CREATE TABLE " + table + " (i INTEGER)")
+    for i in range(20):
+        db.execute("INSERT INTO " + table + " VALUES (?)", (i,))
+"#;
+
+fn two_disks() -> Result<()> {
+    let (one, two, folder) = (ext4()?, ext4()?, tempfile::tempdir()?);
+    let paths = [one.path().join("a.db"), two.path().join("b.db")];
+    let argv = ["python3", "-c", BOTH, &paths[0].to_string_lossy(), &paths[1].to_string_lossy()];
+    let summary = show(&record(folder.path(), &[], &argv)?)?;
+    for (verb, disk) in [("INSERT INTO T1", &one), ("INSERT INTO T2", &two)] {
+        let flushes = number(shape(&summary, verb)?, "/per_operation/flushes")?;
+        ensure!(flushes > 3.0, "{verb} on {} shows {flushes} flushes", disk.name());
+    }
+    let by_disk = |disk: &LoopDisk| number(&summary, &format!("/device_commands/by_disk/{}/total", disk.name()));
+    near("the account's total", number(&summary, "/device_commands/total")?, by_disk(&one)? + by_disk(&two)?)
 }

@@ -61,5 +61,7 @@ fn insert(bus: Bus) -> Result<()> {
     ensure!(number(insert, "/per_operation/flushes")? > 0.0, "no flush: {}", context());
     let layers = insert["layers"].as_object().context("layers")?;
     let sum: f64 = layers.values().filter_map(|l| l["exclusive_ns"].as_f64()).sum();
-    near("the layers' share of the latency", (sum / number(insert, "/latency_ns/sum")?).round(), 1.0)
+    let latency = number(insert, "/latency_ns/sum")?;
+    ensure!((sum - latency).abs() <= latency * 0.01, "the layers take {sum} ns of {latency} ns");
+    Ok(())
 }

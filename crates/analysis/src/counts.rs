@@ -51,7 +51,7 @@ pub fn counts(summary: &Summary) -> Counts {
                 rows.push(CountRow { layer: layer.name(), name: name.into(), class, count, bytes, note });
             }
         };
-        add(Layer::Syscall, "system calls", None, per.syscalls, None, String::new());
+        add(Layer::Syscall, "recorded system calls", None, per.syscalls, None, String::new());
         add(Layer::Syscall, "fsync, fdatasync", None, per.fsyncs, None, String::new());
         for (class, writes) in &per.filesystem_writes {
             let note = format!("{} {}", writes.inodes, if writes.inodes == 1 { "inode" } else { "inodes" });
@@ -59,7 +59,7 @@ pub fn counts(summary: &Summary) -> Counts {
         }
         for (class, reads) in &per.filesystem_reads {
             let note = if reads.count > 0.0 {
-                format!("{:.0} % from cache", 100.0 * reads.cache_hits / reads.count)
+                format!("{:.0} % from cache", (100.0 * reads.cache_hits / reads.count).floor())
             } else {
                 String::new()
             };

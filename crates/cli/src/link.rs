@@ -3,8 +3,8 @@
 use anyhow::{Context as _, Result};
 use archive::{Archive, LogReader, Meta, TablesWriter};
 use causal::{Below, Linker, Sink, Stacked};
-use model::table::{Coverage, Disk, FactRow, Process, Row};
-use model::{Context, Environment, Event, Layer, Record};
+use model::table::{Coverage, Disk, FactRow, LossRow, Process, Row};
+use model::{Context, Environment, Event, Layer, LossSource, Record};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -25,6 +25,9 @@ pub struct Surroundings {
     /// Names of the functions given by --op, in their order.
     #[serde(default)]
     pub functions: Vec<String>,
+    /// Records for which the log had no room: since when, until when, how many.
+    #[serde(default)]
+    pub no_room: Option<(u64, u64, u64)>,
     /// What could be seen, and what not.
     pub coverage: Vec<Coverage>,
     /// Facts about the device.
@@ -75,6 +78,8 @@ struct Tables {
     writer: TablesWriter,
     failed: Option<archive::Error>,
     operations: u64,
+    /// Highest number of a loss.
+    losses: u64,
     /// File system of each file, and those that calls used, of operations and of anyone.
     file_systems: HashMap<u64, u32>,
     of_operations: HashSet<u32>,
@@ -132,6 +137,7 @@ impl Sink for Tables {
         self.put(&row);
     }
     fn loss(&mut self, row: model::table::LossRow) {
+        self.losses = self.losses.max(row.id);
         self.put(&row);
     }
 }
@@ -154,6 +160,7 @@ pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
         writer: TablesWriter::create(dir)?,
         failed: None,
         operations: 0,
+        losses: 0,
         file_systems: HashMap::new(),
         of_operations: HashSet::new(),
         of_anyone: HashSet::new(),
@@ -181,6 +188,19 @@ pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
     }
     if let Some(tgid) = known.tracer {
         tables.put(&Process { tgid, name: "fathom, recording".into(), parent: None, tracked: false });
+    }
+    if let Some((start_ns, end_ns, events)) = known.no_room {
+        tables.losses += 1;
+        tables.put(&LossRow {
+            id: tables.losses,
+            source: LossSource::ArchiveFull,
+            cpu: None,
+            start_ns,
+            end_ns,
+            events: Some(events),
+            at_least: false,
+            program: None,
+        });
     }
     let holders = tables.holders(&known);
     for row in &known.disks {

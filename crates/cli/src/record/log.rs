@@ -2,7 +2,7 @@
 //! answered at once, and count.
 
 use archive::{Error, LogWriter};
-use model::event::{ANY_CPU, File, Header, Record, Statement};
+use model::event::{ANY_CPU, File, Header, Record, Statement, Task};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -10,6 +10,8 @@ use std::path::Path;
 const STATEMENT: u8 = Statement::INFO.kind;
 /// The one that gives a file its name.
 const FILE: u8 = File::INFO.kind;
+/// The one that gives a process its name.
+const TASK: u8 = Task::INFO.kind;
 
 /// The log and what stands before it.
 pub struct Log {
@@ -23,6 +25,10 @@ pub struct Log {
     /// Why the log takes no more: the disk or the limit is full.
     pub full: Option<String>,
     failed: Option<Error>,
+    /// Records that came after the log was full.
+    refused: u64,
+    /// When it became full, by the last record that it took.
+    pub full_since_ns: u64,
     /// Per file system: files of databases opened, and one of them.
     opened: BTreeMap<u32, (u64, String)>,
     /// PRAGMAs set, the last value of each.
@@ -41,6 +47,8 @@ impl Log {
             records: 0,
             full: None,
             failed: None,
+            refused: 0,
+            full_since_ns: 0,
             opened: BTreeMap::new(),
             pragmas: BTreeMap::new(),
         })
@@ -59,10 +67,12 @@ impl Log {
     /// Stores one record as the kernel made it, if it is of the window. What user space made (names, losses) is stored always.
     pub fn put(&mut self, record: &[u8]) {
         let Some(header) = Header::decode(record) else { return };
-        if header.cpu != ANY_CPU && !(self.from_ns..=self.to_ns).contains(&header.time_ns) {
+        let kind = header.kind;
+        // What gives a name is told once, maybe before the window.
+        let names = [STATEMENT, FILE, TASK].contains(&kind) || header.cpu == ANY_CPU;
+        if !names && !(self.from_ns..=self.to_ns).contains(&header.time_ns) {
             return;
         }
-        let kind = header.kind;
         if kind == STATEMENT {
             self.put_statement(record);
         } else {
@@ -117,10 +127,14 @@ impl Log {
     fn append(&mut self, record: &[u8]) {
         let Some(writer) = &mut self.writer else { return };
         if self.full.is_some() || self.failed.is_some() {
+            self.refused += 1;
             return;
         }
         match writer.append(record) {
-            Ok(()) => self.records += 1,
+            Ok(()) => {
+                self.records += 1;
+                self.full_since_ns = Header::decode(record).map_or(self.full_since_ns, |h| h.time_ns);
+            }
             Err(error) => self.stop(error),
         }
     }
@@ -147,17 +161,16 @@ impl Log {
         self.full.is_some() || self.failed.is_some()
     }
 
-    /// Ends the log.
-    pub fn finish(&mut self) -> Result<(), Error> {
+    /// Ends the log; returns how many records found no room in it.
+    pub fn finish(&mut self) -> Result<u64, Error> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
         match self.writer.take().map(LogWriter::finish) {
-            Some(Err(error @ Error::Full { .. })) => self.full = Some(error.to_string()),
-            Some(Err(error)) => return Err(error),
-            Some(Ok(_)) | None => {}
+            Some(Err(error)) => Err(error),
+            Some(Ok(summary)) => Ok(summary.lost_events + self.refused),
+            None => Ok(0),
         }
-        Ok(())
     }
 }
 

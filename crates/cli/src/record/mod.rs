@@ -17,7 +17,7 @@ use model::event::Header;
 use model::table::Coverage;
 use model::{Context, Layer};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use surroundings::Surroundings;
@@ -59,6 +59,9 @@ pub fn run(args: &args::Record) -> Result<ExitCode> {
         }
         Err(error) => return Err(error),
     };
+    if args.backend == args::Backend::Ebpf && !args.as_root {
+        give_to_caller(&args.output)?;
+    }
     if !args.quiet && args.backend == args::Backend::Ebpf {
         eprintln!(
             "{}: {} events, {} operations{}",
@@ -111,28 +114,44 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
         let program = launch::resolve(first, std::env::var_os("PATH").as_deref())?;
         libraries.add(&mut session, |finder| finder.command(&program, std::env::var_os("PATH").as_deref()));
     }
-    keep_old(&args.output, args.quiet)?;
+    let kept = keep_old(&args.output, args.quiet)?;
     Archive::create(&args.output, &meta, true)?;
     let mut log = Log::create(&args.output, args.max_size, args.keep_sql)?;
     let mut around = Surroundings::collect(&args.output, context);
     around.known.functions = args.functions.iter().map(|(_, name)| name.clone()).collect();
 
+    // At once, so that a recorder that is killed leaves an archive which can be linked.
+    around.known.store(&mut meta)?;
+    meta.write(&args.output)?;
     log.begins_at(workload::clock::now_ns());
     if let Some(child) = &mut child {
         session.track(child.pid())?;
-        child.release().inspect_err(|_| remove_empty(&args.output))?;
+        child.release().inspect_err(|_| put_back(&args.output, kept.as_deref()))?;
     }
-    let status = drain_to_the_end(args, context, &mut session, &mut libraries, &mut log, child.as_mut())?;
+    let mut end = End::new(args, context);
+    drain_to_the_end(&mut end, &mut session, &mut libraries, &mut log, child.as_mut())?;
 
     // Taking so many probes off takes a second, in which some see what others do not see any more.
     log.ends_at(workload::clock::now_ns());
     let finished = session.finish(&mut |record| log.put(record))?;
     progress::clear(context);
     warn_of_refusals(&finished.coverage);
+    if let Some(child) = &mut child
+        && log.ended()
+    {
+        // A log that is full ends the recording, not the command.
+        while end.waits(Some(child))? {
+            std::thread::sleep(DRAIN_EVERY);
+        }
+    }
     let marked = marks.read()?;
     marked.events.iter().for_each(|event| log.put_event(event));
-    log.finish()?;
+    let stopped_ns = workload::clock::now_ns();
+    let refused = log.finish()?;
     progress::clear(context);
+    if refused > 0 {
+        around.known.no_room = Some((log.full_since_ns, stopped_ns, refused));
+    }
     if let Some(why) = &log.full {
         eprintln!("fathom: the recording ended early: {why}");
     }
@@ -153,7 +172,7 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
         }
         Err(error) => return Err(error),
     };
-    Ok(Recorded { status, records: log.records, lost: finished.lost, operations })
+    Ok(Recorded { status: end.status, records: log.records, lost: finished.lost, operations })
 }
 
 /// What the kernel refused though it has it: said at once, since a layer that nobody sees looks like one that did nothing.
@@ -184,16 +203,14 @@ fn stored_command(args: &args::Record) -> Vec<String> {
     args.command.iter().map(store).collect()
 }
 
-/// Empties the ring by the clock until the recording is to end; returns the command's status.
+/// Empties the ring by the clock until the recording is to end.
 fn drain_to_the_end(
-    args: &args::Record,
-    context: &Context,
+    end: &mut End,
     session: &mut Session,
     libraries: &mut Libraries,
     log: &mut Log,
     mut child: Option<&mut Child>,
-) -> Result<i32> {
-    let mut end = End::new(args, context);
+) -> Result<()> {
     let mut synced = Instant::now();
     let code_mapped = model::event::File::INFO.kind;
     while end.waits(child.as_deref_mut())? && !log.ended() {
@@ -213,17 +230,10 @@ fn drain_to_the_end(
         if synced.elapsed() > Duration::from_secs(1) {
             log.sync();
             synced = Instant::now();
-            context.progress(&format!("recording: {} events (Ctrl-C ends it)", log.records), 0, 0);
+            end.context.progress(&format!("recording: {} events (Ctrl-C ends it)", log.records), 0, 0);
         }
     }
-    // A log that is full ends the recording, not the command.
-    if let Some(child) = child
-        && log.ended()
-    {
-        progress::clear(context);
-        end.status = child.wait()?.status();
-    }
-    Ok(end.status)
+    Ok(())
 }
 
 /// When a recording ends: with its command, with its time, or when somebody says so.
@@ -336,9 +346,9 @@ fn start(args: &args::Record, command: &[OsString], marks: &Marks) -> Result<Opt
 }
 
 /// An archive of that name stays, as `NAME.fathom.old`; what is no archive is not touched (`Archive::create` says so).
-pub fn keep_old(output: &Path, quiet: bool) -> Result<()> {
+pub fn keep_old(output: &Path, quiet: bool) -> Result<Option<PathBuf>> {
     if Meta::read(output).is_err() {
-        return Ok(());
+        return Ok(None);
     }
     let mut old = output.as_os_str().to_owned();
     old.push(".old");
@@ -350,14 +360,14 @@ pub fn keep_old(output: &Path, quiet: bool) -> Result<()> {
     if !quiet {
         eprintln!("fathom: the recording that was there is now {} (one is kept)", old.display());
     }
-    Ok(())
+    Ok(Some(old.to_path_buf()))
 }
 
-/// Removes the archive of a command that never ran.
-fn remove_empty(output: &Path) {
-    if Meta::read(output).is_ok() {
-        // It holds nothing but its own empty log; a failure leaves that.
-        let _ = std::fs::remove_dir_all(output);
+/// Removes the archive of a command that never ran, and puts the one back that stood there.
+fn put_back(output: &Path, kept: Option<&Path>) {
+    // It holds nothing but its own empty log; a failure leaves both, under their two names.
+    if Meta::read(output).is_ok() && std::fs::remove_dir_all(output).is_ok() {
+        let _ = kept.map(|kept| std::fs::rename(kept, output));
     }
 }
 
@@ -366,7 +376,8 @@ pub fn give_to_caller(path: &Path) -> Result<()> {
     let Some(user) = launch::User::caller()? else { return Ok(()) };
     let mut all = vec![path.to_path_buf()];
     while let Some(path) = all.pop() {
-        if path.is_dir() {
+        // A link that somebody put there is given away itself, never what it leads to.
+        if path.symlink_metadata()?.is_dir() {
             all.extend(std::fs::read_dir(&path)?.filter_map(|e| Some(e.ok()?.path())));
         }
         std::os::unix::fs::lchown(&path, Some(user.uid), Some(user.gid))

@@ -6,7 +6,7 @@ use capture::Finished;
 use device::{Below, Disks, Local};
 use model::table::Coverage;
 use model::{Context, Fact};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -23,6 +23,7 @@ impl Surroundings {
         let disks = Disks::read(&Local).unwrap_or_default();
         let mut known = link::Surroundings {
             functions: Vec::new(),
+            no_room: None,
             tracer: Some(std::process::id()),
             tracer_files: Vec::new(),
             disks: disks.rows(None),
@@ -63,8 +64,20 @@ impl Surroundings {
 
     /// Which SQLite was there, by file, and which PRAGMAs its programs set while they were recorded.
     pub fn say_sqlite(&mut self, versions: &[(String, String)], pragmas: &BTreeMap<String, String>) {
-        for (path, version) in versions {
-            self.say("sqlite.version", version, None, path);
+        let distinct: BTreeSet<&str> = versions.iter().map(|(_, version)| version.as_str()).collect();
+        if !distinct.is_empty() {
+            let paths: Vec<&str> = versions.iter().map(|(path, _)| path.as_str()).collect();
+            self.say("sqlite.version", &distinct.into_iter().collect::<Vec<_>>().join(", "), None, &paths.join(" "));
+        }
+        for name in ["journal_mode", "synchronous", "page_size"] {
+            let key = format!("sqlite.{name}");
+            self.known.environment.entry(key).or_insert_with(|| Fact {
+                value: None,
+                unknown: Some(format!("no statement PRAGMA {name} = … was recorded")),
+                unit: None,
+                source: "the recorded statements".into(),
+                varies: "run".into(),
+            });
         }
         for (name, value) in pragmas {
             self.say(&format!("sqlite.{name}"), value, None, "a PRAGMA statement of the recorded program");
