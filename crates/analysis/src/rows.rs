@@ -370,8 +370,10 @@ mod tests {
         rows.disks[0].below = "/var/disk.img".into();
         let index = Index::new(&rows);
         assert_eq!(index.role(rows.disks[1].dev), "below");
-        // As if nobody knew any disk.
+        // As if the files were on no disk; and as if there were no files.
         rows.disks.clear();
+        assert_eq!(Index::new(&rows).counted.len(), 0);
+        rows.files.clear();
         assert_eq!(Index::new(&rows).counted.len(), 2);
     }
 

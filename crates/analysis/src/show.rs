@@ -1,9 +1,11 @@
 //! A summary as text for people: what `fathom show` prints. Fits 100 columns, holds no colours and no control
 //! characters, and says nothing that the JSON does not.
 
-use crate::contract::{ByConfidence, OperationSummary, Summary};
+use crate::contract::{ByConfidence, FileUse, OperationSummary, Probe, Summary};
 use crate::counts::{self, StatementCounts};
 use crate::text::{bytes, count, digits, duration, shown};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// Columns of the widest line.
@@ -12,6 +14,10 @@ const WIDTH: usize = 100;
 const BAR: usize = 24;
 /// Rows of a list of processes, files or losses that are shown.
 const ROWS: usize = 10;
+/// A statement with less than this part of all time gets a line instead of a block, unless it is one of the first two.
+const SMALL: f64 = 0.01;
+/// File systems that have probes of their own, named after them; no machine has them all.
+const FILE_SYSTEMS: [&str; 4] = ["btrfs", "ext4", "f2fs", "xfs"];
 
 /// Facts of the header: what stands before them, and their names, the first known one being shown.
 const HEADER: [(&str, &[&str]); 8] = [
@@ -38,10 +44,7 @@ Gaps go from the end of one run of writes to the begin of the next; a sync or an
 pub fn text(summary: &Summary) -> String {
     let mut out = String::new();
     header(&mut out, summary);
-    let counts = counts::counts(summary);
-    for (operation, counts) in summary.operations.iter().zip(&counts.statements) {
-        statement(&mut out, operation, counts);
-    }
+    statements(&mut out, summary);
     if summary.operations.is_empty() {
         out.push_str("\nNo operation was recorded: no SQL statement, marked span or --op function.\n");
     }
@@ -112,6 +115,31 @@ fn header(out: &mut String, summary: &Summary) {
     }
 }
 
+/// What matters in full, the rest in a table.
+fn statements(out: &mut String, summary: &Summary) {
+    let counts = counts::counts(summary);
+    let all: u64 = summary.operations.iter().map(|o| o.latency_ns.sum).sum();
+    let mut others = Vec::new();
+    for (i, (operation, counts)) in summary.operations.iter().zip(&counts.statements).enumerate() {
+        // What failed or never ended is worth its block however little time it took.
+        let ended_well = operation.errors == 0 && operation.unfinished == 0;
+        if i >= 2 && ended_well && (operation.latency_ns.sum as f64) < SMALL * all as f64 {
+            others.push((operation, counts));
+        } else {
+            statement(out, operation, counts);
+        }
+    }
+    if others.is_empty() {
+        return;
+    }
+    line(out, &format!("\nOther statements, each below {} % of the time (--json has all of them)", 100.0 * SMALL));
+    line(out, &format!("  {:>7} {:>9} {:>9}  statement", "times", "median", "sum"));
+    for (operation, counts) in others {
+        let [p50, sum] = [operation.latency_ns.p50, operation.latency_ns.sum].map(|ns| duration(ns as f64));
+        line(out, &format!("  {:>7} {p50:>9} {sum:>9}  {}", operation.count, counts.statement));
+    }
+}
+
 fn statement(out: &mut String, operation: &OperationSummary, counts: &StatementCounts) {
     out.push('\n');
     line(out, &counts.statement);
@@ -137,8 +165,10 @@ fn statement(out: &mut String, operation: &OperationSummary, counts: &StatementC
         return;
     }
     layers(out, operation);
-    line(out, "");
-    line(out, &format!("  {:<12} {:<38} {:>9} {:>12}", "per time", "", "count", "bytes"));
+    if !counts.rows.is_empty() {
+        line(out, "");
+        line(out, &format!("  {:<12} {:<38} {:>9} {:>12}", "per time", "", "count", "bytes"));
+    }
     for row in &counts.rows {
         let name = row.class.map_or_else(|| row.name.clone(), |class| format!("{}: {}", row.name, class.name()));
         let size = row.bytes.map_or(String::new(), bytes);
@@ -189,6 +219,9 @@ fn size_text(size: u64) -> String {
 }
 
 fn layers(out: &mut String, operation: &OperationSummary) {
+    if operation.layers.is_empty() {
+        return;
+    }
     line(out, "");
     line(out, &format!("  {:<12} {:>9} {:>9} {:>7}", "layer", "median", "p95", "share"));
     for (layer, time) in &operation.layers {
@@ -313,35 +346,85 @@ fn losses(out: &mut String, summary: &Summary) {
 }
 
 fn coverage(out: &mut String, summary: &Summary) {
-    let blind: Vec<_> = summary.coverage.iter().filter(|p| !p.attached).collect();
-    let all = summary.coverage.len();
+    let (all, force) = (summary.coverage.len(), summary.coverage.iter().filter(|p| p.attached).count());
     if all == 0 {
         line(out, "\nWhich probes were in force is not known.");
-    } else {
-        line(out, &format!("\nProbes: {} of {all} in force", all - blind.len()));
+        return;
+    }
+    line(out, &format!("\nProbes: {force} of {all} in force"));
+    let here: BTreeSet<&str> =
+        summary.coverage.iter().filter(|p| p.attached).filter_map(|p| file_system(&p.probe)).collect();
+    let elsewhere = |p: &&Probe| {
+        file_system(&p.probe).is_some_and(|name| !here.contains(name))
+            && p.how.starts_with("this kernel has no tracepoint")
+    };
+    let (missing, blind): (Vec<&Probe>, Vec<&Probe>) =
+        summary.coverage.iter().filter(|p| !p.attached).partition(elsewhere);
+    let missing: BTreeSet<&str> = missing.into_iter().filter_map(|p| file_system(&p.probe)).collect();
+    if !missing.is_empty() {
+        let names: Vec<&str> = missing.into_iter().collect();
+        line(out, &format!("  not in this kernel, or not loaded: {}", names.join(", ")));
     }
     for probe in blind {
         line(out, &format!("  blind: {:<12} {}: {}", probe.layer.name(), shown(&probe.probe), shown(&probe.how)));
     }
 }
 
+/// The file system that a probe is about, if it is about one.
+fn file_system(probe: &str) -> Option<&'static str> {
+    FILE_SYSTEMS.into_iter().find(|name| probe.strip_prefix(name).is_some_and(|rest| rest.starts_with('_')))
+}
+
+/// What was done to all files that had one name: a rollback journal is a new file with every transaction.
+fn files_by_name(files: &[FileUse]) -> Vec<(u64, FileUse)> {
+    let mut named: BTreeMap<_, (u64, FileUse)> = BTreeMap::new();
+    for file in files {
+        // Without a name, the inode is all there is.
+        let key = (file.class, &file.dev, file.path.as_ref(), file.path.is_none().then_some(file.ino));
+        match named.get_mut(&key) {
+            Some((n, sum)) => {
+                *n += 1;
+                sum.writes += file.writes;
+                sum.bytes_written += file.bytes_written;
+                sum.reads += file.reads;
+                sum.bytes_read += file.bytes_read;
+            }
+            None => drop(named.insert(key, (1, file.clone()))),
+        }
+    }
+    let mut all: Vec<_> = named.into_values().collect();
+    all.sort_by_key(|(_, f)| (f.class, Reverse(f.bytes_written.saturating_add(f.bytes_read))));
+    all
+}
+
 fn files(out: &mut String, summary: &Summary) {
     if summary.files.is_empty() {
         return;
     }
-    line(out, &format!("\n{:<18} {:>9} {:>12} {:>9} {:>12}  path", "Files", "writes", "written", "reads", "read"));
-    for file in summary.files.iter().take(ROWS) {
+    let files = files_by_name(&summary.files);
+    let row = |class: &str, [n, writes, written, reads, read]: [String; 5], path: &str| {
+        let numbers = format!("{class:<18} {n:>6} {writes:>8} {written:>9} {reads:>8} {read:>9}  ");
+        // The end of a long path says more than its begin.
+        let room = WIDTH - numbers.chars().count().min(WIDTH);
+        let over = path.chars().count().saturating_sub(room);
+        let kept: String = path.chars().skip(if over == 0 { 0 } else { over + 1 }).collect();
+        numbers + if over == 0 { "" } else { "…" } + &kept
+    };
+    let head = ["count", "writes", "written", "reads", "read"].map(Into::into);
+    line(out, &format!("\n{}", row("Files", head, "path")));
+    for (n, file) in files.iter().take(ROWS) {
         let path = file.path.as_deref().map_or_else(|| format!("inode {} on {}", file.ino, file.dev), shown);
         let [written, read] = [file.bytes_written, file.bytes_read].map(|n| bytes(n as f64));
-        let class = file.class.name();
-        line(out, &format!("  {class:<16} {:>9} {written:>12} {:>9} {read:>12}  {path}", file.writes, file.reads));
+        let numbers = [n.to_string(), file.writes.to_string(), written, file.reads.to_string(), read];
+        line(out, &row(&format!("  {}", file.class.name()), numbers, &path));
     }
-    more(out, summary.files.len());
+    more(out, files.len());
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contract::Times;
     use crate::{case, summarise};
 
     #[test]
@@ -349,6 +432,53 @@ mod tests {
         let text = text(&summarise(&case::rows()));
         assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'));
+        insta::assert_snapshot!(text);
+    }
+    /// A demo in small: what takes no time, is not of this kernel, or is the same file again, takes little room.
+    #[test]
+    fn what_matters_little_takes_little_room() {
+        let mut summary = summarise(&case::rows());
+        let operation = |statement: &str, count, sum, errors| OperationSummary {
+            statement: statement.into(),
+            count,
+            errors,
+            latency_ns: Times { p50: sum / count, p95: sum / count, sum },
+            ..OperationSummary::default()
+        };
+        summary.operations[2].latency_ns.sum = 30_000;
+        summary.operations.extend([
+            operation("CREATE TABLE t (n INTEGER, s TEXT)", 1, 20_000, 0),
+            operation("INSERT INTO u VALUES (?)", 2, 10_000, 1),
+            operation(&format!("SELECT {}", "a_column, ".repeat(20)), 4, 8_000, 0),
+            operation("PRAGMA synchronous=full", 2, 3_000, 0),
+        ]);
+        let probe = |probe: &str, attached, how: &str| Probe {
+            layer: model::Layer::FileSystem,
+            probe: probe.into(),
+            attached,
+            how: how.into(),
+            ..summary.coverage[0].clone()
+        };
+        let no = "this kernel has no tracepoint of that name, or its module is not loaded";
+        summary.coverage = vec![
+            probe("ext4_write_begin", true, "raw_tp ext4_write_begin"),
+            probe("ext4_unlink", false, no),
+            probe("f2fs_write_begin", false, no),
+            probe("f2fs_write_end", false, no),
+            probe("xfs_write", false, no),
+            probe("btrfs_write", false, "the kernel refused the program (EPERM)"),
+        ];
+        let file = summary.files[0].clone();
+        let long = Some(format!("/{}end.db-journal", "folder/".repeat(20)));
+        let inode = |ino| FileUse { ino, path: None, ..file.clone() };
+        summary.files.extend([file.clone(), file.clone(), inode(7), inode(8), FileUse { path: long, ..file.clone() }]);
+
+        let mut text = String::new();
+        statements(&mut text, &summary);
+        let mut text = text.split_off(text.find("\nINSERT INTO u").unwrap());
+        coverage(&mut text, &summary);
+        files(&mut text, &summary);
+        assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
         insta::assert_snapshot!(text);
     }
 }

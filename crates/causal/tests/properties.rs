@@ -4,7 +4,7 @@ mod common;
 
 use causal::text::{Rows, link};
 use causal::{Below, Config, Linker, Stacked};
-use common::{DISK, Inserts};
+use common::Inserts;
 use model::event::Header;
 use model::{Event, Layer, Origin, Record};
 use proptest::prelude::*;

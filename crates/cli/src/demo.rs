@@ -41,7 +41,7 @@ pub fn run(args: &args::Demo) -> Result<ExitCode> {
 /// The recording of this program's own workload.
 pub fn recording(args: &args::Demo, archive: &Path) -> Result<args::Record> {
     let fathom = std::env::current_exe().context("where this program is")?;
-    let words: [OsString; 11] = [
+    let words: [OsString; 13] = [
         fathom.into(),
         "workload".into(),
         "demo".into(),
@@ -51,6 +51,9 @@ pub fn recording(args: &args::Demo, archive: &Path) -> Result<args::Record> {
         args.scans.to_string().into(),
         "--journal-mode".into(),
         args.journal_mode.clone().into(),
+        // The numbers are in the recording; lines of JSON would only stand between.
+        "--samples".into(),
+        "none".into(),
         "--dir".into(),
         args.folder.clone().into(),
     ];

@@ -28,7 +28,7 @@ const SPECS: &[Spec] = &[
     Spec { name: "synchronous", default: "full", help: "off, normal, full or extra" },
     Spec { name: "page-size", default: "4096", help: "bytes, a power of two from 512 to 65536" },
     Spec { name: "cache", default: "warm", help: "warm, or cold: the first scan finds the file in no cache" },
-    Spec { name: "samples", default: "total", help: "total (a rate), or each (every execution's latency as well)" },
+    Spec { name: "samples", default: "total", help: "total (a rate), each (every latency as well), or none (no line)" },
     Spec { name: "dir", default: ".", help: "folder in which the database is made" },
 ];
 
@@ -46,6 +46,7 @@ struct Parameters {
     page_size: u32,
     cold: bool,
     each: bool,
+    silent: bool,
     dir: PathBuf,
 }
 
@@ -64,6 +65,7 @@ impl Parameters {
         if rows == 0 || i64::try_from(rows).is_err() {
             return Err(Error::Usage("--rows must be at least 1".into()));
         }
+        let samples = options.one_of("samples", &["total", "each", "none"])?;
         Ok(Self {
             op: options.one_of("op", &["insert", "select", "update", "delete", "demo"])?,
             rows,
@@ -73,13 +75,14 @@ impl Parameters {
             synchronous: options.one_of("synchronous", SYNCHRONOUS)?,
             page_size,
             cold: options.one_of("cache", &["warm", "cold"])? == "cold",
-            each: options.one_of("samples", &["total", "each"])? == "each",
+            each: samples == "each",
+            silent: samples == "none",
             dir: options.text("dir").into(),
         })
     }
 }
 
-/// Runs the workload with `words` as its options and writes its lines to `out` at its end.
+/// Runs the workload with `words` as its options and writes its lines, if any are asked for, to `out` at its end.
 ///
 /// # Errors
 /// See [`Error`]; the files are removed in any case.
@@ -89,7 +92,9 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
     let lines = Load { parameters: &parameters, files: &files, context, marks: Writer::from_environment() }.run()?;
     drop(files);
     // Only now, so that a slow reader of our output cannot disturb what is timed.
-    out.write_all(&lines)?;
+    if !parameters.silent {
+        out.write_all(&lines)?;
+    }
     out.flush()?;
     Ok(())
 }
@@ -436,6 +441,15 @@ mod tests {
     }
 
     #[test]
+    fn without_samples_a_run_says_nothing_unless_it_fails() {
+        let folder = Folder::new("none");
+        let lines = run_in(&folder, &["--op=demo", "--rows=5", "--scans=2", "--samples=none"], &Context::silent());
+        assert_eq!(lines.unwrap(), Vec::<serde_json::Value>::new());
+        let nowhere = ["--samples=none", "--dir=/nonexistent"].map(String::from);
+        assert!(matches!(run(&nowhere, &Context::silent(), &mut Vec::new()), Err(Error::Failed(_))));
+    }
+
+    #[test]
     fn a_cancelled_run_leaves_nothing() {
         let folder = Folder::new("cancel");
         let flag = std::sync::Arc::new(std::sync::OnceLock::new());
@@ -479,6 +493,7 @@ mod tests {
             &["--rows=0"],
             &["--per-transaction=0"],
             &["--op=vacuum"],
+            &["--samples=some"],
         ] {
             let words: Vec<String> = words.iter().map(ToString::to_string).collect();
             assert!(matches!(run(&words, &Context::silent(), &mut Vec::new()), Err(Error::Usage(_))), "{words:?}");

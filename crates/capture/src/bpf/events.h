@@ -124,7 +124,7 @@ struct fathom_op_end {
 	__u32 kind; /* As in `op_begin`. */
 };
 
-/* A span of the application's own, from its marks (see `workload`'s marks): the App layer. */
+/* A span of the application's own, from its marks (see `model::marks`): the App layer. */
 struct fathom_mark {
 	struct fathom_header h;
 	__u64 start_ns; /* When it began. */
