@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         ("cold_reads_are_charged_to_their_select", needs(), cold_reads_are_charged),
         ("two_programs_are_told_apart", needs(), two_programs_are_told_apart),
         ("databases_on_two_disks_both_count", needs(), two_disks),
+        ("work_between_rows_is_not_the_selects", needs(), work_between_rows),
         ("a_loop_disk_leads_to_the_disk_below", needs(), loop_leads_below),
         ("a_partition_is_a_part_of_its_disk", needs().and_then(|()| installed("partx")), partition),
         ("xfs_is_followed_to_the_device", needs().and_then(|()| installed("mkfs.xfs")), xfs),
@@ -385,4 +386,38 @@ fn two_disks() -> Result<()> {
     }
     let by_disk = |disk: &LoopDisk| number(&summary, &format!("/device_commands/by_disk/{}/total", disk.name()));
     near("the account's total", number(&summary, "/device_commands/total")?, by_disk(&one)? + by_disk(&two)?)
+}
+
+const BETWEEN: &str = r#"
+import os, sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("CREATE TABLE r (i INTEGER)")
+db.execute("CREATE TABLE w (i INTEGER)")
+for i in range(4):
+    db.execute("INSERT INTO r VALUES (?)", (i,))
+log = os.open(sys.argv[1] + ".log", os.O_CREAT | os.O_WRONLY)
+for row in db.execute("SELECT i FROM r"):
+    os.write(log, b"x" * 4096)
+    os.fsync(log)
+    db.execute("INSERT INTO w VALUES (?)", row)
+os._exit(0)
+"#;
+
+fn work_between_rows() -> Result<()> {
+    let (disk, folder) = (ext4()?, tempfile::tempdir()?);
+    let database = disk.path().join("t.db");
+    let summary = show(&record(folder.path(), &[], &["python3", "-c", BETWEEN, &database.to_string_lossy()])?)?;
+    let select = shape(&summary, "SELECT I FROM R")?;
+    near("rows", number(select, "/rows")?, 4.0)?;
+    near("fsyncs of the SELECT", number(select, "/per_operation/fsyncs")?, 0.0)?;
+    near("INSERTs between the rows", number(shape(&summary, "INSERT INTO W")?, "/count")?, 4.0)?;
+    adds_up(select)?;
+    // Nothing is charged twice: what the statements are charged with is what operations are charged with in all.
+    let all = summary["operations"].as_array().context("operations[]")?;
+    let mut sum = 0.0;
+    for operation in all {
+        let of = |what: &str| number(operation, &format!("/per_operation/{what}"));
+        sum += number(operation, "/count")? * (of("requests")? + of("discards")? + of("flushes")?);
+    }
+    near("commands of all operations", sum, number(&summary, "/device_commands/by_operations")?)
 }

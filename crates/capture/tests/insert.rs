@@ -5,7 +5,7 @@ mod common;
 use capture::request::Function;
 use capture::{Request, Scope, sqlite};
 use common::{LoopDisk, Recorder};
-use model::event::{File, Statement};
+use model::event::{File, Statement, flags};
 use model::{Call, Event};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -119,12 +119,13 @@ fn the_shells_inserts_from_statement_to_file() {
     assert!(within(outer[3], Call::Pwrite64).is_empty(), "a SELECT writes nothing");
 }
 
-/// Not a test: the program that [`statements_nest_on_a_thread`] traces, in this same file because it must contain SQLite.
+/// Not a test: the program that [`work_between_rows_is_told_apart`] traces, in this same file because it must contain SQLite.
 #[test]
 #[ignore = "root: the traced program of another test"]
-fn nested_workload() {
+fn rows_workload() {
     let Some(path) = std::env::var_os("FATHOM_TEST_DATABASE") else { return };
     std::io::stdin().read_line(&mut String::new()).unwrap();
+    let log = std::fs::File::create(Path::new(&path).with_extension("log")).unwrap();
     let db = rusqlite::Connection::open(path).unwrap();
     db.execute_batch("create table t(a integer); insert into t values (1), (2), (3)").unwrap();
     let mut select = db.prepare("select a from t order by a desc").unwrap();
@@ -132,6 +133,7 @@ fn nested_workload() {
     let mut rows = select.query([]).unwrap();
     while let Some(row) = rows.next().unwrap() {
         update.execute([row.get::<_, i64>(0).unwrap()]).unwrap();
+        log.sync_all().unwrap();
     }
     drop(rows);
     // Left before its end: the reset is the end.
@@ -140,12 +142,12 @@ fn nested_workload() {
 }
 
 #[test]
-fn statements_nest_on_a_thread() {
+fn work_between_rows_is_told_apart() {
     needs_live_kernel!();
     let program = std::env::current_exe().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let child = Command::new(&program)
-        .args(["--exact", "nested_workload", "--ignored"])
+        .args(["--exact", "rows_workload", "--ignored"])
         .env("FATHOM_TEST_DATABASE", folder.path().join("t.db"))
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -162,9 +164,21 @@ fn statements_nest_on_a_thread() {
     let select = all.iter().find(|e| e.text.starts_with("select a from t order")).expect("the scan");
     let updates: Vec<&Execution> = all.iter().filter(|e| e.text.starts_with("update")).collect();
     assert_eq!((select.rows, select.depth, updates.len()), (3, 1, 3));
-    for update in updates {
-        assert!(update.depth == 2 && update.start_ns > select.start_ns && update.end_ns < select.end_ns, "{update:?}");
+    for update in &updates {
+        assert!(update.depth == 1 && update.start_ns > select.start_ns && update.end_ns < select.end_ns, "{update:?}");
     }
+    // The log is synced while only the scan is open, its database while an update's step runs as well.
+    let syncs = |inside: &dyn Fn(u64) -> bool| -> Vec<u16> {
+        records!(events, Syscall)
+            .filter(|(_, s)| [Call::Fsync as u16, Call::Fdatasync as u16].contains(&s.call) && inside(s.start_ns))
+            .map(|(_, s)| s.ctx & (flags::IN_OP | flags::BETWEEN_ROWS))
+            .collect()
+    };
+    let in_update = |at: u64| updates.iter().any(|u| u.start_ns < at && at < u.end_ns);
+    let stepped = syncs(&in_update);
+    assert!(stepped.len() >= 3 && stepped.iter().all(|&c| c == flags::IN_OP), "{stepped:?}");
+    let between = syncs(&|at| select.start_ns < at && at < select.end_ns && !in_update(at));
+    assert_eq!(between, [flags::BETWEEN_ROWS; 3]);
     let last = all.iter().rfind(|e| e.text == "select a from t").expect("the one that is left early");
     assert_eq!(last.rows, 1);
 }

@@ -4,6 +4,13 @@
 //! (the `syscall` record); but parcels sent meanwhile already carry the customer's number (`syscall_ns`), and those who
 //! wait long for the medium announce themselves at the door (`sync_begin`). So a call may be known before its record is
 //! there: it has an identity (thread, start) and spans, and the record fills them in.
+//!
+//! A call is the operation's that its thread was inside of. While a statement is only open, between two of its rows, it
+//! is not inside it (`BETWEEN_ROWS`): then the call is the mark's or the function's around it, else the process's.
+//!
+//! *Uncertainty*: `fs_write`, `cache_add` and `uring` do not say whether a step ran. The pages of a long write are put
+//! right when its call ends, but for those that were sent before; a mapped page that is touched, or a ring request that
+//! is submitted, between rows is charged to the statement that is open.
 
 use crate::Sink;
 use crate::actor::{Actor, Source};
@@ -70,7 +77,7 @@ impl State {
                 cpu: call.cpu,
             };
         }
-        let frame = self.threads.map.get(&header.tid).filter(|t| t.tgid == header.tgid).and_then(Thread::operation);
+        let frame = self.threads.map.get(&header.tid).filter(|t| t.tgid == header.tgid).and_then(|t| t.operation(ctx));
         let told = ctx & flags::IN_OP != 0;
         Doer {
             actor: self.actor(header, ctx, frame.map(|f| f.id)),
@@ -101,10 +108,16 @@ impl State {
                 && c.start_ns.abs_diff(start_ns) < SAME_CALL_NS
         };
         let found = [thread.call, thread.before].into_iter().flatten().find(|c| c.start_ns == start_ns || announced(c));
-        if let Some(call) = found {
+        if let Some(mut call) = found {
+            // `fs_write` does not say whether a statement ran; whoever does say is believed.
+            if !call.seen && ctx & flags::BETWEEN_ROWS & !call.ctx != 0 {
+                let around = self.inside(header.tid, start_ns, ctx);
+                call = Call { actor: self.actor(header, ctx, around.operation), ctx, ..call };
+                self.update(header.tid, call);
+            }
             return call;
         }
-        let around = self.inside(header.tid, start_ns);
+        let around = self.inside(header.tid, start_ns, ctx);
         let call = Call {
             start_ns,
             span: self.new_span(),
@@ -185,7 +198,7 @@ impl State {
         // Whoever waits for the medium sleeps; the record of the sleep would have come with its end.
         let asleep_from = thread.aways.back().map_or(call.start_ns, |a| a.end_ns.max(call.start_ns));
         if call.call.is_some_and(CallName::syncs) {
-            thread.on_away(asleep_from, now_ns, now_ns, 2, flags::IN_SYSCALL);
+            thread.on_away(asleep_from, now_ns, now_ns, 2, call.ctx | flags::IN_SYSCALL);
         }
     }
 
@@ -230,7 +243,7 @@ impl State {
         if call.fs_span == 0 && !fs_kind.is_empty() && (entered || regular) {
             call.fs_span = self.new_span();
         }
-        let around = self.inside(header.tid, start_ns);
+        let around = self.inside(header.tid, start_ns, record.ctx);
         call.actor = self.actor(header, record.ctx, around.operation);
         call = Call { start_ns, call: name, dev: file.0, ino: file.1, ctx: record.ctx, seen: true, ..call };
         self.update(header.tid, call);
@@ -318,6 +331,9 @@ impl State {
         if let (true, Ok(pos)) = (writes && cached && record.ino != 0 && !call.wrote, u64::try_from(record.pos)) {
             self.pages.write(file, pos, done, writer(header, call, call.actor, start_ns, end_ns));
         }
+        if let (true, Ok(pos)) = (call.wrote && record.ctx & flags::BETWEEN_ROWS != 0, u64::try_from(record.pos)) {
+            self.pages.now_by(file, (pos, done), (header.tid, call.start_ns), Source::Actor(call.actor));
+        }
         if let (Some(CallName::Ftruncate), 0, Ok(length)) = (call.call, record.result, u64::try_from(record.pos)) {
             self.pages.truncate(file, length);
         }
@@ -380,7 +396,7 @@ impl State {
             }
             return;
         }
-        let around = self.inside(header.tid, time_ns);
+        let around = self.inside(header.tid, time_ns, ctx);
         joiner.source = Source::Actor(self.actor(header, ctx, around.operation));
         joiner.span = around.span;
         let call = self.threads.map.get(&header.tid).and_then(|t| t.call).filter(|c| c.start_ns <= time_ns);

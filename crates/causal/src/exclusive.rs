@@ -6,11 +6,15 @@
 //! interval, so they follow each other without gap or overlap. An operation inside another (a trigger's statement, a
 //! statement run by a function) has its own slices; its parent's slices show the same time by their layers too.
 //!
+//! A statement is open from its first step to its last, and between them the application runs. What it does there that
+//! the trace sees (a system call, a sleep, another statement) is layer App in the statement's slices, with the reason,
+//! and not explained further: the disk it waits for is not the statement's.
+//!
 //! *Uncertainty*: the sheet is filled in when the operation ends, or in parts when it is long; a system call that
-//! shows up after its part was filled in (longer than two horizons, and never asleep) is missing there. The time an application takes
-//! between the rows of a result is known only as a sum (one record per execution, never per row): so much of the
-//! database's own time is given to the application, from the operation's end backwards. Its length is right, its
-//! position is not known.
+//! shows up after its part was filled in (longer than two horizons, and never asleep) is missing there. The rest of the
+//! time between rows, on the CPU, is known only as a sum (one record per execution, never per row): as much of the
+//! statement's own time as lacks is given to the application, from the end backwards. Its length is right, its position
+//! is not known. So too for statements that are stepped by turns: how their common time is divided is known, not when.
 
 use crate::Sink;
 use crate::activity::{Activity, Sleeper, Waited};
@@ -45,15 +49,23 @@ pub(crate) struct Away {
     /// Until when it slept; `start_ns` if it was only preempted.
     pub wake_ns: u64,
     pub in_call: bool,
+    /// The application slept, between the rows of a statement.
+    pub between_rows: bool,
 }
+
+/// A piece of the thread's sheet, and whether it is the application's while it works on a row.
+type Piece = (Waited, bool);
 
 /// Where the frames' own time goes: the frame says which layer.
 const OWN: u64 = u64::MAX;
+/// Time of an execution that began between the rows: the application's, as far as the sum of such time goes.
+const SIBLING: u64 = u64::MAX - 1;
 
 /// Fills in the thread's sheet up to `upto_ns`.
 pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &Activity, sink: &mut dyn Sink) {
     let mut at = thread.cursor_ns;
-    let mut pieces: Vec<Waited> = Vec::new();
+    let mut pieces: Vec<Piece> = Vec::new();
+    let mut waited: Vec<Waited> = Vec::new();
     while at < upto_ns {
         while thread.calls.front().is_some_and(|c| c.end_ns <= at) {
             thread.calls.pop_front();
@@ -83,9 +95,11 @@ pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &Activity, si
             (None, None) => (Layer::Database, OWN),
         };
         let piece = |layer, reason, span| Waited { layer, reason, span, start_ns: at, end_ns: next };
-        match away.filter(|a| a.start_ns <= at) {
-            None => pieces.push(piece(place.0, Reason::Cpu, place.1)),
-            Some(a) if at >= a.wake_ns => pieces.push(piece(Layer::RunQueue, Reason::RunQueue, 0)),
+        let away = away.filter(|a| a.start_ns <= at);
+        let between_rows = call.map_or(away.is_some_and(|a| a.between_rows), |c| c.ctx & flags::BETWEEN_ROWS != 0);
+        match away {
+            None => waited.push(piece(place.0, Reason::Cpu, place.1)),
+            Some(a) if at >= a.wake_ns => waited.push(piece(Layer::RunQueue, Reason::RunQueue, 0)),
             Some(_) => {
                 let who = Sleeper {
                     tid: thread.tid,
@@ -95,28 +109,44 @@ pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &Activity, si
                     ino: call.map_or(0, |c| c.ino),
                     ctx: call.map_or(0, |c| c.ctx),
                 };
-                activity.explain(&who, at, next, place, &mut pieces);
+                activity.explain(&who, at, next, place, &mut waited);
             }
         }
+        pieces.extend(waited.drain(..).map(|w| (w, between_rows)));
         at = next;
     }
     thread.cursor_ns = thread.cursor_ns.max(at);
-    for frame in &mut thread.frames {
+    for place in 0..thread.frames.len() {
+        let Some((frame, later)) = thread.frames[place..].split_first_mut() else { break };
         if !frame.is_operation() {
             continue;
         }
-        for piece in &pieces {
+        let sibling = later.iter().any(|f| frame.waits_for(f));
+        let innermost = later.iter().rev().find(|f| f.kind != Kind::Mark);
+        let inner = innermost.filter(|f| f.kind == Kind::Statement).map(|f| f.span);
+        for &(piece, between_rows) in &pieces {
+            let piece = match frame.kind {
+                Kind::Statement if between_rows => apps(piece, 0),
+                Kind::Statement if sibling => apps(piece, SIBLING),
+                Kind::Function if piece.span == OWN && !between_rows => Waited { span: inner.unwrap_or(OWN), ..piece },
+                _ => piece,
+            };
             if frame.slices.is_empty() && !frame.flushed && frame.start_ns < piece.start_ns {
                 // It began in a part that was filled in already: its begin came late.
                 frame.add_slice(unknown(frame.start_ns, piece.start_ns));
             }
-            frame.add_slice(*piece);
+            frame.add_slice(piece);
         }
         if frame.slices.len() > HELD {
             (frame.decided, frame.flushed) = (true, true);
             let keep = frame.slices.len() - HELD / 2;
             let id = frame.id;
-            frame.slices.drain(..keep).for_each(|s| sink.slice(row(id, s)));
+            for slice in frame.slices.drain(..keep) {
+                if frame.kind == Kind::Statement && slice.layer == Layer::App {
+                    frame.flushed_app_ns += slice.end_ns - slice.start_ns;
+                }
+                sink.slice(row(id, slice));
+            }
         }
     }
 }
@@ -135,8 +165,9 @@ pub(crate) fn settled(thread: &Thread, now_ns: u64, horizon_ns: u64) -> u64 {
     upto
 }
 
-/// Writes what an operation still holds back. It ended at `end_ns`; `between_ns` of its own time was the application's.
-pub(crate) fn finish(frame: &mut Frame, end_ns: u64, between_ns: u64, sink: &mut dyn Sink) {
+/// Writes what an operation still holds back. It ended at `end_ns`; `between_ns` of it was the application's, between
+/// rows. Returns how much of that the sheet did not show: time on the CPU, which only the sum tells of.
+pub(crate) fn finish(frame: &mut Frame, end_ns: u64, between_ns: u64, sink: &mut dyn Sink) -> u64 {
     // Records that came late may have moved the sheet past the end, or left its last part blank.
     while let Some(last) = frame.slices.last_mut().filter(|s| s.end_ns > end_ns) {
         last.end_ns = end_ns;
@@ -149,27 +180,66 @@ pub(crate) fn finish(frame: &mut Frame, end_ns: u64, between_ns: u64, sink: &mut
     if filled_ns < end_ns && !(frame.flushed && frame.slices.is_empty()) {
         frame.add_slice(unknown(filled_ns, end_ns));
     }
-    let mut left = between_ns;
+    let app = |s: &&Waited| frame.kind == Kind::Statement && s.layer == Layer::App;
+    let shown = frame.slices.iter().filter(app).map(length).sum::<u64>() + frame.flushed_app_ns;
+    let unseen = between_ns.saturating_sub(shown);
+    give_back(frame, shown.saturating_sub(between_ns));
+    between_rows(frame, frame.span, unseen);
+    let id = frame.id;
+    frame.slices.drain(..).for_each(|s| sink.slice(row(id, s)));
+    unseen
+}
+
+/// Time between rows as the statement's own slices show it: whatever happened then is the application's.
+fn apps(piece: Waited, span: u64) -> Waited {
+    let reason = match piece.reason {
+        Reason::Cpu | Reason::RunQueue => piece.reason,
+        _ => Reason::Other,
+    };
+    Waited { layer: Layer::App, reason, span, ..piece }
+}
+
+fn length(slice: &Waited) -> u64 {
+    slice.end_ns - slice.start_ns
+}
+
+/// Gives `unseen_ns` of the time that a statement has in these slices, its own or those of a function around it, to the
+/// application, from the end backwards.
+pub(crate) fn between_rows(frame: &mut Frame, statement: u64, unseen_ns: u64) {
+    let span = if frame.span == statement { 0 } else { frame.span };
+    let wanted = |s: &Waited| s.layer == Layer::Database && s.span == statement;
+    turn(frame, unseen_ns, wanted, |s| Waited { layer: Layer::App, reason: Reason::Cpu, span, ..s });
+}
+
+/// If the executions that began between the rows took longer than there was time between them, the statement was stepped
+/// by turns with them: what they have too much of the time on the CPU is its own.
+fn give_back(frame: &mut Frame, excess_ns: u64) {
+    let own = frame.span;
+    let sibling = |s: &Waited| s.span == SIBLING && s.reason == Reason::Cpu;
+    turn(frame, excess_ns, sibling, |s| Waited { layer: Layer::Database, span: own, ..s });
+    let slices = std::mem::take(&mut frame.slices);
+    for slice in slices {
+        frame.add_slice(Waited { span: if slice.span == SIBLING { 0 } else { slice.span }, ..slice });
+    }
+}
+
+/// Turns `left` ns of the slices that are `wanted` into what `other` makes of them, from the end backwards.
+fn turn(frame: &mut Frame, mut left: u64, wanted: impl Fn(&Waited) -> bool, other: impl Fn(Waited) -> Waited) {
     let mut done: Vec<Waited> = Vec::with_capacity(frame.slices.len() + 1);
-    while let Some(mut slice) = frame.slices.pop() {
-        if left > 0 && slice.layer == Layer::Database {
-            let app = Waited { layer: Layer::App, reason: Reason::Cpu, span: 0, ..slice };
-            let length = slice.end_ns - slice.start_ns;
-            if length > left {
-                let border = slice.end_ns - left;
-                done.push(Waited { start_ns: border, ..app });
-                slice.end_ns = border;
-                left = 0;
-            } else {
-                left -= length;
-                slice = app;
+    while let Some(mut slice) = frame.slices.pop_if(|_| left > 0) {
+        if wanted(&slice) {
+            let taken = length(&slice).min(left);
+            left -= taken;
+            let border = slice.end_ns - taken;
+            done.push(other(Waited { start_ns: border, ..slice }));
+            slice.end_ns = border;
+            if slice.start_ns == border {
+                continue;
             }
         }
         done.push(slice);
     }
     done.into_iter().rev().for_each(|s| frame.add_slice(s));
-    let id = frame.id;
-    frame.slices.drain(..).for_each(|s| sink.slice(row(id, s)));
 }
 
 fn unknown(start_ns: u64, end_ns: u64) -> Waited {
@@ -183,7 +253,7 @@ fn row(operation: u64, s: Waited) -> Slice {
         reason: s.reason,
         start_ns: s.start_ns,
         end_ns: s.end_ns,
-        span: (s.span != 0).then_some(s.span),
+        span: (s.span != 0 && s.span != SIBLING).then_some(s.span),
     }
 }
 
@@ -192,7 +262,7 @@ impl Frame {
     fn add_slice(&mut self, mut piece: Waited) {
         if piece.span == OWN {
             piece.span = self.span;
-            if self.kind == Kind::Mark {
+            if self.kind != Kind::Statement {
                 piece.layer = Layer::App;
             }
         }
@@ -226,6 +296,15 @@ impl Thread {
         let slept = state != 0 && wake_ns != 0;
         let wake_ns = if slept { wake_ns.clamp(start_ns, end_ns) } else { start_ns };
         let at = self.aways.partition_point(|a| a.start_ns <= start_ns);
-        self.aways.insert(at, Away { start_ns, end_ns, wake_ns, in_call: ctx & flags::IN_SYSCALL != 0 });
+        self.aways.insert(
+            at,
+            Away {
+                start_ns,
+                end_ns,
+                wake_ns,
+                in_call: ctx & flags::IN_SYSCALL != 0,
+                between_rows: ctx & flags::BETWEEN_ROWS != 0,
+            },
+        );
     }
 }

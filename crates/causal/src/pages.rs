@@ -202,6 +202,14 @@ impl Pages {
         }
     }
 
+    /// It became known that `source` made this call, which wrote bytes `pos..pos + bytes`: its signatures are changed.
+    pub(crate) fn now_by(&mut self, file: FileKey, (pos, bytes): (u64, u64), call: (u32, u64), source: Source) {
+        let pages = pos / PAGE..pos.saturating_add(bytes).div_ceil(PAGE);
+        let dirt = self.files.get_mut(&file).into_iter().flat_map(|book| book.range_mut(pages.clone()));
+        let writers = dirt.flat_map(|(_, d)| d.earlier.iter_mut().chain([&mut d.last]));
+        writers.filter(|w| w.call == call).for_each(|w| w.source = source);
+    }
+
     /// Whether anyone known wrote the file and it was not written back.
     pub(crate) fn knows(&self, file: FileKey) -> bool {
         self.files.contains_key(&file)

@@ -4,9 +4,14 @@
 //! belongs to it. A statement's execution puts a folder on the stack and its end takes it off; an application's mark is
 //! a folder too, but one that only groups others: if a statement was opened on it, it is no operation of its own.
 //!
-//! *Uncertainty*: a program may step two statements by turns; then what its thread does is charged to the one that began
-//! last. When the end of an execution was lost, its folder is taken off when a new one begins at its depth, and has no
-//! end. An execution whose begin was not seen is known only from its end record,
+//! A statement that returned a row stays on the stack, open, while the application works on the row. What the thread does
+//! then (`BETWEEN_ROWS`) is not the statement's but that of the mark or function around it, else the process's; and a
+//! statement that begins then is its sibling, which the nesting says: only what runs counts in it.
+//!
+//! *Uncertainty*: a program may step two statements by turns; then what its thread does in a step is charged to the one
+//! that began last. When the end of an execution was lost, its folder is taken off when that statement or function
+//! begins again, or when more are open than the kernel side keeps, and has no end. A prepare does not say whether
+//! it ran between rows; it hangs on what is open. An execution whose begin was not seen is known only from its end record,
 //! and what its thread did meanwhile was not charged to it.
 
 use crate::Sink;
@@ -16,7 +21,7 @@ use crate::exclusive::{self, Away, CallSegment};
 use crate::hash::FastMap;
 use crate::linker::State;
 use crate::loss::Window;
-use model::event::{Header, Mark, OpBegin, OpEnd, Statement};
+use model::event::{Header, Mark, OpBegin, OpEnd, Statement, flags};
 use model::table::{Operation, Shape, Span};
 use model::{Call as CallName, Confidence, Layer, Origin, Relation};
 use std::borrow::Cow;
@@ -28,6 +33,8 @@ const HISTORY: usize = 1 << 14;
 const STATEMENTS: usize = 1 << 16;
 /// Spans held back until a mark is known to be an operation or not.
 const HELD: usize = 4096;
+/// Executions that the kernel side keeps open on a thread (OPS in common.h). More are open here only if ends were lost.
+const OPEN: usize = 4;
 
 /// What put a folder on the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +52,8 @@ pub(crate) struct Frame {
     /// The operation it began inside; 0: none.
     pub parent: u64,
     pub kind: Kind,
+    /// Nesting as its begin told it, 1 being the outermost; marks have 0, since they are around whatever begins on them.
+    pub depth: u32,
     pub key: u64,
     pub start_ns: u64,
     /// Known beforehand for marks only.
@@ -60,12 +69,29 @@ pub(crate) struct Frame {
     pub slices: Vec<Waited>,
     /// The first of its slices are written.
     pub flushed: bool,
+    /// What of those was the application's, between rows.
+    pub flushed_app_ns: u64,
 }
 
 impl Frame {
     /// Whether what happens now is charged to it.
     pub(crate) fn is_operation(&self) -> bool {
         self.kind != Kind::Mark || self.decided || !self.opened
+    }
+
+    /// Whether it was running, or a mark, when something of this nesting began: else that is its sibling.
+    fn is_around(&self, depth: u32) -> bool {
+        self.depth < depth
+    }
+
+    /// Whether `later`, which began on the same thread after it, began between its rows.
+    pub(crate) fn waits_for(&self, later: &Frame) -> bool {
+        self.kind == Kind::Statement && later.kind != Kind::Mark && !self.is_around(later.depth)
+    }
+
+    /// Whether a thread in this context is inside it, and not merely between its rows.
+    pub(crate) fn runs(&self, ctx: u16) -> bool {
+        self.kind != Kind::Statement || ctx & flags::BETWEEN_ROWS == 0
     }
 }
 
@@ -109,14 +135,14 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
-    /// The folder that work done now belongs to.
-    pub(crate) fn operation(&self) -> Option<&Frame> {
-        self.frames.iter().rev().find(|f| f.is_operation())
+    /// The folder that work done now in this context belongs to.
+    pub(crate) fn operation(&self, ctx: u16) -> Option<&Frame> {
+        self.operation_at(u64::MAX, ctx)
     }
 
     /// The folder that work begun at `time_ns` belongs to.
-    pub(crate) fn operation_at(&self, time_ns: u64) -> Option<&Frame> {
-        self.frames.iter().rev().find(|f| f.is_operation() && f.start_ns <= time_ns)
+    pub(crate) fn operation_at(&self, time_ns: u64, ctx: u16) -> Option<&Frame> {
+        self.frames.iter().rev().find(|f| f.is_operation() && f.runs(ctx) && f.start_ns <= time_ns)
     }
 }
 
@@ -130,6 +156,7 @@ pub(crate) struct Around {
 
 struct Ended {
     tid: u32,
+    kind: Kind,
     id: u64,
     span: u64,
     start_ns: u64,
@@ -180,9 +207,10 @@ impl Threads {
     }
 
     /// The ended operation that `tid` was in at `time_ns`.
-    fn past(&self, tid: u32, time_ns: u64) -> Option<Around> {
+    fn past(&self, tid: u32, time_ns: u64, ctx: u16) -> Option<Around> {
         let from = self.history.partition_point(|e| e.end_ns < time_ns);
-        let inside = |e: &&Ended| e.tid == tid && e.start_ns <= time_ns && time_ns <= e.end_ns;
+        let runs = |e: &Ended| e.kind != Kind::Statement || ctx & flags::BETWEEN_ROWS == 0;
+        let inside = |e: &&Ended| e.tid == tid && e.start_ns <= time_ns && time_ns <= e.end_ns && runs(e);
         let found = self.history.range(from..).take(1024).find(inside)?;
         Some(Around { operation: Some(found.id), span: found.span, start_ns: found.start_ns })
     }
@@ -273,7 +301,8 @@ impl State {
             result: end.result,
         });
         if let Some(end_ns) = end.end_ns {
-            self.threads.remember(Ended { tid, id: frame.id, span: frame.span, start_ns: frame.start_ns, end_ns });
+            let (id, span, start_ns, kind) = (frame.id, frame.span, frame.start_ns, frame.kind);
+            self.threads.remember(Ended { tid, kind, id, span, start_ns, end_ns });
         }
     }
 
@@ -293,7 +322,7 @@ impl State {
         self.settle_marks(header.tid, record.start_ns, sink);
         let start_ns = record.start_ns.min(header.time_ns);
         let id = self.new_span();
-        let around = self.inside(header.tid, start_ns);
+        let around = self.inside(header.tid, start_ns, 0);
         let row = Span {
             operation: around.operation,
             end_ns: Some(header.time_ns),
@@ -311,13 +340,8 @@ impl State {
         self.settle_marks(header.tid, time_ns, sink);
         let (id, span_id) = (self.threads.new_operation(), self.new_span());
         self.thread(header.tgid, header.tid, sink);
-        // Executions at this depth or deeper cannot be open any more.
-        let depth = |t: &Thread| t.frames.iter().filter(|f| f.kind != Kind::Mark).count() as u32;
-        while record.depth > 0 && self.threads.map.get(&header.tid).is_some_and(|t| depth(t) >= record.depth) {
-            if !self.close_lost(header.tid, time_ns, sink) {
-                break;
-            }
-        }
+        let kind = if record.kind == 0 { Kind::Statement } else { Kind::Function };
+        self.close_impossible(header.tid, (kind, record.key, record.depth), time_ns, sink);
         let Some(thread) = self.threads.map.get_mut(&header.tid) else { return };
         if thread.frames.is_empty() {
             thread.cursor_ns = time_ns;
@@ -327,6 +351,8 @@ impl State {
             exclusive::account(thread, time_ns, &self.activity, sink);
         }
         // The marks below are not operations, after all; what they held belongs to what is around them.
+        let open = thread.frames.iter().filter(|f| f.kind != Kind::Mark).count() as u32;
+        let depth = if record.depth == 0 { open + 1 } else { record.depth };
         let mut around = 0;
         let mut parent = (0, header.cpu, time_ns);
         for frame in &mut thread.frames {
@@ -338,6 +364,9 @@ impl State {
                 self.threads.void_order.push_back(frame.id);
             }
             frame.opened = true;
+            if !frame.is_around(depth) {
+                continue;
+            }
             if frame.is_operation() {
                 around = frame.id;
             }
@@ -350,7 +379,8 @@ impl State {
             id,
             span: span_id,
             parent: around,
-            kind: if record.kind == 0 { Kind::Statement } else { Kind::Function },
+            kind,
+            depth,
             key: record.key,
             start_ns: time_ns,
             end_ns: u64::MAX,
@@ -362,6 +392,7 @@ impl State {
             held: Vec::new(),
             slices: Vec::new(),
             flushed: false,
+            flushed_app_ns: 0,
         });
         let window = Window { start_ns: parent.2, end_ns: time_ns, cpus: [parent.1, header.cpu] };
         self.link(parent.0, span_id, Relation::Calls, Confidence::Interval, window, sink);
@@ -389,6 +420,7 @@ impl State {
                 span: span_id,
                 parent: 0,
                 kind: if record.kind == 0 { Kind::Statement } else { Kind::Function },
+                depth: 1,
                 key: record.key,
                 start_ns,
                 end_ns,
@@ -400,11 +432,16 @@ impl State {
                 held: Vec::new(),
                 slices: Vec::new(),
                 flushed: false,
+                flushed_app_ns: 0,
             }
         });
         let end_ns = end_ns.max(frame.start_ns);
-        let between = if record.steps > 1 { (end_ns - frame.start_ns).saturating_sub(record.inside_ns) } else { 0 };
-        exclusive::finish(&mut frame, end_ns, between, sink);
+        let between = (end_ns - frame.start_ns).saturating_sub(record.inside_ns);
+        let unseen = exclusive::finish(&mut frame, end_ns, between, sink);
+        if let (Some(place), Some(thread)) = (found, self.threads.map.get_mut(&header.tid)) {
+            let around = thread.frames[..place].iter_mut().filter(|f| f.kind == Kind::Function);
+            around.for_each(|f| exclusive::between_rows(f, frame.span, unseen));
+        }
         let end = End {
             end_ns: Some(end_ns),
             inside_ns: record.inside_ns,
@@ -416,15 +453,15 @@ impl State {
 
     /// Writes the rows of an execution that is off the stack.
     fn close(&mut self, tgid: u32, tid: u32, frame: &Frame, end: &End, sink: &mut dyn Sink) {
-        let (span_kind, shape) = match frame.kind {
+        let (layer, span_kind, shape) = match frame.kind {
             Kind::Statement => match self.threads.statements.get(&(tgid, frame.key)) {
-                Some(shape) => ("step", *shape),
-                None => ("step", self.threads.shape("statement", "(text not known)", sink)),
+                Some(shape) => (Layer::Database, "step", *shape),
+                None => (Layer::Database, "step", self.threads.shape("statement", "(text not known)", sink)),
             },
             _ => {
                 let name = usize::try_from(frame.key).ok().and_then(|k| self.config.functions.get(k));
                 let name = name.cloned().unwrap_or_else(|| format!("function {}", frame.key));
-                ("function", self.threads.shape("function", &name, sink))
+                (Layer::App, "function", self.threads.shape("function", &name, sink))
             }
         };
         sink.span(Span {
@@ -432,17 +469,33 @@ impl State {
             end_ns: end.end_ns,
             result: end.result,
             number: (frame.kind == Kind::Statement).then_some(end.rows),
-            ..span(frame.span, Layer::Database, span_kind, frame.start_ns, tgid, tid)
+            ..span(frame.span, layer, span_kind, frame.start_ns, tgid, tid)
         });
         self.operation_row(tgid, tid, frame, shape, end, sink);
     }
 
-    /// Takes the top folder off, whose end was lost. `false`: there was none.
-    fn close_lost(&mut self, tid: u32, time_ns: u64, sink: &mut dyn Sink) -> bool {
-        let Some(thread) = self.threads.map.get_mut(&tid) else { return false };
+    /// Takes off what cannot be open any more when this begins, hence had an end that was lost: the same execution; a
+    /// function of its nesting, since a function does not wait; and the oldest, if more are open than can be.
+    fn close_impossible(&mut self, tid: u32, begins: (Kind, u64, u32), time_ns: u64, sink: &mut dyn Sink) {
+        let (kind, key, depth) = begins;
+        loop {
+            let Some(thread) = self.threads.map.get(&tid) else { return };
+            let find = |wanted: &dyn Fn(&Frame) -> bool| thread.frames.iter().position(wanted);
+            let open = thread.frames.iter().filter(|f| f.kind != Kind::Mark).count();
+            let lost = find(&|f| f.kind == kind && f.key == key)
+                .or_else(|| find(&|f| f.kind == Kind::Function && depth > 0 && !f.is_around(depth)))
+                .or_else(|| find(&|f| f.kind != Kind::Mark).filter(|_| open >= OPEN));
+            let Some(place) = lost else { return };
+            self.close_lost(tid, place, time_ns, sink);
+        }
+    }
+
+    /// Takes a folder off whose end was lost. `false`: there was none.
+    fn close_lost(&mut self, tid: u32, place: usize, time_ns: u64, sink: &mut dyn Sink) -> bool {
+        let Some(thread) = self.threads.map.get_mut(&tid).filter(|t| place < t.frames.len()) else { return false };
         exclusive::account(thread, time_ns, &self.activity, sink);
         let tgid = thread.tgid;
-        let Some(mut frame) = thread.frames.pop() else { return false };
+        let mut frame = thread.frames.remove(place);
         if frame.kind == Kind::Mark {
             self.close_mark(tid, frame, sink);
         } else {
@@ -458,7 +511,8 @@ impl State {
         self.settle_marks(tid, self.now_ns, sink);
         let now_ns = self.now_ns;
         self.open_call_on_sheet(tid, now_ns);
-        while self.close_lost(tid, now_ns, sink) {}
+        let top = |s: &Self| s.threads.map.get(&tid).map_or(0, |t| t.frames.len()).saturating_sub(1);
+        while self.close_lost(tid, top(self), now_ns, sink) {}
         if let Some(thread) = self.threads.map.remove(&tid) {
             [thread.before, thread.call]
                 .into_iter()
@@ -485,13 +539,14 @@ impl State {
         } else {
             exclusive::account(thread, start_ns, &self.activity, sink);
         }
-        let around = thread.operation().map_or(0, |f| f.id);
+        let around = thread.operation(0).map_or(0, |f| f.id);
         let parent = thread.frames.last().map_or((0, header.cpu, start_ns), |f| (f.span, f.cpu, f.start_ns));
         thread.frames.push(Frame {
             id,
             span: span_id,
             parent: around,
             kind: Kind::Mark,
+            depth: 0,
             key: 0,
             start_ns,
             end_ns,
@@ -503,6 +558,7 @@ impl State {
             held: Vec::new(),
             slices: Vec::new(),
             flushed: false,
+            flushed_app_ns: 0,
         });
         let window = Window { start_ns: parent.2, end_ns: start_ns, cpus: [parent.1, header.cpu] };
         self.link(parent.0, span_id, Relation::Calls, Confidence::Interval, window, sink);
@@ -533,14 +589,14 @@ impl State {
         }
     }
 
-    /// What is around a thing that `tid` began at `time_ns`.
-    pub(crate) fn inside(&self, tid: u32, time_ns: u64) -> Around {
+    /// What is around a thing that `tid` began at `time_ns` in the context `ctx`.
+    pub(crate) fn inside(&self, tid: u32, time_ns: u64, ctx: u16) -> Around {
         let thread = self.threads.map.get(&tid);
-        if let Some(top) = thread.and_then(|t| t.frames.iter().rev().find(|f| f.start_ns <= time_ns)) {
-            let operation = thread.and_then(|t| t.operation_at(time_ns)).map(|f| f.id);
+        if let Some(top) = thread.and_then(|t| t.frames.iter().rev().find(|f| f.start_ns <= time_ns && f.runs(ctx))) {
+            let operation = thread.and_then(|t| t.operation_at(time_ns, ctx)).map(|f| f.id);
             return Around { operation, span: top.span, start_ns: top.start_ns };
         }
-        self.threads.past(tid, time_ns).unwrap_or(Around { operation: None, span: 0, start_ns: time_ns })
+        self.threads.past(tid, time_ns, ctx).unwrap_or(Around { operation: None, span: 0, start_ns: time_ns })
     }
 
     /// Writes a span, or holds it back while it is not known whether the mark around it is an operation.

@@ -33,7 +33,7 @@ impl State {
         }
         self.settle_marks(header.tid, header.time_ns, sink);
         let id = self.new_span();
-        let around = self.inside(header.tid, header.time_ns);
+        let around = self.inside(header.tid, header.time_ns, 0);
         let window = Window { start_ns: around.start_ns, end_ns: header.time_ns, cpus: [header.cpu; 2] };
         self.link(around.span, id, Relation::Calls, Confidence::Interval, window, sink);
         if let (true, Ok(pos)) = (WRITES.contains(&r.opcode) && r.ino != 0, u64::try_from(r.pos)) {
@@ -69,7 +69,7 @@ impl State {
     ) {
         let row = Span {
             end_ns: end.map(|e| e.0.max(header.time_ns)),
-            operation: self.inside(header.tid, header.time_ns).operation,
+            operation: self.inside(header.tid, header.time_ns, 0).operation,
             file: self.names.file((r.dev, r.ino), header.time_ns),
             offset: u64::try_from(r.pos).ok(),
             bytes: r.bytes,

@@ -5,7 +5,7 @@ mod common;
 use causal::text::{Rows, link};
 use causal::{Below, Config, Linker, Stacked};
 use common::Inserts;
-use model::event::Header;
+use model::event::{Header, OpBegin, OpEnd};
 use model::{Event, Layer, Origin, Record};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -156,6 +156,34 @@ fn every_command_of_inserts_is_the_inserts() {
     // INSERTs of the stream share.
     let first: f64 = rows.causes.iter().filter(|c| c.operation == Some(1)).map(|c| c.share).sum();
     assert!((first - 6.0).abs() < 1e-9, "{first}");
+}
+
+#[test]
+fn inserts_between_the_rows_of_a_select_are_charged_as_if_it_were_not_open() {
+    let alone = link(Config::default(), inserts(1, 50));
+    let mut events = inserts(1, 50);
+    let (first, last) = (events[0].header, events[events.len() - 1].header);
+    let at = |time_ns| Header { time_ns, tgid: 100, tid: 100, ..first };
+    let begin = OpBegin { key: 1, kind: 0, depth: 1 };
+    let start_ns = first.time_ns - 500;
+    let end_ns = last.time_ns + 500;
+    let end = OpEnd { key: 1, start_ns, rows: 50, steps: 51, inside_ns: 700, result: 101, kind: 0 };
+    events.insert(0, Event { header: at(start_ns), record: begin.into() });
+    events.push(Event { header: at(end_ns), record: end.into() });
+    let rows = link(Config::default(), events);
+    check(&rows);
+    let charged = |rows: &Rows, least: u64| {
+        let mut sums = vec![0.0; 60];
+        rows.causes.iter().for_each(|c| sums[(c.operation.expect("an INSERT") - least) as usize] += c.share);
+        sums
+    };
+    let select = rows.operations.iter().find(|o| o.rows == 50).expect("the SELECT");
+    assert_eq!(select.id, 1);
+    assert_eq!(charged(&rows, 2), charged(&alone, 1));
+    assert!(rows.operations.iter().all(|o| o.parent.is_none()));
+    let own: u64 =
+        rows.slices.iter().filter(|s| s.operation == 1 && s.layer != Layer::App).map(|s| s.end_ns - s.start_ns).sum();
+    assert_eq!(own, 700);
 }
 
 /// Counts rows and keeps none.

@@ -44,7 +44,7 @@ records! {
         key: u64,
         /// 0: SQL statement; 1: function named by --op.
         kind: u32,
-        /// Nesting on this thread: 1 is the outermost.
+        /// Nesting on this thread: 1 is the outermost. Statements that are open but between two steps do not count.
         depth: u32,
     }
     /// That execution ended: the step said done or failed, or the statement was reset or finalised.
@@ -413,6 +413,8 @@ pub mod flags {
     pub const SYNC_FILE: u16 = 64;
     /// Regular file.
     pub const REGULAR: u16 = 128;
+    /// A statement is open on the thread, but none of its steps runs: the application is between its rows.
+    pub const BETWEEN_ROWS: u16 = 256;
 }
 
 /// Bits of `flags` of bios and requests, the same on every kernel.
@@ -619,6 +621,7 @@ pub fn c_constants() -> Vec<(&'static str, u64)> {
         ("DIRECT", flags::DIRECT.into()),
         ("SYNC_FILE", flags::SYNC_FILE.into()),
         ("REGULAR", flags::REGULAR.into()),
+        ("BETWEEN_ROWS", flags::BETWEEN_ROWS.into()),
         ("BIO_SYNC", bio_flags::SYNC.into()),
         ("BIO_META", bio_flags::META.into()),
         ("BIO_PREFLUSH", bio_flags::PREFLUSH.into()),

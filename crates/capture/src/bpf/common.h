@@ -104,6 +104,7 @@ struct slot {
 	u16 file_flags;
 	u16 handles;
 	u16 ops_open;
+	u16 functions_open; /* of these; the others are statements */
 
 	/* Off the CPU since. */
 	u64 out_ns;
@@ -349,7 +350,10 @@ static __always_inline u16 context(struct slot *slot, struct who who)
 	if (!slot)
 		return ctx;
 	ctx |= slot->standing;
-	if (slot->ops_open)
+	/* A statement waits, open, for its next step; what the thread does meanwhile is not the statement's. */
+	if (slot->ops_open > slot->functions_open)
+		ctx |= slot->depth ? FATHOM_IN_OP : FATHOM_BETWEEN_ROWS;
+	if (slot->functions_open)
 		ctx |= FATHOM_IN_OP;
 	if (slot->call)
 		ctx |= FATHOM_IN_SYSCALL;

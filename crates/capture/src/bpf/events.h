@@ -12,6 +12,7 @@
 #define FATHOM_DIRECT 32
 #define FATHOM_SYNC_FILE 64
 #define FATHOM_REGULAR 128
+#define FATHOM_BETWEEN_ROWS 256
 #define FATHOM_BIO_SYNC 1
 #define FATHOM_BIO_META 2
 #define FATHOM_BIO_PREFLUSH 4
@@ -109,7 +110,7 @@ struct fathom_op_begin {
 	struct fathom_header h;
 	__u64 key; /* Address of the `sqlite3_stmt`; for a function its number in the list of --op. */
 	__u32 kind; /* 0: SQL statement; 1: function named by --op. */
-	__u32 depth; /* Nesting on this thread: 1 is the outermost. */
+	__u32 depth; /* Nesting on this thread: 1 is the outermost. Statements that are open but between two steps do not count. */
 };
 
 /* That execution ended: the step said done or failed, or the statement was reset or finalised. */

@@ -36,12 +36,15 @@ static __always_inline void end_op(struct slot *slot, struct op *op, s32 result,
 	op->open = 0;
 	if (slot->ops_open)
 		slot->ops_open--;
+	if (op->kind == OP_FUNCTION && slot->functions_open)
+		slot->functions_open--;
 }
 
 static __always_inline struct op *begin_op(struct slot *slot, u64 key, u32 kind, u64 now)
 {
 	struct fathom_op_begin *r;
 	struct op *op = &slot->ops[0];
+	u32 running;
 	int i;
 
 	/* A free place, else the longest open. */
@@ -62,11 +65,15 @@ static __always_inline struct op *begin_op(struct slot *slot, u64 key, u32 kind,
 	op->inside_ns = 0;
 	op->open = 1;
 	slot->ops_open++;
+	running = slot->depth + slot->functions_open;
+	if (kind == OP_FUNCTION)
+		slot->functions_open++;
 	r = RESERVE(op_begin, OP_BEGIN, now, whoami());
 	if (r) {
 		r->key = key;
 		r->kind = kind;
-		r->depth = slot->ops_open;
+		/* Statements that wait between their rows do not count: what begins meanwhile is not inside them. */
+		r->depth = running + 1;
 		submit(r);
 	}
 	return op;
