@@ -90,8 +90,12 @@ pub fn show(archive: &Path) -> Result<Value> {
 /// The operations whose statement begins with `verb`; there must be exactly one shape of it.
 pub fn shape<'a>(summary: &'a Value, verb: &str) -> Result<&'a Value> {
     let all = summary["operations"].as_array().context("operations[]")?;
-    let found: Vec<&Value> =
-        all.iter().filter(|o| o["statement"].as_str().is_some_and(|s| s.to_uppercase().starts_with(verb))).collect();
+    let all: Vec<&Value> = all.iter().filter(|o| o["kind"] != "mark").collect();
+    let found: Vec<&Value> = all
+        .iter()
+        .copied()
+        .filter(|o| o["statement"].as_str().is_some_and(|s| s.to_uppercase().starts_with(verb)))
+        .collect();
     match found[..] {
         [one] => Ok(one),
         _ => bail!(
