@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Inside the file system: when its code was entered, and which ranges were written.
- *
- * When it was left is not probed: it is taken as the call's end. What follows the file systems' own last tracepoint is
- * theirs for the most part (ext4_da_write_end fires before the pages are marked dirty and the inode is logged, and an
- * unlinked inode is evicted after ext4_unlink_exit), and such a probe fires more often than any other of the file system.
+ * Inside the file system: when its code was entered and left, and which ranges were written.
  *
  * Within a recorded call this is folded into the slot. It is emitted for those whose calls are not recorded (a loop
  * disk's worker, other processes, faults on a mapped file) and for long calls, whose pages may be written back early.
@@ -39,13 +35,13 @@ static __always_inline void adopt_inode(struct slot *slot, struct inode *inode)
 	slot->dev = id.dev;
 }
 
-static __always_inline int write_began(struct inode *inode, s64 pos, u32 len)
+static __always_inline int write_began(struct inode *inode, s64 pos, u32 len, bool timed)
 {
-	struct slot *slot = slot_here();
+	struct slot *slot = slot_of((u32)bpf_get_current_pid_tgid());
 	bool folded = slot && slot->call;
 
 	if (folded) {
-		if (!slot->fs_start_ns)
+		if (timed && !slot->fs_start_ns)
 			slot->fs_start_ns = bpf_ktime_get_boot_ns();
 		slot->fs_writes++;
 		adopt_inode(slot, inode);
@@ -56,9 +52,18 @@ static __always_inline int write_began(struct inode *inode, s64 pos, u32 len)
 	return 0;
 }
 
+static __always_inline int left(void)
+{
+	struct slot *slot = slot_of((u32)bpf_get_current_pid_tgid());
+
+	if (slot && slot->call)
+		slot->fs_end_ns = bpf_ktime_get_boot_ns();
+	return 0;
+}
+
 static __always_inline int sync_began(struct inode *inode)
 {
-	struct slot *slot = slot_here();
+	struct slot *slot = slot_of((u32)bpf_get_current_pid_tgid());
 
 	if (!slot || !slot->call)
 		return 0;
@@ -73,13 +78,31 @@ static __always_inline int sync_began(struct inode *inode)
 SEC("raw_tp/ext4_da_write_begin")
 int BPF_PROG(ext4_da_write_begin, struct inode *inode, s64 pos, unsigned int len)
 {
-	return write_began(inode, pos, len);
+	return write_began(inode, pos, len, true);
 }
 
 SEC("raw_tp/ext4_write_begin")
 int BPF_PROG(ext4_write_begin, struct inode *inode, s64 pos, unsigned int len)
 {
-	return write_began(inode, pos, len);
+	return write_began(inode, pos, len, true);
+}
+
+SEC("raw_tp/ext4_da_write_end")
+int BPF_PROG(ext4_da_write_end)
+{
+	return left();
+}
+
+SEC("raw_tp/ext4_write_end")
+int BPF_PROG(ext4_write_end)
+{
+	return left();
+}
+
+SEC("raw_tp/ext4_journalled_write_end")
+int BPF_PROG(ext4_journalled_write_end)
+{
+	return left();
 }
 
 SEC("raw_tp/ext4_sync_file_enter")
@@ -88,11 +111,17 @@ int BPF_PROG(ext4_sync_enter, struct file *file)
 	return sync_began(BPF_CORE_READ(file, f_inode));
 }
 
+SEC("raw_tp/ext4_sync_file_exit")
+int BPF_PROG(ext4_sync_exit)
+{
+	return left();
+}
+
 /* The name is gone when the call returns, so the inode is learnt on the way. */
 SEC("raw_tp/ext4_unlink_enter")
 int BPF_PROG(ext4_unlink, struct inode *folder, struct dentry *dentry)
 {
-	struct slot *slot = slot_here();
+	struct slot *slot = slot_of((u32)bpf_get_current_pid_tgid());
 
 	if (!slot || slot->call != FATHOM_CALL_UNLINK)
 		return 0;
@@ -101,10 +130,22 @@ int BPF_PROG(ext4_unlink, struct inode *folder, struct dentry *dentry)
 	return 0;
 }
 
+SEC("raw_tp/ext4_unlink_exit")
+int BPF_PROG(ext4_unlink_exit)
+{
+	return left();
+}
+
 SEC("raw_tp/f2fs_write_begin")
 int BPF_PROG(f2fs_write_begin, struct inode *inode, s64 pos, unsigned int len)
 {
-	return write_began(inode, pos, len);
+	return write_began(inode, pos, len, true);
+}
+
+SEC("raw_tp/f2fs_write_end")
+int BPF_PROG(f2fs_write_end)
+{
+	return left();
 }
 
 SEC("raw_tp/f2fs_sync_file_enter")
@@ -113,20 +154,26 @@ int BPF_PROG(f2fs_sync_enter, struct inode *inode)
 	return sync_began(inode);
 }
 
-/* XFS tells the begin of a whole write. */
+SEC("raw_tp/f2fs_sync_file_exit")
+int BPF_PROG(f2fs_sync_exit)
+{
+	return left();
+}
+
+/* XFS tells the begin of a whole write, not its end. */
 SEC("raw_tp/xfs_file_buffered_write")
 int BPF_PROG(xfs_write, struct kiocb *iocb, struct iov_iter *from)
 {
 	struct inode *inode = BPF_CORE_READ(iocb, ki_filp, f_inode);
 
-	return write_began(inode, BPF_CORE_READ(iocb, ki_pos), BPF_CORE_READ(from, count));
+	return write_began(inode, BPF_CORE_READ(iocb, ki_pos), BPF_CORE_READ(from, count), false);
 }
 
 /* The pages of a mapped file that a store made dirty: no call tells of them, only the fault. Recorded tasks only. */
 SEC("tp_btf/writeback_dirty_folio")
 int BPF_PROG(page_dirtied, struct folio *folio, struct address_space *mapping)
 {
-	struct slot *slot = slot_here();
+	struct slot *slot = slot_of((u32)bpf_get_current_pid_tgid());
 	struct file_id id;
 
 	if (!slot || slot->call || !mapping)

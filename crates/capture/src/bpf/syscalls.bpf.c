@@ -39,28 +39,35 @@ static __always_inline bool call_transfers(u16 call)
 }
 
 /* Learns which file the call is about. False: not storage. */
-static __always_inline bool enter_file(struct task_struct *task, struct slot *slot, u16 call, int fd)
+static __always_inline bool enter_file(struct slot *slot, u16 call, int fd)
 {
-	struct open_file open;
+	struct file *file = file_of(fd);
+	struct inode *inode;
+	struct file_id id;
+	struct head head;
+	unsigned int flags;
 	u16 type;
 
-	find_file(task, fd, &open);
-	if (!open.file)
+	if (!file)
 		return false;
-	type = open.id.mode & S_IFMT;
+	read_head(&head, file);
+	inode = HEAD_FIELD(&head, struct file, file, f_inode);
+	flags = HEAD_FIELD(&head, struct file, file, f_flags);
+	id = identify(inode);
+	type = id.mode & S_IFMT;
 	if (type != S_IFREG && type != S_IFBLK && !call_syncs(call))
 		return false;
-	slot->file = open.file;
-	slot->inode = open.inode;
-	slot->ino = open.id.ino;
-	slot->dev = open.id.dev;
+	slot->file = (u64)file;
+	slot->inode = (u64)inode;
+	slot->ino = id.ino;
+	slot->dev = id.dev;
 	slot->file_flags = 0;
 	if (type == S_IFREG)
 		slot->file_flags |= FATHOM_REGULAR;
-	if (open.flags & open_direct)
+	if (flags & open_direct)
 		slot->file_flags |= FATHOM_DIRECT;
 	/* O_SYNC is O_DSYNC and one bit more. */
-	if (open.flags & open_dsync)
+	if (flags & open_dsync)
 		slot->file_flags |= FATHOM_SYNC_FILE;
 	return true;
 }
@@ -70,7 +77,6 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 {
 	struct fathom_sync_begin *r;
 	struct call_shape shape;
-	struct task_struct *task;
 	struct slot *slot;
 	struct who who;
 	u64 args[8];
@@ -82,8 +88,7 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 	shape.call = call_shapes[nr].call;
 	if (!shape.call)
 		return 0;
-	task = (void *)bpf_get_current_task_btf();
-	slot = slot_for(task->tgid, task->pid);
+	slot = my_slot();
 	if (!slot || FOREIGN_ABI(regs))
 		return 0;
 	READ_ARGS(args, regs);
@@ -98,7 +103,7 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 	slot->file_flags = 0;
 	if (shape.fd != NO_ARG) {
 		fd = ARG(args, shape.fd);
-		if (!enter_file(task, slot, shape.call, fd))
+		if (!enter_file(slot, shape.call, fd))
 			return 0;
 	}
 	now = bpf_ktime_get_boot_ns();
@@ -106,6 +111,7 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 	slot->start_ns = now;
 	slot->asked = shape.bytes == NO_ARG ? 0 : ARG(args, shape.bytes);
 	slot->fs_start_ns = 0;
+	slot->fs_end_ns = 0;
 	slot->txn = 0;
 	slot->txn_dev = 0;
 	slot->handles = 0;
@@ -114,7 +120,7 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 	slot->call = shape.call;
 	if (!call_syncs(shape.call))
 		return 0;
-	who = who_is(task);
+	who = whoami();
 	r = RESERVE(sync_begin, SYNC_BEGIN, now, who);
 	if (!r)
 		return 0;
@@ -127,9 +133,9 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 }
 
 /* An open file or code mapping became known. */
-static __always_inline void exit_names(struct task_struct *task, struct slot *slot, int fd, u64 now)
+static __always_inline void exit_names(struct slot *slot, int fd, u64 now)
 {
-	struct file *file = file_of(task, fd);
+	struct file *file = file_of(fd);
 	struct file_id id;
 
 	if (!file)
@@ -186,7 +192,6 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
 {
 	u64 nr = (s64)CALL_NR(regs);
 	struct fathom_syscall *r;
-	struct task_struct *task;
 	struct slot *slot;
 	struct who who;
 	u64 args[8];
@@ -195,19 +200,18 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
 
 	if (nr >= CALLS || !call_shapes[nr].call)
 		return 0;
-	task = (void *)bpf_get_current_task_btf();
-	slot = slot_of(task->pid);
+	slot = slot_of((u32)bpf_get_current_pid_tgid());
 	if (!slot || !slot->call)
 		return 0;
 	now = bpf_ktime_get_boot_ns();
 	READ_ARGS(args, regs);
 	if (slot->call == FATHOM_CALL_MMAP) {
 		if (result > 0 || result < -4095)
-			exit_names(task, slot, args[4], now);
+			exit_names(slot, args[4], now);
 		goto out;
 	}
 	if (slot->call == FATHOM_CALL_OPEN && result >= 0)
-		exit_names(task, slot, result, now);
+		exit_names(slot, result, now);
 	if (slot->call == FATHOM_CALL_UNLINK && result == 0)
 		exit_unlink(slot, ARG(args, call_shapes[nr].pos), now);
 	/* Opening or removing what is no file of a disk is no storage. */
@@ -218,7 +222,7 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
 	pos = -1;
 	if (slot->call != FATHOM_CALL_UNLINK)
 		pos = position(slot, call_shapes[nr].pos, args, result);
-	who = who_is(task);
+	who = whoami();
 	r = RESERVE(syscall, SYSCALL, now, who);
 	if (!r)
 		goto out;
@@ -230,7 +234,7 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
 		r->bytes = result;
 	r->result = result;
 	r->fs_start_ns = slot->fs_start_ns;
-	r->fs_end_ns = slot->fs_start_ns ? now : 0;
+	r->fs_end_ns = slot->fs_end_ns;
 	r->dev = slot->dev;
 	r->txn = slot->txn;
 	r->handles = slot->handles;

@@ -13,7 +13,7 @@ struct {
 
 static __always_inline int uring_submitted(struct io_kiocb *req)
 {
-	struct slot *slot = slot_here();
+	struct slot *slot = slot_of((u32)bpf_get_current_pid_tgid());
 	struct fathom_uring *r;
 	struct file_id id = {};
 	struct file *file;
