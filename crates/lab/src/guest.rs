@@ -211,6 +211,13 @@ impl Guest {
     /// `Guest` if the machine itself died or stopped answering.
     pub fn run(&mut self, command: &str, limit: Duration) -> Result<Output, Error> {
         let sent = format!("{} {}\n", limit.as_secs().max(1), to_base64(command.as_bytes()));
+        // The guest's terminal holds 4 KiB that were not read yet; more would be lost when the machine is busy.
+        if sent.len() > 4000 {
+            return Err(Error::Guest(format!(
+                "cannot be given a command of {} bytes; hand it over as a file",
+                command.len()
+            )));
+        }
         if self.input.write_all(sent.as_bytes()).and_then(|()| self.input.flush()).is_err() {
             return Err(self.failure("took no command"));
         }
