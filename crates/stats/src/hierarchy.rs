@@ -30,7 +30,7 @@ pub const STUDENTISED_FROM: usize = 8;
 /// The iterations of each process of a cell; of a process at least one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cell {
-    processes: Vec<Vec<f64>>,
+    pub(crate) processes: Vec<Vec<f64>>,
     means: Vec<f64>,
 }
 
@@ -112,11 +112,15 @@ pub struct Comparison {
 
 /// The mean of a cell over its processes, with its interval.
 pub fn mean(cell: &Cell, level: f64, seed: u64) -> Option<Estimate> {
+    mean_of(cell, level, bootstrap::RESAMPLES, seed)
+}
+
+pub(crate) fn mean_of(cell: &Cell, level: f64, resamples: usize, seed: u64) -> Option<Estimate> {
     let at = student::moments(&cell.means)?;
     if at.n < STUDENTISED_FROM {
         return student::mean(&cell.means, level).map(|e| Estimate { method: "mean of processes, t interval", ..e });
     }
-    let draws = mean_draws(cell, bootstrap::RESAMPLES, seed);
+    let draws = mean_draws(cell, resamples, seed);
     let (low, high) = Pivot::new(at.mean, at.error, &draws)?.interval(level)?;
     let method = "mean of processes, studentised hierarchical bootstrap";
     Some(Estimate { value: at.mean, low, high, level, n: at.n, method })
@@ -125,6 +129,16 @@ pub fn mean(cell: &Cell, level: f64, seed: u64) -> Option<Estimate> {
 /// The ratio of the means of two cells, first / second, with its interval; `None` if a mean is not positive, or if they
 /// are paired but not equally many.
 pub fn ratio(a: &Cell, b: &Cell, pairing: Pairing, level: f64, seed: u64) -> Option<Comparison> {
+    ratio_of((a, b), pairing, level, bootstrap::RESAMPLES, seed)
+}
+
+pub(crate) fn ratio_of(
+    (a, b): (&Cell, &Cell),
+    pairing: Pairing,
+    level: f64,
+    resamples: usize,
+    seed: u64,
+) -> Option<Comparison> {
     let arms = Arms::new(a, b, pairing)?;
     let at = arms.at()?;
     let n = a.processes().min(b.processes());
@@ -132,7 +146,7 @@ pub fn ratio(a: &Cell, b: &Cell, pairing: Pairing, level: f64, seed: u64) -> Opt
         let (reach, p) = student::reach_and_p(at.log, at.error, at.df, level);
         (at.log - reach, at.log + reach, p, "ratio of means of processes, t interval of its logarithm")
     } else {
-        let draws = arms.draws(bootstrap::RESAMPLES, seed);
+        let draws = arms.draws(resamples, seed);
         let pivot = Pivot::new(at.log, at.error, &draws)?;
         let (low, high) = pivot.interval(level)?;
         (low, high, pivot.p(0.0), "ratio of means of processes, studentised hierarchical bootstrap of its logarithm")
@@ -321,4 +335,84 @@ pub fn rate(time: &Estimate, work: f64) -> Option<Estimate> {
         return None;
     }
     Some(Estimate { value: work / time.value, low: work / time.high, high: work / time.low, ..*time })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten processes of five iterations, all different.
+    fn cell(level: f64) -> Cell {
+        let time = |i: usize, j: usize| level * (1.0 + 0.01 * (i * 7 % 10) as f64 + 0.001 * (j * 3 % 5) as f64);
+        Cell::new(&(0..10).map(|i| (0..5).map(|j| time(i, j)).collect()).collect::<Vec<Vec<f64>>>()).unwrap()
+    }
+
+    #[test]
+    fn paired_processes_lose_what_they_share() {
+        let (a, b) = (cell(2.0), cell(1.0));
+        let apart = ratio(&a, &b, Pairing::Unpaired, 0.95, 1).unwrap();
+        let together = ratio(&a, &b, Pairing::Blocks, 0.95, 1).unwrap();
+        assert!((apart.ratio.value - 2.0).abs() < 1e-12 && (together.ratio.value - 2.0).abs() < 1e-12);
+        let width = |c: &Comparison| c.ratio.high - c.ratio.low;
+        assert!(width(&together) < width(&apart) / 5.0, "{together:?} {apart:?}");
+        assert!(apart.p < 0.001 && together.p < 0.001);
+        let same = ratio(&a, &a, Pairing::Unpaired, 0.95, 1).unwrap();
+        assert!(same.ratio.holds(1.0) && same.p > 0.9, "{same:?}");
+    }
+
+    /// The interval and the p value are two readings of one distribution.
+    #[test]
+    fn p_is_small_where_the_interval_leaves_out_1() {
+        let b = cell(1.0);
+        for thousandths in 960..=1040 {
+            let c = ratio(&cell(f64::from(thousandths) / 1000.0), &b, Pairing::Unpaired, 0.95, 3).unwrap();
+            let clear = (c.p - 0.05).abs() > 0.001;
+            assert!(!clear || (c.p < 0.05) != c.ratio.holds(1.0), "{thousandths}: {c:?}");
+        }
+    }
+
+    /// With few processes, and with many that are nearly normal, both intervals are t's: 1..=10 has the mean 5.5 and the
+    /// standard error sqrt(82.5 / 9 / 10).
+    #[test]
+    fn it_is_near_t_where_t_is_right() {
+        let values: Vec<Vec<f64>> = (1..=10).map(|i| vec![f64::from(i)]).collect();
+        let e = mean(&Cell::new(&values).unwrap(), 0.95, 1).unwrap();
+        let t = 2.262_157 * (82.5_f64 / 90.0).sqrt();
+        assert!(((e.high - e.low) / (2.0 * t) - 1.0).abs() < 0.08, "{e:?}, t reaches {t}");
+        let few = mean(&Cell::new(&values[..5]).unwrap(), 0.95, 1).unwrap();
+        assert!((few.high - 3.0 - 2.776_445 * 0.5_f64.sqrt()).abs() < 1e-6, "{few:?}");
+    }
+
+    #[test]
+    fn without_spread_there_is_no_doubt() {
+        let same = Cell::new(&[[2.0, 2.0]; 10]).unwrap();
+        let e = mean(&same, 0.95, 1).unwrap();
+        assert_eq!((e.low, e.value, e.high), (2.0, 2.0, 2.0));
+        let c = ratio(&same, &Cell::new(&[[1.0]; 10]).unwrap(), Pairing::Blocks, 0.95, 1).unwrap();
+        assert!((c.ratio.low - 2.0).abs() < 1e-12 && c.ratio.low == c.ratio.high && c.p == 0.0, "{c:?}");
+        assert_eq!(ratio(&same, &same, Pairing::Unpaired, 0.95, 1).unwrap().p, 1.0);
+        assert_eq!(mean_bca(&same, 0.95, 1).map(|e| (e.low, e.high)), Some((2.0, 2.0)));
+    }
+
+    #[test]
+    fn a_rate_is_the_inverse_of_the_mean_time() {
+        let time = Estimate { value: 2.0, low: 1.0, high: 4.0, level: 0.95, n: 10, method: "given" };
+        let e = rate(&time, 8.0).unwrap();
+        assert_eq!((e.low, e.value, e.high), (2.0, 4.0, 8.0));
+        assert_eq!(rate(&Estimate { low: 0.0, ..time }, 8.0), None);
+        assert_eq!(rate(&time, f64::NAN), None);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        assert_eq!(Cell::new(&[[1.0]]), None, "one process has no spread");
+        assert_eq!(Cell::new(&[vec![1.0], vec![]]), None);
+        assert_eq!(Cell::new(&[[1.0], [f64::NAN]]), None);
+        let ten = cell(1.0);
+        let negative = Cell::new(&[[1.0], [-1.0]]).unwrap();
+        assert_eq!(ratio(&ten, &negative, Pairing::Unpaired, 0.95, 1), None);
+        assert_eq!(ratio(&ten, &Cell::new(&[[1.0], [2.0]]).unwrap(), Pairing::Blocks, 0.95, 1), None);
+        let huge = Cell::new(&[[f64::MAX], [f64::MAX / 2.0], [1.0]]).unwrap();
+        let _ = (mean(&huge, 0.95, 1), ratio(&huge, &ten, Pairing::Unpaired, 0.95, 1));
+    }
 }

@@ -25,6 +25,8 @@ pub mod quantile;
 pub mod random;
 pub mod rank;
 pub mod ratio;
+#[cfg(test)]
+mod simulation;
 pub mod steady;
 pub mod stop;
 pub mod student;
