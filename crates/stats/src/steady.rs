@@ -17,8 +17,9 @@
 //! - **no steady state**: the steady part would be shorter than a quarter.
 //!
 //! **Uncertainty.** The bootstrap within a segment supposes independent iterations; where neighbours are alike, it
-//! believes too much. A cycle longer than the series looks like a drift. Changes must pay for the penalty: levels that
-//! alternate every ten iterations are found in 2000 iterations, and are one wide level in 80.
+//! believes too much. A cycle longer than the series looks
+//! like a drift. Short cycles are not seen: a change must pay for its penalty of 15 ln n, so two levels that lie ten
+//! times their noise apart must last about 3 ln n iterations each (25 of 2000); shorter ones are one wide level.
 
 use crate::outlier::{self, Outliers};
 use crate::random::Random;
@@ -245,9 +246,10 @@ mod tests {
     /// What the header says of short cycles.
     #[test]
     fn a_cycle_must_pay_for_its_penalty() {
-        let cycle = |n: usize| (0..n).map(|i| (10, 10.0 + 2.0 * (i % 2) as f64)).collect::<Vec<_>>();
-        assert_eq!(class(&series(&cycle(200), 0.01, 1)).0, Class::NoSteadyState);
-        assert_eq!(class(&series(&cycle(8), 0.01, 1)).0, Class::Flat);
+        let cycle =
+            |length: usize| (0..2000 / length).map(|i| (length, 10.0 + 2.0 * (i % 2) as f64)).collect::<Vec<_>>();
+        assert_eq!(class(&series(&cycle(40), 0.01, 1)).0, Class::NoSteadyState);
+        assert_eq!(class(&series(&cycle(10), 0.01, 1)).0, Class::Flat);
     }
 
     #[test]
