@@ -7,7 +7,7 @@
 //! "Faster" says that the direction is sure and that the difference may matter; by how much it is faster at least is the
 //! interval's near end. Of a true difference smaller than the margin, some data say "faster" and more data "equivalent":
 //! the first was not wrong, and the second says more. To ask that the estimate, too, be beyond the margin would avoid that,
-//! and would find a true 3 % with ten processes a cell less often than nine times in ten (docs/method.md).
+//! at a price in power: a true 3 % lies three times as far from 1 as from a margin of 2 %.
 //!
 //! The margin is symmetric in the ratio, from 1 / (1 + margin) to 1 + margin, so that A against B and B against A are each
 //! other's mirror.
