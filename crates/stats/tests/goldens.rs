@@ -8,7 +8,7 @@ struct Goldens {
     series: Vec<Series>,
     ranks: Vec<Ranks>,
     student: Vec<Student>,
-    welch: Welch,
+    t_interval: Interval,
     bca: Vec<Bca>,
 }
 
@@ -36,9 +36,10 @@ struct Student {
 }
 
 #[derive(Deserialize)]
-struct Welch {
-    a: Vec<f64>,
-    mean: [f64; 2],
+struct Interval {
+    values: Vec<f64>,
+    low: f64,
+    high: f64,
 }
 
 #[derive(Deserialize)]
@@ -85,21 +86,24 @@ fn t_is_that_of_scipy() {
         assert!((t - s.t).abs() <= 1e-8 * (1.0 + s.t.abs()), "{} {}: {t}, SciPy {}", s.p, s.df, s.t);
         assert!((p / s.cdf - 1.0).abs() < 1e-8, "{} {}: {p}, SciPy {}", s.t, s.df, s.cdf);
     }
-    let w = goldens().welch;
-    let e = student::mean(&w.a, 0.95).unwrap();
-    assert!((e.low - w.mean[0]).abs() < 1e-9 && (e.high - w.mean[1]).abs() < 1e-9, "{e:?}");
+    let golden = goldens().t_interval;
+    let e = student::mean(&golden.values, 0.95).unwrap();
+    assert!((e.low - golden.low).abs() < 1e-9 && (e.high - golden.high).abs() < 1e-9, "{e:?}");
 }
 
-/// Both ends come from resamples: ours of 100,000 and SciPy's mean of five such runs, whose scatter the golden holds.
+/// Both ends come from resamples. The golden is the mean of twenty of SciPy's runs and the scatter of one; ours is the mean
+/// of five runs as long. So their difference scatters by half of one run's, and five times that is allowed.
 #[test]
 fn bca_is_that_of_scipy() {
+    let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
     for b in goldens().bca {
-        let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
-        let e = bootstrap::bca(&b.values, mean, 0.95, 100_000, 1).unwrap();
-        let most = 4.0 * b.error;
-        assert!((e.low - b.low).abs() < most && (e.high - b.high).abs() < most, "{e:?}, SciPy {} {}", b.low, b.high);
-        // So far the percentile interval is off: the test could tell.
+        let runs = (0..5).map(|seed| bootstrap::bca(&b.values, mean, 0.95, 100_000, seed).unwrap());
+        let (lows, highs): (Vec<f64>, Vec<f64>) = runs.map(|e| (e.low, e.high)).unzip();
+        let (low, high) = (mean(&lows), mean(&highs));
+        let most = 5.0 * b.error / 2.0;
+        assert!((low - b.low).abs() < most && (high - b.high).abs() < most, "{low} {high}, SciPy {} {}", b.low, b.high);
+        // The test can tell: the percentile interval is further off.
         let plain = bootstrap::percentile(&b.values, mean, 0.95, 100_000, 1).unwrap();
-        assert!((plain.high - b.high).abs() > most, "{plain:?}");
+        assert!((plain.high - b.high).abs() > 2.0 * most, "{plain:?}");
     }
 }

@@ -62,7 +62,7 @@ proptest! {
         prop_assert!(close(one.low, other.low) && close(one.high, other.high));
     }
 
-    /// Of few processes the interval is t's, and then A against B mirrors B against A exactly.
+    /// A against B is the opposite of B against A, and so is a metric of which more is better.
     #[test]
     fn a_verdict_has_a_mirror(low in 0.8..1.2_f64, up in 0.0..0.2_f64, at in 0.0..1.0_f64, margin in 0.001..0.1_f64) {
         let high = low + up;

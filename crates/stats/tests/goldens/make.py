@@ -10,6 +10,7 @@ stored rounded, so that both sides see the same numbers. ruptures adds 1e-6 to e
 bootstrap draws its own resamples; goldens.rs says how it allows for either.
 """
 
+import importlib.metadata
 import json
 import math
 import pathlib
@@ -81,30 +82,30 @@ def student():
             yield {"df": df, "p": p, "t": t, "cdf": float(stats.t.cdf(t, df))}
 
 
-def welch():
-    a, b = numpy.round(random.normal(103, 1.5, 5), 3), numpy.round(random.normal(100, 3.0, 7), 3)
-    mean = stats.ttest_1samp(a, 100).confidence_interval(0.95)
-    return {"a": a.tolist(), "b": b.tolist(), "mean": [float(mean.low), float(mean.high)]}
+def t_interval():
+    values = numpy.round(random.normal(103, 1.5, 5), 3)
+    interval = stats.ttest_1samp(values, 100).confidence_interval(0.95)
+    return {"values": values.tolist(), "low": float(interval.low), "high": float(interval.high)}
 
 
 def bca():
     for n in [10, 20, 40]:
         values = numpy.round(random.lognormal(3, 0.5, n), 3)
-        # The mean over several runs, so that the goldens' own error is small.
+        # The mean over many runs, so that the golden's own error is small, and the scatter of one run.
         ends = [stats.bootstrap((values,), numpy.mean, n_resamples=100_000, confidence_level=0.95, method="BCa", rng=s)
-                .confidence_interval for s in range(5)]
+                .confidence_interval for s in range(20)]
         yield {"values": values.tolist(), "low": float(numpy.mean([e.low for e in ends])),
                "high": float(numpy.mean([e.high for e in ends])),
                "error": float(max(numpy.std([e.low for e in ends]), numpy.std([e.high for e in ends])))}
 
 
 goldens = {
-    "made_by": f"ruptures {ruptures.__version__ if hasattr(ruptures, '__version__') else ''}, SciPy {scipy.__version__}, "
+    "made_by": f"ruptures {importlib.metadata.version('ruptures')}, SciPy {scipy.__version__}, "
                f"NumPy {numpy.__version__}, Python {sys.version.split()[0]}",
     "series": list(series()),
     "ranks": list(ranks()),
     "student": list(student()),
-    "welch": welch(),
+    "t_interval": t_interval(),
     "bca": list(bca()),
 }
 path = pathlib.Path(__file__).with_name("goldens.json")
@@ -113,5 +114,5 @@ lines = [f'  "made_by": {json.dumps(goldens["made_by"])}']
 for key in ["series", "ranks", "student", "bca"]:
     rows = ",\n".join("    " + json.dumps(row) for row in goldens[key])
     lines.append(f'  "{key}": [\n{rows}\n  ]')
-lines.append(f'  "welch": {json.dumps(goldens["welch"])}')
+lines.append(f'  "t_interval": {json.dumps(goldens["t_interval"])}')
 path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
