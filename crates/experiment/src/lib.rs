@@ -13,16 +13,21 @@
 //! ([`Setting::make_disk`]) and a [`Sink`] for rows.
 
 mod design;
+mod expand;
 mod markdown;
+pub mod needs;
 mod process;
 mod results;
 mod run;
+pub mod suite;
 mod template;
 
 pub use design::{Cell, Design, DiskWanted, Fresh};
+pub use expand::{Choices, Fill, Plan, expand};
 pub use markdown::markdown;
 pub use results::{Absent, Comparison, Results};
 pub use run::{Disk, MakeDisk, Setting, Sink, run};
+pub use suite::Workload;
 
 /// Why a design could not be run.
 #[derive(Debug, thiserror::Error)]

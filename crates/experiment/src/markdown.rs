@@ -13,7 +13,7 @@ pub fn markdown(results: &Results) -> String {
         "| | {} ({}), median | pairs | ratio to {} | 95 % interval | |",
         escape(&design.metric),
         escape(unit),
-        escape(&design.baseline)
+        escape(design.baseline.as_deref().unwrap_or_default())
     );
     page.push_str("|---|---:|---:|---:|---:|---|\n");
     let comparisons = results.comparisons();
@@ -22,7 +22,7 @@ pub fn markdown(results: &Results) -> String {
         let ratio = c.ratio.map_or(String::new(), |r| format!("{:.3}", r.value));
         let interval = c.ratio.map_or(String::new(), |r| format!("{:.3} to {:.3}", r.low, r.high));
         let median = c.median.map_or(String::new(), number);
-        let note = escape(&note(c, cell.goal, c.cell == design.baseline));
+        let note = escape(&note(c, cell.goal, Some(&c.cell) == design.baseline.as_ref()));
         let _ = writeln!(page, "| {} | {median} | {} | {ratio} | {interval} | {note} |", escape(&name), c.pairs);
     }
     let _ = write!(

@@ -90,7 +90,8 @@ impl Results {
 
     /// Every cell beside the baseline, in the order of the design.
     pub fn comparisons(&self) -> Vec<Comparison> {
-        let baseline = self.design.cells.iter().position(|c| c.name == self.design.baseline).unwrap_or_default();
+        let baseline =
+            self.design.cells.iter().position(|c| Some(&c.name) == self.design.baseline.as_ref()).unwrap_or_default();
         let base = self.values(baseline as u64);
         let compare = |(at, cell): (usize, &crate::Cell)| {
             let values = self.values(at as u64);
@@ -99,7 +100,7 @@ impl Results {
             let ratio = (at != baseline)
                 .then(|| ratio::paired(&pairs, LEVEL, self.design.seed.wrapping_add(at as u64)))
                 .flatten();
-            let is_self = cell.same_as.as_deref() == Some(self.design.baseline.as_str());
+            let is_self = cell.same_as.is_some() && cell.same_as == self.design.baseline;
             let failed =
                 self.replicates.iter().filter(|r| r.cell == at as u64 && !r.warmup && r.failure.is_some()).count();
             Comparison {

@@ -2,11 +2,11 @@
 
 use crate::process::{self, Background, Outcome};
 use crate::results::{Absent, Results};
-use crate::{Cell, Design, DiskWanted, Error, Fresh, template};
+use crate::{Cell, Design, DiskWanted, Error, Fresh, needs, template};
 use model::Context;
 use model::table::{DesignCell, Replicate, Sample};
 use stats::random::Random;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -115,9 +115,9 @@ impl Runner<'_, '_> {
         for (at, cell) in self.design.cells.iter().enumerate() {
             let folder = Scratch::new(&self.setting.scratch)?;
             self.shared.insert(at, folder);
-            let missing = cell.needs.iter().find(|program| !installed(program));
-            let why = match missing {
-                Some(program) => Some(format!("{program} is not installed")),
+            let dir = cell.dir.as_deref().unwrap_or(Path::new("."));
+            let why = match cell.needs.iter().find_map(|need| needs::unmet(need, dir)) {
+                Some(why) => Some(why),
                 None => self.set_up(at, cell)?,
             };
             if let Some(why) = why {
@@ -250,7 +250,7 @@ impl Runner<'_, '_> {
 
     fn give_up(&mut self, at: usize, why: String) -> Result<(), Error> {
         let cell = &self.design.cells[at];
-        if cell.name == self.design.baseline && !self.context.cancelled() {
+        if Some(&cell.name) == self.design.baseline.as_ref() && !self.context.cancelled() {
             let (design, baseline) = (&self.design.name, &cell.name);
             return Err(Error::Setting(format!("design {design}: its baseline {baseline} cannot run: {why}")));
         }
@@ -285,14 +285,6 @@ impl Runner<'_, '_> {
     fn timeout(&self) -> Duration {
         Duration::from_secs(self.design.timeout_s)
     }
-}
-
-/// Whether a program can be found as a shell would, or where Debian keeps the administrator's.
-fn installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let admin = ["/usr/sbin", "/sbin"].map(PathBuf::from);
-    let seen: BTreeSet<PathBuf> = std::env::split_paths(&path).chain(admin).collect();
-    seen.iter().any(|folder| folder.join(program).is_file())
 }
 
 /// A folder removed with what is in it.

@@ -259,7 +259,7 @@ fn the_shipped_designs_are_sound() {
         let text = std::fs::read_to_string(&path).unwrap();
         let design = Design::parse(&path.display().to_string(), &text).unwrap();
         assert!(
-            design.cells.iter().any(|c| c.same_as.as_ref() == Some(&design.baseline)),
+            design.cells.iter().any(|c| c.same_as.is_some() && c.same_as == design.baseline),
             "{}: no A/A",
             path.display()
         );
@@ -267,4 +267,23 @@ fn the_shipped_designs_are_sound() {
         seen += 1;
     }
     assert!(seen >= 4);
+}
+
+/// The suite's designs are read, and become designs in both efforts.
+#[test]
+fn the_suites_designs_are_sound() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/suite");
+    let mut seen = 0;
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let workload = experiment::Workload::parse(&path.display().to_string(), &text).unwrap();
+        assert_eq!(path.file_stem().unwrap(), &*workload.name);
+        for quick in [false, true] {
+            let design = experiment::expand(&workload, &experiment::Choices { quick, ..Default::default() }).unwrap();
+            assert!(design.blocks >= if quick { 5 } else { 10 }, "{}: too few blocks", path.display());
+        }
+        seen += 1;
+    }
+    assert!(seen >= 1);
 }
