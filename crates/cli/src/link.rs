@@ -248,6 +248,11 @@ pub fn open(dir: &Path, context: &Context) -> Result<Archive> {
     if archive.has_tables() {
         return Ok(archive);
     }
+    if archive.meta().kind == "bench" {
+        eprintln!("fathom: {} has no tables yet; making them from its log", dir.display());
+        crate::bench::remake(dir)?;
+        return Ok(Archive::open(dir)?);
+    }
     eprintln!("fathom: {} has no tables yet; linking its events", dir.display());
     link(dir, context)?;
     Ok(Archive::open(dir)?)
@@ -256,6 +261,11 @@ pub fn open(dir: &Path, context: &Context) -> Result<Archive> {
 /// `fathom link`.
 pub fn run(args: &crate::args::Link) -> Result<()> {
     let context = crate::progress::context(false);
+    if Archive::open(&args.archive).is_ok_and(|archive| archive.meta().kind == "bench") {
+        let runs = crate::bench::remake(&args.archive)?;
+        println!("{}: {} designs, {} processes", args.archive.display(), runs.designs.len(), runs.runs.len());
+        return Ok(());
+    }
     let linked = link(&args.archive, &context)?;
     println!("{}: {} events, {} operations", args.archive.display(), linked.events, linked.operations);
     Ok(())

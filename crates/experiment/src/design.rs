@@ -2,12 +2,12 @@
 
 use crate::Error;
 use crate::expand::{Fill, Plan};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// A comparison to run.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Design {
     /// Name, such as `insert-delete`.
@@ -37,7 +37,7 @@ pub struct Design {
     #[serde(rename = "cell")]
     pub cells: Vec<Cell>,
     /// For a workload of the suite: what is estimated, and when to stop.
-    #[serde(skip)]
+    #[serde(default)]
     pub plan: Option<Plan>,
 }
 
@@ -50,7 +50,7 @@ fn two_minutes() -> u64 {
 }
 
 /// A disk made for the design.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskWanted {
     /// What the maker knows it by, such as `loop-ram-ext4`.
@@ -63,7 +63,7 @@ pub struct DiskWanted {
 }
 
 /// How often a disk is made anew.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fresh {
     /// For each replicate: none finds what another left.
@@ -87,7 +87,7 @@ impl Fresh {
 }
 
 /// One of the things compared.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cell {
     /// Name, unique in the design.
@@ -118,16 +118,16 @@ pub struct Cell {
     /// The ratio that is wanted of it, for the table.
     pub goal: Option<f64>,
     /// What fills the command's holes besides the design's words.
-    #[serde(skip)]
+    #[serde(default)]
     pub fill: Fill,
     /// The same for the process that `--why` records.
-    #[serde(skip)]
+    #[serde(default)]
     pub why: Option<Fill>,
     /// The folder on the storage under test.
-    #[serde(skip)]
+    #[serde(default)]
     pub dir: Option<PathBuf>,
     /// The metric, if it is not the design's.
-    #[serde(skip)]
+    #[serde(default)]
     pub metric: Option<String>,
 }
 
@@ -154,7 +154,17 @@ impl Design {
         Ok(design)
     }
 
+    /// The metric of a cell.
+    pub fn metric<'a>(&'a self, cell: &'a Cell) -> &'a str {
+        cell.metric.as_deref().unwrap_or(&self.metric)
+    }
+
     fn check(&self) -> Result<(), String> {
+        // These come from a workload's factors, and go into archives.
+        let ours = |c: &Cell| c.fill != Fill::default() || c.why.is_some() || c.dir.is_some() || c.metric.is_some();
+        if self.plan.is_some() || self.cells.iter().any(ours) {
+            return Err("plan, fill, why, dir and metric of a cell are not for a design's file".into());
+        }
         let mut names = BTreeSet::new();
         if let Some(twice) = self.cells.iter().find(|c| !names.insert(&c.name)) {
             return Err(format!("cell {:?} is there twice", twice.name));

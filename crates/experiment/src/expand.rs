@@ -6,6 +6,7 @@
 
 use crate::suite::{Factor, Score, Sizing, Workload};
 use crate::{Cell, Design, Error, template};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,27 +23,27 @@ pub struct Choices {
     pub dirs: Vec<(String, PathBuf)>,
     /// The quick values and effort.
     pub quick: bool,
-    /// Blocks that count, at least.
+    /// Blocks that count: as many, whatever the intervals say.
     pub blocks: Option<u64>,
     /// Seed of the order.
     pub seed: u64,
-    /// Time for this design; blocks end with it even if there are fewer than wanted.
+    /// Time for this design.
     pub budget: Option<Duration>,
     /// Half the width of the interval that ends the run, as a fraction.
     pub precision: Option<f64>,
 }
 
 /// How a design of the suite is run and what is estimated.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// What is estimated.
     pub score: Score,
     /// Half the width of every cell's interval that ends the run, as a fraction of the estimate.
     pub precision: f64,
-    /// No block is begun that would end later.
+    /// No block is begun that would end later, also if there are fewer than wanted by then.
     pub budget: Duration,
-    /// Whether the budget goes before the least number of blocks: only if the user gave it.
-    pub hard: bool,
+    /// Whether the design's blocks are as many as shall be run, and not the least.
+    pub exactly: bool,
     /// Whether it is a quick run.
     pub quick: bool,
     /// How the inner count is found.
@@ -52,7 +53,7 @@ pub struct Plan {
 }
 
 /// What fills a command's holes.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fill {
     /// Variables by name.
     pub variables: BTreeMap<String, String>,
@@ -104,8 +105,12 @@ pub fn expand(workload: &Workload, choices: &Choices) -> Result<Design, Error> {
         plan: Some(Plan {
             score: workload.score.clone(),
             precision: choices.precision.unwrap_or(effort.precision_percent / 100.0),
-            budget: choices.budget.unwrap_or(Duration::from_secs(effort.budget_s)),
-            hard: choices.budget.is_some(),
+            // Who names a number of blocks wants them all.
+            budget: choices.budget.unwrap_or(match choices.blocks {
+                Some(_) => Duration::from_secs(u64::from(u32::MAX)),
+                None => Duration::from_secs(effort.budget_s),
+            }),
+            exactly: choices.blocks.is_some(),
             quick: choices.quick,
             sizing: workload.sizing.clone(),
             figures: workload.figures.clone(),
@@ -157,8 +162,9 @@ fn cell(
     let used = used(workload, &fill);
     let factors: BTreeMap<String, String> =
         values.iter().filter(|(name, _)| used.contains(**name)).map(|(n, v)| (n.to_string(), v.to_string())).collect();
-    // Named by what differs: from its neighbours, or from what the workload does by default.
-    let differs = |factor: &Factor, all: &[&str]| all.len() > 1 || factor.default != [all[0]];
+    // Named by what differs: from its neighbours, or from what such a run does by default.
+    let usual = |f: &Factor| if choices.quick && !f.quick.is_empty() { f.quick.clone() } else { f.default.clone() };
+    let differs = |factor: &Factor, all: &[&str]| all.len() > 1 || usual(factor) != [all[0]];
     let name: Vec<String> = chosen
         .iter()
         .filter(|(factor, all)| used.contains(factor.name.as_str()) && differs(factor, all))
@@ -176,7 +182,7 @@ fn cell(
         let given = choices.dirs.iter().find(|(name, _)| name == value);
         given.map_or_else(|| PathBuf::from(value), |(_, path)| path.clone())
     });
-    let metric = template::expand(&[workload.score.metric.clone()], &BTreeMap::new(), &fill.variables)?;
+    let metric = template::expand(std::slice::from_ref(&workload.score.metric), &BTreeMap::new(), &fill.variables)?;
     Ok(Cell {
         name: if name.is_empty() { workload.name.clone() } else { name.join(" ") },
         factors,
@@ -292,7 +298,7 @@ mod tests {
         assert_eq!((&*design.cells[0].needs, &*design.cells[1].needs), (&[][..], &["sh".to_string()][..]));
         assert_eq!(design.cells[1].metric.as_deref(), Some("select.rate"));
         let plan = design.plan.unwrap();
-        assert_eq!((design.blocks, plan.precision, plan.budget.as_secs(), plan.hard), (10, 0.02, 60, false));
+        assert_eq!((design.blocks, plan.precision, plan.budget.as_secs(), plan.exactly), (10, 0.02, 60, false));
     }
 
     #[test]
@@ -304,7 +310,7 @@ mod tests {
         assert_eq!((design.cells.len(), design.blocks), (2, 5));
         assert_eq!(design.cells[1].dir.as_deref(), Some(std::path::Path::new("/b")));
         assert_eq!((&*design.cells[1].factors["dir"], &*design.cells[1].factors["scans"]), ("card", "2"));
-        assert_eq!(design.cells[1].name, "op=select scans=2 dir=card");
+        assert_eq!(design.cells[1].name, "op=select dir=card");
         assert_eq!(design.cells[0].why.as_ref().unwrap().variables["scans"], "1");
     }
 

@@ -14,19 +14,21 @@
 
 mod design;
 mod expand;
+pub mod gate;
 mod markdown;
 pub mod needs;
 mod process;
 mod results;
 mod run;
+mod scratch;
 pub mod suite;
 mod template;
 
 pub use design::{Cell, Design, DiskWanted, Fresh};
 pub use expand::{Choices, Fill, Plan, expand};
 pub use markdown::markdown;
-pub use results::{Absent, Comparison, Results};
-pub use run::{Disk, MakeDisk, Setting, Sink, run};
+pub use results::{Absent, Comparison, Results, Stopped};
+pub use run::{Disk, HalfWidths, MakeDisk, Past, Setting, Sink, run};
 pub use suite::Workload;
 
 /// Why a design could not be run.

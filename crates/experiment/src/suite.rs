@@ -8,7 +8,7 @@
 //! words for a value that does not exist. A mistake is named with its file and its factor, before anything runs.
 
 use crate::Error;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Variables that are there besides the factors.
@@ -60,7 +60,7 @@ fn ten_minutes() -> u64 {
 }
 
 /// What is estimated of a cell.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Score {
     /// What is made of the metric.
@@ -88,7 +88,7 @@ fn once() -> f64 {
 }
 
 /// What is made of the metric.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Of {
     /// Work in one iteration / mean time of a steady iteration.
@@ -112,7 +112,7 @@ impl Of {
 }
 
 /// Which way is good.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
     /// More is better.
@@ -153,7 +153,7 @@ fn one() -> u64 {
 
 /// How the inner count of an iteration is found: the process of the warm-up block is started with `calibrate`, prints
 /// the mark `inner`, and all later processes of that cell are started with `fixed`. The command says where: `@sizing`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sizing {
     /// Words of the process that finds the count.

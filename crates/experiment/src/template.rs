@@ -22,6 +22,12 @@ pub fn expand(
     Ok(expanded)
 }
 
+/// A word with the variables that are known put in, and the others left as they are written.
+pub fn fill(word: &str, variables: &BTreeMap<String, String>) -> String {
+    let known = variables.iter();
+    known.fold(word.to_string(), |word, (name, value)| word.replace(&format!("{{{name}}}"), value))
+}
+
 /// The names of the variables in a word.
 pub fn holes(word: &str) -> impl Iterator<Item = &str> {
     word.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name).filter(|name| is_name(name))

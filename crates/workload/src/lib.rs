@@ -15,6 +15,7 @@
 pub mod clock;
 pub mod marks;
 mod options;
+mod spin;
 pub mod sqlite;
 
 use model::Context;
@@ -51,8 +52,10 @@ impl From<std::io::Error> for Error {
 }
 
 /// The workloads' names, with what each does.
-pub const NAMES: &[(&str, &str)] =
-    &[("sqlite", "INSERTs, SELECTs, UPDATEs or DELETEs on a new database, and the demo's sequence of them")];
+pub const NAMES: &[(&str, &str)] = &[
+    ("sqlite", "INSERTs, SELECTs, UPDATEs or DELETEs on a new database, and the demo's sequence of them"),
+    ("spin", "arithmetic and nothing else, to try the method on"),
+];
 
 /// Runs the workload that the first word names with the words after it.
 ///
@@ -61,6 +64,7 @@ pub const NAMES: &[(&str, &str)] =
 pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
     match words.split_first() {
         Some((name, rest)) if name == "sqlite" => sqlite::run(rest, context, out),
+        Some((name, rest)) if name == "spin" => spin::run(rest, context, out),
         // A name of its own, because it is what people will run under `record` first.
         Some((name, rest)) if name == "demo" => {
             let words: Vec<String> = ["--op".into(), "demo".into()].into_iter().chain(rest.iter().cloned()).collect();
@@ -71,6 +75,11 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
             Err(Error::Usage(format!("name a workload:\n{}", list.join("\n"))))
         }
     }
+}
+
+/// The version of the SQLite that the workloads run, such as `3.50.4`.
+pub fn sqlite_version() -> &'static str {
+    rusqlite::version()
 }
 
 /// Writes one sample line.
