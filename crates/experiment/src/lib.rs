@@ -17,6 +17,7 @@ mod expand;
 pub mod gate;
 mod markdown;
 pub mod needs;
+pub mod order;
 mod process;
 mod results;
 mod run;
@@ -28,7 +29,7 @@ pub use design::{Cell, Design, DiskWanted, Fresh};
 pub use expand::{Choices, Fill, Plan, expand};
 pub use markdown::markdown;
 pub use results::{Absent, Comparison, Results, Stopped};
-pub use run::{Disk, HalfWidths, MakeDisk, Past, Setting, Sink, run};
+pub use run::{Disk, HalfWidths, MakeDisk, Past, Setting, Sink, Stored, run};
 pub use suite::Workload;
 
 /// Why a design could not be run.

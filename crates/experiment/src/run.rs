@@ -6,11 +6,10 @@ use crate::process::{self, Background, Outcome};
 use crate::results::{Absent, Results, Stopped};
 use crate::scratch::Scratch;
 use crate::suite::Of;
-use crate::{Cell, Design, DiskWanted, Error, Fresh, needs, template};
+use crate::{Cell, Design, DiskWanted, Error, Fresh, needs, order, template};
 use device::Readings;
 use model::Context;
 use model::table::{DesignCell, MarkRow, Replicate, Sample};
-use stats::random::Random;
 use stats::stop::{self, Rule};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -24,9 +23,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 const GATE_ONCE: Duration = Duration::from_secs(30);
 /// The same in a quick run.
 const GATE_ONCE_QUICK: Duration = Duration::from_secs(2);
-/// What all waiting of a design may cost: this share of its budget.
+/// What all waiting of a design may cost: this share of its budget,
 const GATE_SHARE: f64 = 0.1;
-/// Or this, for a comparison, which has none.
+/// but no more than this; a comparison has no budget.
 const GATE_ALLOWANCE: Duration = Duration::from_secs(120);
 
 /// A disk that a design asked for; removed when dropped.
@@ -55,6 +54,8 @@ pub struct Setting<'a> {
     pub make_disk: &'a mut MakeDisk<'a>,
     /// Reads the sensors for the gates; without it there are none.
     pub sensors: Option<&'a mut dyn FnMut() -> Readings>,
+    /// Whether gates may wait; if not, a closed one is only marked.
+    pub wait: bool,
     /// Looks at the intervals, for a design that stops by precision.
     pub half_widths: Option<&'a mut HalfWidths<'a>>,
     /// The folder for recordings of one process of each cell; without it none is made.
@@ -85,6 +86,7 @@ impl<'a> Setting<'a> {
             scratch: if memory.is_dir() { memory } else { std::env::temp_dir() },
             make_disk,
             sensors: None,
+            wait: true,
             half_widths: None,
             why: None,
             past: Past::default(),
@@ -118,10 +120,11 @@ pub fn run(
     sink: &mut dyn Sink,
 ) -> Result<Results, Error> {
     let (once, allowance) = match &design.plan {
-        Some(plan) if plan.quick => (GATE_ONCE_QUICK, plan.budget.mul_f64(GATE_SHARE)),
-        Some(plan) => (GATE_ONCE, plan.budget.mul_f64(GATE_SHARE)),
+        Some(plan) if plan.quick => (GATE_ONCE_QUICK, plan.budget.mul_f64(GATE_SHARE).min(GATE_ALLOWANCE)),
+        Some(plan) => (GATE_ONCE, plan.budget.mul_f64(GATE_SHARE).min(GATE_ALLOWANCE)),
         None => (GATE_ONCE, GATE_ALLOWANCE),
     };
+    let allowance = if setting.wait { allowance } else { Duration::ZERO };
     let ns = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
     let mut runner = Runner {
         results: Results::new(design),
@@ -289,16 +292,13 @@ impl Runner<'_, '_> {
     fn blocks(&mut self) -> Result<(), Error> {
         let design = self.design;
         let cells = design.cells.len() as u64;
-        let mut random = Random::new(design.seed);
         let mut warm_ns = 0;
-        for block in 0_u64.. {
+        // Every cell takes part in the drawing, so that the order does not depend on which peers are installed.
+        for (block, order) in (0_u64..).zip(order::blocks(design.seed, design.cells.len())) {
             if self.results.absent.len() >= design.cells.len() {
                 self.results.stopped = (!self.context.cancelled()).then_some(Stopped::Nothing);
                 return Ok(());
             }
-            // Every cell takes part in the drawing, so that the order does not depend on which peers are installed.
-            let mut order: Vec<usize> = (0..design.cells.len()).collect();
-            random.shuffle(&mut order);
             if design.disk.as_ref().is_some_and(|d| d.fresh == Fresh::Block) {
                 self.renew_disk()?;
             }

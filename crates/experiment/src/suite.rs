@@ -214,6 +214,7 @@ pub struct Skip {
 enum Word {
     Text(String),
     Number(i64),
+    Fraction(f64),
     Truth(bool),
 }
 
@@ -229,6 +230,7 @@ impl From<Word> for String {
         match word {
             Word::Text(text) => text,
             Word::Number(n) => n.to_string(),
+            Word::Fraction(x) => x.to_string(),
             Word::Truth(yes) => yes.to_string(),
         }
     }

@@ -90,6 +90,9 @@ pub struct BenchRun {
     /// Folder on the storage under test, with a name if wanted (may be given again)
     #[arg(long, value_name = "[NAME=]FOLDER")]
     pub dir: Vec<String>,
+    /// Do not wait for a hot or busy machine: begin at once, and mark it
+    #[arg(long)]
+    pub no_wait: bool,
     /// The archive to make; one of that name is kept as NAME.fathom.old
     #[arg(short, long, value_name = "B.fathom", default_value = "bench.fathom")]
     pub output: PathBuf,
@@ -127,6 +130,9 @@ pub struct BenchSelftest {
     /// Seed of the order
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+    /// Do not wait for a hot or busy machine: begin at once, and mark it
+    #[arg(long)]
+    pub no_wait: bool,
     /// The smallest difference that matters, in percent
     #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = percent)]
     pub margin: f64,

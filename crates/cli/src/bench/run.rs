@@ -25,17 +25,25 @@ const LOOK: Duration = Duration::from_millis(60);
 
 pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     let fathom = std::env::current_exe().context("where this program is")?;
-    let dirs = folders(&args.dir)?;
+    // What cannot be run as it was asked for is told before anything is made.
+    let asked = folders(&args.dir).and_then(|dirs| match args.resume {
+        Some(_) => Ok((dirs, Vec::new())),
+        None => Ok((dirs.clone(), chosen(args, &dirs)?)),
+    });
+    let (dirs, designs) = match asked {
+        Ok(asked) => asked,
+        Err(error) => {
+            eprintln!("fathom: {}", crate::sentence(&error));
+            return Ok(ExitCode::from(2));
+        }
+    };
     let (dir, mut store, designs) = match &args.resume {
         Some(dir) => {
             let store = resume(dir)?;
             let designs = store.designs()?;
             (dir.clone(), store, designs)
         }
-        None => {
-            let designs = chosen(args, &dirs)?;
-            (args.output.clone(), create(args, &designs, &dirs)?, designs)
-        }
+        None => (args.output.clone(), create(args, &designs, &dirs)?, designs),
     };
     let budgets = designs.iter().map(|d| d.plan.as_ref().map_or(COMPARISON, |p| p.budget)).collect();
     let (context, eta) = eta::context(args.json, Eta::new(budgets));
@@ -52,7 +60,7 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
         if let Ok(mut eta) = eta.lock() {
             eta.begin(at, begun.elapsed());
         }
-        match one(design, at, &fathom, why.clone(), &context, &mut store) {
+        match one(design, at, &fathom, (why.clone(), !args.no_wait), &context, &mut store) {
             Ok(results) => all.push(results),
             // What was measured until then is kept, and shown, before the error is.
             Err(error) => failed = Some(error),
@@ -82,12 +90,12 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     Ok(if nothing { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Runs a design, or the rest of it.
+/// Runs a design, or the rest of it: where recordings go, if they are wanted, and whether gates may wait.
 fn one(
     design: &Design,
     at: usize,
     fathom: &Path,
-    why: Option<PathBuf>,
+    (why, wait): (Option<PathBuf>, bool),
     context: &Context,
     store: &mut Store,
 ) -> Result<Results> {
@@ -97,6 +105,7 @@ fn one(
     let mut setting = Setting::new(fathom, &mut make);
     setting.sensors = Some(&mut sensors);
     setting.half_widths = Some(&mut scores);
+    setting.wait = wait;
     setting.why = why;
     setting.past = store.begin(at);
     let results = experiment::run(design, &mut setting, context, store)?;

@@ -25,6 +25,7 @@ pub fn run(args: &args::BenchSelftest) -> Result<ExitCode> {
     let mut sensors = super::run::sensors;
     let mut setting = Setting::new(&fathom, &mut make);
     setting.sensors = Some(&mut sensors);
+    setting.wait = !args.no_wait;
     let results = experiment::run(&design, &mut setting, &context, &mut Nowhere)?;
     progress::clear(&context);
     if let Some(failure) = results.replicates.iter().find_map(|r| r.failure.as_ref()) {
