@@ -36,7 +36,8 @@ pub struct Workload {
     /// A process that lasts longer is ended and counts as failed.
     #[serde(default = "ten_minutes")]
     pub timeout_s: u64,
-    /// What is estimated.
+    /// What is estimated; by default a rate.
+    #[serde(default)]
     pub score: Score,
     /// How long it is run.
     pub run: Effort,
@@ -77,6 +78,12 @@ pub struct Score {
     /// Which way is good.
     #[serde(default)]
     pub better: Better,
+}
+
+impl Default for Score {
+    fn default() -> Self {
+        Self { of: Of::Rate, metric: iteration(), unit: None, scale: once(), better: Better::Higher }
+    }
 }
 
 fn iteration() -> String {

@@ -64,7 +64,6 @@ fn workload(script: &str, rest: &str) -> Workload {
         {rest}
         [words]
         more = ["{{dir}}", "{{kept}}", "{{scratch}}"]
-        [score]
         [run]
         blocks = 4
         precision_percent = 2
