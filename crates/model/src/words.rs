@@ -300,6 +300,8 @@ numbers! {
         Clone = 5 "clone" "END_CLONE",
         /// Reads into the page cache.
         PageRead = 6 "page read" "END_PAGE_READ",
+        /// A bio of the device mapper's crypt target.
+        Crypt = 7 "crypt" "END_CRYPT",
     }
 }
 
