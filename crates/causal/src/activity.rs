@@ -29,6 +29,8 @@ pub(crate) struct Flight {
     pub call: (u32, u64),
     pub file: (u32, u64),
     pub commit: Option<TxnKey>,
+    /// The thread that submitted it through a ring; 0: none.
+    pub ring: u32,
     pub bio: u64,
     pub request: u64,
     pub command: u64,
@@ -39,6 +41,16 @@ struct Tour {
     key: TxnKey,
     span: u64,
     begin_ns: u64,
+    end_ns: u64,
+}
+
+/// A ring's request to wait for the medium.
+#[derive(Debug, Clone, Copy)]
+struct RingSync {
+    tid: u32,
+    dev: u32,
+    span: u64,
+    start_ns: u64,
     end_ns: u64,
 }
 
@@ -70,6 +82,7 @@ pub(crate) struct Activity {
     first: u64,
     flights: VecDeque<Flight>,
     tours: VecDeque<Tour>,
+    ring_syncs: VecDeque<RingSync>,
 }
 
 impl Activity {
@@ -101,6 +114,19 @@ impl Activity {
         }
     }
 
+    pub(crate) fn ring_sync_began(&mut self, tid: u32, dev: u32, span: u64, start_ns: u64) {
+        self.ring_syncs.push_back(RingSync { tid, dev, span, start_ns, end_ns: u64::MAX });
+        if self.ring_syncs.len() > KEPT {
+            self.ring_syncs.pop_front();
+        }
+    }
+
+    pub(crate) fn ring_sync_ended(&mut self, span: u64, end_ns: u64) {
+        if let Some(sync) = self.ring_syncs.iter_mut().rev().find(|s| s.span == span) {
+            sync.end_ns = end_ns;
+        }
+    }
+
     /// Forgets what ended before `before_ns`, from the oldest on.
     pub(crate) fn prune(&mut self, before_ns: u64) {
         while self.flights.front().is_some_and(|f| f.done_ns < before_ns) {
@@ -110,10 +136,13 @@ impl Activity {
         while self.tours.front().is_some_and(|t| t.end_ns < before_ns) {
             self.tours.pop_front();
         }
+        while self.ring_syncs.front().is_some_and(|s| s.end_ns < before_ns) {
+            self.ring_syncs.pop_front();
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.flights.len() + self.tours.len()
+        self.flights.len() + self.tours.len() + self.ring_syncs.len()
     }
 
     /// What the sleeper waited for from `start_ns` to `end_ns`: pieces in order, without gaps. What nothing explains is
@@ -121,6 +150,7 @@ impl Activity {
     pub(crate) fn explain(&self, who: &Sleeper, start_ns: u64, end_ns: u64, rest: (Layer, u64), out: &mut Vec<Waited>) {
         let syncs = who.call.is_some_and(Call::syncs);
         let reads = who.call.is_some_and(Call::reads);
+        let in_ring = who.call == Some(Call::IoUringEnter);
         // Reading and seeking need no journal.
         let journal = who.dev != 0 && !reads && who.call.is_some_and(|c| c != Call::Lseek);
         // Four levels, the deepest first: (start, end, span).
@@ -135,7 +165,7 @@ impl Activity {
             if f.queue_ns >= end_ns || f.done_ns <= start_ns {
                 continue;
             }
-            let own = f.call == (who.tid, who.call_ns);
+            let own = f.call == (who.tid, who.call_ns) || (in_ring && f.ring == who.tid);
             let same_file = who.ino != 0
                 && f.file == (who.dev, who.ino)
                 && ((syncs && !f.read) || (reads && f.read && who.ctx & flags::DIRECT == 0));
@@ -145,6 +175,19 @@ impl Activity {
                 add(0, f.issue_ns, f.done_ns, f.command, reason);
                 add(1, f.made_ns, f.issue_ns.min(f.done_ns), f.request, Reason::Queue);
                 add(2, f.queue_ns, f.made_ns.min(f.done_ns), f.bio, Reason::Queue);
+            }
+        }
+        // What the thread asked through a ring to reach the medium, if it now waits for the ring.
+        for s in self.ring_syncs.iter().filter(|s| in_ring && s.tid == who.tid) {
+            let (from, to) = (s.start_ns, s.end_ns);
+            for t in self.tours.iter().filter(|t| t.key.0 == s.dev) {
+                add(3, t.begin_ns.max(from), t.end_ns.min(to), t.span, Reason::Journal);
+            }
+            for f in self.flights.iter().filter(|f| f.commit.is_some_and(|c| c.0 == s.dev)) {
+                let reason = if f.flush { Reason::Flush } else { Reason::Device };
+                add(0, f.issue_ns.max(from), f.done_ns.min(to), f.command, reason);
+                add(1, f.made_ns.max(from), f.issue_ns.min(f.done_ns).min(to), f.request, Reason::Queue);
+                add(2, f.queue_ns.max(from), f.made_ns.min(f.done_ns).min(to), f.bio, Reason::Queue);
             }
         }
         if journal {
@@ -211,6 +254,7 @@ mod tests {
             call: (7, 5),
             file: (1, 2),
             commit: None,
+            ring: 0,
             bio: 1,
             request: 2,
             command: 3,

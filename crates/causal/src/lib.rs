@@ -13,6 +13,7 @@
 //! |---|---|---|
 //! | `threads` | operations and calls on each thread's stack | their end record |
 //! | `pages` | who dirtied which page | the bio that carries the page |
+//! | `logs` | who changed a file system that has no such transactions | a bounded number each |
 //! | `journal` | members of transactions, waits, last log of each metadata block | commit end; a bounded memory for checkpoints |
 //! | `bios`, `requests`, `flush` | bios, requests, flushes by address and time | their completion |
 //! | `stacked` | commands of loop disks | their completion |
@@ -51,6 +52,7 @@ mod flush;
 mod hash;
 mod journal;
 mod linker;
+mod logs;
 mod loss;
 mod names;
 mod pages;

@@ -7,6 +7,7 @@ use crate::bios::Bio;
 use crate::exclusive;
 use crate::hash::FastMap;
 use crate::journal::{Journal, Transaction};
+use crate::logs::Logs;
 use crate::loss::{Losses, Window};
 use crate::names::Names;
 use crate::pages::{Pages, Taken};
@@ -14,8 +15,9 @@ use crate::reorder::moment;
 use crate::requests::Request;
 use crate::stacked::Stack;
 use crate::threads::{Threads, span};
+use crate::uring::Ring;
 use crate::{Config, Sink};
-use model::event::{CommitBegin, CommitEnd, Header, Uring};
+use model::event::{CommitBegin, CommitEnd, Header};
 use model::table::{Link, Span};
 use model::{Confidence, Event, Layer, Record, Relation};
 use std::collections::{BinaryHeap, VecDeque};
@@ -35,6 +37,7 @@ pub(crate) struct State {
     pub threads: Threads,
     pub pages: Pages,
     pub journal: Journal,
+    pub logs: Logs,
     pub activity: Activity,
     pub stacked: Stack,
     pub bios: FastMap<u64, Bio>,
@@ -46,9 +49,11 @@ pub(crate) struct State {
     pub requests: FastMap<u64, Request>,
     /// Requests whose data is done but whose flush sequence is not, with their bios.
     pub sequences: FastMap<u64, Vec<u64>>,
-    /// Kernel threads that joined a transaction for pages that they have not sent yet.
+    /// Threads that joined a transaction for others, on whose behalf they will write next: kernel threads, ring workers.
     pub kernel_joins: FastMap<u32, (TxnKey, usize)>,
-    pub urings: FastMap<u64, (Header, Uring, u64)>,
+    /// io_uring's requests by process and submission, and those keys by address.
+    pub rings: FastMap<(u32, u64), Ring>,
+    pub ring_at: FastMap<u64, (u32, u64)>,
     pub due: BinaryHeap<Due>,
     pub pending: FastMap<u64, Pending>,
     pub outcomes: FastMap<u64, Vec<Share>>,
@@ -70,6 +75,7 @@ impl State {
             threads: Threads::default(),
             pages: Pages::default(),
             journal: Journal::default(),
+            logs: Logs::default(),
             activity: Activity::default(),
             bios: FastMap::default(),
             barriers: VecDeque::new(),
@@ -78,7 +84,8 @@ impl State {
             requests: FastMap::default(),
             sequences: FastMap::default(),
             kernel_joins: FastMap::default(),
-            urings: FastMap::default(),
+            rings: FastMap::default(),
+            ring_at: FastMap::default(),
             due: BinaryHeap::new(),
             pending: FastMap::default(),
             outcomes: FastMap::default(),
@@ -150,6 +157,8 @@ impl State {
                 }
             }
             Record::Uring(r) => self.on_uring(h, r, sink),
+            // Marks are renamed before they are pushed: see `inner`.
+            Record::InnerTask(_) => {}
             Record::Loss(r) => self.losses.add(h, r, sink),
         }
         // After the event, so that a late mark or call can be told by its time.
@@ -205,6 +214,9 @@ impl State {
 
     /// Writes what is still open.
     pub(crate) fn finish(&mut self, sink: &mut dyn Sink) {
+        let mut rings: Vec<Ring> = std::mem::take(&mut self.rings).into_values().collect();
+        rings.sort_by_key(|r| r.span);
+        rings.iter().for_each(|r| self.put_ring(r, None, sink));
         let mut tids: Vec<u32> = self.threads.map.keys().copied().collect();
         tids.sort_unstable();
         tids.into_iter().for_each(|tid| self.thread_ended(tid, sink));
@@ -217,9 +229,6 @@ impl State {
         let mut requests: Vec<Request> = std::mem::take(&mut self.requests).into_values().collect();
         requests.sort_by_key(|r| r.command);
         requests.iter().for_each(|r| self.put_command(r, None, None, sink));
-        let mut urings: Vec<_> = std::mem::take(&mut self.urings).into_values().collect();
-        urings.sort_by_key(|u| u.2);
-        urings.iter().for_each(|(h, r, id)| self.put_uring(h, r, *id, None, sink));
         self.settle(true, sink);
         self.names.finish(sink);
     }
@@ -240,7 +249,9 @@ impl State {
             + self.requests.len()
             + self.sequences.len()
             + self.kernel_joins.len()
-            + self.urings.len()
+            + self.rings.len()
+            + self.ring_at.len()
+            + self.logs.len()
             + self.pending.len()
             + self.outcomes.len()
     }

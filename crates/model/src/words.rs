@@ -98,6 +98,8 @@ names! {
         Remaps = "remaps",
         /// The parent waits for the flush.
         WaitsForFlush = "waits for flush",
+        /// The parent waits for what the file system writes of its own, such as its log.
+        WaitsForLog = "waits for log",
         /// The child is the parent, tried again.
         Retries = "retries",
     }
@@ -255,6 +257,11 @@ impl Call {
     /// Whether it reads a file's bytes.
     pub fn reads(self) -> bool {
         matches!(self, Self::Read | Self::Pread64 | Self::Readv | Self::Preadv)
+    }
+
+    /// Whether it changes the file system otherwise than by writing.
+    pub fn changes(self) -> bool {
+        matches!(self, Self::Ftruncate | Self::Fallocate | Self::Unlink | Self::Rename)
     }
 
     /// Whether it waits for the medium.
