@@ -10,7 +10,7 @@
 
 use crate::Sink;
 use crate::activity::Flight;
-use crate::actor::{Actor, Charge, Source, TxnKey, split_off_front};
+use crate::actor::{Actor, Charge, Source, TxnKey, cut_out, split_off_front};
 use crate::calls::Doer;
 use crate::linker::State;
 use crate::loss::Window;
@@ -51,6 +51,8 @@ pub(crate) struct Bio {
     pages_of: (u32, u64),
     /// Made from another bio and not seen to be queued itself.
     derived: bool,
+    /// Where in that one's bytes it begins.
+    at_parent: u64,
     /// Its row is written.
     pub written: bool,
     /// The request that took it.
@@ -102,9 +104,16 @@ impl State {
         if let Some(bio) = self.bios.get_mut(&r.bio).filter(|b| b.derived && !b.written) {
             // The device mapper announced it, with what it was made from, just before it sent it on.
             (bio.derived, bio.disk, bio.sector) = (false, r.disk, r.sector);
-            let factor = if bio.bytes > 0 { f64::from(r.bytes) / bio.bytes as f64 } else { 1.0 };
+            let part = (bio.at_parent, u64::from(r.bytes));
+            bio.charges = cut_out(&bio.charges, part, bio.bytes);
+            bio.offset = bio.offset.map(|o| o.saturating_add(bio.at_parent)).filter(|_| r.bytes > 0);
             bio.bytes = r.bytes.into();
-            bio.charges.iter_mut().for_each(|c| c.weight *= factor);
+            // A mapper sends the flush of a write before its data, without any.
+            let bare = r.bytes == 0 && r.flags & bio_flags::PREFLUSH != 0;
+            (bio.op, bio.flags) = (if bare { DiskOp::Flush } else { disk_op(r.op) }, r.flags);
+            if bio.is_barrier() && !self.barriers.contains(&r.bio) {
+                self.barriers.push_back(r.bio);
+            }
             return;
         }
         self.drop_bio(r.bio, sink);
@@ -136,6 +145,7 @@ impl State {
             call: (header.tid, r.syscall_ns),
             pages_of: (r.dev, r.ino),
             derived: false,
+            at_parent: 0,
             written: false,
             carrier: 0,
         };
@@ -442,6 +452,7 @@ impl State {
             disk: r.disk,
             sector: r.sector,
             derived: true,
+            at_parent: r.from_sector.saturating_sub(parent.sector).saturating_mul(512),
             written: false,
             ..parent.clone()
         };

@@ -8,8 +8,8 @@
 //! A call is the operation's that its thread was inside of. While a statement is only open, between two of its rows, it
 //! is not inside it (`BETWEEN_ROWS`): then the call is the mark's or the function's around it, else the process's.
 //!
-//! *Uncertainty*: whose handle a kernel thread's is, is known only from what that thread writes next: a loop disk's worker
-//! the range of a command, one of io_uring's workers that of a request.
+//! *Uncertainty*: whose handle a kernel thread's is, is known only from what that thread writes next, as the range of a
+//! command by a loop disk's worker.
 
 use crate::Sink;
 use crate::actor::{Actor, Source};
@@ -418,19 +418,23 @@ impl State {
         }
         let around = self.inside(header.tid, time_ns, ctx);
         joiner.source = Source::Actor(self.actor(header, ctx, around.operation));
-        if ctx & flags::IN_SYSCALL == 0 && around.operation.is_none() && !self.rings.is_empty() {
-            // Perhaps one of io_uring's workers: what it writes next tells.
-            let place = self.join(key, 0, joiner, sink);
-            self.kernel_joins.insert(header.tid, (key, place));
-            return;
-        }
+
         joiner.span = around.span;
         let call = self.threads.map.get(&header.tid).and_then(|t| t.call).filter(|c| c.start_ns <= time_ns);
         if let Some(call) = call.filter(|_| ctx & flags::IN_SYSCALL != 0) {
             joiner.span = call.deepest();
             self.journal.expects(record.dev, call.deepest(), record.txn);
         }
-        self.join(key, 0, joiner, sink);
+        // A ring's request is carried out in io_uring_enter, or outside any call.
+        let in_ring = ctx & flags::IN_SYSCALL == 0 || call.is_some_and(|c| c.call == Some(CallName::IoUringEnter));
+        let mut ino = 0;
+        if let Some(ring) = self.worked_for(header.tid).filter(|_| in_ring) {
+            joiner.source = Source::Actor(ring.actor);
+            joiner.span = ring.deepest();
+            joiner.confidence = ring.confidence;
+            ino = ring.request.ino;
+        }
+        self.join(key, ino, joiner, sink);
     }
 
     /// What a record without a `ctx` says of its context.
@@ -476,7 +480,6 @@ impl State {
             if let Some(ring) = self.rings.get_mut(&(header.tgid, record.syscall_ns)) {
                 ring.wrote = true;
             }
-            self.settle_join(header.tid, Source::Actor(doer.actor), doer.span, sink);
         }
         self.changed(record.dev, doer.actor, header.time_ns);
         let known = self.threads.map.get(&header.tid).and_then(|t| t.call);

@@ -49,11 +49,13 @@ pub(crate) struct State {
     pub requests: FastMap<u64, Request>,
     /// Requests whose data is done but whose flush sequence is not, with their bios.
     pub sequences: FastMap<u64, Vec<u64>>,
-    /// Threads that joined a transaction for others, on whose behalf they will write next: kernel threads, ring workers.
+    /// Kernel threads that joined a transaction for what they will write next.
     pub kernel_joins: FastMap<u32, (TxnKey, usize)>,
     /// io_uring's requests by process and submission, and those keys by address.
     pub rings: FastMap<(u32, u64), Ring>,
     pub ring_at: FastMap<u64, (u32, u64)>,
+    /// Which request a thread last said that it works for.
+    pub ring_workers: FastMap<u32, (u32, u64)>,
     pub due: BinaryHeap<Due>,
     pub pending: FastMap<u64, Pending>,
     pub outcomes: FastMap<u64, Vec<Share>>,
@@ -86,6 +88,7 @@ impl State {
             kernel_joins: FastMap::default(),
             rings: FastMap::default(),
             ring_at: FastMap::default(),
+            ring_workers: FastMap::default(),
             due: BinaryHeap::new(),
             pending: FastMap::default(),
             outcomes: FastMap::default(),
@@ -251,6 +254,7 @@ impl State {
             + self.kernel_joins.len()
             + self.rings.len()
             + self.ring_at.len()
+            + self.ring_workers.len()
             + self.logs.len()
             + self.pending.len()
             + self.outcomes.len()

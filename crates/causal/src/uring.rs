@@ -6,8 +6,7 @@
 //! makes them. So a request is the operation's that submitted it, whoever carries it out and whenever it completes.
 //!
 //! *Uncertainty*: where the kernel polls the ring (SQPOLL), no system call submits: the process is known, not the thread.
-//! Such a request is the operation's only if the process has exactly one that runs, and that is a guess. Handles that a
-//! worker starts before it writes anything are joined to its next write.
+//! Such a request is the operation's only if the process has exactly one that runs, and that is a guess.
 
 use crate::Sink;
 use crate::actor::{Actor, Source};
@@ -28,7 +27,7 @@ const MOST: usize = 1 << 16;
 #[derive(Debug, Clone)]
 pub(crate) struct Ring {
     pub header: Header,
-    request: Uring,
+    pub request: Uring,
     pub span: u64,
     /// Inside the file system.
     pub fs_span: u64,
@@ -74,6 +73,14 @@ impl State {
     /// A request was submitted or completed.
     pub(crate) fn on_uring(&mut self, header: &Header, r: &Uring, sink: &mut dyn Sink) {
         const SUBMITTED: u16 = 0;
+        const CARRIED_ON: u16 = 2;
+        if r.phase == CARRIED_ON {
+            if self.ring_workers.len() >= MOST {
+                self.ring_workers.clear();
+            }
+            self.ring_workers.insert(header.tid, (header.tgid, r.result.cast_unsigned()));
+            return;
+        }
         if r.phase != SUBMITTED {
             if let Some(ring) = self.ring_at.remove(&r.req).and_then(|key| self.rings.remove(&key)) {
                 self.ring_completed(header, ring, r, sink);
@@ -123,6 +130,11 @@ impl State {
             self.ring_at.remove(&old.request.req);
             self.put_ring(&old, None, sink);
         }
+    }
+
+    /// The request that a thread works for, as it last said, if it is still under way.
+    pub(crate) fn worked_for(&self, tid: u32) -> Option<&Ring> {
+        self.ring_workers.get(&tid).and_then(|key| self.ring(key.0, key.1))
     }
 
     /// The operation that runs in this process, if there is exactly one.

@@ -370,13 +370,13 @@ records! {
         pos: i64,
         /// Bytes asked for, or vectors; of an fsync its flags (1: fdatasync).
         bytes: u64,
-        /// Result at completion.
+        /// Result at completion. Where it is carried on, the moment of its submission.
         result: i64,
         /// File system.
         dev: u32,
         /// The kernel's IORING_OP number.
         opcode: u16,
-        /// 0 submitted, 1 completed.
+        /// 0 submitted; 1 completed; 2 carried on by this thread.
         phase: u16,
     }
     /// Records were lost on this CPU between two moments.

@@ -110,6 +110,7 @@ struct slot {
 	u64 ring_enter_ns;
 	u64 ring_req; /* address */
 	u64 ring_ns; /* when it was submitted: its identity */
+	u64 ring_told; /* the one that it was last said to work for */
 	u32 ring_open;
 	u32 ring_pad;
 
@@ -432,6 +433,24 @@ static __always_inline u64 identity_of(struct slot *slot)
 static __always_inline bool in_ring(struct slot *slot)
 {
 	return slot->ring_ns || (!slot->call && identity_of(slot));
+}
+
+/* Says once which ring request the thread works for, before a record that does not name it. */
+static __always_inline void tell_ring(struct slot *slot)
+{
+	u64 request = in_ring(slot) ? identity_of(slot) : 0;
+	struct fathom_uring *r;
+
+	if (!request || request == slot->ring_told)
+		return;
+	r = RESERVE(uring, URING, bpf_ktime_get_boot_ns(), whoami());
+	if (!r)
+		return;
+	slot->ring_told = request;
+	__builtin_memset((void *)r + sizeof(r->h), 0, sizeof(*r) - sizeof(r->h));
+	r->result = request;
+	r->phase = 2;
+	submit(r);
 }
 
 #endif

@@ -357,10 +357,10 @@ struct fathom_uring {
 	__u64 ino; /* Inode; 0: not known yet (a registered file, at submission). */
 	__s64 pos; /* File position; -1 at submission: the file's own, which the completion tells. */
 	__u64 bytes; /* Bytes asked for, or vectors; of an fsync its flags (1: fdatasync). */
-	__s64 result; /* Result at completion. */
+	__s64 result; /* Result at completion. Where it is carried on, the moment of its submission. */
 	__u32 dev; /* File system. */
 	__u16 opcode; /* The kernel's IORING_OP number. */
-	__u16 phase; /* 0 submitted, 1 completed. */
+	__u16 phase; /* 0 submitted; 1 completed; 2 carried on by this thread. */
 };
 
 /* Records were lost on this CPU between two moments. */

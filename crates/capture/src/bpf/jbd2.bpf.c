@@ -52,6 +52,8 @@ int BPF_PROG(jbd2_handle_start, u32 dev, u32 txn)
 		slot->handles++;
 		return 0;
 	}
+	if (slot)
+		tell_ring(slot);
 	join = bpf_map_lookup_elem(&joins, &tid);
 	if (!join || join->txn != txn || join->dev != dev) {
 		bpf_map_update_elem(&joins, &tid, &first, BPF_ANY);
