@@ -50,6 +50,7 @@ mod calls;
 mod exclusive;
 mod flush;
 mod hash;
+mod inner;
 mod journal;
 mod linker;
 mod logs;
@@ -63,6 +64,7 @@ pub mod text;
 mod threads;
 mod uring;
 
+pub use inner::InnerTasks;
 pub use loss::UNKNOWN_CPU;
 
 use linker::State;

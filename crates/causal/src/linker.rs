@@ -24,6 +24,8 @@ use std::collections::{BinaryHeap, VecDeque};
 
 /// How often the things that grow with the open horizon are looked through.
 const SWEEP_EVERY: u32 = 256;
+/// Threads beyond which those that were not heard of for longest are taken for dead: the kernel side follows half as many.
+const MANY_THREADS: usize = 1 << 15;
 /// Flights beyond which long operations' time sheets are filled in before they end.
 const MANY_FLIGHTS: usize = 4096;
 
@@ -160,7 +162,7 @@ impl State {
                 }
             }
             Record::Uring(r) => self.on_uring(h, r, sink),
-            // Marks are renamed before they are pushed: see `inner`.
+            // Marks are readdressed before they are pushed: see `inner`.
             Record::InnerTask(_) => {}
             Record::Loss(r) => self.losses.add(h, r, sink),
         }
@@ -210,6 +212,9 @@ impl State {
             before_ns = before_ns.min(thread.cursor_ns);
         }
         self.activity.prune(before_ns);
+        if self.threads.map.len() > MANY_THREADS {
+            self.forget_threads(sink);
+        }
         if self.kernel_joins.len() > 4096 {
             self.kernel_joins.clear();
         }

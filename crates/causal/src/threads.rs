@@ -521,6 +521,18 @@ impl State {
         }
     }
 
+    /// Ends the half of all threads that was not heard of for longest: records of their ends were lost.
+    pub(crate) fn forget_threads(&mut self, sink: &mut dyn Sink) {
+        let last = |t: &Thread| {
+            let begun = t.frames.iter().map(|f| f.start_ns).max().unwrap_or(0);
+            t.call.map_or(0, |c| c.start_ns).max(begun).max(t.cursor_ns)
+        };
+        let mut all: Vec<(u64, u32)> = self.threads.map.iter().map(|(tid, t)| (last(t), *tid)).collect();
+        all.sort_unstable();
+        let old = all.len() / 2;
+        all[..old].iter().for_each(|(_, tid)| self.thread_ended(*tid, sink));
+    }
+
     /// The application marked an interval.
     pub(crate) fn on_mark(&mut self, header: &Header, record: &Mark, sink: &mut dyn Sink) {
         let (start_ns, end_ns) = (record.start_ns.min(header.time_ns), header.time_ns);

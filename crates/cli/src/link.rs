@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use archive::{Archive, LogReader, Meta, TablesWriter};
-use causal::{Below, Linker, Sink, Stacked};
+use causal::{Below, InnerTasks, Linker, Sink, Stacked};
 use model::table::{Coverage, Disk, FactRow, LossRow, Process, Row};
 use model::{Context, Environment, Event, Layer, LossSource, Record};
 use serde::{Deserialize, Serialize};
@@ -176,8 +176,14 @@ pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
     let mut linker = Linker::new(known.config());
     // A program's marks are read from its memory at the end, hence stand last in the log; the linker wants them before what
     // ran inside them.
-    for mark in LogReader::open(dir)?.filter(is_mark) {
-        linker.push(mark, &mut tables);
+    let mut inner = InnerTasks::default();
+    let learnt = |event: &Event| {
+        inner.learn(event);
+        is_mark(event)
+    };
+    let marks: Vec<Event> = LogReader::open(dir)?.filter(learnt).collect();
+    for mark in marks {
+        linker.push(inner.readdress(mark), &mut tables);
     }
     let mut events = 0;
     while let Some(event) = log.next_event() {
