@@ -26,6 +26,9 @@ use std::sync::LazyLock;
 /// Bios of stacked disks that are remembered until their clones show up, which is at once.
 const ABOVE: usize = 256;
 
+/// Inodes below are a file system's own: the nodes (1) and the checkpoint area (2) of f2fs, the trees of btrfs (1). 0 is none.
+const FILES_FROM: u64 = 3;
+
 /// A bio on its way.
 #[derive(Debug, Clone)]
 pub(crate) struct Bio {
@@ -228,8 +231,8 @@ impl State {
     /// Pages that nobody known wrote. If they are metadata, the file system itself did: btrfs and f2fs keep theirs in inodes
     /// of their own, xfs in no inode at all. The thread pays that writes them in a call of its own, else whoever waits.
     fn bill_orphan(&mut self, dev: u32, doer: &Doer, bio: &mut Bio, weight: f64, sink: &mut dyn Sink) {
-        let own = bio.flags & bio_flags::META != 0 || bio.op != DiskOp::Write || bio.pages_of.1 == 0;
-        let metadata = own || bio.pages_of.1 == u64::from(bio.pages_of.0);
+        let own = bio.flags & bio_flags::META != 0 || bio.op != DiskOp::Write || bio.pages_of.1 < FILES_FROM;
+        let metadata = own || bio.is_block() || self.logs.is_folder(bio.pages_of);
         if metadata && doer.span != 0 && doer.actor != Actor::NOBODY {
             return self.bill_thread(doer, bio, weight, "log", Confidence::Interval, sink);
         }

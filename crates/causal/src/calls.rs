@@ -223,6 +223,9 @@ impl State {
         self.settle_marks(header.tid, header.time_ns, sink);
         let file = (record.dev, record.ino);
         let name = CallName::from_number(record.call).unwrap_or(CallName::Fsync);
+        if record.ctx & flags::REGULAR == 0 && record.ino != 0 {
+            self.logs.folder(file);
+        }
         let mut call = self.enter(header, header.time_ns, Some(name), record.ctx, file, sink);
         if !self.keeps(header.tid, call.span) {
             return;
@@ -476,10 +479,10 @@ impl State {
             return;
         }
         let doer = self.doer(header, self.told(header), record.syscall_ns, sink);
-        if doer.ring != 0 {
-            if let Some(ring) = self.rings.get_mut(&(header.tgid, record.syscall_ns)) {
-                ring.wrote = true;
-            }
+        if doer.ring != 0
+            && let Some(ring) = self.rings.get_mut(&(header.tgid, record.syscall_ns))
+        {
+            ring.wrote = true;
         }
         self.changed(record.dev, doer.actor, header.time_ns);
         let known = self.threads.map.get(&header.tid).and_then(|t| t.call);

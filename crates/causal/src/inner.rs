@@ -13,11 +13,14 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Tasks remembered in all; a number is used again after thousands.
 const MOST: usize = 1 << 18;
 
+/// A process and one of its threads.
+type Numbers = (u32, u32);
+
 /// The tasks of namespaces that a log speaks of.
 #[derive(Debug, Default)]
 pub struct InnerTasks {
-    /// (process, thread) as the program knows them: since when, and what they are outside.
-    known: BTreeMap<(u32, u32), Vec<(u64, u32, u32)>>,
+    /// By the numbers that the program knows: since when, and the numbers outside.
+    known: BTreeMap<Numbers, Vec<(u64, Numbers)>>,
     count: usize,
     /// Recorded processes by the numbers that everyone knows.
     outside: BTreeSet<u32>,
@@ -31,7 +34,7 @@ impl InnerTasks {
             Record::InnerTask(r) if self.count < MOST => {
                 self.count += 1;
                 let same = self.known.entry((r.inner_tgid, r.inner_tid)).or_default();
-                same.push((event.header.time_ns, r.tgid, r.tid));
+                same.push((event.header.time_ns, (r.tgid, r.tid)));
             }
             Record::Task(r) if r.what < ENDED && self.outside.len() < MOST => {
                 self.outside.insert(event.header.tgid);
@@ -49,7 +52,7 @@ impl InnerTasks {
         }
         let Some(same) = self.known.get(&(event.header.tgid, event.header.tid)) else { return event };
         let before = same.iter().filter(|(since, ..)| *since <= mark.start_ns).max_by_key(|(since, ..)| *since);
-        if let Some(&(_, tgid, tid)) = before {
+        if let Some(&(_, (tgid, tid))) = before {
             (event.header.tgid, event.header.tid) = (tgid, tid);
         }
         event

@@ -170,7 +170,8 @@ impl State {
         self.now_ns = self.now_ns.max(moment(event));
         self.settle(false, sink);
         self.since_sweep += 1;
-        if self.since_sweep >= SWEEP_EVERY {
+        // It looks at every thread: with many, the less often.
+        if self.since_sweep >= SWEEP_EVERY && self.since_sweep as usize >= self.threads.map.len() {
             self.since_sweep = 0;
             self.sweep(sink);
         }

@@ -14,6 +14,7 @@ use crate::bios::Bio;
 use crate::hash::FastMap;
 use crate::linker::State;
 use crate::loss::Window;
+use crate::pages::FileKey;
 use model::{Confidence, Relation};
 
 /// Who is remembered to have changed a file system. Of more, the latest.
@@ -42,6 +43,8 @@ struct Log {
 #[derive(Default)]
 pub(crate) struct Logs {
     by_dev: FastMap<u32, Log>,
+    /// Folders, whose pages (f2fs) no call writes.
+    folders: FastMap<FileKey, ()>,
 }
 
 impl Logs {
@@ -63,6 +66,18 @@ impl Logs {
         changers.push(Changer { source, time_ns, weight: 1.0 });
     }
 
+    /// A call waits for the medium with what is no regular file: a folder.
+    pub(crate) fn folder(&mut self, file: FileKey) {
+        if self.folders.len() >= MOST {
+            self.folders.clear();
+        }
+        self.folders.insert(file, ());
+    }
+
+    pub(crate) fn is_folder(&self, file: FileKey) -> bool {
+        self.folders.contains_key(&file)
+    }
+
     /// Who is taken to be meant by what is written at `now_ns` and nobody waits for. `here`: file systems it may be of.
     fn meant(&mut self, now_ns: u64, here: impl Fn(u32) -> bool) -> Vec<(Source, f64)> {
         let mut all = Vec::new();
@@ -82,7 +97,7 @@ impl Logs {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.by_dev.values().map(|l| 1 + l.changers.len()).sum()
+        self.by_dev.values().map(|l| 1 + l.changers.len()).sum::<usize>() + self.folders.len()
     }
 }
 

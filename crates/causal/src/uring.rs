@@ -20,8 +20,8 @@ use model::table::Span;
 use model::{Call, Confidence, Layer, Relation};
 use std::borrow::Cow;
 
-/// Requests under way at most; a ring has 32,768 entries.
-const MOST: usize = 1 << 16;
+/// Requests under way at most: twice as many as the kernel side follows.
+const MOST: usize = 1 << 14;
 
 /// A request under way.
 #[derive(Debug, Clone)]
