@@ -14,7 +14,7 @@ mod stat;
 mod storage;
 
 pub use disks::{Below, BlockDisk, Disks};
-pub use mounts::{Mount, mount_of};
+pub use mounts::{Mount, identity, mount_of};
 pub use reader::{Fixture, Local, Reader};
 pub use sensors::{Battery, Look, Readings};
 pub use stat::DiskStat;

@@ -346,6 +346,9 @@ tables! {
         end_ns: u64,
         /// The span waited for or run in, if one is known.
         span: Option<u64>,
+        /// How sure the layer and the span are: `exact` where the thread's own records tell, less where it is concluded what a
+        /// sleeping thread waits for; empty in archives that did not say.
+        confidence: Option<Confidence>,
     }
     /// A file, for as long as a path named it.
     files File {
