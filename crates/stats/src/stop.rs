@@ -1,7 +1,7 @@
 //! When has a cell been measured enough? A pure rule that is asked after each block and has no clock of its own.
 //!
 //! Stop when the interval of every estimate is narrow enough for its target, but never before the least number of blocks;
-//! stop at the latest when the budget is spent. Looking after each block and stopping at the first narrow interval favours
+//! stop at the latest when the budget is spent and they are there. Looking after each block and stopping at the first narrow interval favours
 //! blocks that agree by luck; the least number of blocks keeps that small (docs/method.md has the measured coverage). The
 //! rule belongs into the report, since it is part of the method.
 //!
@@ -26,8 +26,8 @@ pub struct Rule {
     pub least_blocks: usize,
     /// Blocks after which to stop whatever they say.
     pub most_blocks: usize,
-    /// Time in ns after which no block is begun that would, at the mean length so far, end later. A limit of the whole run:
-    /// it also ends a run that has not the least blocks.
+    /// Time in ns after which no block is begun that would, at the mean length so far, end later. The least blocks are run
+    /// also if they take longer: an interval of fewer is worth little.
     pub budget_ns: u64,
 }
 
@@ -51,7 +51,8 @@ impl Rule {
             return Signal::Precise;
         }
         let mean_ns = elapsed_ns.checked_div(blocks as u64).unwrap_or(0);
-        if blocks >= self.most_blocks || elapsed_ns.saturating_add(mean_ns) > self.budget_ns {
+        let spent = blocks >= self.least_blocks && elapsed_ns.saturating_add(mean_ns) > self.budget_ns;
+        if blocks >= self.most_blocks || spent {
             return Signal::Budget;
         }
         Signal::Continue
@@ -79,8 +80,8 @@ mod tests {
         assert_eq!(RULE.signal(40, 100, &[None]), Signal::Budget);
         assert_eq!(RULE.signal(19, 950, &[None]), Signal::Continue, "a block of 50 still fits");
         assert_eq!(RULE.signal(19, 951, &[None]), Signal::Budget);
-        assert_eq!(RULE.signal(2, 900, &[None]), Signal::Budget, "even before the least blocks");
+        assert_eq!(RULE.signal(9, 2_000, &[None]), Signal::Continue, "the least blocks are run all the same");
         assert_eq!(RULE.signal(0, 0, &[]), Signal::Continue);
-        assert_eq!(RULE.signal(1, u64::MAX, &[None]), Signal::Budget);
+        assert_eq!(RULE.signal(10, u64::MAX, &[None]), Signal::Budget);
     }
 }

@@ -78,7 +78,8 @@ pub struct BenchRun {
     /// Seed of the order, to run in the same one again; by default a new one, which is recorded
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Time for everything, shared out as the workloads' own budgets are (suffixes s, m, h)
+    /// Time for everything, shared out as the workloads' own budgets are (suffixes s, m, h); the least blocks are run all the
+    /// same
     #[arg(long, value_name = "TIME", value_parser = super::long)]
     pub budget: Option<Duration>,
     /// End when half the width of each interval is below this, in percent of the estimate
