@@ -10,90 +10,9 @@
 //! `sqlite3PagerSharedLock` in SQLite's `pager.c`), every opening with one of 100 bytes at 0. Nothing else is likely to
 //! do that, but it is a guess, and so is an extension.
 
-use serde::{Deserialize, Serialize};
+use model::files::{COMPANIONS, without_mark};
+pub use model::files::{FileClass, class, database_of, reads_database_header};
 use std::collections::HashSet;
-
-/// What a file is to SQLite.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum FileClass {
-    /// `X-journal`: the old contents of the pages that a transaction changes.
-    #[serde(rename = "rollback journal")]
-    RollbackJournal,
-    /// `X-mjNNNNNNNNN`: joins the journals of a transaction over several databases.
-    #[serde(rename = "master journal")]
-    MasterJournal,
-    /// `X-wal`: the new contents of the pages.
-    #[serde(rename = "WAL")]
-    Wal,
-    /// `X-shm`: the index of the WAL, shared through memory.
-    #[serde(rename = "shm")]
-    Shm,
-    /// The database itself.
-    #[serde(rename = "database")]
-    Database,
-    /// A statement journal, a sorter's or a temporary table's file.
-    #[serde(rename = "temporary")]
-    Temporary,
-    /// None of SQLite's.
-    #[serde(rename = "other")]
-    Other,
-}
-
-impl FileClass {
-    /// All, in the order in which they are shown.
-    pub const ALL: [Self; 7] = [
-        Self::RollbackJournal,
-        Self::MasterJournal,
-        Self::Wal,
-        Self::Database,
-        Self::Shm,
-        Self::Temporary,
-        Self::Other,
-    ];
-
-    /// Its name in text and JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::RollbackJournal => "rollback journal",
-            Self::MasterJournal => "master journal",
-            Self::Wal => "WAL",
-            Self::Shm => "shm",
-            Self::Database => "database",
-            Self::Temporary => "temporary",
-            Self::Other => "other",
-        }
-    }
-}
-
-/// What the kernel appends to the name of an open file that was removed.
-const DELETED: &str = " (deleted)";
-
-/// What SQLite appends to a database's name for the files beside it.
-const COMPANIONS: [&str; 3] = ["-journal", "-wal", "-shm"];
-
-/// Extensions in common use for SQLite databases.
-const EXTENSIONS: [&str; 7] = ["db", "sqlite", "sqlite3", "db3", "s3db", "sl3", "sqlitedb"];
-
-/// The class that the name alone tells.
-pub fn class(path: &str) -> FileClass {
-    let path = path.strip_suffix(DELETED).unwrap_or(path);
-    let name = path.rsplit('/').next().unwrap_or(path);
-    if name.starts_with("etilqs_") {
-        FileClass::Temporary
-    } else if name.ends_with("-journal") {
-        FileClass::RollbackJournal
-    } else if name.ends_with("-wal") {
-        FileClass::Wal
-    } else if name.ends_with("-shm") {
-        FileClass::Shm
-    } else if name.rsplit_once("-mj").is_some_and(|(_, n)| n.len() == 9 && n.bytes().all(|b| b.is_ascii_hexdigit())) {
-        FileClass::MasterJournal
-    } else if name.rsplit_once('.').is_some_and(|(_, e)| EXTENSIONS.iter().any(|x| e.eq_ignore_ascii_case(x))) {
-        FileClass::Database
-    } else {
-        FileClass::Other
-    }
-}
 
 /// The names of databases that their companions give away.
 #[derive(Debug, Default)]
@@ -105,7 +24,7 @@ impl Companions {
     /// From all paths of a trace.
     pub fn new<'a>(paths: impl Iterator<Item = &'a str>) -> Self {
         let databases = paths
-            .map(|path| path.strip_suffix(DELETED).unwrap_or(path))
+            .map(without_mark)
             .filter_map(|path| COMPANIONS.iter().find_map(|end| path.strip_suffix(end)))
             .map(str::to_owned)
             .collect();
@@ -115,17 +34,10 @@ impl Companions {
     /// The class that the name and the names beside it tell.
     pub fn class(&self, path: &str) -> FileClass {
         match class(path) {
-            FileClass::Other if self.databases.contains(path.strip_suffix(DELETED).unwrap_or(path)) => {
-                FileClass::Database
-            }
+            FileClass::Other if self.databases.contains(without_mark(path)) => FileClass::Database,
             class => class,
         }
     }
-}
-
-/// Whether a read of `bytes` at `offset` is one that SQLite makes of a database's header.
-pub fn reads_database_header(offset: u64, bytes: u64) -> bool {
-    (offset, bytes) == (24, 16) || (offset, bytes) == (0, 100)
 }
 
 /// Finds the page size of a database from where it is written and read, in whole pages.
@@ -149,12 +61,6 @@ impl PageGrid {
         let size = self.smallest?;
         (size.is_power_of_two() && size <= 65_536 && self.bits & (size - 1) == 0).then_some(size as u32)
     }
-}
-
-/// The path of the database that a journal, WAL or shm belongs to; any other path as it is.
-pub fn database_of(path: &str) -> &str {
-    let path = path.strip_suffix(DELETED).unwrap_or(path);
-    COMPANIONS.iter().find_map(|end| path.strip_suffix(end)).unwrap_or(path)
 }
 
 /// What stands where a file of SQLite's was read or written.
@@ -269,24 +175,6 @@ fn wal_part(offset: u64, bytes: u64, page: u64) -> Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_tell_classes() {
-        for (path, expected) in [
-            ("/a/test.db-journal", FileClass::RollbackJournal),
-            ("/a/test.db-journal (deleted)", FileClass::RollbackJournal),
-            ("test.db-wal", FileClass::Wal),
-            ("test-shm", FileClass::Shm),
-            ("/a/test.db-mj0A1B2C9DE", FileClass::MasterJournal),
-            ("/a/test.db-mjolnir", FileClass::Other),
-            ("/var/tmp/etilqs_9f3b-journal", FileClass::Temporary),
-            ("/a/Thumbs.DB", FileClass::Database),
-            ("/a.db/log", FileClass::Other),
-            ("", FileClass::Other),
-        ] {
-            assert_eq!(class(path), expected, "{path}");
-        }
-    }
 
     #[test]
     fn a_journal_beside_it_gives_a_database_away() {

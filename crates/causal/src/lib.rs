@@ -12,6 +12,7 @@
 //! | room | open things | closed by |
 //! |---|---|---|
 //! | `threads` | operations and calls on each thread's stack | their end record |
+//! | `inferred` | transactions that only SQLite's files tell of | the journal's end, the WAL's sync |
 //! | `pages` | who dirtied which page | the bio that carries the page |
 //! | `journal` | members of transactions, waits, last log of each metadata block | commit end; a bounded memory for checkpoints |
 //! | `bios`, `requests`, `flush` | bios, requests, flushes by address and time | their completion |
@@ -49,6 +50,7 @@ mod calls;
 mod exclusive;
 mod flush;
 mod hash;
+mod inferred;
 mod journal;
 mod linker;
 mod loss;
@@ -67,7 +69,7 @@ use linker::State;
 use model::Event;
 use model::table;
 use reorder::Reorder;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What lies under a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,6 +109,9 @@ pub struct Config {
     pub partitions: BTreeMap<u32, u32>,
     /// Names of the functions given by --op, by their number.
     pub functions: Vec<String>,
+    /// Processes that tell their statements, which only the whole log can say. In the others transactions are inferred
+    /// from SQLite's files; `None`: in none.
+    pub told: Option<BTreeSet<u32>>,
 }
 
 impl Default for Config {
@@ -118,6 +123,7 @@ impl Default for Config {
             stacked: Vec::new(),
             partitions: BTreeMap::new(),
             functions: Vec::new(),
+            told: None,
         }
     }
 }
@@ -173,6 +179,7 @@ impl Linker {
 
     /// Takes an event in and writes the rows that became certain.
     pub fn push(&mut self, event: Event, sink: &mut dyn Sink) {
+        self.state.inferred.arrives(self.state.config.told.as_ref(), &event);
         self.order.push(event);
         while let Some(event) = self.order.pop(false) {
             self.state.on_event(&event, sink);

@@ -6,6 +6,7 @@ use crate::attribution::{Due, Pending, Share};
 use crate::bios::Bio;
 use crate::exclusive;
 use crate::hash::FastMap;
+use crate::inferred::Inferred;
 use crate::journal::{Journal, Transaction};
 use crate::loss::{Losses, Window};
 use crate::names::Names;
@@ -33,6 +34,7 @@ pub(crate) struct State {
     pub losses: Losses,
     pub names: Names,
     pub threads: Threads,
+    pub inferred: Inferred,
     pub pages: Pages,
     pub journal: Journal,
     pub activity: Activity,
@@ -68,6 +70,7 @@ impl State {
             losses: Losses::default(),
             names: Names::default(),
             threads: Threads::default(),
+            inferred: Inferred::default(),
             pages: Pages::default(),
             journal: Journal::default(),
             activity: Activity::default(),
@@ -117,7 +120,11 @@ impl State {
             Record::OpEnd(r) => self.on_op_end(h, r, sink),
             Record::Mark(r) => self.on_mark(h, r, sink),
             Record::SyncBegin(r) => self.on_sync_begin(h, r, sink),
-            Record::Syscall(r) => self.on_syscall(h, r, sink),
+            Record::Syscall(r) => {
+                self.infer_begin(h, r, sink);
+                self.on_syscall(h, r, sink);
+                self.infer_end(h, r, sink);
+            }
             Record::File(r) => {
                 if self.names.learn(h, r, sink) {
                     self.pages.truncate((r.dev, r.ino), 0);
@@ -198,6 +205,7 @@ impl State {
             before_ns = before_ns.min(thread.cursor_ns);
         }
         self.activity.prune(before_ns);
+        self.inferred.prune(now_ns);
         if self.kernel_joins.len() > 4096 {
             self.kernel_joins.clear();
         }
@@ -229,6 +237,7 @@ impl State {
         self.losses.len()
             + self.names.len()
             + self.threads.len()
+            + self.inferred.len()
             + self.pages.len()
             + self.journal.len()
             + self.activity.len()

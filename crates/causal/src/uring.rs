@@ -35,10 +35,11 @@ impl State {
         let id = self.new_span();
         let around = self.inside(header.tid, header.time_ns, 0);
         let window = Window { start_ns: around.start_ns, end_ns: header.time_ns, cpus: [header.cpu; 2] };
-        self.link(around.span, id, Relation::Calls, Confidence::Interval, window, sink);
+        let sure = if around.guess { Confidence::Guess } else { Confidence::Interval };
+        self.link(around.span, id, Relation::Calls, sure, window, sink);
         if let (true, Ok(pos)) = (WRITES.contains(&r.opcode) && r.ino != 0, u64::try_from(r.pos)) {
             let writer = Writer {
-                source: Source::Actor(self.actor(header, model::event::flags::TRACKED, around.operation)),
+                source: Source::Actor(self.actor(header, model::event::flags::TRACKED, around.charged())),
                 span: id,
                 bytes: 0,
                 start_ns: header.time_ns,

@@ -229,7 +229,8 @@ macro_rules! tables {
 }
 
 tables! {
-    /// One execution of what the user asks about: an SQL statement, a function named by --op, or a mark of the program's own.
+    /// One execution of what the user asks about: an SQL statement, a function named by --op, a mark of the program's own, or a
+    /// transaction inferred from SQLite's files.
     operations Operation {
         /// Identity within the archive.
         id: u64,
@@ -256,11 +257,11 @@ tables! {
         /// Result code.
         result: Option<i64>,
     }
-    /// A statement with its literals taken out, or the name of a function or mark.
+    /// A statement with its literals taken out, or the name of a function, mark or transaction.
     shapes Shape {
         /// Identity within the archive.
         id: u64,
-        /// `statement`, `function` or `mark`.
+        /// `statement`, `function`, `mark` or `transaction` (inferred from SQLite's files).
         kind: Cow<'static, str>,
         /// The text.
         text: String,
