@@ -48,6 +48,11 @@ pub fn text(summary: &Summary) -> String {
     if summary.operations.is_empty() {
         out.push_str("\nNo operation was recorded: no SQL statement, marked span or --op function.\n");
     }
+    let database = |b: &&crate::contract::Blind| b.layer == model::Layer::Database && !b.wholly;
+    for blind in summary.blind.iter().filter(database) {
+        out.push('\n');
+        wrapped(&mut out, "", &shown(&capital(&blind.means)));
+    }
     commands(&mut out, summary);
     confidence(&mut out, summary);
     losses(&mut out, summary);
@@ -91,7 +96,9 @@ fn indent(text: &str) -> String {
 
 fn header(out: &mut String, summary: &Summary) {
     let trace = &summary.trace;
-    let command = if trace.command.is_empty() { "(no command)".into() } else { shown(&trace.command.join(" ")) };
+    let fact = |name: &str| summary.environment.get(name).and_then(|f| f.value.as_deref());
+    let asked = || fact("trace.asked").unwrap_or("(what was asked for is not known)");
+    let command = if trace.command.is_empty() { shown(asked()) } else { shown(&trace.command.join(" ")) };
     line(out, &command);
     let length = duration(trace.end_ns.saturating_sub(trace.start_ns) as f64);
     let complete = if trace.complete { "" } else { "; the recording was cut short" };
@@ -213,9 +220,13 @@ fn sizes(sizes: &std::collections::BTreeMap<u64, f64>) -> String {
         + more
 }
 
-/// A size as exact as it is: `12 B`, `4 KiB`, `1.5 KiB`.
+/// A size as exact as it is: `12 B`, `4 KiB`, `1.5 KiB`; of classes (see [`crate::contract::size_class`]) their end.
 fn size_text(size: u64) -> String {
-    if size < 1024 { format!("{size} B") } else { format!("{} KiB", size as f64 / 1024.0) }
+    match size {
+        0..1024 => format!("{size} B"),
+        1024..=65_536 => format!("{} KiB", size as f64 / 1024.0),
+        _ => format!("up to {} KiB", size / 1024),
+    }
 }
 
 fn layers(out: &mut String, operation: &OperationSummary) {
@@ -365,9 +376,40 @@ fn coverage(out: &mut String, summary: &Summary) {
         let names: Vec<&str> = missing.into_iter().collect();
         line(out, &format!("  not in this kernel, or not loaded: {}", names.join(", ")));
     }
-    for probe in blind {
-        line(out, &format!("  blind: {:<12} {}: {}", probe.layer.name(), shown(&probe.probe), shown(&probe.how)));
+    for probe in blind.iter().filter(|p| !told(summary, p)) {
+        wrapped(out, "  blind: ", &format!("{} {}: {}", probe.layer.name(), shown(&probe.probe), shown(&probe.how)));
     }
+    for blind in summary.blind.iter().filter(|b| b.wholly || b.layer != model::Layer::Database) {
+        let how_much = if blind.wholly { "wholly blind" } else { "not seen" };
+        wrapped(out, "  ", &format!("{how_much}, {}: {}", blind.layer.name(), shown(&blind.means)));
+    }
+}
+
+/// Whether a sentence of [`Summary::blind`] says the same.
+fn told(summary: &Summary, probe: &Probe) -> bool {
+    summary.blind.iter().any(|b| b.means.strip_suffix('.') == Some(probe.how.as_str()))
+}
+
+/// A sentence begins with a capital.
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// Adds a text over as many lines as it needs, the first behind `head`, the others as far to the right.
+fn wrapped(out: &mut String, head: &str, text: &str) {
+    let (mut now, next) = (head.to_string(), " ".repeat(head.chars().count() + 2));
+    let mut empty = true;
+    for word in text.split_whitespace() {
+        if !empty && now.chars().count() + 1 + word.chars().count() > WIDTH {
+            line(out, &now);
+            (now, empty) = (next.clone(), true);
+        }
+        now += if empty { "" } else { " " };
+        now += word;
+        empty = false;
+    }
+    line(out, &now);
 }
 
 /// The file system that a probe is about, if it is about one.

@@ -412,7 +412,8 @@ tables! {
         attached: bool,
         /// How it was attached, or why it is blind.
         how: String,
-        /// Times it ran; empty if not counted.
+        /// Times its program ran while the kernel counted: a window of 20 ms in each second, which together are the fact
+        /// `tracer.counted`. Empty if it did not count. Functions of several files may share one program.
         hits: Option<u64>,
         /// Times it could not run because it was running already on that CPU.
         misses: Option<u64>,
