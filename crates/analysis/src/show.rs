@@ -376,8 +376,14 @@ fn coverage(out: &mut String, summary: &Summary) {
         let names: Vec<&str> = missing.into_iter().collect();
         line(out, &format!("  not in this kernel, or not loaded: {}", names.join(", ")));
     }
+    // Many probes that one reason keeps from all are one thing to know.
+    let mut reasons: BTreeMap<(model::Layer, &str), Vec<&str>> = BTreeMap::new();
     for probe in blind.iter().filter(|p| !told(summary, p)) {
-        wrapped(out, "  blind: ", &format!("{} {}: {}", probe.layer.name(), shown(&probe.probe), shown(&probe.how)));
+        reasons.entry((probe.layer, &probe.how)).or_default().push(&probe.probe);
+    }
+    for ((layer, how), probes) in reasons {
+        let more = if probes.len() > 1 { format!(" and {} more", probes.len() - 1) } else { String::new() };
+        wrapped(out, "  blind: ", &format!("{} {}{more}: {}", layer.name(), shown(probes[0]), shown(how)));
     }
     for blind in summary.blind.iter().filter(|b| b.wholly || b.layer != model::Layer::Database) {
         let how_much = if blind.wholly { "wholly blind" } else { "not seen" };
@@ -476,6 +482,25 @@ mod tests {
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'));
         insta::assert_snapshot!(text);
     }
+    #[test]
+    fn a_class_of_sizes_says_that_it_is_one() {
+        let texts = [12, 512, 1536, 65_536, crate::contract::size_class(65_537), crate::contract::size_class(1 << 20)]
+            .map(size_text);
+        assert_eq!(texts, ["12 B", "512 B", "1.5 KiB", "64 KiB", "up to 128 KiB", "up to 1024 KiB"]);
+    }
+
+    #[test]
+    fn what_was_asked_for_is_the_title_of_a_recording_without_a_command() {
+        let mut summary = summarise(&case::rows());
+        summary.trace.command.clear();
+        let fact = summary.environment.values().next().unwrap().clone();
+        let asked = model::Fact { value: Some("process 12 (a\u{1b}b)".into()), ..fact };
+        summary.environment.insert("trace.asked".into(), asked);
+        let text = text(&summary);
+        assert!(text.starts_with("process 12 (a"), "{text}");
+        assert!(!text.contains('\u{1b}'));
+    }
+
     /// A demo in small: what takes no time, is not of this kernel, or is the same file again, takes little room.
     #[test]
     fn what_matters_little_takes_little_room() {
