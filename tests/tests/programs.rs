@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         ("a_jvm_whose_sqlite_seeks_and_writes", with("java").and_then(|()| jdbc()), old_driver),
         ("a_jvm_whose_sqlite_is_stripped", with("java").and_then(|()| jdbc()), stripped_driver),
         ("the_child_runs_as_who_called_sudo", root(), sudo_user),
+        ("others_who_write_have_names", with("python3"), others_have_names),
         ("everyone_while_a_command_lives", with("sqlite3"), everyone),
     ];
     lane(cases)
@@ -147,6 +148,31 @@ fn during_a_loop(options: impl Fn(u32) -> Vec<String>) -> Result<()> {
     ensure!(number(insert, "/per_operation/fsyncs")? >= 1.0, "no fsync seen: {insert}");
     let database = number(insert, "/per_operation/filesystem_writes/database/count")?;
     ensure!(database >= 1.0, "the database, open before the recording, is not known by its name: {insert}");
+    Ok(())
+}
+
+/// A process that was there before the recording, and was not asked for, is named as whom its commands are charged to.
+fn others_have_names() -> Result<()> {
+    use std::io::Read;
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let mut child = Command::new("python3")
+        .args(["-c", LOOP])
+        .arg(disk.path().join("t.db"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    child.stdout.as_mut().context("stdout")?.read_exact(&mut [0; 5])?;
+    let script = format!("echo x > {0}/f; sync {0}/f; sleep 1", disk.path().display());
+    let recorded = record(folder.path(), &[], &["sh", "-c", &script]);
+    let name = fs::read_to_string(format!("/proc/{}/comm", child.id()))?;
+    drop(child.stdin.take());
+    child.wait()?;
+    let summary = show(&recorded?)?;
+    let all = summary["device_commands"]["processes"].as_array().context("processes[]")?;
+    ensure!(
+        all.iter().any(|p| p["name"] == name.trim() && p["origin"] == "other process"),
+        "{name:?} is not in {all:?}"
+    );
     Ok(())
 }
 

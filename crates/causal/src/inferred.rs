@@ -84,7 +84,10 @@ impl Inferred {
     /// Notes what a record that has just arrived will tell, for the calls whose turn comes before its own.
     pub(crate) fn arrives(&mut self, told: Option<&BTreeSet<u32>>, event: &Event) {
         let h = &event.header;
-        if told.is_none_or(|told| told.contains(&h.tgid)) {
+        // The kind first: it costs less than the look-up, and most events are of others.
+        if !matches!(event.record, Record::File(_) | Record::SyncBegin(_) | Record::Syscall(_))
+            || told.is_none_or(|told| told.contains(&h.tgid))
+        {
             return;
         }
         let (time_ns, coming) = match &event.record {

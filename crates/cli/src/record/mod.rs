@@ -119,7 +119,9 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     let wanted = args.comm.as_deref().map(|name| capture::cut_comm(name).to_string());
     let mut log = Log::create(&args.output, args.max_size, args.keep_sql, wanted)?;
     let mut around = Surroundings::collect(&args.output, context);
-    around.say_asked(&asked(args));
+    if args.command.is_empty() {
+        around.say_asked(&asked(args));
+    }
     around.known.functions = args.functions.iter().map(|(_, name)| name.clone()).collect();
 
     // At once, so that a recorder that is killed leaves an archive which can be linked.
@@ -207,7 +209,6 @@ fn asked(args: &args::Record) -> String {
         _ => format!("process {pid}"),
     };
     match &args.comm {
-        _ if !args.command.is_empty() => "a command".into(),
         _ if !args.pid.is_empty() => args.pid.iter().map(process).collect::<Vec<_>>().join(", "),
         Some(name) => format!("processes named {name}"),
         None => "every process".into(),
