@@ -31,7 +31,11 @@ for _ in range(scans):
 os._exit(0)
 "#;
 
+#[path = "../../crates/formats/tests/processor/mod.rs"]
+mod processor;
+
 fn main() -> ExitCode {
+    let perfetto = || processor::processor().map(drop).map_err(str::to_string);
     let needs = || root().and_then(|()| installed("python3"));
     let strace = || needs().and_then(|()| installed("strace"));
     let cases: Vec<Case> = vec![
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
         ("ring_requests_are_their_operations", root().and_then(|()| installed("cc")), ring_requests),
         ("a_polled_ring_is_its_process", root().and_then(|()| installed("cc")), polled_ring),
         ("marks_of_a_pid_namespace_are_joined", needs().and_then(|()| installed("unshare")), namespaced_marks),
+        ("perfetto_finds_every_span_of_a_recording", needs().and_then(|()| perfetto()), perfetto_agrees),
         ("nothing_is_lost_of_a_million_calls", root(), nothing_is_lost),
     ];
     lane(cases)
@@ -452,6 +457,42 @@ fn nothing_is_lost() -> Result<()> {
         .filter(|l| l.contains(" syscall ") && l.contains(" bytes=1 result=1 "))
         .count();
     near("calls", calls as f64, f64::from(2 * EACH))
+}
+
+/// Perfetto's own trace processor finds in the export of a real recording what its tables hold, and nothing wrong with it.
+fn perfetto_agrees() -> Result<()> {
+    let (disk, folder) = (ext4()?, tempfile::tempdir()?);
+    let database = disk.path().join("t.db");
+    let argv = ["python3", "-c", PROGRAM, &database.to_string_lossy(), "delete", &ROWS.to_string(), "3"];
+    let archive = record(folder.path(), &[], &argv)?;
+    let (trace, tables) = (folder.path().join("t.pftrace"), folder.path().join("csv"));
+    let said = run(Command::new(fathom()).args(["export", "--perfetto"]).arg(&archive).arg("-o").arg(&trace))?.stdout;
+    run(Command::new(fathom()).args(["export", "--csv"]).arg(&archive).arg("-o").arg(&tables))?;
+    let rows = |table: &str| -> Result<u64> {
+        Ok(fs::read_to_string(tables.join(table).with_extension("csv"))?.lines().count() as u64 - 1)
+    };
+    // "N slices, N arrows; N more arrows are not drawn, …"
+    let said = String::from_utf8(said)?;
+    let numbers: Vec<u64> = said.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
+    let left_out = if said.contains("not drawn") { numbers[2] } else { 0 };
+    let [spans, slices, links] = [rows("spans")?, rows("slices")?, rows("links")?];
+    ensure!(spans > 40 * 20 && links > spans / 2, "{spans} spans and {links} links: the recording is empty");
+    let checks = [
+        ("slices of spans", "select count(*) from slice where category not in ('Loss', 'Time')", spans),
+        ("slices of time", "select count(*) from slice where category = 'Time'", slices),
+        ("flows", "select count(*) from flow", links - left_out),
+        ("slices without an end", "select count(*) from slice where dur < 0", 0),
+        ("wrong", "select count(*) from stats where severity in ('error', 'data_loss') and value > 0", 0),
+    ];
+    let queries: Vec<&str> = checks.iter().map(|(_, query, _)| *query).collect();
+    let folder = processor::processor().map_err(anyhow::Error::msg)?;
+    let answers = processor::ask(folder, &trace, &queries).map_err(anyhow::Error::msg)?;
+    for ((what, _, expected), answer) in checks.iter().zip(answers) {
+        let found = answer.pointer("/0/0").and_then(Value::as_u64);
+        ensure!(found == Some(*expected), "{what}: Perfetto finds {found:?}, the tables hold {expected}");
+    }
+    ensure!(left_out * 20 < links, "{left_out} of {links} arrows are not drawn");
+    Ok(())
 }
 
 const BOTH: &str = r#"

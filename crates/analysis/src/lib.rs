@@ -7,6 +7,7 @@
 
 mod account;
 pub mod bench;
+mod blind;
 #[cfg(test)]
 mod case;
 mod charges;

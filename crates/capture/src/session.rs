@@ -67,6 +67,8 @@ pub struct Finished {
     pub window_ns: (u64, u64),
     /// CPU time of this process meanwhile, in ns. What the probes cost others is in the coverage.
     pub cpu_ns: u64,
+    /// How long the kernel counted and timed the programs' runs, in ns: the time that `hits` of the coverage are of.
+    pub counted_ns: u64,
 }
 
 impl Session {
@@ -219,9 +221,11 @@ impl Session {
         self.pending.extend(self.loss.look_at_programs(&self.programs));
         let prices: BTreeMap<String, _> =
             self.programs.iter().filter_map(|(name, fd)| Some((name.clone(), program_info(*fd)?))).collect();
+        let counted = self.price.counted();
         for row in self.coverage.iter_mut().filter(|r| r.attached) {
             let program = uprobes::program_of(&row.probe).unwrap_or(&row.probe);
             let Some(info) = prices.get(program) else { continue };
+            row.hits = (counted > Duration::ZERO).then_some(info.run_count);
             row.misses = Some(info.recursion_misses);
             row.price_ns = (info.run_count > 0).then(|| info.run_time_ns as f64 / info.run_count as f64);
         }
@@ -232,6 +236,7 @@ impl Session {
             lost: self.loss.lost(),
             window_ns: (self.started_ns, end_ns),
             cpu_ns: process_cpu_ns() - self.cpu_before_ns,
+            counted_ns: u64::try_from(counted.as_nanos()).unwrap_or(u64::MAX),
         };
         std::thread::spawn(move || self.detach());
         Ok(finished)

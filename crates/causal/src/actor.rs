@@ -15,15 +15,17 @@ pub(crate) struct Actor {
     pub operation: u64,
     /// The process; 0: not known.
     pub tgid: u32,
+    /// The operation is a guess (see `inferred`).
+    pub guess: bool,
 }
 
 impl Actor {
     /// Nobody that the trace knows.
-    pub(crate) const NOBODY: Self = Self { origin: Origin::Unattributed, operation: 0, tgid: 0 };
+    pub(crate) const NOBODY: Self = Self { origin: Origin::Unattributed, operation: 0, tgid: 0, guess: false };
 
     /// A process, outside any operation.
     pub(crate) fn process(origin: Origin, tgid: u32) -> Self {
-        Self { origin, operation: 0, tgid }
+        Self { origin, operation: 0, tgid, guess: false }
     }
 }
 

@@ -43,13 +43,13 @@ pub(crate) struct Doer {
 }
 
 impl State {
-    /// Who is charged for what a thread does, if nothing else tells.
-    pub(crate) fn actor(&self, header: &Header, ctx: u16, operation: Option<u64>) -> Actor {
+    /// Who is charged for what a thread does, if nothing else tells: the operation around it, which may be a guess.
+    pub(crate) fn actor(&self, header: &Header, ctx: u16, around: Option<(u64, bool)>) -> Actor {
         let kernel = ctx & flags::KERNEL_THREAD != 0 || header.flags & 1 != 0;
         if self.config.tracer == Some(header.tgid) || ctx & flags::TRACER != 0 {
             Actor::process(Origin::Tracer, header.tgid)
-        } else if let Some(operation) = operation {
-            Actor { origin: Origin::Operation, operation, tgid: header.tgid }
+        } else if let Some((operation, guess)) = around {
+            Actor { origin: Origin::Operation, operation, tgid: header.tgid, guess }
         } else if ctx & flags::TRACKED != 0 {
             Actor::process(Origin::Process, header.tgid)
         } else if kernel || header.tgid == 0 {
@@ -95,11 +95,15 @@ impl State {
         let frame = self.threads.map.get(&header.tid).filter(|t| t.tgid == header.tgid).and_then(|t| t.operation(ctx));
         let told = ctx & flags::IN_OP != 0;
         Doer {
-            actor: self.actor(header, ctx, frame.map(|f| f.id)),
+            actor: self.actor(header, ctx, frame.map(|f| (f.id, f.is_guess()))),
             span: frame.map_or(0, |f| f.span),
             operation: frame.map(|f| f.id),
             call: None,
-            confidence: if frame.is_none() || told { Confidence::Structural } else { Confidence::Interval },
+            confidence: match frame {
+                Some(frame) if frame.is_guess() => Confidence::Guess,
+                Some(_) if !told => Confidence::Interval,
+                _ => Confidence::Structural,
+            },
             ring: 0,
             start_ns: frame.map_or(header.time_ns, |f| f.start_ns),
             cpu: frame.map_or(header.cpu, |f| f.cpu),
@@ -128,7 +132,7 @@ impl State {
             // `fs_write` does not say whether a statement ran; whoever does say is believed.
             if !call.seen && ctx & flags::BETWEEN_ROWS & !call.ctx != 0 {
                 let around = self.inside(header.tid, start_ns, ctx);
-                call = Call { actor: self.actor(header, ctx, around.operation), ctx, ..call };
+                call = Call { actor: self.actor(header, ctx, around.charged()), ctx, ..call };
                 self.update(header.tid, call);
             }
             return call;
@@ -138,7 +142,7 @@ impl State {
             start_ns,
             span: self.new_span(),
             fs_span: 0,
-            actor: self.actor(header, ctx, around.operation),
+            actor: self.actor(header, ctx, around.charged()),
             call: name,
             dev: file.0,
             ino: file.1,
@@ -263,7 +267,7 @@ impl State {
             call.fs_span = self.new_span();
         }
         let around = self.inside(header.tid, start_ns, record.ctx);
-        call.actor = self.actor(header, record.ctx, around.operation);
+        call.actor = self.actor(header, record.ctx, around.charged());
         call = Call { start_ns, call: name, dev: file.0, ino: file.1, ctx: record.ctx, seen: true, ..call };
         self.update(header.tid, call);
 
@@ -298,7 +302,11 @@ impl State {
         let fs_end_ns = fs_end_ns.max(fs_start_ns);
         let window = Window { start_ns: around.start_ns, end_ns, cpus: [header.cpu; 2] };
         let told = record.ctx & flags::IN_OP != 0;
-        let sure = if told { Confidence::Structural } else { Confidence::Interval };
+        let sure = match (around.guess, told) {
+            (true, _) => Confidence::Guess,
+            (false, true) => Confidence::Structural,
+            (false, false) => Confidence::Interval,
+        };
         self.link(around.span, call.span, Relation::Calls, sure, window, sink);
         if call.fs_span != 0 {
             let fs = Span {
@@ -420,7 +428,7 @@ impl State {
             return;
         }
         let around = self.inside(header.tid, time_ns, ctx);
-        joiner.source = Source::Actor(self.actor(header, ctx, around.operation));
+        joiner.source = Source::Actor(self.actor(header, ctx, around.charged()));
 
         joiner.span = around.span;
         let call = self.threads.map.get(&header.tid).and_then(|t| t.call).filter(|c| c.start_ns <= time_ns);

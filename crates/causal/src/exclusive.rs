@@ -269,8 +269,12 @@ impl Frame {
     fn add_slice(&mut self, mut piece: Waited) {
         if piece.span == OWN {
             piece.span = self.span;
-            if self.kind != Kind::Statement {
-                piece.layer = Layer::App;
+            match self.kind {
+                Kind::Statement => {}
+                // Sleeps between the calls of a thread that is told to be in no operation are not recorded.
+                Kind::Inferred if piece.reason == Reason::Cpu => piece.reason = Reason::Other,
+                Kind::Inferred => {}
+                Kind::Function | Kind::Mark => piece.layer = Layer::App,
             }
         }
         match self.slices.last_mut() {

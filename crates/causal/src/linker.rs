@@ -6,6 +6,7 @@ use crate::attribution::{Due, Pending, Share};
 use crate::bios::Bio;
 use crate::exclusive;
 use crate::hash::FastMap;
+use crate::inferred::Inferred;
 use crate::journal::{Journal, Transaction};
 use crate::logs::Logs;
 use crate::loss::{Losses, Window};
@@ -37,6 +38,7 @@ pub(crate) struct State {
     pub losses: Losses,
     pub names: Names,
     pub threads: Threads,
+    pub inferred: Inferred,
     pub pages: Pages,
     pub journal: Journal,
     pub logs: Logs,
@@ -77,6 +79,7 @@ impl State {
             losses: Losses::default(),
             names: Names::default(),
             threads: Threads::default(),
+            inferred: Inferred::default(),
             pages: Pages::default(),
             journal: Journal::default(),
             logs: Logs::default(),
@@ -129,7 +132,11 @@ impl State {
             Record::OpEnd(r) => self.on_op_end(h, r, sink),
             Record::Mark(r) => self.on_mark(h, r, sink),
             Record::SyncBegin(r) => self.on_sync_begin(h, r, sink),
-            Record::Syscall(r) => self.on_syscall(h, r, sink),
+            Record::Syscall(r) => {
+                self.infer_begin(h, r, sink);
+                self.on_syscall(h, r, sink);
+                self.infer_end(h, r, sink);
+            }
             Record::File(r) => {
                 if self.names.learn(h, r, sink) {
                     self.pages.truncate((r.dev, r.ino), 0);
@@ -216,6 +223,7 @@ impl State {
         if self.threads.map.len() > MANY_THREADS {
             self.forget_threads(sink);
         }
+        self.inferred.prune(now_ns);
         if self.kernel_joins.len() > 4096 {
             self.kernel_joins.clear();
         }
@@ -247,6 +255,7 @@ impl State {
         self.losses.len()
             + self.names.len()
             + self.threads.len()
+            + self.inferred.len()
             + self.pages.len()
             + self.journal.len()
             + self.activity.len()

@@ -110,8 +110,8 @@ impl State {
             request: r.clone(),
             span: id,
             fs_span: if inside_fs { self.new_span() } else { 0 },
-            actor: self.actor(header, tracked, around.operation.or(sole)),
-            confidence: if sole.is_some() { Confidence::Guess } else { Confidence::Structural },
+            actor: self.actor(header, tracked, around.charged().or(sole.map(|id| (id, true)))),
+            confidence: if sole.is_some() || around.guess { Confidence::Guess } else { Confidence::Structural },
             operation: around.operation.unwrap_or(0),
             call,
             wrote: false,
@@ -120,7 +120,8 @@ impl State {
         let entered = entered.filter(|c| c.call == Some(Call::IoUringEnter) && c.start_ns <= header.time_ns);
         let (parent, start_ns) = entered.map_or((around.span, around.start_ns), |c| (c.span, c.start_ns));
         let window = Window { start_ns, end_ns: header.time_ns, cpus: [header.cpu; 2] };
-        self.link(parent, id, Relation::Calls, Confidence::Interval, window, sink);
+        let sure = if around.guess { Confidence::Guess } else { Confidence::Interval };
+        self.link(parent, id, Relation::Calls, sure, window, sink);
         if call.is_some_and(Call::syncs) {
             self.activity.ring_sync_began(header.tid, r.dev, ring.deepest(), header.time_ns);
             self.journal.sync(r.dev, self.now_ns, ring_wait(&ring, r.ino, u64::MAX));

@@ -37,7 +37,7 @@ pub enum Verb {
     Record(Record),
     /// Show where the time of each statement went
     Show(Show),
-    /// Make one self-contained HTML page of a recording
+    /// Make one self-contained HTML page of one or more recordings
     Report(Report),
     /// Write a recording in a format of other tools
     Export(Export),
@@ -140,12 +140,14 @@ pub struct Show {
 }
 
 /// Make one self-contained HTML page of recordings.
+///
+/// Of several, the page shows one at a time; the device commands of all can be set side by side.
 #[derive(Debug, Args)]
 pub struct Report {
-    /// The archive
-    #[arg(value_name = "T.fathom")]
-    pub archive: PathBuf,
-    /// The page; by default beside the archive, with the ending .html
+    /// The archives
+    #[arg(value_name = "T.fathom", required = true)]
+    pub archives: Vec<PathBuf>,
+    /// The page; by default beside the first archive, with the ending .html
     #[arg(short, long, value_name = "x.html")]
     pub output: Option<PathBuf>,
 }
@@ -223,6 +225,25 @@ pub struct Workload {
     /// `sqlite` or `demo`, then its own options (`--help` after the name lists them)
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "NAME [OPTION…]")]
     pub words: Vec<String>,
+}
+
+/// A wrong usage, with the one hint that clap cannot know: a command to record stands behind `--`.
+pub fn explain(error: clap::Error) -> clap::Error {
+    let words: Vec<String> = std::env::args_os().map(|w| w.to_string_lossy().into_owned()).collect();
+    let record = words.get(1).is_some_and(|verb| verb == "record") && !words.contains(&"--".into());
+    let stray = match error.get(clap::error::ContextKind::InvalidArg) {
+        Some(clap::error::ContextValue::String(word)) if !word.starts_with('-') => words.iter().position(|w| w == word),
+        _ => None,
+    };
+    let unknown = error.kind() == clap::error::ErrorKind::UnknownArgument;
+    let Some(at) = stray.filter(|_| record && unknown) else { return error };
+    let (options, command) = (words[1..at].join(" "), words[at..].join(" "));
+    let mut program = <Cli as clap::CommandFactory>::command();
+    program.build();
+    program.find_subcommand_mut("record").expect("record is a verb").error(
+        clap::error::ErrorKind::UnknownArgument,
+        format!("the command to record stands behind `--`: fathom {options} -- {command}"),
+    )
 }
 
 /// Ends the program as clap does on wrong usage: the sentence, then how to get help, and exit status 2.

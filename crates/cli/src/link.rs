@@ -3,10 +3,11 @@
 use anyhow::{Context as _, Result};
 use archive::{Archive, LogReader, Meta, TablesWriter};
 use causal::{Below, InnerTasks, Linker, Sink, Stacked};
+use model::files::FileClass;
 use model::table::{Coverage, Disk, FactRow, LossRow, Process, Row};
 use model::{Context, Environment, Event, Layer, LossSource, Record};
 use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 /// What is known beside the events: kept in `meta.json`, so that linking again, on another machine, gives the same.
@@ -51,7 +52,7 @@ impl Surroundings {
         Ok(())
     }
 
-    fn config(&self) -> causal::Config {
+    fn config(&self, told: BTreeSet<u32>) -> causal::Config {
         let number = |name: &str| self.disks.iter().find(|d| d.name == name).map(|d| d.dev);
         let mut stacked: Vec<Stacked> = self
             .disks
@@ -69,6 +70,7 @@ impl Surroundings {
             functions: self.functions.clone(),
             // Of several disks the first.
             partitions: self.partitions.iter().rev().copied().collect(),
+            told: Some(told),
             ..causal::Config::default()
         }
     }
@@ -85,6 +87,56 @@ struct Tables {
     file_systems: HashMap<u64, u32>,
     of_operations: HashSet<u32>,
     of_anyone: HashSet<u32>,
+    seen: Databases,
+}
+
+/// What shows that a process uses SQLite, and whether its statements could be seen.
+#[derive(Default)]
+struct Databases {
+    /// Kind of each shape that is a statement or an inferred transaction.
+    shapes: HashMap<u64, bool>,
+    /// Files that SQLite's names or ways of reading give away.
+    files: HashSet<u64>,
+    /// Processes that executed statements, of which transactions were inferred, that used such files.
+    told: HashSet<u32>,
+    inferred: HashSet<u32>,
+    users: HashSet<u32>,
+    /// Those that were asked for, by name.
+    asked: BTreeMap<u32, String>,
+}
+
+impl Databases {
+    /// What was not seen of the database's layer, and what stands in its place.
+    fn coverage(&self) -> Vec<Coverage> {
+        let mut rows = BTreeMap::new();
+        for (tgid, name) in self.asked.iter().filter(|(tgid, _)| !self.told.contains(tgid)) {
+            let name = if name.is_empty() { format!("process {tgid}") } else { name.clone() };
+            let how = if self.inferred.contains(tgid) {
+                format!("no SQLite was found in {name}: its statements are inferred from the names of its files")
+            } else if self.users.contains(tgid) {
+                format!(
+                    "no SQLite was found in {name}, though it uses files named as SQLite's: its statements are not seen"
+                )
+            } else {
+                continue;
+            };
+            rows.insert(name, how);
+        }
+        if rows.is_empty() && self.told.is_empty() {
+            let how = "nothing that looks like SQLite: no statement, and no file named as SQLite's";
+            rows.insert("sqlite".into(), how.into());
+        }
+        let row = |(probe, how)| Coverage {
+            layer: Layer::Database,
+            probe,
+            attached: false,
+            how,
+            hits: None,
+            misses: None,
+            price_ns: None,
+        };
+        rows.into_iter().map(row).collect()
+    }
 }
 
 impl Tables {
@@ -112,12 +164,23 @@ impl Tables {
 impl Sink for Tables {
     fn operation(&mut self, row: model::table::Operation) {
         self.operations += 1;
+        match self.seen.shapes.get(&row.shape) {
+            Some(true) => drop(self.seen.told.insert(row.tgid)),
+            Some(false) => drop(self.seen.inferred.insert(row.tgid)),
+            None => {}
+        }
         self.put(&row);
     }
     fn shape(&mut self, row: model::table::Shape) {
+        if let "statement" | "transaction" = &*row.kind {
+            self.seen.shapes.insert(row.id, row.kind == "statement");
+        }
         self.put(&row);
     }
     fn span(&mut self, row: model::table::Span) {
+        if row.layer == Layer::Syscall && row.file.is_some_and(|file| self.seen.files.contains(&file)) {
+            self.seen.users.insert(row.tgid);
+        }
         if row.layer == Layer::Syscall
             && let Some(dev) = row.file.and_then(|file| self.file_systems.get(&file))
         {
@@ -139,9 +202,15 @@ impl Sink for Tables {
     }
     fn file(&mut self, row: model::table::File) {
         self.file_systems.insert(row.id, row.dev);
+        if row.path.as_deref().is_some_and(|path| model::files::class(path) != FileClass::Other) {
+            self.seen.files.insert(row.id);
+        }
         self.put(&row);
     }
     fn process(&mut self, row: model::table::Process) {
+        if row.tracked {
+            self.seen.asked.insert(row.tgid, row.name.clone());
+        }
         self.put(&row);
     }
     fn loss(&mut self, row: model::table::LossRow) {
@@ -172,19 +241,11 @@ pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
         file_systems: HashMap::new(),
         of_operations: HashSet::new(),
         of_anyone: HashSet::new(),
+        seen: Databases::default(),
     };
-    let mut linker = Linker::new(known.config());
-    // A program's marks are read from its memory at the end, hence stand last in the log; the linker wants them before what
-    // ran inside them.
-    let mut inner = InnerTasks::default();
-    let learnt = |event: &Event| {
-        inner.learn(event);
-        is_mark(event)
-    };
-    let marks: Vec<Event> = LogReader::open(dir)?.filter(learnt).collect();
-    for mark in marks {
-        linker.push(inner.readdress(mark), &mut tables);
-    }
+    let (marks, told) = first_look(dir)?;
+    let mut linker = Linker::new(known.config(told));
+    marks.into_iter().for_each(|mark| linker.push(mark, &mut tables));
     let mut events = 0;
     while let Some(event) = log.next_event() {
         events += 1;
@@ -197,7 +258,7 @@ pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
         }
     }
     linker.finish(&mut tables);
-    for row in &known.coverage {
+    for row in known.coverage.iter().chain(&tables.seen.coverage()) {
         tables.put(row);
     }
     if let Some(tgid) = known.tracer {
@@ -250,6 +311,23 @@ fn without_meta(dir: &Path, error: archive::Error) -> Result<Meta> {
     eprintln!("fathom: {error}");
     eprintln!("fathom: going on with the events alone; disks, facts and coverage are lost");
     Ok(Meta::new("trace", 0, Vec::new()))
+}
+
+/// What must be known of the whole log before the first of it is linked: the marks, which are read from a program's memory
+/// at the end and so stand last, though what ran inside them comes after them (by the numbers that the program knows itself by,
+/// in a container); and which processes tell their statements.
+fn first_look(dir: &Path) -> Result<(Vec<Event>, BTreeSet<u32>)> {
+    let (mut marks, mut told, mut inner) = (Vec::new(), BTreeSet::new(), InnerTasks::default());
+    for event in LogReader::open(dir)? {
+        inner.learn(&event);
+        match &event.record {
+            Record::Mark(_) => marks.push(event),
+            Record::Statement(_) => drop(told.insert(event.header.tgid)),
+            Record::OpBegin(begin) if begin.kind == 0 => drop(told.insert(event.header.tgid)),
+            _ => {}
+        }
+    }
+    Ok((marks.into_iter().map(|mark| inner.readdress(mark)).collect(), told))
 }
 
 fn is_mark(event: &Event) -> bool {

@@ -229,7 +229,8 @@ macro_rules! tables {
 }
 
 tables! {
-    /// One execution of what the user asks about: an SQL statement, a function named by --op, or a mark of the program's own.
+    /// One execution of what the user asks about: an SQL statement, a function named by --op, a mark of the program's own, or a
+    /// transaction inferred from SQLite's files.
     operations Operation {
         /// Identity within the archive.
         id: u64,
@@ -256,11 +257,11 @@ tables! {
         /// Result code.
         result: Option<i64>,
     }
-    /// A statement with its literals taken out, or the name of a function or mark.
+    /// A statement with its literals taken out, or the name of a function, mark or transaction.
     shapes Shape {
         /// Identity within the archive.
         id: u64,
-        /// `statement`, `function` or `mark`.
+        /// `statement`, `function`, `mark` or `transaction` (inferred from SQLite's files).
         kind: Cow<'static, str>,
         /// The text.
         text: String,
@@ -414,7 +415,8 @@ tables! {
         attached: bool,
         /// How it was attached, or why it is blind.
         how: String,
-        /// Times it ran; empty if not counted.
+        /// Times its program ran while the kernel counted: a window of 20 ms in each second, which together are the fact
+        /// `tracer.counted`. Empty if it did not count. Functions of several files may share one program.
         hits: Option<u64>,
         /// Times it could not run because it was running already on that CPU.
         misses: Option<u64>,

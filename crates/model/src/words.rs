@@ -165,7 +165,7 @@ names! {
         Journal = "journal",
         /// Runnable, waiting for a CPU.
         RunQueue = "run queue",
-        /// Asleep for something else (a lock, a timer, a pipe).
+        /// Asleep for something else (a lock, a timer, a pipe), or not known.
         Other = "other",
     }
 }
