@@ -5,8 +5,11 @@
 //! it cannot end the block; and the title, which is escaped. The script puts text into the page as text only. Should any of
 //! that ever fail, the page's Content-Security-Policy still runs nothing but the one script whose hash it names.
 
+mod bench;
 mod hash;
 mod script;
+
+pub use bench::bench_page;
 
 use serde_json::{Value, json};
 
@@ -30,7 +33,7 @@ const STYLE: &str = include_str!("../../../web/style.css");
 
 /// The page: one HTML document in UTF-8 that refers to nothing outside itself.
 pub fn page(data: &PageData) -> String {
-    let script = script::script();
+    let script = script::script(script::MODULES);
     let source = |text: &str| format!("'sha256-{}'", hash::base64(&hash::sha256(text.as_bytes())));
     let policy = format!(
         "default-src 'none'; script-src {}; style-src {}; base-uri 'none'; form-action 'none'",
