@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 pub fn run(args: &args::Report) -> Result<()> {
     let context = progress::context(false);
     let archive = link::open(&args.archive, &context)?;
+    if archive.meta().kind == "bench" {
+        return crate::bench::report(args);
+    }
     let output = args.output.clone().unwrap_or_else(|| beside(&args.archive, "html"));
     write(&archive, &args.archive, &output)?;
     println!("{}: open it in a browser; it needs no network", output.display());
