@@ -6,6 +6,7 @@ import { NARROWEST_NS, windowOf, zoomed } from './scale.js';
 import { readCommands, readPage, recordings } from './data.js';
 import { byId, el, fill } from './dom.js';
 import { onThemeChange } from './theme.js';
+import { Tip } from './tip.js';
 import { chainOfOperation, chainOfSpan, surenessOf } from './chain.js';
 import { Timeline } from './timeline.js';
 import { Overview } from './overview.js';
@@ -18,29 +19,6 @@ import { showHeader, showMethod } from './method.js';
 
 const MOST_IDS = 2000;
 const ROOM_BEFORE = 0.06;
-
-/** The one tooltip. */
-class Tip {
-  constructor(node) {
-    this.node = node;
-  }
-
-  show(x, y, head, lines) {
-    fill(
-      this.node,
-      el('strong', {}, head),
-      lines.filter(Boolean).map((line) => el('span', {}, line)),
-    );
-    this.node.hidden = false;
-    const { offsetWidth: w, offsetHeight: h } = this.node;
-    this.node.style.left = `${Math.max(4, x + 14 + w > innerWidth ? x - w - 10 : x + 14)}px`;
-    this.node.style.top = `${Math.max(4, y + 18 + h > innerHeight ? y - h - 10 : y + 18)}px`;
-  }
-
-  hide() {
-    this.node.hidden = true;
-  }
-}
 
 class Page {
   constructor(data) {

@@ -1,8 +1,10 @@
 //! What the user may say. One definition, from which help, completions and the manual page come.
 
 mod bench;
+mod results;
 
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
+pub use results::{BenchCompare, BenchHistory, BenchShow, ServeHttp};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -211,9 +213,12 @@ pub struct Papers {
     /// Figures, such as 000/11 or 004/2; all if none is named
     #[arg(value_name = "FIG")]
     pub figures: Vec<String>,
-    /// Use this recording in place of a new one
+    /// Use this recording or benchmark in place of a new one; the figures of its kind are made
     #[arg(long, value_name = "T.fathom")]
     pub archive: Option<PathBuf>,
+    /// Run benchmarks with few processes and small values, to see that it works
+    #[arg(long)]
+    pub quick: bool,
     /// Write docs/papers.md in place of printing
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -222,7 +227,7 @@ pub struct Papers {
 /// Run one of the built-in workloads.
 #[derive(Debug, Args)]
 pub struct Workload {
-    /// `sqlite` or `demo`, then its own options (`--help` after the name lists them)
+    /// `http`, `sqlite` or `demo`, then its own options (`--help` after the name lists them)
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "NAME [OPTION…]")]
     pub words: Vec<String>,
 }

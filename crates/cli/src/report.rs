@@ -9,8 +9,17 @@ use std::path::{Path, PathBuf};
 pub fn run(args: &args::Report) -> Result<()> {
     let context = progress::context(false);
     let mut parts = Vec::new();
-    for archive in &args.archives {
-        parts.push(Part::of(&link::open(archive, &context)?, archive)?);
+    for path in &args.archives {
+        let archive = link::open(path, &context)?;
+        if archive.meta().kind == "bench" {
+            anyhow::ensure!(
+                args.archives.len() == 1,
+                "{} holds benchmarks, and their page is of one archive; compare two with `fathom bench compare`",
+                path.display()
+            );
+            return crate::bench::report(path, args.output.as_deref());
+        }
+        parts.push(Part::of(&archive, path)?);
     }
     let first = args.archives.first().map_or(Path::new("trace.fathom"), PathBuf::as_path);
     let output = args.output.clone().unwrap_or_else(|| beside(first, "html"));

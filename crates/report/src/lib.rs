@@ -6,8 +6,11 @@
 //! one only of the recording that is chosen, and the small one (device commands) of all, to show them side by side. The script puts text into the page as text only. Should any of
 //! that ever fail, the page's Content-Security-Policy still runs nothing but the one script whose hash it names.
 
+mod bench;
 mod hash;
 mod script;
+
+pub use bench::bench_page;
 
 use serde_json::{Value, json};
 
@@ -36,7 +39,7 @@ pub fn page(data: &PageData) -> String {
 
 /// The page of several recordings, of which one is shown at a time, but for the device commands.
 pub fn pages(recordings: &[PageData]) -> String {
-    let script = script::script();
+    let script = script::script(script::MODULES);
     let source = |text: &str| format!("'sha256-{}'", hash::base64(&hash::sha256(text.as_bytes())));
     let policy = format!(
         "default-src 'none'; script-src {}; style-src {}; base-uri 'none'; form-action 'none'",

@@ -13,6 +13,7 @@
 //! `t` is CLOCK_BOOTTIME in nanoseconds, when the number was read; `v` is the value.
 
 pub mod clock;
+pub mod http;
 pub mod marks;
 mod options;
 mod spin;
@@ -53,6 +54,7 @@ impl From<std::io::Error> for Error {
 
 /// The workloads' names, with what each does.
 pub const NAMES: &[(&str, &str)] = &[
+    ("http", "GETs of a byte, closed loop or at a constant rate"),
     ("sqlite", "INSERTs, SELECTs, UPDATEs or DELETEs on a new database, and the demo's sequence of them"),
     ("spin", "arithmetic and nothing else, to try the method on"),
 ];
@@ -63,6 +65,7 @@ pub const NAMES: &[(&str, &str)] = &[
 /// See [`Error`].
 pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
     match words.split_first() {
+        Some((name, rest)) if name == "http" => http::run(rest, context, out),
         Some((name, rest)) if name == "sqlite" => sqlite::run(rest, context, out),
         Some((name, rest)) if name == "spin" => spin::run(rest, context, out),
         // A name of its own, because it is what people will run under `record` first.

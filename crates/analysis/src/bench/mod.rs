@@ -13,7 +13,14 @@
 //! A replicate that failed, belongs to a warm-up block or was recorded to show why is part of no estimate; failures are
 //! counted and their first reason is kept.
 
+pub mod compare;
+pub mod compared;
 pub mod contract;
+pub mod differ;
+pub mod figures;
+pub mod history;
+pub mod page;
+pub mod results;
 mod selftest;
 pub mod show;
 
@@ -284,4 +291,8 @@ fn mean(values: &[f64]) -> f64 {
 }
 
 #[cfg(test)]
+mod made;
+#[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod verdicts;

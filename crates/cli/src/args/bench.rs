@@ -1,5 +1,6 @@
 //! What the user may say to `fathom bench`.
 
+use super::results::{BenchCompare, BenchHistory, BenchShow, ServeHttp};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -32,6 +33,14 @@ pub enum BenchVerb {
     List(BenchList),
     /// Run workloads or designs, and store what they measured
     Run(BenchRun),
+    /// Show the results of a benchmark
+    Show(BenchShow),
+    /// Compare two benchmarks cell by cell, or the values of one parameter within one
+    Compare(BenchCompare),
+    /// Show results over time, with what changed of the machine
+    History(BenchHistory),
+    /// Serve a byte by HTTP, for the workload `http` on another machine
+    ServeHttp(ServeHttp),
     /// Compare a workload with itself, again and again: how many false alarms does the method raise on this machine?
     Selftest(BenchSelftest),
 }

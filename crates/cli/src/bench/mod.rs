@@ -2,10 +2,12 @@
 
 mod eta;
 mod list;
+mod look;
 mod machine;
 mod results;
 mod run;
 mod selftest;
+mod serve_http;
 mod store;
 mod suite;
 
@@ -13,12 +15,19 @@ use crate::args::{Bench, BenchVerb};
 use anyhow::Result;
 use std::process::ExitCode;
 
+pub use look::{load, report, show};
 pub use store::remake;
+#[cfg(test)]
+pub use suite::names;
 
 pub fn run(args: &Bench) -> Result<ExitCode> {
     match &args.verb {
         BenchVerb::List(args) => list::run(args),
         BenchVerb::Run(args) => run::run(args),
+        BenchVerb::Show(args) => look::show(args),
+        BenchVerb::Compare(args) => look::compare(args),
+        BenchVerb::History(args) => look::history(args),
+        BenchVerb::ServeHttp(args) => serve_http::run(args),
         BenchVerb::Selftest(args) => selftest::run(args),
     }
 }

@@ -24,11 +24,12 @@ pub fn of(runs: &Runs, dir: &Path, context: &Context) -> Benchmark {
         marks: marks.cloned().collect(),
         environment: runs.machines.last().cloned().unwrap_or_default(),
     };
-    bench::benchmark(&tables, &|name| explain(&dir.join(WHY).join(name), name, context))
+    bench::benchmark(&tables, &|name| explain(dir, name, context))
 }
 
 /// Where the time of a recorded process went: the shares of the layers of the operation that took most of it.
-fn explain(archive: &Path, name: &str, context: &Context) -> Why {
+pub fn explain(dir: &Path, name: &str, context: &Context) -> Why {
+    let archive = &dir.join(WHY).join(name);
     let nothing = |failure: String| Why {
         archive: format!("{WHY}/{name}"),
         failure: Some(failure),

@@ -23,6 +23,12 @@ pub fn all() -> Result<Vec<Workload>> {
     SUITE.iter().map(|(name, text)| Ok(Workload::parse(name, text)?)).collect()
 }
 
+/// The names of the suite's workloads.
+#[cfg(test)]
+pub fn names() -> Result<Vec<String>> {
+    Ok(all()?.into_iter().map(|w| w.name).collect())
+}
+
 pub fn selftest() -> Result<Workload> {
     Ok(Workload::parse(SELFTEST.0, SELFTEST.1)?)
 }
