@@ -426,17 +426,17 @@ fn polled_ring() -> Result<()> {
 fn namespaced_marks() -> Result<()> {
     let (disk, folder) = (ext4()?, tempfile::tempdir()?);
     let (fathom, at) = (fathom().display().to_string(), disk.path().display().to_string());
-    let load = [&fathom, "workload", "sqlite", "--op", "insert", "--rows", "200", "--dir", &at];
+    let load = [&fathom, "workload", "sqlite", "--op", "insert", "--rows", "3000", "--dir", &at];
     let argv: Vec<&str> = ["unshare", "--pid", "--fork"].into_iter().chain(load).collect();
     let summary = show(&record(folder.path(), &[], &argv)?)?;
     // The program is found when it is mapped, so the first statements may run unseen (docs/limits.md); each seen one has the
     // mark around it, which then is no operation of its own.
     let seen = number(shape(&summary, "INSERT")?, "/count")?;
-    ensure!(seen >= 100.0, "only {seen} INSERTs were seen");
+    ensure!(seen >= 500.0, "only {seen} INSERTs were seen");
     let all = summary["operations"].as_array().context("operations[]")?;
     let is_insert = |o: &&Value| o["kind"] == "mark" && o["statement"].as_str().is_some_and(|s| s == "INSERT");
     let alone: f64 = all.iter().filter(is_insert).filter_map(|o| o["count"].as_f64()).sum();
-    near("INSERTs, and marks without one", seen + alone, 200.0)
+    near("INSERTs, and marks without one", seen + alone, 3000.0)
 }
 
 /// Two writers at once, a byte at a time, on as many CPUs: each call is a record. How fast they come is the machine's

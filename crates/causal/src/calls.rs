@@ -27,6 +27,9 @@ use std::borrow::Cow;
 /// A `sync_begin` and the start in the call's record are read from the clock one after the other.
 const SAME_CALL_NS: u64 = 100_000;
 
+/// A write joins a transaction (for the file's time stamps) just before its first page; this is for slow machines.
+const SAME_WRITE_NS: u64 = 10_000_000;
+
 /// Who does something now, and on which span it hangs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Doer {
@@ -417,7 +420,7 @@ impl State {
         };
         if kernel {
             // A loop disk's worker serves a command; a writeback thread serves whoever dirtied what it submits next.
-            if let Some(upper) = self.stacked.served_by(header.tid) {
+            if let Some(upper) = self.stacked.served_by(header.tid, record.dev) {
                 joiner.source = Source::Command(upper);
                 joiner.span = upper;
                 self.join(key, 0, joiner, sink);
@@ -461,12 +464,14 @@ impl State {
         }
     }
 
-    /// Whom a thread joined a transaction for is known now: a kernel thread's, by the command or request that it serves.
-    fn settle_join(&mut self, tid: u32, source: Source, span: u64, sink: &mut dyn Sink) {
-        let Some((key, place)) = self.kernel_joins.remove(&tid) else { return };
+    /// A loop disk's worker, which just joined a transaction of this file system, turns out to serve a command.
+    fn settle_join(&mut self, header: &Header, dev: u32, upper: u64, sink: &mut dyn Sink) {
+        let Some((key, place)) = self.kernel_joins.remove(&header.tid).filter(|(key, _)| key.0 == dev) else { return };
         let Some(t) = self.journal.get(key) else { return };
         let (commit, begin_ns, cpu) = (t.span, t.begin_ns, t.cpu);
-        let Some(joiner) = t.joiners.get(place).copied() else { return };
+        let joined = t.joiners.get(place).copied();
+        let Some(joiner) = joined.filter(|j| header.time_ns.saturating_sub(j.time_ns) < SAME_WRITE_NS) else { return };
+        let (source, span) = (Source::Command(upper), upper);
         let sure = joiner.confidence.min(Confidence::Interval);
         let joiner = crate::journal::Joiner { source, span, confidence: sure, ..joiner };
         self.journal.replace(key, place, std::iter::once(joiner));
@@ -481,8 +486,8 @@ impl State {
         if header.flags & 1 != 0 {
             // A loop disk's worker: the pages were signed when the command came (see `stacked`).
             self.stacked.serve(header.tid, file, record.pos, record.bytes.into());
-            if let Some(upper) = self.stacked.served_by(header.tid) {
-                self.settle_join(header.tid, Source::Command(upper), upper, sink);
+            if let Some(upper) = self.stacked.served_by(header.tid, record.dev) {
+                self.settle_join(header, record.dev, upper, sink);
             }
             return;
         }

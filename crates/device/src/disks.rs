@@ -119,7 +119,9 @@ impl Disks {
         let spread = mounts(reader).unwrap_or_default().into_iter().filter(|m| m.dev.major() == 0);
         let mut all: Vec<(Dev, Dev)> = Vec::new();
         for mount in spread {
-            let Some(first) = self.by_name(&mount.source) else { continue };
+            // Mounted by a link, such as /dev/disk/by-uuid/….
+            let source = reader.canonical(&mount.source).unwrap_or(mount.source);
+            let Some(first) = self.by_name(&source) else { continue };
             let ids = if mount.kind == "btrfs" { reader.list("/sys/fs/btrfs").unwrap_or_default() } else { Vec::new() };
             let devices = |id: &String| reader.list(&format!("/sys/fs/btrfs/{id}/devices")).unwrap_or_default();
             let disks =
