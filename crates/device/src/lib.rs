@@ -28,3 +28,10 @@ pub fn collect(reader: &dyn Reader, path: Option<&str>) -> Environment {
     }
     sheet.facts
 }
+
+/// Every fact about the storage under `path` (absolute) alone.
+pub fn storage(reader: &dyn Reader, path: &str) -> Environment {
+    let mut sheet = facts::Sheet::new(reader);
+    storage::under(&mut sheet, path);
+    sheet.facts
+}

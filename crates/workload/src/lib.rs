@@ -16,6 +16,7 @@ pub mod clock;
 pub mod marks;
 mod options;
 pub mod sqlite;
+mod storage;
 
 use model::Context;
 use std::io::Write;
@@ -29,6 +30,8 @@ pub enum Error {
     Help(String),
     /// It was cancelled; what it had made is removed.
     Interrupted,
+    /// It ran, and its result is wrong; the text says what was found. Exit status 1.
+    Wrong(String),
     /// Something failed; the text says what, to what, and what can be done. Exit status 1.
     Failed(String),
 }
@@ -36,7 +39,7 @@ pub enum Error {
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Usage(text) | Self::Help(text) | Self::Failed(text) => f.write_str(text),
+            Self::Usage(text) | Self::Help(text) | Self::Wrong(text) | Self::Failed(text) => f.write_str(text),
             Self::Interrupted => f.write_str("interrupted; the workload's files are removed"),
         }
     }
@@ -51,15 +54,30 @@ impl From<std::io::Error> for Error {
 }
 
 /// The workloads' names, with what each does.
-pub const NAMES: &[(&str, &str)] =
-    &[("sqlite", "INSERTs, SELECTs, UPDATEs or DELETEs on a new database, and the demo's sequence of them")];
+pub const NAMES: &[(&str, &str)] = &[
+    ("seq", "one file, written or read from its begin to its end, as by dd"),
+    ("file", "many files, each written or read whole"),
+    ("random", "reads or writes of small blocks at random places of a large file"),
+    ("sqlite", "INSERTs, SELECTs, UPDATEs or DELETEs on a new database, and the demo's sequence of them"),
+];
 
 /// Runs the workload that the first word names with the words after it.
 ///
 /// # Errors
 /// See [`Error`].
 pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
+    let result = named(words, context, out);
+    if let Err(Error::Wrong(found)) = &result {
+        writeln!(out, "{}", serde_json::json!({"verified": false, "by": found}))?;
+    }
+    result
+}
+
+fn named(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
     match words.split_first() {
+        Some((name, rest)) if name == "seq" => storage::seq::run(rest, context, out),
+        Some((name, rest)) if name == "file" => storage::file::run(rest, context, out),
+        Some((name, rest)) if name == "random" => storage::random::run(rest, context, out),
         Some((name, rest)) if name == "sqlite" => sqlite::run(rest, context, out),
         // A name of its own, because it is what people will run under `record` first.
         Some((name, rest)) if name == "demo" => {
