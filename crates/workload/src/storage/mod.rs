@@ -22,3 +22,7 @@ mod state;
 mod testing;
 mod transfer;
 mod trouble;
+
+pub(crate) use lines::Lines;
+pub(crate) use place::{Account, Place};
+pub(crate) use state::evict;

@@ -50,34 +50,31 @@ impl Pattern {
         z ^ (z >> 31)
     }
 
-    /// Hands `each` every word or part of a word of the range with the bytes that belong there; it says whether to go on.
-    /// The place at which it stopped.
-    fn walk(
-        &self,
-        offset: u64,
-        length: usize,
-        mut each: impl FnMut(std::ops::Range<usize>, &[u8]) -> bool,
-    ) -> Option<u64> {
-        let mut at = 0;
-        while at < length {
-            let place = offset + at as u64;
-            let skip = (place % WORD as u64) as usize;
-            let n = (WORD - skip).min(length - at);
-            let word = self.word(place / WORD as u64).to_le_bytes();
-            if !each(at..at + n, &word[skip..skip + n]) {
-                return Some(place);
-            }
-            at += n;
-        }
-        None
+    /// The bytes from `place` on to the end of its word.
+    fn part(&self, place: u64) -> ([u8; WORD], usize) {
+        (self.word(place / WORD as u64).to_le_bytes(), (place % WORD as u64) as usize)
+    }
+
+    /// Bytes of a range before its first whole word, at most all of them.
+    fn head(offset: u64, length: usize) -> usize {
+        ((offset.next_multiple_of(WORD as u64) - offset) as usize).min(length)
     }
 
     /// Writes the bytes of `offset` onwards.
     pub(crate) fn fill(&self, offset: u64, buffer: &mut [u8]) {
-        self.walk(offset, buffer.len(), |range, bytes| {
-            buffer[range].copy_from_slice(bytes);
-            true
-        });
+        let (head, rest) = buffer.split_at_mut(Self::head(offset, buffer.len()));
+        let (word, skip) = self.part(offset);
+        head.iter_mut().zip(&word[skip..]).for_each(|(to, from)| *to = *from);
+        let mut index = (offset + head.len() as u64) / WORD as u64;
+        for to in rest.chunks_mut(WORD) {
+            let word = self.word(index).to_le_bytes();
+            // A chunk of known length is one store.
+            match <&mut [u8; WORD]>::try_from(&mut *to) {
+                Ok(to) => *to = word,
+                Err(_) => to.copy_from_slice(&word[..to.len()]),
+            }
+            index += 1;
+        }
     }
 
     /// Turns a buffer that holds the bytes of another offset, a multiple of the period away, into that of `offset`: only
@@ -104,12 +101,18 @@ impl Pattern {
 
     /// The place of the first byte that is not what it must be.
     pub(crate) fn wrong(&self, offset: u64, buffer: &[u8]) -> Option<u64> {
-        let word = self.walk(offset, buffer.len(), |range, bytes| buffer[range] == *bytes)?;
-        let from = (word - offset) as usize;
-        let rest = &buffer[from..];
-        let mut right = vec![0; rest.len().min(WORD)];
-        self.fill(word, &mut right);
-        Some(word + rest.iter().zip(&right).position(|(a, b)| a != b).unwrap_or(0) as u64)
+        let (head, rest) = buffer.split_at(Self::head(offset, buffer.len()));
+        let differs = |place: u64, found: &[u8]| {
+            let (word, skip) = self.part(place);
+            found.iter().zip(&word[skip..]).position(|(a, b)| a != b).map(|at| place + at as u64)
+        };
+        let first = offset + head.len() as u64;
+        let wrong = |(nth, found): &(usize, &[u8])| match <[u8; WORD]>::try_from(*found) {
+            Ok(found) => u64::from_le_bytes(found) != self.word(first / WORD as u64 + *nth as u64),
+            Err(_) => differs(first + (nth * WORD) as u64, found).is_some(),
+        };
+        let in_rest = || rest.chunks(WORD).enumerate().find(wrong);
+        differs(offset, head).or_else(|| in_rest().and_then(|(nth, found)| differs(first + (nth * WORD) as u64, found)))
     }
 
     /// As [`Pattern::wrong`], looking only at the first and the last 8 bytes.

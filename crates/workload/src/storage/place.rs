@@ -146,7 +146,9 @@ impl Account {
 
     /// The sums, and `amplification`: the disk's bytes in the direction of the load for each byte asked for.
     pub(crate) fn say(&self, writes: bool, lines: &mut Lines) {
-        lines.sample("requested_bytes", "byte", self.requested as f64);
+        if self.requested > 0 {
+            lines.sample("requested_bytes", "byte", self.requested as f64);
+        }
         if self.unknown {
             lines.mark("device", "unknown: no disk with counters is known under the folder");
             return;

@@ -25,7 +25,7 @@ use model::Context;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use worker::Plan;
+use worker::{Plan, WHOLE};
 
 const ABOUT: &str = "Reads or writes of small blocks at random places of a large file (paper 001, chapter 2).";
 
@@ -48,8 +48,8 @@ const SPECS: &[Spec] = &[
     SHORTEST,
     Spec {
         name: "verify",
-        default: "auto",
-        help: "what of a block is checked inside the time: whole, edges (its first and last 8 bytes), or auto (edges if warm)",
+        default: "edges",
+        help: "what of a block that was read is checked: whole, or edges (its first and last 8 bytes; of every 64th, all)",
     },
     Spec {
         name: "file",
@@ -108,7 +108,6 @@ impl Parameters {
         if writes && kept.is_some() {
             return Err(Error::Usage("--file is for reads; writes get a new file each time (--dir)".into()));
         }
-        let verify = options.one_of("verify", &["auto", "whole", "edges"])?;
         Ok(Self {
             writes,
             state,
@@ -119,7 +118,7 @@ impl Parameters {
             align,
             threads: between("threads", 1, 4096)?,
             iterations: iterations::count(options)?,
-            edges: verify == "edges" || verify == "auto" && state == State::Warm,
+            edges: options.one_of("verify", &["edges", "whole"])? == "edges",
             kept,
             seed: options.get("seed")?,
             dir: options.text("dir").into(),
@@ -247,8 +246,11 @@ impl Run<'_> {
             let n = self.read_back(&plan, sampled)?;
             format!("{n} of the written blocks read back whole, from the disk where its pages can be thrown out")
         } else {
-            let what = if p.edges { "the first and last 8 bytes" } else { "every byte" };
-            format!("{what} of {} reads", account.requested() / p.block as u64)
+            let reads = account.requested() / p.block as u64;
+            match p.edges && p.block > 16 {
+                true => format!("the first and last 8 bytes of {reads} reads, of every {WHOLE}th every byte"),
+                false => format!("every byte of {reads} reads"),
+            }
         });
         Ok(lines)
     }
