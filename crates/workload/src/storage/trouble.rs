@@ -18,7 +18,9 @@ pub(crate) fn failed(doing: &str, path: &Path, error: &std::io::Error) -> Error 
         ) => "the storage failed or was taken away (dmesg tells more): attach it again, or name another folder (--dir)",
         Some(libc::EFBIG) => "the file system takes no file as large: take less data or name another folder (--dir)",
         Some(libc::EACCES | libc::EPERM) => "name a folder that you may write to (--dir)",
-        Some(libc::ENOENT | libc::ENOTDIR) => "name a folder that is there (--dir)",
+        Some(libc::ENOENT | libc::ENOTDIR) => {
+            "name a folder that is there (--dir); if it was there, its storage was unmounted meanwhile"
+        }
         Some(libc::EMFILE | libc::ENFILE) => {
             "too many files are open: raise the limit (ulimit -n) or take fewer threads"
         }
