@@ -335,7 +335,7 @@ fn interrupted_load() -> Result<()> {
         ("file", vec!["--op=read", "--files=8"]),
         ("sqlite", vec!["--rows=1000"]),
     ] {
-        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        for signal in ["-INT", "-TERM", "-HUP"] {
             let mut child = Command::new(fathom())
                 .args(["workload", name, "--iterations", long])
                 .args(&options)
@@ -350,8 +350,7 @@ fn interrupted_load() -> Result<()> {
                 std::thread::sleep(Duration::from_millis(5));
             }
             std::thread::sleep(Duration::from_millis(200));
-            // SAFETY: a signal to the child that was just started and not yet waited for.
-            unsafe { libc::kill(child.id() as i32, signal) };
+            run(Command::new("kill").args([signal, &child.id().to_string()]))?;
             let status = child.wait()?;
             ensure!(status.code() == Some(130), "{name} {options:?}: {status}");
             let left: Vec<_> = fs::read_dir(folder.path())?.collect();

@@ -65,15 +65,14 @@ impl Pattern {
         let (head, rest) = buffer.split_at_mut(Self::head(offset, buffer.len()));
         let (word, skip) = self.part(offset);
         head.iter_mut().zip(&word[skip..]).for_each(|(to, from)| *to = *from);
-        let mut index = (offset + head.len() as u64) / WORD as u64;
-        for to in rest.chunks_mut(WORD) {
+        let first = (offset + head.len() as u64) / WORD as u64;
+        for (index, to) in (first..).zip(rest.chunks_mut(WORD)) {
             let word = self.word(index).to_le_bytes();
             // A chunk of known length is one store.
             match <&mut [u8; WORD]>::try_from(&mut *to) {
                 Ok(to) => *to = word,
                 Err(_) => to.copy_from_slice(&word[..to.len()]),
             }
-            index += 1;
         }
     }
 

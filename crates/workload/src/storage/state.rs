@@ -65,7 +65,7 @@ impl State {
     }
 
     /// Whether a read in this state must come from the disk.
-    pub(crate) fn from_disk(self) -> bool {
+    pub(crate) fn is_of_disk(self) -> bool {
         matches!(self, Self::Cold | Self::Dropped | Self::Direct)
     }
 
@@ -153,7 +153,7 @@ impl Cache {
         }
         // A read of less than a page brings the page; so at least the bytes asked for must have come. A tenth is left for
         // places that were read twice in one iteration.
-        let doubt = if state.from_disk() {
+        let doubt = if state.is_of_disk() {
             match read {
                 _ if pages > 0 && state != State::Direct => Some(format!("{pages} pages could not be thrown out")),
                 Some(read) if read < requested - requested / 10 => {

@@ -79,10 +79,7 @@ pub(super) fn queue(engine: Engine, depth: usize) -> Result<Box<dyn Queue>> {
             Some(libc::ENOMEM) => "the limit of locked memory is reached (ulimit -l), or --depth is too large",
             _ => "the kernel refused",
         };
-        Error::new(
-            ErrorKind::Other,
-            format!("there is no {} here: {why}: {e}; --engine psync always works", engine.name()),
-        )
+        Error::other(format!("there is no {} here: {why}: {e}; --engine psync always works", engine.name()))
     })
 }
 
