@@ -13,6 +13,9 @@
 //! `t` is CLOCK_BOOTTIME in nanoseconds, when the number was read; `v` is the value.
 
 pub mod clock;
+pub mod cpu;
+pub mod draw;
+mod jvm;
 pub mod marks;
 mod options;
 pub mod sqlite;
@@ -58,6 +61,10 @@ pub const NAMES: &[(&str, &str)] = &[
     ("seq", "one file, written or read from its begin to its end, as by dd"),
     ("file", "many files, each written or read whole"),
     ("random", "reads or writes of small blocks at random places of a large file"),
+    ("linpack", "a dense system of equations, in C, Rust or Java"),
+    ("scimark", "SciMark 2's kernels, in C, Rust or Java"),
+    ("himeno", "Jacobi's method on a grid, in C, Rust or Java"),
+    ("draw", "rectangles, lines or circles on an image, in Java"),
     ("sqlite", "INSERTs, SELECTs, UPDATEs or DELETEs on a new database, and the demo's sequence of them"),
 ];
 
@@ -78,6 +85,10 @@ fn named(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(),
         Some((name, rest)) if name == "seq" => storage::seq::run(rest, context, out),
         Some((name, rest)) if name == "file" => storage::file::run(rest, context, out),
         Some((name, rest)) if name == "random" => storage::random::run(rest, context, out),
+        Some((name, rest)) if name == "linpack" => cpu::run("linpack", rest, context, out),
+        Some((name, rest)) if name == "scimark" => cpu::run("scimark", rest, context, out),
+        Some((name, rest)) if name == "himeno" => cpu::run("himeno", rest, context, out),
+        Some((name, rest)) if name == "draw" => draw::run(rest, out),
         Some((name, rest)) if name == "sqlite" => sqlite::run(rest, context, out),
         // A name of its own, because it is what people will run under `record` first.
         Some((name, rest)) if name == "demo" => {
