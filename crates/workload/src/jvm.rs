@@ -5,6 +5,7 @@
 
 use crate::Error;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::process::CommandExt;
@@ -31,6 +32,17 @@ const UNSEEN: [&str; 3] = ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIO
 /// # Errors
 /// There is no such JVM, or this program has no jar.
 pub fn become_jvm(java: &str, mode: &str, heap: u64, words: &[String], out: &mut dyn Write) -> Result<(), Error> {
+    let (mut command, _jar) = command(java, mode, heap, words)?;
+    out.flush()?;
+    let error = command.exec();
+    Err(not_started(java, &error))
+}
+
+/// The command of such a JVM, and the jar that it inherits: to be kept until it has started.
+///
+/// # Errors
+/// This program has no jar.
+pub fn command(java: &str, mode: &str, heap: u64, words: &[String]) -> Result<(Command, File), Error> {
     if JAR.is_empty() {
         return Err(Error::Failed(
             "this fathom was built without a JDK and has no Java in it; install one (apt install \
@@ -39,7 +51,6 @@ pub fn become_jvm(java: &str, mode: &str, heap: u64, words: &[String], out: &mut
         ));
     }
     let jar = nameless(JAR)?;
-    out.flush()?;
     let mut command = Command::new(java);
     command.args(options(mode, heap)).arg("-cp").arg(format!("/proc/self/fd/{}", jar.as_raw_fd()));
     command.arg("fathom.Main").args(words);
@@ -47,15 +58,19 @@ pub fn become_jvm(java: &str, mode: &str, heap: u64, words: &[String], out: &mut
     for name in UNSEEN {
         command.env_remove(name);
     }
-    let error = command.exec();
-    Err(Error::Failed(match error.kind() {
+    Ok((command, jar))
+}
+
+/// Why there is no JVM.
+pub fn not_started(java: &str, error: &std::io::Error) -> Error {
+    Error::Failed(match error.kind() {
         std::io::ErrorKind::NotFound => {
             format!(
                 "{java} is not here; install a Java runtime (apt install default-jre-headless), or name it with --java"
             )
         }
         _ => format!("cannot run {java}: {error}"),
-    }))
+    })
 }
 
 /// The JVM's options: the mode, a heap that never grows, and the collector with no threads of its own.
@@ -70,14 +85,14 @@ fn options(mode: &str, heap: u64) -> Vec<OsString> {
 }
 
 /// A file without a name that the JVM inherits.
-fn nameless(content: &[u8]) -> Result<std::fs::File, Error> {
+fn nameless(content: &[u8]) -> Result<File, Error> {
     // SAFETY: a name of ours; without MFD_CLOEXEC, so that it lives through exec.
     let fd = unsafe { libc::memfd_create(c"fathom.jar".as_ptr(), 0) };
     if fd < 0 {
         return Err(std::io::Error::last_os_error().into());
     }
     // SAFETY: a descriptor that nobody else has.
-    let mut file = unsafe { std::fs::File::from_raw_fd(fd) };
+    let mut file = unsafe { File::from_raw_fd(fd) };
     file.write_all(content)?;
     if !Path::new("/proc/self/fd").exists() {
         return Err(Error::Failed("/proc is not mounted, and the JVM is handed its classes through it".into()));

@@ -3,6 +3,8 @@ package fathom;
 import fathom.cpu.Cpu;
 import fathom.draw.Draw;
 import fathom.proof.Mode;
+import fathom.storage.Files;
+import java.io.IOException;
 import java.io.PrintStream;
 
 /**
@@ -18,6 +20,12 @@ public final class Main {
         try {
             Options options = new Options(words);
             Clock clock = new Clock(options.number("boottime-offset-ns", 0));
+            if (options.workload().equals("file")) {
+                String[] hot = Files.serve(options, clock, out);
+                out.print("mode " + Mode.prove(options.text("mode"), hot) + "\n");
+                out.flush();
+                System.exit(0);
+            }
             Measured measured =
                     options.workload().equals("draw") ? Draw.measure(options, clock) : Cpu.measure(options, clock);
             // After the work, so that what was compiled in the meantime is part of the proof.
@@ -31,6 +39,9 @@ public final class Main {
         } catch (IllegalArgumentException usage) {
             System.err.println("fathom: " + usage.getMessage());
             status = 2;
+        } catch (IOException broken) {
+            System.err.println("fathom: " + broken.getMessage());
+            status = 1;
         } catch (Mode.Contradiction contradiction) {
             System.err.println("fathom: " + contradiction.getMessage());
             status = 1;

@@ -2,10 +2,12 @@
 //! 192 on other devices).
 
 use super::iterations;
+use super::machine::Jvm;
 use super::seq::block;
 use super::state::State;
 use super::transfer::Transfer;
 use crate::Error;
+use crate::jvm::MODES;
 use crate::options::{Options, Spec};
 use model::Context;
 use std::io::Write;
@@ -23,6 +25,8 @@ const SPECS: &[Spec] = &[
     Spec { name: "files", default: "512", help: "how many (the papers: 512, 1024, 192)" },
     Spec { name: "size", default: "1M", help: "bytes of a file" },
     Spec { name: "block", default: "64K", help: "bytes of a call; a file that is smaller is moved in one" },
+    Spec { name: "mode", default: "native", help: "native, or in Java: jvm-int, jvm-c1, jvm-c2 or jvm-tiered" },
+    Spec { name: "java", default: "java", help: "the JVM's launcher" },
     iterations::ITERATIONS,
     Spec { name: "dir", default: ".", help: "folder in which the files are made" },
 ];
@@ -48,6 +52,7 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
         state,
         iterations: iterations::count(&options)?,
         remedy: "--files, --size",
+        machine: machine(&options, state, block)?,
     };
     if transfer.files > 1_000_000 {
         return Err(Error::Usage("--files must be at most 1000000".into()));
@@ -57,9 +62,27 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
     Ok(())
 }
 
+/// The JVM that `--mode` asks for.
+fn machine(options: &Options, state: State, block: usize) -> Result<Option<Jvm>, Error> {
+    let modes: Vec<&'static str> = std::iter::once("native").chain(MODES.map(|m| m.0)).collect();
+    let mode = options.one_of("mode", &modes)?;
+    if mode == "native" {
+        return Ok(None);
+    }
+    if state == State::Direct {
+        return Err(Error::Usage("--state direct is for --mode native; Java's streams have no O_DIRECT".into()));
+    }
+    if !block.is_multiple_of(8) {
+        return Err(Error::Usage(format!(
+            "--mode {mode} takes blocks that are multiples of 8 bytes (--block, --size)"
+        )));
+    }
+    Ok(Some(Jvm { java: options.text("java").into(), mode }))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Scratch, run, values};
+    use super::super::testing::{Scratch, mark, run, values};
     use crate::Error;
 
     #[test]
@@ -76,6 +99,28 @@ mod tests {
         }
     }
 
+    /// Java writes and checks what Rust checks and wrote: the two patterns are one.
+    #[test]
+    fn java_moves_the_same_bytes() {
+        if crate::jvm::JAR.is_empty() || std::process::Command::new("java").arg("-version").output().is_err() {
+            eprintln!("SKIP java_moves_the_same_bytes: there is no JDK");
+            return;
+        }
+        let scratch = Scratch::new("file-java");
+        for mode in ["jvm-int", "jvm-tiered"] {
+            for words in ["--op write --state synced", "--op read --state cold", "--op read --block 24 --size 4800"] {
+                let words = format!("file --mode {mode} --files 7 --size 96K --block 12K --iterations 2 {words}");
+                let lines = run(&words, scratch.path()).unwrap();
+                assert_eq!(values(&lines, "iteration").len(), 2, "{words}");
+                assert!(mark(&lines, "mode").unwrap().starts_with(&format!("{mode}: ")), "{lines:?}");
+                assert_eq!((&lines.last().unwrap()["verified"], scratch.left()), (&true.into(), 0));
+            }
+        }
+        let result = run("file --mode jvm-int --java /no/such/java --files 1", scratch.path());
+        assert!(matches!(&result, Err(Error::Failed(why)) if why.contains("/no/such/java")), "{result:?}");
+        assert_eq!(scratch.left(), 0);
+    }
+
     #[test]
     fn a_small_file_is_moved_in_one_call() {
         let scratch = Scratch::new("file-small");
@@ -86,7 +131,17 @@ mod tests {
     #[test]
     fn mistakes_are_told() {
         let scratch = Scratch::new("file-bad");
-        for words in ["--size 0", "--size 100K --block 64K", "--files 0", "--files 1000001", "--block 0", "--size x"] {
+        for words in [
+            "--size 0",
+            "--size 100K --block 64K",
+            "--files 0",
+            "--files 1000001",
+            "--block 0",
+            "--size x",
+            "--mode js",
+            "--mode jvm-int --state direct",
+            "--mode jvm-int --size 9",
+        ] {
             let result = run(&format!("file {words}"), scratch.path());
             assert!(matches!(result, Err(Error::Usage(_))), "{words}: {result:?}");
         }

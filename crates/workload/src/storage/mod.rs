@@ -13,6 +13,7 @@ pub mod file;
 mod files;
 mod iterations;
 mod lines;
+mod machine;
 mod pattern;
 mod place;
 pub mod random;

@@ -42,6 +42,7 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
         state,
         iterations: iterations::count(&options)?,
         remedy: "--count, --block",
+        machine: None,
     };
     let lines = transfer.run(Path::new(options.text("dir")), context)?;
     out.write_all(lines.bytes())?;

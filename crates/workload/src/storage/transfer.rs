@@ -10,6 +10,7 @@
 use super::buffer::Buffer;
 use super::files::Folder;
 use super::lines::Lines;
+use super::machine::{Jvm, Machine};
 use super::pattern::{PAGE, Pattern, Template};
 use super::place::{Account, Place};
 use super::state::{Cache, State, evict, open};
@@ -21,6 +22,9 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+/// Seed of what the files hold.
+pub(super) const SEED: u64 = 2014;
 
 /// What is moved, and how often.
 #[derive(Debug)]
@@ -41,6 +45,8 @@ pub(crate) struct Transfer {
     pub iterations: u64,
     /// Which option makes it less.
     pub remedy: &'static str,
+    /// The JVM that does it, if it is not done natively.
+    pub machine: Option<Jvm>,
 }
 
 impl Transfer {
@@ -66,12 +72,17 @@ impl Transfer {
     }
 
     fn pattern(&self) -> Pattern {
-        Pattern::stamped(2014, self.block.min(PAGE), self.block.min(1 << 20))
+        Pattern::stamped(SEED, self.block.min(PAGE), self.block.min(1 << 20))
     }
 
     fn length(&self) -> u64 {
         self.blocks * self.block as u64
     }
+}
+
+/// What a series tells of a native iteration: its begin and its duration.
+fn timed((result, start, end): (Result<(), Error>, u64, u64)) -> Result<(u64, u64), Error> {
+    result.map(|()| (start, end - start))
 }
 
 struct Run<'a> {
@@ -88,6 +99,7 @@ impl Run<'_> {
         self.place.marks(&mut lines);
         lines.mark("state", format!("{:?}", what.state).to_lowercase());
         lines.work("byte", bytes);
+        let mut machine = what.machine.as_ref().map(|jvm| Machine::new(jvm, what)).transpose()?;
         let marks = Writer::from_environment();
         let mut series =
             Series::new(marks.as_ref(), &format!("{} {}", what.name, if what.writes { "write" } else { "read" }));
@@ -106,32 +118,39 @@ impl Run<'_> {
         for nth in 0..what.iterations {
             self.context.progress(what.name, nth, what.iterations);
             let before;
-            let (result, start, end) = match &kept {
+            let result = match &kept {
                 Some((_, paths)) if !what.writes => {
                     cache.make(what.state, paths)?;
                     before = self.place.counters();
-                    series.around(|| self.read(paths))
+                    match &mut machine {
+                        Some(machine) => machine.order("read", paths),
+                        None => timed(series.around(|| self.read(paths))),
+                    }
                 }
                 _ => {
                     drop(kept.take());
                     let inner = folder.inner(&format!("files-{nth}"))?;
                     let paths = self.paths(inner.path());
                     before = self.place.counters();
-                    let result = series.around(|| self.write(&paths, what.state));
+                    let result = match &mut machine {
+                        Some(machine) => machine.order("write", &paths),
+                        None => timed(series.around(|| self.write(&paths, what.state))),
+                    };
                     kept = Some((inner, paths));
                     result
                 }
             };
-            result?;
+            let (start, ns) = result?;
             if let Some((_, paths)) = kept.as_ref().filter(|_| what.writes) {
                 self.settle(paths)?;
             }
             account.add(before, self.place.counters(), bytes);
-            lines.iteration(start, end - start);
-            total += end - start;
+            lines.iteration(start, ns);
+            total += ns;
         }
         let seconds = total.max(1) as f64 / 1e9;
         lines.sample("bandwidth", "KiB/s", bytes as f64 * what.iterations as f64 / 1024.0 / seconds);
+        lines.mark("mode", machine.map_or(Ok("native".into()), Machine::end)?);
         let Some((_, paths)) = &kept else { return Ok(lines) };
         if what.writes {
             // From the disk, not from what the write left in memory. tmpfs keeps its pages, and is its own disk.
