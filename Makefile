@@ -44,7 +44,7 @@ lint: setup-test
 .PHONY: bench
 bench: build
 	@scripts/setup bench
-	@$(FATHOM) bench experiments/peers/*.toml --output target/bench.fathom --markdown docs/performance.md
+	@$(FATHOM) bench run experiments/peers/*.toml --output target/bench.fathom --markdown docs/performance.md
 
 # A figure is printed; all of them make the page of the manual.
 .PHONY: papers

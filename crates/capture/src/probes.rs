@@ -42,7 +42,7 @@ const fn instead(first: &'static str, program: &'static str, by: By, tracepoint:
 /// In the order of attaching: what completes comes before what begins, so that no begin is seen whose end could not be.
 const PROBES: &[Probe] = &[
     probe("task_exit", Type, "sched_process_exit", Layer::App),
-    probe("task_fork", Type, "sched_process_fork", Layer::App),
+    probe("task_fork", Type, "task_newtask", Layer::App),
     probe("task_exec", Type, "sched_process_exec", Layer::App),
     probe("rq_done", Type, "block_rq_complete", Layer::Driver),
     probe("bio_done", Type, "block_bio_complete", Layer::Block),

@@ -13,6 +13,7 @@
 //! |---|---|---|
 //! | `threads` | operations and calls on each thread's stack | their end record |
 //! | `pages` | who dirtied which page | the bio that carries the page |
+//! | `logs` | who changed a file system that has no such transactions | a bounded number each |
 //! | `journal` | members of transactions, waits, last log of each metadata block | commit end; a bounded memory for checkpoints |
 //! | `bios`, `requests`, `flush` | bios, requests, flushes by address and time | their completion |
 //! | `stacked` | commands of loop disks | their completion |
@@ -49,8 +50,10 @@ mod calls;
 mod exclusive;
 mod flush;
 mod hash;
+mod inner;
 mod journal;
 mod linker;
+mod logs;
 mod loss;
 mod names;
 mod pages;
@@ -61,6 +64,7 @@ pub mod text;
 mod threads;
 mod uring;
 
+pub use inner::InnerTasks;
 pub use loss::UNKNOWN_CPU;
 
 use linker::State;

@@ -7,6 +7,7 @@ use crate::bios::Bio;
 use crate::exclusive;
 use crate::hash::FastMap;
 use crate::journal::{Journal, Transaction};
+use crate::logs::Logs;
 use crate::loss::{Losses, Window};
 use crate::names::Names;
 use crate::pages::{Pages, Taken};
@@ -14,14 +15,17 @@ use crate::reorder::moment;
 use crate::requests::Request;
 use crate::stacked::Stack;
 use crate::threads::{Threads, span};
+use crate::uring::Ring;
 use crate::{Config, Sink};
-use model::event::{CommitBegin, CommitEnd, Header, Uring};
+use model::event::{CommitBegin, CommitEnd, Header};
 use model::table::{Link, Span};
 use model::{Confidence, Event, Layer, Record, Relation};
 use std::collections::{BinaryHeap, VecDeque};
 
 /// How often the things that grow with the open horizon are looked through.
 const SWEEP_EVERY: u32 = 256;
+/// Threads beyond which those that were not heard of for longest are taken for dead: the kernel side follows half as many.
+const MANY_THREADS: usize = 1 << 15;
 /// Flights beyond which long operations' time sheets are filled in before they end.
 const MANY_FLIGHTS: usize = 4096;
 
@@ -35,6 +39,7 @@ pub(crate) struct State {
     pub threads: Threads,
     pub pages: Pages,
     pub journal: Journal,
+    pub logs: Logs,
     pub activity: Activity,
     pub stacked: Stack,
     pub bios: FastMap<u64, Bio>,
@@ -46,9 +51,13 @@ pub(crate) struct State {
     pub requests: FastMap<u64, Request>,
     /// Requests whose data is done but whose flush sequence is not, with their bios.
     pub sequences: FastMap<u64, Vec<u64>>,
-    /// Kernel threads that joined a transaction for pages that they have not sent yet.
+    /// Kernel threads that joined a transaction for what they will write next.
     pub kernel_joins: FastMap<u32, (TxnKey, usize)>,
-    pub urings: FastMap<u64, (Header, Uring, u64)>,
+    /// io_uring's requests by process and submission, and those keys by address.
+    pub rings: FastMap<(u32, u64), Ring>,
+    pub ring_at: FastMap<u64, (u32, u64)>,
+    /// Which request a thread last said that it works for.
+    pub ring_workers: FastMap<u32, (u32, u64)>,
     pub due: BinaryHeap<Due>,
     pub pending: FastMap<u64, Pending>,
     pub outcomes: FastMap<u64, Vec<Share>>,
@@ -70,6 +79,7 @@ impl State {
             threads: Threads::default(),
             pages: Pages::default(),
             journal: Journal::default(),
+            logs: Logs::default(),
             activity: Activity::default(),
             bios: FastMap::default(),
             barriers: VecDeque::new(),
@@ -78,7 +88,9 @@ impl State {
             requests: FastMap::default(),
             sequences: FastMap::default(),
             kernel_joins: FastMap::default(),
-            urings: FastMap::default(),
+            rings: FastMap::default(),
+            ring_at: FastMap::default(),
+            ring_workers: FastMap::default(),
             due: BinaryHeap::new(),
             pending: FastMap::default(),
             outcomes: FastMap::default(),
@@ -150,13 +162,16 @@ impl State {
                 }
             }
             Record::Uring(r) => self.on_uring(h, r, sink),
+            // Marks are readdressed before they are pushed: see `inner`.
+            Record::InnerTask(_) => {}
             Record::Loss(r) => self.losses.add(h, r, sink),
         }
         // After the event, so that a late mark or call can be told by its time.
         self.now_ns = self.now_ns.max(moment(event));
         self.settle(false, sink);
         self.since_sweep += 1;
-        if self.since_sweep >= SWEEP_EVERY {
+        // It looks at every thread: with many, the less often.
+        if self.since_sweep >= SWEEP_EVERY && self.since_sweep as usize >= self.threads.map.len() {
             self.since_sweep = 0;
             self.sweep(sink);
         }
@@ -198,6 +213,9 @@ impl State {
             before_ns = before_ns.min(thread.cursor_ns);
         }
         self.activity.prune(before_ns);
+        if self.threads.map.len() > MANY_THREADS {
+            self.forget_threads(sink);
+        }
         if self.kernel_joins.len() > 4096 {
             self.kernel_joins.clear();
         }
@@ -205,6 +223,9 @@ impl State {
 
     /// Writes what is still open.
     pub(crate) fn finish(&mut self, sink: &mut dyn Sink) {
+        let mut rings: Vec<Ring> = std::mem::take(&mut self.rings).into_values().collect();
+        rings.sort_by_key(|r| r.span);
+        rings.iter().for_each(|r| self.put_ring(r, None, sink));
         let mut tids: Vec<u32> = self.threads.map.keys().copied().collect();
         tids.sort_unstable();
         tids.into_iter().for_each(|tid| self.thread_ended(tid, sink));
@@ -217,9 +238,6 @@ impl State {
         let mut requests: Vec<Request> = std::mem::take(&mut self.requests).into_values().collect();
         requests.sort_by_key(|r| r.command);
         requests.iter().for_each(|r| self.put_command(r, None, None, sink));
-        let mut urings: Vec<_> = std::mem::take(&mut self.urings).into_values().collect();
-        urings.sort_by_key(|u| u.2);
-        urings.iter().for_each(|(h, r, id)| self.put_uring(h, r, *id, None, sink));
         self.settle(true, sink);
         self.names.finish(sink);
     }
@@ -240,7 +258,10 @@ impl State {
             + self.requests.len()
             + self.sequences.len()
             + self.kernel_joins.len()
-            + self.urings.len()
+            + self.rings.len()
+            + self.ring_at.len()
+            + self.ring_workers.len()
+            + self.logs.len()
             + self.pending.len()
             + self.outcomes.len()
     }

@@ -10,8 +10,7 @@
 //!
 //! *Uncertainty*: a program may step two statements by turns; then what its thread does in a step is charged to the one
 //! that began last. When the end of an execution was lost, its folder is taken off when that statement or function
-//! begins again, or when more are open than the kernel side keeps, and has no end. A prepare does not say whether
-//! it ran between rows; it hangs on what is open. An execution whose begin was not seen is known only from its end record,
+//! begins again, or when more are open than the kernel side keeps, and has no end. An execution whose begin was not seen is known only from its end record,
 //! and what its thread did meanwhile was not charged to it.
 
 use crate::Sink;
@@ -21,7 +20,7 @@ use crate::exclusive::{self, Away, CallSegment};
 use crate::hash::FastMap;
 use crate::linker::State;
 use crate::loss::Window;
-use model::event::{Header, Mark, OpBegin, OpEnd, Statement, flags};
+use model::event::{Header, Mark, OpBegin, OpEnd, Statement, flags, header_flags};
 use model::table::{Operation, Shape, Span};
 use model::{Call as CallName, Confidence, Layer, Origin, Relation};
 use std::borrow::Cow;
@@ -322,7 +321,8 @@ impl State {
         self.settle_marks(header.tid, record.start_ns, sink);
         let start_ns = record.start_ns.min(header.time_ns);
         let id = self.new_span();
-        let around = self.inside(header.tid, start_ns, 0);
+        let ctx = if header.flags & header_flags::BETWEEN_ROWS != 0 { flags::BETWEEN_ROWS } else { 0 };
+        let around = self.inside(header.tid, start_ns, ctx);
         let row = Span {
             operation: around.operation,
             end_ns: Some(header.time_ns),
@@ -519,6 +519,18 @@ impl State {
                 .flatten()
                 .for_each(|c| self.put_unfinished_call(&thread, &c, sink));
         }
+    }
+
+    /// Ends the half of all threads that was not heard of for longest: records of their ends were lost.
+    pub(crate) fn forget_threads(&mut self, sink: &mut dyn Sink) {
+        let last = |t: &Thread| {
+            let begun = t.frames.iter().map(|f| f.start_ns).max().unwrap_or(0);
+            t.call.map_or(0, |c| c.start_ns).max(begun).max(t.cursor_ns)
+        };
+        let mut all: Vec<(u64, u32)> = self.threads.map.iter().map(|(tid, t)| (last(t), *tid)).collect();
+        all.sort_unstable();
+        let old = all.len() / 2;
+        all[..old].iter().for_each(|(_, tid)| self.thread_ended(*tid, sink));
     }
 
     /// The application marked an interval.

@@ -1,5 +1,9 @@
 //! What the user may say. One definition, from which help, completions and the manual page come.
 
+mod bench;
+
+pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -43,7 +47,7 @@ pub enum Verb {
     Demo(Demo),
     /// Make the figures of the papers on this machine, beside the papers' values
     Papers(Papers),
-    /// Run a design: its commands in randomised blocks, each replicate a fresh process
+    /// Measure this device: CPU, storage, SQLite, HTTP; processes in randomised blocks, scores with intervals
     Bench(Bench),
     /// Run one of the built-in workloads as a benchmark's replicate: JSON lines on stdout
     Workload(Workload),
@@ -213,29 +217,6 @@ pub struct Papers {
     pub output: Option<PathBuf>,
 }
 
-/// Run a design: its commands in randomised blocks, each replicate a fresh process.
-#[derive(Debug, Args)]
-pub struct Bench {
-    /// The design (TOML; see experiments/)
-    #[arg(value_name = "DESIGN.toml", required = true)]
-    pub designs: Vec<PathBuf>,
-    /// Blocks, in place of the design's own number
-    #[arg(long, value_name = "N")]
-    pub blocks: Option<u64>,
-    /// Seed of the order, in place of the design's own
-    #[arg(long)]
-    pub seed: Option<u64>,
-    /// The archive to make; one of that name is kept as NAME.fathom.old
-    #[arg(short, long, value_name = "B.fathom", default_value = "bench.fathom")]
-    pub output: PathBuf,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Write the tables as Markdown to this file as well
-    #[arg(long, value_name = "FILE")]
-    pub markdown: Option<PathBuf>,
-}
-
 /// Run one of the built-in workloads.
 #[derive(Debug, Args)]
 pub struct Workload {
@@ -253,7 +234,25 @@ pub fn usage_error(sentence: &str) -> ! {
 }
 
 fn seconds(text: &str) -> Result<std::time::Duration, String> {
-    let value: f64 = text.trim_end_matches('s').parse().map_err(|_| "give seconds, such as 10 or 0.5".to_string())?;
+    time(text, 1.0).ok_or("give seconds, such as 10 or 0.5")?
+}
+
+/// A time with a suffix s, m or h; without one it is in seconds.
+fn long(text: &str) -> Result<std::time::Duration, String> {
+    let size = match text.chars().last() {
+        Some('m') => 60.0,
+        Some('h') => 3600.0,
+        _ => 1.0,
+    };
+    time(text.trim_end_matches(['m', 'h']), size).ok_or("give a time, such as 90s, 5m or 1h")?
+}
+
+fn time(text: &str, size: f64) -> Option<Result<std::time::Duration, String>> {
+    let value: f64 = text.trim_end_matches('s').parse().ok()?;
+    Some(positive(value * size))
+}
+
+fn positive(value: f64) -> Result<std::time::Duration, String> {
     let duration = std::time::Duration::try_from_secs_f64(value).map_err(|e| e.to_string())?;
     if duration.is_zero() { Err("give more than 0 seconds".into()) } else { Ok(duration) }
 }
@@ -301,6 +300,12 @@ mod tests {
         assert!(bytes("0").is_err() && bytes("99999999T").is_err() && bytes("many").is_err() && bytes("").is_err());
         assert_eq!(seconds("0.5"), Ok(std::time::Duration::from_millis(500)));
         assert!(seconds("-1").is_err() && seconds("nan").is_err());
+        let minutes = |text| long(text).map(|d| d.as_secs_f64() / 60.0);
+        assert_eq!(
+            (minutes("90"), minutes("90s"), minutes("5m"), minutes("1h")),
+            (Ok(1.5), Ok(1.5), Ok(5.0), Ok(60.0))
+        );
+        assert!(long("m").is_err() && long("5x").is_err() && long("0").is_err());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use archive::{Archive, LogReader, Meta, TablesWriter};
-use causal::{Below, Linker, Sink, Stacked};
+use causal::{Below, InnerTasks, Linker, Sink, Stacked};
 use model::table::{Coverage, Disk, FactRow, LossRow, Process, Row};
 use model::{Context, Environment, Event, Layer, LossSource, Record};
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ pub struct Surroundings {
     pub disks: Vec<Disk>,
     /// Files under loop disks: (loop disk, file system, inode).
     pub loop_files: Vec<(u32, u32, u64)>,
-    /// Partition to disk.
+    /// Partition to disk. And a file system without a disk's number (btrfs) to each disk that it is on.
     pub partitions: Vec<(u32, u32)>,
     /// Names of the functions given by --op, in their order.
     #[serde(default)]
@@ -67,7 +67,8 @@ impl Surroundings {
             tracer_files: self.tracer_files.clone(),
             stacked,
             functions: self.functions.clone(),
-            partitions: self.partitions.iter().copied().collect(),
+            // Of several disks the first.
+            partitions: self.partitions.iter().rev().copied().collect(),
             ..causal::Config::default()
         }
     }
@@ -96,8 +97,15 @@ impl Tables {
     /// The disks of the files that operations used; if there was no operation, that any recorded call used.
     fn holders(&self, known: &Surroundings) -> HashSet<u32> {
         let calls = if self.of_operations.is_empty() { &self.of_anyone } else { &self.of_operations };
-        let disk = |dev: &u32| known.partitions.iter().find(|(part, _)| part == dev).map_or(*dev, |(_, disk)| *disk);
-        calls.iter().map(disk).collect()
+        let mut all = HashSet::new();
+        for dev in calls {
+            let mut mine = known.partitions.iter().filter(|(part, _)| part == dev).map(|(_, disk)| *disk).peekable();
+            if mine.peek().is_none() {
+                all.insert(*dev);
+            }
+            all.extend(mine);
+        }
+        all
     }
 }
 
@@ -168,8 +176,14 @@ pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
     let mut linker = Linker::new(known.config());
     // A program's marks are read from its memory at the end, hence stand last in the log; the linker wants them before what
     // ran inside them.
-    for mark in LogReader::open(dir)?.filter(is_mark) {
-        linker.push(mark, &mut tables);
+    let mut inner = InnerTasks::default();
+    let learnt = |event: &Event| {
+        inner.learn(event);
+        is_mark(event)
+    };
+    let marks: Vec<Event> = LogReader::open(dir)?.filter(learnt).collect();
+    for mark in marks {
+        linker.push(inner.readdress(mark), &mut tables);
     }
     let mut events = 0;
     while let Some(event) = log.next_event() {
@@ -248,6 +262,11 @@ pub fn open(dir: &Path, context: &Context) -> Result<Archive> {
     if archive.has_tables() {
         return Ok(archive);
     }
+    if archive.meta().kind == "bench" {
+        eprintln!("fathom: {} has no tables yet; making them from its log", dir.display());
+        crate::bench::remake(dir)?;
+        return Ok(Archive::open(dir)?);
+    }
     eprintln!("fathom: {} has no tables yet; linking its events", dir.display());
     link(dir, context)?;
     Ok(Archive::open(dir)?)
@@ -256,6 +275,11 @@ pub fn open(dir: &Path, context: &Context) -> Result<Archive> {
 /// `fathom link`.
 pub fn run(args: &crate::args::Link) -> Result<()> {
     let context = crate::progress::context(false);
+    if Archive::open(&args.archive).is_ok_and(|archive| archive.meta().kind == "bench") {
+        let runs = crate::bench::remake(&args.archive)?;
+        println!("{}: {} designs, {} processes", args.archive.display(), runs.designs.len(), runs.runs.len());
+        return Ok(());
+    }
     let linked = link(&args.archive, &context)?;
     println!("{}: {} events, {} operations", args.archive.display(), linked.events, linked.operations);
     Ok(())

@@ -18,6 +18,7 @@ pub mod draw;
 mod jvm;
 pub mod marks;
 mod options;
+mod spin;
 pub mod sqlite;
 mod storage;
 
@@ -66,6 +67,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("himeno", "Jacobi's method on a grid, in C, Rust or Java"),
     ("draw", "rectangles, lines or circles on an image, in Java"),
     ("sqlite", "INSERTs, SELECTs, UPDATEs or DELETEs on a new database, and the demo's sequence of them"),
+    ("spin", "arithmetic and nothing else, to try the method on"),
 ];
 
 /// Runs the workload that the first word names with the words after it.
@@ -90,6 +92,7 @@ fn named(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(),
         Some((name, rest)) if name == "himeno" => cpu::run("himeno", rest, context, out),
         Some((name, rest)) if name == "draw" => draw::run(rest, out),
         Some((name, rest)) if name == "sqlite" => sqlite::run(rest, context, out),
+        Some((name, rest)) if name == "spin" => spin::run(rest, context, out),
         // A name of its own, because it is what people will run under `record` first.
         Some((name, rest)) if name == "demo" => {
             let words: Vec<String> = ["--op".into(), "demo".into()].into_iter().chain(rest.iter().cloned()).collect();
@@ -100,6 +103,11 @@ fn named(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(),
             Err(Error::Usage(format!("name a workload:\n{}", list.join("\n"))))
         }
     }
+}
+
+/// The version of the SQLite that the workloads run, such as `3.50.4`.
+pub fn sqlite_version() -> &'static str {
+    rusqlite::version()
 }
 
 /// Writes one sample line.

@@ -326,7 +326,7 @@ int BPF_PROG(bio_queue, struct bio *bio)
 		r->sector = bio->bi_iter.bi_sector;
 		r->ino = id.ino;
 		r->index = id.ino ? w->first.index : 0;
-		r->syscall_ns = slot && slot->call ? slot->start_ns : 0;
+		r->syscall_ns = identity_of(slot);
 		r->bytes = bytes;
 		r->disk = bio_disk(bio);
 		r->dev = id.dev;
@@ -360,6 +360,25 @@ int BPF_PROG(bio_split, struct bio *bio, unsigned int sector)
 	return 0;
 }
 
+/*
+ * The bio that a clone was made from. The device mapper's clone is part of its record of the work (clone_to_tio), which
+ * knows the original; the crypt target sends bios of its own, made from such a clone. 0: not known.
+ */
+static __always_inline u64 mapped_from(struct bio *bio)
+{
+	u64 clone = (u64)bio;
+	u8 end = bio_end(bio->bi_end_io);
+
+	if (!bpf_core_type_exists(struct dm_target_io))
+		return 0;
+	if (end == FATHOM_END_CRYPT && bpf_core_type_exists(struct dm_crypt_io))
+		clone = (u64)BPF_CORE_READ((struct dm_crypt_io *)bio->bi_private, base_bio);
+	else if (end != FATHOM_END_CLONE)
+		return 0;
+	return (u64)BPF_CORE_READ((struct dm_target_io *)(clone - bpf_core_field_offset(struct dm_target_io, clone)), io,
+				  orig_bio);
+}
+
 SEC("tp_btf/block_bio_remap")
 int BPF_PROG(bio_remap, struct bio *bio, u32 from_disk, u64 from_sector)
 {
@@ -368,7 +387,7 @@ int BPF_PROG(bio_remap, struct bio *bio, u32 from_disk, u64 from_sector)
 	if (!r)
 		return 0;
 	r->bio = (u64)bio;
-	r->parent = 0;
+	r->parent = mapped_from(bio);
 	r->sector = bio->bi_iter.bi_sector;
 	r->from_sector = from_sector;
 	r->disk = bio_disk(bio);
@@ -377,13 +396,16 @@ int BPF_PROG(bio_remap, struct bio *bio, u32 from_disk, u64 from_sector)
 	return 0;
 }
 
-/* A bare flush: the driver may never hear of it, but its waiter does. Other bios end with their requests. */
+/*
+ * A bare flush: the driver may never hear of it, but its waiter does. And a bio of a disk that makes no requests, such as
+ * the device mapper's. Other bios end with their requests.
+ */
 SEC("tp_btf/block_bio_complete")
 int BPF_PROG(bio_done, struct request_queue *q, struct bio *bio)
 {
 	struct fathom_bio_done *r;
 
-	if (bio->bi_vcnt || !(bio->bi_opf & REQ_BIT(__REQ_PREFLUSH)))
+	if ((bio->bi_vcnt || !(bio->bi_opf & REQ_BIT(__REQ_PREFLUSH))) && !bio->bi_bdev->bd_disk->fops->submit_bio)
 		return 0;
 	r = RESERVE(bio_done, BIO_DONE, bpf_ktime_get_boot_ns(), nobody());
 	if (!r)

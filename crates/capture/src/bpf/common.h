@@ -106,6 +106,14 @@ struct slot {
 	u16 ops_open;
 	u16 functions_open; /* of these; the others are statements */
 
+	/* io_uring: the call of io_uring_enter it is in, its file requests under way, and the one that it submits now. */
+	u64 ring_enter_ns;
+	u64 ring_req; /* address */
+	u64 ring_ns; /* when it was submitted: its identity */
+	u64 ring_told; /* the one that it was last said to work for */
+	u32 ring_open;
+	u32 ring_pad;
+
 	/* Off the CPU since. */
 	u64 out_ns;
 	u64 wake_ns;
@@ -170,6 +178,22 @@ static __always_inline struct who whoami(void)
 	struct task_struct *task = (void *)bpf_get_current_task_btf();
 	struct who who = { .tgid = task->tgid, .tid = task->pid, .flags = !!(task->flags & PF_KTHREAD) };
 
+	return who;
+}
+
+/* Whether a statement is open that waits for its next step: what the thread does meanwhile is not the statement's. */
+static __always_inline bool between_rows(struct slot *slot)
+{
+	return slot && slot->ops_open > slot->functions_open && !slot->depth;
+}
+
+/* For records without `ctx`. */
+static __always_inline struct who whoami_between(struct slot *slot)
+{
+	struct who who = whoami();
+
+	if (between_rows(slot))
+		who.flags |= FATHOM_HEADER_BETWEEN_ROWS;
 	return who;
 }
 
@@ -350,14 +374,83 @@ static __always_inline u16 context(struct slot *slot, struct who who)
 	if (!slot)
 		return ctx;
 	ctx |= slot->standing;
-	/* A statement waits, open, for its next step; what the thread does meanwhile is not the statement's. */
-	if (slot->ops_open > slot->functions_open)
-		ctx |= slot->depth ? FATHOM_IN_OP : FATHOM_BETWEEN_ROWS;
+	if (between_rows(slot))
+		ctx |= FATHOM_BETWEEN_ROWS;
+	else if (slot->ops_open > slot->functions_open)
+		ctx |= FATHOM_IN_OP;
 	if (slot->functions_open)
 		ctx |= FATHOM_IN_OP;
 	if (slot->call)
 		ctx |= FATHOM_IN_SYSCALL;
 	return ctx;
+}
+
+/* Requests of io_uring that are followed, since their completions name no task: who submitted them, and when. */
+struct ring_request {
+	u64 start_ns;
+	u32 tid;
+	u32 tgid;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, u64);
+	__type(value, struct ring_request);
+} urings SEC(".maps");
+
+/*
+ * The identity of what the running thread does: the ring request it submits or (one of io_uring's workers) carries out,
+ * else its system call, else 0. A worker names its request by itself (io_worker.cur_work, embedded in the request).
+ */
+static __always_inline u64 identity_of(struct slot *slot)
+{
+	struct task_struct *task;
+	struct io_worker *worker;
+	struct ring_request *known;
+	u64 req;
+
+	if (!slot)
+		return 0;
+	if (slot->ring_ns)
+		return slot->ring_ns;
+	if (slot->call)
+		return slot->start_ns;
+	task = (void *)bpf_get_current_task_btf();
+	if (!(task->flags & PF_IO_WORKER))
+		return 0;
+	worker = task->worker_private;
+	if (!worker)
+		return 0;
+	req = (u64)BPF_CORE_READ(worker, cur_work);
+	if (!req)
+		return 0;
+	req -= bpf_core_field_offset(struct io_kiocb, work);
+	known = bpf_map_lookup_elem(&urings, &req);
+	return known ? known->start_ns : 0;
+}
+
+/* Whether what the running thread does is a ring request's. */
+static __always_inline bool in_ring(struct slot *slot)
+{
+	return slot->ring_ns || (!slot->call && identity_of(slot));
+}
+
+/* Says once which ring request the thread works for, before a record that does not name it. */
+static __always_inline void tell_ring(struct slot *slot)
+{
+	u64 request = in_ring(slot) ? identity_of(slot) : 0;
+	struct fathom_uring *r;
+
+	if (!request || request == slot->ring_told)
+		return;
+	r = RESERVE(uring, URING, bpf_ktime_get_boot_ns(), whoami());
+	if (!r)
+		return;
+	slot->ring_told = request;
+	__builtin_memset((void *)r + sizeof(r->h), 0, sizeof(*r) - sizeof(r->h));
+	r->result = request;
+	r->phase = 2;
+	submit(r);
 }
 
 #endif

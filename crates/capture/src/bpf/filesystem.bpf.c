@@ -10,7 +10,7 @@
 
 static __always_inline void emit_fs_write(struct file_id id, s64 pos, u32 len, struct slot *slot, u64 now)
 {
-	struct fathom_fs_write *r = RESERVE(fs_write, FS_WRITE, now, whoami());
+	struct fathom_fs_write *r = RESERVE(fs_write, FS_WRITE, now, whoami_between(slot));
 
 	if (!r)
 		return;
@@ -18,8 +18,14 @@ static __always_inline void emit_fs_write(struct file_id id, s64 pos, u32 len, s
 	r->pos = pos;
 	r->bytes = len;
 	r->dev = id.dev;
-	r->syscall_ns = slot && slot->call ? slot->start_ns : 0;
+	r->syscall_ns = identity_of(slot);
 	submit(r);
+}
+
+/* In a call that is about one file; io_uring_enter is about as many as it likes. */
+static __always_inline bool in_file_call(struct slot *slot)
+{
+	return slot && slot->call && slot->call != FATHOM_CALL_IO_URING_ENTER;
 }
 
 /* The call's own inode may be a layer above (overlayfs): the one that is written counts. */
@@ -38,7 +44,7 @@ static __always_inline void adopt_inode(struct slot *slot, struct inode *inode)
 static __always_inline int write_began(struct inode *inode, s64 pos, u32 len, bool timed)
 {
 	struct slot *slot = slot_of((u32)bpf_get_current_pid_tgid());
-	bool folded = slot && slot->call;
+	bool folded = in_file_call(slot);
 
 	if (folded) {
 		if (timed && !slot->fs_start_ns)
@@ -65,7 +71,7 @@ static __always_inline int sync_began(struct inode *inode)
 {
 	struct slot *slot = slot_of((u32)bpf_get_current_pid_tgid());
 
-	if (!slot || !slot->call)
+	if (!in_file_call(slot))
 		return 0;
 	if (!slot->fs_start_ns)
 		slot->fs_start_ns = bpf_ktime_get_boot_ns();
@@ -176,7 +182,7 @@ int BPF_PROG(page_dirtied, struct folio *folio, struct address_space *mapping)
 	struct slot *slot = slot_of((u32)bpf_get_current_pid_tgid());
 	struct file_id id;
 
-	if (!slot || slot->call || !mapping)
+	if (!slot || in_file_call(slot) || !mapping)
 		return 0;
 	id = identify(mapping->host);
 	if ((id.mode & S_IFMT) != S_IFREG)

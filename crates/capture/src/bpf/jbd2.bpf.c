@@ -46,12 +46,14 @@ int BPF_PROG(jbd2_handle_start, u32 dev, u32 txn)
 	struct join first = { .txn = txn, .dev = dev, .handles = 1, .told = 1 };
 	struct join *join;
 
-	if (slot && slot->call && (!slot->handles || (slot->txn == txn && slot->txn_dev == dev))) {
+	if (in_file_call(slot) && (!slot->handles || (slot->txn == txn && slot->txn_dev == dev))) {
 		slot->txn = txn;
 		slot->txn_dev = dev;
 		slot->handles++;
 		return 0;
 	}
+	if (slot)
+		tell_ring(slot);
 	join = bpf_map_lookup_elem(&joins, &tid);
 	if (!join || join->txn != txn || join->dev != dev) {
 		bpf_map_update_elem(&joins, &tid, &first, BPF_ANY);

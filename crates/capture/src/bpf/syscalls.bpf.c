@@ -72,6 +72,27 @@ static __always_inline bool enter_file(struct slot *slot, u16 call, int fd)
 	return true;
 }
 
+/* The call of io_uring_enter that the thread is in begins to count. */
+static __always_inline void enter_ring(struct slot *slot)
+{
+	slot->inode = 0;
+	slot->file = 0;
+	slot->ino = 0;
+	slot->dev = 0;
+	slot->file_flags = 0;
+	slot->fd = -1;
+	slot->asked = 0;
+	slot->fs_start_ns = 0;
+	slot->fs_end_ns = 0;
+	slot->txn = 0;
+	slot->txn_dev = 0;
+	slot->handles = 0;
+	slot->cache_added = 0;
+	slot->fs_writes = 0;
+	slot->start_ns = slot->ring_enter_ns;
+	slot->call = FATHOM_CALL_IO_URING_ENTER;
+}
+
 SEC("tp_btf/sys_enter")
 int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 {
@@ -96,6 +117,13 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 	shape.bytes = call_shapes[nr].bytes;
 	if (shape.call == FATHOM_CALL_MMAP && !(args[2] & PROT_EXEC))
 		return 0;
+	if (shape.call == FATHOM_CALL_IO_URING_ENTER) {
+		/* Most rings of a machine are for sockets: the call counts once it has to do with a file. */
+		slot->ring_enter_ns = bpf_ktime_get_boot_ns();
+		if (slot->ring_open)
+			enter_ring(slot);
+		return 0;
+	}
 	slot->inode = 0;
 	slot->file = 0;
 	slot->ino = 0;
@@ -201,7 +229,11 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
 	if (nr >= CALLS || !call_shapes[nr].call)
 		return 0;
 	slot = slot_of((u32)bpf_get_current_pid_tgid());
-	if (!slot || !slot->call)
+	if (!slot)
+		return 0;
+	slot->ring_enter_ns = 0;
+	slot->ring_ns = 0;
+	if (!slot->call)
 		return 0;
 	now = bpf_ktime_get_boot_ns();
 	READ_ARGS(args, regs);

@@ -7,7 +7,6 @@ use device::{Below, Disks, Local};
 use model::table::Coverage;
 use model::{Context, Fact};
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Collected before the command runs, completed after it.
@@ -28,7 +27,7 @@ impl Surroundings {
             tracer_files: Vec::new(),
             disks: disks.rows(None),
             loop_files: Vec::new(),
-            partitions: disks.partitions().into_iter().map(|(part, whole)| (part.0, whole.0)).collect(),
+            partitions: disks.partitions().into_iter().chain(disks.volumes(&Local)).map(|(p, d)| (p.0, d.0)).collect(),
             coverage: Vec::new(),
             environment: device::collect(&Local, None),
         };
@@ -38,8 +37,8 @@ impl Surroundings {
             }
         }
         for name in ["events.log", "meta.json", ""] {
-            if let Ok(about) = std::fs::metadata(archive.join(name)) {
-                known.tracer_files.push((kernel_dev(about.dev()), about.ino()));
+            if let Ok((dev, ino)) = device::identity(&Local, &archive.join(name).to_string_lossy()) {
+                known.tracer_files.push((dev.0, ino));
             }
         }
         Self { known }
@@ -94,11 +93,6 @@ impl Surroundings {
         };
         self.known.environment.insert(name.into(), fact);
     }
-}
-
-/// `stat`'s device number as the kernel keeps it inside.
-fn kernel_dev(dev: u64) -> u32 {
-    model::Dev::new(libc::major(dev), libc::minor(dev)).0
 }
 
 /// Now, ns since 1970.
