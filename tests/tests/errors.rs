@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         ("a_folder_that_is_no_archive_is_not_touched", root(), foreign_folder),
         ("no_literal_is_stored_and_nothing_hostile_is_shown", shell(), hostile_sql),
         ("a_program_without_sqlite_is_recorded_all_the_same", root(), no_sqlite),
+        ("an_interrupted_load_removes_its_files", Ok(()), interrupted_load),
     ];
     lane(cases)
 }
@@ -434,5 +435,41 @@ fn no_sqlite() -> Result<()> {
     let shown = run(Command::new(fathom()).arg("show").arg(&archive))?.stdout;
     let shown = String::from_utf8(shown)?;
     ensure!(shown.contains("Nothing that looks like SQLite"), "{shown}");
+    Ok(())
+}
+
+/// Every load on storage, ended in the midst by each signal that a user or a system sends.
+fn interrupted_load() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let long = "1000000";
+    for (name, options) in [
+        ("random", vec!["--file-size=8M", "--threads=4", "--inner=1000"]),
+        ("random", vec!["--op=write", "--file-size=8M", "--inner=100", "--state=each"]),
+        ("seq", vec!["--count=8"]),
+        ("file", vec!["--op=read", "--files=8"]),
+        ("sqlite", vec!["--rows=1000"]),
+    ] {
+        for signal in ["-INT", "-TERM", "-HUP"] {
+            let mut child = Command::new(fathom())
+                .args(["workload", name, "--iterations", long])
+                .args(&options)
+                .arg("--dir")
+                .arg(folder.path())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()?;
+            let deadline = Instant::now() + Duration::from_secs(30);
+            while fs::read_dir(folder.path())?.next().is_none() {
+                ensure!(Instant::now() < deadline && child.try_wait()?.is_none(), "{name} made nothing");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            std::thread::sleep(Duration::from_millis(200));
+            run(Command::new("kill").args([signal, &child.id().to_string()]))?;
+            let status = child.wait()?;
+            ensure!(status.code() == Some(130), "{name} {options:?}: {status}");
+            let left: Vec<_> = fs::read_dir(folder.path())?.collect();
+            ensure!(left.is_empty(), "{name} {options:?} left {left:?}");
+        }
+    }
     Ok(())
 }

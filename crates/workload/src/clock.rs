@@ -8,3 +8,11 @@ pub fn now_ns() -> u64 {
     debug_assert_eq!(result, 0);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
+
+/// The smallest step of that clock, in nanoseconds.
+pub fn tick_ns() -> u64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: as above.
+    unsafe { libc::clock_getres(libc::CLOCK_BOOTTIME, &raw mut t) };
+    (t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64).max(1)
+}
