@@ -96,7 +96,6 @@ struct slot {
 	u64 file; /* address */
 	u64 asked; /* bytes */
 	u64 fs_start_ns;
-	u64 fs_end_ns;
 	u32 txn;
 	u32 txn_dev;
 	u32 fs_writes;
@@ -173,12 +172,16 @@ struct who {
 	u8 flags;
 };
 
-static __always_inline struct who whoami(void)
+static __always_inline struct who who_is(struct task_struct *task)
 {
-	struct task_struct *task = (void *)bpf_get_current_task_btf();
 	struct who who = { .tgid = task->tgid, .tid = task->pid, .flags = !!(task->flags & PF_KTHREAD) };
 
 	return who;
+}
+
+static __always_inline struct who whoami(void)
+{
+	return who_is((void *)bpf_get_current_task_btf());
 }
 
 /* Whether a statement is open that waits for its next step: what the thread does meanwhile is not the statement's. */
@@ -351,15 +354,34 @@ static __always_inline struct slot *make_slot(u32 tgid, u32 tid, u16 standing)
 	return slot;
 }
 
-/* The slot of the running thread, made now if everyone is recorded. NULL: not recorded. */
+/* Kernel threads have no slot, and much of the I/O is theirs: they are told apart before the look-up. */
+static __always_inline struct slot *slot_of_thread(struct task_struct *task)
+{
+	return task->flags & PF_KTHREAD ? NULL : slot_of(task->pid);
+}
+
+/* The slot of the running thread, if it has one. */
+static __always_inline struct slot *slot_here(void)
+{
+	return slot_of_thread((void *)bpf_get_current_task_btf());
+}
+
+/* The slot of a thread, made now if everyone is recorded. NULL: not recorded. */
+static __always_inline struct slot *slot_for(u32 tgid, u32 tid)
+{
+	struct slot *slot = slot_of(tid);
+
+	if (slot || !everyone || tgid == tracer_tgid)
+		return slot;
+	return make_slot(tgid, tid, everyone == 2 ? FATHOM_TRACKED : 0);
+}
+
+/* That of the running one. */
 static __always_inline struct slot *my_slot(void)
 {
 	u64 id = bpf_get_current_pid_tgid();
-	struct slot *slot = slot_of((u32)id);
 
-	if (slot || !everyone || id >> 32 == tracer_tgid)
-		return slot;
-	return make_slot(id >> 32, (u32)id, everyone == 2 ? FATHOM_TRACKED : 0);
+	return slot_for(id >> 32, (u32)id);
 }
 
 /* The context of a thread, as records carry it. */
