@@ -1,5 +1,6 @@
 //! `fathom record`: starts the probes, then the command, stores what comes, and links it.
 
+mod behind;
 mod log;
 mod surroundings;
 
