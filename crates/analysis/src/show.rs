@@ -293,6 +293,11 @@ fn commands(out: &mut String, summary: &Summary) {
     let incomplete = account.incomplete;
     let open = if incomplete > 0 { format!("  ({incomplete} without a completion)") } else { String::new() };
     line(out, &format!("  {:<30} {:>12}{open}", "total", account.total));
+    let fact = |name: &str| summary.environment.get(name)?.value.as_ref()?.parse::<f64>().ok();
+    if let (Some(cpu), Some(records)) = (fact("tracer.cpu"), fact("tracer.records")) {
+        let text = format!("{} to load its probes and take {} events", duration(cpu), count(records));
+        line(out, &format!("  Fathom itself used a CPU for {text}"));
+    }
     for (name, disk) in &account.by_disk {
         let kinds: Vec<String> = disk.kinds.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
         let text = format!("{} ({}): {}", shown(name), disk.role, kinds.join(", "));

@@ -36,7 +36,7 @@ const PROGRAM_PERIOD: Duration = Duration::from_secs(1);
 
 /// A recording that runs.
 pub struct Session {
-    ring: RingBuf<MapData>,
+    rings: [RingBuf<MapData>; 2],
     tasks: HashMap<MapData, u32, [u8; SLOT_SIZE]>,
     loss: LossWatch,
     price: PriceSampler,
@@ -81,7 +81,7 @@ impl Session {
         let types = KernelTypes::read()?;
         let mut ebpf = load(request, &types)?;
         let mut session = Self {
-            ring: take(&mut ebpf, "ring", RingBuf::try_from)?,
+            rings: [take(&mut ebpf, "ring_even", RingBuf::try_from)?, take(&mut ebpf, "ring_odd", RingBuf::try_from)?],
             tasks: take(&mut ebpf, "tasks", HashMap::try_from)?,
             loss: LossWatch::new(take::<PerCpuArray<MapData, CpuState>, _>(&mut ebpf, "cpus", PerCpuArray::try_from)?),
             price: PriceSampler::new(false),
@@ -162,10 +162,11 @@ impl Session {
     /// Waits until it is time to drain: `at_most`, or earlier if the kernel side asks, which it does when a program maps
     /// code (its SQLite may be worth a probe).
     pub fn wait(&self, at_most: Duration) {
-        let mut poll = libc::pollfd { fd: self.ring.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut polls =
+            [0, 1].map(|i| libc::pollfd { fd: self.rings[i].as_raw_fd(), events: libc::POLLIN, revents: 0 });
         let timeout = i32::try_from(at_most.as_millis()).unwrap_or(i32::MAX);
-        // SAFETY: one pollfd that lives until the call returns.
-        unsafe { libc::poll(&mut poll, 1, timeout) };
+        // SAFETY: the two live until the call returns.
+        unsafe { libc::poll(polls.as_mut_ptr(), 2, timeout) };
     }
 
     /// Hands on every record that is there, oldest first within a CPU; returns how many. The bytes are a header and a body
@@ -176,12 +177,14 @@ impl Session {
     pub fn drain(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<usize, Error> {
         let mut count = 0;
         let began = Instant::now();
-        while let Some(record) = self.ring.next() {
-            sink(&record);
-            count += 1;
-            // Where records come faster than they are taken (an emulated machine), a drain would never end.
-            if count % 4096 == 0 && began.elapsed() > LONGEST_DRAIN {
-                break;
+        for ring in &mut self.rings {
+            while let Some(record) = ring.next() {
+                sink(&record);
+                count += 1;
+                // Where records come faster than they are taken (an emulated machine), a drain would never end.
+                if count % 4096 == 0 && began.elapsed() > LONGEST_DRAIN / 2 {
+                    break;
+                }
             }
         }
         self.pending.extend(self.loss.look()?);

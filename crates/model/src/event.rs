@@ -101,7 +101,7 @@ records! {
         result: i64,
         /// When the file system's own code was entered (0: not seen).
         fs_start_ns: u64,
-        /// When it was left.
+        /// When it was left: the call's end, since the file systems' own last tracepoints come before their work is over.
         fs_end_ns: u64,
         /// File system.
         dev: u32,

@@ -175,6 +175,7 @@ struct walk {
 	u32 left; /* bytes */
 	u32 skip; /* bytes of the next segment that are done */
 	u32 runs; /* that are complete */
+	u32 stranger; /* the process that was named last on this CPU */
 };
 
 struct {
@@ -241,6 +242,16 @@ static long walk_segment(u32 i, struct walk **context)
 	return !w->left;
 }
 
+/* A page's place in its file. A page that had no such word any more would be read as the folio it begins. */
+static __always_inline u64 page_index(struct page *page)
+{
+	if (bpf_core_field_exists(((struct page___new_index *)0)->__folio_index))
+		return ((struct page___new_index *)page)->__folio_index;
+	if (bpf_core_field_exists(((struct page___old_index *)0)->index))
+		return ((struct page___old_index *)page)->index;
+	return BPF_CORE_READ((struct folio *)page, index);
+}
+
 /*
  * The commonest bio by far: one segment within one page that is no tail page. Then the verifier knows every type on the
  * way, and all fields are plain loads. Returns whether it was one.
@@ -256,16 +267,19 @@ static __always_inline bool walk_one_page(struct bio *bio, u32 bytes, struct wal
 	if (bio->bi_iter.bi_idx || bio->bi_iter.bi_bvec_done || vec->bv_len < bytes ||
 	    vec->bv_offset + bytes > 1 << PAGE_SHIFT)
 		return false;
-	/* The verifier takes this word for the list pointer that shares its place, so it is read as a number. */
-	if (BPF_CORE_READ(page, compound_head) & 1)
+	/*
+	 * Through memory, since the verifier lets nobody look at the bits of a pointer it knows, and takes this word for the
+	 * list pointer that shares its place.
+	 */
+	number = &w->first.mapping;
+	*number = page->compound_head;
+	if (*number & 1)
 		return false;
 	mapping = page->mapping;
-	/* Through memory, since the verifier lets nobody look at the bits of a pointer it knows. */
-	number = &w->first.mapping;
 	*number = (u64)mapping;
 	if (*number & 3)
 		*number = 0;
-	w->first.index = BPF_CORE_READ((struct folio *)page, index);
+	w->first.index = page_index(page);
 	w->first.pages = 1;
 	if (!w->first.mapping)
 		return true;
@@ -282,8 +296,9 @@ static __always_inline bool walk_one_page(struct bio *bio, u32 bytes, struct wal
 SEC("tp_btf/block_bio_queue")
 int BPF_PROG(bio_queue, struct bio *bio)
 {
-	struct who who = whoami();
-	struct slot *slot = slot_of(who.tid);
+	struct task_struct *task = (void *)bpf_get_current_task_btf();
+	struct who who = who_is(task);
+	struct slot *slot = slot_of_thread(task);
 	u64 now = bpf_ktime_get_boot_ns();
 	struct fathom_bio_queue *r;
 	struct walk *w;
@@ -296,8 +311,11 @@ int BPF_PROG(bio_queue, struct bio *bio)
 	w = bpf_map_lookup_elem(&walks, &zero);
 	if (!w)
 		return 0;
-	if (!slot)
+	/* Mostly the journal thread again: the table need not be asked. */
+	if (!slot && w->stranger != who.tgid) {
+		w->stranger = who.tgid;
 		name_stranger(who.tgid, now);
+	}
 	w->vecs = (u64)bio->bi_io_vec;
 	w->run.mapping = 0;
 	w->run.pages = 0;

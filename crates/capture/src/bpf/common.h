@@ -39,10 +39,15 @@ const volatile struct call_shape call_shapes[CALLS];
 const volatile u64 end_functions[END_FUNCTIONS];
 const volatile u8 end_classes[END_FUNCTIONS];
 
-struct {
+/*
+ * CPUs of even and of odd numbers write into rings of their own: a ring's lock and position that go from CPU to CPU with
+ * every second record cost as much as the record.
+ */
+struct ring {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 32 << 20);
-} ring SEC(".maps");
+};
+struct ring ring_even SEC(".maps"), ring_odd SEC(".maps");
 
 struct cpu_state {
 	u64 seq;
@@ -96,7 +101,6 @@ struct slot {
 	u64 file; /* address */
 	u64 asked; /* bytes */
 	u64 fs_start_ns;
-	u64 fs_end_ns;
 	u32 txn;
 	u32 txn_dev;
 	u32 fs_writes;
@@ -173,12 +177,16 @@ struct who {
 	u8 flags;
 };
 
-static __always_inline struct who whoami(void)
+static __always_inline struct who who_is(struct task_struct *task)
 {
-	struct task_struct *task = (void *)bpf_get_current_task_btf();
 	struct who who = { .tgid = task->tgid, .tid = task->pid, .flags = !!(task->flags & PF_KTHREAD) };
 
 	return who;
+}
+
+static __always_inline struct who whoami(void)
+{
+	return who_is((void *)bpf_get_current_task_btf());
 }
 
 /* Whether a statement is open that waits for its next step: what the thread does meanwhile is not the statement's. */
@@ -220,7 +228,7 @@ static __always_inline void fill_header(struct fathom_header *h, u8 kind, u32 se
  * Reserves a record and fills its header. The number is taken first, so that a record that found no room leaves a hole.
  * No wake-up: user space drains by timer, since the wake-up alone costs more than all probes together.
  */
-static __always_inline void *reserve(u8 kind, u64 size, u64 now, struct who who)
+static __always_inline void *reserve_in(bool odd, u8 kind, u64 size, u64 now, struct who who)
 {
 	struct cpu_state *cpu = this_cpu();
 	struct fathom_header *h;
@@ -229,13 +237,26 @@ static __always_inline void *reserve(u8 kind, u64 size, u64 now, struct who who)
 	if (!cpu)
 		return NULL;
 	seq = __sync_fetch_and_add(&cpu->seq, 1);
-	h = bpf_ringbuf_reserve(&ring, size, 0);
+	if (odd)
+		h = bpf_ringbuf_reserve(&ring_odd, size, 0);
+	else
+		h = bpf_ringbuf_reserve(&ring_even, size, 0);
 	if (!h) {
 		__sync_fetch_and_add(&cpu->lost, 1);
 		return NULL;
 	}
 	fill_header(h, kind, seq, now, who);
 	return h;
+}
+
+static __always_inline bool on_odd_cpu(void)
+{
+	return bpf_get_smp_processor_id() & 1;
+}
+
+static __always_inline void *reserve(u8 kind, u64 size, u64 now, struct who who)
+{
+	return reserve_in(on_odd_cpu(), kind, size, now, who);
 }
 
 static __always_inline void submit(void *record)
@@ -245,6 +266,9 @@ static __always_inline void submit(void *record)
 
 #define RESERVE(name, KIND, now, who) \
 	(struct fathom_##name *)reserve(FATHOM_KIND_##KIND, sizeof(struct fathom_##name), now, who)
+/* For a loop: the ring is chosen before it, else every turn would double the paths that the verifier walks. */
+#define RESERVE_IN(odd, name, KIND, now, who) \
+	(struct fathom_##name *)reserve_in(odd, FATHOM_KIND_##KIND, sizeof(struct fathom_##name), now, who)
 
 /* Records that end in a text are put together in a scratch buffer and copied out at the length they have. */
 #define TEXT_MAX 4096
@@ -317,13 +341,18 @@ static __always_inline void put_scratch(struct scratch *s)
 static __always_inline void output(struct fathom_header *h, u8 kind, u64 size, u64 now, struct who who, u64 flags)
 {
 	struct cpu_state *cpu = this_cpu();
+	long failed;
 	u32 seq;
 
 	if (!cpu)
 		return;
 	seq = __sync_fetch_and_add(&cpu->seq, 1);
 	fill_header(h, kind, seq, now, who);
-	if (bpf_ringbuf_output(&ring, h, (size + 7) & ~7ULL, flags))
+	if (on_odd_cpu())
+		failed = bpf_ringbuf_output(&ring_odd, h, (size + 7) & ~7ULL, flags);
+	else
+		failed = bpf_ringbuf_output(&ring_even, h, (size + 7) & ~7ULL, flags);
+	if (failed)
 		__sync_fetch_and_add(&cpu->lost, 1);
 }
 
@@ -351,15 +380,34 @@ static __always_inline struct slot *make_slot(u32 tgid, u32 tid, u16 standing)
 	return slot;
 }
 
-/* The slot of the running thread, made now if everyone is recorded. NULL: not recorded. */
+/* Kernel threads have no slot, and much of the I/O is theirs: they are told apart before the look-up. */
+static __always_inline struct slot *slot_of_thread(struct task_struct *task)
+{
+	return task->flags & PF_KTHREAD ? NULL : slot_of(task->pid);
+}
+
+/* The slot of the running thread, if it has one. */
+static __always_inline struct slot *slot_here(void)
+{
+	return slot_of_thread((void *)bpf_get_current_task_btf());
+}
+
+/* The slot of a thread, made now if everyone is recorded. NULL: not recorded. */
+static __always_inline struct slot *slot_for(u32 tgid, u32 tid)
+{
+	struct slot *slot = slot_of(tid);
+
+	if (slot || !everyone || tgid == tracer_tgid)
+		return slot;
+	return make_slot(tgid, tid, everyone == 2 ? FATHOM_TRACKED : 0);
+}
+
+/* That of the running one. */
 static __always_inline struct slot *my_slot(void)
 {
 	u64 id = bpf_get_current_pid_tgid();
-	struct slot *slot = slot_of((u32)id);
 
-	if (slot || !everyone || id >> 32 == tracer_tgid)
-		return slot;
-	return make_slot(id >> 32, (u32)id, everyone == 2 ? FATHOM_TRACKED : 0);
+	return slot_for(id >> 32, (u32)id);
 }
 
 /* The context of a thread, as records carry it. */

@@ -157,7 +157,7 @@ struct fathom_syscall {
 	__u64 bytes; /* Bytes asked for. */
 	__s64 result; /* Return value: bytes done, or a negative error number. */
 	__u64 fs_start_ns; /* When the file system's own code was entered (0: not seen). */
-	__u64 fs_end_ns; /* When it was left. */
+	__u64 fs_end_ns; /* When it was left: the call's end, since the file systems' own last tracepoints come before their work is over. */
 	__u32 dev; /* File system. */
 	__u32 txn; /* First jbd2 transaction that a handle of this call joined (0: none). */
 	__u16 handles; /* Handles that joined it. */

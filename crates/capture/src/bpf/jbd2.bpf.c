@@ -41,9 +41,10 @@ static __always_inline void emit_join(u32 dev, u32 txn, u32 handles, struct slot
 SEC("raw_tp/jbd2_handle_start")
 int BPF_PROG(jbd2_handle_start, u32 dev, u32 txn)
 {
-	u32 tid = (u32)bpf_get_current_pid_tgid();
-	struct slot *slot = slot_of(tid);
+	struct task_struct *task = (void *)bpf_get_current_task_btf();
+	struct slot *slot = slot_of_thread(task);
 	struct join first = { .txn = txn, .dev = dev, .handles = 1, .told = 1 };
+	u32 tid = task->pid;
 	struct join *join;
 
 	if (in_file_call(slot) && (!slot->handles || (slot->txn == txn && slot->txn_dev == dev))) {

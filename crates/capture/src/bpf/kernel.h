@@ -152,8 +152,11 @@ struct fdtable {
 	struct file **fd;
 };
 
+/* A process with few files keeps them in the struct itself: fdt then points to fdtab, whose fd is fd_array. */
 struct files_struct {
 	struct fdtable *fdt;
+	struct fdtable fdtab;
+	struct file *fd_array[64];
 };
 
 struct fs_struct {
@@ -193,6 +196,14 @@ struct address_space {
 struct page {
 	unsigned long compound_head;
 	struct address_space *mapping;
+};
+
+/* Renamed by "mm: Rename page->index to page->__folio_index". */
+struct page___new_index {
+	unsigned long __folio_index;
+};
+struct page___old_index {
+	unsigned long index;
 };
 
 struct folio {

@@ -7,7 +7,7 @@
 SEC("tp_btf/mm_filemap_add_to_page_cache")
 int BPF_PROG(page_cache_add, struct folio *folio)
 {
-	struct slot *slot = slot_of((u32)bpf_get_current_pid_tgid());
+	struct slot *slot = slot_here();
 	struct fathom_cache_add *r;
 	struct file_id id;
 	u32 pages;

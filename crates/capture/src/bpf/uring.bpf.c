@@ -45,7 +45,7 @@ static __always_inline struct file *ring_file(struct io_kiocb *req)
 	u32 fd = BPF_CORE_READ(req, cqe.fd);
 
 	if (!(BPF_CORE_READ(req, flags) & RING_REGISTERED))
-		return file_of(fd);
+		return file_of((void *)bpf_get_current_task_btf(), fd);
 	ctx = BPF_CORE_READ(req, ctx);
 	if (bpf_core_field_exists(((struct io_rsrc_data *)0)->nodes) &&
 	    bpf_core_field_exists(((struct io_file_table *)0)->data)) {
@@ -69,7 +69,7 @@ static __always_inline struct file *ring_file(struct io_kiocb *req)
 
 static __always_inline int uring_submitted(struct io_kiocb *req)
 {
-	struct slot *slot = slot_of((u32)bpf_get_current_pid_tgid());
+	struct slot *slot = slot_here();
 	struct who who = whoami_between(slot);
 	struct ring_request own = {};
 	struct fathom_uring *r;

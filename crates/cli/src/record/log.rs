@@ -1,6 +1,7 @@
 //! What the recorder does with each record before it is stored: take the literals out of SQL, notice what must be
 //! answered at once, and count.
 
+use super::behind::Behind;
 use archive::{Error, LogWriter};
 use model::event::{ANY_CPU, BioQueue, File, Header, Join, Record, Statement, Task};
 use std::collections::{BTreeMap, HashSet};
@@ -18,18 +19,15 @@ const TASK: u8 = Task::INFO.kind;
 
 /// The log and what stands before it.
 pub struct Log {
-    writer: Option<LogWriter>,
+    writer: Option<Behind>,
     keep_sql: bool,
     /// The window: outside it not every probe was in force.
     from_ns: u64,
     to_ns: u64,
-    /// Records stored.
+    /// Records taken; once it is finished, those stored.
     pub records: u64,
-    /// Why the log takes no more: the disk or the limit is full.
+    /// Why the log takes no more: the disk or the limit is full. Known once it is finished.
     pub full: Option<String>,
-    failed: Option<Error>,
-    /// Records that came after the log was full.
-    refused: u64,
     /// When it became full, by the last record that it took.
     pub full_since_ns: u64,
     /// Per file system: files of databases opened, and one of them.
@@ -62,7 +60,7 @@ const DATABASES: usize = 64;
 impl Log {
     /// A log in the archive at `dir`. `wanted`: the name of the processes that were asked for, as the kernel keeps it.
     pub fn create(dir: &Path, max_bytes: Option<u64>, keep_sql: bool, wanted: Option<String>) -> Result<Self, Error> {
-        let writer = Some(LogWriter::create(dir, max_bytes)?);
+        let writer = Some(Behind::new(LogWriter::create(dir, max_bytes)?));
         Ok(Self {
             writer,
             keep_sql,
@@ -70,8 +68,6 @@ impl Log {
             to_ns: u64::MAX,
             records: 0,
             full: None,
-            failed: None,
-            refused: 0,
             full_since_ns: 0,
             opened: BTreeMap::new(),
             pragmas: BTreeMap::new(),
@@ -184,52 +180,31 @@ impl Log {
     }
 
     fn append(&mut self, record: &[u8]) {
-        let Some(writer) = &mut self.writer else { return };
-        if self.full.is_some() || self.failed.is_some() {
-            self.refused += 1;
-            return;
-        }
-        match writer.append(record) {
-            Ok(()) => {
-                self.records += 1;
-                self.full_since_ns = Header::decode(record).map_or(self.full_since_ns, |h| h.time_ns);
-            }
-            Err(error) => self.stop(error),
+        if let Some(writer) = &mut self.writer {
+            writer.append(record);
+            self.records += 1;
         }
     }
 
-    /// Writes what is buffered, so that a crash loses no more than what came since.
+    /// Has written what is buffered, so that a crash loses no more than what came since.
     pub fn sync(&mut self) {
-        if let Some(writer) = &mut self.writer
-            && self.full.is_none()
-            && let Err(error) = writer.sync_chunk()
-        {
-            self.stop(error);
-        }
-    }
-
-    fn stop(&mut self, error: Error) {
-        match error {
-            Error::Full { .. } => self.full = Some(error.to_string()),
-            other => self.failed = Some(other),
+        if let Some(writer) = &mut self.writer {
+            writer.hand_on();
         }
     }
 
     /// Whether nothing more can be stored.
     pub fn ended(&self) -> bool {
-        self.full.is_some() || self.failed.is_some()
+        self.writer.as_ref().is_none_or(Behind::ended)
     }
 
     /// Ends the log; returns how many records found no room in it.
     pub fn finish(&mut self) -> Result<u64, Error> {
-        if let Some(error) = self.failed.take() {
-            return Err(error);
-        }
-        match self.writer.take().map(LogWriter::finish) {
-            Some(Err(error)) => Err(error),
-            Some(Ok(summary)) => Ok(summary.lost_events + self.refused),
-            None => Ok(0),
-        }
+        let Some(writer) = self.writer.take() else { return Ok(0) };
+        let written = writer.finish()?;
+        (self.full, self.full_since_ns) = (written.full, written.full_since_ns);
+        self.records = written.records;
+        Ok(written.refused)
     }
 }
 

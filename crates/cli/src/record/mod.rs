@@ -1,5 +1,6 @@
 //! `fathom record`: starts the probes, then the command, stores what comes, and links it.
 
+mod behind;
 mod log;
 mod surroundings;
 
@@ -92,6 +93,10 @@ fn untraced(args: &args::Record, context: &Context) -> Result<Recorded> {
 /// Records, and links what was recorded.
 pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     let request = request(args)?;
+    let marks = Marks::create(MARKS)?;
+    // Before the probes: their hundred files would make the child's table of open files a large one, and the untraced arm of
+    // a comparison has a small one.
+    let mut child = start(args, &args.command, &marks)?;
     let mut session = Session::start(&request)?;
     for function in &request.functions {
         let probe = format!("{}:{}", function.path.display(), function.name);
@@ -107,9 +112,7 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     libraries.add(&mut session, |finder| finder.system());
     libraries.known_processes(&mut session, args);
 
-    let marks = Marks::create(MARKS)?;
     let mut meta = Meta::new("trace", unix_ns(), stored_command(args));
-    let mut child = start(args, &args.command, &marks)?;
     if let Some(first) = args.command.first() {
         let program = launch::resolve(first, std::env::var_os("PATH").as_deref())?;
         libraries.add(&mut session, |finder| finder.command(&program, std::env::var_os("PATH").as_deref()));

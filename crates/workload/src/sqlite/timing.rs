@@ -10,6 +10,7 @@ pub(super) struct Timing<'a> {
     series: Series<'a>,
     name: String,
     begin: u64,
+    begin_cpu: u64,
     executed: u64,
     /// (end, latency) of each, if asked for; room is made before the loop.
     each: Option<Vec<(u64, u64)>>,
@@ -24,6 +25,7 @@ impl<'a> Timing<'a> {
             name: name.to_ascii_lowercase(),
             each: each.then(|| Vec::with_capacity(room)),
             executed: 0,
+            begin_cpu: clock::process_cpu_ns(),
             begin: clock::now_ns(),
         }
     }
@@ -39,15 +41,17 @@ impl<'a> Timing<'a> {
         result
     }
 
-    /// Writes the rate, from before the first to after the last with whatever lay between them, and each latency. Returns
-    /// begin and end.
+    /// Writes the rate, from before the first to after the last with whatever lay between them, the CPU time that one took
+    /// of this process (what others did for it is not in it), and each latency. Returns begin and end.
     pub(super) fn finish(self, lines: &mut Vec<u8>) -> std::io::Result<(u64, u64)> {
         let end = clock::now_ns();
+        let cpu = clock::process_cpu_ns() - self.begin_cpu;
         for (t, latency) in self.each.iter().flatten() {
             sample(lines, &format!("{}.latency", self.name), "ns", *t, *latency as f64)?;
         }
         if self.executed > 0 {
             rate(lines, &self.name, self.executed, self.begin, end)?;
+            sample(lines, &format!("{}.cpu", self.name), "ns", end, cpu as f64 / self.executed as f64)?;
         }
         Ok((self.begin, end))
     }
