@@ -13,6 +13,9 @@
 //! `t` is CLOCK_BOOTTIME in nanoseconds, when the number was read; `v` is the value.
 
 pub mod clock;
+pub mod cpu;
+pub mod draw;
+mod jvm;
 pub mod marks;
 mod options;
 pub mod sqlite;
@@ -51,8 +54,13 @@ impl From<std::io::Error> for Error {
 }
 
 /// The workloads' names, with what each does.
-pub const NAMES: &[(&str, &str)] =
-    &[("sqlite", "INSERTs, SELECTs, UPDATEs or DELETEs on a new database, and the demo's sequence of them")];
+pub const NAMES: &[(&str, &str)] = &[
+    ("linpack", "a dense system of equations, in C, Rust or Java"),
+    ("scimark", "SciMark 2's kernels, in C, Rust or Java"),
+    ("himeno", "Jacobi's method on a grid, in C, Rust or Java"),
+    ("draw", "rectangles, lines or circles on an image, in Java"),
+    ("sqlite", "INSERTs, SELECTs, UPDATEs or DELETEs on a new database, and the demo's sequence of them"),
+];
 
 /// Runs the workload that the first word names with the words after it.
 ///
@@ -60,6 +68,10 @@ pub const NAMES: &[(&str, &str)] =
 /// See [`Error`].
 pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
     match words.split_first() {
+        Some((name, rest)) if name == "linpack" => cpu::run("linpack", rest, context, out),
+        Some((name, rest)) if name == "scimark" => cpu::run("scimark", rest, context, out),
+        Some((name, rest)) if name == "himeno" => cpu::run("himeno", rest, context, out),
+        Some((name, rest)) if name == "draw" => draw::run(rest, out),
         Some((name, rest)) if name == "sqlite" => sqlite::run(rest, context, out),
         // A name of its own, because it is what people will run under `record` first.
         Some((name, rest)) if name == "demo" => {

@@ -1,0 +1,77 @@
+package fathom;
+
+/**
+ * Checks loads, finds how many units an iteration takes, measures iterations, and checks again. Several loads take
+ * turns. See crates/workload/src/cpu/series.rs, which does the same for compiled code.
+ *
+ * <p>Nothing is allocated between two readings of the clock, and nothing printed before the end.
+ */
+public final class Series {
+    /** How often a size must last long enough before it is taken: code that is still being compiled gets faster. */
+    private static final int CONFIRMATIONS = 3;
+
+    private static final long MOST = 1L << 40;
+
+    private Series() {}
+
+    public static Measured run(Load[] loads, String unit, Options options, Clock clock) throws WrongResult {
+        String before = check(loads);
+        long[] inner = options.numbers("inner");
+        if (inner.length == 1 && inner[0] == 0) {
+            long least = options.number("min-iteration-ms", 10) * 1_000_000;
+            inner = new long[loads.length];
+            for (int i = 0; i < loads.length; i++) {
+                inner[i] = size(loads[i], least, clock);
+            }
+        }
+        if (inner.length != loads.length) {
+            throw new IllegalArgumentException("--inner has " + inner.length + " numbers for " + loads.length + " kernels");
+        }
+        int iterations = (int) options.number("iterations", 30);
+        long[][] starts = new long[loads.length][iterations];
+        long[][] durations = new long[loads.length][iterations];
+        long[] time = new long[2];
+        for (int iteration = 0; iteration < iterations; iteration++) {
+            for (int i = 0; i < loads.length; i++) {
+                loads[i].run(inner[i], clock, time);
+                starts[i][iteration] = time[0];
+                durations[i][iteration] = time[1];
+            }
+        }
+        StringBuilder left = new StringBuilder();
+        for (Load load : loads) {
+            left.append(left.length() == 0 ? "" : "; ").append(load.left());
+        }
+        if (!check(loads).equals(before)) {
+            throw new WrongResult("the check after the iterations gave other numbers than the one before");
+        }
+        String by = before + "; the same before and after the iterations";
+        return new Measured(loads, unit, inner, starts, durations, left.toString(), by);
+    }
+
+    private static String check(Load[] loads) throws WrongResult {
+        StringBuilder checked = new StringBuilder();
+        for (Load load : loads) {
+            checked.append(checked.length() == 0 ? "" : "; ").append(load.check());
+        }
+        return checked.toString();
+    }
+
+    private static long size(Load load, long least, Clock clock) throws WrongResult {
+        long inner = 1;
+        int longEnough = 0;
+        long[] time = new long[2];
+        while (longEnough < CONFIRMATIONS) {
+            load.run(inner, clock, time);
+            if (time[1] >= least) {
+                longEnough++;
+            } else if (inner < MOST) {
+                inner *= 2;
+                longEnough = 0;
+            } else {
+                throw new WrongResult(inner + " units took less than " + least + " ns: the clock stands still");
+            }
+        }
+        return inner;
+    }
+}
