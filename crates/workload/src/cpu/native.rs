@@ -4,6 +4,7 @@
 //! compiler wrote into the object say so, and what the object says of itself agrees: whether the preprocessor saw an
 //! optimiser and fast mathematics, and whether `a * b + c` rounds once or twice.
 
+use super::himeno::SIZES;
 use std::ffi::{CStr, c_char};
 
 /// `struct fathom_kernels` of `c/kernels.h`; field for field.
@@ -14,7 +15,7 @@ pub struct Table {
     optimize: i32,
     fast_math: i32,
     multiply_add: unsafe extern "C" fn(f64, f64, f64) -> f64,
-    himeno: unsafe extern "C" fn(*mut f32, *const i64, i64) -> f32,
+    himeno: unsafe extern "C" fn(*mut f32, i64, i64) -> f32,
     linpack: unsafe extern "C" fn(*mut f64, i64, i64, *mut i32, *mut f64) -> i32,
     fft: unsafe extern "C" fn(*mut f64, i64, i32),
     fft_pairs: unsafe extern "C" fn(*mut f64, i64, i64),
@@ -104,14 +105,13 @@ impl Level {
         if holds && (fast || !said.contracted) { Ok(text) } else { Err(text) }
     }
 
-    /// Steps of Himeno's method; returns the last step's gosa. `arrays` holds the fourteen arrays of
-    /// `(size + 1)` points each way.
-    pub fn himeno(self, arrays: &mut [f32], size: [usize; 3], steps: u64) -> f32 {
-        let points = size.iter().map(|n| n + 1).product::<usize>();
-        assert_eq!(arrays.len(), 14 * points, "fourteen arrays");
-        let size = size.map(|n| n as i64);
-        // SAFETY: the kernel stays within the fourteen arrays that were just counted.
-        unsafe { (self.table().himeno)(arrays.as_mut_ptr(), size.as_ptr(), steps as i64) }
+    /// Steps of Himeno's method on one of the published sizes; returns the last step's gosa. `arrays` holds the fourteen
+    /// arrays, each of a point more each way than the grid.
+    pub fn himeno(self, arrays: &mut [f32], grid: [usize; 3], steps: u64) -> f32 {
+        let points = grid.iter().map(|n| n + 1).product::<usize>();
+        assert!(SIZES.iter().any(|s| s.grid == grid) && arrays.len() == 14 * points, "fourteen arrays of a known size");
+        // SAFETY: the kernel of that size stays within the fourteen arrays that were just counted.
+        unsafe { (self.table().himeno)(arrays.as_mut_ptr(), grid[0] as i64, steps as i64) }
     }
 
     /// Solves `a x = b` in place; false if the matrix is singular. `a` is stored by columns, `stride` apart.

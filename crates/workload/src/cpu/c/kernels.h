@@ -14,7 +14,7 @@ struct fathom_kernels {
     /* a * b + c: whether this object rounds once (contracted) or twice is seen in the result. */
     double (*multiply_add)(double a, double b, double c);
 
-    float (*himeno)(float *arrays, const int64_t size[3], int64_t steps);
+    float (*himeno)(float *arrays, int64_t ni, int64_t steps);
     int32_t (*linpack)(double *a, int64_t stride, int64_t n, int32_t *pivot, double *b);
     void (*fft)(double *data, int64_t n, int32_t direction);
     void (*fft_pairs)(double *data, int64_t n, int64_t pairs);
