@@ -6,17 +6,19 @@ import java.io.PrintStream;
 public final class Measured {
     private final Load[] loads;
     private final String unit;
-    private final long[] inner;
+    private final long inner;
+    private final long[] units;
     private final long[][] starts;
     private final long[][] durations;
     private final String left;
     private final String by;
 
     Measured(
-            Load[] loads, String unit, long[] inner, long[][] starts, long[][] durations, String left, String by) {
+            Load[] loads, String unit, long inner, long[] units, long[][] starts, long[][] durations, String left, String by) {
         this.loads = loads;
         this.unit = unit;
         this.inner = inner;
+        this.units = units;
         this.starts = starts;
         this.durations = durations;
         this.left = left;
@@ -33,15 +35,13 @@ public final class Measured {
     }
 
     public void print(PrintStream out) {
-        StringBuilder units = new StringBuilder();
         double sum = 0;
         double[] work = new double[loads.length];
         for (int i = 0; i < loads.length; i++) {
-            units.append(i == 0 ? "" : ",").append(inner[i]);
-            work[i] = loads[i].work() * inner[i];
+            work[i] = loads[i].work() * units[i];
             sum += work[i];
         }
-        out.print(Json.mark("inner", units.toString()));
+        out.print(Json.mark("inner", Long.toString(inner)));
         out.print(Json.mark("result", left));
         int iterations = durations[0].length;
         long now = starts[0][iterations - 1];

@@ -16,24 +16,18 @@ public final class Series {
 
     public static Measured run(Load[] loads, String unit, Options options, Clock clock) throws WrongResult {
         String before = check(loads);
-        long[] inner = options.numbers("inner");
-        if (inner.length == 1 && inner[0] == 0) {
-            long least = options.number("min-iteration-ms", 10) * 1_000_000;
-            inner = new long[loads.length];
-            for (int i = 0; i < loads.length; i++) {
-                inner[i] = size(loads[i], least, clock);
-            }
+        long inner = options.number("inner", 0);
+        if (inner == 0) {
+            inner = size(loads, options.number("min-iteration-ms", 10) * 1_000_000, clock);
         }
-        if (inner.length != loads.length) {
-            throw new IllegalArgumentException("--inner has " + inner.length + " numbers for " + loads.length + " kernels");
-        }
+        long[] units = units(loads, inner);
         int iterations = (int) options.number("iterations", 30);
         long[][] starts = new long[loads.length][iterations];
         long[][] durations = new long[loads.length][iterations];
         long[] time = new long[2];
         for (int iteration = 0; iteration < iterations; iteration++) {
             for (int i = 0; i < loads.length; i++) {
-                loads[i].run(inner[i], clock, time);
+                loads[i].run(units[i], clock, time);
                 starts[i][iteration] = time[0];
                 durations[i][iteration] = time[1];
             }
@@ -46,7 +40,7 @@ public final class Series {
             throw new WrongResult("the check after the iterations gave other numbers than the one before");
         }
         String by = before + "; the same before and after the iterations";
-        return new Measured(loads, unit, inner, starts, durations, left.toString(), by);
+        return new Measured(loads, unit, inner, units, starts, durations, left.toString(), by);
     }
 
     private static String check(Load[] loads) throws WrongResult {
@@ -57,13 +51,30 @@ public final class Series {
         return checked.toString();
     }
 
-    private static long size(Load load, long least, Clock clock) throws WrongResult {
+    /**
+     * How many of its own units a load does in so many of all: of several, enough for a million operations in each, so
+     * that one number sizes kernels whose units are a point and a matrix.
+     */
+    private static long[] units(Load[] loads, long inner) {
+        long[] units = new long[loads.length];
+        for (int i = 0; i < loads.length; i++) {
+            units[i] = inner * (loads.length == 1 ? 1 : (long) Math.max(1, Math.ceil(1e6 / loads[i].work())));
+        }
+        return units;
+    }
+
+    private static long size(Load[] loads, long least, Clock clock) throws WrongResult {
         long inner = 1;
         int longEnough = 0;
         long[] time = new long[2];
         while (longEnough < CONFIRMATIONS) {
-            load.run(inner, clock, time);
-            if (time[1] >= least) {
+            long[] units = units(loads, inner);
+            long shortest = Long.MAX_VALUE;
+            for (int i = 0; i < loads.length; i++) {
+                loads[i].run(units[i], clock, time);
+                shortest = Math.min(shortest, time[1]);
+            }
+            if (shortest >= least) {
                 longEnough++;
             } else if (inner < MOST) {
                 inner *= 2;

@@ -158,7 +158,11 @@ const SCIMARK: &[Spec] = &[
     Spec { name: "kernel", default: "composite", help: "fft, sor, montecarlo, sparse, lu, or composite (all of them)" },
     Spec { name: "size", default: "small", help: "tiny, small or large: the published sizes" },
     ITERATIONS,
-    Spec { name: "inner", default: "0", help: "units in an iteration, for composite five with commas; 0 finds them" },
+    Spec {
+        name: "inner",
+        default: "0",
+        help: "units in an iteration (composite: a million flop of each); 0 finds a number",
+    },
     MIN,
     JAVA,
 ];
@@ -180,7 +184,8 @@ struct Parameters {
     kernel: String,
     size: String,
     iterations: u64,
-    inner: Vec<u64>,
+    /// 0: to be found.
+    inner: u64,
     min_ms: u64,
     java: String,
 }
@@ -200,18 +205,13 @@ impl Parameters {
             "scimark" => options.one_of("size", &scimark::SIZES.map(|s| s.0))?.to_string(),
             _ => linpack::order(options.text("size")).map_err(Error::Usage)?.to_string(),
         };
-        let text = options.text("inner");
-        let wanted = if kernel == "composite" && text != "0" { scimark::KERNELS.len() } else { 1 };
-        let inner: Result<Vec<u64>, _> = text.split(',').map(str::parse).collect();
-        let inner =
-            inner.ok().filter(|i| i.len() == wanted && i.iter().all(|n| (*n > 0 || text == "0") && *n < 1 << 40));
-        let inner = inner.ok_or_else(|| {
-            Error::Usage(format!("--inner cannot be {text:?}: give {wanted} whole numbers from 1, or 0 to find them"))
-        })?;
         let iterations = options.get("iterations")?;
-        let min_ms = options.get("min-iteration-ms")?;
-        if iterations == 0 || iterations > 10_000_000 || min_ms > 3_600_000 {
-            return Err(Error::Usage("--iterations is 1 to 10000000, --min-iteration-ms at most 3600000".into()));
+        let (inner, min_ms) = (options.get("inner")?, options.get("min-iteration-ms")?);
+        if !(1..=10_000_000).contains(&iterations) || inner > series::MOST || min_ms > 3_600_000 {
+            let most = series::MOST;
+            return Err(Error::Usage(format!(
+                "--iterations is 1 to 10000000, --inner at most {most}, --min-iteration-ms at most 3600000"
+            )));
         }
         let java = options.text("java").to_string();
         Ok(Self { name, mode, kernel: kernel.into(), size, iterations, inner, min_ms, java })
@@ -283,7 +283,7 @@ fn verified(out: &mut dyn Write, right: bool, by: &str) -> std::io::Result<()> {
 struct Series<'a> {
     parameters: &'a Parameters,
     loads: Vec<Box<dyn Load>>,
-    inner: Vec<u64>,
+    inner: u64,
     /// By iteration, then by kernel.
     times: Vec<Vec<Timed>>,
     results: Vec<String>,
@@ -291,7 +291,7 @@ struct Series<'a> {
 
 impl<'a> Series<'a> {
     fn new(parameters: &'a Parameters, loads: Vec<Box<dyn Load>>) -> Self {
-        Self { parameters, loads, inner: parameters.inner.clone(), times: Vec::new(), results: Vec::new() }
+        Self { parameters, loads, inner: parameters.inner, times: Vec::new(), results: Vec::new() }
     }
 
     /// Checks, sizes, measures and checks again. Returns what was checked.
@@ -299,17 +299,17 @@ impl<'a> Series<'a> {
         let mut now = clock::now_ns;
         let before: Result<Vec<_>, _> = self.loads.iter_mut().map(|l| l.check()).collect();
         let before = before.map_err(Error::Failed)?;
-        if self.inner == [0] {
+        if self.inner == 0 {
             let min_ns = self.parameters.min_ms * 1_000_000;
-            let sizes = self.loads.iter_mut().map(|l| series::size(l.as_mut(), min_ns, context, &mut now));
-            self.inner = sizes.collect::<Result<_, _>>()?;
+            self.inner = series::size(&mut self.loads, min_ns, context, &mut now)?;
         }
+        let units: Vec<u64> = series::shares(&self.loads).iter().map(|share| share * self.inner).collect();
         for _ in 0..self.parameters.iterations {
             if context.cancelled() {
                 return Err(Error::Interrupted);
             }
-            let each = self.loads.iter_mut().zip(&self.inner);
-            let times: Result<Vec<_>, _> = each.map(|(load, inner)| load.run(*inner, &mut now)).collect();
+            let each = self.loads.iter_mut().zip(&units);
+            let times: Result<Vec<_>, _> = each.map(|(load, units)| load.run(*units, &mut now)).collect();
             self.times.push(times.map_err(Error::Failed)?);
         }
         for load in &mut self.loads {
@@ -323,10 +323,11 @@ impl<'a> Series<'a> {
     }
 
     fn print(&self, kernels: &[&str], out: &mut dyn Write) -> std::io::Result<()> {
-        let inner: Vec<String> = self.inner.iter().map(ToString::to_string).collect();
-        mark(out, "inner", &inner.join(","))?;
+        mark(out, "inner", &self.inner.to_string())?;
         mark(out, "result", &self.results.join("; "))?;
-        let work: Vec<f64> = self.loads.iter().zip(&self.inner).map(|(l, n)| l.flop() * *n as f64).collect();
+        let shares = series::shares(&self.loads);
+        let work = self.loads.iter().zip(shares).map(|(l, share)| l.flop() * (share * self.inner) as f64);
+        let work: Vec<f64> = work.collect();
         let now = clock::now_ns();
         if let [work] = work[..] {
             sample(out, "work", "flop", now, work)?;
@@ -360,9 +361,8 @@ fn composite_ns(work: &[f64], times: &[Timed]) -> f64 {
 fn become_jvm(parameters: &Parameters, out: &mut dyn Write) -> Result<(), Error> {
     let mut words = vec![parameters.name.to_string()];
     let mut option = |name: &str, value: String| words.extend([format!("--{name}"), value]);
-    let inner: Vec<String> = parameters.inner.iter().map(ToString::to_string).collect();
     option("iterations", parameters.iterations.to_string());
-    option("inner", inner.join(","));
+    option("inner", parameters.inner.to_string());
     option("min-iteration-ms", parameters.min_ms.to_string());
     let mut heap = 64 << 20;
     match parameters.name {

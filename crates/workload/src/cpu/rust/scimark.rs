@@ -106,7 +106,7 @@ impl Random {
     }
 
     /// The next number, from 0 to 1.
-    pub fn next(&mut self) -> f64 {
+    pub fn draw(&mut self) -> f64 {
         let mut k = self.x[self.i] - self.x[self.j];
         if k < 0 {
             k += 0x7fff_ffff;
@@ -119,7 +119,7 @@ impl Random {
 
     /// So many of them.
     pub fn vector(&mut self, n: usize) -> Vec<f64> {
-        (0..n).map(|_| self.next()).collect()
+        (0..n).map(|_| self.draw()).collect()
     }
 }
 
@@ -128,7 +128,7 @@ pub fn montecarlo(seed: i32, samples: u64) -> u64 {
     let mut random = Random::new(seed);
     let mut within = 0;
     for _ in 0..samples {
-        let (x, y) = (random.next(), random.next());
+        let (x, y) = (random.draw(), random.draw());
         if x * x + y * y <= 1.0 {
             within += 1;
         }
