@@ -23,8 +23,9 @@ struct Known {
     number: String,
     shows: String,
     command: Option<String>,
-    /// The workload of the suite that makes it; without one a recording does.
-    bench: Option<String>,
+    /// The workloads of the suite that make it; without one a recording does.
+    #[serde(default)]
+    bench: Vec<String>,
     state: String,
 }
 
@@ -56,7 +57,7 @@ pub fn run(args: &args::Papers) -> Result<()> {
         bail!("no such figure; there are {}", names.join(", "));
     }
     let (measured, made): (Vec<&Known>, Vec<&Known>) =
-        wanted.iter().filter(|k| k.command.is_some()).partition(|k| k.bench.is_some());
+        wanted.iter().filter(|k| k.command.is_some()).partition(|k| !k.bench.is_empty());
     let mut text = overview(&wanted);
     // An archive that is given makes the figures of its kind.
     let kind =
@@ -101,7 +102,7 @@ fn scores(args: &args::Papers, figures: &[&Known]) -> Result<String> {
         Some(path) => path.clone(),
         None => {
             let path = PathBuf::from("papers-bench.fathom");
-            let mut words: Vec<&str> = figures.iter().filter_map(|k| k.bench.as_deref()).collect();
+            let mut words: Vec<&str> = figures.iter().flat_map(|k| &k.bench).map(String::as_str).collect();
             words.sort_unstable();
             words.dedup();
             let quick = args.quick.then_some("--quick");
@@ -175,7 +176,7 @@ mod tests {
                 let name = command.split_once("FIG=").expect("a command names its figure").1;
                 assert!(known.is(name), "{command} does not make {}/{}", known.paper, known.number);
             }
-            if let Some(workload) = &known.bench {
+            for workload in &known.bench {
                 assert!(bench::names().unwrap().contains(workload), "{workload} is no workload of the suite");
                 assert!(known.command.is_some());
             }

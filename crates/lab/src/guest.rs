@@ -42,6 +42,8 @@ const MODULES: [&str; 9] =
 
 /// Bytes of the disk through which files come back; it is sparse.
 const EXCHANGE_BYTES: u64 = 1 << 30;
+/// How often a command is sent that the serial line cuts.
+const TRIES: u32 = 5;
 
 /// Which driver a disk of the guest has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,7 +212,8 @@ impl Guest {
     /// # Errors
     /// `Guest` if the machine itself died or stopped answering.
     pub fn run(&mut self, command: &str, limit: Duration) -> Result<Output, Error> {
-        let sent = format!("{} {}\n", limit.as_secs().max(1), to_base64(command.as_bytes()));
+        let encoded = to_base64(command.as_bytes());
+        let sent = format!("run {} {} {encoded}\n", limit.as_secs().max(1), encoded.len());
         // The guest's terminal holds 4 KiB that were not read yet; more would be lost when the machine is busy.
         if sent.len() > 4000 {
             return Err(Error::Guest(format!(
@@ -218,16 +221,19 @@ impl Guest {
                 command.len()
             )));
         }
-        if self.input.write_all(sent.as_bytes()).and_then(|()| self.input.flush()).is_err() {
-            return Err(self.failure("took no command"));
-        }
+        self.send(&sent)?;
         // The guest ends the command; the host's limit is for a guest that hangs as a whole.
         let deadline = Instant::now() + limit + Duration::from_secs(60);
         let (mut stdout, mut stderr) = (String::new(), String::new());
-        let mut into = None;
+        let (mut into, mut tries) = (None, 1);
         loop {
             let line = self.line(deadline)?;
             match line.as_str() {
+                "=again" if tries < TRIES => {
+                    tries += 1;
+                    self.send(&sent)?;
+                }
+                "=again" => return Err(self.failure("never got a command whole")),
                 "=stdout" => into = Some(&mut stdout),
                 "=stderr" => into = Some(&mut stderr),
                 _ => match (line.strip_prefix("=status "), into.as_deref_mut()) {
@@ -241,6 +247,11 @@ impl Guest {
                 },
             }
         }
+    }
+
+    fn send(&mut self, line: &str) -> Result<(), Error> {
+        let sent = self.input.write_all(line.as_bytes()).and_then(|()| self.input.flush());
+        sent.map_err(|_| self.failure("took no command"))
     }
 
     /// Copies a file or folder of the guest (an absolute path) below the folder `into`, at that same path.

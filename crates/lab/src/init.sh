@@ -49,8 +49,13 @@ line=/dev/ttyS1
 stty -F $line raw -echo
 exec 3<$line 4>$line
 echo '=ready' >&4
-# `SECONDS BASE64` in; stdout, stderr and status out. Without a host the machine turns itself off.
-while read -r -t "$(parameter idle)" limit command <&3; do
+# `run SECONDS LENGTH BASE64` in; stdout, stderr and status out. Without a host the machine turns itself off. A busy
+# machine's serial line may lose bytes: a line that is not whole is asked for again.
+while read -r -t "$(parameter idle)" run limit length command <&3; do
+    if [ "$run" != run ] || [ "${#command}" != "$length" ]; then
+        echo '=again' >&4
+        continue
+    fi
     echo "$command" | base64 -d >/run/command
     timeout "$limit" sh /run/command >/run/stdout 2>/run/stderr </dev/null 3<&- 4>&-
     status=$?

@@ -63,7 +63,8 @@ struct Spec {
     figure: &'static str,
     title: &'static str,
     says: &'static str,
-    workload: &'static str,
+    /// The designs whose cells it takes.
+    workloads: &'static [&'static str],
     /// A factor, and values (or the beginnings of values) of which a cell must have one; without the factor it has none.
     only: Option<(&'static str, &'static [&'static str])>,
     /// The same for values that it must not have.
@@ -78,7 +79,7 @@ const EMPTY: Spec = Spec {
     figure: "",
     title: "",
     says: "",
-    workload: "",
+    workloads: &[],
     only: None,
     without: None,
     lines: None,
@@ -95,8 +96,7 @@ const SPECS: &[Spec] = &[
         title: "CPU: LINPACK and SciMark2 in Java",
         says: "Android is slower than Linux on the same machine: SOR on the server PC about 14 % of Linux, Monte Carlo on the \
                netbook about 7 %",
-        workload: "cpu",
-        without: Some(("kernel", &["himeno"])),
+        workloads: &["linpack", "scimark"],
         ..EMPTY
     },
     Spec {
@@ -104,8 +104,7 @@ const SPECS: &[Spec] = &[
         figure: "2",
         title: "CPU: Himeno, native code and bytecode",
         says: "bytecode is slower than native code on both, and more so on Android",
-        workload: "cpu",
-        only: Some(("kernel", &["himeno"])),
+        workloads: &["himeno"],
         ..EMPTY
     },
     Spec {
@@ -113,7 +112,7 @@ const SPECS: &[Spec] = &[
         figure: "3",
         title: "HTTP transactions: GETs of a byte",
         says: "Android is slower than Linux",
-        workload: "http",
+        workloads: &["http"],
         ..EMPTY
     },
     Spec {
@@ -121,7 +120,7 @@ const SPECS: &[Spec] = &[
         figure: "4",
         title: "drawing rectangles, lines and circles",
         says: "Android is slower than Linux but for rectangles; lines relate as the processors of figure 1 do",
-        workload: "draw",
+        workloads: &["draw"],
         ..EMPTY
     },
     Spec {
@@ -129,7 +128,7 @@ const SPECS: &[Spec] = &[
         figure: "5",
         title: "sequential write and read, internal storage",
         says: "Android is slower than Linux, writing and reading",
-        workload: "seq",
+        workloads: &["seq"],
         without: Some(("dir", EXTERNAL)),
         ..EMPTY
     },
@@ -138,7 +137,7 @@ const SPECS: &[Spec] = &[
         figure: "6",
         title: "sequential write and read, external storage",
         says: "writing is about equal (the stick is the limit); reading is slower on Android",
-        workload: "seq",
+        workloads: &["seq"],
         only: Some(("dir", EXTERNAL)),
         ..EMPTY
     },
@@ -147,7 +146,7 @@ const SPECS: &[Spec] = &[
         figure: "7",
         title: "writing and reading many files (the paper: of 1 MB), internal storage",
         says: "Android is slower than Linux",
-        workload: "file",
+        workloads: &["file"],
         without: Some(("dir", EXTERNAL)),
         ..EMPTY
     },
@@ -156,7 +155,7 @@ const SPECS: &[Spec] = &[
         figure: "8",
         title: "writing and reading many files (the paper: of 1 MB), external storage",
         says: "writing is about equal on many machines (the stick is the limit)",
-        workload: "file",
+        workloads: &["file"],
         only: Some(("dir", EXTERNAL)),
         ..EMPTY
     },
@@ -165,7 +164,7 @@ const SPECS: &[Spec] = &[
         figure: "9",
         title: "SQLite: INSERTs (the paper: 1,000 rows)",
         says: "Android is slower than Linux on the same machine",
-        workload: "sqlite",
+        workloads: &["sqlite"],
         only: Some(("op", &["insert"])),
         ..EMPTY
     },
@@ -174,7 +173,7 @@ const SPECS: &[Spec] = &[
         figure: "10",
         title: "SQLite: scans (the paper: of 1,000 rows)",
         says: "much faster than INSERTs, and as fast as the processor; Android is slower than Linux",
-        workload: "sqlite",
+        workloads: &["sqlite"],
         only: Some(("op", &["select"])),
         ..EMPTY
     },
@@ -184,7 +183,7 @@ const SPECS: &[Spec] = &[
         title: "random reads, transactions/s by threads and block size",
         says: "flash (figure 1) is faster than a hard disk (figure 3); with more than 4 threads it gains nothing; blocks below \
                4 KB give no more transactions",
-        workload: "random",
+        workloads: &["random"],
         lines: Some(("threads", "block")),
         ..EMPTY
     },
@@ -193,7 +192,7 @@ const SPECS: &[Spec] = &[
         figure: "2, 4",
         title: "random reads, KB/s by threads and block size",
         says: "the same runs as figures 1 and 3",
-        workload: "random",
+        workloads: &["random"],
         lines: Some(("threads", "block")),
         bytes: Some("block"),
         ..EMPTY
@@ -203,7 +202,7 @@ const SPECS: &[Spec] = &[
         figure: "1",
         title: "SQLite: INSERTs (the paper: 10,000 rows)",
         says: "Android x86 is about 45 % slower than Linux on the same PC, and 34 % slower than an Android phone",
-        workload: "sqlite",
+        workloads: &["sqlite"],
         only: Some(("op", &["insert"])),
         ..EMPTY
     },
@@ -239,7 +238,7 @@ fn figure(spec: &Spec, all: &[Measured]) -> Figure {
         m.factors.get(factor).is_some_and(|v| values.iter().any(|start| v.starts_with(start)))
     };
     let wanted = |m: &&Measured| {
-        m.design.name == spec.workload
+        spec.workloads.contains(&m.design.name.as_str())
             && spec.only.is_none_or(|only| one_of(m, only))
             && !spec.without.is_some_and(|without| one_of(m, without))
     };

@@ -71,7 +71,8 @@ fn span(time: Duration) -> String {
 /// The hour and minute, here, after `left`.
 fn clock_in(left: Duration) -> Option<String> {
     let then = std::time::SystemTime::now().checked_add(left)?.duration_since(std::time::UNIX_EPOCH).ok()?;
-    let seconds = libc::time_t::try_from(then.as_secs()).ok()?;
+    // The kind of number that the C library has; musl's is about to change.
+    let seconds = then.as_secs().try_into().ok()?;
     // SAFETY: a tm may be all zeroes.
     let mut parts: libc::tm = unsafe { std::mem::zeroed() };
     // SAFETY: both pointers are to values of ours.
