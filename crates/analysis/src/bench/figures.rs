@@ -268,7 +268,11 @@ fn bar(spec: &Spec, m: &Measured) -> Option<Bar> {
     let factor = |name: Option<&str>| name.and_then(|n| m.factors.get(n)).cloned();
     Some(Bar {
         cell: m.cell.id,
-        label: if m.factors.is_empty() { m.cell.name.clone() } else { words(&m.factors) },
+        label: match (spec.workloads.len() > 1, m.factors.is_empty()) {
+            (true, _) => format!("{} {}", m.design.name, words(&m.factors)),
+            (false, true) => m.cell.name.clone(),
+            (false, false) => words(&m.factors),
+        },
         workload: m.design.name.clone(),
         x: factor(spec.lines.map(|l| l.0)),
         series: factor(spec.lines.map(|l| l.1)),
