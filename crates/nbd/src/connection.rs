@@ -216,9 +216,9 @@ async fn execute<E: Export>(export: &E, request: Request, payload: Bytes) -> (Re
         command::TRIM => Answer::Done(export.trim(offset, length, durable).await),
         command::CACHE => Answer::Done(export.cache(offset, length).await),
         command::BLOCK_STATUS => Answer::Extents(export.extents(offset, length).await),
-        command::WRITE_ZEROES => Answer::Done(
-            export.write_zeroes(offset, length, durable, has(flag::NO_HOLE), has(flag::FAST_ZERO)).await,
-        ),
+        command::WRITE_ZEROES => {
+            Answer::Done(export.write_zeroes(offset, length, durable, has(flag::NO_HOLE), has(flag::FAST_ZERO)).await)
+        }
         _ => Answer::Done(Err(Error::Invalid)),
     };
     (request, answer)

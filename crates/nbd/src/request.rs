@@ -40,7 +40,7 @@ pub fn check(request: &Request, export: &Info, structured: bool, block_status: b
         return Err(if grows { Error::NoSpace } else { Error::Invalid });
     }
     let block = u64::from(export.block_min_bytes);
-    if request.offset % block != 0 || u64::from(request.length) % block != 0 {
+    if !request.offset.is_multiple_of(block) || !u64::from(request.length).is_multiple_of(block) {
         return Err(Error::Invalid);
     }
     Ok(())
