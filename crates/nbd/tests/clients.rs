@@ -160,7 +160,7 @@ fn copy(served: &Served) -> Result<(), Failed> {
     let (source, back) = (served.file("source.raw"), served.file("back.raw"));
     let mut data = vec![0_u8; SIZE as usize];
     for (at, byte) in data.iter_mut().enumerate().filter(|(at, _)| at / (1 << 20) % 3 == 0) {
-        *byte = (at * 2_654_435_761 >> 13) as u8;
+        *byte = ((at * 2_654_435_761) >> 13) as u8;
     }
     std::fs::write(&source, &data)?;
     let (source, back) = (source.to_string_lossy(), back.to_string_lossy());
