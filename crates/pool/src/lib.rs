@@ -1,0 +1,4 @@
+//! Many devices as one random-access disk.
+
+pub mod setting;
+pub mod tuner;
