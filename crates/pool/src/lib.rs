@@ -1,4 +1,6 @@
 //! Many devices as one random-access disk.
 
+pub mod frame;
+pub mod layout;
 pub mod setting;
 pub mod tuner;
