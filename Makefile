@@ -42,9 +42,10 @@ lint: setup-test
 	@cargo xtask lint
 
 .PHONY: bench
-bench: build
+bench:
 	@scripts/setup bench
-	@$(FATHOM) bench experiments/peers/*.toml --output target/bench.fathom --markdown docs/performance.md
+	@scripts/build
+	@$(FATHOM) bench run experiments/peers/*.toml --output target/bench.fathom --markdown docs/performance.md
 
 # A figure is printed; all of them make the page of the manual.
 .PHONY: papers

@@ -38,6 +38,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "sql", seeds: targets::statements, run: targets::sql },
     Target { name: "marks", seeds: targets::memories, run: targets::marks },
     Target { name: "elf", seeds: sqlite::programs, run: sqlite::elf },
+    Target { name: "database_header", seeds: sqlite::headers, run: sqlite::header },
     Target { name: "text_offset", seeds: sqlite::codes, run: sqlite::code },
     Target { name: "link", seeds: link::stories, run: link::link },
 ];

@@ -28,6 +28,10 @@ const STORY: &str = r#"@50 50/50 task what=1 text="jbd2/vda-8"
 @160 10/10 syscall start_ns=130 dev=5 ino=12 pos=-1 call=10 ctx=137
 @170 10/10 op_end key=7 start_ns=100 steps=1 inside_ns=60 result=101
 @180 10/10 loss start_ns=170 events=3
+@205 70/70 syscall start_ns=200 dev=5 ino=21 result=4 call=17 ctx=136
+@205 70/70 file dev=5 ino=21 text="/a.db-journal"
+@210 70/70 syscall start_ns=207 dev=5 ino=21 bytes=512 result=512 call=6 ctx=136
+@220 70/70 syscall start_ns=215 dev=5 ino=21 pos=-1 call=15 ctx=136
 "#;
 
 pub fn stories() -> Vec<Vec<u8>> {
@@ -48,6 +52,7 @@ fn event(line: &str) -> Option<Event> {
 pub fn link(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let config = Config {
+        told: Some(BTreeSet::from([10])),
         horizon_ns: 50,
         tracer: Some(99),
         tracer_files: vec![(5, 99)],

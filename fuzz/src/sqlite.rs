@@ -1,5 +1,6 @@
 //! Finding SQLite in programs, which are anybody's files.
 
+use analysis::files::DatabaseHeader;
 use capture::sqlite::decode::{Machine, text_offset};
 use capture::sqlite::{Absent, find_with_debug_files};
 use std::io::Write;
@@ -13,6 +14,29 @@ const X86_STACK: &[u8] = b"\x55\x48\x89\xe5\x48\x83\xec\x10\x64\x48\x8b\x04\x25\
     \x64\x48\x8b\x0c\x25\x28\0\0\0\x48\x3b\x4d\xf8\x74\xe9\xe8\0\0\0\0";
 /// The same question answered by clang for aarch64.
 const ARM: &[u8] = b"\x40\0\0\xb4\0\x7c\x40\xf9\xc0\x03\x5f\xd6";
+
+/// Headers of databases: 4,096 bytes a page with a journal, 65,536 with a WAL.
+pub fn headers() -> Vec<Vec<u8>> {
+    let header = |fields: &[(usize, u8)]| {
+        let mut bytes = [&b"SQLite format 3\0"[..], &[0; 84]].concat();
+        fields.iter().for_each(|&(at, value)| bytes[at] = value);
+        bytes
+    };
+    vec![
+        header(&[(16, 0x10), (18, 1), (19, 1), (47, 4), (59, 1)]),
+        header(&[(17, 1), (18, 2), (19, 2), (47, 1), (59, 3)]),
+    ]
+}
+
+/// A header that is believed has a page size that SQLite could have made, and tells it.
+pub fn header(bytes: &[u8]) {
+    if let Some(header) = DatabaseHeader::parse(bytes) {
+        assert!(header.page_size.is_power_of_two() && (512..=65_536).contains(&header.page_size));
+        assert!(
+            header.facts().iter().any(|(name, value)| *name == "page_size" && *value == header.page_size.to_string())
+        );
+    }
+}
 
 pub fn codes() -> Vec<Vec<u8>> {
     [(b'x', X86), (b'x', X86_STACK), (b'a', ARM)].iter().map(|(m, code)| [&[*m], *code].concat()).collect()

@@ -1,7 +1,7 @@
 //! Bad input and bad luck: a clear error, and nothing lost.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, ext4, fathom, installed, lane, number, record, root, run, shape, show};
+use fathom_tests::{Case, ext4, fathom, installed, lane, near, number, record, root, run, shape, show};
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -12,6 +12,13 @@ fn main() -> ExitCode {
     let shell = || root().and_then(|()| installed("sqlite3"));
     let cases: Vec<Case> = vec![
         ("without_root_it_says_what_is_needed", root().and_then(|()| installed("setpriv")), without_root),
+        ("without_btf_it_says_what_the_kernel_lacks", root().and_then(|()| installed("unshare")), without_btf),
+        ("without_tracefs_nothing_is_missing", shell().and_then(|()| installed("unshare")), without_tracefs),
+        ("lockdown_is_refused_before_zeroes_are_read", root().and_then(|()| installed("unshare")), lockdown),
+        ("probes_that_the_kernel_refuses_leave_the_rest", shell().and_then(|()| installed("setpriv")), refused_probes),
+        ("a_command_without_its_dashes_is_shown_them", Ok(()), without_dashes),
+        ("a_name_that_nobody_has_is_said", root(), nobody_of_that_name),
+        ("an_older_recording_is_kept_and_a_second_one_said_to_go", root(), kept_recordings),
         ("an_unknown_command_exits_as_a_shell_would", root(), unknown_command),
         ("an_unknown_process_is_named", root(), unknown_process),
         ("the_exit_status_is_the_commands", root(), exit_status),
@@ -26,6 +33,7 @@ fn main() -> ExitCode {
         ("a_folder_that_is_no_archive_is_not_touched", root(), foreign_folder),
         ("no_literal_is_stored_and_nothing_hostile_is_shown", shell(), hostile_sql),
         ("a_program_without_sqlite_is_recorded_all_the_same", root(), no_sqlite),
+        ("an_interrupted_load_removes_its_files", Ok(()), interrupted_load),
     ];
     lane(cases)
 }
@@ -52,6 +60,106 @@ fn without_root() -> Result<()> {
     let said = said(&output);
     ensure!(said.contains("root") && said.contains("CAP_BPF"), "{said}");
     ensure!(!folder.path().join("trace.fathom").exists(), "an archive was left behind");
+    Ok(())
+}
+
+/// Runs `script` in mounts of its own; `$0` is the program, `$1` an empty folder.
+fn with_mounts(script: &str, folder: &Path) -> Result<Output> {
+    let empty = folder.join("empty");
+    fs::create_dir_all(&empty)?;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-ec", script]).arg(fathom()).arg(&empty).current_dir(folder);
+    out(&mut command)
+}
+
+fn without_btf() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let output = with_mounts("mount --bind $1 /sys/kernel/btf; $0 record -- true", folder.path())?;
+    let said = said(&output);
+    ensure!(output.status.code() == Some(1), "{:?}: {said}", output.status);
+    ensure!(said.contains("CONFIG_DEBUG_INFO_BTF") && said.contains("/sys/kernel/btf/vmlinux"), "{said}");
+    ensure!(!folder.path().join("trace.fathom").exists(), "an archive was left behind");
+    Ok(())
+}
+
+fn without_tracefs() -> Result<()> {
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let script = format!(
+        "for m in /sys/kernel/tracing /sys/kernel/debug/tracing /sys/kernel/debug; do umount -l $m 2>/dev/null || true; done; \
+         test ! -e /sys/kernel/tracing/events; \
+         $0 record -q -- sqlite3 {} 'create table t(i); insert into t values (1);'",
+        disk.path().join("t.db").display()
+    );
+    let output = with_mounts(&script, folder.path())?;
+    ensure!(output.status.success(), "{}", said(&output));
+    let summary = show(&folder.path().join("trace.fathom"))?;
+    ensure!(number(shape(&summary, "INSERT")?, "/per_operation/flushes")? > 0.0, "the INSERT was not followed down");
+    Ok(())
+}
+
+fn lockdown() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let script = "mount -t tmpfs fathom-test /sys/kernel/security; \
+                  echo 'none integrity [confidentiality]' > /sys/kernel/security/lockdown; $0 record -- true";
+    let output = with_mounts(script, folder.path())?;
+    let said = said(&output);
+    ensure!(output.status.code() == Some(1) && said.contains("lockdown"), "{:?}: {said}", output.status);
+    Ok(())
+}
+
+fn refused_probes() -> Result<()> {
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    run(Command::new("chmod").arg("-R").arg("a+rwx").args([folder.path(), disk.path()]))?;
+    let copy = folder.path().join("fathom");
+    fs::copy(fathom(), &copy)?;
+    run(Command::new("chmod").arg("a+rx").arg(&copy))?;
+    let output = out(Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all,+bpf,+perfmon"])
+        .args(["--ambient-caps=-all,+bpf,+perfmon", "--bounding-set=-all,+bpf,+perfmon"])
+        .arg(&copy)
+        .args(["record", "--", "sqlite3"])
+        .arg(disk.path().join("t.db"))
+        .arg("create table t(i); insert into t values (1); insert into t values (2);")
+        .current_dir(folder.path()))?;
+    let said = said(&output);
+    if said.contains("not permitted") && !output.status.success() {
+        // This kernel wants root for any probe: it says so, which is the other test's.
+        return Ok(());
+    }
+    ensure!(output.status.success() && said.contains("the kernel refused"), "{:?}: {said}", output.status);
+    let summary = show(&folder.path().join("trace.fathom"))?;
+    let blind = summary["blind"].as_array().context("blind[]")?;
+    ensure!(blind.iter().any(|b| b["layer"] == "Database" && b["wholly"] == true), "{blind:?}");
+    // The layers below go on, and the files' names stand for the statements.
+    near("transactions", number(shape(&summary, "(WRITE TRANSACTION ON T.DB")?, "/count")?, 3.0)
+}
+
+fn without_dashes() -> Result<()> {
+    let output = out(Command::new(fathom()).args(["record", "-q", "ls", "-l"]))?;
+    ensure!(output.status.code() == Some(2), "{:?}", output.status);
+    ensure!(said(&output).contains("fathom record -q -- ls -l"), "{}", said(&output));
+    Ok(())
+}
+
+fn nobody_of_that_name() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let record = |name: &str| {
+        out(Command::new(fathom()).args(["record", "--duration", "1", "--comm", name]).current_dir(folder.path()))
+    };
+    let said_of = |name: &str| record(name).map(|output| said(&output));
+    ensure!(said_of("no-such-name")?.contains("no process named no-such-name"), "nothing says that nobody was there");
+    let me = fs::read_to_string("/proc/self/comm")?;
+    ensure!(!said_of(me.trim())?.contains("no process named"), "this very process was not found");
+    Ok(())
+}
+
+fn kept_recordings() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let record = || out(Command::new(fathom()).args(["record", "--", "true"]).current_dir(folder.path()));
+    let all = [record()?, record()?, record()?].map(|output| said(&output));
+    ensure!(!all[0].contains(".old"), "{}", all[0]);
+    ensure!(all[1].contains("trace.fathom.old") && !all[1].contains("gone"), "{}", all[1]);
+    ensure!(all[2].contains("trace.fathom.old") && all[2].contains("gone"), "{}", all[2]);
     Ok(())
 }
 
@@ -223,8 +331,12 @@ fn full_disk() -> Result<()> {
 
 fn max_size() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
-    let archive =
-        record(folder.path(), &["--max-size", "200K"], &["sh", "-c", &many(&disk.path().join("t.db"), 3000)])?;
+    let archive = folder.path().join("t.fathom");
+    let script = many(&disk.path().join("t.db"), 3000);
+    let mut command = Command::new(fathom());
+    command.args(["record", "-q", "--max-size", "200K", "-o"]).arg(&archive).args(["--", "sh", "-c", &script]);
+    let output = run(&mut command)?;
+    ensure!(said(&output).contains("ended early"), "nothing says that the limit was reached: {}", said(&output));
     let size = fs::metadata(archive.join("events.log"))?.len();
     ensure!(size <= 200 << 10, "the log has {size} bytes");
     let count = number(shape(&show(&archive)?, "INSERT")?, "/count")?;
@@ -320,5 +432,44 @@ fn no_sqlite() -> Result<()> {
     let summary = show(&archive)?;
     ensure!(summary["operations"].as_array().is_some_and(Vec::is_empty), "dd ran statements?");
     ensure!(number(&summary, &format!("/device_commands/by_disk/{}/total", disk.name()))? >= 1.0, "dd wrote nothing");
+    let shown = run(Command::new(fathom()).arg("show").arg(&archive))?.stdout;
+    let shown = String::from_utf8(shown)?;
+    ensure!(shown.contains("Nothing that looks like SQLite"), "{shown}");
+    Ok(())
+}
+
+/// Every load on storage, ended in the midst by each signal that a user or a system sends.
+fn interrupted_load() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let long = "1000000";
+    for (name, options) in [
+        ("random", vec!["--file-size=8M", "--threads=4", "--inner=1000"]),
+        ("random", vec!["--op=write", "--file-size=8M", "--inner=100", "--state=each"]),
+        ("seq", vec!["--count=8"]),
+        ("file", vec!["--op=read", "--files=8"]),
+        ("sqlite", vec!["--rows=1000"]),
+    ] {
+        for signal in ["-INT", "-TERM", "-HUP"] {
+            let mut child = Command::new(fathom())
+                .args(["workload", name, "--iterations", long])
+                .args(&options)
+                .arg("--dir")
+                .arg(folder.path())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()?;
+            let deadline = Instant::now() + Duration::from_secs(30);
+            while fs::read_dir(folder.path())?.next().is_none() {
+                ensure!(Instant::now() < deadline && child.try_wait()?.is_none(), "{name} made nothing");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            std::thread::sleep(Duration::from_millis(200));
+            run(Command::new("kill").args([signal, &child.id().to_string()]))?;
+            let status = child.wait()?;
+            ensure!(status.code() == Some(130), "{name} {options:?}: {status}");
+            let left: Vec<_> = fs::read_dir(folder.path())?.collect();
+            ensure!(left.is_empty(), "{name} {options:?} left {left:?}");
+        }
+    }
     Ok(())
 }

@@ -6,7 +6,8 @@
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, installed, lane, near, number, shape};
 use lab::guest::{Bus, Config, Disk, Guest};
-use std::path::Path;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -17,8 +18,145 @@ fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
         ("an_insert_on_debians_kernel_virtio", needs(), || insert(Bus::Virtio)),
         ("an_insert_on_debians_kernel_scsi", needs(), || insert(Bus::Scsi)),
+        ("device_mapper_leads_to_the_disks_below", needs().and_then(|()| installed("dmsetup")), device_mapper),
+        ("btrfs_f2fs_and_xfs_are_followed_to_the_device", needs().and_then(|()| all_mkfs()), file_systems),
     ];
     lane(cases)
+}
+
+/// The tools that make the file systems, and that make them in the guest.
+const MKFS: [&str; 4] = ["mkfs.ext4", "mkfs.btrfs", "mkfs.f2fs", "mkfs.xfs"];
+
+fn all_mkfs() -> Result<(), String> {
+    MKFS.iter().try_for_each(|program| installed(program))
+}
+
+fn program(name: &str) -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|d| d.join(name)).find(|p| p.is_file());
+    found.with_context(|| format!("{name} is not installed"))
+}
+
+/// A guest with these plain disks of 400 MiB, modules and programs.
+fn guest(disks: &[&str], modules: &[&str], programs: &[&str]) -> Result<Guest> {
+    let disk = |name: &&str| Disk { name: (*name).into(), bus: Bus::Virtio, bytes: 400 << 20, ext4: false };
+    let config = Config {
+        disks: disks.iter().map(disk).collect(),
+        modules: modules.iter().map(ToString::to_string).collect(),
+        programs: programs.iter().map(|name| program(name)).collect::<Result<_>>()?,
+        files: vec![(fathom(), "/fathom".into())],
+        ..Config::default()
+    };
+    Ok(Guest::boot(&config, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab"))?)
+}
+
+fn sh(guest: &mut Guest, command: &str) -> Result<String> {
+    let output = guest.run(command, Duration::from_secs(240))?;
+    ensure!(output.status == 0, "{command}: {output:?}");
+    Ok(output.stdout)
+}
+
+/// Records INSERTs on what is mounted at /mnt and unmounts it.
+fn recorded(guest: &mut Guest, rows: u32) -> Result<Value> {
+    sh(guest, "sync")?;
+    let load = format!("/fathom workload sqlite --op insert --rows {rows} --dir /mnt");
+    sh(guest, &format!("/fathom record --quiet -o /t.fathom -- {load}"))?;
+    let summary = serde_json::from_str(&sh(guest, "/fathom show --json /t.fathom")?).context("show --json")?;
+    if let Some(folder) = std::env::var_os("FATHOM_KEEP_ARCHIVE") {
+        guest.fetch("/t.fathom", Path::new(&folder))?;
+    }
+    sh(guest, "rm -rf /t.fathom; umount /mnt")?;
+    Ok(summary)
+}
+
+/// A disk of the device mapper's: how it is made, and the disks below.
+struct Mapped {
+    table: String,
+    below: &'static [&'static str],
+}
+
+fn device_mapper() -> Result<()> {
+    let crypto = ["dm_crypt", "aes_generic", "xts", "ecb", "cbc"];
+    let mut guest = guest(&["a", "b"], &crypto, &["dmsetup", "mkfs.ext4"])?;
+    let key = "0123456789abcdef".repeat(4);
+    let crypt = format!("0 600000 crypt aes-xts-plain64 {key} 0 /dev/disk/a 0");
+    let stacks = [
+        ("linear", Mapped { table: "0 600000 linear /dev/disk/a 2048".into(), below: &["vda"] }),
+        (
+            "striped",
+            Mapped { table: "0 600064 striped 2 8 /dev/disk/a 0 /dev/disk/b 0".into(), below: &["vda", "vdb"] },
+        ),
+        ("crypt", Mapped { table: crypt, below: &["vda"] }),
+    ];
+    for (name, stack) in stacks {
+        sh(&mut guest, &format!("dmsetup create it --noudevsync --table '{}'", stack.table))?;
+        sh(&mut guest, "mkfs.ext4 -q -F -E lazy_itable_init=0,lazy_journal_init=0 /dev/dm-0 && mount /dev/dm-0 /mnt")?;
+        let summary = recorded(&mut guest, 10)?;
+        all_charged(&summary, &stack).with_context(|| name.to_string())?;
+        sh(&mut guest, "dmsetup remove --noudevsync it")?;
+    }
+    // A loop disk on a file system on the mapper on the disk.
+    sh(&mut guest, "dmsetup create it --noudevsync --table '0 600000 linear /dev/disk/a 0'")?;
+    sh(&mut guest, "mkfs.ext4 -q -F -E lazy_itable_init=0,lazy_journal_init=0 /dev/dm-0 && mkdir -p /below")?;
+    sh(&mut guest, "mount -o commit=300 /dev/dm-0 /below && dd if=/dev/zero of=/below/f bs=1M count=100 status=none")?;
+    sh(
+        &mut guest,
+        "losetup /dev/loop0 /below/f && mkfs.ext4 -q -F -E lazy_itable_init=0,lazy_journal_init=0 /dev/loop0",
+    )?;
+    sh(&mut guest, "mount /dev/loop0 /mnt")?;
+    let summary = recorded(&mut guest, 10)?;
+    for (disk, role) in [("loop0", "holds the files"), ("vda", "below")] {
+        let context = || format!("{disk}: {:#}", summary["device_commands"]);
+        let of = |what: &str| number(&summary, &format!("/device_commands/by_disk/{disk}/{what}"));
+        ensure!(
+            summary.pointer(&format!("/device_commands/by_disk/{disk}/role")) == Some(&role.into()),
+            "{}",
+            context()
+        );
+        ensure!(of("total")? >= 40.0, "too few: {}", context());
+        near("unattributed", of("unattributed")?, 0.0).with_context(context)?;
+    }
+    Ok(())
+}
+
+/// Every command below is the INSERTs' or their program's, all of them count, and how the clones were made is known exactly.
+fn all_charged(summary: &Value, stack: &Mapped) -> Result<()> {
+    let context = || format!("{:#}\n{:#}", summary["device_commands"], summary["links"]);
+    near("INSERTs", number(shape(summary, "INSERT")?, "/count")?, 10.0)?;
+    let mut total = 0.0;
+    for disk in stack.below {
+        let of = |what: &str| number(summary, &format!("/device_commands/by_disk/{disk}/{what}"));
+        ensure!(of("total")? >= 10.0, "{disk} did nothing: {}", context());
+        near("unattributed", of("unattributed")?, 0.0).with_context(context)?;
+        total += of("total")?;
+    }
+    near("all commands", number(summary, "/device_commands/total")?, total).with_context(context)?;
+    ensure!(number(summary, "/relations/remaps")? >= total / 2.0, "no way down: {}", context());
+    near("links by address", number(summary, "/links/address")?, 0.0).with_context(context)?;
+    let flushes = number(shape(summary, "INSERT")?, "/per_operation/flushes")?;
+    // A flush goes to every disk below.
+    ensure!(flushes > 3.0 * stack.below.len() as f64, "{flushes} flushes an INSERT: {}", context());
+    Ok(())
+}
+
+fn file_systems() -> Result<()> {
+    let mut guest = guest(&["a"], &["btrfs", "f2fs", "xfs", "crc32_generic"], &MKFS)?;
+    for (name, make) in [
+        ("f2fs", "mkfs.f2fs -q -f /dev/disk/a"),
+        ("btrfs", "mkfs.btrfs -q -f /dev/disk/a"),
+        ("xfs", "mkfs.xfs -q -f /dev/disk/a"),
+    ] {
+        sh(&mut guest, &format!("{make} >/dev/null && mount -t {name} /dev/disk/a /mnt"))?;
+        let summary = recorded(&mut guest, 10)?;
+        let context = || format!("{name}: {:#}\n{:#}", summary["device_commands"], summary["links"]);
+        near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 10.0).with_context(context)?;
+        ensure!(number(&summary, "/device_commands/total")? >= 20.0, "{}", context());
+        near("unattributed", number(&summary, "/device_commands/unattributed")?, 0.0).with_context(context)?;
+        let fsyncs = number(shape(&summary, "INSERT")?, "/per_operation/fsyncs")?;
+        let flushes = number(shape(&summary, "INSERT")?, "/per_operation/flushes")?;
+        ensure!(fsyncs >= 3.0 && flushes > 1.0, "{fsyncs} fsyncs, {flushes} flushes: {}", context());
+    }
+    Ok(())
 }
 
 fn insert(bus: Bus) -> Result<()> {

@@ -72,6 +72,8 @@ export class Trace {
     this.readSlices(timeline.slices);
     this.low = Math.min(0, -this.origin);
     this.high = Math.max(this.low + 1000, (timeline.duration_ns ?? 0) - this.origin);
+    // What the page leaves out belongs to the run all the same: it is shown as missing, not as if the run had ended.
+    if (this.leftOut?.why) this.high = Math.max(this.high, (timeline.recorded_ns ?? 0) - this.origin);
     for (let i = 0; i < this.spans.count; i += 1) this.high = Math.max(this.high, this.endOf(i));
   }
 
@@ -171,6 +173,7 @@ export class Trace {
       start: numbers(raw, 'start', n, this.origin),
       end: numbers(raw, 'end', n, this.origin),
       span: rowNumbers(raw, 'span', n),
+      confidence: rowNumbers(raw, 'confidence', n),
     };
     this.slicesOf = indexBy(this.slices.operation, this.operations.count);
   }
@@ -220,13 +223,27 @@ export class Trace {
   }
 }
 
-/** The data block of the page. A page whose data cannot be read says so instead of staying empty. */
-export function readPage(text) {
+/** The blocks of the recordings in the page. */
+export function recordings() {
+  return [...document.querySelectorAll('script.recording')];
+}
+
+/** The device commands of all recordings, with their titles. */
+export function readCommands() {
+  const titles = recordings().map((block) => block.dataset.title);
+  return [...document.querySelectorAll('script.commands')].map((block, i) => ({
+    ...JSON.parse(block.textContent),
+    title: titles[i] ?? '',
+  }));
+}
+
+/** One recording's data block. */
+export function readPage(text, recording) {
   const page = JSON.parse(text);
   return {
+    recording,
     title: page.title ?? '',
     summary: page.summary ?? {},
-    scatter: page.scatter ?? {},
     counts: page.counts ?? {},
     trace: new Trace(page.timeline),
   };

@@ -3,9 +3,10 @@
 
 import { bytes, count, duration, moment } from './format.js';
 import { NARROWEST_NS, windowOf, zoomed } from './scale.js';
-import { readPage } from './data.js';
+import { readCommands, readPage, recordings } from './data.js';
 import { byId, el, fill } from './dom.js';
 import { onThemeChange } from './theme.js';
+import { Tip } from './tip.js';
 import { chainOfOperation, chainOfSpan, surenessOf } from './chain.js';
 import { Timeline } from './timeline.js';
 import { Overview } from './overview.js';
@@ -19,35 +20,15 @@ import { showHeader, showMethod } from './method.js';
 const MOST_IDS = 2000;
 const ROOM_BEFORE = 0.06;
 
-/** The one tooltip. */
-class Tip {
-  constructor(node) {
-    this.node = node;
-  }
-
-  show(x, y, head, lines) {
-    fill(
-      this.node,
-      el('strong', {}, head),
-      lines.filter(Boolean).map((line) => el('span', {}, line)),
-    );
-    this.node.hidden = false;
-    const { offsetWidth: w, offsetHeight: h } = this.node;
-    this.node.style.left = `${Math.max(4, x + 14 + w > innerWidth ? x - w - 10 : x + 14)}px`;
-    this.node.style.top = `${Math.max(4, y + 18 + h > innerHeight ? y - h - 10 : y + 18)}px`;
-  }
-
-  hide() {
-    this.node.hidden = true;
-  }
-}
-
 class Page {
   constructor(data) {
     this.data = data;
     this.trace = data.trace;
     this.tip = new Tip(byId('tip'));
-    this.commands = new Commands(data);
+    const others = readCommands();
+    const shift = this.trace.origin + this.trace.clock;
+    this.recordings = others.map((one, i) => new Commands(one, i, i === data.recording ? shift : null));
+    this.commands = this.recordings[data.recording] ?? new Commands({}, data.recording, shift);
     this.figure = byId('timeline');
     this.canvas = byId('timeline-canvas');
     this.timeline = new Timeline(
@@ -76,7 +57,14 @@ class Page {
     showAccount(byId('account'), data.summary);
     showFiles(byId('files'), data.summary);
     this.list = new OperationList(this.trace, (operation) => this.chooseOperation(operation, true));
-    this.scatter = showScatter(byId('scatter-body'), this.commands, (id) => this.chooseCommand(id), this.tip);
+    showRecordings(byId('recordings'), data.recording);
+    this.scatter = showScatter(
+      byId('scatter-body'),
+      this.recordings,
+      data.recording,
+      (recording, id) => this.chooseCommand(recording, id),
+      this.tip,
+    );
     byId('left-out').textContent = [this.trace.leftOut?.why, this.commands.leftOut?.why].filter(Boolean).join(' ');
     this.connect();
     if (!this.readAddress()) this.chooseFirst();
@@ -147,7 +135,7 @@ class Page {
     if (operations.count === 0) return;
     const work = new Map();
     causes.operation.forEach((operation, i) => {
-      if (operation >= 0 && trace.shapes[operations.shape[operation]]?.kind === 'statement')
+      if (operation >= 0 && ['statement', 'transaction'].includes(trace.shapes[operations.shape[operation]]?.kind))
         work.set(operations.shape[operation], (work.get(operations.shape[operation]) ?? 0) + causes.share[i]);
     });
     const busiest = [...work].sort((a, b) => b[1] - a[1])[0]?.[0] ?? operations.shape[0];
@@ -209,8 +197,12 @@ class Page {
     this.reveal(this.trace.spans.start[span], this.trace.endOf(span));
   }
 
-  /** A command by its number in the archive, as the address map knows it. */
-  chooseCommand(id) {
+  /** A command by its recording and its number in the archive, as the address map knows it. */
+  chooseCommand(recording, id) {
+    if (recording !== this.data.recording) {
+      turnTo(`#r=${recording}&span=${id}`);
+      return;
+    }
     const span = this.trace.rowOfId.get(id);
     if (span !== undefined) this.chooseSpan(span);
   }
@@ -255,7 +247,10 @@ class Page {
         box.left + x,
         box.top + y,
         `${trace.text(slices.layer[hit.slice])} · ${trace.text(slices.reason[hit.slice])}`,
-        [duration(slices.end[hit.slice] - slices.start[hit.slice])],
+        [
+          duration(slices.end[hit.slice] - slices.start[hit.slice]),
+          slices.confidence[hit.slice] >= 0 ? `confidence: ${trace.text(slices.confidence[hit.slice])}` : '',
+        ],
       );
       return;
     }
@@ -339,7 +334,7 @@ class Page {
 
   writeAddress() {
     const { chain, trace } = this;
-    const parts = [];
+    const parts = recordings().length > 1 ? [`r=${this.data.recording}`] : [];
     if (chain && chain.operation >= 0) parts.push(`op=${trace.operations.id[chain.operation]}`);
     else if (chain) parts.push(`span=${trace.spans.id[chain.span]}`);
     parts.push(`from=${Math.round(this.view.from)}`, `to=${Math.round(this.view.to)}`);
@@ -352,6 +347,10 @@ class Page {
     const parts = new URLSearchParams(location.hash.slice(1));
     const number = (name) =>
       parts.has(name) && Number.isFinite(Number(parts.get(name))) ? Number(parts.get(name)) : undefined;
+    if (number('r') !== undefined && recordingIn(location.hash) !== this.data.recording) {
+      location.reload();
+      return true;
+    }
     const operation = this.trace.operationOfId.get(number('op'));
     const span = this.trace.rowOfId.get(number('span'));
     const [from, to] = [number('from'), number('to')];
@@ -364,4 +363,38 @@ class Page {
   }
 }
 
-new Page(readPage(byId('data').textContent)).start();
+/** Which recording an address names: the first if none. */
+function recordingIn(hash) {
+  const wanted = Number(new URLSearchParams(hash.slice(1)).get('r') ?? 0);
+  return Number.isInteger(wanted) && wanted >= 0 && wanted < recordings().length ? wanted : 0;
+}
+
+/** Goes to another recording: the page is read anew, so that only one timeline is ever held. */
+function turnTo(hash) {
+  history.replaceState(null, '', hash);
+  location.reload();
+}
+
+/** A button for each recording, if there are several. */
+function showRecordings(node, shown) {
+  const all = recordings();
+  node.hidden = all.length < 2;
+  fill(
+    node,
+    all.map((block, i) =>
+      el(
+        'button',
+        {
+          type: 'button',
+          'aria-pressed': String(i === shown),
+          dataset: { recording: i },
+          onclick: () => i !== shown && turnTo(`#r=${i}`),
+        },
+        block.dataset.title,
+      ),
+    ),
+  );
+}
+
+const chosen = recordingIn(location.hash);
+new Page(readPage(recordings()[chosen].textContent, chosen)).start();

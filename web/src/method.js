@@ -32,7 +32,7 @@ export function showHeader(page, nodes) {
   const { summary, trace } = page;
   const environment = summary.environment ?? {};
   const recording = summary.trace ?? {};
-  const command = (recording.command ?? []).join(' ');
+  const command = (recording.command ?? []).join(' ') || environment['trace.asked']?.value;
   nodes.title.textContent = page.title;
   fill(nodes.command, command ? el('code', {}, command) : null);
   const facts = HEADLINES.map(([term, names]) => [
@@ -177,7 +177,7 @@ export function showMethod(page, nodes) {
             { name: 'Probe' },
             { name: 'in force' },
             { name: 'how, or why not' },
-            { name: 'runs', number: true },
+            { name: 'runs a second', number: true, title: 'counted in a part of each second: see tracer.counted' },
             { name: 'missed', number: true },
             { name: 'price', number: true, title: 'mean time of one run' },
           ],
@@ -186,12 +186,22 @@ export function showMethod(page, nodes) {
             el('code', {}, probe.probe),
             probe.attached ? 'yes' : el('strong', {}, 'no'),
             probe.how,
-            count(probe.hits),
+            typeof probe.runs_per_s === 'number' ? count(Math.round(probe.runs_per_s)) : '',
             count(probe.misses),
             duration(probe.price_ns),
           ]),
         ),
   );
+
+  const blind = summary.blind ?? [];
+  if (blind.length > 0)
+    nodes.coverage.prepend(
+      el(
+        'ul',
+        { class: 'blind' },
+        blind.map((one) => el('li', {}, el('strong', {}, `${one.layer}${one.wholly ? ', wholly blind' : ''}: `), one.means)),
+      ),
+    );
 
   const facts = Object.entries(summary.environment ?? {});
   fill(

@@ -136,14 +136,17 @@ export function timeShares(trace, operation) {
   for (const slice of trace.slicesOf(operation)) {
     const key = `${trace.text(trace.slices.layer[slice])}\u0000${trace.text(trace.slices.reason[slice])}`;
     const length = trace.slices.end[slice] - trace.slices.start[slice];
-    sums.set(key, (sums.get(key) ?? 0) + length);
+    const known = sums.get(key) ?? { ns: 0, level: CONFIDENCES.length - 1 };
+    const level = CONFIDENCES.indexOf(trace.text(trace.slices.confidence[slice]));
+    sums.set(key, { ns: known.ns + length, level: level < 0 ? known.level : Math.min(known.level, level) });
     whole += length;
   }
   return [...sums]
-    .map(([key, ns]) => ({
+    .map(([key, { ns, level }]) => ({
       layer: key.split('\u0000')[0],
       reason: key.split('\u0000')[1],
       ns,
+      sure: CONFIDENCES[level],
       part: whole > 0 ? ns / whole : 0,
     }))
     .sort((a, b) => b.ns - a.ns);
@@ -191,6 +194,7 @@ function timeBar(trace, operation) {
             el('td', {}, s.reason),
             el('td', { class: 'number' }, duration(s.ns)),
             el('td', { class: 'number' }, percent(s.part)),
+            el('td', {}, sureness(s.sure)),
           ),
         ),
       ),

@@ -18,9 +18,14 @@ const EVERYTHING = -1;
 
 /** The points with the strings looked up and times from the first operation's start. */
 export class Commands {
-  constructor(page) {
-    const raw = page.scatter;
-    const shift = page.trace.origin + page.trace.clock - (raw.origin_ns ?? page.trace.clock);
+  /** `origin`: the clock at the first operation shown in the timeline; null: of another recording, whose own first counts. */
+  constructor(one, recording, origin) {
+    const raw = one.scatter ?? {};
+    const begins = (raw.shapes ?? []).map((shape) => shape.start).filter((start) => start !== null);
+    const first = begins.reduce((a, b) => Math.min(a, b), Infinity);
+    const shift = origin !== null && raw.origin_ns !== undefined ? origin - raw.origin_ns : Number.isFinite(first) ? first : 0;
+    this.recording = recording;
+    this.title = one.title ?? '';
     this.shapes = raw.shapes ?? [];
     this.disks = raw.disks ?? [];
     this.leftOut = raw.left_out ?? null;
@@ -38,7 +43,7 @@ export class Commands {
       share: points.share?.[i] ?? null,
       command: points.command?.[i] ?? -1,
     }));
-    this.operations = page.summary.operations ?? [];
+    this.operations = one.operations ?? [];
     this.kinds = new Map(this.points.map((point) => [point.command, point.kind]));
     for (const shape of this.shapes) {
       if (shape.start !== null) shape.from = shape.start - shift;
@@ -54,20 +59,28 @@ export class Commands {
     const sum = (name) => Object.values(classes).reduce((total, reads) => total + (reads[name] ?? 0), 0);
     return { count: sum('count'), hits: sum('cache_hits') };
   }
+}
 
-  /** The shapes that the two panels begin with: the one that caused most commands, and the readers' most frequent. */
-  firstChoice() {
-    const all = this.shapes.map((_, i) => i);
-    const statements = all.filter((i) => this.shapes[i].kind === 'statement');
-    const order = statements.length > 0 ? statements : all;
-    const writers = order
-      .filter((i) => !this.shapes[i].read_only_looking)
-      .sort((a, b) => rank(this.shapes[b]) - rank(this.shapes[a]));
-    const readers = order
-      .filter((i) => this.shapes[i].read_only_looking)
-      .sort((a, b) => rank(this.shapes[b]) - rank(this.shapes[a]));
-    return [writers[0] ?? readers[0] ?? EVERYTHING, readers[0] ?? writers[1] ?? EVERYTHING];
-  }
+/**
+ * What the two panels begin with, as [recording, shape]: the writing statement that caused most commands and the reading
+ * one, of whichever recordings; of equals, those of the recording that is shown.
+ */
+function firstChoice(all, shown) {
+  const ranked = all
+    .flatMap((commands) =>
+      commands.shapes.map((shape, i) => ({
+        at: [commands.recording, i],
+        shape,
+        rank: rank(shape) + (commands.recording === shown ? 1e-3 : 0),
+      })),
+    )
+    .sort((a, b) => b.rank - a.rank);
+  const asked = ranked.filter(({ shape }) => shape.kind === 'statement' || shape.kind === 'transaction');
+  const order = asked.length > 0 ? asked : ranked;
+  const writers = order.filter(({ shape }) => !shape.read_only_looking);
+  const readers = order.filter(({ shape }) => shape.read_only_looking);
+  const everything = { at: [shown, EVERYTHING] };
+  return [writers[0] ?? readers[0] ?? everything, readers[0] ?? writers[1] ?? everything].map(({ at }) => at);
 }
 
 /**
@@ -80,14 +93,19 @@ function rank(shape) {
 }
 
 class Panel {
-  constructor(commands, shape, choose, tip) {
-    Object.assign(this, { commands, shape, choose, tip, hovered: null, chosen: null, window: null });
+  constructor(all, [recording, shape], choose, tip) {
+    Object.assign(this, { all, choose, tip, hovered: null, chosen: null, window: null });
     this.canvas = el('canvas', { role: 'img' });
     this.words = el('p', { class: 'none' });
-    this.select = el('select', { 'aria-label': 'statement', onchange: () => this.set(Number(this.select.value)) }, [
-      ...commands.shapes.map((s, i) => el('option', { value: i }, s.text)),
-      el('option', { value: EVERYTHING }, 'every device command, whoever caused it'),
-    ]);
+    const options = (commands) => [
+      ...commands.shapes.map((s, i) => el('option', { value: `${commands.recording} ${i}` }, s.text)),
+      el('option', { value: `${commands.recording} ${EVERYTHING}` }, 'every device command, whoever caused it'),
+    ];
+    this.select = el(
+      'select',
+      { 'aria-label': 'statement', onchange: () => this.set(...this.select.value.split(' ').map(Number)) },
+      all.length > 1 ? all.map((one) => el('optgroup', { label: one.title }, options(one))) : all.flatMap(options),
+    );
     this.caption = el('figcaption', {});
     this.node = el(
       'figure',
@@ -100,14 +118,16 @@ class Panel {
     this.canvas.addEventListener('pointerleave', () => this.leave());
     this.canvas.addEventListener('click', (event) => {
       const point = this.near(event);
-      if (point) this.choose(point.command);
+      if (point) this.choose(this.commands.recording, point.command);
     });
-    this.set(shape);
+    this.set(recording, shape);
   }
 
-  set(shape) {
+  set(recording, shape) {
+    this.commands = this.all[recording];
     this.shape = shape;
-    this.select.value = String(shape);
+    this.select.value = `${recording} ${shape}`;
+    this.node.dataset.recording = String(recording);
     const { points, shapes } = this.commands;
     this.points = shape === EVERYTHING ? points : points.filter((point) => point.shape === shape);
     const of = (kind) => this.points.filter((point) => point.kind === kind).length;
@@ -130,7 +150,8 @@ class Panel {
         : el('span', {}, el('strong', {}, `${firstWord(name)}: no device command. `), this.whyNone()),
     );
     fill(this.caption, this.points.length > 0 ? el('span', {}, said) : null);
-    this.canvas.setAttribute('aria-label', `${name}: ${said}, by time and address`);
+    const ofWhich = this.all.length > 1 ? ` (${this.commands.title})` : '';
+    this.canvas.setAttribute('aria-label', `${name}${ofWhich}: ${said}, by time and address`);
     this.draw();
   }
 
@@ -311,21 +332,24 @@ function mark(c, x, y, kind, colour, size) {
 }
 
 /** Puts both panels into a node; returns what redraws them and what marks a chosen command. */
-export function showScatter(node, commands, choose, tip) {
-  const panels = commands.firstChoice().map((shape) => new Panel(commands, shape, choose, tip));
+export function showScatter(node, all, shown, choose, tip) {
+  const panels = all.length > 0 ? firstChoice(all, shown).map((at) => new Panel(all, at, choose, tip)) : [];
   fill(
     node,
     panels.map((panel) => panel.node),
   );
+  const own = (panel) => panel.commands.recording === shown;
   return {
     draw: (view) =>
       panels.forEach((panel) => {
-        panel.window = view;
+        // The timeline's window is of its own recording's time.
+        panel.window = own(panel) ? view : null;
         panel.draw();
       }),
     mark: (command) =>
       panels.forEach((panel) => {
-        panel.chosen = command === null ? null : (panel.points.find((point) => point.command === command) ?? null);
+        const found = own(panel) && command !== null && panel.points.find((point) => point.command === command);
+        panel.chosen = found || null;
         panel.draw();
       }),
   };

@@ -75,7 +75,10 @@ pub fn device_commands(index: &Index) -> DeviceCommands {
     account.processes = processes
         .into_iter()
         .map(|((origin, tgid), (commands, bytes))| ProcessUse {
-            name: tgid.and_then(|t| index.process_name(t)).unwrap_or("unknown").into(),
+            name: tgid
+                .and_then(|t| index.process_name(t))
+                .unwrap_or(if tgid.is_some() { "unnamed" } else { "nobody known" })
+                .into(),
             tgid,
             origin: origin.name().into(),
             commands,

@@ -41,6 +41,8 @@ pub struct Summary {
     pub files: Vec<FileUse>,
     /// Which probes were in force.
     pub coverage: Vec<Probe>,
+    /// What could not be seen, and what that means for the numbers above.
+    pub blind: Vec<Blind>,
 }
 
 /// The recording.
@@ -175,7 +177,7 @@ pub struct Writes {
     pub sizes: BTreeMap<u64, f64>,
 }
 
-/// The size under which `bytes` are counted: themselves up to 64 KiB, above it the next power of two, so that a trace
+/// The size under which `bytes` are counted: themselves up to 64 KiB, above it the next power of two, which they are up to, so that a trace
 /// of endless variety has a bounded table.
 pub fn size_class(bytes: u64) -> u64 {
     if bytes <= 65_536 { bytes } else { bytes.checked_next_power_of_two().unwrap_or(u64::MAX) }
@@ -188,7 +190,7 @@ pub struct Reads {
     pub count: f64,
     /// Mean bytes.
     pub bytes: f64,
-    /// Mean number of calls that found all in the page cache.
+    /// Mean number of calls that found all in the page cache: they added no page to it and waited for no disk.
     pub cache_hits: f64,
     /// Mean pages that had to be added to the page cache, those of mapped files included.
     pub pages_added: f64,
@@ -424,6 +426,17 @@ pub struct FileUse {
     pub bytes_read: u64,
 }
 
+/// Something that could not be seen.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Blind {
+    /// The layer that is seen in part or not at all.
+    pub layer: Layer,
+    /// Whether no probe of the layer was in force.
+    pub wholly: bool,
+    /// What that means, in a sentence.
+    pub means: String,
+}
+
 /// A probe.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Probe {
@@ -435,8 +448,10 @@ pub struct Probe {
     pub attached: bool,
     /// How it was attached, or why it is blind.
     pub how: String,
-    /// Times it ran.
+    /// Times its program ran while the kernel counted, which is `environment["tracer.counted"]` ns of the recording.
     pub hits: Option<u64>,
+    /// That as runs per second; absent if nothing was counted.
+    pub runs_per_s: Option<f64>,
     /// Times it could not run.
     pub misses: Option<u64>,
     /// Mean time of one run, ns.

@@ -10,90 +10,9 @@
 //! `sqlite3PagerSharedLock` in SQLite's `pager.c`), every opening with one of 100 bytes at 0. Nothing else is likely to
 //! do that, but it is a guess, and so is an extension.
 
-use serde::{Deserialize, Serialize};
+use model::files::{COMPANIONS, without_mark};
+pub use model::files::{FileClass, class, database_of, reads_database_header};
 use std::collections::HashSet;
-
-/// What a file is to SQLite.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum FileClass {
-    /// `X-journal`: the old contents of the pages that a transaction changes.
-    #[serde(rename = "rollback journal")]
-    RollbackJournal,
-    /// `X-mjNNNNNNNNN`: joins the journals of a transaction over several databases.
-    #[serde(rename = "master journal")]
-    MasterJournal,
-    /// `X-wal`: the new contents of the pages.
-    #[serde(rename = "WAL")]
-    Wal,
-    /// `X-shm`: the index of the WAL, shared through memory.
-    #[serde(rename = "shm")]
-    Shm,
-    /// The database itself.
-    #[serde(rename = "database")]
-    Database,
-    /// A statement journal, a sorter's or a temporary table's file.
-    #[serde(rename = "temporary")]
-    Temporary,
-    /// None of SQLite's.
-    #[serde(rename = "other")]
-    Other,
-}
-
-impl FileClass {
-    /// All, in the order in which they are shown.
-    pub const ALL: [Self; 7] = [
-        Self::RollbackJournal,
-        Self::MasterJournal,
-        Self::Wal,
-        Self::Database,
-        Self::Shm,
-        Self::Temporary,
-        Self::Other,
-    ];
-
-    /// Its name in text and JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::RollbackJournal => "rollback journal",
-            Self::MasterJournal => "master journal",
-            Self::Wal => "WAL",
-            Self::Shm => "shm",
-            Self::Database => "database",
-            Self::Temporary => "temporary",
-            Self::Other => "other",
-        }
-    }
-}
-
-/// What the kernel appends to the name of an open file that was removed.
-const DELETED: &str = " (deleted)";
-
-/// What SQLite appends to a database's name for the files beside it.
-const COMPANIONS: [&str; 3] = ["-journal", "-wal", "-shm"];
-
-/// Extensions in common use for SQLite databases.
-const EXTENSIONS: [&str; 7] = ["db", "sqlite", "sqlite3", "db3", "s3db", "sl3", "sqlitedb"];
-
-/// The class that the name alone tells.
-pub fn class(path: &str) -> FileClass {
-    let path = path.strip_suffix(DELETED).unwrap_or(path);
-    let name = path.rsplit('/').next().unwrap_or(path);
-    if name.starts_with("etilqs_") {
-        FileClass::Temporary
-    } else if name.ends_with("-journal") {
-        FileClass::RollbackJournal
-    } else if name.ends_with("-wal") {
-        FileClass::Wal
-    } else if name.ends_with("-shm") {
-        FileClass::Shm
-    } else if name.rsplit_once("-mj").is_some_and(|(_, n)| n.len() == 9 && n.bytes().all(|b| b.is_ascii_hexdigit())) {
-        FileClass::MasterJournal
-    } else if name.rsplit_once('.').is_some_and(|(_, e)| EXTENSIONS.iter().any(|x| e.eq_ignore_ascii_case(x))) {
-        FileClass::Database
-    } else {
-        FileClass::Other
-    }
-}
 
 /// The names of databases that their companions give away.
 #[derive(Debug, Default)]
@@ -105,7 +24,7 @@ impl Companions {
     /// From all paths of a trace.
     pub fn new<'a>(paths: impl Iterator<Item = &'a str>) -> Self {
         let databases = paths
-            .map(|path| path.strip_suffix(DELETED).unwrap_or(path))
+            .map(without_mark)
             .filter_map(|path| COMPANIONS.iter().find_map(|end| path.strip_suffix(end)))
             .map(str::to_owned)
             .collect();
@@ -115,17 +34,57 @@ impl Companions {
     /// The class that the name and the names beside it tell.
     pub fn class(&self, path: &str) -> FileClass {
         match class(path) {
-            FileClass::Other if self.databases.contains(path.strip_suffix(DELETED).unwrap_or(path)) => {
-                FileClass::Database
-            }
+            FileClass::Other if self.databases.contains(without_mark(path)) => FileClass::Database,
             class => class,
         }
     }
 }
 
-/// Whether a read of `bytes` at `offset` is one that SQLite makes of a database's header.
-pub fn reads_database_header(offset: u64, bytes: u64) -> bool {
-    (offset, bytes) == (24, 16) || (offset, bytes) == (0, 100)
+/// What the first 100 bytes of a database say (<https://sqlite.org/fileformat2.html#the_database_header>).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DatabaseHeader {
+    /// Bytes of a page.
+    pub page_size: u32,
+    /// Whether it is in WAL mode; else one of the modes with a rollback journal, or without any.
+    pub wal: bool,
+    /// 1 to 4; 0: no table was ever made, as far as this file shows.
+    pub schema_format: u32,
+    /// 1 UTF-8, 2 UTF-16le, 3 UTF-16be; 0: not set yet.
+    pub encoding: u32,
+}
+
+impl DatabaseHeader {
+    /// Bytes of the header.
+    pub const SIZE: usize = 100;
+
+    /// Reads it; `None`: this is no database, or one whose header makes no sense.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.first_chunk::<{ Self::SIZE }>()?;
+        let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let page_size = match u32::from(bytes[16]) << 8 | u32::from(bytes[17]) {
+            1 => 65_536,
+            size => size,
+        };
+        // The format's two versions: for writing and for reading.
+        let wal = match (bytes[18], bytes[19]) {
+            (1, 1) => false,
+            (2, 2) => true,
+            _ => return None,
+        };
+        let sound = bytes.starts_with(b"SQLite format 3\0") && page_size.is_power_of_two() && page_size >= 512;
+        let header = Self { page_size, wal, schema_format: word(44), encoding: word(56) };
+        (sound && header.schema_format <= 4 && header.encoding <= 3).then_some(header)
+    }
+
+    /// The facts it tells, by the name of their PRAGMA; what it leaves open is not among them.
+    pub fn facts(&self) -> Vec<(&'static str, String)> {
+        let mode = if self.wal { "wal" } else { "no wal (delete, truncate, persist, memory or off)" };
+        let mut facts = vec![("page_size", self.page_size.to_string()), ("journal_mode", mode.into())];
+        facts.extend((self.schema_format > 0).then(|| ("schema_format", self.schema_format.to_string())));
+        let encoding = ["", "UTF-8", "UTF-16le", "UTF-16be"][self.encoding as usize];
+        facts.extend((!encoding.is_empty()).then(|| ("encoding", encoding.into())));
+        facts
+    }
 }
 
 /// Finds the page size of a database from where it is written and read, in whole pages.
@@ -149,12 +108,6 @@ impl PageGrid {
         let size = self.smallest?;
         (size.is_power_of_two() && size <= 65_536 && self.bits & (size - 1) == 0).then_some(size as u32)
     }
-}
-
-/// The path of the database that a journal, WAL or shm belongs to; any other path as it is.
-pub fn database_of(path: &str) -> &str {
-    let path = path.strip_suffix(DELETED).unwrap_or(path);
-    COMPANIONS.iter().find_map(|end| path.strip_suffix(end)).unwrap_or(path)
 }
 
 /// What stands where a file of SQLite's was read or written.
@@ -271,30 +224,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_classes() {
-        for (path, expected) in [
-            ("/a/test.db-journal", FileClass::RollbackJournal),
-            ("/a/test.db-journal (deleted)", FileClass::RollbackJournal),
-            ("test.db-wal", FileClass::Wal),
-            ("test-shm", FileClass::Shm),
-            ("/a/test.db-mj0A1B2C9DE", FileClass::MasterJournal),
-            ("/a/test.db-mjolnir", FileClass::Other),
-            ("/var/tmp/etilqs_9f3b-journal", FileClass::Temporary),
-            ("/a/Thumbs.DB", FileClass::Database),
-            ("/a.db/log", FileClass::Other),
-            ("", FileClass::Other),
-        ] {
-            assert_eq!(class(path), expected, "{path}");
-        }
-    }
-
-    #[test]
     fn a_journal_beside_it_gives_a_database_away() {
         let paths = ["/a/places", "/a/places-wal", "/b/places"];
         let companions = Companions::new(paths.into_iter());
         assert_eq!(companions.class("/a/places"), FileClass::Database);
         assert_eq!(companions.class("/b/places"), FileClass::Other);
         assert_eq!(companions.class("/a/places-wal"), FileClass::Wal);
+    }
+
+    #[test]
+    fn a_header_tells_what_stands_in_it_and_nothing_else() {
+        let mut bytes = [0; 100];
+        bytes[..16].copy_from_slice(b"SQLite format 3\0");
+        bytes[16..20].copy_from_slice(&[0x10, 0, 2, 2]);
+        (bytes[47], bytes[59]) = (4, 1);
+        let header = DatabaseHeader::parse(&bytes).unwrap();
+        let facts =
+            |header: DatabaseHeader| header.facts().into_iter().map(|(n, v)| format!("{n}={v}")).collect::<Vec<_>>();
+        assert_eq!(facts(header), ["page_size=4096", "journal_mode=wal", "schema_format=4", "encoding=UTF-8"]);
+        // A new database in WAL mode: its schema and encoding are in the WAL.
+        (bytes[47], bytes[59]) = (0, 0);
+        bytes[16..20].copy_from_slice(&[0, 1, 1, 1]);
+        let header = DatabaseHeader::parse(&bytes).unwrap();
+        assert_eq!((header.page_size, header.facts().len()), (65_536, 2));
+        for (at, value) in [(0, b'x'), (16, 3), (18, 3), (19, 2), (44, 9), (59, 4)] {
+            let mut damaged = bytes;
+            damaged[at] = value;
+            assert_eq!(DatabaseHeader::parse(&damaged), None, "byte {at}");
+        }
+        assert_eq!(DatabaseHeader::parse(&bytes[..99]), None);
     }
 
     #[test]

@@ -6,6 +6,8 @@
 //! [`papers`] (our values beside the papers'). What SQL texts mean is in [`sql`], what SQLite's files mean in [`files`].
 
 mod account;
+pub mod bench;
+mod blind;
 #[cfg(test)]
 mod case;
 mod charges;

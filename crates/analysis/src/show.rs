@@ -48,6 +48,11 @@ pub fn text(summary: &Summary) -> String {
     if summary.operations.is_empty() {
         out.push_str("\nNo operation was recorded: no SQL statement, marked span or --op function.\n");
     }
+    let database = |b: &&crate::contract::Blind| b.layer == model::Layer::Database && !b.wholly;
+    for blind in summary.blind.iter().filter(database) {
+        out.push('\n');
+        wrapped(&mut out, "", &shown(&capital(&blind.means)));
+    }
     commands(&mut out, summary);
     confidence(&mut out, summary);
     losses(&mut out, summary);
@@ -91,7 +96,9 @@ fn indent(text: &str) -> String {
 
 fn header(out: &mut String, summary: &Summary) {
     let trace = &summary.trace;
-    let command = if trace.command.is_empty() { "(no command)".into() } else { shown(&trace.command.join(" ")) };
+    let fact = |name: &str| summary.environment.get(name).and_then(|f| f.value.as_deref());
+    let asked = || fact("trace.asked").unwrap_or("(what was asked for is not known)");
+    let command = if trace.command.is_empty() { shown(asked()) } else { shown(&trace.command.join(" ")) };
     line(out, &command);
     let length = duration(trace.end_ns.saturating_sub(trace.start_ns) as f64);
     let complete = if trace.complete { "" } else { "; the recording was cut short" };
@@ -213,9 +220,13 @@ fn sizes(sizes: &std::collections::BTreeMap<u64, f64>) -> String {
         + more
 }
 
-/// A size as exact as it is: `12 B`, `4 KiB`, `1.5 KiB`.
+/// A size as exact as it is: `12 B`, `4 KiB`, `1.5 KiB`; of classes (see [`crate::contract::size_class`]) their end.
 fn size_text(size: u64) -> String {
-    if size < 1024 { format!("{size} B") } else { format!("{} KiB", size as f64 / 1024.0) }
+    match size {
+        0..1024 => format!("{size} B"),
+        1024..=65_536 => format!("{} KiB", size as f64 / 1024.0),
+        _ => format!("up to {} KiB", size / 1024),
+    }
 }
 
 fn layers(out: &mut String, operation: &OperationSummary) {
@@ -282,6 +293,11 @@ fn commands(out: &mut String, summary: &Summary) {
     let incomplete = account.incomplete;
     let open = if incomplete > 0 { format!("  ({incomplete} without a completion)") } else { String::new() };
     line(out, &format!("  {:<30} {:>12}{open}", "total", account.total));
+    let fact = |name: &str| summary.environment.get(name)?.value.as_ref()?.parse::<f64>().ok();
+    if let (Some(cpu), Some(records)) = (fact("tracer.cpu"), fact("tracer.records")) {
+        let text = format!("{} to load its probes and take {} events", duration(cpu), count(records));
+        line(out, &format!("  Fathom itself used a CPU for {text}"));
+    }
     for (name, disk) in &account.by_disk {
         let kinds: Vec<String> = disk.kinds.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
         let text = format!("{} ({}): {}", shown(name), disk.role, kinds.join(", "));
@@ -365,9 +381,46 @@ fn coverage(out: &mut String, summary: &Summary) {
         let names: Vec<&str> = missing.into_iter().collect();
         line(out, &format!("  not in this kernel, or not loaded: {}", names.join(", ")));
     }
-    for probe in blind {
-        line(out, &format!("  blind: {:<12} {}: {}", probe.layer.name(), shown(&probe.probe), shown(&probe.how)));
+    // Many probes that one reason keeps from all are one thing to know.
+    let mut reasons: BTreeMap<(model::Layer, &str), Vec<&str>> = BTreeMap::new();
+    for probe in blind.iter().filter(|p| !told(summary, p)) {
+        reasons.entry((probe.layer, &probe.how)).or_default().push(&probe.probe);
     }
+    for ((layer, how), probes) in reasons {
+        let more = if probes.len() > 1 { format!(" and {} more", probes.len() - 1) } else { String::new() };
+        wrapped(out, "  blind: ", &format!("{} {}{more}: {}", layer.name(), shown(probes[0]), shown(how)));
+    }
+    for blind in summary.blind.iter().filter(|b| b.wholly || b.layer != model::Layer::Database) {
+        let how_much = if blind.wholly { "wholly blind" } else { "not seen" };
+        wrapped(out, "  ", &format!("{how_much}, {}: {}", blind.layer.name(), shown(&blind.means)));
+    }
+}
+
+/// Whether a sentence of [`Summary::blind`] says the same.
+fn told(summary: &Summary, probe: &Probe) -> bool {
+    summary.blind.iter().any(|b| b.means.strip_suffix('.') == Some(probe.how.as_str()))
+}
+
+/// A sentence begins with a capital.
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// Adds a text over as many lines as it needs, the first behind `head`, the others as far to the right.
+fn wrapped(out: &mut String, head: &str, text: &str) {
+    let (mut now, next) = (head.to_string(), " ".repeat(head.chars().count() + 2));
+    let mut empty = true;
+    for word in text.split_whitespace() {
+        if !empty && now.chars().count() + 1 + word.chars().count() > WIDTH {
+            line(out, &now);
+            (now, empty) = (next.clone(), true);
+        }
+        now += if empty { "" } else { " " };
+        now += word;
+        empty = false;
+    }
+    line(out, &now);
 }
 
 /// The file system that a probe is about, if it is about one.
@@ -434,6 +487,25 @@ mod tests {
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'));
         insta::assert_snapshot!(text);
     }
+    #[test]
+    fn a_class_of_sizes_says_that_it_is_one() {
+        let texts = [12, 512, 1536, 65_536, crate::contract::size_class(65_537), crate::contract::size_class(1 << 20)]
+            .map(size_text);
+        assert_eq!(texts, ["12 B", "512 B", "1.5 KiB", "64 KiB", "up to 128 KiB", "up to 1024 KiB"]);
+    }
+
+    #[test]
+    fn what_was_asked_for_is_the_title_of_a_recording_without_a_command() {
+        let mut summary = summarise(&case::rows());
+        summary.trace.command.clear();
+        let fact = summary.environment.values().next().unwrap().clone();
+        let asked = model::Fact { value: Some("process 12 (a\u{1b}b)".into()), ..fact };
+        summary.environment.insert("trace.asked".into(), asked);
+        let text = text(&summary);
+        assert!(text.starts_with("process 12 (a"), "{text}");
+        assert!(!text.contains('\u{1b}'));
+    }
+
     /// A demo in small: what takes no time, is not of this kernel, or is the same file again, takes little room.
     #[test]
     fn what_matters_little_takes_little_room() {

@@ -5,6 +5,7 @@
 //! what a phase is ([`crate::gaps`]), what a file is ([`crate::files`]), whose the commands are ([`crate::account`]).
 
 use crate::account;
+use crate::blind;
 use crate::charges::{Charges, Shared};
 use crate::contract::{
     ByConfidence, BytesWritten, DiskInfo, DiskUse, FileUse, LayerTime, Loss, LossInterval, OperationSummary,
@@ -15,7 +16,7 @@ use crate::gaps::{Act, Phases};
 use crate::rows::{Does, Index, Rows, call};
 use crate::times::times;
 use model::table::{Operation, Span};
-use model::{Call, Environment, Fact, Layer, Relation};
+use model::{Call, Environment, Fact, Layer, Reason, Relation};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Page size of a database of which no whole page was seen: SQLite's default since 3.12.
@@ -57,6 +58,7 @@ pub fn summarise(rows: &Rows) -> Summary {
         disks: disks(&index),
         files: file_uses(&index, &files),
         coverage: coverage(rows),
+        blind: blind::blind(&rows.coverage),
     }
 }
 
@@ -166,6 +168,7 @@ impl<'a> Tallies<'a> {
         let rows = index.rows;
         let pages = page_sizes(index);
         let entries = entries(index);
+        let waits = disk_waits(index);
         let mut acts: Vec<Act> = Vec::new();
         for (i, span) in rows.spans.iter().enumerate() {
             let Some(operation) = span.operation.and_then(|id| index.operation(id)) else { continue };
@@ -216,7 +219,10 @@ impl<'a> Tallies<'a> {
                     if let Some(class) = read {
                         reads.count += 1.0;
                         reads.bytes += bytes as f64;
-                        reads.cache_hits += f64::from(u8::from(span.cache_added == Some(0)));
+                        let own = &waits[operation];
+                        let next = own.partition_point(|&(_, to)| to <= span.start_ns);
+                        let waited = own.get(next).is_some_and(|&(from, _)| from < span.end_ns.unwrap_or(u64::MAX));
+                        reads.cache_hits += f64::from(u8::from(span.cache_added == Some(0) && !waited));
                         tally.read.entry(class).or_default().extend(file.map(|at| rows.files[at].ino));
                     }
                 }
@@ -443,6 +449,19 @@ fn entries(index: &Index) -> Entries {
     entries
 }
 
+/// For each operation, when its thread slept until the disk had read or taken something. A page that an earlier call's
+/// read-ahead is still fetching is in the page cache, but who must wait for it had no hit.
+fn disk_waits(index: &Index) -> Vec<Vec<(u64, u64)>> {
+    let mut waits = vec![Vec::new(); index.rows.operations.len()];
+    for slice in index.rows.slices.iter().filter(|s| matches!(s.reason, Reason::Device | Reason::Queue)) {
+        if let Some(at) = index.operation(slice.operation) {
+            waits[at].push((slice.start_ns, slice.end_ns));
+        }
+    }
+    waits.iter_mut().for_each(|own| own.sort_unstable());
+    waits
+}
+
 /// For each operation, when its thread began the next of its kind after its end.
 fn next_on_thread(index: &Index) -> Vec<Option<u64>> {
     let rows = index.rows;
@@ -538,12 +557,16 @@ fn file_uses(index: &Index, sums: &[FileSums]) -> Vec<FileUse> {
 }
 
 fn coverage(rows: &Rows) -> Vec<Probe> {
+    let fact =
+        rows.facts.iter().find(|f| f.name == "tracer.counted").and_then(|f| f.value.as_ref()?.parse::<f64>().ok());
+    let counted_s = fact.filter(|ns| *ns > 0.0).map(|ns| ns / 1e9);
     let probe = |c: &model::table::Coverage| Probe {
         layer: c.layer,
         probe: c.probe.clone(),
         attached: c.attached,
         how: c.how.clone(),
         hits: c.hits,
+        runs_per_s: c.hits.zip(counted_s).map(|(hits, s)| hits as f64 / s),
         misses: c.misses,
         price_ns: c.price_ns,
     };

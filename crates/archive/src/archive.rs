@@ -3,7 +3,7 @@
 use crate::error::{Error, Result, Tried};
 use crate::log::{self, LogReader};
 use crate::meta::Meta;
-use crate::tables;
+use crate::{runs, tables};
 use model::table::Row;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,6 +37,7 @@ impl Archive {
                     Ok(_) | Err(Error::Newer { .. }) => {
                         tables::remove(dir)?;
                         remove_if_there(&log::path(dir))?;
+                        remove_if_there(&runs::path(dir))?;
                     }
                     Err(_) => {
                         return Err(Error::NotAnArchive {

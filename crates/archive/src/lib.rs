@@ -5,6 +5,7 @@
 //! NAME.fathom/
 //!   meta.json        what this is, which versions wrote it; replaced as a whole, read before everything else
 //!   events.log       what the probes recorded, in chunks that stand alone        (see [`log`])
+//!   runs.jsonl       what a benchmark measured, a line a replicate               (see [`runs`])
 //!   tables/          what the linker made of it, one Parquet file a table         (see [`tables`])
 //!     index.json     which tables there are, and their rows
 //! ```
@@ -21,6 +22,7 @@ pub mod error;
 pub mod export;
 pub mod log;
 mod meta;
+pub mod runs;
 pub mod tables;
 pub mod versions;
 
@@ -28,4 +30,5 @@ pub use archive::Archive;
 pub use error::{Error, Result};
 pub use log::{Damage, LogReader, LogSummary, LogWriter};
 pub use meta::Meta;
+pub use runs::{Runs, RunsWriter};
 pub use tables::TablesWriter;

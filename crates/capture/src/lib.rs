@@ -31,3 +31,4 @@ mod uprobes;
 pub use error::Error;
 pub use request::{Request, Scope};
 pub use session::{Finished, Session};
+pub use tasks::{cut_comm, name_of};

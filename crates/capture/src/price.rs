@@ -16,12 +16,14 @@ pub struct PriceSampler {
     /// Timing is on while this lives.
     window: Option<OwnedFd>,
     turned: Instant,
+    /// How long the windows that are closed were open.
+    open_for: Duration,
 }
 
 impl PriceSampler {
     /// A sampler that does nothing unless wanted. The first window opens at once, so that a short trace has one too.
     pub fn new(wanted: bool) -> Self {
-        let mut sampler = Self { wanted, window: None, turned: Instant::now() };
+        let mut sampler = Self { wanted, window: None, turned: Instant::now(), open_for: Duration::ZERO };
         sampler.open();
         sampler
     }
@@ -31,10 +33,16 @@ impl PriceSampler {
         let since = self.turned.elapsed();
         if self.window.is_some() && since >= WINDOW {
             self.window = None;
+            self.open_for += since;
             self.turned = Instant::now();
         } else if self.window.is_none() && since >= PERIOD {
             self.open();
         }
+    }
+
+    /// How long runs were timed and counted so far.
+    pub fn counted(&self) -> Duration {
+        self.open_for + if self.window.is_some() { self.turned.elapsed() } else { Duration::ZERO }
     }
 
     fn open(&mut self) {

@@ -36,7 +36,7 @@ const PROGRAM_PERIOD: Duration = Duration::from_secs(1);
 
 /// A recording that runs.
 pub struct Session {
-    ring: RingBuf<MapData>,
+    rings: [RingBuf<MapData>; 2],
     tasks: HashMap<MapData, u32, [u8; SLOT_SIZE]>,
     loss: LossWatch,
     price: PriceSampler,
@@ -67,6 +67,8 @@ pub struct Finished {
     pub window_ns: (u64, u64),
     /// CPU time of this process meanwhile, in ns. What the probes cost others is in the coverage.
     pub cpu_ns: u64,
+    /// How long the kernel counted and timed the programs' runs, in ns: the time that `hits` of the coverage are of.
+    pub counted_ns: u64,
 }
 
 impl Session {
@@ -79,7 +81,7 @@ impl Session {
         let types = KernelTypes::read()?;
         let mut ebpf = load(request, &types)?;
         let mut session = Self {
-            ring: take(&mut ebpf, "ring", RingBuf::try_from)?,
+            rings: [take(&mut ebpf, "ring_even", RingBuf::try_from)?, take(&mut ebpf, "ring_odd", RingBuf::try_from)?],
             tasks: take(&mut ebpf, "tasks", HashMap::try_from)?,
             loss: LossWatch::new(take::<PerCpuArray<MapData, CpuState>, _>(&mut ebpf, "cpus", PerCpuArray::try_from)?),
             price: PriceSampler::new(false),
@@ -160,10 +162,11 @@ impl Session {
     /// Waits until it is time to drain: `at_most`, or earlier if the kernel side asks, which it does when a program maps
     /// code (its SQLite may be worth a probe).
     pub fn wait(&self, at_most: Duration) {
-        let mut poll = libc::pollfd { fd: self.ring.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut polls =
+            [0, 1].map(|i| libc::pollfd { fd: self.rings[i].as_raw_fd(), events: libc::POLLIN, revents: 0 });
         let timeout = i32::try_from(at_most.as_millis()).unwrap_or(i32::MAX);
-        // SAFETY: one pollfd that lives until the call returns.
-        unsafe { libc::poll(&mut poll, 1, timeout) };
+        // SAFETY: the two live until the call returns.
+        unsafe { libc::poll(polls.as_mut_ptr(), 2, timeout) };
     }
 
     /// Hands on every record that is there, oldest first within a CPU; returns how many. The bytes are a header and a body
@@ -174,12 +177,14 @@ impl Session {
     pub fn drain(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<usize, Error> {
         let mut count = 0;
         let began = Instant::now();
-        while let Some(record) = self.ring.next() {
-            sink(&record);
-            count += 1;
-            // Where records come faster than they are taken (an emulated machine), a drain would never end.
-            if count % 4096 == 0 && began.elapsed() > LONGEST_DRAIN {
-                break;
+        for ring in &mut self.rings {
+            while let Some(record) = ring.next() {
+                sink(&record);
+                count += 1;
+                // Where records come faster than they are taken (an emulated machine), a drain would never end.
+                if count % 4096 == 0 && began.elapsed() > LONGEST_DRAIN / 2 {
+                    break;
+                }
             }
         }
         self.pending.extend(self.loss.look()?);
@@ -219,9 +224,11 @@ impl Session {
         self.pending.extend(self.loss.look_at_programs(&self.programs));
         let prices: BTreeMap<String, _> =
             self.programs.iter().filter_map(|(name, fd)| Some((name.clone(), program_info(*fd)?))).collect();
+        let counted = self.price.counted();
         for row in self.coverage.iter_mut().filter(|r| r.attached) {
             let program = uprobes::program_of(&row.probe).unwrap_or(&row.probe);
             let Some(info) = prices.get(program) else { continue };
+            row.hits = (counted > Duration::ZERO).then_some(info.run_count);
             row.misses = Some(info.recursion_misses);
             row.price_ns = (info.run_count > 0).then(|| info.run_time_ns as f64 / info.run_count as f64);
         }
@@ -232,6 +239,7 @@ impl Session {
             lost: self.loss.lost(),
             window_ns: (self.started_ns, end_ns),
             cpu_ns: process_cpu_ns() - self.cpu_before_ns,
+            counted_ns: u64::try_from(counted.as_nanos()).unwrap_or(u64::MAX),
         };
         std::thread::spawn(move || self.detach());
         Ok(finished)

@@ -10,6 +10,14 @@ use std::path::Path;
 /// `cpu` of a record that was made by user space: no CPU's sequence counts it.
 pub const NO_CPU: u16 = u16::MAX;
 
+/// A process's name as a record; `None` if there is no such process.
+pub fn name_of(tgid: u32) -> Option<Event> {
+    let text = comm_of(tgid)?;
+    let record: Record = Task { parent: parent_of(tgid).unwrap_or(0), what: 3, text, ..Task::default() }.into();
+    let header = Header { time_ns: boot_ns(), cpu: NO_CPU, tgid, tid: tgid, kind: record.kind(), ..Header::default() };
+    Some(Event { header, record })
+}
+
 /// All threads of a process; empty if there is no such process.
 pub fn threads(tgid: u32) -> Vec<u32> {
     numbers(Path::new(&format!("/proc/{tgid}/task")))

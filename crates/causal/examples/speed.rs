@@ -65,5 +65,6 @@ fn main() {
     linker.finish(&mut sink);
     spent += start.elapsed();
     let rate = pushed as f64 / spent.as_secs_f64();
-    println!("{pushed} events, {} rows, {rate:.0} events/s, at most {held} entries held", sink.0);
+    eprintln!("{pushed} events, {} rows, {rate:.0} events/s, at most {held} entries held", sink.0);
+    println!(r#"{{"metric":"events.rate","unit":"1/s","v":{rate:.0}}}"#);
 }

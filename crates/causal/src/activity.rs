@@ -10,7 +10,7 @@
 
 use crate::actor::TxnKey;
 use model::event::flags;
-use model::{Call, Layer, Reason};
+use model::{Call, Confidence, Layer, Reason};
 use std::collections::VecDeque;
 
 /// Parcels kept at most; beyond it the oldest are forgotten and what waited for them is `other`.
@@ -29,6 +29,8 @@ pub(crate) struct Flight {
     pub call: (u32, u64),
     pub file: (u32, u64),
     pub commit: Option<TxnKey>,
+    /// The thread that submitted it through a ring; 0: none.
+    pub ring: u32,
     pub bio: u64,
     pub request: u64,
     pub command: u64,
@@ -39,6 +41,16 @@ struct Tour {
     key: TxnKey,
     span: u64,
     begin_ns: u64,
+    end_ns: u64,
+}
+
+/// A ring's request to wait for the medium.
+#[derive(Debug, Clone, Copy)]
+struct RingSync {
+    tid: u32,
+    dev: u32,
+    span: u64,
+    start_ns: u64,
     end_ns: u64,
 }
 
@@ -62,7 +74,12 @@ pub(crate) struct Waited {
     pub span: u64,
     pub start_ns: u64,
     pub end_ns: u64,
+    /// How sure that is.
+    pub confidence: Confidence,
 }
+
+/// An interval of something that may be waited for.
+type Interval = (u64, u64, u64, Reason, Confidence);
 
 /// Parcels and tours under way or lately ended.
 #[derive(Default)]
@@ -70,6 +87,7 @@ pub(crate) struct Activity {
     first: u64,
     flights: VecDeque<Flight>,
     tours: VecDeque<Tour>,
+    ring_syncs: VecDeque<RingSync>,
 }
 
 impl Activity {
@@ -101,6 +119,19 @@ impl Activity {
         }
     }
 
+    pub(crate) fn ring_sync_began(&mut self, tid: u32, dev: u32, span: u64, start_ns: u64) {
+        self.ring_syncs.push_back(RingSync { tid, dev, span, start_ns, end_ns: u64::MAX });
+        if self.ring_syncs.len() > KEPT {
+            self.ring_syncs.pop_front();
+        }
+    }
+
+    pub(crate) fn ring_sync_ended(&mut self, span: u64, end_ns: u64) {
+        if let Some(sync) = self.ring_syncs.iter_mut().rev().find(|s| s.span == span) {
+            sync.end_ns = end_ns;
+        }
+    }
+
     /// Forgets what ended before `before_ns`, from the oldest on.
     pub(crate) fn prune(&mut self, before_ns: u64) {
         while self.flights.front().is_some_and(|f| f.done_ns < before_ns) {
@@ -110,10 +141,13 @@ impl Activity {
         while self.tours.front().is_some_and(|t| t.end_ns < before_ns) {
             self.tours.pop_front();
         }
+        while self.ring_syncs.front().is_some_and(|s| s.end_ns < before_ns) {
+            self.ring_syncs.pop_front();
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.flights.len() + self.tours.len()
+        self.flights.len() + self.tours.len() + self.ring_syncs.len()
     }
 
     /// What the sleeper waited for from `start_ns` to `end_ns`: pieces in order, without gaps. What nothing explains is
@@ -121,35 +155,65 @@ impl Activity {
     pub(crate) fn explain(&self, who: &Sleeper, start_ns: u64, end_ns: u64, rest: (Layer, u64), out: &mut Vec<Waited>) {
         let syncs = who.call.is_some_and(Call::syncs);
         let reads = who.call.is_some_and(Call::reads);
+        let in_ring = who.call == Some(Call::IoUringEnter);
         // Reading and seeking need no journal.
         let journal = who.dev != 0 && !reads && who.call.is_some_and(|c| c != Call::Lseek);
         // Four levels, the deepest first: (start, end, span).
-        let mut levels: [Vec<(u64, u64, u64, Reason)>; 4] = Default::default();
-        let mut add = |level: usize, from: u64, to: u64, span: u64, reason: Reason| {
+        let mut levels: [Vec<Interval>; 4] = Default::default();
+        let mut add = |level: usize, from: u64, to: u64, span: u64, reason: Reason, sure: Confidence| {
             let (from, to) = (from.max(start_ns), to.min(end_ns));
             if from < to {
-                levels[level].push((from, to, span, reason));
+                levels[level].push((from, to, span, reason, sure));
             }
         };
         for f in &self.flights {
             if f.queue_ns >= end_ns || f.done_ns <= start_ns {
                 continue;
             }
-            let own = f.call == (who.tid, who.call_ns);
+            let own = f.call == (who.tid, who.call_ns) || (in_ring && f.ring == who.tid);
             let same_file = who.ino != 0
                 && f.file == (who.dev, who.ino)
                 && ((syncs && !f.read) || (reads && f.read && who.ctx & flags::DIRECT == 0));
             let tour = journal && f.commit.is_some_and(|c| c.0 == who.dev);
             if own || same_file || tour {
                 let reason = if f.flush { Reason::Flush } else { Reason::Device };
-                add(0, f.issue_ns, f.done_ns, f.command, reason);
-                add(1, f.made_ns, f.issue_ns.min(f.done_ns), f.request, Reason::Queue);
-                add(2, f.queue_ns, f.made_ns.min(f.done_ns), f.bio, Reason::Queue);
+                // A bio names the call that sent it; that the file's others or a commit's are waited for is a conclusion.
+                let sure = if own { Confidence::Structural } else { Confidence::Interval };
+                add(0, f.issue_ns, f.done_ns, f.command, reason, sure);
+                add(1, f.made_ns, f.issue_ns.min(f.done_ns), f.request, Reason::Queue, sure);
+                add(2, f.queue_ns, f.made_ns.min(f.done_ns), f.bio, Reason::Queue, sure);
+            }
+        }
+        // What the thread asked through a ring to reach the medium, if it now waits for the ring.
+        for s in self.ring_syncs.iter().filter(|s| in_ring && s.tid == who.tid) {
+            let (from, to) = (s.start_ns, s.end_ns);
+            for t in self.tours.iter().filter(|t| t.key.0 == s.dev) {
+                add(3, t.begin_ns.max(from), t.end_ns.min(to), t.span, Reason::Journal, Confidence::Interval);
+            }
+            for f in self.flights.iter().filter(|f| f.commit.is_some_and(|c| c.0 == s.dev)) {
+                let reason = if f.flush { Reason::Flush } else { Reason::Device };
+                add(0, f.issue_ns.max(from), f.done_ns.min(to), f.command, reason, Confidence::Interval);
+                add(
+                    1,
+                    f.made_ns.max(from),
+                    f.issue_ns.min(f.done_ns).min(to),
+                    f.request,
+                    Reason::Queue,
+                    Confidence::Interval,
+                );
+                add(
+                    2,
+                    f.queue_ns.max(from),
+                    f.made_ns.min(f.done_ns).min(to),
+                    f.bio,
+                    Reason::Queue,
+                    Confidence::Interval,
+                );
             }
         }
         if journal {
             for t in self.tours.iter().filter(|t| t.key.0 == who.dev) {
-                add(3, t.begin_ns, t.end_ns, t.span, Reason::Journal);
+                add(3, t.begin_ns, t.end_ns, t.span, Reason::Journal, Confidence::Interval);
             }
         }
         levels.iter_mut().for_each(|l| l.sort_unstable());
@@ -160,20 +224,15 @@ impl Activity {
 const LAYERS: [Layer; 4] = [Layer::Driver, Layer::IoScheduler, Layer::Block, Layer::FileSystem];
 
 /// Covers `from..to` by the intervals of `level`, and what they leave open by those of the levels after it.
-fn fill(
-    levels: &[Vec<(u64, u64, u64, Reason)>; 4],
-    level: usize,
-    from: u64,
-    to: u64,
-    rest: (Layer, u64),
-    out: &mut Vec<Waited>,
-) {
+fn fill(levels: &[Vec<Interval>; 4], level: usize, from: u64, to: u64, rest: (Layer, u64), out: &mut Vec<Waited>) {
     let Some(intervals) = levels.get(level) else {
-        out.push(Waited { layer: rest.0, reason: Reason::Other, span: rest.1, start_ns: from, end_ns: to });
+        // That nothing was seen to be waited for is no proof that nothing was.
+        let confidence = Confidence::Interval;
+        out.push(Waited { layer: rest.0, reason: Reason::Other, span: rest.1, start_ns: from, end_ns: to, confidence });
         return;
     };
     let mut at = from;
-    for &(start, end, span, reason) in intervals {
+    for &(start, end, span, reason, confidence) in intervals {
         if end <= at {
             continue;
         }
@@ -185,7 +244,7 @@ fn fill(
             at = start;
         }
         let end = end.min(to);
-        out.push(Waited { layer: LAYERS[level], reason, span, start_ns: at, end_ns: end });
+        out.push(Waited { layer: LAYERS[level], reason, span, start_ns: at, end_ns: end, confidence });
         at = end;
         if at >= to {
             return;
@@ -211,6 +270,7 @@ mod tests {
             call: (7, 5),
             file: (1, 2),
             commit: None,
+            ring: 0,
             bio: 1,
             request: 2,
             command: 3,

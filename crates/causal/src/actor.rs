@@ -15,15 +15,17 @@ pub(crate) struct Actor {
     pub operation: u64,
     /// The process; 0: not known.
     pub tgid: u32,
+    /// The operation is a guess (see `inferred`).
+    pub guess: bool,
 }
 
 impl Actor {
     /// Nobody that the trace knows.
-    pub(crate) const NOBODY: Self = Self { origin: Origin::Unattributed, operation: 0, tgid: 0 };
+    pub(crate) const NOBODY: Self = Self { origin: Origin::Unattributed, operation: 0, tgid: 0, guess: false };
 
     /// A process, outside any operation.
     pub(crate) fn process(origin: Origin, tgid: u32) -> Self {
-        Self { origin, operation: 0, tgid }
+        Self { origin, operation: 0, tgid, guess: false }
     }
 }
 
@@ -81,9 +83,36 @@ pub(crate) fn split_off_front(charges: &mut Vec<Charge>, bytes: f64) -> Vec<Char
     front
 }
 
+/// The part of a bill that stands for bytes `from..from + bytes` of `all`, in the order of the pages. The bill stays.
+pub(crate) fn cut_out(charges: &[Charge], (from, bytes): (u64, u64), all: u64) -> Vec<Charge> {
+    let sum: f64 = charges.iter().map(|c| c.weight).sum();
+    if all == 0 || bytes == 0 || from.saturating_add(bytes) > all {
+        return charges.to_vec();
+    }
+    let scale = sum / all as f64;
+    let mut rest = charges.to_vec();
+    split_off_front(&mut rest, from as f64 * scale);
+    split_off_front(&mut rest, bytes as f64 * scale)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_is_its_own_pages_writers() {
+        let line = |tgid, weight| Charge {
+            source: Source::Actor(Actor::process(Origin::Process, tgid)),
+            ..Charge::nobody(weight, "page")
+        };
+        let all = vec![line(1, 4096.0), line(2, 8192.0)];
+        let seen = |c: &[Charge]| c.iter().map(|c| (c.source, c.weight)).collect::<Vec<_>>();
+        assert_eq!(seen(&cut_out(&all, (8192, 4096), 12288)), [(line(2, 0.0).source, 4096.0)]);
+        assert_eq!(seen(&cut_out(&all, (0, 6144), 12288)).len(), 2);
+        // What is no part of it, such as encrypted data elsewhere, is the whole.
+        assert_eq!(seen(&cut_out(&all, (8192, 8192), 12288)), seen(&all));
+        assert_eq!(all.len(), 2);
+    }
 
     #[test]
     fn a_split_keeps_each_byte_with_its_writer() {

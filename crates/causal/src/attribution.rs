@@ -151,7 +151,8 @@ impl State {
                 if c.span != 0 {
                     waits.push((c.span, c.confidence));
                 }
-                out.push(Share { actor, share: c.weight, confidence: c.confidence, via: c.via });
+                let confidence = if actor.guess { Confidence::Guess } else { c.confidence };
+                out.push(Share { actor, share: c.weight, confidence, via: c.via });
                 true
             }
             Source::Command(command) => match self.outcomes.get(&command) {

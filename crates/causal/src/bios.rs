@@ -10,7 +10,7 @@
 
 use crate::Sink;
 use crate::activity::Flight;
-use crate::actor::{Actor, Charge, Source, TxnKey, split_off_front};
+use crate::actor::{Actor, Charge, Source, TxnKey, cut_out, split_off_front};
 use crate::calls::Doer;
 use crate::linker::State;
 use crate::loss::Window;
@@ -25,6 +25,9 @@ use std::sync::LazyLock;
 
 /// Bios of stacked disks that are remembered until their clones show up, which is at once.
 const ABOVE: usize = 256;
+
+/// Inodes below are a file system's own: the nodes (1) and the checkpoint area (2) of f2fs, the trees of btrfs (1). 0 is none.
+const FILES_FROM: u64 = 3;
 
 /// A bio on its way.
 #[derive(Debug, Clone)]
@@ -43,12 +46,16 @@ pub(crate) struct Bio {
     pub offset: Option<u64>,
     pub operation: Option<u64>,
     pub charges: Vec<Charge>,
+    /// The thread that submitted it through a ring; 0: none.
+    ring: u32,
     pub flight: u64,
     pub commit: Option<TxnKey>,
     call: (u32, u64),
     pages_of: (u32, u64),
     /// Made from another bio and not seen to be queued itself.
     derived: bool,
+    /// Where in that one's bytes it begins.
+    at_parent: u64,
     /// Its row is written.
     pub written: bool,
     /// The request that took it.
@@ -56,6 +63,11 @@ pub(crate) struct Bio {
 }
 
 impl Bio {
+    /// Whether it carries blocks of the disk itself, and pages of no file.
+    pub(crate) fn is_block(&self) -> bool {
+        self.pages_of.1 != 0 && self.pages_of.1 == u64::from(self.pages_of.0)
+    }
+
     /// Whether it waits, or will, for a flush of the disk's cache.
     pub(crate) fn is_barrier(&self) -> bool {
         self.op == DiskOp::Flush || self.flags & (bio_flags::PREFLUSH | bio_flags::FUA) != 0
@@ -95,9 +107,16 @@ impl State {
         if let Some(bio) = self.bios.get_mut(&r.bio).filter(|b| b.derived && !b.written) {
             // The device mapper announced it, with what it was made from, just before it sent it on.
             (bio.derived, bio.disk, bio.sector) = (false, r.disk, r.sector);
-            let factor = if bio.bytes > 0 { f64::from(r.bytes) / bio.bytes as f64 } else { 1.0 };
+            let part = (bio.at_parent, u64::from(r.bytes));
+            bio.charges = cut_out(&bio.charges, part, bio.bytes);
+            bio.offset = bio.offset.map(|o| o.saturating_add(bio.at_parent)).filter(|_| r.bytes > 0);
             bio.bytes = r.bytes.into();
-            bio.charges.iter_mut().for_each(|c| c.weight *= factor);
+            // A mapper sends the flush of a write before its data, without any.
+            let bare = r.bytes == 0 && r.flags & bio_flags::PREFLUSH != 0;
+            (bio.op, bio.flags) = (if bare { DiskOp::Flush } else { disk_op(r.op) }, r.flags);
+            if bio.is_barrier() && !self.barriers.contains(&r.bio) {
+                self.barriers.push_back(r.bio);
+            }
             return;
         }
         self.drop_bio(r.bio, sink);
@@ -123,11 +142,13 @@ impl State {
             offset: file.map(|_| r.index.saturating_mul(PAGE)),
             operation: doer.operation,
             charges: Vec::new(),
+            ring: doer.ring,
             flight: 0,
             commit,
             call: (header.tid, r.syscall_ns),
             pages_of: (r.dev, r.ino),
             derived: false,
+            at_parent: 0,
             written: false,
             carrier: 0,
         };
@@ -200,7 +221,24 @@ impl State {
             let itself = Doer { actor: Actor::process(Origin::OtherProcess, header.tgid), ..*doer };
             return self.bill_thread(&itself, bio, weight, "thread", doer.confidence, sink);
         }
+        if doer.actor == Actor::NOBODY && bio.op != DiskOp::Read {
+            // A kernel thread's flush or discard.
+            return self.bill_orphan(r.dev, doer, bio, weight, sink);
+        }
         self.bill_thread(doer, bio, weight, "thread", doer.confidence, sink);
+    }
+
+    /// Pages that nobody known wrote. If they are metadata, the file system itself did: btrfs and f2fs keep theirs in inodes
+    /// of their own, xfs in no inode at all. The thread pays that writes them in a call of its own, else whoever waits.
+    fn bill_orphan(&mut self, dev: u32, doer: &Doer, bio: &mut Bio, weight: f64, sink: &mut dyn Sink) {
+        let own = bio.flags & bio_flags::META != 0 || bio.op != DiskOp::Write || bio.pages_of.1 < FILES_FROM;
+        let metadata = own || bio.is_block() || self.logs.is_folder(bio.pages_of);
+        if metadata && doer.span != 0 && doer.actor != Actor::NOBODY {
+            return self.bill_thread(doer, bio, weight, "log", Confidence::Interval, sink);
+        }
+        if !metadata || !self.bill_log(dev, bio, weight, sink) {
+            bio.charges.push(Charge::nobody(weight, "unknown"));
+        }
     }
 
     fn stacked_file(&self, file: (u32, u64)) -> bool {
@@ -263,7 +301,11 @@ impl State {
                 via: "transaction",
                 span: 0,
             });
-        } else if self.journal.is_journal(r.dev) || doer.actor == Actor::NOBODY {
+        } else if doer.actor == Actor::NOBODY && !self.journal.is_journal(r.dev) {
+            // A block of the disk itself may be anything, ext4's before its first transaction too, unless a file system
+            // is on the disk that is known to have no transactions.
+            self.bill_orphan(r.dev, doer, bio, weight, sink);
+        } else if self.journal.is_journal(r.dev) {
             // Logged before the trace began. Whoever writes it home now (a checkpoint may run in any call that needs
             // room in the journal) is not its cause.
             bio.charges.push(Charge::nobody(weight, "unknown"));
@@ -300,7 +342,7 @@ impl State {
                     _ if file.1 == 0 && doer.actor != Actor::NOBODY => {
                         self.bill_thread(doer, bio, *weight, "thread", Confidence::Interval, sink);
                     }
-                    _ => bio.charges.push(Charge::nobody(*weight, "unknown")),
+                    _ => self.bill_orphan(file.0, doer, bio, *weight, sink),
                 }
                 continue;
             };
@@ -413,6 +455,7 @@ impl State {
             disk: r.disk,
             sector: r.sector,
             derived: true,
+            at_parent: r.from_sector.saturating_sub(parent.sector).saturating_mul(512),
             written: false,
             ..parent.clone()
         };
@@ -492,7 +535,8 @@ impl State {
             flags: flag_words(bio.op, bio.flags),
             ..span(bio.span, Layer::Block, "bio", bio.queue_ns, bio.tgid, bio.tid)
         };
-        self.put_span(bio.tid, row, sink);
+        // Whose thread it was made on behalf of may still hold rows back.
+        self.put_span(if bio.ring != 0 { bio.ring } else { bio.tid }, row, sink);
     }
 
     /// The address is used again, or the bio's command ended.
@@ -534,6 +578,7 @@ fn flight(bio: &Bio) -> Flight {
         call: bio.call,
         file: bio.pages_of,
         commit: bio.commit,
+        ring: bio.ring,
         bio: bio.span,
         request: 0,
         command: 0,

@@ -8,9 +8,8 @@
 //! A call is the operation's that its thread was inside of. While a statement is only open, between two of its rows, it
 //! is not inside it (`BETWEEN_ROWS`): then the call is the mark's or the function's around it, else the process's.
 //!
-//! *Uncertainty*: `fs_write`, `cache_add` and `uring` do not say whether a step ran. The pages of a long write are put
-//! right when its call ends, but for those that were sent before; a mapped page that is touched, or a ring request that
-//! is submitted, between rows is charged to the statement that is open.
+//! *Uncertainty*: whose handle a kernel thread's is, is known only from what that thread writes next, as the range of a
+//! command by a loop disk's worker.
 
 use crate::Sink;
 use crate::actor::{Actor, Source};
@@ -20,13 +19,16 @@ use crate::linker::State;
 use crate::loss::Window;
 use crate::pages::Writer;
 use crate::threads::{Call, Thread, span};
-use model::event::{CacheAdd, FsWrite, Header, Join, SyncBegin, Syscall, flags};
+use model::event::{CacheAdd, FsWrite, Header, Join, SyncBegin, Syscall, flags, header_flags};
 use model::table::Span;
 use model::{Call as CallName, Confidence, Layer, Origin, Relation};
 use std::borrow::Cow;
 
 /// A `sync_begin` and the start in the call's record are read from the clock one after the other.
 const SAME_CALL_NS: u64 = 100_000;
+
+/// A write joins a transaction (for the file's time stamps) just before its first page; this is for slow machines.
+const SAME_WRITE_NS: u64 = 10_000_000;
 
 /// Who does something now, and on which span it hangs.
 #[derive(Debug, Clone, Copy)]
@@ -36,19 +38,21 @@ pub(crate) struct Doer {
     pub operation: Option<u64>,
     pub call: Option<CallName>,
     pub confidence: Confidence,
+    /// The thread that submitted it through a ring; 0: none.
+    pub ring: u32,
     /// When and on which CPU the span above began.
     pub start_ns: u64,
     pub cpu: u16,
 }
 
 impl State {
-    /// Who is charged for what a thread does, if nothing else tells.
-    pub(crate) fn actor(&self, header: &Header, ctx: u16, operation: Option<u64>) -> Actor {
+    /// Who is charged for what a thread does, if nothing else tells: the operation around it, which may be a guess.
+    pub(crate) fn actor(&self, header: &Header, ctx: u16, around: Option<(u64, bool)>) -> Actor {
         let kernel = ctx & flags::KERNEL_THREAD != 0 || header.flags & 1 != 0;
         if self.config.tracer == Some(header.tgid) || ctx & flags::TRACER != 0 {
             Actor::process(Origin::Tracer, header.tgid)
-        } else if let Some(operation) = operation {
-            Actor { origin: Origin::Operation, operation, tgid: header.tgid }
+        } else if let Some((operation, guess)) = around {
+            Actor { origin: Origin::Operation, operation, tgid: header.tgid, guess }
         } else if ctx & flags::TRACKED != 0 {
             Actor::process(Origin::Process, header.tgid)
         } else if kernel || header.tgid == 0 {
@@ -61,6 +65,19 @@ impl State {
     /// Who does this now: the system call that the record names, else the operation, else the process.
     pub(crate) fn doer(&mut self, header: &Header, ctx: u16, syscall_ns: u64, sink: &mut dyn Sink) -> Doer {
         let tracer = self.config.tracer == Some(header.tgid) || ctx & flags::TRACER != 0;
+        if let Some(ring) = self.ring(header.tgid, syscall_ns).filter(|_| !tracer) {
+            let operation = ring.confidence == Confidence::Structural && ring.actor.operation != 0;
+            return Doer {
+                actor: ring.actor,
+                span: ring.deepest(),
+                operation: operation.then_some(ring.actor.operation),
+                call: ring.call,
+                confidence: ring.confidence,
+                ring: ring.header.tid,
+                start_ns: ring.header.time_ns,
+                cpu: ring.header.cpu,
+            };
+        }
         if syscall_ns != 0 && !tracer {
             let call = self.enter(header, syscall_ns.min(header.time_ns), None, ctx, (0, 0), sink);
             if !self.keeps(header.tid, call.span) {
@@ -73,6 +90,7 @@ impl State {
                 operation: (call.actor.operation != 0).then_some(call.actor.operation),
                 call: call.call,
                 confidence: Confidence::Structural,
+                ring: 0,
                 start_ns: call.start_ns,
                 cpu: call.cpu,
             };
@@ -80,11 +98,16 @@ impl State {
         let frame = self.threads.map.get(&header.tid).filter(|t| t.tgid == header.tgid).and_then(|t| t.operation(ctx));
         let told = ctx & flags::IN_OP != 0;
         Doer {
-            actor: self.actor(header, ctx, frame.map(|f| f.id)),
+            actor: self.actor(header, ctx, frame.map(|f| (f.id, f.is_guess()))),
             span: frame.map_or(0, |f| f.span),
             operation: frame.map(|f| f.id),
             call: None,
-            confidence: if frame.is_none() || told { Confidence::Structural } else { Confidence::Interval },
+            confidence: match frame {
+                Some(frame) if frame.is_guess() => Confidence::Guess,
+                Some(_) if !told => Confidence::Interval,
+                _ => Confidence::Structural,
+            },
+            ring: 0,
             start_ns: frame.map_or(header.time_ns, |f| f.start_ns),
             cpu: frame.map_or(header.cpu, |f| f.cpu),
         }
@@ -112,7 +135,7 @@ impl State {
             // `fs_write` does not say whether a statement ran; whoever does say is believed.
             if !call.seen && ctx & flags::BETWEEN_ROWS & !call.ctx != 0 {
                 let around = self.inside(header.tid, start_ns, ctx);
-                call = Call { actor: self.actor(header, ctx, around.operation), ctx, ..call };
+                call = Call { actor: self.actor(header, ctx, around.charged()), ctx, ..call };
                 self.update(header.tid, call);
             }
             return call;
@@ -122,7 +145,7 @@ impl State {
             start_ns,
             span: self.new_span(),
             fs_span: 0,
-            actor: self.actor(header, ctx, around.operation),
+            actor: self.actor(header, ctx, around.charged()),
             call: name,
             dev: file.0,
             ino: file.1,
@@ -207,6 +230,9 @@ impl State {
         self.settle_marks(header.tid, header.time_ns, sink);
         let file = (record.dev, record.ino);
         let name = CallName::from_number(record.call).unwrap_or(CallName::Fsync);
+        if record.ctx & flags::REGULAR == 0 && record.ino != 0 {
+            self.logs.folder(file);
+        }
         let mut call = self.enter(header, header.time_ns, Some(name), record.ctx, file, sink);
         if !self.keeps(header.tid, call.span) {
             return;
@@ -244,7 +270,7 @@ impl State {
             call.fs_span = self.new_span();
         }
         let around = self.inside(header.tid, start_ns, record.ctx);
-        call.actor = self.actor(header, record.ctx, around.operation);
+        call.actor = self.actor(header, record.ctx, around.charged());
         call = Call { start_ns, call: name, dev: file.0, ino: file.1, ctx: record.ctx, seen: true, ..call };
         self.update(header.tid, call);
 
@@ -279,7 +305,11 @@ impl State {
         let fs_end_ns = fs_end_ns.max(fs_start_ns);
         let window = Window { start_ns: around.start_ns, end_ns, cpus: [header.cpu; 2] };
         let told = record.ctx & flags::IN_OP != 0;
-        let sure = if told { Confidence::Structural } else { Confidence::Interval };
+        let sure = match (around.guess, told) {
+            (true, _) => Confidence::Guess,
+            (false, true) => Confidence::Structural,
+            (false, false) => Confidence::Interval,
+        };
         self.link(around.span, call.span, Relation::Calls, sure, window, sink);
         if call.fs_span != 0 {
             let fs = Span {
@@ -334,6 +364,10 @@ impl State {
         if let (true, Ok(pos)) = (call.wrote && record.ctx & flags::BETWEEN_ROWS != 0, u64::try_from(record.pos)) {
             self.pages.now_by(file, (pos, done), (header.tid, call.start_ns), Source::Actor(call.actor));
         }
+        let changes = writes || call.call.is_some_and(CallName::changes);
+        if changes && record.txn == 0 && record.result >= 0 {
+            self.changed(record.dev, call.actor, start_ns);
+        }
         if let (Some(CallName::Ftruncate), 0, Ok(length)) = (call.call, record.result, u64::try_from(record.pos)) {
             self.pages.truncate(file, length);
         }
@@ -386,7 +420,7 @@ impl State {
         };
         if kernel {
             // A loop disk's worker serves a command; a writeback thread serves whoever dirtied what it submits next.
-            if let Some(upper) = self.stacked.served_by(header.tid) {
+            if let Some(upper) = self.stacked.served_by(header.tid, record.dev) {
                 joiner.source = Source::Command(upper);
                 joiner.span = upper;
                 self.join(key, 0, joiner, sink);
@@ -397,14 +431,53 @@ impl State {
             return;
         }
         let around = self.inside(header.tid, time_ns, ctx);
-        joiner.source = Source::Actor(self.actor(header, ctx, around.operation));
+        joiner.source = Source::Actor(self.actor(header, ctx, around.charged()));
+
         joiner.span = around.span;
         let call = self.threads.map.get(&header.tid).and_then(|t| t.call).filter(|c| c.start_ns <= time_ns);
         if let Some(call) = call.filter(|_| ctx & flags::IN_SYSCALL != 0) {
             joiner.span = call.deepest();
             self.journal.expects(record.dev, call.deepest(), record.txn);
         }
-        self.join(key, 0, joiner, sink);
+        // A ring's request is carried out in io_uring_enter, or outside any call.
+        let in_ring = ctx & flags::IN_SYSCALL == 0 || call.is_some_and(|c| c.call == Some(CallName::IoUringEnter));
+        let mut ino = 0;
+        if let Some(ring) = self.worked_for(header.tid).filter(|_| in_ring) {
+            joiner.source = Source::Actor(ring.actor);
+            joiner.span = ring.deepest();
+            joiner.confidence = ring.confidence;
+            ino = ring.request.ino;
+        }
+        self.join(key, ino, joiner, sink);
+    }
+
+    /// What a record without a `ctx` says of its context.
+    fn told(&self, header: &Header) -> u16 {
+        let tracked = if self.names.is_tracked(header.tgid) { flags::TRACKED } else { 0 };
+        tracked | if header.flags & header_flags::BETWEEN_ROWS != 0 { flags::BETWEEN_ROWS } else { 0 }
+    }
+
+    /// Somebody changed a file system that has no transactions known by number.
+    fn changed(&mut self, dev: u32, actor: Actor, time_ns: u64) {
+        if dev != 0 && !self.journal.is_journal(dev) {
+            self.logs.changed(dev, Source::Actor(actor), time_ns);
+        }
+    }
+
+    /// A loop disk's worker, which just joined a transaction of this file system, turns out to serve a command.
+    fn settle_join(&mut self, header: &Header, dev: u32, upper: u64, sink: &mut dyn Sink) {
+        let Some((key, place)) = self.kernel_joins.remove(&header.tid).filter(|(key, _)| key.0 == dev) else { return };
+        let Some(t) = self.journal.get(key) else { return };
+        let (commit, begin_ns, cpu) = (t.span, t.begin_ns, t.cpu);
+        let joined = t.joiners.get(place).copied();
+        let Some(joiner) = joined.filter(|j| header.time_ns.saturating_sub(j.time_ns) < SAME_WRITE_NS) else { return };
+        let (source, span) = (Source::Command(upper), upper);
+        let sure = joiner.confidence.min(Confidence::Interval);
+        let joiner = crate::journal::Joiner { source, span, confidence: sure, ..joiner };
+        self.journal.replace(key, place, std::iter::once(joiner));
+        if commit != 0 {
+            self.link_joiner(&joiner, commit, begin_ns, cpu, sink);
+        }
     }
 
     /// A range of a file is being written, told apart from its call's record.
@@ -413,10 +486,18 @@ impl State {
         if header.flags & 1 != 0 {
             // A loop disk's worker: the pages were signed when the command came (see `stacked`).
             self.stacked.serve(header.tid, file, record.pos, record.bytes.into());
+            if let Some(upper) = self.stacked.served_by(header.tid, record.dev) {
+                self.settle_join(header, record.dev, upper, sink);
+            }
             return;
         }
-        let tracked = if self.names.is_tracked(header.tgid) { flags::TRACKED } else { 0 };
-        let doer = self.doer(header, tracked, record.syscall_ns, sink);
+        let doer = self.doer(header, self.told(header), record.syscall_ns, sink);
+        if doer.ring != 0
+            && let Some(ring) = self.rings.get_mut(&(header.tgid, record.syscall_ns))
+        {
+            ring.wrote = true;
+        }
+        self.changed(record.dev, doer.actor, header.time_ns);
         let known = self.threads.map.get(&header.tid).and_then(|t| t.call);
         let mut by = known.filter(|c| c.start_ns == record.syscall_ns);
         if let Some(call) = &mut by {
@@ -442,8 +523,7 @@ impl State {
         if header.flags & 1 != 0 || record.ino == 0 {
             return;
         }
-        let tracked = if self.names.is_tracked(header.tgid) { flags::TRACKED } else { 0 };
-        let doer = self.doer(header, tracked, 0, sink);
+        let doer = self.doer(header, self.told(header), 0, sink);
         let writer = Writer {
             source: Source::Actor(doer.actor),
             span: doer.span,

@@ -21,7 +21,7 @@ use crate::activity::{Activity, Sleeper, Waited};
 use crate::threads::{Frame, Kind, Thread};
 use model::event::flags;
 use model::table::Slice;
-use model::{Call, Layer, Reason};
+use model::{Call, Confidence, Layer, Reason};
 
 /// Slices an operation holds back, since its last ones may still be given to the application.
 const HELD: usize = 4096;
@@ -94,7 +94,8 @@ pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &Activity, si
             (None, Some(c)) => (Layer::Syscall, c.span),
             (None, None) => (Layer::Database, OWN),
         };
-        let piece = |layer, reason, span| Waited { layer, reason, span, start_ns: at, end_ns: next };
+        let confidence = Confidence::Exact;
+        let piece = |layer, reason, span| Waited { layer, reason, span, start_ns: at, end_ns: next, confidence };
         let away = away.filter(|a| a.start_ns <= at);
         let between_rows = call.map_or(away.is_some_and(|a| a.between_rows), |c| c.ctx & flags::BETWEEN_ROWS != 0);
         match away {
@@ -196,7 +197,8 @@ fn apps(piece: Waited, span: u64) -> Waited {
         Reason::Cpu | Reason::RunQueue => piece.reason,
         _ => Reason::Other,
     };
-    Waited { layer: Layer::App, reason, span, ..piece }
+    // Whatever it waited for: it was the application that did.
+    Waited { layer: Layer::App, reason, span, confidence: Confidence::Exact, ..piece }
 }
 
 fn length(slice: &Waited) -> u64 {
@@ -208,7 +210,9 @@ fn length(slice: &Waited) -> u64 {
 pub(crate) fn between_rows(frame: &mut Frame, statement: u64, unseen_ns: u64) {
     let span = if frame.span == statement { 0 } else { frame.span };
     let wanted = |s: &Waited| s.layer == Layer::Database && s.span == statement;
-    turn(frame, unseen_ns, wanted, |s| Waited { layer: Layer::App, reason: Reason::Cpu, span, ..s });
+    // How long, not when.
+    let confidence = Confidence::Guess;
+    turn(frame, unseen_ns, wanted, |s| Waited { layer: Layer::App, reason: Reason::Cpu, span, confidence, ..s });
 }
 
 /// If the executions that began between the rows took longer than there was time between them, the statement was stepped
@@ -216,7 +220,8 @@ pub(crate) fn between_rows(frame: &mut Frame, statement: u64, unseen_ns: u64) {
 fn give_back(frame: &mut Frame, excess_ns: u64) {
     let own = frame.span;
     let sibling = |s: &Waited| s.span == SIBLING && s.reason == Reason::Cpu;
-    turn(frame, excess_ns, sibling, |s| Waited { layer: Layer::Database, span: own, ..s });
+    let confidence = Confidence::Guess;
+    turn(frame, excess_ns, sibling, |s| Waited { layer: Layer::Database, span: own, confidence, ..s });
     let slices = std::mem::take(&mut frame.slices);
     for slice in slices {
         frame.add_slice(Waited { span: if slice.span == SIBLING { 0 } else { slice.span }, ..slice });
@@ -243,7 +248,8 @@ fn turn(frame: &mut Frame, mut left: u64, wanted: impl Fn(&Waited) -> bool, othe
 }
 
 fn unknown(start_ns: u64, end_ns: u64) -> Waited {
-    Waited { layer: Layer::Database, reason: Reason::Other, span: OWN, start_ns, end_ns }
+    let confidence = Confidence::Guess;
+    Waited { layer: Layer::Database, reason: Reason::Other, span: OWN, start_ns, end_ns, confidence }
 }
 
 fn row(operation: u64, s: Waited) -> Slice {
@@ -254,6 +260,7 @@ fn row(operation: u64, s: Waited) -> Slice {
         start_ns: s.start_ns,
         end_ns: s.end_ns,
         span: (s.span != 0 && s.span != SIBLING).then_some(s.span),
+        confidence: Some(s.confidence),
     }
 }
 
@@ -262,8 +269,12 @@ impl Frame {
     fn add_slice(&mut self, mut piece: Waited) {
         if piece.span == OWN {
             piece.span = self.span;
-            if self.kind != Kind::Statement {
-                piece.layer = Layer::App;
+            match self.kind {
+                Kind::Statement => {}
+                // Sleeps between the calls of a thread that is told to be in no operation are not recorded.
+                Kind::Inferred if piece.reason == Reason::Cpu => piece.reason = Reason::Other,
+                Kind::Inferred => {}
+                Kind::Function | Kind::Mark => piece.layer = Layer::App,
             }
         }
         match self.slices.last_mut() {
@@ -272,6 +283,7 @@ impl Frame {
                     && (last.layer, last.reason, last.span) == (piece.layer, piece.reason, piece.span) =>
             {
                 last.end_ns = piece.end_ns;
+                last.confidence = last.confidence.min(piece.confidence);
             }
             _ => self.slices.push(piece),
         }

@@ -194,6 +194,20 @@ impl Journal {
         Some(transaction)
     }
 
+    /// Who waits for the medium at `time_ns`, on file systems that `here` accepts.
+    pub(crate) fn waiting(&self, time_ns: u64, here: impl Fn(u32) -> bool) -> Vec<Sync> {
+        let mut all: Vec<Sync> = self
+            .syncs
+            .iter()
+            .filter(|(dev, _)| here(**dev))
+            .flat_map(|(_, syncs)| syncs)
+            .filter(|s| s.start_ns <= time_ns && s.end_ns > time_ns)
+            .copied()
+            .collect();
+        all.sort_unstable_by_key(|s| s.span);
+        all
+    }
+
     /// The commit that the thread is in.
     pub(crate) fn committing(&self, tid: u32) -> Option<TxnKey> {
         self.committing.get(&tid).copied()

@@ -12,7 +12,9 @@
 //! | room | open things | closed by |
 //! |---|---|---|
 //! | `threads` | operations and calls on each thread's stack | their end record |
+//! | `inferred` | transactions that only SQLite's files tell of | the journal's end, the WAL's sync |
 //! | `pages` | who dirtied which page | the bio that carries the page |
+//! | `logs` | who changed a file system that has no such transactions | a bounded number each |
 //! | `journal` | members of transactions, waits, last log of each metadata block | commit end; a bounded memory for checkpoints |
 //! | `bios`, `requests`, `flush` | bios, requests, flushes by address and time | their completion |
 //! | `stacked` | commands of loop disks | their completion |
@@ -49,8 +51,11 @@ mod calls;
 mod exclusive;
 mod flush;
 mod hash;
+mod inferred;
+mod inner;
 mod journal;
 mod linker;
+mod logs;
 mod loss;
 mod names;
 mod pages;
@@ -61,13 +66,14 @@ pub mod text;
 mod threads;
 mod uring;
 
+pub use inner::InnerTasks;
 pub use loss::UNKNOWN_CPU;
 
 use linker::State;
 use model::Event;
 use model::table;
 use reorder::Reorder;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What lies under a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,6 +113,9 @@ pub struct Config {
     pub partitions: BTreeMap<u32, u32>,
     /// Names of the functions given by --op, by their number.
     pub functions: Vec<String>,
+    /// Processes that tell their statements, which only the whole log can say. In the others transactions are inferred
+    /// from SQLite's files; `None`: in none.
+    pub told: Option<BTreeSet<u32>>,
 }
 
 impl Default for Config {
@@ -118,6 +127,7 @@ impl Default for Config {
             stacked: Vec::new(),
             partitions: BTreeMap::new(),
             functions: Vec::new(),
+            told: None,
         }
     }
 }
@@ -173,6 +183,7 @@ impl Linker {
 
     /// Takes an event in and writes the rows that became certain.
     pub fn push(&mut self, event: Event, sink: &mut dyn Sink) {
+        self.state.inferred.arrives(self.state.config.told.as_ref(), &event);
         self.order.push(event);
         while let Some(event) = self.order.pop(false) {
             self.state.on_event(&event, sink);

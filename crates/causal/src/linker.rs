@@ -6,7 +6,9 @@ use crate::attribution::{Due, Pending, Share};
 use crate::bios::Bio;
 use crate::exclusive;
 use crate::hash::FastMap;
+use crate::inferred::Inferred;
 use crate::journal::{Journal, Transaction};
+use crate::logs::Logs;
 use crate::loss::{Losses, Window};
 use crate::names::Names;
 use crate::pages::{Pages, Taken};
@@ -14,14 +16,17 @@ use crate::reorder::moment;
 use crate::requests::Request;
 use crate::stacked::Stack;
 use crate::threads::{Threads, span};
+use crate::uring::Ring;
 use crate::{Config, Sink};
-use model::event::{CommitBegin, CommitEnd, Header, Uring};
+use model::event::{CommitBegin, CommitEnd, Header};
 use model::table::{Link, Span};
 use model::{Confidence, Event, Layer, Record, Relation};
 use std::collections::{BinaryHeap, VecDeque};
 
 /// How often the things that grow with the open horizon are looked through.
 const SWEEP_EVERY: u32 = 256;
+/// Threads beyond which those that were not heard of for longest are taken for dead: the kernel side follows half as many.
+const MANY_THREADS: usize = 1 << 15;
 /// Flights beyond which long operations' time sheets are filled in before they end.
 const MANY_FLIGHTS: usize = 4096;
 
@@ -33,8 +38,10 @@ pub(crate) struct State {
     pub losses: Losses,
     pub names: Names,
     pub threads: Threads,
+    pub inferred: Inferred,
     pub pages: Pages,
     pub journal: Journal,
+    pub logs: Logs,
     pub activity: Activity,
     pub stacked: Stack,
     pub bios: FastMap<u64, Bio>,
@@ -46,9 +53,13 @@ pub(crate) struct State {
     pub requests: FastMap<u64, Request>,
     /// Requests whose data is done but whose flush sequence is not, with their bios.
     pub sequences: FastMap<u64, Vec<u64>>,
-    /// Kernel threads that joined a transaction for pages that they have not sent yet.
+    /// Kernel threads that joined a transaction for what they will write next.
     pub kernel_joins: FastMap<u32, (TxnKey, usize)>,
-    pub urings: FastMap<u64, (Header, Uring, u64)>,
+    /// io_uring's requests by process and submission, and those keys by address.
+    pub rings: FastMap<(u32, u64), Ring>,
+    pub ring_at: FastMap<u64, (u32, u64)>,
+    /// Which request a thread last said that it works for.
+    pub ring_workers: FastMap<u32, (u32, u64)>,
     pub due: BinaryHeap<Due>,
     pub pending: FastMap<u64, Pending>,
     pub outcomes: FastMap<u64, Vec<Share>>,
@@ -68,8 +79,10 @@ impl State {
             losses: Losses::default(),
             names: Names::default(),
             threads: Threads::default(),
+            inferred: Inferred::default(),
             pages: Pages::default(),
             journal: Journal::default(),
+            logs: Logs::default(),
             activity: Activity::default(),
             bios: FastMap::default(),
             barriers: VecDeque::new(),
@@ -78,7 +91,9 @@ impl State {
             requests: FastMap::default(),
             sequences: FastMap::default(),
             kernel_joins: FastMap::default(),
-            urings: FastMap::default(),
+            rings: FastMap::default(),
+            ring_at: FastMap::default(),
+            ring_workers: FastMap::default(),
             due: BinaryHeap::new(),
             pending: FastMap::default(),
             outcomes: FastMap::default(),
@@ -117,7 +132,11 @@ impl State {
             Record::OpEnd(r) => self.on_op_end(h, r, sink),
             Record::Mark(r) => self.on_mark(h, r, sink),
             Record::SyncBegin(r) => self.on_sync_begin(h, r, sink),
-            Record::Syscall(r) => self.on_syscall(h, r, sink),
+            Record::Syscall(r) => {
+                self.infer_begin(h, r, sink);
+                self.on_syscall(h, r, sink);
+                self.infer_end(h, r, sink);
+            }
             Record::File(r) => {
                 if self.names.learn(h, r, sink) {
                     self.pages.truncate((r.dev, r.ino), 0);
@@ -150,13 +169,16 @@ impl State {
                 }
             }
             Record::Uring(r) => self.on_uring(h, r, sink),
+            // Marks are readdressed before they are pushed: see `inner`.
+            Record::InnerTask(_) => {}
             Record::Loss(r) => self.losses.add(h, r, sink),
         }
         // After the event, so that a late mark or call can be told by its time.
         self.now_ns = self.now_ns.max(moment(event));
         self.settle(false, sink);
         self.since_sweep += 1;
-        if self.since_sweep >= SWEEP_EVERY {
+        // It looks at every thread: with many, the less often.
+        if self.since_sweep >= SWEEP_EVERY && self.since_sweep as usize >= self.threads.map.len() {
             self.since_sweep = 0;
             self.sweep(sink);
         }
@@ -198,6 +220,10 @@ impl State {
             before_ns = before_ns.min(thread.cursor_ns);
         }
         self.activity.prune(before_ns);
+        if self.threads.map.len() > MANY_THREADS {
+            self.forget_threads(sink);
+        }
+        self.inferred.prune(now_ns);
         if self.kernel_joins.len() > 4096 {
             self.kernel_joins.clear();
         }
@@ -205,6 +231,9 @@ impl State {
 
     /// Writes what is still open.
     pub(crate) fn finish(&mut self, sink: &mut dyn Sink) {
+        let mut rings: Vec<Ring> = std::mem::take(&mut self.rings).into_values().collect();
+        rings.sort_by_key(|r| r.span);
+        rings.iter().for_each(|r| self.put_ring(r, None, sink));
         let mut tids: Vec<u32> = self.threads.map.keys().copied().collect();
         tids.sort_unstable();
         tids.into_iter().for_each(|tid| self.thread_ended(tid, sink));
@@ -217,9 +246,6 @@ impl State {
         let mut requests: Vec<Request> = std::mem::take(&mut self.requests).into_values().collect();
         requests.sort_by_key(|r| r.command);
         requests.iter().for_each(|r| self.put_command(r, None, None, sink));
-        let mut urings: Vec<_> = std::mem::take(&mut self.urings).into_values().collect();
-        urings.sort_by_key(|u| u.2);
-        urings.iter().for_each(|(h, r, id)| self.put_uring(h, r, *id, None, sink));
         self.settle(true, sink);
         self.names.finish(sink);
     }
@@ -229,6 +255,7 @@ impl State {
         self.losses.len()
             + self.names.len()
             + self.threads.len()
+            + self.inferred.len()
             + self.pages.len()
             + self.journal.len()
             + self.activity.len()
@@ -240,7 +267,10 @@ impl State {
             + self.requests.len()
             + self.sequences.len()
             + self.kernel_joins.len()
-            + self.urings.len()
+            + self.rings.len()
+            + self.ring_at.len()
+            + self.ring_workers.len()
+            + self.logs.len()
             + self.pending.len()
             + self.outcomes.len()
     }

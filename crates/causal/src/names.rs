@@ -66,6 +66,11 @@ impl Names {
         Some(self.count)
     }
 
+    /// The path of an inode, as known now.
+    pub(crate) fn path(&self, key: FileKey) -> Option<&str> {
+        self.files.get(&key)?.path.as_deref()
+    }
+
     /// A call opened the inode; its name follows. After a removal that makes it a new file.
     pub(crate) fn opened(&mut self, key: FileKey, time_ns: u64) {
         if self.files.get(&key).is_some_and(|k| k.removed && k.path.is_some()) {

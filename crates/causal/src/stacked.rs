@@ -80,9 +80,10 @@ impl Stack {
         }
     }
 
-    /// The command that a worker serves.
-    pub(crate) fn served_by(&self, tid: u32) -> Option<u64> {
-        self.workers.get(&tid).copied()
+    /// The command that a worker serves on this file system. The kernel's workers serve many masters.
+    pub(crate) fn served_by(&self, tid: u32, dev: u32) -> Option<u64> {
+        let command = self.workers.get(&tid).copied()?;
+        self.under_way.iter().any(|u| u.command == command && u.file.0 == dev).then_some(command)
     }
 
     /// The upper commands that a kernel thread's read of the file below serves.

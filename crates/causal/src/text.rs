@@ -140,8 +140,9 @@ impl Rows {
         }
         for s in &self.slices {
             let who = s.span.map_or(String::new(), |id| format!(" {}", name(id)));
-            let line =
-                format!("slice {} {} {}, {}{who}", s.operation, time(s.start_ns, Some(s.end_ns)), s.layer, s.reason);
+            let sure = s.confidence.map_or(String::new(), |c| format!(", {c}"));
+            let when = time(s.start_ns, Some(s.end_ns));
+            let line = format!("slice {} {when} {}, {}{who}{sure}", s.operation, s.layer, s.reason);
             put(6, s.operation, s.start_ns, line);
         }
         for p in &self.processes {

@@ -10,8 +10,7 @@
 //!
 //! *Uncertainty*: a program may step two statements by turns; then what its thread does in a step is charged to the one
 //! that began last. When the end of an execution was lost, its folder is taken off when that statement or function
-//! begins again, or when more are open than the kernel side keeps, and has no end. A prepare does not say whether
-//! it ran between rows; it hangs on what is open. An execution whose begin was not seen is known only from its end record,
+//! begins again, or when more are open than the kernel side keeps, and has no end. An execution whose begin was not seen is known only from its end record,
 //! and what its thread did meanwhile was not charged to it.
 
 use crate::Sink;
@@ -21,7 +20,7 @@ use crate::exclusive::{self, Away, CallSegment};
 use crate::hash::FastMap;
 use crate::linker::State;
 use crate::loss::Window;
-use model::event::{Header, Mark, OpBegin, OpEnd, Statement, flags};
+use model::event::{Header, Mark, OpBegin, OpEnd, Statement, flags, header_flags};
 use model::table::{Operation, Shape, Span};
 use model::{Call as CallName, Confidence, Layer, Origin, Relation};
 use std::borrow::Cow;
@@ -42,6 +41,8 @@ pub(crate) enum Kind {
     Statement,
     Function,
     Mark,
+    /// A transaction that nobody told of: see `inferred`.
+    Inferred,
 }
 
 /// A folder.
@@ -52,7 +53,8 @@ pub(crate) struct Frame {
     /// The operation it began inside; 0: none.
     pub parent: u64,
     pub kind: Kind,
-    /// Nesting as its begin told it, 1 being the outermost; marks have 0, since they are around whatever begins on them.
+    /// Nesting as its begin told it, 1 being the outermost; marks and guesses have 0, since they are around whatever
+    /// begins on them.
     pub depth: u32,
     pub key: u64,
     pub start_ns: u64,
@@ -77,6 +79,16 @@ impl Frame {
     /// Whether what happens now is charged to it.
     pub(crate) fn is_operation(&self) -> bool {
         self.kind != Kind::Mark || self.decided || !self.opened
+    }
+
+    /// Whether a record told that it began; not so for marks, which are told at once, and for guesses.
+    fn is_probed(&self) -> bool {
+        matches!(self.kind, Kind::Statement | Kind::Function)
+    }
+
+    /// Whether it was never told, only inferred.
+    pub(crate) fn is_guess(&self) -> bool {
+        self.kind == Kind::Inferred
     }
 
     /// Whether it was running, or a mark, when something of this nesting began: else that is its sibling.
@@ -152,6 +164,15 @@ pub(crate) struct Around {
     pub operation: Option<u64>,
     pub span: u64,
     pub start_ns: u64,
+    /// The operation is one that was inferred.
+    pub guess: bool,
+}
+
+impl Around {
+    /// The operation, and whether it is a guess.
+    pub(crate) fn charged(&self) -> Option<(u64, bool)> {
+        Some((self.operation?, self.guess))
+    }
 }
 
 struct Ended {
@@ -212,7 +233,8 @@ impl Threads {
         let runs = |e: &Ended| e.kind != Kind::Statement || ctx & flags::BETWEEN_ROWS == 0;
         let inside = |e: &&Ended| e.tid == tid && e.start_ns <= time_ns && time_ns <= e.end_ns && runs(e);
         let found = self.history.range(from..).take(1024).find(inside)?;
-        Some(Around { operation: Some(found.id), span: found.span, start_ns: found.start_ns })
+        let guess = found.kind == Kind::Inferred;
+        Some(Around { operation: Some(found.id), span: found.span, start_ns: found.start_ns, guess })
     }
 
     fn remember(&mut self, ended: Ended) {
@@ -322,7 +344,8 @@ impl State {
         self.settle_marks(header.tid, record.start_ns, sink);
         let start_ns = record.start_ns.min(header.time_ns);
         let id = self.new_span();
-        let around = self.inside(header.tid, start_ns, 0);
+        let ctx = if header.flags & header_flags::BETWEEN_ROWS != 0 { flags::BETWEEN_ROWS } else { 0 };
+        let around = self.inside(header.tid, start_ns, ctx);
         let row = Span {
             operation: around.operation,
             end_ns: Some(header.time_ns),
@@ -336,13 +359,27 @@ impl State {
 
     /// An execution began.
     pub(crate) fn on_op_begin(&mut self, header: &Header, record: &OpBegin, sink: &mut dyn Sink) {
-        let time_ns = header.time_ns;
-        self.settle_marks(header.tid, time_ns, sink);
+        self.settle_marks(header.tid, header.time_ns, sink);
+        let kind = if record.kind == 0 { Kind::Statement } else { Kind::Function };
+        self.open_frame(header, header.time_ns, (kind, record.key, record.depth), String::new(), sink);
+    }
+
+    /// Puts a folder on the thread's stack; returns its operation.
+    pub(crate) fn open_frame(
+        &mut self,
+        header: &Header,
+        time_ns: u64,
+        begins: (Kind, u64, u32),
+        name: String,
+        sink: &mut dyn Sink,
+    ) -> u64 {
+        let (kind, key, depth) = begins;
         let (id, span_id) = (self.threads.new_operation(), self.new_span());
         self.thread(header.tgid, header.tid, sink);
-        let kind = if record.kind == 0 { Kind::Statement } else { Kind::Function };
-        self.close_impossible(header.tid, (kind, record.key, record.depth), time_ns, sink);
-        let Some(thread) = self.threads.map.get_mut(&header.tid) else { return };
+        if kind != Kind::Inferred {
+            self.close_impossible(header.tid, begins, time_ns, sink);
+        }
+        let Some(thread) = self.threads.map.get_mut(&header.tid) else { return id };
         if thread.frames.is_empty() {
             thread.cursor_ns = time_ns;
             thread.calls.clear();
@@ -351,8 +388,8 @@ impl State {
             exclusive::account(thread, time_ns, &self.activity, sink);
         }
         // The marks below are not operations, after all; what they held belongs to what is around them.
-        let open = thread.frames.iter().filter(|f| f.kind != Kind::Mark).count() as u32;
-        let depth = if record.depth == 0 { open + 1 } else { record.depth };
+        let open = thread.frames.iter().filter(|f| f.is_probed()).count() as u32;
+        let nesting = if depth == 0 { open + 1 } else { depth };
         let mut around = 0;
         let mut parent = (0, header.cpu, time_ns);
         for frame in &mut thread.frames {
@@ -364,7 +401,7 @@ impl State {
                 self.threads.void_order.push_back(frame.id);
             }
             frame.opened = true;
-            if !frame.is_around(depth) {
+            if !frame.is_around(nesting) {
                 continue;
             }
             if frame.is_operation() {
@@ -380,11 +417,11 @@ impl State {
             span: span_id,
             parent: around,
             kind,
-            depth,
-            key: record.key,
+            depth: if kind == Kind::Inferred { 0 } else { nesting },
+            key,
             start_ns: time_ns,
             end_ns: u64::MAX,
-            name: String::new(),
+            name,
             nth: 0,
             cpu: header.cpu,
             opened: false,
@@ -395,7 +432,22 @@ impl State {
             flushed_app_ns: 0,
         });
         let window = Window { start_ns: parent.2, end_ns: time_ns, cpus: [parent.1, header.cpu] };
-        self.link(parent.0, span_id, Relation::Calls, Confidence::Interval, window, sink);
+        let sure = if kind == Kind::Inferred { Confidence::Guess } else { Confidence::Interval };
+        self.link(parent.0, span_id, Relation::Calls, sure, window, sink);
+        id
+    }
+
+    /// An inferred transaction is over.
+    pub(crate) fn close_inferred(&mut self, tid: u32, operation: u64, end_ns: u64, sink: &mut dyn Sink) {
+        let Some(thread) = self.threads.map.get_mut(&tid) else { return };
+        let Some(place) = thread.frames.iter().position(|f| f.id == operation) else { return };
+        exclusive::account(thread, end_ns, &self.activity, sink);
+        let tgid = thread.tgid;
+        let mut frame = thread.frames.remove(place);
+        let end_ns = end_ns.max(frame.start_ns);
+        exclusive::finish(&mut frame, end_ns, 0, sink);
+        let end = End { end_ns: Some(end_ns), inside_ns: end_ns - frame.start_ns, rows: 0, result: None };
+        self.close(tgid, tid, &frame, &end, sink);
     }
 
     /// An execution ended.
@@ -403,7 +455,7 @@ impl State {
         let end_ns = header.time_ns;
         self.settle_marks(header.tid, end_ns, sink);
         self.thread(header.tgid, header.tid, sink);
-        let same = |f: &Frame| f.kind != Kind::Mark && f.key == record.key && f.start_ns == record.start_ns;
+        let same = |f: &Frame| f.is_probed() && f.key == record.key && f.start_ns == record.start_ns;
         // Not always the top: an application may step two statements by turns.
         let found = self.threads.map.get(&header.tid).and_then(|t| t.frames.iter().rposition(same));
         let (id, span_id) = if found.is_some() { (0, 0) } else { (self.threads.new_operation(), self.new_span()) };
@@ -454,6 +506,7 @@ impl State {
     /// Writes the rows of an execution that is off the stack.
     fn close(&mut self, tgid: u32, tid: u32, frame: &Frame, end: &End, sink: &mut dyn Sink) {
         let (layer, span_kind, shape) = match frame.kind {
+            Kind::Inferred => (Layer::Database, "transaction", self.threads.shape("transaction", &frame.name, sink)),
             Kind::Statement => match self.threads.statements.get(&(tgid, frame.key)) {
                 Some(shape) => (Layer::Database, "step", *shape),
                 None => (Layer::Database, "step", self.threads.shape("statement", "(text not known)", sink)),
@@ -481,10 +534,10 @@ impl State {
         loop {
             let Some(thread) = self.threads.map.get(&tid) else { return };
             let find = |wanted: &dyn Fn(&Frame) -> bool| thread.frames.iter().position(wanted);
-            let open = thread.frames.iter().filter(|f| f.kind != Kind::Mark).count();
+            let open = thread.frames.iter().filter(|f| f.is_probed()).count();
             let lost = find(&|f| f.kind == kind && f.key == key)
                 .or_else(|| find(&|f| f.kind == Kind::Function && depth > 0 && !f.is_around(depth)))
-                .or_else(|| find(&|f| f.kind != Kind::Mark).filter(|_| open >= OPEN));
+                .or_else(|| find(&Frame::is_probed).filter(|_| open >= OPEN));
             let Some(place) = lost else { return };
             self.close_lost(tid, place, time_ns, sink);
         }
@@ -499,6 +552,9 @@ impl State {
         if frame.kind == Kind::Mark {
             self.close_mark(tid, frame, sink);
         } else {
+            if frame.is_guess() {
+                self.forget_inferred(tid, frame.id);
+            }
             exclusive::finish(&mut frame, time_ns, 0, sink);
             let end = End { end_ns: None, inside_ns: 0, rows: 0, result: None };
             self.close(tgid, tid, &frame, &end, sink);
@@ -519,6 +575,18 @@ impl State {
                 .flatten()
                 .for_each(|c| self.put_unfinished_call(&thread, &c, sink));
         }
+    }
+
+    /// Ends the half of all threads that was not heard of for longest: records of their ends were lost.
+    pub(crate) fn forget_threads(&mut self, sink: &mut dyn Sink) {
+        let last = |t: &Thread| {
+            let begun = t.frames.iter().map(|f| f.start_ns).max().unwrap_or(0);
+            t.call.map_or(0, |c| c.start_ns).max(begun).max(t.cursor_ns)
+        };
+        let mut all: Vec<(u64, u32)> = self.threads.map.iter().map(|(tid, t)| (last(t), *tid)).collect();
+        all.sort_unstable();
+        let old = all.len() / 2;
+        all[..old].iter().for_each(|(_, tid)| self.thread_ended(*tid, sink));
     }
 
     /// The application marked an interval.
@@ -593,10 +661,12 @@ impl State {
     pub(crate) fn inside(&self, tid: u32, time_ns: u64, ctx: u16) -> Around {
         let thread = self.threads.map.get(&tid);
         if let Some(top) = thread.and_then(|t| t.frames.iter().rev().find(|f| f.start_ns <= time_ns && f.runs(ctx))) {
-            let operation = thread.and_then(|t| t.operation_at(time_ns, ctx)).map(|f| f.id);
-            return Around { operation, span: top.span, start_ns: top.start_ns };
+            let operation = thread.and_then(|t| t.operation_at(time_ns, ctx));
+            let guess = operation.is_some_and(Frame::is_guess);
+            return Around { operation: operation.map(|f| f.id), span: top.span, start_ns: top.start_ns, guess };
         }
-        self.threads.past(tid, time_ns, ctx).unwrap_or(Around { operation: None, span: 0, start_ns: time_ns })
+        let nothing = Around { operation: None, span: 0, start_ns: time_ns, guess: false };
+        self.threads.past(tid, time_ns, ctx).unwrap_or(nothing)
     }
 
     /// Writes a span, or holds it back while it is not known whether the mark around it is an operation.

@@ -1,82 +1,240 @@
 //! io_uring requests: system calls without a call.
 //!
-//! Picture orders dropped through a letter slot: the customer goes on at once, and somebody inside carries them out. A
-//! request's span runs from its submission to its completion and belongs to the thread that submitted it.
+//! Picture orders dropped through a letter slot: the customer goes on at once, and somebody inside carries them out. Each
+//! order bears the moment it was dropped, and whoever works on it names that moment: the bios and writes of a request
+//! carry the time of its submission as those of a system call carry its start, also where one of io_uring's own workers
+//! makes them. So a request is the operation's that submitted it, whoever carries it out and whenever it completes.
 //!
-//! *Uncertainty*: what a kernel worker does for a request carries no mark of it; only buffered writes (by their pages)
-//! find back to it, and I/O that is sent within the submitting call (by that call).
+//! *Uncertainty*: where the kernel polls the ring (SQPOLL), no system call submits: the process is known, not the thread.
+//! Such a request is the operation's only if the process has exactly one that runs, and that is a guess.
 
 use crate::Sink;
-use crate::actor::Source;
+use crate::actor::{Actor, Source};
+use crate::journal::Sync;
 use crate::linker::State;
 use crate::loss::Window;
 use crate::pages::Writer;
 use crate::threads::span;
-use model::event::{Header, Uring};
+use model::event::{Header, Uring, flags, header_flags};
 use model::table::Span;
-use model::{Confidence, Layer, Relation};
+use model::{Call, Confidence, Layer, Relation};
+use std::borrow::Cow;
 
-/// IORING_OP_WRITEV, _WRITE_FIXED and _WRITE (include/uapi/linux/io_uring.h).
-const WRITES: [u16; 3] = [2, 5, 23];
-/// Requests under way at most; a ring has 32,768 entries.
-const MOST: usize = 1 << 16;
+/// Requests under way at most: twice as many as the kernel side follows.
+const MOST: usize = 1 << 14;
+
+/// A request under way.
+#[derive(Debug, Clone)]
+pub(crate) struct Ring {
+    pub header: Header,
+    pub request: Uring,
+    pub span: u64,
+    /// Inside the file system.
+    pub fs_span: u64,
+    pub actor: Actor,
+    /// How sure the actor is.
+    pub confidence: Confidence,
+    /// The operation on whose thread it was submitted; 0: none.
+    operation: u64,
+    pub call: Option<Call>,
+    /// Its ranges were told by `fs_write`.
+    pub wrote: bool,
+}
+
+impl Ring {
+    pub(crate) fn deepest(&self) -> u64 {
+        if self.fs_span != 0 { self.fs_span } else { self.span }
+    }
+}
+
+/// The system call that does what a request does (include/uapi/linux/io_uring.h, enum io_uring_op).
+fn like(request: &Uring) -> Option<Call> {
+    Some(match request.opcode {
+        1 | 60 => Call::Preadv,
+        2 | 61 => Call::Pwritev,
+        // IORING_FSYNC_DATASYNC
+        3 if request.bytes & 1 != 0 => Call::Fdatasync,
+        3 => Call::Fsync,
+        4 | 22 => Call::Pread64,
+        5 | 23 => Call::Pwrite64,
+        8 => Call::SyncFileRange,
+        17 => Call::Fallocate,
+        55 => Call::Ftruncate,
+        _ => return None,
+    })
+}
 
 impl State {
+    /// The request that a record of this process names by its submission.
+    pub(crate) fn ring(&self, tgid: u32, start_ns: u64) -> Option<&Ring> {
+        if self.rings.is_empty() { None } else { self.rings.get(&(tgid, start_ns)) }
+    }
+
     /// A request was submitted or completed.
     pub(crate) fn on_uring(&mut self, header: &Header, r: &Uring, sink: &mut dyn Sink) {
         const SUBMITTED: u16 = 0;
+        const CARRIED_ON: u16 = 2;
+        if r.phase == CARRIED_ON {
+            if self.ring_workers.len() >= MOST {
+                self.ring_workers.clear();
+            }
+            self.ring_workers.insert(header.tid, (header.tgid, r.result.cast_unsigned()));
+            return;
+        }
         if r.phase != SUBMITTED {
-            if let Some((submitted, request, id)) = self.urings.remove(&r.req) {
-                self.put_uring(&submitted, &request, id, Some((header.time_ns, r.result)), sink);
+            if let Some(ring) = self.ring_at.remove(&r.req).and_then(|key| self.rings.remove(&key)) {
+                self.ring_completed(header, ring, r, sink);
             }
             return;
         }
         self.settle_marks(header.tid, header.time_ns, sink);
-        let id = self.new_span();
-        let around = self.inside(header.tid, header.time_ns, 0);
-        let window = Window { start_ns: around.start_ns, end_ns: header.time_ns, cpus: [header.cpu; 2] };
-        self.link(around.span, id, Relation::Calls, Confidence::Interval, window, sink);
-        if let (true, Ok(pos)) = (WRITES.contains(&r.opcode) && r.ino != 0, u64::try_from(r.pos)) {
-            let writer = Writer {
-                source: Source::Actor(self.actor(header, model::event::flags::TRACKED, around.operation)),
-                span: id,
-                bytes: 0,
-                start_ns: header.time_ns,
-                end_ns: header.time_ns,
-                call: (header.tid, id),
-                cpu: header.cpu,
-                confidence: Confidence::Structural,
-                via: "page",
-            };
-            self.pages.write((r.dev, r.ino), pos, r.bytes, writer);
+        // Its completion was lost, or the address of one that is forgotten is used again.
+        if let Some(old) = self.ring_at.remove(&r.req).and_then(|key| self.rings.remove(&key)) {
+            self.put_ring(&old, None, sink);
         }
-        if self.urings.len() >= MOST {
-            self.urings.clear();
+        if self.rings.len() >= MOST {
+            let mut all: Vec<_> = std::mem::take(&mut self.rings).into_values().collect();
+            self.ring_at.clear();
+            all.sort_by_key(|r| r.span);
+            all.iter().for_each(|r| self.put_ring(r, None, sink));
         }
-        if let Some((submitted, request, id)) = self.urings.insert(r.req, (*header, r.clone(), id)) {
-            self.put_uring(&submitted, &request, id, None, sink);
+        let ctx = if header.flags & header_flags::BETWEEN_ROWS != 0 { flags::BETWEEN_ROWS } else { 0 };
+        let tracked = if self.names.is_tracked(header.tgid) { flags::TRACKED } else { 0 };
+        let around = self.inside(header.tid, header.time_ns, ctx);
+        let polled = around.operation.is_none() && header.flags & header_flags::POLLING != 0;
+        let sole = if polled { self.sole_operation(header.tgid) } else { None };
+        let call = like(r);
+        let (id, inside_fs) = (self.new_span(), call.is_some_and(|c| c.reads() || c.writes() || c.syncs()));
+        let ring = Ring {
+            header: *header,
+            request: r.clone(),
+            span: id,
+            fs_span: if inside_fs { self.new_span() } else { 0 },
+            actor: self.actor(header, tracked, around.charged().or(sole.map(|id| (id, true)))),
+            confidence: if sole.is_some() || around.guess { Confidence::Guess } else { Confidence::Structural },
+            operation: around.operation.unwrap_or(0),
+            call,
+            wrote: false,
+        };
+        let entered = self.threads.map.get(&header.tid).and_then(|t| t.call);
+        let entered = entered.filter(|c| c.call == Some(Call::IoUringEnter) && c.start_ns <= header.time_ns);
+        let (parent, start_ns) = entered.map_or((around.span, around.start_ns), |c| (c.span, c.start_ns));
+        let window = Window { start_ns, end_ns: header.time_ns, cpus: [header.cpu; 2] };
+        let sure = if around.guess { Confidence::Guess } else { Confidence::Interval };
+        self.link(parent, id, Relation::Calls, sure, window, sink);
+        if call.is_some_and(Call::syncs) {
+            self.activity.ring_sync_began(header.tid, r.dev, ring.deepest(), header.time_ns);
+            self.journal.sync(r.dev, self.now_ns, ring_wait(&ring, r.ino, u64::MAX));
+        }
+        self.ring_at.insert(r.req, (header.tgid, header.time_ns));
+        if let Some(old) = self.rings.insert((header.tgid, header.time_ns), ring) {
+            self.ring_at.remove(&old.request.req);
+            self.put_ring(&old, None, sink);
         }
     }
 
-    /// Writes a request's row; `end`: when it completed, and its result.
-    pub(crate) fn put_uring(
-        &mut self,
-        header: &Header,
-        r: &Uring,
-        id: u64,
-        end: Option<(u64, i64)>,
-        sink: &mut dyn Sink,
-    ) {
+    /// The request that a thread works for, as it last said, if it is still under way.
+    pub(crate) fn worked_for(&self, tid: u32) -> Option<&Ring> {
+        self.ring_workers.get(&tid).and_then(|key| self.ring(key.0, key.1))
+    }
+
+    /// The operation that runs in this process, if there is exactly one.
+    fn sole_operation(&self, tgid: u32) -> Option<u64> {
+        let mut all = self.threads.map.values().filter(|t| t.tgid == tgid).filter_map(|t| t.operation(0));
+        let first = all.next()?;
+        if all.next().is_some() { None } else { Some(first.id) }
+    }
+
+    fn ring_completed(&mut self, header: &Header, mut ring: Ring, r: &Uring, sink: &mut dyn Sink) {
+        let end_ns = header.time_ns.max(ring.header.time_ns);
+        let request = &mut ring.request;
+        if r.ino != 0 {
+            (request.dev, request.ino) = (r.dev, r.ino);
+        }
+        if request.pos < 0 {
+            request.pos = r.pos;
+        }
+        // Of a vector the number of its pieces was told.
+        let done = u64::try_from(r.result).unwrap_or(0);
+        if matches!(ring.call, Some(Call::Preadv | Call::Pwritev)) {
+            request.bytes = done;
+        }
+        let file = (request.dev, request.ino);
+        let cached = header.flags & header_flags::DIRECT == 0;
+        if let (true, Ok(pos)) =
+            (ring.call.is_some_and(Call::writes) && cached && !ring.wrote && file.1 != 0, u64::try_from(request.pos))
+        {
+            let writer = Writer {
+                source: Source::Actor(ring.actor),
+                span: ring.deepest(),
+                bytes: 0,
+                start_ns: ring.header.time_ns,
+                end_ns,
+                call: (ring.header.tid, ring.header.time_ns),
+                cpu: ring.header.cpu,
+                confidence: ring.confidence,
+                via: "page",
+            };
+            self.pages.write(file, pos, done, writer);
+        }
+        if ring.call.is_some_and(Call::syncs) {
+            self.activity.ring_sync_ended(ring.deepest(), end_ns);
+            self.journal.sync(file.0, self.now_ns, ring_wait(&ring, file.1, end_ns));
+        }
+        self.put_ring(&ring, Some((end_ns, r.result)), sink);
+    }
+
+    /// Writes a request's rows; `end`: when it completed, and its result.
+    pub(crate) fn put_ring(&mut self, ring: &Ring, end: Option<(u64, i64)>, sink: &mut dyn Sink) {
+        let (header, r) = (&ring.header, &ring.request);
+        let operation = self.threads.settled(Actor { operation: ring.operation, ..Actor::NOBODY }).operation;
+        let moves = ring.call.is_some_and(|c| c.reads() || c.writes());
         let row = Span {
-            end_ns: end.map(|e| e.0.max(header.time_ns)),
-            operation: self.inside(header.tid, header.time_ns, 0).operation,
+            end_ns: end.map(|e| e.0),
+            operation: (operation != 0).then_some(operation),
             file: self.names.file((r.dev, r.ino), header.time_ns),
-            offset: u64::try_from(r.pos).ok(),
-            bytes: r.bytes,
+            offset: u64::try_from(r.pos).ok().filter(|_| moves),
+            bytes: if moves { r.bytes } else { 0 },
             result: end.map(|e| e.1),
             number: Some(r.opcode.into()),
-            ..span(id, Layer::Syscall, "io_uring", header.time_ns, header.tgid, header.tid)
+            flags: Cow::Borrowed("io_uring"),
+            ..span(
+                ring.span,
+                Layer::Syscall,
+                ring.call.map_or("io_uring", Call::name),
+                header.time_ns,
+                header.tgid,
+                header.tid,
+            )
         };
-        self.put_span(header.tid, row, sink);
+        if ring.fs_span != 0 {
+            let kind = match ring.call {
+                Some(c) if c.writes() => "write",
+                Some(c) if c.reads() => "read",
+                _ => "sync",
+            };
+            let bytes = end.map_or(0, |e| u64::try_from(e.1).unwrap_or(0));
+            let (id, kind) = (ring.fs_span, Cow::Borrowed(kind));
+            self.put_span(header.tid, row.clone(), sink);
+            let fs = Span { id, kind, layer: Layer::FileSystem, number: None, bytes, ..row };
+            self.put_span(header.tid, fs, sink);
+            let window = Window { start_ns: header.time_ns, end_ns: header.time_ns, cpus: [header.cpu; 2] };
+            self.link(ring.span, ring.fs_span, Relation::Calls, Confidence::Exact, window, sink);
+        } else {
+            self.put_span(header.tid, row, sink);
+        }
+    }
+}
+
+fn ring_wait(ring: &Ring, ino: u64, end_ns: u64) -> Sync {
+    Sync {
+        tid: ring.header.tid,
+        start_ns: ring.header.time_ns,
+        end_ns,
+        ino,
+        source: Source::Actor(ring.actor),
+        span: ring.deepest(),
+        expects: 0,
+        confidence: ring.confidence.min(Confidence::Interval),
     }
 }

@@ -5,7 +5,7 @@
 //! in events numbers may be given by name: `dev=254:0`, `call=fsync`, `op=write`, `ctx=tracked|op`, `flags=preflush|fua`.
 
 use causal::{Below, Config, Stacked};
-use model::event::{bio_flags, flags};
+use model::event::{bio_flags, flags, header_flags};
 use model::{BioEnd, Call, Dev, DiskOp, Event};
 use std::path::Path;
 
@@ -48,8 +48,18 @@ fn number(key: &str, value: &str) -> Option<u64> {
 }
 
 fn event(line: &str) -> Event {
-    // A record without `ctx` says by the word `kernel` at its end that its thread is the kernel's.
-    let (line, kernel) = line.strip_suffix(" kernel").map_or((line, false), |rest| (rest, true));
+    // A record without `ctx` says by words at its end what its header's flags do.
+    let (mut line, mut header) = (line, 0);
+    while let Some((rest, word)) = line.rsplit_once(' ') {
+        header |= match word {
+            "kernel" => header_flags::KERNEL_THREAD,
+            "between" => header_flags::BETWEEN_ROWS,
+            "direct" => header_flags::DIRECT,
+            "polling" => header_flags::POLLING,
+            _ => break,
+        };
+        line = rest;
+    }
     // Texts may hold anything and stand last.
     let (head, tail) = line.find(" text=").map_or((line, ""), |at| line.split_at(at));
     let words: Vec<String> = head
@@ -60,9 +70,7 @@ fn event(line: &str) -> Event {
         })
         .collect();
     let mut event = Event::parse(&(words.join(" ") + tail)).unwrap_or_else(|e| panic!("{line}: {e}"));
-    if line.contains("ctx=kernel") || kernel {
-        event.header.flags = 1;
-    }
+    event.header.flags = header | u8::from(line.contains("ctx=kernel"));
     if event.header.cpu == 999 {
         event.header.cpu = causal::UNKNOWN_CPU;
     }
@@ -78,8 +86,10 @@ fn run(text: &str) -> String {
             ["tracer", tgid] => config.tracer = Some(tgid.parse().expect("a tgid")),
             ["tracer_file", disk, ino] => config.tracer_files.push((dev(disk), ino.parse().expect("an inode"))),
             ["horizon", ns] => config.horizon_ns = ns.parse().expect("ns"),
+            ["infer"] => config.told = Some(Default::default()),
+            ["told", tgid] => drop(config.told.get_or_insert_default().insert(tgid.parse().expect("a tgid"))),
             ["function", name] => config.functions.push(name.into()),
-            ["partition", part, disk] => {
+            ["partition" | "volume", part, disk] => {
                 config.partitions.insert(dev(part), dev(disk));
             }
             ["loop", disk, "on", below, ino] => config.stacked.push(Stacked {

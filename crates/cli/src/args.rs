@@ -1,5 +1,11 @@
 //! What the user may say. One definition, from which help, completions and the manual page come.
 
+mod bench;
+mod results;
+
+pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
+pub use results::{BenchCompare, BenchHistory, BenchShow, ServeHttp};
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -33,7 +39,7 @@ pub enum Verb {
     Record(Record),
     /// Show where the time of each statement went
     Show(Show),
-    /// Make one self-contained HTML page of a recording
+    /// Make one self-contained HTML page of one or more recordings
     Report(Report),
     /// Write a recording in a format of other tools
     Export(Export),
@@ -43,7 +49,7 @@ pub enum Verb {
     Demo(Demo),
     /// Make the figures of the papers on this machine, beside the papers' values
     Papers(Papers),
-    /// Run a design: its commands in randomised blocks, each replicate a fresh process
+    /// Measure this device: CPU, storage, SQLite, HTTP; processes in randomised blocks, scores with intervals
     Bench(Bench),
     /// Run one of the built-in workloads as a benchmark's replicate: JSON lines on stdout
     Workload(Workload),
@@ -136,12 +142,14 @@ pub struct Show {
 }
 
 /// Make one self-contained HTML page of recordings.
+///
+/// Of several, the page shows one at a time; the device commands of all can be set side by side.
 #[derive(Debug, Args)]
 pub struct Report {
-    /// The archive
-    #[arg(value_name = "T.fathom")]
-    pub archive: PathBuf,
-    /// The page; by default beside the archive, with the ending .html
+    /// The archives
+    #[arg(value_name = "T.fathom", required = true)]
+    pub archives: Vec<PathBuf>,
+    /// The page; by default beside the first archive, with the ending .html
     #[arg(short, long, value_name = "x.html")]
     pub output: Option<PathBuf>,
 }
@@ -205,43 +213,42 @@ pub struct Papers {
     /// Figures, such as 000/11 or 004/2; all if none is named
     #[arg(value_name = "FIG")]
     pub figures: Vec<String>,
-    /// Use this recording in place of a new one
+    /// Use this recording or benchmark in place of a new one; the figures of its kind are made
     #[arg(long, value_name = "T.fathom")]
     pub archive: Option<PathBuf>,
+    /// Run benchmarks with few processes and small values, to see that it works
+    #[arg(long)]
+    pub quick: bool,
     /// Write docs/papers.md in place of printing
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
 
-/// Run a design: its commands in randomised blocks, each replicate a fresh process.
-#[derive(Debug, Args)]
-pub struct Bench {
-    /// The design (TOML; see experiments/)
-    #[arg(value_name = "DESIGN.toml", required = true)]
-    pub designs: Vec<PathBuf>,
-    /// Blocks, in place of the design's own number
-    #[arg(long, value_name = "N")]
-    pub blocks: Option<u64>,
-    /// Seed of the order, in place of the design's own
-    #[arg(long)]
-    pub seed: Option<u64>,
-    /// The archive to make; one of that name is kept as NAME.fathom.old
-    #[arg(short, long, value_name = "B.fathom", default_value = "bench.fathom")]
-    pub output: PathBuf,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Write the tables as Markdown to this file as well
-    #[arg(long, value_name = "FILE")]
-    pub markdown: Option<PathBuf>,
-}
-
 /// Run one of the built-in workloads.
 #[derive(Debug, Args)]
 pub struct Workload {
-    /// `sqlite` or `demo`, then its own options (`--help` after the name lists them)
+    /// `http`, `sqlite` or `demo`, then its own options (`--help` after the name lists them)
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "NAME [OPTION…]")]
     pub words: Vec<String>,
+}
+
+/// A wrong usage, with the one hint that clap cannot know: a command to record stands behind `--`.
+pub fn explain(error: clap::Error) -> clap::Error {
+    let words: Vec<String> = std::env::args_os().map(|w| w.to_string_lossy().into_owned()).collect();
+    let record = words.get(1).is_some_and(|verb| verb == "record") && !words.contains(&"--".into());
+    let stray = match error.get(clap::error::ContextKind::InvalidArg) {
+        Some(clap::error::ContextValue::String(word)) if !word.starts_with('-') => words.iter().position(|w| w == word),
+        _ => None,
+    };
+    let unknown = error.kind() == clap::error::ErrorKind::UnknownArgument;
+    let Some(at) = stray.filter(|_| record && unknown) else { return error };
+    let (options, command) = (words[1..at].join(" "), words[at..].join(" "));
+    let mut program = <Cli as clap::CommandFactory>::command();
+    program.build();
+    program.find_subcommand_mut("record").expect("record is a verb").error(
+        clap::error::ErrorKind::UnknownArgument,
+        format!("the command to record stands behind `--`: fathom {options} -- {command}"),
+    )
 }
 
 /// Ends the program as clap does on wrong usage: the sentence, then how to get help, and exit status 2.
@@ -253,7 +260,25 @@ pub fn usage_error(sentence: &str) -> ! {
 }
 
 fn seconds(text: &str) -> Result<std::time::Duration, String> {
-    let value: f64 = text.trim_end_matches('s').parse().map_err(|_| "give seconds, such as 10 or 0.5".to_string())?;
+    time(text, 1.0).ok_or("give seconds, such as 10 or 0.5")?
+}
+
+/// A time with a suffix s, m or h; without one it is in seconds.
+fn long(text: &str) -> Result<std::time::Duration, String> {
+    let size = match text.chars().last() {
+        Some('m') => 60.0,
+        Some('h') => 3600.0,
+        _ => 1.0,
+    };
+    time(text.trim_end_matches(['m', 'h']), size).ok_or("give a time, such as 90s, 5m or 1h")?
+}
+
+fn time(text: &str, size: f64) -> Option<Result<std::time::Duration, String>> {
+    let value: f64 = text.trim_end_matches('s').parse().ok()?;
+    Some(positive(value * size))
+}
+
+fn positive(value: f64) -> Result<std::time::Duration, String> {
     let duration = std::time::Duration::try_from_secs_f64(value).map_err(|e| e.to_string())?;
     if duration.is_zero() { Err("give more than 0 seconds".into()) } else { Ok(duration) }
 }
@@ -301,6 +326,12 @@ mod tests {
         assert!(bytes("0").is_err() && bytes("99999999T").is_err() && bytes("many").is_err() && bytes("").is_err());
         assert_eq!(seconds("0.5"), Ok(std::time::Duration::from_millis(500)));
         assert!(seconds("-1").is_err() && seconds("nan").is_err());
+        let minutes = |text| long(text).map(|d| d.as_secs_f64() / 60.0);
+        assert_eq!(
+            (minutes("90"), minutes("90s"), minutes("5m"), minutes("1h")),
+            (Ok(1.5), Ok(1.5), Ok(5.0), Ok(60.0))
+        );
+        assert!(long("m").is_err() && long("5x").is_err() && long("0").is_err());
     }
 
     #[test]

@@ -16,10 +16,15 @@ pub fn run(args: &args::Export) -> Result<()> {
     let archive = link::open(&args.archive, &progress::context(false))?;
     if args.perfetto {
         let output = args.output.clone().unwrap_or_else(|| beside(&args.archive, "pftrace"));
-        perfetto(&archive, &output)?;
+        let written = perfetto(&archive, &output)?;
         if output == Path::new(STDOUT) {
             return Ok(());
         }
+        let left = match written.flows_left_out {
+            0 => String::new(),
+            n => format!("; {n} more arrows are not drawn, where one slice would have too many"),
+        };
+        println!("{} slices, {} arrows{left}", written.slices, written.flows);
         println!("{}: open it at ui.perfetto.dev, or with trace_processor", output.display());
         return Ok(());
     }
@@ -50,7 +55,7 @@ fn events(archive: &Path, output: Option<&Path>) -> Result<()> {
 }
 
 /// Writes the .pftrace of an archive.
-pub fn perfetto(archive: &archive::Archive, output: &Path) -> Result<()> {
+pub fn perfetto(archive: &archive::Archive, output: &Path) -> Result<formats::perfetto::Summary> {
     let file: Box<dyn Write> = match output == Path::new(STDOUT) {
         true => Box::new(std::io::stdout()),
         false => Box::new(File::create(output).with_context(|| format!("making {}", output.display()))?),
@@ -71,6 +76,6 @@ pub fn perfetto(archive: &archive::Archive, output: &Path) -> Result<()> {
         clocks: None,
     };
     formats::perfetto::export(&tables, &mut out)
-        .and_then(|_| out.flush())
+        .and_then(|written| out.flush().map(|()| written))
         .with_context(|| format!("writing {}", output.display()))
 }

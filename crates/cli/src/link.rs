@@ -2,11 +2,12 @@
 
 use anyhow::{Context as _, Result};
 use archive::{Archive, LogReader, Meta, TablesWriter};
-use causal::{Below, Linker, Sink, Stacked};
+use causal::{Below, InnerTasks, Linker, Sink, Stacked};
+use model::files::FileClass;
 use model::table::{Coverage, Disk, FactRow, LossRow, Process, Row};
 use model::{Context, Environment, Event, Layer, LossSource, Record};
 use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 /// What is known beside the events: kept in `meta.json`, so that linking again, on another machine, gives the same.
@@ -20,7 +21,7 @@ pub struct Surroundings {
     pub disks: Vec<Disk>,
     /// Files under loop disks: (loop disk, file system, inode).
     pub loop_files: Vec<(u32, u32, u64)>,
-    /// Partition to disk.
+    /// Partition to disk. And a file system without a disk's number (btrfs) to each disk that it is on.
     pub partitions: Vec<(u32, u32)>,
     /// Names of the functions given by --op, in their order.
     #[serde(default)]
@@ -51,7 +52,7 @@ impl Surroundings {
         Ok(())
     }
 
-    fn config(&self) -> causal::Config {
+    fn config(&self, told: BTreeSet<u32>) -> causal::Config {
         let number = |name: &str| self.disks.iter().find(|d| d.name == name).map(|d| d.dev);
         let mut stacked: Vec<Stacked> = self
             .disks
@@ -67,7 +68,9 @@ impl Surroundings {
             tracer_files: self.tracer_files.clone(),
             stacked,
             functions: self.functions.clone(),
-            partitions: self.partitions.iter().copied().collect(),
+            // Of several disks the first.
+            partitions: self.partitions.iter().rev().copied().collect(),
+            told: Some(told),
             ..causal::Config::default()
         }
     }
@@ -84,6 +87,56 @@ struct Tables {
     file_systems: HashMap<u64, u32>,
     of_operations: HashSet<u32>,
     of_anyone: HashSet<u32>,
+    seen: Databases,
+}
+
+/// What shows that a process uses SQLite, and whether its statements could be seen.
+#[derive(Default)]
+struct Databases {
+    /// Kind of each shape that is a statement or an inferred transaction.
+    shapes: HashMap<u64, bool>,
+    /// Files that SQLite's names or ways of reading give away.
+    files: HashSet<u64>,
+    /// Processes that executed statements, of which transactions were inferred, that used such files.
+    told: HashSet<u32>,
+    inferred: HashSet<u32>,
+    users: HashSet<u32>,
+    /// Those that were asked for, by name.
+    asked: BTreeMap<u32, String>,
+}
+
+impl Databases {
+    /// What was not seen of the database's layer, and what stands in its place.
+    fn coverage(&self) -> Vec<Coverage> {
+        let mut rows = BTreeMap::new();
+        for (tgid, name) in self.asked.iter().filter(|(tgid, _)| !self.told.contains(tgid)) {
+            let name = if name.is_empty() { format!("process {tgid}") } else { name.clone() };
+            let how = if self.inferred.contains(tgid) {
+                format!("no SQLite was found in {name}: its statements are inferred from the names of its files")
+            } else if self.users.contains(tgid) {
+                format!(
+                    "no SQLite was found in {name}, though it uses files named as SQLite's: its statements are not seen"
+                )
+            } else {
+                continue;
+            };
+            rows.insert(name, how);
+        }
+        if rows.is_empty() && self.told.is_empty() {
+            let how = "nothing that looks like SQLite: no statement, and no file named as SQLite's";
+            rows.insert("sqlite".into(), how.into());
+        }
+        let row = |(probe, how)| Coverage {
+            layer: Layer::Database,
+            probe,
+            attached: false,
+            how,
+            hits: None,
+            misses: None,
+            price_ns: None,
+        };
+        rows.into_iter().map(row).collect()
+    }
 }
 
 impl Tables {
@@ -96,20 +149,38 @@ impl Tables {
     /// The disks of the files that operations used; if there was no operation, that any recorded call used.
     fn holders(&self, known: &Surroundings) -> HashSet<u32> {
         let calls = if self.of_operations.is_empty() { &self.of_anyone } else { &self.of_operations };
-        let disk = |dev: &u32| known.partitions.iter().find(|(part, _)| part == dev).map_or(*dev, |(_, disk)| *disk);
-        calls.iter().map(disk).collect()
+        let mut all = HashSet::new();
+        for dev in calls {
+            let mut mine = known.partitions.iter().filter(|(part, _)| part == dev).map(|(_, disk)| *disk).peekable();
+            if mine.peek().is_none() {
+                all.insert(*dev);
+            }
+            all.extend(mine);
+        }
+        all
     }
 }
 
 impl Sink for Tables {
     fn operation(&mut self, row: model::table::Operation) {
         self.operations += 1;
+        match self.seen.shapes.get(&row.shape) {
+            Some(true) => drop(self.seen.told.insert(row.tgid)),
+            Some(false) => drop(self.seen.inferred.insert(row.tgid)),
+            None => {}
+        }
         self.put(&row);
     }
     fn shape(&mut self, row: model::table::Shape) {
+        if let "statement" | "transaction" = &*row.kind {
+            self.seen.shapes.insert(row.id, row.kind == "statement");
+        }
         self.put(&row);
     }
     fn span(&mut self, row: model::table::Span) {
+        if row.layer == Layer::Syscall && row.file.is_some_and(|file| self.seen.files.contains(&file)) {
+            self.seen.users.insert(row.tgid);
+        }
         if row.layer == Layer::Syscall
             && let Some(dev) = row.file.and_then(|file| self.file_systems.get(&file))
         {
@@ -131,9 +202,15 @@ impl Sink for Tables {
     }
     fn file(&mut self, row: model::table::File) {
         self.file_systems.insert(row.id, row.dev);
+        if row.path.as_deref().is_some_and(|path| model::files::class(path) != FileClass::Other) {
+            self.seen.files.insert(row.id);
+        }
         self.put(&row);
     }
     fn process(&mut self, row: model::table::Process) {
+        if row.tracked {
+            self.seen.asked.insert(row.tgid, row.name.clone());
+        }
         self.put(&row);
     }
     fn loss(&mut self, row: model::table::LossRow) {
@@ -164,13 +241,11 @@ pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
         file_systems: HashMap::new(),
         of_operations: HashSet::new(),
         of_anyone: HashSet::new(),
+        seen: Databases::default(),
     };
-    let mut linker = Linker::new(known.config());
-    // A program's marks are read from its memory at the end, hence stand last in the log; the linker wants them before what
-    // ran inside them.
-    for mark in LogReader::open(dir)?.filter(is_mark) {
-        linker.push(mark, &mut tables);
-    }
+    let (marks, told) = first_look(dir)?;
+    let mut linker = Linker::new(known.config(told));
+    marks.into_iter().for_each(|mark| linker.push(mark, &mut tables));
     let mut events = 0;
     while let Some(event) = log.next_event() {
         events += 1;
@@ -183,7 +258,7 @@ pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
         }
     }
     linker.finish(&mut tables);
-    for row in &known.coverage {
+    for row in known.coverage.iter().chain(&tables.seen.coverage()) {
         tables.put(row);
     }
     if let Some(tgid) = known.tracer {
@@ -238,6 +313,23 @@ fn without_meta(dir: &Path, error: archive::Error) -> Result<Meta> {
     Ok(Meta::new("trace", 0, Vec::new()))
 }
 
+/// What must be known of the whole log before the first of it is linked: the marks, which are read from a program's memory
+/// at the end and so stand last, though what ran inside them comes after them (by the numbers that the program knows itself by,
+/// in a container); and which processes tell their statements.
+fn first_look(dir: &Path) -> Result<(Vec<Event>, BTreeSet<u32>)> {
+    let (mut marks, mut told, mut inner) = (Vec::new(), BTreeSet::new(), InnerTasks::default());
+    for event in LogReader::open(dir)? {
+        inner.learn(&event);
+        match &event.record {
+            Record::Mark(_) => marks.push(event),
+            Record::Statement(_) => drop(told.insert(event.header.tgid)),
+            Record::OpBegin(begin) if begin.kind == 0 => drop(told.insert(event.header.tgid)),
+            _ => {}
+        }
+    }
+    Ok((marks.into_iter().map(|mark| inner.readdress(mark)).collect(), told))
+}
+
 fn is_mark(event: &Event) -> bool {
     matches!(event.record, Record::Mark(_))
 }
@@ -248,6 +340,11 @@ pub fn open(dir: &Path, context: &Context) -> Result<Archive> {
     if archive.has_tables() {
         return Ok(archive);
     }
+    if archive.meta().kind == "bench" {
+        eprintln!("fathom: {} has no tables yet; making them from its log", dir.display());
+        crate::bench::remake(dir)?;
+        return Ok(Archive::open(dir)?);
+    }
     eprintln!("fathom: {} has no tables yet; linking its events", dir.display());
     link(dir, context)?;
     Ok(Archive::open(dir)?)
@@ -256,6 +353,11 @@ pub fn open(dir: &Path, context: &Context) -> Result<Archive> {
 /// `fathom link`.
 pub fn run(args: &crate::args::Link) -> Result<()> {
     let context = crate::progress::context(false);
+    if Archive::open(&args.archive).is_ok_and(|archive| archive.meta().kind == "bench") {
+        let runs = crate::bench::remake(&args.archive)?;
+        println!("{}: {} designs, {} processes", args.archive.display(), runs.designs.len(), runs.runs.len());
+        return Ok(());
+    }
     let linked = link(&args.archive, &context)?;
     println!("{}: {} events, {} operations", args.archive.display(), linked.events, linked.operations);
     Ok(())

@@ -19,7 +19,7 @@ use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = args::Cli::parse();
+    let cli = args::Cli::try_parse().unwrap_or_else(|error| args::explain(error).exit());
     if std::env::var_os("FATHOM_PARSE_ONLY").is_some() {
         return ExitCode::SUCCESS;
     }

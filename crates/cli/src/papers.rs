@@ -1,8 +1,9 @@
 //! `fathom papers`: the papers' figures on this machine, their values and ours in columns of their own.
 
-use crate::{args, demo, link, progress, record, report, show};
+use crate::{args, bench, demo, link, progress, record, report, show};
 use analysis::{Rows, papers};
 use anyhow::{Context as _, Result, bail};
+use clap::Parser;
 use serde::Deserialize;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,8 @@ struct Known {
     number: String,
     shows: String,
     command: Option<String>,
+    /// The workload of the suite that makes it; without one a recording does.
+    bench: Option<String>,
     state: String,
 }
 
@@ -52,9 +55,17 @@ pub fn run(args: &args::Papers) -> Result<()> {
         let names: Vec<String> = list.figure.iter().map(|k| format!("{}/{}", k.paper, k.number)).collect();
         bail!("no such figure; there are {}", names.join(", "));
     }
-    let made: Vec<&&Known> = wanted.iter().filter(|k| k.command.is_some()).collect();
+    let (measured, made): (Vec<&Known>, Vec<&Known>) =
+        wanted.iter().filter(|k| k.command.is_some()).partition(|k| k.bench.is_some());
     let mut text = overview(&wanted);
-    if !made.is_empty() {
+    // An archive that is given makes the figures of its kind.
+    let kind =
+        args.archive.as_ref().map(|path| Ok::<_, anyhow::Error>(archive::Archive::open(path)?.meta().kind.clone()));
+    let benchmark = kind.transpose()?.map(|kind| kind == "bench");
+    if !measured.is_empty() && benchmark != Some(false) {
+        text += &scores(args, &measured)?;
+    }
+    if !made.is_empty() && benchmark != Some(true) {
         let archive = match &args.archive {
             Some(archive) => archive.clone(),
             None => recorded()?,
@@ -84,6 +95,37 @@ fn recorded() -> Result<PathBuf> {
     Ok(archive)
 }
 
+/// The figures that a benchmark makes: of the archive given, or of the workloads run for the purpose with the papers' values.
+fn scores(args: &args::Papers, figures: &[&Known]) -> Result<String> {
+    let path = match &args.archive {
+        Some(path) => path.clone(),
+        None => {
+            let path = PathBuf::from("papers-bench.fathom");
+            let mut words: Vec<&str> = figures.iter().filter_map(|k| k.bench.as_deref()).collect();
+            words.sort_unstable();
+            words.dedup();
+            let quick = args.quick.then_some("--quick");
+            let before = ["fathom", "bench", "run", "--output", "papers-bench.fathom"].into_iter().chain(quick);
+            // As the user would say it.
+            if let args::Verb::Bench(args) = args::Cli::parse_from(before.chain(words)).verb {
+                bench::run(&args)?;
+            }
+            path
+        }
+    };
+    let benchmark = bench::load(&path)?;
+    let wanted = |f: &analysis::bench::figures::Figure| {
+        figures
+            .iter()
+            .any(|k| k.paper == f.paper && f.figure.split(", ").any(|number| k.is(&format!("{}/{number}", f.paper))))
+    };
+    let all: Vec<_> = analysis::bench::figures::figures(&benchmark).into_iter().filter(wanted).collect();
+    if all.is_empty() {
+        bail!("{} holds no cell of these figures", path.display());
+    }
+    Ok(format!("\n{}", analysis::bench::figures::markdown(&all)))
+}
+
 fn head() -> String {
     "# The papers' figures\n\n\
      Made by `make papers`, on the machine named below. A paper's numbers stand in the column \"paper\" and are of its own \
@@ -100,7 +142,7 @@ fn overview(wanted: &[&Known]) -> String {
     text
 }
 
-fn values(archive: &Path, made: &[&&Known]) -> Result<String> {
+fn values(archive: &Path, made: &[&Known]) -> Result<String> {
     let summary = analysis::summarise(&Rows::load(&link::open(archive, &progress::context(false))?)?);
     let fact = |name: &str| summary.environment.get(name).and_then(|f| f.value.clone());
     let mut machine = Vec::new();
@@ -132,6 +174,10 @@ mod tests {
             if let Some(command) = &known.command {
                 let name = command.split_once("FIG=").expect("a command names its figure").1;
                 assert!(known.is(name), "{command} does not make {}/{}", known.paper, known.number);
+            }
+            if let Some(workload) = &known.bench {
+                assert!(bench::names().unwrap().contains(workload), "{workload} is no workload of the suite");
+                assert!(known.command.is_some());
             }
         }
         assert!(covers("13-15", "14") && !covers("13-15", "1") && covers("5", "5") && !covers("x", "5"));

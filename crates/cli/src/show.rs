@@ -1,10 +1,14 @@
 //! `fathom show`: the summary of an archive, for people or for programs.
 
-use crate::{args, link, progress};
+use crate::{args, bench, link, progress};
 use anyhow::Result;
 
 pub fn run(args: &args::Show) -> Result<()> {
     let archive = link::open(&args.archive, &progress::context(args.json))?;
+    if archive.meta().kind == "bench" {
+        let args = args::BenchShow { archive: args.archive.clone(), json: args.json, csv: false, markdown: false };
+        return bench::show(&args).map(drop);
+    }
     let summary = analysis::summary::summarise(&analysis::Rows::load(&archive)?);
     if args.json {
         print(&(serde_json::to_string_pretty(&summary)? + "\n"))

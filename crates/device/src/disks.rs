@@ -1,6 +1,7 @@
 //! The block devices and how they stand on each other: a partition in its disk, a device-mapper disk on others, a loop
 //! disk on a file that is itself on a disk.
 
+use crate::mounts::{identity, mounts};
 use crate::{Reader, mount_of};
 use model::Dev;
 use model::table::Disk;
@@ -75,7 +76,7 @@ impl Disks {
             });
             let partitions = partitions.collect();
             let below = match reader.read(&format!("{folder}/loop/backing_file")) {
-                Ok(path) => Below::File { identity: reader.identity(&path).ok(), path },
+                Ok(path) => Below::File { identity: identity(reader, &path).ok(), path },
                 Err(_) => Below::Nothing,
             };
             slaves.insert(dev, reader.list(&format!("{folder}/slaves")).unwrap_or_default());
@@ -111,6 +112,27 @@ impl Disks {
     /// Every partition's disk.
     pub fn partitions(&self) -> BTreeMap<Dev, Dev> {
         self.all.values().flat_map(|d| d.partitions.keys().map(|p| (*p, d.dev))).collect()
+    }
+
+    /// File systems that have no disk's number, since they may span several (btrfs), and the disks that they are on.
+    pub fn volumes(&self, reader: &dyn Reader) -> Vec<(Dev, Dev)> {
+        let spread = mounts(reader).unwrap_or_default().into_iter().filter(|m| m.dev.major() == 0);
+        let mut all: Vec<(Dev, Dev)> = Vec::new();
+        for mount in spread {
+            // Mounted by a link, such as /dev/disk/by-uuid/….
+            let source = reader.canonical(&mount.source).unwrap_or(mount.source);
+            let Some(first) = self.by_name(&source) else { continue };
+            let ids = if mount.kind == "btrfs" { reader.list("/sys/fs/btrfs").unwrap_or_default() } else { Vec::new() };
+            let devices = |id: &String| reader.list(&format!("/sys/fs/btrfs/{id}/devices")).unwrap_or_default();
+            let disks =
+                |names: Vec<String>| -> Vec<Dev> { names.iter().filter_map(|n| Some(self.by_name(n)?.dev)).collect() };
+            let others = ids.iter().map(devices).map(disks).find(|d| d.contains(&first.dev)).unwrap_or_default();
+            all.extend([first.dev].into_iter().chain(others).map(|disk| (mount.dev, disk)));
+        }
+        // The disk that is named by the mount stays the first.
+        let mut seen = std::collections::BTreeSet::new();
+        all.retain(|pair| seen.insert(*pair));
+        all
     }
 
     /// The disk that holds a path, if a disk does.

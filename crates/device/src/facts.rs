@@ -284,6 +284,27 @@ fn load(sheet: &mut Sheet<'_>) {
     sheet.each("load.battery", Run, "", "/sys/class/power_supply/*/status", &supplies);
 }
 
+/// See [`crate::versions`].
+pub(crate) fn versions(sheet: &mut Sheet<'_>) {
+    use Varies::{Device, Run};
+    const BOOST: &str = "/sys/devices/system/cpu/cpufreq/boost";
+    const NO_TURBO: &str = "/sys/devices/system/cpu/intel_pstate/no_turbo";
+    let said = |on: bool| if on { "yes" } else { "no" }.to_owned();
+    match sheet.reader.read(NO_TURBO) {
+        Ok(off) => sheet.put("cpu.boost", Run, "", NO_TURBO, Ok(said(off == "0"))),
+        Err(_) => sheet.part("cpu.boost", Run, "", BOOST, |text| Some(said(text == "1"))),
+    }
+    sheet.file("kernel.address_randomisation", Run, "", "/proc/sys/kernel/randomize_va_space");
+    for (name, words) in [
+        ("version.java", &["java", "--version"][..]),
+        ("version.sqlite3", &["sqlite3", "--version"]),
+        ("version.cc", &["cc", "--version"]),
+    ] {
+        let answer = sheet.reader.run(words).map(|text| text.lines().next().unwrap_or_default().to_owned());
+        sheet.put(name, Device, "", &words.join(" "), answer);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,12 +9,14 @@ mod disks;
 mod facts;
 mod mounts;
 mod reader;
+mod sensors;
 mod stat;
 mod storage;
 
 pub use disks::{Below, BlockDisk, Disks};
-pub use mounts::{Mount, mount_of};
+pub use mounts::{Mount, identity, mount_of};
 pub use reader::{Fixture, Local, Reader};
+pub use sensors::{Battery, Look, Readings};
 pub use stat::DiskStat;
 
 use model::Environment;
@@ -26,5 +28,20 @@ pub fn collect(reader: &dyn Reader, path: Option<&str>) -> Environment {
     if let Some(path) = path {
         storage::under(&mut sheet, path);
     }
+    sheet.facts
+}
+
+/// Every fact about the storage under `path` (absolute).
+pub fn storage(reader: &dyn Reader, path: &str) -> Environment {
+    let mut sheet = facts::Sheet::new(reader);
+    storage::under(&mut sheet, path);
+    sheet.facts
+}
+
+/// What else makes benchmarks of two machines differ: how the processor may speed up, where programs are placed in
+/// memory, and which versions of what is benchmarked are installed. Runs commands, so that it takes a tenth of a second.
+pub fn versions(reader: &dyn Reader) -> Environment {
+    let mut sheet = facts::Sheet::new(reader);
+    facts::versions(&mut sheet);
     sheet.facts
 }

@@ -33,6 +33,25 @@ pub fn mount_of(reader: &dyn Reader, path: &str) -> Result<Mount, String> {
     all.max_by_key(|m| m.point.len()).filter(|_| path.starts_with('/')).ok_or_else(|| "no mount holds it".into())
 }
 
+/// All mounts.
+///
+/// # Errors
+/// The list cannot be read.
+pub fn mounts(reader: &dyn Reader) -> Result<Vec<Mount>, String> {
+    Ok(reader.read("/proc/self/mountinfo")?.lines().filter_map(parse).collect())
+}
+
+/// A file's file system and inode, as the kernel has them. What stat says of a btrfs file is the number of its subvolume,
+/// which nothing else knows.
+///
+/// # Errors
+/// There is no such file.
+pub fn identity(reader: &dyn Reader, path: &str) -> Result<(Dev, u64), String> {
+    let (dev, ino) = reader.identity(path)?;
+    let mount = mount_of(reader, path).ok().filter(|m| m.kind == "btrfs");
+    Ok((mount.map_or(dev, |m| m.dev), ino))
+}
+
 /// One line of mountinfo (proc(5)): id, parent, device, root, mount point, options, optional fields, `-`, type, source,
 /// options of the file system.
 fn parse(line: &str) -> Option<Mount> {

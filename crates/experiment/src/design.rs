@@ -1,11 +1,13 @@
 //! The design as its file says it (TOML), checked as a whole before anything runs.
 
 use crate::Error;
-use serde::Deserialize;
+use crate::expand::{Fill, Plan};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 /// A comparison to run.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Design {
     /// Name, such as `insert-delete`.
@@ -14,8 +16,8 @@ pub struct Design {
     pub question: String,
     /// The metric compared; a replicate that gives it more than once counts with the median.
     pub metric: String,
-    /// The cell that the others are compared with.
-    pub baseline: String,
+    /// The cell that the others are compared with; a design from a file has one, a workload of the suite has none.
+    pub baseline: Option<String>,
     /// Blocks that count.
     pub blocks: u64,
     /// Blocks before them that do not count.
@@ -34,6 +36,9 @@ pub struct Design {
     /// What is compared.
     #[serde(rename = "cell")]
     pub cells: Vec<Cell>,
+    /// For a workload of the suite: what is estimated, and when to stop.
+    #[serde(default)]
+    pub plan: Option<Plan>,
 }
 
 fn one() -> u64 {
@@ -45,7 +50,7 @@ fn two_minutes() -> u64 {
 }
 
 /// A disk made for the design.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskWanted {
     /// What the maker knows it by, such as `loop-ram-ext4`.
@@ -58,7 +63,7 @@ pub struct DiskWanted {
 }
 
 /// How often a disk is made anew.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fresh {
     /// For each replicate: none finds what another left.
@@ -82,7 +87,7 @@ impl Fresh {
 }
 
 /// One of the things compared.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cell {
     /// Name, unique in the design.
@@ -112,6 +117,18 @@ pub struct Cell {
     pub background_settle_ms: u64,
     /// The ratio that is wanted of it, for the table.
     pub goal: Option<f64>,
+    /// What fills the command's holes besides the design's words.
+    #[serde(default)]
+    pub fill: Fill,
+    /// The same for the process that `--why` records.
+    #[serde(default)]
+    pub why: Option<Fill>,
+    /// The folder on the storage under test.
+    #[serde(default)]
+    pub dir: Option<PathBuf>,
+    /// The metric, if it is not the design's.
+    #[serde(default)]
+    pub metric: Option<String>,
 }
 
 fn half_a_second() -> u64 {
@@ -137,13 +154,25 @@ impl Design {
         Ok(design)
     }
 
+    /// The metric of a cell.
+    pub fn metric<'a>(&'a self, cell: &'a Cell) -> &'a str {
+        cell.metric.as_deref().unwrap_or(&self.metric)
+    }
+
     fn check(&self) -> Result<(), String> {
+        // These come from a workload's factors, and go into archives.
+        let ours = |c: &Cell| c.fill != Fill::default() || c.why.is_some() || c.dir.is_some() || c.metric.is_some();
+        if self.plan.is_some() || self.cells.iter().any(ours) {
+            return Err("plan, fill, why, dir and metric of a cell are not for a design's file".into());
+        }
         let mut names = BTreeSet::new();
         if let Some(twice) = self.cells.iter().find(|c| !names.insert(&c.name)) {
             return Err(format!("cell {:?} is there twice", twice.name));
         }
-        if !names.contains(&self.baseline) {
-            return Err(format!("the baseline {:?} is no cell", self.baseline));
+        match &self.baseline {
+            None => return Err("it names no baseline".into()),
+            Some(baseline) if !names.contains(baseline) => return Err(format!("the baseline {baseline:?} is no cell")),
+            Some(_) => {}
         }
         if self.blocks == 0 || self.timeout_s == 0 {
             return Err("blocks and timeout_s must be at least 1".into());
@@ -208,6 +237,7 @@ mod tests {
     fn mistakes_are_found_before_anything_runs() {
         for (from, to, part) in [
             ("baseline = \"a\"", "baseline = \"b\"", "\"b\" is no cell"),
+            ("baseline = \"a\"", "", "no baseline"),
             ("same_as = \"a\"", "same_as = \"a again\"", "same_as must name"),
             ("same_as = \"a\"", "goal = 1.0", "has no argv"),
             ("[\"@load\"]", "[\"@laod\"]", "\"laod\""),

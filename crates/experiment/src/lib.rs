@@ -13,16 +13,24 @@
 //! ([`Setting::make_disk`]) and a [`Sink`] for rows.
 
 mod design;
+mod expand;
+pub mod gate;
 mod markdown;
+pub mod needs;
+pub mod order;
 mod process;
 mod results;
 mod run;
+mod scratch;
+pub mod suite;
 mod template;
 
 pub use design::{Cell, Design, DiskWanted, Fresh};
+pub use expand::{Choices, Fill, Plan, expand};
 pub use markdown::markdown;
-pub use results::{Absent, Comparison, Results};
-pub use run::{Disk, MakeDisk, Setting, Sink, run};
+pub use results::{Absent, Comparison, Results, Stopped};
+pub use run::{Disk, HalfWidths, MakeDisk, Past, Setting, Sink, Stored, run};
+pub use suite::Workload;
 
 /// Why a design could not be run.
 #[derive(Debug, thiserror::Error)]

@@ -13,7 +13,7 @@ pub fn markdown(results: &Results) -> String {
         "| | {} ({}), median | pairs | ratio to {} | 95 % interval | |",
         escape(&design.metric),
         escape(unit),
-        escape(&design.baseline)
+        escape(design.baseline.as_deref().unwrap_or_default())
     );
     page.push_str("|---|---:|---:|---:|---:|---|\n");
     let comparisons = results.comparisons();
@@ -22,7 +22,7 @@ pub fn markdown(results: &Results) -> String {
         let ratio = c.ratio.map_or(String::new(), |r| format!("{:.3}", r.value));
         let interval = c.ratio.map_or(String::new(), |r| format!("{:.3} to {:.3}", r.low, r.high));
         let median = c.median.map_or(String::new(), number);
-        let note = escape(&note(c, cell.goal, c.cell == design.baseline));
+        let note = escape(&note(c, cell.goal, Some(&c.cell) == design.baseline.as_ref()));
         let _ = writeln!(page, "| {} | {median} | {} | {ratio} | {interval} | {note} |", escape(&name), c.pairs);
     }
     let _ = write!(
@@ -40,7 +40,7 @@ pub fn markdown(results: &Results) -> String {
             disk.fresh.name()
         );
     }
-    if !results.complete {
+    if !results.complete() {
         page.push_str(" **It was stopped before its end.**");
     }
     page.push_str("\n\nCommands:\n\n");
@@ -146,7 +146,16 @@ mod tests {
         let mut results = Results::new(&design);
         for (at, cell) in design.cells.iter().enumerate() {
             let argv = serde_json::json!(cell.argv).to_string();
-            results.cells.push(DesignCell { id: at as u64, name: cell.name.clone(), factors: "{}".into(), argv });
+            results.cells.push(DesignCell {
+                id: at as u64,
+                design: 0,
+                name: cell.name.clone(),
+                factors: "{}".into(),
+                argv,
+                metric: None,
+                same_as: cell.same_as.clone(),
+                absent: None,
+            });
         }
         for block in 0..9_u64 {
             for (cell, factor) in [(0, 1.0), (1, if block % 2 == 0 { 1.01 } else { 0.99 }), (2, 0.8)] {
@@ -163,6 +172,10 @@ mod tests {
                     verified: Some(true),
                     warmup: block == 0,
                     failure,
+                    start_unix_ns: None,
+                    verified_by: None,
+                    why: None,
+                    gates: None,
                 });
                 // The warm-up block is far off: it must not count.
                 let value = factor * 100.0 * if block == 0 { 9.0 } else { block as f64 };
@@ -177,7 +190,7 @@ mod tests {
             }
         }
         results.absent.push(crate::Absent { cell: "peer".into(), why: "p is not installed".into() });
-        results.complete = true;
+        results.stopped = Some(crate::Stopped::Blocks);
         results
     }
 

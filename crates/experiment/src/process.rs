@@ -16,6 +16,14 @@ const TICK: Duration = Duration::from_millis(100);
 const GRACE: Duration = Duration::from_secs(10);
 /// How much of what a process complains about is kept: its end.
 const COMPLAINT: usize = 2000;
+/// More numbers than any process of ours prints; a peer gone wild shall not fill the memory.
+const MOST_LINES: usize = 4_000_000;
+/// A longer line is cut there; it makes no sense then, if it is one of ours.
+const LONGEST_LINE: u64 = 1 << 16;
+/// A difference of the clocks from which on the machine slept: reading two clocks takes less than a ms.
+const ASLEEP_NS: u64 = 100_000_000;
+/// A difference of the calendar from which on somebody set it.
+const JUMP_NS: f64 = 100e6;
 
 /// One number as a replicate printed it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -41,44 +49,124 @@ pub struct Outcome {
     pub start_ns: u64,
     /// As above.
     pub end_ns: u64,
+    /// Begin by the machine's calendar, ns since 1970.
+    pub start_unix_ns: u64,
     /// Its exit status; none if it was killed.
     pub exit: Option<i64>,
     /// Its numbers.
     pub lines: Vec<Line>,
+    /// What it, and the clocks, say of the run: name and text.
+    pub marks: Vec<(String, String)>,
     /// Whether it said that it checked its result.
     pub verified: Option<bool>,
+    /// What it says it checked.
+    pub verified_by: Option<String>,
     /// Why it has no result.
     pub failure: Option<String>,
+    /// Whether it has none because it was interrupted.
+    pub interrupted: bool,
 }
 
 impl Outcome {
     /// One that failed before it began.
     pub fn failed(why: String) -> Self {
-        let now = now_ns();
-        Self { start_ns: now, end_ns: now, failure: Some(why), ..Self::default() }
+        let clocks = Clocks::now();
+        let (now, unix) = (clocks.boot, clocks.real);
+        Self { start_ns: now, end_ns: now, start_unix_ns: unix, failure: Some(why), ..Self::default() }
     }
 
-    fn take(&mut self, line: &str) {
+    /// Takes a line in. An error is one that claims to be ours and cannot be read: a number that is none must not
+    /// vanish among a peer's own talk.
+    fn take(&mut self, line: &str) -> Result<(), String> {
         #[derive(Deserialize)]
         struct Verified {
             verified: bool,
+            #[serde(default)]
+            by: String,
         }
-        if let Ok(line) = serde_json::from_str::<Line>(line) {
-            self.lines.push(line);
-        } else if let Ok(v) = serde_json::from_str::<Verified>(line) {
-            // A check that failed once has failed.
-            self.verified = Some(v.verified && self.verified.unwrap_or(true));
+        #[derive(Deserialize)]
+        struct Mark {
+            mark: String,
+            #[serde(default)]
+            text: String,
         }
-        // Anything else is a peer's own talk.
+        let nonsense = |why: &dyn std::fmt::Display| {
+            let shown: String = line.chars().take(120).collect();
+            Err(format!("it printed a line that makes no sense ({why}): {shown}"))
+        };
+        if !line.starts_with('{') {
+            return Ok(());
+        }
+        let ours = |key: &str| line.contains(&format!("\"{key}\""));
+        match (ours("metric"), ours("verified"), ours("mark")) {
+            (true, ..) => match serde_json::from_str::<Line>(line) {
+                Ok(line) if self.lines.len() < MOST_LINES => self.lines.push(line),
+                Ok(_) => return Err(format!("it printed more than {MOST_LINES} numbers")),
+                Err(e) => return nonsense(&e),
+            },
+            (_, true, _) => match serde_json::from_str::<Verified>(line) {
+                Ok(v) => {
+                    // A check that failed once has failed, and its words are the ones to keep.
+                    if self.verified != Some(false) {
+                        self.verified_by = Some(v.by);
+                    }
+                    self.verified = Some(v.verified && self.verified.unwrap_or(true));
+                }
+                Err(e) => return nonsense(&e),
+            },
+            (_, _, true) => match serde_json::from_str::<Mark>(line) {
+                Ok(m) => self.marks.push((m.mark, m.text)),
+                Err(e) => return nonsense(&e),
+            },
+            // Anything else is a peer's own talk.
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// The clocks at one moment, ns.
+#[derive(Debug, Clone, Copy)]
+struct Clocks {
+    /// Runs while the machine sleeps.
+    boot: u64,
+    /// Does not.
+    awake: u64,
+    /// May be set by anybody.
+    real: u64,
+}
+
+impl Clocks {
+    fn now() -> Self {
+        Self { boot: now_ns(), awake: read(libc::CLOCK_MONOTONIC), real: read(libc::CLOCK_REALTIME) }
+    }
+
+    /// Seconds that the machine slept since, if it did.
+    fn slept_since(&self, before: &Self) -> Option<f64> {
+        let slept = (self.boot - before.boot).saturating_sub(self.awake.saturating_sub(before.awake));
+        (slept > ASLEEP_NS).then_some(slept as f64 / 1e9)
+    }
+
+    /// Seconds by which the calendar was set forward (or back: negative) since, if it was. What a time server may
+    /// change by slewing, 500 ppm, is no jump.
+    fn jumped_since(&self, before: &Self) -> Option<f64> {
+        let steady = (self.boot - before.boot) as f64;
+        let jump = self.real as f64 - before.real as f64 - steady;
+        (jump.abs() > JUMP_NS + steady * 500e-6).then_some(jump / 1e9)
     }
 }
 
 /// CLOCK_BOOTTIME in nanoseconds.
 pub fn now_ns() -> u64 {
+    read(libc::CLOCK_BOOTTIME)
+}
+
+fn read(clock: libc::clockid_t) -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a timespec of ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut t) };
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+    unsafe { libc::clock_gettime(clock, &raw mut t) };
+    // A calendar before 1970 is a jump like any other.
+    (t.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(t.tv_nsec as u64)
 }
 
 fn command(argv: &[String]) -> Command {
@@ -90,21 +178,23 @@ fn command(argv: &[String]) -> Command {
 
 /// Runs `argv` to its end, to the timeout, or until `cancelled`.
 pub fn run(argv: &[String], timeout: Duration, cancelled: &dyn Fn() -> bool) -> Outcome {
-    let start_ns = now_ns();
+    let start = Clocks::now();
     let mut child = match command(argv).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() {
         Ok(child) => child,
         Err(e) => return Outcome::failed(format!("cannot start {}: {e}", argv.first().map_or("", String::as_str))),
     };
     let (said, complaint) = (lines_of(child.stdout.take()), tail_of(child.stderr.take()));
-    let mut outcome = Outcome { start_ns, ..Outcome::default() };
+    let mut outcome = Outcome { start_ns: start.boot, start_unix_ns: start.real, ..Outcome::default() };
     let deadline = Instant::now() + timeout;
-    let mut open = true;
+    let (mut open, mut nonsense) = (true, None);
     let stopped = loop {
         if open {
             match said.recv_timeout(TICK) {
                 Ok(line) => {
-                    outcome.take(&line);
-                    continue;
+                    nonsense = nonsense.or(outcome.take(&line).err());
+                    if nonsense.is_none() {
+                        continue;
+                    }
                 }
                 Err(RecvTimeoutError::Disconnected) => open = false,
                 Err(RecvTimeoutError::Timeout) => {}
@@ -116,16 +206,21 @@ pub fn run(argv: &[String], timeout: Duration, cancelled: &dyn Fn() -> bool) -> 
             break None;
         }
         if cancelled() {
+            outcome.interrupted = true;
             break Some("interrupted".to_string());
+        }
+        if let Some(why) = nonsense.take() {
+            break Some(why);
         }
         if Instant::now() >= deadline {
             break Some(format!("not done within {} s", timeout.as_secs()));
         }
     };
     let status = end_group(&mut child);
-    outcome.end_ns = now_ns();
+    let end = Clocks::now();
+    outcome.end_ns = end.boot;
     while let Ok(line) = said.recv_timeout(TICK) {
-        outcome.take(&line);
+        nonsense = nonsense.or(outcome.take(&line).err());
     }
     outcome.exit = status.and_then(|s| s.code()).map(i64::from);
     let complaint = complaint.recv_timeout(TICK).unwrap_or_default();
@@ -134,8 +229,17 @@ pub fn run(argv: &[String], timeout: Duration, cancelled: &dyn Fn() -> bool) -> 
         Some(s) => Some(format!("{s}: {}", complaint.trim())),
         None => Some("its end could not be seen".into()),
     });
+    outcome.failure = outcome.failure.or(nonsense);
     if outcome.failure.is_none() && outcome.verified == Some(false) {
-        outcome.failure = Some("its own check of the result failed".into());
+        let by = outcome.verified_by.as_deref().filter(|by| !by.is_empty()).map(|by| format!(": {by}"));
+        outcome.failure = Some(format!("its own check of the result failed{}", by.unwrap_or_default()));
+    }
+    if let Some(s) = end.slept_since(&start) {
+        outcome.failure = outcome.failure.or(Some(format!("the machine slept for {s:.1} s during it")));
+    }
+    if let Some(s) = end.jumped_since(&start) {
+        // Durations do not use that clock, so that this is worth a mark and no more.
+        outcome.marks.push(("clock".into(), format!("the calendar was set by {s:+.3} s during it")));
     }
     outcome
 }
@@ -201,10 +305,13 @@ fn end_group(child: &mut Child) -> Option<ExitStatus> {
 fn lines_of(stream: Option<impl Read + Send + 'static>) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
-        for line in stream.map(BufReader::new).into_iter().flat_map(BufRead::lines).map_while(Result::ok) {
-            if sender.send(line).is_err() {
+        let Some(mut stream) = stream.map(BufReader::new) else { return };
+        let mut line = Vec::new();
+        while stream.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+            if sender.send(String::from_utf8_lossy(&line).trim_end().to_string()).is_err() {
                 break;
             }
+            line.clear();
         }
     });
     receiver
@@ -238,10 +345,14 @@ mod tests {
 
     #[test]
     fn lines_become_numbers_and_other_talk_is_passed_over() {
-        let script = r#"echo hello; echo '{"metric":"m","unit":"1/s","t":5,"v":2.5}'; echo '{"mark":"x"}'
+        let script = r#"echo hello; echo '{"metric":"m","unit":"1/s","t":5,"v":2.5}'; echo '{"mark":"mode","text":"C1"}'
             echo '{"verified":true,"by":"looking"}'; echo '{"metric":"n","v":1}'"#;
         let outcome = sh(script, LONG);
         assert_eq!((outcome.exit, outcome.verified, outcome.failure), (Some(0), Some(true), None));
+        assert_eq!(
+            (outcome.verified_by.as_deref(), &*outcome.marks),
+            (Some("looking"), &[("mode".into(), "C1".into())][..])
+        );
         assert_eq!(
             outcome.lines.iter().map(|l| (l.metric.as_str(), l.v)).collect::<Vec<_>>(),
             [("m", 2.5), ("n", 1.0)]
@@ -253,9 +364,35 @@ mod tests {
         let failure = |script: &str| sh(script, LONG).failure.unwrap();
         assert!(failure("echo no such thing >&2; exit 3").contains("no such thing"));
         assert!(failure("kill -9 $$").contains("signal"));
+        assert!(failure(r#"echo '{"verified":false,"by":"sum 3, not 4"}'"#).contains("sum 3, not 4"));
+        for line in
+            [r#"{"metric":"m","v":"fast"}"#, r#"{"metric":"m","v":1e999}"#, r#"{"metric":"m"}"#, r#"{"verified":1}"#]
+        {
+            assert!(failure(&format!("echo '{line}'")).contains("makes no sense"), "{line}");
+        }
         assert!(failure(r#"echo '{"verified":false}'; echo '{"verified":true}'"#).contains("check"));
         let missing = run(&["/no/such/program".into()], LONG, &|| false);
         assert!(missing.failure.unwrap().contains("/no/such/program"));
+    }
+
+    #[test]
+    fn endless_talk_is_not_kept() {
+        let outcome = sh("head -c 10000000 /dev/zero; echo; head -c 3000000 /dev/zero | tr '\\0' '{'", LONG);
+        assert_eq!((outcome.lines.len(), outcome.failure), (0, None));
+    }
+
+    #[test]
+    fn sleep_and_a_calendar_that_was_set_are_told_from_drift() {
+        let s = |boot: f64, awake: f64, real: f64| Clocks {
+            boot: (boot * 1e9) as u64,
+            awake: (awake * 1e9) as u64,
+            real: (real * 1e9) as u64,
+        };
+        let start = s(100.0, 90.0, 1e9);
+        let quiet = s(400.0, 390.0, 1e9 + 300.1);
+        assert_eq!((quiet.slept_since(&start), quiet.jumped_since(&start)), (None, None));
+        assert_eq!(s(160.0, 91.0, 1e9 + 60.0).slept_since(&start), Some(59.0));
+        assert!((s(101.0, 91.0, 1e9 - 3599.0).jumped_since(&start).unwrap() + 3600.0).abs() < 1e-3);
     }
 
     #[test]

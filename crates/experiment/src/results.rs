@@ -1,7 +1,7 @@
 //! What a design measured, and the ratios that follow from it.
 
 use crate::Design;
-use model::table::{DesignCell, Replicate, Sample};
+use model::table::{DesignCell, MarkRow, Replicate, Sample};
 use stats::ratio::SelfCheck;
 use stats::{Estimate, quantile, ratio};
 use std::collections::BTreeMap;
@@ -29,10 +29,42 @@ pub struct Results {
     pub replicates: Vec<Replicate>,
     /// Their samples.
     pub samples: Vec<Sample>,
+    /// Their marks.
+    pub marks: Vec<MarkRow>,
     /// The cells that could not run, with the reasons.
     pub absent: Vec<Absent>,
-    /// Whether it ran to its end.
-    pub complete: bool,
+    /// Why no further block was run; nothing if it was interrupted.
+    pub stopped: Option<Stopped>,
+}
+
+/// Why no further block was run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stopped {
+    /// There are as many as were asked for.
+    Blocks,
+    /// Every interval is narrow enough.
+    Precision,
+    /// The time is spent.
+    Budget,
+    /// No cell can run here.
+    Nothing,
+}
+
+impl Stopped {
+    /// Its name in the archive.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Blocks => "blocks",
+            Self::Precision => "precision",
+            Self::Budget => "budget",
+            Self::Nothing => "nothing to run",
+        }
+    }
+
+    /// The one of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Blocks, Self::Precision, Self::Budget, Self::Nothing].into_iter().find(|s| s.name() == name)
+    }
 }
 
 /// A cell beside the baseline.
@@ -63,9 +95,15 @@ impl Results {
             cells: Vec::new(),
             replicates: Vec::new(),
             samples: Vec::new(),
+            marks: Vec::new(),
             absent: Vec::new(),
-            complete: false,
+            stopped: None,
         }
+    }
+
+    /// Whether it ran to its end.
+    pub fn complete(&self) -> bool {
+        self.stopped.is_some()
     }
 
     pub(crate) fn is_absent(&self, cell: &str) -> bool {
@@ -90,7 +128,8 @@ impl Results {
 
     /// Every cell beside the baseline, in the order of the design.
     pub fn comparisons(&self) -> Vec<Comparison> {
-        let baseline = self.design.cells.iter().position(|c| c.name == self.design.baseline).unwrap_or_default();
+        let baseline =
+            self.design.cells.iter().position(|c| Some(&c.name) == self.design.baseline.as_ref()).unwrap_or_default();
         let base = self.values(baseline as u64);
         let compare = |(at, cell): (usize, &crate::Cell)| {
             let values = self.values(at as u64);
@@ -99,7 +138,7 @@ impl Results {
             let ratio = (at != baseline)
                 .then(|| ratio::paired(&pairs, LEVEL, self.design.seed.wrapping_add(at as u64)))
                 .flatten();
-            let is_self = cell.same_as.as_deref() == Some(self.design.baseline.as_str());
+            let is_self = cell.same_as.is_some() && cell.same_as == self.design.baseline;
             let failed =
                 self.replicates.iter().filter(|r| r.cell == at as u64 && !r.warmup && r.failure.is_some()).count();
             Comparison {

@@ -1,17 +1,32 @@
-//! Runs a design: blocks, order, disks, scratch folders; gives rows to the sink as they are made.
+//! Runs a design: blocks, order, gates, disks, folders; gives rows to the sink as they are made.
 
+use crate::expand::Fill;
+use crate::gate::{self, Gate, Patience, Signal};
 use crate::process::{self, Background, Outcome};
-use crate::results::{Absent, Results};
-use crate::{Cell, Design, DiskWanted, Error, Fresh, template};
+use crate::results::{Absent, Results, Stopped};
+use crate::scratch::Scratch;
+use crate::suite::Of;
+use crate::{Cell, Design, DiskWanted, Error, Fresh, needs, order, template};
+use device::Readings;
 use model::Context;
-use model::table::{DesignCell, Replicate, Sample};
-use stats::random::Random;
+use model::table::{DesignCell, MarkRow, Replicate, Sample};
+use stats::stop::{self, Rule};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// After so many failures in a row a cell is given up, so that a peer that cannot run here costs minutes and not hours.
 const PATIENCE: u64 = 3;
+/// How often the sensors are read while a gate waits.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// How long a gate may wait before one process: half a minute cools most phones by some degrees.
+const GATE_ONCE: Duration = Duration::from_secs(30);
+/// The same in a quick run.
+const GATE_ONCE_QUICK: Duration = Duration::from_secs(2);
+/// What all waiting of a design may cost: this share of its budget,
+const GATE_SHARE: f64 = 0.1;
+/// but no more than this; a comparison has no budget.
+const GATE_ALLOWANCE: Duration = Duration::from_secs(120);
 
 /// A disk that a design asked for; removed when dropped.
 pub trait Disk {
@@ -24,40 +39,76 @@ pub trait Disk {
 /// Makes a disk, or says why it cannot.
 pub type MakeDisk<'a> = dyn FnMut(&DiskWanted) -> Result<Box<dyn Disk>, String> + 'a;
 
+/// For each cell of a design the relative half-width of its interval so far, if it has one.
+pub type HalfWidths<'a> = dyn FnMut(&Results) -> Vec<Option<f64>> + 'a;
+
 /// Where a design runs.
 pub struct Setting<'a> {
     /// Variables of the design's words: at least `fathom`, the path of this program. `disk`, `device`, `scratch` (a folder
-    /// of the replicate's own, removed after it) and `shared` (a folder of the cell's own) are added.
+    /// of the replicate's own, removed after it), `shared` (a folder of the cell's own), `dir` and `kept` (the same on the
+    /// storage under test, the latter of the run's own) are added.
     pub variables: BTreeMap<String, String>,
     /// Folder in which scratch folders are made; in memory, lest the peers' own output compete for the disk.
     pub scratch: PathBuf,
     /// Makes the disk that the design asks for.
     pub make_disk: &'a mut MakeDisk<'a>,
+    /// Reads the sensors for the gates; without it there are none.
+    pub sensors: Option<&'a mut dyn FnMut() -> Readings>,
+    /// Whether gates may wait; if not, a closed one is only marked.
+    pub wait: bool,
+    /// Looks at the intervals, for a design that stops by precision.
+    pub half_widths: Option<&'a mut HalfWidths<'a>>,
+    /// The folder for recordings of one process of each cell; without it none is made.
+    pub why: Option<PathBuf>,
+    /// What was measured before an interruption.
+    pub past: Past,
+}
+
+/// What was measured before an interruption, numbered as in [`Results`].
+#[derive(Debug, Clone, Default)]
+pub struct Past {
+    /// The replicates in their order.
+    pub replicates: Vec<Replicate>,
+    /// Their samples.
+    pub samples: Vec<Sample>,
+    /// Their marks.
+    pub marks: Vec<MarkRow>,
+    /// The cells that were given up, by number, with the reason.
+    pub absent: BTreeMap<u64, String>,
 }
 
 impl<'a> Setting<'a> {
-    /// A setting for the program at `fathom`, with scratch folders in memory where /dev/shm allows.
+    /// A setting for the program at `fathom`, with scratch folders in memory where /dev/shm allows, without gates.
     pub fn new(fathom: &Path, make_disk: &'a mut MakeDisk<'a>) -> Self {
         let memory = PathBuf::from("/dev/shm");
         Self {
             variables: BTreeMap::from([("fathom".into(), fathom.to_string_lossy().into_owned())]),
             scratch: if memory.is_dir() { memory } else { std::env::temp_dir() },
             make_disk,
+            sensors: None,
+            wait: true,
+            half_widths: None,
+            why: None,
+            past: Past::default(),
         }
     }
 }
 
+/// What a sink may answer.
+pub type Stored = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
 /// Takes rows as they are made; an archive's writer is one.
 pub trait Sink {
     /// A cell; all come before the first replicate.
-    fn cell(&mut self, row: &DesignCell) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
-    /// A replicate, when it has ended.
-    fn replicate(&mut self, row: &Replicate) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
-    /// A sample of the replicate just given.
-    fn sample(&mut self, row: &Sample) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
+    fn cell(&mut self, row: &DesignCell) -> Stored;
+    /// A cell has no, or no further, replicates.
+    fn absent(&mut self, cell: u64, why: &str) -> Stored;
+    /// A replicate, when it has ended, with what it printed. Those of the past are not given again.
+    fn replicate(&mut self, row: &Replicate, samples: &[Sample], marks: &[MarkRow]) -> Stored;
 }
 
-/// Runs `design`. Cancelling ends the replicate that runs and keeps what was measured ([`Results::complete`] is false).
+/// Runs `design`. Cancelling ends the replicate that runs and keeps what was measured before it ([`Results::complete`] is
+/// false); given as [`Setting::past`], it goes on from there in the same order.
 ///
 /// # Errors
 /// The baseline cannot run here, a disk or folder cannot be made, or the sink refuses a row. A cell's failure is no
@@ -68,10 +119,22 @@ pub fn run(
     context: &Context,
     sink: &mut dyn Sink,
 ) -> Result<Results, Error> {
+    let (once, allowance) = match &design.plan {
+        Some(plan) if plan.quick => (GATE_ONCE_QUICK, plan.budget.mul_f64(GATE_SHARE).min(GATE_ALLOWANCE)),
+        Some(plan) => (GATE_ONCE, plan.budget.mul_f64(GATE_SHARE).min(GATE_ALLOWANCE)),
+        None => (GATE_ONCE, GATE_ALLOWANCE),
+    };
+    let allowance = if setting.wait { allowance } else { Duration::ZERO };
+    let ns = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
     let mut runner = Runner {
         results: Results::new(design),
         shared: BTreeMap::new(),
+        kept: BTreeMap::new(),
         failures: BTreeMap::new(),
+        inner: BTreeMap::new(),
+        past: Replay::new(std::mem::take(&mut setting.past)),
+        gate: Gate::new(Patience { once_ns: ns(once), allowance_ns: ns(allowance) }),
+        begun_ns: process::now_ns(),
         disk: None,
         design,
         setting,
@@ -80,7 +143,44 @@ pub fn run(
     };
     runner.prepare()?;
     runner.blocks()?;
+    runner.whys()?;
     Ok(runner.results)
+}
+
+/// A replicate with what it printed.
+type Run = (Replicate, Vec<Sample>, Vec<MarkRow>);
+
+/// What was measured before, by block and cell.
+#[derive(Default)]
+struct Replay {
+    runs: BTreeMap<(u64, u64), Run>,
+    /// Those that were recorded, by cell.
+    whys: BTreeMap<u64, Run>,
+    absent: BTreeMap<u64, String>,
+    /// How long it took.
+    took_ns: u64,
+}
+
+impl Replay {
+    fn new(past: Past) -> Self {
+        let mut by_id: BTreeMap<u64, Run> =
+            past.replicates.into_iter().map(|r| (r.id, (r, Vec::new(), Vec::new()))).collect();
+        let took_ns = by_id.values().map(|(r, ..)| r.end_ns.saturating_sub(r.start_ns)).sum();
+        for sample in past.samples {
+            if let Some((_, samples, _)) = sample.replicate.and_then(|id| by_id.get_mut(&id)) {
+                samples.push(sample);
+            }
+        }
+        for mark in past.marks {
+            if let Some((.., marks)) = mark.replicate.and_then(|id| by_id.get_mut(&id)) {
+                marks.push(mark);
+            }
+        }
+        let (whys, runs): (Vec<Run>, Vec<Run>) = by_id.into_values().partition(|run| run.0.why.is_some());
+        let runs = runs.into_iter().map(|run| ((run.0.block, run.0.cell), run)).collect();
+        let whys = whys.into_iter().map(|run| (run.0.cell, run)).collect();
+        Self { runs, whys, absent: past.absent, took_ns }
+    }
 }
 
 struct Runner<'a, 'b> {
@@ -91,9 +191,23 @@ struct Runner<'a, 'b> {
     results: Results,
     /// The cells' own folders, by place in the design.
     shared: BTreeMap<usize, Scratch>,
+    /// The run's folders on the storage under test.
+    kept: BTreeMap<PathBuf, Scratch>,
     /// Failures in a row.
     failures: BTreeMap<usize, u64>,
+    /// The inner count of each cell's iterations.
+    inner: BTreeMap<usize, String>,
+    past: Replay,
+    gate: Gate,
+    begun_ns: u64,
     disk: Option<Box<dyn Disk>>,
+}
+
+/// What a process is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Warmup,
+    Count,
 }
 
 impl Runner<'_, '_> {
@@ -102,9 +216,13 @@ impl Runner<'_, '_> {
         for (at, cell) in self.design.cells.iter().enumerate() {
             let row = DesignCell {
                 id: at as u64,
+                design: 0,
                 name: cell.name.clone(),
                 factors: serde_json::json!(cell.factors).to_string(),
                 argv: serde_json::json!(self.unfolded(cell)).to_string(),
+                metric: Some(self.design.metric(cell).to_string()),
+                same_as: cell.same_as.clone(),
+                absent: None,
             };
             self.sink.cell(&row).map_err(Error::Sink)?;
             self.results.cells.push(row);
@@ -113,11 +231,15 @@ impl Runner<'_, '_> {
             self.renew_disk()?;
         }
         for (at, cell) in self.design.cells.iter().enumerate() {
-            let folder = Scratch::new(&self.setting.scratch)?;
+            let folder = Scratch::new(&self.setting.scratch).map_err(Error::Setting)?;
             self.shared.insert(at, folder);
-            let missing = cell.needs.iter().find(|program| !installed(program));
-            let why = match missing {
-                Some(program) => Some(format!("{program} is not installed")),
+            let dir = cell.dir.as_deref().unwrap_or(Path::new("."));
+            let lacking = match self.past.absent.remove(&(at as u64)) {
+                Some(why) => Some(why),
+                None => cell.needs.iter().find_map(|need| needs::unmet(need, dir)),
+            };
+            let why = match lacking.or_else(|| self.keep(cell).err()) {
+                Some(why) => Some(why),
                 None => self.set_up(at, cell)?,
             };
             if let Some(why) = why {
@@ -127,21 +249,36 @@ impl Runner<'_, '_> {
         Ok(())
     }
 
+    /// Makes the run's folder on the cell's storage, if the cell's command asks for one.
+    fn keep(&mut self, cell: &Cell) -> Result<(), String> {
+        let Some(dir) = &cell.dir else { return Ok(()) };
+        // Whether anything can be made there is better known before the first block than in it.
+        let probe = Scratch::new(dir)?;
+        let words = self.lists(&cell.fill, false);
+        let all = cell.argv.iter().chain(words.values().flatten());
+        if !self.kept.contains_key(dir) && all.flat_map(|w| template::holes(w)).any(|hole| hole == "kept") {
+            self.kept.insert(dir.clone(), probe);
+        }
+        Ok(())
+    }
+
     /// The cell's command with lists taken in and variables as they were written, for the record.
     fn unfolded(&self, cell: &Cell) -> Vec<String> {
-        let list = |word: &String| match word.strip_prefix('@').and_then(|name| self.design.words.get(name)) {
+        let lists = self.lists(&cell.fill, false);
+        let list = |word: &String| match word.strip_prefix('@').and_then(|name| lists.get(name)) {
             Some(list) => list.clone(),
             None => vec![word.clone()],
         };
-        cell.argv.iter().flat_map(list).collect()
+        let filled = |word: String| template::fill(&word, &cell.fill.variables);
+        cell.argv.iter().flat_map(list).map(filled).collect()
     }
 
     /// Runs the cell's setup; the reason if it failed.
     fn set_up(&mut self, at: usize, cell: &Cell) -> Result<Option<String>, Error> {
-        let scratch = Scratch::new(&self.setting.scratch)?;
+        let scratch = Scratch::new(&self.setting.scratch).map_err(Error::Setting)?;
         for words in &cell.setup {
             self.context.progress(&format!("{}: setting up {}", self.design.name, cell.name), 0, 0);
-            let argv = match template::expand(words, &self.design.words, &self.variables(at, &scratch)) {
+            let argv = match template::expand(words, &self.design.words, &self.variables(at, &cell.fill, &scratch)) {
                 Ok(argv) => argv,
                 Err(why) => return Ok(Some(why)),
             };
@@ -154,52 +291,160 @@ impl Runner<'_, '_> {
 
     fn blocks(&mut self) -> Result<(), Error> {
         let design = self.design;
-        let mut random = Random::new(design.seed);
-        let total = (design.warmup + design.blocks) * design.cells.len() as u64;
-        for block in 0..design.warmup + design.blocks {
-            // Every cell takes part in the drawing, so that the order does not depend on which peers are installed.
-            let mut order: Vec<usize> = (0..design.cells.len()).collect();
-            random.shuffle(&mut order);
+        let cells = design.cells.len() as u64;
+        let mut warm_ns = 0;
+        // Every cell takes part in the drawing, so that the order does not depend on which peers are installed.
+        for (block, order) in (0_u64..).zip(order::blocks(design.seed, design.cells.len())) {
+            if self.results.absent.len() >= design.cells.len() {
+                self.results.stopped = (!self.context.cancelled()).then_some(Stopped::Nothing);
+                return Ok(());
+            }
             if design.disk.as_ref().is_some_and(|d| d.fresh == Fresh::Block) {
                 self.renew_disk()?;
             }
+            let total = (design.warmup + design.blocks).max(block + 1) * cells;
             for (place, at) in order.into_iter().enumerate() {
                 if self.context.cancelled() {
                     return Ok(());
                 }
-                let done = block * design.cells.len() as u64 + place as u64;
+                let done = block * cells + place as u64;
                 self.context.progress(&format!("{}: {}", design.name, design.cells[at].name), done, total);
-                if !self.results.is_absent(&design.cells[at].name) {
+                if let Some((row, samples, marks)) = self.past.runs.remove(&(block, at as u64)) {
+                    self.keep_results(at, row, samples, marks)?;
+                } else if !self.results.is_absent(&design.cells[at].name) {
                     self.replicate(at, block, place as u64)?;
                 }
             }
+            if self.context.cancelled() {
+                return Ok(());
+            }
+            let counted = (block + 1).saturating_sub(design.warmup);
+            if counted == 0 {
+                warm_ns = self.elapsed_ns();
+            } else if let Some(stopped) = self.stop(counted, warm_ns) {
+                self.results.stopped = Some(stopped);
+                return Ok(());
+            }
         }
-        self.results.complete = !self.context.cancelled();
         Ok(())
+    }
+
+    /// Whether to stop after so many blocks that count.
+    fn stop(&mut self, counted: u64, warm_ns: u64) -> Option<Stopped> {
+        let design = self.design;
+        let Some(plan) = design.plan.as_ref().filter(|p| !p.exactly) else {
+            let spent = design.plan.as_ref().is_some_and(|plan| {
+                let elapsed = self.elapsed_ns();
+                u128::from(elapsed + elapsed / counted) > plan.budget.as_nanos()
+            });
+            return match counted >= design.blocks {
+                true => Some(Stopped::Blocks),
+                false => spent.then_some(Stopped::Budget),
+            };
+        };
+        let budget_ns = u64::try_from(plan.budget.as_nanos()).unwrap_or(u64::MAX);
+        let rule = Rule {
+            target: plan.precision,
+            least_blocks: usize::try_from(design.blocks).unwrap_or(usize::MAX),
+            most_blocks: usize::MAX,
+            budget_ns: budget_ns.saturating_sub(warm_ns),
+        };
+        // Below the least number of blocks widths decide nothing, and cost time to compute.
+        let widths = match &mut self.setting.half_widths {
+            Some(of) if counted >= design.blocks => of(&self.results),
+            _ => vec![None; design.cells.len()],
+        };
+        let present: Vec<Option<f64>> = design
+            .cells
+            .iter()
+            .zip(widths)
+            .filter(|(cell, _)| !self.results.is_absent(&cell.name))
+            .map(|(_, width)| width)
+            .collect();
+        match rule.signal(counted as usize, self.elapsed_ns().saturating_sub(warm_ns), &present) {
+            stop::Signal::Continue => None,
+            stop::Signal::Precise => Some(Stopped::Precision),
+            stop::Signal::Budget => Some(Stopped::Budget),
+        }
+    }
+
+    fn elapsed_ns(&self) -> u64 {
+        self.past.took_ns + process::now_ns().saturating_sub(self.begun_ns)
     }
 
     fn replicate(&mut self, at: usize, block: u64, place: u64) -> Result<(), Error> {
         if self.design.disk.as_ref().is_some_and(|d| d.fresh == Fresh::Replicate) {
             self.renew_disk()?;
         }
-        let cell = &self.design.cells[at];
-        let mut outcome = self.process(at, cell)?;
-        if outcome.failure.is_none() && !outcome.lines.iter().any(|l| l.metric == self.design.metric) {
-            outcome.failure = Some(format!("it printed no {}", self.design.metric));
+        let design = self.design;
+        let cell = &design.cells[at];
+        let purpose = if block < design.warmup { Purpose::Warmup } else { Purpose::Count };
+        let gates = self.pass_gates();
+        let mut outcome = match self.argv(at, cell, &cell.fill, purpose)? {
+            Ok(ready) => self.process(cell, &ready),
+            Err(why) => Outcome::failed(why),
+        };
+        if outcome.interrupted {
+            // Half a process is no result. When the run goes on, it is begun again.
+            return Ok(());
         }
+        if outcome.failure.is_none() {
+            outcome.failure = self.wrong(cell, purpose, &outcome);
+        }
+        let (row, samples, marks) = self.rows(at, block, place, outcome);
+        let row = Replicate { warmup: purpose == Purpose::Warmup, gates, ..row };
+        self.sink.replicate(&row, &samples, &marks).map_err(Error::Sink)?;
+        self.keep_results(at, row, samples, marks)
+    }
+
+    /// What of a process's output makes a score of it impossible.
+    fn wrong(&self, cell: &Cell, purpose: Purpose, outcome: &Outcome) -> Option<String> {
+        let metric = self.design.metric(cell);
+        let plan = self.design.plan.as_ref();
+        if plan.is_some_and(|p| p.sizing.is_some()) && purpose == Purpose::Warmup {
+            let found =
+                outcome.marks.iter().any(|(name, text)| name == "inner" && text.parse::<u64>().is_ok_and(|n| n > 0));
+            return (!found).then(|| "it printed no mark inner with the count it found".into());
+        }
+        let mut values = outcome.lines.iter().filter(|l| l.metric == metric).map(|l| l.v).peekable();
+        if values.peek().is_none() {
+            return Some(format!("it printed no {metric}"));
+        }
+        let plan = plan?;
+        if plan.score.of != Of::Value
+            && let Some(v) = values.find(|v| *v <= 0.0)
+        {
+            return Some(format!("it printed a {metric} of {v}, which no time can be"));
+        }
+        let work: BTreeSet<u64> = outcome.lines.iter().filter(|l| l.metric == "work").map(|l| l.v.to_bits()).collect();
+        match (plan.score.of, work.len(), work.first().map(|bits| f64::from_bits(*bits))) {
+            (Of::Rate, 1, Some(v)) if v > 0.0 => None,
+            (Of::Rate, 0, _) => Some("it printed no work, so that there is no rate".into()),
+            (Of::Rate, 1, v) => Some(format!("it printed a work of {}", v.unwrap_or_default())),
+            (Of::Rate, ..) => Some("it printed different amounts of work".into()),
+            _ => None,
+        }
+    }
+
+    /// What a process printed, as rows.
+    fn rows(&self, at: usize, block: u64, place: u64, outcome: Outcome) -> (Replicate, Vec<Sample>, Vec<MarkRow>) {
+        let id = self.results.replicates.len() as u64;
         let row = Replicate {
-            id: self.results.replicates.len() as u64,
+            id,
             cell: at as u64,
             block,
             place,
             start_ns: outcome.start_ns,
             end_ns: outcome.end_ns,
+            start_unix_ns: Some(outcome.start_unix_ns),
             exit: outcome.exit,
             verified: outcome.verified,
-            warmup: block < self.design.warmup,
-            failure: outcome.failure.clone(),
+            verified_by: outcome.verified_by,
+            warmup: false,
+            why: None,
+            gates: None,
+            failure: outcome.failure,
         };
-        self.sink.replicate(&row).map_err(Error::Sink)?;
         let duration = process::Line {
             metric: "process.duration".into(),
             unit: "ns".into(),
@@ -207,52 +452,156 @@ impl Runner<'_, '_> {
             v: (row.end_ns - row.start_ns) as f64,
             labels: String::new(),
         };
-        for line in outcome.lines.into_iter().chain([duration]) {
-            let sample = Sample {
-                replicate: Some(row.id),
-                metric: line.metric,
-                unit: line.unit,
-                labels: line.labels,
-                time_ns: line.t,
-                value: line.v,
-            };
-            self.sink.sample(&sample).map_err(Error::Sink)?;
-            self.results.samples.push(sample);
+        let sample = |line: process::Line| Sample {
+            replicate: Some(id),
+            metric: line.metric,
+            unit: line.unit,
+            labels: line.labels,
+            time_ns: line.t,
+            value: line.v,
+        };
+        let samples = outcome.lines.into_iter().chain([duration]).map(sample).collect();
+        let mark = |(name, text)| MarkRow { replicate: Some(id), name, text };
+        (row, samples, outcome.marks.into_iter().map(mark).collect())
+    }
+
+    /// Takes a replicate, of now or of before, into the results.
+    fn keep_results(
+        &mut self,
+        at: usize,
+        row: Replicate,
+        samples: Vec<Sample>,
+        marks: Vec<MarkRow>,
+    ) -> Result<(), Error> {
+        if let Some(inner) = marks.iter().find(|m| m.name == "inner").filter(|_| row.warmup) {
+            self.inner.insert(at, inner.text.clone());
         }
+        if let Some(marks) = row.gates.as_ref().and_then(|text| serde_json::from_str(text).ok()) {
+            self.gate.as_before(&marks);
+        }
+        let failure = row.failure.clone();
         self.results.replicates.push(row);
+        self.results.samples.extend(samples);
+        self.results.marks.extend(marks);
         let failures = self.failures.entry(at).or_default();
-        *failures = if outcome.failure.is_some() { *failures + 1 } else { 0 };
-        match outcome.failure {
-            Some(why) if *failures >= PATIENCE && !self.context.cancelled() => {
+        *failures = if failure.is_some() { *failures + 1 } else { 0 };
+        let failures = *failures;
+        match failure {
+            _ if self.results.is_absent(&self.design.cells[at].name) => Ok(()),
+            Some(why) if failures >= PATIENCE && !self.context.cancelled() => {
                 self.give_up(at, format!("given up after {PATIENCE} failures in a row: {why}"))
             }
             _ => Ok(()),
         }
     }
 
-    fn process(&self, at: usize, cell: &Cell) -> Result<Outcome, Error> {
-        let scratch = Scratch::new(&self.setting.scratch)?;
-        let variables = self.variables(at, &scratch);
-        let expand = |words| template::expand(words, &self.design.words, &variables);
-        let (argv, background) = match (expand(&cell.argv), expand(&cell.background)) {
-            (Ok(argv), Ok(background)) => (argv, background),
-            (Err(why), _) | (_, Err(why)) => return Ok(Outcome::failed(why)),
+    /// Waits until the machine is as it was, or not; the gates as JSON, if there are any.
+    fn pass_gates(&mut self) -> Option<String> {
+        let sensors = self.setting.sensors.as_mut()?;
+        loop {
+            match self.gate.signal(process::now_ns(), &sensors()) {
+                Signal::Wait(what) if !self.context.cancelled() => {
+                    self.context.progress(&format!("{}: waiting: {what}", self.design.name), 0, 0);
+                    std::thread::sleep(LOOK_AGAIN);
+                }
+                Signal::Wait(_) => return None,
+                Signal::Go(marks) | Signal::GiveUp(marks) => {
+                    return serde_json::to_string::<gate::Marks>(&marks).ok();
+                }
+            }
+        }
+    }
+
+    /// Makes what a process needs, and its command; the inner error is a reason why this process cannot run.
+    fn argv(&self, at: usize, cell: &Cell, fill: &Fill, purpose: Purpose) -> Result<Result<Ready, String>, Error> {
+        let scratch = Scratch::new(&self.setting.scratch).map_err(Error::Setting)?;
+        // Storage under test may vanish, or become read-only: that is this replicate's failure, and the next may work.
+        let dir = match cell.dir.as_deref().map(Scratch::new).transpose() {
+            Ok(dir) => dir,
+            Err(why) => return Ok(Err(why)),
         };
-        let beside = (!background.is_empty())
-            .then(|| Background::start(&background, Duration::from_millis(cell.background_settle_ms)))
+        let sizing = self.design.plan.as_ref().and_then(|p| p.sizing.as_ref());
+        let inner = match (sizing, purpose) {
+            (None, _) | (_, Purpose::Warmup) => None,
+            (Some(_), Purpose::Count) => match self.inner.get(&at) {
+                Some(inner) => Some(inner.clone()),
+                None => return Ok(Err("its iteration was not sized, since its warm-up failed".into())),
+            },
+        };
+        let mut variables = self.variables(at, fill, &scratch);
+        let path = |p: &Path| p.to_string_lossy().into_owned();
+        variables.extend(dir.iter().map(|d| ("dir".to_string(), path(&d.0))));
+        let kept = cell.dir.as_ref().and_then(|d| self.kept.get(d));
+        variables.extend(kept.map(|k| ("kept".to_string(), path(&k.0))));
+        variables.extend(inner.map(|inner| ("inner".to_string(), inner)));
+        let lists = self.lists(fill, purpose == Purpose::Warmup);
+        let expand = |words| template::expand(words, &lists, &variables);
+        Ok(match (expand(&cell.argv), expand(&cell.background)) {
+            (Ok(argv), Ok(background)) => Ok(Ready { argv, background, _folders: (scratch, dir) }),
+            (Err(why), _) | (_, Err(why)) => Err(why),
+        })
+    }
+
+    fn process(&self, cell: &Cell, ready: &Ready) -> Outcome {
+        let beside = (!ready.background.is_empty())
+            .then(|| Background::start(&ready.background, Duration::from_millis(cell.background_settle_ms)))
             .transpose();
-        let _beside = match beside {
-            Ok(beside) => beside,
-            Err(why) => return Ok(Outcome::failed(why)),
-        };
-        Ok(process::run(&argv, self.timeout(), &|| self.context.cancelled()))
+        match beside {
+            Ok(_beside) => process::run(&ready.argv, self.timeout(), &|| self.context.cancelled()),
+            Err(why) => Outcome::failed(why),
+        }
+    }
+
+    /// Records one process of each cell that can be recorded, if that was asked for.
+    fn whys(&mut self) -> Result<(), Error> {
+        let Some(folder) = self.setting.why.clone().filter(|_| self.results.complete()) else { return Ok(()) };
+        let design = self.design;
+        let block = self.results.replicates.iter().map(|r| r.block + 1).max().unwrap_or(0);
+        for (at, cell) in design.cells.iter().enumerate() {
+            let Some(fill) = cell.why.as_ref().filter(|_| !self.results.is_absent(&cell.name)) else { continue };
+            if self.context.cancelled() {
+                return Ok(());
+            }
+            if let Some((row, samples, marks)) = self.past.whys.remove(&(at as u64)) {
+                self.results.replicates.push(row);
+                self.results.samples.extend(samples);
+                self.results.marks.extend(marks);
+                continue;
+            }
+            self.context.progress(&format!("{}: recording {}", design.name, cell.name), 0, 0);
+            let name = format!("{}-{at}.fathom", design.name);
+            let mut ready = match self.argv(at, cell, fill, Purpose::Count)? {
+                Ok(ready) => ready,
+                Err(_) => continue,
+            };
+            let fathom = self.setting.variables.get("fathom").cloned().unwrap_or_default();
+            let archive = folder.join(&name);
+            let record = ["record", "--quiet", "--as-root", "--output"].map(String::from);
+            let record =
+                std::iter::once(fathom).chain(record).chain([archive.to_string_lossy().into_owned(), "--".into()]);
+            ready.argv = record.chain(std::mem::take(&mut ready.argv)).collect();
+            let outcome = self.process(cell, &ready);
+            if outcome.interrupted {
+                return Ok(());
+            }
+            let (row, samples, marks) = self.rows(at, block, at as u64, outcome);
+            let row = Replicate { why: Some(name), ..row };
+            self.sink.replicate(&row, &samples, &marks).map_err(Error::Sink)?;
+            self.results.replicates.push(row);
+            self.results.samples.extend(samples);
+            self.results.marks.extend(marks);
+        }
+        Ok(())
     }
 
     fn give_up(&mut self, at: usize, why: String) -> Result<(), Error> {
         let cell = &self.design.cells[at];
-        if cell.name == self.design.baseline && !self.context.cancelled() {
+        if Some(&cell.name) == self.design.baseline.as_ref() && !self.context.cancelled() {
             let (design, baseline) = (&self.design.name, &cell.name);
             return Err(Error::Setting(format!("design {design}: its baseline {baseline} cannot run: {why}")));
+        }
+        if !self.context.cancelled() {
+            self.sink.absent(at as u64, &why).map_err(Error::Sink)?;
         }
         self.results.absent.push(Absent { cell: cell.name.clone(), why });
         Ok(())
@@ -268,8 +617,20 @@ impl Runner<'_, '_> {
         Ok(())
     }
 
-    fn variables(&self, at: usize, scratch: &Scratch) -> BTreeMap<String, String> {
+    /// The lists of words that a command may take in.
+    fn lists(&self, fill: &Fill, calibrate: bool) -> BTreeMap<String, Vec<String>> {
+        let mut lists = self.design.words.clone();
+        lists.extend(fill.words.clone());
+        if let Some(sizing) = self.design.plan.as_ref().and_then(|p| p.sizing.as_ref()) {
+            let words = if calibrate { &sizing.calibrate } else { &sizing.fixed };
+            lists.insert("sizing".into(), words.clone());
+        }
+        lists
+    }
+
+    fn variables(&self, at: usize, fill: &Fill, scratch: &Scratch) -> BTreeMap<String, String> {
         let mut variables = self.setting.variables.clone();
+        variables.extend(fill.variables.clone());
         let mut add = |name: &str, path: &Path| variables.insert(name.into(), path.to_string_lossy().into_owned());
         add("scratch", &scratch.0);
         if let Some(shared) = self.shared.get(&at) {
@@ -287,29 +648,9 @@ impl Runner<'_, '_> {
     }
 }
 
-/// Whether a program can be found as a shell would, or where Debian keeps the administrator's.
-fn installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let admin = ["/usr/sbin", "/sbin"].map(PathBuf::from);
-    let seen: BTreeSet<PathBuf> = std::env::split_paths(&path).chain(admin).collect();
-    seen.iter().any(|folder| folder.join(program).is_file())
-}
-
-/// A folder removed with what is in it.
-#[derive(Debug)]
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(parent: &Path) -> Result<Self, Error> {
-        let path = parent.join(format!("fathom-bench-{}-{}", std::process::id(), process::now_ns()));
-        let told = |e| Error::Setting(format!("cannot make the folder {}: {e}", path.display()));
-        std::fs::create_dir(&path).map_err(told)?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+/// A process that can be started; its folders go when it does.
+struct Ready {
+    argv: Vec<String>,
+    background: Vec<String>,
+    _folders: (Scratch, Option<Scratch>),
 }

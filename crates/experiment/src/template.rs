@@ -22,6 +22,21 @@ pub fn expand(
     Ok(expanded)
 }
 
+/// A word with the variables that are known put in, and the others left as they are written.
+pub fn fill(word: &str, variables: &BTreeMap<String, String>) -> String {
+    let known = variables.iter();
+    known.fold(word.to_string(), |word, (name, value)| word.replace(&format!("{{{name}}}"), value))
+}
+
+/// The names of the variables in a word.
+pub fn holes(word: &str) -> impl Iterator<Item = &str> {
+    word.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name).filter(|name| is_name(name))
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+}
+
 /// Only `{` followed by small letters and `}` is a variable, so that braces of shells and of JSON pass through.
 fn replace(word: &str, variables: &BTreeMap<String, String>) -> Result<String, String> {
     let mut result = String::with_capacity(word.len());
@@ -30,7 +45,7 @@ fn replace(word: &str, variables: &BTreeMap<String, String>) -> Result<String, S
         result.push_str(&rest[..open]);
         rest = &rest[open + 1..];
         let name = rest.split('}').next().filter(|n| n.len() < rest.len());
-        match name.filter(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')) {
+        match name.filter(|n| is_name(n)) {
             Some(name) => {
                 let value = variables.get(name);
                 result.push_str(value.ok_or_else(|| format!("{{{name}}} is not known here"))?);

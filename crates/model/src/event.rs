@@ -101,7 +101,7 @@ records! {
         result: i64,
         /// When the file system's own code was entered (0: not seen).
         fs_start_ns: u64,
-        /// When it was left.
+        /// When it was left: the call's end, since the file systems' own last tracepoints come before their work is over.
         fs_end_ns: u64,
         /// File system.
         dev: u32,
@@ -359,23 +359,24 @@ records! {
         /// Bytes of name.
         len: u16,
     }
-    /// An io_uring request was submitted or completed.
+    /// An io_uring request for a file was submitted or completed. The time of its submission is its identity, as a system
+    /// call's is its start: other records name it in `syscall_ns`.
     25 uring Uring {
         /// Address of the request.
         req: u64,
-        /// Inode.
+        /// Inode; 0: not known yet (a registered file, at submission).
         ino: u64,
-        /// File position.
+        /// File position; -1 at submission: the file's own, which the completion tells.
         pos: i64,
-        /// Bytes asked for.
+        /// Bytes asked for, or vectors; of an fsync its flags (1: fdatasync).
         bytes: u64,
-        /// Result at completion.
+        /// Result at completion. Where it is carried on, the moment of its submission.
         result: i64,
         /// File system.
         dev: u32,
         /// The kernel's IORING_OP number.
         opcode: u16,
-        /// 0 submitted, 1 completed.
+        /// 0 submitted; 1 completed; 2 carried on by this thread.
         phase: u16,
     }
     /// Records were lost on this CPU between two moments.
@@ -392,6 +393,17 @@ records! {
         pad: u16,
         /// Bytes of the program's name.
         len: u16,
+    }
+    /// A task has another number inside the PID namespace it lives in, by which its own marks name it.
+    27 inner_task InnerTask {
+        /// Its process's number in there.
+        inner_tgid: u32,
+        /// Its own number in there.
+        inner_tid: u32,
+        /// Its process, as everywhere else; the header speaks of who made it.
+        tgid: u32,
+        /// Itself, as everywhere else.
+        tid: u32,
     }
 }
 
@@ -415,6 +427,18 @@ pub mod flags {
     pub const REGULAR: u16 = 128;
     /// A statement is open on the thread, but none of its steps runs: the application is between its rows.
     pub const BETWEEN_ROWS: u16 = 256;
+}
+
+/// Bits of a header's `flags`. What a record's own `ctx` says it does not repeat; of those without one it says all.
+pub mod header_flags {
+    /// The thread is a kernel thread.
+    pub const KERNEL_THREAD: u8 = 1;
+    /// Of `statement`, `fs_write`, `cache_add` and `uring`: a statement is open, but none of its steps ran.
+    pub const BETWEEN_ROWS: u8 = 2;
+    /// Of `uring`: the file is opened with O_DIRECT.
+    pub const DIRECT: u8 = 4;
+    /// Of `uring`: submitted by the kernel's own thread that polls the ring (SQPOLL), which serves the whole process.
+    pub const POLLING: u8 = 8;
 }
 
 /// Bits of `flags` of bios and requests, the same on every kernel.
@@ -448,7 +472,7 @@ pub struct Header {
     pub cpu: u16,
     /// Kind of the record.
     pub kind: u8,
-    /// 1: the thread is a kernel thread.
+    /// Bit set of [`header_flags`].
     pub flags: u8,
     /// Process.
     pub tgid: u32,
@@ -498,7 +522,7 @@ header_fields! {
     seq: u32 = "counts the CPU's records, lost ones included",
     cpu: u16 = "CPU",
     kind: u8 = "kind of the record",
-    flags: u8 = "1: the thread is a kernel thread",
+    flags: u8 = "bit set of `header_flags`",
     tgid: u32 = "process",
     tid: u32 = "thread",
 }
@@ -622,6 +646,9 @@ pub fn c_constants() -> Vec<(&'static str, u64)> {
         ("SYNC_FILE", flags::SYNC_FILE.into()),
         ("REGULAR", flags::REGULAR.into()),
         ("BETWEEN_ROWS", flags::BETWEEN_ROWS.into()),
+        ("HEADER_BETWEEN_ROWS", header_flags::BETWEEN_ROWS.into()),
+        ("HEADER_DIRECT", header_flags::DIRECT.into()),
+        ("HEADER_POLLING", header_flags::POLLING.into()),
         ("BIO_SYNC", bio_flags::SYNC.into()),
         ("BIO_META", bio_flags::META.into()),
         ("BIO_PREFLUSH", bio_flags::PREFLUSH.into()),

@@ -7,6 +7,7 @@
 
 pub mod context;
 pub mod event;
+pub mod files;
 pub mod marks;
 pub mod record;
 pub mod table;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 /// Version of the tables below; stored in every archive. A change that an old reader would misread adds one.
-pub const TABLE_VERSION: u32 = 1;
+pub const TABLE_VERSION: u32 = 2;
 
 /// The type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,7 +229,8 @@ macro_rules! tables {
 }
 
 tables! {
-    /// One execution of what the user asks about: an SQL statement, a function named by --op, or a mark of the program's own.
+    /// One execution of what the user asks about: an SQL statement, a function named by --op, a mark of the program's own, or a
+    /// transaction inferred from SQLite's files.
     operations Operation {
         /// Identity within the archive.
         id: u64,
@@ -256,11 +257,11 @@ tables! {
         /// Result code.
         result: Option<i64>,
     }
-    /// A statement with its literals taken out, or the name of a function or mark.
+    /// A statement with its literals taken out, or the name of a function, mark or transaction.
     shapes Shape {
         /// Identity within the archive.
         id: u64,
-        /// `statement`, `function` or `mark`.
+        /// `statement`, `function`, `mark` or `transaction` (inferred from SQLite's files).
         kind: Cow<'static, str>,
         /// The text.
         text: String,
@@ -346,6 +347,9 @@ tables! {
         end_ns: u64,
         /// The span waited for or run in, if one is known.
         span: Option<u64>,
+        /// How sure the layer and the span are: `exact` where the thread's own records tell, less where it is concluded what a
+        /// sleeping thread waits for; empty in archives that did not say.
+        confidence: Option<Confidence>,
     }
     /// A file, for as long as a path named it.
     files File {
@@ -411,7 +415,8 @@ tables! {
         attached: bool,
         /// How it was attached, or why it is blind.
         how: String,
-        /// Times it ran; empty if not counted.
+        /// Times its program ran while the kernel counted: a window of 20 ms in each second, which together are the fact
+        /// `tracer.counted`. Empty if it did not count. Functions of several files may share one program.
         hits: Option<u64>,
         /// Times it could not run because it was running already on that CPU.
         misses: Option<u64>,
@@ -433,16 +438,53 @@ tables! {
         /// `device`, `boot` or `run`.
         varies: String,
     }
+    /// A design that was run: a workload of the suite with the values chosen, or a comparison.
+    designs DesignRow {
+        /// Identity within the archive.
+        id: u64,
+        /// Name of the workload or of the comparison.
+        name: String,
+        /// What it answers.
+        question: String,
+        /// Seed of the order.
+        seed: u64,
+        /// Whether it was a quick run: fewer processes, smaller values.
+        quick: bool,
+        /// What the score is: `rate` (work in an iteration / time of it), `time`, or `value` (the metric as it was printed).
+        score: Cow<'static, str>,
+        /// Unit of the score; empty if it follows from the samples: what `work` counts per second, or the metric's own.
+        unit: Option<String>,
+        /// The score is multiplied by this.
+        scale: f64,
+        /// Which way is good: `higher` or `lower`; empty for a comparison, which does not say.
+        better: Option<String>,
+        /// Half the width of each cell's interval that was wanted, as a fraction; empty if blocks were fixed.
+        precision: Option<f64>,
+        /// Why no further block was run: `precision`, `budget`, `blocks` (as many as asked for), `nothing to run`; empty if it was interrupted.
+        stopped: Option<String>,
+        /// The cell that others are compared with; empty for a workload.
+        baseline: Option<String>,
+        /// The whole design as it was run, as JSON.
+        design: String,
+    }
     /// A combination of factors in a design.
     cells DesignCell {
         /// Identity within the archive.
         id: u64,
-        /// Name.
+        /// Design.
+        design: u64,
+        /// Name, unique in the design.
         name: String,
-        /// The factors, as JSON.
+        /// The factors, as JSON. The same design's name and factors make the same cell in two archives.
         factors: String,
         /// The command, as a JSON array.
         argv: String,
+        /// The metric that the score is made of.
+        metric: Option<String>,
+        /// The cell that it is under another name (A/A).
+        same_as: Option<String>,
+        /// Why it has no, or no further, replicates.
+        absent: Option<String>,
     }
     /// One fresh process of a cell.
     replicates Replicate {
@@ -454,18 +496,35 @@ tables! {
         block: u64,
         /// Place in the block.
         place: u64,
-        /// Begin.
+        /// Begin, CLOCK_BOOTTIME.
         start_ns: u64,
         /// End.
         end_ns: u64,
+        /// Begin, ns since 1970 by the machine's clock, which may be wrong.
+        start_unix_ns: Option<u64>,
         /// Exit status; empty if killed.
         exit: Option<i64>,
-        /// Whether the workload checked its own result.
+        /// Whether the workload checked its own result, and it was right.
         verified: Option<bool>,
+        /// What it says it checked.
+        verified_by: Option<String>,
         /// Whether it belongs to a warm-up block, which no estimate uses.
         warmup: bool,
+        /// The archive, within this one, into which it was recorded to show why; no estimate uses it.
+        why: Option<String>,
+        /// The gates before it, as JSON: by name `state` (`passed`, `failed`, `unavailable`), `value`, `unit`, `why`.
+        gates: Option<String>,
         /// Why it has no result; empty if it has one.
         failure: Option<String>,
+    }
+    /// A fact of a run as the workload or the runner said it: `mode` with its proof, `cache`, `inner`, `clock`, …
+    marks MarkRow {
+        /// Replicate; empty if it holds for the whole archive.
+        replicate: Option<u64>,
+        /// Name.
+        name: String,
+        /// What is said.
+        text: String,
     }
     /// One number as it was read.
     samples Sample {

@@ -98,6 +98,8 @@ names! {
         Remaps = "remaps",
         /// The parent waits for the flush.
         WaitsForFlush = "waits for flush",
+        /// The parent waits for what the file system writes of its own, such as its log.
+        WaitsForLog = "waits for log",
         /// The child is the parent, tried again.
         Retries = "retries",
     }
@@ -163,7 +165,7 @@ names! {
         Journal = "journal",
         /// Runnable, waiting for a CPU.
         RunQueue = "run queue",
-        /// Asleep for something else (a lock, a timer, a pipe).
+        /// Asleep for something else (a lock, a timer, a pipe), or not known.
         Other = "other",
     }
 }
@@ -257,6 +259,11 @@ impl Call {
         matches!(self, Self::Read | Self::Pread64 | Self::Readv | Self::Preadv)
     }
 
+    /// Whether it changes the file system otherwise than by writing.
+    pub fn changes(self) -> bool {
+        matches!(self, Self::Ftruncate | Self::Fallocate | Self::Unlink | Self::Rename)
+    }
+
     /// Whether it waits for the medium.
     pub fn syncs(self) -> bool {
         matches!(self, Self::Fsync | Self::Fdatasync | Self::SyncFileRange | Self::Msync | Self::Sync)
@@ -300,6 +307,8 @@ numbers! {
         Clone = 5 "clone" "END_CLONE",
         /// Reads into the page cache.
         PageRead = 6 "page read" "END_PAGE_READ",
+        /// A bio of the device mapper's crypt target.
+        Crypt = 7 "crypt" "END_CRYPT",
     }
 }
 

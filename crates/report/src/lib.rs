@@ -1,12 +1,16 @@
-//! An archive as one HTML page: a file to open, send or keep that needs no network and no server.
+//! Archives as one HTML page: a file to open, send or keep that needs no network and no server.
 //!
 //! Rust computes every figure and the page only draws it (`web/`). What a traced program said (SQL, paths, names) enters the
-//! page at two places: the data block, which is JSON that a browser never runs, with every `<` written as `\u003c` so that
-//! it cannot end the block; and the title, which is escaped. The script puts text into the page as text only. Should any of
+//! page at two places: the data blocks, which are JSON that a browser never runs, with every `<` written as `\u003c` so that
+//! it cannot end the block; and the titles, which are escaped. Each recording has two blocks, since the page parses the large
+//! one only of the recording that is chosen, and the small one (device commands) of all, to show them side by side. The script puts text into the page as text only. Should any of
 //! that ever fail, the page's Content-Security-Policy still runs nothing but the one script whose hash it names.
 
+mod bench;
 mod hash;
 mod script;
+
+pub use bench::bench_page;
 
 use serde_json::{Value, json};
 
@@ -28,25 +32,37 @@ pub struct PageData<'a> {
 const TEMPLATE: &str = include_str!("../../../web/index.html");
 const STYLE: &str = include_str!("../../../web/style.css");
 
-/// The page: one HTML document in UTF-8 that refers to nothing outside itself.
+/// The page of one recording: one HTML document in UTF-8 that refers to nothing outside itself.
 pub fn page(data: &PageData) -> String {
-    let script = script::script();
+    pages(std::slice::from_ref(data))
+}
+
+/// The page of several recordings, of which one is shown at a time, but for the device commands.
+pub fn pages(recordings: &[PageData]) -> String {
+    let script = script::script(script::MODULES);
     let source = |text: &str| format!("'sha256-{}'", hash::base64(&hash::sha256(text.as_bytes())));
     let policy = format!(
         "default-src 'none'; script-src {}; style-src {}; base-uri 'none'; form-action 'none'",
         source(&script),
         source(STYLE)
     );
-    let figures = json!({
-        "title": data.title,
-        "summary": data.summary,
-        "timeline": data.timeline,
-        "scatter": data.scatter,
-        "counts": data.counts,
-    });
-    let title = escape(data.title);
-    let block = data_block(&figures);
-    fill(TEMPLATE, &[("policy", &policy), ("title", &title), ("style", STYLE), ("data", &block), ("script", &script)])
+    let title = escape(&recordings.iter().map(|r| r.title).collect::<Vec<_>>().join(", "));
+    let blocks: String = recordings.iter().map(blocks).collect();
+    fill(TEMPLATE, &[("policy", &policy), ("title", &title), ("style", STYLE), ("data", &blocks), ("script", &script)])
+}
+
+/// The two blocks of a recording.
+fn blocks(data: &PageData) -> String {
+    let figures =
+        json!({ "title": data.title, "summary": data.summary, "timeline": data.timeline, "counts": data.counts });
+    let commands = json!({ "scatter": data.scatter, "operations": data.summary.get("operations") });
+    format!(
+        "<script type=\"application/json\" class=\"recording\" data-title=\"{}\">{}</script>\n\
+         <script type=\"application/json\" class=\"commands\">{}</script>\n",
+        escape(data.title),
+        data_block(&figures),
+        data_block(&commands)
+    )
 }
 
 /// Replaces each `{{name}}` of the template, in one pass: what is put in is not looked at again, so that data with
@@ -120,11 +136,25 @@ mod tests {
     fn a_statement_cannot_end_the_data_block_and_comes_back_unchanged() {
         let statement = "SELECT '</script><script>alert(1)</script><!--', '\u{0}\u{1b}[31m{{script}}\u{2028}'";
         let page = page_of("t", statement);
-        let block = between(&page, "id=\"data\">", "</script>");
+        let block = between(&page, "class=\"recording\" data-title=\"t\">", "</script>");
         assert!(!block.contains('<'));
         let data: Value = serde_json::from_str(block).expect("the data block is JSON");
         assert_eq!(data["summary"]["operations"][0]["statement"], statement);
-        assert_eq!(page.matches("<script").count(), 2, "the data block and the script, nothing else");
+        assert_eq!(page.matches("<script").count(), 3, "two data blocks and the script, nothing else");
+    }
+
+    #[test]
+    fn several_recordings_have_their_blocks_each() {
+        let one = |title| PageData {
+            title,
+            summary: json!({ "operations": [] }),
+            timeline: Value::Null,
+            scatter: Value::Null,
+            counts: Value::Null,
+        };
+        let page = pages(&[one("a"), one("b\"><script>")]);
+        assert_eq!(page.matches("<script").count(), 5);
+        assert!(page.contains("<title>a, b&quot;&gt;&lt;script&gt;</title>"));
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub const MODULES: &[(&str, &str)] = &[
     ("data.js", include_str!("../../../web/src/data.js")),
     ("dom.js", include_str!("../../../web/src/dom.js")),
     ("theme.js", include_str!("../../../web/src/theme.js")),
+    ("tip.js", include_str!("../../../web/src/tip.js")),
     ("lanes.js", include_str!("../../../web/src/lanes.js")),
     ("chain.js", include_str!("../../../web/src/chain.js")),
     ("timeline.js", include_str!("../../../web/src/timeline.js")),
@@ -26,10 +27,25 @@ pub const MODULES: &[(&str, &str)] = &[
     ("main.js", include_str!("../../../web/src/main.js")),
 ];
 
+/// The modules of a benchmark's page, likewise.
+pub const BENCH_MODULES: &[(&str, &str)] = &[
+    ("format.js", include_str!("../../../web/src/format.js")),
+    ("scale.js", include_str!("../../../web/src/scale.js")),
+    ("dom.js", include_str!("../../../web/src/dom.js")),
+    ("theme.js", include_str!("../../../web/src/theme.js")),
+    ("tip.js", include_str!("../../../web/src/tip.js")),
+    ("plot.js", include_str!("../../../web/src/plot.js")),
+    ("bars.js", include_str!("../../../web/src/bars.js")),
+    ("lines.js", include_str!("../../../web/src/lines.js")),
+    ("curves.js", include_str!("../../../web/src/curves.js")),
+    ("words.js", include_str!("../../../web/src/words.js")),
+    ("bench.js", include_str!("../../../web/src/bench.js")),
+];
+
 /// All modules as one script.
-pub fn script() -> String {
+pub fn script(modules: &[(&str, &str)]) -> String {
     let mut script = String::from("'use strict';\n");
-    for (name, text) in MODULES {
+    for (name, text) in modules {
         script.push_str(&format!("// {name}\n"));
         for line in text.lines().filter(|line| !line.starts_with("import ")) {
             script.push_str(line.strip_prefix("export ").unwrap_or(line));
@@ -57,8 +73,14 @@ mod tests {
 
     #[test]
     fn no_two_modules_declare_the_same_name() {
+        for modules in [MODULES, BENCH_MODULES] {
+            distinct(modules);
+        }
+    }
+
+    fn distinct(modules: &[(&str, &str)]) {
         let mut seen = BTreeMap::new();
-        for (file, text) in MODULES {
+        for (file, text) in modules {
             for name in declared(text) {
                 assert!(!name.is_empty(), "{file}: a top-level pattern cannot be checked; declare names one by one");
                 if let Some(other) = seen.insert(name, file) {
@@ -70,8 +92,14 @@ mod tests {
 
     #[test]
     fn imports_name_what_an_earlier_module_exports() {
+        for modules in [MODULES, BENCH_MODULES] {
+            resolved(modules);
+        }
+    }
+
+    fn resolved(modules: &[(&str, &str)]) {
         let mut exports: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for (file, text) in MODULES {
+        for (file, text) in modules {
             for line in text.lines().filter(|line| line.starts_with("import ")) {
                 let (names, from) = line
                     .strip_prefix("import { ")
@@ -91,7 +119,12 @@ mod tests {
 
     #[test]
     fn the_script_is_no_module_syntax_any_more_and_cannot_end_its_element() {
-        let script = script();
+        for modules in [MODULES, BENCH_MODULES] {
+            plain(&script(modules));
+        }
+    }
+
+    fn plain(script: &str) {
         assert!(!script.lines().any(|line| line.starts_with("import ") || line.starts_with("export ")));
         assert!(!script.to_ascii_lowercase().contains("</script"));
         assert!(!script.contains("<!--"));

@@ -7,7 +7,7 @@ mod support {
 }
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use report::{PageData, page};
+use report::{PageData, page, pages};
 use serde_json::{Value, json};
 use support::synthetic::{HOSTILE, INSERT, Synthetic};
 use support::webdriver::{Browser, Result, installed};
@@ -27,9 +27,13 @@ struct Shown {
 }
 
 fn show(data: &PageData, hash: &str) -> Result<Shown> {
+    show_page(&page(data), hash)
+}
+
+fn show_page(text: &str, hash: &str) -> Result<Shown> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("page.html");
-    std::fs::write(&file, page(data))?;
+    std::fs::write(&file, text)?;
     let browser = Browser::start()?;
     let url = format!("file://{}", file.display());
     browser.open(&format!("{url}{hash}"))?;
@@ -108,6 +112,17 @@ fn an_operation_clicked_in_the_list_shows_its_chain() -> Result<()> {
     highlighted.sort_unstable();
     assert_eq!(listed, highlighted, "the panel lists what is highlighted, but for the chosen span itself");
     assert!(shown.listed("confidence")?.contains(&"interval".to_owned()), "the weakest link shows");
+
+    // Every piece of its time says how sure it is, and every command of which file it is.
+    let sure = shown
+        .browser
+        .run("return [...document.querySelectorAll('#panel table tr')].map((r) => r.lastChild.textContent);", &[])?;
+    let sure = sure.as_array().ok_or("rows")?;
+    assert!(
+        sure.len() > 3
+            && sure.iter().all(|s| ["structural", "interval"].contains(&s.as_str().unwrap_or_default().trim())),
+        "{sure:?}"
+    );
 
     let panel = shown.browser.text("#panel")?;
     for word in
@@ -195,7 +210,7 @@ fn what_a_program_said_is_shown_as_text() -> Result<()> {
     )?;
     assert_eq!(
         seen,
-        json!([0, 2, true, false]),
+        json!([0, 3, true, false]),
         "{HOSTILE:?} must be there as text, with its control characters made visible"
     );
     quiet(&shown)
@@ -257,11 +272,14 @@ fn what_is_missing_is_said() -> Result<()> {
     timeline["losses"] =
         json!([{ "source": "ring buffer full", "cpu": 1, "start": 4_000_000, "end": 5_000_000, "events": 3 }]);
     timeline["left_out"] = json!({ "after_ns": 100_000_000, "why": "The page holds at most so many spans." });
+    timeline["recorded_ns"] = json!(60_000_000_000u64);
     summary["trace"]["complete"] = json!(false);
     summary["loss"] = json!({ "events": 3, "at_least": true, "weakened_links": 2, "intervals": [
         { "source": "ring buffer full", "cpu": 1, "start_ns": 86_400_004_000_000u64, "end_ns": 86_400_005_000_000u64, "events": 3, "at_least": true, "program": null, "weakened_links": 2 },
     ] });
     let shown = show(&PageData { title: "damaged", summary, timeline, scatter, counts }, "")?;
+    shown.browser.click("#fit")?;
+    assert!(shown.number("width-ns")? > 59e9, "the whole run is what was recorded, not what the page holds");
     let badges = shown.browser.text("#badges")?;
     for word in ["at least 3 events lost", "cut short", "1 probe not in force", "timeline shortened"] {
         assert!(badges.contains(word), "{word:?} is not in {badges}");
@@ -269,6 +287,64 @@ fn what_is_missing_is_said() -> Result<()> {
     assert!(shown.browser.text("#losses")?.contains("ring buffer full"));
     assert!(shown.browser.text("#left-out")?.contains("at most so many spans"));
     assert!(shown.browser.text("#coverage")?.contains("f2fs is not loaded"));
+    quiet(&shown)
+}
+
+fn several_recordings_are_chosen_from_and_set_side_by_side() -> Result<()> {
+    let part = |title, inserts| {
+        let [timeline, scatter, counts, summary] = Synthetic::figures(inserts);
+        PageData { title, summary, timeline, scatter, counts }
+    };
+    let shown = show_page(&pages(&[part("first", INSERTS), part("second <i>", 20)]), "")?;
+    assert_eq!(shown.browser.text("#recordings")?, "first\nsecond <i>");
+    assert_eq!(shown.browser.text("#title")?, "first");
+    // The second panel shows the INSERTs of the other recording, beside those of this one.
+    shown.browser.run(
+        "const s = document.querySelector('.scatter:last-child select'); s.value = '1 0'; s.dispatchEvent(new Event('change'));",
+        &[],
+    )?;
+    let panels = shown.browser.run(
+        "return [...document.querySelectorAll('.scatter')].map((f) => [f.dataset.recording, f.dataset.commands, \
+         f.querySelector('canvas').width > 0]);",
+        &[],
+    )?;
+    assert_eq!(panels, json!([["0", (INSERTS * 9).to_string(), true], ["1", "180", true]]));
+
+    shown.browser.click("#recordings [data-recording='1']")?;
+    let opened = |title: &str| {
+        (0..100).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            shown.browser.text("#title").is_ok_and(|text| text == title)
+                && !shown.data("from-ns").unwrap_or_default().is_empty()
+        })
+    };
+    assert!(opened("second <i>"), "the second recording was not opened");
+    assert_eq!(shown.browser.attribute("#recordings [data-recording='1']", "aria-pressed")?, "true");
+    // A command of the first recording, by its address: it opens there.
+    let command = shown.browser.run(
+        "return JSON.parse(document.querySelector('script.commands').textContent).scatter.points.command[3];",
+        &[],
+    )?;
+    shown.browser.run(&format!("location.hash = '#r=0&span={command}';"), &[])?;
+    assert!(opened("first"), "the first recording was not opened again");
+    assert_eq!(shown.data("span")?, command.to_string());
+    quiet(&shown)
+}
+
+fn a_narrow_window_shows_everything_without_scrolling_sideways() -> Result<()> {
+    let shown = show_inserts("")?;
+    for width in [360, 480, 800] {
+        shown.browser.resize(width, 800)?;
+        // What lies beyond the right edge, but for the insides of what scrolls by itself.
+        let beyond = shown.browser.run(
+            "const w = document.documentElement.clientWidth; \
+             const scrolls = (n) => n && (['auto', 'scroll', 'hidden'].includes(getComputedStyle(n).overflowX) || scrolls(n.parentElement)); \
+             return [...document.querySelectorAll('body *')].filter((n) => n.getBoundingClientRect().right > w + 1 && \
+             n.getBoundingClientRect().width > 0 && !scrolls(n.parentElement)).map((n) => `${n.tagName} ${n.id} ${n.className}`);",
+            &[],
+        )?;
+        assert_eq!(beyond, json!([]), "at {width} pixels");
+    }
     quiet(&shown)
 }
 
@@ -318,6 +394,14 @@ fn main() {
         ("a_shared_command_names_every_cause_with_its_share", a_shared_command_names_every_cause_with_its_share),
         ("what_is_missing_is_said", what_is_missing_is_said),
         ("a_statement_without_device_commands_is_said_in_words", a_statement_without_device_commands_is_said_in_words),
+        (
+            "several_recordings_are_chosen_from_and_set_side_by_side",
+            several_recordings_are_chosen_from_and_set_side_by_side,
+        ),
+        (
+            "a_narrow_window_shows_everything_without_scrolling_sideways",
+            a_narrow_window_shows_everything_without_scrolling_sideways,
+        ),
         ("an_address_restores_what_was_chosen_and_seen", an_address_restores_what_was_chosen_and_seen),
         ("a_page_without_figures_says_so", a_page_without_figures_says_so),
     ];

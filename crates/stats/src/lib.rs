@@ -1,15 +1,36 @@
 //! Numerics: estimates with intervals. Pure and seeded: the same numbers and seed give the same answer anywhere.
 //!
-//! A file a method: [`quantile`], [`median`] (distribution-free interval), [`bootstrap`], [`ratio`] (two arms measured
-//! in pairs, and the A/A check), [`random`] (the generator all of them share, also used to shuffle a design).
+//! A file a method. docs/method.md tells the whole procedure and why each step is as it is; in the order of use:
+//!
+//! - one process: [`outlier`], [`pelt`] and [`steady`] say from which iteration on its times mean something;
+//! - one cell: [`hierarchy`] makes an estimate of its processes, [`stop`] says when there are enough, [`plan`] how many of
+//!   what would be best;
+//! - two cells: [`hierarchy`] again for the ratio, [`verdict`] for what it says, [`rank`] for a second opinion;
+//! - a suite: [`holm`] for many verdicts at once, [`geomean`] for one number;
+//! - one value per replicate: [`median`] (distribution-free interval), [`ratio`] (arms measured in pairs; the A/A check);
+//! - underneath: [`quantile`], [`bootstrap`], [`student`], and [`random`], the generator that all share, which also
+//!   shuffles a design.
 //!
 //! Input is `f64`; a value that is no finite number is a mistake of the caller's and yields `None`, never a number.
 
 pub mod bootstrap;
+pub mod geomean;
+pub mod hierarchy;
+pub mod holm;
 pub mod median;
+pub mod outlier;
+pub mod pelt;
+pub mod plan;
 pub mod quantile;
 pub mod random;
+pub mod rank;
 pub mod ratio;
+#[cfg(test)]
+mod simulation;
+pub mod steady;
+pub mod stop;
+pub mod student;
+pub mod verdict;
 
 /// A value with the interval that holds it, in the unit of the input.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -33,6 +54,16 @@ impl Estimate {
     pub fn holds(&self, x: f64) -> bool {
         self.low <= x && x <= self.high
     }
+
+    /// Half the interval's width relative to the estimate: 0.02 is +- 2 %. `None` if the estimate is 0.
+    pub fn precision(&self) -> Option<f64> {
+        Some((self.high - self.low) / 2.0 / self.value.abs()).filter(|w| w.is_finite())
+    }
+}
+
+/// The arithmetic mean; NaN of nothing.
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
 }
 
 /// The values in ascending order; `None` if there is none or one is not finite.

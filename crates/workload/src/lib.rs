@@ -13,9 +13,15 @@
 //! `t` is CLOCK_BOOTTIME in nanoseconds, when the number was read; `v` is the value.
 
 pub mod clock;
+pub mod cpu;
+pub mod draw;
+pub mod http;
+mod jvm;
 pub mod marks;
 mod options;
+mod spin;
 pub mod sqlite;
+mod storage;
 
 use model::Context;
 use std::io::Write;
@@ -29,6 +35,8 @@ pub enum Error {
     Help(String),
     /// It was cancelled; what it had made is removed.
     Interrupted,
+    /// It ran, and its result is wrong; the text says what was found. Exit status 1.
+    Wrong(String),
     /// Something failed; the text says what, to what, and what can be done. Exit status 1.
     Failed(String),
 }
@@ -36,7 +44,7 @@ pub enum Error {
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Usage(text) | Self::Help(text) | Self::Failed(text) => f.write_str(text),
+            Self::Usage(text) | Self::Help(text) | Self::Wrong(text) | Self::Failed(text) => f.write_str(text),
             Self::Interrupted => f.write_str("interrupted; the workload's files are removed"),
         }
     }
@@ -51,16 +59,43 @@ impl From<std::io::Error> for Error {
 }
 
 /// The workloads' names, with what each does.
-pub const NAMES: &[(&str, &str)] =
-    &[("sqlite", "INSERTs, SELECTs, UPDATEs or DELETEs on a new database, and the demo's sequence of them")];
+pub const NAMES: &[(&str, &str)] = &[
+    ("http", "GETs of a byte, closed loop or at a constant rate"),
+    ("seq", "one file, written or read from its begin to its end, as by dd"),
+    ("file", "many files, each written or read whole"),
+    ("random", "reads or writes of small blocks at random places of a large file"),
+    ("linpack", "a dense system of equations, in C, Rust or Java"),
+    ("scimark", "SciMark 2's kernels, in C, Rust or Java"),
+    ("himeno", "Jacobi's method on a grid, in C, Rust or Java"),
+    ("draw", "rectangles, lines or circles on an image, in Java"),
+    ("sqlite", "INSERTs, SELECTs, UPDATEs or DELETEs on a new database, and the demo's sequence of them"),
+    ("spin", "arithmetic and nothing else, to try the method on"),
+];
 
 /// Runs the workload that the first word names with the words after it.
 ///
 /// # Errors
 /// See [`Error`].
 pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
+    let result = named(words, context, out);
+    if let Err(Error::Wrong(found)) = &result {
+        writeln!(out, "{}", serde_json::json!({"verified": false, "by": found}))?;
+    }
+    result
+}
+
+fn named(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
     match words.split_first() {
+        Some((name, rest)) if name == "http" => http::run(rest, context, out),
+        Some((name, rest)) if name == "seq" => storage::seq::run(rest, context, out),
+        Some((name, rest)) if name == "file" => storage::file::run(rest, context, out),
+        Some((name, rest)) if name == "random" => storage::random::run(rest, context, out),
+        Some((name, rest)) if name == "linpack" => cpu::run("linpack", rest, context, out),
+        Some((name, rest)) if name == "scimark" => cpu::run("scimark", rest, context, out),
+        Some((name, rest)) if name == "himeno" => cpu::run("himeno", rest, context, out),
+        Some((name, rest)) if name == "draw" => draw::run(rest, out),
         Some((name, rest)) if name == "sqlite" => sqlite::run(rest, context, out),
+        Some((name, rest)) if name == "spin" => spin::run(rest, context, out),
         // A name of its own, because it is what people will run under `record` first.
         Some((name, rest)) if name == "demo" => {
             let words: Vec<String> = ["--op".into(), "demo".into()].into_iter().chain(rest.iter().cloned()).collect();
@@ -71,6 +106,11 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
             Err(Error::Usage(format!("name a workload:\n{}", list.join("\n"))))
         }
     }
+}
+
+/// The version of the SQLite that the workloads run, such as `3.50.4`.
+pub fn sqlite_version() -> &'static str {
+    rusqlite::version()
 }
 
 /// Writes one sample line.

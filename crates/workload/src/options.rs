@@ -55,6 +55,20 @@ impl Options {
         text.parse().map_err(|_| Error::Usage(format!("--{name} cannot be {text:?}")))
     }
 
+    /// The value as a number of bytes: a whole number with an optional K, M or G (binary).
+    pub fn bytes(&self, name: &str) -> Result<u64, Error> {
+        let text = self.text(name);
+        let (digits, shift) = match text.as_bytes().split_last() {
+            Some((b'K' | b'k', rest)) => (&text[..rest.len()], 10),
+            Some((b'M' | b'm', rest)) => (&text[..rest.len()], 20),
+            Some((b'G' | b'g', rest)) => (&text[..rest.len()], 30),
+            _ => (text, 0),
+        };
+        let number = digits.parse::<u64>().ok().filter(|_| digits.bytes().all(|b| b.is_ascii_digit()));
+        let bytes = number.and_then(|n| n.checked_mul(1 << shift));
+        bytes.ok_or_else(|| Error::Usage(format!("--{name} cannot be {text:?}; it is bytes, as in 512, 4K, 1M or 10G")))
+    }
+
     /// The value, which must be one of `allowed` in any case of letters.
     pub fn one_of(&self, name: &str, allowed: &[&'static str]) -> Result<&'static str, Error> {
         let text = self.text(name);
@@ -92,6 +106,15 @@ mod tests {
         assert_eq!(options.get::<u64>("rows").unwrap(), 7);
         assert_eq!(options.one_of("mode", &["a", "b"]).unwrap(), "b");
         assert_eq!(parse(&[]).unwrap().get::<u64>("rows").unwrap(), 1000);
+    }
+
+    #[test]
+    fn bytes_have_binary_suffixes() {
+        let bytes = |text: &str| parse(&["--rows", text]).unwrap().bytes("rows");
+        assert_eq!((bytes("512").unwrap(), bytes("4k").unwrap(), bytes("10G").unwrap()), (512, 4096, 10 << 30));
+        for text in ["", "K", "-1", "+1", "1.5M", "1KB", "17179869184G", "é"] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
     }
 
     #[test]

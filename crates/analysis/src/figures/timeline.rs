@@ -4,10 +4,10 @@ use super::{DiskAxis, Disks, LeftOut, Limits, Strings, VERSION, columns, end_of}
 use crate::files::FileClass;
 use crate::rows::{Does, Index, Rows};
 use crate::text::shown;
-use model::Layer;
-use model::table::Span;
+use model::table::{Slice, Span};
+use model::{Confidence, Layer, Reason, Relation};
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 columns! {
     /// Spans.
@@ -30,7 +30,7 @@ columns! {
         tgid: u32,
         /// Thread.
         tid: u32,
-        /// Position in `files`.
+        /// Position in `files`; of a request or command, the file of all bios that it carries, if they have one.
         file: Option<u32>,
         /// First byte in the file.
         offset: Option<u64>,
@@ -103,6 +103,8 @@ columns! {
         end: u64,
         /// Position in `spans`.
         span: Option<u32>,
+        /// How sure it is that the time belongs there.
+        confidence: u32,
     }
 }
 columns! {
@@ -188,6 +190,8 @@ pub struct Timeline {
     pub origin_ns: u64,
     /// Last time shown.
     pub duration_ns: u64,
+    /// Last time that anything was recorded: later than `duration_ns` if not all is shown.
+    pub recorded_ns: u64,
     /// Widths of the papers' windows.
     pub presets_ns: [u64; 2],
     /// Texts; no control characters, not escaped for HTML.
@@ -236,10 +240,12 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
     let mut strings = Strings::default();
     let mut disks = Disks::default();
     let (layers, places) = lanes(&index, &order, limits.lanes);
+    let carried = carried_files(&index);
     let mut spans = SpanColumns::default();
     for (&at, (layer, lane)) in order.iter().zip(places) {
         let s = &rows.spans[at];
-        let file = s.file.and_then(|id| index.file(id)).map(|at| at as u32);
+        let (file, offset) = carried.get(&s.id).copied().unwrap_or((s.file, s.offset));
+        let file = file.and_then(|id| index.file(id)).map(|at| at as u32);
         let label = label(&index, s);
         spans.push(
             s.id,
@@ -252,7 +258,7 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
             s.tgid,
             s.tid,
             file,
-            s.offset,
+            offset,
             s.disk.map(|d| disks.of(&index, d, s)),
             s.sector,
             s.bytes,
@@ -291,10 +297,12 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
     let mut by_operation: Vec<_> =
         rows.slices.iter().filter_map(|s| Some((*operation_at.get(&s.operation)?, s.start_ns, s))).collect();
     by_operation.sort_by_key(|&(operation, start, _)| (operation, start));
+    let sure = Sureness::of(&index);
     for (operation, _, s) in by_operation {
+        let sure = strings.of(sure.slice(s).name());
         let (layer, reason) = (strings.of(s.layer.name()), strings.of(s.reason.name()));
         let (start, end) = (s.start_ns.saturating_sub(origin_ns), s.end_ns.saturating_sub(origin_ns));
-        slices.push(operation, layer, reason, start, end, s.span.and_then(|id| span_at.get(&id).copied()));
+        slices.push(operation, layer, reason, start, end, s.span.and_then(|id| span_at.get(&id).copied()), sure);
     }
     let mut causes = CauseColumns::default();
     for c in &rows.causes {
@@ -304,6 +312,7 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
         let (origin, confidence) = (strings.of(c.origin.name()), strings.of(c.confidence.name()));
         causes.push(command, origin, operation, c.tgid, process, c.share, confidence, strings.of(&c.via));
     }
+    let recorded_ns = rows.spans.iter().map(end_of).max().unwrap_or(origin_ns).max(origin_ns);
     let left_out = LeftOut {
         operations: rows.operations.len() - operations.len(),
         spans: rows.spans.len() - order.len(),
@@ -312,7 +321,14 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
         causes: rows.causes.len() - causes.command.len(),
         after_ns: cut_ns.map(|cut| cut - origin_ns),
         why: if cut_ns.is_some() {
-            format!("The page holds at most {} spans: whole operations from the beginning.", limits.spans)
+            format!(
+                "The page holds at most {} spans of the {} recorded: whole operations from the beginning, {:.3} s of {:.3} s. The \
+                 rest is hatched; the numbers below are of the whole recording, and `fathom export --perfetto` shows all of it.",
+                limits.spans,
+                rows.spans.len(),
+                (cut_ns.unwrap_or(origin_ns) - origin_ns) as f64 / 1e9,
+                (recorded_ns - origin_ns) as f64 / 1e9
+            )
         } else {
             String::new()
         },
@@ -326,6 +342,7 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
             .max()
             .unwrap_or(origin_ns)
             .saturating_sub(origin_ns),
+        recorded_ns: recorded_ns - origin_ns,
         presets_ns: [12_000_000, 80_000_000],
         layers,
         spans,
@@ -359,6 +376,59 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
         strings: strings.all,
         left_out,
     }
+}
+
+/// How sure slices are.
+struct Sureness {
+    /// Commands charged to operations, by both.
+    charged: HashMap<(u64, u64), Confidence>,
+    /// Operations that were inferred.
+    guessed: HashSet<u64>,
+}
+
+impl Sureness {
+    fn of(index: &Index) -> Self {
+        let rows = index.rows;
+        let charged = rows.causes.iter().filter_map(|c| Some(((c.operation?, c.command), c.confidence))).collect();
+        let inferred = |at: usize| index.shape(at).is_some_and(|shape| rows.shapes[shape].kind == "transaction");
+        let guessed = (0..rows.operations.len()).filter(|&at| inferred(at)).map(|at| rows.operations[at].id).collect();
+        Self { charged, guessed }
+    }
+
+    /// That a thread ran or waited for a CPU, the scheduler's own records say. What it slept for is a conclusion from what
+    /// was under way at the time, and no surer than the command's charge to the operation, if it has one.
+    fn slice(&self, slice: &Slice) -> Confidence {
+        if self.guessed.contains(&slice.operation) {
+            return Confidence::Guess;
+        }
+        if matches!(slice.reason, Reason::Cpu | Reason::RunQueue) {
+            return Confidence::Structural;
+        }
+        let charged = slice.span.and_then(|span| self.charged.get(&(slice.operation, span)));
+        charged.map_or(Confidence::Interval, |c| Confidence::Interval.min(*c))
+    }
+}
+
+/// File and first byte of requests and commands, by identity: those of the bios they carry, if all are of one file.
+fn carried_files(index: &Index) -> HashMap<u64, (Option<u64>, Option<u64>)> {
+    let rows = index.rows;
+    let mut found: HashMap<u64, (Option<u64>, Option<u64>)> = HashMap::new();
+    for upper in [Layer::Block, Layer::IoScheduler] {
+        for link in rows.links.iter().filter(|l| matches!(l.relation, Relation::Carries | Relation::Merges)) {
+            let (Some(parent), Some(child)) = (index.span(link.parent), index.span(link.child)) else { continue };
+            let (parent, child) = (&rows.spans[parent], &rows.spans[child]);
+            if parent.layer != upper || child.file.is_some() {
+                continue;
+            }
+            let (file, offset) = found.get(&parent.id).copied().unwrap_or((parent.file, parent.offset));
+            let same = found.entry(child.id).or_insert((file, offset));
+            *same = match same.0 {
+                known if known != file => (None, None),
+                _ => (file, same.1.zip(offset).map(|(a, b)| a.min(b))),
+            };
+        }
+    }
+    found
 }
 
 /// The end of the last operation that fits, if not all do. `order` and `operations` are by begin.
@@ -496,12 +566,53 @@ mod tests {
     }
 
     #[test]
+    fn commands_have_the_file_of_their_bios_and_slices_say_how_sure_they_are() {
+        let mut rows = case::rows();
+        let file = rows.files[0].id;
+        rows.spans
+            .iter_mut()
+            .filter(|s| s.layer == Layer::Block)
+            .for_each(|s| (s.file, s.offset) = (Some(file), Some(4096)));
+        let t = timeline(&rows, &Limits::default());
+        let driver = t.layers.iter().position(|l| l.name == "Driver").unwrap() as u32;
+        let commands: Vec<usize> = (0..t.spans.id.len()).filter(|&i| t.spans.layer[i] == driver).collect();
+        let with_file = |i: &&usize| t.spans.file[**i].is_some();
+        assert!(commands.iter().any(|i| with_file(&i)), "no command has a file");
+        for &i in commands.iter().filter(|i| with_file(i)) {
+            let carried = (0..t.links.child.len()).filter(|&l| t.links.child[l] as usize == i);
+            let files: Vec<_> = carried.map(|l| t.spans.file[t.links.parent[l] as usize]).collect();
+            assert!(files.iter().all(|file| *file == t.spans.file[i]), "command {} has another file", t.spans.id[i]);
+        }
+        let word = |i: usize, column: &[u32]| t.strings[column[i] as usize].clone();
+        for i in 0..t.slices.start.len() {
+            let expected = if ["cpu", "run queue"].contains(&word(i, &t.slices.reason).as_str()) {
+                vec!["structural"]
+            } else {
+                vec!["interval", "address", "guess"]
+            };
+            let sure = word(i, &t.slices.confidence);
+            assert!(expected.contains(&sure.as_str()), "slice {i}: {sure}");
+        }
+        // What was inferred is a guess altogether.
+        let mut guessed = case::rows();
+        guessed.shapes.iter_mut().for_each(|s| s.kind = "transaction".into());
+        let t = timeline(&guessed, &Limits::default());
+        assert!(t.slices.confidence.iter().all(|&at| t.strings[at as usize] == "guess"));
+    }
+
+    #[test]
     fn a_full_page_holds_whole_operations_and_says_what_is_left_out() {
         let rows = case::rows();
         let t = timeline(&rows, &Limits { spans: rows.spans.len() - 3, ..Limits::default() });
         assert!(t.spans.id.len() <= rows.spans.len() - 3);
         assert_eq!(t.left_out.spans + t.spans.id.len(), rows.spans.len());
         assert!(t.left_out.operations > 0 && !t.left_out.why.is_empty());
+        let whole = timeline(&rows, &Limits::default());
+        assert!(
+            t.duration_ns < t.recorded_ns
+                && t.recorded_ns == whole.duration_ns
+                && whole.recorded_ns == whole.duration_ns
+        );
         let last = t.left_out.after_ns.unwrap();
         assert!(t.operations.end.iter().all(|end| end.is_some_and(|end| end <= last)));
     }

@@ -53,6 +53,30 @@ fn a_warm_scan_reads_from_the_cache_and_charges_nothing() {
     assert_eq!(per.write_amplification, None);
 }
 
+/// The page was in the cache, since an earlier read's read-ahead had begun to fetch it; who must wait for it had no hit.
+#[test]
+fn a_read_that_waits_for_the_disk_is_no_hit() {
+    let mut rows = case::rows();
+    let read = rows.spans.iter().find(|s| s.id == 71).unwrap().clone();
+    let wait = |start_ns, end_ns| model::table::Slice {
+        operation: 13,
+        layer: Layer::Driver,
+        reason: Reason::Device,
+        start_ns,
+        end_ns,
+        span: None,
+    };
+    let hits = |rows: &Rows| {
+        of(&summarise(rows), case::SELECT).per_operation.filesystem_reads[&FileClass::Database].cache_hits
+    };
+    // After the read, and of another operation: neither is its wait.
+    rows.slices.push(wait(read.end_ns.unwrap(), read.end_ns.unwrap() + 5));
+    rows.slices.push(model::table::Slice { operation: 11, ..wait(read.start_ns, read.start_ns + 5) });
+    assert_eq!(hits(&rows), 2.0);
+    rows.slices.push(wait(read.start_ns + 1, read.start_ns + 3));
+    assert_eq!(hits(&rows), 1.0);
+}
+
 #[test]
 fn exclusive_times_add_up_to_the_latency() {
     for operation in summarise(&case::rows()).operations {

@@ -38,6 +38,8 @@ pub struct LogWriter {
     /// When the log's first chunk began; what its chunks are known by.
     began_ns: Option<u64>,
     raw: Vec<u8>,
+    /// Where a chunk is packed; kept, as new memory would be asked for and given back with each.
+    packed: Vec<u8>,
     raw_events: u32,
     first_ns: u64,
     last_ns: u64,
@@ -63,6 +65,7 @@ impl LogWriter {
             lost_events: 0,
             began_ns: None,
             raw: Vec::with_capacity(CHUNK + MAX_RECORD),
+            packed: Vec::new(),
             raw_events: 0,
             first_ns: u64::MAX,
             last_ns: 0,
@@ -102,9 +105,13 @@ impl LogWriter {
             return Ok(());
         }
         let began_ns = *self.began_ns.get_or_insert(self.first_ns);
-        let packed = lz4_flex::block::compress(&self.raw);
-        // What does not shrink stands as it is: reading it back is then a copy.
-        let (flags, payload) = if packed.len() < self.raw.len() { (LZ4, &packed) } else { (0, &self.raw) };
+        let room = lz4_flex::block::get_maximum_output_size(self.raw.len());
+        if self.packed.len() < room {
+            self.packed.resize(room, 0);
+        }
+        // It fits by the line above; what does not shrink stands as it is: reading it back is then a copy.
+        let packed = lz4_flex::block::compress_into(&self.raw, &mut self.packed).unwrap_or(usize::MAX);
+        let (flags, payload) = if packed < self.raw.len() { (LZ4, &self.packed[..packed]) } else { (0, &self.raw[..]) };
         let header = ChunkHeader {
             version: versions::newest(versions::LOG) as u16,
             flags,

@@ -175,6 +175,7 @@ struct walk {
 	u32 left; /* bytes */
 	u32 skip; /* bytes of the next segment that are done */
 	u32 runs; /* that are complete */
+	u32 stranger; /* the process that was named last on this CPU */
 };
 
 struct {
@@ -241,6 +242,16 @@ static long walk_segment(u32 i, struct walk **context)
 	return !w->left;
 }
 
+/* A page's place in its file. A page that had no such word any more would be read as the folio it begins. */
+static __always_inline u64 page_index(struct page *page)
+{
+	if (bpf_core_field_exists(((struct page___new_index *)0)->__folio_index))
+		return ((struct page___new_index *)page)->__folio_index;
+	if (bpf_core_field_exists(((struct page___old_index *)0)->index))
+		return ((struct page___old_index *)page)->index;
+	return BPF_CORE_READ((struct folio *)page, index);
+}
+
 /*
  * The commonest bio by far: one segment within one page that is no tail page. Then the verifier knows every type on the
  * way, and all fields are plain loads. Returns whether it was one.
@@ -256,16 +267,19 @@ static __always_inline bool walk_one_page(struct bio *bio, u32 bytes, struct wal
 	if (bio->bi_iter.bi_idx || bio->bi_iter.bi_bvec_done || vec->bv_len < bytes ||
 	    vec->bv_offset + bytes > 1 << PAGE_SHIFT)
 		return false;
-	/* The verifier takes this word for the list pointer that shares its place, so it is read as a number. */
-	if (BPF_CORE_READ(page, compound_head) & 1)
+	/*
+	 * Through memory, since the verifier lets nobody look at the bits of a pointer it knows, and takes this word for the
+	 * list pointer that shares its place.
+	 */
+	number = &w->first.mapping;
+	*number = page->compound_head;
+	if (*number & 1)
 		return false;
 	mapping = page->mapping;
-	/* Through memory, since the verifier lets nobody look at the bits of a pointer it knows. */
-	number = &w->first.mapping;
 	*number = (u64)mapping;
 	if (*number & 3)
 		*number = 0;
-	w->first.index = BPF_CORE_READ((struct folio *)page, index);
+	w->first.index = page_index(page);
 	w->first.pages = 1;
 	if (!w->first.mapping)
 		return true;
@@ -282,8 +296,9 @@ static __always_inline bool walk_one_page(struct bio *bio, u32 bytes, struct wal
 SEC("tp_btf/block_bio_queue")
 int BPF_PROG(bio_queue, struct bio *bio)
 {
-	struct who who = whoami();
-	struct slot *slot = slot_of(who.tid);
+	struct task_struct *task = (void *)bpf_get_current_task_btf();
+	struct who who = who_is(task);
+	struct slot *slot = slot_of_thread(task);
 	u64 now = bpf_ktime_get_boot_ns();
 	struct fathom_bio_queue *r;
 	struct walk *w;
@@ -296,8 +311,11 @@ int BPF_PROG(bio_queue, struct bio *bio)
 	w = bpf_map_lookup_elem(&walks, &zero);
 	if (!w)
 		return 0;
-	if (!slot)
+	/* Mostly the journal thread again: the table need not be asked. */
+	if (!slot && w->stranger != who.tgid) {
+		w->stranger = who.tgid;
 		name_stranger(who.tgid, now);
+	}
 	w->vecs = (u64)bio->bi_io_vec;
 	w->run.mapping = 0;
 	w->run.pages = 0;
@@ -326,7 +344,7 @@ int BPF_PROG(bio_queue, struct bio *bio)
 		r->sector = bio->bi_iter.bi_sector;
 		r->ino = id.ino;
 		r->index = id.ino ? w->first.index : 0;
-		r->syscall_ns = slot && slot->call ? slot->start_ns : 0;
+		r->syscall_ns = identity_of(slot);
 		r->bytes = bytes;
 		r->disk = bio_disk(bio);
 		r->dev = id.dev;
@@ -360,6 +378,25 @@ int BPF_PROG(bio_split, struct bio *bio, unsigned int sector)
 	return 0;
 }
 
+/*
+ * The bio that a clone was made from. The device mapper's clone is part of its record of the work (clone_to_tio), which
+ * knows the original; the crypt target sends bios of its own, made from such a clone. 0: not known.
+ */
+static __always_inline u64 mapped_from(struct bio *bio)
+{
+	u64 clone = (u64)bio;
+	u8 end = bio_end(bio->bi_end_io);
+
+	if (!bpf_core_type_exists(struct dm_target_io))
+		return 0;
+	if (end == FATHOM_END_CRYPT && bpf_core_type_exists(struct dm_crypt_io))
+		clone = (u64)BPF_CORE_READ((struct dm_crypt_io *)bio->bi_private, base_bio);
+	else if (end != FATHOM_END_CLONE)
+		return 0;
+	return (u64)BPF_CORE_READ((struct dm_target_io *)(clone - bpf_core_field_offset(struct dm_target_io, clone)), io,
+				  orig_bio);
+}
+
 SEC("tp_btf/block_bio_remap")
 int BPF_PROG(bio_remap, struct bio *bio, u32 from_disk, u64 from_sector)
 {
@@ -368,7 +405,7 @@ int BPF_PROG(bio_remap, struct bio *bio, u32 from_disk, u64 from_sector)
 	if (!r)
 		return 0;
 	r->bio = (u64)bio;
-	r->parent = 0;
+	r->parent = mapped_from(bio);
 	r->sector = bio->bi_iter.bi_sector;
 	r->from_sector = from_sector;
 	r->disk = bio_disk(bio);
@@ -377,13 +414,16 @@ int BPF_PROG(bio_remap, struct bio *bio, u32 from_disk, u64 from_sector)
 	return 0;
 }
 
-/* A bare flush: the driver may never hear of it, but its waiter does. Other bios end with their requests. */
+/*
+ * A bare flush: the driver may never hear of it, but its waiter does. And a bio of a disk that makes no requests, such as
+ * the device mapper's. Other bios end with their requests.
+ */
 SEC("tp_btf/block_bio_complete")
 int BPF_PROG(bio_done, struct request_queue *q, struct bio *bio)
 {
 	struct fathom_bio_done *r;
 
-	if (bio->bi_vcnt || !(bio->bi_opf & REQ_BIT(__REQ_PREFLUSH)))
+	if ((bio->bi_vcnt || !(bio->bi_opf & REQ_BIT(__REQ_PREFLUSH))) && !bio->bi_bdev->bd_disk->fops->submit_bio)
 		return 0;
 	r = RESERVE(bio_done, BIO_DONE, bpf_ktime_get_boot_ns(), nobody());
 	if (!r)

@@ -39,10 +39,15 @@ const volatile struct call_shape call_shapes[CALLS];
 const volatile u64 end_functions[END_FUNCTIONS];
 const volatile u8 end_classes[END_FUNCTIONS];
 
-struct {
+/*
+ * CPUs of even and of odd numbers write into rings of their own: a ring's lock and position that go from CPU to CPU with
+ * every second record cost as much as the record.
+ */
+struct ring {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 32 << 20);
-} ring SEC(".maps");
+};
+struct ring ring_even SEC(".maps"), ring_odd SEC(".maps");
 
 struct cpu_state {
 	u64 seq;
@@ -96,7 +101,6 @@ struct slot {
 	u64 file; /* address */
 	u64 asked; /* bytes */
 	u64 fs_start_ns;
-	u64 fs_end_ns;
 	u32 txn;
 	u32 txn_dev;
 	u32 fs_writes;
@@ -105,6 +109,14 @@ struct slot {
 	u16 handles;
 	u16 ops_open;
 	u16 functions_open; /* of these; the others are statements */
+
+	/* io_uring: the call of io_uring_enter it is in, its file requests under way, and the one that it submits now. */
+	u64 ring_enter_ns;
+	u64 ring_req; /* address */
+	u64 ring_ns; /* when it was submitted: its identity */
+	u64 ring_told; /* the one that it was last said to work for */
+	u32 ring_open;
+	u32 ring_pad;
 
 	/* Off the CPU since. */
 	u64 out_ns;
@@ -165,11 +177,31 @@ struct who {
 	u8 flags;
 };
 
-static __always_inline struct who whoami(void)
+static __always_inline struct who who_is(struct task_struct *task)
 {
-	struct task_struct *task = (void *)bpf_get_current_task_btf();
 	struct who who = { .tgid = task->tgid, .tid = task->pid, .flags = !!(task->flags & PF_KTHREAD) };
 
+	return who;
+}
+
+static __always_inline struct who whoami(void)
+{
+	return who_is((void *)bpf_get_current_task_btf());
+}
+
+/* Whether a statement is open that waits for its next step: what the thread does meanwhile is not the statement's. */
+static __always_inline bool between_rows(struct slot *slot)
+{
+	return slot && slot->ops_open > slot->functions_open && !slot->depth;
+}
+
+/* For records without `ctx`. */
+static __always_inline struct who whoami_between(struct slot *slot)
+{
+	struct who who = whoami();
+
+	if (between_rows(slot))
+		who.flags |= FATHOM_HEADER_BETWEEN_ROWS;
 	return who;
 }
 
@@ -196,7 +228,7 @@ static __always_inline void fill_header(struct fathom_header *h, u8 kind, u32 se
  * Reserves a record and fills its header. The number is taken first, so that a record that found no room leaves a hole.
  * No wake-up: user space drains by timer, since the wake-up alone costs more than all probes together.
  */
-static __always_inline void *reserve(u8 kind, u64 size, u64 now, struct who who)
+static __always_inline void *reserve_in(bool odd, u8 kind, u64 size, u64 now, struct who who)
 {
 	struct cpu_state *cpu = this_cpu();
 	struct fathom_header *h;
@@ -205,13 +237,26 @@ static __always_inline void *reserve(u8 kind, u64 size, u64 now, struct who who)
 	if (!cpu)
 		return NULL;
 	seq = __sync_fetch_and_add(&cpu->seq, 1);
-	h = bpf_ringbuf_reserve(&ring, size, 0);
+	if (odd)
+		h = bpf_ringbuf_reserve(&ring_odd, size, 0);
+	else
+		h = bpf_ringbuf_reserve(&ring_even, size, 0);
 	if (!h) {
 		__sync_fetch_and_add(&cpu->lost, 1);
 		return NULL;
 	}
 	fill_header(h, kind, seq, now, who);
 	return h;
+}
+
+static __always_inline bool on_odd_cpu(void)
+{
+	return bpf_get_smp_processor_id() & 1;
+}
+
+static __always_inline void *reserve(u8 kind, u64 size, u64 now, struct who who)
+{
+	return reserve_in(on_odd_cpu(), kind, size, now, who);
 }
 
 static __always_inline void submit(void *record)
@@ -221,6 +266,9 @@ static __always_inline void submit(void *record)
 
 #define RESERVE(name, KIND, now, who) \
 	(struct fathom_##name *)reserve(FATHOM_KIND_##KIND, sizeof(struct fathom_##name), now, who)
+/* For a loop: the ring is chosen before it, else every turn would double the paths that the verifier walks. */
+#define RESERVE_IN(odd, name, KIND, now, who) \
+	(struct fathom_##name *)reserve_in(odd, FATHOM_KIND_##KIND, sizeof(struct fathom_##name), now, who)
 
 /* Records that end in a text are put together in a scratch buffer and copied out at the length they have. */
 #define TEXT_MAX 4096
@@ -293,13 +341,18 @@ static __always_inline void put_scratch(struct scratch *s)
 static __always_inline void output(struct fathom_header *h, u8 kind, u64 size, u64 now, struct who who, u64 flags)
 {
 	struct cpu_state *cpu = this_cpu();
+	long failed;
 	u32 seq;
 
 	if (!cpu)
 		return;
 	seq = __sync_fetch_and_add(&cpu->seq, 1);
 	fill_header(h, kind, seq, now, who);
-	if (bpf_ringbuf_output(&ring, h, (size + 7) & ~7ULL, flags))
+	if (on_odd_cpu())
+		failed = bpf_ringbuf_output(&ring_odd, h, (size + 7) & ~7ULL, flags);
+	else
+		failed = bpf_ringbuf_output(&ring_even, h, (size + 7) & ~7ULL, flags);
+	if (failed)
 		__sync_fetch_and_add(&cpu->lost, 1);
 }
 
@@ -327,15 +380,34 @@ static __always_inline struct slot *make_slot(u32 tgid, u32 tid, u16 standing)
 	return slot;
 }
 
-/* The slot of the running thread, made now if everyone is recorded. NULL: not recorded. */
+/* Kernel threads have no slot, and much of the I/O is theirs: they are told apart before the look-up. */
+static __always_inline struct slot *slot_of_thread(struct task_struct *task)
+{
+	return task->flags & PF_KTHREAD ? NULL : slot_of(task->pid);
+}
+
+/* The slot of the running thread, if it has one. */
+static __always_inline struct slot *slot_here(void)
+{
+	return slot_of_thread((void *)bpf_get_current_task_btf());
+}
+
+/* The slot of a thread, made now if everyone is recorded. NULL: not recorded. */
+static __always_inline struct slot *slot_for(u32 tgid, u32 tid)
+{
+	struct slot *slot = slot_of(tid);
+
+	if (slot || !everyone || tgid == tracer_tgid)
+		return slot;
+	return make_slot(tgid, tid, everyone == 2 ? FATHOM_TRACKED : 0);
+}
+
+/* That of the running one. */
 static __always_inline struct slot *my_slot(void)
 {
 	u64 id = bpf_get_current_pid_tgid();
-	struct slot *slot = slot_of((u32)id);
 
-	if (slot || !everyone || id >> 32 == tracer_tgid)
-		return slot;
-	return make_slot(id >> 32, (u32)id, everyone == 2 ? FATHOM_TRACKED : 0);
+	return slot_for(id >> 32, (u32)id);
 }
 
 /* The context of a thread, as records carry it. */
@@ -350,14 +422,83 @@ static __always_inline u16 context(struct slot *slot, struct who who)
 	if (!slot)
 		return ctx;
 	ctx |= slot->standing;
-	/* A statement waits, open, for its next step; what the thread does meanwhile is not the statement's. */
-	if (slot->ops_open > slot->functions_open)
-		ctx |= slot->depth ? FATHOM_IN_OP : FATHOM_BETWEEN_ROWS;
+	if (between_rows(slot))
+		ctx |= FATHOM_BETWEEN_ROWS;
+	else if (slot->ops_open > slot->functions_open)
+		ctx |= FATHOM_IN_OP;
 	if (slot->functions_open)
 		ctx |= FATHOM_IN_OP;
 	if (slot->call)
 		ctx |= FATHOM_IN_SYSCALL;
 	return ctx;
+}
+
+/* Requests of io_uring that are followed, since their completions name no task: who submitted them, and when. */
+struct ring_request {
+	u64 start_ns;
+	u32 tid;
+	u32 tgid;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, u64);
+	__type(value, struct ring_request);
+} urings SEC(".maps");
+
+/*
+ * The identity of what the running thread does: the ring request it submits or (one of io_uring's workers) carries out,
+ * else its system call, else 0. A worker names its request by itself (io_worker.cur_work, embedded in the request).
+ */
+static __always_inline u64 identity_of(struct slot *slot)
+{
+	struct task_struct *task;
+	struct io_worker *worker;
+	struct ring_request *known;
+	u64 req;
+
+	if (!slot)
+		return 0;
+	if (slot->ring_ns)
+		return slot->ring_ns;
+	if (slot->call)
+		return slot->start_ns;
+	task = (void *)bpf_get_current_task_btf();
+	if (!(task->flags & PF_IO_WORKER))
+		return 0;
+	worker = task->worker_private;
+	if (!worker)
+		return 0;
+	req = (u64)BPF_CORE_READ(worker, cur_work);
+	if (!req)
+		return 0;
+	req -= bpf_core_field_offset(struct io_kiocb, work);
+	known = bpf_map_lookup_elem(&urings, &req);
+	return known ? known->start_ns : 0;
+}
+
+/* Whether what the running thread does is a ring request's. */
+static __always_inline bool in_ring(struct slot *slot)
+{
+	return slot->ring_ns || (!slot->call && identity_of(slot));
+}
+
+/* Says once which ring request the thread works for, before a record that does not name it. */
+static __always_inline void tell_ring(struct slot *slot)
+{
+	u64 request = in_ring(slot) ? identity_of(slot) : 0;
+	struct fathom_uring *r;
+
+	if (!request || request == slot->ring_told)
+		return;
+	r = RESERVE(uring, URING, bpf_ktime_get_boot_ns(), whoami());
+	if (!r)
+		return;
+	slot->ring_told = request;
+	__builtin_memset((void *)r + sizeof(r->h), 0, sizeof(*r) - sizeof(r->h));
+	r->result = request;
+	r->phase = 2;
+	submit(r);
 }
 
 #endif

@@ -13,6 +13,9 @@
 #define FATHOM_SYNC_FILE 64
 #define FATHOM_REGULAR 128
 #define FATHOM_BETWEEN_ROWS 256
+#define FATHOM_HEADER_BETWEEN_ROWS 2
+#define FATHOM_HEADER_DIRECT 4
+#define FATHOM_HEADER_POLLING 8
 #define FATHOM_BIO_SYNC 1
 #define FATHOM_BIO_META 2
 #define FATHOM_BIO_PREFLUSH 4
@@ -57,6 +60,7 @@
 #define FATHOM_END_WAIT 4
 #define FATHOM_END_CLONE 5
 #define FATHOM_END_PAGE_READ 6
+#define FATHOM_END_CRYPT 7
 
 #define FATHOM_KIND_STATEMENT 1
 #define FATHOM_KIND_OP_BEGIN 2
@@ -84,13 +88,14 @@
 #define FATHOM_KIND_TASK 24
 #define FATHOM_KIND_URING 25
 #define FATHOM_KIND_LOSS 26
+#define FATHOM_KIND_INNER_TASK 27
 
 struct fathom_header {
 	__u64 time_ns; /* CLOCK_BOOTTIME, ns */
 	__u32 seq; /* counts the CPU's records, lost ones included */
 	__u16 cpu; /* CPU */
 	__u8 kind; /* kind of the record */
-	__u8 flags; /* 1: the thread is a kernel thread */
+	__u8 flags; /* bit set of `header_flags` */
 	__u32 tgid; /* process */
 	__u32 tid; /* thread */
 };
@@ -152,7 +157,7 @@ struct fathom_syscall {
 	__u64 bytes; /* Bytes asked for. */
 	__s64 result; /* Return value: bytes done, or a negative error number. */
 	__u64 fs_start_ns; /* When the file system's own code was entered (0: not seen). */
-	__u64 fs_end_ns; /* When it was left. */
+	__u64 fs_end_ns; /* When it was left: the call's end, since the file systems' own last tracepoints come before their work is over. */
 	__u32 dev; /* File system. */
 	__u32 txn; /* First jbd2 transaction that a handle of this call joined (0: none). */
 	__u16 handles; /* Handles that joined it. */
@@ -345,17 +350,17 @@ struct fathom_task {
 	__u16 len; /* Bytes of name. */
 };
 
-/* An io_uring request was submitted or completed. */
+/* An io_uring request for a file was submitted or completed. The time of its submission is its identity, as a system call's is its start: other records name it in `syscall_ns`. */
 struct fathom_uring {
 	struct fathom_header h;
 	__u64 req; /* Address of the request. */
-	__u64 ino; /* Inode. */
-	__s64 pos; /* File position. */
-	__u64 bytes; /* Bytes asked for. */
-	__s64 result; /* Result at completion. */
+	__u64 ino; /* Inode; 0: not known yet (a registered file, at submission). */
+	__s64 pos; /* File position; -1 at submission: the file's own, which the completion tells. */
+	__u64 bytes; /* Bytes asked for, or vectors; of an fsync its flags (1: fdatasync). */
+	__s64 result; /* Result at completion. Where it is carried on, the moment of its submission. */
 	__u32 dev; /* File system. */
 	__u16 opcode; /* The kernel's IORING_OP number. */
-	__u16 phase; /* 0 submitted, 1 completed. */
+	__u16 phase; /* 0 submitted; 1 completed; 2 carried on by this thread. */
 };
 
 /* Records were lost on this CPU between two moments. */
@@ -367,6 +372,15 @@ struct fathom_loss {
 	__u16 source; /* What lost them ([`crate::LossSource`]). */
 	__u16 pad; /* Keeps the layout free of gaps. */
 	__u16 len; /* Bytes of the program's name. */
+};
+
+/* A task has another number inside the PID namespace it lives in, by which its own marks name it. */
+struct fathom_inner_task {
+	struct fathom_header h;
+	__u32 inner_tgid; /* Its process's number in there. */
+	__u32 inner_tid; /* Its own number in there. */
+	__u32 tgid; /* Its process, as everywhere else; the header speaks of who made it. */
+	__u32 tid; /* Itself, as everywhere else. */
 };
 
 #endif

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Inside the file system: when its code was entered and left, and which ranges were written.
+ * Inside the file system: when its code was entered, and which ranges were written.
+ *
+ * When it was left is not probed: it is taken as the call's end. What follows the file systems' own last tracepoint is
+ * theirs for the most part (ext4_da_write_end fires before the pages are marked dirty and the inode is logged, and an
+ * unlinked inode is evicted after ext4_unlink_exit), and such a probe fires more often than any other of the file system.
  *
  * Within a recorded call this is folded into the slot. It is emitted for those whose calls are not recorded (a loop
  * disk's worker, other processes, faults on a mapped file) and for long calls, whose pages may be written back early.
@@ -10,7 +14,7 @@
 
 static __always_inline void emit_fs_write(struct file_id id, s64 pos, u32 len, struct slot *slot, u64 now)
 {
-	struct fathom_fs_write *r = RESERVE(fs_write, FS_WRITE, now, whoami());
+	struct fathom_fs_write *r = RESERVE(fs_write, FS_WRITE, now, whoami_between(slot));
 
 	if (!r)
 		return;
@@ -18,8 +22,14 @@ static __always_inline void emit_fs_write(struct file_id id, s64 pos, u32 len, s
 	r->pos = pos;
 	r->bytes = len;
 	r->dev = id.dev;
-	r->syscall_ns = slot && slot->call ? slot->start_ns : 0;
+	r->syscall_ns = identity_of(slot);
 	submit(r);
+}
+
+/* In a call that is about one file; io_uring_enter is about as many as it likes. */
+static __always_inline bool in_file_call(struct slot *slot)
+{
+	return slot && slot->call && slot->call != FATHOM_CALL_IO_URING_ENTER;
 }
 
 /* The call's own inode may be a layer above (overlayfs): the one that is written counts. */
@@ -35,13 +45,13 @@ static __always_inline void adopt_inode(struct slot *slot, struct inode *inode)
 	slot->dev = id.dev;
 }
 
-static __always_inline int write_began(struct inode *inode, s64 pos, u32 len, bool timed)
+static __always_inline int write_began(struct inode *inode, s64 pos, u32 len)
 {
-	struct slot *slot = slot_of((u32)bpf_get_current_pid_tgid());
-	bool folded = slot && slot->call;
+	struct slot *slot = slot_here();
+	bool folded = in_file_call(slot);
 
 	if (folded) {
-		if (timed && !slot->fs_start_ns)
+		if (!slot->fs_start_ns)
 			slot->fs_start_ns = bpf_ktime_get_boot_ns();
 		slot->fs_writes++;
 		adopt_inode(slot, inode);
@@ -52,20 +62,11 @@ static __always_inline int write_began(struct inode *inode, s64 pos, u32 len, bo
 	return 0;
 }
 
-static __always_inline int left(void)
-{
-	struct slot *slot = slot_of((u32)bpf_get_current_pid_tgid());
-
-	if (slot && slot->call)
-		slot->fs_end_ns = bpf_ktime_get_boot_ns();
-	return 0;
-}
-
 static __always_inline int sync_began(struct inode *inode)
 {
-	struct slot *slot = slot_of((u32)bpf_get_current_pid_tgid());
+	struct slot *slot = slot_here();
 
-	if (!slot || !slot->call)
+	if (!in_file_call(slot))
 		return 0;
 	if (!slot->fs_start_ns)
 		slot->fs_start_ns = bpf_ktime_get_boot_ns();
@@ -78,31 +79,13 @@ static __always_inline int sync_began(struct inode *inode)
 SEC("raw_tp/ext4_da_write_begin")
 int BPF_PROG(ext4_da_write_begin, struct inode *inode, s64 pos, unsigned int len)
 {
-	return write_began(inode, pos, len, true);
+	return write_began(inode, pos, len);
 }
 
 SEC("raw_tp/ext4_write_begin")
 int BPF_PROG(ext4_write_begin, struct inode *inode, s64 pos, unsigned int len)
 {
-	return write_began(inode, pos, len, true);
-}
-
-SEC("raw_tp/ext4_da_write_end")
-int BPF_PROG(ext4_da_write_end)
-{
-	return left();
-}
-
-SEC("raw_tp/ext4_write_end")
-int BPF_PROG(ext4_write_end)
-{
-	return left();
-}
-
-SEC("raw_tp/ext4_journalled_write_end")
-int BPF_PROG(ext4_journalled_write_end)
-{
-	return left();
+	return write_began(inode, pos, len);
 }
 
 SEC("raw_tp/ext4_sync_file_enter")
@@ -111,17 +94,11 @@ int BPF_PROG(ext4_sync_enter, struct file *file)
 	return sync_began(BPF_CORE_READ(file, f_inode));
 }
 
-SEC("raw_tp/ext4_sync_file_exit")
-int BPF_PROG(ext4_sync_exit)
-{
-	return left();
-}
-
 /* The name is gone when the call returns, so the inode is learnt on the way. */
 SEC("raw_tp/ext4_unlink_enter")
 int BPF_PROG(ext4_unlink, struct inode *folder, struct dentry *dentry)
 {
-	struct slot *slot = slot_of((u32)bpf_get_current_pid_tgid());
+	struct slot *slot = slot_here();
 
 	if (!slot || slot->call != FATHOM_CALL_UNLINK)
 		return 0;
@@ -130,22 +107,10 @@ int BPF_PROG(ext4_unlink, struct inode *folder, struct dentry *dentry)
 	return 0;
 }
 
-SEC("raw_tp/ext4_unlink_exit")
-int BPF_PROG(ext4_unlink_exit)
-{
-	return left();
-}
-
 SEC("raw_tp/f2fs_write_begin")
 int BPF_PROG(f2fs_write_begin, struct inode *inode, s64 pos, unsigned int len)
 {
-	return write_began(inode, pos, len, true);
-}
-
-SEC("raw_tp/f2fs_write_end")
-int BPF_PROG(f2fs_write_end)
-{
-	return left();
+	return write_began(inode, pos, len);
 }
 
 SEC("raw_tp/f2fs_sync_file_enter")
@@ -154,29 +119,23 @@ int BPF_PROG(f2fs_sync_enter, struct inode *inode)
 	return sync_began(inode);
 }
 
-SEC("raw_tp/f2fs_sync_file_exit")
-int BPF_PROG(f2fs_sync_exit)
-{
-	return left();
-}
-
-/* XFS tells the begin of a whole write, not its end. */
+/* XFS tells the begin of a whole write. */
 SEC("raw_tp/xfs_file_buffered_write")
 int BPF_PROG(xfs_write, struct kiocb *iocb, struct iov_iter *from)
 {
 	struct inode *inode = BPF_CORE_READ(iocb, ki_filp, f_inode);
 
-	return write_began(inode, BPF_CORE_READ(iocb, ki_pos), BPF_CORE_READ(from, count), false);
+	return write_began(inode, BPF_CORE_READ(iocb, ki_pos), BPF_CORE_READ(from, count));
 }
 
 /* The pages of a mapped file that a store made dirty: no call tells of them, only the fault. Recorded tasks only. */
 SEC("tp_btf/writeback_dirty_folio")
 int BPF_PROG(page_dirtied, struct folio *folio, struct address_space *mapping)
 {
-	struct slot *slot = slot_of((u32)bpf_get_current_pid_tgid());
+	struct slot *slot = slot_here();
 	struct file_id id;
 
-	if (!slot || slot->call || !mapping)
+	if (!slot || in_file_call(slot) || !mapping)
 		return 0;
 	id = identify(mapping->host);
 	if ((id.mode & S_IFMT) != S_IFREG)

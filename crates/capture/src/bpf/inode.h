@@ -58,10 +58,52 @@ static __always_inline struct file_id identify(struct inode *inode)
 	return id;
 }
 
-/* The open file of that number in the running thread. */
-static __always_inline struct file *file_of(int fd)
+/* What a call on a file must know of it. */
+struct open_file {
+	u64 file; /* address; 0: no such file */
+	u64 inode; /* address */
+	unsigned int flags;
+	struct file_id id;
+};
+
+/*
+ * The commonest case: a low number in a table that is part of the struct. Then the verifier knows every type on the way and
+ * all fields are plain loads, while the general case takes four guarded reads of about 28 ns each. The comment in the
+ * assembly keeps the compiler from folding the cases into one load at a computed offset, which the verifier refuses.
+ */
+#define LOW_FILE(n)                                                                                                    \
+	case n:                                                                                                        \
+		file = files->fd_array[n];                                                                             \
+		asm volatile("# " #n : "+r"(file));                                                                    \
+		break
+static __always_inline bool low_file(struct task_struct *task, int fd, struct open_file *open)
 {
-	struct task_struct *task = (void *)bpf_get_current_task_btf();
+	struct files_struct *files = task->files;
+	struct file *file;
+	struct inode *inode;
+
+	if (files->fdt != &files->fdtab)
+		return false;
+	switch (fd) {
+	LOW_FILE(0); LOW_FILE(1); LOW_FILE(2); LOW_FILE(3); LOW_FILE(4); LOW_FILE(5); LOW_FILE(6); LOW_FILE(7);
+	LOW_FILE(8); LOW_FILE(9); LOW_FILE(10); LOW_FILE(11); LOW_FILE(12); LOW_FILE(13); LOW_FILE(14); LOW_FILE(15);
+	LOW_FILE(16); LOW_FILE(17); LOW_FILE(18); LOW_FILE(19); LOW_FILE(20); LOW_FILE(21); LOW_FILE(22); LOW_FILE(23);
+	default:
+		return false;
+	}
+	inode = file->f_inode;
+	open->file = (u64)file;
+	open->inode = (u64)inode;
+	open->flags = file->f_flags;
+	open->id.mode = inode->i_mode;
+	open->id.ino = inode->i_ino;
+	open->id.dev = (open->id.mode & S_IFMT) == S_IFBLK ? inode->i_rdev : inode->i_sb->s_dev;
+	return true;
+}
+
+/* The open file of that number. */
+static __always_inline struct file *file_of(struct task_struct *task, int fd)
+{
 	struct fdtable *table = task->files->fdt;
 	struct file **files = table->fd;
 	struct file *file = NULL;
@@ -70,6 +112,23 @@ static __always_inline struct file *file_of(int fd)
 		return NULL;
 	bpf_probe_read_kernel(&file, sizeof(file), &files[fd]);
 	return file;
+}
+
+static __always_inline void find_file(struct task_struct *task, int fd, struct open_file *open)
+{
+	struct file *file;
+	struct head head;
+
+	if (low_file(task, fd, open))
+		return;
+	file = file_of(task, fd);
+	open->file = (u64)file;
+	if (!file)
+		return;
+	read_head(&head, file);
+	open->inode = (u64)HEAD_FIELD(&head, struct file, file, f_inode);
+	open->flags = HEAD_FIELD(&head, struct file, file, f_flags);
+	open->id = identify((struct inode *)open->inode);
 }
 
 #define PAGE_SHIFT 12

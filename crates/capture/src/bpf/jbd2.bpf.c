@@ -41,17 +41,20 @@ static __always_inline void emit_join(u32 dev, u32 txn, u32 handles, struct slot
 SEC("raw_tp/jbd2_handle_start")
 int BPF_PROG(jbd2_handle_start, u32 dev, u32 txn)
 {
-	u32 tid = (u32)bpf_get_current_pid_tgid();
-	struct slot *slot = slot_of(tid);
+	struct task_struct *task = (void *)bpf_get_current_task_btf();
+	struct slot *slot = slot_of_thread(task);
 	struct join first = { .txn = txn, .dev = dev, .handles = 1, .told = 1 };
+	u32 tid = task->pid;
 	struct join *join;
 
-	if (slot && slot->call && (!slot->handles || (slot->txn == txn && slot->txn_dev == dev))) {
+	if (in_file_call(slot) && (!slot->handles || (slot->txn == txn && slot->txn_dev == dev))) {
 		slot->txn = txn;
 		slot->txn_dev = dev;
 		slot->handles++;
 		return 0;
 	}
+	if (slot)
+		tell_ring(slot);
 	join = bpf_map_lookup_elem(&joins, &tid);
 	if (!join || join->txn != txn || join->dev != dev) {
 		bpf_map_update_elem(&joins, &tid, &first, BPF_ANY);

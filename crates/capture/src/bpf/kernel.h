@@ -53,6 +53,8 @@ enum {
 #define S_IFREG 0100000
 #define S_IFBLK 0060000
 #define PF_KTHREAD 0x00200000
+#define PF_IO_WORKER 0x00000010
+#define CLONE_THREAD 0x00010000
 #define PROT_EXEC 4
 
 /* The compiler writes struct pt_regs of the traced machine; bpf_tracing.h knows it by the kernel's names. */
@@ -150,18 +152,32 @@ struct fdtable {
 	struct file **fd;
 };
 
+/* A process with few files keeps them in the struct itself: fdt then points to fdtab, whose fd is fd_array. */
 struct files_struct {
 	struct fdtable *fdt;
+	struct fdtable fdtab;
+	struct file *fd_array[64];
 };
 
 struct fs_struct {
 	struct path root;
 };
 
+struct upid {
+	int nr;
+};
+
+struct pid {
+	unsigned int level;
+	struct upid numbers[1];
+};
+
 struct task_struct {
 	unsigned int flags;
 	s32 pid;
 	s32 tgid;
+	struct pid *thread_pid;
+	void *worker_private;
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;
 	char comm[16];
@@ -180,6 +196,14 @@ struct address_space {
 struct page {
 	unsigned long compound_head;
 	struct address_space *mapping;
+};
+
+/* Renamed by "mm: Rename page->index to page->__folio_index". */
+struct page___new_index {
+	unsigned long __folio_index;
+};
+struct page___old_index {
+	unsigned long index;
 };
 
 struct folio {
@@ -218,9 +242,14 @@ struct bvec_iter {
 	unsigned int bi_bvec_done;
 };
 
+struct block_device_operations {
+	void *submit_bio;
+};
+
 struct gendisk {
 	int major;
 	int first_minor;
+	const struct block_device_operations *fops;
 };
 
 struct block_device {
@@ -285,6 +314,18 @@ struct transaction_s {
 	u32 t_tid;
 };
 
+/* These are in the device mapper's and its crypt target's BTF. */
+struct dm_io {
+	struct bio *orig_bio;
+};
+struct dm_target_io {
+	struct dm_io *io;
+	struct bio clone;
+};
+struct dm_crypt_io {
+	struct bio *base_bio;
+};
+
 struct kiocb {
 	struct file *ki_filp;
 	s64 ki_pos;
@@ -296,9 +337,49 @@ struct io_rw {
 	struct kiocb kiocb;
 	u32 len;
 };
+struct io_sync {
+	struct file *file;
+	s64 len;
+	s64 off;
+	int flags;
+};
+struct io_cqe {
+	int fd;
+};
+struct io_wq_work {
+	u32 flags;
+};
+struct io_worker {
+	struct io_wq_work *cur_work;
+};
+/* Registered files: an array of words each, or of pointers to nodes. The low bits are flags. */
+struct io_fixed_file {
+	unsigned long file_ptr;
+};
+struct io_rsrc_node {
+	unsigned long file_ptr;
+};
+struct io_rsrc_data {
+	unsigned int nr;
+	struct io_rsrc_node **nodes;
+};
+struct io_file_table {
+	struct io_rsrc_data data;
+};
+struct io_file_table___array {
+	struct io_fixed_file *files;
+};
+struct io_ring_ctx {
+	struct io_file_table file_table;
+	unsigned int nr_user_files;
+};
 struct io_kiocb {
 	struct file *file;
 	u8 opcode;
+	unsigned int flags;
+	struct io_cqe cqe;
+	struct io_ring_ctx *ctx;
+	struct io_wq_work work;
 };
 struct io_uring_cqe {
 	s32 res;

@@ -7,7 +7,7 @@
 SEC("tp_btf/mm_filemap_add_to_page_cache")
 int BPF_PROG(page_cache_add, struct folio *folio)
 {
-	struct slot *slot = slot_of((u32)bpf_get_current_pid_tgid());
+	struct slot *slot = slot_here();
 	struct fathom_cache_add *r;
 	struct file_id id;
 	u32 pages;
@@ -20,8 +20,11 @@ int BPF_PROG(page_cache_add, struct folio *folio)
 		slot->cache_added = pages < 0xffff ? pages : 0xffff;
 		return 0;
 	}
+	/* A ring request's reads and writes are told by themselves; nobody touched a mapping. */
+	if (in_ring(slot))
+		return 0;
 	id = identify(folio->mapping->host);
-	r = RESERVE(cache_add, CACHE_ADD, bpf_ktime_get_boot_ns(), whoami());
+	r = RESERVE(cache_add, CACHE_ADD, bpf_ktime_get_boot_ns(), whoami_between(slot));
 	if (!r)
 		return 0;
 	r->ino = id.ino;

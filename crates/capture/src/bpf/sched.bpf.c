@@ -4,12 +4,6 @@
  * One record when it runs again.
  */
 
-/* Kernel threads have no slot; most switches and wake-ups are theirs, so they are told apart before the look-up. */
-static __always_inline struct slot *slot_of_thread(struct task_struct *task)
-{
-	return task->flags & PF_KTHREAD ? NULL : slot_of(task->pid);
-}
-
 SEC("tp_btf/sched_switch")
 int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {

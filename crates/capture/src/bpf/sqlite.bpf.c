@@ -68,7 +68,8 @@ static __always_inline bool is_known(struct statement_key *key, u64 text)
 }
 
 /* `most` cuts a text that goes on; 0: it ends in a zero. */
-static __always_inline void emit_statement(u64 stmt, u64 text, u64 most, u64 start_ns, s32 result, u64 now)
+static __always_inline void emit_statement(struct slot *slot, u64 stmt, u64 text, u64 most, u64 start_ns, s32 result,
+					    u64 now)
 {
 	struct scratch *s = take_scratch();
 	long len = 0;
@@ -87,7 +88,7 @@ static __always_inline void emit_statement(u64 stmt, u64 text, u64 most, u64 sta
 	s->statement.r.start_ns = start_ns;
 	s->statement.r.result = result;
 	s->statement.r.len = len;
-	output(&s->statement.r.h, FATHOM_KIND_STATEMENT, sizeof(s->statement.r) + len, now, whoami(),
+	output(&s->statement.r.h, FATHOM_KIND_STATEMENT, sizeof(s->statement.r) + len, now, whoami_between(slot),
 	       BPF_RB_NO_WAKEUP);
 	put_scratch(s);
 }
@@ -113,7 +114,7 @@ int sqlite_step(struct pt_regs *ctx)
 		if (slot->told_stmt != stmt || slot->told_text != text) {
 			if (!is_known(&key, text)) {
 				remember(&key, text);
-				emit_statement(stmt, text, 0, 0, 0, now);
+				emit_statement(slot, stmt, text, 0, 0, 0, now);
 			}
 			slot->told_stmt = stmt;
 			slot->told_text = text;
@@ -265,6 +266,6 @@ int sqlite_prepare_return(struct pt_regs *ctx)
 		if (prepare.length > 0)
 			most = prepare.length;
 	}
-	emit_statement(key.stmt, text, most, prepare.start_ns, (s32)PT_REGS_RC(ctx), now);
+	emit_statement(slot, key.stmt, text, most, prepare.start_ns, (s32)PT_REGS_RC(ctx), now);
 	return 0;
 }

@@ -39,37 +39,50 @@ static __always_inline bool call_transfers(u16 call)
 }
 
 /* Learns which file the call is about. False: not storage. */
-static __always_inline bool enter_file(struct slot *slot, u16 call, int fd)
+static __always_inline bool enter_file(struct task_struct *task, struct slot *slot, u16 call, int fd)
 {
-	struct file *file = file_of(fd);
-	struct inode *inode;
-	struct file_id id;
-	struct head head;
-	unsigned int flags;
+	struct open_file open;
 	u16 type;
 
-	if (!file)
+	find_file(task, fd, &open);
+	if (!open.file)
 		return false;
-	read_head(&head, file);
-	inode = HEAD_FIELD(&head, struct file, file, f_inode);
-	flags = HEAD_FIELD(&head, struct file, file, f_flags);
-	id = identify(inode);
-	type = id.mode & S_IFMT;
+	type = open.id.mode & S_IFMT;
 	if (type != S_IFREG && type != S_IFBLK && !call_syncs(call))
 		return false;
-	slot->file = (u64)file;
-	slot->inode = (u64)inode;
-	slot->ino = id.ino;
-	slot->dev = id.dev;
+	slot->file = open.file;
+	slot->inode = open.inode;
+	slot->ino = open.id.ino;
+	slot->dev = open.id.dev;
 	slot->file_flags = 0;
 	if (type == S_IFREG)
 		slot->file_flags |= FATHOM_REGULAR;
-	if (flags & open_direct)
+	if (open.flags & open_direct)
 		slot->file_flags |= FATHOM_DIRECT;
 	/* O_SYNC is O_DSYNC and one bit more. */
-	if (flags & open_dsync)
+	if (open.flags & open_dsync)
 		slot->file_flags |= FATHOM_SYNC_FILE;
 	return true;
+}
+
+/* The call of io_uring_enter that the thread is in begins to count. */
+static __always_inline void enter_ring(struct slot *slot)
+{
+	slot->inode = 0;
+	slot->file = 0;
+	slot->ino = 0;
+	slot->dev = 0;
+	slot->file_flags = 0;
+	slot->fd = -1;
+	slot->asked = 0;
+	slot->fs_start_ns = 0;
+	slot->txn = 0;
+	slot->txn_dev = 0;
+	slot->handles = 0;
+	slot->cache_added = 0;
+	slot->fs_writes = 0;
+	slot->start_ns = slot->ring_enter_ns;
+	slot->call = FATHOM_CALL_IO_URING_ENTER;
 }
 
 SEC("tp_btf/sys_enter")
@@ -77,6 +90,7 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 {
 	struct fathom_sync_begin *r;
 	struct call_shape shape;
+	struct task_struct *task;
 	struct slot *slot;
 	struct who who;
 	u64 args[8];
@@ -88,7 +102,8 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 	shape.call = call_shapes[nr].call;
 	if (!shape.call)
 		return 0;
-	slot = my_slot();
+	task = (void *)bpf_get_current_task_btf();
+	slot = slot_for(task->tgid, task->pid);
 	if (!slot || FOREIGN_ABI(regs))
 		return 0;
 	READ_ARGS(args, regs);
@@ -96,6 +111,13 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 	shape.bytes = call_shapes[nr].bytes;
 	if (shape.call == FATHOM_CALL_MMAP && !(args[2] & PROT_EXEC))
 		return 0;
+	if (shape.call == FATHOM_CALL_IO_URING_ENTER) {
+		/* Most rings of a machine are for sockets: the call counts once it has to do with a file. */
+		slot->ring_enter_ns = bpf_ktime_get_boot_ns();
+		if (slot->ring_open)
+			enter_ring(slot);
+		return 0;
+	}
 	slot->inode = 0;
 	slot->file = 0;
 	slot->ino = 0;
@@ -103,7 +125,7 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 	slot->file_flags = 0;
 	if (shape.fd != NO_ARG) {
 		fd = ARG(args, shape.fd);
-		if (!enter_file(slot, shape.call, fd))
+		if (!enter_file(task, slot, shape.call, fd))
 			return 0;
 	}
 	now = bpf_ktime_get_boot_ns();
@@ -111,7 +133,6 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 	slot->start_ns = now;
 	slot->asked = shape.bytes == NO_ARG ? 0 : ARG(args, shape.bytes);
 	slot->fs_start_ns = 0;
-	slot->fs_end_ns = 0;
 	slot->txn = 0;
 	slot->txn_dev = 0;
 	slot->handles = 0;
@@ -120,7 +141,7 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 	slot->call = shape.call;
 	if (!call_syncs(shape.call))
 		return 0;
-	who = whoami();
+	who = who_is(task);
 	r = RESERVE(sync_begin, SYNC_BEGIN, now, who);
 	if (!r)
 		return 0;
@@ -133,9 +154,9 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 }
 
 /* An open file or code mapping became known. */
-static __always_inline void exit_names(struct slot *slot, int fd, u64 now)
+static __always_inline void exit_names(struct task_struct *task, struct slot *slot, int fd, u64 now)
 {
-	struct file *file = file_of(fd);
+	struct file *file = file_of(task, fd);
 	struct file_id id;
 
 	if (!file)
@@ -192,6 +213,7 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
 {
 	u64 nr = (s64)CALL_NR(regs);
 	struct fathom_syscall *r;
+	struct task_struct *task;
 	struct slot *slot;
 	struct who who;
 	u64 args[8];
@@ -200,18 +222,23 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
 
 	if (nr >= CALLS || !call_shapes[nr].call)
 		return 0;
-	slot = slot_of((u32)bpf_get_current_pid_tgid());
-	if (!slot || !slot->call)
+	task = (void *)bpf_get_current_task_btf();
+	slot = slot_of(task->pid);
+	if (!slot)
+		return 0;
+	slot->ring_enter_ns = 0;
+	slot->ring_ns = 0;
+	if (!slot->call)
 		return 0;
 	now = bpf_ktime_get_boot_ns();
 	READ_ARGS(args, regs);
 	if (slot->call == FATHOM_CALL_MMAP) {
 		if (result > 0 || result < -4095)
-			exit_names(slot, args[4], now);
+			exit_names(task, slot, args[4], now);
 		goto out;
 	}
 	if (slot->call == FATHOM_CALL_OPEN && result >= 0)
-		exit_names(slot, result, now);
+		exit_names(task, slot, result, now);
 	if (slot->call == FATHOM_CALL_UNLINK && result == 0)
 		exit_unlink(slot, ARG(args, call_shapes[nr].pos), now);
 	/* Opening or removing what is no file of a disk is no storage. */
@@ -222,7 +249,7 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
 	pos = -1;
 	if (slot->call != FATHOM_CALL_UNLINK)
 		pos = position(slot, call_shapes[nr].pos, args, result);
-	who = whoami();
+	who = who_is(task);
 	r = RESERVE(syscall, SYSCALL, now, who);
 	if (!r)
 		goto out;
@@ -234,7 +261,7 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
 		r->bytes = result;
 	r->result = result;
 	r->fs_start_ns = slot->fs_start_ns;
-	r->fs_end_ns = slot->fs_end_ns;
+	r->fs_end_ns = slot->fs_start_ns ? now : 0;
 	r->dev = slot->dev;
 	r->txn = slot->txn;
 	r->handles = slot->handles;

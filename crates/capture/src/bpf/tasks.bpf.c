@@ -39,10 +39,38 @@ static __always_inline void name_stranger(u32 tgid, u64 now)
 	emit_task(task->group_leader, 3, now);
 }
 
-SEC("tp_btf/sched_process_fork")
-int BPF_PROG(task_fork, struct task_struct *parent, struct task_struct *child)
+/* The number by which a task knows itself: in its PID namespace, the innermost of those that it has one in. */
+static __always_inline u32 inner_number(struct task_struct *task, u32 level)
 {
-	struct slot *slot = slot_of(parent->pid);
+	struct pid *pid = BPF_CORE_READ(task, thread_pid);
+	u64 numbers = (u64)pid + bpf_core_field_offset(struct pid, numbers);
+
+	return BPF_CORE_READ((struct upid *)(numbers + level * (u64)bpf_core_type_size(struct upid)), nr);
+}
+
+static __always_inline void emit_inner_task(struct task_struct *task, u64 now)
+{
+	u32 level = BPF_CORE_READ(task, thread_pid, level);
+	struct fathom_inner_task *r;
+
+	/* The deepest that the kernel allows (MAX_PID_NS_LEVEL). */
+	if (!level || level > 32)
+		return;
+	r = RESERVE(inner_task, INNER_TASK, now, whoami());
+	if (!r)
+		return;
+	r->inner_tgid = inner_number(BPF_CORE_READ(task, group_leader), level);
+	r->inner_tid = inner_number(task, level);
+	r->tgid = task->tgid;
+	r->tid = task->pid;
+	submit(r);
+}
+
+/* Told of every task, those that io_uring makes for itself too, of which sched_process_fork says nothing. */
+SEC("tp_btf/task_newtask")
+int BPF_PROG(task_fork, struct task_struct *child, u64 clone_flags)
+{
+	struct slot *slot = slot_of((u32)bpf_get_current_pid_tgid());
 	u64 now;
 
 	u32 tid = child->pid;
@@ -54,9 +82,11 @@ int BPF_PROG(task_fork, struct task_struct *parent, struct task_struct *child)
 	/* One of that number whose end was missed. */
 	bpf_map_delete_elem(&tasks, &tid);
 	make_slot(child->tgid, tid, standing);
+	now = bpf_ktime_get_boot_ns();
+	if (standing & FATHOM_TRACKED)
+		emit_inner_task(child, now);
 	if (child->pid != child->tgid)
 		return 0;
-	now = bpf_ktime_get_boot_ns();
 	emit_task(child, 0, now);
 	return 0;
 }

@@ -1,62 +1,178 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * io_uring: a request is a call without a system call of its own. Submitted by a recorded task; completed anywhere, so
- * that those followed are remembered by address (the one map keyed by a request, as io_uring's completions name no task).
+ * io_uring: a request is a call without a system call of its own. It is submitted by a recorded task, or by the kernel's
+ * polling thread of one, carried out there or by a worker, and completed anywhere. Those that are followed are remembered
+ * by address (`urings`), with the moment of their submission, by which bios and writes name them (`identity_of`).
  */
 
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 8192);
-	__type(key, u64);
-	__type(value, u32);
-} urings SEC(".maps");
+/* include/uapi/linux/io_uring.h, enum io_uring_op. */
+#define RING_READV 1
+#define RING_WRITEV 2
+#define RING_FSYNC 3
+#define RING_READ_FIXED 4
+#define RING_WRITE_FIXED 5
+#define RING_SYNC_FILE_RANGE 8
+#define RING_FALLOCATE 17
+#define RING_READ 22
+#define RING_WRITE 23
+#define RING_FTRUNCATE 55
+#define RING_READV_FIXED 60
+#define RING_WRITEV_FIXED 61
+
+/* REQ_F_FIXED_FILE, whose place is that of the user's IOSQE_FIXED_FILE. */
+#define RING_REGISTERED 1
+/* What the words of a table of registered files keep beside the address (FFS_MASK, IO_SLOT flags). */
+#define RING_WORD_FLAGS 7UL
+
+static __always_inline bool ring_transfers(u8 opcode)
+{
+	return opcode == RING_READV || opcode == RING_WRITEV || opcode == RING_READ_FIXED ||
+	       opcode == RING_WRITE_FIXED || opcode == RING_READ || opcode == RING_WRITE ||
+	       opcode == RING_READV_FIXED || opcode == RING_WRITEV_FIXED;
+}
+
+static __always_inline bool ring_wanted(u8 opcode)
+{
+	return ring_transfers(opcode) || opcode == RING_FSYNC || opcode == RING_SYNC_FILE_RANGE ||
+	       opcode == RING_FALLOCATE || opcode == RING_FTRUNCATE;
+}
+
+/* The file that a request names. It is looked up by the kernel only when the request is carried out. */
+static __always_inline struct file *ring_file(struct io_kiocb *req)
+{
+	struct io_ring_ctx *ctx;
+	unsigned long word = 0;
+	u32 fd = BPF_CORE_READ(req, cqe.fd);
+
+	if (!(BPF_CORE_READ(req, flags) & RING_REGISTERED))
+		return file_of((void *)bpf_get_current_task_btf(), fd);
+	ctx = BPF_CORE_READ(req, ctx);
+	if (bpf_core_field_exists(((struct io_rsrc_data *)0)->nodes) &&
+	    bpf_core_field_exists(((struct io_file_table *)0)->data)) {
+		struct io_rsrc_node **nodes = BPF_CORE_READ(ctx, file_table.data.nodes);
+		struct io_rsrc_node *node = NULL;
+
+		if (fd >= BPF_CORE_READ(ctx, file_table.data.nr))
+			return NULL;
+		bpf_probe_read_kernel(&node, sizeof(node), nodes + fd);
+		word = BPF_CORE_READ(node, file_ptr);
+	} else if (bpf_core_field_exists(((struct io_file_table___array *)0)->files)) {
+		u64 table = (u64)ctx + bpf_core_field_offset(struct io_ring_ctx, file_table);
+		struct io_fixed_file *files = BPF_CORE_READ((struct io_file_table___array *)table, files);
+
+		if (fd >= BPF_CORE_READ(ctx, nr_user_files))
+			return NULL;
+		bpf_probe_read_kernel(&word, sizeof(word), files + fd);
+	}
+	return (struct file *)(word & ~RING_WORD_FLAGS);
+}
 
 static __always_inline int uring_submitted(struct io_kiocb *req)
 {
-	struct slot *slot = slot_of((u32)bpf_get_current_pid_tgid());
+	struct slot *slot = slot_here();
+	struct who who = whoami_between(slot);
+	struct ring_request own = {};
 	struct fathom_uring *r;
 	struct file_id id = {};
 	struct file *file;
 	u64 key = (u64)req;
+	u8 opcode;
 	u16 type;
 
 	if (!slot)
 		return 0;
-	file = BPF_CORE_READ(req, file);
-	if (!file)
+	slot->ring_ns = 0;
+	opcode = BPF_CORE_READ(req, opcode);
+	if (!ring_wanted(opcode))
 		return 0;
-	id = identify(BPF_CORE_READ(file, f_inode));
-	type = id.mode & S_IFMT;
-	if (type != S_IFREG && type != S_IFBLK)
-		return 0;
-	bpf_map_update_elem(&urings, &key, &slot->tgid, BPF_ANY);
-	r = RESERVE(uring, URING, bpf_ktime_get_boot_ns(), whoami());
+	file = ring_file(req);
+	if (file) {
+		id = identify(BPF_CORE_READ(file, f_inode));
+		type = id.mode & S_IFMT;
+		if (type != S_IFREG && type != S_IFBLK)
+			return 0;
+		if (BPF_CORE_READ(file, f_flags) & open_direct)
+			who.flags |= FATHOM_HEADER_DIRECT;
+	}
+	own.start_ns = bpf_ktime_get_boot_ns();
+	own.tgid = who.tgid;
+	own.tid = who.tid;
+	bpf_map_update_elem(&urings, &key, &own, BPF_ANY);
+	slot->ring_req = key;
+	slot->ring_ns = own.start_ns;
+	slot->ring_open++;
+	if (slot->ring_enter_ns && !slot->call)
+		enter_ring(slot);
+	if (!slot->ring_enter_ns)
+		who.flags |= FATHOM_HEADER_POLLING;
+	r = RESERVE(uring, URING, own.start_ns, who);
 	if (!r)
 		return 0;
 	r->req = key;
 	r->ino = id.ino;
-	/* A read's or write's own data lies where the request begins (io_kiocb_to_cmd). */
-	r->pos = BPF_CORE_READ((struct io_rw *)req, kiocb.ki_pos);
-	r->bytes = BPF_CORE_READ((struct io_rw *)req, len);
+	r->pos = -1;
+	r->bytes = 0;
+	/* An operation's own data lies where the request begins (io_kiocb_to_cmd). */
+	if (ring_transfers(opcode)) {
+		r->pos = BPF_CORE_READ((struct io_rw *)req, kiocb.ki_pos);
+		r->bytes = BPF_CORE_READ((struct io_rw *)req, len);
+	} else {
+		r->bytes = (u32)BPF_CORE_READ((struct io_sync *)req, flags);
+	}
 	r->result = 0;
 	r->dev = id.dev;
-	r->opcode = BPF_CORE_READ(req, opcode);
+	r->opcode = opcode;
 	r->phase = 0;
 	submit(r);
 	return 0;
 }
 
-static __always_inline int uring_completed(u64 req, s64 result)
+static __always_inline int uring_completed(u64 address, s64 result)
 {
+	struct ring_request *known = bpf_map_lookup_elem(&urings, &address);
+	struct io_kiocb *req = (struct io_kiocb *)address;
+	struct who who = nobody();
 	struct fathom_uring *r;
+	struct file_id id = {};
+	struct slot *slot;
+	struct file *file;
+	u64 start_ns;
+	u32 tid;
 
-	if (bpf_map_delete_elem(&urings, &req))
+	if (!known)
 		return 0;
-	r = RESERVE(uring, URING, bpf_ktime_get_boot_ns(), nobody());
+	tid = known->tid;
+	start_ns = known->start_ns;
+	bpf_map_delete_elem(&urings, &address);
+	slot = slot_of(tid);
+	if (slot) {
+		if (slot->ring_open)
+			__sync_fetch_and_add(&slot->ring_open, -1);
+		if (slot->ring_ns == start_ns)
+			slot->ring_ns = 0;
+	}
+	/* By now the file is known in any case. */
+	file = BPF_CORE_READ(req, file);
+	if (file) {
+		id = identify(BPF_CORE_READ(file, f_inode));
+		if (BPF_CORE_READ(file, f_flags) & open_direct)
+			who.flags |= FATHOM_HEADER_DIRECT;
+	}
+	r = RESERVE(uring, URING, bpf_ktime_get_boot_ns(), who);
 	if (!r)
 		return 0;
-	__builtin_memset((void *)r + sizeof(r->h), 0, sizeof(*r) - sizeof(r->h));
-	r->req = req;
+	r->req = address;
+	r->ino = id.ino;
+	r->dev = id.dev;
+	r->opcode = BPF_CORE_READ(req, opcode);
+	r->pos = -1;
+	r->bytes = 0;
+	if (ring_transfers(r->opcode)) {
+		/* Moved on by what was done. */
+		r->pos = BPF_CORE_READ((struct io_rw *)req, kiocb.ki_pos);
+		if (result > 0)
+			r->pos -= result;
+	}
 	r->result = result;
 	r->phase = 1;
 	submit(r);

@@ -2,15 +2,16 @@
 //!
 //! The kernel proper describes its types in `/sys/kernel/btf/vmlinux`, a module only its own in a file beside it, as a
 //! continuation: its types are numbered on from the kernel's, its names stand behind the kernel's. The loader reads one
-//! description only, so the two are written one after the other. That works for one module; jbd2 is the one whose types
-//! the probes read.
+//! description only, so those of the modules whose types the probes read are written one after the other, and numbered
+//! anew.
 
 use crate::Error;
 use aya::{Btf, Endianness};
 use std::fs;
 
 const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
-const JBD2: &str = "/sys/kernel/btf/jbd2";
+/// Whose types the probes read; a module that is not loaded has none, and nothing to tell.
+const MODULES: [&str; 3] = ["jbd2", "dm_mod", "dm_crypt"];
 
 /// `struct btf_header`: magic, version, flags, then five lengths and offsets.
 const HEADER: usize = 24;
@@ -19,7 +20,7 @@ const HEADER: usize = 24;
 pub struct KernelTypes {
     /// Those of the kernel proper: the tracepoints that may be attached by type are among these.
     pub vmlinux: Btf,
-    /// With jbd2's, where that is a module.
+    /// With those of modules, where there are any.
     pub all: Option<Btf>,
 }
 
@@ -31,12 +32,12 @@ impl KernelTypes {
     pub fn read() -> Result<Self, Error> {
         let bytes = fs::read(VMLINUX).map_err(|source| Error::NoBtf { path: VMLINUX, source })?;
         let parse = |b: &[u8]| Btf::parse(b, Endianness::default()).map_err(|e| Error::Btf(crate::error::chain(&e)));
-        let all = match fs::read(JBD2) {
-            Ok(module) => match append(&bytes, &module) {
-                Some(joined) => Some(parse(&joined)?),
-                None => return Err(Error::Btf(format!("{JBD2} is no continuation of {VMLINUX}"))),
-            },
-            Err(_) => None,
+        let modules: Vec<Vec<u8>> =
+            MODULES.iter().filter_map(|m| fs::read(format!("/sys/kernel/btf/{m}")).ok()).collect();
+        let all = match append(&bytes, &modules) {
+            _ if modules.is_empty() => None,
+            Some(joined) => Some(parse(&joined)?),
+            None => return Err(Error::Btf(format!("a module's types do not continue those of {VMLINUX}"))),
         };
         Ok(Self { vmlinux: parse(&bytes)?, all })
     }
@@ -56,18 +57,88 @@ fn sections(bytes: &[u8]) -> Option<(usize, &[u8], &[u8])> {
     Some((header, bytes.get(types..types.checked_add(word(12)?)?)?, bytes.get(names..names.checked_add(word(20)?)?)?))
 }
 
-/// A module's description appended to the kernel's. `None` if either is damaged.
-fn append(base: &[u8], module: &[u8]) -> Option<Vec<u8>> {
+/// Where in a type's description, after its three words, names and other types are named. `struct btf_type` of
+/// include/uapi/linux/btf.h: (bytes that follow, their period, names at, types at) within each period.
+fn layout(kind: u32, members: usize) -> Option<(usize, usize, &'static [usize], &'static [usize])> {
+    Some(match kind {
+        // Integers, variables, declaration tags: a word of flags.
+        1 | 14 | 17 => (4, 4, &[], &[]),
+        // Pointers, forward declarations, typedefs, qualifiers, functions, floats, type tags.
+        2 | 7..=12 | 16 | 18 => (0, 1, &[], &[]),
+        // Arrays: element, index, count.
+        3 => (12, 12, &[], &[0, 4]),
+        // Structs and unions: name, type, offset.
+        4 | 5 => (12 * members, 12, &[0], &[4]),
+        // Enumerations: name, value.
+        6 => (8 * members, 8, &[0], &[]),
+        // Prototypes: name, type.
+        13 => (8 * members, 8, &[0], &[4]),
+        // Sections: type, offset, bytes.
+        15 => (12 * members, 12, &[], &[0]),
+        // 64-bit enumerations: name, low, high.
+        19 => (12 * members, 12, &[0], &[]),
+        _ => return None,
+    })
+}
+
+/// Kinds whose third word is a type and no size.
+fn refers(kind: u32) -> bool {
+    matches!(kind, 2 | 8..=14 | 17 | 18)
+}
+
+/// Walks over types. `name` and `ty` are applied to every name and type that is named; returns how many there are.
+fn walk(types: &mut [u8], name: impl Fn(u32) -> u32, ty: impl Fn(u32) -> u32) -> Option<u32> {
+    fn change(types: &mut [u8], at: usize, f: impl Fn(u32) -> u32) -> Option<()> {
+        let word = types.get_mut(at..at.checked_add(4)?)?;
+        let new = f(u32::from_le_bytes(word.try_into().ok()?));
+        word.copy_from_slice(&new.to_le_bytes());
+        Some(())
+    }
+    let (mut at, mut count) = (0, 0u32);
+    while at < types.len() {
+        let info = u32::from_le_bytes(types.get(at + 4..at + 8)?.try_into().ok()?);
+        let (kind, members) = (info >> 24 & 0x1f, (info & 0xffff) as usize);
+        let (bytes, period, names, others) = layout(kind, members)?;
+        change(types, at, &name)?;
+        if refers(kind) {
+            change(types, at + 8, &ty)?;
+        }
+        at += 12;
+        types.get(at..at + bytes)?;
+        for start in (at..at + bytes).step_by(period) {
+            names.iter().try_for_each(|n| change(types, start + n, &name))?;
+            others.iter().try_for_each(|t| change(types, start + t, &ty))?;
+        }
+        at += bytes;
+        count += 1;
+    }
+    Some(count)
+}
+
+/// Modules' descriptions appended to the kernel's. Each continues the kernel's alone, so all but the first have what is
+/// their own moved behind the ones before. `None` if one is damaged.
+fn append(base: &[u8], modules: &[Vec<u8>]) -> Option<Vec<u8>> {
     let (_, base_types, base_names) = sections(base)?;
-    let (_, types, names) = sections(module)?;
-    let type_len = base_types.len() + types.len();
+    let (mut types, mut names) = (base_types.to_vec(), base_names.to_vec());
+    let own = walk(&mut types, |n| n, |t| t)?;
+    let own_names = u32::try_from(names.len()).ok()?;
+    let mut count = own;
+    for module in modules {
+        let (_, module_types, module_names) = sections(module)?;
+        let mut moved = module_types.to_vec();
+        let (by, names_by) = (count - own, u32::try_from(names.len()).ok()? - own_names);
+        // Type 0 is `void` and has no description, so the kernel's last is number `own`.
+        let shift = |n: u32, after: u32, by: u32| if n >= after { n.saturating_add(by) } else { n };
+        count += walk(&mut moved, |n| shift(n, own_names, names_by), |t| shift(t, own + 1, by))?;
+        types.extend_from_slice(&moved);
+        names.extend_from_slice(module_names);
+    }
     let mut out = base.get(..4)?.to_vec();
-    for word in [HEADER, 0, type_len, type_len, base_names.len() + names.len()] {
+    for word in [HEADER, 0, types.len(), types.len(), names.len()] {
         out.extend_from_slice(&u32::try_from(word).ok()?.to_le_bytes());
     }
-    for part in [base_types, types, base_names, names] {
-        out.extend_from_slice(part);
-    }
+    out.extend_from_slice(&types);
+    out.extend_from_slice(&names);
     Some(out)
 }
 
@@ -86,19 +157,40 @@ mod tests {
         out
     }
 
+    fn words(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|w| w.to_le_bytes()).collect()
+    }
+
+    /// The kernel has `int` (1); a module has a struct of that name (2) with one `int`, and a pointer to it (3).
+    fn kernel_and_module(name: &str) -> (Vec<u8>, Vec<u8>) {
+        let kernel = description(&words(&[1, 1 << 24, 4, 32]), b"\0int\0");
+        let of_struct = [5, 4 << 24 | 1, 4, 5 + name.len() as u32 + 1, 1, 0, 0, 2 << 24, 2];
+        (kernel, description(&words(&of_struct), format!("{name}\0m\0").as_bytes()))
+    }
+
     #[test]
-    fn a_modules_types_and_names_follow_the_kernels() {
-        let joined = append(&description(b"TTTT", b"\0int\0"), &description(b"tt", b"long\0")).unwrap();
-        assert_eq!(sections(&joined), Some((24, &b"TTTTtt"[..], &b"\0int\0long\0"[..])));
-        assert_eq!(&joined[..4], [0x9f, 0xeb, 1, 0]);
+    fn modules_are_numbered_on_from_each_other() {
+        let (kernel, one) = kernel_and_module("one");
+        let (_, other) = kernel_and_module("other");
+        let joined = append(&kernel, &[one, other]).unwrap();
+        let (_, types, names) = sections(&joined).unwrap();
+        assert_eq!(names, b"\0int\0one\0m\0other\0m\0");
+        let seen: Vec<u32> = types.chunks(4).map(|w| u32::from_le_bytes(w.try_into().unwrap())).collect();
+        let int = [1, 1 << 24, 4, 32];
+        let first = [5, 4 << 24 | 1, 4, 9, 1, 0, 0, 2 << 24, 2];
+        let second = [11, 4 << 24 | 1, 4, 17, 1, 0, 0, 2 << 24, 4];
+        assert_eq!(seen, [&int[..], &first, &second].concat());
+        assert!(Btf::parse(&joined, Endianness::Little).is_ok());
     }
 
     #[test]
     fn damage_is_refused() {
-        let whole = description(b"TTTT", b"\0int\0");
-        for cut in 0..whole.len() {
-            assert_eq!(append(&whole[..cut], &whole), None);
-            assert_eq!(append(&whole, &whole[..cut]), None);
+        let (kernel, module) = kernel_and_module("one");
+        for cut in 0..module.len() {
+            assert_eq!(append(&kernel, &[module[..cut].to_vec()]), None, "cut at {cut}");
+        }
+        for cut in 0..kernel.len() {
+            assert_eq!(append(&kernel[..cut], std::slice::from_ref(&module)), None, "cut at {cut}");
         }
     }
 }

@@ -45,6 +45,8 @@ const LINES: &[Line] = &[
     Line(libc::SYS_openat2, Call::Open, NONE, NONE, NONE),
     Line(libc::SYS_msync, Call::Msync, NONE, NONE, 1),
     Line(libc::SYS_mmap, Call::Mmap, NONE, NONE, 1),
+    // Counts once it has to do with a file: see syscalls.bpf.c.
+    Line(libc::SYS_io_uring_enter, Call::IoUringEnter, NONE, NONE, NONE),
     // Where the bytes go.
     Line(libc::SYS_sendfile, Call::CopyRange, 0, NONE, 3),
     Line(libc::SYS_splice, Call::CopyRange, 2, NONE, 4),

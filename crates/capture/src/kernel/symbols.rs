@@ -21,6 +21,7 @@ const NAMES: &[(&str, BioEnd)] = &[
     ("dio_bio_end_io", BioEnd::Direct),
     ("dio_bio_end_aio", BioEnd::Direct),
     ("clone_endio", BioEnd::Clone),
+    ("crypt_endio", BioEnd::Crypt),
 ];
 
 /// Addresses and classes, as the kernel side wants them. All zero if addresses are hidden from this user.

@@ -116,7 +116,8 @@ impl Elf {
             let (offset, size) = (p.p_offset(endian), p.p_filesz(endian));
             let kind = p.p_type(endian);
             let inside = offset.checked_add(size).is_some_and(|end| end <= self.len);
-            if kind == elf::PT_LOAD {
+            // What lies beyond the end of the file is a lie, and an offset computed from it would be one too.
+            if kind == elf::PT_LOAD && inside {
                 let code = p.p_flags(endian).0 & elf::PF_X.0 != 0;
                 self.segments.push(Segment { address: p.p_vaddr(endian), offset, size, code });
             } else if kind == elf::PT_INTERP && inside && size < 4096 {

@@ -194,6 +194,22 @@ fn damaged_headers_are_survived() {
             let _ = find(&path);
         }
     }
+    // Every segment in turn claims to be longer than the file, or to begin beyond it (program headers: 56 bytes from 64 on,
+    // the offset at 8, the size at 32).
+    for (header, field) in (0..8).flat_map(|n| [(n, 8), (n, 32)]) {
+        for value in [whole.len() as u64, u64::MAX / 2, u64::MAX] {
+            let mut bytes = whole.clone();
+            bytes[64 + 56 * header + field..][..8].copy_from_slice(&value.to_le_bytes());
+            std::fs::write(&path, &bytes).unwrap();
+            let _ = find(&path);
+            if let Ok(elf) = Elf::open(&path) {
+                for address in [0, 1, 0x1000, 0x10_0000, u64::MAX / 2, u64::MAX - 1] {
+                    let inside = elf.code_offset(address).is_none_or(|at| at < bytes.len() as u64);
+                    assert!(inside, "header {header}: {address:#x} leads out of the file");
+                }
+            }
+        }
+    }
     for cut in [0, 3, 19, 63, 64, 200, whole.len() / 2, whole.len() - 1] {
         std::fs::write(&path, &whole[..cut]).unwrap();
         assert!(find(&path).is_err(), "cut at {cut}");

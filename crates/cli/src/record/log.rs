@@ -1,44 +1,66 @@
 //! What the recorder does with each record before it is stored: take the literals out of SQL, notice what must be
 //! answered at once, and count.
 
+use super::behind::Behind;
 use archive::{Error, LogWriter};
-use model::event::{ANY_CPU, File, Header, Record, Statement, Task};
-use std::collections::BTreeMap;
+use model::event::{ANY_CPU, BioQueue, File, Header, Join, Record, Statement, Task};
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 /// The record's kind that carries SQL.
 const STATEMENT: u8 = Statement::INFO.kind;
 /// The one that gives a file its name.
 const FILE: u8 = File::INFO.kind;
+/// Those of whoever sends something to the disk or to the file system's journal.
+const QUEUE: u8 = BioQueue::INFO.kind;
+const JOIN: u8 = Join::INFO.kind;
 /// The one that gives a process its name.
 const TASK: u8 = Task::INFO.kind;
 
 /// The log and what stands before it.
 pub struct Log {
-    writer: Option<LogWriter>,
+    writer: Option<Behind>,
     keep_sql: bool,
     /// The window: outside it not every probe was in force.
     from_ns: u64,
     to_ns: u64,
-    /// Records stored.
+    /// Records taken; once it is finished, those stored.
     pub records: u64,
-    /// Why the log takes no more: the disk or the limit is full.
+    /// Why the log takes no more: the disk or the limit is full. Known once it is finished.
     pub full: Option<String>,
-    failed: Option<Error>,
-    /// Records that came after the log was full.
-    refused: u64,
     /// When it became full, by the last record that it took.
     pub full_since_ns: u64,
     /// Per file system: files of databases opened, and one of them.
     opened: BTreeMap<u32, (u64, String)>,
     /// PRAGMAs set, the last value of each.
     pragmas: BTreeMap<String, String>,
+    /// Databases opened: path as a process saw it, its inode if the database itself was opened, and that process.
+    databases: BTreeMap<String, Opened>,
+    /// Processes that sent something to the disk, and those that have a name.
+    busy: HashSet<u32>,
+    named: HashSet<u32>,
+    /// Names of tasks wanted by --comm that were seen.
+    wanted: Option<String>,
+    /// Whether a task of that name was seen.
+    pub found_wanted: bool,
 }
 
+/// A database that a recorded program opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Opened {
+    /// The process that did.
+    pub tgid: u32,
+    /// Inode; 0: only a file beside it was opened.
+    pub ino: u64,
+}
+
+/// Databases whose headers are read when the recording ends.
+const DATABASES: usize = 64;
+
 impl Log {
-    /// A log in the archive at `dir`.
-    pub fn create(dir: &Path, max_bytes: Option<u64>, keep_sql: bool) -> Result<Self, Error> {
-        let writer = Some(LogWriter::create(dir, max_bytes)?);
+    /// A log in the archive at `dir`. `wanted`: the name of the processes that were asked for, as the kernel keeps it.
+    pub fn create(dir: &Path, max_bytes: Option<u64>, keep_sql: bool, wanted: Option<String>) -> Result<Self, Error> {
+        let writer = Some(Behind::new(LogWriter::create(dir, max_bytes)?));
         Ok(Self {
             writer,
             keep_sql,
@@ -46,11 +68,14 @@ impl Log {
             to_ns: u64::MAX,
             records: 0,
             full: None,
-            failed: None,
-            refused: 0,
             full_since_ns: 0,
             opened: BTreeMap::new(),
             pragmas: BTreeMap::new(),
+            databases: BTreeMap::new(),
+            busy: HashSet::new(),
+            named: HashSet::new(),
+            wanted,
+            found_wanted: false,
         })
     }
 
@@ -76,8 +101,11 @@ impl Log {
         if kind == STATEMENT {
             self.put_statement(record);
         } else {
-            if kind == FILE {
-                self.notice_file(record);
+            match kind {
+                FILE => self.notice_file(record),
+                TASK => self.notice_task(&header, record),
+                QUEUE | JOIN => drop(self.busy.insert(header.tgid)),
+                _ => {}
             }
             self.append(record);
         }
@@ -105,9 +133,36 @@ impl Log {
 
     fn notice_file(&mut self, record: &[u8]) {
         let Some(Record::File(file)) = model::Event::decode(record).map(|e| e.record) else { return };
-        if analysis::files::class(&file.text) != analysis::files::FileClass::Other {
-            self.opened.entry(file.dev).or_insert((0, file.text)).0 += 1;
+        use analysis::files::FileClass as Class;
+        let class = analysis::files::class(&file.text);
+        let Some(header) = Header::decode(record).filter(|_| class != Class::Other) else { return };
+        let database = analysis::files::database_of(&file.text).to_string();
+        if matches!(class, Class::Database | Class::RollbackJournal | Class::Wal)
+            && (self.databases.len() < DATABASES || self.databases.contains_key(&database))
+        {
+            let ino = if class == Class::Database { file.ino } else { 0 };
+            let known = self.databases.entry(database).or_insert(Opened { tgid: header.tgid, ino });
+            known.ino = if ino == 0 { known.ino } else { ino };
         }
+        self.opened.entry(file.dev).or_insert((0, file.text)).0 += 1;
+    }
+
+    fn notice_task(&mut self, header: &Header, record: &[u8]) {
+        let Some(Record::Task(task)) = model::Event::decode(record).map(|e| e.record) else { return };
+        self.found_wanted |= self.wanted.as_ref() == Some(&task.text);
+        if header.tid == header.tgid && !task.text.is_empty() {
+            self.named.insert(header.tgid);
+        }
+    }
+
+    /// Processes that sent something to the disk under no name.
+    pub fn nameless(&self) -> impl Iterator<Item = u32> {
+        self.busy.difference(&self.named).copied().filter(|tgid| *tgid != 0)
+    }
+
+    /// Databases that recorded programs opened, by their paths.
+    pub fn databases(&self) -> &BTreeMap<String, Opened> {
+        &self.databases
     }
 
     /// The folder of most databases that were opened (they themselves may be gone by now): the storage that the facts
@@ -125,52 +180,31 @@ impl Log {
     }
 
     fn append(&mut self, record: &[u8]) {
-        let Some(writer) = &mut self.writer else { return };
-        if self.full.is_some() || self.failed.is_some() {
-            self.refused += 1;
-            return;
-        }
-        match writer.append(record) {
-            Ok(()) => {
-                self.records += 1;
-                self.full_since_ns = Header::decode(record).map_or(self.full_since_ns, |h| h.time_ns);
-            }
-            Err(error) => self.stop(error),
+        if let Some(writer) = &mut self.writer {
+            writer.append(record);
+            self.records += 1;
         }
     }
 
-    /// Writes what is buffered, so that a crash loses no more than what came since.
+    /// Has written what is buffered, so that a crash loses no more than what came since.
     pub fn sync(&mut self) {
-        if let Some(writer) = &mut self.writer
-            && self.full.is_none()
-            && let Err(error) = writer.sync_chunk()
-        {
-            self.stop(error);
-        }
-    }
-
-    fn stop(&mut self, error: Error) {
-        match error {
-            Error::Full { .. } => self.full = Some(error.to_string()),
-            other => self.failed = Some(other),
+        if let Some(writer) = &mut self.writer {
+            writer.hand_on();
         }
     }
 
     /// Whether nothing more can be stored.
     pub fn ended(&self) -> bool {
-        self.full.is_some() || self.failed.is_some()
+        self.writer.as_ref().is_none_or(Behind::ended)
     }
 
     /// Ends the log; returns how many records found no room in it.
     pub fn finish(&mut self) -> Result<u64, Error> {
-        if let Some(error) = self.failed.take() {
-            return Err(error);
-        }
-        match self.writer.take().map(LogWriter::finish) {
-            Some(Err(error)) => Err(error),
-            Some(Ok(summary)) => Ok(summary.lost_events + self.refused),
-            None => Ok(0),
-        }
+        let Some(writer) = self.writer.take() else { return Ok(0) };
+        let written = writer.finish()?;
+        (self.full, self.full_since_ns) = (written.full, written.full_since_ns);
+        self.records = written.records;
+        Ok(written.refused)
     }
 }
 

@@ -1,5 +1,6 @@
 //! `fathom record`: starts the probes, then the command, stores what comes, and links it.
 
+mod behind;
 mod log;
 mod surroundings;
 
@@ -92,6 +93,10 @@ fn untraced(args: &args::Record, context: &Context) -> Result<Recorded> {
 /// Records, and links what was recorded.
 pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     let request = request(args)?;
+    let marks = Marks::create(MARKS)?;
+    // Before the probes: their hundred files would make the child's table of open files a large one, and the untraced arm of
+    // a comparison has a small one.
+    let mut child = start(args, &args.command, &marks)?;
     let mut session = Session::start(&request)?;
     for function in &request.functions {
         let probe = format!("{}:{}", function.path.display(), function.name);
@@ -107,17 +112,19 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     libraries.add(&mut session, |finder| finder.system());
     libraries.known_processes(&mut session, args);
 
-    let marks = Marks::create(MARKS)?;
     let mut meta = Meta::new("trace", unix_ns(), stored_command(args));
-    let mut child = start(args, &args.command, &marks)?;
     if let Some(first) = args.command.first() {
         let program = launch::resolve(first, std::env::var_os("PATH").as_deref())?;
         libraries.add(&mut session, |finder| finder.command(&program, std::env::var_os("PATH").as_deref()));
     }
     let kept = keep_old(&args.output, args.quiet)?;
     Archive::create(&args.output, &meta, true)?;
-    let mut log = Log::create(&args.output, args.max_size, args.keep_sql)?;
+    let wanted = args.comm.as_deref().map(|name| capture::cut_comm(name).to_string());
+    let mut log = Log::create(&args.output, args.max_size, args.keep_sql, wanted)?;
     let mut around = Surroundings::collect(&args.output, context);
+    if args.command.is_empty() {
+        around.say_asked(&asked(args));
+    }
     around.known.functions = args.functions.iter().map(|(_, name)| name.clone()).collect();
 
     // At once, so that a recorder that is killed leaves an archive which can be linked.
@@ -146,6 +153,9 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     }
     let marked = marks.read()?;
     marked.events.iter().for_each(|event| log.put_event(event));
+    for tgid in log.nameless().collect::<Vec<_>>() {
+        capture::name_of(tgid).iter().for_each(|event| log.put_event(event));
+    }
     let stopped_ns = workload::clock::now_ns();
     let refused = log.finish()?;
     progress::clear(context);
@@ -155,8 +165,14 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     if let Some(why) = &log.full {
         eprintln!("fathom: the recording ended early: {why}");
     }
+    if let Some(name) = args.comm.as_ref().filter(|_| !log.found_wanted) {
+        eprintln!(
+            "fathom: no process named {name} was there or began; what is recorded are others' device commands. A name is \
+             what `ps -o comm` shows, at most 15 bytes"
+        );
+    }
     let here = std::env::current_dir().ok().map(|d| d.to_string_lossy().into_owned());
-    around.say_sqlite(&libraries.versions, log.pragmas());
+    around.say_sqlite(&libraries.versions, log.pragmas(), log.databases());
     around.finish(&finished, &libraries.blind, log.storage().or(here.as_deref()));
     around.known.store(&mut meta)?;
     meta.complete = log.full.is_none();
@@ -189,16 +205,26 @@ fn warn_of_refusals(coverage: &[Coverage]) {
     }
 }
 
-/// The command as it is stored. A word with a space in it is SQL or a script more often than not, and what the user typed
-/// there is as private as a statement's literals.
+/// What was asked for, in words: the recording's title if there is no command.
+fn asked(args: &args::Record) -> String {
+    let process = |pid: &u32| match capture::name_of(*pid).map(|e| e.record) {
+        Some(model::Record::Task(task)) => format!("process {pid} ({})", task.text),
+        _ => format!("process {pid}"),
+    };
+    match &args.comm {
+        _ if !args.pid.is_empty() => args.pid.iter().map(process).collect::<Vec<_>>().join(", "),
+        Some(name) => format!("processes named {name}"),
+        None => "every process".into(),
+    }
+}
+
+/// The command as it is stored. A word with a space or a quote in it is SQL or a script more often than not, and what the
+/// user typed there is as private as a statement's literals.
 fn stored_command(args: &args::Record) -> Vec<String> {
     let store = |word: &OsString| {
         let word = word.to_string_lossy();
-        if args.keep_sql || !word.contains(char::is_whitespace) {
-            word.into_owned()
-        } else {
-            analysis::sql::normalise(&word)
-        }
+        let looks_like_sql = word.contains(|c: char| c.is_whitespace() || c == '\'' || c == '"');
+        if args.keep_sql || !looks_like_sql { word.into_owned() } else { analysis::sql::normalise(&word) }
     };
     args.command.iter().map(store).collect()
 }
@@ -353,12 +379,14 @@ pub fn keep_old(output: &Path, quiet: bool) -> Result<Option<PathBuf>> {
     let mut old = output.as_os_str().to_owned();
     old.push(".old");
     let old = Path::new(&old);
-    if Meta::read(old).is_ok() {
+    let replaced = Meta::read(old).is_ok();
+    if replaced {
         std::fs::remove_dir_all(old).with_context(|| format!("removing {}", old.display()))?;
     }
     std::fs::rename(output, old).with_context(|| format!("keeping {} as {}", output.display(), old.display()))?;
     if !quiet {
-        eprintln!("fathom: the recording that was there is now {} (one is kept)", old.display());
+        let gone = if replaced { ", in place of an older one, which is gone" } else { "" };
+        eprintln!("fathom: the recording that was there is now {}{gone} (one is kept)", old.display());
     }
     Ok(Some(old.to_path_buf()))
 }

@@ -1,13 +1,15 @@
 //! What a recording must know beside the events: the disks and how they stand on each other, the facts about the
 //! device, and what the recorder itself did.
 
+use super::log::Opened;
 use crate::link;
+use analysis::files::DatabaseHeader;
 use capture::Finished;
 use device::{Below, Disks, Local};
 use model::table::Coverage;
 use model::{Context, Fact};
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Collected before the command runs, completed after it.
@@ -28,7 +30,7 @@ impl Surroundings {
             tracer_files: Vec::new(),
             disks: disks.rows(None),
             loop_files: Vec::new(),
-            partitions: disks.partitions().into_iter().map(|(part, whole)| (part.0, whole.0)).collect(),
+            partitions: disks.partitions().into_iter().chain(disks.volumes(&Local)).map(|(p, d)| (p.0, d.0)).collect(),
             coverage: Vec::new(),
             environment: device::collect(&Local, None),
         };
@@ -38,8 +40,8 @@ impl Surroundings {
             }
         }
         for name in ["events.log", "meta.json", ""] {
-            if let Ok(about) = std::fs::metadata(archive.join(name)) {
-                known.tracer_files.push((kernel_dev(about.dev()), about.ino()));
+            if let Ok((dev, ino)) = device::identity(&Local, &archive.join(name).to_string_lossy()) {
+                known.tracer_files.push((dev.0, ino));
             }
         }
         Self { known }
@@ -56,26 +58,55 @@ impl Surroundings {
             self.say(name, &value.to_string(), (!unit.is_empty()).then_some(unit), "the recorder");
         };
         say("tracer.cpu", finished.cpu_ns, "ns");
+        if finished.counted_ns > 0 {
+            say("tracer.counted", finished.counted_ns, "ns");
+        }
         say("tracer.records", finished.records, "");
         say("tracer.records_lost", finished.lost, "");
         say("trace.start", finished.window_ns.0, "ns");
         say("trace.end", finished.window_ns.1, "ns");
     }
 
-    /// Which SQLite was there, by file, and which PRAGMAs its programs set while they were recorded.
-    pub fn say_sqlite(&mut self, versions: &[(String, String)], pragmas: &BTreeMap<String, String>) {
+    /// What was asked for.
+    pub fn say_asked(&mut self, what: &str) {
+        self.say("trace.asked", what, None, "the command line");
+    }
+
+    /// Which SQLite was there, by file, which PRAGMAs its programs set while they were recorded, and what the headers of
+    /// their databases say of the others.
+    pub fn say_sqlite(
+        &mut self,
+        versions: &[(String, String)],
+        pragmas: &BTreeMap<String, String>,
+        databases: &BTreeMap<String, Opened>,
+    ) {
         let distinct: BTreeSet<&str> = versions.iter().map(|(_, version)| version.as_str()).collect();
         if !distinct.is_empty() {
             let paths: Vec<&str> = versions.iter().map(|(path, _)| path.as_str()).collect();
             self.say("sqlite.version", &distinct.into_iter().collect::<Vec<_>>().join(", "), None, &paths.join(" "));
         }
-        for name in ["journal_mode", "synchronous", "page_size"] {
-            let key = format!("sqlite.{name}");
-            self.known.environment.entry(key).or_insert_with(|| Fact {
+        let (stored, unread) = headers(databases);
+        for (name, values) in &stored {
+            let distinct: BTreeSet<&str> = values.iter().map(|(_, value)| value.as_str()).collect();
+            let paths: Vec<&str> = values.iter().map(|(path, _)| path.as_str()).collect();
+            let source = format!("file header, when the recording ended: {}", paths.join(" "));
+            self.say(&format!("sqlite.{name}"), &distinct.into_iter().collect::<Vec<_>>().join(", "), None, &source);
+        }
+        for (name, in_file) in PRAGMAS {
+            let recorded = format!("no statement PRAGMA {name} = … was recorded");
+            let unknown = match (in_file, unread.first()) {
+                (false, _) => {
+                    format!("{recorded}, and a database's file does not keep it: each connection has its own")
+                }
+                (true, None) if databases.is_empty() => format!("{recorded}, and no database was seen being opened"),
+                (true, None) => format!("{recorded}, and the file's header does not tell"),
+                (true, Some(why)) => format!("{recorded}, and the file's header cannot be read: {why}"),
+            };
+            self.known.environment.entry(format!("sqlite.{name}")).or_insert_with(|| Fact {
                 value: None,
-                unknown: Some(format!("no statement PRAGMA {name} = … was recorded")),
+                unknown: Some(unknown),
                 unit: None,
-                source: "the recorded statements".into(),
+                source: "the recorded statements and the files' headers".into(),
                 varies: "run".into(),
             });
         }
@@ -96,9 +127,54 @@ impl Surroundings {
     }
 }
 
-/// `stat`'s device number as the kernel keeps it inside.
-fn kernel_dev(dev: u64) -> u32 {
-    model::Dev::new(libc::major(dev), libc::minor(dev)).0
+/// PRAGMAs that explain a trace, and whether a database's file keeps their value.
+const PRAGMAS: [(&str, bool); 9] = [
+    ("journal_mode", true),
+    ("page_size", true),
+    ("encoding", true),
+    ("schema_format", true),
+    ("synchronous", false),
+    ("cache_size", false),
+    ("locking_mode", false),
+    ("mmap_size", false),
+    ("wal_autocheckpoint", false),
+];
+
+/// Values by name of PRAGMA, each with the database that it is of.
+type Stored = BTreeMap<&'static str, Vec<(String, String)>>;
+
+/// What the headers of databases say now, and why some cannot be read. Only now, since a look during the recording would
+/// bring pages into the cache, or keep a removed file's blocks from being freed.
+fn headers(databases: &BTreeMap<String, Opened>) -> (Stored, Vec<String>) {
+    let (mut stored, mut unread) = (Stored::new(), Vec::new());
+    for (path, opened) in databases {
+        match header(path, *opened) {
+            Ok(header) => {
+                for (name, value) in header.facts() {
+                    stored.entry(name).or_default().push((path.clone(), value));
+                }
+            }
+            Err(why) => unread.push(format!("{path}: {why}")),
+        }
+    }
+    (stored, unread)
+}
+
+/// The header of the database that a process saw at `path`: through its own root if it still lives.
+fn header(path: &str, opened: Opened) -> Result<DatabaseHeader, String> {
+    use std::io::Read;
+    let inside = format!("/proc/{}/root{path}", opened.tgid);
+    let place = [inside.as_str(), path].into_iter().find(|p| Path::new(p).exists()).ok_or("it is gone")?;
+    // A recorded program may have put a pipe there, whose opening would wait for a writer.
+    let open = std::fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(place);
+    let mut file = open.map_err(|e| e.to_string())?;
+    let about = file.metadata().map_err(|e| e.to_string())?;
+    if !about.is_file() || (opened.ino != 0 && about.ino() != opened.ino) {
+        return Err("another file has its name now".into());
+    }
+    let mut bytes = [0; DatabaseHeader::SIZE];
+    file.read_exact(&mut bytes).map_err(|_| "it is empty or shorter than a header")?;
+    DatabaseHeader::parse(&bytes).ok_or_else(|| "it has no header of SQLite's (it may be encrypted)".into())
 }
 
 /// Now, ns since 1970.

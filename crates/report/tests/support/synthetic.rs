@@ -106,8 +106,11 @@ impl Synthetic {
     }
 
     fn slice(&mut self, operation: u64, layer: &str, reason: &str, start: u64, end: u64) {
+        let sure = self.string(if reason == "cpu" { "structural" } else { "interval" });
         let (layer, reason) = (self.string(layer), self.string(reason));
-        self.slices.push(json!({ "operation": operation, "layer": layer, "reason": reason, "start": start, "end": end, "span": null }));
+        self.slices.push(json!({
+            "operation": operation, "layer": layer, "reason": reason, "start": start, "end": end, "span": null, "confidence": sure,
+        }));
     }
 
     fn operation(&mut self, shape: u64, nth: u64, start: u64) -> (u64, u64) {

@@ -198,6 +198,13 @@ impl Browser {
         self.call("POST", &format!("/session/{}{path}", self.session), body)
     }
 
+    /// Makes the window as large as a phone's or a desk's, in CSS pixels, whatever the browser's own least width is.
+    pub fn resize(&self, width: u32, height: u32) -> Result<()> {
+        let screen = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        let command = json!({ "cmd": "Emulation.setDeviceMetricsOverride", "params": screen });
+        self.post("/goog/cdp/execute", &command).map(drop)
+    }
+
     /// One exchange; the driver closes the connection after it.
     fn call(&self, method: &str, path: &str, body: &Value) -> Result<Value> {
         let body = if body.is_null() { String::new() } else { body.to_string() };

@@ -1,0 +1,437 @@
+//! Two benchmarks beside each other: which cells became faster, which slower, which are the same, and which nobody can tell.
+//!
+//! Cells are the same if their design's name and all their factors are; what has no counterpart is listed. The ratio is
+//! that of the scores, B to A, so that A is what was and B what is. Its interval comes from the differences between
+//! processes ([`stats::hierarchy`]); two cells of one archive are compared within blocks, two archives are not, since
+//! nothing links their blocks.
+//!
+//! A verdict needs more than an interval without 1: the difference must be larger than a **margin**, 2 % or what the
+//! machine's own noise makes of a cell compared with itself, if that is more; and among many cells it must survive Holm's
+//! correction ([`stats::holm`]), since of twenty equal cells one is "significant" by chance. Equivalent means shown to be
+//! within the margin; everything else is inconclusive, and says so. Ranks ([`stats::rank`]) give a second opinion that
+//! knows nothing of means.
+
+use super::LEVEL;
+use super::differ::{self, Differs};
+use super::results::{Bench, Measured, words};
+use serde::Serialize;
+use stats::hierarchy::{self, Comparison, Pairing};
+use stats::verdict::{self, Better, Verdict};
+use stats::{geomean, holm, rank, ratio};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How often a difference may be claimed where there is none, over the whole suite.
+const ALPHA: f64 = 0.05;
+/// Seed of the intervals: the same archives give the same verdicts.
+const SEED: u64 = 1;
+
+/// A cell's score in one of the two.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Side {
+    /// The score; nothing if fewer than two processes gave one.
+    pub estimate: Option<f64>,
+    /// Ends of its interval.
+    pub ci95: Option<[f64; 2]>,
+    /// Processes.
+    pub processes: usize,
+    /// How they behave over their iterations.
+    pub class: Option<String>,
+    /// Processes without a result.
+    pub failed: usize,
+    /// Each process's score.
+    pub values: Vec<f64>,
+}
+
+/// The opinion of ranks.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Second {
+    /// Mann-Whitney's two-sided p value.
+    pub mann_whitney_p: Option<f64>,
+    /// Hodges and Lehmann's shift of the scores, B less A.
+    pub shift: Option<f64>,
+    /// Its interval of 0.95.
+    pub shift_ci95: Option<[f64; 2]>,
+    /// Cliff's delta: how much more often B's process has the larger score, -1 to 1.
+    pub cliffs_delta: Option<f64>,
+}
+
+/// A cell of both.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Pair {
+    /// The design's name.
+    pub workload: String,
+    /// The factors that both share.
+    pub parameters: BTreeMap<String, String>,
+    /// What A and B are, if both are of one archive: `int` and `tiered`.
+    pub levels: Option<[String; 2]>,
+    /// Unit of the scores.
+    pub unit: String,
+    /// Whether a larger score is better.
+    pub higher_is_better: bool,
+    /// The first.
+    pub a: Side,
+    /// The second.
+    pub b: Side,
+    /// Score of B / score of A.
+    pub ratio: Option<f64>,
+    /// Ends of its interval.
+    pub ratio_ci95: Option<[f64; 2]>,
+    /// How it was made.
+    pub method: String,
+    /// p value of a ratio of 1.
+    pub p: Option<f64>,
+    /// The same, by Holm over all pairs.
+    pub p_adjusted: Option<f64>,
+    /// What is more than this, relatively, is a difference.
+    pub margin: f64,
+    /// `faster`, `slower`, `equivalent` or `inconclusive`: B beside A.
+    pub verdict: &'static str,
+    /// Ranks.
+    pub second: Second,
+    /// What should be known before the verdict is believed.
+    pub notes: Vec<String>,
+}
+
+/// A cell without a counterpart.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Alone {
+    /// `a` or `b`.
+    pub of: &'static str,
+    /// The design's name.
+    pub workload: String,
+    /// Factors.
+    pub parameters: BTreeMap<String, String>,
+}
+
+/// All pairs in one number.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Overall {
+    /// How many times as fast B is as A, geometric mean; above 1 is faster, whatever the scores' units.
+    pub speed: f64,
+    /// Its interval.
+    pub ci95: [f64; 2],
+    /// Cells in it.
+    pub cells: usize,
+    /// How it was made.
+    pub method: String,
+}
+
+/// The comparison: the contract of `fathom bench compare --json`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Compared {
+    /// Version of this contract.
+    pub version: u32,
+    /// Name of the first archive.
+    pub a: String,
+    /// Name of the second; the same if modes of one archive are compared.
+    pub b: String,
+    /// The factor whose values are compared, within one archive.
+    pub by: Option<String>,
+    /// What A/A cells of these archives show that the machine makes of nothing.
+    pub noise: Option<f64>,
+    /// The cells of both.
+    pub results: Vec<Pair>,
+    /// The others.
+    pub unmatched: Vec<Alone>,
+    /// All in one number; of two cells or more.
+    pub overall: Option<Overall>,
+    /// What differed between the machines.
+    pub differs: Vec<Differs>,
+    /// For what it holds.
+    pub scope: String,
+}
+
+/// Which processes belong together, and whose they are.
+struct Match<'a> {
+    a: &'a Measured<'a>,
+    b: &'a Measured<'a>,
+    parameters: BTreeMap<String, String>,
+    levels: Option<[String; 2]>,
+}
+
+/// Compares the cells that both have.
+pub fn archives(a: &Bench, b: &Bench) -> Compared {
+    let (first, second) = (a.measured(), b.measured());
+    let key = |m: &Measured| (m.design.name.clone(), m.factors.clone(), same_name(m));
+    let matches: Vec<Match> = first
+        .iter()
+        .filter_map(|x| {
+            let y = second.iter().find(|y| key(y) == key(x))?;
+            Some(Match { a: x, b: y, parameters: named(x), levels: None })
+        })
+        .collect();
+    let alone = |of: &'static str, mine: &[Measured], others: &[Measured]| -> Vec<Alone> {
+        let keys: BTreeSet<_> = others.iter().map(key).collect();
+        mine.iter()
+            .filter(|m| !keys.contains(&key(m)))
+            .map(|m| Alone { of, workload: m.design.name.clone(), parameters: named(m) })
+            .collect()
+    };
+    let unmatched = [alone("a", &first, &second), alone("b", &second, &first)].concat();
+    let noise = [noise(&first), noise(&second)].into_iter().flatten().reduce(f64::max);
+    Compared {
+        version: 1,
+        a: a.name.clone(),
+        b: b.name.clone(),
+        by: None,
+        noise,
+        overall: overall(&matches, Pairing::Unpaired),
+        results: pairs(&matches, Pairing::Unpaired, noise),
+        unmatched,
+        differs: differ::facts(&a.tables.environment, &b.tables.environment),
+        scope: differ::scope(&a.tables.environment, &b.tables.environment),
+    }
+}
+
+/// Compares the values of one factor within an archive: each with `base`, or with the first.
+///
+/// # Errors
+/// No cell has that factor, or none has that value.
+pub fn within(bench: &Bench, by: &str, base: Option<&str>) -> Result<Compared, String> {
+    let all = bench.measured();
+    let with: Vec<&Measured> = all.iter().filter(|m| m.factors.contains_key(by)).collect();
+    if with.is_empty() {
+        let names: BTreeSet<&String> = all.iter().flat_map(|m| m.factors.keys()).collect();
+        let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
+        return Err(format!("no cell has a factor {by:?}; there are {}", names.join(", ")));
+    }
+    if let Some(base) = base.filter(|base| !with.iter().any(|m| m.factors[by] == *base)) {
+        let values: BTreeSet<&String> = with.iter().map(|m| &m.factors[by]).collect();
+        let values: Vec<&str> = values.into_iter().map(String::as_str).collect();
+        return Err(format!("no cell has {by}={base}; there are {}", values.join(", ")));
+    }
+    let rest = |m: &Measured| {
+        let mut factors = m.factors.clone();
+        factors.remove(by);
+        (m.design.id, factors, same_name(m))
+    };
+    let first = |m: &Measured| {
+        with.iter().find(|x| rest(x) == rest(m) && base.is_none_or(|base| x.factors[by] == base)).copied()
+    };
+    let mut matches = Vec::new();
+    let mut unmatched = Vec::new();
+    for m in &with {
+        match first(m) {
+            Some(a) if a.cell.id == m.cell.id => {}
+            Some(a) => matches.push(Match {
+                a,
+                b: m,
+                parameters: rest(m).1,
+                levels: Some([a.factors[by].clone(), m.factors[by].clone()]),
+            }),
+            None => unmatched.push(Alone { of: "b", workload: m.design.name.clone(), parameters: named(m) }),
+        }
+    }
+    let noise = noise(&all);
+    Ok(Compared {
+        version: 1,
+        a: bench.name.clone(),
+        b: bench.name.clone(),
+        by: Some(by.into()),
+        noise,
+        overall: None,
+        results: pairs(&matches, Pairing::Blocks, noise),
+        unmatched,
+        differs: Vec::new(),
+        scope: differ::scope(&bench.tables.environment, &bench.tables.environment),
+    })
+}
+
+/// A comparison's cells have names in place of factors.
+fn same_name(m: &Measured) -> Option<String> {
+    (m.design.baseline.is_some() || m.factors.is_empty()).then(|| m.cell.name.clone())
+}
+
+/// What tells a cell from the others of its design.
+pub(super) fn named(m: &Measured) -> BTreeMap<String, String> {
+    match same_name(m) {
+        Some(name) => m.factors.clone().into_iter().chain([("cell".to_string(), name)]).collect(),
+        None => m.factors.clone(),
+    }
+}
+
+/// The blocks in which both gave a result.
+fn shared(a: &Measured, b: &Measured) -> Vec<u64> {
+    let of = |m: &Measured| m.processes.iter().map(|r| r.row.block).collect::<BTreeSet<u64>>();
+    of(a).intersection(&of(b)).copied().collect()
+}
+
+/// The two as costs, so that the first's mean over the second's is how much better or larger B is.
+fn arms(a: &Measured, b: &Measured, pairing: Pairing) -> Option<(hierarchy::Cell, hierarchy::Cell)> {
+    let blocks = (pairing == Pairing::Blocks).then(|| shared(a, b));
+    let of = |m: &Measured| m.costs(blocks.as_deref());
+    Some((of(a)?, of(b)?))
+}
+
+/// Score of B / score of A.
+fn ratio_of(a: &Measured, b: &Measured, pairing: Pairing) -> Option<Comparison> {
+    let (x, y) = arms(a, b, pairing)?;
+    // Of a rate the cost is what is kept: the smaller, the higher the score.
+    match a.design.score.as_ref() {
+        "rate" => hierarchy::ratio(&x, &y, pairing, LEVEL, SEED),
+        _ => hierarchy::ratio(&y, &x, pairing, LEVEL, SEED),
+    }
+}
+
+/// The largest difference that a cell under two names shows.
+fn noise(all: &[Measured]) -> Option<f64> {
+    let twin = |m: &&Measured| {
+        let name = m.cell.same_as.as_ref()?;
+        let original = all.iter().find(|x| x.design.id == m.design.id && x.cell.name == *name)?;
+        Some(ratio::self_check(&ratio_of(original, m, Pairing::Blocks)?.ratio).noise)
+    };
+    all.iter().filter_map(|m| twin(&m)).reduce(f64::max)
+}
+
+fn pairs(matches: &[Match], pairing: Pairing, noise: Option<f64>) -> Vec<Pair> {
+    let ratios: Vec<Option<Comparison>> = matches.iter().map(|m| ratio_of(m.a, m.b, pairing)).collect();
+    // Cells without a ratio are no tests, and do not make it harder for the others.
+    let tested: Vec<f64> = ratios.iter().flatten().map(|r| r.p).collect();
+    let mut adjusted = holm::adjusted(&tested).unwrap_or_default().into_iter();
+    let one = |(m, r): (&Match, Option<Comparison>)| {
+        let p_adjusted = r.and_then(|_| adjusted.next());
+        pair(m, r, p_adjusted, verdict::margin(noise))
+    };
+    matches.iter().zip(ratios).map(one).collect()
+}
+
+fn pair(m: &Match, ratio: Option<Comparison>, p_adjusted: Option<f64>, margin: f64) -> Pair {
+    let better = m.a.better();
+    let alone = ratio.map(|r| verdict::judge(&r.ratio, better, margin));
+    let verdict = match alone {
+        Some(v) => v.among_many(p_adjusted.unwrap_or(f64::NAN), ALPHA),
+        None => Verdict::Inconclusive,
+    };
+    let (a, b) = (side(m.a), side(m.b));
+    let second = second(&a.values, &b.values);
+    Pair {
+        workload: m.a.design.name.clone(),
+        parameters: m.parameters.clone(),
+        levels: m.levels.clone(),
+        unit: m.a.estimate.unit.clone(),
+        higher_is_better: better == Better::Higher,
+        notes: notes(m, &second, alone, verdict, ratio.is_some()),
+        a,
+        b,
+        ratio: ratio.map(|r| r.ratio.value),
+        ratio_ci95: ratio.map(|r| [r.ratio.low, r.ratio.high]),
+        method: ratio.map_or_else(String::new, |r| r.ratio.method.into()),
+        p: ratio.map(|r| r.p),
+        p_adjusted,
+        margin,
+        verdict: verdict.name(),
+        second,
+    }
+}
+
+fn side(m: &Measured) -> Side {
+    let e = &m.estimate;
+    Side {
+        estimate: e.estimate,
+        ci95: e.ci95,
+        processes: e.processes,
+        class: e.class.clone(),
+        failed: e.failed,
+        values: m.scores(),
+    }
+}
+
+fn second(a: &[f64], b: &[f64]) -> Second {
+    let shift = rank::shift(b, a, LEVEL);
+    Second {
+        mann_whitney_p: rank::mann_whitney(b, a).map(|t| t.p),
+        shift: shift.map(|s| s.value),
+        shift_ci95: shift.map(|s| [s.low, s.high]),
+        cliffs_delta: rank::cliffs_delta(b, a),
+    }
+}
+
+fn notes(m: &Match, second: &Second, alone: Option<Verdict>, verdict: Verdict, has_ratio: bool) -> Vec<String> {
+    let mut notes = Vec::new();
+    if m.a.estimate.unit != m.b.estimate.unit {
+        notes.push(format!("units differ: {} and {}", m.a.estimate.unit, m.b.estimate.unit));
+    }
+    if !has_ratio {
+        notes.push("too few processes with a result for a ratio".into());
+    }
+    if alone.is_some_and(|v| v != verdict) {
+        notes.push("a difference by itself, but not among so many cells (Holm)".into());
+    }
+    if matches!(verdict, Verdict::Faster | Verdict::Slower) && second.mann_whitney_p.is_none_or(|p| p >= ALPHA) {
+        notes.push("ranks do not confirm it (Mann-Whitney)".into());
+    }
+    if m.a.design.quick || m.b.design.quick {
+        notes.push("quick run".into());
+    }
+    for (which, x) in [("A", m.a), ("B", m.b)] {
+        let class = x.estimate.class.as_deref().unwrap_or_default();
+        if class == "inconsistent" || class == "no steady state" {
+            notes.push(format!("{which}: {class}"));
+        }
+        if x.estimate.failed > 0 {
+            notes.push(format!("{which}: {} processes failed", x.estimate.failed));
+        }
+        let failed = x.estimate.gates.iter().filter_map(|(gate, states)| Some((gate, states.get("failed")?)));
+        notes.extend(failed.map(|(gate, n)| format!("{which}: gate {gate} not passed before {n} processes")));
+    }
+    // The proof of a mode, the state of a cache: what the processes say must be what is compared.
+    for (name, texts) in m.a.marks.iter().filter(|(name, _)| *name != "inner") {
+        if m.levels.is_none() && m.b.marks.get(name).is_some_and(|other| !other.keys().eq(texts.keys())) {
+            notes.push(format!("the processes say different things of {name}"));
+        }
+    }
+    notes
+}
+
+fn overall(matches: &[Match], pairing: Pairing) -> Option<Overall> {
+    let oriented = |m: &Match| {
+        let (a, b) = arms(m.a, m.b, pairing)?;
+        // A rate's costs, and scores of which less is better, are divided A by B: above 1 is faster.
+        let costs = m.a.design.score == "rate" || m.a.better() == Better::Lower;
+        let arms = if costs { (a, b) } else { (b, a) };
+        hierarchy::ratio(&arms.0, &arms.1, pairing, LEVEL, SEED).map(|_| arms)
+    };
+    let all: Vec<_> = matches.iter().filter_map(oriented).collect();
+    if all.len() < 2 {
+        return None;
+    }
+    let mean = geomean::ratios(&all, pairing, LEVEL, SEED)?.ratio;
+    Some(Overall { speed: mean.value, ci95: [mean.low, mean.high], cells: all.len(), method: mean.method.into() })
+}
+
+impl Compared {
+    /// The parameters that all cells of each workload share, of workloads with more than one.
+    pub fn shared(&self) -> BTreeMap<&str, BTreeMap<String, String>> {
+        let mut all: BTreeMap<&str, (usize, BTreeMap<String, String>)> = BTreeMap::new();
+        for p in &self.results {
+            let (n, same) = all.entry(&p.workload).or_insert_with(|| (0, p.parameters.clone()));
+            *n += 1;
+            same.retain(|name, value| p.parameters.get(name) == Some(value));
+        }
+        all.into_iter().filter(|(_, (n, same))| *n > 1 && !same.is_empty()).map(|(w, (_, same))| (w, same)).collect()
+    }
+
+    /// The pairs that are slower by more than `percent` (0: by more than the margin).
+    pub fn slower(&self, percent: f64) -> Vec<&Pair> {
+        let by = |p: &&Pair| {
+            let speed = p.ratio.map(|r| if p.higher_is_better { r } else { 1.0 / r });
+            p.verdict == Verdict::Slower.name() && speed.is_some_and(|s| s < 1.0 / (1.0 + percent / 100.0))
+        };
+        self.results.iter().filter(by).collect()
+    }
+}
+
+impl Pair {
+    /// The cell in words: `cpu kernel=fft`, or `cpu kernel=fft: int -> tiered`.
+    pub fn title(&self) -> String {
+        self.title_without(&BTreeMap::new())
+    }
+
+    /// The same without these parameters, which others share.
+    pub fn title_without(&self, shared: &BTreeMap<String, String>) -> String {
+        let own = self.parameters.iter().filter(|(name, _)| !shared.contains_key(*name));
+        let parameters = words(&own.map(|(name, value)| (name.clone(), value.clone())).collect());
+        let levels = self.levels.as_ref().map_or_else(String::new, |[a, b]| format!(": {a} -> {b}"));
+        format!("{} {parameters}{levels}", self.workload).trim().to_string()
+    }
+}

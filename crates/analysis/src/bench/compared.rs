@@ -1,0 +1,148 @@
+//! A comparison for people: as text and as Markdown.
+
+use super::compare::{Alone, Compared, Pair, Side};
+use super::results::words;
+use crate::text::{digits, shown};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// The table for people.
+pub fn text(c: &Compared) -> String {
+    let mut text = match &c.by {
+        Some(by) => format!("{}, by {by}\n\n", shown(&c.a)),
+        None => format!("A  {}\nB  {}\n\n", shown(&c.a), shown(&c.b)),
+    };
+    let shared = c.shared();
+    let none = BTreeMap::new();
+    let title = |p: &Pair| shown(&p.title_without(shared.get(p.workload.as_str()).unwrap_or(&none)));
+    let width = c.results.iter().map(|p| title(p).chars().count()).max().unwrap_or(0).min(70);
+    for p in &c.results {
+        let unit = &p.unit;
+        let _ = writeln!(
+            text,
+            "  {:width$}  {:>9} -> {:>9} {unit:10} {:>24}  {}",
+            title(p),
+            value(&p.a),
+            value(&p.b),
+            ratio(p),
+            p.verdict
+        );
+        for note in &p.notes {
+            let _ = writeln!(text, "  {:width$}    {}", "", shown(note));
+        }
+    }
+    if c.results.is_empty() {
+        text.push_str("  They have no cell in common.\n");
+    }
+    for (workload, same) in &shared {
+        let _ = writeln!(text, "\n  {workload}: all with {}", shown(&words(same)));
+    }
+    if let Some(o) = &c.overall {
+        let [low, high] = o.ci95;
+        let _ = writeln!(
+            text,
+            "\nOverall B is x {:.3} as fast (x {low:.3} to x {high:.3}; geometric mean of {} cells).",
+            o.speed, o.cells
+        );
+    }
+    for a in &c.unmatched {
+        let _ = writeln!(text, "{}", shown(&alone(a)));
+    }
+    if !c.differs.is_empty() {
+        let name = c.differs.iter().map(|d| d.fact.len()).max().unwrap_or(0);
+        let side = c.differs.iter().map(|d| d.a.chars().count()).max().unwrap_or(0).min(50);
+        text.push_str("\nWhat differed between the machines\n");
+        for d in &c.differs {
+            let _ = writeln!(text, "  {:name$}  {:side$}  {}", d.fact, shown(&d.a), shown(&d.b));
+        }
+    } else if c.by.is_none() {
+        text.push_str("\nNothing that was read of the machines differed.\n");
+    }
+    let _ = writeln!(text, "\n{}\n{}", method(c), c.scope);
+    text
+}
+
+fn value(side: &Side) -> String {
+    side.estimate.map_or_else(|| "-".into(), digits)
+}
+
+fn ratio(p: &Pair) -> String {
+    match p.ratio.zip(p.ratio_ci95) {
+        Some((r, [low, high])) => format!("x {r:.3} ({low:.3} to {high:.3})"),
+        None => "no ratio".into(),
+    }
+}
+
+fn alone(a: &Alone) -> String {
+    format!("Only in {}: {} {}", a.of.to_uppercase(), a.workload, words(&a.parameters))
+}
+
+/// How it was judged.
+fn method(c: &Compared) -> String {
+    let margin = c.results.first().map_or(0.02, |p| p.margin) * 100.0;
+    let noise = match c.noise {
+        Some(noise) => format!("the machine's A/A noise is {:.1} %", noise * 100.0),
+        None => "these archives hold no A/A cells".into(),
+    };
+    let paired = if c.by.is_some() { "within blocks" } else { "over processes" };
+    format!(
+        "Ratios are B / A of the scores with 95 % intervals {paired}; a difference is one beyond {margin:.1} % ({noise}) that \
+         Holm's correction over {} cells leaves.",
+        c.results.iter().filter(|p| p.p.is_some()).count()
+    )
+}
+
+/// A text inside a Markdown table: what could be markup is escaped.
+pub fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in shown(text).chars() {
+        if matches!(c, '|' | '`' | '<' | '*' | '_' | '[' | '\\') {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// A section of a page.
+pub fn markdown(c: &Compared) -> String {
+    let mut text = match &c.by {
+        Some(by) => format!("## {}, by {}\n\n", escaped(&c.a), escaped(by)),
+        None => format!("## {} and {}\n\n", escaped(&c.a), escaped(&c.b)),
+    };
+    text.push_str("| cell | A | B | unit | B / A | 95 % interval | verdict | Cliff's delta | notes |\n|---|---:|---:|---|---:|---:|---|---:|---|\n");
+    for p in &c.results {
+        let interval = p.ratio_ci95.map_or_else(String::new, |[low, high]| format!("{low:.3} to {high:.3}"));
+        let cells = [
+            p.title(),
+            value(&p.a),
+            value(&p.b),
+            p.unit.clone(),
+            p.ratio.map_or_else(String::new, |r| format!("{r:.3}")),
+            interval,
+            p.verdict.into(),
+            p.second.cliffs_delta.map_or_else(String::new, |d| format!("{d:.2}")),
+            p.notes.join("; "),
+        ];
+        let _ = writeln!(text, "| {} |", cells.map(|c| escaped(&c)).join(" | "));
+    }
+    if let Some(o) = &c.overall {
+        let [low, high] = o.ci95;
+        let _ = writeln!(
+            text,
+            "\nOverall B is {:.3} times as fast ({low:.3} to {high:.3}; geometric mean of {} cells).",
+            o.speed, o.cells
+        );
+    }
+    for a in &c.unmatched {
+        let _ = writeln!(text, "\n{}", escaped(&alone(a)));
+    }
+    if !c.differs.is_empty() {
+        text.push_str("\n| fact | A | B |\n|---|---|---|\n");
+        for d in &c.differs {
+            let _ = writeln!(text, "| {} |", [&d.fact, &d.a, &d.b].map(|t| escaped(t)).join(" | "));
+        }
+    }
+    let _ = writeln!(text, "\n{}\n\n{}", escaped(&method(c)), escaped(&c.scope));
+    text
+}

@@ -1,0 +1,179 @@
+//! The contract of `fathom bench run --json` (docs/json.md), built from the archive's tables.
+
+use super::{CellEstimate, estimate};
+use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
+use model::{Environment, Fact};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Names and meanings change only with this.
+pub const VERSION: u32 = 1;
+
+/// A benchmark's results.
+#[derive(Debug, Clone, Serialize)]
+pub struct Benchmark {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Whether every design came to its end.
+    pub complete: bool,
+    /// Whether any of it was a quick run.
+    pub quick: bool,
+    /// What was run.
+    pub designs: Vec<Design>,
+    /// An entry a cell, in the order of the designs.
+    pub results: Vec<CellResult>,
+    /// What holds for the whole archive, such as that it was resumed, and what had changed by then.
+    pub marks: Vec<Mark>,
+    /// Facts about the machine.
+    pub environment: Environment,
+}
+
+/// A design that was run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Design {
+    /// Name of the workload or comparison.
+    pub name: String,
+    /// What it answers.
+    pub question: String,
+    /// Seed of the order.
+    pub seed: u64,
+    /// Whether it was a quick run.
+    pub quick: bool,
+    /// Why no further block was run: `precision`, `budget`, `blocks`, `nothing to run`; nothing if it was interrupted.
+    pub stopped: Option<String>,
+    /// Half the width that was wanted of each interval, as a fraction.
+    pub precision: Option<f64>,
+    /// Figures of the papers that it makes.
+    pub figures: Vec<String>,
+}
+
+/// A cell with its estimate.
+#[derive(Debug, Clone, Serialize)]
+pub struct CellResult {
+    /// The design.
+    pub workload: String,
+    /// The cell's name in it.
+    pub name: String,
+    /// Its factors.
+    pub parameters: BTreeMap<String, String>,
+    /// Which way is good: `higher` or `lower`; nothing for a comparison.
+    pub better: Option<String>,
+    /// Whether it was a quick run.
+    pub quick: bool,
+    /// The estimate and what is known of it.
+    #[serde(flatten)]
+    pub estimate: CellEstimate,
+    /// Marks that all its processes agree on, such as the mode and its proof.
+    pub marks: BTreeMap<String, String>,
+    /// Where the time of a recorded process went, if one was recorded.
+    pub why: Option<Why>,
+}
+
+/// A recorded process.
+#[derive(Debug, Clone, Serialize)]
+pub struct Why {
+    /// The archive, within this one.
+    pub archive: String,
+    /// Why it was not recorded.
+    pub failure: Option<String>,
+    /// The operation that took most time, and its layers' shares of it.
+    pub operation: Option<String>,
+    /// As above.
+    pub layers: BTreeMap<String, f64>,
+}
+
+/// Something said.
+#[derive(Debug, Clone, Serialize)]
+pub struct Mark {
+    /// Name.
+    pub name: String,
+    /// Text.
+    pub text: String,
+}
+
+/// The tables of a benchmark.
+#[derive(Debug, Clone, Default)]
+pub struct Tables {
+    /// `designs`
+    pub designs: Vec<DesignRow>,
+    /// `cells`
+    pub cells: Vec<DesignCell>,
+    /// `replicates`
+    pub replicates: Vec<Replicate>,
+    /// `samples`
+    pub samples: Vec<Sample>,
+    /// `marks`
+    pub marks: Vec<MarkRow>,
+    /// `facts`, by name.
+    pub environment: BTreeMap<String, Fact>,
+}
+
+/// The results of an archive's tables. `why` explains a recorded process: its archive's name is given.
+pub fn benchmark(tables: &Tables, why: &dyn Fn(&str) -> Why) -> Benchmark {
+    let estimates = estimate(&tables.designs, &tables.cells, &tables.replicates, &tables.samples);
+    let result = |estimate: CellEstimate| {
+        let cell = tables.cells.iter().find(|c| c.id == estimate.cell)?;
+        let design = tables.designs.iter().find(|d| d.id == cell.design)?;
+        let own = || tables.replicates.iter().filter(|r| r.cell == cell.id);
+        Some(CellResult {
+            workload: design.name.clone(),
+            name: cell.name.clone(),
+            // Ours are always texts; a foreign archive's that are not are left out.
+            parameters: serde_json::from_str(&cell.factors).unwrap_or_default(),
+            better: design.better.clone(),
+            quick: design.quick,
+            marks: agreed(&own().filter(|r| super::counts(r)).map(|r| r.id).collect::<Vec<_>>(), &tables.marks),
+            why: own().find_map(|r| {
+                let archive = r.why.as_ref()?;
+                Some(match &r.failure {
+                    Some(failure) => Why {
+                        archive: archive.clone(),
+                        failure: Some(failure.clone()),
+                        operation: None,
+                        layers: BTreeMap::new(),
+                    },
+                    None => why(archive),
+                })
+            }),
+            estimate,
+        })
+    };
+    Benchmark {
+        version: VERSION,
+        complete: tables.designs.iter().all(|d| d.stopped.is_some()),
+        quick: tables.designs.iter().any(|d| d.quick),
+        designs: tables.designs.iter().map(design).collect(),
+        results: estimates.into_iter().filter_map(result).collect(),
+        marks: tables
+            .marks
+            .iter()
+            .filter(|m| m.replicate.is_none())
+            .map(|m| Mark { name: m.name.clone(), text: m.text.clone() })
+            .collect(),
+        environment: tables.environment.clone(),
+    }
+}
+
+fn design(row: &DesignRow) -> Design {
+    let whole: serde_json::Value = serde_json::from_str(&row.design).unwrap_or_default();
+    let figures = whole["plan"]["figures"].as_array().into_iter().flatten();
+    Design {
+        name: row.name.clone(),
+        question: row.question.clone(),
+        seed: row.seed,
+        quick: row.quick,
+        stopped: row.stopped.clone(),
+        precision: row.precision,
+        figures: figures.filter_map(|f| f.as_str()).map(ToString::to_string).collect(),
+    }
+}
+
+/// The marks that each of these replicates carries with the same text.
+fn agreed(replicates: &[u64], marks: &[MarkRow]) -> BTreeMap<String, String> {
+    let mut all: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for mark in marks.iter().filter(|m| m.replicate.is_some_and(|r| replicates.contains(&r))) {
+        all.entry(&mark.name).or_default().push(&mark.text);
+    }
+    let same = |texts: &[&str]| texts.len() >= replicates.len() && texts.iter().all(|t| t == &texts[0]);
+    all.into_iter().filter(|(_, t)| same(t)).map(|(name, t)| (name.into(), t[0].into())).collect()
+}

@@ -1,0 +1,366 @@
+//! The papers' figures of benchmarks, made of this archive: 000, figures 1 to 10; 001, figures 1 to 4; 004, figure 1.
+//!
+//! The papers print them as plots without tables. What their text says is here, in words, and stands beside ours; no
+//! number of ours is theirs, scaled or not. A figure takes the cells of its workload that it is about: `000/9` the
+//! INSERTs of `sqlite`, `000/6` the runs of `seq` on external storage. Which machine a cell is of, the archive knows.
+
+use super::compared::escaped;
+use super::results::{Bench, Measured, words};
+use crate::text::digits;
+use model::table::DesignRow;
+use serde::Serialize;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+/// A figure with our values.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Figure {
+    /// Paper, such as `000`.
+    pub paper: &'static str,
+    /// Number.
+    pub figure: &'static str,
+    /// What it shows.
+    pub title: Cow<'static, str>,
+    /// What the paper's text says of it.
+    pub says: &'static str,
+    /// The factor along its x axis, for figures of lines.
+    pub x: Option<&'static str>,
+    /// The factor that tells its lines apart.
+    pub series: Option<&'static str>,
+    /// Our values.
+    pub bars: Vec<Bar>,
+}
+
+/// A value of ours.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Bar {
+    /// The cell.
+    pub cell: u64,
+    /// Its factors in words.
+    pub label: String,
+    /// The workload.
+    pub workload: String,
+    /// The value on the x axis, for figures of lines.
+    pub x: Option<String>,
+    /// The line it belongs to.
+    pub series: Option<String>,
+    /// The score; nothing if there is none.
+    pub estimate: Option<f64>,
+    /// Ends of its interval.
+    pub ci95: Option<[f64; 2]>,
+    /// Each process's score.
+    pub values: Vec<f64>,
+    /// Unit.
+    pub unit: String,
+    /// What stands beside it: its class, failures.
+    pub notes: Vec<String>,
+}
+
+/// What a figure is made of.
+struct Spec {
+    paper: &'static str,
+    figure: &'static str,
+    title: &'static str,
+    says: &'static str,
+    workload: &'static str,
+    /// A factor, and values (or the beginnings of values) of which a cell must have one; without the factor it has none.
+    only: Option<(&'static str, &'static [&'static str])>,
+    /// The same for values that it must not have.
+    without: Option<(&'static str, &'static [&'static str])>,
+    lines: Option<(&'static str, &'static str)>,
+    /// KB/s from transactions/s, by the factor that is their size.
+    bytes: Option<&'static str>,
+}
+
+const EMPTY: Spec = Spec {
+    paper: "",
+    figure: "",
+    title: "",
+    says: "",
+    workload: "",
+    only: None,
+    without: None,
+    lines: None,
+    bytes: None,
+};
+
+/// Folders whose name says that they are on a card or stick.
+const EXTERNAL: &[&str] = &["external", "usb", "sd", "card"];
+
+const SPECS: &[Spec] = &[
+    Spec {
+        paper: "000",
+        figure: "1",
+        title: "CPU: LINPACK and SciMark2 in Java",
+        says: "Android is slower than Linux on the same machine: SOR on the server PC about 14 % of Linux, Monte Carlo on the \
+               netbook about 7 %",
+        workload: "cpu",
+        without: Some(("kernel", &["himeno"])),
+        ..EMPTY
+    },
+    Spec {
+        paper: "000",
+        figure: "2",
+        title: "CPU: Himeno, native code and bytecode",
+        says: "bytecode is slower than native code on both, and more so on Android",
+        workload: "cpu",
+        only: Some(("kernel", &["himeno"])),
+        ..EMPTY
+    },
+    Spec {
+        paper: "000",
+        figure: "3",
+        title: "HTTP transactions: GETs of a byte",
+        says: "Android is slower than Linux",
+        workload: "http",
+        ..EMPTY
+    },
+    Spec {
+        paper: "000",
+        figure: "4",
+        title: "drawing rectangles, lines and circles",
+        says: "Android is slower than Linux but for rectangles; lines relate as the processors of figure 1 do",
+        workload: "draw",
+        ..EMPTY
+    },
+    Spec {
+        paper: "000",
+        figure: "5",
+        title: "sequential write and read, internal storage",
+        says: "Android is slower than Linux, writing and reading",
+        workload: "seq",
+        without: Some(("dir", EXTERNAL)),
+        ..EMPTY
+    },
+    Spec {
+        paper: "000",
+        figure: "6",
+        title: "sequential write and read, external storage",
+        says: "writing is about equal (the stick is the limit); reading is slower on Android",
+        workload: "seq",
+        only: Some(("dir", EXTERNAL)),
+        ..EMPTY
+    },
+    Spec {
+        paper: "000",
+        figure: "7",
+        title: "writing and reading many files (the paper: of 1 MB), internal storage",
+        says: "Android is slower than Linux",
+        workload: "file",
+        without: Some(("dir", EXTERNAL)),
+        ..EMPTY
+    },
+    Spec {
+        paper: "000",
+        figure: "8",
+        title: "writing and reading many files (the paper: of 1 MB), external storage",
+        says: "writing is about equal on many machines (the stick is the limit)",
+        workload: "file",
+        only: Some(("dir", EXTERNAL)),
+        ..EMPTY
+    },
+    Spec {
+        paper: "000",
+        figure: "9",
+        title: "SQLite: INSERTs (the paper: 1,000 rows)",
+        says: "Android is slower than Linux on the same machine",
+        workload: "sqlite",
+        only: Some(("op", &["insert"])),
+        ..EMPTY
+    },
+    Spec {
+        paper: "000",
+        figure: "10",
+        title: "SQLite: scans (the paper: of 1,000 rows)",
+        says: "much faster than INSERTs, and as fast as the processor; Android is slower than Linux",
+        workload: "sqlite",
+        only: Some(("op", &["select"])),
+        ..EMPTY
+    },
+    Spec {
+        paper: "001",
+        figure: "1, 3",
+        title: "random reads, transactions/s by threads and block size",
+        says: "flash (figure 1) is faster than a hard disk (figure 3); with more than 4 threads it gains nothing; blocks below \
+               4 KB give no more transactions",
+        workload: "random",
+        lines: Some(("threads", "block")),
+        ..EMPTY
+    },
+    Spec {
+        paper: "001",
+        figure: "2, 4",
+        title: "random reads, KB/s by threads and block size",
+        says: "the same runs as figures 1 and 3",
+        workload: "random",
+        lines: Some(("threads", "block")),
+        bytes: Some("block"),
+        ..EMPTY
+    },
+    Spec {
+        paper: "004",
+        figure: "1",
+        title: "SQLite: INSERTs (the paper: 10,000 rows)",
+        says: "Android x86 is about 45 % slower than Linux on the same PC, and 34 % slower than an Android phone",
+        workload: "sqlite",
+        only: Some(("op", &["insert"])),
+        ..EMPTY
+    },
+];
+
+/// The figures that this archive holds cells of.
+pub fn figures(bench: &Bench) -> Vec<Figure> {
+    let all = bench.measured();
+    SPECS.iter().map(|spec| figure(spec, &all)).filter(|f| !f.bars.is_empty()).collect()
+}
+
+/// The cells that are in none of these figures, a figure a design, under no paper's name.
+pub fn others(bench: &Bench, figures: &[Figure]) -> Vec<Figure> {
+    let shown: BTreeSet<u64> = figures.iter().flat_map(|f| &f.bars).map(|b| b.cell).collect();
+    let all = bench.measured();
+    let one = |design: &DesignRow| {
+        let bars = all.iter().filter(|m| m.design.id == design.id && !shown.contains(&m.cell.id));
+        Figure {
+            paper: "",
+            figure: "",
+            title: format!("{}: {}", design.name, design.question).into(),
+            says: "",
+            x: None,
+            series: None,
+            bars: bars.filter_map(|m| bar(&EMPTY, m)).collect(),
+        }
+    };
+    bench.tables.designs.iter().map(one).filter(|f| !f.bars.is_empty()).collect()
+}
+
+fn figure(spec: &Spec, all: &[Measured]) -> Figure {
+    let one_of = |m: &Measured, (factor, values): (&str, &[&str])| {
+        m.factors.get(factor).is_some_and(|v| values.iter().any(|start| v.starts_with(start)))
+    };
+    let wanted = |m: &&Measured| {
+        m.design.name == spec.workload
+            && spec.only.is_none_or(|only| one_of(m, only))
+            && !spec.without.is_some_and(|without| one_of(m, without))
+    };
+    Figure {
+        paper: spec.paper,
+        figure: spec.figure,
+        title: spec.title.into(),
+        says: spec.says,
+        x: spec.lines.map(|l| l.0),
+        series: spec.lines.map(|l| l.1),
+        bars: all.iter().filter(wanted).filter_map(|m| bar(spec, m)).collect(),
+    }
+}
+
+fn bar(spec: &Spec, m: &Measured) -> Option<Bar> {
+    let e = &m.estimate;
+    let (size, unit) = match spec.bytes {
+        Some(factor) => (size(m.factors.get(factor)?)? / 1024.0, "KB/s".to_string()),
+        None => (1.0, e.unit.clone()),
+    };
+    let mut notes: Vec<String> = e.class.iter().cloned().collect();
+    if e.failed > 0 {
+        notes.push(format!("{} failed", e.failed));
+    }
+    notes.extend(e.absent.as_ref().map(|why| format!("absent: {why}")));
+    notes.extend(m.design.quick.then(|| "quick run".to_string()));
+    let factor = |name: Option<&str>| name.and_then(|n| m.factors.get(n)).cloned();
+    Some(Bar {
+        cell: m.cell.id,
+        label: if m.factors.is_empty() { m.cell.name.clone() } else { words(&m.factors) },
+        workload: m.design.name.clone(),
+        x: factor(spec.lines.map(|l| l.0)),
+        series: factor(spec.lines.map(|l| l.1)),
+        estimate: e.estimate.map(|v| v * size),
+        ci95: e.ci95.map(|c| c.map(|v| v * size)),
+        values: m.scores().into_iter().map(|v| v * size).collect(),
+        unit,
+        notes,
+    })
+}
+
+/// Bytes, as a factor's value writes them: `4096`, `4K`.
+fn size(text: &str) -> Option<f64> {
+    let (digits, factor) = match text.chars().last()? {
+        'K' | 'k' => (&text[..text.len() - 1], 1024.0),
+        'M' | 'm' => (&text[..text.len() - 1], 1024.0 * 1024.0),
+        _ => (text, 1.0),
+    };
+    digits.parse::<f64>().ok().map(|n| n * factor)
+}
+
+/// What every cell of a figure has in common, by factor.
+fn common(figure: &Figure) -> Vec<String> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for word in figure.bars.iter().flat_map(|b| b.label.split(' ')) {
+        *counts.entry(word).or_default() += 1;
+    }
+    counts.into_iter().filter(|(_, n)| *n == figure.bars.len() && *n > 1).map(|(w, _)| w.to_string()).collect()
+}
+
+/// The figures as Markdown: what the paper says, then our values in a column of their own.
+pub fn markdown(figures: &[Figure]) -> String {
+    let mut text = String::new();
+    for f in figures {
+        let common = common(f);
+        let _ = writeln!(text, "### {} figure {}: {}\n\nThe paper: {}.\n", f.paper, f.figure, f.title, f.says);
+        if !common.is_empty() {
+            let _ = writeln!(text, "Ours, all with {}:\n", escaped(&common.join(" ")));
+        }
+        text.push_str("| cell | ours | 95 % interval | unit | processes | |\n|---|---:|---:|---|---:|---|\n");
+        for b in &f.bars {
+            let label: Vec<&str> = b.label.split(' ').filter(|w| !common.iter().any(|c| c == w)).collect();
+            let ours = b.estimate.map_or_else(|| "none".into(), digits);
+            let interval =
+                b.ci95.map_or_else(String::new, |[low, high]| format!("{} to {}", digits(low), digits(high)));
+            let cells =
+                [label.join(" "), ours, interval, b.unit.clone(), b.values.len().to_string(), b.notes.join("; ")];
+            let _ = writeln!(text, "| {} |", cells.map(|c| escaped(&c)).join(" | "));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::made::bench;
+
+    #[test]
+    fn a_figure_takes_the_cells_it_is_about_and_no_number_of_the_paper() {
+        let mut sqlite = bench("b", "sqlite");
+        sqlite.add(&[("op", "insert"), ("rows", "1000")], 100.0, 1000.0, 4);
+        sqlite.add(&[("op", "select"), ("rows", "1000")], 100.0, 1000.0, 4);
+        let made: Vec<(String, usize)> =
+            figures(&sqlite).iter().map(|f| (format!("{}/{}", f.paper, f.figure), f.bars.len())).collect();
+        assert_eq!(made, [("000/9".into(), 1), ("000/10".into(), 1), ("004/1".into(), 1)]);
+        let mut seq = bench("b", "seq");
+        seq.add(&[("dir", "/data")], 100.0, 1000.0, 4);
+        seq.add(&[("dir", "external")], 100.0, 1000.0, 4);
+        let made: Vec<&str> = figures(&seq).iter().map(|f| f.figure).collect();
+        assert_eq!(made, ["5", "6"]);
+        let text = markdown(&figures(&seq));
+        assert!(
+            text.contains("### 000 figure 5") && text.contains("| 10") && text.contains("Android is slower"),
+            "{text}"
+        );
+        let mut other = bench("b", "w");
+        other.add(&[("a", "1")], 100.0, 1000.0, 4);
+        assert!(figures(&other).is_empty() && others(&seq, &figures(&seq)).is_empty());
+        assert_eq!(others(&other, &[])[0].title, "w: How fast?");
+    }
+
+    #[test]
+    fn kilobytes_are_transactions_times_their_size() {
+        let mut random = bench("b", "random");
+        random.add(&[("threads", "4"), ("block", "4K")], 1000.0, 1000.0, 4);
+        let all = figures(&random);
+        let (tps, kbs) = (&all[0].bars[0], &all[1].bars[0]);
+        assert!((kbs.estimate.unwrap() / tps.estimate.unwrap() - 4.0).abs() < 1e-9 && kbs.unit == "KB/s");
+        assert_eq!((tps.x.as_deref(), tps.series.as_deref()), (Some("4"), Some("4K")));
+        assert_eq!([size("1"), size("16K"), size("x"), size("")], [Some(1.0), Some(16384.0), None, None]);
+    }
+}

@@ -1,0 +1,153 @@
+//! Results over time: the same cells in one archive after the other, and where the machine changed in between.
+//!
+//! Each result is compared with the one before it of the same cell ([`super::compare`]), so that a step is told from noise;
+//! the margins and corrections are those of that pair of archives. A fact that holds for a run only (the load, the
+//! temperature) is no change of the machine.
+
+use super::compare::{archives, named};
+use super::differ::{self, Differs};
+use super::results::{Bench, words};
+use crate::text::{digits, shown};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// The contract of `fathom bench history --json`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct History {
+    /// Version of this contract.
+    pub version: u32,
+    /// The archives, oldest first.
+    pub archives: Vec<Entry>,
+    /// A line a cell.
+    pub cells: Vec<Line>,
+}
+
+/// An archive.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Entry {
+    /// Its name.
+    pub archive: String,
+    /// When it was begun, ns since 1970.
+    pub created_unix_ns: u64,
+    /// Whether it came to its end.
+    pub complete: bool,
+    /// What changed of the machine since the one before.
+    pub changed: Vec<Differs>,
+}
+
+/// A cell over time.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Line {
+    /// The design's name.
+    pub workload: String,
+    /// Its factors.
+    pub parameters: BTreeMap<String, String>,
+    /// Unit of the scores.
+    pub unit: String,
+    /// Its results, oldest first.
+    pub points: Vec<Point>,
+}
+
+/// A result.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Point {
+    /// The archive's place in the list.
+    pub archive: usize,
+    /// The score.
+    pub estimate: Option<f64>,
+    /// Ends of its interval.
+    pub ci95: Option<[f64; 2]>,
+    /// Processes.
+    pub processes: usize,
+    /// Beside the one before of this cell: score / its score.
+    pub ratio: Option<f64>,
+    /// `faster`, `slower`, `equivalent` or `inconclusive` beside that.
+    pub verdict: Option<&'static str>,
+}
+
+/// The history of these archives, in any order.
+pub fn history(mut benches: Vec<Bench>) -> History {
+    benches.sort_by_key(|b| b.created_unix_ns);
+    let mut lines: BTreeMap<(String, String), Line> = BTreeMap::new();
+    // The last archive that has each cell.
+    let mut last: BTreeMap<(String, String), usize> = BTreeMap::new();
+    let mut entries = Vec::new();
+    for (at, bench) in benches.iter().enumerate() {
+        let changed = match at.checked_sub(1).and_then(|before| benches.get(before)) {
+            Some(before) => differ::facts(&before.tables.environment, &bench.tables.environment)
+                .into_iter()
+                .filter(|d| d.varies != "run")
+                .collect(),
+            None => Vec::new(),
+        };
+        entries.push(Entry {
+            archive: bench.name.clone(),
+            created_unix_ns: bench.created_unix_ns,
+            complete: bench.complete(),
+            changed,
+        });
+        let mut compared = BTreeMap::new();
+        for m in bench.measured() {
+            let parameters = named(&m);
+            let key = (m.design.name.clone(), words(&parameters));
+            let pair = last.get(&key).and_then(|before| {
+                let all = compared.entry(*before).or_insert_with(|| archives(&benches[*before], bench));
+                all.results.iter().find(|p| p.workload == m.design.name && p.parameters == parameters)
+            });
+            let point = Point {
+                archive: at,
+                estimate: m.estimate.estimate,
+                ci95: m.estimate.ci95,
+                processes: m.estimate.processes,
+                ratio: pair.and_then(|p| p.ratio),
+                verdict: pair.map(|p| p.verdict),
+            };
+            let line = lines.entry(key.clone()).or_insert_with(|| Line {
+                workload: m.design.name.clone(),
+                parameters,
+                unit: m.estimate.unit.clone(),
+                points: Vec::new(),
+            });
+            line.points.push(point);
+            last.insert(key, at);
+        }
+    }
+    History { version: 1, archives: entries, cells: lines.into_values().collect() }
+}
+
+/// The history for people; `date` writes a time (ns since 1970).
+pub fn text(history: &History, date: &dyn Fn(u64) -> String) -> String {
+    let mut text = String::new();
+    for (at, e) in history.archives.iter().enumerate() {
+        let note = if e.complete { "" } else { "  (stopped before its end)" };
+        let _ = writeln!(text, "{:>3}  {}  {}{note}", at + 1, date(e.created_unix_ns), shown(&e.archive));
+        for d in &e.changed {
+            let _ = writeln!(text, "     changed: {} from {} to {}", d.fact, shown(&d.a), shown(&d.b));
+        }
+    }
+    for line in &history.cells {
+        let _ = writeln!(text, "\n{} {} ({})", line.workload, shown(&words(&line.parameters)), line.unit);
+        // Bars share a scale from zero, so that a small difference looks small.
+        let most = line.points.iter().filter_map(|p| p.ci95.map(|c| c[1]).or(p.estimate)).fold(0.0, f64::max);
+        for p in &line.points {
+            let changed = if history.archives[p.archive].changed.is_empty() { ' ' } else { '*' };
+            let value = p.estimate.map_or_else(|| "-".into(), digits);
+            let interval =
+                p.ci95.map_or_else(String::new, |[low, high]| format!("{} to {}", digits(low), digits(high)));
+            let bar = p.estimate.filter(|_| most > 0.0).map_or(0, |e| (e / most * 30.0).round().max(0.0) as usize);
+            let verdict = match (p.verdict, p.ratio) {
+                (Some(verdict), Some(ratio)) => format!("{verdict} (x {ratio:.3})"),
+                (Some(verdict), None) => verdict.into(),
+                (None, _) => String::new(),
+            };
+            let line =
+                format!("{changed}{:>3}  {value:>9}  {interval:22} {:30}  {verdict}", p.archive + 1, "█".repeat(bar));
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
+    }
+    if history.archives.iter().any(|e| !e.changed.is_empty()) {
+        text.push_str("\n* the machine had changed since the archive before.\n");
+    }
+    text
+}

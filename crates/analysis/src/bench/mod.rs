@@ -1,0 +1,298 @@
+//! Benchmarks: what the processes of a cell say together.
+//!
+//! An archive holds what each process printed. Here that becomes one number a cell, in three steps that never look at
+//! another cell:
+//!
+//! 1. **A process** ([`process`]): its iterations are classified ([`stats::steady`]), and the steady ones are kept, with
+//!    their outliers. A process without a steady state gives all its iterations and says so.
+//! 2. **A cell** ([`estimate`]): the mean of the processes' means, with an interval from the differences between
+//!    processes ([`stats::hierarchy`]).
+//! 3. **The score**: for a rate, work divided by that mean time; the ends of the interval likewise. Times are averaged and
+//!    then inverted, since the mean of rates is not the rate of the mean time.
+//!
+//! A replicate that failed, belongs to a warm-up block or was recorded to show why is part of no estimate; failures are
+//! counted and their first reason is kept.
+
+pub mod compare;
+pub mod compared;
+pub mod contract;
+pub mod differ;
+pub mod figures;
+pub mod history;
+pub mod page;
+pub mod results;
+mod selftest;
+pub mod show;
+
+pub use contract::{Benchmark, Tables, Why, benchmark};
+pub use selftest::{SelfTest, self_test};
+
+use model::table::{DesignCell, DesignRow, Replicate, Sample};
+use serde::Serialize;
+use stats::steady::{self, Class, Consistency};
+use stats::{Estimate, hierarchy, student};
+use std::collections::{BTreeMap, HashMap};
+
+/// The level of every interval.
+pub const LEVEL: f64 = 0.95;
+
+/// What is made of a cell's metric.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Score {
+    /// `rate`, `time` or `value`.
+    pub of: String,
+    /// The metric.
+    pub metric: String,
+    /// Unit of the score; empty if it follows from the samples.
+    pub unit: Option<String>,
+    /// The score is multiplied by this.
+    pub scale: f64,
+}
+
+impl Score {
+    /// That of a cell of a design.
+    pub fn of(design: &DesignRow, cell: &DesignCell) -> Self {
+        Self {
+            of: design.score.to_string(),
+            metric: cell.metric.clone().unwrap_or_default(),
+            unit: design.unit.clone(),
+            scale: design.scale,
+        }
+    }
+}
+
+/// One process.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Process {
+    /// The replicate.
+    pub replicate: u64,
+    /// What it did over its iterations; `None` if it has too few to tell, or prints scores instead of times.
+    pub class: Option<Class>,
+    /// The first steady iteration; `None` without a steady state.
+    pub steady_from: Option<usize>,
+    /// The values that its mean is made of: steady iterations, in the metric's unit.
+    pub values: Vec<f64>,
+    /// All its iterations.
+    pub iterations: usize,
+    /// The first iteration: what a cold start gets.
+    pub first: f64,
+    /// Flagged outliers among them.
+    pub outliers: usize,
+    /// The share of time that these took.
+    pub outlier_share: f64,
+    /// Work in an iteration and its unit, for a rate.
+    pub work: Option<(f64, String)>,
+    /// The metric's unit.
+    pub unit: String,
+}
+
+/// Judges one process by its samples; `None` if it did not print the metric, or no work where there must be some.
+pub fn process(score: &Score, replicate: u64, samples: &[&Sample]) -> Option<Process> {
+    let own: Vec<&&Sample> = samples.iter().filter(|s| s.metric == score.metric).collect();
+    let times: Vec<f64> = own.iter().map(|s| s.value).collect();
+    let unit = own.first()?.unit.clone();
+    let work = samples.iter().find(|s| s.metric == "work").map(|s| (s.value, s.unit.clone()));
+    if score.of == "rate" && work.as_ref().is_none_or(|(amount, _)| *amount <= 0.0) {
+        return None;
+    }
+    // A printed score is not a time: that a later one is lower says nothing about a warm-up.
+    let steady = if score.of == "value" { None } else { steady::classify(&times, steady::EQUIVALENCE, replicate) };
+    Some(Process {
+        replicate,
+        class: steady.as_ref().map(|s| s.class),
+        steady_from: steady.as_ref().and_then(|s| s.from),
+        values: steady.as_ref().map_or(&times[..], |s| s.part(&times)).to_vec(),
+        iterations: times.len(),
+        first: times[0],
+        outliers: steady.as_ref().map_or(0, |s| s.outliers.count()),
+        outlier_share: steady.as_ref().map_or(0.0, |s| s.outliers.share_of_time),
+        work,
+        unit,
+    })
+}
+
+/// Half the width of the interval of these processes' mean so far, as a fraction of it: what the stop rule looks at. By
+/// Student's t, which costs nothing and is what the interval is for few processes.
+pub fn half_width(processes: &[&Process]) -> Option<f64> {
+    let means: Vec<f64> = processes.iter().map(|p| mean(&p.values)).collect();
+    student::mean(&means, LEVEL)?.precision()
+}
+
+/// What a cell's processes say together.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CellEstimate {
+    /// The cell.
+    pub cell: u64,
+    /// Unit of the estimate.
+    pub unit: String,
+    /// The score with its interval; nothing if fewer than two processes gave a result.
+    pub estimate: Option<f64>,
+    /// Ends of the interval of 0.95.
+    pub ci95: Option<[f64; 2]>,
+    /// How the interval was made.
+    pub method: String,
+    /// `flat`, `warmup`, `slowdown`, `no steady state`, or `inconsistent` if processes differ; nothing if they have too
+    /// few iterations to tell.
+    pub class: Option<String>,
+    /// Processes that the estimate is made of.
+    pub processes: usize,
+    /// Processes that gave no result.
+    pub failed: usize,
+    /// Why the first of them did not.
+    pub failure: Option<String>,
+    /// The score of the first iteration, mean over processes: what a cold start gets.
+    pub first: Option<f64>,
+    /// Iterations of all these processes.
+    pub iterations: usize,
+    /// Those flagged as outliers; they are part of the estimate.
+    pub outliers: usize,
+    /// The largest share of its time that outliers took of a process.
+    pub outlier_share: f64,
+    /// How many processes each gate let through, marked, or could not judge: gate, state, number.
+    pub gates: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Whether every one of these processes checked its result; nothing if none says so.
+    pub verified: Option<bool>,
+    /// What they checked, as the first one says.
+    pub verified_by: Option<String>,
+    /// Why it has no, or no further, processes.
+    pub absent: Option<String>,
+}
+
+/// The estimate of every cell, in the order of `cells`.
+pub fn estimate(
+    designs: &[DesignRow],
+    cells: &[DesignCell],
+    replicates: &[Replicate],
+    samples: &[Sample],
+) -> Vec<CellEstimate> {
+    let mut by_replicate: HashMap<u64, Vec<&Sample>> = HashMap::new();
+    for sample in samples {
+        if let Some(id) = sample.replicate {
+            by_replicate.entry(id).or_default().push(sample);
+        }
+    }
+    cells
+        .iter()
+        .filter_map(|cell| {
+            let design = designs.iter().find(|d| d.id == cell.design)?;
+            let own: Vec<&Replicate> =
+                replicates.iter().filter(|r| r.cell == cell.id && !r.warmup && r.why.is_none()).collect();
+            Some(of_cell(design, cell, &own, &by_replicate))
+        })
+        .collect()
+}
+
+fn of_cell(
+    design: &DesignRow,
+    cell: &DesignCell,
+    replicates: &[&Replicate],
+    samples: &HashMap<u64, Vec<&Sample>>,
+) -> CellEstimate {
+    let score = Score::of(design, cell);
+    let failures: Vec<&str> = replicates.iter().filter_map(|r| r.failure.as_deref()).collect();
+    let good: Vec<&&Replicate> = replicates.iter().filter(|r| counts(r)).collect();
+    let none = Vec::new();
+    let processes: Vec<Process> =
+        good.iter().filter_map(|r| process(&score, r.id, samples.get(&r.id).unwrap_or(&none))).collect();
+    let classes: Vec<Class> = processes.iter().filter_map(|p| p.class).collect();
+    let class = steady::consistency(&classes).filter(|_| classes.len() == processes.len());
+    // Processes that sized their iterations themselves may have done different amounts of work: times of the same amount.
+    let amount = |p: &Process| p.work.as_ref().map_or(1.0, |(amount, _)| *amount);
+    let of_first = processes.first().map_or(1.0, amount);
+    let same = |p: &Process| -> Vec<f64> { p.values.iter().map(|v| v * of_first / amount(p)).collect() };
+    let times: Vec<Vec<f64>> = processes.iter().map(same).collect();
+    let mean = hierarchy::Cell::new(&times).and_then(|c| hierarchy::mean(&c, LEVEL, design.seed.wrapping_add(cell.id)));
+    let convert = |time: f64| converted(&score, processes.first(), time);
+    let estimate = mean.and_then(|e| scored(&e, score.of == "rate", &convert));
+    let firsts: Vec<f64> = processes.iter().map(|p| p.first).collect();
+    let verified: Vec<bool> = good.iter().filter_map(|r| r.verified).collect();
+    CellEstimate {
+        cell: cell.id,
+        unit: unit(&score, processes.first()),
+        estimate: estimate.map(|e| e.value),
+        ci95: estimate.map(|e| [e.low, e.high]),
+        method: estimate.map_or_else(String::new, |e| e.method.into()),
+        class: class.map(Consistency::name).map(Into::into),
+        processes: processes.len(),
+        failed: failures.len(),
+        failure: failures.first().map(ToString::to_string),
+        first: (!firsts.is_empty()).then(|| convert(self::mean(&firsts))).flatten(),
+        iterations: processes.iter().map(|p| p.iterations).sum(),
+        outliers: processes.iter().map(|p| p.outliers).sum(),
+        outlier_share: processes.iter().map(|p| p.outlier_share).fold(0.0, f64::max),
+        gates: gates(replicates),
+        verified: (!verified.is_empty()).then(|| verified.len() == good.len() && verified.iter().all(|v| *v)),
+        verified_by: good.iter().find_map(|r| r.verified_by.clone()),
+        absent: cell.absent.clone(),
+    }
+}
+
+/// Whether a replicate may be part of an estimate. A result that was checked and found wrong never is, whatever the
+/// runner that stored it thought.
+pub fn counts(replicate: &Replicate) -> bool {
+    !replicate.warmup && replicate.why.is_none() && replicate.failure.is_none() && replicate.verified != Some(false)
+}
+
+/// A mean of the metric as a score; `None` if there is none (a rate of no time).
+fn converted(score: &Score, process: Option<&Process>, mean: f64) -> Option<f64> {
+    let value = match (score.of.as_str(), process?.work.as_ref()) {
+        ("rate", Some((work, _))) => work / seconds(&process?.unit, mean)?,
+        ("rate", None) => return None,
+        _ => mean,
+    };
+    Some(value * score.scale).filter(|v| v.is_finite())
+}
+
+/// A time in seconds. An iteration without a unit is one in ns, as its metric says.
+fn seconds(unit: &str, time: f64) -> Option<f64> {
+    let size = match unit {
+        "s" => 1.0,
+        "ms" => 1e-3,
+        "us" => 1e-6,
+        "ns" | "" => 1e-9,
+        _ => return None,
+    };
+    Some(time * size)
+}
+
+/// The estimate with its ends converted; the reciprocal of a time turns them round.
+fn scored(mean: &Estimate, is_rate: bool, convert: &dyn Fn(f64) -> Option<f64>) -> Option<Estimate> {
+    let value = convert(mean.value)?;
+    // Few processes that differ much have an interval that reaches below no time at all. There is no rate for that end:
+    // it is put where the rate is a thousand times the estimate, which nobody takes for a result.
+    let low = if is_rate { mean.low.max(mean.value / 1000.0) } else { mean.low };
+    let (a, b) = (convert(low)?, convert(mean.high)?);
+    Some(Estimate { value, low: a.min(b), high: a.max(b), ..*mean })
+}
+
+fn unit(score: &Score, process: Option<&Process>) -> String {
+    let told = |p: &Process| match (score.of.as_str(), &p.work) {
+        ("rate", Some((_, unit))) => format!("{unit}/s"),
+        _ => p.unit.clone(),
+    };
+    score.unit.clone().or_else(|| process.map(told)).unwrap_or_default()
+}
+
+fn gates(replicates: &[&Replicate]) -> BTreeMap<String, BTreeMap<String, u64>> {
+    let mut all: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
+    for text in replicates.iter().filter_map(|r| r.gates.as_ref()) {
+        // A damaged mark is no gate; the rest of the archive is as good as before.
+        let gates: BTreeMap<String, serde_json::Value> = serde_json::from_str(text).unwrap_or_default();
+        for (name, gate) in gates.iter().filter(|(name, _)| *name != "waited") {
+            let state = gate["state"].as_str().unwrap_or("unavailable").to_string();
+            *all.entry(name.clone()).or_default().entry(state).or_default() += 1;
+        }
+    }
+    all
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+#[cfg(test)]
+mod made;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod verdicts;

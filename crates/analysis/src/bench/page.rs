@@ -1,0 +1,239 @@
+//! What the report page draws of a benchmark: computed here, so that the page only draws.
+
+use super::compare::named;
+use super::figures::{Figure, figures, others};
+use super::results::{Bench, Measured, Run, words};
+use super::{Benchmark, Why, benchmark, counts, mean};
+use crate::text::digits;
+use serde::Serialize;
+use stats::steady;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Iterations of a process that are drawn; a longer series is thinned to the extremes of its parts.
+const POINTS: usize = 400;
+
+/// The page's data.
+#[derive(Debug, Clone, Serialize)]
+pub struct Page {
+    /// The contract of `fathom bench run --json`.
+    pub shown: Benchmark,
+    /// What the processes measured besides the score.
+    pub metrics: Vec<Metric>,
+    /// The command that made the archive.
+    pub command: Vec<String>,
+    /// What each design asks, and how it was run.
+    pub designs: Vec<Design>,
+    /// The papers' figures, then the cells that are in none.
+    pub figures: Vec<Figure>,
+    /// The cells with their processes' iterations.
+    pub curves: Vec<Curves>,
+}
+
+/// A metric besides the score.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Metric {
+    /// The cell.
+    pub cell: u64,
+    /// Its workload and factors in words.
+    pub title: String,
+    /// Its name.
+    pub metric: String,
+    /// Its unit.
+    pub unit: String,
+    /// The mean over processes of what each printed (the mean, if it printed it more than once).
+    pub mean: f64,
+    /// The smallest and the largest of the processes'.
+    pub range: [f64; 2],
+}
+
+/// A design.
+#[derive(Debug, Clone, Serialize)]
+pub struct Design {
+    /// Name.
+    pub name: String,
+    /// What it answers.
+    pub question: String,
+    /// How it was run, in sentences.
+    pub method: Vec<String>,
+}
+
+/// A cell's processes over their iterations.
+#[derive(Debug, Clone, Serialize)]
+pub struct Curves {
+    /// The cell.
+    pub cell: u64,
+    /// Its workload and factors in words.
+    pub title: String,
+    /// What the metric is in: `ns` mostly.
+    pub unit: String,
+    /// The processes, in the order of their blocks.
+    pub processes: Vec<Curve>,
+}
+
+/// A process.
+#[derive(Debug, Clone, Serialize)]
+pub struct Curve {
+    /// Its block.
+    pub block: u64,
+    /// Its class.
+    pub class: Option<&'static str>,
+    /// The first steady iteration.
+    pub steady_from: Option<usize>,
+    /// Its iterations: number and value.
+    pub points: Vec<(usize, f64)>,
+    /// Its segments: first iteration, the one after the last, mean.
+    pub segments: Vec<(usize, usize, f64)>,
+    /// Numbers of its flagged outliers.
+    pub outliers: Vec<usize>,
+    /// Its iterations in all.
+    pub iterations: usize,
+    /// Its score, in words.
+    pub score: String,
+}
+
+/// The page's data of a benchmark; `why` explains a recorded process.
+pub fn page(bench: &Bench, why: &dyn Fn(&str) -> Why) -> Page {
+    let mut figures = figures(bench);
+    figures.extend(others(bench, &figures));
+    Page {
+        shown: benchmark(&bench.tables, why),
+        metrics: bench.measured().iter().flat_map(|m| metrics(bench, m)).collect(),
+        command: bench.command.clone(),
+        designs: bench.tables.designs.iter().map(|d| design(bench, d)).collect(),
+        figures,
+        curves: bench.measured().iter().map(curves).filter(|c| !c.processes.is_empty()).collect(),
+    }
+}
+
+fn design(bench: &Bench, d: &model::table::DesignRow) -> Design {
+    let cells: Vec<u64> = bench.tables.cells.iter().filter(|c| c.design == d.id).map(|c| c.id).collect();
+    let of = bench.tables.replicates.iter().filter(|r| cells.contains(&r.cell));
+    let blocks = of.clone().filter(|r| !r.warmup).map(|r| r.block).collect::<BTreeSet<_>>().len();
+    let mut method = vec![format!(
+        "{blocks} blocks counted, each a fresh process of each of {} cells in an order drawn from seed {}; {} processes in all.",
+        cells.len(),
+        d.seed,
+        of.count()
+    )];
+    method.push(match (d.precision, d.stopped.as_deref()) {
+        (Some(p), Some(why)) => format!("Wanted: intervals of +-{} %. Stopped by: {why}.", digits(p * 100.0)),
+        (None, Some(why)) => format!("Stopped by: {why}."),
+        (_, None) => "It was interrupted.".into(),
+    });
+    method.push(match d.score.as_ref() {
+        "rate" => "The score is work / mean time of the steady iterations; times are averaged, then inverted.".into(),
+        "time" => "The score is the mean time of the steady iterations.".into(),
+        _ => "The score is the mean of what each process printed.".into(),
+    });
+    if d.quick {
+        method.push(
+            "A quick run: fewer processes and smaller values than the full one; not to be compared with it.".into(),
+        );
+    }
+    Design { name: d.name.clone(), question: d.question.clone(), method }
+}
+
+fn title(m: &Measured) -> String {
+    format!("{} {}", m.design.name, words(&named(m))).trim().to_string()
+}
+
+/// The other metrics of a cell.
+fn metrics(bench: &Bench, m: &Measured) -> Vec<Metric> {
+    let own: BTreeSet<u64> =
+        bench.tables.replicates.iter().filter(|r| r.cell == m.cell.id && counts(r)).map(|r| r.id).collect();
+    // By metric its unit, and by process what it printed.
+    let mut all: BTreeMap<&str, (&str, BTreeMap<u64, Vec<f64>>)> = BTreeMap::new();
+    for s in bench.tables.samples.iter().filter(|s| s.labels.is_empty()) {
+        let Some(id) = s.replicate.filter(|id| own.contains(id)) else { continue };
+        if !matches!(s.metric.as_str(), "iteration" | "work" | "process.duration") {
+            all.entry(&s.metric).or_insert((&s.unit, BTreeMap::new())).1.entry(id).or_default().push(s.value);
+        }
+    }
+    let one = |(metric, (unit, of)): (&str, (&str, BTreeMap<u64, Vec<f64>>))| {
+        let means: Vec<f64> = of.values().map(|values| mean(values)).collect();
+        let range = means.iter().fold([f64::MAX, f64::MIN], |[low, high], v| [low.min(*v), high.max(*v)]);
+        Metric { cell: m.cell.id, title: title(m), metric: metric.into(), unit: unit.into(), mean: mean(&means), range }
+    };
+    all.into_iter().map(one).collect()
+}
+
+fn curves(m: &Measured) -> Curves {
+    let score = m.score();
+    let one = |run: &Run| {
+        // Classified again as the estimate does, since the rows keep no segments.
+        let steady =
+            (score.of != "value").then(|| steady::classify(&run.series, steady::EQUIVALENCE, run.row.id)).flatten();
+        Curve {
+            block: run.row.block,
+            class: steady.as_ref().map(|s| s.class.name()),
+            steady_from: steady.as_ref().and_then(|s| s.from),
+            points: thinned(&run.series),
+            segments: steady.iter().flat_map(|s| &s.segments).map(|s| (s.start, s.end, s.mean)).collect(),
+            outliers: steady.map(|s| s.outliers.flagged.to_vec()).unwrap_or_default(),
+            iterations: run.series.len(),
+            score: run.score(&score).map_or_else(String::new, |s| format!("{} {}", digits(s), m.estimate.unit)),
+        }
+    };
+    // A single number has no course.
+    let mut processes: Vec<Curve> = m.processes.iter().filter(|r| r.series.len() > 1).map(one).collect();
+    processes.sort_by_key(|c| c.block);
+    Curves {
+        cell: m.cell.id,
+        title: title(m),
+        unit: m.processes.first().map(|r| r.process.unit.clone()).unwrap_or_default(),
+        processes,
+    }
+}
+
+/// The series, or of each of its parts the least and the greatest, so that no spike is lost.
+fn thinned(series: &[f64]) -> Vec<(usize, f64)> {
+    let all = series.iter().copied().enumerate();
+    if series.len() <= POINTS {
+        return all.collect();
+    }
+    let part = series.len().div_ceil(POINTS / 2);
+    let all: Vec<(usize, f64)> = all.collect();
+    let mut points = Vec::with_capacity(POINTS + 2);
+    for chunk in all.chunks(part) {
+        let by = |a: &&(usize, f64), b: &&(usize, f64)| a.1.total_cmp(&b.1);
+        let (low, high) = (chunk.iter().min_by(by), chunk.iter().max_by(by));
+        let mut both: Vec<(usize, f64)> = low.into_iter().chain(high).copied().collect();
+        both.sort_unstable_by_key(|p| p.0);
+        both.dedup();
+        points.extend(both);
+    }
+    points
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::made::bench;
+
+    #[test]
+    fn a_long_series_keeps_its_spikes() {
+        let mut series = vec![1.0; 5000];
+        series[1234] = 9.0;
+        series[4321] = 0.1;
+        let points = thinned(&series);
+        assert!(points.len() <= POINTS + 2 && points.contains(&(1234, 9.0)) && points.contains(&(4321, 0.1)));
+        assert!(points.is_sorted_by_key(|p| p.0));
+        assert_eq!(thinned(&series[..3]), [(0, 1.0), (1, 1.0), (2, 1.0)]);
+    }
+
+    #[test]
+    fn every_process_has_its_curve() {
+        let mut b = bench("b", "http");
+        b.add(&[("connections", "1")], 100.0, 1000.0, 5);
+        let page = page(&b, &|_| unreachable!("nothing was recorded"));
+        let curves = &page.curves[0];
+        assert_eq!((page.curves.len(), curves.processes.len(), curves.title.as_str()), (1, 5, "http connections=1"));
+        let curve = &curves.processes[0];
+        assert_eq!((curve.points.len(), curve.class, curve.steady_from), (30, Some("flat"), Some(0)));
+        assert_eq!(curve.segments.len(), 1);
+        assert!(curve.score.ends_with("row/s") && page.figures[0].figure == "3");
+        let metric = &page.metrics[0];
+        assert_eq!((metric.metric.as_str(), metric.mean, metric.range), ("latency.p99", 102.0, [100.0, 104.0]));
+        assert!(page.designs[0].method[0].starts_with("5 blocks counted"));
+    }
+}

@@ -1,0 +1,102 @@
+//! The method tried on itself: the same command under two names, compared again and again. Every difference found is a
+//! false alarm, and their share is what the method really promises on this machine, whatever its formulas say.
+
+use serde::Serialize;
+use stats::hierarchy::{self, Cell, Pairing};
+use stats::verdict::{self, Better, Verdict};
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SelfTest {
+    /// Comparisons that could be made.
+    pub comparisons: usize,
+    /// Those whose verdict was faster or slower.
+    pub alarms: usize,
+    /// Their share.
+    pub rate: f64,
+    /// The interval of 0.95 of that share (Wilson).
+    pub ci95: [f64; 2],
+    /// Comparisons whose interval left out 1, however small the difference: at a level of 0.95 one in twenty should.
+    pub misses: usize,
+    /// The share of those.
+    pub miss_rate: f64,
+    /// Its interval.
+    pub miss_ci95: [f64; 2],
+    /// The median distance from 1 that an interval reaches: smaller differences cannot be told from none in so many blocks.
+    pub noise: f64,
+}
+
+/// Compares the two arms of each group: pairs of processes that ran in the same block, each with the values that count.
+/// `margin` is the smallest difference that matters. `None` if no group can be compared.
+pub fn self_test(groups: &[Vec<(Vec<f64>, Vec<f64>)>], margin: f64, seed: u64) -> Option<SelfTest> {
+    let (mut comparisons, mut alarms, mut misses, mut reach) = (0, 0, 0, Vec::new());
+    for (at, group) in groups.iter().enumerate() {
+        let (a, b): (Vec<&Vec<f64>>, Vec<&Vec<f64>>) = group.iter().map(|(a, b)| (a, b)).unzip();
+        let seed = seed.wrapping_add(at as u64);
+        let ratio = |a, b| hierarchy::ratio(&a, &b, Pairing::Blocks, super::LEVEL, seed);
+        let Some(comparison) = Cell::new(&a).zip(Cell::new(&b)).and_then(|(a, b)| ratio(a, b)) else { continue };
+        comparisons += 1;
+        let verdict = verdict::judge(&comparison.ratio, Better::Lower, margin);
+        alarms += usize::from(matches!(verdict, Verdict::Faster | Verdict::Slower));
+        misses += usize::from(!comparison.ratio.holds(1.0));
+        reach.push((comparison.ratio.high - 1.0).abs().max((1.0 - comparison.ratio.low).abs()));
+    }
+    let noise = stats::quantile::of(&reach, 0.5)?;
+    let rate = |hits: usize| hits as f64 / comparisons as f64;
+    Some(SelfTest {
+        comparisons,
+        alarms,
+        rate: rate(alarms),
+        ci95: wilson(alarms, comparisons),
+        misses,
+        miss_rate: rate(misses),
+        miss_ci95: wilson(misses, comparisons),
+        noise,
+    })
+}
+
+/// The interval of 0.95 of a share (Wilson, JASA 22, 1927): unlike the textbook's, it holds for shares near 0.
+fn wilson(hits: usize, n: usize) -> [f64; 2] {
+    const Z: f64 = 1.959_963_984_540_054;
+    let (n, share) = (n as f64, hits as f64 / n as f64);
+    let middle = share + Z * Z / (2.0 * n);
+    let half = Z * (share * (1.0 - share) / n + Z * Z / (4.0 * n * n)).sqrt();
+    [middle - half, middle + half].map(|end| (end / (1.0 + Z * Z / n)).clamp(0.0, 1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stats::random::Random;
+
+    /// Golden: `scipy.stats.binomtest(k, n).proportion_ci(method="wilson")`.
+    #[test]
+    fn shares_have_wilsons_interval() {
+        for (hits, n, low, high) in
+            [(1, 20, 0.008_881_4, 0.236_131_2), (0, 20, 0.0, 0.161_125_2), (5, 100, 0.021_543_7, 0.111_750_5)]
+        {
+            let [l, h] = wilson(hits, n);
+            assert!((l - low).abs() < 1e-6 && (h - high).abs() < 1e-6, "{hits}/{n}: {l} {h}");
+        }
+    }
+
+    /// Groups of ten pairs; the second arm's times are `factor` times the first's, both with 1 % noise.
+    fn groups(count: usize, factor: f64) -> Vec<Vec<(Vec<f64>, Vec<f64>)>> {
+        let mut random = Random::new(7);
+        let mut process = |factor: f64| {
+            let level = factor * (1.0 + 0.02 * (random.unit() - 0.5));
+            (0..20).map(|_| level * (1.0 + 0.002 * (random.unit() - 0.5))).collect::<Vec<f64>>()
+        };
+        (0..count).map(|_| (0..10).map(|_| (process(1.0), process(factor))).collect()).collect()
+    }
+
+    #[test]
+    fn the_same_twice_raises_few_alarms_and_a_difference_raises_many() {
+        let same = self_test(&groups(60, 1.0), 0.02, 1).unwrap();
+        assert_eq!((same.comparisons, same.alarms), (60, 0));
+        assert!(same.miss_ci95[0] <= 0.05 && same.noise > 0.0 && same.noise < 0.02, "{same:?}");
+        let other = self_test(&groups(20, 1.1), 0.02, 1).unwrap();
+        assert_eq!((other.alarms, other.misses), (20, 20));
+        assert_eq!(self_test(&[], 0.02, 1), None);
+    }
+}

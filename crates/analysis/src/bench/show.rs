@@ -1,0 +1,321 @@
+//! A benchmark's results for people: as text, as Markdown, as CSV. Names and texts come from designs and processes, hence
+//! from anybody, and are escaped.
+
+use super::contract::{Benchmark, CellResult};
+use crate::text::{digits, shown};
+use std::fmt::Write as _;
+
+/// What a quick run is called wherever its numbers stand.
+const QUICK: &str = "quick run: few processes and small values; not for comparing";
+
+/// The results as text.
+pub fn text(benchmark: &Benchmark) -> String {
+    let mut out = String::new();
+    for design in &benchmark.designs {
+        let own: Vec<&CellResult> = benchmark.results.iter().filter(|r| r.workload == design.name).collect();
+        let _ = writeln!(out, "{}\n  {}", shown(&design.name), shown(&design.question));
+        if design.quick {
+            let _ = writeln!(out, "  {QUICK}");
+        }
+        out.push('\n');
+        let names: Vec<String> = own.iter().map(|r| shown(&r.name)).collect();
+        let width = names.iter().map(|n| n.chars().count()).max().unwrap_or(0);
+        for (result, name) in own.iter().zip(&names) {
+            let _ = writeln!(out, "  {name:<width$}  {}", line(result));
+            for note in notes(result) {
+                let _ = writeln!(out, "  {:width$}  {note}", "");
+            }
+        }
+        let _ = writeln!(out, "\n  {}\n", ended(benchmark, design));
+    }
+    for mark in &benchmark.marks {
+        let _ = writeln!(out, "{}: {}", shown(&mark.name), shown(&mark.text));
+    }
+    out
+}
+
+fn ended(benchmark: &Benchmark, design: &super::contract::Design) -> String {
+    let why = match design.stopped.as_deref() {
+        Some("precision") => "every interval is as narrow as wanted".to_string(),
+        Some("budget") => "the time was spent before every interval was as narrow as wanted".to_string(),
+        Some("blocks") => "as many blocks as were asked for".to_string(),
+        Some(other) => shown(other),
+        None if benchmark.complete => String::new(),
+        None => "INTERRUPTED: not all of it was run".to_string(),
+    };
+    let wanted = design.precision.map_or(String::new(), |p| format!(" (wanted: \u{b1} {} %)", digits(p * 100.0)));
+    format!("mean of processes with its 95 % interval; {why}{wanted}; seed {}", design.seed)
+}
+
+/// The score of a cell, in a line.
+fn line(result: &CellResult) -> String {
+    let e = &result.estimate;
+    let processes = format!("{} process{}", e.processes, if e.processes == 1 { "" } else { "es" });
+    match (e.estimate, e.ci95) {
+        (Some(value), Some([low, high])) => {
+            let half = (high - low) / 2.0 / value.abs() * 100.0;
+            let class = e.class.as_deref().map_or(String::new(), |c| format!(", {c}"));
+            format!(
+                "{} {}  \u{b1} {} %  [{}, {}]  {processes}{class}",
+                digits(value),
+                shown(&e.unit),
+                digits(half),
+                digits(low),
+                digits(high)
+            )
+        }
+        _ if e.absent.is_some() => format!("not run: {}", shown(e.absent.as_deref().unwrap_or_default())),
+        _ => format!("no result from {processes}"),
+    }
+}
+
+/// What must be known beside a score.
+fn notes(result: &CellResult) -> Vec<String> {
+    let e = &result.estimate;
+    let mut notes = Vec::new();
+    if e.failed > 0 {
+        notes.push(format!("{} failed: {}", e.failed, shown(e.failure.as_deref().unwrap_or_default())));
+    }
+    if e.estimate.is_some() && e.absent.is_some() {
+        notes.push(format!("stopped early: {}", shown(e.absent.as_deref().unwrap_or_default())));
+    }
+    if let Some(class) = e.class.as_deref().filter(|c| !matches!(*c, "flat")) {
+        let first =
+            e.first.map_or(String::new(), |f| format!("; the first iteration alone: {} {}", digits(f), shown(&e.unit)));
+        let means = match class {
+            "warmup" => "the iterations before the steady state are left out",
+            "slowdown" => "it becomes slower; the iterations before that are left out",
+            "no steady state" => "there is no steady state; all iterations count",
+            _ => "processes differ in how they become steady",
+        };
+        notes.push(format!("{means}{first}"));
+    }
+    if e.outliers > 0 {
+        notes.push(format!(
+            "{} of {} iterations stand out, up to {} % of a process's time; they count",
+            e.outliers,
+            e.iterations,
+            digits(e.outlier_share * 100.0)
+        ));
+    }
+    for (gate, states) in &e.gates {
+        if let Some(failed) = states.get("failed") {
+            let all: u64 = states.values().sum();
+            notes.push(format!("{failed} of {all} processes began although the gate {} was not passed", shown(gate)));
+        }
+    }
+    if e.verified != Some(true) && e.processes > 0 {
+        notes.push("not every process checked its result".into());
+    }
+    if let Some(why) = &result.why {
+        notes.push(match (&why.failure, &why.operation) {
+            (Some(failure), _) => format!("why: not recorded: {}", shown(failure)),
+            (None, operation) => {
+                let mut layers: Vec<(&String, f64)> = why.layers.iter().map(|(l, s)| (l, *s)).collect();
+                layers.sort_by(|a, b| b.1.total_cmp(&a.1));
+                let shares: Vec<String> = layers
+                    .iter()
+                    .filter(|(_, s)| *s >= 0.005)
+                    .map(|(l, s)| format!("{l} {:.0} %", s * 100.0))
+                    .collect();
+                format!("why: {}: {}", shown(operation.as_deref().unwrap_or("")), shares.join(", "))
+            }
+        });
+    }
+    notes
+}
+
+/// The results as a section of a Markdown page.
+pub fn markdown(benchmark: &Benchmark) -> String {
+    let mut out = String::new();
+    for design in &benchmark.designs {
+        let _ = writeln!(out, "## {}\n\n{}\n", cell(&design.name), cell(&design.question));
+        if design.quick {
+            let _ = writeln!(out, "**{QUICK}**\n");
+        }
+        out.push_str("| | score | unit | \u{b1} % | 95 % interval | processes | class | |\n|---|---:|---|---:|---:|---:|---|---|\n");
+        for result in benchmark.results.iter().filter(|r| r.workload == design.name) {
+            let e = &result.estimate;
+            let number = |x: Option<f64>| x.map_or(String::new(), digits);
+            let (half, interval) = match (e.estimate, e.ci95) {
+                (Some(value), Some([low, high])) => {
+                    (digits((high - low) / 2.0 / value.abs() * 100.0), format!("{} to {}", digits(low), digits(high)))
+                }
+                _ => (String::new(), String::new()),
+            };
+            let mut notes = notes(result);
+            if e.estimate.is_none() {
+                notes.extend(e.absent.as_ref().map(|why| format!("not run: {why}")));
+            }
+            let _ = writeln!(
+                out,
+                "| {} | {} | {} | {half} | {interval} | {} | {} | {} |",
+                cell(&result.name),
+                number(e.estimate),
+                cell(&e.unit),
+                e.processes,
+                e.class.as_deref().unwrap_or(""),
+                cell(&notes.join("; "))
+            );
+        }
+        let _ = writeln!(out, "\n{}.\n", cell(&ended(benchmark, design)));
+    }
+    out
+}
+
+/// A text in a cell of a Markdown table.
+fn cell(text: &str) -> String {
+    let mut out = String::new();
+    for c in shown(text).chars() {
+        if matches!(c, '|' | '`' | '<' | '*' | '_' | '[' | '\\') {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// The results as CSV (RFC 4180): a line a cell, its parameters as JSON.
+pub fn csv(benchmark: &Benchmark) -> String {
+    let mut out = String::from(
+        "workload,name,parameters,unit,estimate,low,high,class,processes,failed,iterations,outliers,first,verified,quick,complete,absent\r\n",
+    );
+    for r in &benchmark.results {
+        let e = &r.estimate;
+        let number = |x: Option<f64>| x.map_or(String::new(), |x| x.to_string());
+        let parameters = serde_json::to_string(&r.parameters).unwrap_or_default();
+        let design = benchmark.designs.iter().find(|d| d.name == r.workload);
+        let row = [
+            r.workload.clone(),
+            r.name.clone(),
+            parameters,
+            e.unit.clone(),
+            number(e.estimate),
+            number(e.ci95.map(|c| c[0])),
+            number(e.ci95.map(|c| c[1])),
+            e.class.clone().unwrap_or_default(),
+            e.processes.to_string(),
+            e.failed.to_string(),
+            e.iterations.to_string(),
+            e.outliers.to_string(),
+            number(e.first),
+            e.verified.map_or(String::new(), |v| v.to_string()),
+            r.quick.to_string(),
+            design.is_some_and(|d| d.stopped.is_some()).to_string(),
+            e.absent.clone().unwrap_or_default(),
+        ];
+        out.push_str(&row.map(|text| field(&text)).join(","));
+        out.push_str("\r\n");
+    }
+    out
+}
+
+/// A field of CSV. A text that a spreadsheet would run as a formula gets an apostrophe; a number does not.
+fn field(text: &str) -> String {
+    let text = shown(text);
+    let formula = text.starts_with(['=', '+', '-', '@']) && text.parse::<f64>().is_err();
+    let text = if formula { format!("'{text}") } else { text };
+    if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::CellEstimate;
+    use crate::bench::contract::{Design, Why};
+    use std::collections::BTreeMap;
+
+    fn benchmark() -> Benchmark {
+        let estimate = CellEstimate {
+            cell: 0,
+            unit: "row/s".into(),
+            estimate: Some(1000.0),
+            ci95: Some([980.0, 1030.0]),
+            method: "t".into(),
+            class: Some("warmup".into()),
+            processes: 5,
+            failed: 1,
+            failure: Some("it died\u{1b}[31m".into()),
+            first: Some(500.0),
+            iterations: 100,
+            outliers: 2,
+            outlier_share: 0.07,
+            gates: BTreeMap::from([("load".into(), BTreeMap::from([("failed".into(), 2), ("passed".into(), 3)]))]),
+            verified: Some(true),
+            verified_by: None,
+            absent: None,
+        };
+        let why = Why {
+            archive: "why/w-0.fathom".into(),
+            failure: None,
+            operation: Some("INSERT".into()),
+            layers: BTreeMap::from([("Driver".into(), 0.6), ("Block".into(), 0.001), ("Database".into(), 0.399)]),
+        };
+        let result = CellResult {
+            workload: "w".into(),
+            name: "op=insert".into(),
+            parameters: BTreeMap::from([("op".into(), "=insert,\"x\"".into())]),
+            better: Some("higher".into()),
+            quick: true,
+            estimate,
+            marks: BTreeMap::new(),
+            why: Some(why),
+        };
+        let mut absent = result.clone();
+        absent.name = "op=|select".into();
+        absent.why = None;
+        absent.estimate = CellEstimate {
+            estimate: None,
+            ci95: None,
+            class: None,
+            processes: 0,
+            failed: 0,
+            outliers: 0,
+            gates: BTreeMap::new(),
+            absent: Some("java is not installed".into()),
+            ..absent.estimate
+        };
+        Benchmark {
+            version: 1,
+            complete: true,
+            quick: true,
+            designs: vec![Design {
+                name: "w".into(),
+                question: "How fast?".into(),
+                seed: 9,
+                quick: true,
+                stopped: Some("budget".into()),
+                precision: Some(0.02),
+                figures: Vec::new(),
+            }],
+            results: vec![result, absent],
+            marks: Vec::new(),
+            environment: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn people_see_the_score_and_everything_that_qualifies_it() {
+        insta::assert_snapshot!(text(&benchmark()));
+    }
+
+    #[test]
+    fn a_page_says_quick_and_keeps_its_table_whole() {
+        let page = markdown(&benchmark());
+        assert!(page.contains("**quick run") && page.contains("| op=\\|select |"));
+        let bars = |l: &str| l.replace("\\|", "").matches('|').count();
+        assert!(page.lines().filter(|l| l.starts_with('|')).all(|l| bars(l) == 9), "{page}");
+    }
+
+    #[test]
+    fn csv_has_a_line_a_cell_and_no_formulas() {
+        let csv = csv(&benchmark());
+        let lines: Vec<&str> = csv.split_terminator("\r\n").collect();
+        assert_eq!(lines.len(), 3);
+        assert!(
+            lines[1].starts_with(r#"w,op=insert,"{""op"":""=insert,\""x\""""}",row/s,1000,980,1030,warmup,5,1,"#),
+            "{csv}"
+        );
+        assert_eq!((field("=1+1").as_str(), field("-5").as_str()), ("'=1+1", "-5"));
+    }
+}

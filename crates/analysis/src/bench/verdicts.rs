@@ -1,0 +1,171 @@
+//! Tests of comparisons, histories and tables, on benchmarks whose truth is known.
+
+use super::compare::{Compared, archives, within};
+use super::made::bench;
+use super::{compared, history};
+
+fn verdicts(c: &Compared) -> Vec<&str> {
+    c.results.iter().map(|p| p.verdict).collect()
+}
+
+#[test]
+fn cells_are_matched_by_their_factors_and_judged_by_their_time_for_a_unit_of_work() {
+    let (mut a, mut b) = (bench("a", "w"), bench("b", "w"));
+    a.add(&[("op", "x"), ("size", "1")], 100.0, 1000.0, 10);
+    a.add(&[("op", "x"), ("size", "2")], 100.0, 1000.0, 10);
+    a.add(&[("op", "x"), ("size", "3")], 100.0, 1000.0, 10);
+    a.add(&[("op", "y")], 100.0, 1000.0, 10);
+    // In another order, with iterations of another size.
+    b.add(&[("op", "z")], 100.0, 500.0, 10);
+    b.add(&[("op", "x"), ("size", "3")], 80.0, 500.0, 10);
+    b.add(&[("op", "x"), ("size", "2")], 125.0, 500.0, 10);
+    b.add(&[("op", "x"), ("size", "1")], 100.0, 500.0, 10);
+    let c = archives(&a, &b);
+    assert_eq!(verdicts(&c), ["equivalent", "slower", "faster"]);
+    let ratios: Vec<f64> = c.results.iter().map(|p| p.ratio.unwrap()).collect();
+    for (ratio, truth) in ratios.iter().zip([1.0, 0.8, 1.25]) {
+        assert!((ratio / truth - 1.0).abs() < 0.01, "{ratio} {truth}");
+    }
+    let p = &c.results[1];
+    assert!((p.a.estimate.unwrap() / 1e7 - 1.0).abs() < 0.01 && p.unit == "row/s" && p.higher_is_better);
+    assert!(p.second.cliffs_delta == Some(-1.0) && p.second.mann_whitney_p.unwrap() < 0.001 && p.notes.is_empty());
+    assert!(p.second.shift.unwrap() < 0.0 && p.p_adjusted.unwrap() >= p.p.unwrap());
+    let alone: Vec<(&str, &str)> = c.unmatched.iter().map(|u| (u.of, u.parameters["op"].as_str())).collect();
+    assert_eq!(alone, [("a", "y"), ("b", "z")]);
+    // The three ratios multiply to 1.
+    let overall = c.overall.as_ref().unwrap();
+    assert!((overall.speed - 1.0).abs() < 0.005 && overall.cells == 3);
+
+    assert_eq!((c.slower(0.0).len(), c.slower(20.0).len(), c.slower(30.0).len()), (1, 1, 0));
+    assert!(archives(&b, &a).slower(20.0)[0].title().contains("size=3"));
+}
+
+#[test]
+fn a_difference_below_the_machines_own_noise_is_none() {
+    let (mut a, mut b) = (bench("a", "w"), bench("b", "w"));
+    a.add(&[("op", "x")], 100.0, 1000.0, 10);
+    b.add(&[("op", "x")], 105.0, 1000.0, 10);
+    assert_eq!(verdicts(&archives(&a, &b)), ["slower"]);
+    // A twin of the cell that seems 8 % slower: so much this machine makes of nothing.
+    let twin = a.add(&[("op", "x")], 108.0, 1000.0, 10) as usize;
+    a.tables.cells[twin].same_as = Some(a.tables.cells[0].name.clone());
+    a.tables.cells[twin].name = "again".into();
+    let c = archives(&a, &b);
+    assert!(c.noise.unwrap() > 0.07 && verdicts(&c)[0] != "slower", "{:?}", c.noise);
+}
+
+#[test]
+fn one_of_many_is_corrected_for() {
+    let (mut a, mut b) = (bench("a", "w"), bench("b", "w"));
+    for size in 0..30 {
+        let size = size.to_string();
+        a.add(&[("size", &size)], 100.0, 1000.0, 4);
+        b.add(&[("size", &size)], if size == "3" { 103.0 } else { 100.0 }, 1000.0, 4);
+    }
+    let alone = {
+        let (mut a, mut b) = (bench("a", "w"), bench("b", "w"));
+        a.add(&[("size", "3")], 100.0, 1000.0, 4);
+        b.add(&[("size", "3")], 103.0, 1000.0, 4);
+        archives(&a, &b)
+    };
+    assert_eq!(verdicts(&alone), ["slower"]);
+    let c = archives(&a, &b);
+    let pair = &c.results[3];
+    assert!(pair.p_adjusted.unwrap() > pair.p.unwrap());
+    assert!(verdicts(&c).iter().filter(|v| **v == "slower" || **v == "faster").count() <= 1);
+}
+
+#[test]
+fn modes_of_one_archive_are_compared_within_blocks() {
+    let mut a = bench("a", "w");
+    for size in ["1", "2"] {
+        for (mode, time) in [("int", 800.0), ("c1", 200.0), ("c2", 100.0)] {
+            a.add(&[("mode", mode), ("size", size)], time, 1000.0, 10);
+        }
+    }
+    let c = within(&a, "mode", None).unwrap();
+    assert_eq!((c.results.len(), verdicts(&c)), (4, vec!["faster"; 4]));
+    assert_eq!(c.results[0].levels, Some(["int".to_string(), "c1".to_string()]));
+    assert!((c.results[1].ratio.unwrap() / 8.0 - 1.0).abs() < 0.02);
+    assert_eq!(c.results[0].title(), "w size=1: int -> c1");
+    assert!(c.shared().is_empty());
+    let c = within(&a, "mode", Some("c2")).unwrap();
+    assert_eq!(verdicts(&c), ["slower"; 4]);
+    assert!(within(&a, "node", None).unwrap_err().contains("mode, size"));
+    assert!(within(&a, "mode", Some("x")).unwrap_err().contains("c1, c2, int"));
+}
+
+#[test]
+fn what_casts_doubt_is_noted() {
+    let (mut a, mut b) = (bench("a", "w"), bench("b", "w"));
+    a.add(&[("op", "x")], 100.0, 1000.0, 10);
+    b.add(&[("op", "x")], 100.0, 1000.0, 10);
+    b.tables.designs[0].quick = true;
+    b.tables.marks.iter_mut().for_each(|m| m.text = "interpreted".into());
+    b.tables.replicates[0].failure = Some("killed".into());
+    b.tables.replicates[1].gates = Some(r#"{"temperature":{"state":"failed"}}"#.into());
+    let notes = archives(&a, &b).results[0].notes.join("; ");
+    for part in ["quick run", "B: 1 processes failed", "B: gate temperature", "different things of mode"] {
+        assert!(notes.contains(part), "{notes}");
+    }
+    b.tables.replicates.iter_mut().for_each(|r| r.failure = Some("killed".into()));
+    let c = archives(&a, &b);
+    assert_eq!((verdicts(&c), c.results[0].ratio), (vec!["inconclusive"], None));
+}
+
+#[test]
+fn a_lower_score_is_faster_where_less_is_better() {
+    let (mut a, mut b) = (bench("a", "w"), bench("b", "w"));
+    for (bench, time) in [(&mut a, 100.0), (&mut b, 80.0)] {
+        bench.add(&[("op", "x")], time, 1000.0, 10);
+        bench.add(&[("op", "y")], time, 1000.0, 10);
+        bench.tables.designs[0].score = "time".into();
+        bench.tables.designs[0].better = Some("lower".into());
+    }
+    let c = archives(&a, &b);
+    assert!((c.results[0].ratio.unwrap() / 0.8 - 1.0).abs() < 0.01 && c.results[0].unit == "ns");
+    assert_eq!(verdicts(&c), ["faster", "faster"]);
+    assert!((c.overall.unwrap().speed / 1.25 - 1.0).abs() < 0.01);
+}
+
+#[test]
+fn a_history_is_in_order_of_time_and_says_where_the_machine_changed() {
+    let mut all: Vec<_> = [("c", 3, 100.0, "6.8"), ("a", 1, 100.0, "6.1"), ("b", 2, 150.0, "6.1")]
+        .into_iter()
+        .map(|(name, day, time, kernel)| {
+            let mut bench = bench(name, "w");
+            bench.created_unix_ns = day;
+            bench.add(&[("op", "x")], time, 1000.0, 10);
+            bench.fact("kernel.release", kernel, "boot");
+            bench.fact("load.one_minute", name, "run");
+            bench
+        })
+        .collect();
+    all[2].add(&[("op", "y")], 100.0, 1000.0, 10);
+    let h = history::history(all);
+    let names: Vec<&str> = h.archives.iter().map(|e| e.archive.as_str()).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    let changed: Vec<usize> = h.archives.iter().map(|e| e.changed.len()).collect();
+    assert_eq!(changed, [0, 0, 1]);
+    assert_eq!(h.cells.len(), 2);
+    let verdicts: Vec<Option<&str>> = h.cells[0].points.iter().map(|p| p.verdict).collect();
+    assert_eq!(verdicts, [None, Some("slower"), Some("faster")]);
+    let text = history::text(&h, &|ns| format!("day {ns}"));
+    assert!(text.contains("changed: kernel.release from 6.1 to 6.8") && text.contains("slower (x 0.66"), "{text}");
+}
+
+#[test]
+fn tables_are_text_that_cannot_break_out() {
+    let mut a = bench("a|b", "w");
+    a.add(&[("op", "x")], 100.0, 1000.0, 10);
+    a.add(&[("op", "\u{1b}[31m|")], 100.0, 1000.0, 10);
+    let c = archives(&a, &a);
+    let markdown = compared::markdown(&c);
+    assert!(markdown.contains("## a\\|b and a\\|b") && !markdown.contains('\u{1b}'));
+    let rows: Vec<usize> =
+        markdown.lines().filter(|l| l.starts_with("| ")).map(|l| l.replace("\\|", "").matches('|').count()).collect();
+    assert_eq!(rows, [10, 10, 10]);
+    let text = compared::text(&c);
+    assert!(c.shared().is_empty(), "they differ in their one parameter");
+    assert!(text.contains("Nothing that was read of the machines differed") && !text.contains('\u{1b}'), "{text}");
+}

@@ -1,0 +1,93 @@
+//! Marks of programs that live in a PID namespace.
+//!
+//! Picture a ship whose cabins are numbered from 1, as are the houses of every street ashore. A program marks its spans with
+//! the numbers that it knows itself by, and in a container those are the cabin's; all other records bear the street's. The
+//! kernel side tells both numbers of each task that is made aboard, so the marks are readdressed before they are linked.
+//!
+//! *Uncertainty*: two containers of one recording use the same small numbers. The one that was made last before the mark
+//! began is taken; marks do not say which ship they are from.
+
+use model::{Event, Record};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Tasks remembered in all; a number is used again after thousands.
+const MOST: usize = 1 << 18;
+
+/// A process and one of its threads.
+type Numbers = (u32, u32);
+
+/// The tasks of namespaces that a log speaks of.
+#[derive(Debug, Default)]
+pub struct InnerTasks {
+    /// By the numbers that the program knows: since when, and the numbers outside.
+    known: BTreeMap<Numbers, Vec<(u64, Numbers)>>,
+    count: usize,
+    /// Recorded processes by the numbers that everyone knows.
+    outside: BTreeSet<u32>,
+}
+
+impl InnerTasks {
+    /// Takes note of an event of the log.
+    pub fn learn(&mut self, event: &Event) {
+        const ENDED: u16 = 2;
+        match &event.record {
+            Record::InnerTask(r) if self.count < MOST => {
+                self.count += 1;
+                let same = self.known.entry((r.inner_tgid, r.inner_tid)).or_default();
+                same.push((event.header.time_ns, (r.tgid, r.tid)));
+            }
+            Record::Task(r) if r.what < ENDED && self.outside.len() < MOST => {
+                self.outside.insert(event.header.tgid);
+            }
+            _ => {}
+        }
+    }
+
+    /// Readdresses a mark, once the whole log was learnt. Other events stay as they are.
+    pub fn readdress(&self, mut event: Event) -> Event {
+        let Record::Mark(mark) = &event.record else { return event };
+        // A recorded process of that very number marks for itself.
+        if self.outside.contains(&event.header.tgid) {
+            return event;
+        }
+        let Some(same) = self.known.get(&(event.header.tgid, event.header.tid)) else { return event };
+        let before = same.iter().filter(|(since, ..)| *since <= mark.start_ns).max_by_key(|(since, ..)| *since);
+        if let Some(&(_, (tgid, tid))) = before {
+            (event.header.tgid, event.header.tid) = (tgid, tid);
+        }
+        event
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(line: &str) -> Event {
+        Event::parse(line).unwrap()
+    }
+
+    #[test]
+    fn the_container_made_last_before_the_mark_is_meant() {
+        let mut tasks = InnerTasks::default();
+        for line in [
+            "@10 70/70 inner_task inner_tgid=1 inner_tid=1 tgid=500 tid=500",
+            "@11 500/500 inner_task inner_tgid=1 inner_tid=2 tgid=500 tid=501",
+            "@90 70/70 inner_task inner_tgid=1 inner_tid=1 tgid=600 tid=600",
+            "@91 70/70 inner_task inner_tgid=7 inner_tid=7 tgid=601 tid=601",
+            "@5 7/7 task what=1 text=a",
+        ] {
+            tasks.learn(&event(line));
+        }
+        let who = |line: &str| {
+            let h = tasks.readdress(event(line)).header;
+            (h.tgid, h.tid)
+        };
+        assert_eq!(who("@80 1/1 mark start_ns=50 text=a"), (500, 500));
+        assert_eq!(who("@80 1/2 mark start_ns=50 text=a"), (500, 501));
+        assert_eq!(who("@99 1/1 mark start_ns=95 text=a"), (600, 600));
+        assert_eq!(who("@99 1/1 mark start_ns=5 text=a"), (1, 1));
+        assert_eq!(who("@99 7/7 mark start_ns=95 text=a"), (7, 7));
+        assert_eq!(who("@99 8/8 mark start_ns=95 text=a"), (8, 8));
+    }
+}

@@ -1,0 +1,166 @@
+//! File systems whose log the trace does not know by transactions: btrfs, f2fs, xfs.
+//!
+//! Picture a shared taxi without a passenger list. While it is on its way, those who stand at its destination with a watch
+//! in their hands have evidently ordered it: calls that wait for the medium (fsync) on that file system. If nobody waits,
+//! it runs for those who got in since it last ran: whoever changed the file system.
+//!
+//! *Uncertainty*: both. A call that waits may wait for something else, so that is `interval`; who changed the file system
+//! may have nothing in this part of its metadata, so that is a `guess`. The bytes of a log are not told apart by who
+//! logged them.
+
+use crate::Sink;
+use crate::actor::{Charge, Source};
+use crate::bios::Bio;
+use crate::hash::FastMap;
+use crate::linker::State;
+use crate::loss::Window;
+use crate::pages::FileKey;
+use model::{Confidence, Relation};
+
+/// Who is remembered to have changed a file system. Of more, the latest.
+const CHANGERS: usize = 64;
+/// File systems.
+const MOST: usize = 1024;
+/// What the file system writes of its own accord comes in bursts; a pause this long ends one (btrfs commits every 30 s,
+/// f2fs every 60 s, xfs pushes its log every 30 s).
+const PAUSE_NS: u64 = 500_000_000;
+
+#[derive(Debug, Clone, Copy)]
+struct Changer {
+    source: Source,
+    time_ns: u64,
+    weight: f64,
+}
+
+/// Who changed one file system.
+#[derive(Default)]
+struct Log {
+    changers: Vec<Changer>,
+    last_burst_ns: u64,
+}
+
+/// All such file systems.
+#[derive(Default)]
+pub(crate) struct Logs {
+    by_dev: FastMap<u32, Log>,
+    /// Folders, whose pages (f2fs) no call writes.
+    folders: FastMap<FileKey, ()>,
+}
+
+impl Logs {
+    /// Somebody changed a file system.
+    pub(crate) fn changed(&mut self, dev: u32, source: Source, time_ns: u64) {
+        if self.by_dev.len() >= MOST && !self.by_dev.contains_key(&dev) {
+            self.by_dev.clear();
+        }
+        let changers = &mut self.by_dev.entry(dev).or_default().changers;
+        // The latest stand last, so a thread in a loop is found at once.
+        if let Some(known) = changers.iter().rposition(|c| c.source == source) {
+            changers[known].time_ns = time_ns;
+            changers[known].weight += 1.0;
+            return;
+        }
+        if changers.len() >= CHANGERS {
+            changers.remove(0);
+        }
+        changers.push(Changer { source, time_ns, weight: 1.0 });
+    }
+
+    /// A call waits for the medium with what is no regular file: a folder.
+    pub(crate) fn folder(&mut self, file: FileKey) {
+        if self.folders.len() >= MOST {
+            self.folders.clear();
+        }
+        self.folders.insert(file, ());
+    }
+
+    pub(crate) fn is_folder(&self, file: FileKey) -> bool {
+        self.folders.contains_key(&file)
+    }
+
+    /// Who is taken to be meant by what is written at `now_ns` and nobody waits for. `here`: file systems it may be of.
+    fn meant(&mut self, now_ns: u64, here: impl Fn(u32) -> bool) -> Vec<(Source, f64)> {
+        let mut all = Vec::new();
+        let mut devs: Vec<u32> = self.by_dev.keys().copied().filter(|dev| here(*dev)).collect();
+        devs.sort_unstable();
+        for dev in devs {
+            let Some(log) = self.by_dev.get_mut(&dev) else { continue };
+            if now_ns > log.last_burst_ns.saturating_add(PAUSE_NS) {
+                // Paid for by the burst before.
+                let paid_ns = log.last_burst_ns;
+                log.changers.retain(|c| c.time_ns > paid_ns);
+            }
+            log.last_burst_ns = now_ns;
+            all.extend(log.changers.iter().filter(|c| c.time_ns <= now_ns).map(|c| (c.source, c.weight)));
+        }
+        all
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_dev.values().map(|l| 1 + l.changers.len()).sum::<usize>() + self.folders.len()
+    }
+}
+
+impl State {
+    /// Charges what a file system writes of its own, and no page or transaction explains. `dev`: the file system, if its
+    /// pages tell. Returns whether anybody was found.
+    pub(crate) fn bill_log(&mut self, dev: u32, bio: &mut Bio, weight: f64, sink: &mut dyn Sink) -> bool {
+        let disk = self.config.disk_of(bio.disk);
+        let config = &self.config;
+        let journal = &self.journal;
+        // Blocks that are in no file system's inode: those of a disk that holds one without a disk's number (btrfs) are
+        // its own; any other's may be ext4's, whose transactions would tell.
+        let block = dev != 0 && config.disk_of(dev) == disk && dev >> 20 != 0 && bio.is_block();
+        let here = |d: u32| {
+            let mine = if block { d >> 20 == 0 } else { true };
+            mine && (d == dev || config.disk_of(d) == disk) && !journal.is_journal(d)
+        };
+        let waiting = journal.waiting(bio.queue_ns, here);
+        if waiting.is_empty() {
+            let meant = self.logs.meant(bio.queue_ns, here);
+            let all: f64 = meant.iter().map(|m| m.1).sum();
+            let line = |(source, part): &(Source, f64)| Charge {
+                source: *source,
+                confidence: Confidence::Guess,
+                ..Charge::nobody(weight * part / all, "log")
+            };
+            bio.charges.extend(meant.iter().map(line));
+            return !meant.is_empty();
+        }
+        let each = weight / waiting.len() as f64;
+        for wait in waiting {
+            let window = Window { start_ns: wait.start_ns, end_ns: bio.queue_ns, cpus: [bio.cpu; 2] };
+            let sure = self.link(wait.span, bio.span, Relation::WaitsForLog, wait.confidence, window, sink);
+            bio.charges.push(Charge {
+                source: wait.source,
+                confidence: sure,
+                span: wait.span,
+                ..Charge::nobody(each, "log")
+            });
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actor::Actor;
+    use model::Origin;
+
+    #[test]
+    fn a_burst_is_for_those_since_the_one_before() {
+        let mut logs = Logs::default();
+        let who = |tgid| Source::Actor(Actor::process(Origin::Process, tgid));
+        logs.changed(5, who(1), 100);
+        logs.changed(5, who(1), 200);
+        logs.changed(5, who(2), 300);
+        logs.changed(6, who(3), 300);
+        assert_eq!(logs.meant(1000, |d| d == 5), [(who(1), 2.0), (who(2), 1.0)]);
+        assert_eq!(logs.meant(1100, |d| d == 5).len(), 2);
+        logs.changed(5, who(2), 2000);
+        assert_eq!(logs.meant(1100 + PAUSE_NS + 1, |d| d == 5), [(who(2), 2.0)]);
+        (0..1000).for_each(|n| logs.changed(5, who(n), 3000));
+        assert!(logs.len() <= 2 + CHANGERS + 1);
+    }
+}

@@ -1,0 +1,81 @@
+//! Memory is bounded by the open horizon, also where nothing ever ends: what a linker holds is measured in bytes, of a log
+//! in which threads die unseen, ring requests never complete, and handles and waits stay open. (That bios and requests do
+//! not pile up is a test of `properties`.)
+
+use causal::{Config, Linker, Sink};
+use model::{Event, table};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Counts the bytes in use.
+struct Counting;
+
+static IN_USE: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: hands everything on to the system's allocator; beside it only a counter changes.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        IN_USE.fetch_add(layout.size(), Relaxed);
+        // SAFETY: the caller keeps the contract, which is the same.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        IN_USE.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: as above.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Drops all rows.
+struct Nowhere;
+
+impl Sink for Nowhere {
+    fn operation(&mut self, _: table::Operation) {}
+    fn shape(&mut self, _: table::Shape) {}
+    fn span(&mut self, _: table::Span) {}
+    fn link(&mut self, _: table::Link) {}
+    fn cause(&mut self, _: table::Cause) {}
+    fn slice(&mut self, _: table::Slice) {}
+    fn file(&mut self, _: table::File) {}
+    fn process(&mut self, _: table::Process) {}
+    fn loss(&mut self, _: table::LossRow) {}
+}
+
+/// Events that leave something open, each with numbers of its own: N is a number, T the time.
+const OPEN: &[&str] = &[
+    "@T 10/N op_begin key=7 depth=1",
+    "@T 10/N sync_begin ino=5 dev=2 call=10 ctx=9",
+    "@T 10/N uring req=N ino=5 bytes=4096 dev=2 opcode=23",
+    "@T 10/N uring phase=2 result=T",
+    "@T N/N join start_ns=T dev=2 txn=N handles=1 ctx=4",
+    "@T 10/10 mark start_ns=T nth=N text=\"m\"",
+];
+
+/// So many of each that two rounds meet every bound, the largest being 32,768.
+const ROUND: u64 = 18_000;
+
+#[test]
+fn what_never_ends_does_not_let_memory_grow() {
+    let mut linker = Linker::new(Config { horizon_ns: 1_000, ..Config::default() });
+    let mut time_ns: u64 = 1;
+    let before = IN_USE.load(Relaxed);
+    let mut most = [0; 4];
+    for (round, most) in most.iter_mut().enumerate() {
+        for n in round as u64 * ROUND..(round as u64 + 1) * ROUND {
+            let number = (1_000 + n).to_string();
+            for line in OPEN {
+                time_ns += 40_000;
+                let line = line.replace('N', &number).replace('T', &time_ns.to_string());
+                linker.push(Event::parse(&line).expect(&line), &mut Nowhere);
+            }
+            *most = (*most).max(IN_USE.load(Relaxed) - before);
+        }
+    }
+    // Tables double when they grow, so a bound that is met at another moment shows as some difference.
+    let (early, late) = (most[0].max(most[1]), most[2].max(most[3]));
+    assert!(late <= early + early / 4, "at most so many bytes in each round: {most:?}, {} entries", linker.held());
+    linker.finish(&mut Nowhere);
+}

@@ -1,0 +1,118 @@
+//! What the user may say to those verbs of `fathom bench` that look at results, and to the HTTP server.
+
+use clap::Args;
+use std::path::PathBuf;
+
+/// Compare two benchmarks cell by cell, or the values of one parameter within one.
+///
+/// Cells are the same if their workload and all their parameters are. Each gets the ratio B / A of the scores with its
+/// interval and a verdict: faster, slower, equivalent (shown to be within the margin), or inconclusive. The margin is 2 %, or
+/// what the machine's own noise makes of a cell compared with itself; verdicts are corrected for being many (Holm).
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fathom bench compare monday.fathom tuesday.fathom
+  fathom bench compare phone.fathom pc.fathom --markdown phone-pc.md
+  fathom bench compare old.fathom new.fathom --fail-on slower:5    for a build that must not become slower
+  fathom bench compare bench.fathom --by mode                      each mode with the first
+  fathom bench compare bench.fathom --by mode=int                  each mode with int
+
+Exit status: 0 done, 1 failed, or --fail-on was met, 2 wrong usage.")]
+pub struct BenchCompare {
+    /// What was
+    #[arg(value_name = "A.fathom")]
+    pub a: PathBuf,
+    /// What is
+    #[arg(value_name = "B.fathom", required_unless_present = "by", conflicts_with = "by")]
+    pub b: Option<PathBuf>,
+    /// Compare the values of a parameter within A, with the first or with VALUE
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    pub by: Option<String>,
+    /// Exit with 1 if a cell is slower (by more than PERCENT)
+    #[arg(long, value_name = "slower[:PERCENT]", value_parser = fail_on)]
+    pub fail_on: Option<f64>,
+    /// Print JSON (its contract: docs/comparing.md)
+    #[arg(long)]
+    pub json: bool,
+    /// Write the tables as Markdown to this file as well
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+}
+
+/// Show results over time, with what changed of the machine.
+///
+/// Each result is compared with the one before it of the same cell.
+#[derive(Debug, Args)]
+pub struct BenchHistory {
+    /// Archives, or folders that hold some
+    #[arg(value_name = "FOLDER|B.fathom", required = true)]
+    pub paths: Vec<PathBuf>,
+    /// Print JSON (its contract: docs/comparing.md)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Show the results of a benchmark.
+#[derive(Debug, Args)]
+pub struct BenchShow {
+    /// The archive
+    #[arg(value_name = "B.fathom")]
+    pub archive: PathBuf,
+    /// Print JSON (its contract: docs/json.md)
+    #[arg(long, group = "format")]
+    pub json: bool,
+    /// Print CSV
+    #[arg(long, group = "format")]
+    pub csv: bool,
+    /// Print Markdown
+    #[arg(long, group = "format")]
+    pub markdown: bool,
+}
+
+/// Serve a byte by HTTP, for `fathom workload http --url` on another machine.
+///
+/// Whoever reaches the address may fetch. There is no TLS: it is for a network under test. Ctrl-C ends it.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fathom bench serve-http --listen 0.0.0.0:8080             on the machine behind the network
+  fathom bench run http -p target=http://192.0.2.1:8080/    on the device under test")]
+pub struct ServeHttp {
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080")]
+    pub listen: String,
+    /// Bytes of each response
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub bytes: usize,
+    /// Threads that serve
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub threads: u16,
+}
+
+/// `slower` or `slower:5`: percent.
+fn fail_on(text: &str) -> Result<f64, String> {
+    let wrong = || "give slower, or slower:PERCENT such as slower:5".to_string();
+    let percent = match text.strip_prefix("slower") {
+        Some("") => 0.0,
+        Some(rest) => rest
+            .strip_prefix(':')
+            .and_then(|p| p.trim_end_matches('%').parse::<f64>().ok())
+            .filter(|p| p.is_finite() && *p >= 0.0)
+            .ok_or_else(wrong)?,
+        None => return Err(wrong()),
+    };
+    Ok(percent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fail_on;
+
+    #[test]
+    fn a_limit_is_slower_with_or_without_percent() {
+        assert_eq!((fail_on("slower"), fail_on("slower:5"), fail_on("slower:2.5%")), (Ok(0.0), Ok(5.0), Ok(2.5)));
+        for text in ["", "faster", "slower:", "slower:x", "slower:-1", "slower5", "slower:inf"] {
+            assert!(fail_on(text).is_err(), "{text}");
+        }
+    }
+}

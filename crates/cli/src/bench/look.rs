@@ -1,0 +1,149 @@
+//! The verbs that look at results: `bench compare`, `bench history`, `bench show`.
+
+use super::results;
+use crate::{args, link, progress, show};
+use analysis::bench::compare::{self, Compared};
+use analysis::bench::results::Bench;
+use analysis::bench::{self, Benchmark, compared, history};
+use anyhow::{Context as _, Result, bail};
+use archive::Archive;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// The benchmark in an archive.
+pub fn load(path: &Path) -> Result<Bench> {
+    let archive = link::open(path, &progress::context(true))?;
+    if archive.meta().kind != "bench" {
+        bail!("{} is a {}, not a benchmark; `fathom show` shows it", path.display(), archive.meta().kind);
+    }
+    Ok(Bench::load(&archive, &path.display().to_string())?)
+}
+
+/// Its results; recorded processes are explained.
+fn benchmark(path: &Path) -> Result<Benchmark> {
+    let context = progress::context(true);
+    let tables = load(path)?.tables;
+    Ok(bench::benchmark(&tables, &|name| results::explain(path, name, &context)))
+}
+
+pub fn show(args: &args::BenchShow) -> Result<ExitCode> {
+    let benchmark = benchmark(&args.archive)?;
+    show::print(&match args {
+        args::BenchShow { json: true, .. } => {
+            let mut value = serde_json::to_value(&benchmark)?;
+            value["archive"] = serde_json::json!(args.archive);
+            serde_json::to_string_pretty(&value)? + "\n"
+        }
+        args::BenchShow { csv: true, .. } => bench::show::csv(&benchmark),
+        args::BenchShow { markdown: true, .. } => bench::show::markdown(&benchmark),
+        _ => bench::show::text(&benchmark),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `fathom report` of a benchmark.
+pub fn report(archive: &Path, output: Option<&Path>) -> Result<()> {
+    let context = progress::context(true);
+    let bench = load(archive)?;
+    let page = bench::page::page(&bench, &|name| results::explain(archive, name, &context));
+    let output = output.map_or_else(|| crate::report::beside(archive, "html"), Path::to_path_buf);
+    std::fs::write(&output, report::bench_page(&bench.name, &serde_json::to_value(page)?))
+        .with_context(|| format!("writing {}", output.display()))?;
+    println!("{}: open it in a browser; it needs no network", output.display());
+    Ok(())
+}
+
+pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
+    let a = load(&args.a)?;
+    let done: Compared = match (&args.b, &args.by) {
+        (Some(b), _) => compare::archives(&a, &load(b)?),
+        (None, Some(by)) => {
+            let (name, base) = by.split_once('=').map_or((by.as_str(), None), |(name, base)| (name, Some(base)));
+            compare::within(&a, name, base).map_err(anyhow::Error::msg)?
+        }
+        // The parser asks for one of them.
+        (None, None) => bail!("give a second archive, or --by and a parameter"),
+    };
+    if let Some(path) = &args.markdown {
+        std::fs::write(path, compared::markdown(&done)).with_context(|| format!("writing {}", path.display()))?;
+    }
+    show::print(&match args.json {
+        true => serde_json::to_string_pretty(&done)? + "\n",
+        false => compared::text(&done),
+    })?;
+    let Some(percent) = args.fail_on else { return Ok(ExitCode::SUCCESS) };
+    let slower = done.slower(percent);
+    for pair in &slower {
+        eprintln!("fathom: slower: {}", analysis::text::shown(&pair.title()));
+    }
+    Ok(if slower.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+pub fn history(args: &args::BenchHistory) -> Result<ExitCode> {
+    let mut benches = Vec::new();
+    for path in archives(&args.paths)? {
+        benches.push(load(&path)?);
+    }
+    let done = history::history(benches);
+    show::print(&match args.json {
+        true => serde_json::to_string_pretty(&done)? + "\n",
+        false => history::text(&done, &date),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The archives named, and the benchmarks in the folders named; recordings there are passed over.
+fn archives(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    for path in paths {
+        if Archive::open(path).is_ok() || !path.is_dir() {
+            all.push(path.clone());
+            continue;
+        }
+        let entries = std::fs::read_dir(path).with_context(|| format!("reading {}", path.display()))?;
+        let mut found: Vec<PathBuf> = entries
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|p| Archive::open(p).is_ok_and(|a| a.meta().kind == "bench"))
+            .collect();
+        if found.is_empty() {
+            bail!("{} is no archive and holds no benchmark", path.display());
+        }
+        found.sort();
+        all.extend(found);
+    }
+    Ok(all)
+}
+
+/// A time in UTC, to the minute (days to dates after Hinnant, "chrono-compatible low-level date algorithms").
+fn date(unix_ns: u64) -> String {
+    let minutes = unix_ns / 60_000_000_000;
+    let days = (minutes / 1440) as i64 + 719_468;
+    let era = days.div_euclid(146_097);
+    let day_of_era = days.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60 % 24, minutes % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::date;
+
+    /// Values of `date -u -d @SECONDS`.
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (seconds, text) in [
+            (0, "1970-01-01 00:00 UTC"),
+            (951_827_696, "2000-02-29 12:34 UTC"),
+            (1_709_164_799, "2024-02-28 23:59 UTC"),
+            (4_107_542_399, "2100-02-28 23:59 UTC"),
+            (4_107_542_400, "2100-03-01 00:00 UTC"),
+        ] {
+            assert_eq!(date(seconds * 1_000_000_000), text);
+        }
+    }
+}

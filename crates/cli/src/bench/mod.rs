@@ -1,0 +1,33 @@
+//! `fathom bench`: a file a verb. The suite's designs are part of the program.
+
+mod eta;
+mod list;
+mod look;
+mod machine;
+mod results;
+mod run;
+mod selftest;
+mod serve_http;
+mod store;
+mod suite;
+
+use crate::args::{Bench, BenchVerb};
+use anyhow::Result;
+use std::process::ExitCode;
+
+pub use look::{load, report, show};
+pub use store::remake;
+#[cfg(test)]
+pub use suite::names;
+
+pub fn run(args: &Bench) -> Result<ExitCode> {
+    match &args.verb {
+        BenchVerb::List(args) => list::run(args),
+        BenchVerb::Run(args) => run::run(args),
+        BenchVerb::Show(args) => look::show(args),
+        BenchVerb::Compare(args) => look::compare(args),
+        BenchVerb::History(args) => look::history(args),
+        BenchVerb::ServeHttp(args) => serve_http::run(args),
+        BenchVerb::Selftest(args) => selftest::run(args),
+    }
+}

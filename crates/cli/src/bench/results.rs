@@ -1,0 +1,126 @@
+//! A run's results as they leave the program: text, JSON, CSV, Markdown.
+
+use crate::link;
+use analysis::bench::{self, Benchmark, Tables, Why};
+use anyhow::{Context as _, Result};
+use archive::Runs;
+use experiment::Results;
+use model::Context;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Where recordings of single processes stand in an archive.
+pub const WHY: &str = "why";
+
+/// What the log of the archive `dir` says.
+pub fn of(runs: &Runs, dir: &Path, context: &Context) -> Benchmark {
+    let marks = runs.runs.iter().flat_map(|r| &r.marks).chain(&runs.marks);
+    let tables = Tables {
+        designs: runs.designs.clone(),
+        cells: runs.cells.clone(),
+        replicates: runs.runs.iter().map(|r| r.replicate.clone()).collect(),
+        samples: runs.runs.iter().flat_map(|r| r.samples.clone()).collect(),
+        marks: marks.cloned().collect(),
+        environment: runs.machines.last().cloned().unwrap_or_default(),
+    };
+    bench::benchmark(&tables, &|name| explain(dir, name, context))
+}
+
+/// Where the time of a recorded process went: the shares of the layers of the operation that took most of it.
+pub fn explain(dir: &Path, name: &str, context: &Context) -> Why {
+    let archive = &dir.join(WHY).join(name);
+    let nothing = |failure: String| Why {
+        archive: format!("{WHY}/{name}"),
+        failure: Some(failure),
+        operation: None,
+        layers: BTreeMap::new(),
+    };
+    let summary =
+        link::open(archive, context).and_then(|archive| Ok(analysis::summarise(&analysis::Rows::load(&archive)?)));
+    let summary = match summary {
+        Ok(summary) => summary,
+        Err(error) => return nothing(format!("{error:#}")),
+    };
+    match summary.operations.first() {
+        None => nothing("no operation was seen".into()),
+        Some(operation) => Why {
+            archive: format!("{WHY}/{name}"),
+            failure: None,
+            operation: Some(operation.statement.clone()),
+            layers: operation.layers.iter().map(|(layer, time)| (layer.to_string(), time.share)).collect(),
+        },
+    }
+}
+
+/// Only the workloads' part; comparisons have tables of their own.
+fn workloads(benchmark: &Benchmark, all: &[Results]) -> Benchmark {
+    let comparison = |name: &str| all.iter().any(|r| r.design.baseline.is_some() && r.design.name == name);
+    let mut part = benchmark.clone();
+    part.designs.retain(|d| !comparison(&d.name));
+    part.results.retain(|r| !comparison(&r.workload));
+    part
+}
+
+/// For people.
+pub fn text(benchmark: &Benchmark, all: &[Results]) -> String {
+    let mut parts = vec![bench::show::text(&workloads(benchmark, all))];
+    parts.extend(all.iter().filter(|r| r.design.baseline.is_some()).map(experiment::markdown));
+    parts.retain(|part| !part.is_empty());
+    parts.join("\n")
+}
+
+/// For programs: docs/json.md.
+pub fn json(benchmark: &Benchmark, all: &[Results], dir: &Path) -> Result<String> {
+    let mut value = serde_json::to_value(benchmark)?;
+    value["archive"] = json!(dir);
+    let comparisons: Vec<Value> = all.iter().filter(|r| r.design.baseline.is_some()).map(comparison).collect();
+    if !comparisons.is_empty() {
+        value["comparisons"] = comparisons.into();
+    }
+    Ok(serde_json::to_string_pretty(&value)? + "\n")
+}
+
+fn comparison(results: &Results) -> Value {
+    let cells: Vec<Value> = results
+        .comparisons()
+        .iter()
+        .map(|c| {
+            json!({
+                "cell": c.cell, "median": c.median, "unit": results.unit(), "processes": c.replicates, "failed": c.failed,
+                "ratio": c.ratio.as_ref().map(|r| json!({"estimate": r.value, "ci95": [r.low, r.high], "pairs": r.n})),
+                "absent": c.absent,
+            })
+        })
+        .collect();
+    json!({"name": results.design.name, "question": results.design.question, "baseline": results.design.baseline,
+           "seed": results.design.seed, "complete": results.complete(), "results": cells})
+}
+
+/// Writes the files that were asked for.
+pub fn files(args: &crate::args::BenchRun, benchmark: &Benchmark, all: &[Results]) -> Result<()> {
+    let write =
+        |path: &Path, text: String| std::fs::write(path, text).with_context(|| format!("writing {}", path.display()));
+    if let Some(path) = &args.csv {
+        write(path, bench::show::csv(benchmark))?;
+    }
+    if let Some(path) = &args.markdown {
+        let sections: Vec<String> =
+            all.iter().filter(|r| r.design.baseline.is_some()).map(experiment::markdown).collect();
+        let scores = bench::show::markdown(&workloads(benchmark, all));
+        write(path, if scores.is_empty() { page(args, &sections.join("\n")) } else { scores + &sections.join("\n") })?;
+    }
+    Ok(())
+}
+
+/// The manual's page of comparisons.
+fn page(args: &crate::args::BenchRun, text: &str) -> String {
+    format!(
+        "# Performance\n\n\
+         Made by `make bench`, which runs `fathom bench run {} --markdown docs/performance.md`: each command of a design in a\n\
+         fresh process, in randomised complete blocks, compared pair by pair with the baseline of the same block. A ratio\n\
+         is the median of the pairs with its 95 % bootstrap interval; the row \"again\" is the baseline against itself and shows\n\
+         what the machine's noise alone makes.\n\n{text}",
+        args.what.join(" ")
+    )
+}

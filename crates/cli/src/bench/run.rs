@@ -1,0 +1,325 @@
+//! `fathom bench run`.
+
+use super::eta::{self, Eta};
+use super::suite::{self, Runnable};
+use super::{machine, results, store::Store};
+use crate::{args, progress, record, show};
+use analysis::bench::{self as estimates, Process, Score};
+use anyhow::{Context as _, Result, bail};
+use archive::runs::Entry;
+use archive::{Archive, Meta};
+use device::{Local, Look, Readings};
+use experiment::{Choices, Design, Disk, DiskWanted, Results, Setting, Workload};
+use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
+use model::Context;
+use model::table::MarkRow;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// What a comparison is reckoned to take, which has no budget: for the finishing time only.
+const COMPARISON: Duration = Duration::from_secs(600);
+/// How long the machine is looked at before each process: six ticks of a processor's counters.
+const LOOK: Duration = Duration::from_millis(60);
+
+pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
+    let fathom = std::env::current_exe().context("where this program is")?;
+    // What cannot be run as it was asked for is told before anything is made.
+    let asked = folders(&args.dir).and_then(|dirs| match args.resume {
+        Some(_) => Ok((dirs, Vec::new())),
+        None => Ok((dirs.clone(), chosen(args, &dirs)?)),
+    });
+    let (dirs, designs) = match asked {
+        Ok(asked) => asked,
+        Err(error) => {
+            eprintln!("fathom: {}", crate::sentence(&error));
+            return Ok(ExitCode::from(2));
+        }
+    };
+    let (dir, mut store, designs) = match &args.resume {
+        Some(dir) => {
+            let store = resume(dir)?;
+            let designs = store.designs()?;
+            (dir.clone(), store, designs)
+        }
+        None => (args.output.clone(), create(args, &designs, &dirs)?, designs),
+    };
+    let budgets = designs.iter().map(|d| d.plan.as_ref().map_or(COMPARISON, |p| p.budget)).collect();
+    let (context, eta) = eta::context(args.json, Eta::new(budgets));
+    progress::end_on_signal(&context);
+    let why = wants_why(args, &dir)?;
+    let begun = Instant::now();
+    let mut all = Vec::new();
+    let mut failed = None;
+    for (at, design) in designs.iter().enumerate() {
+        if let Some(done) = store.finished(at, design) {
+            all.push(done);
+            continue;
+        }
+        if let Ok(mut eta) = eta.lock() {
+            eta.begin(at, begun.elapsed());
+        }
+        match one(design, at, &fathom, (why.clone(), !args.no_wait), &context, &mut store) {
+            Ok(results) => all.push(results),
+            // What was measured until then is kept, and shown, before the error is.
+            Err(error) => failed = Some(error),
+        }
+        if failed.is_some() || context.cancelled() {
+            break;
+        }
+    }
+    progress::clear(&context);
+    let runs = super::remake(&dir)?;
+    record::give_to_caller(&dir)?;
+    let benchmark = results::of(&runs, &dir, &Context::silent());
+    results::files(args, &benchmark, &all)?;
+    show::print(&match args.json {
+        true => results::json(&benchmark, &all, &dir)?,
+        false => results::text(&benchmark, &all),
+    })?;
+    if let Some(error) = failed {
+        return Err(error.context(format!("what was measured before is in {}", dir.display())));
+    }
+    let complete = benchmark.complete;
+    if !complete {
+        eprintln!("fathom: interrupted; go on with: fathom bench run --resume {}", dir.display());
+        return Ok(ExitCode::from(130));
+    }
+    let nothing = benchmark.results.iter().all(|r| r.estimate.processes == 0);
+    Ok(if nothing { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Runs a design, or the rest of it: where recordings go, if they are wanted, and whether gates may wait.
+fn one(
+    design: &Design,
+    at: usize,
+    fathom: &Path,
+    (why, wait): (Option<PathBuf>, bool),
+    context: &Context,
+    store: &mut Store,
+) -> Result<Results> {
+    let mut make = |wanted: &DiskWanted| make_disk(wanted);
+    let mut sensors = sensors;
+    let mut scores = scorer(design);
+    let mut setting = Setting::new(fathom, &mut make);
+    setting.sensors = Some(&mut sensors);
+    setting.half_widths = Some(&mut scores);
+    setting.wait = wait;
+    setting.why = why;
+    setting.past = store.begin(at);
+    let results = experiment::run(design, &mut setting, context, store)?;
+    if let Some(stopped) = results.stopped.filter(|_| !context.cancelled()) {
+        store.end(at, stopped)?;
+    }
+    Ok(results)
+}
+
+/// Looks at the machine while nothing of ours runs.
+pub fn sensors() -> Readings {
+    let before = Look::now(&Local);
+    std::thread::sleep(LOOK);
+    Readings::now(&Local, &before)
+}
+
+/// For each cell of `design` the half-width of its interval so far. A process is judged once.
+fn scorer(design: &Design) -> impl FnMut(&Results) -> Vec<Option<f64>> {
+    let of_cell = |cell: &experiment::Cell| {
+        let plan = design.plan.as_ref();
+        Score {
+            of: plan.map_or("value", |p| p.score.of.name()).into(),
+            metric: design.metric(cell).into(),
+            unit: None,
+            scale: 1.0,
+        }
+    };
+    let scores: Vec<Score> = design.cells.iter().map(of_cell).collect();
+    let mut known: HashMap<u64, Option<Process>> = HashMap::new();
+    move |results: &Results| {
+        let mut samples: HashMap<u64, Vec<&model::table::Sample>> = HashMap::new();
+        for sample in &results.samples {
+            if let Some(id) = sample.replicate.filter(|id| !known.contains_key(id)) {
+                samples.entry(id).or_default().push(sample);
+            }
+        }
+        let counting = || results.replicates.iter().filter(|r| estimates::counts(r));
+        for (id, own) in samples {
+            let score = counting().find(|r| r.id == id).and_then(|r| scores.get(r.cell as usize));
+            known.insert(id, score.and_then(|score| estimates::process(score, id, &own)));
+        }
+        (0..scores.len() as u64)
+            .map(|cell| {
+                let own = counting().filter(|r| r.cell == cell);
+                let processes: Vec<&Process> = own.filter_map(|r| known.get(&r.id)?.as_ref()).collect();
+                estimates::half_width(&processes)
+            })
+            .collect()
+    }
+}
+
+/// The folders of --dir: name and path.
+fn folders(words: &[String]) -> Result<Vec<(String, PathBuf)>> {
+    let mut all: Vec<(String, PathBuf)> = Vec::new();
+    for word in words {
+        // A folder whose own name has an equals sign is still a folder.
+        let (name, path) = match word.split_once('=').filter(|_| !Path::new(word).is_dir()) {
+            Some((name, path)) => (name, path),
+            None => (word.as_str(), word.as_str()),
+        };
+        let found = std::fs::canonicalize(path).with_context(|| format!("--dir {path}"))?;
+        if !found.is_dir() {
+            bail!("--dir {path}: it is no folder");
+        }
+        if all.iter().any(|(other, _)| other == name) {
+            bail!("--dir: {name} is there twice; give the folders names, such as internal=/data");
+        }
+        all.push((name.into(), found));
+    }
+    Ok(all)
+}
+
+/// The designs that the command line asks for.
+fn chosen(args: &args::BenchRun, dirs: &[(String, PathBuf)]) -> Result<Vec<Design>> {
+    let runnable: Vec<Runnable> = if args.what.is_empty() {
+        suite::all()?.into_iter().map(Runnable::Workload).collect()
+    } else {
+        args.what.iter().map(|word| suite::find(word)).collect::<Result<_>>()?
+    };
+    let workloads: Vec<&Workload> = runnable
+        .iter()
+        .filter_map(|r| match r {
+            Runnable::Workload(workload) => Some(workload),
+            Runnable::Comparison(_) => None,
+        })
+        .collect();
+    for (name, _) in &args.parameters {
+        if !workloads.iter().any(|w| of_parameter(name, w).is_some()) {
+            bail!(
+                "-p {name}: no workload that is run has that parameter; `fathom bench list{}` shows what there is",
+                workloads.iter().map(|w| format!(" {}", w.name)).collect::<String>()
+            );
+        }
+    }
+    let own = |w: &Workload| Duration::from_secs(if args.quick { w.quick.budget_s } else { w.run.budget_s });
+    let sum: Duration = workloads.iter().map(|w| own(w)).sum();
+    let seed = args.seed.unwrap_or_else(|| record::unix_ns() % 1_000_000_000);
+    let mut designs: Vec<Design> = Vec::new();
+    for one in &runnable {
+        let design = match one {
+            Runnable::Workload(workload) => {
+                let mut factors = BTreeMap::new();
+                for (name, values) in &args.parameters {
+                    if let Some(factor) = of_parameter(name, workload) {
+                        factors.insert(factor.to_string(), values.clone());
+                    }
+                }
+                let choices = Choices {
+                    factors,
+                    dirs: dirs.to_vec(),
+                    quick: args.quick,
+                    blocks: args.blocks,
+                    seed,
+                    budget: args.budget.map(|all| all.mul_f64(own(workload).as_secs_f64() / sum.as_secs_f64())),
+                    precision: args.precision,
+                };
+                experiment::expand(workload, &choices)?
+            }
+            Runnable::Comparison(design) => {
+                let mut design = design.clone();
+                design.blocks = args.blocks.unwrap_or(design.blocks);
+                design.seed = args.seed.unwrap_or(design.seed);
+                design
+            }
+        };
+        if designs.iter().any(|d| d.name == design.name) {
+            bail!("{} is named twice", design.name);
+        }
+        designs.push(design);
+    }
+    Ok(designs)
+}
+
+/// The factor of `workload` that a parameter `FACTOR` or `WORKLOAD.FACTOR` names.
+fn of_parameter<'a>(name: &'a str, workload: &Workload) -> Option<&'a str> {
+    let factor = match name.split_once('.') {
+        Some((only, factor)) if only == workload.name => factor,
+        Some(_) => return None,
+        None => name,
+    };
+    workload.factor(factor).map(|_| factor)
+}
+
+fn create(args: &args::BenchRun, designs: &[Design], dirs: &[(String, PathBuf)]) -> Result<Store> {
+    record::keep_old(&args.output, args.json)?;
+    let meta = Meta::new("bench", record::unix_ns(), std::env::args().collect());
+    Archive::create(&args.output, &meta, true)?;
+    let mut store = Store::create(&args.output)?;
+    store.push(Entry::Machine(machine::facts(dirs)))?;
+    store.plan(designs)?;
+    Ok(store)
+}
+
+/// Opens an archive to go on with it, and writes down what has changed since.
+fn resume(dir: &Path) -> Result<Store> {
+    let archive = Archive::open(dir)?;
+    if archive.meta().kind != "bench" {
+        bail!("{} is a {}, not a benchmark: there is nothing to go on with", dir.display(), archive.meta().kind);
+    }
+    let mut store = Store::resume(dir)?;
+    if store.runs().designs.is_empty() {
+        bail!("{} was cut short before its designs were written down; start again", dir.display());
+    }
+    if store.runs().designs.iter().all(|d| d.stopped.is_some()) {
+        return Ok(store);
+    }
+    let dirs: Vec<(String, PathBuf)> = store
+        .designs()?
+        .iter()
+        .flat_map(|d| &d.cells)
+        .filter_map(|c| Some((c.factors.get("dir")?.clone(), c.dir.clone()?)))
+        .collect::<BTreeMap<_, _>>()
+        .into_iter()
+        .collect();
+    let now = machine::facts(&dirs);
+    let before = store.runs().machines.last().cloned().unwrap_or_default();
+    let text = match machine::differences(&before, &now) {
+        Some(changed) => format!("on a machine that has changed: {changed}"),
+        None => "on the same machine, as far as its facts tell".into(),
+    };
+    store.push(Entry::Machine(now))?;
+    store.push(Entry::Mark(MarkRow { replicate: None, name: "resumed".into(), text }))?;
+    Ok(store)
+}
+
+/// The folder for recordings, if they are asked for now or were when the run began.
+fn wants_why(args: &args::BenchRun, dir: &Path) -> Result<Option<PathBuf>> {
+    let folder = dir.join(results::WHY);
+    if args.why {
+        // Of the archive that had this place before.
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
+        }
+        std::fs::create_dir(&folder).with_context(|| format!("making {}", folder.display()))?;
+    }
+    Ok((args.why || args.resume.is_some() && folder.is_dir()).then_some(folder))
+}
+
+struct RamDisk(LoopDisk);
+
+impl Disk for RamDisk {
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+    fn device(&self) -> &Path {
+        self.0.device()
+    }
+}
+
+fn make_disk(wanted: &DiskWanted) -> Result<Box<dyn Disk>, String> {
+    if wanted.kind != "loop-ram-ext4" {
+        return Err(format!("there is no disk of the kind {}; there is: loop-ram-ext4", wanted.kind));
+    }
+    let disk = LoopDisk::create(wanted.size_mib << 20, FileSystem::Ext4, &Backing::Ram, &Options::default())
+        .map_err(|e| format!("a disk in memory cannot be made: {e} (it needs root)"))?;
+    Ok(Box::new(RamDisk(disk)))
+}

@@ -1,0 +1,202 @@
+//! Writes the log behind the recorder's back.
+//!
+//! Packing and storing a record takes several times what taking it off the ring does, and on a machine of few CPUs it takes
+//! it from the very program that is measured. So the thread that empties the ring only copies, and another one packs and
+//! writes at the priority of an idle task, whenever nobody else wants a CPU. Should it fall behind, it is given the
+//! priority of any other thread until it has caught up.
+
+use archive::{Error, LogWriter};
+use model::event::Header;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// Records are handed on in pieces of this size.
+const PIECE: usize = 1 << 20;
+/// Pieces that may wait; then the ring has to.
+const WAITING: usize = 64;
+/// From so many waiting pieces on the writer is hurried.
+const HURRY: usize = 8;
+
+/// What the writing came to so far.
+#[derive(Debug, Default)]
+struct State {
+    /// Why the log takes no more: the disk or the limit is full.
+    full: Option<String>,
+    /// When it became full, by the last record that it took.
+    full_since_ns: u64,
+    /// What else stopped it.
+    failed: Option<Error>,
+    /// Pieces written.
+    done: usize,
+    /// The writing thread, 0 until it runs.
+    thread: libc::pid_t,
+}
+
+impl State {
+    fn ended(&self) -> bool {
+        self.full.is_some() || self.failed.is_some()
+    }
+}
+
+/// What was written.
+#[derive(Debug, Clone, Default)]
+pub struct Written {
+    /// Why it took no more: the disk or the limit was full.
+    pub full: Option<String>,
+    /// When it became full, by the last record that it took.
+    pub full_since_ns: u64,
+    /// Records in the log.
+    pub records: u64,
+    /// Records that found no room.
+    pub refused: u64,
+}
+
+/// The log, at arm's length.
+#[derive(Debug)]
+pub struct Behind {
+    piece: Vec<u8>,
+    pieces: SyncSender<Vec<u8>>,
+    /// Pieces that were written, to be filled again: new memory would cost more than the copying.
+    empty: Receiver<Vec<u8>>,
+    sent: usize,
+    hurried: bool,
+    state: Arc<Mutex<State>>,
+    thread: JoinHandle<Result<Written, Error>>,
+}
+
+impl Behind {
+    /// Takes over a log that was just made.
+    pub fn new(writer: LogWriter) -> Self {
+        let (pieces, take) = sync_channel(WAITING);
+        let (give_back, empty) = channel();
+        let state = Arc::new(Mutex::new(State::default()));
+        let seen = Arc::clone(&state);
+        let thread = std::thread::spawn(move || write(writer, &take, &give_back, &seen));
+        Self { piece: Vec::with_capacity(PIECE), pieces, empty, sent: 0, hurried: true, state, thread }
+    }
+
+    /// Takes one record, to be written soon.
+    pub fn append(&mut self, record: &[u8]) {
+        self.piece.extend_from_slice(&(record.len() as u32).to_ne_bytes());
+        self.piece.extend_from_slice(record);
+        // Room for the next one as well, unless that is a long text.
+        if self.piece.len() + 512 > PIECE {
+            self.hand_on();
+        }
+    }
+
+    /// Has what was taken so far written.
+    pub fn hand_on(&mut self) {
+        if self.piece.is_empty() {
+            return;
+        }
+        let next = self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(PIECE));
+        let piece = std::mem::replace(&mut self.piece, next);
+        // It takes pieces until this end is dropped; should it have died, `finish` tells.
+        let _ = self.pieces.send(piece);
+        self.sent += 1;
+        self.hurry();
+    }
+
+    /// Whether nothing more can be stored.
+    pub fn ended(&self) -> bool {
+        self.state(State::ended)
+    }
+
+    fn state<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+        look(&self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Writes the rest.
+    ///
+    /// # Errors
+    /// What stopped the writing, but for want of room.
+    pub fn finish(mut self) -> Result<Written, Error> {
+        self.hand_on();
+        prioritise(self.state(|s| s.thread), false);
+        drop(self.pieces);
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// Gives the writer a CPU if it falls behind.
+    fn hurry(&mut self) {
+        let (done, thread) = self.state(|s| (s.done, s.thread));
+        let waiting = self.sent - done;
+        let wanted = if self.hurried { waiting > HURRY / 2 } else { waiting > HURRY };
+        if thread != 0 && wanted != self.hurried {
+            prioritise(thread, !wanted);
+            self.hurried = wanted;
+        }
+    }
+}
+
+fn write(
+    mut writer: LogWriter,
+    pieces: &Receiver<Vec<u8>>,
+    give_back: &Sender<Vec<u8>>,
+    state: &Mutex<State>,
+) -> Result<Written, Error> {
+    let lock = || state.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: a call without arguments that cannot fail.
+    lock().thread = unsafe { libc::gettid() };
+    let mut last_ns = 0;
+    while let Ok(mut piece) = pieces.recv() {
+        let whole = piece.len() + 512 > PIECE;
+        let mut rest = &piece[..];
+        while let Some((length, after)) = rest.split_first_chunk() {
+            let (record, after) = after.split_at(u32::from_ne_bytes(*length) as usize);
+            rest = after;
+            // After the first refusal it is asked on, since it counts what it refuses.
+            match writer.append(record) {
+                Ok(()) => last_ns = Header::decode(record).map_or(last_ns, |h| h.time_ns),
+                Err(error) => note(&mut lock(), error, last_ns),
+            }
+        }
+        // Part of a piece is what a second brought: a crash must not cost it.
+        if !whole && let Err(error) = writer.sync_chunk() {
+            note(&mut lock(), error, last_ns);
+        }
+        lock().done += 1;
+        piece.clear();
+        let _ = give_back.send(piece);
+    }
+    let mut state = lock();
+    if let Some(error) = state.failed.take() {
+        return Err(error);
+    }
+    let summary = writer.finish()?;
+    Ok(Written {
+        full: state.full.take(),
+        full_since_ns: state.full_since_ns,
+        records: summary.events,
+        refused: summary.lost_events,
+    })
+}
+
+fn note(state: &mut State, error: Error, last_ns: u64) {
+    if state.ended() {
+        return;
+    }
+    match error {
+        Error::Full { .. } => {
+            state.full = Some(error.to_string());
+            state.full_since_ns = last_ns;
+        }
+        other => state.failed = Some(other),
+    }
+}
+
+/// Makes a thread run like any other, or only where nobody else wants to. Who may not take that back (it needs
+/// CAP_SYS_NICE) is left as it is: better a disturbance than a writer that starves.
+fn prioritise(thread: libc::pid_t, idle: bool) {
+    // SAFETY: a call without arguments that cannot fail.
+    if thread == 0 || unsafe { libc::geteuid() } != 0 {
+        return;
+    }
+    let policy = if idle { libc::SCHED_IDLE } else { libc::SCHED_OTHER };
+    let priority = 0i32;
+    // SAFETY: `struct sched_param` begins with this one number on Linux, and it lives until the call returns. By number,
+    // since musl's own function only says ENOSYS. A refusal changes nothing.
+    unsafe { libc::syscall(libc::SYS_sched_setscheduler, thread, policy, &raw const priority) };
+}

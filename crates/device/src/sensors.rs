@@ -1,0 +1,195 @@
+//! What may make one process slower than the next, as it is now: heat, clock frequency, what else runs, the battery.
+//!
+//! Each is a number or the reason why there is none; nothing here judges (a gate does). How busy the machine is comes
+//! from two looks at the kernel's counters, and not from its load average: that one remembers for a minute, and what it
+//! remembers is mostly the process that was measured before.
+
+use crate::Reader;
+
+/// A battery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Battery {
+    /// How full, in percent.
+    pub percent: u64,
+    /// `Charging`, `Discharging`, `Full`, …, as the kernel says it.
+    pub status: String,
+}
+
+/// What the sensors say; an error is why one says nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Readings {
+    /// The hottest sensor, °C.
+    pub temperature_c: Result<f64, String>,
+    /// The highest frequency that the slowest processor may take now, in MHz: heat and governors lower it.
+    pub frequency_mhz: Result<f64, String>,
+    /// Processors that were busy (stolen by a host included) between the two looks.
+    pub busy_cpus: Result<f64, String>,
+    /// The battery.
+    pub battery: Result<Battery, String>,
+}
+
+/// A look at the processors' counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    busy: u64,
+    all: u64,
+    cpus: u64,
+}
+
+impl Look {
+    /// Now.
+    ///
+    /// # Errors
+    /// Why the counters cannot be had.
+    pub fn now(reader: &dyn Reader) -> Result<Self, String> {
+        parse(&reader.read("/proc/stat")?).ok_or_else(|| "/proc/stat is not understood".into())
+    }
+
+    /// Processors that were busy since `before`; an error if no tick has passed.
+    ///
+    /// # Errors
+    /// The two looks are too close.
+    pub fn busy_since(&self, before: &Self) -> Result<f64, String> {
+        match self.all.saturating_sub(before.all) {
+            0 => Err("no tick passed between two looks at /proc/stat".into()),
+            all => Ok(self.busy.saturating_sub(before.busy) as f64 / all as f64 * self.cpus as f64),
+        }
+    }
+}
+
+/// The first line of /proc/stat (proc(5)): user, nice, system, idle, iowait, irq, softirq, steal; guests are in user.
+fn parse(text: &str) -> Option<Look> {
+    let total = text.lines().find_map(|l| l.strip_prefix("cpu "))?;
+    let ticks: Vec<u64> = total.split_whitespace().map(|w| w.parse().ok()).take(8).collect::<Option<_>>()?;
+    let all = ticks.iter().try_fold(0_u64, |sum, t| sum.checked_add(*t))?;
+    let idle = ticks.get(3)?.checked_add(ticks.get(4).copied().unwrap_or(0))?;
+    let one = |l: &&str| l.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    let cpus = text.lines().filter(one).count().max(1);
+    Some(Look { busy: all.checked_sub(idle)?, all, cpus: cpus as u64 })
+}
+
+impl Readings {
+    /// Reads every sensor; `before` is a look some ticks (10 ms each) ago.
+    pub fn now(reader: &dyn Reader, before: &Result<Look, String>) -> Self {
+        let busy = Look::now(reader).and_then(|now| now.busy_since(before.as_ref().map_err(Clone::clone)?));
+        Self {
+            temperature_c: temperature(reader),
+            frequency_mhz: frequency(reader),
+            busy_cpus: busy,
+            battery: battery(reader),
+        }
+    }
+}
+
+fn numbers(reader: &dyn Reader, folder: &str, prefix: &str, file: &str) -> Vec<f64> {
+    let names = reader.list(folder).unwrap_or_default();
+    let read = |n: &String| reader.read(&format!("{folder}/{n}/{file}")).ok()?.trim().parse::<i64>().ok();
+    names.iter().filter(|n| n.starts_with(prefix)).filter_map(read).map(|n| n as f64).collect()
+}
+
+fn temperature(reader: &dyn Reader) -> Result<f64, String> {
+    let zones = numbers(reader, "/sys/class/thermal", "thermal_zone", "temp");
+    // A sensor that is off says 0 or far below; silicon is nowhere near either.
+    let hottest = zones.into_iter().map(|t| t / 1000.0).filter(|t| *t > 0.0 && *t < 200.0).max_by(f64::total_cmp);
+    hottest.ok_or_else(|| "there is no sensor".into())
+}
+
+fn frequency(reader: &dyn Reader) -> Result<f64, String> {
+    let limits = numbers(reader, "/sys/devices/system/cpu/cpufreq", "policy", "scaling_max_freq");
+    limits.into_iter().map(|khz| khz / 1000.0).min_by(f64::total_cmp).ok_or_else(|| "the kernel does not tell".into())
+}
+
+fn battery(reader: &dyn Reader) -> Result<Battery, String> {
+    const FOLDER: &str = "/sys/class/power_supply";
+    let names = reader.list(FOLDER).unwrap_or_default();
+    let found = names.iter().find_map(|name| {
+        let read = |file: &str| reader.read(&format!("{FOLDER}/{name}/{file}")).ok();
+        // Chargers have a status on some phones, and peripherals such as mice have batteries; neither has both of these.
+        if read("type").is_some_and(|t| t != "Battery") || read("scope").is_some_and(|s| s == "Device") {
+            return None;
+        }
+        Some(Battery { percent: read("capacity")?.trim().parse().ok()?, status: read("status")? })
+    });
+    found.ok_or_else(|| "there is no battery".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Files by path.
+    struct Files(Vec<(&'static str, &'static str)>);
+
+    impl Reader for Files {
+        fn read(&self, path: &str) -> Result<String, String> {
+            self.0
+                .iter()
+                .find(|(p, _)| *p == path)
+                .map(|(_, text)| text.to_string())
+                .ok_or_else(|| "no such file".into())
+        }
+        fn list(&self, folder: &str) -> Result<Vec<String>, String> {
+            let below = |p: &str| Some(p.strip_prefix(folder)?.strip_prefix('/')?.split('/').next()?.to_string());
+            let mut names: Vec<String> = self.0.iter().filter_map(|(p, _)| below(p)).collect();
+            names.dedup();
+            Ok(names)
+        }
+        fn run(&self, _: &[&str]) -> Result<String, String> {
+            Err("no commands".into())
+        }
+        fn canonical(&self, path: &str) -> Result<String, String> {
+            Ok(path.into())
+        }
+        fn identity(&self, _: &str) -> Result<(model::Dev, u64), String> {
+            Err("no files".into())
+        }
+    }
+
+    const BEFORE: &str =
+        "cpu  100 0 100 1000 50 0 0 0 0 0\ncpu0 50 0 50 500 25 0 0 0\ncpu1 50 0 50 500 25 0 0 0\nintr 5\n";
+    const AFTER: &str = "cpu  110 0 105 1080 50 0 0 5 0 0\ncpu0 60 0 50 540 25 0 0 0\ncpu1 50 0 55 540 25 0 0 5\n";
+
+    #[test]
+    fn busy_processors_are_counted_between_two_looks() {
+        let (before, after) = (parse(BEFORE).unwrap(), parse(AFTER).unwrap());
+        // 20 of 100 ticks of two processors.
+        assert!((after.busy_since(&before).unwrap() - 0.4).abs() < 1e-12);
+        assert!(before.busy_since(&before).is_err());
+    }
+
+    #[test]
+    fn a_phone_tells_everything() {
+        let phone = Files(vec![
+            ("/proc/stat", AFTER),
+            ("/sys/class/thermal/thermal_zone0/temp", "-40000"),
+            ("/sys/class/thermal/thermal_zone1/temp", "41500\n"),
+            ("/sys/class/thermal/thermal_zone2/temp", "38000"),
+            ("/sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq", "1800000"),
+            ("/sys/devices/system/cpu/cpufreq/policy4/scaling_max_freq", "2400000"),
+            ("/sys/class/power_supply/usb/type", "USB"),
+            ("/sys/class/power_supply/usb/status", "Charging"),
+            ("/sys/class/power_supply/battery/type", "Battery"),
+            ("/sys/class/power_supply/battery/capacity", "83"),
+            ("/sys/class/power_supply/battery/status", "Discharging"),
+        ]);
+        let readings = Readings::now(&phone, &Ok(parse(BEFORE).unwrap()));
+        assert_eq!((readings.temperature_c, readings.frequency_mhz), (Ok(41.5), Ok(1800.0)));
+        assert_eq!(readings.battery, Ok(Battery { percent: 83, status: "Discharging".into() }));
+        assert!((readings.busy_cpus.unwrap() - 0.4).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_machine_without_sensors_says_why() {
+        let readings = Readings::now(&Files(vec![("/proc/stat", "nonsense")]), &Err("not yet".into()));
+        assert!(readings.temperature_c.is_err() && readings.frequency_mhz.is_err() && readings.battery.is_err());
+        assert!(readings.busy_cpus.unwrap_err().contains("/proc/stat"));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_upsets_it(text in "(cpu ?[0-9 ]{0,60}\n?){0,3}.{0,20}") {
+            parse(&text);
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! A workload and what was chosen of it become a design: the cross product of the factors' values.
+//!
+//! A cell has only the factors that its command uses: a value of one factor may bring words that use another (`scans`
+//! only where the operation is a scan). Combinations that differ in unused factors only are one cell. So a cell's factors
+//! are what makes it what it is, and two archives agree on which cells are the same by comparing them.
+
+use crate::suite::{Factor, Score, Sizing, Workload};
+use crate::{Cell, Design, Error, template};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// More cells than anybody waits for; a slip of the keyboard.
+const MOST_CELLS: usize = 1000;
+
+/// What the user chose; empty is the workload's own.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Choices {
+    /// Values by factor.
+    pub factors: BTreeMap<String, Vec<String>>,
+    /// Folders on the storage under test: the value of the factor `dir`, and the folder.
+    pub dirs: Vec<(String, PathBuf)>,
+    /// The quick values and effort.
+    pub quick: bool,
+    /// Blocks that count: as many, whatever the intervals say.
+    pub blocks: Option<u64>,
+    /// Seed of the order.
+    pub seed: u64,
+    /// Time for this design.
+    pub budget: Option<Duration>,
+    /// Half the width of the interval that ends the run, as a fraction.
+    pub precision: Option<f64>,
+}
+
+/// How a design of the suite is run and what is estimated.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// What is estimated.
+    pub score: Score,
+    /// Half the width of every cell's interval that ends the run, as a fraction of the estimate.
+    pub precision: f64,
+    /// No block is begun that would end later, also if there are fewer than wanted by then.
+    pub budget: Duration,
+    /// Whether the design's blocks are as many as shall be run, and not the least.
+    pub exactly: bool,
+    /// Whether it is a quick run.
+    pub quick: bool,
+    /// How the inner count is found.
+    pub sizing: Option<Sizing>,
+    /// Figures of the papers that it makes.
+    pub figures: Vec<String>,
+}
+
+/// What fills a command's holes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fill {
+    /// Variables by name.
+    pub variables: BTreeMap<String, String>,
+    /// Lists of words by name.
+    pub words: BTreeMap<String, Vec<String>>,
+}
+
+/// The design of a workload with these choices.
+///
+/// # Errors
+/// [`Error::Design`] for a value that is not allowed, a factor that does not exist, or when nothing is left to run.
+pub fn expand(workload: &Workload, choices: &Choices) -> Result<Design, Error> {
+    let wrong = |what: String| Error::Design { name: workload.name.clone(), what };
+    let chosen = chosen(workload, choices).map_err(wrong)?;
+    let effort = if choices.quick { workload.quick } else { workload.run };
+    let mut cells: Vec<Cell> = Vec::new();
+    let mut left_out = BTreeSet::new();
+    for values in product(&chosen) {
+        if let Some(skip) = workload.skip.iter().find(|s| {
+            s.when.iter().all(|(name, some)| values.get(name.as_str()).is_some_and(|v| some.iter().any(|s| s == v)))
+        }) {
+            left_out.insert(&skip.because);
+            continue;
+        }
+        let cell = cell(workload, choices, &chosen, &values).map_err(wrong)?;
+        if !cells.iter().any(|c| c.factors == cell.factors) {
+            cells.push(cell);
+        }
+        if cells.len() > MOST_CELLS {
+            return Err(wrong(format!("these choices make more than {MOST_CELLS} cells; choose fewer values")));
+        }
+    }
+    if cells.is_empty() {
+        let why: Vec<&str> = left_out.into_iter().map(String::as_str).collect();
+        return Err(wrong(format!("nothing is left to run: {}", why.join("; "))));
+    }
+    Ok(Design {
+        name: workload.name.clone(),
+        question: workload.question.clone(),
+        metric: workload.score.metric.clone(),
+        baseline: None,
+        blocks: choices.blocks.unwrap_or(effort.blocks),
+        warmup: effort.warmup,
+        seed: choices.seed,
+        timeout_s: workload.timeout_s,
+        words: workload.words.clone(),
+        disk: None,
+        cells,
+        plan: Some(Plan {
+            score: workload.score.clone(),
+            precision: choices.precision.unwrap_or(effort.precision_percent / 100.0),
+            // Who names a number of blocks wants them all.
+            budget: choices.budget.unwrap_or(match choices.blocks {
+                Some(_) => Duration::from_secs(u64::from(u32::MAX)),
+                None => Duration::from_secs(effort.budget_s),
+            }),
+            exactly: choices.blocks.is_some(),
+            quick: choices.quick,
+            sizing: workload.sizing.clone(),
+            figures: workload.figures.clone(),
+        }),
+    })
+}
+
+/// The values of each factor, in the workload's order.
+fn chosen<'a>(workload: &'a Workload, choices: &'a Choices) -> Result<Vec<(&'a Factor, Vec<&'a str>)>, String> {
+    for (name, values) in &choices.factors {
+        let factor = workload.factor(name).ok_or_else(|| format!("there is no factor {name:?}"))?;
+        if factor.folder {
+            return Err(format!("factor {name}: folders are given by --dir"));
+        }
+        values.iter().try_for_each(|v| factor.check(v))?;
+    }
+    let of = |factor: &'a Factor| {
+        let values: Vec<&str> = match choices.factors.get(&factor.name) {
+            _ if factor.folder && !choices.dirs.is_empty() => choices.dirs.iter().map(|(name, _)| &**name).collect(),
+            Some(values) => values.iter().map(String::as_str).collect(),
+            None if choices.quick && !factor.quick.is_empty() => factor.quick.iter().map(String::as_str).collect(),
+            None => factor.default.iter().map(String::as_str).collect(),
+        };
+        (factor, values)
+    };
+    Ok(workload.factors.iter().map(of).collect())
+}
+
+/// Every combination; the last factor varies fastest.
+fn product<'a>(chosen: &[(&'a Factor, Vec<&'a str>)]) -> impl Iterator<Item = BTreeMap<&'a str, &'a str>> {
+    let total = chosen.iter().fold(1_usize, |n, (_, values)| n.saturating_mul(values.len()));
+    (0..total).map(|mut at| {
+        let pick = |(factor, values): &(&'a Factor, Vec<&'a str>)| {
+            let value = values[at % values.len()];
+            at /= values.len();
+            (factor.name.as_str(), value)
+        };
+        chosen.iter().rev().map(pick).collect()
+    })
+}
+
+fn cell(
+    workload: &Workload,
+    choices: &Choices,
+    chosen: &[(&Factor, Vec<&str>)],
+    values: &BTreeMap<&str, &str>,
+) -> Result<Cell, String> {
+    let fill = fill(workload, values);
+    let used = used(workload, &fill);
+    let factors: BTreeMap<String, String> =
+        values.iter().filter(|(name, _)| used.contains(**name)).map(|(n, v)| (n.to_string(), v.to_string())).collect();
+    // Named by what differs: from its neighbours, or from what such a run does by default.
+    let usual = |f: &Factor| if choices.quick && !f.quick.is_empty() { f.quick.clone() } else { f.default.clone() };
+    let differs = |factor: &Factor, all: &[&str]| all.len() > 1 || usual(factor) != [all[0]];
+    let name: Vec<String> = chosen
+        .iter()
+        .filter(|(factor, all)| used.contains(factor.name.as_str()) && differs(factor, all))
+        .map(|(factor, _)| format!("{}={}", factor.name, values[factor.name.as_str()]))
+        .collect();
+    let needs = workload.factors.iter().filter_map(|f| f.needs.get(*values.get(f.name.as_str())?)).flatten();
+    let needs: BTreeSet<&String> = workload.needs.iter().chain(needs).collect();
+    let why = workload.why.as_ref().map(|others| {
+        let mut values = values.clone();
+        values.extend(others.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        self::fill(workload, &values)
+    });
+    let dir = values.get("dir").filter(|_| workload.factor("dir").is_some_and(|f| f.folder));
+    let dir = dir.map(|value| {
+        let given = choices.dirs.iter().find(|(name, _)| name == value);
+        given.map_or_else(|| PathBuf::from(value), |(_, path)| path.clone())
+    });
+    let metric = template::expand(std::slice::from_ref(&workload.score.metric), &BTreeMap::new(), &fill.variables)?;
+    Ok(Cell {
+        name: if name.is_empty() { workload.name.clone() } else { name.join(" ") },
+        factors,
+        argv: workload.argv.clone(),
+        needs: needs.into_iter().cloned().collect(),
+        fill,
+        why,
+        dir,
+        metric: metric.into_iter().next(),
+        ..Cell::default()
+    })
+}
+
+/// The values as variables, and the lists that they bring.
+fn fill(workload: &Workload, values: &BTreeMap<&str, &str>) -> Fill {
+    let list = |f: &Factor| Some((f.name.clone(), f.words.get(*values.get(f.name.as_str())?)?.clone()));
+    Fill {
+        variables: values.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
+        words: workload.factors.iter().filter_map(list).collect(),
+    }
+}
+
+/// The factors that a command uses: by a hole in it or in a list it takes in, or as such a list.
+fn used<'a>(workload: &'a Workload, fill: &'a Fill) -> BTreeSet<&'a str> {
+    let mut used = BTreeSet::new();
+    let mut visit = |word: &'a str| match word.strip_prefix('@') {
+        Some(list) => {
+            used.insert(list);
+            let words = fill.words.get(list).or_else(|| workload.words.get(list));
+            words.into_iter().flatten().for_each(|word| used.extend(template::holes(word)));
+        }
+        None => used.extend(template::holes(word)),
+    };
+    workload.argv.iter().for_each(|word| visit(word));
+    let sizing = workload.sizing.iter().flat_map(|s| s.calibrate.iter().chain(&s.fixed));
+    sizing.chain([&workload.score.metric]).for_each(|word| visit(word));
+    used
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"
+        name = "w"
+        question = "?"
+        argv = ["w", "@op", "--mode={mode}", "--dir={dir}"]
+        why = { scans = 1 }
+        [score]
+        of = "value"
+        metric = "{op}.rate"
+        [run]
+        blocks = 10
+        precision_percent = 2
+        budget_s = 60
+        [quick]
+        blocks = 5
+        precision_percent = 5
+        budget_s = 5
+        [[factor]]
+        name = "op"
+        about = ""
+        default = ["insert", "select"]
+        values = ["insert", "select"]
+        needs = { select = ["sh"] }
+        words = { insert = ["-i"], select = ["-s", "--scans={scans}"] }
+        [[factor]]
+        name = "scans"
+        about = ""
+        default = 10
+        quick = 2
+        range = [1, 100]
+        [[factor]]
+        name = "mode"
+        about = ""
+        default = "x"
+        values = ["x", "y", "z"]
+        [[factor]]
+        name = "dir"
+        about = ""
+        default = "."
+        folder = true
+        [[skip]]
+        when = { op = "insert", mode = ["y"] }
+        because = "y inserts nothing"
+    "#;
+
+    fn design(choices: &Choices) -> Result<Design, Error> {
+        expand(&Workload::parse("w.toml", TEXT).unwrap(), choices)
+    }
+
+    fn choose(factors: &[(&str, &[&str])]) -> Choices {
+        let list = |v: &[&str]| v.iter().map(ToString::to_string).collect();
+        Choices { factors: factors.iter().map(|(n, v)| (n.to_string(), list(v))).collect(), ..Choices::default() }
+    }
+
+    #[test]
+    fn cells_are_the_product_without_what_is_unused_or_left_out() {
+        let design = design(&choose(&[("mode", &["x", "y"]), ("scans", &["3", "4"])])).unwrap();
+        let names: Vec<&str> = design.cells.iter().map(|c| c.name.as_str()).collect();
+        // The INSERTs do not use scans, so that there is one of them; with mode y they are left out.
+        assert_eq!(
+            names,
+            [
+                "op=insert mode=x",
+                "op=select scans=3 mode=x",
+                "op=select scans=3 mode=y",
+                "op=select scans=4 mode=x",
+                "op=select scans=4 mode=y"
+            ]
+        );
+        assert!(!design.cells[0].factors.contains_key("scans") && design.cells[0].factors["dir"] == ".");
+        assert_eq!((&*design.cells[0].needs, &*design.cells[1].needs), (&[][..], &["sh".to_string()][..]));
+        assert_eq!(design.cells[1].metric.as_deref(), Some("select.rate"));
+        let plan = design.plan.unwrap();
+        assert_eq!((design.blocks, plan.precision, plan.budget.as_secs(), plan.exactly), (10, 0.02, 60, false));
+    }
+
+    #[test]
+    fn quick_takes_the_quick_values_and_folders_have_names() {
+        let mut choices = choose(&[("op", &["select"])]);
+        choices.quick = true;
+        choices.dirs = vec![("internal".into(), "/a".into()), ("card".into(), "/b".into())];
+        let design = design(&choices).unwrap();
+        assert_eq!((design.cells.len(), design.blocks), (2, 5));
+        assert_eq!(design.cells[1].dir.as_deref(), Some(std::path::Path::new("/b")));
+        assert_eq!((&*design.cells[1].factors["dir"], &*design.cells[1].factors["scans"]), ("card", "2"));
+        assert_eq!(design.cells[1].name, "op=select dir=card");
+        assert_eq!(design.cells[0].why.as_ref().unwrap().variables["scans"], "1");
+    }
+
+    #[test]
+    fn choices_that_cannot_be_are_named() {
+        for (factors, parts) in [
+            (&[("mode", &["w"][..])][..], &["factor mode", "\"w\"", "x, y, z"][..]),
+            (&[("scans", &["0"])], &["factor scans", "1 to 100"]),
+            (&[("speed", &["1"])], &["\"speed\""]),
+            (&[("dir", &["/a"])], &["--dir"]),
+            (&[("op", &["insert"]), ("mode", &["y"])], &["nothing is left", "y inserts nothing"]),
+        ] {
+            let error = design(&choose(factors)).unwrap_err().to_string();
+            assert!(parts.iter().all(|p| error.contains(p)), "{error}");
+        }
+    }
+}

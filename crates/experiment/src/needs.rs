@@ -1,0 +1,97 @@
+//! What a cell needs of the machine, and whether it is here. A design writes words:
+//!
+//! - `root`: the effective user is root;
+//! - `drop_caches`: the kernel lets this user drop its caches;
+//! - `o_direct`: the file system under test opens files with O_DIRECT;
+//! - `io_uring`: the kernel makes an io_uring for this process;
+//! - any other word: a program of that name, on PATH or where Debian keeps the administrator's.
+
+use std::collections::BTreeSet;
+use std::ffi::{CStr, CString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Why `need` is not met here, or nothing. `dir` is a folder on the storage under test.
+pub fn unmet(need: &str, dir: &Path) -> Option<String> {
+    match need {
+        // SAFETY: geteuid has no arguments and cannot fail.
+        "root" => (unsafe { libc::geteuid() } != 0).then(|| "it needs root".into()),
+        "drop_caches" => (!may_drop()).then(|| "it needs root, to drop the kernel's caches".into()),
+        "o_direct" => opens_direct(dir).err(),
+        "io_uring" => makes_ring().err(),
+        program => (!installed(program)).then(|| format!("{program} is not installed")),
+    }
+}
+
+fn may_drop() -> bool {
+    accessible(c"/proc/sys/vm/drop_caches", libc::W_OK)
+}
+
+fn accessible(path: &CStr, how: libc::c_int) -> bool {
+    // SAFETY: the path is a C string; access only asks.
+    unsafe { libc::access(path.as_ptr(), how) == 0 }
+}
+
+/// Whether a program can be found as a shell would, or where Debian keeps the administrator's.
+pub fn installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let admin = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    let seen: BTreeSet<PathBuf> = std::env::split_paths(&path).chain(admin).collect();
+    seen.iter().any(|folder| {
+        let file = folder.join(program);
+        file.is_file() && CString::new(file.as_os_str().as_bytes()).is_ok_and(|path| accessible(&path, libc::X_OK))
+    })
+}
+
+/// Opens a file of our own and removes it again.
+fn opens_direct(dir: &Path) -> Result<(), String> {
+    let path = dir.join(format!("fathom-o-direct-{}", std::process::id()));
+    let opened = std::fs::OpenOptions::new().write(true).create_new(true).custom_flags(libc::O_DIRECT).open(&path);
+    // EINVAL comes after the file was made.
+    let _ = std::fs::remove_file(&path);
+    match opened {
+        Ok(_) => Ok(()),
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
+            Err(format!("the file system of {} does not take O_DIRECT", dir.display()))
+        }
+        Err(e) => Err(format!("cannot make a file in {}: {e}", dir.display())),
+    }
+}
+
+fn makes_ring() -> Result<(), String> {
+    // struct io_uring_params: 120 bytes, all zero for the plainest ring.
+    let mut parameters = [0_u64; 15];
+    // SAFETY: the kernel reads and writes the 120 bytes of the pointer, which are ours.
+    let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, parameters.as_mut_ptr()) };
+    if ring < 0 {
+        return Err(format!("the kernel makes no io_uring here: {}", std::io::Error::last_os_error()));
+    }
+    // SAFETY: the descriptor is the one just made.
+    unsafe { libc::close(ring as libc::c_int) };
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_and_missing_ones_named() {
+        let here = Path::new(".");
+        assert_eq!(unmet("sh", here), None);
+        assert_eq!(unmet("no-such-program", here).unwrap(), "no-such-program is not installed");
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_cannot_be_direct_and_nothing_is_left() {
+        assert!(unmet("o_direct", Path::new("/nonexistent")).unwrap().contains("/nonexistent"));
+        let folder = std::env::temp_dir().join(format!("fathom-needs-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let _ = unmet("o_direct", &folder);
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+        std::fs::remove_dir(&folder).unwrap();
+        // Of a proc file system it is known that nobody makes files there.
+        assert!(unmet("o_direct", Path::new("/proc")).is_some());
+    }
+}

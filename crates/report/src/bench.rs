@@ -1,0 +1,35 @@
+//! The page of a benchmark: the same kind of document as a recording's, with its own sections and script.
+
+use crate::{data_block, escape, fill, hash, script};
+use serde_json::Value;
+
+const TEMPLATE: &str = include_str!("../../../web/bench.html");
+const STYLE: &str = concat!(include_str!("../../../web/style.css"), include_str!("../../../web/bench.css"));
+
+/// The page of a benchmark (`analysis::bench::page`): one HTML document in UTF-8 that refers to nothing outside itself.
+pub fn bench_page(title: &str, data: &Value) -> String {
+    let script = script::script(script::BENCH_MODULES);
+    let source = |text: &str| format!("'sha256-{}'", hash::base64(&hash::sha256(text.as_bytes())));
+    let policy = format!(
+        "default-src 'none'; script-src {}; style-src {}; base-uri 'none'; form-action 'none'",
+        source(&script),
+        source(STYLE)
+    );
+    let (title, data) = (escape(title), data_block(data));
+    fill(TEMPLATE, &[("policy", &policy), ("title", &title), ("style", STYLE), ("data", &data), ("script", &script)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_refers_to_nothing_outside_and_its_data_is_no_markup() {
+        let page = bench_page("</title><img>", &serde_json::json!({"shown": {"archive": "</script><!--"}}));
+        for reference in [" src=", "url(", "@import", "fetch(", "<link", "import(", "<img", "{{"] {
+            assert!(!page.contains(reference), "{reference}");
+        }
+        assert_eq!(page.matches("<script").count(), 2);
+        assert_eq!(page.matches("://").count(), page.matches("http://www.w3.org/2000/svg").count());
+    }
+}

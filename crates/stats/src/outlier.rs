@@ -1,0 +1,161 @@
+//! Which iterations of a process stand out from their neighbours: a timer's interrupt, a collection of garbage.
+//!
+//! An iteration is flagged if it lies outside the median of a window around it by more than three times the distance
+//! from the window's 1st to its 99th percentile. The window holds min(200, n / 3) iterations and slides with the
+//! iteration; at the ends of the series it stops sliding. After Barrett et al., "Virtual machine warmup blows hot and
+//! cold" (OOPSLA 2017), with the percentiles of Traini et al., "Towards effective assessment of steady state
+//! performance in Java software" (EMSE 2022).
+//!
+//! Two things differ from theirs, so that short series work too:
+//!
+//! - **An iteration does not count in its own percentiles.** In a window of fewer than 68 the 99th percentile is so close
+//!   to the maximum that no single value could ever be flagged.
+//! - **The start is no outlier.** If the first iterations are flagged without a gap, they are what a cold start is, and
+//!   segmentation must see them.
+//!
+//! A flag says: leave this out when looking for changes of level. It never says: delete this. The time was spent, and an
+//! estimate that leaves it out promises what no user gets. So flags come with the share of time that they took. Two
+//! outliers within a small window may hide each other.
+
+use crate::quantile;
+
+/// The most iterations in a window.
+const WINDOW: usize = 200;
+/// How many times the distance of the percentiles an iteration may lie from the median.
+const REACH: f64 = 3.0;
+/// The fewest iterations that can be judged: a window of five.
+pub const LEAST: usize = 15;
+
+/// What stands out in a series.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Outliers {
+    /// Which iterations are flagged, counted from 0, ascending.
+    pub flagged: Vec<usize>,
+    /// The share (0 to 1) of the sum of all times that they took.
+    pub share_of_time: f64,
+}
+
+impl Outliers {
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.flagged.len()
+    }
+}
+
+/// Flags the outliers of a series of iteration times (any unit); `None` if there are fewer than [`LEAST`] or one is not
+/// finite.
+pub fn flag(times: &[f64]) -> Option<Outliers> {
+    let n = times.len();
+    if n < LEAST || times.iter().any(|t| !t.is_finite()) {
+        return None;
+    }
+    let width = WINDOW.min(n / 3);
+    let mut start = 0;
+    let mut window = crate::sorted(&times[..width])?;
+    let mut others = Vec::with_capacity(width);
+    let mut flagged = Vec::new();
+    for (i, time) in times.iter().enumerate() {
+        let wanted = i.saturating_sub(width / 2).min(n - width);
+        while start < wanted {
+            replace(&mut window, times[start], times[start + width]);
+            start += 1;
+        }
+        let median = quantile::of_sorted(&window, 0.5)?;
+        others.clear();
+        let own = place(&window, *time);
+        others.extend(window[..own].iter().chain(&window[own + 1..]));
+        let spread = quantile::of_sorted(&others, 0.99)? - quantile::of_sorted(&others, 0.01)?;
+        if (time - median).abs() > REACH * spread {
+            flagged.push(i);
+        }
+    }
+    let cold = flagged.iter().zip(0..).take_while(|(flag, i)| **flag == *i).count();
+    flagged.drain(..cold);
+    let total: f64 = times.iter().sum();
+    let taken: f64 = flagged.iter().map(|i| times[*i]).sum();
+    Some(Outliers { flagged, share_of_time: if total > 0.0 { taken / total } else { 0.0 } })
+}
+
+/// Where a value that is in the sorted window stands.
+fn place(window: &[f64], value: f64) -> usize {
+    window.partition_point(|v| v.total_cmp(&value).is_lt())
+}
+
+/// Takes one value out of the sorted window and puts another in.
+fn replace(window: &mut Vec<f64>, out: f64, into: f64) {
+    window.remove(place(window, out));
+    window.insert(place(window, into), into);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 100 with a ripple of 0, 1, 2.
+    fn ripple(n: usize) -> Vec<f64> {
+        (0..n).map(|i| 100.0 + (i * 7 % 3) as f64).collect()
+    }
+
+    #[test]
+    fn a_spike_is_flagged_whatever_the_length() {
+        for n in [LEAST, 30, 100, 300, 2000] {
+            let mut times = ripple(n);
+            let at = n / 2;
+            times[at] = 150.0;
+            let found = flag(&times).unwrap();
+            assert_eq!(found.flagged, [at], "n = {n}");
+            assert!((found.share_of_time - 150.0 / times.iter().sum::<f64>()).abs() < 1e-12);
+            times[at] = 50.0;
+            assert_eq!(flag(&times).unwrap().flagged, [at], "also below, n = {n}");
+        }
+    }
+
+    #[test]
+    fn a_step_is_a_change_and_no_outlier() {
+        for n in [30, 300] {
+            let mut times = ripple(n);
+            times[n / 2..].iter_mut().for_each(|t| *t += 50.0);
+            assert_eq!(flag(&times).unwrap().count(), 0, "n = {n}");
+        }
+    }
+
+    #[test]
+    fn a_cold_start_is_no_outlier() {
+        let mut times = ripple(300);
+        times[0] = 900.0;
+        assert_eq!(flag(&times).unwrap().count(), 0);
+        times[2] = 900.0;
+        assert_eq!(flag(&times).unwrap().flagged, [2], "but what comes after a normal iteration is");
+    }
+
+    /// The definition, spelled out: sort every window anew.
+    #[test]
+    fn the_sliding_window_is_the_window() {
+        let mut random = crate::random::Random::new(5);
+        let times: Vec<f64> =
+            (0..157).map(|_| if random.below(20) == 0 { 30.0 } else { 1.0 } + random.unit()).collect();
+        let (n, width) = (157_usize, 52_usize);
+        let mut expected: Vec<usize> = (0_usize..n)
+            .filter(|i| {
+                let start = i.saturating_sub(width / 2).min(n - width);
+                let window = &times[start..start + width];
+                let others: Vec<f64> = (start..start + width).filter(|j| j != i).map(|j| times[j]).collect();
+                let spread = quantile::of(&others, 0.99).unwrap() - quantile::of(&others, 0.01).unwrap();
+                (times[*i] - quantile::of(window, 0.5).unwrap()).abs() > 3.0 * spread
+            })
+            .collect();
+        while expected.first().is_some_and(|f| *f == 0) {
+            expected.remove(0);
+        }
+        assert_eq!(flag(&times).unwrap().flagged, expected);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        assert_eq!(flag(&ripple(LEAST - 1)), None);
+        let mut times = ripple(20);
+        times[3] = f64::NAN;
+        assert_eq!(flag(&times), None);
+        assert_eq!(flag(&[0.0; 20]).unwrap(), Outliers::default());
+    }
+}

@@ -1,0 +1,190 @@
+//! What ranks say of two groups of processes: a second opinion that does not look at how far off an odd process is.
+//!
+//! - [`mann_whitney`]: could both be drawn from one distribution? (Mann and Whitney, Ann. Math. Stat. 18, 1947.) Exact if
+//!   no two values are equal and the smaller group has at most [`EXACT_TO`]; else the normal approximation with the
+//!   correction for ties and for continuity. These are SciPy's choices too.
+//! - [`shift`]: by how much is a typical value of the first larger? The median of all differences, with the interval that
+//!   belongs to the test above (Hodges and Lehmann, Ann. Math. Stat. 34, 1963). Give logarithms to get a ratio.
+//! - [`cliffs_delta`]: how often is a value of the first larger than one of the second, less how often it is smaller?
+//!
+//! Values must be independent: use the means of processes, never their iterations.
+
+use crate::student::{normal_cdf, normal_quantile};
+use crate::{Estimate, quantile};
+
+/// The largest size of the smaller group for which probabilities are counted, not approximated.
+pub const EXACT_TO: usize = 8;
+/// The most pairs for which they are, however small the smaller group is.
+const EXACT_PAIRS: usize = 10_000;
+
+/// A Mann-Whitney test.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MannWhitney {
+    /// Pairs in which the first group's value is larger, an equal pair counting one half.
+    pub u: f64,
+    /// Two-sided p value.
+    pub p: f64,
+    /// Whether p was counted exactly.
+    pub exact: bool,
+}
+
+/// Tests whether both groups come from one distribution; `None` if one is empty or a value is not finite.
+pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<MannWhitney> {
+    let (n, m) = (a.len(), b.len());
+    let pooled = pooled(a, b)?;
+    let ties: Vec<f64> = pooled.chunk_by(|x, y| x == y).map(|c| c.len() as f64).collect();
+    let u = wins(a, b);
+    let pairs = (n * m) as f64;
+    if is_exact(n, m) && ties.len() == n + m {
+        let upper = u.max(pairs - u) as usize;
+        let p = (2.0 * counted(n, m)[upper..].iter().sum::<f64>()).min(1.0);
+        return Some(MannWhitney { u, p, exact: true });
+    }
+    let error = normal_error(n, m, &ties);
+    // Half a pair is the continuity correction: u is whole, or half with ties.
+    let away = (u.max(pairs - u) - pairs / 2.0 - 0.5).max(0.0);
+    let p = if error > 0.0 { (2.0 * normal_cdf(-away / error)).min(1.0) } else { 1.0 };
+    Some(MannWhitney { u, p, exact: false })
+}
+
+/// The median of all differences a - b, with its interval; `None` if a group is empty, a value is not finite, or there are
+/// too few values for an interval of this level (4 and 4 for 0.95).
+pub fn shift(a: &[f64], b: &[f64], level: f64) -> Option<Estimate> {
+    let (n, m) = (a.len(), b.len());
+    let pooled = pooled(a, b)?;
+    let differences: Vec<f64> = a.iter().flat_map(|x| b.iter().map(move |y| x - y)).collect();
+    let differences = crate::sorted(&differences)?;
+    // The largest k for which the k-th smallest and the k-th largest difference enclose often enough.
+    let miss = (1.0 - level) / 2.0;
+    let k = if is_exact(n, m) {
+        let mut below = 0.0;
+        counted(n, m)
+            .iter()
+            .take_while(|p| {
+                below += **p;
+                below <= miss
+            })
+            .count()
+    } else {
+        let ties: Vec<f64> = pooled.chunk_by(|x, y| x == y).map(|c| c.len() as f64).collect();
+        let pairs = (n * m) as f64;
+        (pairs / 2.0 + 0.5 + normal_quantile(miss) * normal_error(n, m, &ties)).floor().max(0.0) as usize
+    };
+    let k = k.min(differences.len().div_ceil(2));
+    if k == 0 {
+        return None;
+    }
+    Some(Estimate {
+        value: quantile::of_sorted(&differences, 0.5)?,
+        low: differences[k - 1],
+        high: differences[differences.len() - k],
+        level,
+        n: n.min(m),
+        method: "Hodges-Lehmann shift, rank interval",
+    })
+}
+
+/// The share of pairs in which a is larger less the share in which b is: -1 to 1, 0 if neither tends to be larger. `None`
+/// if a group is empty or a value is not finite.
+pub fn cliffs_delta(a: &[f64], b: &[f64]) -> Option<f64> {
+    pooled(a, b)?;
+    Some(2.0 * wins(a, b) / (a.len() * b.len()) as f64 - 1.0)
+}
+
+/// Both groups in ascending order; `None` if one is empty or a value is not finite.
+fn pooled(a: &[f64], b: &[f64]) -> Option<Vec<f64>> {
+    if a.is_empty() || b.is_empty() {
+        return None;
+    }
+    crate::sorted(&[a, b].concat())
+}
+
+fn wins(a: &[f64], b: &[f64]) -> f64 {
+    let one = |x: &f64, y: &f64| if x > y { 1.0 } else { f64::from(u8::from(x == y)) / 2.0 };
+    a.iter().map(|x| b.iter().map(|y| one(x, y)).sum::<f64>()).sum()
+}
+
+fn is_exact(n: usize, m: usize) -> bool {
+    n.min(m) <= EXACT_TO && n * m <= EXACT_PAIRS
+}
+
+/// The standard deviation of U under no difference, given the sizes of the groups of equal values.
+fn normal_error(n: usize, m: usize, ties: &[f64]) -> f64 {
+    let (n, m) = (n as f64, m as f64);
+    let all = n + m;
+    let tied: f64 = ties.iter().map(|t| t * t * t - t).sum();
+    (n * m / 12.0 * (all + 1.0 - tied / (all * (all - 1.0)))).sqrt()
+}
+
+/// The probability of each U from 0 to n m if all orders are equally likely: the coefficients of the Gaussian binomial
+/// (n + m choose n) in q, which is the product over i = 1..n of (1 - q^(m + i)) / (1 - q^i), divided by their sum.
+fn counted(n: usize, m: usize) -> Vec<f64> {
+    let (n, m) = (n.min(m), n.max(m));
+    let last = n * m;
+    let mut counts = vec![0.0; last + 1];
+    counts[0] = 1.0;
+    for i in 1..=n {
+        for u in (m + i..=last).rev() {
+            counts[u] -= counts[u - m - i];
+        }
+        for u in i..=last {
+            counts[u] += counts[u - i];
+        }
+    }
+    let all: f64 = counts.iter().sum();
+    counts.iter_mut().for_each(|c| *c /= all);
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_cases_are_counted_by_hand() {
+        // 3 and 3 without overlap: 1 of 20 orders, on either side.
+        let t = mann_whitney(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]).unwrap();
+        assert!(t.u == 0.0 && (t.p - 0.1).abs() < 1e-12 && t.exact);
+        assert_eq!(cliffs_delta(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]), Some(-1.0));
+        // 2 and 2: U is 0..4 with counts 1, 1, 2, 1, 1 of 6.
+        assert_eq!(counted(2, 2).iter().map(|p| (p * 6.0).round()).collect::<Vec<_>>(), [1.0, 1.0, 2.0, 1.0, 1.0]);
+        let same = mann_whitney(&[5.0; 4], &[5.0; 4]).unwrap();
+        assert_eq!((same.u, same.p, same.exact), (8.0, 1.0, false));
+    }
+
+    /// All orders, made one by one.
+    #[test]
+    fn counting_is_counting() {
+        let (n, m) = (4_usize, 6_usize);
+        let mut counts = vec![0_u32; n * m + 1];
+        for set in (0_u32..1 << (n + m)).filter(|s| s.count_ones() as usize == n) {
+            let mut below = 0;
+            let mut u = 0;
+            for i in 0..n + m {
+                if set >> i & 1 == 1 { u += below } else { below += 1 }
+            }
+            counts[u] += 1;
+        }
+        let ours: Vec<u32> = counted(n, m).iter().map(|p| (p * 210.0).round() as u32).collect();
+        assert_eq!(ours, counts);
+    }
+
+    #[test]
+    fn the_shift_is_the_median_of_the_differences() {
+        let a = [11.0, 12.5, 14.0, 10.5];
+        let b = [1.0, 2.0, 3.0, 4.5];
+        let e = shift(&a, &b, 0.95).unwrap();
+        // 16 differences; at 4 and 4 only the extreme ones are far enough out: 2/70 of the orders.
+        assert_eq!((e.low, e.high), (6.0, 13.0));
+        assert!((e.value - 9.25).abs() < 0.26, "{e:?}");
+        assert_eq!(shift(&a[..3], &b[..3], 0.95), None, "2 of 20 orders are too many");
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        assert_eq!(mann_whitney(&[], &[1.0]), None);
+        assert_eq!(mann_whitney(&[f64::NAN], &[1.0]), None);
+        assert_eq!(cliffs_delta(&[1.0], &[]), None);
+        assert_eq!(shift(&[1.0], &[f64::INFINITY], 0.5), None);
+    }
+}

@@ -1,0 +1,87 @@
+//! When has a cell been measured enough? A pure rule that is asked after each block and has no clock of its own.
+//!
+//! Stop when the interval of every estimate is narrow enough for its target, but never before the least number of blocks;
+//! stop at the latest when the budget is spent and they are there. Looking after each block and stopping at the first narrow interval favours
+//! blocks that agree by luck; the least number of blocks keeps that small (docs/method.md has the measured coverage). The
+//! rule belongs into the report, since it is part of the method.
+//!
+//! It looks at widths only, never at verdicts: who stops as soon as a difference shows finds differences everywhere.
+
+/// Targets of the relative half-width of an interval of 0.95.
+pub mod target {
+    /// Processor and memory: 2 %.
+    pub const CPU: f64 = 0.02;
+    /// Storage, and what stands on it: 5 %.
+    pub const STORAGE: f64 = 0.05;
+    /// Anything over radio: 10 %.
+    pub const RADIO: f64 = 0.10;
+}
+
+/// When to stop.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rule {
+    /// The relative half-width at which an estimate is precise, such as [`target::CPU`].
+    pub target: f64,
+    /// Blocks that are run whatever the intervals say: 10, or 5 for a quick look.
+    pub least_blocks: usize,
+    /// Blocks after which to stop whatever they say.
+    pub most_blocks: usize,
+    /// Time in ns after which no block is begun that would, at the mean length so far, end later. The least blocks are run
+    /// also if they take longer: an interval of fewer is worth little.
+    pub budget_ns: u64,
+}
+
+/// What to do now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// Run another block.
+    Continue,
+    /// Stop: every estimate is precise.
+    Precise,
+    /// Stop: the budget is spent, and some estimate is not precise.
+    Budget,
+}
+
+impl Rule {
+    /// What to do after `blocks` complete blocks and `elapsed_ns` of time, given the relative half-width
+    /// ([`crate::Estimate::precision`]) of each estimate; `None` for one that has no interval yet, which is not precise.
+    pub fn signal(&self, blocks: usize, elapsed_ns: u64, half_widths: &[Option<f64>]) -> Signal {
+        let precise = half_widths.iter().all(|w| w.is_some_and(|w| w <= self.target));
+        if precise && blocks >= self.least_blocks {
+            return Signal::Precise;
+        }
+        let mean_ns = elapsed_ns.checked_div(blocks as u64).unwrap_or(0);
+        let spent = blocks >= self.least_blocks && elapsed_ns.saturating_add(mean_ns) > self.budget_ns;
+        if blocks >= self.most_blocks || spent {
+            return Signal::Budget;
+        }
+        Signal::Continue
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULE: Rule = Rule { target: target::CPU, least_blocks: 10, most_blocks: 40, budget_ns: 1_000 };
+
+    #[test]
+    fn precision_ends_it_but_not_too_early() {
+        assert_eq!(RULE.signal(9, 90, &[Some(0.001)]), Signal::Continue);
+        assert_eq!(RULE.signal(10, 100, &[Some(0.02)]), Signal::Precise);
+        assert_eq!(RULE.signal(10, 100, &[Some(0.001), Some(0.021)]), Signal::Continue, "the worst counts");
+        assert_eq!(RULE.signal(10, 100, &[Some(0.001), None]), Signal::Continue);
+        assert_eq!(RULE.signal(10, 100, &[Some(f64::NAN)]), Signal::Continue);
+        assert_eq!(RULE.signal(40, 100, &[Some(0.001)]), Signal::Precise, "precise at the end is precise");
+    }
+
+    #[test]
+    fn the_budget_ends_it_before_it_is_overdrawn() {
+        assert_eq!(RULE.signal(40, 100, &[None]), Signal::Budget);
+        assert_eq!(RULE.signal(19, 950, &[None]), Signal::Continue, "a block of 50 still fits");
+        assert_eq!(RULE.signal(19, 951, &[None]), Signal::Budget);
+        assert_eq!(RULE.signal(9, 2_000, &[None]), Signal::Continue, "the least blocks are run all the same");
+        assert_eq!(RULE.signal(0, 0, &[]), Signal::Continue);
+        assert_eq!(RULE.signal(10, u64::MAX, &[None]), Signal::Budget);
+    }
+}

@@ -1,0 +1,122 @@
+//! Is the one faster than the other? Four answers, since "not shown to be different" is not "shown to be the same":
+//!
+//! - **equivalent**: the whole interval of the ratio is within the margin;
+//! - **faster** or **slower**: the interval leaves out 1, and reaches beyond the margin;
+//! - **inconclusive**: neither. More processes may tell.
+//!
+//! "Faster" says that the direction is sure and that the difference may matter; by how much it is faster at least is the
+//! interval's near end. Of a true difference smaller than the margin, some data say "faster" and more data "equivalent":
+//! the first was not wrong, and the second says more. To ask that the estimate, too, be beyond the margin would avoid that,
+//! at a price in power: a true 3 % lies three times as far from 1 as from a margin of 2 %.
+//!
+//! The margin is symmetric in the ratio, from 1 / (1 + margin) to 1 + margin, so that A against B and B against A are each
+//! other's mirror.
+
+use crate::Estimate;
+
+/// The smallest difference that matters, if nobody says otherwise.
+pub const MARGIN: f64 = 0.02;
+
+/// Which direction of a metric is the good one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Better {
+    /// Times, bytes moved.
+    Lower,
+    /// Rates, scores.
+    Higher,
+}
+
+/// What a ratio says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verdict {
+    /// The first is better.
+    Faster,
+    /// The first is worse.
+    Slower,
+    /// They differ by no more than the margin.
+    Equivalent,
+    /// It cannot be told.
+    Inconclusive,
+}
+
+impl Verdict {
+    /// Its name in results: `faster`, `slower`, `equivalent`, `inconclusive`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Faster => "faster",
+            Self::Slower => "slower",
+            Self::Equivalent => "equivalent",
+            Self::Inconclusive => "inconclusive",
+        }
+    }
+
+    /// What is left of it as one of many comparisons: a difference whose adjusted p value ([`crate::holm`]) is not below
+    /// `alpha` (0.05) is inconclusive. The other two claim no difference and stay.
+    pub fn among_many(self, adjusted_p: f64, alpha: f64) -> Self {
+        match self {
+            Self::Faster | Self::Slower if adjusted_p.is_nan() || adjusted_p >= alpha => Self::Inconclusive,
+            verdict => verdict,
+        }
+    }
+}
+
+/// The margin to use: 2 %, or what the machine could not tell apart from itself ([`crate::ratio::SelfCheck::noise`]) if
+/// that is more.
+pub fn margin(noise: Option<f64>) -> f64 {
+    noise.filter(|n| n.is_finite()).map_or(MARGIN, |n| n.max(MARGIN))
+}
+
+/// Judges the ratio first / second of a metric whose good direction is `better`. `margin` (> 0) is relative: 0.02 is 2 %.
+pub fn judge(ratio: &Estimate, better: Better, margin: f64) -> Verdict {
+    let (down, up) = (1.0 / (1.0 + margin), 1.0 + margin);
+    if ratio.low >= down && ratio.high <= up {
+        Verdict::Equivalent
+    } else if ratio.low > 1.0 {
+        if better == Better::Higher { Verdict::Faster } else { Verdict::Slower }
+    } else if ratio.high < 1.0 {
+        if better == Better::Lower { Verdict::Faster } else { Verdict::Slower }
+    } else {
+        Verdict::Inconclusive
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ratio(low: f64, value: f64, high: f64) -> Estimate {
+        Estimate { value, low, high, level: 0.95, n: 10, method: "given" }
+    }
+
+    #[test]
+    fn every_place_of_the_interval() {
+        let of = |low, value, high| judge(&ratio(low, value, high), Better::Lower, 0.02);
+        assert_eq!(of(1.01, 1.03, 1.05), Verdict::Slower);
+        assert_eq!(of(0.95, 0.97, 0.99), Verdict::Faster);
+        assert_eq!(of(0.99, 1.0, 1.01), Verdict::Equivalent);
+        assert_eq!(of(1.005, 1.01, 1.015), Verdict::Equivalent, "sure, and too small to matter");
+        assert_eq!(of(1.001, 1.015, 1.03), Verdict::Slower, "sure, and it may matter");
+        assert_eq!(of(0.99, 1.03, 1.07), Verdict::Inconclusive);
+        assert_eq!(of(0.9, 1.0, 1.1), Verdict::Inconclusive);
+        assert_eq!(judge(&ratio(1.01, 1.03, 1.05), Better::Higher, 0.02), Verdict::Faster);
+        assert_eq!(judge(&ratio(0.95, 0.97, 0.99), Better::Higher, 0.02), Verdict::Slower);
+        assert_eq!(judge(&ratio(1.01, 1.03, 1.05), Better::Lower, 0.06), Verdict::Equivalent);
+        assert_eq!(judge(&ratio(f64::NAN, f64::NAN, f64::NAN), Better::Lower, 0.02), Verdict::Inconclusive);
+    }
+
+    #[test]
+    fn the_margin_is_at_least_what_the_machine_cannot_tell() {
+        assert_eq!(margin(None), 0.02);
+        assert_eq!(margin(Some(0.01)), 0.02);
+        assert_eq!(margin(Some(0.07)), 0.07);
+        assert_eq!(margin(Some(f64::NAN)), 0.02);
+    }
+
+    #[test]
+    fn one_of_many_must_be_surer() {
+        assert_eq!(Verdict::Slower.among_many(0.04, 0.05), Verdict::Slower);
+        assert_eq!(Verdict::Slower.among_many(0.2, 0.05), Verdict::Inconclusive);
+        assert_eq!(Verdict::Faster.among_many(f64::NAN, 0.05), Verdict::Inconclusive);
+        assert_eq!(Verdict::Equivalent.among_many(0.2, 0.05), Verdict::Equivalent);
+    }
+}

@@ -1,0 +1,109 @@
+//! The same answers as ruptures and SciPy. goldens/make.py made the goldens and says how to make them again.
+
+use serde::Deserialize;
+use stats::{bootstrap, pelt, rank, student};
+
+#[derive(Deserialize)]
+struct Goldens {
+    series: Vec<Series>,
+    ranks: Vec<Ranks>,
+    student: Vec<Student>,
+    t_interval: Interval,
+    bca: Vec<Bca>,
+}
+
+#[derive(Deserialize)]
+struct Series {
+    name: String,
+    times: Vec<f64>,
+    changepoints: Vec<usize>,
+}
+
+#[derive(Deserialize)]
+struct Ranks {
+    a: Vec<f64>,
+    b: Vec<f64>,
+    u: f64,
+    p: f64,
+}
+
+#[derive(Deserialize)]
+struct Student {
+    df: f64,
+    p: f64,
+    t: f64,
+    cdf: f64,
+}
+
+#[derive(Deserialize)]
+struct Interval {
+    values: Vec<f64>,
+    low: f64,
+    high: f64,
+}
+
+#[derive(Deserialize)]
+struct Bca {
+    values: Vec<f64>,
+    low: f64,
+    high: f64,
+    error: f64,
+}
+
+fn goldens() -> Goldens {
+    serde_json::from_str(include_str!("goldens/goldens.json")).unwrap()
+}
+
+/// ruptures adds 1e-6 to every segment's variance (in units of the series'), we add 1e-11. No segment of these series
+/// varies so little that this could matter, so the points must be the same to the iteration.
+#[test]
+fn changepoints_are_those_of_ruptures() {
+    let goldens = goldens();
+    for series in &goldens.series {
+        let n = series.times.len();
+        let found = pelt::changepoints(&series.times, pelt::penalty(n), pelt::shortest(n)).unwrap();
+        assert_eq!(found, series.changepoints, "{}", series.name);
+    }
+    assert!(goldens.series.len() == 8 && goldens.series.iter().filter(|s| s.changepoints.is_empty()).count() == 1);
+}
+
+#[test]
+fn u_and_p_are_those_of_scipy() {
+    let goldens = goldens();
+    for r in &goldens.ranks {
+        let test = rank::mann_whitney(&r.a, &r.b).unwrap();
+        assert_eq!(test.u, r.u);
+        assert!((test.p / r.p - 1.0).abs() < 1e-9, "{test:?}, SciPy {}", r.p);
+    }
+    let exact = goldens.ranks.iter().filter(|r| rank::mann_whitney(&r.a, &r.b).unwrap().exact).count();
+    assert!(exact >= 4 && exact <= goldens.ranks.len() - 3, "both ways are tried: {exact}");
+}
+
+#[test]
+fn t_is_that_of_scipy() {
+    for s in goldens().student {
+        let (t, p) = (student::quantile(s.p, s.df), student::cdf(s.t, s.df));
+        assert!((t - s.t).abs() <= 1e-8 * (1.0 + s.t.abs()), "{} {}: {t}, SciPy {}", s.p, s.df, s.t);
+        assert!((p / s.cdf - 1.0).abs() < 1e-8, "{} {}: {p}, SciPy {}", s.t, s.df, s.cdf);
+    }
+    let golden = goldens().t_interval;
+    let e = student::mean(&golden.values, 0.95).unwrap();
+    assert!((e.low - golden.low).abs() < 1e-9 && (e.high - golden.high).abs() < 1e-9, "{e:?}");
+}
+
+/// Both ends come from resamples. The golden is the mean of twenty of SciPy's runs and the scatter of one; ours is the mean
+/// of five runs as long. So their difference scatters by half of one run's, and five times that is allowed.
+#[test]
+fn bca_is_that_of_scipy() {
+    let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
+    for b in goldens().bca {
+        let runs = (0..5).map(|seed| bootstrap::bca(&b.values, mean, 0.95, 100_000, seed).unwrap());
+        let (lows, highs): (Vec<f64>, Vec<f64>) = runs.map(|e| (e.low, e.high)).unzip();
+        let (low, high) = (mean(&lows), mean(&highs));
+        let most = 5.0 * b.error / 2.0;
+        assert!((low - b.low).abs() < most && (high - b.high).abs() < most, "{low} {high}, SciPy {} {}", b.low, b.high);
+        // The test can tell: the percentile interval is further off.
+        let plain = bootstrap::percentile(&b.values, mean, 0.95, 100_000, 1).unwrap();
+        assert!((plain.high - b.high).abs() > 2.0 * most, "{plain:?}");
+    }
+}

@@ -1,0 +1,119 @@
+//! What must be so for any data.
+
+use proptest::prelude::*;
+use stats::hierarchy::{self, Cell, Pairing};
+use stats::verdict::{Better, Verdict, judge};
+use stats::{geomean, rank, steady};
+
+/// The iterations of some processes, about a level.
+fn processes(level: f64) -> impl Strategy<Value = Vec<Vec<f64>>> {
+    let process = (0.8..1.2_f64, prop::collection::vec(0.9..1.1_f64, 1..6));
+    let times = move |(p, its): (f64, Vec<f64>)| its.iter().map(|i| level * p * i).collect();
+    prop::collection::vec(process.prop_map(times), 3..12)
+}
+
+fn scaled(cell: &[Vec<f64>], by: f64) -> Cell {
+    Cell::new(&cell.iter().map(|p| p.iter().map(|v| v * by).collect()).collect::<Vec<Vec<f64>>>()).unwrap()
+}
+
+fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1e-9)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn the_unit_does_not_matter(a in processes(1.0), b in processes(1.1), by in 1e-6..1e6_f64) {
+        let (x, y) = (scaled(&a, 1.0), scaled(&b, 1.0));
+        let one = hierarchy::mean(&x, 0.95, 5).unwrap();
+        let other = hierarchy::mean(&scaled(&a, by), 0.95, 5).unwrap();
+        prop_assert!(close(one.value * by, other.value) && close(one.high * by, other.high), "{one:?} {other:?}");
+        prop_assert!(one.holds(one.value));
+        let one = hierarchy::ratio(&x, &y, Pairing::Unpaired, 0.95, 5).unwrap().ratio;
+        let other = hierarchy::ratio(&scaled(&a, by), &scaled(&b, by), Pairing::Unpaired, 0.95, 5).unwrap().ratio;
+        prop_assert!(close(one.low, other.low) && close(one.high, other.high));
+        prop_assert!(one.holds(one.value));
+    }
+
+    #[test]
+    fn the_order_of_processes_does_not_matter(
+        a in processes(1.0).prop_flat_map(|p| (Just(p.clone()), Just(p).prop_shuffle())),
+        b in processes(1.1),
+    ) {
+        let (x, turned, y) = (scaled(&a.0, 1.0), scaled(&a.1, 1.0), scaled(&b, 1.0));
+        let close = |p: &stats::Estimate, q: &stats::Estimate| close(p.low, q.low) && close(p.high, q.high);
+        prop_assert!(close(&hierarchy::mean(&x, 0.95, 1).unwrap(), &hierarchy::mean(&turned, 0.95, 1).unwrap()));
+        let one = hierarchy::ratio(&x, &y, Pairing::Unpaired, 0.95, 1).unwrap();
+        let other = hierarchy::ratio(&turned, &y, Pairing::Unpaired, 0.95, 1).unwrap();
+        prop_assert!(close(&one.ratio, &other.ratio));
+    }
+
+    #[test]
+    fn blocks_may_come_in_any_order(
+        pairs in prop::collection::vec((0.8..1.2_f64, 0.9..1.1_f64), 3..12).prop_flat_map(|p| (Just(p.clone()), Just(p).prop_shuffle())),
+    ) {
+        let of = |pairs: &[(f64, f64)]| {
+            let a = Cell::new(&pairs.iter().map(|(x, y)| [*x, x * y]).collect::<Vec<_>>()).unwrap();
+            let b = Cell::new(&pairs.iter().map(|(x, y)| [x / y, *y]).collect::<Vec<_>>()).unwrap();
+            hierarchy::ratio(&a, &b, Pairing::Blocks, 0.95, 1).unwrap().ratio
+        };
+        let (one, other) = (of(&pairs.0), of(&pairs.1));
+        prop_assert!(close(one.low, other.low) && close(one.high, other.high));
+    }
+
+    /// A against B is the opposite of B against A, and so is a metric of which more is better.
+    #[test]
+    fn a_verdict_has_a_mirror(low in 0.8..1.2_f64, up in 0.0..0.2_f64, at in 0.0..1.0_f64, margin in 0.001..0.1_f64) {
+        let high = low + up;
+        let ratio = stats::Estimate { value: low + at * up, low, high, level: 0.95, n: 10, method: "given" };
+        let mirror = stats::Estimate { value: 1.0 / ratio.value, low: 1.0 / high, high: 1.0 / low, ..ratio };
+        let turned = match judge(&ratio, Better::Lower, margin) {
+            Verdict::Faster => Verdict::Slower,
+            Verdict::Slower => Verdict::Faster,
+            same => same,
+        };
+        prop_assert_eq!(judge(&mirror, Better::Lower, margin), turned);
+        prop_assert_eq!(judge(&ratio, Better::Higher, margin), turned);
+    }
+
+    #[test]
+    fn swapped_groups_are_mirrored(
+        a in prop::collection::vec(0_i32..20, 1..12),
+        b in prop::collection::vec(0_i32..20, 1..12),
+    ) {
+        let float = |v: &[i32]| v.iter().map(|x| f64::from(*x)).collect::<Vec<_>>();
+        let (a, b) = (float(&a), float(&b));
+        let (one, other) = (rank::mann_whitney(&a, &b).unwrap(), rank::mann_whitney(&b, &a).unwrap());
+        prop_assert!(close(one.u + other.u, (a.len() * b.len()) as f64) && close(one.p, other.p));
+        prop_assert!((0.0..=1.0).contains(&one.p));
+        prop_assert!(close(rank::cliffs_delta(&a, &b).unwrap(), -rank::cliffs_delta(&b, &a).unwrap()));
+        if let Some(e) = rank::shift(&a, &b, 0.95) {
+            prop_assert!(e.holds(e.value));
+        }
+    }
+
+    #[test]
+    fn the_geometric_mean_lies_between(ratios in prop::collection::vec(0.5..2.0_f64, 1..5)) {
+        let cell = |level: f64| Cell::new(&[[level * 0.99], [level], [level * 1.01]]).unwrap();
+        let suite: Vec<_> = ratios.iter().map(|r| (cell(*r), cell(1.0))).collect();
+        let mean = geomean::ratios(&suite, Pairing::Unpaired, 0.95, 1).unwrap().ratio;
+        let (least, most) = ratios.iter().fold((f64::MAX, 0.0_f64), |(l, m), r| (l.min(*r), m.max(*r)));
+        prop_assert!(mean.value >= least * (1.0 - 1e-12) && mean.value <= most * (1.0 + 1e-12) && mean.holds(mean.value));
+    }
+
+    /// Any positive times: segments follow each other without a gap, and the class says what they say.
+    #[test]
+    fn segments_cover_the_series(times in prop::collection::vec(prop_oneof![0.9..1.1_f64, 1.9..2.1_f64, Just(1.0), Just(1e9)], 15..80), by in 1e-6..1e6_f64) {
+        let found = steady::classify(&times, 0.05, 1).unwrap();
+        prop_assert_eq!(found.segments.first().unwrap().start, 0);
+        prop_assert_eq!(found.segments.last().unwrap().end, times.len());
+        prop_assert!(found.segments.windows(2).all(|s| s[0].end == s[1].start));
+        prop_assert_eq!(found.from.is_none(), found.class == steady::Class::NoSteadyState);
+        prop_assert!(found.from.is_none_or(|f| (times.len() - f) * 4 >= times.len()));
+        // A power of two scales without rounding.
+        let by = 2_f64.powi(by.log2() as i32);
+        let scaled: Vec<f64> = times.iter().map(|t| t * by).collect();
+        prop_assert_eq!(steady::classify(&scaled, 0.05, 1).unwrap().class, found.class);
+    }
+}

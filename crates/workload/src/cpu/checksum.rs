@@ -1,0 +1,28 @@
+//! A checksum of numbers by their bits, the same in every language: equal sums mean equal results to the last bit.
+
+/// FNV-1a's two steps on whole words. One word that differs gives another sum, since each step can be undone.
+pub fn sum_of_bits(words: impl Iterator<Item = u64>) -> u64 {
+    words.fold(0xcbf2_9ce4_8422_2325, |sum, word| (sum ^ word).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+/// That of numbers in double precision.
+pub fn checksum(values: &[f64]) -> u64 {
+    sum_of_bits(values.iter().map(|v| v.to_bits()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_bit_of_any_value_changes_the_sum() {
+        let values = [0.5_f64, -1.25, 3.0];
+        for i in 0..values.len() {
+            for bit in 0..64 {
+                let mut other = values;
+                other[i] = f64::from_bits(other[i].to_bits() ^ (1 << bit));
+                assert_ne!(checksum(&other), checksum(&values));
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The LINPACK benchmark: a dense system of n equations solved by dgefa and dgesl, counted as 2/3 n^3 + 2 n^2 operations
+//! (J. Dongarra). The matrix comes from the published generator; its right-hand side is the sum of each row, so that the
+//! solution is all ones.
+//!
+//! Factors replace the matrix, so a fresh one is made before each solution, outside the time. An iteration's time is the
+//! sum over its solutions.
+
+use super::Native;
+use super::checksum::checksum;
+use super::series::{Load, Timed, time};
+
+/// A normalised residual of this or more is not a solution by this method in double precision.
+const RESIDUAL: f64 = 16.0;
+
+/// The published generator has this period, and every matrix draws from it.
+const PERIOD: usize = 16_384;
+
+/// Orders and the checksum of their solution, as every faithful build gives it.
+pub const KNOWN: [(usize, u64); 4] = [
+    (100, 0x8587_7794_83f3_ff4d),
+    (200, 0x7a10_d744_52f2_55c0),
+    (500, 0xba93_aa83_8d2f_ee69),
+    (1000, 0xfd65_d551_40e2_8f89),
+];
+
+/// The system with its storage.
+#[derive(Debug)]
+pub struct Linpack {
+    how: Native,
+    n: usize,
+    a: Vec<f64>,
+    b: Vec<f64>,
+    pivot: Vec<i32>,
+    /// Of the first solution; all others must be the same.
+    sum: Option<u64>,
+    solutions: u64,
+}
+
+/// The order that a text names, or why there is no such system.
+///
+/// # Errors
+/// What is wrong with it, as a sentence.
+pub fn order(text: &str) -> Result<usize, String> {
+    let n: usize = text.parse().map_err(|_| format!("{text:?} is no number of equations"))?;
+    if !(2..=20_000).contains(&n) {
+        return Err(format!("{n} equations: from 2 to 20000 are possible"));
+    }
+    // Column j starts where column j + PERIOD / gcd(n, PERIOD) does: then two columns are equal.
+    let shared = 1 << n.trailing_zeros().min(PERIOD.trailing_zeros());
+    if n > PERIOD / shared {
+        return Err(format!("{n} equations are singular: the published generator repeats columns; take an odd number"));
+    }
+    Ok(n)
+}
+
+impl Linpack {
+    /// The system of `n` equations.
+    pub fn new(how: Native, n: usize) -> Self {
+        let (a, b) = (vec![0.0; n * (n + 1)], vec![0.0; n]);
+        Self { how, n, a, b, pivot: vec![0; n], sum: None, solutions: 0 }
+    }
+
+    /// The published matrix and its row sums. Returns the largest value.
+    fn generate(&mut self) -> f64 {
+        let (mut x, mut largest) = (1325_i32, 0.0_f64);
+        self.b.fill(0.0);
+        for column in self.a.chunks_exact_mut(self.n + 1) {
+            for (value, sum) in column.iter_mut().zip(&mut self.b) {
+                x = 3125 * x % 65_536;
+                *value = f64::from(x - 32_768) / 16_384.0;
+                largest = largest.max(*value);
+                *sum += *value;
+            }
+        }
+        largest
+    }
+
+    fn solve(&mut self, clock: &mut dyn FnMut() -> u64) -> Result<Timed, String> {
+        self.generate();
+        let (regular, timed) = time(clock, || self.how.linpack(&mut self.a, self.n + 1, &mut self.pivot, &mut self.b));
+        if !regular {
+            return Err("a pivot was zero, though the matrix is regular".into());
+        }
+        let sum = checksum(&self.b);
+        self.solutions += 1;
+        if *self.sum.get_or_insert(sum) != sum {
+            return Err(format!("solution {} is another than the first one's", self.solutions));
+        }
+        Ok(timed)
+    }
+
+    /// Largest |A x - b|, divided by n, the largest |x|, the largest value of A, and the precision.
+    fn residual(&mut self) -> (f64, f64) {
+        let x = self.b.clone();
+        let largest = self.generate();
+        let mut rest: Vec<f64> = self.b.iter().map(|b| -b).collect();
+        for (column, x) in self.a.chunks_exact(self.n + 1).zip(&x) {
+            rest.iter_mut().zip(column).for_each(|(r, a)| *r += a * x);
+        }
+        let most =
+            |values: &[f64]| values.iter().fold(0.0_f64, |m, v| if v.is_nan() { f64::NAN } else { m.max(v.abs()) });
+        let off = x.iter().fold(0.0_f64, |m, v| m.max((v - 1.0).abs()));
+        (most(&rest) / (self.n as f64 * largest * most(&x) * f64::EPSILON), off)
+    }
+}
+
+impl Load for Linpack {
+    fn flop(&self) -> f64 {
+        let n = self.n as f64;
+        2.0 / 3.0 * n * n * n + 2.0 * n * n
+    }
+
+    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, String> {
+        let mut whole: Option<Timed> = None;
+        for _ in 0..inner {
+            let one = self.solve(clock)?;
+            whole = Some(Timed { ns: whole.map_or(0, |w| w.ns) + one.ns, ..whole.unwrap_or(one) });
+        }
+        whole.ok_or_else(|| "no solution was asked for".into())
+    }
+
+    fn check(&mut self) -> Result<String, String> {
+        self.solve(&mut || 0)?;
+        let sum = checksum(&self.b);
+        let (residual, off) = self.residual();
+        let text = format!("normalised residual {residual:.3}, x within {off:.1e} of 1, checksum {sum:016x}");
+        let known = KNOWN.iter().find(|(n, _)| *n == self.n).filter(|_| self.how.exact());
+        // A residual that is no number is not less than anything.
+        let solved = residual < RESIDUAL;
+        match known {
+            _ if !solved => Err(format!("{text}: the residual must be less than {RESIDUAL}")),
+            Some((_, known)) if *known != sum => Err(format!("{text}, known {known:016x}")),
+            _ => Ok(text),
+        }
+    }
+
+    fn left(&mut self) -> Result<String, String> {
+        Ok(format!("{} solutions, all the same", self.solutions))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_whose_matrix_is_singular_are_refused() {
+        for n in ["100", "200", "500", "999", "1000", "1001"] {
+            assert!(order(n).is_ok(), "{n}");
+        }
+        for n in ["0", "1", "-3", "x", "256", "512", "1024", "2000000"] {
+            assert!(order(n).is_err(), "{n}");
+        }
+    }
+
+    #[test]
+    fn the_refusal_is_true() {
+        // 128 is the largest power of two that passes, 256 the first that does not.
+        let mut refused = Linpack::new(Native::Rust, 256);
+        refused.generate();
+        assert_eq!(refused.a[..256], refused.a[64 * 257..][..256]);
+        assert!(Linpack::new(Native::Rust, 128).check().is_ok());
+    }
+
+    #[test]
+    fn a_wrong_solution_is_found() {
+        let mut linpack = Linpack::new(Native::Rust, 100);
+        linpack.solve(&mut || 0).unwrap();
+        assert!(linpack.residual().0 < RESIDUAL);
+        linpack.solve(&mut || 0).unwrap();
+        linpack.b[17] += 1e-9;
+        assert!(linpack.residual().0 > RESIDUAL);
+    }
+}

@@ -1,0 +1,409 @@
+//! The processor's benchmarks, as the papers ran them (000, section 4.2): LINPACK, SciMark 2 and Himeno, each in C, Rust
+//! and Java from one definition.
+//!
+//! How the code is executed is a parameter, `--mode`, and it is proven in the process that measures: see
+//! [`native`] for C, [`rust`] for Rust, and `java/src/fathom/proof` for a JVM. The proof is printed as the mark `mode`; a
+//! proof that contradicts the mode is a failure. Every result is checked before and after the timed iterations, and
+//! what can be checked of each of them is.
+//!
+//! The inputs, the order of every operation and the sums are the same in the three languages, so that their results are,
+//! to the last bit; `c-fast` alone is allowed another arithmetic, and is labelled as not comparable.
+
+pub mod checksum;
+pub mod himeno;
+pub mod linpack;
+pub mod native;
+pub mod rust;
+pub mod scimark;
+pub mod series;
+
+use crate::jvm;
+use crate::options::{Options, Spec};
+use crate::{Error, clock, sample};
+use model::Context;
+use native::Level;
+use serde_json::json;
+use series::{Load, Timed};
+use std::io::Write;
+
+/// Compiled kernels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Native {
+    /// C at a level of optimisation.
+    C(Level),
+    /// Rust as this program was compiled.
+    Rust,
+}
+
+/// The modes of compiled code.
+pub const NATIVE_MODES: [&str; 5] = ["c-O0", "c-O2", "c-O3", "c-fast", "rust"];
+
+impl Native {
+    /// The mode of that name.
+    pub fn named(mode: &str) -> Option<Self> {
+        Some(match mode {
+            "c-O0" => Self::C(Level::O0),
+            "c-O2" => Self::C(Level::O2),
+            "c-O3" => Self::C(Level::O3),
+            "c-fast" => Self::C(Level::Fast),
+            "rust" => Self::Rust,
+            _ => return None,
+        })
+    }
+
+    /// Whether its arithmetic is the one whose bits are known.
+    pub fn exact(self) -> bool {
+        self != Self::C(Level::Fast)
+    }
+
+    /// See [`Level::proof`] and [`rust::proof`].
+    ///
+    /// # Errors
+    /// The contradiction, as a sentence.
+    pub fn proof(self) -> Result<String, String> {
+        match self {
+            Self::C(level) => level.proof(),
+            Self::Rust => rust::proof(),
+        }
+    }
+
+    fn himeno(self, arrays: &mut [f32], size: [usize; 3], steps: u64) -> f32 {
+        match self {
+            Self::C(level) => level.himeno(arrays, size, steps),
+            Self::Rust => rust::himeno::himeno(arrays, size, steps),
+        }
+    }
+
+    fn linpack(self, a: &mut [f64], stride: usize, pivot: &mut [i32], b: &mut [f64]) -> bool {
+        match self {
+            Self::C(level) => level.linpack(a, stride, pivot, b),
+            Self::Rust => rust::linpack::linpack(a, stride, pivot, b),
+        }
+    }
+
+    fn fft(self, data: &mut [f64], direction: i32) {
+        match self {
+            Self::C(level) => level.fft(data, direction),
+            Self::Rust => rust::scimark::fft(data, direction),
+        }
+    }
+
+    fn fft_pairs(self, data: &mut [f64], pairs: u64) {
+        match self {
+            Self::C(level) => level.fft_pairs(data, pairs),
+            Self::Rust => rust::scimark::fft_pairs(data, pairs),
+        }
+    }
+
+    fn sor(self, grid: &mut [f64], n: usize, omega: f64, steps: u64) {
+        match self {
+            Self::C(level) => level.sor(grid, n, omega, steps),
+            Self::Rust => rust::scimark::sor(grid, n, omega, steps),
+        }
+    }
+
+    fn montecarlo(self, seed: i32, samples: u64) -> u64 {
+        match self {
+            Self::C(level) => level.montecarlo(seed, samples),
+            Self::Rust => rust::scimark::montecarlo(seed, samples),
+        }
+    }
+
+    fn sparse(self, y: &mut [f64], values: &[f64], rows: &[i32], columns: &[i32], x: &[f64], times: u64) {
+        match self {
+            Self::C(level) => level.sparse(y, values, rows, columns, x, times),
+            Self::Rust => rust::scimark::sparse(y, values, rows, columns, x, times),
+        }
+    }
+
+    fn lu(self, a: &[f64], factors: &mut [f64], pivot: &mut [i32], times: u64) -> bool {
+        match self {
+            Self::C(level) => level.lu(a, factors, pivot, times),
+            Self::Rust => rust::scimark::lu(a, factors, pivot, times),
+        }
+    }
+}
+
+const MODE: Spec = Spec {
+    name: "mode",
+    default: "c-O2",
+    help: "c-O0, c-O2, c-O3, c-fast (-O3 -ffast-math: not comparable), rust, jvm-int, jvm-c1, jvm-c2 or jvm-tiered",
+};
+const ITERATIONS: Spec = Spec { name: "iterations", default: "30", help: "timed iterations" };
+const MIN: Spec = Spec {
+    name: "min-iteration-ms",
+    default: series::DEFAULT_MIN_MS,
+    help: "units of an iteration are doubled until it lasts so long",
+};
+const JAVA: Spec = Spec { name: "java", default: "java", help: "the JVM's launcher, for the modes jvm-*" };
+
+const HIMENO: &[Spec] = &[
+    MODE,
+    Spec { name: "size", default: "S", help: "XS, S, M, L (1.9 GB) or XL (15.1 GB)" },
+    ITERATIONS,
+    Spec { name: "inner", default: "0", help: "steps in an iteration; 0 finds a number" },
+    MIN,
+    JAVA,
+];
+const LINPACK: &[Spec] = &[
+    MODE,
+    Spec { name: "size", default: "500", help: "equations; the benchmark's are 100, 200, 500 and 1000" },
+    ITERATIONS,
+    Spec { name: "inner", default: "0", help: "solutions in an iteration; 0 finds a number" },
+    MIN,
+    JAVA,
+];
+const SCIMARK: &[Spec] = &[
+    MODE,
+    Spec { name: "kernel", default: "composite", help: "fft, sor, montecarlo, sparse, lu, or composite (all of them)" },
+    Spec { name: "size", default: "small", help: "tiny, small or large: the published sizes" },
+    ITERATIONS,
+    Spec {
+        name: "inner",
+        default: "0",
+        help: "units in an iteration (composite: a million flop of each); 0 finds a number",
+    },
+    MIN,
+    JAVA,
+];
+
+/// Options, the table they come from, and what is said about it.
+fn table(name: &str) -> (&'static str, &'static [Spec]) {
+    match name {
+        "himeno" => ("Himeno's benchmark: Jacobi's method on a grid, single precision, 34 flop a point.", HIMENO),
+        "linpack" => ("LINPACK: a dense system of equations, 2/3 n^3 + 2 n^2 flop.", LINPACK),
+        _ => ("SciMark 2: five kernels in double precision.", SCIMARK),
+    }
+}
+
+/// What a processor's benchmark is asked for.
+#[derive(Debug)]
+struct Parameters {
+    name: &'static str,
+    mode: String,
+    kernel: String,
+    size: String,
+    iterations: u64,
+    /// 0: to be found.
+    inner: u64,
+    min_ms: u64,
+    java: String,
+}
+
+impl Parameters {
+    fn parse(name: &'static str, words: &[String]) -> Result<Self, Error> {
+        let (about, specs) = table(name);
+        let options = Options::parse(about, specs, words)?;
+        let modes: Vec<&str> = NATIVE_MODES.into_iter().chain(jvm::MODES.map(|m| m.0)).collect();
+        let mode = options.one_of("mode", &modes)?.to_string();
+        let kernel = match name {
+            "scimark" => options.one_of("kernel", &[&scimark::KERNELS[..], &["composite"]].concat())?,
+            _ => name,
+        };
+        let size = match name {
+            "himeno" => options.one_of("size", &himeno::SIZES.map(|s| s.name))?.to_string(),
+            "scimark" => options.one_of("size", &scimark::SIZES.map(|s| s.0))?.to_string(),
+            _ => linpack::order(options.text("size")).map_err(Error::Usage)?.to_string(),
+        };
+        let iterations = options.get("iterations")?;
+        let (inner, min_ms) = (options.get("inner")?, options.get("min-iteration-ms")?);
+        if !(1..=10_000_000).contains(&iterations) || inner > series::MOST || min_ms > 3_600_000 {
+            let most = series::MOST;
+            return Err(Error::Usage(format!(
+                "--iterations is 1 to 10000000, --inner at most {most}, --min-iteration-ms at most 3600000"
+            )));
+        }
+        let java = options.text("java").to_string();
+        Ok(Self { name, mode, kernel: kernel.into(), size, iterations, inner, min_ms, java })
+    }
+
+    /// The kernels to run: one, or SciMark's five.
+    fn kernels(&self) -> Vec<&str> {
+        if self.kernel == "composite" { scimark::KERNELS.to_vec() } else { vec![&self.kernel] }
+    }
+
+    /// The size, which was checked.
+    fn himeno(&self) -> himeno::Size {
+        himeno::SIZES.into_iter().find(|s| s.name == self.size).unwrap_or(himeno::SIZES[1])
+    }
+
+    fn load(&self, how: Native, kernel: &str) -> Result<Box<dyn Load>, Error> {
+        Ok(match self.name {
+            "himeno" => Box::new(himeno::Himeno::new(how, self.himeno()).map_err(Error::Failed)?),
+            "linpack" => {
+                let n = linpack::order(&self.size).map_err(Error::Usage)?;
+                Box::new(linpack::Linpack::new(how, n))
+            }
+            _ => scimark::load(how, kernel, &self.size),
+        })
+    }
+}
+
+/// Runs a processor's benchmark; a `jvm-*` mode becomes a JVM and does not come back.
+///
+/// # Errors
+/// See [`Error`]. A wrong result prints `"verified":false` and is [`Error::Failed`].
+pub fn run(name: &'static str, words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
+    let parameters = Parameters::parse(name, words)?;
+    let Some(how) = Native::named(&parameters.mode) else { return become_jvm(&parameters, out) };
+    let proof = how.proof().map_err(|e| Error::Failed(format!("this build is not {}: {e}", parameters.mode)))?;
+    let label = if how.exact() { "" } else { " (another arithmetic: not comparable with the other modes)" };
+    let kernels = parameters.kernels();
+    let loads: Result<Vec<_>, _> = kernels.iter().map(|k| parameters.load(how, k)).collect();
+    let mut series = Series::new(&parameters, loads?);
+    let measured = series.run(context);
+    // Only now, so that a slow reader of our output cannot disturb what is timed.
+    mark(out, "mode", &format!("{}{label}: {proof}", parameters.mode))?;
+    match measured {
+        Ok(by) => {
+            series.print(&kernels, out)?;
+            verified(out, true, &by)?;
+            out.flush()?;
+            Ok(())
+        }
+        Err(Error::Failed(why)) => {
+            verified(out, false, &why)?;
+            out.flush()?;
+            Err(Error::Failed(format!("{name}: wrong result: {why}")))
+        }
+        Err(other) => Err(other),
+    }
+}
+
+/// Prints a fact of the run.
+fn mark(out: &mut dyn Write, name: &str, text: &str) -> std::io::Result<()> {
+    writeln!(out, "{}", json!({"mark": name, "text": text}))
+}
+
+fn verified(out: &mut dyn Write, right: bool, by: &str) -> std::io::Result<()> {
+    writeln!(out, "{}", json!({"verified": right, "by": by}))
+}
+
+/// The timed iterations of one kernel, or of five that take turns.
+struct Series<'a> {
+    parameters: &'a Parameters,
+    loads: Vec<Box<dyn Load>>,
+    inner: u64,
+    /// By iteration, then by kernel.
+    times: Vec<Vec<Timed>>,
+    results: Vec<String>,
+}
+
+impl<'a> Series<'a> {
+    fn new(parameters: &'a Parameters, loads: Vec<Box<dyn Load>>) -> Self {
+        Self { parameters, loads, inner: parameters.inner, times: Vec::new(), results: Vec::new() }
+    }
+
+    /// Checks, sizes, measures and checks again. Returns what was checked.
+    fn run(&mut self, context: &Context) -> Result<String, Error> {
+        let mut now = clock::now_ns;
+        let before: Result<Vec<_>, _> = self.loads.iter_mut().map(|l| l.check()).collect();
+        let before = before.map_err(Error::Failed)?;
+        if self.inner == 0 {
+            let min_ns = self.parameters.min_ms * 1_000_000;
+            self.inner = series::size(&mut self.loads, min_ns, context, &mut now)?;
+        }
+        let units: Vec<u64> = series::shares(&self.loads).iter().map(|share| share * self.inner).collect();
+        for _ in 0..self.parameters.iterations {
+            if context.cancelled() {
+                return Err(Error::Interrupted);
+            }
+            let each = self.loads.iter_mut().zip(&units);
+            let times: Result<Vec<_>, _> = each.map(|(load, units)| load.run(*units, &mut now)).collect();
+            self.times.push(times.map_err(Error::Failed)?);
+        }
+        for load in &mut self.loads {
+            self.results.push(load.left().map_err(Error::Failed)?);
+        }
+        let after: Result<Vec<_>, _> = self.loads.iter_mut().map(|l| l.check()).collect();
+        if after.map_err(Error::Failed)? != before {
+            return Err(Error::Failed("the check after the iterations gave other numbers than the one before".into()));
+        }
+        Ok(format!("{}; the same before and after the iterations", before.join("; ")))
+    }
+
+    fn print(&self, kernels: &[&str], out: &mut dyn Write) -> std::io::Result<()> {
+        mark(out, "inner", &self.inner.to_string())?;
+        mark(out, "result", &self.results.join("; "))?;
+        let shares = series::shares(&self.loads);
+        let work = self.loads.iter().zip(shares).map(|(l, share)| l.flop() * (share * self.inner) as f64);
+        let work: Vec<f64> = work.collect();
+        let now = clock::now_ns();
+        if let [work] = work[..] {
+            sample(out, "work", "flop", now, work)?;
+            for time in self.times.iter().flatten() {
+                sample(out, "iteration", "ns", time.start_ns, time.ns as f64)?;
+            }
+            return Ok(());
+        }
+        for (kernel, work) in kernels.iter().zip(&work) {
+            sample(out, &format!("work.{kernel}"), "flop", now, *work)?;
+        }
+        sample(out, "work", "flop", now, work.iter().sum())?;
+        for times in &self.times {
+            for (kernel, time) in kernels.iter().zip(times) {
+                sample(out, &format!("iteration.{kernel}"), "ns", time.start_ns, time.ns as f64)?;
+            }
+            let start_ns = times.first().map_or(0, |t| t.start_ns);
+            sample(out, "iteration", "ns", start_ns, composite_ns(&work, times))?;
+        }
+        Ok(())
+    }
+}
+
+/// The composite is the mean of the five rates. So that it is, as everywhere, work over time, its time is the one in
+/// which all the work would be done at that mean rate.
+fn composite_ns(work: &[f64], times: &[Timed]) -> f64 {
+    let rates = work.iter().zip(times).map(|(w, t)| w / t.ns.max(1) as f64);
+    work.iter().sum::<f64>() / (rates.sum::<f64>() / work.len() as f64)
+}
+
+fn become_jvm(parameters: &Parameters, out: &mut dyn Write) -> Result<(), Error> {
+    let mut words = vec![parameters.name.to_string()];
+    let mut option = |name: &str, value: String| words.extend([format!("--{name}"), value]);
+    option("iterations", parameters.iterations.to_string());
+    option("inner", parameters.inner.to_string());
+    option("min-iteration-ms", parameters.min_ms.to_string());
+    let mut heap = 64 << 20;
+    match parameters.name {
+        "himeno" => {
+            let size = parameters.himeno();
+            option("size", size.grid.map(|n| n.to_string()).join(","));
+            option("expect", format!("{:08x},{:016x}", size.gosa, size.pressure));
+            heap += himeno::bytes(size.grid);
+        }
+        "linpack" => {
+            let n: usize = parameters.size.parse().unwrap_or_default();
+            option("size", n.to_string());
+            if let Some((_, sum)) = linpack::KNOWN.iter().find(|(known, _)| *known == n) {
+                option("expect", format!("{sum:016x}"));
+            }
+            heap += 8 * (n * (n + 8)) as u64;
+        }
+        _ => {
+            let (_, size, known) =
+                scimark::SIZES.into_iter().find(|s| s.0 == parameters.size).unwrap_or(scimark::SIZES[1]);
+            option("kernel", parameters.kernels().join(","));
+            option("size", size.map(|n| n.to_string()).join(","));
+            option("expect", known.map(|n| format!("{n:x}")).join(","));
+            heap +=
+                8 * 8 * size.iter().map(|n| *n as u64).sum::<u64>() + 4 * 8 * (size[1].pow(2) + size[4].pow(2)) as u64;
+        }
+    }
+    if heap > available_bytes() {
+        let available = available_bytes();
+        return Err(Error::Failed(format!("a heap of {heap} bytes is needed, and {available} are available")));
+    }
+    jvm::become_jvm(&parameters.java, &parameters.mode, heap, &words, out)
+}
+
+/// Memory that can be had without swapping; everything if the kernel does not tell.
+fn available_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
+    let kib: Option<u64> = line.and_then(|l| l.trim().trim_end_matches(" kB").parse().ok());
+    kib.map_or(u64::MAX, |k| k * 1024)
+}
+
+#[cfg(test)]
+mod tests;

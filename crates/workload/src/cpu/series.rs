@@ -1,0 +1,160 @@
+//! A series of timed iterations of one kernel: how many units each does, and when it began and how long it took.
+//!
+//! The clock is read right before a piece of work and right after it, and nothing else happens in between: two readings
+//! a piece are all that the harness adds to what it measures. Checks, fresh inputs and output lie outside.
+
+use crate::Error;
+use model::Context;
+
+/// What one iteration must last at least, if its size is not given: well above the clock's resolution (a nanosecond
+/// step, some 20 ns a reading) and the scheduler's tick.
+pub const DEFAULT_MIN_MS: &str = "10";
+
+/// How often a size must last long enough before it is taken: code that is still being compiled gets faster.
+const CONFIRMATIONS: u32 = 3;
+
+/// A count beyond this is no sensible size of anything.
+pub const MOST: u64 = 1 << 40;
+
+/// A kernel on its data.
+pub trait Load {
+    /// Floating-point operations in one unit, as the benchmark's definition counts them.
+    fn flop(&self) -> f64;
+
+    /// Does `inner` units and times them with [`time`]. A wrong result is an error.
+    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, String>;
+
+    /// Checks the compiled kernel against what is known of it, on fresh data. Says what was checked, with its numbers.
+    fn check(&mut self) -> Result<String, String>;
+
+    /// Checks what the timed runs left behind, and says what it is.
+    fn left(&mut self) -> Result<String, String>;
+}
+
+/// One iteration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timed {
+    /// Its begin, CLOCK_BOOTTIME in ns.
+    pub start_ns: u64,
+    /// How long its work took, ns.
+    pub ns: u64,
+}
+
+/// Times one piece of work: two readings of the clock around it.
+pub fn time<T>(clock: &mut dyn FnMut() -> u64, work: impl FnOnce() -> T) -> (T, Timed) {
+    let start_ns = clock();
+    let result = work();
+    let end_ns = clock();
+    (result, Timed { start_ns, ns: end_ns.saturating_sub(start_ns) })
+}
+
+/// How many of its own units a kernel does in one unit of all of them: for several, enough for a million operations, so
+/// that one number sizes kernels whose units are a point and a matrix.
+pub fn shares(loads: &[Box<dyn Load>]) -> Vec<u64> {
+    match loads {
+        [_] => vec![1],
+        loads => loads.iter().map(|l| (1e6 / l.flop()).ceil().max(1.0) as u64).collect(),
+    }
+}
+
+/// Finds how many units last `min_ns` in every kernel: doubled until they do, three times over. These runs count for
+/// nothing else.
+pub fn size(
+    loads: &mut [Box<dyn Load>],
+    min_ns: u64,
+    context: &Context,
+    clock: &mut dyn FnMut() -> u64,
+) -> Result<u64, Error> {
+    let shares = shares(loads);
+    let (mut inner, mut long_enough) = (1, 0);
+    while long_enough < CONFIRMATIONS {
+        if context.cancelled() {
+            return Err(Error::Interrupted);
+        }
+        let mut shortest = u64::MAX;
+        for (load, share) in loads.iter_mut().zip(&shares) {
+            shortest = shortest.min(load.run(inner * share, clock).map_err(Error::Failed)?.ns);
+        }
+        if shortest >= min_ns {
+            long_enough += 1;
+        } else if inner < MOST {
+            (inner, long_enough) = (inner * 2, 0);
+        } else {
+            return Err(Error::Failed(format!("{inner} units took less than {min_ns} ns: the clock stands still")));
+        }
+    }
+    Ok(inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::{Cell, RefCell};
+    use std::rc::Rc;
+
+    /// A load whose unit takes so many ticks of a clock that ticks when it works.
+    struct Fake {
+        unit: u64,
+        flop: f64,
+        now: Rc<Cell<u64>>,
+        runs: Rc<RefCell<Vec<u64>>>,
+    }
+
+    impl Load for Fake {
+        fn flop(&self) -> f64 {
+            self.flop
+        }
+        fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, String> {
+            self.runs.borrow_mut().push(inner);
+            Ok(time(clock, || self.now.set(self.now.get() + inner * self.unit)).1)
+        }
+        fn check(&mut self) -> Result<String, String> {
+            Ok(String::new())
+        }
+        fn left(&mut self) -> Result<String, String> {
+            Ok(String::new())
+        }
+    }
+
+    /// Sizes loads given as ticks and operations of a unit.
+    fn sized(units: &[(u64, f64)], min_ns: u64) -> (u64, Vec<u64>) {
+        let (now, runs) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(Vec::new())));
+        let fake = |(unit, flop): &(u64, f64)| -> Box<dyn Load> {
+            Box::new(Fake { unit: *unit, flop: *flop, now: now.clone(), runs: runs.clone() })
+        };
+        let mut loads: Vec<Box<dyn Load>> = units.iter().map(fake).collect();
+        let inner = size(&mut loads, min_ns, &Context::silent(), &mut || now.get()).unwrap();
+        (inner, runs.take())
+    }
+
+    #[test]
+    fn a_size_is_doubled_until_it_lasts_and_then_confirmed() {
+        assert_eq!(sized(&[(3, 1.0)], 20), (8, vec![1, 2, 4, 8, 8, 8]));
+        assert_eq!(sized(&[(1000, 1.0)], 20), (1, vec![1, 1, 1]));
+    }
+
+    #[test]
+    fn one_number_sizes_several() {
+        // A unit of all is a million operations of each, or one unit of what has more.
+        assert_eq!(sized(&[(1, 4.0), (100, 7e8)], 150), (2, vec![250_000, 1, 500_000, 2, 500_000, 2, 500_000, 2]));
+    }
+
+    #[test]
+    fn a_clock_that_stands_still_is_told() {
+        let fake = Fake { unit: 1, flop: 1.0, now: Rc::default(), runs: Rc::default() };
+        assert!(matches!(size(&mut [Box::new(fake)], 5, &Context::silent(), &mut || 7), Err(Error::Failed(_))));
+    }
+
+    #[test]
+    fn the_clock_is_read_twice_around_the_work() {
+        let mut readings = 0;
+        let (seen, timed) = time(
+            &mut || {
+                readings += 1;
+                readings * 10
+            },
+            || 5,
+        );
+        assert_eq!((seen, timed, readings), (5, Timed { start_ns: 10, ns: 10 }, 2));
+    }
+}

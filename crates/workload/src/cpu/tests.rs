@@ -1,0 +1,171 @@
+//! Compiled kernels against what is known of them, and against one another.
+
+use super::*;
+use scimark::KERNELS;
+use series::Load;
+
+const ALL: [Native; 5] =
+    [Native::C(Level::O0), Native::C(Level::O2), Native::C(Level::O3), Native::C(Level::Fast), Native::Rust];
+
+fn exact() -> impl Iterator<Item = Native> {
+    ALL.into_iter().filter(|how| how.exact())
+}
+
+#[test]
+fn himeno_has_the_published_residuals() {
+    // After 3 and after 40 steps, as they were measured of other compilers, processors and languages.
+    for (size, steps, known) in [(0, 3, "6.227474e-3"), (1, 3, "3.288628e-3"), (1, 40, "2.616851e-3")] {
+        for how in exact() {
+            let gosa = himeno::Himeno::new(how, himeno::SIZES[size]).unwrap().gosa(steps);
+            assert_eq!(format!("{gosa:.6e}"), known, "{how:?}, {steps} steps");
+        }
+    }
+    for how in ALL {
+        himeno::Himeno::new(how, himeno::SIZES[1]).unwrap().check().unwrap();
+    }
+    let gosa = himeno::Himeno::new(Native::Rust, himeno::SIZES[2]).unwrap().gosa(3);
+    assert_eq!(format!("{gosa:.6e}"), "1.733593e-3");
+}
+
+#[test]
+fn linpack_is_solved_to_the_same_bits_everywhere() {
+    for (n, _) in linpack::KNOWN {
+        for how in ALL {
+            linpack::Linpack::new(how, n).check().unwrap();
+        }
+    }
+    // The published residual of the order 100.
+    assert!(linpack::Linpack::new(Native::Rust, 100).check().unwrap().contains("residual 1.671,"));
+    // An order of which nothing is known is checked by its residual, and has the same bits all the same.
+    let others: Vec<String> = exact().map(|how| linpack::Linpack::new(how, 333).check().unwrap()).collect();
+    assert!(others.windows(2).all(|w| w[0] == w[1]), "{others:?}");
+}
+
+#[test]
+fn scimark_gives_the_same_bits_everywhere() {
+    for size in ["tiny", "small"] {
+        for kernel in KERNELS {
+            for how in ALL {
+                scimark::load(how, kernel, size).check().unwrap();
+            }
+        }
+    }
+    for kernel in KERNELS {
+        scimark::load(Native::Rust, kernel, "large").check().unwrap();
+    }
+}
+
+#[test]
+fn operations_are_counted_as_published() {
+    let flop = |kernel, size| scimark::load(Native::Rust, kernel, size).flop();
+    assert_eq!(flop("fft", "small"), (5.0 * 1024.0 - 2.0) * 10.0 + 2.0 * 1025.0);
+    assert_eq!(flop("sor", "small"), 99.0 * 99.0 * 6.0);
+    assert_eq!(flop("montecarlo", "small"), 4.0);
+    assert_eq!(flop("sparse", "small"), 10_000.0);
+    assert_eq!(flop("lu", "small"), 2e6 / 3.0);
+    assert_eq!(linpack::Linpack::new(Native::Rust, 100).flop().round(), 686_667.0);
+    let himeno = himeno::Himeno::new(Native::Rust, himeno::SIZES[1]).unwrap();
+    assert_eq!(himeno.flop(), 34.0 * 62.0 * 62.0 * 126.0);
+}
+
+#[test]
+fn the_clock_is_read_twice_a_piece_and_nowhere_else() {
+    let mut readings = 0;
+    let mut clock = || {
+        readings += 1;
+        readings
+    };
+    himeno::Himeno::new(Native::Rust, himeno::SIZES[0]).unwrap().run(7, &mut clock).unwrap();
+    for kernel in KERNELS {
+        scimark::load(Native::Rust, kernel, "tiny").run(1000, &mut clock).unwrap();
+    }
+    // LINPACK makes a new matrix for each solution, outside the time.
+    linpack::Linpack::new(Native::Rust, 100).run(3, &mut clock).unwrap();
+    assert_eq!(readings, 2 + 2 * 5 + 2 * 3);
+}
+
+/// A load whose result goes wrong at the third check or run.
+struct Breaks {
+    check: u32,
+    run: u32,
+}
+
+impl Load for Breaks {
+    fn flop(&self) -> f64 {
+        1.0
+    }
+    fn run(&mut self, _: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, String> {
+        self.run = self.run.saturating_sub(1);
+        if self.run == 0 { Err("broke in a run".into()) } else { Ok(series::time(clock, || ()).1) }
+    }
+    fn check(&mut self) -> Result<String, String> {
+        self.check -= 1;
+        Ok(format!("{}", self.check.min(1)))
+    }
+    fn left(&mut self) -> Result<String, String> {
+        Ok("left".into())
+    }
+}
+
+fn series(check: u32, run: u32) -> Result<String, Error> {
+    let words: Vec<String> = ["--iterations=5", "--inner=1"].map(String::from).to_vec();
+    let parameters = Parameters::parse("linpack", &words).unwrap();
+    Series::new(&parameters, vec![Box::new(Breaks { check, run })]).run(&Context::silent())
+}
+
+#[test]
+fn a_result_that_goes_wrong_is_a_failure() {
+    assert_eq!(series(9, 9).unwrap(), "1; the same before and after the iterations");
+    assert!(matches!(series(9, 3), Err(Error::Failed(text)) if text == "broke in a run"));
+    // The second check tells 0 where the first told 1.
+    assert!(matches!(series(2, 9), Err(Error::Failed(text)) if text.contains("other numbers")));
+}
+
+#[test]
+fn lines_have_work_times_and_the_check() {
+    let words: Vec<String> = ["--kernel", "composite", "--inner=2", "--iterations=4"].map(String::from).to_vec();
+    let parameters = Parameters::parse("scimark", &words).unwrap();
+    let loads = parameters.kernels().iter().map(|k| parameters.load(Native::Rust, k).unwrap()).collect();
+    let mut series = Series::new(&parameters, loads);
+    series.run(&Context::silent()).unwrap();
+    let mut out = Vec::new();
+    series.print(&parameters.kernels(), &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let lines: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let count = |metric: &str| lines.iter().filter(|l| l["metric"] == metric).count();
+    assert_eq!((count("work"), count("iteration"), count("iteration.fft"), count("work.lu")), (1, 4, 4, 1));
+    assert!(lines.iter().any(|l| l["mark"] == "inner" && l["text"] == "2"));
+    let work = |kernel: &str| lines.iter().find(|l| l["metric"] == *kernel).unwrap()["v"].as_f64().unwrap();
+    assert_eq!((work("work.montecarlo"), work("work.lu")), (2e6, 2.0 * 2.0 * 2e6 / 3.0));
+    assert_eq!(work("work"), KERNELS.iter().map(|k| work(&format!("work.{k}"))).sum::<f64>());
+}
+
+#[test]
+fn the_composite_is_the_mean_of_the_rates() {
+    let times = [10, 20, 5, 40, 1].map(|ns| Timed { start_ns: 0, ns });
+    let work = [100.0, 100.0, 30.0, 10.0, 8.0];
+    let rates = [10.0, 5.0, 6.0, 0.25, 8.0];
+    let composite = work.iter().sum::<f64>() / composite_ns(&work, &times);
+    assert!((composite - rates.iter().sum::<f64>() / 5.0).abs() < 1e-12);
+}
+
+#[test]
+fn mistakes_are_named() {
+    for (name, words, part) in [
+        ("himeno", &["--size=XXL"][..], "XS, S, M, L, XL"),
+        ("linpack", &["--size=512"], "singular"),
+        ("scimark", &["--kernel=dct"], "composite"),
+        ("scimark", &["--inner=1,2"], "--inner cannot be"),
+        ("himeno", &["--inner=99999999999999"], "--inner at most"),
+        ("himeno", &["--iterations=0"], "--iterations is 1"),
+        ("himeno", &["--mode=c-O1"], "c-O0"),
+        ("linpack", &["--kernel=lu"], "--kernel"),
+    ] {
+        let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+        match Parameters::parse(name, &words) {
+            Err(Error::Usage(text)) => assert!(text.contains(part), "{text}"),
+            other => panic!("{words:?}: {other:?}"),
+        }
+    }
+    assert_eq!(Parameters::parse("himeno", &["--size=xl".into()]).unwrap().size, "XL");
+}

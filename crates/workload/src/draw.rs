@@ -1,0 +1,88 @@
+//! Drawing, as the papers measured it (000, section 4.4): rectangles, lines and circles, again and again, in Java. On a
+//! host it is Java2D on an image in memory; on a device the same classes draw on Android's canvas (see `java/`).
+//!
+//! What decides about the speed is recorded or is a parameter: anti-aliasing above all (Java2D's is written in Java), the
+//! size and format of the image, the size of the figures, and how the bytecode is executed. The paper names none of them.
+
+use crate::options::{Options, Spec};
+use crate::{Error, jvm};
+use std::io::Write;
+
+const ABOUT: &str = "Draws rectangles, lines or circles on an image in memory, in Java.";
+
+const SPECS: &[Spec] = &[
+    Spec { name: "mode", default: "jvm-tiered", help: "jvm-int, jvm-c1, jvm-c2 or jvm-tiered" },
+    Spec { name: "shape", default: "rect", help: "rect, line or circle; rectangles and circles are filled" },
+    Spec { name: "antialias", default: "off", help: "on or off" },
+    Spec { name: "size", default: "480x800", help: "of the image, WIDTHxHEIGHT" },
+    Spec { name: "extent", default: "100", help: "of a figure, pixels each way" },
+    Spec { name: "format", default: "argb", help: "of a pixel: argb, argb-pre, rgb or rgb565" },
+    Spec { name: "iterations", default: "30", help: "timed iterations" },
+    Spec { name: "inner", default: "0", help: "figures in an iteration; 0 finds a number" },
+    Spec {
+        name: "min-iteration-ms",
+        default: "10",
+        help: "figures of an iteration are doubled until it lasts so long",
+    },
+    Spec { name: "java", default: "java", help: "the JVM's launcher" },
+];
+
+/// Becomes a JVM that draws; comes back with an error only.
+///
+/// # Errors
+/// See [`Error`].
+pub fn run(words: &[String], out: &mut dyn Write) -> Result<(), Error> {
+    let options = Options::parse(ABOUT, SPECS, words)?;
+    let mode = options.one_of("mode", &jvm::MODES.map(|m| m.0))?;
+    let (width, height) = size(options.text("size"))?;
+    let extent: u32 = options.get("extent")?;
+    if extent < 4 || extent >= width.min(height) {
+        return Err(Error::Usage(format!("--extent is from 4 to {}, one less than the image", width.min(height) - 1)));
+    }
+    let number = |name: &str, least: u64, most: u64| match options.get::<u64>(name)? {
+        n if (least..=most).contains(&n) => Ok(n.to_string()),
+        n => Err(Error::Usage(format!("--{name} is from {least} to {most}, not {n}"))),
+    };
+    let words = [
+        ("shape", options.one_of("shape", &["rect", "line", "circle"])?.to_string()),
+        ("antialias", options.one_of("antialias", &["on", "off"])?.to_string()),
+        ("size", format!("{width},{height}")),
+        ("extent", extent.to_string()),
+        ("format", options.one_of("format", &["argb", "argb-pre", "rgb", "rgb565"])?.to_string()),
+        ("iterations", number("iterations", 1, 10_000_000)?),
+        ("inner", number("inner", 0, 1 << 40)?),
+        ("min-iteration-ms", number("min-iteration-ms", 0, 3_600_000)?),
+    ];
+    let words = words.into_iter().flat_map(|(name, value)| [format!("--{name}"), value]);
+    let words: Vec<String> = std::iter::once("draw".to_string()).chain(words).collect();
+    jvm::become_jvm(options.text("java"), mode, (256 << 20) + 4 * u64::from(width) * u64::from(height), &words, out)
+}
+
+fn size(text: &str) -> Result<(u32, u32), Error> {
+    let sides = text.split_once('x').and_then(|(w, h)| Some((w.parse().ok()?, h.parse().ok()?)));
+    let good = sides.filter(|(w, h)| (16..=16_384).contains(w) && (16..=16_384).contains(h));
+    good.ok_or_else(|| Error::Usage(format!("--size cannot be {text:?}; give it as 480x800, 16 to 16384 each way")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(words: &[&str]) -> String {
+        let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+        match run(&words, &mut Vec::new()) {
+            Err(Error::Usage(text)) => text,
+            other => panic!("{words:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named_before_a_jvm_is_started() {
+        assert!(error(&["--size", "480"]).contains("480x800"));
+        assert!(error(&["--size", "0x800"]).contains("480x800"));
+        assert!(error(&["--extent", "480"]).contains("--extent"));
+        assert!(error(&["--mode", "rust"]).contains("jvm-int"));
+        assert!(error(&["--shape", "star"]).contains("circle"));
+        assert!(error(&["--iterations", "0"]).contains("--iterations"));
+    }
+}

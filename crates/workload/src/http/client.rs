@@ -1,0 +1,277 @@
+//! The client: threads with connections, each taking the next request of the schedule when a connection is free.
+//!
+//! A thread with one connection blocks in its socket: two system calls a transaction. One with several asks epoll which
+//! are ready; edges are enough, since every step goes on until the socket would block, so that nothing is ever registered
+//! twice. Measured against wrk in experiments/peers/http.toml.
+
+use super::connection::{Connection, Plan, Step, TICK};
+use super::schedule::Schedule;
+use crate::clock;
+use hdrhistogram::Histogram;
+use model::Context;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::num::NonZeroU64;
+use std::sync::Barrier;
+use std::time::Duration;
+
+/// What a run saw.
+#[derive(Debug)]
+pub struct Outcome {
+    /// From the intended (open loop) or real (closed loop) time of sending until the response was whole, ns.
+    pub latency: Histogram<u64>,
+    /// How late the client itself sent what it had been waiting to send, ns; empty in the closed loop.
+    pub late: Histogram<u64>,
+    /// Bytes received, heads included.
+    pub received: u64,
+    /// Connections opened in place of ones that the server closed.
+    pub reopened: u64,
+    /// When the last response was whole.
+    pub end_ns: u64,
+}
+
+impl Outcome {
+    fn new() -> Result<Self, String> {
+        // Three significant digits: at most 0.1 % off. It grows as it must.
+        let histogram = || Histogram::new(3).map_err(|e| e.to_string());
+        Ok(Self { latency: histogram()?, late: histogram()?, received: 0, reopened: 0, end_ns: 0 })
+    }
+}
+
+/// Runs `schedule` over `connections` connections of `threads` threads.
+///
+/// # Errors
+/// The client itself could not work (threads, descriptors). What the server did is in the schedule's counts.
+pub fn run(
+    plan: &Plan,
+    schedule: &Schedule,
+    connections: usize,
+    threads: usize,
+    context: &Context,
+) -> Result<Outcome, String> {
+    let barrier = Barrier::new(threads);
+    let results: Vec<Result<Outcome, String>> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|nth| {
+                let mine = connections / threads + usize::from(nth < connections % threads);
+                let barrier = &barrier;
+                scope.spawn(move || Worker::new(plan, schedule, mine).and_then(|w| w.run(barrier, context)))
+            })
+            .collect();
+        workers
+            .into_iter()
+            .map(|w| w.join().unwrap_or_else(|_| Err("a thread of the client panicked".into())))
+            .collect()
+    });
+    let mut all = Outcome::new()?;
+    for result in results {
+        let one = result?;
+        all.latency.add(&one.latency).map_err(|e| e.to_string())?;
+        all.late.add(&one.late).map_err(|e| e.to_string())?;
+        all.received += one.received;
+        all.reopened += one.reopened;
+        all.end_ns = all.end_ns.max(one.end_ns);
+    }
+    Ok(all)
+}
+
+struct Worker<'a> {
+    plan: &'a Plan,
+    schedule: &'a Schedule,
+    connections: Vec<Connection>,
+    free: VecDeque<usize>,
+    /// Whether a request is under way on each.
+    busy: Vec<bool>,
+    /// The request taken and not yet due, and whether it was waited for.
+    next: Option<(u64, bool)>,
+    /// Whether the schedule has no more.
+    over: bool,
+    epoll: OwnedFd,
+    seen: Outcome,
+}
+
+impl<'a> Worker<'a> {
+    fn new(plan: &'a Plan, schedule: &'a Schedule, connections: usize) -> Result<Self, String> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|e| format!("epoll: {}", std::io::Error::from(e)))?;
+        Ok(Self {
+            plan,
+            schedule,
+            connections: (0..connections).map(|_| Connection::new()).collect(),
+            free: (0..connections).collect(),
+            busy: vec![false; connections],
+            next: None,
+            over: false,
+            epoll,
+            seen: Outcome::new()?,
+        })
+    }
+
+    fn run(mut self, barrier: &Barrier, context: &Context) -> Result<Outcome, String> {
+        // Without this the kernel may wake us 50 us late, to save power.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        // Connections are made before the clock starts, unless making them is part of each transaction.
+        if self.plan.keep_alive {
+            for at in 0..self.connections.len() {
+                match self.connections[at].open(self.plan, true) {
+                    Ok(()) => self.register(at)?,
+                    Err(why) => self.schedule.failed(why),
+                }
+            }
+        }
+        if barrier.wait().is_leader() {
+            self.schedule.start(clock::now_ns());
+        }
+        barrier.wait();
+        let mut looked_ns = clock::now_ns();
+        let mut ready: Vec<Event> = Vec::with_capacity(256);
+        loop {
+            let now = clock::now_ns();
+            if now.saturating_sub(looked_ns) >= TICK.as_nanos() as u64 {
+                looked_ns = now;
+                if context.cancelled() {
+                    self.schedule.stop();
+                }
+                self.look_for_late_ones(now);
+            }
+            self.send(now)?;
+            if self.over && self.free.len() == self.connections.len() {
+                self.seen.received = self.connections.iter().map(|c| c.received).sum();
+                self.seen.reopened = self.connections.iter().map(|c| c.reopened).sum();
+                return Ok(self.seen);
+            }
+            self.wait(&mut ready)?;
+            for event in ready.drain(..) {
+                let at = event.data.u64() as usize;
+                // A connection without a request is told of its server's end: the next request will find out.
+                if self.busy[at] {
+                    let step = self.connections[at].advance(self.plan);
+                    self.account(at, step)?;
+                }
+            }
+        }
+    }
+
+    /// Sends what is due on what is free.
+    fn send(&mut self, mut now: u64) -> Result<(), String> {
+        while let Some(&at) = self.free.front() {
+            if self.next.is_none() && !self.over {
+                self.next = self.schedule.take(now).map(|due| (due, false));
+                self.over = self.next.is_none();
+            }
+            let Some((due, waited)) = self.next else { return Ok(()) };
+            if due > now {
+                // The end of the run does not wait for what is due in a minute.
+                if self.schedule.stopped() {
+                    (self.next, self.over) = (None, true);
+                } else {
+                    self.next = Some((due, true));
+                }
+                return Ok(());
+            }
+            if waited {
+                record(&mut self.seen.late, now - due);
+            }
+            self.next = None;
+            self.free.pop_front();
+            self.busy[at] = true;
+            let begun = if self.schedule.is_open() { due } else { now };
+            let step = self.connections[at].begin(self.plan, begun, now);
+            self.account(at, step)?;
+            now = clock::now_ns();
+            // One blocking exchange at a time; what may be asked in between is asked by the caller.
+            if self.plan.blocking {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn account(&mut self, at: usize, step: Step) -> Result<(), String> {
+        self.register(at)?;
+        match step {
+            Step::Waiting => return Ok(()),
+            Step::Done => {
+                let now = clock::now_ns();
+                record(&mut self.seen.latency, now.saturating_sub(self.connections[at].begun_ns));
+                self.seen.end_ns = now;
+                self.schedule.succeeded(now);
+            }
+            Step::Failed(why) => self.schedule.failed(why),
+        }
+        self.release(at);
+        Ok(())
+    }
+
+    fn register(&mut self, at: usize) -> Result<(), String> {
+        if self.plan.blocking {
+            return Ok(());
+        }
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        match self.connections[at].take_fresh() {
+            Some(socket) => epoll::add(&self.epoll, socket, EventData::new_u64(at as u64), flags)
+                .map_err(|e| format!("epoll: {}", std::io::Error::from(e))),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until something is ready, due, or worth a look.
+    fn wait(&mut self, ready: &mut Vec<Event>) -> Result<(), String> {
+        let most = TICK.as_nanos() as u64;
+        // Only where a connection is free does a due time wake us.
+        let ns = match self.next.filter(|_| !self.free.is_empty()) {
+            Some((due, _)) => due.saturating_sub(clock::now_ns()).min(most),
+            None => most,
+        };
+        if self.plan.blocking {
+            // There is one connection. Under way: it is asked again, and waits in its socket.
+            if self.free.is_empty() {
+                let step = self.connections[0].advance(self.plan);
+                self.account(0, step)?;
+            } else if self.next.is_some() {
+                std::thread::sleep(Duration::from_nanos(ns));
+            }
+            return Ok(());
+        }
+        let told = |e: Errno| format!("waiting for the network: {}", std::io::Error::from(e));
+        // epoll's own limit is in milliseconds on older kernels.
+        if ns < most {
+            let limit = Timespec { tv_sec: 0, tv_nsec: ns as _ };
+            let mut fds = [PollFd::new(&self.epoll, PollFlags::IN)];
+            match poll(&mut fds, Some(&limit)) {
+                Ok(0) | Err(Errno::INTR) => return Ok(()),
+                Ok(_) => {}
+                Err(e) => return Err(told(e)),
+            }
+        }
+        let limit = Timespec { tv_sec: 0, tv_nsec: most as _ };
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(ready), Some(&limit)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(e) => Err(told(e)),
+        }
+    }
+
+    fn look_for_late_ones(&mut self, now: u64) {
+        for at in 0..self.connections.len() {
+            if self.busy[at] && self.connections[at].deadline_ns <= now {
+                let why = self.connections[at].give_up(self.plan);
+                self.schedule.failed(why);
+                self.release(at);
+            }
+        }
+    }
+
+    fn release(&mut self, at: usize) {
+        self.busy[at] = false;
+        self.free.push_back(at);
+    }
+}
+
+/// A histogram that grows takes every value; it refuses only when there is no memory to grow.
+fn record(histogram: &mut Histogram<u64>, ns: u64) {
+    if histogram.record(ns).is_err() {
+        histogram.saturating_record(ns);
+    }
+}

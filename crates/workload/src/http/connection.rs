@@ -1,0 +1,304 @@
+//! One connection of the client: at most one request under way, its response checked byte for byte.
+//!
+//! Written without waiting: every step goes on until the socket would block and says so. On a socket that blocks (a thread
+//! with a single connection saves the call that asks what is ready) "would block" is the socket's own time limit.
+
+use super::response::Response;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// How long a blocking socket waits before it lets us look at time limits and at Ctrl-C.
+pub const TICK: Duration = Duration::from_millis(100);
+/// Longest body that is kept to compare the others with.
+const LONGEST_BODY: usize = 64 << 20;
+/// Bytes asked of the kernel at once.
+const READ: usize = 64 << 10;
+
+/// What every connection does the same.
+#[derive(Debug)]
+pub struct Plan {
+    /// The server.
+    pub address: SocketAddr,
+    /// What is sent.
+    pub request: Vec<u8>,
+    /// Whether a connection serves more than one request.
+    pub keep_alive: bool,
+    /// The status that every response must have.
+    pub status: u16,
+    /// The body that every response must have; none accepts any (and keeps it).
+    pub body: Option<Vec<u8>>,
+    /// A response that is not whole by then is an error, ns.
+    pub timeout_ns: u64,
+    /// Whether sockets block, for at most [`TICK`].
+    pub blocking: bool,
+}
+
+/// How far a request is.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It waits for the network.
+    Waiting,
+    /// Its response is whole and right.
+    Done,
+    /// It failed; the text says how.
+    Failed(String),
+}
+
+/// A connection, open or not.
+#[derive(Debug)]
+pub struct Connection {
+    socket: Option<OwnedFd>,
+    /// Whether the socket was made since the caller last asked.
+    fresh: bool,
+    /// Responses that came over this socket.
+    served: u64,
+    sent: usize,
+    response: Response,
+    /// Bytes read and not yet taken by the response.
+    waiting: Vec<u8>,
+    /// Bytes of this response, head and body.
+    answered: u64,
+    body: Vec<u8>,
+    body_length: usize,
+    wrong: bool,
+    scratch: Vec<u8>,
+    /// When the request under way is too late.
+    pub deadline_ns: u64,
+    /// When the request under way began, for its latency.
+    pub begun_ns: u64,
+    /// Bytes received in all.
+    pub received: u64,
+    /// Connections opened in place of ones that the server had closed.
+    pub reopened: u64,
+}
+
+impl Connection {
+    /// None yet.
+    pub fn new() -> Self {
+        Self {
+            socket: None,
+            fresh: false,
+            served: 0,
+            sent: 0,
+            response: Response::new(),
+            waiting: Vec::new(),
+            answered: 0,
+            body: Vec::new(),
+            body_length: 0,
+            wrong: false,
+            scratch: vec![0; READ],
+            deadline_ns: 0,
+            begun_ns: 0,
+            received: 0,
+            reopened: 0,
+        }
+    }
+
+    /// The socket, if it was opened since the last call: whoever asks what is ready must know it.
+    pub fn take_fresh(&mut self) -> Option<&OwnedFd> {
+        std::mem::take(&mut self.fresh).then_some(self.socket.as_ref()).flatten()
+    }
+
+    /// The body of the last response, where none was expected.
+    pub fn into_body(self) -> Vec<u8> {
+        self.body
+    }
+
+    /// Opens it. `ahead` of the first request its connection is awaited; as part of one, its request goes out with it.
+    pub fn open(&mut self, plan: &Plan, ahead: bool) -> Result<(), String> {
+        let told = |e: Errno| told(plan, "cannot connect to", e);
+        let family = if plan.address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+        let wait = plan.blocking || ahead;
+        let flags = if wait { SocketFlags::CLOEXEC } else { SocketFlags::CLOEXEC | SocketFlags::NONBLOCK };
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None).map_err(told)?;
+        sockopt::set_tcp_nodelay(&socket, true).map_err(told)?;
+        let limit = |which, time| sockopt::set_socket_timeout(&socket, which, Some(time)).map_err(told);
+        if wait {
+            limit(sockopt::Timeout::Send, if ahead { Duration::from_nanos(plan.timeout_ns) } else { TICK })?;
+        }
+        match rustix::net::connect(&socket, &plan.address) {
+            Ok(()) => {}
+            Err(Errno::INPROGRESS | Errno::AGAIN) if ahead => return Err(told(Errno::TIMEDOUT)),
+            // Not yet there: the first send says whether it will be.
+            Err(Errno::INPROGRESS | Errno::AGAIN | Errno::INTR) => {}
+            Err(e) => return Err(told(e)),
+        }
+        if plan.blocking {
+            limit(sockopt::Timeout::Recv, TICK)?;
+            limit(sockopt::Timeout::Send, TICK)?;
+        } else if ahead {
+            rustix::io::ioctl_fionbio(&socket, true).map_err(told)?;
+        }
+        (self.socket, self.fresh, self.served) = (Some(socket), true, 0);
+        self.waiting.clear();
+        Ok(())
+    }
+
+    /// Begins a request whose latency counts from `begun_ns`.
+    pub fn begin(&mut self, plan: &Plan, begun_ns: u64, now_ns: u64) -> Step {
+        (self.begun_ns, self.deadline_ns) = (begun_ns, now_ns.saturating_add(plan.timeout_ns));
+        self.answered = 0;
+        self.restart();
+        if self.socket.is_none()
+            && let Err(why) = self.open(plan, false)
+        {
+            return Step::Failed(why);
+        }
+        self.advance(plan)
+    }
+
+    fn restart(&mut self) {
+        (self.sent, self.response, self.body_length, self.wrong) = (0, Response::new(), 0, false);
+        self.body.clear();
+    }
+
+    /// Goes on as far as the network lets it.
+    pub fn advance(&mut self, plan: &Plan) -> Step {
+        match self.exchange(plan) {
+            Ok(false) => Step::Waiting,
+            Ok(true) => {
+                self.served += 1;
+                if self.response.close || !plan.keep_alive {
+                    self.socket = None;
+                }
+                match self.verdict(plan) {
+                    Ok(()) => Step::Done,
+                    Err(why) => Step::Failed(why),
+                }
+            }
+            Err(Broken { why, by_peer }) => {
+                self.socket = None;
+                // A server may close a connection that it has kept for long enough just when we send. The request was not
+                // answered, so it is sent once more, over a new connection; its time goes on.
+                if by_peer && self.served > 0 && self.answered == 0 {
+                    self.reopened += 1;
+                    self.restart();
+                    return match self.open(plan, false) {
+                        Ok(()) => self.advance(plan),
+                        Err(why) => Step::Failed(why),
+                    };
+                }
+                Step::Failed(why)
+            }
+        }
+    }
+
+    /// The request under way is too late.
+    pub fn give_up(&mut self, plan: &Plan) -> String {
+        self.socket = None;
+        format!(
+            "no whole response from {} within {} ms ({} bytes came); --timeout-ms sets the limit",
+            plan.address,
+            plan.timeout_ns / 1_000_000,
+            self.answered
+        )
+    }
+
+    /// Sends and receives; whether the response is whole.
+    fn exchange(&mut self, plan: &Plan) -> Result<bool, Broken> {
+        let Some(socket) = &self.socket else {
+            return Err(Broken { why: "the connection is closed".into(), by_peer: true });
+        };
+        let broken = |what: &str, e: Errno| Broken {
+            why: told(plan, what, e),
+            by_peer: matches!(e, Errno::CONNRESET | Errno::PIPE),
+        };
+        let sending = self.sent < plan.request.len();
+        while self.sent < plan.request.len() {
+            match rustix::net::send(socket, &plan.request[self.sent..], SendFlags::NOSIGNAL) {
+                Ok(n) => self.sent += n,
+                Err(Errno::INTR) => {}
+                // A blocking socket whose connection is not there yet says ALREADY or NOTCONN.
+                Err(Errno::AGAIN | Errno::INPROGRESS | Errno::ALREADY) => return Ok(false),
+                Err(e) => return Err(broken("cannot send to", e)),
+            }
+        }
+        // The answer is not there yet; to ask for it would cost a call.
+        if sending && !plan.blocking {
+            return Ok(false);
+        }
+        loop {
+            let n = match rustix::io::read(socket, &mut self.scratch[..]) {
+                Ok(n) => n,
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(e) => return Err(broken("cannot receive from", e)),
+            };
+            self.received += n as u64;
+            self.answered += n as u64;
+            if n == 0 {
+                let by_peer = true;
+                self.response.end().map_err(|why| Broken { why: format!("{}: {why}", plan.address), by_peer })?;
+                return Ok(true);
+            }
+            let (body, length, wrong) = (&mut self.body, &mut self.body_length, &mut self.wrong);
+            let mut piece = |piece: &[u8]| {
+                match &plan.body {
+                    Some(expected) => *wrong |= expected.get(*length..*length + piece.len()) != Some(piece),
+                    None if body.len() + piece.len() <= LONGEST_BODY => body.extend_from_slice(piece),
+                    None => *wrong = true,
+                }
+                *length += piece.len();
+            };
+            let malformed = |why| Broken { why: format!("{}: {why}", plan.address), by_peer: false };
+            // The usual case: all of it came at once and nothing has to be kept.
+            if self.waiting.is_empty() {
+                let taken = self.response.take(&self.scratch[..n], &mut piece).map_err(malformed)?;
+                self.waiting.extend_from_slice(&self.scratch[taken..n]);
+            } else {
+                self.waiting.extend_from_slice(&self.scratch[..n]);
+                let taken = self.response.take(&self.waiting, &mut piece).map_err(malformed)?;
+                self.waiting.drain(..taken);
+            }
+            if self.response.done() {
+                return match self.waiting.len() {
+                    0 => Ok(true),
+                    more => Err(malformed(format!("{more} bytes more than the response announced"))),
+                };
+            }
+        }
+    }
+
+    fn verdict(&self, plan: &Plan) -> Result<(), String> {
+        if self.response.status != plan.status {
+            return Err(format!(
+                "{} answered with status {} in place of {} (--status)",
+                plan.address, self.response.status, plan.status
+            ));
+        }
+        match &plan.body {
+            Some(expected) if self.wrong || self.body_length != expected.len() => Err(format!(
+                "{} answered with another body ({} bytes) than the first time ({} bytes)",
+                plan.address,
+                self.body_length,
+                expected.len()
+            )),
+            None if self.wrong => Err(format!("the body is larger than {LONGEST_BODY} bytes")),
+            _ => Ok(()),
+        }
+    }
+}
+
+struct Broken {
+    why: String,
+    /// The other end closed the connection, as it may between requests.
+    by_peer: bool,
+}
+
+/// An error of the system, with what can be done about it.
+fn told(plan: &Plan, what: &str, error: Errno) -> String {
+    let address = plan.address;
+    let advice = match error {
+        Errno::CONNREFUSED => format!(": no server listens there; `fathom bench serve-http --listen {address}` is one"),
+        Errno::ADDRNOTAVAIL => {
+            ": every local port was used within the last minute; use --keep-alive on, a --rate, or fewer requests"
+                .into()
+        }
+        Errno::MFILE => ": too many open files; raise `ulimit -n` or use fewer --connections".into(),
+        _ => String::new(),
+    };
+    format!("{what} {address}: {}{advice}", std::io::Error::from(error))
+}

@@ -1,0 +1,308 @@
+//! HTTP transactions: how often a second a byte can be fetched from a Web server (paper 000, section 4.3).
+//!
+//! In the **closed loop** each of n connections sends its next request when the last was answered: the most that client,
+//! network and server do together. In the **open loop** (`--rate`) requests are due at a constant rate, and a latency
+//! counts from when its request was due (see [`schedule`]). Latencies go into an HdrHistogram of three digits.
+//!
+//! Every response is checked: status and each byte of the body, which must be the first response's. `--self` serves from
+//! a thread of this process, so that a device can be measured alone; then client and server share its cores.
+
+mod client;
+mod connection;
+mod response;
+mod schedule;
+mod server;
+mod target;
+#[cfg(test)]
+mod tests;
+
+pub use server::Server;
+
+use crate::options::{Options, Spec};
+use crate::{Error, clock, sample};
+use client::Outcome;
+use connection::{Connection, Plan, Step};
+use hdrhistogram::Histogram;
+use model::Context;
+use schedule::{Schedule, Until};
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use target::Url;
+
+const ABOUT: &str = "HTTP transactions: GETs of a byte (paper 000, 4.3), closed loop or at a constant rate.\n\
+                     --self in place of --url serves from this process; on another machine: fathom bench serve-http";
+
+const SPECS: &[Spec] = &[
+    Spec { name: "url", default: "self", help: "http://HOST[:PORT]/PATH; self: a server in this process" },
+    Spec { name: "connections", default: "1", help: "connections at a time, 1 to 4096" },
+    Spec { name: "keep-alive", default: "on", help: "on, or off: a new connection for each request" },
+    Spec { name: "rate", default: "0", help: "requests a second in all, open loop; 0: closed loop" },
+    Spec { name: "iterations", default: "30", help: "iterations of the run" },
+    Spec { name: "inner", default: "0", help: "requests in an iteration; 0: sized by --min-iteration-ms" },
+    Spec { name: "min-iteration-ms", default: "10", help: "least time of an iteration" },
+    Spec { name: "duration", default: "0", help: "seconds of the run, in place of --iterations" },
+    Spec { name: "threads", default: "0", help: "threads of the client; 0: one a core (with --self half of them)" },
+    Spec { name: "bytes", default: "", help: "length the body must have; with --self, what is served [1]" },
+    Spec { name: "status", default: "200", help: "status each response must have" },
+    Spec { name: "timeout-ms", default: "5000", help: "a response not whole by then is an error" },
+    Spec { name: "max-errors", default: "0", help: "errors that are counted and borne; one more fails the run" },
+];
+
+/// A size that no iteration reaches: doubling ends here.
+const LARGEST_INNER: u64 = 1 << 24;
+/// Most connections: their descriptors fit any usual limit's raise, and their buffers 256 MiB.
+const CONNECTIONS: usize = 4096;
+
+#[derive(Debug)]
+struct Parameters {
+    url: Option<Url>,
+    connections: usize,
+    keep_alive: bool,
+    rate: f64,
+    iterations: u64,
+    inner: u64,
+    min_iteration_ms: u64,
+    duration_ns: u64,
+    threads: usize,
+    bytes: Option<usize>,
+    status: u16,
+    timeout_ns: u64,
+    max_errors: u64,
+}
+
+impl Parameters {
+    fn parse(words: &[String]) -> Result<Self, Error> {
+        // The only option without a value.
+        let words: Vec<String> =
+            words.iter().map(|w| if w == "--self" { "--url=self".into() } else { w.clone() }).collect();
+        let options = Options::parse(ABOUT, SPECS, &words)?;
+        let url = match options.text("url") {
+            "self" => None,
+            text => Some(Url::parse(text).map_err(Error::Usage)?),
+        };
+        let connections: usize = options.get("connections")?;
+        if !(1..=CONNECTIONS).contains(&connections) {
+            return Err(Error::Usage(format!("--connections must be from 1 to {CONNECTIONS}")));
+        }
+        let rate: f64 = options.get("rate")?;
+        if !(0.0..=1e9).contains(&rate) || (rate > 0.0 && rate < 1e-3) {
+            return Err(Error::Usage("--rate must be 0 (closed loop) or from 0.001 to 1e9 requests a second".into()));
+        }
+        let seconds: f64 = options.get("duration")?;
+        if !(0.0..=1e6).contains(&seconds) {
+            return Err(Error::Usage("--duration must be seconds, from 0 to 1000000".into()));
+        }
+        let iterations: u64 = options.get("iterations")?;
+        if iterations == 0 && seconds == 0.0 {
+            return Err(Error::Usage("--iterations must be at least 1, or --duration be given".into()));
+        }
+        let bytes = match options.text("bytes") {
+            "" => None,
+            _ => Some(options.get("bytes")?),
+        };
+        let timeout_ms: u64 = options.get("timeout-ms")?;
+        if !(1..=3_600_000).contains(&timeout_ms) {
+            return Err(Error::Usage("--timeout-ms must be from 1 to 3600000".into()));
+        }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = match options.get("threads")? {
+            0 if url.is_none() => cores.div_ceil(2),
+            0 => cores,
+            n => n,
+        };
+        Ok(Self {
+            url,
+            connections,
+            keep_alive: options.one_of("keep-alive", &["on", "off"])? == "on",
+            rate,
+            iterations,
+            inner: options.get::<u64>("inner")?.min(LARGEST_INNER),
+            min_iteration_ms: options.get::<u64>("min-iteration-ms")?.clamp(1, 60_000),
+            duration_ns: (seconds * 1e9) as u64,
+            threads: threads.min(connections),
+            bytes,
+            status: options.get("status")?,
+            timeout_ns: timeout_ms * 1_000_000,
+            max_errors: options.get("max-errors")?,
+        })
+    }
+
+    fn until(&self, inner: u64) -> Until {
+        match self.duration_ns {
+            0 => Until::Requests(inner.saturating_mul(self.iterations)),
+            ns => Until::Elapsed(ns),
+        }
+    }
+}
+
+/// Runs the workload with `words` as its options and writes its lines to `out` at its end.
+///
+/// # Errors
+/// See [`Error`]; a response that is wrong, missing or late beyond `--max-errors` is one.
+pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
+    let parameters = Parameters::parse(words)?;
+    if let Some(url) = &parameters.url {
+        return measure(&parameters, url, &url.to_string(), context, out);
+    }
+    let server = Server::bind("127.0.0.1:0", parameters.bytes.unwrap_or(1))?;
+    let address = server.address();
+    let url = Url { host: address.ip().to_string(), port: address.port(), path: "/".into() };
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(|| server.serve(1, &|| over.load(Ordering::Relaxed)));
+        let result = measure(&parameters, &url, "a server in a thread of this process, over loopback", context, out);
+        over.store(true, Ordering::Relaxed);
+        let served = serving.join().unwrap_or_else(|_| Err(Error::Failed("the server's thread panicked".into())));
+        result.and(served)
+    })
+}
+
+fn measure(p: &Parameters, url: &Url, target: &str, context: &Context, out: &mut dyn Write) -> Result<(), Error> {
+    let address = url.resolve().map_err(Error::Failed)?;
+    let mut plan = Plan {
+        address,
+        request: url.request(p.keep_alive),
+        keep_alive: p.keep_alive,
+        status: p.status,
+        body: None,
+        timeout_ns: p.timeout_ns,
+        blocking: true,
+    };
+    plan.body = Some(first_body(&plan, p)?);
+    // With a connection a thread, each waits in its own socket.
+    plan.blocking = p.connections == p.threads;
+    let inner = size_iteration(p, &plan, context)?;
+    let schedule = Schedule::new(p.rate, p.until(inner), inner, p.max_errors);
+    let seen = client::run(&plan, &schedule, p.connections, p.threads, context).map_err(Error::Failed)?;
+    let (done, errors, first) = schedule.counts();
+    if context.cancelled() {
+        return Err(Error::Interrupted);
+    }
+    let body = plan.body.as_ref().map_or(0, Vec::len);
+    let by = format!(
+        "{done} responses with status {} and a body the same as the first, of {body} byte(s); {errors} errors",
+        p.status
+    );
+    if errors > p.max_errors {
+        let by = format!("{by}; the first: {}", first.clone().unwrap_or_default());
+        writeln!(out, "{}", serde_json::json!({"verified": false, "by": by}))?;
+        out.flush()?;
+        return Err(Error::Failed(format!("{}; {done} requests had succeeded", first.unwrap_or_default())));
+    }
+    let mut lines = Vec::new();
+    let loops = if p.rate > 0.0 { format!("open loop, {} requests a second", p.rate) } else { "closed loop".into() };
+    let alive = if p.keep_alive { "kept alive" } else { "a new one for each request" };
+    let wait = if plan.blocking { "blocking" } else { "epoll" };
+    let mode = format!("{loops}; {} connections, {alive}; {} threads of the client, {wait}", p.connections, p.threads);
+    for (name, text) in [("target", target.to_string()), ("mode", mode), ("inner", inner.to_string())] {
+        writeln!(lines, "{}", serde_json::json!({"mark": name, "text": text}))?;
+    }
+    if let Some(text) = first {
+        writeln!(lines, "{}", serde_json::json!({"mark": "error", "text": text}))?;
+    }
+    write_samples(&mut lines, &schedule, &seen, inner, (done, errors))?;
+    writeln!(lines, "{}", serde_json::json!({"verified": true, "by": by}))?;
+    // Only now, so that a slow reader of our output cannot disturb what is timed.
+    out.write_all(&lines)?;
+    out.flush()?;
+    Ok(())
+}
+
+fn write_samples(
+    lines: &mut dyn Write,
+    schedule: &Schedule,
+    seen: &Outcome,
+    inner: u64,
+    (done, errors): (u64, u64),
+) -> Result<(), Error> {
+    for (begin, end) in schedule.iterations() {
+        sample(lines, "iteration", "ns", begin, (end - begin) as f64)?;
+    }
+    let (start, end) = (schedule.started_ns(), seen.end_ns.max(schedule.started_ns()));
+    sample(lines, "work", "request", start, inner as f64)?;
+    if end > start && done > 0 {
+        sample(lines, "request.rate", "1/s", end, done as f64 * 1e9 / (end - start) as f64)?;
+    }
+    percentiles(lines, "latency", end, &seen.latency)?;
+    percentiles(lines, "send.late", end, &seen.late)?;
+    for (metric, unit, value) in [
+        ("requests", "request", done),
+        ("errors", "error", errors),
+        ("reconnections", "connection", seen.reopened),
+        ("received", "byte", seen.received),
+    ] {
+        sample(lines, metric, unit, end, value as f64)?;
+    }
+    Ok(())
+}
+
+/// The usual percentiles, but none that fewer than one value lies beyond: that would be the maximum under another name.
+fn percentiles(lines: &mut dyn Write, name: &str, time_ns: u64, seen: &Histogram<u64>) -> Result<(), Error> {
+    if seen.is_empty() {
+        return Ok(());
+    }
+    for (percentile, label) in [(50.0, "p50"), (90.0, "p90"), (99.0, "p99"), (99.9, "p99.9")] {
+        if seen.len() as f64 * (1.0 - percentile / 100.0) >= 1.0 {
+            sample(lines, &format!("{name}.{label}"), "ns", time_ns, seen.value_at_percentile(percentile) as f64)?;
+        }
+    }
+    sample(lines, &format!("{name}.max"), "ns", time_ns, seen.max() as f64)?;
+    Ok(())
+}
+
+/// Fetches once: what every later response must be.
+fn first_body(plan: &Plan, p: &Parameters) -> Result<Vec<u8>, Error> {
+    let mut connection = Connection::new();
+    let now = clock::now_ns();
+    let opened = connection.open(plan, true);
+    let mut step = opened.map_or_else(Step::Failed, |()| connection.begin(plan, now, now));
+    while step == Step::Waiting {
+        step = match connection.deadline_ns <= clock::now_ns() {
+            true => Step::Failed(connection.give_up(plan)),
+            false => connection.advance(plan),
+        };
+    }
+    if let Step::Failed(why) = step {
+        return Err(Error::Failed(why));
+    }
+    let body = connection.into_body();
+    match p.bytes {
+        Some(wanted) if wanted != body.len() => Err(Error::Failed(format!(
+            "{} answers with {} bytes, not with the {wanted} of --bytes",
+            plan.address,
+            body.len()
+        ))),
+        _ => Ok(body),
+    }
+}
+
+/// Iterations that are tried for a size. The shortest counts: one that was interrupted by somebody else's work says nothing.
+const TRIES: u64 = 3;
+
+/// Requests in an iteration: doubled until it lasts long enough that neither clock nor harness shows.
+fn size_iteration(p: &Parameters, plan: &Plan, context: &Context) -> Result<u64, Error> {
+    if p.inner > 0 {
+        return Ok(p.inner);
+    }
+    let least_ns = p.min_iteration_ms * 1_000_000;
+    if p.rate > 0.0 {
+        return Ok(((p.rate * least_ns as f64 / 1e9).ceil() as u64).clamp(1, LARGEST_INNER));
+    }
+    let mut inner = 1;
+    loop {
+        let schedule = Schedule::new(0.0, Until::Requests(inner * TRIES), inner, p.max_errors);
+        client::run(plan, &schedule, p.connections, p.threads, context).map_err(Error::Failed)?;
+        let (_, errors, first) = schedule.counts();
+        if context.cancelled() {
+            return Err(Error::Interrupted);
+        }
+        if errors > p.max_errors {
+            return Err(Error::Failed(first.unwrap_or_default()));
+        }
+        let long = schedule.iterations().iter().all(|(begin, end)| end - begin >= least_ns);
+        if long || inner >= LARGEST_INNER {
+            return Ok(inner);
+        }
+        inner *= 2;
+    }
+}

@@ -1,0 +1,256 @@
+//! A response, as its bytes arrive: head, then a body by length, in chunks, or until the end of the connection.
+//!
+//! Pure: bytes in, how far it is out; however the network cuts them, the same body comes out. Heads are read by
+//! `httparse`.
+
+/// Largest head: more is no answer to a GET of a byte.
+const HEAD: usize = 64 << 10;
+/// Most header lines.
+const HEADERS: usize = 96;
+/// Longest line of a chunk's size or of a trailer.
+const LINE: usize = 4096;
+
+/// What remains to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Head,
+    Length(u64),
+    ChunkSize,
+    Chunk(u64),
+    ChunkEnd,
+    Trailer,
+    UntilEnd,
+    Done,
+}
+
+/// A response being read.
+#[derive(Debug, Clone)]
+pub struct Response {
+    state: State,
+    /// The status, once the head is there.
+    pub status: u16,
+    /// Whether the connection cannot be used again.
+    pub close: bool,
+}
+
+impl Response {
+    /// The next one on a connection.
+    pub fn new() -> Self {
+        Self { state: State::Head, status: 0, close: false }
+    }
+
+    /// Whether all of it was read.
+    pub fn done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    /// The connection ended: that is the end of some bodies, and too early for all others.
+    pub fn end(&mut self) -> Result<(), String> {
+        match self.state {
+            State::Done => Ok(()),
+            State::UntilEnd => {
+                self.state = State::Done;
+                Ok(())
+            }
+            State::Head => Err("the server closed the connection before it answered".into()),
+            _ => Err("the server closed the connection in the middle of a body".into()),
+        }
+    }
+
+    /// Takes what it can of `input`, gives pieces of the body to `body`, and returns how many bytes it has taken; the rest
+    /// comes again with what follows it.
+    pub fn take(&mut self, input: &[u8], body: &mut dyn FnMut(&[u8])) -> Result<usize, String> {
+        let mut at = 0;
+        while at < input.len() && self.state != State::Done {
+            let taken = self.step(&input[at..], body)?;
+            if taken == 0 {
+                break;
+            }
+            at += taken;
+        }
+        Ok(at)
+    }
+
+    fn step(&mut self, input: &[u8], body: &mut dyn FnMut(&[u8])) -> Result<usize, String> {
+        let some = |left: u64| input.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        match self.state {
+            State::Head => self.head(input),
+            State::Length(left) => {
+                let n = some(left);
+                body(&input[..n]);
+                self.state = if left == n as u64 { State::Done } else { State::Length(left - n as u64) };
+                Ok(n)
+            }
+            State::UntilEnd => {
+                body(input);
+                Ok(input.len())
+            }
+            State::ChunkSize => match httparse::parse_chunk_size(input) {
+                Ok(httparse::Status::Complete((n, 0))) => {
+                    self.state = State::Trailer;
+                    Ok(n)
+                }
+                Ok(httparse::Status::Complete((n, size))) => {
+                    self.state = State::Chunk(size);
+                    Ok(n)
+                }
+                Ok(httparse::Status::Partial) if input.len() < LINE => Ok(0),
+                _ => Err("a chunk's size cannot be read".into()),
+            },
+            State::Chunk(left) => {
+                let n = some(left);
+                body(&input[..n]);
+                self.state = if left == n as u64 { State::ChunkEnd } else { State::Chunk(left - n as u64) };
+                Ok(n)
+            }
+            State::ChunkEnd => match input {
+                [b'\r', b'\n', ..] => {
+                    self.state = State::ChunkSize;
+                    Ok(2)
+                }
+                [b'\r'] => Ok(0),
+                _ => Err("a chunk is longer than its size".into()),
+            },
+            State::Trailer => match input.windows(2).position(|w| w == b"\r\n") {
+                Some(0) => {
+                    self.state = State::Done;
+                    Ok(2)
+                }
+                Some(n) => Ok(n + 2),
+                None if input.len() < LINE => Ok(0),
+                None => Err("a trailer is too long".into()),
+            },
+            State::Done => Ok(0),
+        }
+    }
+
+    fn head(&mut self, input: &[u8]) -> Result<usize, String> {
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+        let mut parsed = httparse::Response::new(&mut headers);
+        let length = match parsed.parse(input) {
+            Ok(httparse::Status::Complete(length)) => length,
+            Ok(httparse::Status::Partial) if input.len() < HEAD => return Ok(0),
+            Ok(httparse::Status::Partial) => return Err("the head of the response is too long".into()),
+            Err(error) => return Err(format!("this is no HTTP response: {error}")),
+        };
+        let status = parsed.code.unwrap_or(0);
+        // 100 and 103 announce the real one; 101 would be another protocol, which nobody asked for.
+        if (100..200).contains(&status) && status != 101 {
+            return Ok(length);
+        }
+        self.status = status;
+        self.close = parsed.version != Some(1);
+        let (mut size, mut chunked) = (None, false);
+        for header in parsed.headers.iter() {
+            let is = |name: &str| header.name.eq_ignore_ascii_case(name);
+            let value = || std::str::from_utf8(header.value).unwrap_or_default().trim();
+            if is("content-length") {
+                let told: u64 = value().parse().map_err(|_| "its Content-Length is no number".to_string())?;
+                if size.is_some_and(|s| s != told) {
+                    return Err("it has two Content-Lengths".into());
+                }
+                size = Some(told);
+            } else if is("transfer-encoding") {
+                chunked = value().eq_ignore_ascii_case("chunked");
+                if !chunked {
+                    return Err(format!("its Transfer-Encoding {:?} is not known here", value()));
+                }
+            } else if is("connection") {
+                self.close = value().split(',').any(|word| word.trim().eq_ignore_ascii_case("close"))
+                    || (self.close && !value().eq_ignore_ascii_case("keep-alive"));
+            }
+        }
+        self.state = match size {
+            _ if matches!(status, 204 | 304) => State::Done,
+            _ if chunked => State::ChunkSize,
+            Some(0) => State::Done,
+            Some(size) => State::Length(size),
+            None => {
+                self.close = true;
+                State::UntilEnd
+            }
+        };
+        Ok(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Reads `bytes` in pieces that end at `cuts`; status, body, whether it closes, and how many bytes were left over.
+    fn read(bytes: &[u8], cuts: &[usize]) -> Result<(u16, Vec<u8>, bool, usize), String> {
+        let (mut response, mut body, mut waiting) = (Response::new(), Vec::new(), Vec::new());
+        let mut begin = 0;
+        for end in cuts.iter().copied().chain([bytes.len()]) {
+            waiting.extend_from_slice(&bytes[begin..end]);
+            begin = end;
+            let taken = response.take(&waiting, &mut |piece| body.extend_from_slice(piece))?;
+            waiting.drain(..taken);
+        }
+        response.end()?;
+        Ok((response.status, body, response.close, waiting.len()))
+    }
+
+    const PLAIN: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc";
+    const CHUNKED: &[u8] =
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nab\r\n1\r\nc\r\n0\r\nA: b\r\n\r\n";
+
+    #[test]
+    fn bodies_come_by_length_in_chunks_or_until_the_end() {
+        assert_eq!(read(PLAIN, &[]), Ok((200, b"abc".to_vec(), false, 0)));
+        assert_eq!(read(CHUNKED, &[]), Ok((200, b"abc".to_vec(), false, 0)));
+        assert_eq!(read(b"HTTP/1.0 200 OK\r\n\r\nabc", &[]), Ok((200, b"abc".to_vec(), true, 0)));
+        assert_eq!(read(b"HTTP/1.1 204 No\r\n\r\n", &[]), Ok((204, vec![], false, 0)));
+        assert_eq!(
+            read(b"HTTP/1.1 404 No\r\nConnection: Close\r\ncontent-length:0\r\n\r\n", &[]),
+            Ok((404, vec![], true, 0))
+        );
+        let hinted = [b"HTTP/1.1 103 Early\r\nLink: x\r\n\r\n".as_slice(), PLAIN].concat();
+        assert_eq!(read(&hinted, &[]), Ok((200, b"abc".to_vec(), false, 0)));
+        let kept = b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\nx";
+        assert_eq!(read(kept, &[]), Ok((200, b"x".to_vec(), false, 0)));
+    }
+
+    #[test]
+    fn what_follows_a_response_is_left() {
+        assert_eq!(read(&[PLAIN, b"HTTP"].concat(), &[]), Ok((200, b"abc".to_vec(), false, 4)));
+    }
+
+    #[test]
+    fn broken_responses_are_errors() {
+        for (bytes, part) in [
+            (&b""[..], "before it answered"),
+            (&PLAIN[..PLAIN.len() - 1], "in the middle"),
+            (b"SSH-2.0-OpenSSH\r\n", "no HTTP response"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", "Content-Length"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", "two"),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", "gzip"),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "size"),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc", "longer"),
+        ] {
+            let error = read(bytes, &[]).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+        let endless = [b"HTTP/1.1 200 OK\r\nA: ".as_slice(), &vec![b'a'; HEAD]].concat();
+        assert!(read(&endless, &[]).unwrap_err().contains("too long"));
+    }
+
+    proptest! {
+        #[test]
+        fn however_it_is_cut_it_says_the_same(mut cuts in proptest::collection::vec(0..70_usize, 0..8)) {
+            for whole in [PLAIN, CHUNKED] {
+                cuts.iter_mut().for_each(|c| *c = (*c).min(whole.len()));
+                cuts.sort_unstable();
+                prop_assert_eq!(read(whole, &cuts), read(whole, &[]));
+            }
+        }
+
+        #[test]
+        fn hostile_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200), cut in 0..200_usize) {
+            let bytes = [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".as_slice(), &bytes].concat();
+            let _ = read(&bytes, &[cut.min(bytes.len())]);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Who sends which request when: the one thing that the client's threads share.
+//!
+//! Requests are numbered; a connection that is free takes the next number. In a **closed loop** that number is due at
+//! once. In an **open loop** (a rate) it is due at `start + number / rate`, whatever became of the others before: when all
+//! connections are busy the number waits, and its latency begins all the same when it was due. So a stall of the server
+//! shows in every request that would have been sent meanwhile, and not in one alone (coordinated omission).
+//!
+//! Every `inner` successes make an iteration; it ends when the last of them ends. The iterations of a run follow each
+//! other without a gap, so their times sum to the run's.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// When a run ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// So many requests were sent.
+    Requests(u64),
+    /// A request would begin so many nanoseconds after the start, or later.
+    Elapsed(u64),
+}
+
+/// A run's requests.
+#[derive(Debug)]
+pub struct Schedule {
+    /// Requests a second; 0 is the closed loop.
+    rate: f64,
+    until: Until,
+    inner: u64,
+    start_ns: AtomicU64,
+    next: AtomicU64,
+    done: AtomicU64,
+    errors: AtomicU64,
+    max_errors: u64,
+    stop: AtomicBool,
+    first_error: Mutex<Option<String>>,
+    ends: Mutex<Vec<(u64, u64)>>,
+}
+
+impl Schedule {
+    /// A run of iterations of `inner` requests, ended early by more than `max_errors` errors.
+    pub fn new(rate: f64, until: Until, inner: u64, max_errors: u64) -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            rate,
+            until,
+            inner: inner.max(1),
+            start_ns: zero(),
+            next: zero(),
+            done: zero(),
+            errors: zero(),
+            max_errors,
+            stop: AtomicBool::new(false),
+            first_error: Mutex::new(None),
+            ends: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// The run begins; before, nothing may be taken.
+    pub fn start(&self, now_ns: u64) {
+        self.start_ns.store(now_ns, Ordering::Release);
+    }
+
+    /// When it began.
+    pub fn started_ns(&self) -> u64 {
+        self.start_ns.load(Ordering::Acquire)
+    }
+
+    /// Whether requests are due at given times.
+    pub fn is_open(&self) -> bool {
+        self.rate > 0.0
+    }
+
+    /// The next request's due time (`now_ns` in the closed loop); none if there are no more.
+    pub fn take(&self, now_ns: u64) -> Option<u64> {
+        if self.stopped() {
+            return None;
+        }
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let start = self.started_ns();
+        let due = if self.is_open() { start + (number as f64 * 1e9 / self.rate) as u64 } else { now_ns };
+        match self.until {
+            Until::Requests(most) => (number < most).then_some(due),
+            Until::Elapsed(ns) => (due < start.saturating_add(ns)).then_some(due),
+        }
+    }
+
+    /// A request succeeded at `now_ns`.
+    pub fn succeeded(&self, now_ns: u64) {
+        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+        if done.is_multiple_of(self.inner) {
+            lock(&self.ends).push((done / self.inner, now_ns));
+        }
+    }
+
+    /// A request failed; too many end the run.
+    pub fn failed(&self, why: String) {
+        lock(&self.first_error).get_or_insert(why);
+        if self.errors.fetch_add(1, Ordering::Relaxed) >= self.max_errors {
+            self.stop();
+        }
+    }
+
+    /// Ends the run: what is under way is awaited, nothing new is sent.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was ended before its time.
+    pub fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Successes, errors, and the first error.
+    pub fn counts(&self) -> (u64, u64, Option<String>) {
+        (self.done.load(Ordering::Relaxed), self.errors.load(Ordering::Relaxed), lock(&self.first_error).clone())
+    }
+
+    /// The whole iterations: begin and end.
+    pub fn iterations(&self) -> Vec<(u64, u64)> {
+        let mut ends = lock(&self.ends).clone();
+        ends.sort_unstable();
+        let mut begin = self.started_ns();
+        let mut iterations = Vec::with_capacity(ends.len());
+        for (_, end) in ends {
+            // Two threads may count in the other order than they read the clock, by nanoseconds.
+            let end = end.max(begin);
+            iterations.push((begin, end));
+            begin = end;
+        }
+        iterations
+    }
+}
+
+/// A panic of another thread, which the scope reports, makes the data no worse.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_loop_is_due_at_its_times_however_late_it_is_asked() {
+        let schedule = Schedule::new(1000.0, Until::Requests(4), 2, 0);
+        schedule.start(5_000_000_000);
+        let due: Vec<_> = (0..5).map(|_| schedule.take(9_000_000_000)).collect();
+        assert_eq!(due, [Some(5_000_000_000), Some(5_001_000_000), Some(5_002_000_000), Some(5_003_000_000), None]);
+    }
+
+    #[test]
+    fn a_closed_loop_is_due_when_it_is_asked_until_its_time_is_over() {
+        let schedule = Schedule::new(0.0, Until::Elapsed(100), 1, 0);
+        schedule.start(1000);
+        assert_eq!([1000, 1099, 1100].map(|now| schedule.take(now)), [Some(1000), Some(1099), None]);
+    }
+
+    #[test]
+    fn iterations_are_of_inner_successes_and_leave_no_gap() {
+        let schedule = Schedule::new(0.0, Until::Requests(9), 2, 0);
+        schedule.start(100);
+        [110, 120, 150, 140, 200].into_iter().for_each(|now| schedule.succeeded(now));
+        assert_eq!(schedule.iterations(), [(100, 120), (120, 140)]);
+        assert_eq!(schedule.counts(), (5, 0, None));
+    }
+
+    #[test]
+    fn more_errors_than_allowed_end_it_and_the_first_is_told() {
+        let schedule = Schedule::new(0.0, Until::Requests(9), 1, 1);
+        schedule.failed("a".into());
+        assert!(schedule.take(0).is_some());
+        schedule.failed("b".into());
+        assert!(schedule.take(0).is_none() && schedule.stopped());
+        assert_eq!(schedule.counts(), (0, 2, Some("a".into())));
+    }
+}

@@ -1,0 +1,239 @@
+//! The other end: answers every GET with the same few bytes, as the papers' Web server did.
+//!
+//! For a network under test, not for the world: HTTP/1.1 without TLS, no files, no logs. Every limit is stated here, and
+//! whoever exceeds one is cut off, so that a stranger costs a descriptor and nothing else.
+
+use super::connection::TICK;
+use crate::Error;
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{SendFlags, SocketFlags, sockopt};
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::time::Duration;
+
+/// Largest head of a request.
+const HEAD: usize = 16 << 10;
+/// Most header lines.
+const HEADERS: usize = 96;
+/// Most connections of one thread.
+const CONNECTIONS: usize = 10_000;
+/// Largest body it serves.
+pub const LARGEST: usize = 64 << 20;
+/// The listener's name among a thread's sockets.
+const LISTENER: u64 = u64::MAX;
+
+/// A server that listens already.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    answers: Answers,
+}
+
+/// Whole responses: to GET and to HEAD, kept alive or not.
+#[derive(Debug)]
+struct Answers {
+    bytes: usize,
+    keep: Vec<u8>,
+    close: Vec<u8>,
+}
+
+impl Server {
+    /// Listens on `listen` (ADDRESS:PORT; port 0 takes a free one) to serve `bytes` bytes a response.
+    ///
+    /// # Errors
+    /// The address cannot be had, with the reason and what to do.
+    pub fn bind(listen: &str, bytes: usize) -> Result<Self, Error> {
+        if bytes > LARGEST {
+            return Err(Error::Usage(format!("--bytes must be at most {LARGEST}")));
+        }
+        let told = |e: std::io::Error| {
+            let advice = match e.kind() {
+                std::io::ErrorKind::AddrInUse => {
+                    "another program listens there; choose another port, or 0 for a free one"
+                }
+                std::io::ErrorKind::AddrNotAvailable => "this machine has no such address; 0.0.0.0 means all it has",
+                std::io::ErrorKind::PermissionDenied => "ports below 1024 need root",
+                _ => "give ADDRESS:PORT, such as 0.0.0.0:8080",
+            };
+            Error::Failed(format!("cannot listen on {listen}: {e}: {advice}"))
+        };
+        let addresses: Vec<SocketAddr> = listen.to_socket_addrs().map_err(told)?.collect();
+        let listener = TcpListener::bind(addresses.as_slice()).map_err(told)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let answer = |connection: &str| {
+            let mut answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\n{connection}\r\n").into_bytes();
+            answer.resize(answer.len() + bytes, b'x');
+            answer
+        };
+        let answers = Answers { bytes, keep: answer(""), close: answer("Connection: close\r\n") };
+        Ok(Self { listener, address, answers })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves with `threads` threads until `stop` says so; connections are then closed.
+    ///
+    /// # Errors
+    /// The system refused what serving needs.
+    pub fn serve(&self, threads: usize, stop: &(dyn Fn() -> bool + Sync)) -> Result<(), Error> {
+        let results: Vec<Result<(), Errno>> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(|| self.work(stop))).collect();
+            workers.into_iter().map(|w| w.join().unwrap_or(Err(Errno::CANCELED))).collect()
+        });
+        let told = |e: Errno| Error::Failed(format!("the HTTP server ended: {}", std::io::Error::from(e)));
+        results.into_iter().collect::<Result<(), Errno>>().map_err(told)
+    }
+
+    fn work(&self, stop: &dyn Fn() -> bool) -> Result<(), Errno> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        // Exclusive: a new connection wakes one thread, not all.
+        epoll::add(&epoll, &self.listener, EventData::new_u64(LISTENER), EventFlags::IN | EventFlags::EXCLUSIVE)?;
+        let mut connections: HashMap<u64, Connection> = HashMap::new();
+        let (mut next, mut events, mut scratch) = (0_u64, Vec::with_capacity(256), vec![0; 64 << 10]);
+        let limit = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as _ };
+        while !stop() {
+            match epoll::wait(&epoll, spare_capacity(&mut events), Some(&limit)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(e) => return Err(e),
+            }
+            for event in events.drain(..) {
+                let id = event.data.u64();
+                if id == LISTENER {
+                    while let Some(connection) = self.accept(connections.len())? {
+                        epoll::add(&epoll, &connection.socket, EventData::new_u64(next), EventFlags::IN)?;
+                        connections.insert(next, connection);
+                        next += 1;
+                    }
+                } else if let Some(connection) = connections.get_mut(&id) {
+                    match connection.go_on(&self.answers, &mut scratch) {
+                        Some(flags) if flags == connection.waits_for => {}
+                        Some(flags) => {
+                            connection.waits_for = flags;
+                            epoll::modify(&epoll, &connection.socket, event.data, flags)?;
+                        }
+                        None => {
+                            connections.remove(&id);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&self, have: usize) -> Result<Option<Connection>, Errno> {
+        loop {
+            match rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) if have < CONNECTIONS => {
+                    let _ = sockopt::set_tcp_nodelay(&socket, true);
+                    return Ok(Some(Connection::new(socket)));
+                }
+                // Too many: this one is closed by being dropped.
+                Ok(_) => {}
+                Err(Errno::AGAIN) => return Ok(None),
+                // The other end may have gone meanwhile.
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                // The caller stays in the listener's queue until there is room; we must not ask all the time.
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    std::thread::sleep(Duration::from_millis(1));
+                    return Ok(None);
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Connection {
+    socket: OwnedFd,
+    /// The beginning of a request.
+    heard: Vec<u8>,
+    /// Answers not yet sent.
+    due: Vec<u8>,
+    sent: usize,
+    /// Whether it ends when those are sent.
+    last: bool,
+    waits_for: EventFlags,
+}
+
+impl Connection {
+    fn new(socket: OwnedFd) -> Self {
+        Self { socket, heard: Vec::new(), due: Vec::new(), sent: 0, last: false, waits_for: EventFlags::IN }
+    }
+
+    /// Sends what is due, or reads and answers what came. What it waits for next; none when the connection is over.
+    fn go_on(&mut self, answers: &Answers, scratch: &mut [u8]) -> Option<EventFlags> {
+        if self.due.is_empty() {
+            match rustix::io::read(&self.socket, &mut *scratch) {
+                Ok(0) => return None,
+                Ok(n) => self.heard.extend_from_slice(&scratch[..n]),
+                Err(Errno::INTR | Errno::AGAIN) => return Some(EventFlags::IN),
+                Err(_) => return None,
+            }
+            self.answer(answers);
+        }
+        while self.sent < self.due.len() {
+            match rustix::net::send(&self.socket, &self.due[self.sent..], SendFlags::NOSIGNAL) {
+                Ok(n) => self.sent += n,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Some(EventFlags::OUT),
+                Err(_) => return None,
+            }
+        }
+        self.due.clear();
+        self.sent = 0;
+        (!self.last).then_some(EventFlags::IN)
+    }
+
+    /// Answers the whole requests that were heard.
+    fn answer(&mut self, answers: &Answers) {
+        let mut at = 0;
+        while at < self.heard.len() && !self.last && self.due.len() <= LARGEST {
+            let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+            let mut request = httparse::Request::new(&mut headers);
+            match request.parse(&self.heard[at..]) {
+                Ok(httparse::Status::Complete(length)) => {
+                    self.last = closes(&request);
+                    match request.method {
+                        Some("GET" | "HEAD") => {
+                            let answer = if self.last { &answers.close } else { &answers.keep };
+                            let end = answer.len() - if request.method == Some("HEAD") { answers.bytes } else { 0 };
+                            self.due.extend_from_slice(&answer[..end]);
+                        }
+                        _ => self.refuse("405 Method Not Allowed"),
+                    }
+                    at += length;
+                }
+                Ok(httparse::Status::Partial) if self.heard.len() - at < HEAD => break,
+                Ok(httparse::Status::Partial) => self.refuse("431 Request Header Fields Too Large"),
+                Err(_) => self.refuse("400 Bad Request"),
+            }
+        }
+        self.heard.drain(..at);
+    }
+
+    fn refuse(&mut self, status: &str) {
+        self.last = true;
+        let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        self.due.extend_from_slice(answer.as_bytes());
+    }
+}
+
+/// Whether the connection ends after this request: it says so, is of an older HTTP, or has a body, which is not read.
+fn closes(request: &httparse::Request<'_, '_>) -> bool {
+    let header = |name: &str| request.headers.iter().find(|h| h.name.eq_ignore_ascii_case(name)).map(|h| h.value);
+    let close = header("connection")
+        .is_some_and(|v| v.split(|b| *b == b',').any(|w| w.trim_ascii().eq_ignore_ascii_case(b"close")));
+    let body = header("content-length").is_some_and(|v| v != b"0") || header("transfer-encoding").is_some();
+    close || body || request.version != Some(1)
+}

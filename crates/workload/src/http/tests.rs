@@ -1,0 +1,355 @@
+//! The client against servers that do what is asked of them, on loopback; the server against bytes.
+
+use super::*;
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+/// What the workload printed: samples by metric (iterations among them), marks, and what it says of its check.
+#[derive(Debug, Default)]
+struct Said {
+    samples: BTreeMap<String, Vec<f64>>,
+    marks: BTreeMap<String, String>,
+    verified: Option<(bool, String)>,
+}
+
+impl Said {
+    fn one(&self, metric: &str) -> f64 {
+        self.samples[metric][0]
+    }
+}
+
+fn workload(words: &[&str]) -> (Said, Result<(), Error>) {
+    let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+    let mut out = Vec::new();
+    let result = run(&words, &Context::silent(), &mut out);
+    let mut said = Said::default();
+    for line in String::from_utf8(out).unwrap().lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        if let Some(metric) = line["metric"].as_str() {
+            said.samples.entry(metric.into()).or_default().push(line["v"].as_f64().unwrap());
+        } else if let Some(mark) = line["mark"].as_str() {
+            said.marks.insert(mark.into(), line["text"].as_str().unwrap().into());
+        } else {
+            said.verified = Some((line["verified"].as_bool().unwrap(), line["by"].as_str().unwrap().into()));
+        }
+    }
+    (said, result)
+}
+
+/// Fails with a sentence that has `part` in it.
+fn fails(words: &[&str], part: &str) {
+    match workload(words).1 {
+        Err(Error::Failed(text) | Error::Usage(text)) => assert!(text.contains(part), "{text}"),
+        other => panic!("{words:?}: {other:?}"),
+    }
+}
+
+/// A server that treats the n-th connection as `script` does, and ends with the test.
+fn scripted(script: impl Fn(usize, &mut TcpStream) + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("--url=http://{}/", listener.local_addr().unwrap());
+    // Ends with the process: nothing more comes.
+    std::thread::spawn(move || {
+        for (nth, stream) in listener.incoming().enumerate() {
+            script(nth, &mut stream.unwrap());
+        }
+    });
+    url
+}
+
+/// Reads a request; false at the end of the connection.
+fn hear(stream: &mut TcpStream) -> bool {
+    let (mut heard, mut byte) = (Vec::new(), [0]);
+    while !heard.ends_with(b"\r\n\r\n") {
+        match stream.read(&mut byte) {
+            Ok(1) => heard.push(byte[0]),
+            _ => return false,
+        }
+    }
+    true
+}
+
+fn say(stream: &mut TcpStream, text: &str) {
+    let _ = stream.write_all(text.as_bytes());
+}
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx";
+
+#[test]
+fn every_request_is_counted_checked_and_its_bytes_too() {
+    for (words, connections) in [
+        (&["--connections=1"][..], 1),
+        (&["--connections=5", "--threads=2"], 5),
+        (&["--connections=3", "--keep-alive=off"], 3),
+        (&["--connections=4", "--threads=2", "--rate=20000"], 4),
+    ] {
+        let words = [&["--self", "--inner=50", "--iterations=4"], words].concat();
+        let (said, result) = workload(&words);
+        result.unwrap();
+        assert_eq!((said.samples["iteration"].len(), said.one("work")), (4, 50.0));
+        assert_eq!((said.one("requests"), said.one("errors")), (200.0, 0.0));
+        let head = if words.contains(&"--keep-alive=off") { "Connection: close\r\n".len() } else { 0 };
+        assert_eq!(said.one("received"), 200.0 * (OK.len() + head) as f64);
+        assert!(said.one("latency.p50") > 1000.0 && said.one("latency.p99") <= said.one("latency.max"));
+        // Of 200 values none lies beyond the 99.9th percentile.
+        assert!(!said.samples.contains_key("latency.p99.9"));
+        assert_eq!(said.samples.contains_key("send.late.max"), words.contains(&"--rate=20000"));
+        assert!(said.marks["mode"].contains(&format!("{connections} connections")), "{:?}", said.marks);
+        let (verified, by) = said.verified.unwrap();
+        assert!(verified && by.starts_with("200 responses with status 200"), "{by}");
+    }
+}
+
+#[test]
+fn iterations_follow_each_other_and_sum_to_the_run() {
+    let (said, result) = workload(&["--self", "--inner=20", "--iterations=10"]);
+    result.unwrap();
+    let sum: f64 = said.samples["iteration"].iter().sum();
+    assert!((sum * said.one("request.rate") / 1e9 - 200.0).abs() < 1e-3);
+}
+
+#[test]
+fn a_stall_delays_everything_that_was_due_during_it() {
+    // The second connection, the client's after the first look, is stalled at its first request.
+    let url = scripted(|nth, stream| {
+        let mut stalled = nth == 0;
+        while hear(stream) {
+            if !stalled {
+                std::thread::sleep(Duration::from_millis(200));
+                stalled = true;
+            }
+            say(stream, OK);
+        }
+    });
+    let (said, result) = workload(&[&url, "--rate=1000", "--inner=300", "--iterations=1"]);
+    result.unwrap();
+    // Request k was due after k ms and answered after 200 ms or later: half of the 300 waited 50 ms or longer. A client
+    // that measures from the real time of sending would see one.
+    assert!(said.one("latency.p50") >= 49e6, "{}", said.one("latency.p50"));
+}
+
+#[test]
+fn a_duration_ends_the_run_and_sizing_doubles_until_it_is_long_enough() {
+    let (said, result) = workload(&["--self", "--duration=0.05", "--min-iteration-ms=5"]);
+    result.unwrap();
+    let inner: f64 = said.marks["inner"].parse().unwrap();
+    assert!((inner as u64).is_power_of_two() && said.one("requests") > 0.0, "{:?}", said.marks);
+}
+
+#[test]
+fn a_connection_closed_between_requests_is_opened_again() {
+    // Each connection serves three requests and closes without saying so.
+    let url = scripted(|_, stream| {
+        (0..3).for_each(|_| {
+            if hear(stream) {
+                say(stream, OK)
+            }
+        })
+    });
+    let (said, result) = workload(&[&url, "--inner=30", "--iterations=1"]);
+    result.unwrap();
+    assert_eq!((said.one("requests"), said.one("errors"), said.one("reconnections")), (30.0, 0.0, 9.0));
+}
+
+#[test]
+fn what_goes_wrong_is_told() {
+    let nobody = {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        format!("http://{}/", listener.local_addr().unwrap())
+    };
+    fails(&["--url", &nobody], "no server listens there");
+    let missing = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
+    fails(
+        &[&scripted(move |_, s| {
+            while hear(s) {
+                say(s, missing)
+            }
+        })],
+        "status 404 in place of 200",
+    );
+    fails(
+        &[&scripted(|_, s| {
+            hear(s);
+            say(s, "SSH-2.0-x\r\n\r\n")
+        })],
+        "no HTTP response",
+    );
+    fails(
+        &[&scripted(|_, s| {
+            hear(s);
+            say(s, &OK[..20])
+        })],
+        "before it answered",
+    );
+    fails(
+        &[
+            &scripted(|_, s| {
+                while hear(s) {
+                    say(s, OK)
+                }
+            }),
+            "--bytes=2",
+        ],
+        "not with the 2 of --bytes",
+    );
+    let slow = scripted(|nth, s| {
+        while hear(s) {
+            match nth {
+                0 => say(s, OK),
+                _ => std::thread::sleep(Duration::from_secs(1)),
+            }
+        }
+    });
+    for connections in ["--threads=1", "--connections=2"] {
+        fails(&[&slow, "--timeout-ms=200", "--inner=5", connections, "--threads=1"], "within 200 ms (0 bytes came)");
+    }
+    for (words, part) in [
+        (&["--url=https://127.0.0.1/"][..], "only http"),
+        (&["--url=127.0.0.1"], "such as http://"),
+        (&["--connections=0"], "from 1 to 4096"),
+        (&["--rate=-1"], "--rate"),
+        (&["--iterations=0"], "--iterations"),
+        (&["--keep-alive=maybe"], "on, off"),
+    ] {
+        fails(words, part);
+    }
+}
+
+#[test]
+fn errors_in_the_middle_are_counted_or_end_the_run_unverified() {
+    // The second connection, the client's, sends half a body at its fifth request and closes.
+    let script = |nth, s: &mut TcpStream| {
+        let mut served = 0;
+        while hear(s) {
+            served += 1;
+            if nth == 1 && served == 5 {
+                return say(s, &OK[..OK.len() - 1]);
+            }
+            say(s, OK);
+        }
+    };
+    let (said, result) = workload(&[&scripted(script), "--inner=10", "--iterations=2"]);
+    assert!(
+        matches!(result, Err(Error::Failed(text)) if text.contains("in the middle") && text.contains("4 requests"))
+    );
+    let (verified, by) = said.verified.unwrap();
+    assert!(!verified && by.contains("1 errors") && said.samples.is_empty(), "{by}");
+
+    let (said, result) = workload(&[&scripted(script), "--inner=10", "--iterations=2", "--max-errors=1"]);
+    result.unwrap();
+    // Of twenty requests nineteen succeeded: one whole iteration.
+    assert_eq!((said.one("requests"), said.one("errors"), said.samples["iteration"].len()), (19.0, 1.0, 1));
+    assert!(said.marks["error"].contains("in the middle") && said.verified.unwrap().0);
+}
+
+#[test]
+fn a_body_that_changes_is_a_wrong_result() {
+    let url = scripted(|nth, s| {
+        let mut served = 0;
+        while hear(s) {
+            served += 1;
+            say(s, if nth == 1 && served == 3 { &OK[..OK.len() - 1] } else { OK });
+            if nth == 1 && served == 3 {
+                say(s, "y");
+            }
+        }
+    });
+    let (said, result) = workload(&[&url, "--inner=10", "--iterations=1"]);
+    assert!(matches!(result, Err(Error::Failed(text)) if text.contains("another body")));
+    assert!(!said.verified.unwrap().0);
+}
+
+/// A server of ours, and what it answers to bytes until it closes.
+fn answers(server: &Server, requests: &[u8]) -> String {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| server.serve(1, &|| over.load(Ordering::Relaxed)).unwrap());
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.write_all(requests).unwrap();
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        over.store(true, Ordering::Relaxed);
+        answer
+    })
+}
+
+#[test]
+fn the_server_answers_what_is_asked_in_order_and_cuts_off_the_rest() {
+    let server = Server::bind("127.0.0.1:0", 1).unwrap();
+    let close = "GET / HTTP/1.1\r\nConnection: close\r\n\r\n";
+    let closed = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx";
+    let pipelined =
+        format!("GET / HTTP/1.1\r\n\r\nHEAD /x HTTP/1.1\r\nHost: a\r\n\r\n{close}GET /not HTTP/1.1\r\n\r\n");
+    let expected = format!("{OK}{}{closed}", &OK[..OK.len() - 1]);
+    assert_eq!(answers(&server, pipelined.as_bytes()), expected);
+    assert_eq!(answers(&server, b"GET / HTTP/1.0\r\n\r\n"), closed);
+    for (request, status) in [
+        (&b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc"[..], "405"),
+        (b"\x16\x03\x01\x02\x00", "400"),
+        (&[b"GET / HTTP/1.1\r\nA: ".as_slice(), &vec![b'a'; 20_000]].concat(), "431"),
+    ] {
+        let answer = answers(&server, request);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+    }
+}
+
+#[test]
+fn addresses_that_cannot_be_had_are_told_with_advice() {
+    let first = Server::bind("127.0.0.1:0", 1).unwrap();
+    for (listen, part) in [
+        (first.address().to_string().as_str(), "another program listens there"),
+        ("192.0.2.1:0", "no such address"),
+        ("nonsense", "such as 0.0.0.0:8080"),
+    ] {
+        let error = Server::bind(listen, 1).unwrap_err().to_string();
+        assert!(error.contains(part) && error.contains(listen), "{error}");
+    }
+    assert!(matches!(Server::bind("127.0.0.1:0", usize::MAX), Err(Error::Usage(_))));
+}
+
+#[test]
+fn a_large_body_passes_both_ends_whole() {
+    let (said, result) = workload(&["--self", "--bytes=3000000", "--inner=2", "--iterations=2", "--connections=2"]);
+    result.unwrap();
+    assert!(said.one("received") > 12_000_000.0 && said.verified.unwrap().1.contains("3000000"));
+}
+
+/// An independent server and an independent client.
+#[test]
+fn pythons_server_and_client_agree_with_ours() {
+    let serve = "import http.server as h\n\
+                 class H(h.BaseHTTPRequestHandler):\n \
+                 protocol_version='HTTP/1.1'\n \
+                 def log_message(*a): pass\n \
+                 def do_GET(s):\n  s.send_response(200); s.send_header('Transfer-Encoding','chunked'); s.end_headers()\n  \
+                 s.wfile.write(b'1\\r\\nx\\r\\n0\\r\\n\\r\\n')\n\
+                 s=h.ThreadingHTTPServer(('127.0.0.1',0),H); print(s.server_port,flush=True); s.serve_forever()";
+    let python = std::process::Command::new("python3").args(["-c", serve]).stdout(std::process::Stdio::piped()).spawn();
+    let Ok(mut python) = python else {
+        println!("SKIP pythons_server_and_client_agree_with_ours: python3 is not installed");
+        return;
+    };
+    let mut port = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(python.stdout.take().unwrap()), &mut port).unwrap();
+    let url = format!("--url=http://127.0.0.1:{}/", port.trim());
+    let (said, result) = workload(&[&url, "--inner=20", "--iterations=2", "--connections=2", "--bytes=1"]);
+    python.kill().unwrap();
+    python.wait().unwrap();
+    result.unwrap();
+    assert_eq!((said.one("requests"), said.one("reconnections")), (40.0, 0.0));
+
+    let server = Server::bind("127.0.0.1:0", 5).unwrap();
+    let over = AtomicBool::new(false);
+    let fetch = "import http.client as h, sys\nc=h.HTTPConnection(sys.argv[1])\n\
+                 for _ in range(3): c.request('GET','/a?b'); r=c.getresponse(); print(r.status, r.read().decode())";
+    let output = std::thread::scope(|scope| {
+        scope.spawn(|| server.serve(2, &|| over.load(Ordering::Relaxed)).unwrap());
+        let address = server.address().to_string();
+        let output = std::process::Command::new("python3").args(["-c", fetch, &address]).output();
+        over.store(true, Ordering::Relaxed);
+        output.unwrap()
+    });
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "200 xxxxx\n".repeat(3), "{output:?}");
+}

@@ -1,0 +1,66 @@
+//! A database's files: made under a name of the process, opened as asked for, removed when dropped.
+
+use super::{Parameters, failed};
+use crate::{Error, clock};
+use rusqlite::Connection;
+use std::path::{Path, PathBuf};
+
+/// The database, its journal, WAL and shared memory.
+#[derive(Debug)]
+pub(super) struct Files {
+    pub(super) database: PathBuf,
+}
+
+impl Files {
+    /// A name in `dir` that nobody has.
+    pub(super) fn new(dir: &Path) -> Result<Self, Error> {
+        let name = format!("fathom-workload-{}-{}.db", std::process::id(), clock::now_ns());
+        let database = dir.join(name);
+        // Made here and not by SQLite, so that an unwritable folder is told in our words, and so that an existing file
+        // of that name is never taken for ours and removed.
+        std::fs::File::create_new(&database).map_err(|e| {
+            Error::Failed(format!("cannot make a database in {}: {e} (--dir names another folder)", dir.display()))
+        })?;
+        Ok(Self { database })
+    }
+
+    /// Opens it with SQLite's settings as asked for.
+    pub(super) fn connect(&self, parameters: &Parameters) -> Result<Connection, Error> {
+        let connection = Connection::open(&self.database).map_err(failed("open the database"))?;
+        let pragma = |name: &str, value: &str| {
+            connection.pragma_update(None, name, value).map_err(failed(&format!("set PRAGMA {name} = {value}")))
+        };
+        pragma("page_size", &parameters.page_size.to_string())?;
+        pragma("synchronous", parameters.synchronous)?;
+        let mode: String = connection
+            .query_row(&format!("PRAGMA journal_mode = {}", parameters.journal_mode), [], |row| row.get(0))
+            .map_err(failed("set PRAGMA journal_mode"))?;
+        journal_is(&mode, parameters)?;
+        Ok(connection)
+    }
+
+    /// Takes the database out of the kernel's page cache. Its pages are clean, since its last transaction was synced
+    /// (with `--synchronous off` it is synced here).
+    pub(super) fn evict(&self) -> Result<(), Error> {
+        Ok(crate::storage::evict(&std::fs::File::open(&self.database)?)?)
+    }
+}
+
+/// SQLite answers with the mode it kept when it cannot have the new one (WAL needs shared memory).
+pub(super) fn journal_is(mode: &str, parameters: &Parameters) -> Result<(), Error> {
+    if mode == parameters.journal_mode {
+        return Ok(());
+    }
+    let wanted = parameters.journal_mode;
+    Err(Error::Failed(format!("SQLite refused journal mode {wanted} here and stays with {mode}")))
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        for suffix in ["", "-journal", "-wal", "-shm"] {
+            let mut name = self.database.clone().into_os_string();
+            name.push(suffix);
+            let _ = std::fs::remove_file(name);
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! The statements, iteration by iteration.
+
+use super::contents::{Contents, text_of, verify};
+use super::files::Files;
+use super::shell::Shell;
+use super::timing::{Latencies, Timing, rate};
+use super::{Parameters, failed};
+use crate::Error;
+use crate::marks::Writer;
+use crate::storage::{Account, Lines, Place};
+use model::Context;
+use rusqlite::{Connection, Statement, params};
+use std::io::Write;
+
+/// A run.
+pub(super) struct Load<'a> {
+    pub(super) parameters: &'a Parameters,
+    pub(super) context: &'a Context,
+    pub(super) marks: Option<Writer>,
+}
+
+impl Load<'_> {
+    /// All iterations; the lines to be written.
+    pub(super) fn run(&self) -> Result<Vec<u8>, Error> {
+        let p = self.parameters;
+        if p.op == "demo" {
+            return self.demo();
+        }
+        // A silent run leaves the disk's statistics alone: nobody would see them.
+        let place = if p.silent { None } else { Some(Place::new(&p.dir)?) };
+        let counters = || place.as_ref().and_then(Place::counters);
+        let mut head = Lines::default();
+        place.iter().for_each(|place| place.marks(&mut head));
+        let (unit, amount) = if p.op == "select" { ("scan", p.scans) } else { ("row", p.rows) };
+        head.work(unit, amount);
+        let (journal, sync) = (p.journal_mode, p.synchronous);
+        head.mark("settings", format!("journal_mode {journal}, synchronous {sync}, page_size {}", p.page_size));
+        let (mut lines, mut latencies) = (Vec::new(), Latencies::new()?);
+        let mut account = Account::default();
+        let mut database = Database::new(self)?;
+        for nth in 0..p.iterations {
+            if nth > 0 && p.op != "select" {
+                database = Database::new(self)?;
+            }
+            if p.op == "select" && p.cold {
+                database = database.made_cold(self)?;
+            }
+            let before = counters();
+            let (begin, end) = match &mut database.engine {
+                Engine::Bundled(connection) => self.load(connection, &mut latencies, &mut lines)?,
+                Engine::System(shell) => {
+                    let (begin, end, executed) = shell.run(p, self.context)?;
+                    rate(&mut lines, p.op, executed, begin, end)?;
+                    (begin, end)
+                }
+            };
+            account.add(before, counters(), 0);
+            head.iteration(begin, end - begin);
+        }
+        head.mark("sqlite", database.version()?);
+        let by = self.check(database)?;
+        account.say(p.op != "select", &mut head);
+        latencies.say(&mut lines)?;
+        writeln!(lines, "{}", serde_json::json!({"verified": true, "by": by}))?;
+        Ok([head.bytes(), &lines].concat())
+    }
+
+    /// INSERTs, then scans of them.
+    fn demo(&self) -> Result<Vec<u8>, Error> {
+        let p = self.parameters;
+        let (mut lines, mut latencies) = (Vec::new(), Latencies::new()?);
+        let mut database = Database::new(self)?;
+        if let Engine::Bundled(connection) = &database.engine {
+            self.insert(connection, &mut latencies, &mut lines)?;
+        }
+        if p.cold {
+            database = database.made_cold(self)?;
+        }
+        if let Engine::Bundled(connection) = &database.engine {
+            self.select(connection, &mut latencies, &mut lines)?;
+        }
+        let by = self.check(database)?;
+        writeln!(lines, "{}", serde_json::json!({"verified": true, "by": by}))?;
+        Ok(lines)
+    }
+
+    /// Closes the database and looks at it through a connection of its own: always the bundled engine's, so that the
+    /// system's is checked by another.
+    fn check(&self, database: Database) -> Result<String, Error> {
+        let p = self.parameters;
+        let files = database.close()?;
+        let (rows, raised) = match p.op {
+            "update" => (p.rows, 1),
+            "delete" => (0, 0),
+            _ => (p.rows, 0),
+        };
+        verify(&files.connect(p)?, rows, raised)
+    }
+
+    fn load(
+        &self,
+        connection: &Connection,
+        latencies: &mut Latencies,
+        lines: &mut Vec<u8>,
+    ) -> Result<(u64, u64), Error> {
+        match self.parameters.op {
+            "insert" => self.insert(connection, latencies, lines),
+            "select" => self.select(connection, latencies, lines),
+            "update" => {
+                let sql = "UPDATE t SET n = n + 1 WHERE rowid = ?1";
+                self.each_row(connection, "UPDATE", sql, |s, n| s.execute([n as i64]), latencies, lines)
+            }
+            _ => {
+                let sql = "DELETE FROM t WHERE rowid = ?1";
+                self.each_row(connection, "DELETE", sql, |s, n| s.execute([n as i64]), latencies, lines)
+            }
+        }
+    }
+
+    fn insert(
+        &self,
+        connection: &Connection,
+        latencies: &mut Latencies,
+        lines: &mut Vec<u8>,
+    ) -> Result<(u64, u64), Error> {
+        let sql = "INSERT INTO t VALUES (?1, ?2)";
+        let execute = |s: &mut Statement<'_>, n| s.execute(params![n as i64, text_of(n)]);
+        self.each_row(connection, "INSERT", sql, execute, latencies, lines)
+    }
+
+    /// Executes `sql` once for every row, in transactions of the size asked for, and writes what it took.
+    fn each_row(
+        &self,
+        connection: &Connection,
+        name: &str,
+        sql: &str,
+        execute: impl Fn(&mut Statement<'_>, u64) -> rusqlite::Result<usize>,
+        latencies: &mut Latencies,
+        lines: &mut Vec<u8>,
+    ) -> Result<(u64, u64), Error> {
+        let p = self.parameters;
+        let failed = failed(name);
+        let mut statement = connection.prepare(sql).map_err(&failed)?;
+        let grouped = p.per_transaction > 1;
+        let mut timing = Timing::new(self.marks.as_ref(), name, p.rows, p.each);
+        for n in 1..=p.rows {
+            if self.context.cancelled() {
+                return Err(Error::Interrupted);
+            }
+            if grouped && (n - 1).is_multiple_of(p.per_transaction) {
+                connection.execute_batch("BEGIN").map_err(&failed)?;
+            }
+            let changed = timing.around(latencies, || execute(&mut statement, n)).map_err(&failed)?;
+            if changed != 1 {
+                return Err(Error::Wrong(format!("{name} {n} changed {changed} rows in place of one")));
+            }
+            if grouped && (n.is_multiple_of(p.per_transaction) || n == p.rows) {
+                connection.execute_batch("COMMIT").map_err(&failed)?;
+            }
+            if n.is_multiple_of(64) {
+                self.context.progress(name, n, p.rows);
+            }
+        }
+        Ok(timing.finish(lines)?)
+    }
+
+    fn select(
+        &self,
+        connection: &Connection,
+        latencies: &mut Latencies,
+        lines: &mut Vec<u8>,
+    ) -> Result<(u64, u64), Error> {
+        let p = self.parameters;
+        let failed = failed("SELECT");
+        let mut statement = connection.prepare("SELECT * FROM t").map_err(&failed)?;
+        let expected = Contents::expected(p.rows);
+        let mut timing = Timing::new(self.marks.as_ref(), "SELECT", p.scans, p.each);
+        for n in 1..=p.scans {
+            if self.context.cancelled() {
+                return Err(Error::Interrupted);
+            }
+            let found = timing.around(latencies, || Contents::scan(&mut statement)).map_err(&failed)?;
+            if found != expected {
+                return Err(Error::Wrong(format!("scan {n} found {found:?} in place of {expected:?}")));
+            }
+            if n.is_multiple_of(64) {
+                self.context.progress("SELECT", n, p.scans);
+            }
+        }
+        Ok(timing.finish(lines)?)
+    }
+}
+
+enum Engine {
+    Bundled(Connection),
+    System(Shell),
+}
+
+/// A database with its engine, ready for the load. The engine goes before the files.
+struct Database {
+    engine: Engine,
+    files: Files,
+}
+
+impl Database {
+    /// A new one with the table, filled where the operation needs rows.
+    fn new(load: &Load<'_>) -> Result<Self, Error> {
+        let p = load.parameters;
+        let database = Self::open(Files::new(&p.dir)?, p)?;
+        let fill = matches!(p.op, "select" | "update" | "delete");
+        let create = "CREATE TABLE t (n INTEGER, s TEXT);";
+        match database.engine {
+            Engine::Bundled(mut connection) => {
+                connection.execute(create, []).map_err(failed("create the table"))?;
+                if fill {
+                    self::fill(&mut connection, p.rows).map_err(failed("fill the table"))?;
+                }
+                Ok(Self { engine: Engine::Bundled(connection), files: database.files })
+            }
+            Engine::System(mut shell) => {
+                shell.ask(create)?;
+                if fill {
+                    shell.ask("BEGIN;")?;
+                    // In portions, so that the pipe is never asked for more than the shell reads.
+                    for first in (1..=p.rows).step_by(100) {
+                        let last = (first + 99).min(p.rows);
+                        let row = |n| format!("INSERT INTO t VALUES ({n}, '{}');\n", text_of(n));
+                        shell.ask(&(first..=last).map(row).collect::<String>())?;
+                    }
+                    shell.ask("COMMIT;")?;
+                }
+                Ok(Self { engine: Engine::System(shell), files: database.files })
+            }
+        }
+    }
+
+    fn open(files: Files, p: &Parameters) -> Result<Self, Error> {
+        let engine = if p.system { Engine::System(Shell::new(&files, p)?) } else { Engine::Bundled(files.connect(p)?) };
+        Ok(Self { engine, files })
+    }
+
+    fn version(&mut self) -> Result<String, Error> {
+        match &mut self.engine {
+            Engine::System(shell) => shell.version(),
+            Engine::Bundled(connection) => {
+                let sql = "SELECT sqlite_version() || ' (' || sqlite_source_id() || ')'";
+                let version: String = connection.query_row(sql, [], |row| row.get(0)).map_err(failed(sql))?;
+                Ok(format!("{version}, bundled: each statement prepared once"))
+            }
+        }
+    }
+
+    /// Ends the engine, which brings a WAL back into the database.
+    fn close(self) -> Result<Files, Error> {
+        match self.engine {
+            Engine::Bundled(connection) => connection.close().map_err(|(_, e)| failed("close the database")(e))?,
+            Engine::System(shell) => shell.close()?,
+        }
+        Ok(self.files)
+    }
+
+    /// Opened anew: closing threw SQLite's own cache away, and here the kernel's goes.
+    fn made_cold(self, load: &Load<'_>) -> Result<Self, Error> {
+        let files = self.close()?;
+        files.evict()?;
+        Self::open(files, load.parameters)
+    }
+}
+
+/// Rows in one transaction, not timed.
+fn fill(connection: &mut Connection, rows: u64) -> rusqlite::Result<()> {
+    let transaction = connection.transaction()?;
+    {
+        let mut insert = transaction.prepare("INSERT INTO t VALUES (?1, ?2)")?;
+        for n in 1..=rows {
+            insert.execute(params![n as i64, text_of(n)])?;
+        }
+    }
+    transaction.commit()
+}

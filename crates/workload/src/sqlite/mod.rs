@@ -1,0 +1,136 @@
+//! SQLite as the papers measured it: a table of an integer and a string of 100 bytes, 1,000 INSERTs each in a
+//! transaction of its own, then scans of the whole table by `SELECT * FROM t` (paper 000, section 4.5.3).
+//!
+//! What is timed is the loop of statements and nothing else: the database is made, and filled where the operation needs
+//! rows, before it. The statement is prepared once and executed again and again. Each execution stands inside a mark
+//! (see [`crate::marks`]), the App(start) and App(end) of paper 000, section 5.2. Afterwards every row is compared with
+//! what it must hold and the file is checked (PRAGMA integrity_check), through a connection of its own, so that a fast
+//! result is also a right one.
+//!
+//! An iteration is all of the rows, in a new database each time; or all of the scans, of the same one. Sync policy and
+//! journal move these numbers a thousandfold, far more than devices do: they are options, and are said with the result.
+//!
+//! The engine is the one that Fathom carries, or the system's own ([`shell`]).
+//!
+//! The files (database, rollback journal, WAL, shared memory) are the workload's own, under a name of its process, and
+//! are removed when it ends, fails or is cancelled.
+
+mod contents;
+mod files;
+mod load;
+mod shell;
+#[cfg(test)]
+mod tests;
+mod timing;
+
+use crate::Error;
+use crate::marks::Writer;
+use crate::options::{Options, Spec};
+use model::Context;
+use std::io::Write;
+use std::path::PathBuf;
+
+const ABOUT: &str = "SQLite on a new database: the table t (an integer, a string of 100 bytes) of paper 000, 4.5.3.";
+
+const SPECS: &[Spec] = &[
+    Spec { name: "op", default: "insert", help: "insert, select, update, delete, or demo (insert, then select)" },
+    Spec { name: "rows", default: "1000", help: "rows of the table" },
+    Spec { name: "scans", default: "10", help: "full scans, for select and demo (the paper: 10000)" },
+    Spec { name: "per-transaction", default: "1", help: "statements in a transaction; 1 is autocommit" },
+    Spec { name: "journal-mode", default: "delete", help: "delete, truncate, persist, memory, wal or off" },
+    Spec { name: "synchronous", default: "full", help: "off, normal, full or extra" },
+    Spec { name: "page-size", default: "4096", help: "bytes, a power of two from 512 to 65536" },
+    Spec { name: "cache", default: "warm", help: "warm, or cold: the first scan finds the file in no cache" },
+    Spec { name: "samples", default: "total", help: "total (a rate), each (every latency as well), or none (no line)" },
+    Spec { name: "iterations", default: "1", help: "how often all of it is done and timed" },
+    Spec {
+        name: "engine",
+        default: "bundled",
+        help: "bundled, or system: the installed program sqlite3, statements as text",
+    },
+    Spec { name: "dir", default: ".", help: "folder in which the database is made" },
+];
+
+const JOURNAL_MODES: &[&str] = &["delete", "truncate", "persist", "memory", "wal", "off"];
+const SYNCHRONOUS: &[&str] = &["off", "normal", "full", "extra"];
+
+#[derive(Debug, Clone)]
+struct Parameters {
+    op: &'static str,
+    rows: u64,
+    scans: u64,
+    per_transaction: u64,
+    journal_mode: &'static str,
+    synchronous: &'static str,
+    page_size: u32,
+    cold: bool,
+    each: bool,
+    silent: bool,
+    iterations: u64,
+    system: bool,
+    dir: PathBuf,
+}
+
+impl Parameters {
+    fn parse(words: &[String]) -> Result<Self, Error> {
+        let options = Options::parse(ABOUT, SPECS, words)?;
+        let iterations = match options.get("iterations")? {
+            0 => return Err(Error::Usage("--iterations must be at least 1".into())),
+            n => n,
+        };
+        let page_size: u32 = options.get("page-size")?;
+        if !page_size.is_power_of_two() || !(512..=65536).contains(&page_size) {
+            return Err(Error::Usage("--page-size must be a power of two from 512 to 65536".into()));
+        }
+        let per_transaction = options.get("per-transaction")?;
+        if per_transaction == 0 {
+            return Err(Error::Usage("--per-transaction must be at least 1 (autocommit)".into()));
+        }
+        let rows: u64 = options.get("rows")?;
+        if rows == 0 || i64::try_from(rows).is_err() {
+            return Err(Error::Usage("--rows must be at least 1".into()));
+        }
+        let op = options.one_of("op", &["insert", "select", "update", "delete", "demo"])?;
+        let samples = options.one_of("samples", &["total", "each", "none"])?;
+        let system = options.one_of("engine", &["bundled", "system"])? == "system";
+        if system && (op == "demo" || samples == "each") {
+            return Err(Error::Usage(
+                "--engine system has neither --op demo nor --samples each: it sees no single statement".into(),
+            ));
+        }
+        Ok(Self {
+            op,
+            rows,
+            scans: options.get("scans")?,
+            per_transaction,
+            journal_mode: options.one_of("journal-mode", JOURNAL_MODES)?,
+            synchronous: options.one_of("synchronous", SYNCHRONOUS)?,
+            page_size,
+            cold: options.one_of("cache", &["warm", "cold"])? == "cold",
+            each: samples == "each",
+            silent: samples == "none",
+            iterations,
+            system,
+            dir: options.text("dir").into(),
+        })
+    }
+}
+
+/// Runs the workload with `words` as its options and writes its lines, if any are asked for, to `out` at its end.
+///
+/// # Errors
+/// See [`Error`]; the files are removed in any case.
+pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
+    let parameters = Parameters::parse(words)?;
+    let lines = load::Load { parameters: &parameters, context, marks: Writer::from_environment() }.run()?;
+    // Only now, so that a slow reader of our output cannot disturb what is timed.
+    if !parameters.silent {
+        out.write_all(&lines)?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+fn failed(what: &str) -> impl Fn(rusqlite::Error) -> Error + '_ {
+    move |error| Error::Failed(format!("cannot {what}: {error}"))
+}

@@ -1,0 +1,146 @@
+//! The system's own SQLite, through its own program `sqlite3`: a static binary cannot load the system's library, and what
+//! the system's applications get is what the system's vendor built, with its version and its settings.
+//!
+//! The program stays, with the database open, and reads SQL from a pipe: each statement as text, which it parses and
+//! prepares anew, and the rows of a SELECT it formats and throws away. That is part of what is timed, and is said with the
+//! result: a few microseconds a statement, which is little beside a synced INSERT and much beside a scan. Beginning and
+//! end are seen through the pipe, tens of microseconds once an iteration.
+
+use super::Parameters;
+use super::contents::text_of;
+use super::files::{Files, journal_is};
+use crate::{Error, clock};
+use model::Context;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// The program.
+const PROGRAM: &str = "sqlite3";
+/// What it prints when it has come as far.
+const DONE: &str = "fathom: done";
+
+/// A running shell on a database, ended when dropped.
+#[derive(Debug)]
+pub(super) struct Shell {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Shell {
+    /// Starts it with the settings asked for.
+    pub(super) fn new(files: &Files, p: &Parameters) -> Result<Self, Error> {
+        let mut child = Command::new(PROGRAM)
+            // No user's ~/.sqliterc.
+            .args(["-batch", "-bail", "-init", "/dev/null"])
+            .arg(&files.database)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|e| match e.kind() {
+                std::io::ErrorKind::NotFound => Error::Failed(
+                    "--engine system needs the program sqlite3, which is not installed (Debian's package sqlite3); --engine \
+                     bundled needs nothing"
+                        .into(),
+                ),
+                _ => Error::Failed(format!("cannot start {PROGRAM}: {e}")),
+            })?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(Error::Failed(format!("cannot speak to {PROGRAM}")));
+        };
+        let mut shell = Self { child, input: Some(input), output: BufReader::new(output) };
+        shell.ask(&format!("PRAGMA page_size = {}; PRAGMA synchronous = {};", p.page_size, p.synchronous))?;
+        let mode = shell.ask(&format!("PRAGMA journal_mode = {};", p.journal_mode))?;
+        journal_is(mode.trim(), p)?;
+        Ok(shell)
+    }
+
+    /// Version and source of the engine.
+    pub(super) fn version(&mut self) -> Result<String, Error> {
+        let answer = self.ask("SELECT sqlite_version() || ' (' || sqlite_source_id() || ')';")?;
+        Ok(format!(
+            "{}, the system's program {PROGRAM}: statements as text, each parsed and prepared anew",
+            answer.trim()
+        ))
+    }
+
+    /// Hands over SQL and waits until it is done; what it printed.
+    pub(super) fn ask(&mut self, sql: &str) -> Result<String, Error> {
+        self.tell(sql)?;
+        self.tell(&format!("\n.print {DONE}\n"))?;
+        let mut said = String::new();
+        let mut line = String::new();
+        loop {
+            line.clear();
+            match self.output.read_line(&mut line) {
+                Ok(0) | Err(_) => return Err(self.complaint()),
+                Ok(_) if line.trim_end() == DONE => return Ok(said),
+                Ok(_) => said.push_str(&line),
+            }
+        }
+    }
+
+    fn tell(&mut self, sql: &str) -> Result<(), Error> {
+        match self.input.as_mut().map(|input| input.write_all(sql.as_bytes())) {
+            Some(Ok(())) => Ok(()),
+            _ => Err(self.complaint()),
+        }
+    }
+
+    /// Why it ended.
+    fn complaint(&mut self) -> Error {
+        drop(self.input.take());
+        let mut said = String::new();
+        if let Some(stderr) = &mut self.child.stderr {
+            let _ = stderr.read_to_string(&mut said);
+        }
+        Error::Failed(format!("{PROGRAM} ended: {}", said.trim()))
+    }
+
+    /// Executes the load; begin, end (CLOCK_BOOTTIME) and how many statements.
+    pub(super) fn run(&mut self, p: &Parameters, context: &Context) -> Result<(u64, u64, u64), Error> {
+        let statement: &dyn Fn(u64) -> String = match p.op {
+            "insert" => &|n| format!("INSERT INTO t VALUES ({n}, '{}');\n", text_of(n)),
+            "update" => &|n| format!("UPDATE t SET n = n + 1 WHERE rowid = {n};\n"),
+            "delete" => &|n| format!("DELETE FROM t WHERE rowid = {n};\n"),
+            _ => &|_| "SELECT * FROM t;\n".to_owned(),
+        };
+        let (count, group) = if p.op == "select" { (p.scans, 0) } else { (p.rows, p.per_transaction) };
+        if p.op == "select" {
+            // Not asked: the answer would go there too.
+            self.tell(".output /dev/null\n")?;
+        }
+        let begin = clock::now_ns();
+        for n in 1..=count {
+            if context.cancelled() {
+                return Err(Error::Interrupted);
+            }
+            let first = group > 1 && (n - 1).is_multiple_of(group);
+            let last = group > 1 && (n.is_multiple_of(group) || n == count);
+            let (before, after) = (if first { "BEGIN;\n" } else { "" }, if last { "COMMIT;\n" } else { "" });
+            self.tell(&format!("{before}{}{after}", statement(n)))?;
+            if n.is_multiple_of(64) {
+                context.progress(p.op, n, count);
+            }
+        }
+        self.ask(if p.op == "select" { ".output stdout" } else { "" })?;
+        Ok((begin, clock::now_ns(), count))
+    }
+
+    /// Ends it in order.
+    pub(super) fn close(mut self) -> Result<(), Error> {
+        drop(self.input.take());
+        match self.child.wait() {
+            Ok(status) if status.success() => Ok(()),
+            _ => Err(self.complaint()),
+        }
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,211 @@
+use super::contents::{text_of, verify};
+use super::files::Files;
+use super::*;
+use crate::clock;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("fathom-sqlite-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn files(&self) -> usize {
+        std::fs::read_dir(&self.0).unwrap().count()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn run_in(folder: &Folder, words: &[&str], context: &Context) -> Result<Vec<serde_json::Value>, Error> {
+    let mut words: Vec<String> = words.iter().map(ToString::to_string).collect();
+    words.extend(["--dir".into(), folder.0.to_str().unwrap().into()]);
+    let mut out = Vec::new();
+    run(&words, context, &mut out)?;
+    Ok(out.split(|b| *b == b'\n').filter(|l| !l.is_empty()).map(|l| serde_json::from_slice(l).unwrap()).collect())
+}
+
+fn values(lines: &[serde_json::Value], metric: &str) -> Vec<f64> {
+    lines.iter().filter(|l| l["metric"] == metric).map(|l| l["v"].as_f64().unwrap()).collect()
+}
+
+#[test]
+fn every_operation_in_every_mode_verifies_itself_and_leaves_nothing() {
+    let folder = Folder::new("modes");
+    for op in ["insert", "select", "update", "delete", "demo"] {
+        for mode in JOURNAL_MODES {
+            let words = ["--op", op, "--rows", "5", "--scans=3", "--journal-mode", mode, "--cache=cold"];
+            let lines = run_in(&folder, &words, &Context::silent()).unwrap();
+            assert_eq!(lines.last().unwrap()["verified"], true, "{op} {mode}");
+            let metric = format!("{}.rate", if op == "demo" { "insert" } else { op });
+            let rates: Vec<f64> = values(&lines, &metric);
+            assert!(rates.len() == 1 && rates[0] > 0.0, "{lines:?}");
+            assert_eq!(folder.files(), 0, "{op} {mode}");
+        }
+    }
+}
+
+#[test]
+fn each_execution_can_be_had_and_lies_within_the_run() {
+    let folder = Folder::new("each");
+    let before = clock::now_ns();
+    let words = ["--op=demo", "--rows=25", "--scans=4", "--samples=each", "--per-transaction=10"];
+    let lines = run_in(&folder, &words, &Context::silent()).unwrap();
+    let of = |metric: &str| lines.iter().filter(|l| l["metric"] == metric).collect::<Vec<_>>();
+    assert_eq!((of("insert.latency").len(), of("select.latency").len()), (25, 4));
+    let times: Vec<u64> = of("insert.latency").iter().map(|l| l["t"].as_u64().unwrap()).collect();
+    assert!(times[0] > before && times.is_sorted() && times[24] < clock::now_ns());
+}
+
+#[test]
+fn without_samples_a_run_says_nothing_unless_it_fails() {
+    let folder = Folder::new("none");
+    let lines = run_in(&folder, &["--op=demo", "--rows=5", "--scans=2", "--samples=none"], &Context::silent());
+    assert_eq!(lines.unwrap(), Vec::<serde_json::Value>::new());
+    let nowhere = ["--samples=none", "--dir=/nonexistent"].map(String::from);
+    assert!(matches!(run(&nowhere, &Context::silent(), &mut Vec::new()), Err(Error::Failed(_))));
+}
+
+#[test]
+fn a_cancelled_run_leaves_nothing() {
+    let folder = Folder::new("cancel");
+    let flag = std::sync::Arc::new(std::sync::OnceLock::new());
+    let context = Context::new({
+        let flag: std::sync::Arc<std::sync::OnceLock<std::sync::Arc<std::sync::atomic::AtomicBool>>> = flag.clone();
+        // Cancelled by the first word of progress, hence in the middle.
+        std::sync::Arc::new(move |_: &str, _, _| {
+            if let Some(flag) = flag.get() {
+                flag.store(true, Ordering::Relaxed);
+            }
+        })
+    });
+    flag.set(context.cancel_flag()).unwrap();
+    let result = run_in(&folder, &["--rows=100000", "--journal-mode=wal", "--synchronous=off"], &context);
+    assert!(matches!(result, Err(Error::Interrupted)), "{result:?}");
+    assert_eq!(folder.files(), 0);
+}
+
+#[test]
+fn a_wrong_content_is_found() {
+    let folder = Folder::new("wrong");
+    let parameters = Parameters::parse(&["--dir".into(), folder.0.to_str().unwrap().into()]).unwrap();
+    let files = Files::new(&folder.0).unwrap();
+    let connection = files.connect(&parameters).unwrap();
+    connection.execute_batch("CREATE TABLE t (n INTEGER, s TEXT)").unwrap();
+    connection.execute("INSERT INTO t VALUES (1, ?1)", [text_of(1)]).unwrap();
+    assert!(verify(&connection, 1, 0).unwrap().contains("1 rows"));
+    let wrong = |rows, raised, part: &str| {
+        let result = verify(&connection, rows, raised);
+        assert!(matches!(&result, Err(Error::Wrong(text)) if text.contains(part)), "{result:?}");
+    };
+    wrong(2, 0, "1 rows in place of 2");
+    wrong(1, 1, "row 1 holds 1");
+    connection.execute("UPDATE t SET s = replace(s, 'x', 'y')", []).unwrap();
+    wrong(1, 0, "row 1 holds 1");
+}
+
+#[test]
+fn a_damaged_file_is_found() {
+    let folder = Folder::new("damaged");
+    let words = ["--page-size=512", "--dir", folder.0.to_str().unwrap()].map(String::from);
+    let parameters = Parameters::parse(&words).unwrap();
+    let files = Files::new(&folder.0).unwrap();
+    let connection = files.connect(&parameters).unwrap();
+    connection.execute_batch("CREATE TABLE t (n INTEGER, s TEXT); CREATE TABLE u (n INTEGER)").unwrap();
+    for n in 1..=20 {
+        connection.execute("INSERT INTO t VALUES (?1, ?2)", rusqlite::params![n, text_of(n as u64)]).unwrap();
+    }
+    drop(connection);
+    // The root page of the other table: no row of ours is touched.
+    let mut bytes = std::fs::read(&files.database).unwrap();
+    bytes[1024..1034].fill(0xff);
+    std::fs::write(&files.database, bytes).unwrap();
+    let result = verify(&files.connect(&parameters).unwrap(), 20, 0);
+    assert!(matches!(&result, Err(Error::Wrong(text)) if text.contains("integrity_check")), "{result:?}");
+}
+
+#[test]
+fn iterations_are_told_with_their_work() {
+    let folder = Folder::new("iterations");
+    for (op, unit, work) in
+        [("insert", "row", 20.0), ("update", "row", 20.0), ("delete", "row", 20.0), ("select", "scan", 3.0)]
+    {
+        let words = ["--op", op, "--rows=20", "--scans=3", "--iterations=4", "--per-transaction=7"];
+        let lines = run_in(&folder, &words, &Context::silent()).unwrap();
+        assert_eq!(values(&lines, "iteration").len(), 4, "{op}");
+        let told = lines.iter().find(|l| l["metric"] == "work").unwrap();
+        assert_eq!((told["unit"].as_str(), told["v"].as_f64()), (Some(unit), Some(work)));
+        assert!(values(&lines, "latency.p50")[0] > 0.0);
+        assert!(lines.iter().any(|l| l["mark"] == "sqlite" && l["text"].as_str().unwrap().contains("bundled")));
+        assert_eq!(folder.files(), 0);
+    }
+}
+
+/// The system's own engine, checked through ours.
+#[test]
+fn the_systems_engine_does_the_same() {
+    let installed = std::process::Command::new("sqlite3").arg("--version").output();
+    let Ok(version) = installed else {
+        eprintln!("SKIP the_systems_engine_does_the_same: sqlite3 is not installed");
+        return;
+    };
+    let version = String::from_utf8(version.stdout).unwrap();
+    let folder = Folder::new("system");
+    for op in ["insert", "select", "update", "delete"] {
+        for mode in ["delete", "wal"] {
+            let words = [
+                "--engine=system",
+                "--op",
+                op,
+                "--rows=250",
+                "--scans=3",
+                "--iterations=2",
+                "--journal-mode",
+                mode,
+                "--cache=cold",
+                "--per-transaction=100",
+                "--page-size=1024",
+            ];
+            let lines = run_in(&folder, &words, &Context::silent()).unwrap();
+            assert_eq!((values(&lines, "iteration").len(), values(&lines, &format!("{op}.rate")).len()), (2, 2));
+            let engine = lines.iter().find(|l| l["mark"] == "sqlite").unwrap()["text"].as_str().unwrap();
+            assert!(engine.starts_with(version.split(' ').next().unwrap()), "{engine}");
+            assert_eq!(lines.last().unwrap()["verified"], true, "{op} {mode}");
+            assert_eq!(folder.files(), 0, "{op} {mode}");
+        }
+    }
+}
+
+#[test]
+fn the_string_has_100_bytes() {
+    assert!([0, 1, 999, 9_999_999_999].iter().all(|n| text_of(*n).len() == 100));
+}
+
+#[test]
+fn mistakes_are_told_before_anything_is_made() {
+    for words in [
+        &["--journal-mode=fast"][..],
+        &["--page-size=1000"],
+        &["--rows=0"],
+        &["--per-transaction=0"],
+        &["--op=vacuum"],
+        &["--samples=some"],
+        &["--iterations=0"],
+        &["--engine=system", "--op=demo"],
+        &["--engine=system", "--samples=each"],
+    ] {
+        let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+        assert!(matches!(run(&words, &Context::silent(), &mut Vec::new()), Err(Error::Usage(_))), "{words:?}");
+    }
+    let nowhere: Vec<String> = ["--dir=/nonexistent".into()].into();
+    let result = run(&nowhere, &Context::silent(), &mut Vec::new());
+    assert!(matches!(result, Err(Error::Failed(text)) if text.contains("/nonexistent")));
+}

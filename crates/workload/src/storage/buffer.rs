@@ -1,0 +1,63 @@
+//! Memory that begins at a page, as O_DIRECT wants it.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ops::{Deref, DerefMut};
+
+/// Alignment: no file system asks for more than a page of 4 KiB.
+const ALIGN: usize = 4096;
+
+/// A buffer of a fixed length.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    start: *mut u8,
+    length: usize,
+}
+
+// SAFETY: the memory belongs to the buffer alone.
+unsafe impl Send for Buffer {}
+
+impl Buffer {
+    /// Zeros.
+    pub(crate) fn new(length: usize) -> Self {
+        let layout = Self::layout(length);
+        // SAFETY: the layout's size is not zero.
+        let start = unsafe { alloc_zeroed(layout) };
+        if start.is_null() {
+            handle_alloc_error(layout);
+        }
+        Self { start, length }
+    }
+
+    fn layout(length: usize) -> Layout {
+        let size = length.max(1).checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX);
+        // More than the address space holds is as little to be had as more than the memory.
+        Layout::from_size_align(size, ALIGN).unwrap_or_else(|_| handle_alloc_error(Layout::new::<u8>()))
+    }
+
+    /// Where it begins, for the kernel.
+    pub(crate) fn start(&mut self) -> *mut u8 {
+        self.start
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `length` bytes of ours, initialised, for as long as self lives.
+        unsafe { std::slice::from_raw_parts(self.start, self.length) }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.length) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout.
+        unsafe { dealloc(self.start, Self::layout(self.length)) };
+    }
+}

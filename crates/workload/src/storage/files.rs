@@ -1,0 +1,58 @@
+//! The run's own folder: what it makes stands in it, and all of it is removed when the run ends, fails or is cancelled.
+//!
+//! Files keep their names while they are used, so that a recording can tell them and a user who wonders what fills the
+//! disk can see it. The price: SIGKILL leaves them. They are named `fathom-…`.
+
+use super::trouble::on;
+use crate::{Error, clock};
+use std::path::{Path, PathBuf};
+
+/// A folder, removed with its content when dropped.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    /// A new folder in `dir` for the workload `name`.
+    pub(crate) fn new(dir: &Path, name: &str) -> Result<Self, Error> {
+        // A name that nobody has; create_dir fails if somebody does, so that nothing of others is ever removed.
+        let path = dir.join(format!("fathom-{name}-{}-{}", std::process::id(), clock::now_ns()));
+        std::fs::create_dir(&path).map_err(|e| super::trouble::failed("make a folder in", dir, &e))?;
+        Ok(Self { path })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A new folder inside.
+    pub(crate) fn inner(&self, name: &str) -> Result<Self, Error> {
+        let path = self.path.join(name);
+        std::fs::create_dir(&path).map_err(on("make", &path))?;
+        Ok(Self { path })
+    }
+
+    /// Ends the run with `result`: removes the folder, and says so if that fails.
+    pub(crate) fn end<T>(self, result: Result<T, Error>) -> Result<T, Error> {
+        let path = self.path.clone();
+        let removed = std::fs::remove_dir_all(&path);
+        // The drop would only try again.
+        std::mem::forget(self);
+        match (result, removed) {
+            (result, Ok(())) => result,
+            (Err(Error::Failed(why)), Err(e)) => {
+                Err(Error::Failed(format!("{why} (and {} could not be removed: {e})", path.display())))
+            }
+            (Err(other), Err(_)) => Err(other),
+            (Ok(_), Err(e)) => Err(super::trouble::failed("remove", &path, &e)),
+        }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}

@@ -1,0 +1,59 @@
+//! How much one iteration does, where that is not given by the load itself.
+
+use crate::options::{Options, Spec};
+use crate::{Error, clock};
+
+/// Options of a load whose iterations are of its own size.
+pub(crate) const ITERATIONS: Spec =
+    Spec { name: "iterations", default: "5", help: "how often the whole is done and timed" };
+
+/// Options of a load whose iteration is made of equal parts.
+pub(crate) const INNER: Spec =
+    Spec { name: "inner", default: "0", help: "transactions in an iteration; 0: as many as last --min-iteration-ms" };
+/// As above.
+pub(crate) const SHORTEST: Spec = Spec {
+    name: "min-iteration-ms",
+    default: "100",
+    help: "how long an iteration lasts at least, where its size is not given",
+};
+
+/// `--iterations`: at least 1.
+pub(crate) fn count(options: &Options) -> Result<u64, Error> {
+    match options.get("iterations")? {
+        0 => Err(Error::Usage("--iterations must be at least 1".into())),
+        n => Ok(n),
+    }
+}
+
+/// Doubles a count from `first` until `run`, which does that much and returns its ns, takes at least `--min-iteration-ms`
+/// and 1000 ticks of the clock.
+pub(crate) fn size(
+    options: &Options,
+    first: u64,
+    mut run: impl FnMut(u64) -> Result<u64, Error>,
+) -> Result<u64, Error> {
+    let shortest = options.get::<u64>("min-iteration-ms")?.saturating_mul(1_000_000).max(1000 * clock::tick_ns());
+    let mut n = first;
+    while run(n)? < shortest && n < 1 << 40 {
+        n *= 2;
+    }
+    Ok(n)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_is_doubled_until_it_lasts() {
+        let options = |ms: &str| Options::parse("", &[SHORTEST], &[format!("--min-iteration-ms={ms}")]).unwrap();
+        let mut asked = Vec::new();
+        let found = size(&options("10"), 3, |n| {
+            asked.push(n);
+            Ok(n * 1_000_000)
+        });
+        assert_eq!((found.unwrap(), asked), (12, vec![3, 6, 12]));
+        // Never shorter than what the clock can tell.
+        assert!(size(&options("0"), 1, |n| Ok(n * clock::tick_ns())).unwrap() >= 1000);
+    }
+}

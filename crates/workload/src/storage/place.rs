@@ -1,0 +1,205 @@
+//! Where a run's files stand: the file system, the room on it, the disk under it, and what that disk counts.
+//!
+//! A disk counts what it did for everybody. What other processes did meanwhile is in the numbers, and so is the file
+//! system's own: journal, allocation, inode tables. On a quiet disk the difference of the counters is the load's price.
+
+use super::lines::Lines;
+use super::trouble::{self, on};
+use crate::Error;
+use device::{DiskStat, Disks, Local};
+use model::Environment;
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Facts that change a number: which a reader of the result wants beside it.
+const FACTS: &[&str] = &[
+    "fs.type",
+    "fs.options",
+    "disk.name",
+    "disk.stands_on",
+    "disk.model",
+    "disk.scheduler",
+    "disk.rotational",
+    "disk.write_cache",
+    "disk.logical_block",
+    "disk.physical_block",
+    "disk.read_ahead",
+];
+
+/// A folder and what is under it.
+#[derive(Debug)]
+pub(crate) struct Place {
+    folder: PathBuf,
+    facts: Environment,
+    disk: Option<String>,
+    block: u64,
+    free: u64,
+}
+
+impl Place {
+    /// Looks at a folder.
+    pub(crate) fn new(folder: &Path) -> Result<Self, Error> {
+        let folder = std::fs::canonicalize(folder).map_err(on("use", folder))?;
+        let path = folder.to_str().ok_or_else(|| Error::Failed(format!("{} is not UTF-8", folder.display())))?;
+        let room = room(&folder).map_err(on("look at", &folder))?;
+        let facts = device::storage(&Local, path);
+        let disk = Disks::read(&Local).ok().and_then(|d| d.under(&Local, path).map(|disk| disk.name.clone()));
+        Ok(Self { facts, disk, block: room.f_frsize as u64, free: room.f_bavail as u64 * room.f_frsize as u64, folder })
+    }
+
+    /// Where it is, without links.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Fails if `bytes` of data do not fit; `remedy` says which option makes it less.
+    pub(crate) fn make_room(&self, bytes: u64, remedy: &str) -> Result<(), Error> {
+        // What the file system adds: 1/64 for block maps and inodes, and a journal's worth.
+        let needed = bytes.saturating_add(bytes / 64).saturating_add(4 << 20);
+        if needed <= self.free {
+            return Ok(());
+        }
+        Err(Error::Failed(format!(
+            "there is no room for {} in {}: with the file system's own, {} are needed and {} are available; free some, name \
+             another folder (--dir) or take less ({remedy})",
+            trouble::size(bytes),
+            self.folder.display(),
+            trouble::size(needed),
+            trouble::size(self.free)
+        )))
+    }
+
+    /// The disk's smallest addressable block, bytes: what O_DIRECT wants multiples of.
+    pub(crate) fn logical_block(&self) -> Option<u64> {
+        self.fact("disk.logical_block")?.parse().ok()
+    }
+
+    fn fact(&self, name: &str) -> Option<&str> {
+        self.facts.get(name)?.value.as_deref()
+    }
+
+    /// The facts, as marks.
+    pub(crate) fn marks(&self, lines: &mut Lines) {
+        lines.mark("fs.block", self.block);
+        lines.mark("fs.free", self.free);
+        for name in FACTS {
+            match (self.fact(name), self.facts.get(*name).and_then(|f| f.unknown.as_deref())) {
+                (Some(value), _) => lines.mark(name, value),
+                // A fact that such a disk does not have (a virtual one has no model) is left out.
+                (None, Some(why)) if *name == "disk.name" => lines.mark(name, format!("unknown: {why}")),
+                _ => {}
+            }
+        }
+    }
+
+    /// What the disk has counted so far, if a disk is known.
+    pub(crate) fn counters(&self) -> Option<DiskStat> {
+        DiskStat::read(&Local, self.disk.as_deref()?).ok()
+    }
+}
+
+fn room(folder: &Path) -> std::io::Result<libc::statvfs> {
+    let path = CString::new(folder.as_os_str().as_bytes())?;
+    // SAFETY: plain data, valid when zeroed.
+    let mut room: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: a NUL-terminated path and a struct of ours.
+    match unsafe { libc::statvfs(path.as_ptr(), &raw mut room) } {
+        0 => Ok(room),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// What the disk did during the parts of a run that count.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    done: DiskStat,
+    requested: u64,
+    unknown: bool,
+}
+
+impl Account {
+    /// Adds a part: the counters before and after it, and the bytes that the program asked for meanwhile.
+    pub(crate) fn add(&mut self, before: Option<DiskStat>, after: Option<DiskStat>, requested: u64) {
+        self.requested += requested;
+        let (Some(before), Some(after)) = (before, after) else {
+            self.unknown = true;
+            return;
+        };
+        let part = after.since(&before);
+        self.done.reads += part.reads;
+        self.done.read_sectors += part.read_sectors;
+        self.done.writes += part.writes;
+        self.done.write_sectors += part.write_sectors;
+        self.done.flushes += part.flushes;
+    }
+
+    /// Bytes that the disk read, if it is known.
+    pub(crate) fn read_bytes(&self) -> Option<u64> {
+        (!self.unknown).then_some(self.done.read_sectors * 512)
+    }
+
+    /// Bytes that the program asked for.
+    pub(crate) fn requested(&self) -> u64 {
+        self.requested
+    }
+
+    /// The sums, and `amplification`: the disk's bytes in the direction of the load for each byte asked for.
+    pub(crate) fn say(&self, writes: bool, lines: &mut Lines) {
+        if self.requested > 0 {
+            lines.sample("requested_bytes", "byte", self.requested as f64);
+        }
+        if self.unknown {
+            lines.mark("device", "unknown: no disk with counters is known under the folder");
+            return;
+        }
+        let (read, written) = (self.done.read_sectors * 512, self.done.write_sectors * 512);
+        lines.sample("device.reads", "request", self.done.reads as f64);
+        lines.sample("device.read_bytes", "byte", read as f64);
+        lines.sample("device.writes", "request", self.done.writes as f64);
+        lines.sample("device.written_bytes", "byte", written as f64);
+        lines.sample("device.flushes", "request", self.done.flushes as f64);
+        if self.requested > 0 {
+            let moved = if writes { written } else { read };
+            lines.sample("amplification", "1", moved as f64 / self.requested as f64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_little_room_is_told_with_the_numbers_and_a_remedy() {
+        let place = Place::new(&std::env::temp_dir()).unwrap();
+        place.make_room(1, "--count").unwrap();
+        let error = place.make_room(1 << 60, "--file-size").unwrap_err().to_string();
+        for part in ["1073741824 GiB", "available", "--dir", "--file-size"] {
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(place.make_room(u64::MAX, "--count").is_err());
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_named() {
+        let error = Place::new(Path::new("/no/such/folder")).unwrap_err().to_string();
+        assert!(error.contains("/no/such/folder") && error.contains("--dir"), "{error}");
+    }
+
+    #[test]
+    fn an_account_adds_its_parts_and_knows_what_it_does_not_know() {
+        let stat = |read_sectors, write_sectors| Some(DiskStat { read_sectors, write_sectors, ..DiskStat::default() });
+        let mut account = Account::default();
+        account.add(stat(100, 10), stat(108, 10), 1);
+        account.add(stat(200, 10), stat(208, 20), 1);
+        assert_eq!((account.read_bytes(), account.requested()), (Some(16 * 512), 2));
+        let mut lines = Lines::default();
+        account.say(false, &mut lines);
+        let text = String::from_utf8(lines.bytes().to_vec()).unwrap();
+        let line = text.lines().find(|l| l.contains("amplification")).unwrap();
+        assert_eq!(serde_json::from_str::<serde_json::Value>(line).unwrap()["v"], 4096.0);
+        account.add(None, stat(1, 1), 1);
+        assert_eq!(account.read_bytes(), None);
+    }
+}

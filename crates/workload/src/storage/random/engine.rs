@@ -1,0 +1,141 @@
+//! Who moves the blocks: a system call each (psync), or a queue of the kernel's with some in flight.
+
+use super::aio::Aio;
+use io_uring::{IoUring, opcode, types};
+use std::io::{Error, ErrorKind, Result};
+use std::os::fd::RawFd;
+
+/// What `--engine` can be.
+pub(super) const NAMES: &[&str] = &["psync", "libaio", "io_uring"];
+
+/// As above.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Engine {
+    Psync,
+    Libaio,
+    IoUring,
+}
+
+impl Engine {
+    /// One of [`NAMES`].
+    pub(super) fn parse(name: &str) -> Self {
+        match name {
+            "libaio" => Self::Libaio,
+            "io_uring" => Self::IoUring,
+            _ => Self::Psync,
+        }
+    }
+
+    /// Its name.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Psync => "psync",
+            Self::Libaio => "libaio",
+            Self::IoUring => "io_uring",
+        }
+    }
+}
+
+/// One transaction of a queue.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Transfer {
+    /// Which buffer, as the caller numbers them.
+    pub slot: u64,
+    /// Where it begins.
+    pub buffer: *mut u8,
+    /// How long it is.
+    pub length: u32,
+    /// Its place in the file.
+    pub offset: u64,
+    /// Whether it is written.
+    pub writes: bool,
+}
+
+/// A queue of the kernel's. What is in flight must be waited for before its buffers go; dropping the queue does that.
+pub(super) trait Queue {
+    /// Starts some, all of one file.
+    ///
+    /// # Safety
+    /// Each buffer stays where it is, untouched, until its slot is done or the queue is dropped.
+    unsafe fn start(&mut self, file: RawFd, all: &[Transfer]) -> Result<()>;
+
+    /// Waits until at least one is done: slot, and bytes moved or -errno.
+    fn wait(&mut self, done: &mut Vec<(u64, i64)>) -> Result<()>;
+}
+
+/// A queue for so many in flight; an error that says why the kernel gives none.
+pub(super) fn queue(engine: Engine, depth: usize) -> Result<Box<dyn Queue>> {
+    let made: Result<Box<dyn Queue>> = match engine {
+        Engine::IoUring => Uring::new(depth).map(|q| Box::new(q) as Box<dyn Queue>),
+        _ => Aio::new(depth).map(|q| Box::new(q) as Box<dyn Queue>),
+    };
+    made.map_err(|e| {
+        let why = match e.raw_os_error() {
+            Some(libc::ENOSYS) => "this kernel is built without it",
+            Some(libc::EPERM | libc::EACCES) => {
+                "it is not allowed here (kernel.io_uring_disabled, or a sandbox's filter of system calls)"
+            }
+            Some(libc::EAGAIN) => "the machine's limit is reached (fs.aio-max-nr)",
+            Some(libc::ENOMEM) => "the limit of locked memory is reached (ulimit -l), or --depth is too large",
+            _ => "the kernel refused",
+        };
+        Error::other(format!("there is no {} here: {why}: {e}; --engine psync always works", engine.name()))
+    })
+}
+
+struct Uring {
+    ring: IoUring,
+    flying: usize,
+}
+
+impl Uring {
+    fn new(depth: usize) -> Result<Self> {
+        let entries = u32::try_from(depth).map_err(Error::other)?.next_power_of_two();
+        Ok(Self { ring: IoUring::new(entries)?, flying: 0 })
+    }
+}
+
+impl Queue for Uring {
+    unsafe fn start(&mut self, file: RawFd, all: &[Transfer]) -> Result<()> {
+        for t in all {
+            let fd = types::Fd(file);
+            let entry = if t.writes {
+                opcode::Write::new(fd, t.buffer, t.length).offset(t.offset).build()
+            } else {
+                opcode::Read::new(fd, t.buffer, t.length).offset(t.offset).build()
+            };
+            // SAFETY: the caller keeps the buffer; the ring has an entry for every slot.
+            unsafe { self.ring.submission().push(&entry.user_data(t.slot)) }.map_err(Error::other)?;
+        }
+        self.flying += all.len();
+        // Handed over together with the waiting.
+        Ok(())
+    }
+
+    fn wait(&mut self, done: &mut Vec<(u64, i64)>) -> Result<()> {
+        loop {
+            match self.ring.submit_and_wait(1) {
+                Ok(_) => break,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        for entry in self.ring.completion() {
+            self.flying -= 1;
+            done.push((entry.user_data(), entry.result().into()));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Uring {
+    fn drop(&mut self) {
+        let mut done = Vec::new();
+        while self.flying > 0 {
+            if self.wait(&mut done).is_err() {
+                // Cannot be reached with a ring of our own; better a leak than a buffer that the kernel still writes to.
+                std::process::abort();
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The large file: laid out once, every byte of its place.
+
+use super::super::buffer::Buffer;
+use super::super::pattern::Pattern;
+use super::super::place::Place;
+use super::super::state::State;
+use super::super::trouble::{self, on};
+use crate::Error;
+use model::Context;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+const CHUNK: u64 = 1 << 20;
+
+/// What a file holds before anybody writes to it. The same for every run, so that a kept file can be used again.
+pub(super) fn pattern() -> Pattern {
+    Pattern::full(2014)
+}
+
+/// Writes a new file, past the cache where that can be, and syncs it. Removed again if that fails.
+pub(super) fn lay_out(path: &Path, size: u64, context: &Context) -> Result<(), Error> {
+    let new = OpenOptions::new().write(true).create_new(true).open(path).map_err(on("make", path))?;
+    let result = fill(path, &new, size, context);
+    if result.is_err() {
+        let _ = std::fs::remove_file(path);
+    }
+    result
+}
+
+fn fill(path: &Path, file: &File, size: u64, context: &Context) -> Result<(), Error> {
+    // Refused by tmpfs and the like: then through the cache.
+    let direct = State::Direct.open().write(true).open(path).ok();
+    let mut chunk = Buffer::new(CHUNK as usize);
+    let pattern = pattern();
+    for at in (0..size).step_by(CHUNK as usize) {
+        if context.cancelled() {
+            return Err(Error::Interrupted);
+        }
+        let part = &mut chunk[..(size - at).min(CHUNK) as usize];
+        pattern.fill(at, part);
+        let whole = part.len() == CHUNK as usize;
+        let to = direct.as_ref().filter(|_| whole).unwrap_or(file);
+        match to.write_all_at(part, at) {
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => file.write_all_at(part, at),
+            done => done,
+        }
+        .map_err(on("write", path))?;
+        if at.is_multiple_of(64 * CHUNK) {
+            context.progress("laying out the file", at, size);
+        }
+    }
+    file.sync_all().map_err(on("sync", path))
+}
+
+/// Makes sure that a file that stays is there, whole, and of this pattern.
+pub(super) fn keep(path: &Path, size: u64, place: &Place, context: &Context) -> Result<(), Error> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            place.make_room(size, "--file-size")?;
+            // Under another name until it is whole, so that nobody takes half a file for one.
+            let mut name = path.as_os_str().to_owned();
+            name.push(format!(".{}", std::process::id()));
+            let partial = Path::new(&name);
+            lay_out(partial, size, context)?;
+            return std::fs::rename(partial, path).map_err(on("name", path));
+        }
+        Err(e) => return Err(trouble::failed("open", path, &e)),
+    };
+    let length = file.metadata().map_err(on("look at", path))?.len();
+    let other = |why: String| {
+        Error::Failed(format!(
+            "{} is not a file that this workload laid out: {why}; name another (--file)",
+            path.display()
+        ))
+    };
+    if length != size {
+        return Err(other(format!("it has {length} bytes and not {size}")));
+    }
+    // Its ends and some places between; every read of the run is checked anyhow.
+    let mut page = [0; 4096];
+    for part in 0..=16 {
+        let at = (length - length.min(4096)) / 16 * part;
+        let page = &mut page[..length.min(4096) as usize];
+        file.read_exact_at(page, at).map_err(on("read", path))?;
+        if let Some(wrong) = pattern().wrong(at, page) {
+            return Err(other(format!("the byte at {wrong} is another")));
+        }
+    }
+    Ok(())
+}
+
+/// Reads it into the page cache.
+pub(super) fn warm(path: &Path, context: &Context) -> Result<(), Error> {
+    let file = File::open(path).map_err(on("open", path))?;
+    let mut chunk = vec![0; CHUNK as usize];
+    let mut at = 0;
+    loop {
+        if context.cancelled() {
+            return Err(Error::Interrupted);
+        }
+        match file.read_at(&mut chunk, at).map_err(on("read", path))? {
+            0 => return Ok(()),
+            n => at += n as u64,
+        }
+    }
+}

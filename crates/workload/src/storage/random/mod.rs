@@ -1,0 +1,311 @@
+//! Random access (paper 001, chapter 2): blocks of 1 byte to 16 KiB at uniformly distributed places of a file of 10 GB, from
+//! 1 to 32 threads.
+//!
+//! Who moves the blocks is [`engine`]'s, what a thread does is [`worker`]'s, the file is [`file`]'s. An iteration is a fixed
+//! number of transactions, dealt evenly over the threads; its time runs from the first thread's first to the last thread's
+//! last. Before each iteration of reads the state of the cache is made anew, since the iteration before has read pages in.
+
+mod aio;
+mod engine;
+mod file;
+mod worker;
+
+use super::files::Folder;
+use super::iterations::{self, INNER, SHORTEST};
+use super::lines::Lines;
+use super::pattern::Pattern;
+use super::place::{Account, Place};
+use super::state::{Cache, State, evict};
+use super::trouble::{self, on};
+use crate::Error;
+use crate::options::{Options, Spec};
+use engine::Engine;
+use hdrhistogram::Histogram;
+use model::Context;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use worker::{Plan, WHOLE};
+
+const ABOUT: &str = "Reads or writes of small blocks at random places of a large file (paper 001, chapter 2).";
+
+const SPECS: &[Spec] = &[
+    Spec { name: "op", default: "read", help: "read or write" },
+    Spec {
+        name: "state",
+        default: "",
+        help: "read: cold, dropped (root), direct, warm; write: buffered (not synced), synced (at an iteration's end), each \
+               (every write), direct [the first]",
+    },
+    Spec { name: "engine", default: "psync", help: "psync (pread, pwrite), libaio or io_uring" },
+    Spec { name: "depth", default: "1", help: "transactions in flight of each thread, for libaio and io_uring" },
+    Spec { name: "file-size", default: "10G", help: "bytes of the file" },
+    Spec { name: "block", default: "4K", help: "bytes of a transaction (the paper: 1 to 16K)" },
+    Spec { name: "align", default: "0", help: "places are multiples of this; 0: of the block" },
+    Spec { name: "threads", default: "1", help: "how many at once (the paper: 1 to 32)" },
+    Spec { name: "iterations", default: "10", help: "how often --inner transactions are done and timed" },
+    INNER,
+    SHORTEST,
+    Spec {
+        name: "verify",
+        default: "edges",
+        help: "what of a block that was read is checked: whole, or edges (its first and last 8 bytes; of every 64th, all)",
+    },
+    Spec {
+        name: "file",
+        default: "",
+        help: "reads: a file that is laid out here unless it is there already, and stays [a new one in --dir, removed]",
+    },
+    Spec { name: "seed", default: "2014", help: "the places are drawn from this" },
+    Spec { name: "dir", default: ".", help: "folder in which the file is made" },
+];
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+struct Parameters {
+    writes: bool,
+    state: State,
+    engine: Engine,
+    depth: usize,
+    file_size: u64,
+    block: usize,
+    align: u64,
+    threads: u64,
+    iterations: u64,
+    edges: bool,
+    kept: Option<PathBuf>,
+    seed: u64,
+    dir: PathBuf,
+}
+
+impl Parameters {
+    fn parse(options: &Options) -> Result<Self, Error> {
+        let (writes, state) = State::parse(options, &["synced", "buffered", "each", "direct"])?;
+        let between = |name: &str, low: u64, high: u64| match options.bytes(name)? {
+            n if (low..=high).contains(&n) => Ok(n),
+            n => Err(Error::Usage(format!("--{name} must lie between {low} and {high}; it is {n}"))),
+        };
+        let block = between("block", 1, 1 << 26)?;
+        let file_size = between("file-size", 1, 1 << 60)?;
+        if file_size < block {
+            return Err(Error::Usage(format!("--file-size {file_size} has no room for a --block of {block} bytes")));
+        }
+        let align = match between("align", 0, 1 << 40)? {
+            0 => block,
+            n => n,
+        };
+        let engine = Engine::parse(options.one_of("engine", engine::NAMES)?);
+        let depth = between("depth", 1, 4096)?;
+        if engine == Engine::Psync && depth > 1 {
+            return Err(Error::Usage(
+                "--depth is for --engine libaio and io_uring; psync has one in flight, take --threads".into(),
+            ));
+        }
+        if engine != Engine::Psync && state == State::Each {
+            return Err(Error::Usage("--state each is for --engine psync; the others would wait for it anyhow".into()));
+        }
+        let kept = Some(options.text("file")).filter(|f| !f.is_empty()).map(PathBuf::from);
+        if writes && kept.is_some() {
+            return Err(Error::Usage("--file is for reads; writes get a new file each time (--dir)".into()));
+        }
+        Ok(Self {
+            writes,
+            state,
+            engine,
+            depth: depth as usize,
+            file_size,
+            block: block as usize,
+            align,
+            threads: between("threads", 1, 4096)?,
+            iterations: iterations::count(options)?,
+            edges: options.one_of("verify", &["edges", "whole"])? == "edges",
+            kept,
+            seed: options.get("seed")?,
+            dir: options.text("dir").into(),
+        })
+    }
+}
+
+/// Runs the workload with `words` as its options.
+///
+/// # Errors
+/// See [`Error`]; the file is removed in any case, except one that was named.
+pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
+    let options = Options::parse(ABOUT, SPECS, words)?;
+    let parameters = Parameters::parse(&options)?;
+    // Every thread has the same number.
+    let inner = options.get::<u64>("inner")?.checked_next_multiple_of(parameters.threads);
+    let inner = inner.ok_or_else(|| Error::Usage("--inner is more than can be counted".into()))?;
+    options.get::<u64>("min-iteration-ms")?;
+    let lines = match &parameters.kept {
+        Some(path) => {
+            let place = Place::new(path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new(".")))?;
+            parameters.state.check_block(parameters.align.min(parameters.block as u64), place.logical_block())?;
+            file::keep(path, parameters.file_size, &place, context)?;
+            Run { p: &parameters, options: &options, path, place: &place, context }.go(inner)?
+        }
+        None => {
+            let place = Place::new(&parameters.dir)?;
+            parameters.state.check_block(parameters.align.min(parameters.block as u64), place.logical_block())?;
+            place.make_room(parameters.file_size, "--file-size")?;
+            let folder = Folder::new(place.folder(), "random")?;
+            let path = folder.path().join("file");
+            let result = file::lay_out(&path, parameters.file_size, context).and_then(|()| {
+                Run { p: &parameters, options: &options, path: &path, place: &place, context }.go(inner)
+            });
+            folder.end(result)?
+        }
+    };
+    out.write_all(lines.bytes())?;
+    Ok(())
+}
+
+/// What a write brings: not what was laid out.
+fn written(p: &Parameters) -> Pattern {
+    Pattern::stamped(p.seed ^ 0x7772_6974_7465_6e00, p.align.min(p.block as u64).max(1) as usize, p.block.min(16384))
+}
+
+struct Run<'a> {
+    p: &'a Parameters,
+    options: &'a Options,
+    path: &'a Path,
+    place: &'a Place,
+    context: &'a Context,
+}
+
+impl Run<'_> {
+    fn go(&self, inner: u64) -> Result<Lines, Error> {
+        let p = self.p;
+        let mut lines = Lines::default();
+        self.place.marks(&mut lines);
+        lines.mark("state", format!("{:?}", p.state).to_lowercase());
+        lines.mark("engine", p.engine.name());
+        let cores = std::thread::available_parallelism().map_or(0, usize::from) as u64;
+        lines.mark("threads", format!("{} on {cores} processors", p.threads));
+        if p.engine == Engine::Libaio && p.state != State::Direct {
+            lines.mark(
+                "engine.doubt",
+                "libaio moves data through the page cache synchronously: --depth has no effect here",
+            );
+        }
+        let plan = self.plan();
+        if p.state == State::Warm {
+            file::warm(self.path, self.context)?;
+        }
+        let mut cache = Cache::default();
+        let mut account = Account::default();
+        let parts = worker::with(p.threads, &plan, self.context, |team| {
+            let mut one = |n: u64, counts: bool, cache: &mut Cache| -> Result<(u64, u64), Error> {
+                if p.writes {
+                    // What the one before left goes out first.
+                    self.sync()?;
+                } else {
+                    cache.make(p.state, &[self.path])?;
+                }
+                let before = self.place.counters();
+                let (begin, end) = team.run(n / p.threads, counts)?;
+                if p.writes {
+                    self.sync()?;
+                }
+                if counts {
+                    account.add(before, self.place.counters(), n * p.block as u64);
+                }
+                Ok((begin, end - begin))
+            };
+            let inner = match inner {
+                0 => iterations::size(self.options, 16 * p.threads, |n| {
+                    one(n, false, &mut Cache::default()).map(|(_, ns)| ns)
+                })?,
+                n => n,
+            };
+            lines.mark("inner", inner);
+            lines.work("operation", inner);
+            let mut total = 0;
+            for nth in 0..p.iterations {
+                self.context.progress("random", nth, p.iterations);
+                let (start, ns) = one(inner, true, &mut cache)?;
+                lines.iteration(start, ns);
+                total += ns;
+            }
+            let seconds = total.max(1) as f64 / 1e9;
+            let done = inner as f64 * p.iterations as f64;
+            lines.sample("transactions", "1/s", done / seconds);
+            lines.sample("bandwidth", "KiB/s", done * p.block as f64 / 1024.0 / seconds);
+            Ok(())
+        })?;
+        let (mut all, mut sampled) = (worker::histogram()?, Vec::new());
+        for part in parts {
+            // The bounds are the same, hence it fits.
+            let _ = all.add(&part.latencies);
+            sampled.extend(part.sampled);
+        }
+        self.latencies(&all, plan.every, &mut lines);
+        cache.say(p.state, account.read_bytes(), account.requested(), &mut lines);
+        account.say(p.writes, &mut lines);
+        lines.verified(if p.writes {
+            let n = self.read_back(&plan, sampled)?;
+            format!("{n} of the written blocks read back whole, from the disk where its pages can be thrown out")
+        } else {
+            let reads = account.requested() / p.block as u64;
+            match p.edges && p.block > 16 {
+                true => format!("the first and last 8 bytes of {reads} reads, of every {WHOLE}th every byte"),
+                false => format!("every byte of {reads} reads"),
+            }
+        });
+        Ok(lines)
+    }
+
+    fn plan(&self) -> Plan<'_> {
+        let p = self.p;
+        Plan {
+            path: self.path,
+            writes: p.writes,
+            state: p.state,
+            engine: p.engine,
+            depth: p.depth,
+            block: p.block,
+            align: p.align,
+            places: (p.file_size - p.block as u64) / p.align + 1,
+            seed: p.seed,
+            pattern: if p.writes { written(p) } else { file::pattern() },
+            edges: p.edges,
+            // Two readings of the clock are a tenth of a read from memory.
+            every: if matches!(p.state, State::Warm | State::Buffered) { 16 } else { 1 },
+        }
+    }
+
+    fn latencies(&self, all: &Histogram<u64>, every: u64, lines: &mut Lines) {
+        if every > 1 {
+            lines.mark("latency", format!("of every {every}th transaction"));
+        }
+        for (name, q) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99_9", 0.999), ("max", 1.0)] {
+            lines.sample(&format!("latency.{name}"), "ns", all.value_at_quantile(q) as f64);
+        }
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        std::fs::File::open(self.path).and_then(|f| f.sync_all()).map_err(on("sync", self.path))
+    }
+
+    /// Reads sampled writes again; how many.
+    fn read_back(&self, plan: &Plan<'_>, mut places: Vec<u64>) -> Result<usize, Error> {
+        let file = std::fs::File::open(self.path).map_err(on("open", self.path))?;
+        evict(&file).map_err(on("throw out of the cache", self.path))?;
+        places.sort_unstable();
+        places.dedup();
+        let mut block = vec![0; plan.block];
+        for place in &places {
+            if self.context.cancelled() {
+                return Err(Error::Interrupted);
+            }
+            file.read_exact_at(&mut block, *place).map_err(on("read back", self.path))?;
+            if let Some(at) = plan.pattern.wrong(*place, &block) {
+                return Err(trouble::wrong(self.path, at));
+            }
+        }
+        Ok(places.len())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,385 @@
+//! What a thread does: its share of each iteration, with a file, buffers and a stream of places of its own.
+//!
+//! Threads live as long as the run and meet before and after each iteration. Each notes its own begin and
+//! end, so that the meeting is not in the time. A thread that failed goes on meeting the others, so that nobody waits for
+//! ever, and the run ends with its error.
+
+use super::super::buffer::Buffer;
+use super::super::pattern::{Pattern, Template};
+use super::super::state::{State, open};
+use super::super::trouble::{self, on};
+use super::engine::{self, Engine, Queue, Transfer};
+use crate::marks::{Series, Writer};
+use crate::{Error, clock};
+use hdrhistogram::Histogram;
+use model::Context;
+use stats::random::Random;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Written places that each thread keeps for reading back: at most so many.
+const KEPT: usize = 1024;
+/// Every so many-th read is checked whole, since checking 4 KiB takes half a microsecond: a third of a read from memory.
+pub(super) const WHOLE: u64 = 64;
+/// The longest latency that is told apart, ns.
+const LONGEST: u64 = 3_600_000_000_000;
+
+/// What all threads do.
+#[derive(Debug)]
+pub(super) struct Plan<'a> {
+    pub path: &'a Path,
+    pub writes: bool,
+    pub state: State,
+    pub engine: Engine,
+    pub depth: usize,
+    pub block: usize,
+    /// A place is a multiple of this, below `places`.
+    pub align: u64,
+    pub places: u64,
+    pub seed: u64,
+    /// What is read, or written.
+    pub pattern: Pattern,
+    /// Whether only the edges of most reads are checked.
+    pub edges: bool,
+    /// Every so many-th latency is measured.
+    pub every: u64,
+}
+
+/// What a thread did in the iterations that count.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// ns.
+    pub latencies: Histogram<u64>,
+    /// Places of some writes.
+    pub sampled: Vec<u64>,
+}
+
+/// A histogram of three digits.
+pub(super) fn histogram() -> Result<Histogram<u64>, Error> {
+    Histogram::new_with_bounds(1, LONGEST, 3).map_err(|e| Error::Failed(format!("cannot make a histogram: {e}")))
+}
+
+/// Where threads and the one who drives them meet.
+#[derive(Debug, Default)]
+struct Board {
+    /// Iterations begun.
+    round: u64,
+    /// Transactions of each thread in it, and whether it counts.
+    order: (u64, bool),
+    /// Threads that are done with it.
+    done: u64,
+    begin: u64,
+    end: u64,
+    failure: Option<Error>,
+    stop: bool,
+}
+
+/// Threads that wait for orders.
+#[derive(Debug)]
+pub(super) struct Team {
+    threads: u64,
+    board: Mutex<Board>,
+    changed: Condvar,
+}
+
+impl Team {
+    fn board(&self) -> MutexGuard<'_, Board> {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, board: MutexGuard<'a, Board>) -> MutexGuard<'a, Board> {
+        self.changed.wait(board).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has every thread do `each` transactions. From the first one's begin to the last one's end, CLOCK_BOOTTIME.
+    pub(super) fn run(&self, each: u64, counts: bool) -> Result<(u64, u64), Error> {
+        let mut board = self.board();
+        *board = Board { round: board.round + 1, order: (each, counts), begin: u64::MAX, ..Board::default() };
+        self.changed.notify_all();
+        while board.done < self.threads {
+            board = self.wait(board);
+        }
+        match board.failure.take() {
+            Some(error) => Err(error),
+            None => Ok((board.begin, board.end)),
+        }
+    }
+
+    /// Waits for the order after `seen`; none if there will be none.
+    fn order(&self, seen: u64) -> Option<(u64, u64, bool)> {
+        let mut board = self.board();
+        while board.round == seen && !board.stop {
+            board = self.wait(board);
+        }
+        (!board.stop).then_some((board.round, board.order.0, board.order.1))
+    }
+
+    fn report(&self, times: Result<(u64, u64), Error>) {
+        let mut board = self.board();
+        board.done += 1;
+        match times {
+            Ok((begin, end)) => {
+                board.begin = board.begin.min(begin);
+                board.end = board.end.max(end);
+            }
+            // A wrong result matters more than how the others ended.
+            Err(error @ Error::Wrong(_)) => board.failure = Some(error),
+            Err(error) => drop(board.failure.get_or_insert(error)),
+        }
+        self.changed.notify_all();
+    }
+
+    fn stop(&self) {
+        self.board().stop = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Starts the threads, lets `drive` give them orders, and returns what they did.
+pub(super) fn with(
+    threads: u64,
+    plan: &Plan<'_>,
+    context: &Context,
+    drive: impl FnOnce(&Team) -> Result<(), Error>,
+) -> Result<Vec<Part>, Error> {
+    let team = Team { threads, board: Mutex::default(), changed: Condvar::new() };
+    let marks = Writer::from_environment();
+    std::thread::scope(|scope| {
+        let mut handles = Vec::new();
+        let mut result = Ok(());
+        for nth in 0..threads {
+            let (team, marks) = (&team, marks.as_ref());
+            // 64 KiB and what the marks need: 4096 threads must not reserve 8 MiB each.
+            let thread = std::thread::Builder::new().stack_size(256 << 10);
+            match thread.spawn_scoped(scope, move || work(nth, team, plan, context, marks)) {
+                Ok(handle) => handles.push(handle),
+                Err(e) => {
+                    result = Err(Error::Failed(format!(
+                        "thread {} of {threads} cannot be started: {e}; take fewer (--threads), or raise the limit (ulimit -u)",
+                        nth + 1
+                    )));
+                    break;
+                }
+            }
+        }
+        let result = result.and_then(|()| drive(&team));
+        team.stop();
+        let parts: Vec<_> = handles.into_iter().map(|handle| handle.join()).collect();
+        result?;
+        parts
+            .into_iter()
+            .map(|part| part.unwrap_or_else(|_| Err(Error::Failed("a thread of the load ended by itself".into()))))
+            .collect()
+    })
+}
+
+fn work(nth: u64, team: &Team, plan: &Plan<'_>, context: &Context, marks: Option<&Writer>) -> Result<Part, Error> {
+    let mut worker = Worker::new(nth, plan, context, marks);
+    let mut seen = 0;
+    while let Some((round, each, counts)) = team.order(seen) {
+        seen = round;
+        team.report(match &mut worker {
+            Ok(worker) => worker.share(each, counts),
+            // Said once; the run ends of it.
+            Err(_) => Err(std::mem::replace(&mut worker, Err(Error::Interrupted)).err().unwrap_or(Error::Interrupted)),
+        });
+    }
+    worker.map(|worker| worker.part)
+}
+
+/// The stream of a thread. Those of neighbouring threads have nothing in common: the state is filled by SplitMix64.
+fn stream(nth: u64, seed: u64) -> Random {
+    Random::new(seed.wrapping_add(nth.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+}
+
+/// The first places of a thread.
+#[cfg(test)]
+pub(super) fn places(nth: u64, plan: &Plan<'_>, n: usize) -> Vec<u64> {
+    let mut random = stream(nth, plan.seed);
+    (0..n).map(|_| random.below(plan.places) * plan.align).collect()
+}
+
+struct Worker<'a> {
+    plan: &'a Plan<'a>,
+    context: &'a Context,
+    file: File,
+    random: Random,
+    /// Dropped, and with it what is in flight, before the buffers that the kernel writes to.
+    queue: Option<Box<dyn Queue>>,
+    buffers: Vec<Buffer>,
+    template: Option<Template>,
+    series: Option<Series<'a>>,
+    part: Part,
+    /// Every so many-th written place is kept; doubled when there are too many.
+    stride: u64,
+    written: u64,
+    read: u64,
+}
+
+impl<'a> Worker<'a> {
+    fn new(nth: u64, plan: &'a Plan<'a>, context: &'a Context, marks: Option<&'a Writer>) -> Result<Self, Error> {
+        let mut options = plan.state.open();
+        options.read(!plan.writes).write(plan.writes);
+        let queue = match plan.engine {
+            Engine::Psync => None,
+            engine => Some(engine::queue(engine, plan.depth).map_err(|e| Error::Failed(e.to_string()))?),
+        };
+        let name = if plan.writes { "random write" } else { "random read" };
+        Ok(Self {
+            plan,
+            context,
+            file: open(&options, plan.state, plan.path)?,
+            random: stream(nth, plan.seed),
+            queue,
+            buffers: (0..plan.depth).map(|_| Buffer::new(plan.block)).collect(),
+            template: plan.writes.then(|| Template::new(plan.pattern, plan.block)),
+            series: marks.map(|writer| Series::new(Some(writer), name)),
+            part: Part { latencies: histogram()?, sampled: Vec::new() },
+            stride: 1,
+            written: 0,
+            read: 0,
+        })
+    }
+
+    /// `n` transactions; their begin and end.
+    fn share(&mut self, n: u64, counts: bool) -> Result<(u64, u64), Error> {
+        let begin = clock::now_ns();
+        match self.queue {
+            None => self.calls(n, counts)?,
+            Some(_) => self.queued(n, counts)?,
+        }
+        if self.plan.state == State::Synced {
+            self.file.sync_data().map_err(on("sync", self.plan.path))?;
+        }
+        Ok((begin, clock::now_ns()))
+    }
+
+    fn place(&mut self) -> u64 {
+        self.random.below(self.plan.places) * self.plan.align
+    }
+
+    /// One after the other.
+    fn calls(&mut self, n: u64, counts: bool) -> Result<(), Error> {
+        for nth in 0..n {
+            self.go_on()?;
+            let place = self.place();
+            let timed = nth.is_multiple_of(self.plan.every);
+            let mut series = self.series.take();
+            let (moved, start, end) = match &mut series {
+                Some(series) => series.around(|| self.move_block(place)),
+                None if timed => {
+                    let start = clock::now_ns();
+                    (self.move_block(place), start, clock::now_ns())
+                }
+                None => (self.move_block(place), 0, 0),
+            };
+            self.series = series;
+            self.check(moved, place, 0)?;
+            if counts && timed {
+                self.part.latencies.saturating_record(end - start);
+            }
+        }
+        Ok(())
+    }
+
+    fn move_block(&mut self, place: u64) -> std::io::Result<usize> {
+        match &mut self.template {
+            Some(template) => {
+                let n = self.file.write_at(template.at(place), place)?;
+                if self.plan.state == State::Each {
+                    self.file.sync_data()?;
+                }
+                Ok(n)
+            }
+            None => self.file.read_at(&mut self.buffers[0], place),
+        }
+    }
+
+    /// With some in flight.
+    fn queued(&mut self, n: u64, counts: bool) -> Result<(), Error> {
+        let plan = self.plan;
+        let doing = if plan.writes { "write" } else { "read" };
+        let mut free: Vec<usize> = (0..plan.depth).collect();
+        let mut flights = vec![(0, 0); plan.depth];
+        let (mut batch, mut done) = (Vec::with_capacity(plan.depth), Vec::with_capacity(plan.depth));
+        let mut left = n;
+        while left > 0 || free.len() < plan.depth {
+            self.go_on()?;
+            batch.clear();
+            while let Some(slot) = free.pop_if(|_| left > 0) {
+                left -= 1;
+                let place = self.place();
+                if let Some(template) = &mut self.template {
+                    self.buffers[slot].copy_from_slice(template.at(place));
+                }
+                flights[slot] = (place, clock::now_ns());
+                let (buffer, length) = (self.buffers[slot].start(), plan.block as u32);
+                batch.push(Transfer { slot: slot as u64, buffer, length, offset: place, writes: plan.writes });
+            }
+            let Some(queue) = &mut self.queue else { return Ok(()) };
+            // SAFETY: a slot is free, hence untouched by us, from here until its completion; the buffers outlive the queue.
+            unsafe { queue.start(self.file.as_raw_fd(), &batch) }.map_err(on(doing, plan.path))?;
+            queue.wait(&mut done).map_err(on(doing, plan.path))?;
+            let now = clock::now_ns();
+            for (slot, result) in done.drain(..) {
+                let slot = slot as usize;
+                let (place, start) = flights[slot];
+                let moved = usize::try_from(result).map_err(|_| std::io::Error::from_raw_os_error(-result as i32));
+                self.check(moved, place, slot)?;
+                if counts {
+                    self.part.latencies.saturating_record(now - start);
+                }
+                free.push(slot);
+            }
+        }
+        Ok(())
+    }
+
+    fn go_on(&self) -> Result<(), Error> {
+        if self.context.cancelled() { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    /// What a transaction moved: all of the block, and the right bytes.
+    fn check(&mut self, moved: std::io::Result<usize>, place: u64, slot: usize) -> Result<(), Error> {
+        let plan = self.plan;
+        let doing = if plan.writes { "write" } else { "read" };
+        let moved = moved.map_err(|e| match e.raw_os_error() {
+            Some(libc::EINVAL) if plan.state == State::Direct => Error::Failed(format!(
+                "blocks of {} bytes at multiples of {} cannot be moved directly here: {e} (--block, --align)",
+                plan.block, plan.align
+            )),
+            _ => trouble::failed(doing, plan.path, &e),
+        })?;
+        if moved < plan.block {
+            return Err(trouble::short(doing, plan.path, place, moved, plan.block));
+        }
+        if plan.writes {
+            self.keep(place);
+            return Ok(());
+        }
+        let block = &self.buffers[slot];
+        self.read += 1;
+        let edges = plan.edges && !self.read.is_multiple_of(WHOLE);
+        let wrong = if edges { plan.pattern.wrong_edge(place, block) } else { plan.pattern.wrong(place, block) };
+        wrong.map_or(Ok(()), |at| Err(trouble::wrong(plan.path, at)))
+    }
+
+    /// Remembers some of the written places, spread evenly over all of them.
+    fn keep(&mut self, place: u64) {
+        if self.written.is_multiple_of(self.stride) {
+            self.part.sampled.push(place);
+            if self.part.sampled.len() == KEPT {
+                let mut nth = 0;
+                self.part.sampled.retain(|_| {
+                    nth += 1;
+                    nth % 2 == 1
+                });
+                self.stride *= 2;
+            }
+        }
+        self.written += 1;
+    }
+}

@@ -1,0 +1,261 @@
+//! Whole files, written or read from begin to end in blocks: what dd does with one and a benchmark of files with many.
+//!
+//! An iteration is all of them. A write makes new files each time (the old ones are removed outside the time), so that
+//! allocating is part of it, as it is for dd. Whatever a write left in the page cache goes to the disk before the next
+//! iteration, outside the time but inside the disk's account.
+//!
+//! Inside the time every stamp of every block that is read is checked, one for each page; afterwards every byte of the
+//! files is, read back from the disk where its file system lets pages go.
+
+use super::buffer::Buffer;
+use super::files::Folder;
+use super::lines::Lines;
+use super::machine::{Jvm, Machine};
+use super::pattern::{PAGE, Pattern, Template};
+use super::place::{Account, Place};
+use super::state::{Cache, State, evict, open};
+use super::trouble::{self, on};
+use crate::Error;
+use crate::marks::{Series, Writer};
+use model::Context;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Seed of what the files hold.
+pub(super) const SEED: u64 = 2014;
+
+/// What is moved, and how often.
+#[derive(Debug)]
+pub(crate) struct Transfer {
+    /// The workload's name, for marks and files.
+    pub name: &'static str,
+    /// Files.
+    pub files: u64,
+    /// Blocks of each.
+    pub blocks: u64,
+    /// Bytes of a block.
+    pub block: usize,
+    /// Whether it writes.
+    pub writes: bool,
+    /// What stands between.
+    pub state: State,
+    /// How often all of it is done.
+    pub iterations: u64,
+    /// Which option makes it less.
+    pub remedy: &'static str,
+    /// The JVM that does it, if it is not done natively.
+    pub machine: Option<Jvm>,
+}
+
+impl Transfer {
+    /// Bytes of one iteration; fails if that is more than can be counted, or nothing.
+    pub(crate) fn bytes(&self) -> Result<u64, Error> {
+        let bytes = self.files.checked_mul(self.blocks).and_then(|n| n.checked_mul(self.block as u64));
+        match bytes.filter(|n| i64::try_from(*n).is_ok()) {
+            None => Err(Error::Usage(format!("that is more than can be counted; take less ({})", self.remedy))),
+            Some(0) => Err(Error::Usage(format!("nothing is to be moved; each of {} must be at least 1", self.remedy))),
+            Some(n) => Ok(n),
+        }
+    }
+
+    /// Does it in a folder of its own under `dir`.
+    pub(crate) fn run(&self, dir: &Path, context: &Context) -> Result<Lines, Error> {
+        let bytes = self.bytes()?;
+        let place = Place::new(dir)?;
+        self.state.check_block(self.block as u64, place.logical_block())?;
+        place.make_room(bytes, self.remedy)?;
+        let folder = Folder::new(place.folder(), self.name)?;
+        let result = Run { what: self, place: &place, context, pattern: self.pattern() }.go(&folder, bytes);
+        folder.end(result)
+    }
+
+    fn pattern(&self) -> Pattern {
+        Pattern::stamped(SEED, self.block.min(PAGE), self.block.min(1 << 20))
+    }
+
+    fn length(&self) -> u64 {
+        self.blocks * self.block as u64
+    }
+}
+
+/// What a series tells of a native iteration: its begin and its duration.
+fn timed((result, start, end): (Result<(), Error>, u64, u64)) -> Result<(u64, u64), Error> {
+    result.map(|()| (start, end - start))
+}
+
+struct Run<'a> {
+    what: &'a Transfer,
+    place: &'a Place,
+    context: &'a Context,
+    pattern: Pattern,
+}
+
+impl Run<'_> {
+    fn go(&self, folder: &Folder, bytes: u64) -> Result<Lines, Error> {
+        let what = self.what;
+        let mut lines = Lines::default();
+        self.place.marks(&mut lines);
+        lines.mark("state", format!("{:?}", what.state).to_lowercase());
+        lines.work("byte", bytes);
+        let mut machine = what.machine.as_ref().map(|jvm| Machine::new(jvm, what)).transpose()?;
+        let marks = Writer::from_environment();
+        let mut series =
+            Series::new(marks.as_ref(), &format!("{} {}", what.name, if what.writes { "write" } else { "read" }));
+        let (mut account, mut cache) = (Account::default(), Cache::default());
+        let (mut kept, mut total) = (None, 0);
+        if !what.writes {
+            let inner = folder.inner("files")?;
+            let paths = self.paths(inner.path());
+            self.write(&paths, State::Buffered)?;
+            self.settle(&paths)?;
+            if what.state == State::Warm {
+                self.check_all(&paths)?;
+            }
+            kept = Some((inner, paths));
+        }
+        for nth in 0..what.iterations {
+            self.context.progress(what.name, nth, what.iterations);
+            let before;
+            let result = match &kept {
+                Some((_, paths)) if !what.writes => {
+                    cache.make(what.state, paths)?;
+                    before = self.place.counters();
+                    match &mut machine {
+                        Some(machine) => machine.order("read", paths),
+                        None => timed(series.around(|| self.read(paths))),
+                    }
+                }
+                _ => {
+                    drop(kept.take());
+                    let inner = folder.inner(&format!("files-{nth}"))?;
+                    let paths = self.paths(inner.path());
+                    before = self.place.counters();
+                    let result = match &mut machine {
+                        Some(machine) => machine.order("write", &paths),
+                        None => timed(series.around(|| self.write(&paths, what.state))),
+                    };
+                    kept = Some((inner, paths));
+                    result
+                }
+            };
+            let (start, ns) = result?;
+            if let Some((_, paths)) = kept.as_ref().filter(|_| what.writes) {
+                self.settle(paths)?;
+            }
+            account.add(before, self.place.counters(), bytes);
+            lines.iteration(start, ns);
+            total += ns;
+        }
+        let seconds = total.max(1) as f64 / 1e9;
+        lines.sample("bandwidth", "KiB/s", bytes as f64 * what.iterations as f64 / 1024.0 / seconds);
+        lines.mark("mode", machine.map_or(Ok("native".into()), Machine::end)?);
+        let Some((_, paths)) = &kept else { return Ok(lines) };
+        if what.writes {
+            // From the disk, not from what the write left in memory. tmpfs keeps its pages, and is its own disk.
+            for path in paths {
+                File::open(path).and_then(|f| evict(&f)).map_err(on("throw out of the cache", path))?;
+            }
+        }
+        self.check_all(paths)?;
+        cache.say(what.state, account.read_bytes(), account.requested(), &mut lines);
+        account.say(what.writes, &mut lines);
+        let inside = if what.writes { "" } else { ", the stamps of every block in each iteration" };
+        lines.verified(format!("every byte of {} files of {}{inside}", paths.len(), trouble::size(what.length())));
+        Ok(lines)
+    }
+
+    fn paths(&self, folder: &Path) -> Vec<PathBuf> {
+        (0..self.what.files).map(|n| folder.join(format!("{n:06}"))).collect()
+    }
+
+    fn write(&self, paths: &[PathBuf], state: State) -> Result<(), Error> {
+        let mut template = Template::new(self.pattern, self.what.block);
+        let mut options = state.open();
+        options.write(true).create_new(true);
+        for (nth, path) in paths.iter().enumerate() {
+            let file = open(&options, state, path)?;
+            for at in self.offsets() {
+                self.go_on()?;
+                let block = template.at(nth as u64 * self.what.length() + at);
+                match file.write_at(block, at).map_err(on("write", path))? {
+                    n if n == block.len() => {}
+                    // The rest tells why: a full disk, a limit.
+                    n => file.write_all_at(&block[n..], at + n as u64).map_err(on("write", path))?,
+                }
+            }
+            if state == State::Synced {
+                file.sync_data().map_err(on("sync", path))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, paths: &[PathBuf]) -> Result<(), Error> {
+        let mut options = self.what.state.open();
+        options.read(true);
+        self.read_with(paths, &options, self.what.state, |offset, block| self.pattern.wrong_stamp(offset, block))
+    }
+
+    /// Every byte, through the cache.
+    fn check_all(&self, paths: &[PathBuf]) -> Result<(), Error> {
+        let mut options = State::Warm.open();
+        options.read(true);
+        self.read_with(paths, &options, State::Warm, |offset, block| self.pattern.wrong(offset, block))
+    }
+
+    fn read_with(
+        &self,
+        paths: &[PathBuf],
+        options: &std::fs::OpenOptions,
+        state: State,
+        wrong: impl Fn(u64, &[u8]) -> Option<u64>,
+    ) -> Result<(), Error> {
+        let mut block = Buffer::new(self.what.block);
+        for (nth, path) in paths.iter().enumerate() {
+            let first = nth as u64 * self.what.length();
+            let file = open(options, state, path)?;
+            for at in self.offsets() {
+                self.go_on()?;
+                let got = file.read_at(&mut block, at).map_err(on("read", path))?;
+                if got < block.len() {
+                    file.read_exact_at(&mut block, at).map_err(|e| match e.kind() {
+                        std::io::ErrorKind::UnexpectedEof => trouble::short("read", path, at, got, self.what.block),
+                        _ => trouble::failed("read", path, &e),
+                    })?;
+                }
+                if let Some(place) = wrong(first + at, &block) {
+                    return Err(trouble::wrong(path, place - first));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The blocks' places.
+    fn offsets(&self) -> impl Iterator<Item = u64> + use<> {
+        let block = self.what.block as u64;
+        (0..self.what.blocks).map(move |n| n * block)
+    }
+
+    /// Fails once somebody asked for an end.
+    fn go_on(&self) -> Result<(), Error> {
+        if self.context.cancelled() { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    /// Brings everything to the disk: one file by its own sync, many by that of their file system, since a flush for each
+    /// of hundreds would take longer than what is measured.
+    fn settle(&self, paths: &[PathBuf]) -> Result<(), Error> {
+        let Some(path) = paths.first() else { return Ok(()) };
+        let file = File::open(path).map_err(on("open", path))?;
+        if paths.len() == 1 {
+            return file.sync_all().map_err(on("sync", path));
+        }
+        // SAFETY: the descriptor is open for the call's duration.
+        match unsafe { libc::syncfs(file.as_raw_fd()) } {
+            0 => Ok(()),
+            _ => Err(trouble::failed("sync the file system of", path, &std::io::Error::last_os_error())),
+        }
+    }
+}

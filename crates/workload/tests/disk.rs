@@ -1,0 +1,206 @@
+//! The storage loads on a disk that is theirs alone: what they say of it against what the disk itself counted, and what
+//! they say when it goes bad.
+
+use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
+use model::Context;
+use serde_json::Value;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use workload::Error;
+
+/// Reads completed, sectors read, writes completed, sectors written: the kernel's Documentation/block/stat.rst.
+const READ_SECTORS: usize = 2;
+const WRITE_SECTORS: usize = 6;
+
+fn disk(backing: &Backing) -> LoopDisk {
+    LoopDisk::create(256 << 20, FileSystem::Ext4, backing, &Options::default()).unwrap()
+}
+
+fn run_with(words: &str, dir: &Path, context: &Context) -> Result<Vec<Value>, Error> {
+    let mut words: Vec<String> = words.split_whitespace().map(String::from).collect();
+    words.extend(["--dir".into(), dir.to_str().unwrap().into()]);
+    let mut out = Vec::new();
+    workload::run(&words, context, &mut out)?;
+    Ok(out.split(|b| *b == b'\n').filter(|l| !l.is_empty()).map(|l| serde_json::from_slice(l).unwrap()).collect())
+}
+
+fn run(words: &str, dir: &Path) -> Vec<Value> {
+    run_with(words, dir, &Context::silent()).unwrap()
+}
+
+fn value(lines: &[Value], metric: &str) -> f64 {
+    lines.iter().find(|l| l["metric"] == metric).unwrap_or_else(|| panic!("no {metric}: {lines:?}"))["v"]
+        .as_f64()
+        .unwrap()
+}
+
+fn mark<'a>(lines: &'a [Value], name: &str) -> Option<&'a str> {
+    lines.iter().find(|l| l["mark"] == name).and_then(|l| l["text"].as_str())
+}
+
+/// A context that does something once, when the load says that it is at `what`, `nth`.
+fn at(what: &'static str, nth: u64, act: impl FnOnce() + Send + 'static) -> Context {
+    let act = std::sync::Mutex::new(Some(act));
+    Context::new(Arc::new(move |said: &str, done, _| {
+        if said == what
+            && done == nth
+            && let Some(act) = act.lock().unwrap().take()
+        {
+            act();
+        }
+    }))
+}
+
+/// Files in the root of the disk, but for ext4's own.
+fn left(disk: &LoopDisk) -> Vec<String> {
+    let names = std::fs::read_dir(disk.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+    names.filter(|n| n != "lost+found").collect()
+}
+
+/// Paper 001, section 2.3: a read of less than the file system's block costs a block; and O_DIRECT shows that this is the
+/// page cache's doing, not the disk's.
+#[test]
+#[ignore = "root: makes a loop disk and mounts it"]
+fn a_byte_costs_a_page_and_direct_reads_cost_what_they_ask_for() {
+    let disk = disk(&Backing::Ram);
+    let amplification = |words: &str| {
+        let lines = run(&format!("random --file-size 64M --inner 200 --iterations 1 {words}"), disk.path());
+        assert_eq!((mark(&lines, "disk.name"), mark(&lines, "fs.type")), (Some(disk.name()), Some("ext4")));
+        assert_eq!(mark(&lines, "cache.doubt"), None, "{words}");
+        assert_eq!(
+            value(&lines, "device.read_bytes") / value(&lines, "requested_bytes"),
+            value(&lines, "amplification")
+        );
+        value(&lines, "amplification")
+    };
+    for (words, most) in [("--block 1", 4096.0), ("--block 512", 8.0), ("--block 4K", 1.0)] {
+        let found = amplification(&format!("{words} --state cold"));
+        // Two of 200 uniform places in 16,384 pages may share one.
+        assert!(found <= most && found > 0.95 * most, "{words}: {found}");
+    }
+    for words in ["--block 512", "--block 4K", "--block 16K", "--block 512 --engine io_uring --depth 8"] {
+        assert_eq!(amplification(&format!("{words} --state direct")), 1.0, "{words}");
+    }
+    assert_eq!(left(&disk), [""; 0]);
+}
+
+#[test]
+#[ignore = "root: makes a loop disk and mounts it"]
+fn what_is_said_of_the_disk_is_what_the_disk_counted() {
+    let disk = disk(&Backing::Ram);
+    let before = disk.stat().unwrap();
+    let lines = run("seq --op read --state direct --count 8 --iterations 3", disk.path());
+    let read = (disk.stat().unwrap()[READ_SECTORS] - before[READ_SECTORS]) * 512;
+    let mib = f64::from(1 << 20);
+    // Each iteration once; and once more, outside the account, to check every byte.
+    assert_eq!(value(&lines, "device.read_bytes"), 24.0 * mib);
+    assert!((32 << 20..(32 << 20) + (64 << 10)).contains(&read), "{read}");
+    for words in ["synced", "buffered", "direct"] {
+        let before = disk.stat().unwrap();
+        let lines = run(&format!("seq --op write --state {words} --count 8 --iterations 3"), disk.path());
+        let written = ((disk.stat().unwrap()[WRITE_SECTORS] - before[WRITE_SECTORS]) * 512) as f64;
+        let said = value(&lines, "device.written_bytes");
+        // All of the data, and of the rest (journal, tables) no more than the disk saw.
+        assert!((24.0 * mib..=written).contains(&said) && said < 26.0 * mib, "{words}: {said} of {written}");
+    }
+    for op in ["insert", "update", "delete"] {
+        let lines = run(&format!("sqlite --op {op} --rows 20 --page-size 4096"), disk.path());
+        // One page of the table and one of the rollback journal at least, and two flushes, each time.
+        assert!(
+            value(&lines, "device.written_bytes") >= 20.0 * 8192.0 && value(&lines, "device.flushes") >= 40.0,
+            "{op}"
+        );
+    }
+}
+
+#[test]
+#[ignore = "root: makes a loop disk, drops everybody's caches"]
+fn dropped_caches_are_proven_by_the_disks_counters() {
+    let disk = disk(&Backing::Ram);
+    for words in ["random --file-size 16M --inner 100 --iterations 2", "file --op read --files 20 --iterations 2"] {
+        let lines = run(&format!("{words} --state dropped"), disk.path());
+        assert!(mark(&lines, "cache").unwrap().contains(" 0 of "), "{lines:?}");
+        assert_eq!(mark(&lines, "cache.doubt"), None);
+        assert!(value(&lines, "amplification") > 0.9);
+        let lines = run(&format!("{words} --state warm"), disk.path());
+        assert_eq!((mark(&lines, "cache.doubt"), value(&lines, "device.read_bytes")), (None, 0.0));
+    }
+}
+
+#[test]
+#[ignore = "root: mounts a tmpfs"]
+fn a_file_system_in_memory_is_never_called_cold() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(folder.path()).status().unwrap().success());
+    let lines =
+        run_with("random --file-size 4M --inner 50 --iterations 1 --state cold", folder.path(), &Context::silent());
+    assert!(Command::new("umount").arg(folder.path()).status().unwrap().success());
+    let lines = lines.unwrap();
+    assert!(mark(&lines, "cache.doubt").unwrap().contains("1024 pages could not be thrown out"), "{lines:?}");
+    assert!(mark(&lines, "disk.name").unwrap().contains("unknown") && mark(&lines, "device").is_some());
+}
+
+#[test]
+#[ignore = "root: makes a loop disk and spoils it"]
+fn storage_that_goes_away_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = disk(&Backing::Folder(folder.path().into()));
+    let backing = std::fs::read_to_string(disk.sysfs("loop/backing_file")).unwrap().trim().to_owned();
+    // A loop disk whose file was cut to nothing fails every read, as a card that was pulled out does.
+    let context = at("random", 1, move || {
+        std::fs::OpenOptions::new().write(true).open(&backing).unwrap().set_len(0).unwrap();
+    });
+    let words = "random --file-size 32M --state direct --inner 500 --iterations 5 --threads 4";
+    let Err(Error::Failed(why)) = run_with(words, disk.path(), &context) else { panic!("it did not fail") };
+    assert!(why.contains("cannot read") && why.contains("taken away") && why.contains("--dir"), "{why}");
+}
+
+#[test]
+#[ignore = "root: makes a loop disk and unmounts it under a load"]
+fn storage_that_is_unmounted_is_told() {
+    let disk = disk(&Backing::Ram);
+    let mount = disk.path().to_owned();
+    let context = at("seq", 1, move || {
+        assert!(Command::new("umount").arg("-l").arg(mount).status().unwrap().success());
+    });
+    let Err(Error::Failed(why)) = run_with("seq --count 4 --iterations 5", disk.path(), &context) else {
+        panic!("it did not fail")
+    };
+    assert!(why.contains("unmounted"), "{why}");
+}
+
+#[test]
+#[ignore = "root: makes a loop disk and mounts it read-only"]
+fn a_read_only_disk_is_told() {
+    let disk = disk(&Backing::Ram);
+    assert!(Command::new("mount").args(["-o", "remount,ro"]).arg(disk.path()).status().unwrap().success());
+    for words in
+        ["seq --count 1", "file --op read --files 1", "random --file-size 1M", "random --file-size 1M --op write"]
+    {
+        let Err(Error::Failed(why)) = run_with(words, disk.path(), &Context::silent()) else { panic!("{words}") };
+        assert!(why.contains("read-only") && why.contains("--dir"), "{words}: {why}");
+    }
+    let Err(Error::Failed(why)) = run_with("sqlite", disk.path(), &Context::silent()) else { panic!("sqlite") };
+    assert!(why.contains("Read-only") && why.contains("--dir"), "{why}");
+}
+
+#[test]
+#[ignore = "root: makes a loop disk and fills it"]
+fn a_disk_that_others_fill_meanwhile_is_told_and_our_files_go() {
+    let disk = disk(&Backing::Ram);
+    for words in ["seq --count 100 --iterations 5", "file --files 100 --iterations 5 --state synced"] {
+        let filler = disk.path().join("filler");
+        let theirs = filler.clone();
+        let context = at(if words.starts_with("seq") { "seq" } else { "file" }, 0, move || {
+            let mut file = std::fs::File::create(theirs).unwrap();
+            let chunk = vec![1; 1 << 20];
+            while file.write_all(&chunk).is_ok() {}
+        });
+        let Err(Error::Failed(why)) = run_with(words, disk.path(), &context) else { panic!("{words} did not fail") };
+        assert!(why.contains("full") && why.contains("free some"), "{words}: {why}");
+        assert_eq!(left(&disk), ["filler"], "{words}");
+        std::fs::remove_file(filler).unwrap();
+    }
+}

@@ -1,0 +1,59 @@
+package fathom;
+
+import fathom.cpu.Cpu;
+import fathom.draw.Draw;
+import fathom.proof.Mode;
+import fathom.storage.Files;
+import java.io.IOException;
+import java.io.PrintStream;
+
+/**
+ * A replicate in Java: options in, lines of JSON out, exit 0, 1 or 2, as every workload does. It is started by `fathom
+ * workload`, which has checked the options; the same jar, dexed, is started by app_process on a device.
+ */
+public final class Main {
+    private Main() {}
+
+    public static void main(String[] words) {
+        PrintStream out = new PrintStream(new java.io.FileOutputStream(java.io.FileDescriptor.out), false);
+        int status;
+        try {
+            Options options = new Options(words);
+            Clock clock = new Clock(options.number("boottime-offset-ns", 0));
+            if (options.workload().equals("file")) {
+                String[] hot = Files.serve(options, clock, out);
+                out.print("mode " + Mode.prove(options.text("mode"), hot) + "\n");
+                out.flush();
+                System.exit(0);
+            }
+            Measured measured =
+                    options.workload().equals("draw") ? Draw.measure(options, clock) : Cpu.measure(options, clock);
+            // After the work, so that what was compiled in the meantime is part of the proof.
+            out.print(Json.mark("mode", Mode.prove(options.text("mode"), measured.hotMethod())));
+            measured.print(out);
+            status = 0;
+        } catch (WrongResult wrong) {
+            out.print("{\"verified\":false,\"by\":" + Json.text(wrong.getMessage()) + "}\n");
+            System.err.println("fathom: wrong result: " + wrong.getMessage());
+            status = 1;
+        } catch (IllegalArgumentException usage) {
+            System.err.println("fathom: " + usage.getMessage());
+            status = 2;
+        } catch (IOException broken) {
+            System.err.println("fathom: " + broken.getMessage());
+            status = 1;
+        } catch (Mode.Contradiction contradiction) {
+            System.err.println("fathom: " + contradiction.getMessage());
+            status = 1;
+        } catch (OutOfMemoryError full) {
+            System.err.println("fathom: the heap is too small for this size: " + full.getMessage());
+            status = 1;
+        }
+        out.flush();
+        if (out.checkError() && status == 0) {
+            System.err.println("fathom: cannot write the result");
+            status = 1;
+        }
+        System.exit(status);
+    }
+}

@@ -1,0 +1,33 @@
+package fathom.proof;
+
+/**
+ * How this virtual machine executes bytecode, proven from inside it and not taken from what it was asked for.
+ *
+ * <p>What can be asked differs between machines, so the questions live in a class of their own for each; a class is
+ * loaded only where it belongs, since the other machine lacks what it is made of.
+ */
+public final class Mode {
+    private Mode() {}
+
+    /** The proof that the mode is in force, after the work is done; `hot` are the methods that had to do it. */
+    public static String prove(String mode, String[] hot) throws Contradiction {
+        String machine = System.getProperty("java.vm.name", "?");
+        if (machine.equals("Dalvik")) {
+            throw new Contradiction("the mode of Android's runtime is proven by who starts it, not from inside");
+        }
+        try {
+            return mode + ": " + new HotSpot().prove(mode, hot);
+        } catch (LinkageError e) {
+            throw new Contradiction("this virtual machine (" + machine + ") does not tell how it executes: " + e);
+        }
+    }
+
+    /** What was found is not what the mode says. */
+    public static final class Contradiction extends Exception {
+        private static final long serialVersionUID = 1;
+
+        public Contradiction(String message) {
+            super(message);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+package fathom.storage;
+
+import fathom.Clock;
+import fathom.Options;
+import java.io.BufferedReader;
+import java.io.File;
+import java.io.FileInputStream;
+import java.io.FileOutputStream;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+
+/**
+ * Files written and read whole, as the papers' program did (000, section 4.5.2): streams and an array, nothing newer.
+ *
+ * <p>`fathom workload file` makes the folders, the state of the cache and the account of the disk; this side is told
+ * `write FOLDER` or `read FOLDER`, does that, and answers with begin and duration in ns. See
+ * crates/workload/src/storage/machine.rs.
+ */
+public final class Files {
+    private final int files;
+    private final long blocks;
+    private final boolean sync;
+    private final Pattern pattern;
+    private final byte[] block;
+
+    private Files(Options options) {
+        files = (int) options.number("files", 0);
+        blocks = options.number("blocks", 0);
+        sync = options.number("sync", 0) != 0;
+        int length = (int) options.number("block", 0);
+        pattern = new Pattern(options.number("seed", 0), length);
+        block = new byte[length];
+    }
+
+    /** Answers until there are no more orders; the method in which the time goes that is not the kernel's. */
+    public static String[] serve(Options options, Clock clock, PrintStream out) throws IOException {
+        Files all = new Files(options);
+        BufferedReader orders = new BufferedReader(new InputStreamReader(System.in, "UTF-8"));
+        for (String order = orders.readLine(); order != null; order = orders.readLine()) {
+            int space = order.indexOf(' ');
+            String folder = order.substring(space + 1);
+            try {
+                long begin = clock.now();
+                if (order.startsWith("write ")) {
+                    all.write(folder);
+                } else {
+                    all.read(folder);
+                }
+                out.print("done " + begin + " " + (clock.now() - begin) + "\n");
+            } catch (Wrong wrong) {
+                out.print("wrong " + wrong.getMessage() + "\n");
+            } catch (IOException failed) {
+                out.print("failed " + failed.getMessage() + "\n");
+            }
+            out.flush();
+        }
+        return new String[] {"fathom.storage.Pattern.word"};
+    }
+
+    private static File file(String folder, int nth) {
+        String digits = Integer.toString(nth);
+        return new File(folder, "000000".substring(digits.length()) + digits);
+    }
+
+    private void write(String folder) throws IOException {
+        for (int nth = 0; nth < files; nth++) {
+            FileOutputStream stream = new FileOutputStream(file(folder, nth));
+            try {
+                for (long at = 0; at < blocks; at++) {
+                    int from = pattern.at((nth * blocks + at) * block.length);
+                    stream.write(pattern.bytes(), from, block.length);
+                }
+                if (sync) {
+                    // fdatasync, as natively.
+                    stream.getChannel().force(false);
+                }
+            } finally {
+                stream.close();
+            }
+        }
+    }
+
+    private void read(String folder) throws IOException, Wrong {
+        for (int nth = 0; nth < files; nth++) {
+            File file = file(folder, nth);
+            FileInputStream stream = new FileInputStream(file);
+            try {
+                for (long at = 0; at < blocks; at++) {
+                    for (int got = 0; got < block.length; ) {
+                        int n = stream.read(block, got, block.length - got);
+                        if (n < 0) {
+                            throw new IOException(file + " (it ends after " + (at * block.length + got) + " bytes)");
+                        }
+                        got += n;
+                    }
+                    long offset = (nth * blocks + at) * block.length;
+                    long wrong = pattern.wrongStamp(offset, block);
+                    if (wrong >= 0) {
+                        throw new Wrong((wrong - nth * blocks * block.length) + " " + file);
+                    }
+                }
+            } finally {
+                stream.close();
+            }
+        }
+    }
+
+    private static final class Wrong extends Exception {
+        private static final long serialVersionUID = 1;
+
+        Wrong(String message) {
+            super(message);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Bytecode beside native code: the same results to the last bit in every mode, modes that are proven, and errors that
+//! help. Ground truth are the published residuals, and a JVM that is made to lie.
+
+use anyhow::{Context, Result, ensure};
+use fathom_tests::{Case, fathom, installed, lane, run};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Output};
+
+fn main() -> ExitCode {
+    let java = || installed("java").and_then(|()| built_with_java());
+    let cases: Vec<Case> = vec![
+        ("results_are_the_same_in_every_mode", java(), same_bits),
+        ("modes_are_proven_from_inside", java(), proofs),
+        ("a_jvm_in_another_mode_is_a_failure", java(), contradiction),
+        ("options_from_the_environment_change_nothing", java(), environment),
+        ("a_wrong_result_is_a_failure_and_no_score", java(), wrong_result),
+        ("figures_are_drawn_to_the_pixel", java(), figures),
+        ("nothing_is_left_of_a_jvm_that_was_killed", java(), killed),
+        ("without_java_the_reason_is_told", Ok(()), no_java),
+        ("native_modes_print_what_was_agreed", Ok(()), native),
+    ];
+    lane(cases)
+}
+
+/// A program that was built without a JDK says so when it is asked for one.
+fn built_with_java() -> Result<(), String> {
+    let output = workload(&["himeno", "--mode=jvm-int", "--java=/no/such/java"]).map_err(|e| e.to_string())?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    if text.contains("without a JDK") { Err("this fathom was built without a JDK".into()) } else { Ok(()) }
+}
+
+fn workload(words: &[&str]) -> Result<Output> {
+    Command::new(fathom()).arg("workload").args(words).output().context("starting fathom")
+}
+
+/// The lines of a workload that succeeds.
+fn lines(words: &[&str]) -> Result<Vec<Value>> {
+    let output = run(Command::new(fathom()).arg("workload").args(words))?;
+    let text = String::from_utf8(output.stdout)?;
+    text.lines().map(|l| serde_json::from_str(l).with_context(|| format!("no JSON: {l}"))).collect()
+}
+
+fn mark<'a>(lines: &'a [Value], name: &str) -> Result<&'a str> {
+    let line = lines.iter().find(|l| l["mark"] == name).with_context(|| format!("no mark {name}"))?;
+    line["text"].as_str().context("a mark's text")
+}
+
+fn values(lines: &[Value], metric: &str) -> Vec<f64> {
+    lines.iter().filter(|l| l["metric"] == metric).filter_map(|l| l["v"].as_f64()).collect()
+}
+
+/// What the texts say of results: sums, bits and counts, without the words around them.
+fn results(lines: &[Value]) -> Result<Vec<String>> {
+    let verified = lines.iter().find(|l| l["verified"] == true).context("not verified")?;
+    let text = format!("{} {}", mark(lines, "result")?, verified["by"].as_str().context("by")?);
+    let words = text.split([' ', ',', ';', '(', ')']);
+    let hex = |w: &&str| (w.len() == 16 || w.len() == 8) && w.bytes().all(|b| b.is_ascii_hexdigit());
+    let words: Vec<String> = words.filter(|w| hex(w) || w.starts_with("3.1")).map(String::from).collect();
+    ensure!(!words.is_empty(), "no results in {text}");
+    Ok(words)
+}
+
+const JVM: [&str; 4] = ["jvm-int", "jvm-c1", "jvm-c2", "jvm-tiered"];
+
+fn same_bits() -> Result<()> {
+    for load in [
+        &["himeno", "--size=XS", "--iterations=4", "--inner=5"][..],
+        &["linpack", "--size=100", "--iterations=3", "--inner=4"],
+        &["scimark", "--size=tiny", "--iterations=3", "--inner=1"],
+        &["scimark", "--size=small", "--iterations=2", "--inner=1"],
+    ] {
+        let of = |mode: &str| results(&lines(&[load, &["--mode", mode]].concat())?);
+        let known = of("c-O0")?;
+        for mode in ["c-O2", "c-O3", "rust"].iter().chain(&JVM) {
+            ensure!(of(mode)? == known, "{load:?}: {mode} gives {:?}, c-O0 {known:?}", of(mode)?);
+        }
+    }
+    Ok(())
+}
+
+fn proofs() -> Result<()> {
+    for (mode, parts) in [
+        ("jvm-int", ["(interpreted mode", "compilers ran 0 ms", "tier {}"]),
+        ("jvm-c1", ["(mixed mode", "TieredStopAtLevel 1", "tier {1="]),
+        ("jvm-c2", ["(mixed mode", "TieredCompilation false", "tier {4="]),
+        ("jvm-tiered", ["(mixed mode", "TieredCompilation true", "3="]),
+    ] {
+        let all = lines(&["himeno", "--size=XS", "--iterations=60", "--inner=4", "--mode", mode])?;
+        let proof = mark(&all, "mode")?;
+        ensure!(proof.starts_with(mode) && parts.iter().all(|p| proof.contains(p)), "{proof}");
+        let compiled = !proof.ends_with("Himeno.jacobi none");
+        ensure!(compiled == (mode != "jvm-int"), "after 240 steps: {proof}");
+        ensure!(values(&all, "iteration").len() == 60, "60 iterations");
+    }
+    Ok(())
+}
+
+/// A launcher that changes what it is told before it becomes the real one.
+fn launcher(folder: &Path, script: &str) -> Result<PathBuf> {
+    let path = folder.join("java");
+    fs::write(&path, format!("#!/bin/sh\n{script}\n"))?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    Ok(path)
+}
+
+fn contradiction() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    for (mode, extra) in [
+        ("jvm-c2", "-Xint"),
+        ("jvm-tiered", "-Xint"),
+        ("jvm-tiered", "-XX:TieredStopAtLevel=1"),
+        ("jvm-c1", "-XX:TieredStopAtLevel=3"),
+        ("jvm-c2", "-XX:+TieredCompilation"),
+        ("jvm-int", "-Xmixed"),
+    ] {
+        // The last of two options is the one in force: it goes before the class path.
+        let script =
+            format!("set -- $(for a; do [ \"$a\" = -cp ] && echo {extra}; echo \"$a\"; done)\nexec java \"$@\"");
+        let java = launcher(folder.path(), &script)?;
+        let java = format!("--java={}", java.display());
+        let output = workload(&["himeno", "--size=XS", "--iterations=2", "--inner=1", "--mode", mode, &java])?;
+        let text = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(1), "{mode} with {extra}: {}\n{text}", output.status);
+        ensure!(text.contains(&format!("not in mode {mode}")), "{mode} with {extra}: {text}");
+        ensure!(output.stdout.is_empty(), "a score of another mode");
+    }
+    Ok(())
+}
+
+fn environment() -> Result<()> {
+    let mut command = Command::new(fathom());
+    command.args(["workload", "himeno", "--size=XS", "--iterations=2", "--inner=1", "--mode=jvm-c1"]);
+    for name in ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"] {
+        command.env(name, "-Xint");
+    }
+    let output = run(&mut command)?;
+    ensure!(String::from_utf8_lossy(&output.stdout).contains("TieredStopAtLevel 1"), "another mode");
+    Ok(())
+}
+
+fn wrong_result() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    // The bits of gosa that are expected of XS, made others.
+    let script = "set -- $(for a; do echo \"$a\" | sed 's/^3bcc0fd7,/3bcc0fd8,/'; done)\nexec java \"$@\"";
+    let java = format!("--java={}", launcher(folder.path(), script)?.display());
+    let output = workload(&["himeno", "--size=XS", "--iterations=2", "--inner=1", "--mode=jvm-int", &java])?;
+    let (said, complaint) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.code() == Some(1) && complaint.contains("wrong result"), "{}: {complaint}", output.status);
+    ensure!(said.contains("\"verified\":false") && said.contains("6.227474e-03"), "{said}");
+    ensure!(!said.contains("\"iteration\""), "a score of a wrong result: {said}");
+    Ok(())
+}
+
+fn figures() -> Result<()> {
+    for shape in ["rect", "line", "circle"] {
+        for (antialias, format) in
+            [("off", "argb"), ("on", "argb"), ("off", "rgb565"), ("on", "rgb565"), ("on", "rgb"), ("off", "argb-pre")]
+        {
+            let options =
+                [format!("--shape={shape}"), format!("--antialias={antialias}"), format!("--format={format}")];
+            let mut words = vec!["draw", "--mode=jvm-tiered", "--size=200x120", "--iterations=3", "--inner=50"];
+            words.extend(options.iter().map(String::as_str));
+            let all = lines(&words)?;
+            let verified = all.iter().find(|l| l["verified"] == true).context("not verified")?;
+            let by = verified["by"].as_str().context("by")?;
+            ensure!(by.contains(&format!("one {shape} covers")), "{by}");
+            ensure!(by.contains(&format!("antialiasing {antialias}")), "{by}");
+            ensure!(values(&all, "work") == [50.0] && values(&all, "iteration").len() == 3, "{all:?}");
+        }
+    }
+    Ok(())
+}
+
+fn killed() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut child = Command::new(fathom())
+        .args(["workload", "himeno", "--size=XS", "--iterations=1000000", "--inner=10", "--mode=jvm-int"])
+        .env("TMPDIR", folder.path())
+        .spawn()?;
+    // The process itself becomes the JVM: the same number, another program.
+    let exe = format!("/proc/{}/exe", child.id());
+    let became = (0..200).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        fs::read_link(&exe).is_ok_and(|p| p.ends_with("java"))
+    });
+    child.kill()?;
+    child.wait()?;
+    ensure!(became, "it did not become a JVM");
+    ensure!(fs::read_dir(folder.path())?.next().is_none(), "files are left in {}", folder.path().display());
+    Ok(())
+}
+
+fn no_java() -> Result<()> {
+    let output = workload(&["linpack", "--mode=jvm-c2", "--java=/no/such/java"])?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(1), "{}", output.status);
+    ensure!(text.contains("apt install default-j"), "{text}");
+    Ok(())
+}
+
+fn native() -> Result<()> {
+    for mode in ["c-O0", "c-O2", "c-O3", "c-fast", "rust"] {
+        let all = lines(&["himeno", "--size=XS", "--iterations=5", "--inner=2", "--mode", mode])?;
+        ensure!(values(&all, "work") == [34.0 * 30.0 * 30.0 * 62.0 * 2.0], "{mode}: {:?}", values(&all, "work"));
+        ensure!(values(&all, "iteration").len() == 5 && all.iter().any(|l| l["verified"] == true), "{mode}: {all:?}");
+        let proof = mark(&all, "mode")?;
+        ensure!(proof.contains("not comparable") == (mode == "c-fast"), "{proof}");
+        ensure!(mark(&all, "inner")? == "2", "inner");
+    }
+    Ok(())
+}

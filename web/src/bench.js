@@ -1,0 +1,56 @@
+// The page of a benchmark: figures, curves, numbers, method.
+
+import { byId, el, fill } from './dom.js';
+import { onThemeChange } from './theme.js';
+import { Tip } from './tip.js';
+import { Bars } from './bars.js';
+import { Lines } from './lines.js';
+import { Curves } from './curves.js';
+import { showBadges, showFacts, showHow, showMetrics, showResults } from './words.js';
+
+/** The figure with its heading and what its paper says; a part for each unit. */
+function figureParts(figure, tip) {
+  if (figure.x && figure.bars.filter((bar) => bar.x !== null && bar.estimate !== null).length > 1) return [new Lines(figure, tip)];
+  const units = [...new Set(figure.bars.map((bar) => bar.unit))];
+  return units.map((unit) => new Bars(figure.bars.filter((bar) => bar.unit === unit), unit, tip));
+}
+
+function figureNode(figure, parts) {
+  const name = figure.paper ? `${figure.paper} figure ${figure.figure}: ` : '';
+  const shared = parts.map((part) => part.shared).find(Boolean);
+  return el(
+    'figure',
+    { class: 'figure', dataset: { figure: figure.paper ? `${figure.paper}/${figure.figure}` : figure.title } },
+    el('h3', {}, `${name}${figure.title}`),
+    figure.says ? el('p', { class: 'says' }, `The paper, of its machines: ${figure.says}.`) : null,
+    parts.map((part) => part.canvas),
+    shared ? el('figcaption', {}, `All with ${shared}.`) : null,
+  );
+}
+
+const page = JSON.parse(byId('data').textContent);
+const tip = new Tip(byId('tip'));
+const figures = page.figures.map((figure) => ({ figure, parts: figureParts(figure, tip) }));
+const curves = page.curves.map((cell) => new Curves(cell, tip));
+
+byId('command').replaceChildren(...(page.command.length > 0 ? [el('code', {}, page.command.join(' '))] : []));
+showBadges(byId('badges'), page);
+showFacts(byId('facts'), page);
+fill(
+  byId('scores-body'),
+  figures.length > 0
+    ? figures.map(({ figure, parts }) => figureNode(figure, parts))
+    : el('p', { class: 'note' }, 'Nothing was measured.'),
+);
+fill(byId('curves-body'), curves.map((curve) => curve.node));
+showResults(byId('table-body'), page);
+showMetrics(byId('metrics'), page);
+showHow({ designs: byId('designs'), said: byId('said'), environment: byId('environment') }, page);
+
+const draw = () => {
+  figures.forEach(({ parts }) => parts.forEach((part) => part.draw()));
+  curves.forEach((curve) => curve.draw());
+};
+new ResizeObserver(draw).observe(byId('content'));
+onThemeChange(draw);
+draw();

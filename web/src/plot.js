@@ -1,0 +1,59 @@
+// What every plot of a benchmark shares: a linear or logarithmic axis of values, ticks, and words for them.
+
+import { digits3, duration } from './format.js';
+import { niceStep } from './scale.js';
+
+/** Beyond this ratio of the largest to the smallest value the small ones could not be seen beside the large. */
+const LOGARITHMIC_FROM = 30;
+
+/** A value with its unit; times are written in the unit that suits them. */
+export function valueText(value, unit) {
+  if (value === null || value === undefined || Number.isNaN(value)) return '–';
+  if (unit === 'ns') return duration(value);
+  const big = Math.abs(value) >= 1e6;
+  return `${big ? `${digits3(value / 1e6)} M` : digits3(value)} ${unit}`;
+}
+
+/** An axis over values, from zero unless it must be logarithmic: {log, low, high, at(value) in 0 to 1, ticks}. */
+export function valueAxis(values, wanted) {
+  const all = values.filter((value) => Number.isFinite(value));
+  const positive = all.filter((value) => value > 0);
+  const [least, most] = [Math.min(...positive), Math.max(...all, 0)];
+  const log = positive.length === all.length && positive.length > 0 && most / least > LOGARITHMIC_FROM;
+  if (log) {
+    const [low, high] = [Math.floor(Math.log10(least)), Math.ceil(Math.log10(most) + 1e-9)];
+    const ticks = [];
+    for (let power = low; power <= high; power += 1) ticks.push(10 ** power);
+    return { log, ticks, at: (value) => (value > 0 ? (Math.log10(value) - low) / Math.max(high - low, 1) : 0) };
+  }
+  const low = Math.min(0, ...all);
+  const high = (most > low ? most : low + 1) * 1.04;
+  const step = niceStep((high - low) / Math.max(wanted, 1));
+  const ticks = [];
+  for (let i = Math.ceil(low / step); i * step <= high; i += 1) ticks.push(i * step);
+  return { log, ticks, at: (value) => (value - low) / (high - low) };
+}
+
+/** An axis about values that lie close together, with a margin; not from zero, since it shows a course and no size. */
+export function closeAxis(values, wanted) {
+  const all = values.filter((value) => Number.isFinite(value));
+  const [least, most] = [Math.min(...all), Math.max(...all)];
+  if (least > 0 && most / least > LOGARITHMIC_FROM) return valueAxis(values, wanted);
+  const room = Math.max((most - least) * 0.08, Math.abs(most) * 0.005, 1e-12);
+  const [low, high] = [least - room, most + room];
+  const step = niceStep((high - low) / Math.max(wanted, 1));
+  const ticks = [];
+  for (let i = Math.ceil(low / step); i * step <= high; i += 1) ticks.push(i * step);
+  return { log: false, ticks, at: (value) => (value - low) / (high - low) };
+}
+
+/** The words that not all labels share, and those that they do. */
+export function tellApart(labels) {
+  const lists = labels.map((label) => label.split(' '));
+  const shared = lists.length > 1 ? (lists[0] ?? []).filter((word) => lists.every((list) => list.includes(word))) : [];
+  const own = lists.map((list) => list.filter((word) => !shared.includes(word)).join(' '));
+  return { own: own.map((label, i) => label || labels[i]), shared: shared.join(' ') };
+}
+
+/** The colour of the n-th line, told apart with every common colour vision. */
+export const LINE_COLOURS = ['database', 'driver', 'syscall', 'ioscheduler', 'filesystem', 'app', 'block', 'runqueue'];

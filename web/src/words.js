@@ -1,0 +1,116 @@
+// The page's words: badges, the table of results, further metrics, how it was measured and on what.
+
+import { count } from './format.js';
+import { el, fill, table } from './dom.js';
+import { valueText } from './plot.js';
+
+const parameters = (cell) =>
+  Object.entries(cell.parameters)
+    .map(([name, value]) => `${name}=${value}`)
+    .join(' ') || cell.name;
+
+/** What must be known before any number is read. */
+export function showBadges(node, page) {
+  const { results, complete } = page.shown;
+  const all = [];
+  const add = (kind, text) => all.push(el('a', { class: `badge ${kind}`, href: '#table' }, text));
+  if (!complete) add('bad', 'stopped before its end');
+  if (results.some((cell) => cell.quick)) add('warn', 'quick run');
+  const failed = results.reduce((sum, cell) => sum + cell.failed, 0);
+  if (failed > 0) add('bad', `${count(failed)} processes failed`);
+  const gates = results.reduce((sum, cell) => sum + Object.values(cell.gates).filter((gate) => gate.failed > 0).length, 0);
+  if (gates > 0) add('warn', 'gates not passed');
+  const measured = results.filter((cell) => cell.processes > 0);
+  if (measured.length > 0 && measured.every((cell) => cell.verified === true)) add('good', 'every result checked');
+  else if (measured.length > 0) add('warn', 'not every result checked');
+  fill(node, all);
+}
+
+const HEADLINES = [
+  ['Device', 'device.model'],
+  ['CPU', 'cpu.model'],
+  ['Governor', 'cpu.governor'],
+  ['Kernel', 'kernel.release'],
+  ['File system', 'fs.type'],
+  ['Disk', 'disk.name'],
+];
+
+export function showFacts(node, page) {
+  const known = page.shown.environment;
+  const shown = HEADLINES.filter(([, name]) => known[name]?.value);
+  fill(
+    node,
+    shown.map(([term, name]) => el('div', {}, el('dt', {}, term), el('dd', {}, known[name].value))),
+  );
+}
+
+function gatesText(gates) {
+  return Object.entries(gates)
+    .filter(([, states]) => states.failed > 0)
+    .map(([name, states]) => `${name} not passed ${count(states.failed)} times`)
+    .join('; ');
+}
+
+export function showResults(node, page) {
+  const rows = page.shown.results.map((cell) => [
+    `${cell.workload} ${parameters(cell)}`,
+    valueText(cell.estimate, cell.unit),
+    cell.ci95 ? `${valueText(cell.ci95[0], cell.unit)} to ${valueText(cell.ci95[1], cell.unit)}` : '',
+    cell.class ?? '',
+    count(cell.processes),
+    cell.failed > 0 ? `${count(cell.failed)}: ${cell.failure ?? ''}` : '',
+    cell.outliers > 0 ? `${count(cell.outliers)} of ${count(cell.iterations)}` : '',
+    gatesText(cell.gates),
+    cell.verified === true ? (cell.verified_by ?? 'yes') : cell.verified === false ? 'no' : '–',
+    cell.absent ?? '',
+  ]);
+  const columns = [
+    { name: 'Cell' },
+    { name: 'score', number: true },
+    { name: '95 % interval', number: true },
+    { name: 'class', title: 'what processes do over their iterations' },
+    { name: 'processes', number: true },
+    { name: 'failed' },
+    { name: 'outliers', number: true },
+    { name: 'gates' },
+    { name: 'checked' },
+    { name: 'absent because' },
+  ];
+  fill(node, table('Every cell', columns, rows));
+}
+
+export function showMetrics(node, page) {
+  const rows = page.metrics.map((metric) => [
+    metric.title,
+    metric.metric,
+    valueText(metric.mean, metric.unit),
+    `${valueText(metric.range[0], metric.unit)} to ${valueText(metric.range[1], metric.unit)}`,
+  ]);
+  const columns = [{ name: 'Cell' }, { name: 'metric' }, { name: 'mean', number: true }, { name: 'range of processes', number: true }];
+  fill(node, rows.length > 0 ? el('details', {}, el('summary', {}, 'What the processes measured besides'), table('Further metrics', columns, rows)) : null);
+}
+
+export function showHow(nodes, page) {
+  fill(
+    nodes.designs,
+    page.designs.map((design) => [
+      el('h3', {}, design.name),
+      el('p', {}, design.question),
+      design.method.map((sentence) => el('p', { class: 'note' }, sentence)),
+    ]).flat(2),
+  );
+  const marks = page.shown.results.flatMap((cell) =>
+    Object.entries(cell.marks).map(([name, text]) => [`${cell.workload} ${parameters(cell)}`, name, text]),
+  );
+  marks.unshift(...page.shown.marks.map((mark) => ['the whole run', mark.name, mark.text]));
+  const columns = [{ name: 'Cell' }, { name: 'mark' }, { name: 'what all its processes said' }];
+  fill(nodes.said, marks.length > 0 ? table('What the processes said of themselves', columns, marks) : null);
+  const facts = Object.entries(page.shown.environment).map(([name, fact]) => [
+    name,
+    fact.value === null || fact.value === undefined ? `unknown: ${fact.unknown ?? 'not read'}` : `${fact.value} ${fact.unit ?? ''}`,
+    fact.source,
+    fact.varies ? `a ${fact.varies}` : '',
+  ]);
+  const heads = [{ name: 'Fact' }, { name: 'Value' }, { name: 'read from' }, { name: 'holds for' }];
+  fill(nodes.environment, facts.length > 0 ? table('The machine', heads, facts) : el('p', { class: 'note' }, 'Nothing is known of the machine.'));
+}
