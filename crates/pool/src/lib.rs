@@ -3,4 +3,5 @@
 pub mod frame;
 pub mod layout;
 pub mod setting;
+pub mod store;
 pub mod tuner;

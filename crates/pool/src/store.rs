@@ -7,13 +7,15 @@
 //!
 //! The data come first, so that an image that is there can be taken in as it is, and any tool can read them. The table has
 //! two CRC-32C for each block of 4 KiB: of what it holds, and of what it held before. A write puts the new pair first and
-//! the data second; a process that is killed in between leaves a block that matches the older sum, one that lost its power
-//! leaves either, or a torn one that matches neither: that is an error and never wrong data. In memory only the newer sum
-//! counts, so that a medium that loses a write is caught; the older one counts only for blocks that were not yet looked at
-//! since an unclean end. 0 stands for "never written, reads as zeroes"; a checksum that is 0 is stored as 1.
+//! the data second; a process that is killed in between leaves a block that matches the older sum. A machine that loses its
+//! power may have put table and data on the medium in any order since the last flush: such a block matches either sum, or
+//! neither, and that is an error and never wrong data. In memory only the newer sum counts, so that a medium that loses a
+//! write is caught; the older one counts only for blocks that were not yet looked at since an unclean end. A sum of 0 stands
+//! for "reads as zeroes"; a checksum that is 0 is stored as 1.
 //!
-//! The headers are written in turn. The one with the higher sequence and a right checksum is in force, so that one torn
-//! header does no harm.
+//! The headers stand at the very end, also of a device that is longer than needed, where they are found without knowing the
+//! size. They are written in turn. The one with the higher sequence and a right checksum is in force, so that one torn header
+//! does no harm.
 
 use crate::frame::Status;
 use serde::{Deserialize, Serialize};
@@ -21,7 +23,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Bytes of a block: what a checksum covers.
@@ -68,6 +70,12 @@ pub enum Error {
         /// Which node's.
         node: String,
     },
+    /// Another process has it.
+    #[error("{} is in use by another process; a store has one node", path.display())]
+    InUse {
+        /// Where.
+        path: PathBuf,
+    },
     /// From a newer release.
     #[error("{} was made by a newer Fathom (store version {version}, this program knows {VERSION})", path.display())]
     Newer {
@@ -86,6 +94,27 @@ pub enum Error {
     },
 }
 
+/// A store's place among the nodes of its pool. Data would be scrambled if it changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Which node it is, from 0.
+    pub index: u32,
+    /// Of how many.
+    pub count: u32,
+    /// 0: one node after the other; else the bytes of a stripe.
+    pub stripe_bytes: u64,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "node {} of {}, ", self.index + 1, self.count)?;
+        match self.stripe_bytes {
+            0 => write!(f, "concatenated"),
+            bytes => write!(f, "in stripes of {bytes} bytes"),
+        }
+    }
+}
+
 /// What a store is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
@@ -93,6 +122,8 @@ pub struct Header {
     version: u32,
     /// The pool that it belongs to; empty until a coordinator has taken it in.
     pub pool: String,
+    /// Its place there; none until then.
+    pub place: Option<Place>,
     /// Its own name, unique.
     pub node: String,
     /// Bytes of data, a multiple of [`BLOCK_BYTES`].
@@ -108,15 +139,33 @@ pub struct Header {
 /// A store that is open. Calls may come from several threads.
 #[derive(Debug)]
 pub struct Store {
-    path: PathBuf,
     file: File,
     header: Mutex<Header>,
     size_bytes: u64,
+    /// First byte of the headers.
+    headers_at: u64,
+    /// Whether it was opened after an unclean end: what the table on the medium says is then not yet the truth.
+    recovered: bool,
     /// For each block the sum now, and above it the sum before (see the module's head).
     table: Vec<AtomicU64>,
     locks: Vec<Mutex<()>>,
-    /// Whether reads are checked; off for measuring what checking costs.
-    checked: AtomicBool,
+}
+
+impl Header {
+    fn new(node: String, size_bytes: u64) -> Self {
+        Self {
+            format: FORMAT.into(),
+            version: VERSION,
+            pool: String::new(),
+            place: None,
+            node,
+            size_bytes,
+            block_bytes: BLOCK_BYTES,
+            epoch: 0,
+            sequence: 0,
+            clean: true,
+        }
+    }
 }
 
 fn table_bytes(size_bytes: u64) -> u64 {
@@ -149,12 +198,15 @@ impl Store {
         let tried = |action| move |source| Error::Io { action, path: path.into(), source };
         let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
         let file = file.map_err(tried("open"))?;
+        own(path, &file)?;
         let there = length(&file).map_err(tried("measure"))?;
-        if let Ok(header) = read_header(path, &file, there) {
-            return Err(Error::Exists { path: path.into(), node: header.node });
+        match read_header(path, &file, there) {
+            Ok(header) => return Err(Error::Exists { path: path.into(), node: header.node }),
+            Err(Error::Unformatted { .. }) => {}
+            Err(error) => return Err(error),
         }
         let device = file.metadata().map_err(tried("measure"))?.file_type().is_block_device();
-        let empty = !import && (there == 0 || reads_as_zeroes(&file, there).map_err(tried("read"))?);
+        let empty = !import && (there == 0 || reads_as_zeroes(&file, 0, there).map_err(tried("read"))?);
         if !import && !empty {
             return Err(Error::NotEmpty { path: path.into() });
         }
@@ -179,25 +231,24 @@ impl Store {
         if import && there > size_bytes && !device {
             return wrong(format!("its content has {there} bytes, more than the {size_bytes} of the store"));
         }
+        if import && device && !reads_as_zeroes(&file, size_bytes, there).map_err(tried("read"))? {
+            return wrong(format!(
+                "there is content after the first {size_bytes} bytes, where the checksums shall stand"
+            ));
+        }
         if !device {
             file.set_len(whole).map_err(tried("set the size of"))?;
         }
-        let header = Header {
-            format: FORMAT.into(),
-            version: VERSION,
-            pool: String::new(),
-            node,
-            size_bytes,
-            block_bytes: BLOCK_BYTES,
-            epoch: 0,
-            sequence: 0,
-            clean: true,
-        };
-        let store = Self::new(path, file, header);
-        if import {
-            store.take_in().map_err(tried("read"))?;
+        let end = if device { there } else { whole };
+        let store = Self::new(file, Header::new(node, size_bytes), end);
+        let written = if import { store.take_in() } else { Ok(()) }.and_then(|()| store.write_header(|_| {}));
+        if let Err(source) = written {
+            // As it was; if that fails too, the first error is the one to tell.
+            if !device {
+                let _ = store.file.set_len(there);
+            }
+            return Err(Error::Io { action: "write", path: path.into(), source });
         }
-        store.write_header(|_| {}).map_err(tried("write"))?;
         Ok(store)
     }
 
@@ -214,19 +265,9 @@ impl Store {
         let file = rustix::fs::memfd_create("fathom-pool-store", rustix::fs::MemfdFlags::CLOEXEC);
         let file = File::from(file.map_err(|e| tried("make")(e.into()))?);
         let size_bytes = size_bytes - size_bytes % BLOCK_BYTES;
-        file.set_len(whole_bytes(size_bytes)).map_err(tried("make"))?;
-        let header = Header {
-            format: FORMAT.into(),
-            version: VERSION,
-            pool: String::new(),
-            node,
-            size_bytes,
-            block_bytes: BLOCK_BYTES,
-            epoch: 0,
-            sequence: 0,
-            clean: true,
-        };
-        Ok(Self::new(&path, file, header))
+        let whole = whole_bytes(size_bytes);
+        file.set_len(whole).map_err(tried("make"))?;
+        Ok(Self::new(file, Header::new(node, size_bytes), whole))
     }
 
     /// Opens a store.
@@ -236,12 +277,13 @@ impl Store {
     pub fn open(path: &Path) -> Result<Self, Error> {
         let tried = |action| move |source| Error::Io { action, path: path.into(), source };
         let file = File::options().read(true).write(true).open(path).map_err(tried("open"))?;
+        own(path, &file)?;
         let there = length(&file).map_err(tried("measure"))?;
         let header = read_header(path, &file, there)?;
-        let store = Self::new(path, file, header);
+        let clean = header.clean;
+        let store = Self { recovered: !clean, ..Self::new(file, header, there) };
         let mut bytes = vec![0; store.table.len() * 8];
         store.file.read_exact_at(&mut bytes, store.size_bytes).map_err(tried("read"))?;
-        let clean = store.header().clean;
         for (entry, bytes) in store.table.iter().zip(bytes.chunks_exact(8)) {
             let pair = u64::from_le_bytes(bytes.try_into().unwrap_or_default());
             entry.store(if clean { settled(pair as u32) } else { pair }, Ordering::Relaxed);
@@ -249,22 +291,17 @@ impl Store {
         Ok(store)
     }
 
-    fn new(path: &Path, file: File, header: Header) -> Self {
+    fn new(file: File, header: Header, end: u64) -> Self {
         let size_bytes = header.size_bytes;
         Self {
-            path: path.into(),
             file,
             header: Mutex::new(header),
             size_bytes,
+            headers_at: end - 2 * HEADER_BYTES,
+            recovered: false,
             table: (0..size_bytes / BLOCK_BYTES).map(|_| AtomicU64::new(0)).collect(),
             locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),
-            checked: AtomicBool::new(true),
         }
-    }
-
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Bytes of data.
@@ -277,42 +314,50 @@ impl Store {
         self.header.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether reads are checked against the sums.
-    pub fn check(&self, on: bool) {
-        self.checked.store(on, Ordering::Relaxed);
-    }
-
-    /// A coordinator of `pool` with this epoch begins to use it: refuses another pool's and an older epoch, and remembers a
-    /// newer one, on the medium, before it returns.
+    /// Whether a coordinator of `pool` with this epoch, to which the store has this place, may use it.
     ///
     /// # Errors
     /// Why not, as a sentence.
-    pub fn claim(&self, pool: &str, epoch: u64) -> Result<(), String> {
+    pub fn may_claim(&self, pool: &str, epoch: u64, place: &Place) -> Result<(), String> {
         let header = self.header();
         if !header.pool.is_empty() && header.pool != pool {
             return Err(format!("this store belongs to the pool {:?}, not to {pool:?}", header.pool));
         }
+        if let Some(known) = header.place.filter(|known| known != place) {
+            return Err(format!("this store is {known}, of its pool, not {place}; give the nodes as they were"));
+        }
         if epoch < header.epoch {
             return Err(format!("a coordinator with epoch {} has taken over, and {epoch} is older", header.epoch));
         }
+        Ok(())
+    }
+
+    /// That coordinator begins to use it: pool, place and epoch are on the medium when this returns.
+    ///
+    /// # Errors
+    /// As [`Store::may_claim`], or what the medium said.
+    pub fn claim(&self, pool: &str, epoch: u64, place: Place) -> Result<(), String> {
+        self.may_claim(pool, epoch, &place)?;
         let renewed = |h: &mut Header| {
             h.pool = pool.into();
+            h.place = Some(place);
             h.epoch = epoch;
             h.clean = false;
         };
         self.write_header(renewed).map_err(|e| format!("cannot write the store's header: {e}"))
     }
 
-    /// Closes it in order: everything is on the medium, and the sums are beyond doubt.
+    /// Closes it in order: everything is on the medium, and the sums are beyond doubt. Nothing may be written after it.
     ///
     /// # Errors
     /// What the medium said.
     pub fn close(&self) -> io::Result<()> {
         // A block that was not looked at since an unclean end keeps both its sums.
-        let settled = self.table.iter().all(|entry| {
-            let pair = entry.load(Ordering::Relaxed);
-            pair >> 32 == pair & 0xffff_ffff
-        });
+        let settled = self.table.iter().all(|entry| is_settled(entry.load(Ordering::Relaxed)));
+        if self.recovered {
+            let bytes: Vec<u8> = self.table.iter().flat_map(|e| e.load(Ordering::Relaxed).to_le_bytes()).collect();
+            self.file.write_all_at(&bytes, self.size_bytes)?;
+        }
         self.file.sync_data()?;
         self.write_header(|h| h.clean = settled)
     }
@@ -327,7 +372,7 @@ impl Store {
         }
         bytes.resize(HEADER_BYTES as usize - 4, b' ');
         bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
-        let at = self.size_bytes + table_bytes(self.size_bytes) + header.sequence % 2 * HEADER_BYTES;
+        let at = self.headers_at + header.sequence % 2 * HEADER_BYTES;
         self.file.write_all_at(&bytes, at)?;
         self.file.sync_data()
     }
@@ -362,19 +407,39 @@ impl Store {
     fn known(&self, block: u64, content: &[u8]) -> bool {
         let entry = &self.table[block as usize];
         let pair = entry.load(Ordering::Relaxed);
-        if pair == 0 {
-            return content.iter().all(|b| *b == 0);
+        let sum = if pair == 0 { 0 } else { checksum(content) };
+        let is = |known: u32| if known == 0 { content.iter().all(|b| *b == 0) } else { known == sum };
+        let Some(truth) = [pair as u32, (pair >> 32) as u32].into_iter().find(|known| is(*known)) else { return false };
+        if !is_settled(pair) {
+            entry.store(settled(truth), Ordering::Relaxed);
         }
-        let sum = checksum(content);
-        let (now, before) = (pair as u32, (pair >> 32) as u32);
-        if sum == now || sum == before || (before == 0 && content.iter().all(|b| *b == 0)) {
-            if now != before {
-                let sum = if sum == now || sum == before { sum } else { 0 };
-                entry.store(settled(sum), Ordering::Relaxed);
-            }
-            return true;
+        true
+    }
+
+    /// The pair for a block that is to have the sum `now`. What it holds must be known, so a block that was not looked at since
+    /// an unclean end is looked at. The caller holds its lock.
+    fn succeed(&self, block: u64, now: u32) -> Result<u64, Status> {
+        let entry = &self.table[block as usize];
+        if !is_settled(entry.load(Ordering::Relaxed)) {
+            let mut content = vec![0; BLOCK_BYTES as usize];
+            self.file.read_exact_at(&mut content, block * BLOCK_BYTES).map_err(|_| Status::Io)?;
+            // Of a damaged block nothing is kept, so it does not matter which sum stands for it.
+            self.known(block, &content);
         }
-        false
+        Ok(u64::from(now) | entry.load(Ordering::Relaxed) << 32)
+    }
+
+    /// The blocks' pairs onto the medium, then what `change` does; only what was done counts afterwards. The caller holds the
+    /// locks.
+    fn replace(&self, first: u64, pairs: &[u64], change: impl FnOnce() -> io::Result<()>) -> Result<(), Status> {
+        let bytes: Vec<u8> = pairs.iter().flat_map(|pair| pair.to_le_bytes()).collect();
+        self.file.write_all_at(&bytes, self.size_bytes + first * 8).map_err(|e| status(&e))?;
+        let changed = change();
+        for (entry, pair) in self.table[first as usize..].iter().zip(pairs) {
+            // A change that failed may have been made in part.
+            entry.store(if changed.is_ok() { settled(*pair as u32) } else { *pair }, Ordering::Relaxed);
+        }
+        changed.map_err(|e| status(&e))
     }
 
     /// Appends the range to `out`, and returns its CRC-32C.
@@ -384,11 +449,6 @@ impl Store {
     pub fn read(&self, offset: u64, length: u32, out: &mut Vec<u8>) -> Result<u32, Status> {
         self.within(offset, u64::from(length))?;
         let begin = out.len();
-        if !self.checked.load(Ordering::Relaxed) {
-            out.resize(begin + length as usize, 0);
-            self.file.read_exact_at(&mut out[begin..], offset).map_err(|_| Status::Io)?;
-            return Ok(crc32c::crc32c(&out[begin..]));
-        }
         let (first, end) = (offset / BLOCK_BYTES, (offset + u64::from(length)).div_ceil(BLOCK_BYTES));
         let skip = (offset - first * BLOCK_BYTES) as usize;
         out.resize(begin + ((end - first) * BLOCK_BYTES) as usize, 0);
@@ -441,15 +501,9 @@ impl Store {
 
     /// Sums first, then data. The caller holds the locks.
     fn put(&self, first: u64, whole: &[u8]) -> Result<(), Status> {
-        let entries = &self.table[first as usize..][..whole.len() / BLOCK_BYTES as usize];
-        let mut pairs = Vec::with_capacity(entries.len() * 8);
-        for (entry, block) in entries.iter().zip(whole.chunks_exact(BLOCK_BYTES as usize)) {
-            let (sum, before) = (checksum(block), entry.load(Ordering::Relaxed) as u32);
-            entry.store(settled(sum), Ordering::Relaxed);
-            pairs.extend((u64::from(sum) | u64::from(before) << 32).to_le_bytes());
-        }
-        self.file.write_all_at(&pairs, self.size_bytes + first * 8).map_err(|e| status(&e))?;
-        self.file.write_all_at(whole, first * BLOCK_BYTES).map_err(|e| status(&e))
+        let blocks = (first..).zip(whole.chunks_exact(BLOCK_BYTES as usize));
+        let pairs: Result<Vec<u64>, Status> = blocks.map(|(block, data)| self.succeed(block, checksum(data))).collect();
+        self.replace(first, &pairs?, || self.file.write_all_at(whole, first * BLOCK_BYTES))
     }
 
     /// Everything that was answered is on the medium when this returns.
@@ -483,11 +537,8 @@ impl Store {
             let stop = last.min(begin + LOCKS * BLOCK_BYTES);
             let blocks = begin / BLOCK_BYTES..stop / BLOCK_BYTES;
             let _guard = self.lock(blocks.clone());
-            let entries = &self.table[blocks.start as usize..blocks.end as usize];
-            let pairs: Vec<u8> =
-                entries.iter().flat_map(|e| (e.swap(0, Ordering::Relaxed) << 32).to_le_bytes()).collect();
-            self.file.write_all_at(&pairs, self.size_bytes + blocks.start * 8).map_err(|e| status(&e))?;
-            self.zero(begin, stop - begin).map_err(|e| status(&e))?;
+            let pairs: Result<Vec<u64>, Status> = blocks.clone().map(|block| self.succeed(block, 0)).collect();
+            self.replace(blocks.start, &pairs?, || self.zero(begin, stop - begin))?;
         }
         if durable { self.flush() } else { Ok(()) }
     }
@@ -501,28 +552,15 @@ impl Store {
         // A medium that cannot: zeroes are written.
         self.file.write_all_at(&vec![0; length as usize], offset)
     }
-
-    /// Stretches of at most `length` bytes from `offset` on, each with whether it was never written (or trimmed).
-    pub fn extents(&self, offset: u64, length: u32) -> Vec<(u32, bool)> {
-        let end = (offset + u64::from(length)).min(self.size_bytes);
-        let mut extents: Vec<(u32, bool)> = Vec::new();
-        let mut at = offset;
-        while at < end {
-            let hole = self.table[(at / BLOCK_BYTES) as usize].load(Ordering::Relaxed) == 0;
-            let next = end.min((at / BLOCK_BYTES + 1) * BLOCK_BYTES);
-            match extents.last_mut() {
-                Some((length, same)) if *same == hole => *length += (next - at) as u32,
-                _ => extents.push(((next - at) as u32, hole)),
-            }
-            at = next;
-        }
-        extents
-    }
 }
 
 /// A pair of one sum: nothing else counts.
 fn settled(sum: u32) -> u64 {
     u64::from(sum) | u64::from(sum) << 32
+}
+
+fn is_settled(pair: u64) -> bool {
+    pair >> 32 == pair & 0xffff_ffff
 }
 
 fn status(error: &io::Error) -> Status {
@@ -536,9 +574,18 @@ fn length(file: &File) -> io::Result<u64> {
     file.seek(SeekFrom::End(0))
 }
 
-/// Whether the whole of it reads as zeroes; holes are not read.
-fn reads_as_zeroes(file: &File, length: u64) -> io::Result<bool> {
-    let mut at = 0;
+/// Takes the file for this process alone, until it ends.
+fn own(path: &Path, file: &File) -> Result<(), Error> {
+    use rustix::fs::{FlockOperation, flock};
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { path: path.into() }),
+        Err(error) => Err(Error::Io { action: "lock", path: path.into(), source: error.into() }),
+    }
+}
+
+/// Whether all from `at` to `length` reads as zeroes; holes are not read.
+fn reads_as_zeroes(file: &File, mut at: u64, length: u64) -> io::Result<bool> {
     let mut piece = vec![0; 1 << 20];
     while at < length {
         match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(at)) {
@@ -582,13 +629,16 @@ fn read_header(path: &Path, file: &File, there: u64) -> Result<Header, Error> {
     }
     let header = best.ok_or_else(unformatted)?;
     let (size, block) = (header.size_bytes, header.block_bytes);
-    if block != BLOCK_BYTES || size % BLOCK_BYTES != 0 || size.checked_add(size / 256).is_none_or(|s| s > there) {
+    if block != BLOCK_BYTES || size == 0 || size % BLOCK_BYTES != 0 {
         return Err(unformatted());
     }
-    // A device may be longer than what is used of it; then the headers stand where they were put, at its end.
-    if whole_bytes(size) > there {
-        let why = format!("it has {there} bytes, and its header says {}: it was cut short", whole_bytes(size));
+    // A device may be longer than what is used of it.
+    if size > there || whole_bytes(size) > there {
+        let why = format!("it has {there} bytes, too few for the {size} bytes of data that its header tells of");
         return Err(Error::Size { path: path.into(), why });
     }
     Ok(header)
 }
+
+#[cfg(test)]
+mod tests;
