@@ -40,7 +40,9 @@ pub const REPLY_BYTES: usize = 12;
 /// The most entries in a frame: as many as there are tags for.
 pub const MAX_COUNT: usize = 4096;
 /// The longest body; a peer that announces more is not one of ours.
-pub const MAX_BODY_BYTES: usize = 64 << 20;
+pub const MAX_BODY_BYTES: usize = 8 << 20;
+/// The most data of one request; a longer one is sent in pieces.
+pub const MAX_DATA_BYTES: usize = 1 << 20;
 
 /// What is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,15 +83,12 @@ pub enum Status {
     /// The medium is full.
     #[error("the node's medium is full")]
     Full = 4,
-    /// Another coordinator with a newer epoch has taken over.
-    #[error("a newer coordinator has taken over")]
-    Fenced = 5,
 }
 
 impl Status {
     fn from_code(code: u8) -> Option<Self> {
-        use Status::{Damaged, Done, Fenced, Full, Io, Range};
-        [Done, Io, Damaged, Range, Full, Fenced].into_iter().find(|s| *s as u8 == code)
+        use Status::{Damaged, Done, Full, Io, Range};
+        [Done, Io, Damaged, Range, Full].into_iter().find(|s| *s as u8 == code)
     }
 }
 
@@ -325,7 +324,7 @@ mod tests {
     }
 
     fn reply() -> impl Strategy<Value = (Reply, Vec<u8>)> {
-        let status = (0_u8..=5).prop_map(|code| Status::from_code(code).expect("all are known"));
+        let status = (0_u8..=4).prop_map(|code| Status::from_code(code).expect("all are known"));
         (status, any::<u16>(), proptest::collection::vec(any::<u8>(), 0..600)).prop_map(|(status, tag, data)| {
             (Reply { status, tag, length: data.len() as u32, checksum: crc32c::crc32c(&data) }, data)
         })

@@ -18,6 +18,7 @@
 //! does no harm.
 
 use crate::frame::Status;
+use crate::hello::Claim;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
@@ -131,6 +132,8 @@ pub struct Header {
     block_bytes: u64,
     /// The highest epoch of a coordinator that it has served.
     pub epoch: u64,
+    /// That coordinator.
+    coordinator: String,
     sequence: u64,
     /// Whether it was closed in order.
     clean: bool,
@@ -162,10 +165,22 @@ impl Header {
             size_bytes,
             block_bytes: BLOCK_BYTES,
             epoch: 0,
+            coordinator: String::new(),
             sequence: 0,
             clean: true,
         }
     }
+}
+
+/// A name that nobody else has: 16 random hexadecimal digits.
+pub fn new_name() -> String {
+    let mut bytes = [0; 8];
+    // Of so few bytes the kernel never gives a part, and without a generator there is no name: the time then tells apart.
+    if rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()).is_err() {
+        let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        bytes = (now.as_nanos() as u64).to_le_bytes();
+    }
+    format!("{:016x}", u64::from_le_bytes(bytes))
 }
 
 fn table_bytes(size_bytes: u64) -> u64 {
@@ -314,20 +329,22 @@ impl Store {
         self.header.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether a coordinator of `pool` with this epoch, to which the store has this place, may use it.
+    /// Whether a coordinator of `pool` may use it.
     ///
     /// # Errors
     /// Why not, as a sentence.
-    pub fn may_claim(&self, pool: &str, epoch: u64, place: &Place) -> Result<(), String> {
+    pub fn may_claim(&self, pool: &str, claim: &Claim) -> Result<(), String> {
         let header = self.header();
         if !header.pool.is_empty() && header.pool != pool {
             return Err(format!("this store belongs to the pool {:?}, not to {pool:?}", header.pool));
         }
-        if let Some(known) = header.place.filter(|known| known != place) {
-            return Err(format!("this store is {known}, of its pool, not {place}; give the nodes as they were"));
+        if let Some(known) = header.place.filter(|known| *known != claim.place) {
+            return Err(format!("this store is {known}, not {}; give the nodes in the order they were", claim.place));
         }
-        if epoch < header.epoch {
-            return Err(format!("a coordinator with epoch {} has taken over, and {epoch} is older", header.epoch));
+        let taken = claim.epoch == header.epoch && claim.coordinator != header.coordinator;
+        if claim.epoch < header.epoch || taken {
+            let (theirs, yours) = (header.epoch, claim.epoch);
+            return Err(format!("another coordinator has taken over (its epoch is {theirs}, this one's {yours})"));
         }
         Ok(())
     }
@@ -336,12 +353,13 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::may_claim`], or what the medium said.
-    pub fn claim(&self, pool: &str, epoch: u64, place: Place) -> Result<(), String> {
-        self.may_claim(pool, epoch, &place)?;
+    pub fn claim(&self, pool: &str, claim: &Claim) -> Result<(), String> {
+        self.may_claim(pool, claim)?;
         let renewed = |h: &mut Header| {
             h.pool = pool.into();
-            h.place = Some(place);
-            h.epoch = epoch;
+            h.place = Some(claim.place.clone());
+            h.epoch = claim.epoch;
+            h.coordinator.clone_from(&claim.coordinator);
             h.clean = false;
         };
         self.write_header(renewed).map_err(|e| format!("cannot write the store's header: {e}"))

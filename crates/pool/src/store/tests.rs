@@ -14,13 +14,14 @@ fn place() -> At {
     At { _folder: folder, path }
 }
 
-fn first() -> Place {
-    Place { index: 0, count: 1, stripe_bytes: 0 }
+fn claim(epoch: u64) -> Claim {
+    let place = Place { index: 0, count: 1, stripe_bytes: 0 };
+    Claim { epoch, coordinator: "c".into(), node: "n1".into(), size_bytes: SIZE, place }
 }
 
 fn made(at: &At) -> Store {
     let store = Store::format(&at.path, Some(SIZE), "n1".into(), false).expect("a store");
-    store.claim("p", 1, first()).expect("it is free");
+    store.claim("p", &claim(1)).expect("it is free");
     store
 }
 
@@ -65,7 +66,7 @@ fn what_was_written_is_there_after_a_clean_and_an_unclean_end() {
 fn a_torn_header_leaves_the_one_before_in_force() {
     let at = place();
     let store = made(&at);
-    store.claim("p", 2, first()).expect("it is newer");
+    store.claim("p", &claim(2)).expect("it is newer");
     let newest = store.headers_at + store.header().sequence % 2 * HEADER_BYTES;
     drop(store);
     overwrite(&at.path, newest + 10, b"\xff\xff");
@@ -193,12 +194,15 @@ fn what_must_not_be_is_refused() {
     assert_eq!(store.write(SIZE - 1, b"xy", false), Err(Status::Range));
     assert_eq!(store.write(u64::MAX, b"xy", false), Err(Status::Range));
     assert_eq!(read(&store, SIZE, 1), Err(Status::Range));
-    store.claim("p", 5, first()).expect("it is newer");
-    let other = Place { count: 2, ..first() };
-    for (pool, epoch, place, reason) in
-        [("q", 9, first(), "belongs to the pool"), ("p", 4, first(), "has taken over"), ("p", 9, other, "as they were")]
-    {
-        let why = store.claim(pool, epoch, place).expect_err("it must not be");
+    store.claim("p", &claim(5)).expect("it is newer");
+    let elsewhere = Place { index: 1, count: 2, stripe_bytes: 0 };
+    for (pool, claim, reason) in [
+        ("q", claim(9), "belongs to the pool"),
+        ("p", claim(4), "has taken over"),
+        ("p", Claim { coordinator: "d".into(), ..claim(5) }, "has taken over"),
+        ("p", Claim { place: elsewhere, ..claim(9) }, "in the order they were"),
+    ] {
+        let why = store.claim(pool, &claim).expect_err("it must not be");
         assert!(why.contains(reason), "{why}");
     }
     drop(store);
@@ -265,7 +269,7 @@ proptest! {
                     }
                     drop(store);
                     store = Store::open(&at.path).expect("a store");
-                    store.claim("p", 1, first()).expect("it is ours");
+                    store.claim("p", &claim(1)).expect("it is ours");
                 }
             }
         }
