@@ -151,9 +151,18 @@ struct State {
     parts: Vec<Bytes>,
 }
 
-/// One node. Clones are the same link; it works as a task of the `LocalSet` in which it was made.
-#[derive(Debug, Clone)]
-pub struct Link(Rc<Inner>);
+/// One node. It works as a task of the `LocalSet` in which it was made, and ends when it is dropped.
+#[derive(Debug)]
+pub struct Link {
+    inner: Rc<Inner>,
+    task: tokio::task::AbortHandle,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
 
 struct Inner {
     address: SocketAddr,
@@ -238,8 +247,8 @@ impl Link {
         };
         let state = RefCell::new(state);
         let inner = Rc::new(Inner { address, hello, begin: now, state, wake: Notify::new(), report });
-        tokio::task::spawn_local(inner.clone().run(stream));
-        Ok(Self(inner))
+        let task = tokio::task::spawn_local(inner.clone().run(stream)).abort_handle();
+        Ok(Self { inner, task })
     }
 
     /// Asks the node; `length` is at most [`frame::MAX_DATA_BYTES`] but for a trim. A read gives its data, all else nothing.
@@ -257,27 +266,27 @@ impl Link {
         let request = Request { operation, durable, tag: 0, length, offset };
         let (reply, answer) = oneshot::channel();
         {
-            let mut state = self.0.state.borrow_mut();
+            let mut state = self.inner.state.borrow_mut();
             if let Some(failure) = &state.ended {
                 return Err(failure.clone());
             }
             let covers = state.written;
             state.pending.push_back(Job { request, data, since: Instant::now(), covers, reply });
         }
-        self.0.wake.notify_one();
+        self.inner.wake.notify_one();
         answer.await.unwrap_or(Err(Failure::Deadline))
     }
 
     /// What went over it.
     pub fn counts(&self) -> Counts {
-        let state = self.0.state.borrow();
+        let state = self.inner.state.borrow();
         let setting = state.decider.setting();
         Counts { window: setting.window(), batch: setting.batch(), ..state.counts }
     }
 
     /// Where the node is.
     pub fn address(&self) -> SocketAddr {
-        self.0.address
+        self.inner.address
     }
 }
 
