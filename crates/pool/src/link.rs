@@ -188,6 +188,8 @@ enum Cut {
     Broken(#[from] Broken),
     #[error("nothing was heard for {} s", SILENCE.as_secs())]
     Silence,
+    #[error("a request was not answered for {} s", DEADLINE.as_secs())]
+    Late,
 }
 
 /// Connects and says hello.
@@ -379,6 +381,9 @@ impl Inner {
                     let state = self.state.borrow();
                     if state.under_way() > 0 && state.heard.elapsed() > SILENCE {
                         return Err(Cut::Silence);
+                    }
+                    if state.tags.iter().flatten().any(|job| job.since.elapsed() > DEADLINE) {
+                        return Err(Cut::Late);
                     }
                 }
             }

@@ -24,7 +24,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Bytes of a block: what a checksum covers.
@@ -152,6 +152,8 @@ pub struct Store {
     /// For each block the sum now, and above it the sum before (see the module's head).
     table: Vec<AtomicU64>,
     locks: Vec<Mutex<()>>,
+    /// A flush failed. The kernel tells of lost writes once, and later flushes would succeed without them.
+    unsound: AtomicBool,
 }
 
 impl Header {
@@ -316,6 +318,7 @@ impl Store {
             recovered: false,
             table: (0..size_bytes / BLOCK_BYTES).map(|_| AtomicU64::new(0)).collect(),
             locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),
+            unsound: AtomicBool::new(false),
         }
     }
 
@@ -376,7 +379,7 @@ impl Store {
             let bytes: Vec<u8> = self.table.iter().flat_map(|e| e.load(Ordering::Relaxed).to_le_bytes()).collect();
             self.file.write_all_at(&bytes, self.size_bytes)?;
         }
-        self.file.sync_data()?;
+        self.flush().map_err(io::Error::other)?;
         self.write_header(|h| h.clean = settled)
     }
 
@@ -527,9 +530,15 @@ impl Store {
     /// Everything that was answered is on the medium when this returns.
     ///
     /// # Errors
-    /// [`Status::Io`].
+    /// [`Status`]; after the first failure no flush succeeds until the store is opened anew.
     pub fn flush(&self) -> Result<(), Status> {
-        self.file.sync_data().map_err(|e| status(&e))
+        if self.unsound.load(Ordering::Acquire) {
+            return Err(Status::Io);
+        }
+        self.file.sync_data().map_err(|e| {
+            self.unsound.store(true, Ordering::Release);
+            status(&e)
+        })
     }
 
     /// The range reads as zeroes; whole blocks give their space back where the medium can.
