@@ -75,7 +75,7 @@ pub fn hellos() -> Vec<Vec<u8>> {
         Claim { epoch: 7, coordinator: "c".into(), node: node.clone(), size_bytes: 1 << 30, place: place.clone() };
     let welcome =
         Welcome { node, pool: pool.clone(), place: Some(place), epoch: 6, size_bytes: 1, granted: 9, boot: "b".into() };
-    let mut messages = vec![BytesMut::new(), BytesMut::new(), BytesMut::new()];
+    let mut messages = [BytesMut::new(), BytesMut::new(), BytesMut::new()];
     let put = [
         hello::put(&mut messages[0], &Hello { protocol: 1, pool, claim: Some(claim) }),
         hello::put(&mut messages[1], &Answer::Welcome(welcome)),

@@ -81,6 +81,8 @@ impl Random {
 
 struct Tally {
     latency_ns: Histogram<u64>,
+    /// Those before the measurement included.
+    answered: u64,
     failed: u64,
     failure: Option<Failure>,
 }
@@ -95,7 +97,7 @@ pub async fn run(volume: Rc<Volume>, load: Load) -> Result<Figures, String> {
         return Err(format!("a block of {} bytes does not fit on the disk", load.block_bytes));
     }
     let latency_ns = Histogram::new_with_bounds(1, 60_000_000_000, 3).map_err(|e| e.to_string())?;
-    let tally = Rc::new(RefCell::new(Tally { latency_ns, failed: 0, failure: None }));
+    let tally = Rc::new(RefCell::new(Tally { latency_ns, answered: 0, failed: 0, failure: None }));
     let (begin, end) = (Instant::now() + load.duration / 4, Instant::now() + load.duration);
     let requesters: Vec<_> = (0..u64::from(load.threads))
         .map(|nth| {
@@ -104,9 +106,10 @@ pub async fn run(volume: Rc<Volume>, load: Load) -> Result<Figures, String> {
         })
         .collect();
     tokio::time::sleep_until(begin.into()).await;
-    let (before, first) = (sum(&volume), Instant::now());
+    let (before, answered, first) = (sum(&volume), tally.borrow().answered, Instant::now());
     tokio::time::sleep_until(end.into()).await;
-    let (after, seconds) = (sum(&volume), first.elapsed().as_secs_f64());
+    let (after, answered) = (sum(&volume), tally.borrow().answered - answered);
+    let seconds = first.elapsed().as_secs_f64();
     for requester in requesters {
         requester.await.map_err(|e| e.to_string())?;
     }
@@ -118,7 +121,7 @@ pub async fn run(volume: Rc<Volume>, load: Load) -> Result<Figures, String> {
     let us = |quantile| tally.latency_ns.value_at_quantile(quantile) as f64 / 1000.0;
     let (sent, received) = (rate(|c| c.frames_sent), rate(|c| c.frames_received));
     Ok(Figures {
-        ops_per_s: tally.latency_ns.len() as f64 / (load.duration * 3 / 4).as_secs_f64(),
+        ops_per_s: answered as f64 / seconds,
         latency_us: Latency { p50: us(0.5), p99: us(0.99) },
         window: f64::from(after.window) / volume.links().len() as f64,
         batch_mean: rate(|c| c.requests_sent) / sent,
@@ -159,6 +162,7 @@ async fn requester(
         };
         let now = Instant::now();
         let mut tally = tally.borrow_mut();
+        tally.answered += u64::from(result.is_ok());
         match result {
             Ok(()) if now >= begin && now < end => {
                 tally.latency_ns.saturating_record((now - asked).as_nanos() as u64);
