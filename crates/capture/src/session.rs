@@ -177,14 +177,22 @@ impl Session {
     pub fn drain(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<usize, Error> {
         let mut count = 0;
         let began = Instant::now();
-        for ring in &mut self.rings {
-            while let Some(record) = ring.next() {
-                sink(&record);
-                count += 1;
-                // Where records come faster than they are taken (an emulated machine), a drain would never end.
-                if count % 4096 == 0 && began.elapsed() > LONGEST_DRAIN / 2 {
-                    break;
+        // By turns, the older first: who reads the log puts records in order only as far as they are apart in it.
+        let mut heads = [Vec::new(), Vec::new()];
+        for (ring, head) in self.rings.iter_mut().zip(&mut heads) {
+            refill(ring, head);
+        }
+        while let Some(older) = older(&heads) {
+            sink(&heads[older]);
+            refill(&mut self.rings[older], &mut heads[older]);
+            count += 1;
+            // Where records come faster than they are taken (an emulated machine), a drain would never end.
+            if count % 4096 == 0 && began.elapsed() > LONGEST_DRAIN {
+                for head in heads.iter().filter(|h| !h.is_empty()) {
+                    sink(head);
+                    count += 1;
                 }
+                break;
             }
         }
         self.pending.extend(self.loss.look()?);
@@ -266,6 +274,24 @@ impl std::fmt::Debug for Session {
     }
 }
 
+/// Takes the next record off a ring; empty: there is none.
+fn refill(ring: &mut RingBuf<MapData>, head: &mut Vec<u8>) {
+    head.clear();
+    if let Some(record) = ring.next() {
+        head.extend_from_slice(&record);
+    }
+}
+
+/// Which of two records is the older, by the time that each begins with; `None` if both are empty.
+fn older(heads: &[Vec<u8>; 2]) -> Option<usize> {
+    let time = |head: &Vec<u8>| head.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
+    match (time(&heads[0]), time(&heads[1])) {
+        (Some(even), Some(odd)) => Some(usize::from(odd < even)),
+        (Some(_), None) => Some(0),
+        (None, odd) => odd.map(|_| 1),
+    }
+}
+
 fn detach(ebpf: &mut Ebpf) {
     use aya::programs::Program;
     for (_, program) in ebpf.programs_mut() {
@@ -338,5 +364,21 @@ fn check_lockdown() -> Result<(), Error> {
     match std::fs::read_to_string("/sys/kernel/security/lockdown") {
         Ok(text) if text.contains("[confidentiality]") => Err(Error::Lockdown),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::older;
+
+    #[test]
+    fn the_older_of_two_records_comes_first() {
+        let record = |time: u64| time.to_ne_bytes().to_vec();
+        assert_eq!(older(&[record(1), record(2)]), Some(0));
+        assert_eq!(older(&[record(2), record(1)]), Some(1));
+        assert_eq!(older(&[record(2), record(2)]), Some(0));
+        assert_eq!(older(&[Vec::new(), record(9)]), Some(1));
+        assert_eq!(older(&[record(9), Vec::new()]), Some(0));
+        assert_eq!(older(&[Vec::new(), Vec::new()]), None);
     }
 }

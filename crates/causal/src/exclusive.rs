@@ -267,6 +267,9 @@ fn row(operation: u64, s: Waited) -> Slice {
 impl Frame {
     /// Adds a piece of the thread's sheet, made one with the last if it says the same.
     fn add_slice(&mut self, mut piece: Waited) {
+        if self.is_guess() {
+            piece.confidence = Confidence::Guess;
+        }
         if piece.span == OWN {
             piece.span = self.span;
             match self.kind {

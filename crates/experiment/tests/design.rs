@@ -260,6 +260,10 @@ fn the_shipped_designs_are_sound() {
     let mut seen = 0;
     for file in std::fs::read_dir(folder).unwrap() {
         let path = file.unwrap().path();
+        // A peer's own source may stand beside its design.
+        if path.extension().is_none_or(|e| e != "toml") {
+            continue;
+        }
         let text = std::fs::read_to_string(&path).unwrap();
         let design = Design::parse(&path.display().to_string(), &text).unwrap();
         assert!(

@@ -5,9 +5,9 @@ use crate::files::FileClass;
 use crate::rows::{Does, Index, Rows};
 use crate::text::shown;
 use model::table::{Slice, Span};
-use model::{Confidence, Layer, Reason, Relation};
+use model::{Confidence, Layer, Relation};
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 columns! {
     /// Spans.
@@ -382,30 +382,20 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
 struct Sureness {
     /// Commands charged to operations, by both.
     charged: HashMap<(u64, u64), Confidence>,
-    /// Operations that were inferred.
-    guessed: HashSet<u64>,
 }
 
 impl Sureness {
     fn of(index: &Index) -> Self {
-        let rows = index.rows;
-        let charged = rows.causes.iter().filter_map(|c| Some(((c.operation?, c.command), c.confidence))).collect();
-        let inferred = |at: usize| index.shape(at).is_some_and(|shape| rows.shapes[shape].kind == "transaction");
-        let guessed = (0..rows.operations.len()).filter(|&at| inferred(at)).map(|at| rows.operations[at].id).collect();
-        Self { charged, guessed }
+        let causes = index.rows.causes.iter();
+        Self { charged: causes.filter_map(|c| Some(((c.operation?, c.command), c.confidence))).collect() }
     }
 
-    /// That a thread ran or waited for a CPU, the scheduler's own records say. What it slept for is a conclusion from what
-    /// was under way at the time, and no surer than the command's charge to the operation, if it has one.
+    /// As the linker concluded (archives from before it said so: as if from what was under way at the time), and no surer
+    /// than the charge of the command that was waited for.
     fn slice(&self, slice: &Slice) -> Confidence {
-        if self.guessed.contains(&slice.operation) {
-            return Confidence::Guess;
-        }
-        if matches!(slice.reason, Reason::Cpu | Reason::RunQueue) {
-            return Confidence::Structural;
-        }
+        let told = slice.confidence.unwrap_or(Confidence::Interval);
         let charged = slice.span.and_then(|span| self.charged.get(&(slice.operation, span)));
-        charged.map_or(Confidence::Interval, |c| Confidence::Interval.min(*c))
+        charged.map_or(told, |c| told.min(*c))
     }
 }
 
@@ -583,21 +573,19 @@ mod tests {
             let files: Vec<_> = carried.map(|l| t.spans.file[t.links.parent[l] as usize]).collect();
             assert!(files.iter().all(|file| *file == t.spans.file[i]), "command {} has another file", t.spans.id[i]);
         }
-        let word = |i: usize, column: &[u32]| t.strings[column[i] as usize].clone();
-        for i in 0..t.slices.start.len() {
-            let expected = if ["cpu", "run queue"].contains(&word(i, &t.slices.reason).as_str()) {
-                vec!["structural"]
-            } else {
-                vec!["interval", "address", "guess"]
-            };
-            let sure = word(i, &t.slices.confidence);
-            assert!(expected.contains(&sure.as_str()), "slice {i}: {sure}");
+        // Each slice is as sure as the linker says it is, and no surer than the charge of its command.
+        let mut rows = case::rows();
+        for (slice, told) in rows.slices.iter_mut().zip([Confidence::Exact, Confidence::Guess].into_iter().cycle()) {
+            slice.confidence = Some(told);
         }
-        // What was inferred is a guess altogether.
-        let mut guessed = case::rows();
-        guessed.shapes.iter_mut().for_each(|s| s.kind = "transaction".into());
-        let t = timeline(&guessed, &Limits::default());
-        assert!(t.slices.confidence.iter().all(|&at| t.strings[at as usize] == "guess"));
+        let t = timeline(&rows, &Limits::default());
+        for (i, slice) in rows.slices.iter().enumerate() {
+            let causes = rows.causes.iter().filter(|c| c.operation == Some(slice.operation));
+            let charge = causes.filter(|c| Some(c.command) == slice.span).map(|c| c.confidence).min();
+            let expected = slice.confidence.min(charge.or(slice.confidence));
+            let shown = &t.strings[t.slices.confidence[i] as usize];
+            assert_eq!(Some(shown.as_str()), expected.map(Confidence::name), "slice {i}");
+        }
     }
 
     #[test]

@@ -65,6 +65,7 @@ fn a_read_that_waits_for_the_disk_is_no_hit() {
         start_ns,
         end_ns,
         span: None,
+        confidence: None,
     };
     let hits = |rows: &Rows| {
         of(&summarise(rows), case::SELECT).per_operation.filesystem_reads[&FileClass::Database].cache_hits
