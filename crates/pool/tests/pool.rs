@@ -200,7 +200,15 @@ fn run(program: &str, arguments: &[&str]) -> Result<String, Failed> {
 fn verify(uri: &str) -> Result<(), Failed> {
     let uri = format!("--uri={uri}");
     let job = ["--name=verify", "--ioengine=nbd", "--rw=randwrite", "--bsrange=512-64k", "--size=24m"];
-    let check = ["--verify=crc32c", "--do_verify=1", "--verify_fatal=1", "--iodepth=64", "--randseed=7", &uri];
+    let check = [
+        "--verify=crc32c",
+        "--do_verify=1",
+        "--verify_fatal=1",
+        "--verify_state_save=0",
+        "--iodepth=64",
+        "--randseed=7",
+        &uri,
+    ];
     run("fio", &[&job[..], &check[..]].concat()).map(drop)
 }
 
