@@ -13,6 +13,7 @@
 
 mod link;
 pub mod mutate;
+mod pool;
 mod sqlite;
 mod targets;
 
@@ -41,6 +42,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "database_header", seeds: sqlite::headers, run: sqlite::header },
     Target { name: "text_offset", seeds: sqlite::codes, run: sqlite::code },
     Target { name: "link", seeds: link::stories, run: link::link },
+    Target { name: "pool_frame", seeds: pool::frames, run: pool::frame },
+    Target { name: "pool_hello", seeds: pool::hellos, run: pool::hello },
 ];
 
 /// A target that must fail. If it does not, the driver finds nothing, and its silence about the others means nothing.

@@ -1,9 +1,11 @@
 //! What the user may say. One definition, from which help, completions and the manual page come.
 
 mod bench;
+mod pool;
 mod results;
 
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
+pub use pool::{Control, Disk, Front, Order, Pool, PoolBench, PoolLoad, PoolNode, PoolServe, PoolTry, PoolVerb};
 pub use results::{BenchCompare, BenchHistory, BenchShow, ServeHttp};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -51,6 +53,8 @@ pub enum Verb {
     Papers(Papers),
     /// Measure this device: CPU, storage, SQLite, HTTP; processes in randomised blocks, scores with intervals
     Bench(Bench),
+    /// Many devices as one fast random-access disk that any Linux tool can use
+    Pool(Pool),
     /// Run one of the built-in workloads as a benchmark's replicate: JSON lines on stdout
     Workload(Workload),
     /// Print the completions of a shell

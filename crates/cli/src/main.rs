@@ -7,6 +7,7 @@ mod demo;
 mod export;
 mod link;
 mod papers;
+mod pool;
 mod progress;
 mod record;
 mod report;
@@ -38,6 +39,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Demo(args) => return demo::run(&args),
         Verb::Bench(args) => return bench::run(&args),
         Verb::Workload(args) => return workload::run(&args),
+        Verb::Pool(args) => return pool::run(&args),
         Verb::Show(args) => show::run(&args)?,
         Verb::Report(args) => report::run(&args)?,
         Verb::Export(args) => export::run(&args)?,

@@ -1,0 +1,227 @@
+//! What the user may say to `fathom pool`.
+
+use super::{bytes, seconds};
+use clap::{Args, Subcommand, ValueEnum};
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Many devices as one fast random-access disk.
+///
+/// Each device serves a store (a file, a disk, or memory) as a node. A coordinator joins the nodes into one disk and serves
+/// it by NBD, which Linux, QEMU, fio, nbdcopy and others know as a disk. How many requests are under way at each node, and how
+/// many share a packet, it finds out by itself.
+#[derive(Debug, Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "\
+Start here:
+  fathom pool try                                           eight nodes on this machine, and what they do
+  fathom pool node --init --store a.img --size 1G           make a store
+  fathom pool node --store a.img --listen 127.0.0.1:7001 --insecure
+  fathom pool serve --node 127.0.0.1:7001 --node 127.0.0.1:7002 --nbd unix:/tmp/pool.sock --insecure
+  nbdinfo 'nbd+unix:///?socket=/tmp/pool.sock'
+
+Connections are neither encrypted nor authenticated yet. So --insecure must be given, and only loopback addresses are taken."
+)]
+pub struct Pool {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: PoolVerb,
+}
+
+/// What `pool` can do.
+#[derive(Debug, Subcommand)]
+pub enum PoolVerb {
+    /// Make a store, or serve one as a node
+    Node(PoolNode),
+    /// Join nodes into one disk and serve it by NBD
+    Serve(PoolServe),
+    /// Measure a pool from the coordinator's own process
+    Bench(PoolBench),
+    /// Start nodes in memory on this machine, join them, measure, and end them
+    Try(PoolTry),
+}
+
+/// Make a store, or serve one as a node.
+///
+/// A store keeps a checksum for each 4 KiB: damage is an error, never wrong data.
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("medium").required(true).args(["store", "backend"])))]
+pub struct PoolNode {
+    /// Make the store first; without --listen, that is all
+    #[arg(long, requires = "store")]
+    pub init: bool,
+    /// The file or block device
+    #[arg(long, value_name = "FILE|DEV")]
+    pub store: Option<PathBuf>,
+    /// A store in memory, made empty at each start
+    #[arg(long, value_name = "memory:SIZE", value_parser = memory)]
+    pub backend: Option<u64>,
+    /// Bytes of data (suffixes K, M, G, T); a device gives all it has
+    #[arg(long, value_name = "SIZE", value_parser = bytes, requires = "init")]
+    pub size: Option<u64>,
+    /// Take in what the file or device holds as the store's data
+    #[arg(long, requires = "init")]
+    pub import: bool,
+    /// Where coordinators connect; port 0 takes a free one, which is printed
+    #[arg(long, value_name = "ADDR:PORT", value_parser = address, required_unless_present = "init")]
+    pub listen: Option<SocketAddr>,
+    /// Go without encryption and authentication, on loopback
+    #[arg(long)]
+    pub insecure: bool,
+}
+
+/// Which nodes, and how.
+#[derive(Debug, Args)]
+pub struct Disk {
+    /// The pool's name; a store belongs to the first pool that used it
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub pool: String,
+    /// One node after the other, or in turn by stripes of 64 KiB; a pool keeps what it was made with
+    #[arg(long, value_enum, default_value_t = Order::Concat)]
+    pub layout: Order,
+    /// Go without encryption and authentication, on loopback
+    #[arg(long)]
+    pub insecure: bool,
+}
+
+/// How the nodes' space is put together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Order {
+    /// One node after the other, as in the paper.
+    Concat,
+    /// In turn, by stripes of 64 KiB.
+    Stripe,
+}
+
+/// Join nodes into one disk and serve it by NBD.
+///
+/// A coordinator that served the nodes before is fenced off. A node that cannot be reached for 30 s makes its requests fail
+/// with EIO; until then they wait.
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("disk").required(true).args(["node", "backend"])))]
+pub struct PoolServe {
+    /// A node (give it again for each); the order is the disk's, and must stay
+    #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
+    pub node: Vec<SocketAddr>,
+    /// Serve memory of this process, without nodes
+    #[arg(long, value_name = "memory:SIZE", value_parser = memory)]
+    pub backend: Option<u64>,
+    /// Which nodes, and how.
+    #[command(flatten)]
+    pub disk: Disk,
+    /// Where NBD clients connect
+    #[arg(long, value_name = "unix:PATH|tcp:ADDR:PORT", value_parser = front)]
+    pub nbd: Front,
+}
+
+/// Who decides on window and batch.
+#[derive(Debug, Args)]
+pub struct Control {
+    /// Requests under way at each node; the tuner decides if it is not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub window: Option<u32>,
+    /// Requests that a packet waits for, with --window
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "window", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub batch: u32,
+}
+
+/// The load.
+#[derive(Debug, Args)]
+pub struct PoolLoad {
+    /// Bytes of a request
+    #[arg(long, value_name = "BYTES", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub block: u32,
+    /// Requesters, each with one request at a time
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=16_384))]
+    pub threads: u32,
+    /// How long each measurement takes; its first quarter does not count
+    #[arg(long, value_name = "S", default_value = "4", value_parser = seconds, allow_negative_numbers = true)]
+    pub duration: Duration,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Measure a pool from the coordinator's own process.
+///
+/// Uniform random requests in a closed loop. It takes the nodes over as `pool serve` does, so no other coordinator can use
+/// them afterwards until it is started anew.
+#[derive(Debug, Args)]
+pub struct PoolBench {
+    /// A node (give it again for each), in the disk's order
+    #[arg(long, value_name = "ADDR:PORT", required = true, value_parser = address)]
+    pub node: Vec<SocketAddr>,
+    /// Which nodes, and how.
+    #[command(flatten)]
+    pub disk: Disk,
+    /// The load.
+    #[command(flatten)]
+    pub load: PoolLoad,
+    /// Write instead of reading; what the disk holds is lost
+    #[arg(long)]
+    pub write: bool,
+    /// Window and batch.
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// Start nodes in memory on this machine, join them, measure, and end them.
+#[derive(Debug, Args)]
+pub struct PoolTry {
+    /// Nodes, each a process
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub nodes: u32,
+    /// Bytes of each (suffixes K, M, G)
+    #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = bytes)]
+    pub size: u64,
+    /// The load.
+    #[command(flatten)]
+    pub load: PoolLoad,
+    /// Serve the disk by NBD too, until Ctrl-C
+    #[arg(long, value_name = "unix:PATH|tcp:ADDR:PORT", value_parser = front)]
+    pub nbd: Option<Front>,
+}
+
+/// Where NBD clients connect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Front {
+    /// A socket in the file system.
+    Unix(PathBuf),
+    /// An address.
+    Tcp(SocketAddr),
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let found =
+        text.to_socket_addrs().map_err(|e| format!("give an address with a port, such as 127.0.0.1:7001: {e}"))?;
+    found.into_iter().next().ok_or_else(|| "this name has no address".into())
+}
+
+fn memory(text: &str) -> Result<u64, String> {
+    bytes(text.strip_prefix("memory:").ok_or("give memory:SIZE, such as memory:512M")?)
+}
+
+fn front(text: &str) -> Result<Front, String> {
+    match text.split_once(':') {
+        Some(("unix", path)) if !path.is_empty() => Ok(Front::Unix(path.into())),
+        Some(("tcp", rest)) => address(rest).map(Front::Tcp),
+        _ => Err("give unix:PATH or tcp:ADDR:PORT, such as tcp:127.0.0.1:10809".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fronts_and_memory_are_read_as_people_write_them() {
+        assert_eq!(front("unix:/tmp/a"), Ok(Front::Unix("/tmp/a".into())));
+        assert_eq!(front("tcp:127.0.0.1:10809"), Ok(Front::Tcp(([127, 0, 0, 1], 10809).into())));
+        assert!(["/tmp/a", "unix:", "tcp:1", "udp:127.0.0.1:1"].iter().all(|text| front(text).is_err()));
+        assert_eq!(memory("memory:512M"), Ok(512 << 20));
+        assert!(memory("512M").is_err() && memory("memory:1").is_err());
+        assert!(address("127.0.0.1").is_err());
+    }
+}

@@ -1,0 +1,42 @@
+//! `fathom pool node`.
+
+use crate::args::PoolNode;
+use anyhow::{Context as _, Result};
+use pool::node::{Node, WORKERS};
+use pool::store::{Store, new_name};
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+pub fn run(args: &PoolNode) -> Result<ExitCode> {
+    if !super::allowed(args.insecure, args.listen) {
+        return Ok(ExitCode::from(2));
+    }
+    let store = match (&args.store, args.backend) {
+        (Some(path), _) if args.init => {
+            let store = Store::format(path, args.size, new_name(), args.import)?;
+            eprintln!(
+                "fathom: {} is a store of {} bytes now, node {}",
+                path.display(),
+                store.size_bytes(),
+                store.header().node
+            );
+            store
+        }
+        (Some(path), _) => Store::open(path)?,
+        (None, size) => Store::memory(size.unwrap_or_default(), new_name())?,
+    };
+    let Some(listen) = args.listen else { return Ok(ExitCode::SUCCESS) };
+    let store = Arc::new(store);
+    super::local(WORKERS, async {
+        let listener =
+            tokio::net::TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+        // Alone on stdout, for scripts that asked for port 0.
+        println!("{}", listener.local_addr()?);
+        std::io::stdout().flush()?;
+        eprintln!("fathom: node {} of {} bytes; Ctrl-C ends it", store.header().node, store.size_bytes());
+        Node::new(store.clone(), args.backend.is_some()).listen(listener, super::report(), super::ended()).await;
+        store.close().context("cannot close the store in order; what was flushed is safe")
+    })?;
+    Ok(ExitCode::SUCCESS)
+}

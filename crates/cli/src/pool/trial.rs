@@ -1,0 +1,103 @@
+//! `fathom pool try`: nodes as processes of this program, joined, measured, ended.
+
+use super::bench::{heading, line, measure};
+use super::front::Door;
+use crate::args::{Disk, Order, PoolTry};
+use anyhow::{Context as _, Result, ensure};
+use pool::bench::Figures;
+use pool::link::Control;
+use pool::setting::Setting;
+use pool::volume::Volume;
+use serde_json::json;
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::rc::Rc;
+
+/// A node's process, ended when it is dropped.
+struct Process {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Process {
+    fn start(size: u64) -> Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        let backend = format!("memory:{size}");
+        command.args(["pool", "node", "--listen", "127.0.0.1:0", "--insecure", "--backend", &backend]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().context("cannot start a node")?;
+        let mut text = String::new();
+        let read = child.stdout.take().map(|stdout| BufReader::new(stdout).read_line(&mut text));
+        let address = text.trim().parse();
+        if address.is_err() {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let status = child.wait()?;
+            read.transpose()?;
+            ensure!(
+                status.success(),
+                "a node did not start ({status}): `fathom pool node --backend {backend} …` says why"
+            );
+        }
+        Ok(Self { child, address: address.context("a node did not say where it is")? })
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn run(args: &PoolTry) -> Result<ExitCode> {
+    if !super::allowed(true, args.nbd.iter().filter_map(super::reachable)) {
+        return Ok(ExitCode::from(2));
+    }
+    let nodes = (0..args.nodes).map(|_| Process::start(args.size)).collect::<Result<Vec<Process>>>()?;
+    let addresses: Vec<SocketAddr> = nodes.iter().map(|node| node.address).collect();
+    super::local(1, async {
+        tokio::select! {
+            done = show(args, &addresses) => done,
+            ended = super::ended() => ended,
+        }
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn show(args: &PoolTry, addresses: &[SocketAddr]) -> Result<()> {
+    let alone = Control::Fixed(Setting::new(1, 1));
+    let threads = args.load.threads;
+    let (mut rows, mut last): (Vec<(String, Figures)>, Option<Rc<Volume>>) = (Vec::new(), None);
+    if !args.load.json {
+        println!("{} nodes, random requests of {} bytes\n\n{}", args.nodes, args.load.block, heading());
+    }
+    for (what, write, control, threads) in [
+        ("one read at a time", false, &alone, 1),
+        ("reads, one under way a node", false, &alone, threads),
+        ("reads, tuned", false, &Control::Tuned, threads),
+        ("writes, tuned", true, &Control::Tuned, threads),
+    ] {
+        // The one before must be gone, or it would report that it was taken over.
+        drop(last.take());
+        let disk = Disk { pool: "try".into(), layout: Order::Concat, insecure: true };
+        let volume = super::join(addresses, &disk, control).await?;
+        let figures = measure(volume.clone(), &args.load, threads, write).await?;
+        if !args.load.json {
+            println!("{}", line(what, &figures));
+        }
+        rows.push((what.into(), figures));
+        last = Some(volume);
+    }
+    if args.load.json {
+        let rows: Vec<_> = rows.iter().map(|(what, figures)| json!({"what": what, "figures": figures})).collect();
+        println!("{}", json!({"nodes": args.nodes, "block_bytes": args.load.block, "threads": threads, "rows": rows}));
+    }
+    if let (Some(front), Some(volume)) = (&args.nbd, last) {
+        let door = Door::open(front).await?;
+        eprintln!("fathom: the disk is at {}; Ctrl-C ends it", door.uri()?);
+        door.serve(volume).await;
+    }
+    Ok(())
+}

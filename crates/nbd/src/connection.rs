@@ -1,0 +1,397 @@
+//! One connection, from its first byte to its last.
+//!
+//! After the handshake a connection is one loop: take what requests there are, answer on the spot what can be, hand the rest
+//! to the store beside one another, and write what replies there are, all at once, when there is nothing left to take. So
+//! requests that come together are answered together, a lone one is answered at once, and no timer decides.
+//!
+//! A client that does not read its replies, or has too much under way, is not read from until it has caught up: memory for a
+//! connection is bounded.
+
+use crate::export::{Error, Export, Exports, Extent, MAX_PAYLOAD};
+use crate::handshake::{Agreed, CONTEXT_ID, Encryption, Handshake, Step, Violation};
+use crate::outbox::Outbox;
+use crate::request::check;
+use crate::wire::{self, REQUEST_BYTES, Request, command, flag};
+use bytes::{Buf, Bytes, BytesMut};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// A client has so long for its handshake.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(30);
+/// Bytes asked of the socket at once.
+const READ_BYTES: usize = 256 << 10;
+/// Requests handed to the store and not answered.
+const MAX_UNDER_WAY: usize = 1024;
+/// Their payload, and the replies that the client has not taken, each.
+const MAX_BYTES: usize = 64 << 20;
+
+/// Why a session ended otherwise than by the client's wish.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The client does not keep to the protocol.
+    #[error(transparent)]
+    Violation(#[from] Violation),
+    /// The connection broke, or encryption failed.
+    #[error("the connection failed: {0}")]
+    Connection(#[from] io::Error),
+    /// The client took too long to say what it wants.
+    #[error("the client did not finish its handshake within {} s", HANDSHAKE_LIMIT.as_secs())]
+    Slow,
+}
+
+/// How sessions are encrypted.
+#[derive(Clone, Default)]
+pub enum Tls {
+    /// They are not.
+    #[default]
+    Off,
+    /// If the client asks for it.
+    #[cfg(feature = "tls")]
+    Offered(tokio_rustls::TlsAcceptor),
+    /// Always.
+    #[cfg(feature = "tls")]
+    Required(tokio_rustls::TlsAcceptor),
+}
+
+impl Tls {
+    fn encryption(&self) -> Encryption {
+        match self {
+            Self::Off => Encryption::Off,
+            #[cfg(feature = "tls")]
+            Self::Offered(_) => Encryption::Offered,
+            #[cfg(feature = "tls")]
+            Self::Required(_) => Encryption::Required,
+        }
+    }
+
+    #[cfg(feature = "tls")]
+    fn acceptor(&self) -> Option<&tokio_rustls::TlsAcceptor> {
+        match self {
+            Self::Off => None,
+            Self::Offered(acceptor) | Self::Required(acceptor) => Some(acceptor),
+        }
+    }
+}
+
+/// Serves one connection until the client ends it. For TCP, set TCP_NODELAY: each write is all there is to say.
+///
+/// # Errors
+/// [`Failure`]. The store is as if the unanswered requests had or had not been carried out, each by itself.
+pub async fn serve<S, X>(mut stream: S, exports: &X, tls: &Tls) -> Result<(), Failure>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    X: Exports,
+{
+    let mut out = BytesMut::new();
+    let mut state = Handshake::new(tls.encryption(), &mut out);
+    let mut input = BytesMut::new();
+    let next = timed(negotiate(&mut stream, &mut state, &mut input, &mut out, exports)).await?;
+    match next {
+        Next::End => Ok(()),
+        Next::Begin(agreed) => transmit(stream, agreed, input).await,
+        #[cfg(feature = "tls")]
+        Next::StartTls => {
+            // Said only if there is an acceptor.
+            let Some(acceptor) = tls.acceptor() else { return Ok(()) };
+            let mut stream = timed(async { Ok(acceptor.accept(stream).await?) }).await?;
+            state.encrypted();
+            match timed(negotiate(&mut stream, &mut state, &mut input, &mut out, exports)).await? {
+                Next::Begin(agreed) => transmit(stream, agreed, input).await,
+                Next::End | Next::StartTls => Ok(()),
+            }
+        }
+        #[cfg(not(feature = "tls"))]
+        Next::StartTls => Ok(()),
+    }
+}
+
+async fn timed<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::time::timeout(HANDSHAKE_LIMIT, work).await.unwrap_or(Err(Failure::Slow))
+}
+
+enum Next<'e, E> {
+    End,
+    StartTls,
+    Begin(Agreed<'e, E>),
+}
+
+/// The handshake, up to its end or to the beginning of encryption.
+async fn negotiate<'e, S, X>(
+    stream: &mut S,
+    state: &mut Handshake,
+    input: &mut BytesMut,
+    out: &mut BytesMut,
+    exports: &'e X,
+) -> Result<Next<'e, X::Export>, Failure>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    X: Exports,
+{
+    loop {
+        let step = state.step(input, out, exports)?;
+        if matches!(step, Step::Answered) {
+            continue;
+        }
+        stream.write_all_buf(out).await?;
+        stream.flush().await?;
+        match step {
+            Step::Begin(agreed) => return Ok(Next::Begin(agreed)),
+            Step::StartTls => return Ok(Next::StartTls),
+            Step::End => return Ok(Next::End),
+            Step::More | Step::Answered => {}
+        }
+        if stream.read_buf(input).await? == 0 {
+            return if input.is_empty() { Ok(Next::End) } else { Err(Violation::Truncated.into()) };
+        }
+    }
+}
+
+/// What the store said.
+enum Answer {
+    Data(Result<Bytes, Error>),
+    Done(Result<(), Error>),
+    Extents(Result<Vec<Extent>, Error>),
+}
+
+/// Requests and replies, until the client ends it.
+async fn transmit<S, E>(mut stream: S, agreed: Agreed<'_, E>, input: BytesMut) -> Result<(), Failure>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    E: Export,
+{
+    let export = agreed.export;
+    let mut session =
+        Session { agreed, input, outbox: Outbox::default(), skip: 0, payload_bytes: 0, ending: false, closed: false };
+    let mut under_way = FuturesUnordered::new();
+    poll_fn(|cx| {
+        loop {
+            while let Poll::Ready(Some((request, answer))) = under_way.poll_next_unpin(cx) {
+                session.answer(&request, answer);
+            }
+            let mut handed_over = false;
+            while session.has_room(under_way.len()) {
+                match session.take()? {
+                    Taken::Nothing => break,
+                    Taken::Answered => {}
+                    Taken::Task(request, payload) => {
+                        under_way.push(execute(export, request, payload));
+                        handed_over = true;
+                    }
+                }
+            }
+            // A task is first run by asking for it; many are done at once, and their replies leave with the others.
+            if handed_over {
+                continue;
+            }
+            let wrote = session.write(&mut stream, cx)?;
+            if session.ending && under_way.is_empty() && session.outbox.is_empty() {
+                return pin!(stream.shutdown()).poll(cx).map(|_| Ok(()));
+            }
+            let read = session.has_room(under_way.len()) && session.read(&mut stream, cx)?;
+            if session.closed {
+                return Poll::Ready(if session.input.is_empty() { Ok(()) } else { Err(Violation::Truncated.into()) });
+            }
+            if !wrote && !read {
+                return Poll::Pending;
+            }
+        }
+    })
+    .await
+}
+
+/// Hands a request to the store.
+async fn execute<E: Export>(export: &E, request: Request, payload: Bytes) -> (Request, Answer) {
+    let Request { offset, length, flags, .. } = request;
+    let has = |flag| flags & flag != 0;
+    let durable = has(flag::FUA);
+    let answer = match request.command {
+        command::READ => Answer::Data(export.read(offset, length).await),
+        command::WRITE => Answer::Done(export.write(offset, payload, durable).await),
+        command::FLUSH => Answer::Done(export.flush().await),
+        command::TRIM => Answer::Done(export.trim(offset, length, durable).await),
+        command::CACHE => Answer::Done(export.cache(offset, length).await),
+        command::BLOCK_STATUS => Answer::Extents(export.extents(offset, length).await),
+        command::WRITE_ZEROES => {
+            Answer::Done(export.write_zeroes(offset, length, durable, has(flag::NO_HOLE), has(flag::FAST_ZERO)).await)
+        }
+        _ => Answer::Done(Err(Error::Invalid)),
+    };
+    (request, answer)
+}
+
+/// What became of the input.
+enum Taken {
+    /// No request is there whole.
+    Nothing,
+    /// One was answered.
+    Answered,
+    /// One is for the store to think about.
+    Task(Request, Bytes),
+}
+
+struct Session<'e, E> {
+    agreed: Agreed<'e, E>,
+    input: BytesMut,
+    outbox: Outbox,
+    /// Bytes of a refused write's payload that are still to come.
+    skip: u64,
+    /// Payload handed to the store.
+    payload_bytes: usize,
+    /// The client said that it goes.
+    ending: bool,
+    /// Nothing comes any more.
+    closed: bool,
+}
+
+impl<E: Export> Session<'_, E> {
+    fn has_room(&self, under_way: usize) -> bool {
+        let bytes = self.outbox.len() < MAX_BYTES && self.payload_bytes < MAX_BYTES;
+        !self.ending && under_way < MAX_UNDER_WAY && bytes
+    }
+
+    /// Takes the next request from the input.
+    fn take(&mut self) -> Result<Taken, Violation> {
+        if self.skip > 0 {
+            let now = self.skip.min(self.input.len() as u64);
+            self.input.advance(now as usize);
+            self.skip -= now;
+        }
+        let Some(head) = self.input.first_chunk::<REQUEST_BYTES>().filter(|_| self.skip == 0) else {
+            return Ok(Taken::Nothing);
+        };
+        let request = Request::parse(head).ok_or(Violation::Request)?;
+        if request.command == command::DISCONNECT {
+            self.input.clear();
+            self.ending = true;
+            return Ok(Taken::Answered);
+        }
+        let checked = check(&request, self.agreed.export.info(), self.agreed.structured, self.agreed.block_status);
+        let payload = if request.has_payload() { request.length as usize } else { 0 };
+        if let Err(error) = checked {
+            // Its payload is not waited for: it may be longer than what is kept.
+            self.input.advance(REQUEST_BYTES);
+            self.skip = payload as u64;
+            self.answer(&request, Answer::Done(Err(error)));
+            return Ok(Taken::Answered);
+        }
+        if self.input.len() < REQUEST_BYTES + payload {
+            self.input.reserve(REQUEST_BYTES + payload - self.input.len());
+            return Ok(Taken::Nothing);
+        }
+        self.input.advance(REQUEST_BYTES);
+        if request.command == command::READ && self.read_now(&request) {
+            return Ok(Taken::Answered);
+        }
+        if payload > 0 {
+            let durable = request.flags & flag::FUA != 0;
+            if let Some(result) = self.agreed.export.write_now(request.offset, &self.input[..payload], durable) {
+                self.input.advance(payload);
+                self.answer(&request, Answer::Done(result));
+                return Ok(Taken::Answered);
+            }
+            self.payload_bytes += payload;
+        }
+        Ok(Taken::Task(request, self.input.split_to(payload).freeze()))
+    }
+
+    /// Answers a read on the spot if the store can: its data goes where it leaves from.
+    fn read_now(&mut self, request: &Request) -> bool {
+        let tail = self.outbox.tail();
+        let begin = tail.len();
+        wire::read_header(tail, self.agreed.structured, request);
+        let data = tail.len();
+        tail.resize(data + request.length as usize, 0);
+        match self.agreed.export.read_now(request.offset, &mut tail[data..]) {
+            Some(Ok(())) => return true,
+            None => tail.truncate(begin),
+            Some(Err(error)) => {
+                tail.truncate(begin);
+                wire::outcome(tail, self.agreed.structured, request, Err(error));
+                return true;
+            }
+        }
+        false
+    }
+
+    fn answer(&mut self, request: &Request, answer: Answer) {
+        let structured = self.agreed.structured;
+        if let (Answer::Done(_), true) = (&answer, request.has_payload()) {
+            self.payload_bytes = self.payload_bytes.saturating_sub(request.length as usize);
+        }
+        let result = match answer {
+            Answer::Data(Ok(data)) if data.len() == request.length as usize => {
+                wire::read_header(self.outbox.tail(), structured, request);
+                return self.outbox.put(data);
+            }
+            Answer::Extents(Ok(extents)) => match whole(extents, request) {
+                Some(extents) => return wire::block_status(self.outbox.tail(), request, CONTEXT_ID, &extents),
+                None => Err(Error::Io),
+            },
+            Answer::Data(Ok(_)) => Err(Error::Io),
+            Answer::Data(Err(error)) | Answer::Extents(Err(error)) => Err(error),
+            Answer::Done(result) => result,
+        };
+        wire::outcome(self.outbox.tail(), structured, request, result);
+    }
+
+    /// Writes what waits; whether anything went.
+    fn write<S: AsyncWrite + Unpin>(&mut self, stream: &mut S, cx: &mut Context<'_>) -> Result<bool, Failure> {
+        let mut any = false;
+        while !self.outbox.is_empty() {
+            let polled = self.outbox.send(
+                |slices| pin!(stream.write_vectored(slices)).poll(cx),
+                |polled| match polled {
+                    Poll::Ready(Ok(count)) => *count,
+                    _ => 0,
+                },
+            );
+            match polled {
+                Poll::Pending => return Ok(any),
+                Poll::Ready(Ok(0)) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
+                Poll::Ready(Ok(_)) => any = true,
+                Poll::Ready(Err(e)) => return Err(e.into()),
+            }
+        }
+        // An encrypted stream keeps back what does not fill a record.
+        match pin!(stream.flush()).poll(cx) {
+            Poll::Ready(Err(e)) => Err(e.into()),
+            _ => Ok(any),
+        }
+    }
+
+    /// Reads what has come; whether anything had.
+    fn read<S: AsyncRead + Unpin>(&mut self, stream: &mut S, cx: &mut Context<'_>) -> Result<bool, Failure> {
+        if self.input.capacity() - self.input.len() < READ_BYTES / 4 {
+            self.input.reserve(READ_BYTES);
+        }
+        match pin!(stream.read_buf(&mut self.input)).poll(cx) {
+            Poll::Pending => Ok(false),
+            Poll::Ready(Ok(count)) => {
+                self.closed = count == 0;
+                Ok(true)
+            }
+            Poll::Ready(Err(e)) => Err(e.into()),
+        }
+    }
+}
+
+/// The extents as they may be sent: none is empty, they end with the request, one alone if one alone was asked for.
+fn whole(extents: Vec<Extent>, request: &Request) -> Option<Vec<Extent>> {
+    let one = request.flags & flag::REQ_ONE != 0;
+    let mut left = request.length;
+    let mut kept = Vec::new();
+    for extent in extents.into_iter().take(if one { 1 } else { (MAX_PAYLOAD / 16) as usize }) {
+        let length = extent.length.min(left);
+        if length == 0 {
+            break;
+        }
+        left -= length;
+        kept.push(Extent { length, ..extent });
+    }
+    (!kept.is_empty()).then_some(kept)
+}

@@ -1,0 +1,528 @@
+//! The handshake: what server and client agree on before the first request.
+//!
+//! Pure: [`Handshake::step`] is handed the bytes that came and appends the bytes to send; whoever drives it does the
+//! reading and writing. A step takes one option, so that a client that sends everything at once is served like one that
+//! waits for each answer.
+//!
+//! Encryption begins in the middle of it. What a client said before is forgotten then, and bytes that came in clear text
+//! behind its STARTTLS are a violation: whoever sits between could have put them there.
+
+use crate::export::{Export, Exports, Info, MAX_PAYLOAD};
+use crate::wire::{self, handshake as greeting, info, option, reply, transmission};
+use bytes::{Buf, BufMut, BytesMut};
+
+/// The longest option. Names have at most 4,096 bytes; a list of queries is a few names.
+const MAX_OPTION: u32 = 64 << 10;
+/// The longest name that the protocol allows.
+const MAX_NAME: usize = 4096;
+/// The one metadata context that there is, and the number it has.
+const CONTEXT: &str = "base:allocation";
+/// Its number on the wire.
+pub const CONTEXT_ID: u32 = 1;
+
+/// Whether a session is encrypted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Encryption {
+    /// STARTTLS is not supported.
+    #[default]
+    Off,
+    /// A client may ask for it.
+    Offered,
+    /// Nothing is told before it.
+    Required,
+}
+
+/// A client that does not keep to the protocol; the session ends without a reply.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// Flags in its greeting that this server does not have.
+    #[error("the client answers the greeting with unknown flags {0:#x}")]
+    Flags(u32),
+    /// An option that does not begin as one must.
+    #[error("an option does not begin with IHAVEOPT")]
+    Option,
+    /// A request that does not begin as one must.
+    #[error("a request does not begin with its magic number")]
+    Request,
+    /// Clear text behind STARTTLS.
+    #[error("clear text follows STARTTLS")]
+    ClearText,
+    /// An export chosen by EXPORT_NAME, which has no error reply, is not there or not allowed.
+    #[error("the client chooses the export {0:?}, which it cannot have")]
+    NoExport(String),
+    /// The connection ended within an option or request.
+    #[error("the connection ended in the middle of a message")]
+    Truncated,
+}
+
+/// What was agreed on.
+#[derive(Debug)]
+pub struct Agreed<'e, E> {
+    /// The export.
+    pub export: &'e E,
+    /// Replies are structured.
+    pub structured: bool,
+    /// BLOCK_STATUS is allowed.
+    pub block_status: bool,
+}
+
+/// What comes next.
+#[derive(Debug)]
+pub enum Step<'e, E> {
+    /// More bytes are needed.
+    More,
+    /// An option was answered; there may be another in the input.
+    Answered,
+    /// Send what there is, then encrypt, then tell [`Handshake::encrypted`].
+    StartTls,
+    /// Requests follow.
+    Begin(Agreed<'e, E>),
+    /// The client ended the session.
+    End,
+}
+
+/// The state of a handshake.
+#[derive(Debug)]
+pub struct Handshake {
+    encryption: Encryption,
+    encrypted: bool,
+    greeted: bool,
+    no_zeroes: bool,
+    structured: bool,
+    /// The export for which the metadata context was chosen.
+    context_of: Option<String>,
+    /// Bytes of a refused option that are still to come.
+    skip: u64,
+}
+
+impl Handshake {
+    /// Begins, with the greeting in `out`.
+    pub fn new(encryption: Encryption, out: &mut BytesMut) -> Self {
+        out.put_u64(wire::GREETING);
+        out.put_u64(wire::OPTION);
+        out.put_u16(greeting::FIXED_NEWSTYLE | greeting::NO_ZEROES);
+        Self {
+            encryption,
+            encrypted: false,
+            greeted: false,
+            no_zeroes: false,
+            structured: false,
+            context_of: None,
+            skip: 0,
+        }
+    }
+
+    /// Takes note that the session is encrypted now.
+    pub fn encrypted(&mut self) {
+        self.encrypted = true;
+        self.structured = false;
+        self.context_of = None;
+    }
+
+    /// Takes one message from `input`, if it is there whole.
+    ///
+    /// # Errors
+    /// [`Violation`]: the session must end.
+    pub fn step<'e, X: Exports>(
+        &mut self,
+        input: &mut BytesMut,
+        out: &mut BytesMut,
+        exports: &'e X,
+    ) -> Result<Step<'e, X::Export>, Violation> {
+        if !self.greeted {
+            if input.len() < 4 {
+                return Ok(Step::More);
+            }
+            let flags = input.get_u32();
+            if flags & !u32::from(greeting::FIXED_NEWSTYLE | greeting::NO_ZEROES) != 0 {
+                return Err(Violation::Flags(flags));
+            }
+            self.no_zeroes = flags & u32::from(greeting::NO_ZEROES) != 0;
+            self.greeted = true;
+        }
+        if self.skip > 0 {
+            let now = self.skip.min(input.len() as u64);
+            input.advance(now as usize);
+            self.skip -= now;
+            if self.skip > 0 {
+                return Ok(Step::More);
+            }
+        }
+        if input.len() < 16 {
+            return Ok(Step::More);
+        }
+        let mut head = &input[..16];
+        let (magic, code, length) = (head.get_u64(), head.get_u32(), head.get_u32());
+        if magic != wire::OPTION {
+            return Err(Violation::Option);
+        }
+        if length > MAX_OPTION {
+            input.advance(16);
+            self.skip = u64::from(length);
+            refuse(out, code, reply::TOO_BIG, "the option is too long");
+            return Ok(Step::Answered);
+        }
+        if input.len() < 16 + length as usize {
+            return Ok(Step::More);
+        }
+        input.advance(16);
+        let data = input.split_to(length as usize);
+        self.answer(code, &data, input, out, exports)
+    }
+
+    fn answer<'e, X: Exports>(
+        &mut self,
+        code: u32,
+        data: &[u8],
+        input: &BytesMut,
+        out: &mut BytesMut,
+        exports: &'e X,
+    ) -> Result<Step<'e, X::Export>, Violation> {
+        let locked = self.encryption == Encryption::Required && !self.encrypted;
+        match code {
+            option::ABORT => {
+                accept(out, code);
+                return Ok(Step::End);
+            }
+            option::STARTTLS if self.encryption == Encryption::Off => {
+                refuse(out, code, reply::UNSUPPORTED, "this server does not encrypt");
+            }
+            option::STARTTLS if self.encrypted || !data.is_empty() => {
+                refuse(out, code, reply::INVALID, "the session is encrypted, or the option has data");
+            }
+            option::STARTTLS => {
+                accept(out, code);
+                return if input.is_empty() { Ok(Step::StartTls) } else { Err(Violation::ClearText) };
+            }
+            option::EXPORT_NAME => {
+                let name = String::from_utf8_lossy(data).into_owned();
+                let found = if locked { None } else { exports.find(&name) };
+                let Some(export) = found else { return Err(Violation::NoExport(name)) };
+                out.put_u64(export.info().size_bytes);
+                out.put_u16(self.flags(export.info()));
+                out.put_bytes(0, if self.no_zeroes { 0 } else { 124 });
+                return Ok(Step::Begin(self.agreed(export, &name)));
+            }
+            _ if locked => refuse(out, code, reply::TLS_REQUIRED, "this server speaks only after STARTTLS"),
+            option::LIST if data.is_empty() => {
+                for name in exports.names() {
+                    answer(out, code, reply::SERVER, |out| {
+                        out.put_u32(name.len() as u32);
+                        out.put_slice(name.as_bytes());
+                    });
+                }
+                accept(out, code);
+            }
+            option::STRUCTURED_REPLY if data.is_empty() => {
+                self.structured = true;
+                accept(out, code);
+            }
+            option::INFO | option::GO => {
+                let Some((name, wanted)) = info_request(data) else {
+                    refuse(out, code, reply::INVALID, "the option's data make no sense");
+                    return Ok(Step::Answered);
+                };
+                let Some(export) = exports.find(&name) else {
+                    refuse(out, code, reply::UNKNOWN, "there is no export of that name");
+                    return Ok(Step::Answered);
+                };
+                self.describe(out, code, &name, export.info(), &wanted);
+                accept(out, code);
+                if code == option::GO {
+                    return Ok(Step::Begin(self.agreed(export, &name)));
+                }
+            }
+            option::LIST_META_CONTEXT | option::SET_META_CONTEXT => self.contexts(code, data, out, exports),
+            option::LIST | option::STRUCTURED_REPLY => {
+                refuse(out, code, reply::INVALID, "the option has no data");
+            }
+            _ => refuse(out, code, reply::UNSUPPORTED, "the option is not known"),
+        }
+        Ok(Step::Answered)
+    }
+
+    fn agreed<'e, E>(&self, export: &'e E, name: &str) -> Agreed<'e, E> {
+        let block_status = self.structured && self.context_of.as_deref() == Some(name);
+        Agreed { export, structured: self.structured, block_status }
+    }
+
+    fn describe(&self, out: &mut BytesMut, code: u32, name: &str, export: &Info, wanted: &[u16]) {
+        answer(out, code, reply::INFO, |out| {
+            out.put_u16(info::EXPORT);
+            out.put_u64(export.size_bytes);
+            out.put_u16(self.flags(export));
+        });
+        // Said without being asked: a client that does not know it may send what is refused.
+        answer(out, code, reply::INFO, |out| {
+            out.put_u16(info::BLOCK_SIZE);
+            out.put_u32(export.block_min_bytes);
+            out.put_u32(export.block_preferred_bytes);
+            out.put_u32(MAX_PAYLOAD);
+        });
+        for (kind, text) in [(info::NAME, name), (info::DESCRIPTION, &export.description)] {
+            if wanted.contains(&kind) {
+                answer(out, code, reply::INFO, |out| {
+                    out.put_u16(kind);
+                    out.put_slice(text.as_bytes());
+                });
+            }
+        }
+    }
+
+    fn contexts<X: Exports>(&mut self, code: u32, data: &[u8], out: &mut BytesMut, exports: &X) {
+        let set = code == option::SET_META_CONTEXT;
+        if set {
+            self.context_of = None;
+            if !self.structured {
+                return refuse(out, code, reply::INVALID, "metadata contexts need structured replies");
+            }
+        }
+        let Some((name, queries)) = context_request(data) else {
+            return refuse(out, code, reply::INVALID, "the option's data make no sense");
+        };
+        if exports.find(&name).is_none() {
+            return refuse(out, code, reply::UNKNOWN, "there is no export of that name");
+        }
+        let asked = |query: &String| query == CONTEXT || (!set && query == "base:");
+        if queries.iter().any(asked) || (!set && queries.is_empty()) {
+            answer(out, code, reply::META_CONTEXT, |out| {
+                out.put_u32(if set { CONTEXT_ID } else { 0 });
+                out.put_slice(CONTEXT.as_bytes());
+            });
+            if set {
+                self.context_of = Some(name);
+            }
+        }
+        accept(out, code);
+    }
+
+    fn flags(&self, export: &Info) -> u16 {
+        use transmission as t;
+        let mut flags = t::HAS_FLAGS | t::SEND_FLUSH | t::SEND_FUA | t::SEND_CACHE;
+        for (is, flag) in [
+            (export.read_only, t::READ_ONLY),
+            (export.rotational, t::ROTATIONAL),
+            (export.multi_connection, t::CAN_MULTI_CONN),
+            (export.trim && !export.read_only, t::SEND_TRIM),
+            (!export.read_only, t::SEND_WRITE_ZEROES),
+            (!export.read_only, t::SEND_FAST_ZERO),
+            (self.structured, t::SEND_DF),
+        ] {
+            flags |= if is { flag } else { 0 };
+        }
+        flags
+    }
+}
+
+fn answer(out: &mut BytesMut, option: u32, kind: u32, data: impl FnOnce(&mut BytesMut)) {
+    out.put_u64(wire::OPTION_REPLY);
+    out.put_u32(option);
+    out.put_u32(kind);
+    let at = out.len();
+    out.put_u32(0);
+    data(out);
+    let length = (out.len() - at - 4) as u32;
+    out[at..at + 4].copy_from_slice(&length.to_be_bytes());
+}
+
+fn accept(out: &mut BytesMut, option: u32) {
+    answer(out, option, reply::ACK, |_| {});
+}
+
+fn refuse(out: &mut BytesMut, option: u32, why: u32, text: &str) {
+    answer(out, option, why, |out| out.put_slice(text.as_bytes()));
+}
+
+/// A number of four bytes, if it is there.
+fn take_u32(data: &mut &[u8]) -> Option<u32> {
+    let (first, rest) = data.split_first_chunk::<4>()?;
+    *data = rest;
+    Some(u32::from_be_bytes(*first))
+}
+
+fn take_u16(data: &mut &[u8]) -> Option<u16> {
+    let (first, rest) = data.split_first_chunk::<2>()?;
+    *data = rest;
+    Some(u16::from_be_bytes(*first))
+}
+
+/// A length and a text of that length.
+fn take_text(data: &mut &[u8]) -> Option<String> {
+    let length = take_u32(data)? as usize;
+    let (text, rest) = data.split_at_checked(length).filter(|_| length <= MAX_NAME)?;
+    *data = rest;
+    Some(std::str::from_utf8(text).ok()?.to_owned())
+}
+
+/// The data of INFO and GO: a name, and the facts wanted.
+fn info_request(mut data: &[u8]) -> Option<(String, Vec<u16>)> {
+    let name = take_text(&mut data)?;
+    let count = take_u16(&mut data)?;
+    let wanted = (0..count).map(|_| take_u16(&mut data)).collect::<Option<Vec<_>>>()?;
+    data.is_empty().then_some((name, wanted))
+}
+
+/// The data of LIST_META_CONTEXT and SET_META_CONTEXT: a name, and queries.
+fn context_request(mut data: &[u8]) -> Option<(String, Vec<String>)> {
+    let name = take_text(&mut data)?;
+    let count = take_u32(&mut data)?;
+    let mut queries = Vec::new();
+    // Each takes at least four bytes, so a false count ends with the data and not with the memory.
+    for _ in 0..count {
+        queries.push(take_text(&mut data)?);
+    }
+    data.is_empty().then_some((name, queries))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::Single;
+    use crate::memory::Memory;
+
+    fn exports() -> Single<Memory> {
+        Single { name: "disk".into(), export: Memory::new(1 << 20) }
+    }
+
+    fn option(code: u32, data: &[u8]) -> Vec<u8> {
+        let mut bytes = wire::OPTION.to_be_bytes().to_vec();
+        bytes.extend(code.to_be_bytes());
+        bytes.extend((data.len() as u32).to_be_bytes());
+        bytes.extend(data);
+        bytes
+    }
+
+    fn named(name: &str, rest: &[u8]) -> Vec<u8> {
+        [&(name.len() as u32).to_be_bytes(), name.as_bytes(), rest].concat()
+    }
+
+    /// Runs a handshake over `bytes`, cut into pieces of `piece`; the kinds of the replies and how it ended.
+    fn run(encryption: Encryption, bytes: &[u8], piece: usize) -> (Vec<u32>, String) {
+        let exports = exports();
+        let (mut input, mut out) = (BytesMut::new(), BytesMut::new());
+        let mut state = Handshake::new(encryption, &mut out);
+        out.clear();
+        for part in bytes.chunks(piece) {
+            input.extend_from_slice(part);
+            loop {
+                match state.step(&mut input, &mut out, &exports) {
+                    Ok(Step::More) => break,
+                    Ok(Step::Answered) => {}
+                    Ok(Step::StartTls) => return (kinds(&out), "start tls".into()),
+                    Ok(Step::Begin(a)) => {
+                        let end = format!("begin structured={} block_status={}", a.structured, a.block_status);
+                        return (kinds(&out), end);
+                    }
+                    Ok(Step::End) => return (kinds(&out), "end".into()),
+                    Err(violation) => return (kinds(&out), violation.to_string()),
+                }
+            }
+        }
+        (kinds(&out), "more".into())
+    }
+
+    fn kinds(mut out: &[u8]) -> Vec<u32> {
+        let mut kinds = Vec::new();
+        while out.len() >= 20 && out.get_u64() == wire::OPTION_REPLY {
+            out.advance(4);
+            kinds.push(out.get_u32());
+            let length = out.get_u32() as usize;
+            out.advance(length);
+        }
+        kinds
+    }
+
+    fn greeted(options: &[Vec<u8>]) -> Vec<u8> {
+        [3_u32.to_be_bytes().to_vec(), options.concat()].concat()
+    }
+
+    #[test]
+    fn go_tells_of_the_export_and_begins_however_the_bytes_are_cut() {
+        let query = named("base:allocation", &[]);
+        let session = greeted(&[
+            option(option::STRUCTURED_REPLY, &[]),
+            option(option::SET_META_CONTEXT, &named("disk", &[&1_u32.to_be_bytes(), &query[..]].concat())),
+            option(option::GO, &named("disk", &[0, 1, 0, 1])),
+        ]);
+        let whole = run(Encryption::Off, &session, usize::MAX);
+        let expected = [reply::ACK, reply::META_CONTEXT, reply::ACK, reply::INFO, reply::INFO, reply::INFO, reply::ACK];
+        assert_eq!(whole.0, expected);
+        assert_eq!(whole.1, "begin structured=true block_status=true");
+        for piece in 1..40 {
+            assert_eq!(run(Encryption::Off, &session, piece), whole, "pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn a_context_chosen_for_another_export_does_not_count() {
+        let query = named("base:allocation", &[]);
+        let session = greeted(&[
+            option(option::STRUCTURED_REPLY, &[]),
+            option(option::SET_META_CONTEXT, &named("disk", &[&1_u32.to_be_bytes(), &query[..]].concat())),
+            option(option::GO, &named("", &[0, 0])),
+        ]);
+        assert_eq!(run(Encryption::Off, &session, usize::MAX).1, "begin structured=true block_status=false");
+    }
+
+    #[test]
+    fn before_encryption_nothing_is_told_where_it_is_required() {
+        let session = greeted(&[option(option::LIST, &[]), option(option::GO, &named("disk", &[0, 0]))]);
+        let told = run(Encryption::Required, &session, usize::MAX);
+        assert_eq!(told, (vec![reply::TLS_REQUIRED; 2], "more".into()));
+        let old = greeted(&[option(option::EXPORT_NAME, b"disk")]);
+        assert!(run(Encryption::Required, &old, usize::MAX).1.contains("cannot have"));
+        assert_eq!(run(Encryption::Offered, &greeted(&[option(option::STARTTLS, &[])]), 64).1, "start tls");
+        assert_eq!(run(Encryption::Off, &greeted(&[option(option::STARTTLS, &[])]), 64).0, [reply::UNSUPPORTED]);
+    }
+
+    #[test]
+    fn clear_text_behind_starttls_ends_the_session() {
+        let session = greeted(&[option(option::STARTTLS, &[]), option(option::LIST, &[])]);
+        assert_eq!(run(Encryption::Offered, &session, usize::MAX).1, Violation::ClearText.to_string());
+    }
+
+    #[test]
+    fn bad_options_are_refused_and_the_session_goes_on() {
+        let session = greeted(&[
+            option(99, b"x"),
+            option(option::INFO, b"\0\0"),
+            option(option::INFO, &named("none", &[0, 0])),
+            option(option::LIST, b"x"),
+            option(option::SET_META_CONTEXT, &named("disk", &0_u32.to_be_bytes())),
+            option(option::LIST_META_CONTEXT, &named("disk", &u32::MAX.to_be_bytes())),
+            option(option::LIST, &vec![0; MAX_OPTION as usize + 1]),
+            option(option::ABORT, &[]),
+        ]);
+        let (kinds, end) = run(Encryption::Off, &session, 1000);
+        let invalid = reply::INVALID;
+        let expected =
+            [reply::UNSUPPORTED, invalid, reply::UNKNOWN, invalid, invalid, invalid, reply::TOO_BIG, reply::ACK];
+        assert_eq!((&kinds[..], &end[..]), (&expected[..], "end"));
+    }
+
+    #[test]
+    fn the_old_way_gives_size_and_flags_and_zeroes_unless_they_are_declined() {
+        for (flags, bytes) in [(1_u32, 134), (3, 10)] {
+            let exports = exports();
+            let (mut input, mut out) = (BytesMut::new(), BytesMut::new());
+            let mut state = Handshake::new(Encryption::Off, &mut out);
+            out.clear();
+            input.extend_from_slice(&flags.to_be_bytes());
+            input.extend_from_slice(&option(option::EXPORT_NAME, b"disk"));
+            assert!(matches!(state.step(&mut input, &mut out, &exports), Ok(Step::Begin(_))));
+            assert_eq!(out.len(), bytes);
+            assert_eq!(out.get_u64(), 1 << 20);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn hostile_bytes_end_it_or_are_answered(bytes: Vec<u8>, options: Vec<(u8, Vec<u8>)>) {
+            let made: Vec<Vec<u8>> = options.iter().map(|(code, data)| option(u32::from(*code % 12), data)).collect();
+            for session in [bytes, greeted(&made)] {
+                let whole = run(Encryption::Offered, &session, usize::MAX);
+                proptest::prop_assert_eq!(&whole, &run(Encryption::Offered, &session, 7));
+            }
+        }
+    }
+}

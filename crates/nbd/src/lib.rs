@@ -1,0 +1,40 @@
+//! An NBD server library: serve any store as a network block device.
+//!
+//! A store implements [`Export`]; [`serve`] speaks the protocol over any stream (TCP, a Unix socket, a pipe in a test). It is
+//! the newstyle protocol as `doc/proto.md` of the NetworkBlockDevice project has it: GO, INFO, LIST and the old EXPORT_NAME,
+//! STARTTLS, structured replies, `base:allocation`; READ, WRITE, FLUSH, TRIM, WRITE_ZEROES, CACHE and BLOCK_STATUS with FUA,
+//! DF, NO_HOLE, REQ_ONE and FAST_ZERO; several connections to one export, replies in whatever order they are ready.
+//!
+//! A room of its own because it can be used alone: it knows nothing of Fathom. It opens no socket and spawns no task, so that
+//! a single-threaded runtime a core and a runtime with work stealing suit it alike:
+//!
+//! ```no_run
+//! # async fn accept() -> std::io::Result<()> {
+//! use nbd::{Single, Tls, memory::Memory};
+//! use std::sync::Arc;
+//!
+//! let exports = Arc::new(Single { name: "trial".into(), export: Memory::new(1 << 30) });
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:10809").await?;
+//! loop {
+//!     let (stream, _) = listener.accept().await?;
+//!     stream.set_nodelay(true)?;
+//!     let exports = exports.clone();
+//!     tokio::spawn(async move { nbd::serve(stream, &*exports, &Tls::Off).await });
+//! }
+//! # }
+//! ```
+//!
+//! What it leaves out: EXTENDED_HEADERS and RESIZE (experimental in the protocol), metadata contexts other than
+//! `base:allocation`, holes in the reply to a read.
+
+mod connection;
+mod export;
+mod handshake;
+pub mod memory;
+mod outbox;
+mod request;
+pub mod wire;
+
+pub use connection::{Failure, Tls, serve};
+pub use export::{Error, Export, Exports, Extent, Info, MAX_PAYLOAD, Single};
+pub use handshake::{Encryption, Violation};

@@ -1,0 +1,123 @@
+//! Replies on their way out: small ones side by side in one buffer, large data as it is, all in one vectored write.
+//!
+//! A socket write costs more than a hundred small replies; so replies collect here while there are requests to read, and
+//! leave together.
+
+use bytes::{Buf, Bytes, BytesMut};
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+/// Data of this size and more is not copied: a slice of its own in the write is cheaper.
+const OWN_SLICE_BYTES: usize = 16 << 10;
+/// Slices in a write.
+const SLICES: usize = 32;
+/// A buffer that grew larger is given back when it is empty.
+const KEEP_BYTES: usize = 1 << 20;
+
+/// Bytes to be sent, in order.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    /// What goes first.
+    chunks: VecDeque<Bytes>,
+    chunk_bytes: usize,
+    /// What goes last, and where replies are written.
+    tail: BytesMut,
+}
+
+impl Outbox {
+    /// Where a reply is appended.
+    pub fn tail(&mut self) -> &mut BytesMut {
+        &mut self.tail
+    }
+
+    /// Appends data.
+    pub fn put(&mut self, data: Bytes) {
+        if data.len() < OWN_SLICE_BYTES {
+            self.tail.extend_from_slice(&data);
+            return;
+        }
+        let before = self.tail.split().freeze();
+        for chunk in [before, data].into_iter().filter(|c| !c.is_empty()) {
+            self.chunk_bytes += chunk.len();
+            self.chunks.push_back(chunk);
+        }
+    }
+
+    /// Bytes that wait.
+    pub fn len(&self) -> usize {
+        self.chunk_bytes + self.tail.len()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Hands the next slices to `write`, and forgets as many bytes as it says it took.
+    pub fn send<T>(&mut self, write: impl FnOnce(&[IoSlice<'_>]) -> T, taken: impl FnOnce(&T) -> usize) -> T {
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let mut count = 0;
+        let tail = (self.chunks.len() < SLICES).then_some(&self.tail[..]);
+        for (slice, bytes) in slices.iter_mut().zip(self.chunks.iter().map(|c| &c[..]).chain(tail)) {
+            *slice = IoSlice::new(bytes);
+            count += 1;
+        }
+        let result = write(&slices[..count]);
+        self.forget(taken(&result));
+        result
+    }
+
+    fn forget(&mut self, mut count: usize) {
+        while let Some(first) = self.chunks.front_mut().filter(|_| count > 0) {
+            let now = count.min(first.len());
+            first.advance(now);
+            count -= now;
+            self.chunk_bytes -= now;
+            if first.is_empty() {
+                self.chunks.pop_front();
+            }
+        }
+        if count < self.tail.len() {
+            self.tail.advance(count);
+        } else if self.tail.capacity() > KEEP_BYTES {
+            self.tail = BytesMut::new();
+        } else {
+            self.tail.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        /// Whatever is put in comes out once and in order, however little each write takes.
+        #[test]
+        fn bytes_leave_in_order(sizes in proptest::collection::vec(0_usize..40_000, 1..60), takes in proptest::collection::vec(1_usize..50_000, 1..9)) {
+            let mut outbox = Outbox::default();
+            let mut expected = Vec::new();
+            for (nth, size) in sizes.iter().enumerate() {
+                let data: Vec<u8> = (0..*size).map(|at| (at + nth) as u8).collect();
+                expected.extend_from_slice(&data);
+                outbox.put(data.into());
+            }
+            proptest::prop_assert_eq!(outbox.len(), expected.len());
+            let mut sent = Vec::new();
+            for take in takes.iter().cycle() {
+                if outbox.is_empty() {
+                    break;
+                }
+                outbox.send(
+                    |slices| {
+                        let all: Vec<u8> = slices.iter().flat_map(|s| s.iter().copied()).take(*take).collect();
+                        sent.extend_from_slice(&all);
+                        all.len()
+                    },
+                    |count| *count,
+                );
+            }
+            proptest::prop_assert!(sent == expected);
+        }
+    }
+}

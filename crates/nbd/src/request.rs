@@ -1,0 +1,87 @@
+//! What a request may ask, before it reaches the store.
+//!
+//! Everything that a store would have to check is checked here once: the command and its flags, the range, the block size.
+//! Which error a fault has is the protocol's: ENOSPC for a write beyond the end, EPERM for one to a read-only export, EINVAL
+//! for the rest.
+
+use crate::export::{Error, Info, MAX_PAYLOAD};
+use crate::wire::{Request, command, flag};
+
+/// Whether the request may be carried out.
+///
+/// # Errors
+/// What to answer.
+pub fn check(request: &Request, export: &Info, structured: bool, block_status: bool) -> Result<(), Error> {
+    let changes = [command::WRITE, command::WRITE_ZEROES, command::TRIM].contains(&request.command);
+    let allowed = match request.command {
+        // FUA means nothing for these, but the protocol lets a client set it everywhere.
+        command::READ => flag::FUA | if structured { flag::DF } else { 0 },
+        command::WRITE | command::TRIM | command::FLUSH | command::CACHE => flag::FUA,
+        command::WRITE_ZEROES => flag::FUA | flag::NO_HOLE | flag::FAST_ZERO,
+        command::BLOCK_STATUS if block_status => flag::FUA | flag::REQ_ONE,
+        _ => return Err(Error::Invalid),
+    };
+    if request.flags & !allowed != 0 {
+        return Err(Error::Invalid);
+    }
+    if request.command == command::FLUSH {
+        return Ok(());
+    }
+    if changes && export.read_only {
+        return Err(Error::Permission);
+    }
+    let carries = [command::READ, command::WRITE].contains(&request.command);
+    if request.length == 0 || (carries && request.length > MAX_PAYLOAD) {
+        return Err(Error::Invalid);
+    }
+    let end = request.offset.checked_add(u64::from(request.length));
+    if end.is_none_or(|end| end > export.size_bytes) {
+        let grows = [command::WRITE, command::WRITE_ZEROES].contains(&request.command);
+        return Err(if grows { Error::NoSpace } else { Error::Invalid });
+    }
+    let block = u64::from(export.block_min_bytes);
+    if !request.offset.is_multiple_of(block) || !u64::from(request.length).is_multiple_of(block) {
+        return Err(Error::Invalid);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(command: u16, flags: u16, offset: u64, length: u32) -> Request {
+        Request { flags, command, cookie: 0, offset, length }
+    }
+
+    #[test]
+    fn each_fault_has_its_error() {
+        let disk = Info { block_min_bytes: 512, ..Info::disk(1 << 20) };
+        let ask = |r: Request| check(&r, &disk, true, false);
+        assert_eq!(ask(request(command::READ, flag::DF, 0, 512)), Ok(()));
+        assert_eq!(ask(request(command::FLUSH, 0, 0, 0)), Ok(()));
+        assert_eq!(ask(request(command::WRITE, flag::FUA, (1 << 20) - 512, 512)), Ok(()));
+        assert_eq!(ask(request(command::WRITE, 0, (1 << 20) - 512, 1024)), Err(Error::NoSpace));
+        assert_eq!(ask(request(command::READ, 0, u64::MAX, 512)), Err(Error::Invalid));
+        assert_eq!(ask(request(command::READ, 0, 0, 0)), Err(Error::Invalid));
+        assert_eq!(ask(request(command::READ, 0, 0, 100)), Err(Error::Invalid));
+        assert_eq!(ask(request(command::READ, flag::NO_HOLE, 0, 512)), Err(Error::Invalid));
+        assert_eq!(ask(request(command::BLOCK_STATUS, 0, 0, 512)), Err(Error::Invalid));
+        assert_eq!(ask(request(77, 0, 0, 512)), Err(Error::Invalid));
+    }
+
+    #[test]
+    fn a_long_range_is_refused_only_where_data_travels() {
+        let disk = Info::disk(1 << 40);
+        assert_eq!(check(&request(command::TRIM, 0, 0, u32::MAX), &disk, false, false), Ok(()));
+        assert_eq!(check(&request(command::READ, 0, 0, MAX_PAYLOAD + 1), &disk, false, false), Err(Error::Invalid));
+    }
+
+    #[test]
+    fn a_read_only_export_keeps_its_data() {
+        let disk = Info { read_only: true, ..Info::disk(4096) };
+        for command in [command::WRITE, command::TRIM, command::WRITE_ZEROES] {
+            assert_eq!(check(&request(command, 0, 0, 512), &disk, false, false), Err(Error::Permission));
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! What travels, byte by byte: the numbers of the protocol, a request taken apart, a reply put together.
+//!
+//! Pure: slices in, bytes out. Source: `doc/proto.md` of the NetworkBlockDevice project (all numbers are big-endian).
+
+use crate::{Error, Extent};
+use bytes::{BufMut, BytesMut};
+
+/// First word of the server's greeting, `NBDMAGIC`.
+pub const GREETING: u64 = 0x4e42_444d_4147_4943;
+/// Second word of the greeting, and first of every option, `IHAVEOPT`.
+pub const OPTION: u64 = 0x4948_4156_454f_5054;
+/// First word of a reply to an option.
+pub const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
+/// First word of a request.
+pub const REQUEST: u32 = 0x2560_9513;
+/// First word of a simple reply.
+pub const SIMPLE_REPLY: u32 = 0x6744_6698;
+/// First word of a chunk of a structured reply.
+pub const STRUCTURED_REPLY: u32 = 0x668e_33ef;
+
+/// Bytes of a request without its payload.
+pub const REQUEST_BYTES: usize = 28;
+
+/// Flags of the greeting and of the client's answer to it (the same bits).
+pub mod handshake {
+    /// Options may be refused one by one.
+    pub const FIXED_NEWSTYLE: u16 = 1;
+    /// No 124 zeroes after the old way of choosing an export.
+    pub const NO_ZEROES: u16 = 2;
+}
+
+/// What a client may ask during the handshake.
+pub mod option {
+    /// Choose an export, the old way: there is no error reply.
+    pub const EXPORT_NAME: u32 = 1;
+    /// End the session.
+    pub const ABORT: u32 = 2;
+    /// Names of the exports.
+    pub const LIST: u32 = 3;
+    /// Encrypt from here on.
+    pub const STARTTLS: u32 = 5;
+    /// Tell of an export.
+    pub const INFO: u32 = 6;
+    /// Tell of an export and begin.
+    pub const GO: u32 = 7;
+    /// Use structured replies.
+    pub const STRUCTURED_REPLY: u32 = 8;
+    /// Which metadata contexts there are.
+    pub const LIST_META_CONTEXT: u32 = 9;
+    /// Choose metadata contexts.
+    pub const SET_META_CONTEXT: u32 = 10;
+}
+
+/// What a server answers to an option.
+pub mod reply {
+    /// Done.
+    pub const ACK: u32 = 1;
+    /// An export's name.
+    pub const SERVER: u32 = 2;
+    /// A fact of an export.
+    pub const INFO: u32 = 3;
+    /// A metadata context.
+    pub const META_CONTEXT: u32 = 4;
+    const ERROR: u32 = 1 << 31;
+    /// The option is not known.
+    pub const UNSUPPORTED: u32 = ERROR | 1;
+    /// The option's data make no sense.
+    pub const INVALID: u32 = ERROR | 3;
+    /// Only after STARTTLS.
+    pub const TLS_REQUIRED: u32 = ERROR | 5;
+    /// There is no such export.
+    pub const UNKNOWN: u32 = ERROR | 6;
+    /// The option is too long.
+    pub const TOO_BIG: u32 = ERROR | 9;
+}
+
+/// Kinds of facts of an export.
+pub mod info {
+    /// Size and flags.
+    pub const EXPORT: u16 = 0;
+    /// Name.
+    pub const NAME: u16 = 1;
+    /// Description.
+    pub const DESCRIPTION: u16 = 2;
+    /// Block sizes.
+    pub const BLOCK_SIZE: u16 = 3;
+}
+
+/// What an export can do.
+pub mod transmission {
+    /// The other bits mean something.
+    pub const HAS_FLAGS: u16 = 1;
+    /// Writes are refused.
+    pub const READ_ONLY: u16 = 1 << 1;
+    /// FLUSH is there.
+    pub const SEND_FLUSH: u16 = 1 << 2;
+    /// FUA is there.
+    pub const SEND_FUA: u16 = 1 << 3;
+    /// Seeks cost.
+    pub const ROTATIONAL: u16 = 1 << 4;
+    /// TRIM is there.
+    pub const SEND_TRIM: u16 = 1 << 5;
+    /// WRITE_ZEROES is there.
+    pub const SEND_WRITE_ZEROES: u16 = 1 << 6;
+    /// A read may be asked in one chunk.
+    pub const SEND_DF: u16 = 1 << 7;
+    /// Several connections see one another's flushes.
+    pub const CAN_MULTI_CONN: u16 = 1 << 8;
+    /// CACHE is there.
+    pub const SEND_CACHE: u16 = 1 << 10;
+    /// WRITE_ZEROES may be asked to fail if it would be slow.
+    pub const SEND_FAST_ZERO: u16 = 1 << 11;
+}
+
+/// Commands.
+pub mod command {
+    /// Read.
+    pub const READ: u16 = 0;
+    /// Write.
+    pub const WRITE: u16 = 1;
+    /// End, without a reply.
+    pub const DISCONNECT: u16 = 2;
+    /// Make what was answered durable.
+    pub const FLUSH: u16 = 3;
+    /// The range's content is no longer needed.
+    pub const TRIM: u16 = 4;
+    /// The range will be read soon.
+    pub const CACHE: u16 = 5;
+    /// Write zeroes.
+    pub const WRITE_ZEROES: u16 = 6;
+    /// Which parts hold data.
+    pub const BLOCK_STATUS: u16 = 7;
+}
+
+/// Flags of a command.
+pub mod flag {
+    /// Durable before it is answered.
+    pub const FUA: u16 = 1;
+    /// Zeroes must take space.
+    pub const NO_HOLE: u16 = 1 << 1;
+    /// Answer a read in one chunk.
+    pub const DF: u16 = 1 << 2;
+    /// One extent is enough.
+    pub const REQ_ONE: u16 = 1 << 3;
+    /// Fail rather than be slow.
+    pub const FAST_ZERO: u16 = 1 << 4;
+}
+
+mod chunk {
+    pub const DONE: u16 = 1;
+    pub const NONE: u16 = 0;
+    pub const OFFSET_DATA: u16 = 1;
+    pub const BLOCK_STATUS: u16 = 5;
+    pub const ERROR: u16 = (1 << 15) | 1;
+}
+
+/// A request without its payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// Flags of the command.
+    pub flags: u16,
+    /// The command.
+    pub command: u16,
+    /// The client's name for the request.
+    pub cookie: u64,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u32,
+}
+
+impl Request {
+    /// Takes a request apart; `None` if it does not begin as one must.
+    pub fn parse(bytes: &[u8; REQUEST_BYTES]) -> Option<Self> {
+        let mut bytes = &bytes[..];
+        if number::<4>(&mut bytes) != u64::from(REQUEST) {
+            return None;
+        }
+        Some(Self {
+            flags: number::<2>(&mut bytes) as u16,
+            command: number::<2>(&mut bytes) as u16,
+            cookie: number::<8>(&mut bytes),
+            offset: number::<8>(&mut bytes),
+            length: number::<4>(&mut bytes) as u32,
+        })
+    }
+
+    /// Whether a payload of `length` bytes follows it.
+    pub fn has_payload(&self) -> bool {
+        self.command == command::WRITE
+    }
+}
+
+/// The next number of `N` bytes. The caller has counted them.
+fn number<const N: usize>(bytes: &mut &[u8]) -> u64 {
+    let (first, rest) = bytes.split_at(N);
+    *bytes = rest;
+    first.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// Bytes in front of the data of a reply to a read.
+pub fn read_header_bytes(structured: bool) -> usize {
+    if structured { 28 } else { 16 }
+}
+
+/// The head of a successful reply to a read; the `length` bytes of data follow it.
+pub fn read_header(out: &mut BytesMut, structured: bool, request: &Request) {
+    if structured {
+        chunk_header(out, chunk::DONE, chunk::OFFSET_DATA, request.cookie, 8 + request.length);
+        out.put_u64(request.offset);
+    } else {
+        simple(out, 0, request.cookie);
+    }
+}
+
+/// A reply without data: done, or the error.
+pub fn outcome(out: &mut BytesMut, structured: bool, request: &Request, result: Result<(), Error>) {
+    match (structured, result) {
+        (false, result) => simple(out, result.err().map_or(0, Error::number), request.cookie),
+        (true, Ok(())) => chunk_header(out, chunk::DONE, chunk::NONE, request.cookie, 0),
+        (true, Err(error)) => {
+            let text = error.to_string();
+            chunk_header(out, chunk::DONE, chunk::ERROR, request.cookie, 6 + text.len() as u32);
+            out.put_u32(error.number());
+            out.put_u16(text.len() as u16);
+            out.put_slice(text.as_bytes());
+        }
+    }
+}
+
+/// The reply to BLOCK_STATUS: `extents` follow one another from the request's offset on.
+pub fn block_status(out: &mut BytesMut, request: &Request, context: u32, extents: &[Extent]) {
+    chunk_header(out, chunk::DONE, chunk::BLOCK_STATUS, request.cookie, 4 + 8 * extents.len() as u32);
+    out.put_u32(context);
+    for extent in extents {
+        out.put_u32(extent.length);
+        out.put_u32(extent.flags());
+    }
+}
+
+fn simple(out: &mut BytesMut, error: u32, cookie: u64) {
+    out.put_u32(SIMPLE_REPLY);
+    out.put_u32(error);
+    out.put_u64(cookie);
+}
+
+fn chunk_header(out: &mut BytesMut, flags: u16, kind: u16, cookie: u64, length: u32) {
+    out.put_u32(STRUCTURED_REPLY);
+    out.put_u16(flags);
+    out.put_u16(kind);
+    out.put_u64(cookie);
+    out.put_u32(length);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_taken_apart_as_the_protocol_lays_it_out() {
+        let mut bytes = Vec::new();
+        bytes.extend(0x2560_9513_u32.to_be_bytes());
+        bytes.extend(1_u16.to_be_bytes());
+        bytes.extend(1_u16.to_be_bytes());
+        bytes.extend(7_u64.to_be_bytes());
+        bytes.extend(4096_u64.to_be_bytes());
+        bytes.extend(512_u32.to_be_bytes());
+        let bytes: [u8; REQUEST_BYTES] = bytes.try_into().expect("28 bytes");
+        let request = Request { flags: flag::FUA, command: command::WRITE, cookie: 7, offset: 4096, length: 512 };
+        assert_eq!(Request::parse(&bytes), Some(request));
+        assert!(request.has_payload());
+        assert_eq!(Request::parse(&[0; REQUEST_BYTES]), None);
+    }
+
+    #[test]
+    fn heads_of_replies_have_the_bytes_that_are_announced() {
+        let request = Request { flags: 0, command: 0, cookie: 1, offset: 2, length: 3 };
+        for structured in [false, true] {
+            let mut out = BytesMut::new();
+            read_header(&mut out, structured, &request);
+            assert_eq!(out.len(), read_header_bytes(structured));
+        }
+    }
+
+    #[test]
+    fn an_error_says_its_number_and_in_a_structured_reply_its_reason() {
+        let request = Request { flags: 0, command: 0, cookie: 0x0102_0304_0506_0708, offset: 0, length: 0 };
+        let mut out = BytesMut::new();
+        outcome(&mut out, false, &request, Err(Error::NoSpace));
+        assert_eq!(&out[..], [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 28, 1, 2, 3, 4, 5, 6, 7, 8]);
+        out.clear();
+        outcome(&mut out, true, &request, Err(Error::NoSpace));
+        let text = Error::NoSpace.to_string();
+        assert_eq!(&out[..8], [0x66, 0x8e, 0x33, 0xef, 0, 1, 0x80, 1]);
+        assert_eq!(&out[20..26], [0, 0, 0, 28, 0, text.len() as u8]);
+        assert_eq!(&out[26..], text.as_bytes());
+    }
+}

@@ -1,0 +1,199 @@
+//! The clients that people use, against memory served over a Unix socket: what they say is not for us to bend.
+//!
+//! A client that is not installed is reported as ignored, with the reason.
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use nbd::memory::Memory;
+use nbd::{Single, Tls};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::rc::Rc;
+use std::sync::Arc;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+
+const SIZE: u64 = 64 << 20;
+
+fn main() -> ExitCode {
+    let trials = vec![
+        trial("nbdinfo_finds_what_is_offered", &["nbdinfo"], nbdinfo),
+        trial("qemu_io_reads_what_it_wrote_and_zeroes_where_it_trimmed", &["qemu-io"], qemu_io),
+        trial("fio_verifies_what_it_wrote", &["fio"], fio),
+        trial("nbdcopy_over_four_connections_and_qemu_img_agree", &["nbdcopy", "qemu-img", "nbdinfo"], copy),
+        trial("an_encrypted_session_serves_the_same", &["nbdinfo", "nbdcopy"], encrypted),
+        trial("a_clear_session_is_refused_where_encryption_is_required", &["nbdinfo"], refused),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+fn trial(name: &str, tools: &'static [&'static str], check: fn(&Served) -> Result<(), Failed>) -> Trial {
+    Trial::ignorable_test(name, move || {
+        let missing = tools.iter().find(|tool| Command::new(tool).arg("--version").output().is_err());
+        match missing {
+            Some(tool) => Ok(Completion::ignored_with(format!("{tool} is not installed"))),
+            None => check(&Served::new()?).map(|()| Completion::Completed),
+        }
+    })
+}
+
+/// Three sockets in a folder, each with its own disk: clear, encryption offered, encryption required.
+struct Served {
+    folder: tempfile::TempDir,
+}
+
+impl Served {
+    fn new() -> Result<Self, Failed> {
+        let folder = tempfile::tempdir()?;
+        let acceptor = certificate(folder.path())?;
+        for (name, tls) in
+            [("clear", Tls::Off), ("offered", Tls::Offered(acceptor.clone())), ("required", Tls::Required(acceptor))]
+        {
+            let socket = std::os::unix::net::UnixListener::bind(folder.path().join(name))?;
+            socket.set_nonblocking(true)?;
+            // Ends with the process.
+            std::thread::spawn(move || serve(socket, &tls));
+        }
+        Ok(Self { folder })
+    }
+
+    fn uri(&self, socket: &str) -> String {
+        format!("nbd+unix:///disk?socket={}", self.folder.path().join(socket).display())
+    }
+
+    fn encrypted_uri(&self, socket: &str) -> String {
+        let folder = self.folder.path().display();
+        format!("nbds+unix:///disk?socket={folder}/{socket}&tls-certificates={folder}&tls-hostname=localhost")
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+fn serve(socket: std::os::unix::net::UnixListener, tls: &Tls) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let exports = Rc::new(Single { name: "disk".into(), export: Memory::new(SIZE) });
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let socket = tokio::net::UnixListener::from_std(socket).expect("a socket");
+        while let Ok((stream, _)) = socket.accept().await {
+            let (exports, tls) = (exports.clone(), tls.clone());
+            tokio::task::spawn_local(async move { nbd::serve(stream, &*exports, &tls).await });
+        }
+    });
+}
+
+/// A certificate for localhost that signs itself, which clients find in the folder.
+fn certificate(folder: &Path) -> Result<TlsAcceptor, Failed> {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".into()])?;
+    std::fs::write(folder.join("ca-cert.pem"), made.cert.pem())?;
+    let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+    let provider = tokio_rustls::rustls::crypto::ring::default_provider();
+    let config = ServerConfig::builder_with_provider(Arc::new(provider))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<String, Failed> {
+    let output = Command::new(program).args(arguments).output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(text);
+    }
+    Err(format!("{program} {arguments:?}: {}\n{text}{}", output.status, String::from_utf8_lossy(&output.stderr)).into())
+}
+
+fn nbdinfo(served: &Served) -> Result<(), Failed> {
+    let told = run("nbdinfo", &[&served.uri("clear")])?;
+    for line in [
+        "protocol: newstyle-fixed without TLS, using structured packets",
+        "export-size: 67108864",
+        "base:allocation",
+        "can_df: true",
+        "can_fast_zero: true",
+        "can_multi_conn: true",
+        "block_size_preferred: 4096",
+    ] {
+        if !told.contains(line) {
+            return Err(format!("no {line:?} in\n{told}").into());
+        }
+    }
+    let listed = run("nbdinfo", &["--list", &served.uri("clear")])?;
+    if listed.contains("export=\"disk\"") { Ok(()) } else { Err(listed.into()) }
+}
+
+fn qemu_io(served: &Served) -> Result<(), Failed> {
+    let commands = [
+        "write -P 7 1M 128k",
+        "read -P 7 1M 128k",
+        "flush",
+        "write -f -P 9 3M 64k",
+        "read -P 9 3M 64k",
+        "discard 1M 64k",
+        "read -P 0 1M 64k",
+        "read -P 7 1088k 64k",
+        "write -z 3M 64k",
+        "read -P 0 3M 64k",
+        "write -P 5 12345 777",
+        "read -P 5 12345 777",
+    ];
+    let uri = served.uri("clear");
+    let mut arguments = vec!["-f", "raw"];
+    arguments.extend(commands.iter().flat_map(|c| ["-c", c]));
+    arguments.push(&uri);
+    let told = run("qemu-io", &arguments)?;
+    // A pattern that differs is told in words; the exit status is 0 all the same in some versions.
+    if told.contains("failed") { Err(told.into()) } else { Ok(()) }
+}
+
+fn fio(served: &Served) -> Result<(), Failed> {
+    let uri = format!("--uri={}", served.uri("clear"));
+    let job = ["--name=verify", "--ioengine=nbd", "--rw=randwrite", "--bsrange=512-64k", "--size=32m"];
+    let check = ["--verify=crc32c", "--do_verify=1", "--verify_fatal=1", "--verify_state_save=0", "--iodepth=64", &uri];
+    run("fio", &[&job[..], &check[..]].concat()).map(drop)
+}
+
+/// A file with data and holes goes there over four connections and comes back.
+fn copy(served: &Served) -> Result<(), Failed> {
+    let (source, back) = (served.file("source.raw"), served.file("back.raw"));
+    let mut data = vec![0_u8; SIZE as usize];
+    for (at, byte) in data.iter_mut().enumerate().filter(|(at, _)| at / (1 << 20) % 3 == 0) {
+        *byte = ((at * 2_654_435_761) >> 13) as u8;
+    }
+    std::fs::write(&source, &data)?;
+    let (source, back) = (source.to_string_lossy(), back.to_string_lossy());
+    run("nbdcopy", &["--connections=4", &source, &served.uri("clear")])?;
+    run("qemu-img", &["compare", "-f", "raw", "-F", "raw", &source, &served.uri("clear")])?;
+    run("nbdcopy", &["--connections=4", &served.uri("clear"), &back])?;
+    if std::fs::read(served.file("back.raw"))? != data {
+        return Err("what came back differs".into());
+    }
+    let map = run("nbdinfo", &["--map", "--totals", &served.uri("clear")])?;
+    if map.contains("hole") && map.contains("data") { Ok(()) } else { Err(map.into()) }
+}
+
+fn encrypted(served: &Served) -> Result<(), Failed> {
+    for socket in ["offered", "required"] {
+        let told = run("nbdinfo", &[&served.encrypted_uri(socket)])?;
+        if !told.contains("with TLS") {
+            return Err(told.into());
+        }
+    }
+    let source = served.file("plain.raw");
+    let data: Vec<u8> = (0..SIZE).map(|at| (at >> 9) as u8).collect();
+    std::fs::write(&source, &data)?;
+    run("nbdcopy", &[&source.to_string_lossy(), &served.encrypted_uri("required")])?;
+    let back = served.file("decrypted.raw");
+    run("nbdcopy", &[&served.encrypted_uri("required"), &back.to_string_lossy()])?;
+    if std::fs::read(back)? == data { Ok(()) } else { Err("what came back differs".into()) }
+}
+
+fn refused(served: &Served) -> Result<(), Failed> {
+    run("nbdinfo", &[&served.uri("offered")])?;
+    match run("nbdinfo", &[&served.uri("required")]) {
+        Ok(told) => Err(format!("a clear session was served:\n{told}").into()),
+        Err(_) => Ok(()),
+    }
+}

@@ -1,0 +1,229 @@
+//! A whole session, byte by byte, with a store whose answers the test holds back.
+
+use bytes::{BufMut, Bytes};
+use nbd::memory::Memory;
+use nbd::{Error, Export, Failure, Info, Single, Tls, Violation, wire};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::future::Future;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::sync::oneshot;
+
+/// Reads wait until the test lets them go; the rest is memory.
+struct Held {
+    memory: Memory,
+    waiting: RefCell<BTreeMap<u64, oneshot::Sender<()>>>,
+}
+
+impl Held {
+    fn new() -> Self {
+        Self { memory: Memory::new(1 << 20), waiting: RefCell::default() }
+    }
+}
+
+impl Export for Held {
+    fn info(&self) -> &Info {
+        self.memory.info()
+    }
+    fn read(&self, offset: u64, length: u32) -> impl Future<Output = Result<Bytes, Error>> {
+        let (go, wait) = oneshot::channel();
+        self.waiting.borrow_mut().insert(offset, go);
+        async move {
+            wait.await.map_err(|_| Error::Shutdown)?;
+            self.memory.read(offset, length).await
+        }
+    }
+    fn write(&self, offset: u64, data: Bytes, durable: bool) -> impl Future<Output = Result<(), Error>> {
+        self.memory.write(offset, data, durable)
+    }
+    fn flush(&self) -> impl Future<Output = Result<(), Error>> {
+        self.memory.flush()
+    }
+    fn trim(&self, offset: u64, length: u32, durable: bool) -> impl Future<Output = Result<(), Error>> {
+        self.memory.trim(offset, length, durable)
+    }
+    async fn write_zeroes(&self, o: u64, l: u32, d: bool, a: bool, f: bool) -> Result<(), Error> {
+        self.memory.write_zeroes(o, l, d, a, f).await
+    }
+}
+
+/// The client's end.
+struct Client(DuplexStream);
+
+impl Client {
+    /// Through the handshake by the old way of choosing an export: simple replies.
+    async fn begin(mut self) -> Self {
+        let mut bytes = Vec::new();
+        bytes.put_u32(3);
+        bytes.put_u64(wire::OPTION);
+        bytes.put_u32(wire::option::EXPORT_NAME);
+        bytes.put_u32(0);
+        self.0.write_all(&bytes).await.expect("the server reads");
+        let mut told = [0; 18 + 10];
+        self.0.read_exact(&mut told).await.expect("greeting, size and flags");
+        self
+    }
+
+    async fn ask(&mut self, command: u16, flags: u16, cookie: u64, offset: u64, length: u32, payload: &[u8]) {
+        let mut bytes = Vec::new();
+        bytes.put_u32(wire::REQUEST);
+        bytes.put_u16(flags);
+        bytes.put_u16(command);
+        bytes.put_u64(cookie);
+        bytes.put_u64(offset);
+        bytes.put_u32(length);
+        bytes.put_slice(payload);
+        self.0.write_all(&bytes).await.expect("the server reads");
+    }
+
+    /// Cookie and error of the next reply.
+    async fn reply(&mut self) -> (u64, u32) {
+        assert_eq!(self.0.read_u32().await.expect("a reply"), wire::SIMPLE_REPLY);
+        let error = self.0.read_u32().await.expect("an error number");
+        (self.0.read_u64().await.expect("a cookie"), error)
+    }
+
+    async fn data(&mut self, length: usize) -> Vec<u8> {
+        let mut data = vec![0; length];
+        self.0.read_exact(&mut data).await.expect("data");
+        data
+    }
+}
+
+/// Serves `export` to `client` until either ends; how the server ended.
+fn session<E: Export, T>(export: &Single<E>, client: impl AsyncFnOnce(Client, &E) -> T) -> (Result<(), Failure>, T) {
+    let (ours, theirs) = tokio::io::duplex(1 << 16);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    runtime.block_on(async {
+        let talk = async { client(Client(theirs).begin().await, &export.export).await };
+        tokio::join!(nbd::serve(ours, export, &Tls::Off), talk)
+    })
+}
+
+fn single<E>(export: E) -> Single<E> {
+    Single { name: String::new(), export }
+}
+
+use wire::command::{DISCONNECT, READ, WRITE};
+
+#[test]
+fn answers_come_in_the_order_in_which_they_are_ready() {
+    let (end, ()) = session(&single(Held::new()), async |mut client, held| {
+        client.ask(WRITE, 0, 1, 512, 4, b"abcd").await;
+        assert_eq!(client.reply().await, (1, 0));
+        client.ask(READ, 0, 2, 0, 4, &[]).await;
+        client.ask(READ, 0, 3, 512, 4, &[]).await;
+        while held.waiting.borrow().len() < 2 {
+            tokio::task::yield_now().await;
+        }
+        for (offset, cookie, data) in [(512, 3, b"abcd"), (0, 2, b"\0\0\0\0")] {
+            let go = held.waiting.borrow_mut().remove(&offset).expect("it waits");
+            go.send(()).expect("the server waits for it");
+            assert_eq!(client.reply().await, (cookie, 0));
+            assert_eq!(client.data(4).await, data);
+        }
+        client.ask(DISCONNECT, 0, 4, 0, 0, &[]).await;
+    });
+    end.expect("the client left as it should");
+}
+
+#[test]
+fn a_disconnect_waits_for_what_is_under_way() {
+    let (end, ()) = session(&single(Held::new()), async |mut client, held| {
+        client.ask(READ, 0, 9, 0, 2, &[]).await;
+        client.ask(DISCONNECT, 0, 10, 0, 0, &[]).await;
+        while held.waiting.borrow().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let go = held.waiting.borrow_mut().remove(&0).expect("it waits");
+        go.send(()).expect("the server waits for it");
+        assert_eq!(client.reply().await, (9, 0));
+        assert_eq!(client.data(2).await, [0, 0]);
+        assert_eq!(client.0.read(&mut [0]).await.expect("the end"), 0);
+    });
+    end.expect("the client left as it should");
+}
+
+#[test]
+fn a_refused_write_takes_its_payload_with_it() {
+    let (end, ()) = session(&single(Memory::new(4096)), async |mut client, _| {
+        let long = vec![wire::REQUEST as u8; 200_000];
+        client.ask(WRITE, 0, 1, 4000, long.len() as u32, &long).await;
+        assert_eq!(client.reply().await, (1, Error::NoSpace.number()));
+        client.ask(READ, 0, 2, 0, 4, &[]).await;
+        assert_eq!(client.reply().await, (2, 0));
+        assert_eq!(client.data(4).await, [0; 4]);
+    });
+    end.expect("nothing else was wrong");
+}
+
+#[test]
+fn a_client_that_leaves_in_the_middle_or_talks_nonsense_is_named() {
+    let (end, ()) = session(&single(Memory::new(4096)), async |mut client, _| {
+        client.ask(WRITE, 0, 1, 0, 100, b"only this").await;
+    });
+    assert!(matches!(end, Err(Failure::Violation(Violation::Truncated))), "{end:?}");
+    let (end, ()) = session(&single(Memory::new(4096)), async |mut client, _| {
+        client.0.write_all(&[0; 28]).await.expect("the server reads");
+        assert_eq!(client.0.read(&mut [0]).await.expect("the end"), 0);
+    });
+    assert!(matches!(end, Err(Failure::Violation(Violation::Request))), "{end:?}");
+}
+
+/// A client that asks and does not listen: the server stops taking requests, and goes on when the client reads.
+#[test]
+fn replies_that_nobody_reads_hold_back_the_requests() {
+    const LENGTH: u32 = 8 << 20;
+    const COUNT: u64 = 40;
+    let (end, ()) = session(&single(Memory::new(u64::from(LENGTH))), async |mut client, _| {
+        for cookie in 0..COUNT {
+            client.ask(READ, 0, cookie, 0, LENGTH, &[]).await;
+        }
+        for cookie in 0..COUNT {
+            assert_eq!(client.reply().await, (cookie, 0));
+            assert!(client.data(LENGTH as usize).await.iter().all(|b| *b == 0));
+        }
+    });
+    end.expect("nothing was wrong");
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+    /// Random requests against an array that is the truth.
+    #[test]
+    fn the_store_is_an_array(steps in proptest::collection::vec((0_u16..7, 0_u64..70_000, 1_u32..70_000, proptest::bits::u16::masked(19)), 1..40)) {
+        const SIZE: usize = 200_000;
+        let (end, ()) = session(&single(Memory::new(SIZE as u64)), async |mut client, _| {
+            let mut truth = vec![0_u8; SIZE];
+            for (nth, (command, offset, length, flags)) in steps.iter().enumerate() {
+                let cookie = nth as u64;
+                let range = *offset as usize..*offset as usize + *length as usize;
+                let fill = nth as u8 + 1;
+                match *command {
+                    WRITE => {
+                        client.ask(WRITE, flags & 1, cookie, *offset, *length, &vec![fill; range.len()]).await;
+                        truth[range].fill(fill);
+                    }
+                    wire::command::TRIM | wire::command::WRITE_ZEROES => {
+                        let flags = if *command == wire::command::TRIM { flags & 1 } else { *flags };
+                        client.ask(*command, flags, cookie, *offset, *length, &[]).await;
+                        truth[range].fill(0);
+                    }
+                    wire::command::FLUSH | wire::command::CACHE => {
+                        client.ask(*command, 0, cookie, *offset, *length, &[]).await;
+                    }
+                    _ => {
+                        client.ask(READ, 0, cookie, *offset, *length, &[]).await;
+                        assert_eq!(client.reply().await, (cookie, 0));
+                        assert!(client.data(range.len()).await == truth[range]);
+                        continue;
+                    }
+                }
+                assert_eq!(client.reply().await, (cookie, 0));
+            }
+            client.ask(DISCONNECT, 0, 0, 0, 0, &[]).await;
+        });
+        proptest::prop_assert!(end.is_ok());
+    }
+}

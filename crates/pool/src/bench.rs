@@ -1,0 +1,181 @@
+//! A closed loop in the coordinator's own process: so many requesters, each with one request at a time, at places drawn
+//! uniformly. It measures the pool without an NBD client in between.
+//!
+//! The first quarter of the time does not count: the tuner finds its way in it.
+
+use crate::link::{Counts, Failure};
+use crate::volume::Volume;
+use bytes::Bytes;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// What is run.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    /// Bytes of a request, which begins at a multiple of it.
+    pub block_bytes: u32,
+    /// Requesters.
+    pub threads: u32,
+    /// All of it, the time before it counts included.
+    pub duration: Duration,
+    /// Writes instead of reads; what was on the disk is lost.
+    pub write: bool,
+    /// Of the places.
+    pub seed: u64,
+}
+
+/// Microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Latency {
+    /// Half were faster.
+    pub p50: f64,
+    /// 99 of 100 were.
+    pub p99: f64,
+}
+
+/// Both ways.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct BothWays {
+    /// To the nodes.
+    pub sent: f64,
+    /// From them.
+    pub received: f64,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Figures {
+    /// Answers a second.
+    pub ops_per_s: f64,
+    /// From asking to the answer, time in the queue included.
+    pub latency_us: Latency,
+    /// Mean of the nodes' windows at the end.
+    pub window: f64,
+    /// Requests in a frame, on average.
+    pub batch_mean: f64,
+    /// Frames a second, all nodes together; each is one write to the socket (or several, if it is large).
+    pub packets_per_s: BothWays,
+    /// Requests that failed.
+    pub failed: u64,
+}
+
+/// A small generator of numbers (splitmix64), so that a run can be had again.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    }
+}
+
+struct Tally {
+    latency_ns: Histogram<u64>,
+    /// Those before the measurement included.
+    answered: u64,
+    failed: u64,
+    failure: Option<Failure>,
+}
+
+/// Runs the load on the volume. Runs in a `LocalSet`.
+///
+/// # Errors
+/// The first failure, if nothing succeeded; or that the block is larger than the disk.
+pub async fn run(volume: Rc<Volume>, load: Load) -> Result<Figures, String> {
+    let places = volume.size_bytes() / u64::from(load.block_bytes.max(1));
+    if places == 0 || load.block_bytes == 0 {
+        return Err(format!("a block of {} bytes does not fit on the disk", load.block_bytes));
+    }
+    let latency_ns = Histogram::new_with_bounds(1, 60_000_000_000, 3).map_err(|e| e.to_string())?;
+    let tally = Rc::new(RefCell::new(Tally { latency_ns, answered: 0, failed: 0, failure: None }));
+    let (begin, end) = (Instant::now() + load.duration / 4, Instant::now() + load.duration);
+    let requesters: Vec<_> = (0..u64::from(load.threads))
+        .map(|nth| {
+            let random = Random(load.seed ^ nth.wrapping_mul(0xd1b5_4a32_d192_ed03));
+            tokio::task::spawn_local(requester(volume.clone(), load, random, places, begin, end, tally.clone()))
+        })
+        .collect();
+    tokio::time::sleep_until(begin.into()).await;
+    let (before, answered, first) = (sum(&volume), tally.borrow().answered, Instant::now());
+    tokio::time::sleep_until(end.into()).await;
+    let (after, answered) = (sum(&volume), tally.borrow().answered - answered);
+    let seconds = first.elapsed().as_secs_f64();
+    for requester in requesters {
+        requester.await.map_err(|e| e.to_string())?;
+    }
+    let tally = tally.borrow();
+    if tally.latency_ns.is_empty() {
+        return Err(tally.failure.as_ref().map_or("nothing was answered".into(), ToString::to_string));
+    }
+    let rate = |of: fn(&Counts) -> u64| (of(&after) - of(&before)) as f64 / seconds;
+    let us = |quantile| tally.latency_ns.value_at_quantile(quantile) as f64 / 1000.0;
+    let (sent, received) = (rate(|c| c.frames_sent), rate(|c| c.frames_received));
+    Ok(Figures {
+        ops_per_s: answered as f64 / seconds,
+        latency_us: Latency { p50: us(0.5), p99: us(0.99) },
+        window: f64::from(after.window) / volume.links().len() as f64,
+        batch_mean: rate(|c| c.requests_sent) / sent,
+        packets_per_s: BothWays { sent, received },
+        failed: tally.failed,
+    })
+}
+
+/// The nodes' counts together.
+fn sum(volume: &Volume) -> Counts {
+    let mut sum = Counts::default();
+    for counts in volume.links().iter().map(crate::link::Link::counts) {
+        sum.frames_sent += counts.frames_sent;
+        sum.requests_sent += counts.requests_sent;
+        sum.frames_received += counts.frames_received;
+        sum.window += counts.window;
+    }
+    sum
+}
+
+async fn requester(
+    volume: Rc<Volume>,
+    load: Load,
+    mut random: Random,
+    places: u64,
+    begin: Instant,
+    end: Instant,
+    tally: Rc<RefCell<Tally>>,
+) {
+    let data = if load.write { Bytes::from(vec![0x5a; load.block_bytes as usize]) } else { Bytes::new() };
+    let mut asked = Instant::now();
+    while asked < end {
+        let offset = random.below(places) * u64::from(load.block_bytes);
+        let result = if load.write {
+            volume.write_range(offset, data.clone(), false).await
+        } else {
+            volume.read_range(offset, load.block_bytes).await.map(drop)
+        };
+        let now = Instant::now();
+        let mut tally = tally.borrow_mut();
+        tally.answered += u64::from(result.is_ok());
+        match result {
+            Ok(()) if now >= begin && now < end => {
+                tally.latency_ns.saturating_record((now - asked).as_nanos() as u64);
+            }
+            Ok(()) => {}
+            Err(failure) => {
+                tally.failed += 1;
+                tally.failure.get_or_insert(failure);
+                if tally.failed > 1000 {
+                    return;
+                }
+            }
+        }
+        asked = now;
+    }
+}

@@ -1,0 +1,417 @@
+//! The wire format between coordinator and node: frames of many requests, or of many replies.
+//!
+//! One frame is what one write carries: a head, an entry for each request or reply, then their data in the same order, then a
+//! checksum. Everything is little-endian.
+//!
+//! ```text
+//!  head, 40 bytes                                       entry of a request, 16 bytes
+//!   0 magic      u32  "FPL1"                             0 operation u8
+//!   4 version    u8                                      1 flags     u8   bit 0: durable before it is answered
+//!   5 kind       u8   1 requests, 2 replies              2 tag       u16  the coordinator's name for it
+//!   6 count      u16  entries                            4 length    u32
+//!   8 body_bytes u32  entries, data and checksum         8 offset    u64
+//!  12 epoch      u64  of the coordinator
+//!  20 sequence   u64  frames since the connection began  entry of a reply, 12 bytes
+//!  28 granted    u16  requests that may be under way     0 status    u8
+//!  30 queued     u16  requests waiting at the node       1 spare     u8
+//!  32 service_us u32  mean time in the store             2 tag       u16
+//!  36 checksum   u32  CRC-32C of the 36 bytes before     4 length    u32  of the data that follows
+//!                                                        8 checksum  u32  CRC-32C of those data
+//! ```
+//!
+//! The body ends with a CRC-32C of all of it but the replies' data, which have checksums of their own that travel from the
+//! store to the client. So a bit that flips anywhere is seen, and no byte is summed twice.
+//!
+//! The last three fields before the head's checksum are the node's, and zero in requests. They are what the coordinator
+//! tunes by and shows, and cost no packet.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+/// `FPL1`.
+const MAGIC: u32 = u32::from_le_bytes(*b"FPL1");
+/// 1: the first.
+pub const VERSION: u8 = 1;
+/// Bytes of a head.
+pub const HEAD_BYTES: usize = 40;
+/// Bytes of a request's entry.
+pub const REQUEST_BYTES: usize = 16;
+/// Bytes of a reply's entry.
+pub const REPLY_BYTES: usize = 12;
+/// The most entries in a frame: as many as there are tags for.
+pub const MAX_COUNT: usize = 4096;
+/// The longest body; a peer that announces more is not one of ours.
+pub const MAX_BODY_BYTES: usize = 8 << 20;
+/// The most data of one request; a longer one is sent in pieces.
+pub const MAX_DATA_BYTES: usize = 1 << 20;
+
+/// What is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Operation {
+    /// Bytes of the store.
+    Read = 1,
+    /// Store the data that follow.
+    Write = 2,
+    /// Make durable what was answered.
+    Flush = 3,
+    /// The range's content is no longer needed and reads as zeroes.
+    Trim = 4,
+}
+
+impl Operation {
+    fn from_code(code: u8) -> Option<Self> {
+        [Self::Read, Self::Write, Self::Flush, Self::Trim].into_iter().find(|o| *o as u8 == code)
+    }
+}
+
+/// What became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[repr(u8)]
+pub enum Status {
+    /// Done.
+    #[error("done")]
+    Done = 0,
+    /// The medium failed.
+    #[error("the node's medium failed")]
+    Io = 1,
+    /// A block does not match its checksum.
+    #[error("a block of the node is damaged")]
+    Damaged = 2,
+    /// The range ends beyond the store.
+    #[error("the range ends beyond the node's store")]
+    Range = 3,
+    /// The medium is full.
+    #[error("the node's medium is full")]
+    Full = 4,
+}
+
+impl Status {
+    fn from_code(code: u8) -> Option<Self> {
+        use Status::{Damaged, Done, Full, Io, Range};
+        [Done, Io, Damaged, Range, Full].into_iter().find(|s| *s as u8 == code)
+    }
+}
+
+/// A request. Its data, if it writes, stand in [`Requests::data`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// What is asked.
+    pub operation: Operation,
+    /// Durable before it is answered.
+    pub durable: bool,
+    /// The coordinator's name for it.
+    pub tag: u16,
+    /// Bytes.
+    pub length: u32,
+    /// First byte in the node's store.
+    pub offset: u64,
+}
+
+impl Request {
+    fn data_bytes(&self) -> usize {
+        if self.operation == Operation::Write { self.length as usize } else { 0 }
+    }
+}
+
+/// A reply without its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reply {
+    /// What became of it.
+    pub status: Status,
+    /// The coordinator's name for it.
+    pub tag: u16,
+    /// Bytes of data.
+    pub length: u32,
+    /// CRC-32C of the data, as the node's store has it.
+    pub checksum: u32,
+}
+
+/// What a frame says besides its entries.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Head {
+    /// The coordinator's epoch.
+    pub epoch: u64,
+    /// Frames since the connection began.
+    pub sequence: u64,
+    /// Requests that may be under way; 0 from the coordinator.
+    pub granted: u16,
+    /// Requests that wait at the node.
+    pub queued: u16,
+    /// Mean time in the store of the requests answered here.
+    pub service_us: u32,
+}
+
+/// A frame that came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame {
+    /// From the coordinator: requests, each with its data (empty unless it writes).
+    Requests(Head, Vec<(Request, Bytes)>),
+    /// From a node: replies, each with its data, whose checksums the receiver is to compare.
+    Replies(Head, Vec<(Reply, Bytes)>),
+}
+
+/// Why bytes are no frame. The connection is of no use after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Broken {
+    /// Not the first bytes of a frame.
+    #[error("this is no frame of a pool")]
+    Magic,
+    /// Another version.
+    #[error(
+        "the peer speaks version {0} of the pool's protocol, and this program version {VERSION}; use the same release on both"
+    )]
+    Version(u8),
+    /// A checksum is wrong.
+    #[error("a frame was damaged on its way")]
+    Checksum,
+    /// Checksums are right, and yet it makes no sense.
+    #[error("a frame makes no sense: {0}")]
+    Sense(&'static str),
+}
+
+/// Writes a frame of requests into `out`. `data` gives each write's data.
+pub fn put_requests<'d>(out: &mut BytesMut, head: &Head, requests: &[Request], data: impl Fn(usize) -> &'d [u8]) {
+    let begin = put_head(out, head, 1, requests.len());
+    for request in requests {
+        out.put_u8(request.operation as u8);
+        out.put_u8(u8::from(request.durable));
+        out.put_u16_le(request.tag);
+        out.put_u32_le(request.length);
+        out.put_u64_le(request.offset);
+    }
+    for (nth, request) in requests.iter().enumerate().filter(|(_, r)| r.data_bytes() > 0) {
+        debug_assert_eq!(data(nth).len(), request.data_bytes());
+        out.put_slice(data(nth));
+    }
+    let checksum = crc32c::crc32c(&out[begin + HEAD_BYTES..]);
+    out.put_u32_le(checksum);
+    seal(out, begin);
+}
+
+/// Writes a frame of replies into `out`, with all their data one behind the other in `data`.
+pub fn put_replies(out: &mut BytesMut, head: &Head, replies: &[Reply], data: &[u8]) {
+    let begin = put_head(out, head, 2, replies.len());
+    for reply in replies {
+        out.put_u8(reply.status as u8);
+        out.put_u8(0);
+        out.put_u16_le(reply.tag);
+        out.put_u32_le(reply.length);
+        out.put_u32_le(reply.checksum);
+    }
+    let checksum = crc32c::crc32c(&out[begin + HEAD_BYTES..]);
+    out.put_slice(data);
+    out.put_u32_le(checksum);
+    seal(out, begin);
+}
+
+fn put_head(out: &mut BytesMut, head: &Head, kind: u8, count: usize) -> usize {
+    debug_assert!(count <= MAX_COUNT);
+    let begin = out.len();
+    out.put_u32_le(MAGIC);
+    out.put_u8(VERSION);
+    out.put_u8(kind);
+    out.put_u16_le(count as u16);
+    out.put_u32_le(0);
+    out.put_u64_le(head.epoch);
+    out.put_u64_le(head.sequence);
+    out.put_u16_le(head.granted);
+    out.put_u16_le(head.queued);
+    out.put_u32_le(head.service_us);
+    out.put_u32_le(0);
+    begin
+}
+
+/// Fills in what is known only at the end: the body's size and the head's checksum.
+fn seal(out: &mut BytesMut, begin: usize) {
+    let body = (out.len() - begin - HEAD_BYTES) as u32;
+    out[begin + 8..begin + 12].copy_from_slice(&body.to_le_bytes());
+    let checksum = crc32c::crc32c(&out[begin..begin + 36]);
+    out[begin + 36..begin + 40].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// Takes the next frame from `input`, if it is there whole. Data are slices of the input, not copies.
+///
+/// # Errors
+/// [`Broken`].
+pub fn take(input: &mut BytesMut) -> Result<Option<Frame>, Broken> {
+    if input.len() < HEAD_BYTES {
+        // Said as soon as it can be: a stranger may never send as much.
+        let known = input.len().min(4);
+        return if input[..known] == MAGIC.to_le_bytes()[..known] { Ok(None) } else { Err(Broken::Magic) };
+    }
+    let mut head = &input[..HEAD_BYTES];
+    if head.get_u32_le() != MAGIC {
+        return Err(Broken::Magic);
+    }
+    let version = head.get_u8();
+    if version != VERSION {
+        return Err(Broken::Version(version));
+    }
+    let (kind, count, body_bytes) = (head.get_u8(), usize::from(head.get_u16_le()), head.get_u32_le() as usize);
+    let said = Head {
+        epoch: head.get_u64_le(),
+        sequence: head.get_u64_le(),
+        granted: head.get_u16_le(),
+        queued: head.get_u16_le(),
+        service_us: head.get_u32_le(),
+    };
+    if head.get_u32_le() != crc32c::crc32c(&input[..36]) {
+        return Err(Broken::Checksum);
+    }
+    let entry_bytes = match kind {
+        1 => REQUEST_BYTES,
+        2 => REPLY_BYTES,
+        _ => return Err(Broken::Sense("its kind is not known")),
+    };
+    if count > MAX_COUNT || body_bytes > MAX_BODY_BYTES || body_bytes < count * entry_bytes + 4 {
+        return Err(Broken::Sense("its size is impossible"));
+    }
+    if input.len() < HEAD_BYTES + body_bytes {
+        input.reserve(HEAD_BYTES + body_bytes - input.len());
+        return Ok(None);
+    }
+    input.advance(HEAD_BYTES);
+    let mut body = input.split_to(body_bytes).freeze();
+    let checksum = body.split_off(body_bytes - 4).get_u32_le();
+    let summed = if kind == 1 { &body[..] } else { &body[..count * entry_bytes] };
+    if crc32c::crc32c(summed) != checksum {
+        return Err(Broken::Checksum);
+    }
+    let entries = body.split_to(count * entry_bytes);
+    if kind == 1 { requests(said, &entries, body) } else { replies(said, &entries, body) }.map(Some)
+}
+
+fn requests(head: Head, mut entries: &[u8], mut data: Bytes) -> Result<Frame, Broken> {
+    let mut requests = Vec::with_capacity(entries.len() / REQUEST_BYTES);
+    while !entries.is_empty() {
+        let operation = Operation::from_code(entries.get_u8()).ok_or(Broken::Sense("an operation is not known"))?;
+        let durable = entries.get_u8() & 1 != 0;
+        let (tag, length, offset) = (entries.get_u16_le(), entries.get_u32_le(), entries.get_u64_le());
+        let request = Request { operation, durable, tag, length, offset };
+        requests.push((request, next(&mut data, request.data_bytes())?));
+    }
+    if data.is_empty() { Ok(Frame::Requests(head, requests)) } else { Err(Broken::Sense("it has data left over")) }
+}
+
+fn replies(head: Head, mut entries: &[u8], mut data: Bytes) -> Result<Frame, Broken> {
+    let mut replies = Vec::with_capacity(entries.len() / REPLY_BYTES);
+    while !entries.is_empty() {
+        let status = Status::from_code(entries.get_u8()).ok_or(Broken::Sense("a status is not known"))?;
+        entries.advance(1);
+        let (tag, length, checksum) = (entries.get_u16_le(), entries.get_u32_le(), entries.get_u32_le());
+        replies.push((Reply { status, tag, length, checksum }, next(&mut data, length as usize)?));
+    }
+    if data.is_empty() { Ok(Frame::Replies(head, replies)) } else { Err(Broken::Sense("it has data left over")) }
+}
+
+fn next(data: &mut Bytes, length: usize) -> Result<Bytes, Broken> {
+    if data.len() < length { Err(Broken::Sense("data are missing")) } else { Ok(data.split_to(length)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn request() -> impl Strategy<Value = (Request, Vec<u8>)> {
+        let operation = (1_u8..=4).prop_map(|code| Operation::from_code(code).expect("all are known"));
+        (operation, any::<bool>(), any::<u16>(), 0_u32..5000, any::<u64>()).prop_map(
+            |(operation, durable, tag, length, offset)| {
+                let request = Request { operation, durable, tag, length, offset };
+                (request, vec![tag as u8; request.data_bytes()])
+            },
+        )
+    }
+
+    fn reply() -> impl Strategy<Value = (Reply, Vec<u8>)> {
+        let status = (0_u8..=4).prop_map(|code| Status::from_code(code).expect("all are known"));
+        (status, any::<u16>(), proptest::collection::vec(any::<u8>(), 0..600)).prop_map(|(status, tag, data)| {
+            (Reply { status, tag, length: data.len() as u32, checksum: crc32c::crc32c(&data) }, data)
+        })
+    }
+
+    fn written(requests: &[(Request, Vec<u8>)], replies: &[(Reply, Vec<u8>)]) -> BytesMut {
+        let mut out = BytesMut::new();
+        let head = Head { epoch: 7, sequence: 1, granted: 64, queued: 3, service_us: 12 };
+        let entries: Vec<Request> = requests.iter().map(|r| r.0).collect();
+        put_requests(&mut out, &head, &entries, |nth| &requests[nth].1);
+        let entries: Vec<Reply> = replies.iter().map(|r| r.0).collect();
+        let data: Vec<u8> = replies.iter().flat_map(|r| r.1.iter().copied()).collect();
+        put_replies(&mut out, &head, &entries, &data);
+        out
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn frames_come_back_however_they_are_cut(
+            requests in proptest::collection::vec(request(), 0..20),
+            replies in proptest::collection::vec(reply(), 0..20),
+            piece in 1_usize..3000,
+        ) {
+            let bytes = written(&requests, &replies);
+            let (mut input, mut frames) = (BytesMut::new(), Vec::new());
+            for part in bytes.chunks(piece) {
+                input.extend_from_slice(part);
+                while let Some(frame) = take(&mut input).expect("whole frames") {
+                    frames.push(frame);
+                }
+            }
+            prop_assert!(input.is_empty());
+            let [Frame::Requests(head, asked), Frame::Replies(_, told)] = &frames[..] else { panic!("{frames:?}") };
+            prop_assert_eq!(head.granted, 64);
+            let asked: Vec<(Request, Vec<u8>)> = asked.iter().map(|(r, d)| (*r, d.to_vec())).collect();
+            let told: Vec<(Reply, Vec<u8>)> = told.iter().map(|(r, d)| (*r, d.to_vec())).collect();
+            prop_assert_eq!(asked, requests);
+            prop_assert_eq!(told, replies);
+        }
+
+        /// A flipped bit is an error, or in a reply's data, whose checksum tells.
+        #[test]
+        fn a_flipped_bit_is_seen(
+            requests in proptest::collection::vec(request(), 1..6),
+            replies in proptest::collection::vec(reply(), 1..6),
+            place: prop::sample::Index,
+            bit in 0_u8..8,
+        ) {
+            let mut bytes = written(&requests, &replies);
+            let at = place.index(bytes.len());
+            bytes[at] ^= 1 << bit;
+            let mut input = BytesMut::from(&bytes[..]);
+            let mut seen = false;
+            loop {
+                match take(&mut input) {
+                    Err(_) => seen = true,
+                    Ok(None) => seen |= !input.is_empty(),
+                    Ok(Some(Frame::Replies(_, told))) => {
+                        seen |= told.iter().any(|(reply, data)| crc32c::crc32c(data) != reply.checksum);
+                        continue;
+                    }
+                    Ok(Some(_)) => continue,
+                }
+                break;
+            }
+            prop_assert!(seen, "byte {} of {}", at, bytes.len());
+        }
+
+        #[test]
+        fn hostile_bytes_do_no_harm(bytes: Vec<u8>) {
+            let mut input = BytesMut::from(&bytes[..]);
+            while let Ok(Some(_)) = take(&mut input) {}
+        }
+    }
+
+    #[test]
+    fn a_stranger_is_known_by_its_first_byte() {
+        assert_eq!(take(&mut BytesMut::from(&b"GET / HTTP/1.1"[..])), Err(Broken::Magic));
+        assert_eq!(take(&mut BytesMut::from(&b"FP"[..])), Ok(None));
+    }
+
+    #[test]
+    fn another_version_is_named() {
+        let mut bytes = written(&[], &[]);
+        bytes[4] = 9;
+        assert_eq!(take(&mut bytes), Err(Broken::Version(9)));
+    }
+}

@@ -1,0 +1,178 @@
+//! What coordinator and node say first: one message each, `FPH1`, its length (u32, little-endian) and that much JSON.
+//!
+//! A coordinator first **looks**, which changes nothing: who is it, how large, whose was it last? When all nodes have answered
+//! it **claims** each, with an epoch that is higher than any of theirs. From then on the node serves this connection alone;
+//! one that claimed it before is ended, and what it asked for is done or dropped before the new one is welcomed, so that no
+//! old write can land on a newer one. A refusal says why.
+
+use crate::frame;
+use crate::store::Place;
+use bytes::{Buf, BufMut, BytesMut};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::io;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+const MAGIC: u32 = u32::from_le_bytes(*b"FPH1");
+/// The longest message.
+const MAX_BYTES: usize = 64 << 10;
+
+/// From the coordinator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Of the frames that follow.
+    pub protocol: u8,
+    /// Its name.
+    pub pool: String,
+    /// None: it only looks.
+    pub claim: Option<Claim>,
+}
+
+/// It begins to use the node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// Higher than that of any coordinator before.
+    pub epoch: u64,
+    /// Tells two coordinators that chose the same epoch apart.
+    pub coordinator: String,
+    /// The node that it takes the other end for.
+    pub node: String,
+    /// What it counts on.
+    pub size_bytes: u64,
+    /// Where the node's bytes are on the pool's disk.
+    pub place: Place,
+}
+
+/// From the node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// Go on.
+    Welcome(Welcome),
+    /// Why not.
+    Refused(String),
+}
+
+/// What the node is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// Its name.
+    pub node: String,
+    /// The pool that it belongs to; empty if it is new.
+    pub pool: String,
+    /// Its place there.
+    pub place: Option<Place>,
+    /// The highest epoch that it has served.
+    pub epoch: u64,
+    /// Bytes of data.
+    pub size_bytes: u64,
+    /// Requests that may be under way.
+    pub granted: u16,
+    /// Changes when the machine starts anew: what was not flushed may be gone then.
+    pub boot: String,
+}
+
+/// Why there is no message.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The connection broke.
+    #[error("the connection failed: {0}")]
+    Connection(#[from] io::Error),
+    /// The other end is something else.
+    #[error("the other end does not speak the protocol of Fathom's pools")]
+    Stranger,
+    /// It is gone.
+    #[error("the other end closed the connection")]
+    Closed,
+}
+
+/// Whether both speak the same frames.
+///
+/// # Errors
+/// What to do about it.
+pub fn same_protocol(theirs: u8) -> Result<(), String> {
+    if theirs == frame::VERSION { Ok(()) } else { Err(frame::Broken::Version(theirs).to_string()) }
+}
+
+/// Appends a message.
+pub fn put<T: Serialize>(out: &mut BytesMut, message: &T) -> io::Result<()> {
+    let text = serde_json::to_vec(message)?;
+    if text.len() > MAX_BYTES {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the names are too long for a greeting"));
+    }
+    out.put_u32_le(MAGIC);
+    out.put_u32_le(text.len() as u32);
+    out.put_slice(&text);
+    Ok(())
+}
+
+/// Takes the next message, if it is there whole.
+///
+/// # Errors
+/// [`Error::Stranger`].
+pub fn take<T: DeserializeOwned>(input: &mut BytesMut) -> Result<Option<T>, Error> {
+    let known = input.len().min(4);
+    if input[..known] != MAGIC.to_le_bytes()[..known] {
+        return Err(Error::Stranger);
+    }
+    let Some(mut head) = input.first_chunk::<8>().map(|head| &head[4..]) else { return Ok(None) };
+    let length = head.get_u32_le() as usize;
+    if length > MAX_BYTES {
+        return Err(Error::Stranger);
+    }
+    if input.len() < 8 + length {
+        return Ok(None);
+    }
+    input.advance(8);
+    serde_json::from_slice(&input.split_to(length)).map(Some).map_err(|_| Error::Stranger)
+}
+
+/// Sends a message.
+///
+/// # Errors
+/// What the connection said.
+pub async fn send<S: AsyncWrite + Unpin, T: Serialize>(stream: &mut S, message: &T) -> Result<(), Error> {
+    let mut out = BytesMut::new();
+    put(&mut out, message)?;
+    Ok(stream.write_all_buf(&mut out).await?)
+}
+
+/// Waits for a message; what came after it stays in `input`.
+///
+/// # Errors
+/// [`Error`].
+pub async fn receive<S: AsyncRead + Unpin, T: DeserializeOwned>(
+    stream: &mut S,
+    input: &mut BytesMut,
+) -> Result<T, Error> {
+    loop {
+        if let Some(message) = take(input)? {
+            return Ok(message);
+        }
+        if stream.read_buf(input).await? == 0 {
+            return Err(Error::Closed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_comes_back_however_it_is_cut_and_nothing_else_does() {
+        let place = Place { index: 1, count: 3, stripe_bytes: 65_536 };
+        let claim = Claim { epoch: 7, coordinator: "c".into(), node: "n".into(), size_bytes: 1 << 30, place };
+        let hello = Hello { protocol: 1, pool: "p".into(), claim: Some(claim) };
+        let mut bytes = BytesMut::new();
+        put(&mut bytes, &hello).expect("it is short");
+        bytes.extend_from_slice(b"rest");
+        for cut in 1..bytes.len() - 4 {
+            assert!(take::<Hello>(&mut BytesMut::from(&bytes[..cut])).expect("a beginning").is_none());
+        }
+        assert_eq!(take::<Hello>(&mut bytes).expect("it is whole"), Some(hello));
+        assert_eq!(&bytes[..], b"rest");
+        for stranger in [&b"GET / HTTP/1.1"[..], b"FPH1\xff\xff\xff\xff", b"FPH1\x02\0\0\0{}"] {
+            assert!(matches!(take::<Hello>(&mut BytesMut::from(stranger)), Err(Error::Stranger)));
+        }
+    }
+}

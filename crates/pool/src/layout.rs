@@ -1,0 +1,149 @@
+//! Where a byte of the pool's disk is: on which node, and where there.
+//!
+//! **Concatenated**, as in the paper (001): node 0's bytes come first, then node 1's. Nodes may differ in size. **Striped**:
+//! stripes of a fixed size go round the nodes, so that a long read keeps all of them busy; every node gives as much as the
+//! smallest.
+
+/// How the nodes' space is put together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrangement {
+    /// One after the other.
+    Concatenated,
+    /// In turn, each `stripe_bytes` (a multiple of the block).
+    Striped {
+        /// Bytes of a stripe.
+        stripe_bytes: u64,
+    },
+}
+
+/// A stretch of the disk that lies on one node in one piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// Place of the node in the list.
+    pub node: usize,
+    /// First byte in the node's store.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u32,
+    /// Bytes of the request before it.
+    pub before: u32,
+}
+
+/// The map from disk to nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    arrangement: Arrangement,
+    /// First byte on the disk of each node, and the end (concatenated).
+    begins: Vec<u64>,
+    /// Bytes that each gives (striped).
+    each: u64,
+}
+
+impl Layout {
+    /// The map for nodes of these sizes, in this order.
+    pub fn new(arrangement: Arrangement, sizes: &[u64]) -> Self {
+        let mut begins = vec![0];
+        for size in sizes {
+            begins.push(begins.last().copied().unwrap_or(0) + size);
+        }
+        let smallest = sizes.iter().copied().min().unwrap_or(0);
+        let each = match arrangement {
+            Arrangement::Concatenated => smallest,
+            Arrangement::Striped { stripe_bytes } => smallest - smallest % stripe_bytes,
+        };
+        Self { arrangement, begins, each }
+    }
+
+    /// Bytes of the disk.
+    pub fn size_bytes(&self) -> u64 {
+        match self.arrangement {
+            Arrangement::Concatenated => self.begins.last().copied().unwrap_or(0),
+            Arrangement::Striped { .. } => self.each * self.nodes(),
+        }
+    }
+
+    fn nodes(&self) -> u64 {
+        self.begins.len() as u64 - 1
+    }
+
+    /// The pieces of a range that ends within the disk, in order. The pieces of a stripe that follow one another on a node
+    /// are not joined: they travel in one frame anyway.
+    pub fn pieces(&self, offset: u64, length: u32) -> impl Iterator<Item = Piece> {
+        debug_assert!(offset + u64::from(length) <= self.size_bytes());
+        let mut before = 0;
+        std::iter::from_fn(move || {
+            let left = length - before;
+            if left == 0 {
+                return None;
+            }
+            let (node, node_offset, room) = self.find(offset + u64::from(before));
+            let now = u64::from(left).min(room) as u32;
+            let piece = Piece { node, offset: node_offset, length: now, before };
+            before += now;
+            Some(piece)
+        })
+    }
+
+    /// Node, place there, and bytes up to where the next node's begin.
+    fn find(&self, at: u64) -> (usize, u64, u64) {
+        match self.arrangement {
+            Arrangement::Concatenated => {
+                // The last node that begins at or before it: an empty node in between has the same beginning.
+                let node = self.begins.partition_point(|begin| *begin <= at) - 1;
+                (node, at - self.begins[node], self.begins[node + 1] - at)
+            }
+            Arrangement::Striped { stripe_bytes } => {
+                let (stripe, within) = (at / stripe_bytes, at % stripe_bytes);
+                let node = (stripe % self.nodes()) as usize;
+                (node, stripe / self.nodes() * stripe_bytes + within, stripe_bytes - within)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_range_over_the_border_of_two_nodes_has_two_pieces() {
+        let layout = Layout::new(Arrangement::Concatenated, &[8192, 4096]);
+        assert_eq!(layout.size_bytes(), 12_288);
+        let pieces: Vec<Piece> = layout.pieces(8000, 500).collect();
+        let expected = [
+            Piece { node: 0, offset: 8000, length: 192, before: 0 },
+            Piece { node: 1, offset: 0, length: 308, before: 192 },
+        ];
+        assert_eq!(pieces, expected);
+    }
+
+    #[test]
+    fn stripes_go_round_the_nodes_and_the_smallest_decides() {
+        let layout = Layout::new(Arrangement::Striped { stripe_bytes: 4096 }, &[9000, 20_000]);
+        assert_eq!(layout.size_bytes(), 16_384);
+        let nodes: Vec<(usize, u64)> = layout.pieces(0, 16_384).map(|p| (p.node, p.offset)).collect();
+        assert_eq!(nodes, [(0, 0), (1, 0), (0, 4096), (1, 4096)]);
+    }
+
+    proptest! {
+        /// Every byte of the disk has a place of its own, within its node.
+        #[test]
+        fn no_two_bytes_share_a_place(sizes in proptest::collection::vec(0_u64..300, 1..5), stripe in proptest::option::of(1_u64..40)) {
+            let arrangement = stripe.map_or(Arrangement::Concatenated, |stripe_bytes| Arrangement::Striped { stripe_bytes });
+            let layout = Layout::new(arrangement, &sizes);
+            let mut places = BTreeSet::new();
+            let mut expected = 0;
+            for piece in layout.pieces(0, layout.size_bytes() as u32) {
+                prop_assert_eq!(piece.before, expected);
+                expected += piece.length;
+                prop_assert!(piece.offset + u64::from(piece.length) <= sizes[piece.node]);
+                for at in 0..u64::from(piece.length) {
+                    prop_assert!(places.insert((piece.node, piece.offset + at)));
+                }
+            }
+            prop_assert_eq!(u64::from(expected), layout.size_bytes());
+        }
+    }
+}

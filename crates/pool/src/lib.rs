@@ -1,0 +1,12 @@
+//! Many devices as one random-access disk.
+
+pub mod bench;
+pub mod frame;
+pub mod hello;
+pub mod layout;
+pub mod link;
+pub mod node;
+pub mod setting;
+pub mod store;
+pub mod tuner;
+pub mod volume;

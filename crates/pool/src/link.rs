@@ -1,0 +1,501 @@
+//! The coordinator's end of one node's connection.
+//!
+//! Requests queue here; as many as the window allows are under way, and the tuner decides how many a write waits for. Answers
+//! come in any order and are matched by tag; data that do not match the checksum that the store gave them count as a broken
+//! connection. When it breaks, or nothing is heard of the node for 10 s, a new one is made, and what was not answered is
+//! asked again. What finds no answer for 30 s fails.
+//!
+//! Two things cannot be mended by asking again, and end the link for good: the node refuses (another coordinator has taken
+//! over, or it is another node now), or its machine was started anew while writes were answered and not flushed.
+
+use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status};
+use crate::hello::{self, Answer, Claim, Hello, Welcome};
+use crate::setting::Setting;
+use crate::tuner::Tuner;
+use bytes::{Bytes, BytesMut};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, oneshot};
+
+/// A request that finds no answer fails after this time.
+pub const DEADLINE: Duration = Duration::from_secs(30);
+/// A connection on which nothing is heard for so long, while answers are due, is given up.
+const SILENCE: Duration = Duration::from_secs(10);
+/// Connecting and greeting.
+const GREETING: Duration = Duration::from_secs(15);
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Data in a frame after which it is closed.
+const FRAME_BYTES: usize = 1 << 20;
+/// Data asked for or sent, and not answered.
+const UNDER_WAY_BYTES: usize = 16 << 20;
+
+/// Why a request failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// The node said so.
+    #[error(transparent)]
+    Node(#[from] Status),
+    /// The node cannot be used any more.
+    #[error("{0}")]
+    Ended(Rc<str>),
+    /// It cannot be reached.
+    #[error("the node gave no answer for {} s", DEADLINE.as_secs())]
+    Deadline,
+}
+
+/// Why a node was not joined.
+#[derive(Debug, thiserror::Error)]
+pub enum NotJoined {
+    /// No connection, or the other end is no node.
+    #[error(transparent)]
+    Unreachable(#[from] hello::Error),
+    /// It took too long.
+    #[error("it gave no answer for {} s", GREETING.as_secs())]
+    Silent,
+    /// It said no.
+    #[error("it refuses: {0}")]
+    Refused(String),
+}
+
+/// Who decides on window and batch.
+#[derive(Debug, Clone)]
+pub enum Control {
+    /// The user.
+    Fixed(Setting),
+    /// The tuner.
+    Tuned,
+}
+
+#[derive(Debug)]
+enum Decider {
+    Fixed(Setting),
+    Tuned(Box<Tuner>),
+}
+
+impl Decider {
+    fn setting(&self) -> Setting {
+        match self {
+            Self::Fixed(setting) => *setting,
+            Self::Tuned(tuner) => tuner.setting(),
+        }
+    }
+}
+
+/// What went over a link since it began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Requests answered.
+    pub answered: u64,
+    /// Frames of requests sent, and the requests in them.
+    pub frames_sent: u64,
+    /// Requests sent, those asked again included.
+    pub requests_sent: u64,
+    /// Frames of replies.
+    pub frames_received: u64,
+    /// Connections made after the first.
+    pub reconnected: u64,
+    /// Requests that waited at the node when it last answered.
+    pub queued: u16,
+    /// Mean time in its store, in the last answer.
+    pub service_us: u32,
+    /// In force now.
+    pub window: u32,
+    /// In force now.
+    pub batch: u32,
+}
+
+#[derive(Debug)]
+struct Job {
+    request: Request,
+    data: Bytes,
+    since: Instant,
+    /// For a flush: the writes that were answered when it was asked.
+    covers: u64,
+    reply: oneshot::Sender<Result<Bytes, Failure>>,
+}
+
+impl Job {
+    fn bytes(&self) -> usize {
+        match self.request.operation {
+            Operation::Read | Operation::Write => self.request.length as usize,
+            Operation::Flush | Operation::Trim => 0,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    decider: Decider,
+    granted: usize,
+    pending: VecDeque<Job>,
+    /// Under way, by tag.
+    tags: Vec<Option<Job>>,
+    free: Vec<u16>,
+    bytes: usize,
+    heard: Instant,
+    sequence: u64,
+    boot: String,
+    /// Writes answered, and those of them that a flush covers.
+    written: u64,
+    flushed: u64,
+    counts: Counts,
+    ended: Option<Failure>,
+    /// Of the frame that is made: kept for its room.
+    requests: Vec<Request>,
+    parts: Vec<Bytes>,
+}
+
+/// One node. It works as a task of the `LocalSet` in which it was made, and ends when it is dropped.
+#[derive(Debug)]
+pub struct Link {
+    inner: Rc<Inner>,
+    task: tokio::task::AbortHandle,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Inner {
+    address: SocketAddr,
+    hello: Hello,
+    begin: Instant,
+    state: RefCell<State>,
+    wake: Notify,
+    report: Rc<dyn Fn(String)>,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inner").field("address", &self.address).field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+/// Why a connection is of no more use.
+#[derive(Debug, thiserror::Error)]
+enum Cut {
+    #[error(transparent)]
+    Hello(#[from] hello::Error),
+    #[error(transparent)]
+    Broken(#[from] Broken),
+    #[error("nothing was heard for {} s", SILENCE.as_secs())]
+    Silence,
+    #[error("a request was not answered for {} s", DEADLINE.as_secs())]
+    Late,
+}
+
+/// Connects and says hello.
+///
+/// # Errors
+/// [`NotJoined`].
+pub async fn greet(address: SocketAddr, hello: &Hello) -> Result<(TcpStream, Welcome), NotJoined> {
+    let greeting = async {
+        let mut stream = TcpStream::connect(address).await.map_err(hello::Error::from)?;
+        stream.set_nodelay(true).map_err(hello::Error::from)?;
+        hello::send(&mut stream, hello).await?;
+        // It says nothing more until it is asked.
+        match hello::receive(&mut stream, &mut BytesMut::new()).await? {
+            Answer::Welcome(welcome) => Ok((stream, welcome)),
+            Answer::Refused(reason) => Err(NotJoined::Refused(reason)),
+        }
+    };
+    tokio::time::timeout(GREETING, greeting).await.unwrap_or(Err(NotJoined::Silent))
+}
+
+impl Link {
+    /// Claims the node for `pool`; `report` is told of trouble.
+    ///
+    /// # Errors
+    /// [`NotJoined`].
+    pub async fn join(
+        address: SocketAddr,
+        pool: &str,
+        claim: Claim,
+        control: &Control,
+        report: Rc<dyn Fn(String)>,
+    ) -> Result<Self, NotJoined> {
+        let hello = Hello { protocol: frame::VERSION, pool: pool.into(), claim: Some(claim) };
+        let (stream, welcome) = greet(address, &hello).await?;
+        let granted = usize::from(welcome.granted).clamp(1, frame::MAX_COUNT);
+        let decider = match control {
+            Control::Fixed(setting) => Decider::Fixed(*setting),
+            Control::Tuned => Decider::Tuned(Box::new(Tuner::new(granted as u32))),
+        };
+        let now = Instant::now();
+        let state = State {
+            decider,
+            granted,
+            pending: VecDeque::new(),
+            tags: (0..granted).map(|_| None).collect(),
+            free: (0..granted as u16).rev().collect(),
+            bytes: 0,
+            heard: now,
+            sequence: 0,
+            boot: welcome.boot,
+            written: 0,
+            flushed: 0,
+            counts: Counts::default(),
+            ended: None,
+            requests: Vec::new(),
+            parts: Vec::new(),
+        };
+        let state = RefCell::new(state);
+        let inner = Rc::new(Inner { address, hello, begin: now, state, wake: Notify::new(), report });
+        let task = tokio::task::spawn_local(inner.clone().run(stream)).abort_handle();
+        Ok(Self { inner, task })
+    }
+
+    /// Asks the node; `length` is at most [`frame::MAX_DATA_BYTES`] but for a trim. A read gives its data, all else nothing.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn ask(
+        &self,
+        operation: Operation,
+        offset: u64,
+        length: u32,
+        data: Bytes,
+        durable: bool,
+    ) -> Result<Bytes, Failure> {
+        let request = Request { operation, durable, tag: 0, length, offset };
+        let (reply, answer) = oneshot::channel();
+        {
+            let mut state = self.inner.state.borrow_mut();
+            if let Some(failure) = &state.ended {
+                return Err(failure.clone());
+            }
+            let covers = state.written;
+            state.pending.push_back(Job { request, data, since: Instant::now(), covers, reply });
+        }
+        self.inner.wake.notify_one();
+        answer.await.unwrap_or(Err(Failure::Deadline))
+    }
+
+    /// What went over it.
+    pub fn counts(&self) -> Counts {
+        let state = self.inner.state.borrow();
+        let setting = state.decider.setting();
+        Counts { window: setting.window(), batch: setting.batch(), ..state.counts }
+    }
+
+    /// Where the node is.
+    pub fn address(&self) -> SocketAddr {
+        self.inner.address
+    }
+}
+
+impl Inner {
+    async fn run(self: Rc<Self>, stream: TcpStream) {
+        let mut next = Some(stream);
+        loop {
+            let stream = match next.take() {
+                Some(stream) => stream,
+                None => match self.reconnect().await {
+                    Ok(stream) => stream,
+                    Err(reason) => return self.end(reason),
+                },
+            };
+            let Err(cut) = self.session(stream).await;
+            (self.report)(format!("node {}: {cut}; connecting again", self.address));
+            self.state.borrow_mut().ask_again();
+        }
+    }
+
+    /// Tries until it succeeds or cannot, and lets fail what waits too long.
+    async fn reconnect(&self) -> Result<TcpStream, String> {
+        loop {
+            let attempt = greet(self.address, &self.hello);
+            tokio::pin!(attempt);
+            let greeted = loop {
+                tokio::select! {
+                    greeted = &mut attempt => break greeted,
+                    () = tokio::time::sleep(PAUSE) => self.state.borrow_mut().expire(),
+                }
+            };
+            match greeted {
+                Ok((stream, welcome)) => {
+                    let mut state = self.state.borrow_mut();
+                    if state.boot != welcome.boot && state.flushed < state.written {
+                        return Err("its machine was started anew, and writes that were not flushed may be lost".into());
+                    }
+                    state.boot = welcome.boot;
+                    state.counts.reconnected += 1;
+                    return Ok(stream);
+                }
+                Err(NotJoined::Refused(reason)) => return Err(reason),
+                Err(NotJoined::Unreachable(_) | NotJoined::Silent) => {
+                    tokio::time::sleep(PAUSE).await;
+                    self.state.borrow_mut().expire();
+                }
+            }
+        }
+    }
+
+    /// Nothing can be asked any more.
+    fn end(&self, reason: String) {
+        let reason = format!("node {}: {reason}", self.address);
+        (self.report)(format!("{reason}; requests to it fail from now on"));
+        let failure = Failure::Ended(reason.into());
+        let mut state = self.state.borrow_mut();
+        state.ended = Some(failure.clone());
+        for job in state.pending.drain(..) {
+            // Whoever asked may be gone.
+            let _ = job.reply.send(Err(failure.clone()));
+        }
+    }
+
+    async fn session(&self, mut stream: TcpStream) -> Result<std::convert::Infallible, Cut> {
+        let (mut reader, mut writer) = stream.split();
+        let (mut out, mut input) = (BytesMut::new(), BytesMut::with_capacity(FRAME_BYTES / 4));
+        let mut tick = tokio::time::interval(Duration::from_secs(1));
+        let epoch = self.hello.claim.as_ref().map_or(0, |claim| claim.epoch);
+        self.state.borrow_mut().heard = Instant::now();
+        loop {
+            if out.is_empty() {
+                self.state.borrow_mut().fill(epoch, &mut out);
+            }
+            tokio::select! {
+                biased;
+                sent = writer.write_buf(&mut out), if !out.is_empty() => drop(sent.map_err(hello::Error::from)?),
+                count = reader.read_buf(&mut input) => {
+                    if count.map_err(hello::Error::from)? == 0 {
+                        return Err(hello::Error::Closed.into());
+                    }
+                    let now = Instant::now();
+                    let mut state = self.state.borrow_mut();
+                    state.heard = now;
+                    while !input.is_empty() && let Some(frame) = frame::take(&mut input)? {
+                        state.answered(frame, (now - self.begin).as_nanos() as u64)?;
+                    }
+                }
+                () = self.wake.notified(), if out.is_empty() => {}
+                _ = tick.tick() => {
+                    let state = self.state.borrow();
+                    if state.under_way() > 0 && state.heard.elapsed() > SILENCE {
+                        return Err(Cut::Silence);
+                    }
+                    if state.tags.iter().flatten().any(|job| job.since.elapsed() > DEADLINE) {
+                        return Err(Cut::Late);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl State {
+    fn under_way(&self) -> usize {
+        self.granted - self.free.len()
+    }
+
+    /// Makes the next frame, if it is time for one.
+    fn fill(&mut self, epoch: u64, out: &mut BytesMut) {
+        let (setting, under_way) = (self.decider.setting(), self.under_way());
+        let window = (setting.window() as usize).min(self.granted);
+        let room = window.saturating_sub(under_way).min(self.pending.len());
+        if !setting.write_now(room as u32, under_way as u32) {
+            return;
+        }
+        if under_way == 0 {
+            self.heard = Instant::now();
+        }
+        let mut frame_bytes = 0;
+        while self.requests.len() < room && frame_bytes < FRAME_BYTES {
+            let Some(bytes) = self.pending.front().map(Job::bytes) else { break };
+            if self.bytes > 0 && self.bytes + bytes > UNDER_WAY_BYTES {
+                break;
+            }
+            let (Some(tag), Some(mut job)) = (self.free.pop(), self.pending.pop_front()) else { break };
+            job.request.tag = tag;
+            self.bytes += bytes;
+            frame_bytes += job.data.len();
+            self.requests.push(job.request);
+            self.parts.push(job.data.clone());
+            self.tags[usize::from(tag)] = Some(job);
+        }
+        if self.requests.is_empty() {
+            return;
+        }
+        let head = Head { epoch, sequence: self.sequence, ..Head::default() };
+        frame::put_requests(out, &head, &self.requests, |nth| &self.parts[nth]);
+        self.sequence += 1;
+        self.counts.frames_sent += 1;
+        self.counts.requests_sent += self.requests.len() as u64;
+        self.requests.clear();
+        self.parts.clear();
+    }
+
+    fn answered(&mut self, frame: Frame, now_ns: u64) -> Result<(), Broken> {
+        let Frame::Replies(head, replies) = frame else { return Err(Broken::Sense("a node asks for nothing")) };
+        self.counts.frames_received += 1;
+        self.counts.queued = head.queued;
+        self.counts.service_us = head.service_us;
+        for (reply, data) in replies {
+            let slot = self.tags.get(usize::from(reply.tag)).and_then(Option::as_ref);
+            let job = slot.ok_or(Broken::Sense("an answer to what was not asked"))?;
+            let result = judge(&job.request, &reply, data)?;
+            let demand = (self.under_way() + self.pending.len()) as u32;
+            let Some(job) = self.tags[usize::from(reply.tag)].take() else { continue };
+            self.free.push(reply.tag);
+            self.bytes -= job.bytes();
+            self.counts.answered += 1;
+            if result.is_ok() {
+                match job.request.operation {
+                    Operation::Flush => self.flushed = self.flushed.max(job.covers),
+                    Operation::Write | Operation::Trim if !job.request.durable => self.written += 1,
+                    _ => {}
+                }
+            }
+            if let Decider::Tuned(tuner) = &mut self.decider {
+                tuner.answered(now_ns, demand);
+            }
+            // Whoever asked may be gone.
+            let _ = job.reply.send(result.map_err(Failure::Node));
+        }
+        Ok(())
+    }
+
+    /// What is under way is to be asked anew, the oldest first.
+    fn ask_again(&mut self) {
+        let mut jobs: Vec<Job> = self.tags.iter_mut().filter_map(Option::take).collect();
+        jobs.sort_by_key(|job| std::cmp::Reverse(job.since));
+        for job in jobs {
+            self.free.push(job.request.tag);
+            self.pending.push_front(job);
+        }
+        (self.bytes, self.sequence) = (0, 0);
+        self.expire();
+    }
+
+    /// Fails what waits too long; nothing is under way then.
+    fn expire(&mut self) {
+        while self.pending.front().is_some_and(|job| job.since.elapsed() > DEADLINE) {
+            let Some(job) = self.pending.pop_front() else { return };
+            // Whoever asked may be gone.
+            let _ = job.reply.send(Err(Failure::Deadline));
+        }
+    }
+}
+
+/// What the answer says; data that do not match their checksum were damaged on the way.
+fn judge(request: &Request, reply: &Reply, data: Bytes) -> Result<Result<Bytes, Status>, Broken> {
+    if reply.status != Status::Done {
+        return Ok(Err(reply.status));
+    }
+    let expected = if request.operation == Operation::Read { request.length as usize } else { 0 };
+    if data.len() != expected {
+        return Err(Broken::Sense("an answer has another length than was asked"));
+    }
+    if expected > 0 && crc32c::crc32c(&data) != reply.checksum {
+        return Err(Broken::Checksum);
+    }
+    Ok(Ok(data))
+}

@@ -1,0 +1,346 @@
+//! A node: answers a coordinator's requests from its store.
+//!
+//! It takes all that has come, sorts it by offset, serves it and answers in one write, which is cut when it has 64 KiB of
+//! data or 1 ms has gone, so that the first answers do not wait for the last. Memory is served on the spot. A file may make
+//! its reader wait, so that is done by a few threads beside it; then answers leave as they are ready, in whatever order.
+//!
+//! Requests under way together have no order among themselves: a client that needs one waits for the answer. So sorting
+//! them is allowed.
+
+use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status};
+use crate::hello::{self, Answer, Hello, Welcome};
+use crate::store::Store;
+use bytes::{Bytes, BytesMut};
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, mpsc, watch};
+
+/// Data after which an answer is cut.
+const CUT_BYTES: usize = 64 << 10;
+/// And time.
+const CUT_TIME: Duration = Duration::from_millis(1);
+/// Requests that may be under way.
+const GRANTED: u16 = 1024;
+/// A coordinator has so long for its greeting.
+const HELLO_LIMIT: Duration = Duration::from_secs(10);
+/// Threads that serve a file.
+pub const WORKERS: usize = 4;
+
+/// Why a coordinator's connection ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Ended {
+    /// It broke, or the other end is no coordinator.
+    #[error(transparent)]
+    Hello(#[from] hello::Error),
+    /// It did not keep to the protocol.
+    #[error(transparent)]
+    Broken(#[from] Broken),
+    /// It was not let in.
+    #[error("refused a coordinator: {0}")]
+    Refused(String),
+    /// Another connection took its place.
+    #[error("another connection of a coordinator has taken over")]
+    TakenOver,
+}
+
+impl From<std::io::Error> for Ended {
+    fn from(error: std::io::Error) -> Self {
+        Self::Hello(error.into())
+    }
+}
+
+/// A store that is served.
+#[derive(Debug)]
+pub struct Node {
+    store: Arc<Store>,
+    /// Nothing waits in memory.
+    inline: bool,
+    boot: String,
+    /// The number of the connection that is served.
+    live: watch::Sender<u64>,
+    busy: Arc<Busy>,
+}
+
+/// Requests in the hands of threads.
+#[derive(Debug, Default)]
+struct Busy {
+    count: AtomicUsize,
+    idle: Notify,
+}
+
+/// Counts as one until it is dropped.
+struct Working(Arc<Busy>);
+
+impl Working {
+    fn new(busy: &Arc<Busy>) -> Self {
+        busy.count.fetch_add(1, Ordering::AcqRel);
+        Self(busy.clone())
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.0.count.fetch_sub(1, Ordering::AcqRel);
+        self.0.idle.notify_waiters();
+    }
+}
+
+impl Node {
+    /// Serves `store`; `inline` if it is in memory.
+    pub fn new(store: Arc<Store>, inline: bool) -> Rc<Self> {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        Rc::new(Self { store, inline, boot: boot.trim().into(), live: watch::Sender::new(0), busy: Arc::default() })
+    }
+
+    /// Serves whoever connects, until `until` is ready; `report` is told why connections ended. Runs in a `LocalSet`.
+    pub async fn listen(self: &Rc<Self>, listener: TcpListener, report: Rc<dyn Fn(String)>, until: impl Future) {
+        tokio::select! {
+            _ = until => {}
+            () = self.accept(listener, report) => {}
+        }
+        // Nobody is served any more, and what was begun is finished before the store is closed.
+        self.live.send_modify(|live| *live += 1);
+        self.idle().await;
+    }
+
+    async fn accept(self: &Rc<Self>, listener: TcpListener, report: Rc<dyn Fn(String)>) {
+        loop {
+            let (stream, peer) = match listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Too many open files, or the peer is gone again: neither lasts.
+                    report(format!("cannot accept a connection: {error}"));
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            let (node, report) = (self.clone(), report.clone());
+            tokio::task::spawn_local(async move {
+                if let Err(error) = node.connection(stream).await {
+                    report(format!("{peer}: {error}"));
+                }
+            });
+        }
+    }
+
+    async fn idle(&self) {
+        loop {
+            let idle = self.busy.idle.notified();
+            tokio::pin!(idle);
+            // Before the count is read, so that no end is missed.
+            idle.as_mut().enable();
+            if self.busy.count.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            idle.await;
+        }
+    }
+
+    fn welcome(&self) -> Answer {
+        let header = self.store.header();
+        Answer::Welcome(Welcome {
+            node: header.node,
+            pool: header.pool,
+            place: header.place,
+            epoch: header.epoch,
+            size_bytes: self.store.size_bytes(),
+            granted: GRANTED,
+            boot: self.boot.clone(),
+        })
+    }
+
+    async fn connection(&self, mut stream: TcpStream) -> Result<(), Ended> {
+        stream.set_nodelay(true)?;
+        let mut input = BytesMut::new();
+        let hello = tokio::time::timeout(HELLO_LIMIT, hello::receive::<_, Hello>(&mut stream, &mut input)).await;
+        let hello = hello.unwrap_or(Err(hello::Error::Closed))?;
+        match self.enter(&hello).await {
+            Ok(None) => Ok(hello::send(&mut stream, &self.welcome()).await?),
+            Ok(Some((number, epoch))) => {
+                hello::send(&mut stream, &self.welcome()).await?;
+                let mut live = self.live.subscribe();
+                tokio::select! {
+                    ended = self.session(stream, input, number, epoch) => ended,
+                    _ = live.wait_for(|live| *live != number) => Err(Ended::TakenOver),
+                }
+            }
+            Err(reason) => {
+                hello::send(&mut stream, &Answer::Refused(reason.clone())).await?;
+                Err(Ended::Refused(reason))
+            }
+        }
+    }
+
+    /// Lets a coordinator in, or says why not. With a claim: the connection's number, and the epoch.
+    async fn enter(&self, hello: &Hello) -> Result<Option<(u64, u64)>, String> {
+        hello::same_protocol(hello.protocol)?;
+        let Some(claim) = &hello.claim else { return Ok(None) };
+        let header = self.store.header();
+        if claim.node != header.node {
+            return Err(format!("this is the node {}, not {}", header.node, claim.node));
+        }
+        if claim.size_bytes > self.store.size_bytes() {
+            let has = self.store.size_bytes();
+            return Err(format!("this node has {has} bytes, fewer than the {} that it promised", claim.size_bytes));
+        }
+        self.store.may_claim(&hello.pool, claim)?;
+        self.live.send_modify(|live| *live += 1);
+        let number = *self.live.borrow();
+        self.idle().await;
+        if *self.live.borrow() != number {
+            return Err("another connection of a coordinator has taken over".into());
+        }
+        self.store.claim(&hello.pool, claim)?;
+        Ok(Some((number, claim.epoch)))
+    }
+
+    async fn session(&self, mut stream: TcpStream, mut input: BytesMut, number: u64, epoch: u64) -> Result<(), Ended> {
+        let (mut reader, mut writer) = stream.split();
+        let (ready, mut done) = mpsc::unbounded_channel::<Served>();
+        let mut answers = Answers { head: Head { epoch, granted: GRANTED, ..Head::default() }, out: BytesMut::new() };
+        let mut waiting = 0;
+        loop {
+            let batch = drain(&mut input, epoch)?;
+            if self.inline {
+                let mut batch = Batch::new(batch.into_iter());
+                while let Some(served) = batch.serve(&self.store) {
+                    answers.send(&mut writer, batch.requests.len(), &served).await?;
+                }
+            } else if !batch.is_empty() {
+                waiting += batch.len();
+                let each = batch.len().div_ceil(WORKERS);
+                let mut batch = batch.into_iter();
+                while batch.len() > 0 {
+                    let part = batch.by_ref().take(each).collect::<Vec<_>>();
+                    let (store, ready, working) = (self.store.clone(), ready.clone(), Working::new(&self.busy));
+                    let live = self.live.subscribe();
+                    tokio::task::spawn_blocking(move || {
+                        let mut batch = Batch::new(part.into_iter());
+                        let wanted = || *live.borrow() == number;
+                        while wanted()
+                            && let Some(served) = batch.serve(&store)
+                        {
+                            // If nobody wants it, the connection is gone.
+                            let _ = ready.send(served);
+                        }
+                        drop(working);
+                    });
+                }
+            }
+            tokio::select! {
+                served = done.recv(), if waiting > 0 => {
+                    let Some(mut served) = served else { return Ok(()) };
+                    while served.data.len() < CUT_BYTES && let Ok(more) = done.try_recv() {
+                        served.join(more);
+                    }
+                    waiting -= served.replies.len();
+                    answers.send(&mut writer, waiting, &served).await?;
+                }
+                count = reader.read_buf(&mut input), if waiting < usize::from(GRANTED) => {
+                    if count? == 0 {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// All whole frames' requests, sorted by offset.
+fn drain(input: &mut BytesMut, epoch: u64) -> Result<Vec<(Request, Bytes)>, Broken> {
+    let mut batch = Vec::new();
+    while !input.is_empty() {
+        match frame::take(input)? {
+            Some(Frame::Requests(head, requests)) if head.epoch == epoch => batch.extend(requests),
+            Some(Frame::Requests(..)) => return Err(Broken::Sense("its epoch is not the one of the greeting")),
+            Some(Frame::Replies(..)) => return Err(Broken::Sense("a node asks for nothing")),
+            None => break,
+        }
+    }
+    if batch.len() > usize::from(GRANTED) {
+        return Err(Broken::Sense("there are more requests than were granted"));
+    }
+    batch.sort_by_key(|(request, _)| request.offset);
+    Ok(batch)
+}
+
+/// Requests that are served one after the other.
+struct Batch<I> {
+    requests: I,
+}
+
+/// Answers that leave together.
+#[derive(Default)]
+struct Served {
+    replies: Vec<Reply>,
+    data: Vec<u8>,
+    time: Duration,
+}
+
+impl Served {
+    fn join(&mut self, more: Self) {
+        self.replies.extend(more.replies);
+        self.data.extend(more.data);
+        self.time += more.time;
+    }
+}
+
+impl<I: ExactSizeIterator<Item = (Request, Bytes)>> Batch<I> {
+    fn new(requests: I) -> Self {
+        Self { requests }
+    }
+
+    /// Serves the next ones, up to the cut; none if there are none.
+    fn serve(&mut self, store: &Store) -> Option<Served> {
+        let begin = Instant::now();
+        let mut served = Served { replies: Vec::with_capacity(self.requests.len()), ..Served::default() };
+        while served.data.len() < CUT_BYTES && served.time < CUT_TIME {
+            let Some((request, data)) = self.requests.next() else { break };
+            served.replies.push(answer(store, &request, &data, &mut served.data));
+            served.time = begin.elapsed();
+        }
+        (!served.replies.is_empty()).then_some(served)
+    }
+}
+
+fn answer(store: &Store, request: &Request, data: &[u8], out: &mut Vec<u8>) -> Reply {
+    let Request { operation, durable, tag, length, offset } = *request;
+    let result = match operation {
+        Operation::Read if length as usize > frame::MAX_DATA_BYTES => Err(Status::Range),
+        Operation::Read => store.read(offset, length, out).map(|checksum| (length, checksum)),
+        Operation::Write => store.write(offset, data, durable).map(|()| (0, 0)),
+        Operation::Flush => store.flush().map(|()| (0, 0)),
+        Operation::Trim => store.trim(offset, length, durable).map(|()| (0, 0)),
+    };
+    match result {
+        Ok((length, checksum)) => Reply { status: Status::Done, tag, length, checksum },
+        Err(status) => Reply { status, tag, length: 0, checksum: 0 },
+    }
+}
+
+/// Frames of replies, on their way out.
+struct Answers {
+    head: Head,
+    out: BytesMut,
+}
+
+impl Answers {
+    async fn send(
+        &mut self,
+        writer: &mut (impl AsyncWrite + Unpin),
+        waiting: usize,
+        served: &Served,
+    ) -> Result<(), Ended> {
+        let count = served.replies.len() as u128;
+        self.head.queued = waiting.min(usize::from(u16::MAX)) as u16;
+        self.head.service_us = u32::try_from(served.time.as_micros() / count.max(1)).unwrap_or(u32::MAX);
+        frame::put_replies(&mut self.out, &self.head, &served.replies, &served.data);
+        self.head.sequence += 1;
+        Ok(writer.write_all_buf(&mut self.out).await?)
+    }
+}

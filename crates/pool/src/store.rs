@@ -1,0 +1,671 @@
+//! A node's store: a file, a block device or memory, with a checksum for every block.
+//!
+//! ```text
+//!  0                    data                     table                    end - 8192      end - 4096     end
+//!  | data of the pool's disk | 8 bytes for each block | (to a multiple of 4096) | header 0 | header 1 |
+//! ```
+//!
+//! The data come first, so that an image that is there can be taken in as it is, and any tool can read them. The table has
+//! two CRC-32C for each block of 4 KiB: of what it holds, and of what it held before. A write puts the new pair first and
+//! the data second; a process that is killed in between leaves a block that matches the older sum. A machine that loses its
+//! power may have put table and data on the medium in any order since the last flush: such a block matches either sum, or
+//! neither, and that is an error and never wrong data. In memory only the newer sum counts, so that a medium that loses a
+//! write is caught; the older one counts only for blocks that were not yet looked at since an unclean end. A sum of 0 stands
+//! for "reads as zeroes"; a checksum that is 0 is stored as 1.
+//!
+//! The headers stand at the very end, also of a device that is longer than needed, where they are found without knowing the
+//! size. They are written in turn. The one with the higher sequence and a right checksum is in force, so that one torn header
+//! does no harm.
+
+use crate::frame::Status;
+use crate::hello::Claim;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Bytes of a block: what a checksum covers.
+pub const BLOCK_BYTES: u64 = 4096;
+/// Two headers at the end.
+const HEADER_BYTES: u64 = 4096;
+/// Blocks that share a lock.
+const LOCKS: u64 = 256;
+/// What `format` says.
+const FORMAT: &str = "fathom-pool-store";
+/// 1: the first.
+const VERSION: u32 = 1;
+
+/// Why a store cannot be made or opened.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The system said no.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Its answer.
+        source: io::Error,
+    },
+    /// No header.
+    #[error("{} is no store of a pool; make it one with `fathom pool node --init --store {}`", path.display(), path.display())]
+    Unformatted {
+        /// Where.
+        path: PathBuf,
+    },
+    /// There is data that would be lost.
+    #[error("{} is not empty and is no store of a pool; --import takes its content in as the store's data", path.display())]
+    NotEmpty {
+        /// Where.
+        path: PathBuf,
+    },
+    /// A store already.
+    #[error("{} is a store already (node {node}); remove it first if it may go", path.display())]
+    Exists {
+        /// Where.
+        path: PathBuf,
+        /// Which node's.
+        node: String,
+    },
+    /// Another process has it.
+    #[error("{} is in use by another process; a store has one node", path.display())]
+    InUse {
+        /// Where.
+        path: PathBuf,
+    },
+    /// From a newer release.
+    #[error("{} was made by a newer Fathom (store version {version}, this program knows {VERSION})", path.display())]
+    Newer {
+        /// Where.
+        path: PathBuf,
+        /// Its version.
+        version: u32,
+    },
+    /// The wrong size.
+    #[error("{}: {why}", path.display())]
+    Size {
+        /// Where.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        why: String,
+    },
+}
+
+/// A store's place among the nodes of its pool. Data would be scrambled if it changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Which node it is, from 0.
+    pub index: u32,
+    /// Of how many.
+    pub count: u32,
+    /// 0: one node after the other; else the bytes of a stripe.
+    pub stripe_bytes: u64,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "node {} of {}, ", self.index + 1, self.count)?;
+        match self.stripe_bytes {
+            0 => write!(f, "concatenated"),
+            bytes => write!(f, "in stripes of {bytes} bytes"),
+        }
+    }
+}
+
+/// What a store is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    format: String,
+    version: u32,
+    /// The pool that it belongs to; empty until a coordinator has taken it in.
+    pub pool: String,
+    /// Its place there; none until then.
+    pub place: Option<Place>,
+    /// Its own name, unique.
+    pub node: String,
+    /// Bytes of data, a multiple of [`BLOCK_BYTES`].
+    pub size_bytes: u64,
+    block_bytes: u64,
+    /// The highest epoch of a coordinator that it has served.
+    pub epoch: u64,
+    /// That coordinator.
+    coordinator: String,
+    sequence: u64,
+    /// Whether it was closed in order.
+    clean: bool,
+}
+
+/// A store that is open. Calls may come from several threads.
+#[derive(Debug)]
+pub struct Store {
+    file: File,
+    header: Mutex<Header>,
+    size_bytes: u64,
+    /// First byte of the headers.
+    headers_at: u64,
+    /// Whether it was opened after an unclean end: what the table on the medium says is then not yet the truth.
+    recovered: bool,
+    /// For each block the sum now, and above it the sum before (see the module's head).
+    table: Vec<AtomicU64>,
+    locks: Vec<Mutex<()>>,
+    /// A flush failed. The kernel tells of lost writes once, and later flushes would succeed without them.
+    unsound: AtomicBool,
+}
+
+impl Header {
+    fn new(node: String, size_bytes: u64) -> Self {
+        Self {
+            format: FORMAT.into(),
+            version: VERSION,
+            pool: String::new(),
+            place: None,
+            node,
+            size_bytes,
+            block_bytes: BLOCK_BYTES,
+            epoch: 0,
+            coordinator: String::new(),
+            sequence: 0,
+            clean: true,
+        }
+    }
+}
+
+/// A name that nobody else has: 16 random hexadecimal digits.
+pub fn new_name() -> String {
+    let mut bytes = [0; 8];
+    // Of so few bytes the kernel never gives a part, and without a generator there is no name: the time then tells apart.
+    if rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()).is_err() {
+        let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        bytes = (now.as_nanos() as u64).to_le_bytes();
+    }
+    format!("{:016x}", u64::from_le_bytes(bytes))
+}
+
+fn table_bytes(size_bytes: u64) -> u64 {
+    (size_bytes / BLOCK_BYTES * 8).next_multiple_of(BLOCK_BYTES)
+}
+
+/// Bytes that a store of `size_bytes` of data takes.
+pub fn whole_bytes(size_bytes: u64) -> u64 {
+    size_bytes + table_bytes(size_bytes) + 2 * HEADER_BYTES
+}
+
+/// The data that fit into `whole_bytes`.
+pub fn data_bytes(whole: u64) -> u64 {
+    // Each block needs 8 bytes besides, and up to a block is lost to rounding.
+    let blocks = whole.saturating_sub(2 * HEADER_BYTES + BLOCK_BYTES) / (BLOCK_BYTES + 8);
+    blocks * BLOCK_BYTES
+}
+
+fn checksum(block: &[u8]) -> u32 {
+    crc32c::crc32c(block).max(1)
+}
+
+impl Store {
+    /// Makes a store of `size_bytes` (rounded down to blocks) of the file or device `path`, which is created if it is not
+    /// there. A device's size is its own. `import` takes in what is there as data.
+    ///
+    /// # Errors
+    /// [`Error`]; nothing was changed then but for a file that was created.
+    pub fn format(path: &Path, size_bytes: Option<u64>, node: String, import: bool) -> Result<Self, Error> {
+        let tried = |action| move |source| Error::Io { action, path: path.into(), source };
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(tried("open"))?;
+        own(path, &file)?;
+        let there = length(&file).map_err(tried("measure"))?;
+        match read_header(path, &file, there) {
+            Ok(header) => return Err(Error::Exists { path: path.into(), node: header.node }),
+            Err(Error::Unformatted { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let device = file.metadata().map_err(tried("measure"))?.file_type().is_block_device();
+        let empty = !import && (there == 0 || reads_as_zeroes(&file, 0, there).map_err(tried("read"))?);
+        if !import && !empty {
+            return Err(Error::NotEmpty { path: path.into() });
+        }
+        let wanted = match (device, size_bytes, import) {
+            (true, None, _) => data_bytes(there),
+            (_, Some(size), _) => size,
+            (false, None, true) => there.next_multiple_of(BLOCK_BYTES),
+            (false, None, false) => {
+                let why = "say how large it shall be, such as --size 10G".into();
+                return Err(Error::Size { path: path.into(), why });
+            }
+        };
+        let size_bytes = wanted - wanted % BLOCK_BYTES;
+        let whole = whole_bytes(size_bytes);
+        let wrong = |why: String| Err(Error::Size { path: path.into(), why });
+        if size_bytes == 0 {
+            return wrong(format!("a store has at least one block of {BLOCK_BYTES} bytes"));
+        }
+        if device && whole > there {
+            return wrong(format!("it has {there} bytes, and a store of {size_bytes} takes {whole}"));
+        }
+        if import && there > size_bytes && !device {
+            return wrong(format!("its content has {there} bytes, more than the {size_bytes} of the store"));
+        }
+        if import && device && !reads_as_zeroes(&file, size_bytes, there).map_err(tried("read"))? {
+            return wrong(format!(
+                "there is content after the first {size_bytes} bytes, where the checksums shall stand"
+            ));
+        }
+        if !device {
+            file.set_len(whole).map_err(tried("set the size of"))?;
+        }
+        let end = if device { there } else { whole };
+        let store = Self::new(file, Header::new(node, size_bytes), end);
+        let written = if import { store.take_in() } else { Ok(()) }.and_then(|()| store.write_header(|_| {}));
+        if let Err(source) = written {
+            // As it was; if that fails too, the first error is the one to tell.
+            if !device {
+                let _ = store.file.set_len(there);
+            }
+            return Err(Error::Io { action: "write", path: path.into(), source });
+        }
+        Ok(store)
+    }
+
+    /// A store in memory.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the memory cannot be had.
+    pub fn memory(size_bytes: u64, node: String) -> Result<Self, Error> {
+        let path = PathBuf::from("memory");
+        let tried = |action| {
+            let path = path.clone();
+            move |source| Error::Io { action, path, source }
+        };
+        let file = rustix::fs::memfd_create("fathom-pool-store", rustix::fs::MemfdFlags::CLOEXEC);
+        let file = File::from(file.map_err(|e| tried("make")(e.into()))?);
+        let size_bytes = size_bytes - size_bytes % BLOCK_BYTES;
+        let whole = whole_bytes(size_bytes);
+        file.set_len(whole).map_err(tried("make"))?;
+        Ok(Self::new(file, Header::new(node, size_bytes), whole))
+    }
+
+    /// Opens a store.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let tried = |action| move |source| Error::Io { action, path: path.into(), source };
+        let file = File::options().read(true).write(true).open(path).map_err(tried("open"))?;
+        own(path, &file)?;
+        let there = length(&file).map_err(tried("measure"))?;
+        let header = read_header(path, &file, there)?;
+        let clean = header.clean;
+        let store = Self { recovered: !clean, ..Self::new(file, header, there) };
+        let mut bytes = vec![0; store.table.len() * 8];
+        store.file.read_exact_at(&mut bytes, store.size_bytes).map_err(tried("read"))?;
+        for (entry, bytes) in store.table.iter().zip(bytes.chunks_exact(8)) {
+            let pair = u64::from_le_bytes(bytes.try_into().unwrap_or_default());
+            entry.store(if clean { settled(pair as u32) } else { pair }, Ordering::Relaxed);
+        }
+        Ok(store)
+    }
+
+    fn new(file: File, header: Header, end: u64) -> Self {
+        let size_bytes = header.size_bytes;
+        Self {
+            file,
+            header: Mutex::new(header),
+            size_bytes,
+            headers_at: end - 2 * HEADER_BYTES,
+            recovered: false,
+            table: (0..size_bytes / BLOCK_BYTES).map(|_| AtomicU64::new(0)).collect(),
+            locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),
+            unsound: AtomicBool::new(false),
+        }
+    }
+
+    /// Bytes of data.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// What it is.
+    pub fn header(&self) -> Header {
+        self.header.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether a coordinator of `pool` may use it.
+    ///
+    /// # Errors
+    /// Why not, as a sentence.
+    pub fn may_claim(&self, pool: &str, claim: &Claim) -> Result<(), String> {
+        let header = self.header();
+        if !header.pool.is_empty() && header.pool != pool {
+            return Err(format!("this store belongs to the pool {:?}, not to {pool:?}", header.pool));
+        }
+        if let Some(known) = header.place.filter(|known| *known != claim.place) {
+            return Err(format!("this store is {known}, not {}; give the nodes in the order they were", claim.place));
+        }
+        let taken = claim.epoch == header.epoch && claim.coordinator != header.coordinator;
+        if claim.epoch < header.epoch || taken {
+            let (theirs, yours) = (header.epoch, claim.epoch);
+            return Err(format!("another coordinator has taken over (its epoch is {theirs}, this one's {yours})"));
+        }
+        Ok(())
+    }
+
+    /// That coordinator begins to use it: pool, place and epoch are on the medium when this returns.
+    ///
+    /// # Errors
+    /// As [`Store::may_claim`], or what the medium said.
+    pub fn claim(&self, pool: &str, claim: &Claim) -> Result<(), String> {
+        self.may_claim(pool, claim)?;
+        let renewed = |h: &mut Header| {
+            h.pool = pool.into();
+            h.place = Some(claim.place.clone());
+            h.epoch = claim.epoch;
+            h.coordinator.clone_from(&claim.coordinator);
+            h.clean = false;
+        };
+        self.write_header(renewed).map_err(|e| format!("cannot write the store's header: {e}"))
+    }
+
+    /// Closes it in order: everything is on the medium, and the sums are beyond doubt. Nothing may be written after it.
+    ///
+    /// # Errors
+    /// What the medium said.
+    pub fn close(&self) -> io::Result<()> {
+        // A block that was not looked at since an unclean end keeps both its sums.
+        let settled = self.table.iter().all(|entry| is_settled(entry.load(Ordering::Relaxed)));
+        if self.recovered {
+            let bytes: Vec<u8> = self.table.iter().flat_map(|e| e.load(Ordering::Relaxed).to_le_bytes()).collect();
+            self.file.write_all_at(&bytes, self.size_bytes)?;
+        }
+        self.flush().map_err(io::Error::other)?;
+        self.write_header(|h| h.clean = settled)
+    }
+
+    fn write_header(&self, change: impl FnOnce(&mut Header)) -> io::Result<()> {
+        let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut header);
+        header.sequence += 1;
+        let mut bytes = serde_json::to_vec(&*header)?;
+        if bytes.len() as u64 > HEADER_BYTES - 4 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the names are too long for the header"));
+        }
+        bytes.resize(HEADER_BYTES as usize - 4, b' ');
+        bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+        let at = self.headers_at + header.sequence % 2 * HEADER_BYTES;
+        self.file.write_all_at(&bytes, at)?;
+        self.file.sync_data()
+    }
+
+    /// Sums what is there.
+    fn take_in(&self) -> io::Result<()> {
+        let mut block = vec![0; BLOCK_BYTES as usize];
+        let mut bytes = Vec::with_capacity(self.table.len() * 8);
+        for (nth, entry) in self.table.iter().enumerate() {
+            self.file.read_exact_at(&mut block, nth as u64 * BLOCK_BYTES)?;
+            let pair = if block.iter().all(|b| *b == 0) { 0 } else { settled(checksum(&block)) };
+            entry.store(pair, Ordering::Relaxed);
+            bytes.extend(pair.to_le_bytes());
+        }
+        self.file.write_all_at(&bytes, self.size_bytes)
+    }
+
+    fn within(&self, offset: u64, length: u64) -> Result<(), Status> {
+        let end = offset.checked_add(length).ok_or(Status::Range)?;
+        if end <= self.size_bytes { Ok(()) } else { Err(Status::Range) }
+    }
+
+    /// The locks of the blocks, taken in one order so that two ranges never wait for each other.
+    fn lock(&self, blocks: std::ops::Range<u64>) -> Vec<MutexGuard<'_, ()>> {
+        let mut stripes: Vec<u64> = blocks.take(LOCKS as usize).map(|block| block % LOCKS).collect();
+        stripes.sort_unstable();
+        let lock = |stripe: u64| self.locks[stripe as usize].lock().unwrap_or_else(PoisonError::into_inner);
+        stripes.into_iter().map(lock).collect()
+    }
+
+    /// Whether the block's content is one that its sums know; the sum that matches becomes the only one.
+    fn known(&self, block: u64, content: &[u8]) -> bool {
+        let entry = &self.table[block as usize];
+        let pair = entry.load(Ordering::Relaxed);
+        let sum = if pair == 0 { 0 } else { checksum(content) };
+        let is = |known: u32| if known == 0 { content.iter().all(|b| *b == 0) } else { known == sum };
+        let Some(truth) = [pair as u32, (pair >> 32) as u32].into_iter().find(|known| is(*known)) else { return false };
+        if !is_settled(pair) {
+            entry.store(settled(truth), Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// The pair for a block that is to have the sum `now`. What it holds must be known, so a block that was not looked at since
+    /// an unclean end is looked at. The caller holds its lock.
+    fn succeed(&self, block: u64, now: u32) -> Result<u64, Status> {
+        let entry = &self.table[block as usize];
+        if !is_settled(entry.load(Ordering::Relaxed)) {
+            let mut content = vec![0; BLOCK_BYTES as usize];
+            self.file.read_exact_at(&mut content, block * BLOCK_BYTES).map_err(|_| Status::Io)?;
+            // Of a damaged block nothing is kept, so it does not matter which sum stands for it.
+            self.known(block, &content);
+        }
+        Ok(u64::from(now) | entry.load(Ordering::Relaxed) << 32)
+    }
+
+    /// The blocks' pairs onto the medium, then what `change` does; only what was done counts afterwards. The caller holds the
+    /// locks.
+    fn replace(&self, first: u64, pairs: &[u64], change: impl FnOnce() -> io::Result<()>) -> Result<(), Status> {
+        let bytes: Vec<u8> = pairs.iter().flat_map(|pair| pair.to_le_bytes()).collect();
+        self.file.write_all_at(&bytes, self.size_bytes + first * 8).map_err(|e| status(&e))?;
+        let changed = change();
+        for (entry, pair) in self.table[first as usize..].iter().zip(pairs) {
+            // A change that failed may have been made in part.
+            entry.store(if changed.is_ok() { settled(*pair as u32) } else { *pair }, Ordering::Relaxed);
+        }
+        changed.map_err(|e| status(&e))
+    }
+
+    /// Appends the range to `out`, and returns its CRC-32C.
+    ///
+    /// # Errors
+    /// [`Status`]: `Range`, `Io`, or `Damaged` if a block does not match its sum. `out` is as it was then.
+    pub fn read(&self, offset: u64, length: u32, out: &mut Vec<u8>) -> Result<u32, Status> {
+        self.within(offset, u64::from(length))?;
+        let begin = out.len();
+        let (first, end) = (offset / BLOCK_BYTES, (offset + u64::from(length)).div_ceil(BLOCK_BYTES));
+        let skip = (offset - first * BLOCK_BYTES) as usize;
+        out.resize(begin + ((end - first) * BLOCK_BYTES) as usize, 0);
+        let result = {
+            let _guard = self.lock(first..end);
+            self.file.read_exact_at(&mut out[begin..], first * BLOCK_BYTES).map_err(|_| Status::Io).and_then(|()| {
+                let mut blocks = (first..end).zip(out[begin..].chunks_exact(BLOCK_BYTES as usize));
+                if blocks.all(|(block, content)| self.known(block, content)) { Ok(()) } else { Err(Status::Damaged) }
+            })
+        };
+        if let Err(status) = result {
+            out.truncate(begin);
+            return Err(status);
+        }
+        if skip > 0 {
+            out.copy_within(begin + skip..begin + skip + length as usize, begin);
+        }
+        out.truncate(begin + length as usize);
+        Ok(crc32c::crc32c(&out[begin..]))
+    }
+
+    /// Stores `data`.
+    ///
+    /// # Errors
+    /// [`Status`]; `Damaged` if it changes only a part of a block that does not match its sum.
+    pub fn write(&self, offset: u64, data: &[u8], durable: bool) -> Result<(), Status> {
+        self.within(offset, data.len() as u64)?;
+        if !data.is_empty() {
+            let (first, end) = (offset / BLOCK_BYTES, (offset + data.len() as u64).div_ceil(BLOCK_BYTES));
+            let _guard = self.lock(first..end);
+            let skip = (offset - first * BLOCK_BYTES) as usize;
+            let mut whole = vec![0; ((end - first) * BLOCK_BYTES) as usize];
+            let last = whole.len() - BLOCK_BYTES as usize;
+            // Only the first and the last block can be changed in part.
+            let tail = whole.len() - skip - data.len();
+            for (at, partly) in [(0, skip > 0 || (last == 0 && tail > 0)), (last, last > 0 && tail > 0)] {
+                if partly {
+                    let (block, content) = (first + at as u64 / BLOCK_BYTES, &mut whole[at..at + BLOCK_BYTES as usize]);
+                    self.file.read_exact_at(content, block * BLOCK_BYTES).map_err(|_| Status::Io)?;
+                    if !self.known(block, content) {
+                        return Err(Status::Damaged);
+                    }
+                }
+            }
+            whole[skip..skip + data.len()].copy_from_slice(data);
+            self.put(first, &whole)?;
+        }
+        if durable { self.flush() } else { Ok(()) }
+    }
+
+    /// Sums first, then data. The caller holds the locks.
+    fn put(&self, first: u64, whole: &[u8]) -> Result<(), Status> {
+        let blocks = (first..).zip(whole.chunks_exact(BLOCK_BYTES as usize));
+        let pairs: Result<Vec<u64>, Status> = blocks.map(|(block, data)| self.succeed(block, checksum(data))).collect();
+        self.replace(first, &pairs?, || self.file.write_all_at(whole, first * BLOCK_BYTES))
+    }
+
+    /// Everything that was answered is on the medium when this returns.
+    ///
+    /// # Errors
+    /// [`Status`]; after the first failure no flush succeeds until the store is opened anew.
+    pub fn flush(&self) -> Result<(), Status> {
+        if self.unsound.load(Ordering::Acquire) {
+            return Err(Status::Io);
+        }
+        self.file.sync_data().map_err(|e| {
+            self.unsound.store(true, Ordering::Release);
+            status(&e)
+        })
+    }
+
+    /// The range reads as zeroes; whole blocks give their space back where the medium can.
+    ///
+    /// # Errors
+    /// [`Status`].
+    pub fn trim(&self, offset: u64, length: u32, durable: bool) -> Result<(), Status> {
+        const ZEROES: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
+        self.within(offset, u64::from(length))?;
+        let end = offset + u64::from(length);
+        let (first, last) = (offset.next_multiple_of(BLOCK_BYTES), end - end % BLOCK_BYTES);
+        if first >= last {
+            // Within one block, or over the border of two.
+            let border = first.clamp(offset, end);
+            self.write(offset, &ZEROES[..(border - offset) as usize], false)?;
+            self.write(border, &ZEROES[..(end - border) as usize], durable)?;
+            return Ok(());
+        }
+        self.write(offset, &ZEROES[..(first - offset) as usize], false)?;
+        self.write(last, &ZEROES[..(end - last) as usize], false)?;
+        // In pieces, so that one long trim does not hold every lock.
+        for begin in (first..last).step_by((LOCKS * BLOCK_BYTES) as usize) {
+            let stop = last.min(begin + LOCKS * BLOCK_BYTES);
+            let blocks = begin / BLOCK_BYTES..stop / BLOCK_BYTES;
+            let _guard = self.lock(blocks.clone());
+            let pairs: Result<Vec<u64>, Status> = blocks.clone().map(|block| self.succeed(block, 0)).collect();
+            self.replace(blocks.start, &pairs?, || self.zero(begin, stop - begin))?;
+        }
+        if durable { self.flush() } else { Ok(()) }
+    }
+
+    fn zero(&self, offset: u64, length: u64) -> io::Result<()> {
+        use rustix::fs::{FallocateFlags, fallocate};
+        let punched = fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length);
+        if punched.is_ok() {
+            return Ok(());
+        }
+        // A medium that cannot: zeroes are written.
+        self.file.write_all_at(&vec![0; length as usize], offset)
+    }
+}
+
+/// A pair of one sum: nothing else counts.
+fn settled(sum: u32) -> u64 {
+    u64::from(sum) | u64::from(sum) << 32
+}
+
+fn is_settled(pair: u64) -> bool {
+    pair >> 32 == pair & 0xffff_ffff
+}
+
+fn status(error: &io::Error) -> Status {
+    if error.kind() == io::ErrorKind::StorageFull { Status::Full } else { Status::Io }
+}
+
+/// Bytes of a file or device.
+fn length(file: &File) -> io::Result<u64> {
+    use std::io::{Seek, SeekFrom};
+    let mut file = file;
+    file.seek(SeekFrom::End(0))
+}
+
+/// Takes the file for this process alone, until it ends.
+fn own(path: &Path, file: &File) -> Result<(), Error> {
+    use rustix::fs::{FlockOperation, flock};
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { path: path.into() }),
+        Err(error) => Err(Error::Io { action: "lock", path: path.into(), source: error.into() }),
+    }
+}
+
+/// Whether all from `at` to `length` reads as zeroes; holes are not read.
+fn reads_as_zeroes(file: &File, mut at: u64, length: u64) -> io::Result<bool> {
+    let mut piece = vec![0; 1 << 20];
+    while at < length {
+        match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(at)) {
+            Ok(data) => at = data,
+            Err(rustix::io::Errno::NXIO) => return Ok(true),
+            Err(_) => {}
+        }
+        let now = (length - at).min(piece.len() as u64) as usize;
+        file.read_exact_at(&mut piece[..now], at)?;
+        if piece[..now].iter().any(|b| *b != 0) {
+            return Ok(false);
+        }
+        at += now as u64;
+    }
+    Ok(true)
+}
+
+fn read_header(path: &Path, file: &File, there: u64) -> Result<Header, Error> {
+    let unformatted = || Error::Unformatted { path: path.into() };
+    let mut best: Option<Header> = None;
+    for nth in [1, 2] {
+        let Some(at) = there.checked_sub(nth * HEADER_BYTES) else { continue };
+        let mut bytes = vec![0; HEADER_BYTES as usize];
+        file.read_exact_at(&mut bytes, at).map_err(|source| Error::Io { action: "read", path: path.into(), source })?;
+        let (text, sum) = bytes.split_at(HEADER_BYTES as usize - 4);
+        if crc32c::crc32c(text).to_le_bytes() != sum {
+            continue;
+        }
+        let value: serde_json::Value = serde_json::from_slice(text).map_err(|_| unformatted())?;
+        if value["format"] != FORMAT {
+            continue;
+        }
+        let version = value["version"].as_u64().and_then(|v| u32::try_from(v).ok()).unwrap_or(u32::MAX);
+        if version > VERSION {
+            return Err(Error::Newer { path: path.into(), version });
+        }
+        let header: Header = serde_json::from_value(value).map_err(|_| unformatted())?;
+        if best.as_ref().is_none_or(|b| b.sequence < header.sequence) {
+            best = Some(header);
+        }
+    }
+    let header = best.ok_or_else(unformatted)?;
+    let (size, block) = (header.size_bytes, header.block_bytes);
+    if block != BLOCK_BYTES || size == 0 || size % BLOCK_BYTES != 0 {
+        return Err(unformatted());
+    }
+    // A device may be longer than what is used of it.
+    if size > there || whole_bytes(size) > there {
+        let why = format!("it has {there} bytes, too few for the {size} bytes of data that its header tells of");
+        return Err(Error::Size { path: path.into(), why });
+    }
+    Ok(header)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,279 @@
+use super::*;
+use proptest::prelude::*;
+
+const SIZE: u64 = 64 * BLOCK_BYTES;
+
+struct At {
+    _folder: tempfile::TempDir,
+    path: PathBuf,
+}
+
+fn place() -> At {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store");
+    At { _folder: folder, path }
+}
+
+fn claim(epoch: u64) -> Claim {
+    let place = Place { index: 0, count: 1, stripe_bytes: 0 };
+    Claim { epoch, coordinator: "c".into(), node: "n1".into(), size_bytes: SIZE, place }
+}
+
+fn made(at: &At) -> Store {
+    let store = Store::format(&at.path, Some(SIZE), "n1".into(), false).expect("a store");
+    store.claim("p", &claim(1)).expect("it is free");
+    store
+}
+
+fn read(store: &Store, offset: u64, length: u32) -> Result<Vec<u8>, Status> {
+    let mut out = b"before".to_vec();
+    let sum = store.read(offset, length, &mut out);
+    if sum.is_err() {
+        assert_eq!(out, b"before");
+    }
+    let data = out.split_off(6);
+    assert_eq!(sum?, crc32c::crc32c(&data));
+    Ok(data)
+}
+
+/// Changes the file behind the store's back.
+fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
+    File::options().write(true).open(path).and_then(|f| f.write_all_at(bytes, at)).expect("a change");
+}
+
+fn pair(now: u32, before: u32) -> [u8; 8] {
+    (u64::from(now) | u64::from(before) << 32).to_le_bytes()
+}
+
+#[test]
+fn what_was_written_is_there_after_a_clean_and_an_unclean_end() {
+    for close in [true, false] {
+        let at = place();
+        let store = made(&at);
+        store.write(5000, b"hello", true).expect("it has room");
+        if close {
+            store.close().expect("it closes");
+        }
+        drop(store);
+        let store = Store::open(&at.path).expect("a store");
+        assert_eq!(store.header().clean, close);
+        assert_eq!(read(&store, 4999, 7).expect("it is whole"), b"\0hello\0");
+        assert_eq!((store.header().pool.as_str(), store.header().epoch), ("p", 1));
+    }
+}
+
+#[test]
+fn a_torn_header_leaves_the_one_before_in_force() {
+    let at = place();
+    let store = made(&at);
+    store.claim("p", &claim(2)).expect("it is newer");
+    let newest = store.headers_at + store.header().sequence % 2 * HEADER_BYTES;
+    drop(store);
+    overwrite(&at.path, newest + 10, b"\xff\xff");
+    assert_eq!(Store::open(&at.path).expect("the other header").header().epoch, 1);
+    overwrite(&at.path, whole_bytes(SIZE) - 2 * HEADER_BYTES + 10, b"\xff\xff");
+    overwrite(&at.path, whole_bytes(SIZE) - HEADER_BYTES + 10, b"\xff\xff");
+    assert!(matches!(Store::open(&at.path), Err(Error::Unformatted { .. })));
+}
+
+#[test]
+fn a_device_longer_than_needed_has_its_headers_at_its_end() {
+    // What `format` does with a device, on a file.
+    let at = place();
+    let there = whole_bytes(SIZE) + 10 * BLOCK_BYTES + 512;
+    let file = File::options().read(true).write(true).create_new(true).open(&at.path).expect("a file");
+    file.set_len(there).expect("a size");
+    let store = Store::new(file, Header::new("n1".into(), SIZE), there);
+    store.write(SIZE - 3, b"end", false).expect("it has room");
+    store.close().expect("it closes");
+    drop(store);
+    let store = Store::open(&at.path).expect("a store");
+    assert_eq!(store.headers_at, there - 2 * HEADER_BYTES);
+    assert_eq!(read(&store, SIZE - 3, 3).expect("it is whole"), b"end");
+}
+
+#[test]
+fn after_an_unclean_end_a_block_with_either_sum_is_good_and_the_truth_stays() {
+    let (old, new) = (vec![1; BLOCK_BYTES as usize], vec![2; BLOCK_BYTES as usize]);
+    for (held, what) in [(&old, "old"), (&new, "new")] {
+        let at = place();
+        let store = made(&at);
+        store.write(0, &old, true).expect("it has room");
+        drop(store);
+        overwrite(&at.path, SIZE, &pair(checksum(&new), checksum(&old)));
+        overwrite(&at.path, 0, held);
+        let store = Store::open(&at.path).expect("a store");
+        assert_eq!(&read(&store, 0, 4096).expect(what), held);
+        store.close().expect("it closes");
+        assert!(store.header().clean);
+        drop(store);
+        // Now it counts as the only one.
+        let store = Store::open(&at.path).expect("a store");
+        assert_eq!(&read(&store, 0, 4096).expect(what), held);
+        overwrite(&at.path, 0, if held == &old { &new } else { &old });
+        assert_eq!(read(&store, 0, 1), Err(Status::Damaged));
+    }
+}
+
+#[test]
+fn a_write_cut_short_after_an_unclean_end_leaves_what_was_there() {
+    let (old, new, newer) = (vec![1; 4096], vec![2; 4096], vec![3; 4096]);
+    let at = place();
+    let store = made(&at);
+    store.write(0, &old, true).expect("it has room");
+    drop(store);
+    // The first process was killed between the pair and the data of `new`...
+    overwrite(&at.path, SIZE, &pair(checksum(&new), checksum(&old)));
+    let store = Store::open(&at.path).expect("a store");
+    // ... and the second likewise with `newer`.
+    let pairs = [store.succeed(0, checksum(&newer)).expect("it can be read")];
+    assert_eq!(store.replace(0, &pairs, || Err(io::ErrorKind::StorageFull.into())), Err(Status::Full));
+    assert_eq!(read(&store, 0, 4096), Ok(old.clone()));
+    drop(store);
+    assert_eq!(read(&Store::open(&at.path).expect("a store"), 0, 4096), Ok(old));
+}
+
+#[test]
+fn a_trim_cut_short_leaves_the_block_or_zeroes() {
+    for zeroed in [false, true] {
+        let at = place();
+        let store = made(&at);
+        store.write(0, &[7; 4096], true).expect("it has room");
+        drop(store);
+        overwrite(&at.path, SIZE, &pair(0, checksum(&[7; 4096])));
+        if zeroed {
+            overwrite(&at.path, 0, &[0; 4096]);
+        }
+        let store = Store::open(&at.path).expect("a store");
+        assert_eq!(read(&store, 100, 1), Ok(vec![if zeroed { 0 } else { 7 }]));
+    }
+}
+
+#[test]
+fn a_flipped_byte_is_damage_whoever_asks_for_the_block() {
+    let at = place();
+    let store = made(&at);
+    store.write(0, &[9; 3 * 4096], true).expect("it has room");
+    overwrite(&at.path, 4096 + 77, &[8]);
+    assert_eq!(read(&store, 4096, 1), Err(Status::Damaged));
+    assert_eq!(read(&store, 0, 3 * 4096), Err(Status::Damaged));
+    assert_eq!(store.write(4096, b"part", false), Err(Status::Damaged));
+    assert_eq!(read(&store, 0, 4096), Ok(vec![9; 4096]));
+    // A whole block heals it; so does a block that was never written and is not zero.
+    store.write(4096, &[1; 4096], false).expect("nothing of the old block is kept");
+    assert_eq!(read(&store, 4096, 2), Ok(vec![1, 1]));
+    overwrite(&at.path, 5 * 4096, &[1]);
+    assert_eq!(read(&store, 5 * 4096, 1), Err(Status::Damaged));
+}
+
+#[test]
+fn an_image_is_taken_in_as_it_is() {
+    let at = place();
+    let mut image = vec![0; 10_000];
+    image[9_990..].fill(5);
+    std::fs::write(&at.path, &image).expect("a file");
+    let refused = Store::format(&at.path, Some(SIZE), "n1".into(), false);
+    assert!(matches!(refused, Err(Error::NotEmpty { .. })));
+    let refused = Store::format(&at.path, Some(4096), "n1".into(), true);
+    assert!(matches!(refused, Err(Error::Size { .. })));
+    assert_eq!(std::fs::read(&at.path).expect("the file"), image, "a refusal changes nothing");
+    let store = Store::format(&at.path, None, "n1".into(), true).expect("it is taken in");
+    assert_eq!(store.size_bytes(), 12_288);
+    image.resize(12_288, 0);
+    assert_eq!(read(&store, 0, 12_288), Ok(image));
+}
+
+#[test]
+fn what_must_not_be_is_refused() {
+    let at = place();
+    assert!(matches!(Store::format(&at.path, None, "n1".into(), false), Err(Error::Size { .. })));
+    assert!(matches!(Store::format(&at.path, Some(4095), "n1".into(), false), Err(Error::Size { .. })));
+    assert!(matches!(Store::open(&at.path), Err(Error::Unformatted { .. })));
+    let store = made(&at);
+    assert!(matches!(Store::open(&at.path), Err(Error::InUse { .. })));
+    assert_eq!(store.write(SIZE - 1, b"xy", false), Err(Status::Range));
+    assert_eq!(store.write(u64::MAX, b"xy", false), Err(Status::Range));
+    assert_eq!(read(&store, SIZE, 1), Err(Status::Range));
+    store.claim("p", &claim(5)).expect("it is newer");
+    let elsewhere = Place { index: 1, count: 2, stripe_bytes: 0 };
+    for (pool, claim, reason) in [
+        ("q", claim(9), "belongs to the pool"),
+        ("p", claim(4), "has taken over"),
+        ("p", Claim { coordinator: "d".into(), ..claim(5) }, "has taken over"),
+        ("p", Claim { place: elsewhere, ..claim(9) }, "in the order they were"),
+    ] {
+        let why = store.claim(pool, &claim).expect_err("it must not be");
+        assert!(why.contains(reason), "{why}");
+    }
+    drop(store);
+    assert!(matches!(Store::format(&at.path, Some(SIZE), "n2".into(), true), Err(Error::Exists { .. })));
+    File::options().write(true).open(&at.path).and_then(|f| f.set_len(SIZE)).expect("it is cut");
+    assert!(matches!(Store::open(&at.path), Err(Error::Unformatted { .. })));
+}
+
+#[test]
+fn a_device_gives_all_that_fits() {
+    for whole in [40_960, 100_000, 1 << 20, (1 << 30) + 512] {
+        let data = data_bytes(whole);
+        assert!(whole_bytes(data) <= whole && whole_bytes(data + 3 * BLOCK_BYTES) > whole, "{whole}: {data}");
+    }
+}
+
+#[test]
+fn concurrent_reads_see_a_write_whole_or_not_at_all() {
+    let store = Store::memory(SIZE, "n1".into()).expect("memory");
+    std::thread::scope(|scope| {
+        for writer in 1..=3_u8 {
+            let store = &store;
+            scope.spawn(move || {
+                for nth in 0..300_u64 {
+                    store.write(nth % 4 * 8192, &[writer; 8192], false).expect("it has room");
+                }
+            });
+        }
+        for nth in 0..300 {
+            let data = read(&store, nth % 4 * 8192 + 1000, 7000).expect("never damaged");
+            assert!(data.iter().all(|byte| *byte == data[0]));
+        }
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Writes, trims and reads of any range, with ends of both kinds in between, are as on a plain array of bytes.
+    #[test]
+    fn it_is_an_array_of_bytes(steps in proptest::collection::vec((0_u8..6, 0..SIZE, 0_u64..20_000, any::<u8>()), 1..60)) {
+        let at = place();
+        let mut store = made(&at);
+        let mut model = vec![0_u8; SIZE as usize];
+        for (kind, offset, length, byte) in steps {
+            let length = length.min(SIZE - offset);
+            let range = offset as usize..(offset + length) as usize;
+            match kind {
+                0 | 1 => {
+                    prop_assert_eq!(store.write(offset, &vec![byte; range.len()], byte > 200), Ok(()));
+                    model[range].fill(byte);
+                }
+                2 => {
+                    prop_assert_eq!(store.trim(offset, length as u32, byte > 200), Ok(()));
+                    model[range].fill(0);
+                }
+                3 | 4 => {
+                    let data = read(&store, offset, length as u32);
+                    prop_assert_eq!(data.as_deref(), Ok(&model[range]));
+                }
+                _ => {
+                    if byte % 2 == 0 {
+                        store.close().expect("it closes");
+                    }
+                    drop(store);
+                    store = Store::open(&at.path).expect("a store");
+                    store.claim("p", &claim(1)).expect("it is ours");
+                }
+            }
+        }
+        let data = read(&store, 0, SIZE as u32);
+        prop_assert_eq!(data.as_deref(), Ok(&model[..]));
+    }
+}

@@ -1,0 +1,239 @@
+//! The pool's disk: requests are cut at the nodes' borders, asked of each node, and put together again.
+
+use crate::frame::{self, MAX_DATA_BYTES, Operation, Status};
+use crate::hello::{Claim, Hello};
+use crate::layout::{Arrangement, Layout, Piece};
+use crate::link::{Control, Failure, Link, NotJoined, greet};
+use crate::store::Place;
+use bytes::{Bytes, BytesMut};
+use futures_util::future::{join_all, try_join_all};
+use nbd::{Error, Export, Info};
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+/// The longest piece of a trim: a node does it in one go.
+const TRIM_BYTES: u32 = 256 << 20;
+
+/// Why a pool cannot be put together.
+#[derive(Debug, thiserror::Error)]
+pub enum NoPool {
+    /// One of the nodes.
+    #[error("cannot use the node {address}: {why}")]
+    Node {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        why: NotJoined,
+    },
+    /// Twice the same.
+    #[error("{first} and {second} are the same node ({node}); give each node once")]
+    Twice {
+        /// Its name.
+        node: String,
+        /// Under this address.
+        first: SocketAddr,
+        /// And this one.
+        second: SocketAddr,
+    },
+    /// A part of the pool's data would be missing.
+    #[error(
+        "the node {new} is new, and {old} has data of the pool {pool:?} already; give the nodes that the pool was made of"
+    )]
+    Mixed {
+        /// Without data.
+        new: SocketAddr,
+        /// With data.
+        old: SocketAddr,
+        /// Its pool.
+        pool: String,
+    },
+    /// Nothing to put together.
+    #[error("the nodes have no room for a disk of this layout")]
+    Empty,
+}
+
+/// The disk.
+#[derive(Debug)]
+pub struct Volume {
+    info: Info,
+    layout: Layout,
+    links: Vec<Link>,
+}
+
+impl Volume {
+    /// Claims the nodes for `pool`, in this order, with an epoch higher than any that they know; a coordinator that had them
+    /// before is fenced off. Runs in a `LocalSet`. `report` is told of trouble later.
+    ///
+    /// # Errors
+    /// [`NoPool`]. Nodes that belong elsewhere, in another order or to nobody are found before any of them is claimed.
+    pub async fn join(
+        addresses: &[SocketAddr],
+        pool: &str,
+        arrangement: Arrangement,
+        control: &Control,
+        report: Rc<dyn Fn(String)>,
+    ) -> Result<Self, NoPool> {
+        let look = Hello { protocol: frame::VERSION, pool: pool.into(), claim: None };
+        let seen = join_all(addresses.iter().map(|address| greet(*address, &look))).await;
+        let mut nodes = Vec::new();
+        for (address, seen) in addresses.iter().copied().zip(seen) {
+            let (_, welcome) = seen.map_err(|why| NoPool::Node { address, why })?;
+            let twin =
+                nodes.iter().find(|(_, other): &&(SocketAddr, crate::hello::Welcome)| other.node == welcome.node);
+            if let Some((first, _)) = twin {
+                return Err(NoPool::Twice { node: welcome.node, first: *first, second: address });
+            }
+            nodes.push((address, welcome));
+        }
+        let old = nodes.iter().find(|(_, node)| node.place.is_some());
+        let new = nodes.iter().find(|(_, node)| node.place.is_none());
+        if let (Some((old, known)), Some((new, _))) = (old, new) {
+            return Err(NoPool::Mixed { new: *new, old: *old, pool: known.pool.clone() });
+        }
+        let sizes: Vec<u64> = nodes.iter().map(|(_, node)| node.size_bytes).collect();
+        let layout = Layout::new(arrangement, &sizes);
+        if layout.size_bytes() == 0 {
+            return Err(NoPool::Empty);
+        }
+        let stripe_bytes = match arrangement {
+            Arrangement::Concatenated => 0,
+            Arrangement::Striped { stripe_bytes } => stripe_bytes,
+        };
+        let epoch = nodes.iter().map(|(_, node)| node.epoch).max().unwrap_or(0) + 1;
+        let coordinator = crate::store::new_name();
+        let mut links = Vec::new();
+        let claims: Vec<(SocketAddr, Claim)> = (0..)
+            .zip(nodes)
+            .map(|(index, (address, node))| {
+                let place = Place { index, count: addresses.len() as u32, stripe_bytes };
+                let (coordinator, size_bytes) = (coordinator.clone(), node.size_bytes);
+                (address, Claim { epoch, coordinator, node: node.node, size_bytes, place })
+            })
+            .collect();
+        for (address, claim) in claims {
+            let joined = Link::join(address, pool, claim, control, report.clone()).await;
+            links.push(joined.map_err(|why| NoPool::Node { address, why })?);
+        }
+        let description = format!("pool {pool} of {} nodes", links.len());
+        Ok(Self { info: Info { description, ..Info::disk(layout.size_bytes()) }, layout, links })
+    }
+
+    /// Bytes of the disk.
+    pub fn size_bytes(&self) -> u64 {
+        self.layout.size_bytes()
+    }
+
+    /// Its nodes, in order.
+    pub fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// The pieces of a range, each at most `most` long.
+    fn pieces(&self, offset: u64, length: u32, most: u32) -> impl Iterator<Item = Piece> {
+        self.layout.pieces(offset, length).flat_map(move |piece| {
+            (0..piece.length).step_by(most as usize).map(move |at| Piece {
+                node: piece.node,
+                offset: piece.offset + u64::from(at),
+                length: most.min(piece.length - at),
+                before: piece.before + at,
+            })
+        })
+    }
+
+    /// Reads.
+    ///
+    /// # Errors
+    /// The first [`Failure`] of a node.
+    pub async fn read_range(&self, offset: u64, length: u32) -> Result<Bytes, Failure> {
+        let ask =
+            |piece: Piece| self.links[piece.node].ask(Operation::Read, piece.offset, piece.length, Bytes::new(), false);
+        let mut pieces = self.pieces(offset, length, MAX_DATA_BYTES as u32);
+        let Some(first) = pieces.next() else { return Ok(Bytes::new()) };
+        if first.length == length {
+            return ask(first).await;
+        }
+        let parts = try_join_all(std::iter::once(first).chain(pieces).map(ask)).await?;
+        let mut data = BytesMut::with_capacity(length as usize);
+        parts.iter().for_each(|part| data.extend_from_slice(part));
+        Ok(data.freeze())
+    }
+
+    /// Writes.
+    ///
+    /// # Errors
+    /// The first [`Failure`] of a node; other nodes may have written their part.
+    pub async fn write_range(&self, offset: u64, data: Bytes, durable: bool) -> Result<(), Failure> {
+        let pieces = self.pieces(offset, data.len() as u32, MAX_DATA_BYTES as u32).map(|piece| {
+            let part = data.slice(piece.before as usize..(piece.before + piece.length) as usize);
+            self.links[piece.node].ask(Operation::Write, piece.offset, piece.length, part, durable)
+        });
+        first_failure(join_all(pieces).await)
+    }
+
+    async fn trim_range(&self, offset: u64, length: u32, durable: bool) -> Result<(), Failure> {
+        let pieces = self.pieces(offset, length, TRIM_BYTES).map(|piece| {
+            self.links[piece.node].ask(Operation::Trim, piece.offset, piece.length, Bytes::new(), durable)
+        });
+        first_failure(join_all(pieces).await)
+    }
+}
+
+/// All are waited for: a request that failed in part must not go on behind its answer.
+fn first_failure(results: Vec<Result<Bytes, Failure>>) -> Result<(), Failure> {
+    results.into_iter().try_for_each(|result| result.map(drop))
+}
+
+fn error(failure: Failure) -> Error {
+    match failure {
+        Failure::Node(Status::Full) => Error::NoSpace,
+        Failure::Node(_) | Failure::Ended(_) | Failure::Deadline => Error::Io,
+    }
+}
+
+impl Export for Volume {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    async fn read(&self, offset: u64, length: u32) -> Result<Bytes, Error> {
+        self.read_range(offset, length).await.map_err(error)
+    }
+
+    async fn write(&self, offset: u64, data: Bytes, durable: bool) -> Result<(), Error> {
+        self.write_range(offset, data, durable).await.map_err(error)
+    }
+
+    async fn flush(&self) -> Result<(), Error> {
+        let flushes = self.links.iter().map(|link| link.ask(Operation::Flush, 0, 0, Bytes::new(), false));
+        first_failure(join_all(flushes).await).map_err(error)
+    }
+
+    async fn trim(&self, offset: u64, length: u32, durable: bool) -> Result<(), Error> {
+        self.trim_range(offset, length, durable).await.map_err(error)
+    }
+
+    async fn write_zeroes(
+        &self,
+        offset: u64,
+        length: u32,
+        durable: bool,
+        allocate: bool,
+        fast: bool,
+    ) -> Result<(), Error> {
+        if fast {
+            // A node's medium may be one that must write them.
+            return Err(Error::Unsupported);
+        }
+        if !allocate {
+            return self.trim(offset, length, durable).await;
+        }
+        let zeroes = Bytes::from(vec![0; (length as usize).min(MAX_DATA_BYTES)]);
+        let mut done = 0;
+        while done < length {
+            let now = (length - done).min(MAX_DATA_BYTES as u32);
+            self.write(offset + u64::from(done), zeroes.slice(..now as usize), durable).await?;
+            done += now;
+        }
+        Ok(())
+    }
+}

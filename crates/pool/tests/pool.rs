@@ -1,0 +1,407 @@
+//! Pools over real sockets: nodes are processes of this test's own program, the coordinator serves NBD on a Unix socket, and the
+//! clients are the ones that people use. A client that is not installed is reported as ignored, with the reason.
+
+use bytes::Bytes;
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use nbd::{Export as _, Single, Tls};
+use pool::bench::{self, Load};
+use pool::hello::{Claim, Hello};
+use pool::layout::Arrangement;
+use pool::link::{Control, greet};
+use pool::node::{Node, WORKERS};
+use pool::setting::Setting;
+use pool::store::{Place, Store};
+use pool::volume::{NoPool, Volume};
+use std::cell::RefCell;
+use std::future::Future;
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Set: this process is a node with the store of that name.
+const NODE: &str = "FATHOM_TEST_POOL_NODE";
+const MIB: u64 = 1 << 20;
+
+fn main() -> ExitCode {
+    if let Some(store) = std::env::var_os(NODE) {
+        return node(Path::new(&store));
+    }
+    let trials = vec![
+        trial("fio_verifies_what_it_wrote_over_three_unequal_nodes", &["fio"], fio),
+        trial("qemu_io_reads_what_it_wrote_over_the_nodes_borders", &["qemu-io"], qemu_io),
+        trial("nbdcopy_brings_back_what_it_took_there_over_stripes", &["nbdcopy", "qemu-img"], copy),
+        trial("a_node_killed_under_load_loses_nothing_that_was_flushed", &[], killed),
+        trial("a_write_on_its_way_when_a_node_is_killed_is_asked_again", &["fio"], killed_under_fio),
+        trial("an_older_coordinator_is_fenced_off_and_told_why", &[], fenced),
+        trial("nodes_that_do_not_belong_together_are_refused", &[], refused),
+        trial("another_node_under_the_same_address_is_not_taken_for_it", &[], exchanged),
+        trial("a_damaged_block_is_an_error_and_never_wrong_data", &[], damaged),
+        trial("the_bench_counts_what_the_nodes_answered", &[], counted),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+fn trial(name: &str, tools: &'static [&'static str], check: fn() -> Result<(), Failed>) -> Trial {
+    Trial::ignorable_test(name, move || {
+        match tools.iter().find(|tool| Command::new(tool).arg("--version").output().is_err()) {
+            Some(tool) => Ok(Completion::ignored_with(format!("{tool} is not installed"))),
+            None => check().map(|()| Completion::Completed),
+        }
+    })
+}
+
+/// Serves a store until it is killed; says where on stdout.
+fn node(path: &Path) -> ExitCode {
+    let listen = std::env::args().nth(1).expect("an address");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(WORKERS).build();
+    let runtime = runtime.expect("a runtime");
+    let memory = path.starts_with("memory");
+    let store = if memory { Store::memory(16 * MIB, pool::store::new_name()) } else { Store::open(path) };
+    let node = Node::new(Arc::new(store.expect("a store")), memory);
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let listener = tokio::net::TcpListener::bind(listen).await.expect("an address");
+        println!("{}", listener.local_addr().expect("an address"));
+        node.listen(listener, Rc::new(|_| {}), std::future::pending::<()>()).await;
+    });
+    ExitCode::SUCCESS
+}
+
+/// A node's process; killed when it is dropped.
+struct Process {
+    child: Child,
+    address: SocketAddr,
+    store: PathBuf,
+}
+
+impl Process {
+    fn start(store: &Path, listen: &str) -> Result<Self, Failed> {
+        let mut command = Command::new(std::env::current_exe()?);
+        let mut child = command.env(NODE, store).arg(listen).stdout(Stdio::piped()).spawn()?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().ok_or("no stdout")?).read_line(&mut line)?;
+        Ok(Self { child, address: line.trim().parse()?, store: store.into() })
+    }
+
+    fn kill(&mut self) -> Result<(), Failed> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Killed with SIGKILL, and started anew at the same address.
+    fn restart(&mut self) -> Result<(), Failed> {
+        self.kill()?;
+        *self = Self::start(&self.store, &self.address.to_string())?;
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.kill();
+    }
+}
+
+struct Nodes {
+    folder: tempfile::TempDir,
+    processes: Vec<Process>,
+}
+
+impl Nodes {
+    fn new(sizes: &[u64]) -> Result<Self, Failed> {
+        let mut nodes = Self { folder: tempfile::tempdir()?, processes: Vec::new() };
+        for (nth, size) in sizes.iter().enumerate() {
+            let path = nodes.folder.path().join(format!("store{nth}"));
+            drop(Store::format(&path, Some(*size), format!("node{nth}"), false)?);
+            nodes.processes.push(Process::start(&path, "127.0.0.1:0")?);
+        }
+        Ok(nodes)
+    }
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.processes.iter().map(|process| process.address).collect()
+    }
+}
+
+/// What links reported.
+type Told = Rc<RefCell<Vec<String>>>;
+
+async fn join(addresses: &[SocketAddr], pool: &str, stripe_bytes: Option<u64>) -> Result<(Volume, Told), NoPool> {
+    let arrangement =
+        stripe_bytes.map_or(Arrangement::Concatenated, |stripe_bytes| Arrangement::Striped { stripe_bytes });
+    let told = Told::default();
+    let report = {
+        let told = told.clone();
+        Rc::new(move |line| told.borrow_mut().push(line))
+    };
+    let volume = Volume::join(addresses, pool, arrangement, &Control::Tuned, report).await?;
+    Ok((volume, told))
+}
+
+fn local<T>(work: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    tokio::task::LocalSet::new().block_on(&runtime, work)
+}
+
+/// Serves the pool beside `clients`, which is given the disk's URI.
+fn served(
+    addresses: Vec<SocketAddr>,
+    stripe_bytes: Option<u64>,
+    clients: impl FnOnce(&str) -> Result<(), Failed>,
+) -> Result<(), Failed> {
+    let folder = tempfile::tempdir()?;
+    let socket = folder.path().join("nbd");
+    let uri = format!("nbd+unix:///disk?socket={}", socket.display());
+    let (ready, wait) = std::sync::mpsc::channel();
+    let (end, ended) = tokio::sync::oneshot::channel::<()>();
+    std::thread::scope(|scope| {
+        let coordinator = scope.spawn(move || {
+            local(async {
+                let (volume, _) = join(&addresses, "p", stripe_bytes).await?;
+                let exports = Rc::new(Single { name: "disk".into(), export: volume });
+                let listener = tokio::net::UnixListener::bind(socket)?;
+                ready.send(())?;
+                let accept = async {
+                    while let Ok((stream, _)) = listener.accept().await {
+                        let exports = exports.clone();
+                        tokio::task::spawn_local(async move { nbd::serve(stream, &*exports, &Tls::Off).await });
+                    }
+                };
+                tokio::select! {
+                    () = accept => {}
+                    _ = ended => {}
+                }
+                Ok(())
+            })
+            .map_err(|failed| failed.message().unwrap_or("it failed").to_string())
+        });
+        // If it could not start, its own error is the one to tell.
+        let result = if wait.recv().is_ok() { clients(&uri) } else { Ok(()) };
+        drop(end);
+        coordinator.join().map_err(|_| "the coordinator panicked")??;
+        result
+    })
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<String, Failed> {
+    let output = Command::new(program).args(arguments).output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(text);
+    }
+    Err(format!("{program} {arguments:?}: {}\n{text}{}", output.status, String::from_utf8_lossy(&output.stderr)).into())
+}
+
+fn verify(uri: &str) -> Result<(), Failed> {
+    let uri = format!("--uri={uri}");
+    let job = ["--name=verify", "--ioengine=nbd", "--rw=randwrite", "--bsrange=512-64k", "--size=24m"];
+    let check = [
+        "--verify=crc32c",
+        "--do_verify=1",
+        "--verify_fatal=1",
+        "--verify_state_save=0",
+        "--iodepth=64",
+        "--randseed=7",
+        &uri,
+    ];
+    run("fio", &[&job[..], &check[..]].concat()).map(drop)
+}
+
+fn fio() -> Result<(), Failed> {
+    let nodes = Nodes::new(&[6 * MIB, 10 * MIB + 4096, 8 * MIB])?;
+    served(nodes.addresses(), None, verify)
+}
+
+fn qemu_io() -> Result<(), Failed> {
+    let commands = [
+        "write -P 7 5M 8M",
+        "read -P 7 5M 8M",
+        "flush",
+        "write -f -P 9 6291000 777",
+        "read -P 9 6291000 777",
+        "read -P 7 6291777 4096",
+        "discard 5M 2M",
+        "read -P 0 5M 2M",
+        "read -P 7 7M 6M",
+        "write -z 12M 8M",
+        "read -P 0 12M 8M",
+        "write -z -u 7M 1M",
+        "read -P 0 7M 1M",
+    ];
+    let nodes = Nodes::new(&[6 * MIB, 10 * MIB, 8 * MIB])?;
+    served(nodes.addresses(), None, |uri| {
+        let mut arguments = vec!["-f", "raw"];
+        arguments.extend(commands.iter().flat_map(|c| ["-c", c]));
+        arguments.push(uri);
+        let told = run("qemu-io", &arguments)?;
+        // A pattern that differs is told in words; the exit status is 0 all the same in some versions.
+        if told.contains("failed") { Err(told.into()) } else { Ok(()) }
+    })
+}
+
+fn copy() -> Result<(), Failed> {
+    let nodes = Nodes::new(&[8 * MIB, 8 * MIB, 9 * MIB])?;
+    let (source, back) = (nodes.folder.path().join("source"), nodes.folder.path().join("back"));
+    let data: Vec<u8> = (0..24 * MIB).map(|at| ((at * 2_654_435_761) >> 13) as u8).collect();
+    std::fs::write(&source, &data)?;
+    let (source, to) = (source.to_string_lossy(), back.to_string_lossy());
+    served(nodes.addresses(), Some(64 << 10), |uri| {
+        run("nbdcopy", &["--connections=4", &source, uri])?;
+        run("qemu-img", &["compare", "-f", "raw", "-F", "raw", &source, uri])?;
+        run("nbdcopy", &["--connections=4", uri, &to]).map(drop)
+    })?;
+    if std::fs::read(back)? == data { Ok(()) } else { Err("what came back differs".into()) }
+}
+
+/// Rounds of writes that are flushed; in each a node is killed and started anew while they are on their way.
+fn killed() -> Result<(), Failed> {
+    let mut nodes = Nodes::new(&[4 * MIB; 3])?;
+    local(async {
+        let (volume, told) = join(&nodes.addresses(), "p", None).await?;
+        let volume = Rc::new(volume);
+        const BLOCK: u64 = 6000;
+        let places = volume.size_bytes() / BLOCK;
+        let mut model = vec![0_u8; places as usize];
+        for round in 1..=12_u8 {
+            let chosen: Vec<u64> = (0..200).map(|nth| (nth * 7919 + u64::from(round) * 104_729) % places).collect();
+            let writes: Vec<_> = chosen
+                .iter()
+                .map(|place| {
+                    let (volume, offset) = (volume.clone(), place * BLOCK);
+                    let data = Bytes::from(vec![round; BLOCK as usize]);
+                    tokio::task::spawn_local(async move { volume.write_range(offset, data, false).await })
+                })
+                .collect();
+            tokio::time::sleep(Duration::from_millis(u64::from(round) % 4)).await;
+            nodes.processes[usize::from(round) % 3].restart()?;
+            for write in writes {
+                write.await??;
+            }
+            volume.flush().await?;
+            chosen.iter().for_each(|place| model[*place as usize] = round);
+        }
+        nodes.processes.iter_mut().try_for_each(Process::restart)?;
+        for (place, expected) in model.iter().enumerate() {
+            let data = volume.read_range(place as u64 * BLOCK, BLOCK as u32).await?;
+            if data.iter().any(|byte| byte != expected) {
+                return Err(format!("at {place}: {}, not {expected}", data[0]).into());
+            }
+        }
+        let reconnected: u64 = volume.links().iter().map(|link| link.counts().reconnected).sum();
+        if reconnected < 12 { Err(format!("{reconnected} connections: {told:?}").into()) } else { Ok(()) }
+    })
+}
+
+fn killed_under_fio() -> Result<(), Failed> {
+    let mut nodes = Nodes::new(&[8 * MIB; 3])?;
+    served(nodes.addresses(), None, |uri| {
+        std::thread::scope(|scope| {
+            let client = scope.spawn(|| verify(uri).map_err(|f| f.message().unwrap_or("it failed").to_string()));
+            while !client.is_finished() {
+                std::thread::sleep(Duration::from_millis(150));
+                nodes.processes[1].restart()?;
+            }
+            Ok(client.join().map_err(|_| "the client panicked")??)
+        })
+    })
+}
+
+fn told_why(result: Result<(Volume, Told), NoPool>, reason: &str) -> Result<(), Failed> {
+    match result {
+        Ok(_) => Err(format!("it was let in, and not told: {reason}").into()),
+        Err(error) if error.to_string().contains(reason) => Ok(()),
+        Err(error) => Err(format!("{error}, and not: {reason}").into()),
+    }
+}
+
+fn fenced() -> Result<(), Failed> {
+    let nodes = Nodes::new(&[4 * MIB; 2])?;
+    local(async {
+        let (first, told) = join(&nodes.addresses(), "p", None).await?;
+        first.write_range(0, Bytes::from_static(b"first"), true).await?;
+        let (second, _) = join(&nodes.addresses(), "p", None).await?;
+        let error = first.write_range(0, Bytes::from_static(b"stale"), true).await.expect_err("it must be fenced off");
+        if !error.to_string().contains("another coordinator has taken over") || told.borrow().is_empty() {
+            return Err(format!("{error}, {told:?}").into());
+        }
+        let data = second.read_range(0, 5).await?;
+        if data == "first" { Ok(()) } else { Err(format!("{data:?}").into()) }
+    })
+}
+
+fn refused() -> Result<(), Failed> {
+    let nodes = Nodes::new(&[4 * MIB, 8 * MIB, 4 * MIB])?;
+    let [a, b, c] = nodes.addresses()[..] else { return Err("three nodes".into()) };
+    local(async {
+        told_why(join(&[a, b, a], "p", None).await, "are the same node (node0)")?;
+        drop(join(&[a, b], "p", None).await?);
+        told_why(join(&[a, b], "q", None).await, "belongs to the pool \"p\"")?;
+        told_why(join(&[b, a], "p", None).await, "in the order they were")?;
+        told_why(join(&[a, b], "p", Some(4096)).await, "in the order they were")?;
+        told_why(join(&[a, b, c], "p", None).await, "is new, and")?;
+        let nobody = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        told_why(join(&[a, nobody], "p", None).await, "refused")?;
+        let place = Place { index: 0, count: 2, stripe_bytes: 0 };
+        let claim = Claim { epoch: 99, coordinator: "c".into(), node: "node0".into(), size_bytes: 5 * MIB, place };
+        let hello = Hello { protocol: pool::frame::VERSION, pool: "p".into(), claim: Some(claim) };
+        let why = greet(a, &hello).await.expect_err("it is too small").to_string();
+        if !why.contains("fewer than the 5242880") {
+            return Err(why.into());
+        }
+        let older = Hello { protocol: 0, claim: None, ..hello };
+        let why = greet(a, &older).await.expect_err("it is too old").to_string();
+        if why.contains("use the same release") { Ok(()) } else { Err(why.into()) }
+    })
+}
+
+/// Memory is empty after a restart, and so it is another node.
+fn exchanged() -> Result<(), Failed> {
+    let mut process = Process::start(Path::new("memory"), "127.0.0.1:0")?;
+    local(async {
+        let (volume, _) = join(&[process.address], "p", None).await?;
+        volume.write_range(0, Bytes::from_static(b"data"), true).await?;
+        process.restart()?;
+        let error = volume.read_range(0, 4).await.expect_err("the data are gone").to_string();
+        if error.contains("this is the node") { Ok(()) } else { Err(error.into()) }
+    })
+}
+
+fn damaged() -> Result<(), Failed> {
+    let nodes = Nodes::new(&[4 * MIB])?;
+    local(async {
+        let (volume, _) = join(&nodes.addresses(), "p", None).await?;
+        volume.write_range(8192, Bytes::from(vec![1; 8192]), true).await?;
+        let file = std::fs::File::options().write(true).open(&nodes.processes[0].store)?;
+        std::os::unix::fs::FileExt::write_all_at(&file, &[2], 9000)?;
+        let error = volume.read(8192, 512).await.expect_err("the block is damaged");
+        let whole = volume.read_range(12_288, 4096).await?;
+        if error == nbd::Error::Io && whole == vec![1; 4096] { Ok(()) } else { Err(format!("{error}").into()) }
+    })
+}
+
+fn counted() -> Result<(), Failed> {
+    let process = Process::start(Path::new("memory"), "127.0.0.1:0")?;
+    local(async {
+        let control = Control::Fixed(Setting::new(8, 4));
+        let one = Volume::join(&[process.address], "p", Arrangement::Concatenated, &control, Rc::new(drop)).await?;
+        let volume = Rc::new(one);
+        for write in [false, true] {
+            let duration = Duration::from_millis(400);
+            let load = Load { block_bytes: 512, threads: 32, duration, write, seed: 1 };
+            let figures = bench::run(volume.clone(), load).await?;
+            let counts = volume.links()[0].counts();
+            let frames = figures.packets_per_s.sent * figures.batch_mean;
+            // The bench counts answers and the link requests, over the same time but for its edges.
+            let agree = (0.8..1.25).contains(&(frames / figures.ops_per_s));
+            if !agree || (counts.window, counts.batch) != (8, 4) || figures.batch_mean > 8.0 || figures.failed > 0 {
+                return Err(format!("{figures:?}, {counts:?}").into());
+            }
+        }
+        Ok(())
+    })
+}
