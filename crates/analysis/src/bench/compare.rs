@@ -200,9 +200,14 @@ pub fn within(bench: &Bench, by: &str, base: Option<&str>) -> Result<Compared, S
         let values: Vec<&str> = values.into_iter().map(String::as_str).collect();
         return Err(format!("no cell has {by}={base}; there are {}", values.join(", ")));
     }
+    // A cell has only the factors that its command uses: what one mode knows and the other does not (how often a compiler
+    // is given the chance to compile) does not keep them apart.
+    let shared = |name: &String, design: u64| {
+        with.iter().filter(|m| m.design.id == design).all(|m| m.factors.contains_key(name))
+    };
     let rest = |m: &Measured| {
         let mut factors = m.factors.clone();
-        factors.remove(by);
+        factors.retain(|name, _| name != by && shared(name, m.design.id));
         (m.design.id, factors, same_name(m))
     };
     let first = |m: &Measured| {
@@ -213,13 +218,13 @@ pub fn within(bench: &Bench, by: &str, base: Option<&str>) -> Result<Compared, S
     for m in &with {
         match first(m) {
             Some(a) if a.cell.id == m.cell.id => {}
-            Some(a) => matches.push(Match {
+            Some(a) if a.factors[by] != m.factors[by] => matches.push(Match {
                 a,
                 b: m,
                 parameters: rest(m).1,
                 levels: Some([a.factors[by].clone(), m.factors[by].clone()]),
             }),
-            None => unmatched.push(Alone { of: "b", workload: m.design.name.clone(), parameters: named(m) }),
+            _ => unmatched.push(Alone { of: "b", workload: m.design.name.clone(), parameters: named(m) }),
         }
     }
     let noise = noise(&all);

@@ -95,6 +95,20 @@ fn modes_of_one_archive_are_compared_within_blocks() {
     assert!(within(&a, "mode", Some("x")).unwrap_err().contains("c1, c2, int"));
 }
 
+/// A cell has only the factors that its command uses.
+#[test]
+fn a_factor_that_only_one_mode_has_keeps_no_cells_apart() {
+    let mut a = bench("a", "w");
+    a.add(&[("mode", "native"), ("iterations", "30")], 100.0, 1000.0, 10);
+    a.add(&[("mode", "jvm"), ("jit_iterations", "100")], 200.0, 1000.0, 10);
+    let c = within(&a, "mode", None).unwrap();
+    assert_eq!((verdicts(&c), c.unmatched.len()), (vec!["slower"], 0));
+    // Two of the same mode cannot both be the other one.
+    a.add(&[("mode", "native"), ("iterations", "60")], 100.0, 1000.0, 10);
+    let c = within(&a, "mode", None).unwrap();
+    assert_eq!((verdicts(&c), c.unmatched.len()), (vec!["slower"], 1));
+}
+
 #[test]
 fn what_casts_doubt_is_noted() {
     let (mut a, mut b) = (bench("a", "w"), bench("b", "w"));
