@@ -50,8 +50,9 @@ export class Bars {
       c.fillText(valueText(tick, this.unit), at, height - BAR_AXIS / 2);
     }
     if (axis.log) {
-      c.textAlign = 'left';
-      c.fillText('logarithmic', 2, height - BAR_AXIS / 2);
+      // Under the values, where no tick stands.
+      c.textAlign = 'right';
+      c.fillText('logarithmic', width - 2, height - BAR_AXIS / 2);
     }
     this.bars.forEach((bar, i) => this.row(c, bar, i, x, width));
   }
