@@ -1,0 +1,1 @@
+//! Traffic over a network, what the sender's TCP says of it, and an emulated link.

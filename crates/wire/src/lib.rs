@@ -1,0 +1,1 @@
+//! Keys, and connections that both ends vouch for.
