@@ -16,6 +16,7 @@ pub mod mutate;
 mod pool;
 mod sqlite;
 mod targets;
+mod wire_key;
 
 /// One reader under test.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +45,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "link", seeds: link::stories, run: link::link },
     Target { name: "pool_frame", seeds: pool::frames, run: pool::frame },
     Target { name: "pool_hello", seeds: pool::hellos, run: pool::hello },
+    Target { name: "wire_key", seeds: wire_key::keys, run: wire_key::key },
 ];
 
 /// A target that must fail. If it does not, the driver finds nothing, and its silence about the others means nothing.

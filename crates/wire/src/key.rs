@@ -1,0 +1,302 @@
+//! A key: 32 random bytes that seed an Ed25519 key pair, in a file of two lines.
+//!
+//! ```text
+//! # A key of Fathom, …
+//! fathom-key-1 SEED FINGERPRINT
+//! ```
+//!
+//! The seed has 64 hexadecimal digits. The fingerprint is that of the public key, so that two people can compare keys
+//! without telling them, and a mistyped digit is found when the file is read and not when nobody is let in.
+
+use crate::pinned::{self, Configs};
+use ring::digest::{SHA256, digest};
+use ring::rand::{SecureRandom, SystemRandom};
+use ring::signature::{Ed25519KeyPair, KeyPair as _};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// What the line with the key begins with; the number is the format's.
+const WORD: &str = "fathom-key-1";
+/// A key file is no longer.
+const MAX_BYTES: u64 = 4096;
+
+/// Why there is no key.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// A key that is in use would be lost.
+    #[error("{} is there already; a key is never overwritten, so choose another name or remove it first", path.display())]
+    Exists {
+        /// Where.
+        path: PathBuf,
+    },
+    /// Others could read it.
+    #[error("{} can be read by others (mode {mode:03o}); make it yours alone: chmod 600 {}", path.display(), path.display())]
+    Open {
+        /// Where.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// The system said no.
+    #[error("cannot {action} the key file {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Its answer.
+        source: io::Error,
+    },
+    /// The content is something else.
+    #[error("{} is no key: {why}; `fathom pool keygen FILE` makes one", path.display())]
+    Malformed {
+        /// Where.
+        path: PathBuf,
+        /// What is wrong.
+        why: Malformed,
+    },
+    /// There are no random numbers, or the cryptography fails its own checks.
+    #[error("cannot make a key: {0}")]
+    Unusable(String),
+}
+
+/// Why a text is no key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// It has no line of a key.
+    #[error("it has no line that begins with {WORD}")]
+    NoKey,
+    /// It has several.
+    #[error("it has more than one key")]
+    Several,
+    /// Of another format.
+    #[error("its key is of a newer format than this program knows")]
+    Newer,
+    /// Not 64 hexadecimal digits.
+    #[error("a key has 64 hexadecimal digits")]
+    Digits,
+    /// The digits are others than those that were written.
+    #[error("its digits and its fingerprint do not belong together, so one of them was changed")]
+    Fingerprint,
+}
+
+/// A key. Copies share what was made of it.
+#[derive(Clone)]
+pub struct Key {
+    seed: [u8; 32],
+    fingerprint: String,
+    pub(crate) configs: Configs,
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Key({})", self.fingerprint)
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.seed == other.seed
+    }
+}
+
+impl Eq for Key {}
+
+impl Key {
+    /// A new one.
+    ///
+    /// # Errors
+    /// [`KeyError::Unusable`].
+    pub fn generate() -> Result<Self, KeyError> {
+        let mut seed = [0; 32];
+        let drawn = SystemRandom::new().fill(&mut seed);
+        drawn.map_err(|_| KeyError::Unusable("the system gives no random numbers".into()))?;
+        Self::from_seed(seed)
+    }
+
+    /// The key of these 32 bytes.
+    ///
+    /// # Errors
+    /// [`KeyError::Unusable`].
+    pub fn from_seed(seed: [u8; 32]) -> Result<Self, KeyError> {
+        let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|e| KeyError::Unusable(e.to_string()))?;
+        let configs = pinned::configs(&seed).map_err(|e| KeyError::Unusable(e.to_string()))?;
+        Ok(Self { seed, fingerprint: fingerprint(pair.public_key().as_ref()), configs })
+    }
+
+    /// What tells it from others, and may be told to anyone: four groups of four hexadecimal digits.
+    pub fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// The content of its file. Secret.
+    pub fn to_text(&self) -> String {
+        let digits: String = self.seed.iter().map(|byte| format!("{byte:02x}")).collect();
+        let advice = "Whoever has it is let in: copy it only over a channel you trust, and keep it secret.";
+        format!("# A key of Fathom. {advice}\n{WORD} {digits} {}\n", self.fingerprint)
+    }
+
+    /// Reads what [`Key::to_text`] wrote: the format, the seed, and the fingerprint that the text claims.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    pub fn parse(text: &str) -> Result<([u8; 32], &str), Malformed> {
+        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let (Some(line), more) = (lines.next(), lines.next()) else { return Err(Malformed::NoKey) };
+        if more.is_some() {
+            return Err(Malformed::Several);
+        }
+        let mut words = line.split_ascii_whitespace();
+        match words.next() {
+            Some(WORD) => {}
+            Some(word) if word.starts_with("fathom-key-") => return Err(Malformed::Newer),
+            _ => return Err(Malformed::NoKey),
+        }
+        let seed = words.next().and_then(seed_of).ok_or(Malformed::Digits)?;
+        match (words.next(), words.next()) {
+            (Some(claimed), None) => Ok((seed, claimed)),
+            _ => Err(Malformed::Fingerprint),
+        }
+    }
+
+    /// The key of a text.
+    ///
+    /// # Errors
+    /// [`KeyError::Malformed`], which names `path`, or [`KeyError::Unusable`].
+    pub fn from_text(text: &str, path: &Path) -> Result<Self, KeyError> {
+        let malformed = |why| KeyError::Malformed { path: path.into(), why };
+        let (seed, claimed) = Self::parse(text).map_err(malformed)?;
+        let key = Self::from_seed(seed)?;
+        if key.fingerprint == claimed { Ok(key) } else { Err(malformed(Malformed::Fingerprint)) }
+    }
+
+    /// Reads a key file.
+    ///
+    /// # Errors
+    /// [`KeyError`]; one that others may read is refused.
+    pub fn read(path: &Path) -> Result<Self, KeyError> {
+        let tried = |source| KeyError::Io { action: "read", path: path.into(), source };
+        let file = File::open(path).map_err(tried)?;
+        let mode = file.metadata().map_err(tried)?.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(KeyError::Open { path: path.into(), mode });
+        }
+        let mut bytes = Vec::new();
+        file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(tried)?;
+        Self::from_text(&String::from_utf8_lossy(&bytes), path)
+    }
+
+    /// Writes a file that only its owner can read; one that is there stays as it is.
+    ///
+    /// # Errors
+    /// [`KeyError`]; nothing is left behind then.
+    pub fn write(&self, path: &Path) -> Result<(), KeyError> {
+        let file = File::options().write(true).create_new(true).mode(0o600).open(path);
+        let mut file = file.map_err(|source| match source.kind() {
+            io::ErrorKind::AlreadyExists => KeyError::Exists { path: path.into() },
+            _ => KeyError::Io { action: "make", path: path.into(), source },
+        })?;
+        file.write_all(self.to_text().as_bytes()).and_then(|()| file.sync_all()).map_err(|source| {
+            // Half a key is of no use; if it cannot be removed, the first error is the one to tell.
+            let _ = std::fs::remove_file(path);
+            KeyError::Io { action: "write", path: path.into(), source }
+        })
+    }
+}
+
+fn seed_of(digits: &str) -> Option<[u8; 32]> {
+    let digits = digits.as_bytes();
+    let mut seed = [0; 32];
+    if digits.len() != 64 {
+        return None;
+    }
+    for (byte, pair) in seed.iter_mut().zip(digits.chunks_exact(2)) {
+        let digit = |c: u8| char::from(c).to_digit(16);
+        *byte = (digit(pair[0])? << 4 | digit(pair[1])?) as u8;
+    }
+    Some(seed)
+}
+
+/// The fingerprint of a public key: the first 64 bits of its SHA-256.
+pub fn fingerprint(public: &[u8]) -> String {
+    let hash = digest(&SHA256, public);
+    let groups: Vec<String> =
+        hash.as_ref()[..8].chunks(2).map(|pair| format!("{:02x}{:02x}", pair[0], pair[1])).collect();
+    groups.join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn key() -> Key {
+        Key::from_seed([7; 32]).expect("any seed is a key")
+    }
+
+    /// The seed, the public key and so the fingerprint are fixed by RFC 8032: the third is the SHA-256 of its first test's
+    /// public key, taken with sha256sum.
+    #[test]
+    fn the_fingerprint_is_the_hash_of_the_public_key() {
+        let digits = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60";
+        let seed = seed_of(digits).expect("64 digits");
+        let key = Key::from_seed(seed).expect("a key");
+        assert_eq!(key.fingerprint(), "21fe-31df-a154-a261");
+    }
+
+    #[test]
+    fn a_file_is_its_owners_alone_and_never_overwritten() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("key");
+        key().write(&path).expect("written");
+        assert_eq!(path.metadata().expect("there").permissions().mode() & 0o777, 0o600);
+        assert_eq!(Key::read(&path).expect("read"), key());
+        let other = Key::generate().expect("a key");
+        assert!(matches!(other.write(&path), Err(KeyError::Exists { .. })));
+        assert_eq!(Key::read(&path).expect("as it was"), key());
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).expect("mine");
+        let refused = Key::read(&path).expect_err("others can read it").to_string();
+        assert!(refused.contains("mode 640") && refused.contains("chmod 600"), "{refused}");
+        assert!(matches!(Key::read(&folder.path().join("none")), Err(KeyError::Io { .. })));
+        assert!(!format!("{:?}", key()).contains("0707"), "a key is not shown");
+    }
+
+    #[test]
+    fn every_mistake_in_a_file_has_its_own_error() {
+        let text = key().to_text();
+        let path = Path::new("k");
+        let why = |text: &str| match Key::from_text(text, path) {
+            Err(KeyError::Malformed { why, .. }) => why,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(why(""), Malformed::NoKey);
+        assert_eq!(why("-----BEGIN OPENSSH PRIVATE KEY-----"), Malformed::NoKey);
+        assert_eq!(why(&text.replace("key-1", "key-2")), Malformed::Newer);
+        assert_eq!(why(&format!("{text}{text}")), Malformed::Several);
+        assert_eq!(why(&text.replace("0707", "07")), Malformed::Digits);
+        assert_eq!(why(&text.replace("0707 ", "070x ")), Malformed::Digits);
+        assert_eq!(why(&text.replace("0707 ", "0708 ")), Malformed::Fingerprint);
+        assert_eq!(why(&text[..text.len() - 20]), Malformed::Fingerprint);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn a_key_comes_back_from_its_text(seed: [u8; 32]) {
+            let key = Key::from_seed(seed).expect("any seed is a key");
+            prop_assert_eq!(Key::from_text(&key.to_text(), Path::new("k")).expect("read"), key);
+        }
+
+        #[test]
+        fn hostile_text_is_an_error_or_a_seed(text: String, word in "fathom-key-1 [0-9a-f]{60,68} .{0,20}") {
+            for text in [text, word] {
+                if let Ok((_, claimed)) = Key::parse(&text) {
+                    prop_assert!(text.contains(claimed));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! TLS 1.3 in which the only certificate that counts is the one of our own key.
+//!
+//! The certificate is a wrapper that TLS wants around a public key. It is made of the key alone, the same on every device;
+//! what is compared is the public key in it and nothing else, so neither its dates nor its names can lock anyone out, and a
+//! later release may wrap it otherwise. That the other end has the private key too is shown by its signature of the
+//! handshake, which TLS 1.3 makes different for either end, so that nobody can hold our own up to us.
+//!
+//! Sessions are never resumed: a handshake costs a millisecond, and each is a proof of its own.
+
+use crate::key::fingerprint;
+use ring::signature::{Ed25519KeyPair, KeyPair as _};
+use std::sync::Arc;
+use tokio_rustls::rustls::client::Resumption;
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring as primitives, verify_tls13_signature};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use tokio_rustls::rustls::server::{NoServerSessionStorage, ParsedCertificate};
+use tokio_rustls::rustls::version::TLS13;
+use tokio_rustls::rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, OtherError, PeerIncompatible,
+    ServerConfig, SignatureScheme,
+};
+
+/// DER up to the seed of an Ed25519 key in PKCS #8 (RFC 8410, section 7).
+const PKCS8: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+/// DER up to the 32 bytes of an Ed25519 public key (RFC 8410, section 4).
+const SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0];
+
+/// What both ends of a connection need.
+#[derive(Clone)]
+pub struct Configs {
+    pub client: Arc<ClientConfig>,
+    pub server: Arc<ServerConfig>,
+}
+
+/// A certificate that is not ours.
+#[derive(Debug, thiserror::Error)]
+pub enum NotOurs {
+    /// Of the same make.
+    #[error("another key, {0}")]
+    AnotherKey(String),
+    /// Of something else.
+    #[error("a certificate that is none of Fathom's")]
+    Stranger,
+}
+
+/// Makes them of a seed.
+///
+/// # Errors
+/// What the cryptography says; of 32 bytes none is known.
+pub fn configs(seed: &[u8; 32]) -> Result<Configs, Error> {
+    let other = |what: &dyn std::fmt::Display| Error::General(what.to_string());
+    let pair = Ed25519KeyPair::from_seed_unchecked(seed).map_err(|e| other(&e))?;
+    let pkcs8 = PrivatePkcs8KeyDer::from([&PKCS8[..], seed].concat());
+    let signer = rcgen::KeyPair::try_from(&pkcs8).map_err(|e| other(&e))?;
+    let mut parameters = rcgen::CertificateParams::default();
+    parameters.distinguished_name = rcgen::DistinguishedName::new();
+    parameters.distinguished_name.push(rcgen::DnType::CommonName, "fathom");
+    let certificate = parameters.self_signed(&signer).map_err(|e| other(&e))?.der().clone();
+
+    let provider = Arc::new(provider());
+    let pinned =
+        Arc::new(Pinned { public: [&SPKI[..], pair.public_key().as_ref()].concat(), provider: provider.clone() });
+    let private = || PrivateKeyDer::Pkcs8(pkcs8.clone_key());
+    let client = ClientConfig::builder_with_provider(provider.clone()).with_protocol_versions(&[&TLS13])?;
+    let client = client.dangerous().with_custom_certificate_verifier(pinned.clone());
+    let mut client = client.with_client_auth_cert(vec![certificate.clone()], private())?;
+    client.enable_sni = false;
+    client.resumption = Resumption::disabled();
+    let server = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13])?;
+    let mut server = server.with_client_cert_verifier(pinned).with_single_cert(vec![certificate], private())?;
+    server.send_tls13_tickets = 0;
+    server.session_storage = Arc::new(NoServerSessionStorage {});
+    Ok(Configs { client: Arc::new(client), server: Arc::new(server) })
+}
+
+/// AES first where the processor has instructions for it, ChaCha20 first where it has not, as on old phones.
+fn provider() -> CryptoProvider {
+    use primitives::cipher_suite::{TLS13_AES_128_GCM_SHA256 as AES, TLS13_CHACHA20_POLY1305_SHA256 as CHACHA};
+    let cipher_suites = if has_aes() { vec![AES, CHACHA] } else { vec![CHACHA, AES] };
+    CryptoProvider { cipher_suites, kx_groups: vec![primitives::kx_group::X25519], ..primitives::default_provider() }
+}
+
+fn has_aes() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("aes");
+    #[cfg(target_arch = "aarch64")]
+    return std::arch::is_aarch64_feature_detected!("aes");
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    return false;
+}
+
+/// Accepts one public key.
+#[derive(Debug)]
+struct Pinned {
+    /// As it stands in a certificate, in DER.
+    public: Vec<u8>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl Pinned {
+    fn check(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
+        let refused = |why| Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(why))));
+        let parsed = ParsedCertificate::try_from(certificate).map_err(|_| refused(NotOurs::Stranger))?;
+        let theirs = parsed.subject_public_key_info();
+        if theirs.as_ref() == self.public {
+            return Ok(());
+        }
+        Err(refused(match theirs.as_ref().strip_prefix(&SPKI[..]) {
+            Some(public) => NotOurs::AnotherKey(fingerprint(public)),
+            None => NotOurs::Stranger,
+        }))
+    }
+
+    fn signed(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+    }
+}
+
+/// No end of ours speaks it.
+fn too_old() -> Result<HandshakeSignatureValid, Error> {
+    Err(Error::PeerIncompatible(PeerIncompatible::Tls12NotOffered))
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.check(end_entity).map(|()| ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        too_old()
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.signed(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+}
+
+impl ClientCertVerifier for Pinned {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.check(end_entity).map(|()| ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        too_old()
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.signed(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+}
+
+/// A caller that shows the key of `shown`, and accepts that of `accepted`.
+#[cfg(test)]
+pub fn tests_only_accepting(shown: &[u8; 32], accepted: &[u8; 32]) -> Arc<ClientConfig> {
+    let (forged, accepted) = (configs(shown).expect("a key"), configs(accepted).expect("a key"));
+    let mut client = ClientConfig::clone(&accepted.client);
+    client.client_auth_cert_resolver = forged.client.client_auth_cert_resolver.clone();
+    Arc::new(client)
+}
+
+/// A caller that shows no key.
+#[cfg(test)]
+pub fn tests_only_bare(accepted: &[u8; 32]) -> Arc<ClientConfig> {
+    let public = Ed25519KeyPair::from_seed_unchecked(accepted).expect("a key").public_key().as_ref().to_vec();
+    let provider = Arc::new(provider());
+    let pinned = Pinned { public: [&SPKI[..], &public].concat(), provider: provider.clone() };
+    let client = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13]).expect("it is there");
+    let client = client.dangerous().with_custom_certificate_verifier(Arc::new(pinned));
+    Arc::new(client.with_no_client_auth())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The certificate is the same wherever it is made, and whatever the clock says.
+    #[test]
+    fn a_key_has_one_certificate() {
+        let chain = |seed| {
+            let configs = configs(seed).expect("any seed is a key");
+            let hint = configs.client.client_auth_cert_resolver.resolve(&[], &[SignatureScheme::ED25519]);
+            hint.expect("a certificate").cert.clone()
+        };
+        assert_eq!(chain(&[1; 32]), chain(&[1; 32]));
+        assert_ne!(chain(&[1; 32]), chain(&[2; 32]));
+    }
+}

@@ -1,0 +1,457 @@
+//! Connections: plain, or encrypted and vouched for by both ends.
+
+use crate::key::Key;
+use crate::pinned::NotOurs;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{AlertDescription, CertificateError, Error};
+use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
+
+/// The other end has so long to show who it is.
+pub const LIMIT: Duration = Duration::from_secs(10);
+/// What an end without a key answers when the other begins with TLS: a record with the fatal alert
+/// `unknown_psk_identity`, which nothing else here sends.
+pub const KEYLESS: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 115];
+/// Bytes at the beginning that are remembered, to tell who spoke.
+const REMEMBERED: usize = 8;
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// It broke.
+    #[error("the connection failed: {0}")]
+    Connection(#[from] io::Error),
+    /// It was closed before both had shown who they are.
+    #[error("the other end closed the connection before it showed who it is")]
+    Closed,
+    /// Nothing came.
+    #[error("the other end did not show who it is for {} s", LIMIT.as_secs())]
+    Silent,
+    /// It has a key, and not ours.
+    #[error("the other end has another key ({theirs}) than this one ({ours}); copy one key file to both")]
+    AnotherKey {
+        /// Fingerprint.
+        theirs: String,
+        /// Fingerprint.
+        ours: String,
+    },
+    /// It does not accept our key.
+    #[error("the other end has another key than this one ({ours}) and let nobody in; copy one key file to both")]
+    NotAccepted {
+        /// Fingerprint.
+        ours: String,
+    },
+    /// It encrypts, and gave no key.
+    #[error("no key given: the other end encrypts, and does not show a key")]
+    NoKey,
+    /// It speaks one of our protocols, without a key.
+    #[error("no key given: the other end was started without one (--insecure), and this one has a key")]
+    Keyless,
+    /// It wants a key, and we have none.
+    #[error("no key given: the other end has a key, and this one was started without (--insecure); give --key FILE")]
+    KeyWanted,
+    /// It encrypts, with a certificate of another kind.
+    #[error("a stranger: the other end encrypts, but with a certificate that is none of Fathom's")]
+    Stranger,
+    /// It speaks something else.
+    #[error("not our protocol: the other end begins with {0}")]
+    NotOurProtocol(String),
+    /// Keys or signatures do not work out.
+    #[error("cannot agree on encryption with the other end: {0}")]
+    Encryption(String),
+}
+
+/// A connection. Writes may stay in it until it is flushed.
+#[derive(Debug)]
+pub enum Stream<S> {
+    /// As it came.
+    Plain(S),
+    /// Encrypted.
+    Sealed(Box<TlsStream<Remembering<S>>>),
+}
+
+impl<S> Stream<S> {
+    /// Whether it is encrypted, and so whether what was written needs a flush to leave.
+    pub fn sealed(&self) -> bool {
+        matches!(self, Self::Sealed(_))
+    }
+
+    /// The stream underneath, for its addresses and options.
+    pub fn inner(&self) -> &S {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Sealed(stream) => &stream.get_ref().0.stream,
+        }
+    }
+}
+
+/// As the end that called: with a key, encrypts and lets both show that they have it; without one, changes nothing.
+///
+/// # Errors
+/// [`Refused`].
+pub async fn connect<S>(key: Option<&Key>, stream: S) -> Result<Stream<S>, Refused>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let Some(key) = key else { return Ok(Stream::Plain(stream)) };
+    // No name is sent or looked at; TLS wants one.
+    let name = ServerName::IpAddress(std::net::Ipv4Addr::LOCALHOST.into());
+    let handshake = TlsConnector::from(key.configs.client.clone()).connect(name, Remembering::new(stream));
+    match tokio::time::timeout(LIMIT, handshake.into_fallible()).await {
+        Ok(Ok(stream)) => Ok(Stream::Sealed(Box::new(stream.into()))),
+        Ok(Err((error, stream))) => Err(judge(error, stream.first(), key)),
+        Err(_) => Err(Refused::Silent),
+    }
+}
+
+/// As the end that was called; see [`connect`].
+///
+/// # Errors
+/// [`Refused`].
+pub async fn accept<S>(key: Option<&Key>, stream: S) -> Result<Stream<S>, Refused>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let Some(key) = key else { return Ok(Stream::Plain(stream)) };
+    let handshake = TlsAcceptor::from(key.configs.server.clone()).accept(Remembering::new(stream));
+    match tokio::time::timeout(LIMIT, handshake.into_fallible()).await {
+        Ok(Ok(stream)) => Ok(Stream::Sealed(Box::new(stream.into()))),
+        Ok(Err((error, stream))) => Err(judge(error, stream.first(), key)),
+        Err(_) => Err(Refused::Silent),
+    }
+}
+
+/// What an end without a key makes of first bytes that are not of its protocol: [`Refused::KeyWanted`] if the other end
+/// begins or answers with TLS, and then it is to be sent [`KEYLESS`].
+pub fn stranger(first: &[u8]) -> Refused {
+    match first {
+        // A record of TLS: a greeting, or an alert.
+        [0x16 | 0x15, 3, ..] => Refused::KeyWanted,
+        _ => Refused::NotOurProtocol(shown(first)),
+    }
+}
+
+fn shown(first: &[u8]) -> String {
+    let first = &first[..first.len().min(REMEMBERED)];
+    if first.iter().all(|b| (0x20..0x7f).contains(b)) {
+        return format!("{:?}", String::from_utf8_lossy(first));
+    }
+    let digits: Vec<String> = first.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("the bytes {}", digits.join(" "))
+}
+
+/// What went wrong, from what TLS says and how the other end began.
+fn judge(error: io::Error, first: &[u8], key: &Key) -> Refused {
+    use AlertDescription as A;
+    let ours = || key.fingerprint().to_string();
+    let plain = match first {
+        [] | [0x14..=0x17, ..] => None,
+        // The protocols of this program begin so.
+        [b'F', b'A'..=b'Z', ..] => Some(Refused::Keyless),
+        _ => Some(Refused::NotOurProtocol(shown(first))),
+    };
+    let broken = error.kind() == io::ErrorKind::UnexpectedEof;
+    let Some(said) = error.get_ref().and_then(|e| e.downcast_ref::<Error>()) else {
+        return match plain {
+            Some(refused) => refused,
+            None if broken => Refused::Closed,
+            None => Refused::Connection(error),
+        };
+    };
+    match said {
+        Error::InvalidCertificate(CertificateError::Other(why)) => match why.0.downcast_ref::<NotOurs>() {
+            Some(NotOurs::AnotherKey(theirs)) => Refused::AnotherKey { theirs: theirs.clone(), ours: ours() },
+            _ => Refused::Stranger,
+        },
+        Error::NoCertificatesPresented => Refused::NoKey,
+        Error::AlertReceived(A::CertificateUnknown) => Refused::NotAccepted { ours: ours() },
+        Error::AlertReceived(A::UnknownPSKIdentity) => Refused::Keyless,
+        // Whoever encrypts, but cannot agree with us on how, is not of our make.
+        Error::AlertReceived(_) | Error::PeerIncompatible(_) => Refused::Stranger,
+        _ => plain.unwrap_or_else(|| Refused::Encryption(said.to_string())),
+    }
+}
+
+/// A stream that remembers how the other end began.
+#[derive(Debug)]
+pub struct Remembering<S> {
+    stream: S,
+    first: [u8; REMEMBERED],
+    seen: usize,
+}
+
+impl<S> Remembering<S> {
+    fn new(stream: S) -> Self {
+        Self { stream, first: [0; REMEMBERED], seen: 0 }
+    }
+
+    fn first(&self) -> &[u8] {
+        &self.first[..self.seen]
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Remembering<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        if self.seen < REMEMBERED {
+            let came = &buf.filled()[before..];
+            let (seen, now) = (self.seen, came.len().min(REMEMBERED - self.seen));
+            self.first[seen..seen + now].copy_from_slice(&came[..now]);
+            self.seen += now;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Remembering<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Stream<S> {
+    /// The end of a sealed stream is an end also when it comes without TLS's goodbye, as that of a process that was killed:
+    /// our messages say how long they are, so one that was cut short is noticed by its reader.
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Sealed(stream) => match ready!(Pin::new(stream).poll_read(cx, buf)) {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
+                other => Poll::Ready(other),
+            },
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Sealed(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Sealed(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Sealed(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Sealed(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Sealed(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+
+    fn key(seed: u8) -> Key {
+        Key::from_seed([seed; 32]).expect("any seed is a key")
+    }
+
+    type Joined = Result<Stream<DuplexStream>, Refused>;
+
+    /// Both ends, with these keys.
+    async fn meet(caller: Option<&Key>, called: Option<&Key>) -> (Joined, Joined) {
+        let (one, other) = duplex(1 << 16);
+        tokio::join!(connect(caller, one), accept(called, other))
+    }
+
+    /// What an end with a key says to a peer that says `first` and then listens, or leaves.
+    async fn says(first: &[u8], stays: bool) -> (String, Vec<u8>) {
+        let (one, mut other) = duplex(1 << 16);
+        let ours = key(1);
+        other.write_all(first).await.expect("there is room");
+        if !stays {
+            other.shutdown().await.expect("nothing waits");
+        }
+        let refused = accept(Some(&ours), one).await.expect_err("it is no peer").to_string();
+        let mut answer = vec![0; 64];
+        let count = other.read(&mut answer).await.unwrap_or(0);
+        answer.truncate(count);
+        (refused, answer)
+    }
+
+    #[tokio::test]
+    async fn with_one_key_both_ends_talk() {
+        let (caller, called) = meet(Some(&key(1)), Some(&key(1))).await;
+        let (mut caller, mut called) = (caller.expect("one key"), called.expect("one key"));
+        assert!(caller.sealed() && called.sealed());
+        let long = vec![7; 200_000];
+        let sent = long.clone();
+        let talk = async move {
+            caller.write_all(&sent).await.expect("written");
+            caller.flush().await.expect("flushed");
+            let mut answer = [0; 4];
+            caller.read_exact(&mut answer).await.expect("an answer");
+            answer
+        };
+        let listen = async move {
+            let mut came = vec![0; long.len()];
+            called.read_exact(&mut came).await.expect("it comes");
+            assert!(came == long);
+            called.write_all(b"fine").await.expect("written");
+            called.flush().await.expect("flushed");
+            // And it goes away without a goodbye, so what follows is an end.
+            called
+        };
+        let (answer, called) = tokio::join!(talk, listen);
+        assert_eq!(&answer, b"fine");
+        drop(called);
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_peer_that_was_killed_is_an_end() {
+        let (caller, called) = meet(Some(&key(1)), Some(&key(1))).await;
+        drop(caller.expect("one key"));
+        let mut rest = Vec::new();
+        let count = called.expect("one key").read_to_end(&mut rest).await.expect("an end");
+        assert_eq!(count, 0);
+    }
+
+    #[tokio::test]
+    async fn with_two_keys_both_say_so() {
+        let (caller, called) = meet(Some(&key(1)), Some(&key(2))).await;
+        let (caller, called) = (caller.expect_err("two keys"), called.expect_err("two keys"));
+        let (one, two) = (key(1).fingerprint().to_string(), key(2).fingerprint().to_string());
+        assert!(matches!(&caller, Refused::AnotherKey { theirs, ours } if *theirs == two && *ours == one), "{caller}");
+        assert!(matches!(&called, Refused::NotAccepted { ours } if *ours == two), "{called}");
+    }
+
+    /// A peer that checks nothing itself and shows another key is found by the end that is called.
+    #[tokio::test]
+    async fn a_caller_that_accepts_everyone_is_not_accepted() {
+        let forged = crate::pinned::tests_only_accepting(&[2; 32], &[1; 32]);
+        let (one, other) = duplex(1 << 16);
+        let name = ServerName::IpAddress(std::net::Ipv4Addr::LOCALHOST.into());
+        let caller = TlsConnector::from(forged).connect(name, one);
+        let ours = key(1);
+        let (_, called) = tokio::join!(caller, accept(Some(&ours), other));
+        let called = called.expect_err("another key");
+        assert!(matches!(&called, Refused::AnotherKey { theirs, .. } if theirs == key(2).fingerprint()), "{called}");
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_encrypts_without_a_key_is_told_apart() {
+        let bare = crate::pinned::tests_only_bare(&[1; 32]);
+        let (one, other) = duplex(1 << 16);
+        let name = ServerName::IpAddress(std::net::Ipv4Addr::LOCALHOST.into());
+        let caller = TlsConnector::from(bare).connect(name, one);
+        let ours = key(1);
+        let (_, called) = tokio::join!(caller, accept(Some(&ours), other));
+        assert!(matches!(called, Err(Refused::NoKey)), "{called:?}");
+    }
+
+    #[tokio::test]
+    async fn an_end_without_a_key_and_one_with_it_tell_each_other() {
+        // The one with the key is called: it hears the protocol in clear.
+        let (refused, answer) = says(b"FPH1\x20\0\0\0{}", true).await;
+        assert!(refused.contains("started without one"), "{refused}");
+        assert!(matches!(stranger(&answer), Refused::KeyWanted), "{answer:?}");
+        // The one with the key calls: it is answered with the alert.
+        let (one, mut other) = duplex(1 << 16);
+        let ours = key(1);
+        let (called, ()) = tokio::join!(connect(Some(&ours), one), async {
+            let mut first = [0; 8];
+            other.read_exact(&mut first).await.expect("a greeting");
+            assert!(matches!(stranger(&first), Refused::KeyWanted), "{first:?}");
+            other.write_all(&KEYLESS).await.expect("there is room");
+        });
+        assert!(matches!(called, Err(Refused::Keyless)), "{called:?}");
+    }
+
+    #[tokio::test]
+    async fn other_protocols_are_named_by_how_they_begin() {
+        let (refused, _) = says(b"GET / HTTP/1.1\r\n\r\n", true).await;
+        assert!(refused.starts_with("not our protocol") && refused.contains("\"GET / HT\""), "{refused}");
+        let (refused, _) = says(&[0, 1, 2, 0xff, 4, 5], true).await;
+        assert!(refused.contains("the bytes 00 01 02 ff 04 05"), "{refused}");
+        assert!(stranger(b"SSH-2.0-x").to_string().contains("\"SSH-2.0-\""));
+        let (refused, _) = says(b"", false).await;
+        assert!(refused.contains("closed the connection"), "{refused}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_says_nothing_is_not_waited_for_for_ever() {
+        let (one, other) = duplex(64);
+        let waited = tokio::time::Instant::now();
+        assert!(matches!(accept(Some(&key(1)), one).await, Err(Refused::Silent)));
+        assert_eq!(waited.elapsed(), LIMIT);
+        drop(other);
+    }
+
+    #[tokio::test]
+    async fn without_keys_nothing_changes() {
+        let (caller, called) = meet(None, None).await;
+        let (mut caller, mut called) = (caller.expect("plain"), called.expect("plain"));
+        caller.write_all(b"FPH1").await.expect("there is room");
+        let mut came = [0; 4];
+        called.read_exact(&mut came).await.expect("it comes");
+        assert_eq!(&came, b"FPH1");
+        assert!(!caller.sealed());
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+        /// Whatever is said to an end with a key, it lets nobody in and does not fall over.
+        #[test]
+        fn hostile_bytes_are_refused(bytes: Vec<u8>, tls: bool) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+            runtime.block_on(async {
+                let first = if tls { [&[0x16, 3, 1, 0, bytes.len() as u8], &bytes[..]].concat() } else { bytes.clone() };
+                let (_, _) = says(&first, false).await;
+                stranger(&bytes);
+            });
+        }
+    }
+}
