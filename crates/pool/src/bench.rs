@@ -10,7 +10,8 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// What is run.
 #[derive(Debug, Clone, Copy)]
@@ -105,9 +106,9 @@ pub async fn run(volume: Rc<Volume>, load: Load) -> Result<Figures, String> {
             tokio::task::spawn_local(requester(volume.clone(), load, random, places, begin, end, tally.clone()))
         })
         .collect();
-    tokio::time::sleep_until(begin.into()).await;
+    tokio::time::sleep_until(begin).await;
     let (before, answered, first) = (sum(&volume), tally.borrow().answered, Instant::now());
-    tokio::time::sleep_until(end.into()).await;
+    tokio::time::sleep_until(end).await;
     let (after, answered) = (sum(&volume), tally.borrow().answered - answered);
     let seconds = first.elapsed().as_secs_f64();
     for requester in requesters {

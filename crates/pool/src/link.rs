@@ -8,6 +8,7 @@
 //! Two things cannot be mended by asking again, and end the link for good: the node refuses (another coordinator has taken
 //! over, or it is another node now), or its machine was started anew while writes were answered and not flushed.
 
+use crate::connect::{Connect, Stream};
 use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status};
 use crate::hello::{self, Answer, Claim, Hello, Welcome};
 use crate::setting::Setting;
@@ -17,10 +18,10 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 
 /// A request that finds no answer fails after this time.
 pub const DEADLINE: Duration = Duration::from_secs(30);
@@ -165,6 +166,7 @@ impl Drop for Link {
 }
 
 struct Inner {
+    connect: Connect,
     address: SocketAddr,
     hello: Hello,
     begin: Instant,
@@ -196,10 +198,13 @@ enum Cut {
 ///
 /// # Errors
 /// [`NotJoined`].
-pub async fn greet(address: SocketAddr, hello: &Hello) -> Result<(TcpStream, Welcome), NotJoined> {
+pub async fn greet(
+    connect: &Connect,
+    address: SocketAddr,
+    hello: &Hello,
+) -> Result<(Box<dyn Stream>, Welcome), NotJoined> {
     let greeting = async {
-        let mut stream = TcpStream::connect(address).await.map_err(hello::Error::from)?;
-        stream.set_nodelay(true).map_err(hello::Error::from)?;
+        let mut stream = connect(address).await.map_err(hello::Error::from)?;
         hello::send(&mut stream, hello).await?;
         // It says nothing more until it is asked.
         match hello::receive(&mut stream, &mut BytesMut::new()).await? {
@@ -216,6 +221,7 @@ impl Link {
     /// # Errors
     /// [`NotJoined`].
     pub async fn join(
+        connect: &Connect,
         address: SocketAddr,
         pool: &str,
         claim: Claim,
@@ -223,7 +229,7 @@ impl Link {
         report: Rc<dyn Fn(String)>,
     ) -> Result<Self, NotJoined> {
         let hello = Hello { protocol: frame::VERSION, pool: pool.into(), claim: Some(claim) };
-        let (stream, welcome) = greet(address, &hello).await?;
+        let (stream, welcome) = greet(connect, address, &hello).await?;
         let granted = usize::from(welcome.granted).clamp(1, frame::MAX_COUNT);
         let decider = match control {
             Control::Fixed(setting) => Decider::Fixed(*setting),
@@ -248,7 +254,8 @@ impl Link {
             parts: Vec::new(),
         };
         let state = RefCell::new(state);
-        let inner = Rc::new(Inner { address, hello, begin: now, state, wake: Notify::new(), report });
+        let inner =
+            Rc::new(Inner { connect: connect.clone(), address, hello, begin: now, state, wake: Notify::new(), report });
         let task = tokio::task::spawn_local(inner.clone().run(stream)).abort_handle();
         Ok(Self { inner, task })
     }
@@ -293,7 +300,7 @@ impl Link {
 }
 
 impl Inner {
-    async fn run(self: Rc<Self>, stream: TcpStream) {
+    async fn run(self: Rc<Self>, stream: Box<dyn Stream>) {
         let mut next = Some(stream);
         loop {
             let stream = match next.take() {
@@ -310,9 +317,9 @@ impl Inner {
     }
 
     /// Tries until it succeeds or cannot, and lets fail what waits too long.
-    async fn reconnect(&self) -> Result<TcpStream, String> {
+    async fn reconnect(&self) -> Result<Box<dyn Stream>, String> {
         loop {
-            let attempt = greet(self.address, &self.hello);
+            let attempt = greet(&self.connect, self.address, &self.hello);
             tokio::pin!(attempt);
             let greeted = loop {
                 tokio::select! {
@@ -352,8 +359,8 @@ impl Inner {
         }
     }
 
-    async fn session(&self, mut stream: TcpStream) -> Result<std::convert::Infallible, Cut> {
-        let (mut reader, mut writer) = stream.split();
+    async fn session(&self, stream: Box<dyn Stream>) -> Result<std::convert::Infallible, Cut> {
+        let (mut reader, mut writer) = tokio::io::split(stream);
         let (mut out, mut input) = (BytesMut::new(), BytesMut::with_capacity(FRAME_BYTES / 4));
         let mut tick = tokio::time::interval(Duration::from_secs(1));
         let epoch = self.hello.claim.as_ref().map_or(0, |claim| claim.epoch);

@@ -7,6 +7,7 @@
 //! Requests under way together have no order among themselves: a client that needs one waits for the answer. So sorting
 //! them is allowed.
 
+use crate::connect::Stream;
 use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status};
 use crate::hello::{self, Answer, Hello, Welcome};
 use crate::store::Store;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
 
 /// Data after which an answer is cut.
@@ -121,6 +122,8 @@ impl Node {
             };
             let (node, report) = (self.clone(), report.clone());
             tokio::task::spawn_local(async move {
+                // Without it, it is slower and nothing else.
+                let _ = stream.set_nodelay(true);
                 if let Err(error) = node.connection(stream).await {
                     report(format!("{peer}: {error}"));
                 }
@@ -154,8 +157,11 @@ impl Node {
         })
     }
 
-    async fn connection(&self, mut stream: TcpStream) -> Result<(), Ended> {
-        stream.set_nodelay(true)?;
+    /// Serves one connection to its end.
+    ///
+    /// # Errors
+    /// Why it ended, if it was not the coordinator's wish.
+    pub async fn connection(&self, mut stream: impl Stream) -> Result<(), Ended> {
         let mut input = BytesMut::new();
         let hello = tokio::time::timeout(HELLO_LIMIT, hello::receive::<_, Hello>(&mut stream, &mut input)).await;
         let hello = hello.unwrap_or(Err(hello::Error::Closed))?;
@@ -199,8 +205,8 @@ impl Node {
         Ok(Some((number, claim.epoch)))
     }
 
-    async fn session(&self, mut stream: TcpStream, mut input: BytesMut, number: u64, epoch: u64) -> Result<(), Ended> {
-        let (mut reader, mut writer) = stream.split();
+    async fn session(&self, stream: impl Stream, mut input: BytesMut, number: u64, epoch: u64) -> Result<(), Ended> {
+        let (mut reader, mut writer) = tokio::io::split(stream);
         let (ready, mut done) = mpsc::unbounded_channel::<Served>();
         let mut answers = Answers { head: Head { epoch, granted: GRANTED, ..Head::default() }, out: BytesMut::new() };
         let mut waiting = 0;

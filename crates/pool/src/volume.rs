@@ -1,5 +1,6 @@
 //! The pool's disk: requests are cut at the nodes' borders, asked of each node, and put together again.
 
+use crate::connect::Connect;
 use crate::frame::{self, MAX_DATA_BYTES, Operation, Status};
 use crate::hello::{Claim, Hello};
 use crate::layout::{Arrangement, Layout, Piece};
@@ -67,6 +68,7 @@ impl Volume {
     /// # Errors
     /// [`NoPool`]. Nodes that belong elsewhere, in another order or to nobody are found before any of them is claimed.
     pub async fn join(
+        connect: &Connect,
         addresses: &[SocketAddr],
         pool: &str,
         arrangement: Arrangement,
@@ -74,7 +76,7 @@ impl Volume {
         report: Rc<dyn Fn(String)>,
     ) -> Result<Self, NoPool> {
         let look = Hello { protocol: frame::VERSION, pool: pool.into(), claim: None };
-        let seen = join_all(addresses.iter().map(|address| greet(*address, &look))).await;
+        let seen = join_all(addresses.iter().map(|address| greet(connect, *address, &look))).await;
         let mut nodes = Vec::new();
         for (address, seen) in addresses.iter().copied().zip(seen) {
             let (_, welcome) = seen.map_err(|why| NoPool::Node { address, why })?;
@@ -111,7 +113,7 @@ impl Volume {
             })
             .collect();
         for (address, claim) in claims {
-            let joined = Link::join(address, pool, claim, control, report.clone()).await;
+            let joined = Link::join(connect, address, pool, claim, control, report.clone()).await;
             links.push(joined.map_err(|why| NoPool::Node { address, why })?);
         }
         let description = format!("pool {pool} of {} nodes", links.len());

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use nbd::{Export as _, Single, Tls};
 use pool::bench::{self, Load};
+use pool::connect::tcp;
 use pool::hello::{Claim, Hello};
 use pool::layout::Arrangement;
 use pool::link::{Control, greet};
@@ -139,7 +140,7 @@ async fn join(addresses: &[SocketAddr], pool: &str, stripe_bytes: Option<u64>) -
         let told = told.clone();
         Rc::new(move |line| told.borrow_mut().push(line))
     };
-    let volume = Volume::join(addresses, pool, arrangement, &Control::Tuned, report).await?;
+    let volume = Volume::join(&tcp(), addresses, pool, arrangement, &Control::Tuned, report).await?;
     Ok((volume, told))
 }
 
@@ -349,12 +350,12 @@ fn refused() -> Result<(), Failed> {
         let place = Place { index: 0, count: 2, stripe_bytes: 0 };
         let claim = Claim { epoch: 99, coordinator: "c".into(), node: "node0".into(), size_bytes: 5 * MIB, place };
         let hello = Hello { protocol: pool::frame::VERSION, pool: "p".into(), claim: Some(claim) };
-        let why = greet(a, &hello).await.expect_err("it is too small").to_string();
+        let why = greet(&tcp(), a, &hello).await.map(drop).expect_err("it is too small").to_string();
         if !why.contains("fewer than the 5242880") {
             return Err(why.into());
         }
         let older = Hello { protocol: 0, claim: None, ..hello };
-        let why = greet(a, &older).await.expect_err("it is too old").to_string();
+        let why = greet(&tcp(), a, &older).await.map(drop).expect_err("it is too old").to_string();
         if why.contains("use the same release") { Ok(()) } else { Err(why.into()) }
     })
 }
@@ -388,7 +389,8 @@ fn counted() -> Result<(), Failed> {
     let process = Process::start(Path::new("memory"), "127.0.0.1:0")?;
     local(async {
         let control = Control::Fixed(Setting::new(8, 4));
-        let one = Volume::join(&[process.address], "p", Arrangement::Concatenated, &control, Rc::new(drop)).await?;
+        let one =
+            Volume::join(&tcp(), &[process.address], "p", Arrangement::Concatenated, &control, Rc::new(drop)).await?;
         let volume = Rc::new(one);
         for write in [false, true] {
             let duration = Duration::from_millis(400);

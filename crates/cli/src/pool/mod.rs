@@ -79,7 +79,7 @@ async fn join(nodes: &[SocketAddr], disk: &Disk, control: &pool::link::Control) 
         Order::Concat => Arrangement::Concatenated,
         Order::Stripe => Arrangement::Striped { stripe_bytes: STRIPE_BYTES },
     };
-    Ok(Rc::new(Volume::join(nodes, &disk.pool, arrangement, control, report()).await?))
+    Ok(Rc::new(Volume::join(&pool::connect::tcp(), nodes, &disk.pool, arrangement, control, report()).await?))
 }
 
 fn control(args: &Control) -> pool::link::Control {
