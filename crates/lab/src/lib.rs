@@ -1,4 +1,4 @@
-//! Made, used, removed: loop disks and virtual machines. A room of its own because capture's and the program's tests
+//! Made, used, removed: loop disks, virtual machines and network namespaces. A room of its own because capture's and the program's tests
 //! both need it, and neither may know the other.
 
 pub mod debian;
@@ -7,6 +7,7 @@ pub mod guest;
 pub mod initramfs;
 pub mod kernel;
 pub mod loopdisk;
+pub mod netns;
 
 pub use error::Error;
 pub(crate) use error::need;

@@ -1,0 +1,573 @@
+//! Network namespaces of our own for as long as something needs them: devices, addresses, queues, and programs inside.
+//!
+//! # How one is held
+//!
+//! A namespace lives as long as a process, a mount or a device holds it. `ip netns` holds it by a mount, which outlives
+//! a crash. Here it is a process, the *keeper*: a shell ([`SCRIPT`]) that was started inside and waits for the end of its
+//! standard input. That end comes when the owner drops the [`Namespace`], and just as surely when the owner dies by
+//! whatever signal, because the kernel then closes the pipe. The keeper then ends whatever program is still inside
+//! and goes itself, and with the last process the kernel removes the namespace with its devices. So nothing can be
+//! left behind by a crash, and nobody has to look for it.
+//!
+//! # Who may
+//!
+//! Root makes network namespaces as such. Anybody else makes them inside a user namespace of their own, where they are
+//! root; namespaces that are to be joined must then be made [`beside`](Namespace::beside) each other, in one user
+//! namespace. Some systems forbid that (`kernel.unprivileged_userns_clone`, AppArmor); [`Namespace::available`] tells.
+//!
+//! A process with threads cannot enter a user namespace. So nothing here enters: programs are started inside by
+//! [`Namespace::command`], and a device or socket of the inside is opened by a child that hands the file descriptor
+//! over ([`Namespace::open`]).
+//!
+//! Not covered: a SIGKILL that hits the keeper itself while programs run inside; they then keep the namespace until
+//! they end. A keeper has no name by which anybody would kill it.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Error, Read, Result};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+/// Says that it is there, waits for the end of its input, then ends everybody who is in the same namespace. A program
+/// that is being started may be missed in one look, so it looks until nobody is left.
+const SCRIPT: &str = r#"
+trap '' HUP INT TERM QUIT PIPE
+echo ready
+read -r line
+mine=$(readlink "/proc/$$/ns/net")
+for round in 1 2 3 4 5 6 7 8 9 10; do
+    found=
+    for process in /proc/[0-9]*; do
+        [ "$process" != "/proc/$$" ] || continue
+        [ "$(readlink "$process/ns/net" 2>/dev/null)" = "$mine" ] || continue
+        # A zombie shows no namespace, so what is found here still runs.
+        kill -KILL "${process#/proc/}" 2>/dev/null && found=1
+    done
+    [ -n "$found" ] || exit 0
+    sleep 0.05
+done
+"#;
+
+/// A network namespace, removed with everything in it when dropped.
+#[derive(Debug)]
+pub struct Namespace {
+    keeper: Child,
+    door: Arc<Door>,
+}
+
+/// What a child needs to enter: open files, so that no number of a process can have changed its meaning.
+#[derive(Debug)]
+struct Door {
+    user: Option<File>,
+    net: File,
+}
+
+impl Door {
+    /// Enters with the calling process, which must have one thread.
+    fn enter(&self) -> Result<()> {
+        // As the owner of the user namespace we are root in it once inside; the network namespace belongs to it.
+        for (file, kind) in self.user.iter().map(|f| (f, libc::CLONE_NEWUSER)).chain([(&self.net, libc::CLONE_NEWNET)])
+        {
+            // SAFETY: setns reads two integers; the file is open as long as self is.
+            if unsafe { libc::setns(file.as_raw_fd(), kind) } != 0 {
+                return Err(Error::last_os_error());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How a namespace comes to be.
+enum Origin {
+    /// As root, or as whoever may.
+    Privileged,
+    /// In a new user namespace.
+    User,
+    /// In the user namespace of another one, if that has one.
+    Beside(Arc<Door>),
+}
+
+impl Namespace {
+    /// Makes a namespace in which only `lo` is, up. Without the right to do so it is made in a new user namespace.
+    ///
+    /// # Errors
+    /// Neither is allowed here: what [`available`](Self::available) says.
+    pub fn create() -> Result<Self> {
+        Self::make(&Origin::Privileged).or_else(|_| Self::make(&Origin::User)).map_err(|error| {
+            Error::new(
+                error.kind(),
+                format!(
+                    "cannot make a network namespace: {error}. Run as root, or allow user namespaces \
+                     (sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces)"
+                ),
+            )
+        })
+    }
+
+    /// Makes one that can be joined with `other`.
+    ///
+    /// # Errors
+    /// The kernel refuses, such as for `user.max_net_namespaces`.
+    pub fn beside(other: &Self) -> Result<Self> {
+        Self::make(&Origin::Beside(other.door.clone()))
+            .map_err(|error| Error::new(error.kind(), format!("cannot make a second network namespace: {error}")))
+    }
+
+    /// Whether namespaces can be made here, or what is missing.
+    ///
+    /// # Errors
+    /// The reason, as a sentence for the user; a test reports itself as skipped with it.
+    pub fn available() -> std::result::Result<(), String> {
+        crate::need("ip", "iproute2").map_err(|e| e.to_string())?;
+        Self::create().map(drop).map_err(|e| e.to_string())
+    }
+
+    fn make(origin: &Origin) -> Result<Self> {
+        // SAFETY: these have no arguments and cannot fail.
+        let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
+        let maps = [
+            (c"/proc/self/setgroups", "deny".to_string()),
+            (c"/proc/self/uid_map", format!("0 {uid} 1")),
+            (c"/proc/self/gid_map", format!("0 {gid} 1")),
+        ];
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", SCRIPT, "fathom-netns"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        // Its own group: the terminal's Ctrl-C must not reach it.
+        command.process_group(0);
+        let (user, beside) = match origin {
+            Origin::Privileged => (false, None),
+            Origin::User => (true, None),
+            Origin::Beside(door) => (false, Some(door.clone())),
+        };
+        let prepare = move || {
+            if let Some(user) = beside.as_ref().and_then(|door| door.user.as_ref()) {
+                // SAFETY: setns reads two integers; the file is open.
+                check(unsafe { libc::setns(user.as_raw_fd(), libc::CLONE_NEWUSER) })?;
+            }
+            let flags = libc::CLONE_NEWNET | if user { libc::CLONE_NEWUSER } else { 0 };
+            // SAFETY: unshare reads an integer; the child has one thread.
+            check(unsafe { libc::unshare(flags) })?;
+            if user {
+                for (path, text) in &maps {
+                    write(path, text.as_bytes())?;
+                }
+            }
+            Ok(())
+        };
+        // SAFETY: between fork and exec only system calls on memory made before the fork.
+        unsafe { command.pre_exec(prepare) };
+        let mut keeper = command.spawn()?;
+        let mut line = String::new();
+        if let Some(stdout) = keeper.stdout.as_mut() {
+            BufReader::new(stdout).read_line(&mut line)?;
+        }
+        if line != "ready\n" {
+            let status = keeper.wait()?;
+            return Err(Error::other(format!("the namespace's keeper ended at once: {status}")));
+        }
+        let open = |name: &str| File::open(format!("/proc/{}/ns/{name}", keeper.id()));
+        let inside_user = match origin {
+            Origin::Privileged => false,
+            Origin::User => true,
+            Origin::Beside(door) => door.user.is_some(),
+        };
+        let door = Arc::new(Door { user: inside_user.then(|| open("user")).transpose()?, net: open("net")? });
+        let made = Self { keeper, door };
+        made.ip(&["link", "set", "dev", "lo", "up"])?;
+        Ok(made)
+    }
+
+    /// The keeper's process: `nsenter --net --target PID` (with `--user` where [`is_user`](Self::is_user)) enters.
+    pub fn pid(&self) -> u32 {
+        self.keeper.id()
+    }
+
+    /// Whether it is inside a user namespace of ours.
+    pub fn is_user(&self) -> bool {
+        self.door.user.is_some()
+    }
+
+    /// The command line that runs something inside from another shell.
+    pub fn nsenter(&self) -> String {
+        let user = if self.is_user() { "--user --preserve-credentials " } else { "" };
+        format!("nsenter {user}--net --target {}", self.pid())
+    }
+
+    /// A command that will run inside. Dropping the namespace ends it.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        let door = self.door.clone();
+        // SAFETY: between fork and exec only setns, on files that are open.
+        unsafe { command.pre_exec(move || door.enter()) };
+        command
+    }
+
+    /// Runs a program inside to its end and returns its standard output.
+    ///
+    /// # Errors
+    /// It cannot be started, or it fails; then what it said on standard error.
+    pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
+        let output = self.command(program).args(arguments).stdin(Stdio::null()).output()?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_string();
+        Err(Error::other(format!("{program} {}: {said} ({})", arguments.join(" "), output.status)))
+    }
+
+    /// Runs iproute2's `ip` inside.
+    ///
+    /// # Errors
+    /// It is not installed, or what it said.
+    pub fn ip(&self, arguments: &[&str]) -> Result<String> {
+        self.tool("ip", arguments)
+    }
+
+    /// Runs iproute2's `tc` inside.
+    ///
+    /// # Errors
+    /// It is not installed, or what it said.
+    pub fn tc(&self, arguments: &[&str]) -> Result<String> {
+        self.tool("tc", arguments)
+    }
+
+    fn tool(&self, name: &str, arguments: &[&str]) -> Result<String> {
+        let path = crate::need(name, "iproute2").map_err(Error::other)?;
+        self.run(&path.to_string_lossy(), arguments)
+    }
+
+    /// Joins two namespaces by a pair of Ethernet devices, named `name` here and `peer_name` there, both up.
+    ///
+    /// # Errors
+    /// What `ip` said; namespaces not made beside each other cannot be joined without root.
+    pub fn veth(&self, name: &str, peer: &Self, peer_name: &str) -> Result<()> {
+        let pid = peer.pid().to_string();
+        self.ip(&["link", "add", "name", name, "type", "veth", "peer", "name", peer_name, "netns", &pid])?;
+        self.ip(&["link", "set", "dev", name, "up"])?;
+        peer.ip(&["link", "set", "dev", peer_name, "up"])?;
+        Ok(())
+    }
+
+    /// Gives a device an address with its prefix length, such as `10.0.0.1/24` or `fd00::1/64`. It can be used at once:
+    /// duplicates are not looked for.
+    ///
+    /// # Errors
+    /// What `ip` said.
+    pub fn address(&self, device: &str, address: &str) -> Result<()> {
+        let nodad: &[&str] = if address.contains(':') { &["nodad"] } else { &[] };
+        self.ip(&[&["address", "add", address, "dev", device], nodad].concat()).map(drop)
+    }
+
+    /// Sets a kernel parameter of the namespace, such as `net.ipv4.tcp_wmem`.
+    ///
+    /// # Errors
+    /// The parameter does not exist in namespaces, or the value is refused.
+    pub fn sysctl(&self, name: &str, value: &str) -> Result<()> {
+        let file = format!("/proc/sys/{}", name.replace('.', "/"));
+        self.run("/bin/sh", &["-c", "echo \"$2\" >\"$1\"", "sysctl", &file, value]).map(drop)
+    }
+
+    /// Opens something inside: `make` runs in a child process there, between fork and exec (system calls only), and the
+    /// file descriptor that it returns is handed over. The child closes its own copy.
+    ///
+    /// # Errors
+    /// What `make` returns, or the descriptor cannot be handed over.
+    pub fn open(&self, mut make: impl FnMut() -> Result<RawFd> + Send + Sync + 'static) -> Result<OwnedFd> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let mut command = self.command("/bin/true");
+        // SAFETY: system calls only, as `make` promises.
+        unsafe { command.pre_exec(move || send_fd(theirs.as_raw_fd(), make()?)) };
+        let status = command.stdin(Stdio::null()).status()?;
+        drop(command);
+        if !status.success() {
+            return Err(Error::other(format!("/bin/true: {status}")));
+        }
+        receive_fd(ours.as_raw_fd())
+    }
+
+    /// Makes a TUN device (IP packets without a link header) inside; it lives as long as the returned file. It is down
+    /// and has no address.
+    ///
+    /// With `vnet_header` each read and write starts with a `virtio_net_hdr` of 10 bytes.
+    ///
+    /// # Errors
+    /// /dev/net/tun is missing or may not be opened, the name is too long or taken.
+    pub fn tun(&self, name: &str, vnet_header: bool) -> Result<OwnedFd> {
+        const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
+        if name.len() >= libc::IFNAMSIZ {
+            return Err(Error::other(format!("{name:?} is too long for the name of a network device")));
+        }
+        let mut request = [0u8; 40];
+        request[..name.len()].copy_from_slice(name.as_bytes());
+        let vnet = if vnet_header { libc::IFF_VNET_HDR } else { 0 };
+        let flags = (libc::IFF_TUN | libc::IFF_NO_PI | vnet) as i16;
+        request[16..18].copy_from_slice(&flags.to_ne_bytes());
+        let make = move || {
+            // SAFETY: the path is a C string; the result is checked.
+            let fd = check(unsafe { libc::open(c"/dev/net/tun".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) })?;
+            // SAFETY: struct ifreq is 40 bytes, of which the kernel reads and writes no more.
+            check(unsafe { libc::ioctl(fd, TUNSETIFF, request.as_mut_ptr()) })?;
+            Ok(fd)
+        };
+        self.open(make).map_err(|error| {
+            Error::new(
+                error.kind(),
+                format!("cannot make a TUN device (needs /dev/net/tun readable and writable): {error}"),
+            )
+        })
+    }
+
+    /// Removes the namespace now and tells whether that worked; dropping removes it as well, but cannot tell.
+    ///
+    /// # Errors
+    /// Something inside did not end.
+    pub fn remove(mut self) -> Result<()> {
+        let status = farewell(&mut self.keeper)?;
+        if status { Ok(()) } else { Err(Error::other("a program inside the network namespace does not end")) }
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = farewell(&mut self.keeper);
+    }
+}
+
+/// Closes the keeper's standard input and lets it finish.
+fn farewell(keeper: &mut Child) -> Result<bool> {
+    drop(keeper.stdin.take());
+    if let Some(mut stdout) = keeper.stdout.take() {
+        stdout.read_to_end(&mut Vec::new())?;
+    }
+    Ok(keeper.wait()?.success())
+}
+
+fn check(result: libc::c_int) -> Result<libc::c_int> {
+    if result < 0 { Err(Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Writes a file of proc in one piece, with system calls only.
+fn write(path: &std::ffi::CStr, text: &[u8]) -> Result<()> {
+    // SAFETY: the path is a C string; the result is checked.
+    let fd = check(unsafe { libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC) })?;
+    // SAFETY: the buffer is as long as said.
+    let written = unsafe { libc::write(fd, text.as_ptr().cast(), text.len()) };
+    let error = Error::last_os_error();
+    // SAFETY: fd is ours.
+    unsafe { libc::close(fd) };
+    if usize::try_from(written) == Ok(text.len()) { Ok(()) } else { Err(error) }
+}
+
+/// Room for one control message with one descriptor, aligned as `cmsghdr` needs it.
+#[repr(C)]
+union Control {
+    header: libc::cmsghdr,
+    bytes: [u8; 32],
+}
+
+/// A message of one byte with room for one descriptor.
+fn message(byte: &mut libc::iovec, control: &mut Control) -> libc::msghdr {
+    // SAFETY: msghdr is plain data; zero is a value of all its fields.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = byte;
+    message.msg_iovlen = 1;
+    message.msg_control = (control as *mut Control).cast();
+    // SAFETY: CMSG_SPACE only computes.
+    message.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<RawFd>() as u32) } as _;
+    message
+}
+
+fn send_fd(socket: RawFd, fd: RawFd) -> Result<()> {
+    let mut byte = [0u8];
+    let mut vector = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+    let mut control = Control { bytes: [0; 32] };
+    let message = message(&mut vector, &mut control);
+    // SAFETY: the control buffer holds a header and a descriptor (CMSG_SPACE of an int is 24 bytes).
+    unsafe {
+        let header = libc::CMSG_FIRSTHDR(&message);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as _;
+        libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(fd);
+        check(libc::sendmsg(socket, &message, 0) as libc::c_int)?;
+    }
+    Ok(())
+}
+
+fn receive_fd(socket: RawFd) -> Result<OwnedFd> {
+    let mut byte = [0u8];
+    let mut vector = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+    let mut control = Control { bytes: [0; 32] };
+    let mut message = message(&mut vector, &mut control);
+    // SAFETY: the buffers live through the call; the header is checked before it is read.
+    unsafe {
+        check(libc::recvmsg(socket, &mut message, libc::MSG_CMSG_CLOEXEC) as libc::c_int)?;
+        let header = libc::CMSG_FIRSTHDR(&message);
+        if header.is_null() || (*header).cmsg_type != libc::SCM_RIGHTS {
+            return Err(Error::other("no file descriptor came out of the network namespace"));
+        }
+        Ok(OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<RawFd>().read_unaligned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use std::time::{Duration, Instant};
+
+    /// Runs `test` with privilege and in user namespaces, as far as either is allowed; says what was skipped.
+    fn both(name: &str, test: impl Fn(&Namespace, &Namespace)) {
+        for origin in [Origin::Privileged, Origin::User] {
+            let kind = if matches!(origin, Origin::User) { "in a user namespace" } else { "as root" };
+            match Namespace::make(&origin) {
+                Ok(first) => test(&first, &Namespace::beside(&first).unwrap()),
+                Err(error) => println!("SKIP {name}: not allowed {kind}: {error}"),
+            }
+        }
+    }
+
+    fn wait_until(what: &str, condition: impl Fn() -> bool) {
+        let end = Instant::now() + Duration::from_secs(10);
+        while !condition() {
+            assert!(Instant::now() < end, "{what}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// The processes in a network namespace.
+    fn inside(identity: &Path) -> Vec<u32> {
+        let processes = std::fs::read_dir("/proc").unwrap().filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok());
+        processes
+            .filter(|pid: &u32| std::fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(|link| link == identity))
+            .collect()
+    }
+
+    fn identity(namespace: &Namespace) -> std::path::PathBuf {
+        std::fs::read_link(format!("/proc/{}/ns/net", namespace.pid())).unwrap()
+    }
+
+    #[test]
+    fn joined_namespaces_reach_each_other_and_nobody_else() {
+        both("joined_namespaces_reach_each_other_and_nobody_else", |a, b| {
+            a.veth("here", b, "there").unwrap();
+            a.address("here", "10.9.0.1/24").unwrap();
+            b.address("there", "10.9.0.2/24").unwrap();
+            a.address("here", "fd09::1/64").unwrap();
+            b.address("there", "fd09::2/64").unwrap();
+            let listen = |b: &Namespace, address: &'static str| {
+                let socket = move || listener(address);
+                std::net::TcpListener::from(b.open(socket).unwrap())
+            };
+            for address in ["10.9.0.2:7000", "[fd09::2]:7000"] {
+                let server = listen(b, address);
+                let (host, port) = address.rsplit_once(':').unwrap();
+                let host = host.trim_matches(['[', ']']);
+                let client =
+                    "import socket,sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 5).send(b'x')";
+                let mut child = a.command("python3").args(["-c", client, host, port]).spawn().unwrap();
+                let mut said = Vec::new();
+                server.accept().unwrap().0.read_to_end(&mut said).unwrap();
+                assert_eq!(said, b"x");
+                assert!(child.wait().unwrap().success());
+            }
+            assert!(!Path::new("/sys/class/net/here").exists(), "a device of the inside is seen outside");
+        });
+    }
+
+    /// A listening socket, by system calls only.
+    fn listener(address: &str) -> Result<RawFd> {
+        use std::os::fd::IntoRawFd;
+        Ok(std::net::TcpListener::bind(address)?.into_raw_fd())
+    }
+
+    #[test]
+    fn parameters_and_queues_are_the_namespaces_own() {
+        both("parameters_and_queues_are_the_namespaces_own", |a, b| {
+            let read = |n: &Namespace| n.run("cat", &["/proc/sys/net/ipv4/tcp_wmem"]).unwrap();
+            let before = read(b);
+            a.sysctl("net.ipv4.tcp_wmem", "4096 8192 16384").unwrap();
+            assert_eq!(read(a).split_whitespace().collect::<Vec<_>>(), ["4096", "8192", "16384"]);
+            assert_eq!(read(b), before);
+            assert!(a.sysctl("net.ipv4.tcp_wmem", "much").is_err());
+            a.veth("x", b, "x").unwrap();
+            a.tc(&["qdisc", "add", "dev", "x", "root", "tbf", "rate", "1mbit", "burst", "10k", "latency", "50ms"])
+                .unwrap();
+            assert!(a.tc(&["qdisc", "show", "dev", "x"]).unwrap().contains("tbf"));
+            assert!(!b.tc(&["qdisc", "show", "dev", "x"]).unwrap().contains("tbf"));
+            let error = a.tc(&["qdisc", "add", "dev", "nosuch", "root", "pfifo"]).unwrap_err().to_string();
+            assert!(error.contains("nosuch"), "{error}");
+        });
+    }
+
+    #[test]
+    fn a_tun_device_gives_its_packets_to_us_and_goes_with_its_file() {
+        both("a_tun_device_gives_its_packets_to_us_and_goes_with_its_file", |a, _| {
+            let tun = match a.tun("t0", false) {
+                Ok(tun) => tun,
+                Err(error) => return println!("SKIP a_tun_device_gives_its_packets_to_us: {error}"),
+            };
+            a.address("t0", "10.9.1.1/24").unwrap();
+            a.sysctl("net.ipv6.conf.t0.disable_ipv6", "1").unwrap();
+            a.ip(&["link", "set", "dev", "t0", "up"]).unwrap();
+            let send = "import socket; socket.socket(2,2).sendto(b'fathom', ('10.9.1.2', 9))";
+            a.run("python3", &["-c", send]).unwrap();
+            let mut packet = [0; 2048];
+            let length = File::from(tun).read(&mut packet).unwrap();
+            assert_eq!((packet[0] >> 4, packet[9], &packet[16..20]), (4, 17, &[10, 9, 1, 2][..]));
+            assert!(packet[..length].ends_with(b"fathom"));
+            assert!(a.ip(&["link", "show", "dev", "t0"]).is_err(), "the file is closed");
+            assert!(a.tun("a-name-that-is-too-long", false).is_err());
+        });
+    }
+
+    #[test]
+    fn what_still_runs_inside_ends_with_the_namespace() {
+        for origin in [Origin::Privileged, Origin::User] {
+            let Ok(namespace) = Namespace::make(&origin) else { continue };
+            let identity = identity(&namespace);
+            let forks = "trap '' TERM; (sleep 1000 & sleep 1000) & echo up; sleep 1000";
+            let mut child = namespace.command("/bin/sh").args(["-c", forks]).stdout(Stdio::piped()).spawn().unwrap();
+            BufReader::new(child.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+            assert!(inside(&identity).len() >= 2);
+            namespace.remove().unwrap();
+            child.wait().unwrap();
+            wait_until("somebody is left inside", || inside(&identity).is_empty());
+        }
+    }
+
+    #[test]
+    fn an_owner_killed_as_hard_as_can_be_leaves_nothing() {
+        // The owner is this very test program, asked to run the helper below.
+        let program = std::env::current_exe().unwrap();
+        let arguments = ["--exact", "netns::tests::owner", "--ignored", "--nocapture"];
+        let mut owner = Command::new(program).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(owner.stdout.take().unwrap()).lines();
+        let mut lines = lines.map_while(Result::ok).filter_map(|l| Some(l.split_once("owns ")?.1.to_string()));
+        let Some(link) = lines.next().filter(|l| !l.is_empty()) else {
+            owner.wait().unwrap();
+            return println!("SKIP an_owner_killed_as_hard_as_can_be_leaves_nothing: no namespace can be made");
+        };
+        assert!(!inside(Path::new(&link)).is_empty());
+        owner.kill().unwrap();
+        owner.wait().unwrap();
+        wait_until("something is left of the killed owner's namespace", || inside(Path::new(&link)).is_empty());
+    }
+
+    #[test]
+    #[ignore = "root: not a test but the process that one kills"]
+    fn owner() {
+        if std::env::args().all(|a| a != "--exact") {
+            return;
+        }
+        let namespace = Namespace::create();
+        let link = namespace.as_ref().map(|n| identity(n).display().to_string()).unwrap_or_default();
+        println!("owns {link}");
+        let Ok(namespace) = namespace else { return };
+        namespace.command("sleep").arg("60").status().unwrap();
+    }
+}
