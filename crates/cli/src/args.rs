@@ -5,7 +5,9 @@ mod pool;
 mod results;
 
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
-pub use pool::{Control, Disk, Front, Order, Pool, PoolBench, PoolLoad, PoolNode, PoolServe, PoolTry, PoolVerb};
+pub use pool::{
+    Control, Disk, Front, Order, Pool, PoolBench, PoolKeygen, PoolLoad, PoolNode, PoolServe, PoolTry, PoolVerb, Trust,
+};
 pub use results::{BenchCompare, BenchHistory, BenchShow, ServeHttp};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};

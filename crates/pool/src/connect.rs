@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use wire::Key;
 
 /// Bytes both ways.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin {}
@@ -24,11 +25,23 @@ pub type Connect = Rc<dyn Fn(SocketAddr) -> Connecting>;
 
 /// Over TCP. What is written leaves at once: when to write is decided above it.
 pub fn tcp() -> Connect {
-    Rc::new(|address| {
+    tcp_with(None)
+}
+
+/// Over TCP, and with a key encrypted and only to nodes that have it too. An error then carries a [`wire::Refused`].
+pub fn tcp_with(key: Option<Key>) -> Connect {
+    Rc::new(move |address| {
+        let key = key.clone();
         Box::pin(async move {
             let stream = TcpStream::connect(address).await?;
             stream.set_nodelay(true)?;
-            Ok(Box::new(stream) as Box<dyn Stream>)
+            match key {
+                None => Ok(Box::new(stream) as Box<dyn Stream>),
+                Some(key) => match wire::connect(Some(&key), stream).await {
+                    Ok(stream) => Ok(Box::new(stream) as Box<dyn Stream>),
+                    Err(refused) => Err(io::Error::other(refused)),
+                },
+            }
         })
     })
 }

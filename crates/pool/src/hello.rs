@@ -11,6 +11,7 @@ use bytes::{Buf, BufMut, BytesMut};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use wire::Refused::KeyWanted;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"FPH1");
 /// The longest message.
@@ -76,13 +77,25 @@ pub struct Welcome {
 pub enum Error {
     /// The connection broke.
     #[error("the connection failed: {0}")]
-    Connection(#[from] io::Error),
+    Connection(io::Error),
+    /// It is not known whether the other end may be trusted, or it is known that it may not.
+    #[error(transparent)]
+    NotTrusted(#[from] wire::Refused),
     /// The other end is something else.
     #[error("the other end does not speak the protocol of Fathom's pools")]
     Stranger,
     /// It is gone.
     #[error("the other end closed the connection")]
     Closed,
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        match error.downcast::<wire::Refused>() {
+            Ok(wire::Refused::Connection(error)) | Err(error) => Self::Connection(error),
+            Ok(refused) => Self::NotTrusted(refused),
+        }
+    }
 }
 
 /// Whether both speak the same frames.
@@ -133,7 +146,8 @@ pub fn take<T: DeserializeOwned>(input: &mut BytesMut) -> Result<Option<T>, Erro
 pub async fn send<S: AsyncWrite + Unpin, T: Serialize>(stream: &mut S, message: &T) -> Result<(), Error> {
     let mut out = BytesMut::new();
     put(&mut out, message)?;
-    Ok(stream.write_all_buf(&mut out).await?)
+    stream.write_all_buf(&mut out).await?;
+    Ok(stream.flush().await?)
 }
 
 /// Waits for a message; what came after it stays in `input`.
@@ -145,8 +159,13 @@ pub async fn receive<S: AsyncRead + Unpin, T: DeserializeOwned>(
     input: &mut BytesMut,
 ) -> Result<T, Error> {
     loop {
-        if let Some(message) = take(input)? {
-            return Ok(message);
+        match take(input) {
+            Ok(None) => {}
+            Ok(Some(message)) => return Ok(message),
+            Err(error) => {
+                let KeyWanted = wire::stranger(input) else { return Err(error) };
+                return Err(KeyWanted.into());
+            }
         }
         if stream.read_buf(input).await? == 0 {
             return Err(Error::Closed);

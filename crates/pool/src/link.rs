@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -363,6 +363,7 @@ impl Inner {
         let (mut reader, mut writer) = tokio::io::split(stream);
         let (mut out, mut input) = (BytesMut::new(), BytesMut::with_capacity(FRAME_BYTES / 4));
         let mut tick = tokio::time::interval(Duration::from_secs(1));
+        let mut unsent = false;
         let epoch = self.hello.claim.as_ref().map_or(0, |claim| claim.epoch);
         self.state.borrow_mut().heard = Instant::now();
         loop {
@@ -371,7 +372,9 @@ impl Inner {
             }
             tokio::select! {
                 biased;
-                sent = writer.write_buf(&mut out), if !out.is_empty() => drop(sent.map_err(hello::Error::from)?),
+                sent = push(&mut writer, &mut out, &mut unsent), if !out.is_empty() || unsent => {
+                    sent.map_err(hello::Error::from)?;
+                }
                 count = reader.read_buf(&mut input) => {
                     if count.map_err(hello::Error::from)? == 0 {
                         return Err(hello::Error::Closed.into());
@@ -490,6 +493,20 @@ impl State {
             let _ = job.reply.send(Err(Failure::Deadline));
         }
     }
+}
+
+/// Writes a part of `out`; and when all of it is written, what an encrypted stream keeps back. `unsent`: it may keep back some.
+/// It may be given up at any time and called again.
+async fn push(writer: &mut (impl AsyncWrite + Unpin), out: &mut BytesMut, unsent: &mut bool) -> std::io::Result<()> {
+    if !out.is_empty() {
+        *unsent = true;
+        writer.write_buf(out).await?;
+    }
+    if out.is_empty() {
+        writer.flush().await?;
+        *unsent = false;
+    }
+    Ok(())
 }
 
 /// What the answer says; data that do not match their checksum were damaged on the way.

@@ -18,8 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc, watch};
+use wire::Key;
 
 /// Data after which an answer is cut.
 const CUT_BYTES: usize = 64 << 10;
@@ -65,6 +66,8 @@ pub struct Node {
     /// The number of the connection that is served.
     live: watch::Sender<u64>,
     busy: Arc<Busy>,
+    /// Who listens lets in only those who have it.
+    key: Option<Key>,
 }
 
 /// Requests in the hands of threads.
@@ -94,8 +97,20 @@ impl Drop for Working {
 impl Node {
     /// Serves `store`; `inline` if it is in memory.
     pub fn new(store: Arc<Store>, inline: bool) -> Rc<Self> {
+        Self::with_key(store, inline, None)
+    }
+
+    /// As [`Node::new`], and with a key [`Node::listen`] encrypts, and lets in only those who have it too.
+    pub fn with_key(store: Arc<Store>, inline: bool, key: Option<Key>) -> Rc<Self> {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        Rc::new(Self { store, inline, boot: boot.trim().into(), live: watch::Sender::new(0), busy: Arc::default() })
+        Rc::new(Self {
+            store,
+            inline,
+            boot: boot.trim().into(),
+            live: watch::Sender::new(0),
+            busy: Arc::default(),
+            key,
+        })
     }
 
     /// Serves whoever connects, until `until` is ready; `report` is told why connections ended. Runs in a `LocalSet`.
@@ -124,7 +139,7 @@ impl Node {
             tokio::task::spawn_local(async move {
                 // Without it, it is slower and nothing else.
                 let _ = stream.set_nodelay(true);
-                if let Err(error) = node.connection(stream).await {
+                if let Err(error) = node.admit(stream).await {
                     report(format!("{peer}: {error}"));
                 }
             });
@@ -157,14 +172,26 @@ impl Node {
         })
     }
 
-    /// Serves one connection to its end.
+    async fn admit(&self, stream: TcpStream) -> Result<(), Ended> {
+        let stream = wire::accept(self.key.as_ref(), stream).await.map_err(hello::Error::from)?;
+        self.connection(stream).await
+    }
+
+    /// Serves one connection to its end. It is taken for granted that the other end may come in.
     ///
     /// # Errors
     /// Why it ended, if it was not the coordinator's wish.
     pub async fn connection(&self, mut stream: impl Stream) -> Result<(), Ended> {
         let mut input = BytesMut::new();
         let hello = tokio::time::timeout(HELLO_LIMIT, hello::receive::<_, Hello>(&mut stream, &mut input)).await;
-        let hello = hello.unwrap_or(Err(hello::Error::Closed))?;
+        let hello = match hello.unwrap_or(Err(hello::Error::Closed)) {
+            Err(wanted @ hello::Error::NotTrusted(wire::Refused::KeyWanted)) => {
+                // It may be gone; then there is nobody to tell.
+                let _ = stream.write_all(&wire::KEYLESS).await;
+                return Err(wanted.into());
+            }
+            other => other?,
+        };
         match self.enter(&hello).await {
             Ok(None) => Ok(hello::send(&mut stream, &self.welcome()).await?),
             Ok(Some((number, epoch))) => {
@@ -347,6 +374,7 @@ impl Answers {
         self.head.service_us = u32::try_from(served.time.as_micros() / count.max(1)).unwrap_or(u32::MAX);
         frame::put_replies(&mut self.out, &self.head, &served.replies, &served.data);
         self.head.sequence += 1;
-        Ok(writer.write_all_buf(&mut self.out).await?)
+        writer.write_all_buf(&mut self.out).await?;
+        Ok(writer.flush().await?)
     }
 }

@@ -1,7 +1,7 @@
 //! What the user may say to `fathom pool`.
 
 use super::{bytes, seconds};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Subcommand, ValueEnum};
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,12 +17,14 @@ use std::time::Duration;
     after_help = "\
 Start here:
   fathom pool try                                           eight nodes on this machine, and what they do
-  fathom pool node --init --store a.img --size 1G           make a store
-  fathom pool node --store a.img --listen 127.0.0.1:7001 --insecure
-  fathom pool serve --node 127.0.0.1:7001 --node 127.0.0.1:7002 --nbd unix:/tmp/pool.sock --insecure
+  fathom pool keygen pool.key                               make a key, and copy it to every device
+  fathom pool node --init --store a.img --size 1G           make a store on each
+  fathom pool node --store a.img --listen 0.0.0.0:7001 --key pool.key
+  fathom pool serve --node 192.0.2.11:7001 --node 192.0.2.12:7001 --nbd unix:/tmp/pool.sock --key pool.key
   nbdinfo 'nbd+unix:///?socket=/tmp/pool.sock'
 
-Connections are neither encrypted nor authenticated yet. So --insecure must be given, and only loopback addresses are taken."
+Nodes and coordinator let in only those who have the same key, and encrypt. Without a key --insecure must be said; for
+addresses other than loopback, twice."
 )]
 pub struct Pool {
     /// What to do.
@@ -33,6 +35,8 @@ pub struct Pool {
 /// What `pool` can do.
 #[derive(Debug, Subcommand)]
 pub enum PoolVerb {
+    /// Make a key that nodes and coordinator share
+    Keygen(PoolKeygen),
     /// Make a store, or serve one as a node
     Node(PoolNode),
     /// Join nodes into one disk and serve it by NBD
@@ -41,6 +45,28 @@ pub enum PoolVerb {
     Bench(PoolBench),
     /// Start nodes in memory on this machine, join them, measure, and end them
     Try(PoolTry),
+}
+
+/// Make a key that nodes and coordinator share.
+///
+/// Whoever has it is let in. The file is readable for its owner alone, and one that is there is never overwritten. What is
+/// printed is the key's fingerprint, which is no secret: two ends whose keys differ tell each other's.
+#[derive(Debug, Args)]
+pub struct PoolKeygen {
+    /// Where
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+/// Whom to trust.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Trust {
+    /// The key that nodes and coordinator share: who has it is let in, and all is encrypted
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Go without encryption and authentication: said once, on loopback; said twice, on any address
+    #[arg(long, action = ArgAction::Count)]
+    pub insecure: u8,
 }
 
 /// Make a store, or serve one as a node.
@@ -67,9 +93,9 @@ pub struct PoolNode {
     /// Where coordinators connect; port 0 takes a free one, which is printed
     #[arg(long, value_name = "ADDR:PORT", value_parser = address, required_unless_present = "init")]
     pub listen: Option<SocketAddr>,
-    /// Go without encryption and authentication, on loopback
-    #[arg(long)]
-    pub insecure: bool,
+    /// Whom to trust.
+    #[command(flatten)]
+    pub trust: Trust,
 }
 
 /// Which nodes, and how.
@@ -81,9 +107,9 @@ pub struct Disk {
     /// One node after the other, or in turn by stripes of 64 KiB; a pool keeps what it was made with
     #[arg(long, value_enum, default_value_t = Order::Concat)]
     pub layout: Order,
-    /// Go without encryption and authentication, on loopback
-    #[arg(long)]
-    pub insecure: bool,
+    /// Whom to trust.
+    #[command(flatten)]
+    pub trust: Trust,
 }
 
 /// How the nodes' space is put together.
@@ -179,6 +205,9 @@ pub struct PoolTry {
     /// The load.
     #[command(flatten)]
     pub load: PoolLoad,
+    /// The key for nodes and coordinator; without it nothing is encrypted
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
     /// Serve the disk by NBD too, until Ctrl-C
     #[arg(long, value_name = "unix:PATH|tcp:ADDR:PORT", value_parser = front)]
     pub nbd: Option<Front>,

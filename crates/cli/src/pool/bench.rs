@@ -1,5 +1,6 @@
 //! `fathom pool bench`.
 
+use super::trust;
 use crate::args::{PoolBench, PoolLoad};
 use anyhow::{Result, anyhow};
 use pool::bench::{Figures, Load};
@@ -8,11 +9,9 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 pub fn run(args: &PoolBench) -> Result<ExitCode> {
-    if !super::allowed(args.disk.insecure, args.node.iter().copied()) {
-        return Ok(ExitCode::from(2));
-    }
+    let key = trust::settle(&args.disk.trust, args.node.iter().copied())?;
     let figures = super::local(1, async {
-        let volume = super::join(&args.node, &args.disk, &super::control(&args.control)).await?;
+        let volume = super::join(&args.node, &args.disk, key, &super::control(&args.control)).await?;
         measure(volume, &args.load, args.load.threads, args.write).await
     })?;
     if args.load.json {

@@ -2,12 +2,15 @@
 
 mod bench;
 mod front;
+mod keygen;
 mod node;
 mod serve;
 mod trial;
+mod trust;
 
 use crate::args::{Control, Disk, Front, Order, Pool, PoolVerb};
 use anyhow::{Context as _, Result};
+use pool::connect::tcp_with;
 use pool::layout::Arrangement;
 use pool::setting::Setting;
 use pool::volume::Volume;
@@ -15,36 +18,37 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::rc::Rc;
+use wire::Key;
 
 /// Bytes of a stripe.
 const STRIPE_BYTES: u64 = 64 << 10;
 
 pub fn run(args: &Pool) -> Result<ExitCode> {
-    match &args.verb {
+    let done = match &args.verb {
+        PoolVerb::Keygen(args) => keygen::run(args),
         PoolVerb::Node(args) => node::run(args),
         PoolVerb::Serve(args) => serve::run(args),
         PoolVerb::Bench(args) => bench::run(args),
         PoolVerb::Try(args) => trial::run(args),
+    };
+    done.or_else(|error| {
+        let usage = error.downcast::<Usage>()?;
+        eprintln!("fathom pool: {usage}");
+        Ok(ExitCode::from(2))
+    })
+}
+
+/// What was asked for is refused.
+#[derive(Debug)]
+struct Usage(String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
     }
 }
 
-/// Whether these addresses may be used while there is no encryption; if not, says why.
-fn allowed(insecure: bool, addresses: impl IntoIterator<Item = SocketAddr>) -> bool {
-    let mut addresses = addresses.into_iter().peekable();
-    if addresses.peek().is_some() && !insecure {
-        eprintln!(
-            "fathom pool: connections are not encrypted and nobody is authenticated yet; give --insecure if everyone on this machine may read and write the data"
-        );
-        return false;
-    }
-    if let Some(address) = addresses.find(|address| !address.ip().is_loopback()) {
-        eprintln!(
-            "fathom pool: {address} is not a loopback address; without encryption, which is not there yet, a pool is kept to one machine (127.0.0.1, ::1)"
-        );
-        return false;
-    }
-    true
-}
+impl std::error::Error for Usage {}
 
 /// The addresses of a front that others can reach.
 fn reachable(front: &Front) -> Option<SocketAddr> {
@@ -74,12 +78,17 @@ fn report() -> Rc<dyn Fn(String)> {
     Rc::new(|line| eprintln!("fathom: {line}"))
 }
 
-async fn join(nodes: &[SocketAddr], disk: &Disk, control: &pool::link::Control) -> Result<Rc<Volume>> {
+async fn join(
+    nodes: &[SocketAddr],
+    disk: &Disk,
+    key: Option<Key>,
+    control: &pool::link::Control,
+) -> Result<Rc<Volume>> {
     let arrangement = match disk.layout {
         Order::Concat => Arrangement::Concatenated,
         Order::Stripe => Arrangement::Striped { stripe_bytes: STRIPE_BYTES },
     };
-    Ok(Rc::new(Volume::join(&pool::connect::tcp(), nodes, &disk.pool, arrangement, control, report()).await?))
+    Ok(Rc::new(Volume::join(&tcp_with(key), nodes, &disk.pool, arrangement, control, report()).await?))
 }
 
 fn control(args: &Control) -> pool::link::Control {

@@ -1,5 +1,6 @@
 //! `fathom pool node`.
 
+use super::trust;
 use crate::args::PoolNode;
 use anyhow::{Context as _, Result};
 use pool::node::{Node, WORKERS};
@@ -9,9 +10,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 pub fn run(args: &PoolNode) -> Result<ExitCode> {
-    if !super::allowed(args.insecure, args.listen) {
-        return Ok(ExitCode::from(2));
-    }
+    let key = trust::settle(&args.trust, args.listen)?;
     let store = match (&args.store, args.backend) {
         (Some(path), _) if args.init => {
             let store = Store::format(path, args.size, new_name(), args.import)?;
@@ -35,7 +34,9 @@ pub fn run(args: &PoolNode) -> Result<ExitCode> {
         println!("{}", listener.local_addr()?);
         std::io::stdout().flush()?;
         eprintln!("fathom: node {} of {} bytes; Ctrl-C ends it", store.header().node, store.size_bytes());
-        Node::new(store.clone(), args.backend.is_some()).listen(listener, super::report(), super::ended()).await;
+        Node::with_key(store.clone(), args.backend.is_some(), key)
+            .listen(listener, super::report(), super::ended())
+            .await;
         store.close().context("cannot close the store in order; what was flushed is safe")
     })?;
     Ok(ExitCode::SUCCESS)

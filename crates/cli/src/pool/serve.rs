@@ -1,6 +1,7 @@
 //! `fathom pool serve`.
 
 use super::front::Door;
+use super::trust;
 use crate::args::PoolServe;
 use anyhow::Result;
 use nbd::Export;
@@ -10,14 +11,12 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 pub fn run(args: &PoolServe) -> Result<ExitCode> {
-    let addresses = args.node.iter().copied().chain(super::reachable(&args.nbd));
-    if !super::allowed(args.disk.insecure, addresses) {
-        return Ok(ExitCode::from(2));
-    }
+    let key = trust::settle(&args.disk.trust, args.node.iter().copied())?;
+    trust::open(args.disk.trust.insecure, "serve by a Unix socket", super::reachable(&args.nbd))?;
     super::local(1, async {
         match args.backend {
             Some(size) => serve(args, Rc::new(Memory::new(size))).await,
-            None => serve(args, super::join(&args.node, &args.disk, &pool::link::Control::Tuned).await?).await,
+            None => serve(args, super::join(&args.node, &args.disk, key, &pool::link::Control::Tuned).await?).await,
         }
     })?;
     Ok(ExitCode::SUCCESS)

@@ -2,7 +2,8 @@
 
 use super::bench::{heading, line, measure};
 use super::front::Door;
-use crate::args::{Disk, Order, PoolTry};
+use super::trust;
+use crate::args::{Disk, Order, PoolTry, Trust};
 use anyhow::{Context as _, Result, ensure};
 use pool::bench::Figures;
 use pool::link::Control;
@@ -11,8 +12,10 @@ use pool::volume::Volume;
 use serde_json::json;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::rc::Rc;
+use wire::Key;
 
 /// A node's process, ended when it is dropped.
 struct Process {
@@ -21,10 +24,14 @@ struct Process {
 }
 
 impl Process {
-    fn start(size: u64) -> Result<Self> {
+    fn start(size: u64, key: Option<&Path>) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         let backend = format!("memory:{size}");
-        command.args(["pool", "node", "--listen", "127.0.0.1:0", "--insecure", "--backend", &backend]);
+        command.args(["pool", "node", "--listen", "127.0.0.1:0", "--backend", &backend]);
+        match key {
+            Some(key) => command.arg("--key").arg(key),
+            None => command.arg("--insecure"),
+        };
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().context("cannot start a node")?;
         let mut text = String::new();
         let read = child.stdout.take().map(|stdout| BufReader::new(stdout).read_line(&mut text));
@@ -52,21 +59,21 @@ impl Drop for Process {
 }
 
 pub fn run(args: &PoolTry) -> Result<ExitCode> {
-    if !super::allowed(true, args.nbd.iter().filter_map(super::reachable)) {
-        return Ok(ExitCode::from(2));
-    }
-    let nodes = (0..args.nodes).map(|_| Process::start(args.size)).collect::<Result<Vec<Process>>>()?;
+    trust::open(1, "serve by a Unix socket", args.nbd.iter().filter_map(super::reachable))?;
+    let key = args.key.as_deref().map(Key::read).transpose()?;
+    let nodes =
+        (0..args.nodes).map(|_| Process::start(args.size, args.key.as_deref())).collect::<Result<Vec<Process>>>()?;
     let addresses: Vec<SocketAddr> = nodes.iter().map(|node| node.address).collect();
     super::local(1, async {
         tokio::select! {
-            done = show(args, &addresses) => done,
+            done = show(args, &addresses, key) => done,
             ended = super::ended() => ended,
         }
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn show(args: &PoolTry, addresses: &[SocketAddr]) -> Result<()> {
+async fn show(args: &PoolTry, addresses: &[SocketAddr], key: Option<Key>) -> Result<()> {
     let alone = Control::Fixed(Setting::new(1, 1));
     let threads = args.load.threads;
     let (mut rows, mut last): (Vec<(String, Figures)>, Option<Rc<Volume>>) = (Vec::new(), None);
@@ -81,8 +88,8 @@ async fn show(args: &PoolTry, addresses: &[SocketAddr]) -> Result<()> {
     ] {
         // The one before must be gone, or it would report that it was taken over.
         drop(last.take());
-        let disk = Disk { pool: "try".into(), layout: Order::Concat, insecure: true };
-        let volume = super::join(addresses, &disk, control).await?;
+        let disk = Disk { pool: "try".into(), layout: Order::Concat, trust: Trust::default() };
+        let volume = super::join(addresses, &disk, key.clone(), control).await?;
         let figures = measure(volume.clone(), &args.load, threads, write).await?;
         if !args.load.json {
             println!("{}", line(what, &figures));

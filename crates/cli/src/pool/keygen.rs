@@ -1,0 +1,17 @@
+//! `fathom pool keygen`.
+
+use crate::args::PoolKeygen;
+use anyhow::Result;
+use std::process::ExitCode;
+use wire::Key;
+
+pub fn run(args: &PoolKeygen) -> Result<ExitCode> {
+    let key = Key::generate()?;
+    key.write(&args.file)?;
+    println!("{}", key.fingerprint());
+    eprintln!(
+        "fathom: {} has the key now; copy it to every node and the coordinator over a channel you trust, and give it to them as --key",
+        args.file.display()
+    );
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,197 @@
+//! Who is let in, and what both ends say to those who are not: nodes and coordinators in one process, over TCP on loopback.
+
+use bytes::Bytes;
+use pool::connect::{Connect, tcp_with};
+use pool::frame;
+use pool::hello::{Claim, Hello};
+use pool::layout::Arrangement;
+use pool::link::{Control, greet};
+use pool::node::Node;
+use pool::store::{Place, Store, new_name};
+use pool::volume::Volume;
+use std::cell::RefCell;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use wire::Key;
+
+const SIZE: u64 = 1 << 20;
+
+fn local(work: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    tokio::task::LocalSet::new().block_on(&runtime, work);
+}
+
+fn key(seed: u8) -> Key {
+    Key::from_seed([seed; 32]).expect("any seed is a key")
+}
+
+/// A node in memory, and what it reports.
+struct Served {
+    address: SocketAddr,
+    told: Rc<RefCell<Vec<String>>>,
+}
+
+impl Served {
+    async fn new(key: Option<Key>) -> Self {
+        let store = Arc::new(Store::memory(SIZE, new_name()).expect("memory"));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+        let address = listener.local_addr().expect("an address");
+        let told = Rc::<RefCell<Vec<String>>>::default();
+        let (node, heard) = (Node::with_key(store, true, key), told.clone());
+        tokio::task::spawn_local(async move {
+            let report = Rc::new(move |line| heard.borrow_mut().push(line));
+            node.listen(listener, report, std::future::pending::<()>()).await;
+        });
+        Self { address, told }
+    }
+
+    /// Waits until the node has said this.
+    async fn says(&self, words: &str) {
+        for _ in 0..500 {
+            if self.told.borrow().iter().any(|line| line.contains(words)) {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        panic!("the node said {:?}, and not {words:?}", self.told.borrow());
+    }
+}
+
+async fn join(connect: &Connect, address: SocketAddr) -> Result<Volume, String> {
+    let joined =
+        Volume::join(connect, &[address], "p", Arrangement::Concatenated, &Control::Tuned, Rc::new(drop)).await;
+    joined.map_err(|error| error.to_string())
+}
+
+async fn refused(connect: &Connect, address: SocketAddr, words: &str) {
+    let said = join(connect, address).await.map(drop).expect_err("it must not be let in");
+    assert!(said.contains(words), "{said}, and not {words}");
+}
+
+/// The load is larger than any buffer on the way, in both directions at once, so that a stream that keeps something back
+/// or waits for the wrong end would hang.
+#[test]
+fn with_one_key_everything_arrives_as_it_was_sent() {
+    local(async {
+        let node = Served::new(Some(key(1))).await;
+        let volume = Rc::new(join(&tcp_with(Some(key(1))), node.address).await.expect("one key"));
+        let bytes = |nth: u64| Bytes::from((0..60_000).map(|at| (at as u64 * 7 + nth) as u8).collect::<Vec<u8>>());
+        for round in 0..4_u64 {
+            let tasks: Vec<_> = (0..16_u64)
+                .map(|nth| {
+                    let volume = volume.clone();
+                    let data = bytes(nth + round);
+                    tokio::task::spawn_local(async move {
+                        let at = nth * 65_536;
+                        volume.write_range(at, data.clone(), false).await.expect("written");
+                        for small in 0..50 {
+                            volume.read_range(at + small * 512, 512).await.expect("read");
+                        }
+                        assert!(volume.read_range(at, 60_000).await.expect("read") == data);
+                    })
+                })
+                .collect();
+            for task in tasks {
+                task.await.expect("it ended");
+            }
+        }
+        assert!(volume.read_range(1 << 19, 1).await.is_ok());
+        assert!(node.told.borrow().is_empty(), "{:?}", node.told.borrow());
+    });
+}
+
+#[test]
+fn another_key_is_refused_and_both_say_why() {
+    local(async {
+        let node = Served::new(Some(key(1))).await;
+        refused(&tcp_with(Some(key(2))), node.address, &format!("another key ({})", key(1).fingerprint())).await;
+        node.says(&format!("another key than this one ({})", key(1).fingerprint())).await;
+    });
+}
+
+#[test]
+fn an_end_without_the_key_is_refused_and_both_say_why() {
+    local(async {
+        let node = Served::new(Some(key(1))).await;
+        refused(&tcp_with(None), node.address, "give --key FILE").await;
+        node.says("the other end was started without one").await;
+        let open = Served::new(None).await;
+        refused(&tcp_with(Some(key(1))), open.address, "the other end was started without one").await;
+        open.says("give --key FILE").await;
+    });
+}
+
+#[test]
+fn a_stranger_is_refused_whatever_he_says() {
+    local(async {
+        for (key, words) in [
+            (Some(key(1)), "not our protocol: the other end begins with \"GET / HT\""),
+            (None, "does not speak the protocol"),
+        ] {
+            let node = Served::new(key.clone()).await;
+            let mut stranger = TcpStream::connect(node.address).await.expect("it listens");
+            stranger.write_all(b"GET / HTTP/1.0\r\n\r\n").await.expect("it reads");
+            let mut rest = Vec::new();
+            // Either way of ending is one.
+            let _ = stranger.read_to_end(&mut rest).await;
+            node.says(words).await;
+            // And it serves on.
+            assert!(join(&tcp_with(key), node.address).await.is_ok());
+        }
+    });
+}
+
+/// Not a node, but something else that listens.
+#[test]
+fn what_is_no_node_is_told_apart() {
+    local(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+        let address = listener.local_addr().expect("an address");
+        tokio::task::spawn_local(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").await;
+                tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            }
+        });
+        refused(&tcp_with(Some(key(1))), address, "not our protocol: the other end begins with \"SSH-2.0-\"").await;
+        refused(&tcp_with(None), address, "does not speak the protocol").await;
+    });
+}
+
+#[test]
+fn another_version_and_an_older_epoch_are_refused_and_both_say_why() {
+    local(async {
+        let node = Served::new(Some(key(1))).await;
+        let connect = tcp_with(Some(key(1)));
+        let look = Hello { protocol: frame::VERSION - 1, pool: "p".into(), claim: None };
+        let why = greet(&connect, node.address, &look).await.map(drop).expect_err("it is too old").to_string();
+        assert!(why.contains(&format!("version {}", frame::VERSION - 1)) && why.contains("same release"), "{why}");
+        node.says("same release").await;
+
+        let current = Hello { protocol: frame::VERSION, ..look };
+        let (_, welcome) = greet(&connect, node.address, &current).await.expect("it may look");
+        let place = Place { index: 0, count: 1, stripe_bytes: 0 };
+        let claim = |epoch, coordinator: &str| Hello {
+            claim: Some(Claim {
+                epoch,
+                coordinator: coordinator.into(),
+                node: welcome.node.clone(),
+                size_bytes: SIZE,
+                place: place.clone(),
+            }),
+            ..current.clone()
+        };
+        let held = greet(&connect, node.address, &claim(7, "first")).await.expect("nobody has it");
+        for (epoch, coordinator) in [(6, "second"), (7, "third")] {
+            let hello = claim(epoch, coordinator);
+            let why = greet(&connect, node.address, &hello).await.map(drop).expect_err("it is taken").to_string();
+            assert!(why.contains("another coordinator has taken over (its epoch is 7"), "{why}");
+            node.says(&format!("this one's {epoch}")).await;
+        }
+        drop(held);
+    });
+}
