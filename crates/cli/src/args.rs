@@ -1,10 +1,12 @@
 //! What the user may say. One definition, from which help, completions and the manual page come.
 
 mod bench;
+mod net;
 mod pool;
 mod results;
 
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
+pub use net::{Net, NetRun, NetServe, NetVerb, Rate, Way};
 pub use pool::{
     Control, Disk, Front, Order, Pool, PoolBench, PoolKeygen, PoolLoad, PoolNode, PoolServe, PoolTry, PoolVerb, Trust,
 };
@@ -55,6 +57,8 @@ pub enum Verb {
     Papers(Papers),
     /// Measure this device: CPU, storage, SQLite, HTTP; processes in randomised blocks, scores with intervals
     Bench(Bench),
+    /// Measure a link: TCP, UDP, one-way delay, and what held a transfer back
+    Net(Net),
     /// Many devices as one fast random-access disk that any Linux tool can use
     Pool(Pool),
     /// Run one of the built-in workloads as a benchmark's replicate: JSON lines on stdout

@@ -6,6 +6,7 @@ mod bench;
 mod demo;
 mod export;
 mod link;
+mod net;
 mod papers;
 mod pool;
 mod progress;
@@ -38,6 +39,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Record(args) => return record::run(&args),
         Verb::Demo(args) => return demo::run(&args),
         Verb::Bench(args) => return bench::run(&args),
+        Verb::Net(args) => return net::run(&args),
         Verb::Workload(args) => return workload::run(&args),
         Verb::Pool(args) => return pool::run(&args),
         Verb::Show(args) => show::run(&args)?,

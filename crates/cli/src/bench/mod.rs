@@ -15,6 +15,7 @@ use crate::args::{Bench, BenchVerb};
 use anyhow::Result;
 use std::process::ExitCode;
 
+pub use machine::facts;
 pub use look::{load, report, show};
 pub use store::remake;
 #[cfg(test)]
