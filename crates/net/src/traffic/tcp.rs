@@ -105,9 +105,12 @@ pub fn run(spec: &Spec, side: Side, rate: Option<u64>, connections: Vec<Connecti
         }
         let sockets = ways.iter().map(|w| w.streams.len() as u64).sum();
         let every_ns = sampler::every_ns(sockets, spec.duration_ms * 1_000_000);
-        let steps = (INTERVAL_NS / every_ns).max(1);
-        course.follow(every_ns, |step| {
-            let interval = step % steps == 0 || clock::now_ns() >= course.end_ns;
+        let mut next = course.start_ns + INTERVAL_NS;
+        course.follow(every_ns, |at| {
+            let interval = at >= next || at == course.end_ns || course.cut_short();
+            if interval {
+                next = at + INTERVAL_NS - (at - course.start_ns) % INTERVAL_NS;
+            }
             ways.iter_mut().for_each(|way| way.look(interval));
         });
         let granted: Vec<Vec<Granted>> = ways.iter().map(Way::granted).collect();

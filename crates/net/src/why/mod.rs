@@ -15,7 +15,8 @@
 //! ```
 //!
 //! A **queue** stood in the path if the round trip took a quarter and 1 ms longer than the least of the run: then more was
-//! in flight than the path holds, so no window and no buffer was too small. A thread was **ready all the time** if it ran
+//! in flight than the path holds, so no window and no buffer was too small. (With fewer than [`FEW`] segments in flight it is
+//! rather the receiver that delays its acknowledgements, RFC 1122, 4.2.3.2.) A thread was **ready all the time** if it ran
 //! or waited to run for 85 % of it, or if a quota held it back.
 //!
 //! **Uncertainty.** The kernel counts in ticks (1 to 10 ms). A bottleneck without a queue that drops what exceeds its rate
@@ -41,6 +42,8 @@ const THROTTLED: f64 = 0.1;
 /// A queue makes a round trip longer by this factor and by [`QUEUE_US`].
 const QUEUE: f64 = 1.25;
 const QUEUE_US: f64 = 1000.0;
+/// So few segments in flight make no queue.
+const FEW: f64 = 4.0;
 /// Unread bytes from this share of the receive buffer on say that the receiver is slow (of the buffer, about half can
 /// hold payload).
 const UNREAD: f64 = 0.15;
@@ -198,7 +201,7 @@ fn of_tcp(seen: &Seen<'_>, facts: &Facts) -> BTreeMap<Reason, f64> {
     let mut parts: BTreeMap<Reason, f64> = BTreeMap::new();
     for window in windows(&seen.sent.samples, seen.sent.start_ns) {
         let slow = unread.get(&(window.stream, window.number)).is_some_and(|share| *share >= UNREAD);
-        let queue = window.rtt_us > facts.least_rtt_us * QUEUE + QUEUE_US;
+        let queue = window.in_flight >= FEW && window.rtt_us > facts.least_rtt_us * QUEUE + QUEUE_US;
         let mut add = |reason, share: f64| {
             if share > 0.0 {
                 *parts.entry(reason).or_default() += share * window.length_ns;
@@ -250,6 +253,7 @@ struct Window {
     rwnd: f64,
     sndbuf: f64,
     rtt_us: f64,
+    in_flight: f64,
     again: u64,
     recovering: bool,
 }
@@ -276,7 +280,9 @@ fn windows(samples: &[TcpSample], start_ns: u64) -> Vec<Window> {
             let busy = share(last.busy_us, first.busy_us);
             let rwnd = share(last.rwnd_limited_us, first.rwnd_limited_us);
             let sndbuf = share(last.sndbuf_limited_us, first.sndbuf_limited_us).min(1.0 - rwnd);
-            let rtts: Vec<f64> = readings.iter().map(|s| s.srtt_us as f64).collect();
+            let mean = |of: fn(&TcpSample) -> u64| {
+                readings.iter().map(|s| of(s) as f64).sum::<f64>() / readings.len() as f64
+            };
             Some(Window {
                 stream,
                 number,
@@ -285,7 +291,8 @@ fn windows(samples: &[TcpSample], start_ns: u64) -> Vec<Window> {
                 idle: (1.0 - busy).min(1.0 - rwnd - sndbuf),
                 rwnd,
                 sndbuf,
-                rtt_us: rtts.iter().sum::<f64>() / rtts.len() as f64,
+                rtt_us: mean(|s| s.srtt_us),
+                in_flight: mean(|s| s.unacked),
                 again: last.total_retrans.saturating_sub(first.total_retrans),
                 // 2: the window is being reduced, 3: recovery, 4: loss (include/uapi/linux/tcp.h).
                 recovering: readings.iter().any(|s| s.ca_state >= 2),

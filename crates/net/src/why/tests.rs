@@ -157,6 +157,14 @@ fn a_standing_queue_is_the_link_whatever_window_is_full() {
 }
 
 #[test]
+fn a_delayed_acknowledgement_is_no_queue() {
+    let few = |us: u64, s: &mut TcpSample| {
+        (s.srtt_us, s.unacked, s.sndbuf_limited_us) = (72_000, 2, us);
+    };
+    first(&story(few), Cause::SendBuffer, &[]);
+}
+
+#[test]
 fn an_application_that_pauses_leaves_tcp_idle() {
     let mut pausing = story(|us, s| s.busy_us = us / 5);
     first(&pausing, Cause::Application, &["nothing to send", "write sooner"]);
