@@ -13,6 +13,7 @@
 
 mod link;
 pub mod mutate;
+mod net;
 mod pool;
 mod sqlite;
 mod targets;
@@ -46,6 +47,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "pool_frame", seeds: pool::frames, run: pool::frame },
     Target { name: "pool_hello", seeds: pool::hellos, run: pool::hello },
     Target { name: "wire_key", seeds: wire_key::keys, run: wire_key::key },
+    Target { name: "net_message", seeds: net::messages, run: net::message },
+    Target { name: "net_binary", seeds: net::binaries, run: net::binary },
 ];
 
 /// A target that must fail. If it does not, the driver finds nothing, and its silence about the others means nothing.

@@ -12,6 +12,7 @@ mod error;
 pub mod estimate;
 pub mod offset;
 pub mod outcome;
+pub mod probe;
 pub mod run;
 pub mod sampler;
 pub mod search;

@@ -101,6 +101,9 @@ impl Session {
     /// [`Error::Refused`] if the other end will not; anything that breaks on the way.
     pub async fn run(&mut self, spec: &Spec) -> Result<Outcome> {
         spec.check().map_err(Error::Spec)?;
+        if spec.probe && spec.directions.iter().any(|d| Side::Asks.sends(*d)) {
+            crate::probe::possible().map_err(Error::Spec)?;
+        }
         self.exchanges.clear();
         self.ask_clock(PINGS).await?;
         self.channel.send(&Message::Start { spec: spec.clone() }, "asking for a run").await?;

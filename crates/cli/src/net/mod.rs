@@ -3,6 +3,7 @@
 mod json;
 mod keep;
 mod lines;
+mod remote;
 mod result;
 mod run;
 mod serve;

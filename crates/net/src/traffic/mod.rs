@@ -133,7 +133,7 @@ impl<'a> Course<'a> {
     /// began at another moment.
     fn ended(&self, stream: u16, why: &str) -> Option<String> {
         let now = clock::now_ns();
-        let near = ((self.end_ns - self.start_ns) / 5).clamp(50_000_000, 1_000_000_000);
+        let near = ((self.end_ns - self.start_ns) / 2).clamp(200_000_000, 3_000_000_000);
         if self.is_over() || self.stop.load(Ordering::Relaxed) || now + near >= self.end_ns {
             return None;
         }
