@@ -19,7 +19,7 @@ const TRIM_BYTES: u32 = 256 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum NoPool {
     /// One of the nodes.
-    #[error("cannot use the node {address}: {why}")]
+    #[error("cannot use the node {address}: {why}{}", advice(address, why))]
     Node {
         /// Which.
         address: SocketAddr,
@@ -51,6 +51,21 @@ pub enum NoPool {
     /// Nothing to put together.
     #[error("the nodes have no room for a disk of this layout")]
     Empty,
+}
+
+/// What to do about it, if it can be guessed.
+fn advice(address: &SocketAddr, why: &NotJoined) -> String {
+    use std::io::ErrorKind as K;
+    let NotJoined::Unreachable(crate::hello::Error::Connection(error)) = why else { return String::new() };
+    match error.kind() {
+        K::ConnectionRefused => {
+            format!("; nothing listens there: start `fathom pool node --store FILE --listen {address}` on that device")
+        }
+        K::TimedOut | K::HostUnreachable | K::NetworkUnreachable => {
+            "; is the device on, and can this one reach it?".into()
+        }
+        _ => String::new(),
+    }
 }
 
 /// The disk.
