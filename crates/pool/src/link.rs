@@ -9,7 +9,7 @@
 //! over, or it is another node now), or its machine was started anew while writes were answered and not flushed.
 
 use crate::connect::{Connect, Stream};
-use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status};
+use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status, Stretch};
 use crate::hello::{self, Answer, Claim, Hello, Welcome};
 use crate::setting::Setting;
 use crate::tuner::Tuner;
@@ -125,7 +125,7 @@ impl Job {
     fn bytes(&self) -> usize {
         match self.request.operation {
             Operation::Read | Operation::Write => self.request.length as usize,
-            Operation::Flush | Operation::Trim => 0,
+            Operation::Flush | Operation::Trim | Operation::Map => 0,
         }
     }
 }
@@ -514,11 +514,15 @@ fn judge(request: &Request, reply: &Reply, data: Bytes) -> Result<Result<Bytes, 
     if reply.status != Status::Done {
         return Ok(Err(reply.status));
     }
-    let expected = if request.operation == Operation::Read { request.length as usize } else { 0 };
-    if data.len() != expected {
+    let fits = match request.operation {
+        Operation::Read => data.len() == request.length as usize,
+        Operation::Map => Stretch::take_all(&data, request.length).is_some(),
+        Operation::Write | Operation::Flush | Operation::Trim => data.is_empty(),
+    };
+    if !fits {
         return Err(Broken::Sense("an answer has another length than was asked"));
     }
-    if expected > 0 && crc32c::crc32c(&data) != reply.checksum {
+    if !data.is_empty() && crc32c::crc32c(&data) != reply.checksum {
         return Err(Broken::Checksum);
     }
     Ok(Ok(data))

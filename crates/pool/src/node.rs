@@ -349,6 +349,10 @@ fn answer(store: &Store, request: &Request, data: &[u8], out: &mut Vec<u8>) -> R
         Operation::Write => store.write(offset, data, durable).map(|()| (0, 0)),
         Operation::Flush => store.flush().map(|()| (0, 0)),
         Operation::Trim => store.trim(offset, length, durable).map(|()| (0, 0)),
+        Operation::Map => {
+            let begin = out.len();
+            store.map(offset, length, out).map(|checksum| ((out.len() - begin) as u32, checksum))
+        }
     };
     match result {
         Ok((length, checksum)) => Reply { status: Status::Done, tag, length, checksum },

@@ -17,7 +17,7 @@
 //! size. They are written in turn. The one with the higher sequence and a right checksum is in force, so that one torn header
 //! does no harm.
 
-use crate::frame::Status;
+use crate::frame::{MAX_STRETCHES, Status, Stretch};
 use crate::hello::Claim;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -570,6 +570,41 @@ impl Store {
             self.replace(blocks.start, &pairs?, || self.zero(begin, stop - begin))?;
         }
         if durable { self.flush() } else { Ok(()) }
+    }
+
+    /// Which parts of the range hold data: appends [`Stretch`]es to `out`, at most [`MAX_STRETCHES`], and returns their CRC-32C. A
+    /// block that was not looked at since an unclean end counts as data.
+    ///
+    /// # Errors
+    /// [`Status::Range`].
+    pub fn map(&self, offset: u64, length: u32, out: &mut Vec<u8>) -> Result<u32, Status> {
+        self.within(offset, u64::from(length))?;
+        let begin = out.len();
+        let mut current: Option<Stretch> = None;
+        let (end, mut at, mut count) = (offset + u64::from(length), offset, 0);
+        while at < end {
+            let next = end.min((at / BLOCK_BYTES + 1) * BLOCK_BYTES);
+            let hole = self.table[(at / BLOCK_BYTES) as usize].load(Ordering::Relaxed) == 0;
+            let now = (next - at) as u32;
+            at = next;
+            match &mut current {
+                Some(stretch) if stretch.hole == hole => stretch.length += now,
+                other => {
+                    if let Some(done) = other.replace(Stretch { length: now, hole }) {
+                        done.put(out);
+                        count += 1;
+                        if count == MAX_STRETCHES {
+                            current = None;
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        if let Some(last) = current {
+            last.put(out);
+        }
+        Ok(crc32c::crc32c(&out[begin..]))
     }
 
     fn zero(&self, offset: u64, length: u64) -> io::Result<()> {
