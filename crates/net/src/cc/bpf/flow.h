@@ -38,13 +38,20 @@ INLINE u32 at_most(u32 value, u32 high)
 	return value > high ? high : value;
 }
 
+INLINE u32 window_plus(const struct flow *f, u64 more)
+{
+	u64 window = f->cwnd + more;
+
+	return window > f->clamp ? f->clamp : (u32)window;
+}
+
 /* RFC 5681, section 3.1: a window below ssthresh grows by what was acknowledged. Gives what is left over at ssthresh. */
 INLINE u32 flow_slow_start(struct flow *f, u32 acked)
 {
 	u32 room = f->ssthresh - f->cwnd;
 	u32 used = at_most(acked, room);
 
-	f->cwnd = at_most(f->cwnd + used, f->clamp);
+	f->cwnd = window_plus(f, used);
 	return acked - used;
 }
 
@@ -57,12 +64,9 @@ INLINE void flow_grow(struct flow *f, u32 per_segment, u32 acked)
 {
 	u32 need = at_least(per_segment, 1);
 	u64 credit = (u64)at_most(f->credit, need) + acked;
-	u64 more = credit / need;
 
-	if (more > 0xffff)
-		more = 0xffff;
 	f->credit = (u32)(credit % need);
-	f->cwnd = at_most(f->cwnd + (u32)more, f->clamp);
+	f->cwnd = window_plus(f, credit / need);
 }
 
 #endif
