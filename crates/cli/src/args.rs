@@ -1,10 +1,12 @@
 //! What the user may say. One definition, from which help, completions and the manual page come.
 
 mod bench;
+mod net;
 mod pool;
 mod results;
 
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
+pub use net::{Net, NetCc, NetVerb};
 pub use pool::{
     Control, Disk, Front, Order, Pool, PoolBench, PoolKeygen, PoolLoad, PoolNode, PoolServe, PoolTry, PoolVerb, Trust,
 };
@@ -57,6 +59,8 @@ pub enum Verb {
     Bench(Bench),
     /// Many devices as one fast random-access disk that any Linux tool can use
     Pool(Pool),
+    /// Measure what a link gives, and what held it back
+    Net(Net),
     /// Run one of the built-in workloads as a benchmark's replicate: JSON lines on stdout
     Workload(Workload),
     /// Print the completions of a shell

@@ -6,6 +6,7 @@ mod bench;
 mod demo;
 mod export;
 mod link;
+mod net;
 mod papers;
 mod pool;
 mod progress;
@@ -40,6 +41,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Bench(args) => return bench::run(&args),
         Verb::Workload(args) => return workload::run(&args),
         Verb::Pool(args) => return pool::run(&args),
+        Verb::Net(args) => return net::run(&args),
         Verb::Show(args) => show::run(&args)?,
         Verb::Report(args) => report::run(&args)?,
         Verb::Export(args) => export::run(&args)?,
