@@ -87,7 +87,14 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
         return Ok(ExitCode::from(130));
     }
     let nothing = benchmark.results.iter().all(|r| r.estimate.processes == 0);
-    Ok(if nothing { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let mut failed = nothing;
+    for results in &all {
+        if let Some(absent) = results.without_baseline() {
+            eprintln!("fathom: {} is not compared: {} is absent: {}", results.design.name, absent.cell, absent.why);
+            failed = true;
+        }
+    }
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// Runs a design, or the rest of it: where recordings go, if they are wanted, and whether gates may wait.
