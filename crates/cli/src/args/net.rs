@@ -1,8 +1,10 @@
 //! What the user may say to `fathom net`.
 
 mod cc;
+mod link;
 
 pub use cc::NetCc;
+pub use link::NetLink;
 
 use clap::{Args, Subcommand};
 
@@ -20,4 +22,6 @@ pub struct Net {
 pub enum NetVerb {
     /// List the congestion controls of this machine, or run a command with one that the kernel lacks
     Cc(NetCc),
+    /// Make an emulated link between two network namespaces: delay, rate, loss, jitter, queue
+    Link(NetLink),
 }

@@ -1,6 +1,7 @@
 //! `fathom net`: a file a verb.
 
 mod cc;
+mod link;
 
 use crate::args::{Net, NetVerb};
 use anyhow::Result;
@@ -9,5 +10,6 @@ use std::process::ExitCode;
 pub fn run(args: &Net) -> Result<ExitCode> {
     match &args.verb {
         NetVerb::Cc(args) => cc::run(args),
+        NetVerb::Link(args) => link::run(args),
     }
 }

@@ -75,8 +75,8 @@ impl Bed {
         let mut command = self.client.command(program);
         command.envs([("FATHOM_LINK_CLIENT", CLIENT[0]), ("FATHOM_LINK_SERVER", SERVER[0])]);
         command.envs([("FATHOM_LINK_CLIENT6", CLIENT[1]), ("FATHOM_LINK_SERVER6", SERVER[1])]);
-        command.env("FATHOM_LINK_ENTER_CLIENT", self.client.nsenter());
-        command.env("FATHOM_LINK_ENTER_SERVER", self.server.nsenter());
+        command.env("FATHOM_LINK_ENTER_CLIENT", self.client.nsenter(true));
+        command.env("FATHOM_LINK_ENTER_SERVER", self.server.nsenter(true));
         command
     }
 

@@ -78,7 +78,7 @@ impl Losses {
     }
 
     /// Whether the next packet is lost.
-    pub fn next(&mut self) -> bool {
+    pub fn takes(&mut self) -> bool {
         match self.model {
             Loss::None => false,
             Loss::Each(p) => self.random.unit() < p,
@@ -98,7 +98,7 @@ mod tests {
 
     fn share(model: Loss, seed: u64) -> (f64, f64) {
         let mut losses = Losses::new(model, seed);
-        let lost: Vec<bool> = (0..200_000).map(|_| losses.next()).collect();
+        let lost: Vec<bool> = (0..200_000).map(|_| losses.takes()).collect();
         let count = lost.iter().filter(|l| **l).count() as f64;
         let bursts = lost.windows(2).filter(|w| !w[0] && w[1]).count().max(1) as f64;
         (count / lost.len() as f64, count / bursts)
@@ -123,7 +123,7 @@ mod tests {
     fn a_seed_gives_the_same_losses_again() {
         let draw = |seed| {
             let mut losses = Losses::new(Loss::Each(0.5), seed);
-            (0..64).map(|_| losses.next()).collect::<Vec<_>>()
+            (0..64).map(|_| losses.takes()).collect::<Vec<_>>()
         };
         assert_eq!(draw(7), draw(7));
         assert_ne!(draw(7), draw(8));

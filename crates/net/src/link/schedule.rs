@@ -256,7 +256,7 @@ impl<T> Link<T> {
             medium.carry = (time % u128::from(rate.get())) as u64;
         }
         (medium.free_at, medium.last) = (end, direction);
-        if side.losses.next() {
+        if side.losses.takes() {
             side.counts.lost += u64::from(sent.size.packets);
             return;
         }

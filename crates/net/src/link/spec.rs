@@ -207,6 +207,21 @@ pub fn time_ns(text: &str) -> Result<u64, String> {
     value.map(|v| v.round() as u64).ok_or_else(|| format!("{text:?} is no time; give 0 to 60 s, such as 8ms or 500us"))
 }
 
+/// Reads a number with an optional binary suffix: `100`, `64K`, `1M`.
+///
+/// # Errors
+/// What would be understood.
+pub fn count(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let (digits, shift) = match text.char_indices().next_back() {
+        Some((at, 'K' | 'k')) => (&text[..at], 10),
+        Some((at, 'M' | 'm')) => (&text[..at], 20),
+        _ => (text, 0),
+    };
+    let number = digits.parse::<u32>().map(|n| u64::from(n) << shift);
+    number.map_err(|_| format!("{text:?} is no number; give such as 100, 64K or 1M"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,8 +235,9 @@ mod tests {
         assert_eq!(time_ns("8ms"), Ok(8_000_000));
         assert_eq!((time_ns("0"), time_ns("8"), time_ns("0.3s")), (Ok(0), Ok(8_000_000), Ok(300_000_000)));
         assert_eq!(time_ns("500us"), Ok(500_000));
+        assert_eq!((count("100"), count("64K")), (Ok(100), Ok(65_536)));
         for wrong in ["", "x", "-1ms", "1h", "nan", "1e99s"] {
-            assert!(time_ns(wrong).is_err() && rate(wrong).is_err(), "{wrong}");
+            assert!(time_ns(wrong).is_err() && rate(wrong).is_err() && count(wrong).is_err(), "{wrong}");
         }
     }
 
