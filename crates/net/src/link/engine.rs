@@ -197,7 +197,7 @@ impl Engine {
             events: libc::POLLIN,
             revents: 0,
         });
-        let time = libc::timespec { tv_sec: (ns / 1_000_000_000) as libc::time_t, tv_nsec: (ns % 1_000_000_000) as _ };
+        let time = libc::timespec { tv_sec: (ns / 1_000_000_000) as _, tv_nsec: (ns % 1_000_000_000) as _ };
         // SAFETY: two pollfds and a timespec of ours; no signal mask.
         let ready = unsafe { libc::ppoll(fds.as_mut_ptr(), 2, &time, std::ptr::null()) };
         let error = Error::last_os_error();
@@ -230,12 +230,14 @@ fn prepare(device: &File, large: bool) -> Result<()> {
 
 /// Asks the kernel to wake this thread on time. Returns whether it may go before all ordinary threads.
 fn hurry() -> bool {
-    let parameters = libc::sched_param { sched_priority: 10 };
-    // SAFETY: integer arguments, and a sched_param of ours. None of them can do harm by failing.
+    // struct sched_param of the kernel. The call goes to the kernel directly: musl's function only says that it is absent.
+    let priority: libc::c_int = 10;
+    // SAFETY: integer arguments, and an int of ours that is read. None of them can do harm by failing.
     unsafe {
         libc::prctl(libc::PR_SET_TIMERSLACK, 1);
         libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT);
         // Of the calling thread; what it starts is ordinary again.
-        libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &parameters) == 0
+        let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+        libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) == 0
     }
 }
