@@ -6,7 +6,7 @@ mod pool;
 mod results;
 
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
-pub use net::{Net, NetCc, NetLink, NetVerb};
+pub use net::{Net, NetCc, NetLink, NetSweep, NetTrial, NetVerb, TrialWay};
 pub use pool::{
     Control, Disk, Front, Order, Pool, PoolBench, PoolKeygen, PoolLoad, PoolNode, PoolServe, PoolTry, PoolVerb, Trust,
 };
@@ -57,8 +57,6 @@ pub enum Verb {
     Papers(Papers),
     /// Measure this device: CPU, storage, SQLite, HTTP; processes in randomised blocks, scores with intervals
     Bench(Bench),
-    /// What a link gives, and an emulated one: delay, rate, loss, queue
-    Net(Net),
     /// Many devices as one fast random-access disk that any Linux tool can use
     Pool(Pool),
     /// Measure what a link gives, and what held it back

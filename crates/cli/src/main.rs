@@ -40,7 +40,6 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Demo(args) => return demo::run(&args),
         Verb::Bench(args) => return bench::run(&args),
         Verb::Workload(args) => return workload::run(&args),
-        Verb::Net(args) => return net::run(&args),
         Verb::Pool(args) => return pool::run(&args),
         Verb::Net(args) => return net::run(&args),
         Verb::Show(args) => show::run(&args)?,

@@ -2,9 +2,11 @@
 
 mod cc;
 mod link;
+mod sweep;
 
 pub use cc::NetCc;
 pub use link::NetLink;
+pub use sweep::{NetSweep, NetTrial, TrialWay};
 
 use clap::{Args, Subcommand};
 
@@ -24,4 +26,8 @@ pub enum NetVerb {
     Cc(NetCc),
     /// Make an emulated link between two network namespaces: delay, rate, loss, jitter, queue
     Link(NetLink),
+    /// Throughput over emulated links: delay, congestion control, buffer, direction and loss as a design
+    Sweep(NetSweep),
+    /// One run over an emulated link, as a replicate of a benchmark
+    Trial(NetTrial),
 }

@@ -2,6 +2,7 @@
 
 mod cc;
 mod link;
+mod trial;
 
 use crate::args::{Net, NetVerb};
 use anyhow::Result;
@@ -11,5 +12,7 @@ pub fn run(args: &Net) -> Result<ExitCode> {
     match &args.verb {
         NetVerb::Cc(args) => cc::run(args),
         NetVerb::Link(args) => link::run(args),
+        NetVerb::Sweep(args) => crate::bench::sweep(&args.as_bench()),
+        NetVerb::Trial(args) => trial::run(args),
     }
 }

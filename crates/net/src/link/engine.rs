@@ -160,9 +160,12 @@ impl Engine {
                 self.outcome.unreadable += 1;
                 continue;
             };
-            let packet = self.packed(length);
-            match self.link.push(direction, packet, size, now_ns()) {
-                Ok(()) | Err(Refused::Queue | Refused::Memory) => {}
+            let (packet, now) = (self.packed(length), now_ns());
+            // Whoever is refused is counted there.
+            let (Ok(()) | Err(Refused::Queue | Refused::Memory)) = self.link.push(direction, packet, size, now);
+            // Nobody who is due waits for the rest of the batch.
+            if self.link.next_event().is_some_and(|at| at <= now) {
+                return Ok(true);
             }
         }
         Ok(true)
