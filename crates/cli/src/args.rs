@@ -6,7 +6,7 @@ mod pool;
 mod results;
 
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
-pub use net::{Net, NetCc, NetLink, NetSweep, NetTrial, NetVerb, TrialWay};
+pub use net::{Net, NetCc, NetLink, NetRun, NetServe, NetTrial, NetVerb, Rate, Way};
 pub use pool::{
     Control, Disk, Front, Order, Pool, PoolBench, PoolKeygen, PoolLoad, PoolNode, PoolServe, PoolTry, PoolVerb, Trust,
 };
@@ -57,10 +57,10 @@ pub enum Verb {
     Papers(Papers),
     /// Measure this device: CPU, storage, SQLite, HTTP; processes in randomised blocks, scores with intervals
     Bench(Bench),
+    /// Measure a link: TCP, UDP, one-way delay, and what held a transfer back
+    Net(Net),
     /// Many devices as one fast random-access disk that any Linux tool can use
     Pool(Pool),
-    /// Measure what a link gives, and what held it back
-    Net(Net),
     /// Run one of the built-in workloads as a benchmark's replicate: JSON lines on stdout
     Workload(Workload),
     /// Print the completions of a shell

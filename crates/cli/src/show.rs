@@ -5,7 +5,7 @@ use anyhow::Result;
 
 pub fn run(args: &args::Show) -> Result<()> {
     let archive = link::open(&args.archive, &progress::context(args.json))?;
-    if archive.meta().kind == "bench" {
+    if matches!(archive.meta().kind.as_str(), "bench" | "net") {
         let args = args::BenchShow { archive: args.archive.clone(), json: args.json, csv: false, markdown: false };
         return bench::show(&args).map(drop);
     }

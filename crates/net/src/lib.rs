@@ -1,4 +1,28 @@
-//! Traffic over a network, what the sender's TCP says of it, and an emulated link.
+//! Traffic over a network, what the sender's TCP says of it, an emulated link, and congestion controls.
+//!
+//! Traffic runs between two ends: one serves ([`serve`]), the other asks ([`run`]). They agree over a control connection
+//! ([`control`]), which carries what is asked for ([`spec`]) and brings back what each end saw ([`outcome`]). Data goes
+//! through connections of its own ([`traffic`]), while the sending end's TCP is read every 10 ms ([`sampler`]). What was
+//! seen becomes an estimate ([`estimate`]) and the causes that held the transfer back ([`why`]); both are pure.
 
+pub mod bound;
 pub mod cc;
+pub mod clock;
+pub mod control;
+mod error;
+pub mod estimate;
 pub mod link;
+pub mod offset;
+pub mod outcome;
+pub mod run;
+pub mod sampler;
+pub mod search;
+pub mod serve;
+pub mod socket;
+pub mod spec;
+pub mod tcp_info;
+pub mod traffic;
+pub mod usage;
+pub mod why;
+
+pub use error::{Error, Result};

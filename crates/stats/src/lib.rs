@@ -7,12 +7,14 @@
 //!   what would be best;
 //! - two cells: [`hierarchy`] again for the ratio, [`verdict`] for what it says, [`rank`] for a second opinion;
 //! - a suite: [`holm`] for many verdicts at once, [`geomean`] for one number;
+//! - a series within one process, whose neighbours are alike: [`batch`];
 //! - one value per replicate: [`median`] (distribution-free interval), [`ratio`] (arms measured in pairs; the A/A check);
 //! - underneath: [`quantile`], [`bootstrap`], [`student`], and [`random`], the generator that all share, which also
 //!   shuffles a design.
 //!
 //! Input is `f64`; a value that is no finite number is a mistake of the caller's and yields `None`, never a number.
 
+pub mod batch;
 pub mod bootstrap;
 pub mod geomean;
 pub mod hierarchy;

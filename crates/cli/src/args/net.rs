@@ -6,13 +6,34 @@ mod sweep;
 
 pub use cc::NetCc;
 pub use link::NetLink;
-pub use sweep::{NetSweep, NetTrial, TrialWay};
+pub use sweep::{NetSweep, NetTrial};
 
-use clap::{Args, Subcommand};
+use super::seconds;
+use clap::{Args, Subcommand, ValueEnum};
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::PathBuf;
+use std::time::Duration;
 
-/// What a link gives, and what held it back.
+/// Measure a link, and what held a transfer back.
+///
+/// One end serves, the other asks. The sending end's TCP is read every 10 ms, whichever end it is, and each run ends with
+/// what limited it: application, receive window, send buffer, congestion, link rate or CPU, and the setting that would
+/// change it.
 #[derive(Debug, Args)]
-#[command(arg_required_else_help = true)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "\
+Start here:
+  fathom net serve --listen 127.0.0.1:7100 &
+  fathom net run 127.0.0.1:7100                             TCP to the other end, for ten seconds
+  fathom net run 127.0.0.1:7100 --direction down --streams 8
+  fathom net run 127.0.0.1:7100 --udp --rate auto           the highest rate with at most 1 % loss
+
+Between machines both ends need the same key:
+  fathom pool keygen net.key                                and copy it to the other end
+  fathom net serve --listen 0.0.0.0:7100 --key net.key
+  fathom net run 192.0.2.7:7100 --key net.key"
+)]
 pub struct Net {
     /// What to do.
     #[command(subcommand)]
@@ -22,6 +43,10 @@ pub struct Net {
 /// What `net` can do.
 #[derive(Debug, Subcommand)]
 pub enum NetVerb {
+    /// Wait for runs, on one port
+    Serve(NetServe),
+    /// Measure the way to an end that serves, and back
+    Run(Box<NetRun>),
     /// List the congestion controls of this machine, or run a command with one that the kernel lacks
     Cc(NetCc),
     /// Make an emulated link between two network namespaces: delay, rate, loss, jitter, queue
@@ -30,4 +55,188 @@ pub enum NetVerb {
     Sweep(NetSweep),
     /// One run over an emulated link, as a replicate of a benchmark
     Trial(NetTrial),
+}
+
+/// Wait for runs.
+///
+/// All goes through the one TCP port: control, which a key authenticates and encrypts, and data, which a run's random token
+/// lets in. A run of UDP uses the UDP port of that number on the same address while it lasts. Nothing else is opened.
+#[derive(Debug, Args)]
+pub struct NetServe {
+    /// Where; port 0 takes a free one, which is printed
+    #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
+    pub listen: SocketAddr,
+    /// Let in only those who have this key too; needed on any address but loopback
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// End when the first asker has gone
+    #[arg(long)]
+    pub once: bool,
+}
+
+/// Measure the way to an end that serves, and back.
+///
+/// Throughput is counted at the receiver every 0.1 s; the estimate leaves out the slow start and has an interval of 95 %. The
+/// archive of -o keeps every interval and every reading of TCP.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "\
+Examples:
+  fathom net run 127.0.0.1:7100 --duration 30 --cc reno --sndbuf 256K
+  fathom net run 127.0.0.1:7100 --udp --preset iperf2       1 Mb/s, as iperf 2 sends if nobody says more
+  fathom net run 127.0.0.1:7100 --transactions              a byte there, a byte back
+  fathom net run 127.0.0.1:7100 --json -o run.fathom",
+    group(clap::ArgGroup::new("traffic").args(["tcp", "udp", "transactions"]))
+)]
+pub struct NetRun {
+    /// The end that serves
+    #[arg(value_name = "ADDR:PORT", value_parser = address)]
+    pub address: SocketAddr,
+    /// The key of the end that serves
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// How long to count
+    #[arg(long, value_name = "S", default_value = "10", value_parser = seconds, allow_negative_numbers = true)]
+    pub duration: Duration,
+    /// Go through this network interface only
+    #[arg(long, value_name = "IF")]
+    pub interface: Option<String>,
+    /// Connections each way
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub streams: u16,
+    /// Which way: up is to the end that serves
+    #[arg(long, value_enum, default_value_t = Way::Up)]
+    pub direction: Way,
+    /// As much as TCP takes, or --rate a stream (this is what is done if nothing is said)
+    #[arg(long)]
+    pub tcp: bool,
+    /// Packets of UDP at --rate
+    #[arg(long)]
+    pub udp: bool,
+    /// Requests and responses over TCP, one under way a stream
+    #[arg(long, conflicts_with_all = ["direction", "rate", "preset"])]
+    pub transactions: bool,
+    /// Bit/s (suffixes k, M, G: thousands), or `auto` (UDP): the highest with at most 1 % loss
+    #[arg(long, value_name = "R", value_parser = rate)]
+    pub rate: Option<Rate>,
+    /// A known setting; iperf2: UDP at 1 Mb/s in packets of 1470 bytes, what iperf 2 sends if nobody says more
+    #[arg(long, value_enum, requires = "udp", conflicts_with = "rate")]
+    pub preset: Option<Preset>,
+    /// Payload of a packet of UDP, bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1400, requires = "udp", conflicts_with = "preset")]
+    pub packet: u32,
+    /// Bytes of a request
+    #[arg(long, value_name = "BYTES", default_value_t = 1, requires = "transactions")]
+    pub request: u32,
+    /// Bytes of a response
+    #[arg(long, value_name = "BYTES", default_value_t = 1, requires = "transactions")]
+    pub response: u32,
+    /// SO_SNDBUF of both ends (suffixes K, M: of 1024); the kernel grants twice this
+    #[arg(long, value_name = "BYTES", value_parser = buffer)]
+    pub sndbuf: Option<u32>,
+    /// SO_RCVBUF of both ends
+    #[arg(long, value_name = "BYTES", value_parser = buffer)]
+    pub rcvbuf: Option<u32>,
+    /// Largest segment
+    #[arg(long, value_name = "BYTES")]
+    pub mss: Option<u32>,
+    /// Congestion control of both ends, such as cubic, reno or bbr
+    #[arg(long, value_name = "NAME")]
+    pub cc: Option<String>,
+    /// Do not hold back small segments (always so with --transactions)
+    #[arg(long)]
+    pub nodelay: bool,
+    /// Let packets of a socket go at no more than this, bit/s
+    #[arg(long, value_name = "R", value_parser = plain_rate)]
+    pub pacing: Option<u64>,
+    /// Copy what arrives into memory, as an application does; otherwise the kernel throws it away
+    #[arg(long)]
+    pub copy: bool,
+    /// Print JSON (its contract: docs/net.md)
+    #[arg(long)]
+    pub json: bool,
+    /// Print samples as JSON lines, as a benchmark's replicate does
+    #[arg(long, conflicts_with = "json")]
+    pub lines: bool,
+    /// Keep all samples in this archive; one of that name is kept as NAME.fathom.old
+    #[arg(short, long, value_name = "RUN.fathom")]
+    pub output: Option<PathBuf>,
+}
+
+/// Which ways data goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Way {
+    /// To the end that serves.
+    Up,
+    /// From the end that serves.
+    Down,
+    /// Both at once.
+    Both,
+}
+
+/// A rate that is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rate {
+    /// This, in bit/s.
+    Of(u64),
+    /// The highest that loses little.
+    Auto,
+}
+
+/// Settings that others made known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Preset {
+    /// iperf 2's default for UDP.
+    Iperf2,
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let mut found =
+        text.to_socket_addrs().map_err(|e| format!("{e}; give ADDRESS:PORT, such as 192.0.2.7:7100 or [::1]:7100"))?;
+    found.next().ok_or_else(|| "the name has no address".into())
+}
+
+fn rate(text: &str) -> Result<Rate, String> {
+    if text == "auto" { Ok(Rate::Auto) } else { plain_rate(text).map(Rate::Of) }
+}
+
+fn plain_rate(text: &str) -> Result<u64, String> {
+    let (digits, factor) = match text.chars().last() {
+        Some('k' | 'K') => (&text[..text.len() - 1], 1e3),
+        Some('m' | 'M') => (&text[..text.len() - 1], 1e6),
+        Some('g' | 'G') => (&text[..text.len() - 1], 1e9),
+        _ => (text, 1.0),
+    };
+    let value = digits.parse::<f64>().map_or(f64::NAN, |v| v * factor);
+    let bps = value.round();
+    if (1000.0..=1e12).contains(&bps) { Ok(bps as u64) } else { Err("give bit/s from 1k to 1000G, such as 50M".into()) }
+}
+
+fn buffer(text: &str) -> Result<u32, String> {
+    let (digits, shift) = match text.chars().last() {
+        Some('k' | 'K') => (&text[..text.len() - 1], 10),
+        Some('m' | 'M') => (&text[..text.len() - 1], 20),
+        _ => (text, 0),
+    };
+    let bytes = digits.parse::<u32>().ok().and_then(|n| n.checked_mul(1 << shift));
+    bytes.filter(|b| (1..=1 << 30).contains(b)).ok_or_else(|| "give bytes up to 1024M, such as 256K".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_thousands_and_buffers_are_of_1024() {
+        assert_eq!(
+            (rate("50M"), rate("1.5g"), rate("auto")),
+            (Ok(Rate::Of(50_000_000)), Ok(Rate::Of(1_500_000_000)), Ok(Rate::Auto))
+        );
+        assert_eq!((buffer("256K"), buffer("1M"), buffer("99")), (Ok(262_144), Ok(1_048_576), Ok(99)));
+        for bad in ["", "M", "-1M", "nan", "inf", "1e40G", "10", "ü"] {
+            assert!(rate(bad).is_err(), "{bad}");
+        }
+        assert!(buffer("9999M").is_err() && buffer("").is_err() && buffer("-5").is_err() && buffer("0").is_err());
+        assert!(address("[::1]:7100").is_ok() && address("::1").is_err());
+    }
 }

@@ -16,6 +16,7 @@ use anyhow::Result;
 use std::process::ExitCode;
 
 pub use look::{load, report, show};
+pub use machine::facts;
 pub use run::run as sweep;
 pub use store::remake;
 #[cfg(test)]

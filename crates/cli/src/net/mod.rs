@@ -1,18 +1,49 @@
 //! `fathom net`: a file a verb.
 
 mod cc;
+mod json;
+mod keep;
+mod lines;
 mod link;
+mod result;
+mod run;
+mod serve;
+mod text;
 mod trial;
 
 use crate::args::{Net, NetVerb};
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use std::future::Future;
+use std::path::Path;
 use std::process::ExitCode;
 
 pub fn run(args: &Net) -> Result<ExitCode> {
     match &args.verb {
+        NetVerb::Serve(args) => serve::run(args),
+        NetVerb::Run(args) => run::run(args),
         NetVerb::Cc(args) => cc::run(args),
         NetVerb::Link(args) => link::run(args),
         NetVerb::Sweep(args) => crate::bench::sweep(&args.as_bench()),
         NetVerb::Trial(args) => trial::run(args),
     }
+}
+
+fn key(path: Option<&Path>) -> Result<Option<wire::Key>> {
+    Ok(path.map(wire::Key::read).transpose()?)
+}
+
+/// Runs on one thread; traffic has threads of its own. Ctrl-C and SIGTERM end it: `None`.
+fn local<T>(work: impl Future<Output = Result<T>>) -> Result<Option<T>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+    let done = tokio::task::LocalSet::new().block_on(&runtime, async {
+        let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        tokio::select! {
+            done = work => done.map(Some),
+            result = tokio::signal::ctrl_c() => result.map(|()| None).context("cannot wait for Ctrl-C"),
+            _ = terminated.recv() => Ok(None),
+        }
+    });
+    // Threads that still send see that the run is over, and end by themselves.
+    runtime.shutdown_timeout(std::time::Duration::from_secs(3));
+    done
 }

@@ -4,7 +4,7 @@
 //! is handed on, with what the link did; and its `verified` is taken back if the link was not the one asked for, since the
 //! number is then nobody's.
 
-use crate::args::{NetTrial, TrialWay};
+use crate::args::{NetTrial, Way};
 use crate::progress;
 use ::net::link::bed::{Bed, SERVER};
 use ::net::link::schedule::{DOWN, UP};
@@ -73,9 +73,9 @@ fn words(args: &NetTrial) -> Result<Vec<String>> {
         words.push("--transactions".into());
     } else {
         let way = match args.direction {
-            TrialWay::Up => "up",
-            TrialWay::Down => "down",
-            TrialWay::Both => "both",
+            Way::Up => "up",
+            Way::Down => "down",
+            Way::Both => "both",
         };
         words.push(format!("--direction={way}"));
     }
@@ -144,10 +144,10 @@ fn parsed(line: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ::net::link::Way;
+    use ::net::link::Way as OneWay;
 
     fn lines(run: &[&str], late_ns: u64) -> (Vec<String>, bool) {
-        let spec = Spec::both(Way { delay_ns: 10_000_000, ..Way::default() });
+        let spec = Spec::both(OneWay { delay_ns: 10_000_000, ..OneWay::default() });
         let mut outcome = Outcome::default();
         outcome.lateness.record(0, late_ns);
         with_link(&run.iter().map(ToString::to_string).collect::<Vec<_>>(), &spec, &outcome)

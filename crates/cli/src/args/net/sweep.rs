@@ -1,8 +1,9 @@
 //! What the user may say to `fathom net trial` and `fathom net sweep`.
 
+use super::Way;
 use super::link::Link;
 use crate::args::BenchRun;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -25,8 +26,8 @@ pub struct NetTrial {
     #[arg(long, value_name = "S", default_value = "5", value_parser = super::super::seconds)]
     pub duration: Duration,
     /// Which way data goes
-    #[arg(long, value_enum, default_value_t = TrialWay::Down)]
-    pub direction: TrialWay,
+    #[arg(long, value_enum, default_value_t = Way::Down)]
+    pub direction: Way,
     /// Connections each way
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub streams: u16,
@@ -45,17 +46,6 @@ pub struct NetTrial {
     /// Requests of a byte and responses of a byte
     #[arg(long, conflicts_with = "udp")]
     pub transactions: bool,
-}
-
-/// Which way data goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum TrialWay {
-    /// From the client.
-    Up,
-    /// From the server.
-    Down,
-    /// Both at once.
-    Both,
 }
 
 /// Throughput over emulated links: delay, congestion control, buffer, direction and loss as a design.

@@ -1,0 +1,73 @@
+//! A run as JSON. Its contract stands in docs/net.md.
+
+use super::result::{Told, told, whole};
+use anyhow::{Context as _, Result};
+use net::estimate::Throughput;
+use net::run::Outcome;
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// The whole of it. `invalid`: why it is not to be believed.
+pub fn of(outcome: &Outcome, samples: Option<&Path>, search: Option<&Value>) -> Result<Value> {
+    let told = told(outcome);
+    let all = whole(outcome, &told).context("nothing was counted")?;
+    let invalid = outcome.own.trouble.clone();
+    let mut value = json!({
+        "throughput_bps": throughput(&all),
+        "limited_by": told.first().map(|t| &t.limits).cloned().unwrap_or_default(),
+        "samples": samples,
+        // Of an emulated link; there is none here.
+        "lateness_us": null,
+        "valid": invalid.is_none(),
+        "invalid": invalid,
+        "spec": outcome.spec,
+        "directions": told.iter().map(direction).collect::<Vec<_>>(),
+        "clock": outcome.clock.map(|c| json!({
+            "other_ahead_ns": c.ahead_ns, "drift": c.drift, "error_ns": c.error_ns,
+        })),
+    });
+    if let Some(t) = &outcome.own.transactions {
+        value["throughput_bps"] = Value::Null;
+        value["transactions_per_s"] = throughput(&all);
+        let [p50, p90, p99, p999, max] = t.latency_us;
+        value["latency_us"] = json!({"p50": p50, "p90": p90, "p99": p99, "p99_9": p999, "max": max});
+    }
+    if let Some(search) = search {
+        value["search"] = search.clone();
+    }
+    Ok(value)
+}
+
+fn throughput(t: &Throughput) -> Value {
+    json!({
+        "estimate": t.steady,
+        "ci95": t.ci95.map(|(low, high)| [low, high]),
+        "whole_run": t.whole,
+        "steady_from_s": t.steady_from_s,
+        "steady": t.is_steady,
+        "alike": t.alike,
+    })
+}
+
+fn direction(t: &Told<'_>) -> Value {
+    let last = |of: fn(&net::tcp_info::TcpSample) -> u64| {
+        let streams = t.sent.sockets.len() as u64;
+        let last = |stream| t.sent.samples.iter().rev().find(|s| s.stream == stream);
+        (0..streams).filter_map(last).map(of).sum::<u64>()
+    };
+    let tcp = !t.sent.samples.is_empty();
+    json!({
+        "direction": t.direction,
+        "throughput_bps": throughput(&t.throughput),
+        "limited_by": t.limits,
+        "streams_bytes": t.received.streams,
+        "retransmits": tcp.then(|| last(|s| s.total_retrans)),
+        "segments": tcp.then(|| last(|s| s.data_segs_out)),
+        "bounds_bps": t.bounds.map(|(mathis, padhye)| json!({"mathis": mathis, "padhye": padhye})),
+        "readings": t.sent.samples.len(),
+        "packets": t.packets,
+        "sender": {"sockets": t.sent.sockets, "threads": t.sent.threads},
+        "receiver": {"sockets": t.received.sockets, "threads": t.received.threads},
+        "intervals_bps": t.throughput.intervals.iter().map(|(s, bps)| json!([s, bps])).collect::<Vec<_>>(),
+    })
+}

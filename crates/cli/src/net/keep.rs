@@ -1,0 +1,144 @@
+//! A run in an archive: a design of one cell with one replicate, whose samples are every interval of throughput and every
+//! reading of the sender's TCP. All times are CLOCK_BOOTTIME of the end that asked, so that a recording made beside it lies
+//! on the same axis.
+
+use super::lines;
+use super::result::told;
+use crate::record;
+use anyhow::Result;
+use archive::runs::{Entry, Run};
+use archive::{Archive, Meta, RunsWriter};
+use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
+use net::run::Outcome;
+use net::spec::Direction;
+use net::tcp_info::FIELDS;
+use std::path::Path;
+
+/// Writes it.
+pub fn keep(outcome: &Outcome, dir: &Path, quiet: bool) -> Result<()> {
+    record::keep_old(dir, quiet)?;
+    let argv: Vec<String> = std::env::args().collect();
+    let mut meta = Meta::new("net", record::unix_ns(), argv.clone());
+    Archive::create(dir, &meta, true)?;
+    let mut log = RunsWriter::create(dir)?;
+    let spec = serde_json::to_string(&outcome.spec)?;
+    log.push(Entry::Machine(crate::bench::facts(&[])))?;
+    log.push(Entry::Design(DesignRow {
+        id: 0,
+        name: "net run".into(),
+        question: "What does the link give, and what held it back?".into(),
+        seed: 0,
+        quick: false,
+        score: "value".into(),
+        unit: Some("bit/s".into()),
+        scale: 1.0,
+        better: Some("higher".into()),
+        precision: None,
+        stopped: None,
+        baseline: None,
+        design: spec.clone(),
+    }))?;
+    log.push(Entry::Cell(DesignCell {
+        id: 0,
+        design: 0,
+        name: "run".into(),
+        factors: spec,
+        argv: serde_json::to_string(&argv)?,
+        metric: Some("throughput".into()),
+        same_as: None,
+        absent: None,
+    }))?;
+    log.push(Entry::Replicate(Box::new(replicate(outcome))))?;
+    log.push(Entry::Stopped { design: 0, why: "blocks".into() })?;
+    log.runs().make_tables(dir)?;
+    meta.linked = true;
+    meta.complete = true;
+    meta.write(dir)?;
+    record::give_to_caller(dir)
+}
+
+fn replicate(outcome: &Outcome) -> Run {
+    let told = told(outcome);
+    let mut samples = Vec::new();
+    let mut push = |metric: String, unit: &str, labels: String, time_ns: Option<u64>, value: f64| {
+        samples.push(Sample { replicate: Some(0), metric, unit: unit.into(), labels, time_ns, value });
+    };
+    // A time of the end that saw it, by our clock.
+    let here = |by_other: bool, ns: u64| match outcome.clock.filter(|_| by_other) {
+        Some(clock) => clock.ours(ns),
+        None => ns,
+    };
+    let (mut start, mut end) = (u64::MAX, 0);
+    for t in &told {
+        let up = t.direction == Direction::Up;
+        let way = format!("direction={}", t.direction.name());
+        push("throughput".into(), "bit/s", way.clone(), None, t.throughput.steady);
+        for (end_ns, (_, bps)) in t.received.ends_ns.iter().zip(&t.throughput.intervals) {
+            push("interval".into(), "bit/s", way.clone(), Some(here(up, *end_ns)), *bps);
+        }
+        for (kind, readings) in [("tcp", &t.sent.samples), ("ack", &t.sent.acks)] {
+            for reading in readings {
+                let at = Some(here(!up, reading.time_ns));
+                let labels = format!("{way} stream={}", reading.stream);
+                // Of each acknowledgement only what the tracepoint tells is known.
+                let known = FIELDS.iter().zip(reading.values()).filter(|(_, v)| kind == "tcp" || *v != 0);
+                for ((name, unit), value) in known {
+                    push(format!("{kind}.{name}"), unit, labels.clone(), at, value as f64);
+                }
+            }
+        }
+        for look in &t.received.unread {
+            let (at, labels) = (Some(here(up, look.time_ns)), format!("{way} stream={}", look.stream));
+            push("receiver.unread".into(), "byte", labels.clone(), at, look.unread_bytes as f64);
+            push("receiver.buffer".into(), "byte", labels, at, look.buffer_bytes as f64);
+        }
+        for limit in &t.limits {
+            let cause = limit.cause.name().replace(' ', "_");
+            push("limit".into(), "1", format!("{way} cause={cause}"), None, limit.share);
+        }
+        start = start.min(here(!up, t.sent.start_ns));
+        end = end.max(here(!up, t.sent.end_ns));
+    }
+    if let Some(t) = &outcome.own.transactions {
+        (start, end) = (t.start_ns, t.ends_ns.last().copied().unwrap_or(t.start_ns));
+    }
+    // The rest of what a replicate prints: metrics of the whole run, and facts.
+    let mut marks = Vec::new();
+    for line in lines::of(outcome) {
+        let Ok(value) = serde_json::from_str::<serde_json::Value>(&line) else { continue };
+        let text = |key: &str| value[key].as_str().unwrap_or_default().to_string();
+        if value["mark"].is_string() {
+            marks.push(MarkRow { replicate: Some(0), name: text("mark"), text: text("text") });
+        } else if value["metric"].is_string() && value["metric"] != "throughput" {
+            push(
+                text("metric"),
+                value["unit"].as_str().unwrap_or_default(),
+                String::new(),
+                None,
+                value["v"].as_f64().unwrap_or(0.0),
+            );
+        }
+    }
+    for (at, limit) in told.iter().flat_map(|t| &t.limits).enumerate() {
+        let remedy = limit.remedy.as_ref().map_or_else(String::new, |r| format!("; {r}"));
+        let text = format!("{} {:.0} %: {}{remedy}", limit.cause.name(), 100.0 * limit.share, limit.evidence);
+        marks.push(MarkRow { replicate: Some(0), name: format!("limit {at}"), text });
+    }
+    let replicate = Replicate {
+        id: 0,
+        cell: 0,
+        block: 0,
+        place: 0,
+        start_ns: start.min(end),
+        end_ns: end,
+        start_unix_ns: Some(record::unix_ns().saturating_sub(net::clock::now_ns().saturating_sub(start.min(end)))),
+        exit: Some(0),
+        verified: Some(outcome.own.trouble.is_none()),
+        verified_by: Some("bytes counted at the receiver".into()),
+        warmup: false,
+        why: None,
+        gates: None,
+        failure: outcome.own.trouble.clone(),
+    };
+    Run { replicate, samples, marks }
+}

@@ -1,0 +1,150 @@
+//! `fathom net run`.
+
+use crate::args::{NetRun, Rate, Way};
+use crate::show;
+use anyhow::Result;
+use net::run::{Outcome, Session};
+use net::search::{Search, Trial};
+use net::spec::{Direction, MAX_RATE, SocketOptions, Spec, Traffic};
+use serde_json::{Value, json};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// What iperf 2 sends by UDP if nobody says more.
+const IPERF2: (u64, u32) = (1_000_000, 1470);
+/// The share of packets that a search lets be lost.
+const LOSS: f64 = 0.01;
+/// How long a trial of a search is.
+const TRIAL: Duration = Duration::from_secs(1);
+/// Where a search begins, bit/s.
+const FIRST: u64 = 10_000_000;
+
+pub fn run(args: &NetRun) -> Result<ExitCode> {
+    let spec = match spec(args).and_then(|spec| spec.check().map(|()| spec)) {
+        Ok(spec) => spec,
+        Err(why) => {
+            eprintln!("fathom: {why}");
+            return Ok(ExitCode::from(2));
+        }
+    };
+    let key = super::key(args.key.as_deref())?;
+    let done = super::local(async {
+        let mut session = Session::connect(args.address, key.as_ref(), args.interface.as_deref()).await?;
+        let (spec, search) = match args.rate {
+            Some(Rate::Auto) => search(&mut session, &spec).await?,
+            _ => (spec, None),
+        };
+        Ok((session.run(&spec).await?, search))
+    })?;
+    let Some((outcome, found)) = done else {
+        eprintln!("fathom: interrupted; nothing is kept");
+        return Ok(ExitCode::from(130));
+    };
+    print(args, &outcome, found.as_ref())?;
+    if let Some(trouble) = &outcome.own.trouble {
+        eprintln!("fathom: {trouble}");
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(args: &NetRun, outcome: &Outcome, search: Option<&Value>) -> Result<()> {
+    if let Some(dir) = &args.output {
+        super::keep::keep(outcome, dir, args.json || args.lines)?;
+    }
+    if args.json {
+        let value = super::json::of(outcome, args.output.as_deref(), search)?;
+        return show::print(&format!("{}\n", serde_json::to_string_pretty(&value)?));
+    }
+    if args.lines {
+        return show::print(&(super::lines::of(outcome).join("\n") + "\n"));
+    }
+    let mut text = super::text::of(outcome);
+    if let Some(search) = search.and_then(|s| s["text"].as_str()) {
+        text = format!("{search}\n{text}");
+    }
+    show::print(&text)
+}
+
+fn spec(args: &NetRun) -> Result<Spec, String> {
+    let traffic = match (args.udp, args.transactions, args.rate) {
+        (true, _, _) if args.preset.is_some() => Traffic::Udp { rate_bps: IPERF2.0, packet_bytes: IPERF2.1 },
+        (true, _, Some(Rate::Of(rate_bps))) => Traffic::Udp { rate_bps, packet_bytes: args.packet },
+        (true, _, Some(Rate::Auto)) => Traffic::Udp { rate_bps: FIRST, packet_bytes: args.packet },
+        (true, _, None) => {
+            return Err(
+                "UDP sends as fast as it is told to: give --rate R, --rate auto (the highest with at most 1 % loss), or --preset iperf2 (1 Mb/s)".into(),
+            );
+        }
+        (_, true, _) => Traffic::Transactions { request_bytes: args.request, response_bytes: args.response },
+        (_, _, Some(Rate::Auto)) => return Err("--rate auto is for --udp; TCP finds its rate by itself".into()),
+        (_, _, Some(Rate::Of(rate))) => Traffic::Tcp { rate_bps: Some(rate) },
+        (_, _, None) => Traffic::Tcp { rate_bps: None },
+    };
+    if args.rate == Some(Rate::Auto) && args.direction == Way::Both {
+        return Err("a highest rate is searched one way at a time: --direction up or down".into());
+    }
+    Ok(Spec {
+        traffic,
+        directions: match args.direction {
+            Way::Up => vec![Direction::Up],
+            Way::Down => vec![Direction::Down],
+            Way::Both => vec![Direction::Up, Direction::Down],
+        },
+        streams: args.streams,
+        duration_ms: u64::try_from(args.duration.as_millis()).unwrap_or(u64::MAX),
+        socket: SocketOptions {
+            send_buffer: args.sndbuf,
+            receive_buffer: args.rcvbuf,
+            mss: args.mss,
+            congestion: args.cc.clone(),
+            nodelay: args.nodelay || args.transactions,
+            pacing_bps: args.pacing,
+        },
+        copy: args.copy,
+    })
+}
+
+/// Finds the highest rate, and gives the run at it.
+async fn search(session: &mut Session, spec: &Spec) -> Result<(Spec, Option<Value>)> {
+    let Traffic::Udp { packet_bytes, .. } = spec.traffic else { return Ok((spec.clone(), None)) };
+    let at = |rate_bps: u64, duration: Duration| Spec {
+        traffic: Traffic::Udp { rate_bps, packet_bytes },
+        duration_ms: duration.as_millis() as u64,
+        ..spec.clone()
+    };
+    let mut search = Search::new(FIRST, (10_000, MAX_RATE));
+    let mut trials = Vec::new();
+    while let Some(rate) = search.next() {
+        let outcome = session.run(&at(rate, TRIAL)).await?;
+        let told = super::result::told(&outcome);
+        let Some(packets) = told.first().and_then(|t| t.packets.as_ref()) else {
+            anyhow::bail!("the trial at {} gave nothing", super::text::rate(rate as f64));
+        };
+        let trial = if packets.loss > LOSS {
+            Trial::Lossy
+        } else if packets.sent * 100 < packets.due * 99 {
+            Trial::Short
+        } else {
+            Trial::Passed
+        };
+        trials.push(json!({"rate_bps": rate, "loss": packets.loss, "sent": packets.sent, "due": packets.due, "passed": trial == Trial::Passed}));
+        search.tell(trial);
+    }
+    let Some(best) = search.best() else {
+        anyhow::bail!("more than 1 % is lost at any rate that can be asked for, down to 10 kb/s");
+    };
+    let stopped = match search.stopped_by() {
+        Some(Trial::Short) => "the sender's processor can no more",
+        Some(_) => "more than 1 % is lost above it",
+        None => "no higher rate can be asked for",
+    };
+    let text = format!(
+        "highest rate with at most 1 % loss: {} ({stopped}; {} trials of {} s); a whole run at it:",
+        super::text::rate(best as f64),
+        trials.len(),
+        TRIAL.as_secs()
+    );
+    let found = json!({"rate_bps": best, "stopped_by": stopped, "trials": trials, "text": text});
+    Ok((at(best, Duration::from_millis(spec.duration_ms)), Some(found)))
+}

@@ -1,0 +1,29 @@
+//! `fathom net serve`.
+
+use crate::args::NetServe;
+use anyhow::Result;
+use net::serve::Server;
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::rc::Rc;
+
+pub fn run(args: &NetServe) -> Result<ExitCode> {
+    let key = super::key(args.key.as_deref())?;
+    if key.is_none() && !args.listen.ip().is_loopback() {
+        eprintln!(
+            "fathom: {} can be reached from other machines, so a key is needed: `fathom pool keygen FILE` makes one; copy it to both ends and give --key FILE (without one, listen on 127.0.0.1 or ::1)",
+            args.listen
+        );
+        return Ok(ExitCode::from(2));
+    }
+    super::local(async {
+        let server = Server::listen(args.listen, key, Rc::new(|line| eprintln!("fathom: {line}"))).await?;
+        // Alone on stdout, for scripts that asked for port 0.
+        println!("{}", server.address());
+        std::io::stdout().flush()?;
+        eprintln!("fathom: waiting for runs; Ctrl-C ends it");
+        server.serve(args.once).await;
+        Ok(())
+    })?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,97 @@
+//! A run for people.
+
+use super::result::{Told, told, whole};
+use net::estimate::Throughput;
+use net::outcome::Granted;
+use net::run::Outcome;
+use std::fmt::Write as _;
+
+/// The whole of it.
+pub fn of(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    let told = told(outcome);
+    if let Some(t) = &outcome.own.transactions
+        && let Some(all) = whole(outcome, &told)
+    {
+        let (ci, [p50, p90, p99, p999, max]) = (interval(&all, |v| format!("{v:.0}")), t.latency_us);
+        let _ = writeln!(text, "{:.0} transactions/s{ci}", all.steady);
+        let _ = writeln!(
+            text,
+            "  time of one: median {p50:.1} us, p90 {p90:.1}, p99 {p99:.1}, p99.9 {p999:.1}, longest {max:.1}"
+        );
+    }
+    for t in &told {
+        one(&mut text, t);
+    }
+    text
+}
+
+fn one(text: &mut String, t: &Told<'_>) {
+    let rates = &t.throughput;
+    let _ = writeln!(text, "{:5} {}{}", t.direction.name(), rate(rates.steady), interval(rates, rate));
+    if !rates.is_steady {
+        let _ = writeln!(text, "      no steady part: this is the mean of the whole run");
+    } else if rates.steady_from_s > 0.0 {
+        let from = rates.steady_from_s;
+        let _ = writeln!(text, "      from {from:.1} s on; whole run {}", rate(rates.whole));
+    }
+    if let (Some(sent), Some(received)) = (t.sent.sockets.first(), t.received.sockets.first()) {
+        let _ = writeln!(text, "      {}", sockets(sent, received));
+    }
+    if let Some(p) = &t.packets {
+        let _ = writeln!(
+            text,
+            "      {} packets of {} due sent, {} lost ({:.3} %, {} by the receiver's socket), {} reordered, {} twice",
+            p.sent,
+            p.due,
+            p.lost,
+            100.0 * p.loss,
+            p.dropped_by_receiver,
+            p.reordered,
+            p.duplicates
+        );
+        let late = p.sender_late_us;
+        let _ = writeln!(
+            text,
+            "      jitter {:.1} us; handed over late by {:.1} us (median), {:.1} (p99)",
+            p.jitter_us, late[0], late[1]
+        );
+        if let Some(d) = &p.one_way_us {
+            let _ = writeln!(
+                text,
+                "      one-way delay: median {:.1} us, p90 {:.1}, p99 {:.1}, longest {:.1}; clocks agree to {:.1} us",
+                d.p50, d.p90, d.p99, d.max, d.offset_error
+            );
+        }
+    }
+    if !t.limits.is_empty() {
+        let _ = writeln!(text, "      limited by");
+    }
+    for limit in &t.limits {
+        let _ = writeln!(text, "        {:14} {:4.0} %  {}", limit.cause.name(), 100.0 * limit.share, limit.evidence);
+        if let Some(remedy) = &limit.remedy {
+            let _ = writeln!(text, "        {:14}         {remedy}", "");
+        }
+    }
+}
+
+fn sockets(sent: &Granted, received: &Granted) -> String {
+    let congestion = sent.congestion.as_ref().map_or_else(String::new, |c| format!(", {c}, MSS {}", sent.mss));
+    format!(
+        "granted: send buffer {} KiB, receive buffer {} KiB{congestion}",
+        sent.send_buffer / 1024,
+        received.receive_buffer / 1024
+    )
+}
+
+fn interval(t: &Throughput, show: impl Fn(f64) -> String) -> String {
+    t.ci95.map_or_else(String::new, |(low, high)| format!("  ({} to {})", show(low), show(high)))
+}
+
+pub fn rate(bps: f64) -> String {
+    match bps {
+        r if r >= 1e9 => format!("{:.3} Gb/s", r / 1e9),
+        r if r >= 1e6 => format!("{:.2} Mb/s", r / 1e6),
+        r => format!("{:.1} kb/s", r / 1e3),
+    }
+}

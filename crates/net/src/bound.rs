@@ -1,0 +1,52 @@
+//! What a loss rate allows: the throughput that TCP with additive increase and halving reaches at most on a path that
+//! loses packets at random. Pure.
+//!
+//! - Mathis, Semke, Mahdavi and Ott, "The macroscopic behavior of the TCP congestion avoidance algorithm", CCR 27(3),
+//!   1997: MSS / RTT x sqrt(3 / (2 b p)), with b segments an acknowledgement.
+//! - Padhye, Firoiu, Towsley and Kurose, "Modeling TCP throughput", SIGCOMM 1998, equation 30, which adds timeouts; the
+//!   better one from 2 % of loss on.
+//!
+//! **Uncertainty.** Both describe Reno. Cubic is bound by them only where its window is small (RFC 9438, 4.3); on long fast
+//! paths it exceeds them, and BBR does not heed loss at all. So a bound is evidence beside a measurement, not a verdict.
+
+/// Segments that one acknowledgement covers (delayed acknowledgements, RFC 1122).
+const B: f64 = 2.0;
+
+/// Mathis' bound in bit/s; `None` without loss or time.
+pub fn mathis(mss_bytes: f64, rtt_s: f64, loss: f64) -> Option<f64> {
+    usable(mss_bytes, rtt_s, loss).then(|| mss_bytes * 8.0 / rtt_s * (1.5 / (B * loss)).sqrt())
+}
+
+/// Padhye's bound in bit/s, with a retransmission timeout of `rto_s`; `None` without loss or time.
+pub fn padhye(mss_bytes: f64, rtt_s: f64, rto_s: f64, loss: f64) -> Option<f64> {
+    let timeout = rto_s * (3.0 * (3.0 * B * loss / 8.0).sqrt()).min(1.0) * loss * (1.0 + 32.0 * loss * loss);
+    usable(mss_bytes, rtt_s, loss).then(|| mss_bytes * 8.0 / (rtt_s * (2.0 * B * loss / 3.0).sqrt() + timeout))
+}
+
+fn usable(mss: f64, rtt: f64, loss: f64) -> bool {
+    mss > 0.0 && rtt > 0.0 && loss > 0.0 && loss < 1.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_are_worked_out_by_hand() {
+        // 1460 bytes, 100 ms, 1 %: 116.8 kb/s x sqrt(75) = 1.0115 Mb/s.
+        let m = mathis(1460.0, 0.1, 0.01).unwrap();
+        assert!((m - 1_011_517.0).abs() < 100.0, "{m}");
+        // Denominator: 0.1 x sqrt(0.013333) + 0.2 x 3 x sqrt(0.0075) x 0.01 x 1.0032 = 0.0115470 + 0.0005213.
+        let p = padhye(1460.0, 0.1, 0.2, 0.01).unwrap();
+        assert!((p - 11_680.0 / 0.012_068_3).abs() < 200.0, "{p}");
+        assert!(mathis(1460.0, 0.1, 0.0).is_none() && padhye(0.0, 0.1, 0.2, 0.1).is_none());
+    }
+
+    #[test]
+    fn timeouts_only_take_away() {
+        for loss in [0.0001, 0.001, 0.01, 0.1, 0.3] {
+            let (m, p) = (mathis(1000.0, 0.05, loss).unwrap(), padhye(1000.0, 0.05, 0.2, loss).unwrap());
+            assert!(p < m, "{loss}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The clocks: one for all times of a run, one for the CPU time of a thread.
+
+use std::time::Duration;
+
+/// CLOCK_BOOTTIME in nanoseconds: the clock of recordings, so that a run and a recording of it lie on one axis.
+pub fn now_ns() -> u64 {
+    read(libc::CLOCK_BOOTTIME)
+}
+
+/// CLOCK_REALTIME in nanoseconds: only to translate the kernel's time stamps of packets.
+pub fn unix_ns() -> u64 {
+    read(libc::CLOCK_REALTIME)
+}
+
+/// CPU time of the calling thread so far, the kernel's work on its behalf included, in nanoseconds.
+pub fn thread_cpu_ns() -> u64 {
+    read(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// Sleeps until `at_ns` of [`now_ns`]; returns at once if that has passed. A signal may end it early.
+pub fn sleep_until(at_ns: u64) {
+    // CLOCK_BOOTTIME can be slept on, and an absolute time does not add up what each wake-up is late.
+    let at = libc::timespec { tv_sec: (at_ns / 1_000_000_000) as _, tv_nsec: (at_ns % 1_000_000_000) as _ };
+    // SAFETY: the request is a timespec of ours, and no remainder is asked for.
+    let failed = unsafe {
+        libc::clock_nanosleep(libc::CLOCK_BOOTTIME, libc::TIMER_ABSTIME, &raw const at, std::ptr::null_mut())
+    };
+    if failed != 0 && failed != libc::EINTR {
+        std::thread::sleep(Duration::from_nanos(at_ns.saturating_sub(now_ns())));
+    }
+}
+
+/// Asks for timers of this thread to be as exact as the kernel can (they are 50 us late otherwise).
+pub fn exact_timers() {
+    // SAFETY: PR_SET_TIMERSLACK takes a number and touches no memory of ours.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+}
+
+fn read(clock: libc::clockid_t) -> u64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a timespec of ours; every Linux since 2.6.39 has these clocks.
+    let result = unsafe { libc::clock_gettime(clock, &raw mut t) };
+    debug_assert_eq!(result, 0);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}

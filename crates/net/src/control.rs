@@ -1,0 +1,363 @@
+//! What two ends say to each other about a run: frames of JSON, each behind its length (32 bits, big-endian).
+//!
+//! ```text
+//! asks                                 serves
+//! Hello {oldest, newest}  ----------->           versions; the first message never changes its form
+//!                         <-----------  Welcome {version}   or Refused {why}
+//! Ping x 20               <---------->  Pong     what the other clock says (see `offset`)
+//! Start {spec}            ----------->           what is wanted
+//!                         <-----------  Ready {token}       or Refused {why}
+//! data connections, each announced by the token, to the same address and port
+//! Go                      ----------->           both begin
+//!                         <-----------  Samples ..., Report {what it saw}
+//! Start ... or the end of the connection
+//! ```
+//!
+//! A connection says in its first eight bytes what it is for: [`CONTROL`], [`DATA`], or the beginning of TLS. So one port
+//! does for everything. JSON, because reports are read by people who look into a protocol, and because a run sends few
+//! messages: nothing goes over it while data flows but the exchange of clocks of a UDP run.
+//!
+//! Nothing of what comes is trusted: a frame is at most [`MAX_FRAME`] long, its text is JSON of a known message or an
+//! error, and a [`Spec`] is checked before it is acted upon.
+
+use crate::outcome::EndReport;
+use crate::spec::{Direction, Spec};
+use crate::tcp_info::TcpSample;
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+/// The versions of the protocol that this program speaks, oldest and newest.
+/// Version 1: the first.
+pub const VERSIONS: (u32, u32) = (1, 1);
+/// The first bytes of a control connection that is not encrypted.
+pub const CONTROL: &[u8; 8] = b"FATHOMct";
+/// The first bytes of a connection that carries data; its [`Announcement`] follows.
+pub const DATA: &[u8; 8] = b"FATHOMdt";
+/// No frame is longer.
+pub const MAX_FRAME: u32 = 16 << 20;
+/// Readings in a frame.
+pub const SAMPLES_IN_FRAME: usize = 10_000;
+/// How long the other end may be silent when it has nothing to wait for.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A run's token: who knows it may bring data.
+pub type Token = [u8; 16];
+
+/// A message.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "is")]
+pub enum Message {
+    /// The first words of the end that asks. No later version may change them.
+    Hello {
+        /// The oldest version it speaks.
+        oldest: u32,
+        /// The newest.
+        newest: u32,
+        /// What it is, such as `Fathom 0.1.0`.
+        program: String,
+    },
+    /// The answer.
+    Welcome {
+        /// The version that both speak from here on.
+        version: u32,
+        /// What it is.
+        program: String,
+    },
+    /// No common version.
+    Skew {
+        /// The oldest version that the end that serves speaks.
+        oldest: u32,
+        /// The newest.
+        newest: u32,
+        /// What it is.
+        program: String,
+    },
+    /// No, and why. The connection stays.
+    Refused {
+        /// A sentence.
+        why: String,
+    },
+    /// What does your clock say?
+    Ping {
+        /// The asker's clock.
+        asked_ns: u64,
+    },
+    /// This.
+    Pong {
+        /// As it came.
+        asked_ns: u64,
+        /// When it came, by the answerer's clock.
+        came_ns: u64,
+        /// When the answer left.
+        left_ns: u64,
+    },
+    /// A run is wanted.
+    Start {
+        /// What.
+        spec: Spec,
+    },
+    /// Bring the data connections.
+    Ready {
+        /// Hexadecimal.
+        token: String,
+    },
+    /// All are there: begin.
+    Go,
+    /// Readings of a direction's sender, in order.
+    Samples {
+        /// Which.
+        direction: Direction,
+        /// Whether they are those of each acknowledgement.
+        acks: bool,
+        /// The readings.
+        samples: Vec<TcpSample>,
+    },
+    /// What this end saw; the last message of a run.
+    Report {
+        /// All but the readings.
+        report: Box<EndReport>,
+    },
+}
+
+impl Message {
+    /// The message in a frame.
+    ///
+    /// # Errors
+    /// What is wrong with it, in a few words.
+    pub fn parse(frame: &[u8]) -> std::result::Result<Self, String> {
+        serde_json::from_slice(frame).map_err(|e| format!("a message that cannot be read ({e})"))
+    }
+
+    /// The frame of a message: its length, then its text.
+    ///
+    /// # Errors
+    /// That it is too long.
+    pub fn frame(&self) -> std::result::Result<Vec<u8>, String> {
+        let mut frame = vec![0; 4];
+        serde_json::to_writer(&mut frame, self).map_err(|e| e.to_string())?;
+        let length = u32::try_from(frame.len() - 4).ok().filter(|n| *n <= MAX_FRAME);
+        let length = length.ok_or_else(|| format!("a message of {} bytes is too long", frame.len()))?;
+        frame[..4].copy_from_slice(&length.to_be_bytes());
+        Ok(frame)
+    }
+}
+
+/// What a data connection says behind [`DATA`], and a flow of UDP in its first packet: which run and which place in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Announcement {
+    /// The run's.
+    pub token: Token,
+    /// Which way its data goes.
+    pub direction: Direction,
+    /// Its number in that direction.
+    pub stream: u16,
+}
+
+impl Announcement {
+    /// Its length on the wire, behind [`DATA`].
+    pub const LENGTH: usize = 19;
+
+    /// As it goes over the wire, [`DATA`] included.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = DATA.to_vec();
+        bytes.extend(self.token);
+        bytes.push(u8::from(self.direction == Direction::Down));
+        bytes.extend(self.stream.to_be_bytes());
+        bytes
+    }
+
+    /// What stands behind [`DATA`]; `None` if it is none.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; Self::LENGTH] = bytes.get(..Self::LENGTH)?.try_into().ok()?;
+        let direction = match bytes[16] {
+            0 => Direction::Up,
+            1 => Direction::Down,
+            _ => return None,
+        };
+        let token = bytes[..16].try_into().ok()?;
+        Some(Self { token, direction, stream: u16::from_be_bytes([bytes[17], bytes[18]]) })
+    }
+}
+
+/// A token as text.
+pub fn token_text(token: &Token) -> String {
+    token.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// A token from its text.
+pub fn token_of(text: &str) -> Option<Token> {
+    let mut token = Token::default();
+    if text.len() != 32 || !text.is_ascii() {
+        return None;
+    }
+    for (byte, at) in token.iter_mut().zip((0..32).step_by(2)) {
+        *byte = u8::from_str_radix(&text[at..at + 2], 16).ok()?;
+    }
+    Some(token)
+}
+
+/// A connection that bytes go through, encrypted or not.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
+
+/// A control connection.
+pub struct Channel {
+    stream: Box<dyn Stream>,
+    peer: SocketAddr,
+}
+
+impl Channel {
+    /// Over a connection whose first eight bytes are done with.
+    pub fn new(stream: Box<dyn Stream>, peer: SocketAddr) -> Self {
+        Self { stream, peer }
+    }
+
+    /// Whom it goes to.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Sends.
+    ///
+    /// # Errors
+    /// [`Error::Broken`], [`Error::Stalled`] if the other end takes nothing for [`PATIENCE`].
+    pub async fn send(&mut self, message: &Message, doing: &'static str) -> Result<()> {
+        let frame = message.frame().map_err(|why| Error::Protocol(why, self.peer))?;
+        let sent = async {
+            self.stream.write_all(&frame).await?;
+            self.stream.flush().await
+        };
+        match tokio::time::timeout(PATIENCE, sent).await {
+            Ok(sent) => sent.map_err(|source| Error::Broken { doing, source }),
+            Err(_) => Err(Error::Stalled { doing, waited: PATIENCE }),
+        }
+    }
+
+    /// Receives, or `None` at the end of the connection. Not to be given up half-way if it is to be used afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Broken`], [`Error::Protocol`], [`Error::Stalled`] after `patience`.
+    pub async fn next(&mut self, patience: Duration, doing: &'static str) -> Result<Option<Message>> {
+        match tokio::time::timeout(patience, self.read(doing)).await {
+            Ok(read) => read,
+            Err(_) => Err(Error::Stalled { doing, waited: patience }),
+        }
+    }
+
+    /// Receives a message that must come.
+    ///
+    /// # Errors
+    /// As [`Channel::next`]; an end of the connection is [`Error::Broken`], and [`Message::Refused`] is
+    /// [`Error::Refused`].
+    pub async fn expect(&mut self, patience: Duration, doing: &'static str) -> Result<Message> {
+        match self.next(patience, doing).await? {
+            Some(Message::Refused { why }) => Err(Error::Refused(why)),
+            Some(message) => Ok(message),
+            None => Err(Error::Broken { doing, source: std::io::ErrorKind::UnexpectedEof.into() }),
+        }
+    }
+
+    /// The error for a message that does not belong here.
+    pub fn unexpected(&self, message: &Message, doing: &str) -> Error {
+        let text = serde_json::to_value(message).ok().and_then(|v| Some(v.get("is")?.as_str()?.to_string()));
+        Error::Protocol(format!("`{}` came while {doing}", text.unwrap_or_default()), self.peer)
+    }
+
+    async fn read(&mut self, doing: &'static str) -> Result<Option<Message>> {
+        let broken = |source| Error::Broken { doing, source };
+        let mut length = [0; 4];
+        match self.stream.read_exact(&mut length).await {
+            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
+            other => other.map_err(broken)?,
+        };
+        let length = u32::from_be_bytes(length);
+        if length > MAX_FRAME {
+            return Err(Error::Protocol(format!("a frame of {length} bytes"), self.peer));
+        }
+        // It grows as bytes come, so that a length alone takes no memory.
+        let mut frame = Vec::new();
+        let limited = (&mut self.stream).take(length.into()).read_to_end(&mut frame).await;
+        limited.map_err(broken)?;
+        if frame.len() < length as usize {
+            return Err(broken(std::io::ErrorKind::UnexpectedEof.into()));
+        }
+        Message::parse(&frame).map(Some).map_err(|why| Error::Protocol(why, self.peer))
+    }
+}
+
+impl std::fmt::Debug for Channel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Channel").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+/// What this program calls itself.
+pub fn program() -> String {
+    format!("Fathom {}", env!("CARGO_PKG_VERSION"))
+}
+
+/// The version that ranges have in common: the newest that both speak.
+pub fn common(ours: (u32, u32), theirs: (u32, u32)) -> Option<u32> {
+    let newest = ours.1.min(theirs.1);
+    (newest >= ours.0.max(theirs.0)).then_some(newest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer() -> SocketAddr {
+        "192.0.2.1:1".parse().unwrap()
+    }
+
+    #[test]
+    fn versions_meet_at_the_newest_that_both_speak() {
+        assert_eq!(common((1, 1), (1, 1)), Some(1));
+        assert_eq!(common((1, 3), (2, 9)), Some(3));
+        assert_eq!(common((2, 3), (1, 1)), None);
+        assert_eq!(common((1, 1), (2, 2)), None);
+        assert_eq!(common((1, 1), (9, 0)), None);
+    }
+
+    #[test]
+    fn an_announcement_is_read_as_it_was_written() {
+        let a = Announcement { token: [7; 16], direction: Direction::Down, stream: 300 };
+        let bytes = a.bytes();
+        assert_eq!((&bytes[..8], Announcement::parse(&bytes[8..])), (&DATA[..], Some(a)));
+        assert_eq!(Announcement::parse(&bytes[9..]), None);
+        let mut wrong = bytes[8..].to_vec();
+        wrong[16] = 2;
+        assert_eq!(Announcement::parse(&wrong), None);
+        assert_eq!(token_of(&token_text(&a.token)), Some(a.token));
+        assert!(token_of("zz").is_none() && token_of(&"ü".repeat(16)).is_none() && token_of(&"g".repeat(32)).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_channel_tells_an_end_from_a_cut_and_a_stall() {
+        let doing = "testing";
+        let (a, b) = tokio::io::duplex(1 << 16);
+        let (mut a, mut b) = (Channel::new(Box::new(a), peer()), Channel::new(Box::new(b), peer()));
+        a.send(&Message::Go, doing).await.unwrap();
+        a.send(&Message::Refused { why: "no".into() }, doing).await.unwrap();
+        assert_eq!(b.next(PATIENCE, doing).await.unwrap(), Some(Message::Go));
+        assert!(matches!(b.expect(PATIENCE, doing).await, Err(Error::Refused(why)) if why == "no"));
+        assert!(matches!(b.next(PATIENCE, doing).await, Err(Error::Stalled { .. })));
+        drop(a);
+        assert_eq!(b.next(PATIENCE, doing).await.unwrap(), None);
+
+        let (mut raw, b) = tokio::io::duplex(1 << 16);
+        let mut b = Channel::new(Box::new(b), peer());
+        raw.write_all(&[0, 0, 0, 9, b'{']).await.unwrap();
+        drop(raw);
+        assert!(matches!(b.next(PATIENCE, doing).await, Err(Error::Broken { .. })));
+
+        let (mut raw, b) = tokio::io::duplex(1 << 16);
+        let mut b = Channel::new(Box::new(b), peer());
+        raw.write_all(b"HTTP/1.1 400 Bad Request\r\n").await.unwrap();
+        let told = b.next(PATIENCE, doing).await.unwrap_err().to_string();
+        assert!(told.contains("fathom net serve"), "{told}");
+    }
+}

@@ -1,0 +1,127 @@
+//! What can go wrong between two ends, in sentences that say what to do.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Why a run could not be made, or not be finished.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Nobody could be reached.
+    #[error("cannot reach {address}: {source}{}", hint(source))]
+    Unreachable {
+        /// Whom.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}{}", hint(source))]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The other end ended the connection, or it broke.
+    #[error("the connection to the other end broke while {doing}: {source}")]
+    Broken {
+        /// What was going on.
+        doing: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The other end does not answer.
+    #[error(
+        "the other end has said nothing for {} s while {doing}; it stalled or died, or the network lost it",
+        waited.as_secs()
+    )]
+    Stalled {
+        /// What was going on.
+        doing: &'static str,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// The ends have no key in common.
+    #[error("{0}")]
+    Key(wire::Refused),
+    /// It speaks other versions of the protocol.
+    #[error(
+        "the other end ({program}) speaks versions {} to {} of the protocol, this one {} to {}; use the same Fathom on both",
+        theirs.0, theirs.1, ours.0, ours.1
+    )]
+    Version {
+        /// Its oldest and newest version.
+        theirs: (u32, u32),
+        /// Ours.
+        ours: (u32, u32),
+        /// What it calls itself.
+        program: String,
+    },
+    /// The other end says no.
+    #[error("the other end refuses: {0}")]
+    Refused(String),
+    /// What it says makes no sense.
+    #[error("the other end sent what is not Fathom's protocol: {0}; is {1} the address of `fathom net serve`?")]
+    Protocol(String, SocketAddr),
+    /// What is asked for cannot be.
+    #[error("{0}")]
+    Spec(String),
+    /// A socket did not take a setting.
+    #[error("cannot set {what}: {source}{remedy}")]
+    Setting {
+        /// Which.
+        what: String,
+        /// Why.
+        source: std::io::Error,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// A connection that carries data ended too early.
+    #[error("data connection {stream} ended {after:.1} s after the start: {why}")]
+    Data {
+        /// Its number.
+        stream: u16,
+        /// Seconds.
+        after: f64,
+        /// Why.
+        why: String,
+    },
+    /// Somebody asked for an end.
+    #[error("interrupted")]
+    Interrupted,
+    /// Anything else.
+    #[error("cannot {doing}: {source}")]
+    Io {
+        /// What.
+        doing: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+fn hint(error: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind as K;
+    match error.kind() {
+        K::ConnectionRefused => "; start `fathom net serve --listen ADDR` there first, or check the port",
+        K::AddrInUse => "; another program has that port: stop it or choose another",
+        K::AddrNotAvailable => "; this machine has no such address: `ip address` lists those it has",
+        K::PermissionDenied => "; ports below 1024 need root: choose a higher one, or check the firewall",
+        K::TimedOut | K::HostUnreachable | K::NetworkUnreachable => "; check the address, the route and the firewall",
+        _ => "",
+    }
+}
+
+/// The result of what may go wrong here.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Says what was being done.
+pub(crate) trait Doing<T> {
+    fn doing(self, what: &'static str) -> Result<T>;
+}
+
+impl<T> Doing<T> for std::io::Result<T> {
+    fn doing(self, what: &'static str) -> Result<T> {
+        self.map_err(|source| Error::Io { doing: what, source })
+    }
+}

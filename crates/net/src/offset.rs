@@ -1,0 +1,140 @@
+//! How two machines' clocks relate: their offset, and how it drifts.
+//!
+//! Each exchange asks at t0, is heard at t1 and answered at t2 by the other clock, and comes back at t3. If the ways there
+//! and back take equally long, the other clock is ahead by ((t1 - t0) + (t2 - t3)) / 2 (RFC 5905, section 8). A queue on
+//! one way breaks that, so only the quickest exchanges count: of each group of neighbours, those within a quarter of the
+//! least round trip (a minimum filter). Where these span [`SPAN_NS`] or more, a straight line through them gives the
+//! drift; otherwise the clocks are taken to run alike.
+//!
+//! **Uncertainty.** What is certain is only that the offset is wrong by less than half the least round trip; a path that
+//! takes longer one way than the other shifts both one-way delays by half the difference, and nothing sent over the same
+//! path can show it.
+
+/// One question and its answer. `asked` and `back` are by our clock, `came` and `left` by the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exchange {
+    /// When the question left.
+    pub asked_ns: u64,
+    /// When it came.
+    pub came_ns: u64,
+    /// When the answer left.
+    pub left_ns: u64,
+    /// When it came back.
+    pub back_ns: u64,
+}
+
+impl Exchange {
+    /// The time on the way, both ways, ns.
+    fn round_trip(&self) -> i128 {
+        let d = |a: u64, b: u64| i128::from(a) - i128::from(b);
+        d(self.back_ns, self.asked_ns) - d(self.left_ns, self.came_ns)
+    }
+
+    /// How far the other clock is ahead, ns.
+    fn ahead(&self) -> i128 {
+        let d = |a: u64, b: u64| i128::from(a) - i128::from(b);
+        (d(self.came_ns, self.asked_ns) + d(self.left_ns, self.back_ns)) / 2
+    }
+}
+
+/// Exchanges further apart than this, ns, show a drift: 1 us of error over 2 s is half a millionth.
+const SPAN_NS: u64 = 2_000_000_000;
+/// Clocks of working machines differ by less.
+const MOST_DRIFT: f64 = 500e-6;
+
+/// How the other clock relates to ours.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Clock {
+    /// Our time at which `ahead_ns` holds.
+    pub at_ns: u64,
+    /// How far the other clock was ahead then, ns.
+    pub ahead_ns: f64,
+    /// How much further it gets in a second, as a fraction.
+    pub drift: f64,
+    /// The offset is wrong by no more than this, ns: half the least round trip.
+    pub error_ns: f64,
+}
+
+impl Clock {
+    /// How far the other clock is ahead at `our_ns` of ours, ns.
+    pub fn ahead_at(&self, our_ns: u64) -> f64 {
+        self.ahead_ns + self.drift * (our_ns as f64 - self.at_ns as f64)
+    }
+
+    /// A time of the other clock by ours.
+    pub fn ours(&self, their_ns: u64) -> u64 {
+        // The drift over the offset itself is far below the error.
+        let guess = their_ns as f64 - self.ahead_ns;
+        let ahead = self.ahead_at(guess.max(0.0) as u64);
+        (i128::from(their_ns) - ahead as i128).clamp(0, u64::MAX.into()) as u64
+    }
+}
+
+/// The relation that the exchanges show; `None` of none, or if their times contradict each other.
+pub fn estimate(exchanges: &[Exchange]) -> Option<Clock> {
+    let sane = |e: &&Exchange| e.back_ns >= e.asked_ns && e.left_ns >= e.came_ns && e.round_trip() >= 0;
+    let mut all: Vec<&Exchange> = exchanges.iter().filter(sane).collect();
+    all.sort_by_key(|e| e.asked_ns);
+    let least = all.iter().map(|e| e.round_trip()).min()?;
+    // 20 us are what waking up takes, however quick the path is.
+    let quick: Vec<&Exchange> = all.into_iter().filter(|e| e.round_trip() <= least + least / 4 + 20_000).collect();
+    let (first, last) = (quick.first()?, quick.last()?);
+    let at_ns = first.asked_ns + (last.asked_ns - first.asked_ns) / 2;
+    let base = first.ahead();
+    let points: Vec<(f64, f64)> = quick
+        .iter()
+        .map(|e| ((i128::from(e.asked_ns) - i128::from(at_ns)) as f64, (e.ahead() - base) as f64))
+        .collect();
+    let n = points.len() as f64;
+    let (mx, my) = (points.iter().map(|p| p.0).sum::<f64>() / n, points.iter().map(|p| p.1).sum::<f64>() / n);
+    let xx: f64 = points.iter().map(|p| (p.0 - mx).powi(2)).sum();
+    let xy: f64 = points.iter().map(|p| (p.0 - mx) * (p.1 - my)).sum();
+    let wide = last.asked_ns - first.asked_ns >= SPAN_NS && xx > 0.0;
+    let drift = if wide { (xy / xx).clamp(-MOST_DRIFT, MOST_DRIFT) } else { 0.0 };
+    Some(Clock { at_ns, ahead_ns: base as f64 + my - drift * mx, drift, error_ns: least as f64 / 2.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stats::random::Random;
+
+    /// Exchanges over ways of 1 ms with queues, with a clock that is ahead and drifts.
+    fn exchanges(ahead: i64, drift: f64, seconds: u64) -> Vec<Exchange> {
+        let mut random = Random::new(7);
+        let mut queue = move || if random.unit() < 0.5 { 0 } else { random.below(3_000_000) };
+        (0..seconds * 20)
+            .map(|i| {
+                let asked = 5_000_000_000 + i * 50_000_000;
+                let theirs = |t: u64| (t as i64 + ahead + (t as f64 * drift) as i64) as u64;
+                let heard = asked + 1_000_000 + queue();
+                let left = heard + 10_000;
+                let back = left + 1_000_000 + queue();
+                Exchange { asked_ns: asked, came_ns: theirs(heard), left_ns: theirs(left), back_ns: back }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn an_offset_and_a_drift_are_found_through_queues() {
+        for (ahead, drift) in [(0, 0.0), (4_000_000_000_i64, 50e-6), (-3_000_000_000, -20e-6)] {
+            let clock = estimate(&exchanges(ahead, drift, 10)).unwrap();
+            assert!((clock.drift - drift).abs() < 3e-6, "{clock:?}");
+            for t in [5_000_000_000_u64, 10_000_000_000, 15_000_000_000] {
+                let truth = ahead as f64 + t as f64 * drift;
+                assert!((clock.ahead_at(t) - truth).abs() < 30_000.0, "{clock:?} at {t}: {truth}");
+                let theirs = (t as f64 + truth) as u64;
+                assert!(clock.ours(theirs).abs_diff(t) < 30_000);
+            }
+            assert!((1_000_000.0..1_020_000.0).contains(&clock.error_ns), "{clock:?}");
+        }
+    }
+
+    #[test]
+    fn a_short_while_shows_no_drift_and_nonsense_nothing() {
+        assert_eq!(estimate(&exchanges(5, 50e-6, 1)).unwrap().drift, 0.0);
+        assert_eq!(estimate(&[]), None);
+        let wrong = Exchange { asked_ns: 9, came_ns: u64::MAX, left_ns: 0, back_ns: 1 };
+        assert_eq!(estimate(&[wrong]), None);
+    }
+}

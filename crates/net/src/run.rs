@@ -1,0 +1,223 @@
+//! The end that asks: connects, agrees, brings the data connections, takes part in the traffic, and collects what both
+//! ends saw.
+
+use crate::control::{self, Announcement, CONTROL, Channel, DATA, Message, PATIENCE, Token, VERSIONS};
+use crate::error::Doing as _;
+use crate::offset::{self, Exchange};
+use crate::outcome::EndReport;
+use crate::spec::{Direction, Spec};
+use crate::traffic::{self, Carrier, Connection, Side, packet};
+use crate::{Error, Result, clock, serve, socket};
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt as _;
+
+/// How often the other end's clock is asked before and after a run.
+const PINGS: usize = 20;
+
+/// A connection to an end that serves.
+#[derive(Debug)]
+pub struct Session {
+    channel: Channel,
+    address: SocketAddr,
+    interface: Option<String>,
+    /// What the other end calls itself.
+    pub program: String,
+    exchanges: Vec<Exchange>,
+}
+
+/// What a run gave, as both ends saw it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// What was asked for.
+    pub spec: Spec,
+    /// The end that asked.
+    pub own: EndReport,
+    /// The end that served.
+    pub other: EndReport,
+    /// How the clocks of both relate.
+    pub clock: Option<offset::Clock>,
+}
+
+impl Outcome {
+    /// The sending end's view of a direction.
+    pub fn sent(&self, direction: Direction) -> Option<&crate::outcome::Sent> {
+        self.sender(direction).sent(direction)
+    }
+
+    /// The receiving end's view of a direction.
+    pub fn received(&self, direction: Direction) -> Option<&crate::outcome::Received> {
+        self.receiver(direction).received(direction)
+    }
+
+    /// The end that sends what goes that way.
+    pub fn sender(&self, direction: Direction) -> &EndReport {
+        if Side::Asks.sends(direction) { &self.own } else { &self.other }
+    }
+
+    /// The end that receives what goes that way.
+    pub fn receiver(&self, direction: Direction) -> &EndReport {
+        if Side::Asks.sends(direction) { &self.other } else { &self.own }
+    }
+}
+
+impl Session {
+    /// Connects. Runs in a runtime of tokio.
+    ///
+    /// # Errors
+    /// What [`Error`] tells of connections, keys and versions.
+    pub async fn connect(address: SocketAddr, key: Option<&wire::Key>, interface: Option<&str>) -> Result<Self> {
+        let socket = socket::connecting(address, &Default::default(), interface, false)?;
+        socket.set_nonblocking(true).doing("prepare the control connection")?;
+        let socket = tokio::net::TcpSocket::from_std_stream(socket.into());
+        let unreachable = |source| Error::Unreachable { address, source };
+        let stream = match tokio::time::timeout(PATIENCE, socket.connect(address)).await {
+            Ok(connected) => connected.map_err(unreachable)?,
+            Err(_) => return Err(unreachable(std::io::ErrorKind::TimedOut.into())),
+        };
+        // A message is one packet, and waits for no other.
+        let _ = stream.set_nodelay(true);
+        let mut stream = wire::connect(key, stream).await.map_err(Error::Key)?;
+        stream.write_all(CONTROL).await.doing("say what the connection is for")?;
+        let mut channel = Channel::new(Box::new(stream), address);
+        let doing = "agreeing on a version";
+        let (oldest, newest) = VERSIONS;
+        channel.send(&Message::Hello { oldest, newest, program: control::program() }, doing).await?;
+        let program = match channel.expect(PATIENCE, doing).await? {
+            Message::Welcome { version, program } if (oldest..=newest).contains(&version) => program,
+            Message::Skew { oldest, newest, program } => {
+                return Err(Error::Version { theirs: (oldest, newest), ours: VERSIONS, program });
+            }
+            other => return Err(channel.unexpected(&other, doing)),
+        };
+        let interface = interface.map(str::to_string);
+        Ok(Self { channel, address, interface, program, exchanges: Vec::new() })
+    }
+
+    /// One run.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the other end will not; anything that breaks on the way.
+    pub async fn run(&mut self, spec: &Spec) -> Result<Outcome> {
+        spec.check().map_err(Error::Spec)?;
+        self.exchanges.clear();
+        self.ask_clock(PINGS).await?;
+        self.channel.send(&Message::Start { spec: spec.clone() }, "asking for a run").await?;
+        let token = self.ready("asking for a run").await?;
+        let carrier = match spec.is_tcp() {
+            true => {
+                let carrier = Carrier::Tcp(self.bring(spec, token).await?);
+                self.ready("waiting until all connections have arrived").await?;
+                carrier
+            }
+            false => self.bring_udp(spec, token).await?,
+        };
+        self.channel.send(&Message::Go, "beginning").await?;
+        let mut own = serve::drive(&mut self.channel, spec, Side::Asks, carrier).await?;
+        let other = self.collect(spec).await?;
+        self.ask_clock(PINGS).await?;
+        let clock = offset::estimate(&self.exchanges);
+        own.trouble = own.trouble.or_else(|| other.trouble.as_ref().map(|t| format!("at the other end: {t}")));
+        Ok(Outcome { spec: spec.clone(), own, other, clock })
+    }
+
+    async fn ready(&mut self, doing: &'static str) -> Result<Token> {
+        match self.channel.expect(PATIENCE, doing).await? {
+            Message::Ready { token } => {
+                control::token_of(&token).ok_or_else(|| Error::Protocol("a token that is none".into(), self.address))
+            }
+            other => Err(self.channel.unexpected(&other, doing)),
+        }
+    }
+
+    async fn ask_clock(&mut self, times: usize) -> Result<()> {
+        let doing = "comparing clocks";
+        for _ in 0..times {
+            self.channel.send(&Message::Ping { asked_ns: clock::now_ns() }, doing).await?;
+            match self.channel.expect(PATIENCE, doing).await? {
+                Message::Pong { asked_ns, came_ns, left_ns } => {
+                    self.exchanges.push(Exchange { asked_ns, came_ns, left_ns, back_ns: clock::now_ns() });
+                }
+                other => return Err(self.channel.unexpected(&other, doing)),
+            }
+        }
+        Ok(())
+    }
+
+    async fn bring(&self, spec: &Spec, token: Token) -> Result<Vec<Connection>> {
+        let mut connections = Vec::new();
+        for direction in &spec.directions {
+            for stream in 0..spec.streams {
+                let announcement = Announcement { token, direction: *direction, stream };
+                let socket = socket::connecting(self.address, &spec.socket, self.interface.as_deref(), false)?;
+                let address = self.address;
+                // Setting up takes a round trip, which a runtime of one thread may wait for elsewhere.
+                let connected = tokio::task::spawn_blocking(move || {
+                    socket.connect_timeout(&address.into(), PATIENCE)?;
+                    let mut stream: std::net::TcpStream = socket.into();
+                    stream.write_all(&announcement.bytes())?;
+                    Ok(stream)
+                });
+                let connected = connected.await.map_err(|e| Error::Spec(e.to_string()))?;
+                let stream = connected.map_err(|source| Error::Unreachable { address, source })?;
+                connections.push(Connection { announcement, stream });
+            }
+        }
+        Ok(connections)
+    }
+
+    async fn bring_udp(&self, spec: &Spec, token: Token) -> Result<Carrier> {
+        let address = self.address;
+        let socket = socket::connecting(address, &spec.socket, self.interface.as_deref(), true)?;
+        let own_buffer = spec.socket.receive_buffer.is_none();
+        let met = tokio::task::spawn_blocking(move || {
+            socket.connect(&address.into()).map_err(|source| Error::Unreachable { address, source })?;
+            let socket: std::net::UdpSocket = socket.into();
+            socket.set_read_timeout(Some(Duration::from_millis(20))).doing("prepare the UDP socket")?;
+            let words = Announcement { token, direction: Direction::Up, stream: 0 }.bytes();
+            debug_assert_eq!(&words[..8], DATA);
+            let mut room = [0; 64];
+            let deadline = clock::now_ns() + PATIENCE.as_nanos() as u64;
+            while clock::now_ns() < deadline {
+                // What is lost or refused is sent again.
+                let _ = socket.send(&words);
+                if socket.recv(&mut room).is_ok_and(|n| room.get(..n) == Some(&words[..])) {
+                    traffic::prepare(&socket, own_buffer).doing("prepare the UDP socket")?;
+                    return Ok(Carrier::Udp { socket, run: packet::run_of(&token) });
+                }
+            }
+            Err(Error::Spec(format!(
+                "TCP reaches {address}, but no UDP packet came there and back within {} s: a firewall may stop them",
+                PATIENCE.as_secs()
+            )))
+        });
+        met.await.map_err(|e| Error::Spec(e.to_string()))?
+    }
+
+    /// What the other end saw.
+    async fn collect(&mut self, spec: &Spec) -> Result<EndReport> {
+        let doing = "waiting for the other end's results";
+        let (mut samples, mut acks) = (Vec::new(), Vec::new());
+        loop {
+            match self.channel.expect(PATIENCE + Duration::from_secs(5), doing).await? {
+                Message::Samples { direction, acks: of_acks, samples: part } if spec.goes(direction) => {
+                    let to = if of_acks { &mut acks } else { &mut samples };
+                    if to.len() + part.len() > 40 * crate::sampler::MOST as usize {
+                        return Err(Error::Protocol("more readings than a run has".into(), self.address));
+                    }
+                    to.extend(part);
+                }
+                Message::Report { report } => {
+                    let mut report = *report;
+                    // At most one direction is sent by the other end.
+                    if let Some(sent) = report.sent.first_mut() {
+                        (sent.samples, sent.acks) = (samples, acks);
+                    }
+                    return Ok(report);
+                }
+                other => return Err(self.channel.unexpected(&other, doing)),
+            }
+        }
+    }
+}

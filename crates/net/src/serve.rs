@@ -1,0 +1,434 @@
+//! The end that serves: one TCP port for control and data, and for a UDP run the UDP port of the same number on the same
+//! address. It opens nothing else.
+//!
+//! A task a connection, on one thread; the traffic of a run has threads of its own. Several runs may be under way at
+//! once, as when two devices behind one access point are measured together; of UDP, one at a time.
+
+use crate::control::{
+    self, Announcement, CONTROL, Channel, DATA, Message, PATIENCE, SAMPLES_IN_FRAME, Token, VERSIONS,
+};
+use crate::error::Doing as _;
+use crate::outcome::EndReport;
+use crate::spec::Spec;
+use crate::traffic::{self, Carrier, Connection, Side, packet};
+use crate::{Error, Result, clock, socket};
+use socket2::SockRef;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+
+/// Control connections at a time; more are refused.
+const MOST_RUNS: usize = 16;
+/// Connections that have not yet said what they are for.
+const MOST_STRANGERS: usize = 1024;
+/// How long the asker may take from one run to the next.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Who is told of runs that begin and of what went wrong.
+pub type Told = Rc<dyn Fn(String)>;
+
+/// An end that serves.
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    key: Option<wire::Key>,
+    told: Told,
+    runs: RefCell<HashMap<Token, mpsc::UnboundedSender<Connection>>>,
+    sessions: Cell<usize>,
+    strangers: Cell<usize>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// Counts one down when it goes.
+struct Counted<'a>(&'a Cell<usize>);
+
+impl<'a> Counted<'a> {
+    fn new(cell: &'a Cell<usize>) -> Self {
+        cell.set(cell.get() + 1);
+        Self(cell)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+impl Server {
+    /// Listens. Without a key, only on a loopback address.
+    ///
+    /// # Errors
+    /// [`Error::Listen`], or [`Error::Spec`] for an address that needs a key.
+    pub async fn listen(address: SocketAddr, key: Option<wire::Key>, told: Told) -> Result<Rc<Self>> {
+        if key.is_none() && !address.ip().is_loopback() {
+            return Err(Error::Spec(format!(
+                "{address} can be reached from other machines, so a key is needed: make one with `fathom pool keygen FILE`, \
+                 copy it to both ends, and give --key FILE (without one, listen on 127.0.0.1 or ::1)"
+            )));
+        }
+        let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
+        let address = listener.local_addr().doing("read the address")?;
+        Ok(Rc::new(Self {
+            listener,
+            address,
+            key,
+            told,
+            runs: RefCell::default(),
+            sessions: Cell::new(0),
+            strangers: Cell::new(0),
+        }))
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves whoever comes. Runs in a `LocalSet`; returns after the first asker has gone if `once`, or never.
+    pub async fn serve(self: &Rc<Self>, once: bool) {
+        let (gone, mut first) = mpsc::unbounded_channel();
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.listener.accept() => accepted,
+                _ = first.recv() => return,
+            };
+            match accepted {
+                Ok((stream, peer)) if self.strangers.get() < MOST_STRANGERS => {
+                    let (server, gone) = (self.clone(), gone.clone());
+                    tokio::task::spawn_local(async move {
+                        match server.meet(stream, peer).await {
+                            Ok(asked) if asked && once => drop(gone.send(())),
+                            Ok(_) => (),
+                            Err(error) => {
+                                (server.told)(format!("{peer}: {error}"));
+                                // Whoever only knocked at the door does not end the service.
+                            }
+                        }
+                    });
+                }
+                Ok(_) => (),
+                Err(error) => {
+                    (self.told)(format!("cannot accept a connection: {error}"));
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    /// Finds out what a connection is for; says whether it asked for something, and has gone.
+    async fn meet(self: &Rc<Self>, mut stream: TcpStream, peer: SocketAddr) -> Result<bool> {
+        let stranger = Counted::new(&self.strangers);
+        let doing = "waiting for its first words";
+        let mut first = [0; 8];
+        let met = tokio::time::timeout(PATIENCE, async {
+            // Peeked, so that TLS finds its own beginning; a byte tells TLS from ours.
+            while stream.peek(&mut first).await? < 8 && first[0] == b'F' {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            std::io::Result::Ok(())
+        });
+        met.await.map_err(|_| Error::Stalled { doing, waited: PATIENCE })?.doing("hear its first words")?;
+        if &first == DATA {
+            drop(stranger);
+            return self.take_data(stream).await.map(|()| false);
+        }
+        // A message is one packet, and waits for no other.
+        let _ = stream.set_nodelay(true);
+        let local = stream.local_addr().doing("read the address")?;
+        let plain = &first == CONTROL;
+        if plain {
+            stream.read_exact(&mut first).await.doing("hear its first words")?;
+        } else if self.key.is_none() {
+            use tokio::io::AsyncWriteExt as _;
+            let refused = wire::stranger(&first);
+            if matches!(refused, wire::Refused::KeyWanted) {
+                // It may have gone.
+                let _ = stream.write_all(&wire::KEYLESS).await;
+            }
+            return Err(Error::Key(refused));
+        }
+        let mut channel = match (&self.key, plain) {
+            (Some(key), false) => {
+                let mut stream = wire::accept(Some(key), stream).await.map_err(Error::Key)?;
+                stream.read_exact(&mut first).await.doing("hear its first words")?;
+                Channel::new(Box::new(stream), peer)
+            }
+            _ => Channel::new(Box::new(stream), peer),
+        };
+        if plain && self.key.is_some() {
+            let why = "this end has a key; give the same key file with --key".to_string();
+            channel.send(&Message::Refused { why }, "saying no").await?;
+            return Err(Error::Spec("it asked without a key".into()));
+        }
+        if self.sessions.get() >= MOST_RUNS {
+            let why = format!("{MOST_RUNS} others are being served; try again later");
+            channel.send(&Message::Refused { why }, "saying no").await?;
+            return Ok(false);
+        }
+        drop(stranger);
+        let _session = Counted::new(&self.sessions);
+        self.session(channel, local).await.map(|()| true)
+    }
+
+    async fn take_data(&self, mut stream: TcpStream) -> Result<()> {
+        let mut words = [0; 8 + Announcement::LENGTH];
+        let read = tokio::time::timeout(PATIENCE, stream.read_exact(&mut words)).await;
+        read.map_err(|_| Error::Stalled { doing: "reading an announcement", waited: PATIENCE })?
+            .doing("read an announcement")?;
+        let known = Announcement::parse(&words[8..])
+            .and_then(|a| self.runs.borrow().get(&a.token).cloned().map(|run| (a, run)));
+        let Some((announcement, run)) = known else {
+            return Err(Error::Spec("a data connection came for no run that is under way".into()));
+        };
+        let stream = stream.into_std().doing("take over a connection")?;
+        stream.set_nonblocking(false).doing("take over a connection")?;
+        // The run may have ended.
+        let _ = run.send(Connection { announcement, stream });
+        Ok(())
+    }
+
+    async fn session(&self, mut channel: Channel, local: SocketAddr) -> Result<()> {
+        let doing = "agreeing on a version";
+        match channel.expect(PATIENCE, doing).await? {
+            Message::Hello { oldest, newest, program } => match control::common(VERSIONS, (oldest, newest)) {
+                Some(version) => {
+                    channel.send(&Message::Welcome { version, program: control::program() }, doing).await?;
+                }
+                None => {
+                    let (oldest_here, newest_here) = VERSIONS;
+                    let skew = Message::Skew { oldest: oldest_here, newest: newest_here, program: control::program() };
+                    channel.send(&skew, doing).await?;
+                    return Err(Error::Version { theirs: (oldest, newest), ours: VERSIONS, program });
+                }
+            },
+            other => return Err(channel.unexpected(&other, doing)),
+        }
+        while let Some(message) = channel.next(IDLE, "waiting for what it wants").await? {
+            match message {
+                Message::Ping { asked_ns } => pong(&mut channel, asked_ns).await?,
+                Message::Start { spec } => {
+                    if let Err(why) = spec.check() {
+                        channel.send(&Message::Refused { why }, "saying no").await?;
+                        continue;
+                    }
+                    self.run(&mut channel, local, spec).await?;
+                }
+                other => return Err(channel.unexpected(&other, "waiting for what it wants")),
+            }
+        }
+        Ok(())
+    }
+
+    async fn run(&self, channel: &mut Channel, local: SocketAddr, spec: Spec) -> Result<()> {
+        let token = fresh_token()?;
+        let carrier = match self.gather(channel, local, &spec, token).await {
+            Ok(carrier) => carrier,
+            // What is refused here is the asker's to change; the session goes on.
+            Err(error @ (Error::Setting { .. } | Error::Listen { .. } | Error::Spec(_))) => {
+                return channel.send(&Message::Refused { why: error.to_string() }, "saying no").await;
+            }
+            Err(error) => return Err(error),
+        };
+        (self.told)(format!("{}: {}", channel.peer(), describe(&spec)));
+        let report = drive(channel, &spec, Side::Serves, carrier).await?;
+        give(channel, report).await
+    }
+
+    /// The connections of a run, once it may begin.
+    async fn gather(&self, channel: &mut Channel, local: SocketAddr, spec: &Spec, token: Token) -> Result<Carrier> {
+        let ready = Message::Ready { token: control::token_text(&token) };
+        if !spec.is_tcp() {
+            let at = SocketAddr::new(local.ip(), self.address.port());
+            let socket = bind_udp(at, spec)?;
+            let run = packet::run_of(&token);
+            channel.send(&ready, "making ready").await?;
+            let go = Arc::new(AtomicBool::new(false));
+            let meeting = tokio::task::spawn_blocking({
+                let (token, go) = (token, go.clone());
+                move || answer_announcements(&socket, &token, &go).map(|()| socket)
+            });
+            let began = expect_go(channel).await;
+            go.store(true, Ordering::Relaxed);
+            let socket = meeting.await.map_err(|e| Error::Spec(e.to_string()))??;
+            began?;
+            traffic::prepare(&socket, spec.socket.receive_buffer.is_none()).doing("prepare the UDP socket")?;
+            return Ok(Carrier::Udp { socket, run });
+        }
+        let (bring, mut brought) = mpsc::unbounded_channel();
+        self.runs.borrow_mut().insert(token, bring);
+        let _forget = Forget { runs: &self.runs, token };
+        channel.send(&ready, "making ready").await?;
+        let wanted = usize::from(spec.streams) * spec.directions.len();
+        let mut connections: Vec<Connection> = Vec::with_capacity(wanted);
+        let all = async {
+            while connections.len() < wanted {
+                let Some(c) = brought.recv().await else { break };
+                let place = |c: &Connection| (c.announcement.direction, c.announcement.stream);
+                let fits = spec.goes(c.announcement.direction) && c.announcement.stream < spec.streams;
+                if fits && !connections.iter().any(|other| place(other) == place(&c)) {
+                    connections.push(c);
+                }
+            }
+        };
+        let doing = "waiting for its data connections";
+        tokio::time::timeout(PATIENCE, all).await.map_err(|_| Error::Stalled { doing, waited: PATIENCE })?;
+        connections.sort_by_key(|c| (c.announcement.direction.name(), c.announcement.stream));
+        for c in &connections {
+            // What holds for a connection that stands: the segment's size is agreed on already.
+            let options = crate::spec::SocketOptions { mss: None, ..spec.socket.clone() };
+            socket::set(&SockRef::from(&c.stream), &options, true)?;
+        }
+        // All have come: only now does the asker know that it may begin.
+        channel.send(&ready, "making ready").await?;
+        expect_go(channel).await?;
+        Ok(Carrier::Tcp(connections))
+    }
+}
+
+/// Takes a run out of the list when it ends, however it does.
+struct Forget<'a> {
+    runs: &'a RefCell<HashMap<Token, mpsc::UnboundedSender<Connection>>>,
+    token: Token,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.runs.borrow_mut().remove(&self.token);
+    }
+}
+
+async fn expect_go(channel: &mut Channel) -> Result<()> {
+    let doing = "waiting for the beginning";
+    loop {
+        match channel.expect(PATIENCE, doing).await? {
+            Message::Go => return Ok(()),
+            Message::Ping { asked_ns } => pong(channel, asked_ns).await?,
+            other => return Err(channel.unexpected(&other, doing)),
+        }
+    }
+}
+
+async fn pong(channel: &mut Channel, asked_ns: u64) -> Result<()> {
+    let came_ns = clock::now_ns();
+    channel.send(&Message::Pong { asked_ns, came_ns, left_ns: clock::now_ns() }, "telling the time").await
+}
+
+/// Runs an end's traffic in threads, and answers the other end meanwhile. If the control connection ends, so does the run.
+pub(crate) async fn drive(channel: &mut Channel, spec: &Spec, side: Side, carrier: Carrier) -> Result<EndReport> {
+    let stop = Arc::new(AtomicBool::new(false));
+    // Set also when this future is dropped, since threads do not see that.
+    let _guard = StopOnDrop(stop.clone());
+    let mut traffic = tokio::task::spawn_blocking({
+        let (spec, stop) = (spec.clone(), stop.clone());
+        move || traffic::run(&spec, side, carrier, &stop)
+    });
+    let longest = Duration::from_millis(spec.duration_ms) + IDLE;
+    let ended = |e: tokio::task::JoinError| Error::Spec(format!("the traffic failed: {e}"));
+    if side == Side::Asks {
+        // The end that asks has nothing to read before its own traffic is done.
+        return traffic.await.map_err(ended);
+    }
+    let mut next = Box::pin(channel.next(longest, "running"));
+    let report = tokio::select! {
+        report = &mut traffic => Some(report.map_err(ended)?),
+        message = &mut next => match message {
+            Ok(Some(other)) => {
+                drop(next);
+                return Err(channel.unexpected(&other, "running"));
+            }
+            Ok(None) => return Err(Error::Broken { doing: "running", source: std::io::ErrorKind::UnexpectedEof.into() }),
+            Err(error) => return Err(error),
+        },
+    };
+    // Nothing comes before the report, so that no message is given up half-way here.
+    drop(next);
+    Ok(report.unwrap_or_default())
+}
+
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Sends a report, its readings first.
+async fn give(channel: &mut Channel, mut report: EndReport) -> Result<()> {
+    let doing = "sending the results";
+    for sent in &mut report.sent {
+        for (acks, samples) in [(false, std::mem::take(&mut sent.samples)), (true, std::mem::take(&mut sent.acks))] {
+            for part in samples.chunks(SAMPLES_IN_FRAME) {
+                let message = Message::Samples { direction: sent.direction, acks, samples: part.to_vec() };
+                channel.send(&message, doing).await?;
+            }
+        }
+    }
+    channel.send(&Message::Report { report: Box::new(report) }, doing).await
+}
+
+fn bind_udp(at: SocketAddr, spec: &Spec) -> Result<std::net::UdpSocket> {
+    let socket = std::net::UdpSocket::bind(at).map_err(|source| match source.kind() {
+        std::io::ErrorKind::AddrInUse => Error::Spec(format!(
+            "the UDP port {} of the end that serves is taken, by another UDP run or another program; wait, or serve on another port",
+            at.port()
+        )),
+        _ => Error::Listen { address: at, source },
+    })?;
+    socket::set(&SockRef::from(&socket), &spec.socket, false)?;
+    Ok(socket)
+}
+
+/// Sends announcements back to where they come from until the run begins; the first decides who the other end is.
+fn answer_announcements(socket: &std::net::UdpSocket, token: &Token, go: &AtomicBool) -> Result<()> {
+    socket.set_read_timeout(Some(Duration::from_millis(20))).doing("prepare the UDP socket")?;
+    let mut room = [0; 64];
+    let mut known = false;
+    let deadline = clock::now_ns() + 2 * PATIENCE.as_nanos() as u64;
+    while !go.load(Ordering::Relaxed) && clock::now_ns() < deadline {
+        let Ok((length, from)) = socket.recv_from(&mut room) else { continue };
+        let words = room.get(..length).and_then(|w| w.strip_prefix(&DATA[..])).and_then(Announcement::parse);
+        if words.is_some_and(|a| a.token == *token) {
+            if !known {
+                socket.connect(from).doing("connect the UDP socket")?;
+                known = true;
+            }
+            // If it is lost, the other end asks again.
+            let _ = socket.send(&room[..length]);
+        }
+    }
+    if known { Ok(()) } else { Err(Error::Spec("no packet of the UDP run came through".into())) }
+}
+
+fn fresh_token() -> Result<Token> {
+    use std::io::Read as _;
+    let mut token = Token::default();
+    std::fs::File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut token)).doing("draw a token")?;
+    Ok(token)
+}
+
+fn describe(spec: &Spec) -> String {
+    use crate::spec::Traffic as T;
+    let what = match spec.traffic {
+        T::Tcp { .. } => "TCP".into(),
+        T::Udp { rate_bps, .. } => format!("UDP at {rate_bps} bit/s"),
+        T::Transactions { request_bytes, response_bytes } => {
+            format!("transactions of {request_bytes} and {response_bytes} bytes")
+        }
+    };
+    let ways: Vec<&str> = spec.directions.iter().map(|d| d.name()).collect();
+    format!("{what}, {} stream(s) {}, {} ms", spec.streams, ways.join(" and "), spec.duration_ms)
+}

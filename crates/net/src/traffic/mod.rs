@@ -1,0 +1,146 @@
+//! What makes and takes the traffic: threads with blocking sockets, one a connection, so that nothing stands between the
+//! program and the kernel. What they saw is an [`EndReport`](crate::outcome::EndReport).
+
+mod order;
+pub mod packet;
+mod tcp;
+mod transactions;
+mod udp;
+
+use crate::control::Announcement;
+use crate::outcome::{EndReport, SAMPLE_NS};
+use crate::spec::{Direction, Spec, Traffic};
+use crate::{clock, socket, usage};
+use std::net::{TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What data goes through.
+#[derive(Debug)]
+pub enum Carrier {
+    /// TCP: a connection a stream and direction.
+    Tcp(Vec<Connection>),
+    /// UDP: a socket that is connected to the other end's.
+    Udp {
+        /// The socket, [prepared](prepare).
+        socket: UdpSocket,
+        /// How the run's packets name it.
+        run: u64,
+    },
+}
+
+/// A data connection with its place in the run.
+#[derive(Debug)]
+pub struct Connection {
+    /// Its place.
+    pub announcement: Announcement,
+    /// The connection, blocking.
+    pub stream: TcpStream,
+}
+
+pub use udp::prepare;
+
+/// Which end this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The one that asked for the run.
+    Asks,
+    /// The one that serves.
+    Serves,
+}
+
+impl Side {
+    /// Whether this end sends what goes that way.
+    pub fn sends(self, direction: Direction) -> bool {
+        (self == Self::Asks) == (direction == Direction::Up)
+    }
+}
+
+/// Runs one end from now to the end of its time, or until `stop` is set. Blocks.
+pub fn run(spec: &Spec, side: Side, carrier: Carrier, stop: &AtomicBool) -> EndReport {
+    let before = usage::Look::now();
+    clock::exact_timers();
+    let mut report = match (spec.traffic, carrier) {
+        (Traffic::Transactions { request_bytes, response_bytes }, Carrier::Tcp(connections)) => {
+            transactions::run(spec, side, (request_bytes as usize, response_bytes as usize), connections, stop)
+        }
+        (Traffic::Udp { rate_bps, packet_bytes }, Carrier::Udp { socket, run }) => {
+            udp::run(spec, side, (rate_bps, packet_bytes), (&socket, run), stop)
+        }
+        (Traffic::Tcp { rate_bps }, Carrier::Tcp(connections)) => tcp::run(spec, side, rate_bps, connections, stop),
+        _ => EndReport { trouble: Some("the carrier does not fit the traffic".into()), ..EndReport::default() },
+    };
+    report.machine = usage::Look::now().since(&before);
+    report.settings = socket::settings();
+    report
+}
+
+/// The time of a run at one end, cut into steps.
+struct Course<'a> {
+    start_ns: u64,
+    end_ns: u64,
+    stop: &'a AtomicBool,
+    /// Set by a thread whose connection broke.
+    broken: AtomicBool,
+    /// Set when the time is over: what breaks now is the end.
+    over: AtomicBool,
+}
+
+impl<'a> Course<'a> {
+    fn new(spec: &Spec, stop: &'a AtomicBool) -> Self {
+        let start_ns = clock::now_ns();
+        Self {
+            start_ns,
+            end_ns: start_ns + spec.duration_ms * 1_000_000,
+            stop,
+            broken: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+        }
+    }
+
+    /// Calls `each` with the number of every step of `every_ns` (a multiple of 10 ms) at its end, until the time is over,
+    /// a connection has broken, or somebody wants an end.
+    fn follow(&self, every_ns: u64, mut each: impl FnMut(u64)) {
+        let every_ns = every_ns.max(SAMPLE_NS);
+        for step in 1.. {
+            let at = (self.start_ns + step * every_ns).min(self.end_ns);
+            // A long step must not keep anybody who wants an end waiting.
+            while clock::now_ns() < at && !self.cut_short() {
+                clock::sleep_until(at.min(clock::now_ns() + 50_000_000));
+            }
+            each(step);
+            if at == self.end_ns || self.cut_short() {
+                break;
+            }
+        }
+        self.over.store(true, Ordering::Release);
+    }
+
+    fn cut_short(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.broken.load(Ordering::Relaxed)
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// A connection ended. That is trouble unless the time is over, or as good as over by the other end's clock, which
+    /// began at another moment.
+    fn ended(&self, stream: u16, why: &str) -> Option<String> {
+        let now = clock::now_ns();
+        let near = ((self.end_ns - self.start_ns) / 5).clamp(50_000_000, 1_000_000_000);
+        if self.is_over() || self.stop.load(Ordering::Relaxed) || now + near >= self.end_ns {
+            return None;
+        }
+        self.broken.store(true, Ordering::Relaxed);
+        let after = (now - self.start_ns) as f64 / 1e9;
+        Some(crate::Error::Data { stream, after, why: why.into() }.to_string())
+    }
+}
+
+/// Bytes to send: no pattern, since some links compress.
+fn noise(bytes: usize) -> Vec<u8> {
+    let mut random = stats::random::Random::new(1);
+    let mut noise: Vec<u8> = (0..bytes.div_ceil(8)).flat_map(|_| random.bits().to_le_bytes()).collect();
+    noise.truncate(bytes);
+    noise
+}

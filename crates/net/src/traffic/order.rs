@@ -1,0 +1,111 @@
+//! In which order numbered packets arrive: which are new, which come again, which come late.
+//!
+//! A bit a number says whether it came, for the last [`WINDOW`] numbers, so that memory does not grow with a run. A packet
+//! is **reordered** if one with a higher number came before it (RFC 4737, 3.3). One that comes later than the window
+//! reaches back is taken as new and late: at 100,000 packets a second that is ten seconds.
+
+/// Numbers that are remembered.
+const WINDOW: u64 = 1 << 20;
+
+/// What a packet is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The highest number so far.
+    Next,
+    /// Overtaken by a higher one.
+    Late,
+    /// It came before.
+    Again,
+}
+
+/// What came so far.
+#[derive(Debug)]
+pub struct Order {
+    /// The highest number plus one.
+    next: u64,
+    seen: Vec<u64>,
+}
+
+impl Order {
+    pub fn new() -> Self {
+        Self { next: 0, seen: vec![0; (WINDOW / 64) as usize] }
+    }
+
+    /// The highest number seen, plus one.
+    pub fn expected(&self) -> u64 {
+        self.next
+    }
+
+    /// A packet with this number arrived. The number must be below `u64::MAX`.
+    pub fn arrived(&mut self, number: u64) -> Place {
+        if number < self.next {
+            if self.next - number > WINDOW {
+                return Place::Late;
+            }
+            return if self.mark(number) { Place::Again } else { Place::Late };
+        }
+        // Places between were used by numbers a window ago.
+        if number - self.next >= WINDOW {
+            self.seen.fill(0);
+        } else {
+            (self.next..number).for_each(|n| self.clear(n));
+        }
+        self.clear(number);
+        self.mark(number);
+        self.next = number + 1;
+        Place::Next
+    }
+
+    fn place(number: u64) -> (usize, u64) {
+        let at = number % WINDOW;
+        ((at / 64) as usize, 1 << (at % 64))
+    }
+
+    fn clear(&mut self, number: u64) {
+        let (word, bit) = Self::place(number);
+        self.seen[word] &= !bit;
+    }
+
+    /// Marks it; says whether it was marked.
+    fn mark(&mut self, number: u64) -> bool {
+        let (word, bit) = Self::place(number);
+        let was = self.seen[word] & bit != 0;
+        self.seen[word] |= bit;
+        was
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn overtaken_and_repeated_packets_are_told_apart() {
+        let mut order = Order::new();
+        let places: Vec<Place> = [0, 2, 1, 1, 2, 3].into_iter().map(|n| order.arrived(n)).collect();
+        use Place::{Again, Late, Next};
+        assert_eq!(places, [Next, Next, Late, Again, Again, Next]);
+        assert_eq!(order.expected(), 4);
+        assert_eq!(order.arrived(5 * WINDOW), Next);
+        assert_eq!(order.arrived(5 * WINDOW - 1), Late);
+        assert_eq!(order.arrived(3), Late, "too long ago to know");
+    }
+
+    proptest! {
+        #[test]
+        fn it_agrees_with_a_set(numbers in proptest::collection::vec(0_u64..3000, 0..400)) {
+            let (mut order, mut set, mut high) = (Order::new(), HashSet::new(), None);
+            for n in numbers {
+                let expected = match (set.insert(n), high) {
+                    (false, _) => Place::Again,
+                    (true, Some(h)) if n < h => Place::Late,
+                    (true, _) => Place::Next,
+                };
+                high = high.max(Some(n));
+                prop_assert_eq!(order.arrived(n), expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The first bytes of a UDP packet: whose it is, its number, and when it was due and left.
+//!
+//! ```text
+//! 0   "FATHOMud"
+//! 8   the first half of the run's token
+//! 16  number, from 0
+//! 24  when it was handed to the kernel, CLOCK_BOOTTIME of the sender, ns
+//! ```
+//! All numbers big-endian; anything may follow.
+
+use crate::control::Token;
+
+/// Bytes of the header.
+pub const HEADER: usize = 32;
+const MAGIC: &[u8; 8] = b"FATHOMud";
+
+/// A packet's header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packet {
+    /// Its number.
+    pub number: u64,
+    /// When it left.
+    pub sent_ns: u64,
+}
+
+impl Packet {
+    /// Writes it over the first [`HEADER`] bytes.
+    pub fn write(&self, run: u64, to: &mut [u8]) {
+        if let Some(to) = to.get_mut(..HEADER) {
+            to[..8].copy_from_slice(MAGIC);
+            to[8..16].copy_from_slice(&run.to_be_bytes());
+            to[16..24].copy_from_slice(&self.number.to_be_bytes());
+            to[24..32].copy_from_slice(&self.sent_ns.to_be_bytes());
+        }
+    }
+
+    /// Reads it; `None` if it is not of this run.
+    pub fn read(run: u64, from: &[u8]) -> Option<Self> {
+        let from: &[u8; HEADER] = from.get(..HEADER)?.try_into().ok()?;
+        let number = |at: usize| u64::from_be_bytes(std::array::from_fn(|i| from[at + i]));
+        // The highest number would leave none for the next.
+        (&from[..8] == MAGIC && number(8) == run && number(16) < u64::MAX)
+            .then(|| Self { number: number(16), sent_ns: number(24) })
+    }
+}
+
+/// How a run's packets name it.
+pub fn run_of(token: &Token) -> u64 {
+    u64::from_be_bytes(std::array::from_fn(|i| token[i]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_packet_of_the_run_is_read() {
+        let packet = Packet { number: 3, sent_ns: u64::MAX };
+        let mut bytes = vec![9; 40];
+        packet.write(77, &mut bytes);
+        assert_eq!(Packet::read(77, &bytes), Some(packet));
+        assert_eq!(Packet::read(78, &bytes), None);
+        assert_eq!(Packet::read(77, &bytes[..31]), None);
+        bytes[16..24].fill(0xff);
+        assert_eq!(Packet::read(77, &bytes), None);
+    }
+}

@@ -1,0 +1,113 @@
+//! Transactions: a request, its response, the next request; one under way a connection. Their number and times are taken
+//! at the end that asks. Of a byte each way they show what a packet costs.
+
+use super::{Connection, Course, Side};
+use crate::clock;
+use crate::outcome::{EndReport, INTERVAL_NS, Transactions};
+use crate::spec::Spec;
+use crate::usage::{Thread, Threads};
+use hdrhistogram::Histogram;
+use socket2::SockRef;
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+type Sizes = (usize, usize);
+
+pub fn run(spec: &Spec, side: Side, sizes: Sizes, connections: Vec<Connection>, stop: &AtomicBool) -> EndReport {
+    let course = Course::new(spec, stop);
+    let done = AtomicU64::new(0);
+    let mut report = EndReport::default();
+    let (mut ends_ns, mut totals) = (Vec::new(), Vec::new());
+    let mut all = histogram();
+    let mut threads = Threads::default();
+    std::thread::scope(|scope| {
+        let (course, done) = (&course, &done);
+        let handles: Vec<_> = connections
+            .iter()
+            .map(|c| {
+                scope.spawn(move || {
+                    let before = Thread::now();
+                    let mut times = histogram();
+                    let ended = match side {
+                        Side::Asks => ask(&c.stream, sizes, done, &mut times, course),
+                        Side::Serves => answer(&c.stream, sizes),
+                    };
+                    let why = ended.map_or_else(|e| e.to_string(), |()| "the other end closed it".into());
+                    let trouble = course.ended(c.announcement.stream, &why);
+                    (Thread::now().since(before), times, trouble)
+                })
+            })
+            .collect();
+        course.follow(INTERVAL_NS, |_| {
+            ends_ns.push(clock::now_ns());
+            totals.push(done.load(Ordering::Relaxed));
+        });
+        if side == Side::Serves {
+            // The end that asks has its own clock; what it still asks is answered.
+            let deadline = clock::now_ns() + 2_000_000_000;
+            while !course.cut_short() && clock::now_ns() < deadline && !handles.iter().all(|h| h.is_finished()) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        for c in &connections {
+            let _ = SockRef::from(&c.stream).set_linger(Some(Duration::ZERO));
+            let _ = c.stream.shutdown(Shutdown::Both);
+        }
+        for handle in handles {
+            let (used, times, trouble) = handle.join().unwrap_or_else(|_| (Thread::default(), histogram(), None));
+            threads.add(used);
+            // Both have the same bounds.
+            let _ = all.add(times);
+            report.trouble = report.trouble.take().or(trouble);
+        }
+    });
+    if side == Side::Asks {
+        let before = std::iter::once(0).chain(totals.iter().copied());
+        let us = |q: f64| all.value_at_quantile(q) as f64 / 1e3;
+        report.transactions = Some(Transactions {
+            start_ns: course.start_ns,
+            ends_ns,
+            counts: totals.iter().zip(before).map(|(now, then)| now - then).collect(),
+            latency_us: [us(0.5), us(0.9), us(0.99), us(0.999), all.max() as f64 / 1e3],
+            threads,
+        });
+    }
+    report
+}
+
+/// From 1 ns to 1 h with three digits.
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("the bounds are in order")
+}
+
+fn ask(
+    mut stream: &TcpStream,
+    (request, response): Sizes,
+    done: &AtomicU64,
+    times: &mut Histogram<u64>,
+    course: &Course<'_>,
+) -> std::io::Result<()> {
+    let (request, mut room) = (super::noise(request), vec![0; response]);
+    while !course.is_over() {
+        let begin = clock::now_ns();
+        stream.write_all(&request)?;
+        stream.read_exact(&mut room)?;
+        // Longer than an hour counts as one.
+        times.saturating_record(clock::now_ns() - begin);
+        done.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+fn answer(mut stream: &TcpStream, (request, response): Sizes) -> std::io::Result<()> {
+    let (mut room, response) = (vec![0; request], super::noise(response));
+    loop {
+        match stream.read_exact(&mut room) {
+            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
+            other => other?,
+        }
+        stream.write_all(&response)?;
+    }
+}

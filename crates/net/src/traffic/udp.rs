@@ -1,0 +1,395 @@
+//! UDP at a rate. Each packet has an absolute due time, start + number x interval, so that neither a late wake-up nor a
+//! slow call moves the packets after it: the number sent is that of the rate to the packet, unless the sender's processor
+//! or the socket's buffer cannot keep up, and then the report says how late packets were. Those that are due at one moment
+//! go in one call (sendmmsg).
+//!
+//! The receiver takes many packets with one call (recvmmsg) and the kernel's own time of arrival with each
+//! (SO_TIMESTAMPNS), so that its being late changes no delay. What the kernel dropped because the socket's buffer was full
+//! is counted apart (SO_RXQ_OVFL): that is this machine's loss and not the network's.
+
+use super::order::{Order, Place};
+use super::packet::{HEADER, Packet};
+use super::{Course, Side};
+use crate::outcome::{EndReport, INTERVAL_NS, PacketsReceived, PacketsSent, Received, Sent};
+use crate::spec::Spec;
+use crate::usage::{Thread, Threads};
+use crate::{clock, socket};
+use hdrhistogram::Histogram;
+use socket2::SockRef;
+use std::io::{Error, ErrorKind};
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd as _;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Packets in one call.
+const BATCH: usize = 64;
+/// What a receiver's buffer should hold, bytes: 20 ms at 100,000 packets/s, each charged some 800 bytes or more.
+const BUFFER: usize = 16 << 20;
+/// Transit times that are kept of a run.
+const TRANSITS: u64 = 20_000;
+/// After its time, a receiver waits until nothing has come for so long.
+const QUIET_NS: u64 = 300_000_000;
+/// But no longer than this.
+const LONGEST_NS: u64 = 5_000_000_000;
+
+pub fn run(
+    spec: &Spec,
+    side: Side,
+    (rate_bps, packet_bytes): (u64, u32),
+    (socket, run): (&UdpSocket, u64),
+    stop: &AtomicBool,
+) -> EndReport {
+    let course = Course::new(spec, stop);
+    let counter = AtomicU64::new(0);
+    let mut report = EndReport::default();
+    let (mut ends_ns, mut totals) = (Vec::new(), Vec::new());
+    std::thread::scope(|scope| {
+        let (course, counter) = (&course, &counter);
+        let mut sender = None;
+        let mut receiver = None;
+        for direction in &spec.directions {
+            if side.sends(*direction) {
+                sender = Some((*direction, scope.spawn(move || send(socket, run, rate_bps, packet_bytes, course))));
+            } else {
+                let expected = course.packets(rate_bps, packet_bytes);
+                receiver = Some((*direction, scope.spawn(move || receive(socket, run, expected, counter, course))));
+            }
+        }
+        course.follow(INTERVAL_NS, |_| {
+            ends_ns.push(clock::now_ns());
+            totals.push(counter.load(Ordering::Relaxed));
+        });
+        let end_ns = clock::now_ns();
+        let sockets = vec![socket::granted(&SockRef::from(socket), false)];
+        if let Some((direction, handle)) = sender {
+            let (packets, threads, trouble) = handle.join().unwrap_or_default();
+            report.trouble = report.trouble.take().or(trouble);
+            report.sent.push(Sent {
+                direction,
+                start_ns: course.start_ns,
+                end_ns,
+                sockets: sockets.clone(),
+                threads,
+                packets: Some(packets),
+                samples: Vec::new(),
+                acks: Vec::new(),
+            });
+        }
+        if let Some((direction, handle)) = receiver {
+            let (packets, threads, trouble) = handle.join().unwrap_or_default();
+            report.trouble = report.trouble.take().or(trouble);
+            let before = std::iter::once(0).chain(totals.iter().copied());
+            report.received.push(Received {
+                direction,
+                start_ns: course.start_ns,
+                bytes: totals.iter().zip(before).map(|(now, then)| now - then).collect(),
+                ends_ns: std::mem::take(&mut ends_ns),
+                streams: vec![counter.load(Ordering::Relaxed)],
+                sockets,
+                threads,
+                unread: Vec::new(),
+                packets: Some(packets),
+            });
+        }
+    });
+    report
+}
+
+impl Course<'_> {
+    /// How many packets are due in all.
+    fn packets(&self, rate_bps: u64, packet_bytes: u32) -> u64 {
+        let bits = u128::from(rate_bps) * u128::from(self.end_ns - self.start_ns) / 1_000_000_000;
+        u64::try_from(bits / 8 / u128::from(packet_bytes)).unwrap_or(u64::MAX).max(1)
+    }
+}
+
+/// When packet `number` is due, from the start, in ns.
+fn due_ns(number: u64, rate_bps: u64, packet_bytes: u32) -> u64 {
+    let ns = u128::from(number) * u128::from(packet_bytes) * 8_000_000_000 / u128::from(rate_bps);
+    u64::try_from(ns).unwrap_or(u64::MAX)
+}
+
+/// How many packets are due after so many ns.
+fn due_by(elapsed_ns: u64, rate_bps: u64, packet_bytes: u32) -> u64 {
+    let whole = u128::from(elapsed_ns) * u128::from(rate_bps) / (u128::from(packet_bytes) * 8_000_000_000);
+    u64::try_from(whole).unwrap_or(u64::MAX).saturating_add(1)
+}
+
+fn send(
+    socket: &UdpSocket,
+    run: u64,
+    rate_bps: u64,
+    packet_bytes: u32,
+    course: &Course<'_>,
+) -> (PacketsSent, Threads, Option<String>) {
+    clock::exact_timers();
+    let before = Thread::now();
+    let size = packet_bytes as usize;
+    let mut room: Vec<u8> = super::noise(size).repeat(BATCH);
+    let total = course.packets(rate_bps, packet_bytes);
+    let (mut sent, mut refused, mut trouble) = (0_u64, 0_u64, None);
+    let mut late = Histogram::<u64>::new_with_bounds(1, 3_600_000_000_000, 3).expect("the bounds are in order");
+    while sent < total && !course.cut_short() {
+        let now = clock::now_ns();
+        let elapsed = now - course.start_ns;
+        // Whoever cannot keep up does not go on for ever.
+        if now > course.end_ns + QUIET_NS {
+            break;
+        }
+        let due = due_by(elapsed, rate_bps, packet_bytes).min(total);
+        let batch = due.saturating_sub(sent).min(BATCH as u64) as usize;
+        if batch == 0 {
+            clock::sleep_until(course.start_ns + due_ns(sent, rate_bps, packet_bytes));
+            continue;
+        }
+        for (at, packet) in room.chunks_exact_mut(size).take(batch).enumerate() {
+            Packet { number: sent + at as u64, sent_ns: now }.write(run, packet);
+        }
+        match send_batch(socket, &mut room, size, batch) {
+            Ok(taken) => {
+                for number in sent..sent + taken as u64 {
+                    late.saturating_record(elapsed.saturating_sub(due_ns(number, rate_bps, packet_bytes)));
+                }
+                sent += taken as u64;
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => (),
+            Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) || e.kind() == ErrorKind::WouldBlock => {
+                refused += 1;
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            Err(e) => {
+                trouble = course.ended(0, &explained(&e, packet_bytes));
+                break;
+            }
+        }
+    }
+    let us = |q: f64| late.value_at_quantile(q) as f64 / 1e3;
+    let late_us = [us(0.5), us(0.99), late.max() as f64 / 1e3];
+    let mut threads = Threads::default();
+    threads.add(Thread::now().since(before));
+    (PacketsSent { due: total, sent, refused, late_us }, threads, trouble)
+}
+
+fn explained(error: &Error, packet_bytes: u32) -> String {
+    match error.raw_os_error() {
+        Some(libc::EMSGSIZE) => format!("packets of {packet_bytes} bytes are too large for this path: {error}"),
+        Some(libc::ECONNREFUSED) => format!("the other end's UDP socket is gone: {error}"),
+        _ => error.to_string(),
+    }
+}
+
+/// Hands over the first `batch` packets of `room`; says how many were taken.
+fn send_batch(socket: &UdpSocket, room: &mut [u8], size: usize, batch: usize) -> std::io::Result<usize> {
+    let mut vectors: [libc::iovec; BATCH] = std::array::from_fn(|_| EMPTY);
+    // SAFETY: all-zero bytes are a valid mmsghdr: no name, no control data, no vector.
+    let mut headers: [libc::mmsghdr; BATCH] = unsafe { std::mem::zeroed() };
+    for ((packet, vector), header) in room.chunks_exact_mut(size).zip(&mut vectors).zip(&mut headers).take(batch) {
+        *vector = libc::iovec { iov_base: packet.as_mut_ptr().cast(), iov_len: packet.len() };
+        header.msg_hdr.msg_iov = vector;
+        header.msg_hdr.msg_iovlen = 1;
+    }
+    // SAFETY: the first `batch` headers point to vectors, and these to bytes, that live until the call returns.
+    let n = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), batch as libc::c_uint, 0) };
+    if n < 0 { Err(Error::last_os_error()) } else { Ok(n as usize) }
+}
+
+const EMPTY: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+
+/// Room for control data: a time and a counter, each with its header.
+const CONTROL: usize = 128;
+
+fn receive(
+    socket: &UdpSocket,
+    run: u64,
+    expected: u64,
+    counter: &AtomicU64,
+    course: &Course<'_>,
+) -> (PacketsReceived, Threads, Option<String>) {
+    let before = Thread::now();
+    let mut packets = PacketsReceived::default();
+    let mut order = Order::new();
+    let keep = (expected / TRANSITS).max(1);
+    let mut jitter_ns = 0.0;
+    let mut last_transit = None;
+    let mut last_arrival = clock::now_ns();
+    let mut trouble = None;
+    let mut batch = Batch::new();
+    loop {
+        let taken = match batch.receive(socket) {
+            Ok(taken) => taken,
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => 0,
+            Err(e) => {
+                trouble = course.ended(0, &explained(&e, 0));
+                break;
+            }
+        };
+        let now = clock::now_ns();
+        // The kernel's stamps are of the clock that people set; both clocks are read as close together as can be.
+        let to_boot = i128::from(clock::now_ns()) - i128::from(clock::unix_ns());
+        for at in 0..taken {
+            let (bytes, stamp, dropped) = batch.packet(at);
+            packets.dropped_here = packets.dropped_here.max(dropped.unwrap_or(0));
+            let Some(packet) = Packet::read(run, bytes) else { continue };
+            let length = batch.length(at);
+            let arrived = stamp.map_or(now, |unix| (i128::from(unix) + to_boot).max(0) as u64);
+            last_arrival = now;
+            match order.arrived(packet.number) {
+                Place::Again => {
+                    packets.duplicates += 1;
+                    continue;
+                }
+                Place::Late => packets.reordered += 1,
+                Place::Next => (),
+            }
+            packets.received += 1;
+            counter.fetch_add(length, Ordering::Relaxed);
+            let transit = arrived.wrapping_sub(packet.sent_ns) as i64;
+            if let Some(last) = last_transit {
+                // RFC 3550, 6.4.1: J += (|D| - J) / 16.
+                let d = transit.wrapping_sub(last) as f64;
+                jitter_ns += (d.abs() - jitter_ns) / 16.0;
+            }
+            last_transit = Some(transit);
+            if packet.number.is_multiple_of(keep) && packets.transit_ns.len() < 2 * TRANSITS as usize {
+                packets.transit_ns.push((arrived, transit));
+            }
+        }
+        let whole = order.expected() >= expected;
+        let late = now >= course.end_ns && (whole || now - last_arrival > QUIET_NS || now > course.end_ns + LONGEST_NS);
+        if late || course.cut_short() {
+            break;
+        }
+    }
+    packets.expected = order.expected();
+    packets.jitter_us = jitter_ns / 1e3;
+    let mut threads = Threads::default();
+    threads.add(Thread::now().since(before));
+    (packets, threads, trouble)
+}
+
+/// Room for a call's packets. Only the header of each is taken; its length is known all the same (MSG_TRUNC).
+struct Batch {
+    rooms: Vec<[u8; HEADER]>,
+    controls: Vec<[u64; CONTROL / 8]>,
+    headers: Vec<libc::mmsghdr>,
+    vectors: Vec<libc::iovec>,
+}
+
+impl Batch {
+    fn new() -> Self {
+        // SAFETY: all-zero bytes are a valid mmsghdr.
+        let header: libc::mmsghdr = unsafe { std::mem::zeroed() };
+        Self {
+            rooms: vec![[0; HEADER]; BATCH],
+            controls: vec![[0; CONTROL / 8]; BATCH],
+            headers: vec![header; BATCH],
+            vectors: vec![EMPTY; BATCH],
+        }
+    }
+
+    fn receive(&mut self, socket: &UdpSocket) -> std::io::Result<usize> {
+        let parts = self.rooms.iter_mut().zip(&mut self.controls).zip(&mut self.vectors).zip(&mut self.headers);
+        for (((room, control), vector), header) in parts {
+            *vector = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: HEADER };
+            header.msg_hdr.msg_iov = vector;
+            header.msg_hdr.msg_iovlen = 1;
+            header.msg_hdr.msg_control = control.as_mut_ptr().cast();
+            header.msg_hdr.msg_controllen = CONTROL as _;
+            header.msg_len = 0;
+        }
+        // SAFETY: every header points to a vector, a room and control data of ours that live until the call returns.
+        let n = unsafe {
+            libc::recvmmsg(
+                socket.as_raw_fd(),
+                self.headers.as_mut_ptr(),
+                BATCH as libc::c_uint,
+                (libc::MSG_WAITFORONE | libc::MSG_TRUNC) as _,
+                std::ptr::null_mut(),
+            )
+        };
+        if n < 0 { Err(Error::last_os_error()) } else { Ok(n as usize) }
+    }
+
+    fn length(&self, at: usize) -> u64 {
+        self.headers[at].msg_len.into()
+    }
+
+    /// The beginning of a packet, when it arrived (CLOCK_REALTIME), and how many this socket has dropped so far.
+    fn packet(&self, at: usize) -> (&[u8], Option<u64>, Option<u64>) {
+        let (mut stamp, mut dropped) = (None, None);
+        let header = &self.headers[at].msg_hdr;
+        // SAFETY: the kernel filled in the control data and its length; the macros walk within it.
+        let mut message = unsafe { libc::CMSG_FIRSTHDR(header) };
+        while !message.is_null() {
+            // SAFETY: the macro gave a header within the control data; what it says of its data is the kernel's.
+            unsafe {
+                let data = libc::CMSG_DATA(message);
+                match ((*message).cmsg_level, (*message).cmsg_type) {
+                    (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                        let t: libc::timespec = data.cast::<libc::timespec>().read_unaligned();
+                        stamp = Some(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64);
+                    }
+                    (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
+                        dropped = Some(u64::from(data.cast::<u32>().read_unaligned()));
+                    }
+                    _ => (),
+                }
+                message = libc::CMSG_NXTHDR(header, message);
+            }
+        }
+        let length = (self.headers[at].msg_len as usize).min(HEADER);
+        (&self.rooms[at][..length], stamp, dropped)
+    }
+}
+
+/// Makes a socket ready to carry packets: stamps, the count of drops, a large buffer unless one was asked for, and a
+/// waiting time, so that its threads look up now and then.
+///
+/// # Errors
+/// What setsockopt says.
+pub fn prepare(socket: &UdpSocket, own_buffer: bool) -> std::io::Result<()> {
+    socket.set_nonblocking(false)?;
+    socket.set_read_timeout(Some(Duration::from_millis(20)))?;
+    for option in [libc::SO_TIMESTAMPNS, libc::SO_RXQ_OVFL] {
+        flag(socket, option, 1)?;
+    }
+    if own_buffer && flag(socket, libc::SO_RCVBUFFORCE, BUFFER as libc::c_int).is_err() {
+        // Without root it is cut at net.core.rmem_max.
+        SockRef::from(socket).set_recv_buffer_size(BUFFER)?;
+    }
+    Ok(())
+}
+
+fn flag(socket: &UdpSocket, option: libc::c_int, value: libc::c_int) -> std::io::Result<()> {
+    let size = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the value is an int of ours, and its size is given.
+    let failed =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, (&raw const value).cast(), size) };
+    if failed == 0 { Ok(()) } else { Err(Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_packet_is_due_when_its_time_has_come(
+            number in 0_u64..10_000_000, rate in 1000_u64..10_000_000_000, bytes in 32_u32..65_507,
+        ) {
+            let at = due_ns(number, rate, bytes);
+            // The time is cut to a whole ns, and so may be up to one early.
+            prop_assert!(due_by(at + 1, rate, bytes) > number);
+            prop_assert!(at == 0 || due_by(at - 1, rate, bytes) <= number);
+        }
+    }
+
+    #[test]
+    fn the_number_of_packets_is_that_of_the_rate() {
+        // 1 Mb/s of 1250 bytes are 100 packets a second.
+        assert_eq!(due_by(999_999_999, 1_000_000, 1250), 100);
+        assert_eq!(due_ns(100, 1_000_000, 1250), 1_000_000_000);
+    }
+}

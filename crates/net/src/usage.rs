@@ -1,0 +1,159 @@
+//! What a run took of an end's processors, from which [`crate::why`] tells whether they were the limit.
+//!
+//! A thread that is ready and does not run waits for a processor: /proc counts that (`schedstat`, second figure). A
+//! control group with a quota stops its threads without counting it there, so its `throttled_usec` is read too.
+//!
+//! **Uncertainty.** What the kernel does for a connection in interrupts is charged to whoever ran, or to nobody; the
+//! share of the busiest processor shows it.
+
+use crate::clock;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// The threads of one direction at one end, or of transactions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Threads {
+    /// How many.
+    pub count: u64,
+    /// CPU time of all, ns.
+    pub cpu_ns: u64,
+    /// Time in which they were ready and did not run, ns; 0 where the kernel does not count it.
+    pub wait_ns: u64,
+    /// CPU time of the busiest.
+    pub busiest_cpu_ns: u64,
+    /// The most that one ran or waited to run, ns.
+    pub busiest_ready_ns: u64,
+}
+
+impl Threads {
+    /// Adds a thread.
+    pub fn add(&mut self, one: Thread) {
+        self.count += 1;
+        self.cpu_ns += one.cpu_ns;
+        self.wait_ns += one.wait_ns;
+        self.busiest_cpu_ns = self.busiest_cpu_ns.max(one.cpu_ns);
+        self.busiest_ready_ns = self.busiest_ready_ns.max(one.cpu_ns + one.wait_ns);
+    }
+}
+
+/// The calling thread so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Thread {
+    /// CPU time, ns.
+    pub cpu_ns: u64,
+    /// Time ready but not running, ns.
+    pub wait_ns: u64,
+}
+
+impl Thread {
+    /// Reads it.
+    pub fn now() -> Self {
+        let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+        let wait = text.split_whitespace().nth(1).and_then(|w| w.parse().ok()).unwrap_or(0);
+        Self { cpu_ns: clock::thread_cpu_ns(), wait_ns: wait }
+    }
+
+    /// What was added since.
+    pub fn since(self, before: Self) -> Self {
+        Self { cpu_ns: self.cpu_ns.saturating_sub(before.cpu_ns), wait_ns: self.wait_ns.saturating_sub(before.wait_ns) }
+    }
+}
+
+/// The machine during a run. Shares are 0 to 1.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Its processors.
+    pub cpus: u64,
+    /// Share of their time in which they did something.
+    pub busy: f64,
+    /// That of the busiest.
+    pub busiest: f64,
+    /// Share of the run in which the control group's quota held its threads back.
+    pub throttled: f64,
+}
+
+/// A look at the counters, from which a later one makes a [`Machine`].
+#[derive(Debug)]
+pub struct Look {
+    at_ns: u64,
+    cpus: Vec<(u64, u64)>,
+    throttled_us: u64,
+}
+
+impl Look {
+    /// Looks now. A counter that cannot be read stands still.
+    pub fn now() -> Self {
+        let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        let throttled_us = own_group()
+            .and_then(|dir| std::fs::read_to_string(dir.join("cpu.stat")).ok())
+            .and_then(|text| throttled(&text))
+            .unwrap_or(0);
+        Self { at_ns: clock::now_ns(), cpus: processors(&stat), throttled_us }
+    }
+
+    /// What happened since.
+    pub fn since(&self, before: &Self) -> Machine {
+        let shares: Vec<f64> = self
+            .cpus
+            .iter()
+            .zip(&before.cpus)
+            .map(|(now, then)| {
+                let (busy, all) = (now.0.saturating_sub(then.0), now.1.saturating_sub(then.1));
+                if all == 0 { 0.0 } else { busy as f64 / all as f64 }
+            })
+            .collect();
+        let wall_us = self.at_ns.saturating_sub(before.at_ns).max(1) as f64 / 1e3;
+        Machine {
+            cpus: shares.len() as u64,
+            busy: shares.iter().sum::<f64>() / shares.len().max(1) as f64,
+            busiest: shares.iter().copied().fold(0.0, f64::max),
+            throttled: (self.throttled_us.saturating_sub(before.throttled_us) as f64 / wall_us).min(1.0),
+        }
+    }
+}
+
+/// Busy and all ticks of each processor in /proc/stat.
+fn processors(stat: &str) -> Vec<(u64, u64)> {
+    let line = |line: &str| {
+        let mut words = line.split_whitespace();
+        words.next().filter(|name| name.len() > 3 && name.starts_with("cpu"))?;
+        // user nice system idle iowait irq softirq steal; guest times are contained in user.
+        let ticks: Vec<u64> = words.take(8).filter_map(|w| w.parse().ok()).collect();
+        let all: u64 = ticks.iter().sum();
+        Some((all - ticks.get(3).unwrap_or(&0) - ticks.get(4).unwrap_or(&0), all))
+    };
+    stat.lines().filter_map(line).collect()
+}
+
+/// The folder of this process's control group (version 2).
+fn own_group() -> Option<PathBuf> {
+    let text = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = text.lines().find_map(|l| l.strip_prefix("0::/"))?;
+    Some(PathBuf::from("/sys/fs/cgroup").join(path))
+}
+
+fn throttled(text: &str) -> Option<u64> {
+    text.lines().find_map(|l| l.strip_prefix("throttled_usec "))?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_those_of_each_processor() {
+        let text = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 10 0 20 60 10 0 0 0 0 0\ncpu1 0 0 0 100 0 0 0 0 0 0\nintr 5\n";
+        assert_eq!(processors(text), [(30, 100), (0, 100)]);
+        assert!(processors("cpu0 x\nnonsense").iter().all(|c| *c == (0, 0)));
+        assert_eq!(throttled("usage_usec 1\nthrottled_usec 77\n"), Some(77));
+    }
+
+    #[test]
+    fn a_thread_that_works_has_used_its_processor() {
+        let before = Thread::now();
+        let end = clock::now_ns() + 20_000_000;
+        while clock::now_ns() < end {}
+        let used = Thread::now().since(before);
+        assert!(used.cpu_ns > 0 && used.cpu_ns + used.wait_ns < 10_000_000_000, "{used:?}");
+    }
+}

@@ -1,0 +1,346 @@
+//! Why a transfer was no faster: what held it back, for which share of its time, and what would change that. Pure: it sees
+//! only what both ends read.
+//!
+//! The sender's kernel says for how much of its time a connection had nothing to send, waited for the receiver's window,
+//! or had its whole send buffer in flight (`struct tcp_info`: busy, rwnd_limited, sndbuf_limited). Time is cut into
+//! windows of 100 ms, and each part of each window gets one cause:
+//!
+//! ```text
+//! nothing to send       the sender's processor, if its thread was ready all the time; else the application
+//! receiver's window     the receiver's processor, if data lay unread and its thread was ready all the time;
+//!                       the application, if data lay unread; the link, if a queue stood in the path; else the window
+//! send buffer full      the link, if a queue stood in the path; a processor, if an end was ready all the time; else the buffer
+//! the rest              the application, if it asked to be paced; a processor; the link, if a queue stood in the path;
+//!                       else congestion: the window was cut by loss, or had not yet grown
+//! ```
+//!
+//! A **queue** stood in the path if the round trip took a quarter and 1 ms longer than the least of the run: then more was
+//! in flight than the path holds, so no window and no buffer was too small. A thread was **ready all the time** if it ran
+//! or waited to run for 85 % of it, or if a quota held it back.
+//!
+//! **Uncertainty.** The kernel counts in ticks (1 to 10 ms). A bottleneck without a queue that drops what exceeds its rate
+//! looks like loss, and is called congestion; so does a link that loses packets by itself: the bounds of Mathis and
+//! Padhye beside it tell what that much loss allows. A processor is judged over the whole run, not by window.
+
+mod text;
+
+use crate::bound;
+use crate::outcome::{EndReport, Received, Sent, Unread};
+use crate::spec::{Spec, Traffic};
+use crate::tcp_info::TcpSample;
+use crate::usage::Threads;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Length of a window, ns.
+const WINDOW_NS: u64 = 100_000_000;
+/// A thread that was ready for this share of the time had a processor too few.
+const READY: f64 = 0.85;
+/// A quota that held threads back for this share of the time was felt.
+const THROTTLED: f64 = 0.1;
+/// A queue makes a round trip longer by this factor and by [`QUEUE_US`].
+const QUEUE: f64 = 1.25;
+const QUEUE_US: f64 = 1000.0;
+/// Unread bytes from this share of the receive buffer on say that the receiver is slow (of the buffer, about half can
+/// hold payload).
+const UNREAD: f64 = 0.15;
+/// A cause with less is not told.
+const LEAST: f64 = 0.01;
+
+/// What holds a transfer back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// A program did not write, or did not read.
+    Application,
+    /// The receiver's window.
+    ReceiveWindow,
+    /// The send buffer.
+    SendBuffer,
+    /// The congestion window.
+    Congestion,
+    /// The link carries no more.
+    LinkRate,
+    /// A processor of an end.
+    Cpu,
+}
+
+impl Cause {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Application => "application",
+            Self::ReceiveWindow => "receive window",
+            Self::SendBuffer => "send buffer",
+            Self::Congestion => "congestion",
+            Self::LinkRate => "link rate",
+            Self::Cpu => "CPU",
+        }
+    }
+}
+
+/// A cause with its share.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Limit {
+    /// What.
+    pub cause: Cause,
+    /// The share of the run's time, 0 to 1; all shares sum to 1 but for those below 0.01.
+    pub share: f64,
+    /// What shows it, with numbers.
+    pub evidence: String,
+    /// What would change it, naming the setting; none if nothing at the ends would.
+    pub remedy: Option<String>,
+}
+
+/// What both ends saw of a direction.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen<'a> {
+    /// What was asked for.
+    pub spec: &'a Spec,
+    /// The direction at its sender.
+    pub sent: &'a Sent,
+    /// The direction at its receiver.
+    pub received: &'a Received,
+    /// The sending end.
+    pub sender: &'a EndReport,
+    /// The receiving end.
+    pub receiver: &'a EndReport,
+    /// What arrived, bit/s over the whole run.
+    pub rate_bps: f64,
+}
+
+/// Where a part of the time went, finer than [`Cause`], since remedies differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Reason {
+    NothingToSend,
+    Paced,
+    NotRead,
+    Window,
+    Buffer,
+    Loss,
+    Growing,
+    Queue,
+    SenderCpu,
+    ReceiverCpu,
+}
+
+impl Reason {
+    fn cause(self) -> Cause {
+        match self {
+            Self::NothingToSend | Self::Paced | Self::NotRead => Cause::Application,
+            Self::Window => Cause::ReceiveWindow,
+            Self::Buffer => Cause::SendBuffer,
+            Self::Loss | Self::Growing => Cause::Congestion,
+            Self::Queue => Cause::LinkRate,
+            Self::SenderCpu | Self::ReceiverCpu => Cause::Cpu,
+        }
+    }
+}
+
+/// Numbers of a whole direction that sentences are made of.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Facts {
+    /// Least and median round trip, us.
+    least_rtt_us: f64,
+    rtt_us: f64,
+    rto_us: f64,
+    mss: f64,
+    /// Median congestion window, segments.
+    cwnd: f64,
+    /// Most bytes in flight of a connection, and the widest window that its receiver offered.
+    in_flight: f64,
+    window: f64,
+    /// Segments sent, and sent again.
+    segments: f64,
+    again: f64,
+}
+
+/// What held the direction back, the largest share first. Empty if too little was read to say.
+pub fn limits(seen: &Seen<'_>) -> Vec<Limit> {
+    let facts = facts(&seen.sent.samples);
+    let reasons = match seen.spec.traffic {
+        Traffic::Tcp { .. } => of_tcp(seen, &facts),
+        Traffic::Udp { .. } => return text::of_udp(seen),
+        // A transaction waits for its answer by definition.
+        Traffic::Transactions { .. } => return Vec::new(),
+    };
+    let all: f64 = reasons.values().sum();
+    let mut causes: BTreeMap<Cause, Vec<(Reason, f64)>> = BTreeMap::new();
+    for (reason, part) in reasons {
+        causes.entry(reason.cause()).or_default().push((reason, part / all));
+    }
+    let mut limits: Vec<Limit> = causes
+        .into_iter()
+        .filter_map(|(cause, mut parts)| {
+            parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+            let share = parts.iter().map(|p| p.1).sum();
+            // The greatest part speaks for its cause.
+            let (evidence, remedy) = text::of(parts.first()?.0, seen, &facts);
+            (share >= LEAST).then_some(Limit { cause, share, evidence, remedy })
+        })
+        .collect();
+    limits.sort_by(|a, b| b.share.total_cmp(&a.share));
+    limits
+}
+
+/// Whether an end's threads were ready all the time, or held back by a quota.
+fn cpu_bound(threads: &Threads, end: &EndReport, wall_ns: u64) -> bool {
+    let ready = threads.busiest_ready_ns as f64 / wall_ns.max(1) as f64;
+    ready >= READY || end.machine.throttled >= THROTTLED || (end.machine.busy >= 0.97 && ready >= READY / 2.0)
+}
+
+fn of_tcp(seen: &Seen<'_>, facts: &Facts) -> BTreeMap<Reason, f64> {
+    let wall = seen.sent.end_ns.saturating_sub(seen.sent.start_ns);
+    let sender_cpu = cpu_bound(&seen.sent.threads, seen.sender, wall);
+    let receiver_cpu = cpu_bound(&seen.received.threads, seen.receiver, wall);
+    let held = matches!(seen.spec.traffic, Traffic::Tcp { rate_bps: Some(_) });
+    let unread = unread(&seen.received.unread, seen.received.start_ns);
+    let mut parts: BTreeMap<Reason, f64> = BTreeMap::new();
+    for window in windows(&seen.sent.samples, seen.sent.start_ns) {
+        let slow = unread.get(&(window.stream, window.number)).is_some_and(|share| *share >= UNREAD);
+        let queue = window.rtt_us > facts.least_rtt_us * QUEUE + QUEUE_US;
+        let mut add = |reason, share: f64| {
+            if share > 0.0 {
+                *parts.entry(reason).or_default() += share * window.length_ns;
+            }
+        };
+        // A paced application is idle by its own will, whatever its processor does.
+        add(if sender_cpu && !held { Reason::SenderCpu } else { Reason::NothingToSend }, window.idle);
+        let by_window = match (slow, receiver_cpu, queue) {
+            (true, true, _) => Reason::ReceiverCpu,
+            (true, false, _) => Reason::NotRead,
+            (false, _, true) => Reason::Queue,
+            (false, _, false) => Reason::Window,
+        };
+        add(by_window, window.rwnd);
+        let by_buffer = match (queue, slow && receiver_cpu) {
+            (_, true) => Reason::ReceiverCpu,
+            (true, _) => Reason::Queue,
+            (false, false) => Reason::Buffer,
+        };
+        add(by_buffer, window.sndbuf);
+        let rest = if seen.spec.socket.pacing_bps.is_some() && !queue && window.again == 0 {
+            Reason::Paced
+        } else if sender_cpu {
+            Reason::SenderCpu
+        } else if receiver_cpu {
+            Reason::ReceiverCpu
+        } else if queue {
+            Reason::Queue
+        } else if window.recovering || facts.again > 0.0 {
+            Reason::Loss
+        } else if held {
+            // It sends what it is given, and waits for the acknowledgement.
+            Reason::NothingToSend
+        } else {
+            Reason::Growing
+        };
+        add(rest, (1.0 - window.idle - window.rwnd - window.sndbuf).max(0.0));
+    }
+    parts
+}
+
+/// A stretch of a connection's time; shares are 0 to 1 of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Window {
+    stream: u64,
+    number: u64,
+    length_ns: f64,
+    idle: f64,
+    rwnd: f64,
+    sndbuf: f64,
+    rtt_us: f64,
+    again: u64,
+    recovering: bool,
+}
+
+fn windows(samples: &[TcpSample], start_ns: u64) -> Vec<Window> {
+    let mut by_place: BTreeMap<(u64, u64), Vec<&TcpSample>> = BTreeMap::new();
+    let mut before: BTreeMap<u64, &TcpSample> = BTreeMap::new();
+    for sample in samples {
+        let number = sample.time_ns.saturating_sub(start_ns) / WINDOW_NS;
+        let window = by_place.entry((sample.stream, number)).or_default();
+        // A window begins with the last reading of the one before it.
+        if window.is_empty() {
+            window.extend(before.get(&sample.stream));
+        }
+        window.push(sample);
+        before.insert(sample.stream, sample);
+    }
+    by_place
+        .into_iter()
+        .filter_map(|((stream, number), readings)| {
+            let (first, last) = (*readings.first()?, *readings.last()?);
+            let length_ns = last.time_ns.checked_sub(first.time_ns).filter(|ns| *ns > 0)? as f64;
+            let share = |now: u64, then: u64| (now.saturating_sub(then) as f64 * 1e3 / length_ns).min(1.0);
+            let busy = share(last.busy_us, first.busy_us);
+            let rwnd = share(last.rwnd_limited_us, first.rwnd_limited_us);
+            let sndbuf = share(last.sndbuf_limited_us, first.sndbuf_limited_us).min(1.0 - rwnd);
+            let rtts: Vec<f64> = readings.iter().map(|s| s.srtt_us as f64).collect();
+            Some(Window {
+                stream,
+                number,
+                length_ns,
+                // Ticks may say more than 1 in all.
+                idle: (1.0 - busy).min(1.0 - rwnd - sndbuf),
+                rwnd,
+                sndbuf,
+                rtt_us: rtts.iter().sum::<f64>() / rtts.len() as f64,
+                again: last.total_retrans.saturating_sub(first.total_retrans),
+                // 2: the window is being reduced, 3: recovery, 4: loss (include/uapi/linux/tcp.h).
+                recovering: readings.iter().any(|s| s.ca_state >= 2),
+            })
+        })
+        .collect()
+}
+
+/// The mean share of the receive buffer that lay unread, by stream and window.
+fn unread(looks: &[Unread], start_ns: u64) -> BTreeMap<(u64, u64), f64> {
+    let mut sums: BTreeMap<(u64, u64), (f64, f64)> = BTreeMap::new();
+    for look in looks {
+        let number = look.time_ns.saturating_sub(start_ns) / WINDOW_NS;
+        let sum = sums.entry((look.stream, number)).or_default();
+        sum.0 += look.unread_bytes as f64 / look.buffer_bytes.max(1) as f64;
+        sum.1 += 1.0;
+    }
+    sums.into_iter().map(|(place, (sum, n))| (place, sum / n)).collect()
+}
+
+fn facts(samples: &[TcpSample]) -> Facts {
+    let median = |of: fn(&TcpSample) -> u64| {
+        let mut all: Vec<u64> = samples.iter().map(of).collect();
+        all.sort_unstable();
+        all.get(all.len() / 2).copied().unwrap_or(0) as f64
+    };
+    let most = |of: fn(&TcpSample) -> u64| samples.iter().map(of).max().unwrap_or(0) as f64;
+    let mut last: BTreeMap<u64, &TcpSample> = BTreeMap::new();
+    last.extend(samples.iter().map(|s| (s.stream, s)));
+    let least = samples.iter().map(|s| s.min_rtt_us).filter(|us| *us > 0 && *us < u64::from(u32::MAX)).min();
+    Facts {
+        least_rtt_us: least.unwrap_or(0) as f64,
+        rtt_us: median(|s| s.srtt_us),
+        rto_us: median(|s| s.rto_us),
+        mss: median(|s| s.snd_mss),
+        cwnd: median(|s| s.cwnd),
+        in_flight: most(TcpSample::in_flight_bytes),
+        window: most(|s| s.snd_wnd),
+        segments: last.values().map(|s| s.data_segs_out).sum::<u64>() as f64,
+        again: last.values().map(|s| s.total_retrans).sum::<u64>() as f64,
+    }
+}
+
+/// The bounds of Mathis and Padhye for the loss and the round trip that were measured, in bit/s for all streams together;
+/// `None` if nothing was sent again.
+pub fn bounds(samples: &[TcpSample], streams: usize) -> Option<(f64, f64)> {
+    let f = facts(samples);
+    of_facts(&f, streams)
+}
+
+fn of_facts(f: &Facts, streams: usize) -> Option<(f64, f64)> {
+    let (loss, rtt) = (f.again / f.segments.max(1.0), f.rtt_us / 1e6);
+    let n = streams as f64;
+    Some((bound::mathis(f.mss, rtt, loss)? * n, bound::padhye(f.mss, rtt, f.rto_us / 1e6, loss)? * n))
+}
+
+#[cfg(test)]
+mod tests;

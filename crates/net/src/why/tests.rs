@@ -1,0 +1,199 @@
+//! Injected limits, as their readings would be.
+
+use super::*;
+use crate::outcome::Granted;
+use crate::spec::{Direction, SocketOptions};
+
+/// A connection over a path of so much round trip, for 5 s.
+struct Story {
+    spec: Spec,
+    sent: Sent,
+    received: Received,
+    ends: (EndReport, EndReport),
+}
+
+const SECONDS: u64 = 5;
+
+/// Each reading is made by `at` from the blank one of its moment, in us since the start.
+fn story(at: impl Fn(u64, &mut TcpSample)) -> Story {
+    let spec = Spec {
+        traffic: Traffic::Tcp { rate_bps: None },
+        directions: vec![Direction::Up],
+        streams: 1,
+        duration_ms: SECONDS * 1000,
+        socket: SocketOptions::default(),
+        copy: false,
+    };
+    let samples = (1..=SECONDS * 100).map(|i| {
+        let us = i * 10_000;
+        let mut s = TcpSample {
+            time_ns: us * 1000,
+            busy_us: us,
+            srtt_us: 32_000,
+            min_rtt_us: 31_500,
+            rto_us: 230_000,
+            snd_mss: 1448,
+            cwnd: 100,
+            unacked: 90,
+            data_segs_out: i * 100,
+            snd_wnd: 1 << 20,
+            ..TcpSample::default()
+        };
+        at(us, &mut s);
+        s
+    });
+    let unread = (1..=SECONDS * 100).map(|i| Unread {
+        time_ns: i * 10_000_000,
+        stream: 0,
+        unread_bytes: 0,
+        buffer_bytes: 131_072,
+    });
+    let granted = Granted { send_buffer: 212_992, receive_buffer: 131_072, ..Granted::default() };
+    let mut ends = (EndReport::default(), EndReport::default());
+    ends.0.settings.insert("net.ipv4.tcp_wmem".into(), "4096 16384 4194304".into());
+    Story {
+        spec,
+        sent: Sent {
+            direction: Direction::Up,
+            start_ns: 0,
+            end_ns: SECONDS * 1_000_000_000,
+            sockets: vec![granted.clone()],
+            threads: Threads::default(),
+            packets: None,
+            samples: samples.collect(),
+            acks: Vec::new(),
+        },
+        received: Received {
+            direction: Direction::Up,
+            start_ns: 0,
+            ends_ns: Vec::new(),
+            bytes: Vec::new(),
+            streams: vec![0],
+            sockets: vec![granted],
+            threads: Threads::default(),
+            unread: unread.collect(),
+            packets: None,
+        },
+        ends,
+    }
+}
+
+fn judged(story: &Story) -> Vec<Limit> {
+    let limits = limits(&Seen {
+        spec: &story.spec,
+        sent: &story.sent,
+        received: &story.received,
+        sender: &story.ends.0,
+        receiver: &story.ends.1,
+        rate_bps: 5e7,
+    });
+    let sum: f64 = limits.iter().map(|l| l.share).sum();
+    assert!(limits.is_empty() || (sum > 0.95 && sum < 1.0 + 1e-9), "{limits:?}");
+    limits
+}
+
+#[track_caller]
+fn first(story: &Story, cause: Cause, words: &[&str]) {
+    let limits = judged(story);
+    let text = format!("{} {}", limits[0].evidence, limits[0].remedy.clone().unwrap_or_default());
+    assert_eq!(limits[0].cause, cause, "{limits:?}");
+    assert!(words.iter().all(|w| text.contains(w)), "{text}");
+}
+
+#[test]
+fn a_small_send_buffer_is_named_with_its_setting() {
+    let small = |us, s: &mut TcpSample| {
+        s.sndbuf_limited_us = us * 9 / 10;
+        s.unacked = 147;
+    };
+    first(
+        &story(small),
+        Cause::SendBuffer,
+        &["send buffer 208 KiB", "at 32 ms", "53.2 Mb/s", "net.ipv4.tcp_wmem", "4.0 MiB"],
+    );
+    let mut asked = story(small);
+    asked.spec.socket.send_buffer = Some(106_496);
+    first(&asked, Cause::SendBuffer, &["raise --sndbuf"]);
+}
+
+#[test]
+fn a_small_window_is_the_receivers_unless_it_does_not_read() {
+    let mut small = story(|us, s| {
+        s.rwnd_limited_us = us * 8 / 10;
+        s.snd_wnd = 65_536;
+    });
+    first(&small, Cause::ReceiveWindow, &["64 KiB", "128 KiB", "net.ipv4.tcp_rmem"]);
+    small.received.unread.iter_mut().for_each(|u| u.unread_bytes = 60_000);
+    first(&small, Cause::Application, &["unread", "read sooner"]);
+    small.received.threads.busiest_ready_ns = 4_900_000_000;
+    small.received.threads.busiest_cpu_ns = 500_000_000;
+    first(&small, Cause::Cpu, &["receiver", "ran for 10 %", "98 %"]);
+    small.received.threads.busiest_ready_ns = 0;
+    small.ends.1.machine.throttled = 0.7;
+    first(&small, Cause::Cpu, &["receiver", "quota", "70 %"]);
+}
+
+#[test]
+fn loss_is_congestion_with_its_bounds() {
+    let lossy = story(|us, s| {
+        s.total_retrans = us / 10_000;
+        s.cwnd = 12;
+        s.ca_state = if us % 500_000 < 100_000 { 3 } else { 0 };
+    });
+    // 1 % and 32 ms and 1448 bytes: 362 kb/s x sqrt(75) = 3.1 Mb/s.
+    first(&lossy, Cause::Congestion, &["1.00 %", "3.1 Mb/s by Mathis", "bbr"]);
+    assert!(judged(&lossy)[0].share > 0.9);
+}
+
+#[test]
+fn a_standing_queue_is_the_link_whatever_window_is_full() {
+    let queue = |us: u64, s: &mut TcpSample| {
+        s.srtt_us = 60_000;
+        s.sndbuf_limited_us = us * 3 / 10;
+        s.rwnd_limited_us = us * 3 / 10;
+    };
+    first(&story(queue), Cause::LinkRate, &["60 ms against 32 ms", "50.0 Mb/s"]);
+    let overflowing = |us: u64, s: &mut TcpSample| {
+        queue(us, s);
+        s.total_retrans = us / 1_000_000;
+    };
+    first(&story(overflowing), Cause::LinkRate, &[]);
+}
+
+#[test]
+fn an_application_that_pauses_leaves_tcp_idle() {
+    let mut pausing = story(|us, s| s.busy_us = us / 5);
+    first(&pausing, Cause::Application, &["nothing to send", "write sooner"]);
+    assert!((judged(&pausing)[0].share - 0.8).abs() < 0.02);
+    pausing.sent.threads.busiest_ready_ns = 4_900_000_000;
+    first(&pausing, Cause::Cpu, &["sender"]);
+    pausing.spec.traffic = Traffic::Tcp { rate_bps: Some(1_000_000) };
+    first(&pausing, Cause::Application, &["1.0 Mb/s", "--rate"]);
+}
+
+#[test]
+fn a_window_that_still_grows_is_congestion_without_loss() {
+    first(&story(|_, _| ()), Cause::Congestion, &["not yet grown", "--duration"]);
+    let mut paced = story(|_, _| ());
+    paced.spec.socket.pacing_bps = Some(8_000_000);
+    first(&paced, Cause::Application, &["--pacing"]);
+}
+
+#[test]
+fn a_mixture_has_shares_of_time() {
+    // Idle for 2 s, then bound by the send buffer for 3 s.
+    let mixed = story(|us, s| {
+        s.busy_us = us.saturating_sub(2_000_000);
+        s.sndbuf_limited_us = us.saturating_sub(2_000_000);
+    });
+    let limits = judged(&mixed);
+    assert_eq!(limits.iter().map(|l| l.cause).collect::<Vec<_>>(), [Cause::SendBuffer, Cause::Application]);
+    assert!((limits[0].share - 0.6).abs() < 0.02 && (limits[1].share - 0.4).abs() < 0.02, "{limits:?}");
+}
+
+#[test]
+fn nothing_read_is_nothing_said() {
+    let mut none = story(|_, _| ());
+    none.sent.samples.clear();
+    assert!(judged(&none).is_empty());
+}

@@ -1,0 +1,176 @@
+//! The sentences of a limit: what shows it, and which setting would change it.
+
+use super::{Cause, Facts, Limit, Reason, Seen, of_facts};
+use crate::spec::Traffic;
+use crate::usage::Threads;
+
+/// Evidence and remedy.
+pub fn of(reason: Reason, seen: &Seen<'_>, f: &Facts) -> (String, Option<String>) {
+    let rtt = ms(f.rtt_us);
+    let cap = |bytes: f64| rate(bytes * 8.0 / (f.rtt_us.max(1.0) / 1e6));
+    match reason {
+        Reason::NothingToSend => match seen.spec.traffic {
+            Traffic::Tcp { rate_bps: Some(asked) } => (
+                format!("the sender had nothing to send: it writes {} a stream, as asked", rate(asked as f64)),
+                Some("raise --rate, or leave it out".into()),
+            ),
+            _ => (
+                "the sender had nothing to send: its program had written nothing, and all was acknowledged".into(),
+                Some("write sooner, and more at once".into()),
+            ),
+        },
+        Reason::Paced => {
+            let asked = seen.spec.socket.pacing_bps.unwrap_or(0);
+            let evidence = format!("packets were let go at {} a stream, as asked, without loss", rate(asked as f64));
+            (evidence, Some("raise --pacing, or leave it out".into()))
+        }
+        Reason::NotRead => (
+            "data lay unread at the receiver, whose thread was often asleep".into(),
+            Some("read sooner, and more at once".into()),
+        ),
+        Reason::Window => {
+            let buffer = seen.received.sockets.iter().map(|s| s.receive_buffer).max().unwrap_or(0) as f64;
+            let window = if f.window > 0.0 { f.window } else { buffer };
+            let evidence = format!(
+                "the receiver's window was full: {} of a receive buffer of {} cap a stream at {} at {rtt}",
+                size(window),
+                size(buffer),
+                cap(window)
+            );
+            let most = setting(seen.receiver, "net.ipv4.tcp_rmem");
+            let remedy = match seen.spec.socket.receive_buffer {
+                Some(_) => format!("raise --rcvbuf, or leave it out: the kernel then grows it up to {most}"),
+                None => format!("receive buffer at most {most}: raise the last number of net.ipv4.tcp_rmem there"),
+            };
+            (evidence, Some(remedy))
+        }
+        Reason::Buffer => {
+            let buffer = seen.sent.sockets.iter().map(|s| s.send_buffer).max().unwrap_or(0) as f64;
+            let evidence = format!(
+                "the send buffer was full of data in flight: send buffer {}, of which {} were in flight, caps a stream at {} at {rtt}",
+                size(buffer),
+                size(f.in_flight),
+                cap(f.in_flight)
+            );
+            let most = setting(seen.sender, "net.ipv4.tcp_wmem");
+            let remedy = match seen.spec.socket.send_buffer {
+                Some(_) => format!("raise --sndbuf, or leave it out: the kernel then grows it up to {most}"),
+                None => format!("send buffer at most {most}: raise the last number of net.ipv4.tcp_wmem there"),
+            };
+            (evidence, Some(remedy))
+        }
+        Reason::Loss => {
+            let share = 100.0 * f.again / f.segments.max(1.0);
+            let bound = of_facts(f, seen.sent.sockets.len().max(1)).map_or_else(String::new, |(mathis, padhye)| {
+                format!("; so much loss allows Reno {} by Mathis, {} by Padhye", rate(mathis), rate(padhye))
+            });
+            let evidence = format!(
+                "the congestion window was cut by loss: {share:.2} % of the segments were sent again, median window {:.0} segments at {rtt}{bound}",
+                f.cwnd
+            );
+            let remedy = "find where packets are lost (`ip -s link`, `tc -s qdisc`, the radio), or take a control that minds loss less: --cc bbr";
+            (evidence, Some(remedy.into()))
+        }
+        Reason::Growing => {
+            let evidence = format!(
+                "the congestion window was full and had not yet grown to what the path carries: median {:.0} segments at {rtt}, no loss",
+                f.cwnd
+            );
+            (evidence, Some("measure longer (--duration), or give more streams".into()))
+        }
+        Reason::Queue => (
+            format!(
+                "a queue stood in the path: the round trip took {rtt} against {} without load, while {} arrived",
+                ms(f.least_rtt_us),
+                rate(seen.rate_bps)
+            ),
+            None,
+        ),
+        Reason::SenderCpu => (cpu("sender", &seen.sent.threads, seen, seen.sender), Some(cpu_remedy())),
+        Reason::ReceiverCpu => (cpu("receiver", &seen.received.threads, seen, seen.receiver), Some(cpu_remedy())),
+    }
+}
+
+fn cpu_remedy() -> String {
+    "give that end's threads more processor time (quota, priority, other load, frequency), or spread the load: --streams".into()
+}
+
+fn cpu(end: &str, threads: &Threads, seen: &Seen<'_>, report: &crate::outcome::EndReport) -> String {
+    let wall = seen.sent.end_ns.saturating_sub(seen.sent.start_ns).max(1) as f64;
+    let ran = 100.0 * threads.busiest_cpu_ns as f64 / wall;
+    let ready = 100.0 * threads.busiest_ready_ns as f64 / wall;
+    let throttled = 100.0 * report.machine.throttled;
+    let quota =
+        if throttled >= 1.0 { format!(", and a quota held it back for {throttled:.0} %") } else { String::new() };
+    format!(
+        "the {end}'s busiest thread ran for {ran:.0} % of the time and was ready to for {ready:.0} %{quota}; its machine was {:.0} % busy",
+        100.0 * report.machine.busy
+    )
+}
+
+/// UDP sends what it is told to: what is lost is the path's or the receiver's.
+pub fn of_udp(seen: &Seen<'_>) -> Vec<Limit> {
+    let (Some(sent), Some(received)) = (&seen.sent.packets, &seen.received.packets) else { return Vec::new() };
+    let limit = |cause, evidence, remedy: Option<&str>| {
+        vec![Limit { cause, share: 1.0, evidence, remedy: remedy.map(String::from) }]
+    };
+    let lost = sent.sent.saturating_sub(received.received);
+    if sent.sent * 1000 < sent.due * 999 {
+        let evidence = format!("the sender handed over {} of {} packets that were due", sent.sent, sent.due);
+        return limit(Cause::Cpu, evidence, Some("send larger packets (--packet), or at a lower rate"));
+    }
+    if lost * 100 <= sent.sent {
+        let evidence = format!("{} of {} packets arrived at the rate that was asked for", received.received, sent.sent);
+        return limit(Cause::Application, evidence, Some("raise --rate, or search the highest: --rate auto"));
+    }
+    if received.dropped_here * 2 >= lost {
+        let evidence =
+            format!("{} of {lost} lost packets were dropped by the receiver's own socket", received.dropped_here);
+        let remedy = "give the receiver more processor time, or a larger buffer: --rcvbuf, net.core.rmem_max there";
+        return limit(Cause::Cpu, evidence, Some(remedy));
+    }
+    limit(Cause::LinkRate, format!("{lost} of {} packets were lost on the way", sent.sent), Some("lower --rate"))
+}
+
+/// The largest of a setting's three numbers, as a size.
+fn setting(end: &crate::outcome::EndReport, name: &str) -> String {
+    let most = end.settings.get(name).and_then(|text| text.split(' ').next_back()?.parse().ok());
+    most.map_or_else(|| format!("{name}'s last number"), size)
+}
+
+/// A size as people write it.
+fn size(bytes: f64) -> String {
+    match bytes {
+        b if b >= 10.0 * 1048576.0 => format!("{:.0} MiB", b / 1048576.0),
+        b if b >= 1048576.0 => format!("{:.1} MiB", b / 1048576.0),
+        b if b >= 1024.0 => format!("{:.0} KiB", b / 1024.0),
+        b => format!("{b:.0} B"),
+    }
+}
+
+/// A rate as people write it.
+pub(crate) fn rate(bps: f64) -> String {
+    match bps {
+        r if r >= 1e9 => format!("{:.2} Gb/s", r / 1e9),
+        r if r >= 1e8 => format!("{:.0} Mb/s", r / 1e6),
+        r if r >= 1e6 => format!("{:.1} Mb/s", r / 1e6),
+        r if r >= 1e3 => format!("{:.0} kb/s", r / 1e3),
+        r => format!("{r:.0} b/s"),
+    }
+}
+
+fn ms(us: f64) -> String {
+    if us >= 10_000.0 { format!("{:.0} ms", us / 1e3) } else { format!("{:.2} ms", us / 1e3) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_as_people_write_them() {
+        assert_eq!((size(212_992.0), size(4_194_304.0), size(5.0)), ("208 KiB".into(), "4.0 MiB".into(), "5 B".into()));
+        assert_eq!((rate(52e6), rate(1.5e9), rate(900.0)), ("52.0 Mb/s".into(), "1.50 Gb/s".into(), "900 b/s".into()));
+        assert_eq!((ms(32_040.0), ms(80.0)), ("32 ms".into(), "0.08 ms".into()));
+    }
+}

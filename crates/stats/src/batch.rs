@@ -1,0 +1,104 @@
+//! The mean of a series whose neighbours are alike, such as the throughput of a connection in every tenth of a second, by
+//! batch means: the series is cut into [`BATCHES`] stretches of equal length, and the means of these, which depend on each
+//! other far less than the values do, get a t interval (Law and Kelton, "Simulation Modeling and Analysis", 9.5.3). A t
+//! interval of the values themselves would be too narrow by as much as their neighbours are alike.
+//!
+//! **Uncertainty.** It holds if the stretches are long against what binds neighbours together. [`alike`] tells how much
+//! the batch means still resemble their neighbours; of ten, more than about 0.6 is not chance (2 / sqrt(10)). A trend
+//! makes the interval wide and the mean meaningless; look for changes of the level first ([`crate::pelt`]). And it says how
+//! well *this* run's mean is known, not how much runs differ.
+
+use crate::{Estimate, student};
+
+/// The stretches: ten or more are advised, and more would be shorter.
+pub const BATCHES: usize = 10;
+
+/// The mean of the series with its interval; `None` if there are fewer than two batches of one value, or a value is not
+/// finite. Of a series that is not a multiple of [`BATCHES`] long, the first values that are too many count for the mean
+/// of the first batch.
+pub fn mean(series: &[f64], level: f64) -> Option<Estimate> {
+    let estimate = student::mean(&means(series), level)?;
+    // The estimate is that of all values, which unequal batches would shift.
+    let value = crate::mean(series);
+    let shift = value - estimate.value;
+    Some(Estimate {
+        value,
+        low: estimate.low + shift,
+        high: estimate.high + shift,
+        n: series.len(),
+        method: "mean, t interval of batch means",
+        ..estimate
+    })
+}
+
+/// How much neighbouring batch means are alike: their lag-1 autocorrelation, -1 to 1; 0 if there are too few to tell.
+pub fn alike(series: &[f64]) -> f64 {
+    let means = means(series);
+    let middle = crate::mean(&means);
+    let squares: f64 = means.iter().map(|m| (m - middle).powi(2)).sum();
+    let products: f64 = means.windows(2).map(|w| (w[0] - middle) * (w[1] - middle)).sum();
+    let r = products / squares;
+    if r.is_finite() { r } else { 0.0 }
+}
+
+fn means(series: &[f64]) -> Vec<f64> {
+    let count = BATCHES.min(series.len());
+    let Some(size) = series.len().checked_div(count) else { return Vec::new() };
+    let first = series.len() - size * (count - 1);
+    let (head, tail) = series.split_at(first);
+    std::iter::once(crate::mean(head)).chain(tail.chunks(size).map(crate::mean)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    /// A series around 100 in which each value remembers `memory` of the one before.
+    fn series(random: &mut Random, memory: f64) -> Vec<f64> {
+        let mut at = 0.0;
+        (0..400)
+            .map(|_| {
+                at = memory * at + (random.unit() - 0.5);
+                100.0 + at
+            })
+            .collect()
+    }
+
+    #[test]
+    fn its_interval_holds_the_mean_as_often_as_it_says_where_that_of_the_values_does_not() {
+        let mut random = Random::new(3);
+        let (mut batches, mut values) = (0, 0);
+        for _ in 0..400 {
+            let series = series(&mut random, 0.8);
+            batches += usize::from(mean(&series, 0.95).unwrap().holds(100.0));
+            values += usize::from(student::mean(&series, 0.95).unwrap().holds(100.0));
+        }
+        assert!((360..=395).contains(&batches), "{batches} of 400");
+        assert!(values < 280, "{values} of 400");
+    }
+
+    #[test]
+    fn it_is_worked_out_by_hand() {
+        // Ten batches of two: means 0.5, 2.5, ..., 18.5; variance of them 36.67, t of 9 degrees 2.262.
+        let e = mean(&(0..20).map(f64::from).collect::<Vec<_>>(), 0.95).unwrap();
+        assert_eq!((e.value, e.n), (9.5, 20));
+        assert!((e.high - 9.5 - 2.262_157 * (36.666_667_f64 / 10.0).sqrt()).abs() < 1e-4, "{e:?}");
+        let odd = mean(&[1.0, 2.0, 3.0], 0.95).unwrap();
+        assert!((odd.value - 2.0).abs() < 1e-12);
+        assert_eq!(mean(&[1.0], 0.95), None);
+        assert_eq!(mean(&[], 0.95), None);
+        assert_eq!(mean(&[1.0, f64::NAN], 0.95), None);
+        let long: Vec<f64> = (0..25).map(f64::from).collect();
+        assert!((mean(&long, 0.95).unwrap().value - 12.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_trend_makes_batches_alike() {
+        let trend: Vec<f64> = (0..100).map(f64::from).collect();
+        assert!(alike(&trend) > 0.6, "{}", alike(&trend));
+        let mut random = Random::new(5);
+        assert!(alike(&series(&mut random, 0.0)).abs() < 0.6);
+        assert_eq!(alike(&[5.0; 40]), 0.0);
+    }
+}
