@@ -1,64 +1,10 @@
-//! Compiles the BPF programs, all into one object that is embedded in the library. Needs clang and libbpf's headers; no
-//! kernel headers and no BTF of the machine it is built on, so that a build is the same everywhere.
+//! Compiles the BPF programs, all into one object that is embedded in the library.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, exit};
-use std::{env, fs};
+use std::path::Path;
 
 fn main() {
     let sources = Path::new("src/bpf");
-    println!("cargo::rerun-if-changed={}", sources.display());
-    for entry in fs::read_dir(sources).expect("src/bpf is part of the crate").flatten() {
-        println!("cargo::rerun-if-changed={}", entry.path().display());
-    }
-    println!("cargo::rerun-if-env-changed=CLANG");
-
-    let clang = env::var_os("CLANG").map_or_else(|| PathBuf::from("clang"), PathBuf::from);
-    let arch = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
-        Ok("x86_64") => "x86",
-        Ok("aarch64") => "arm64",
-        other => fail(&format!("the probes know the registers of x86_64 and aarch64 only, not of {other:?}")),
-    };
-    let object = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo")).join("fathom.bpf.o");
-
-    let compiler = Command::new(&clang)
-        // -mcpu=v3 (Linux 5.12): atomic operations that return the old value number the records.
-        .args(["-target", "bpf", "-O2", "-g", "-mcpu=v3", "-Wall", "-Werror", "-Wno-unused-function", "-c"])
-        .arg(format!("-D__TARGET_ARCH_{arch}"))
-        // Without it the object would name the folder it was built in.
-        .arg(format!("-fdebug-prefix-map={}=.", env::current_dir().expect("a working directory").display()))
-        .arg(sources.join("fathom.bpf.c"))
-        .arg("-o")
-        .arg(&object)
-        .output();
-    match compiler {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => fail(&format!(
-            "{} was not found. The probes are compiled by clang: `apt install clang libbpf-dev`, or name it in CLANG.",
-            clang.display()
-        )),
-        Err(e) => fail(&format!("{}: {e}", clang.display())),
-        Ok(out) if !out.status.success() => {
-            let text = String::from_utf8_lossy(&out.stderr);
-            if text.contains("bpf/bpf_helpers.h") && text.contains("not found") {
-                fail("libbpf's headers were not found: `apt install libbpf-dev`");
-            }
-            fail(&format!("{} failed on the probes:\n{text}", clang.display()));
-        }
-        Ok(_) => {}
-    }
-    strip(&clang, &object);
-}
-
-/// Takes the debug information out, of which only BTF is needed; that is two thirds of the object. Without llvm-strip the
-/// object is only larger.
-fn strip(clang: &Path, object: &Path) {
-    let name = clang.file_name().and_then(|n| n.to_str()).unwrap_or_default().replace("clang", "llvm-strip");
-    let _ = Command::new(clang.with_file_name(name)).arg("-g").arg(object).output();
-}
-
-fn fail(why: &str) -> ! {
-    for line in why.lines() {
-        println!("cargo::error={line}");
-    }
-    exit(1)
+    bpf_build::watch(sources);
+    // v3 (Linux 5.12): atomic operations that return the old value number the records.
+    bpf_build::compile(&sources.join("fathom.bpf.c"), "fathom.bpf.o", "v3");
 }

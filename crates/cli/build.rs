@@ -1,13 +1,20 @@
-//! Puts the designs of `experiments/suite` into the program: every file there is a workload, and none can be forgotten.
+//! Puts the designs of `experiments/suite` and `experiments/net` into the program: every file there is a workload, and none
+//! can be forgotten.
 
 use std::fmt::Write;
 use std::path::Path;
 
 fn main() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/suite");
+    for name in ["suite", "net"] {
+        embed(name);
+    }
+}
+
+fn embed(name: &str) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments").join(name);
     println!("cargo::rerun-if-changed={}", folder.display());
-    let entries = std::fs::read_dir(&folder).expect("experiments/suite is there");
-    let mut files: Vec<_> = entries.map(|e| e.expect("experiments/suite can be read").path()).collect();
+    let entries = std::fs::read_dir(&folder).expect("the folder is there");
+    let mut files: Vec<_> = entries.map(|e| e.expect("the folder can be read").path()).collect();
     files.retain(|f| f.extension().is_some_and(|e| e == "toml"));
     files.sort();
     let mut list = String::from("&[\n");
@@ -18,5 +25,5 @@ fn main() {
     }
     list.push(']');
     let out = std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR");
-    std::fs::write(Path::new(&out).join("suite.rs"), list).expect("OUT_DIR can be written");
+    std::fs::write(Path::new(&out).join(format!("{name}.rs")), list).expect("OUT_DIR can be written");
 }

@@ -1,7 +1,7 @@
 //! What a pool's node and coordinator read from the other end.
 
 use bytes::{Buf, BytesMut};
-use pool::frame::{self, Frame, Head, Operation, Reply, Request, Status};
+use pool::frame::{self, Frame, Head, Operation, Reply, Request, Status, Stretch};
 use pool::hello::{self, Answer, Claim, Hello, Welcome};
 use pool::store::Place;
 
@@ -11,7 +11,7 @@ pub fn frames() -> Vec<Vec<u8>> {
     let head = Head { epoch: 3, sequence: 9, granted: 64, queued: 2, service_us: 15 };
     let request =
         |operation, tag| Request { operation, durable: tag == 2, tag, length: DATA.len() as u32, offset: 4096 };
-    let operations = [Operation::Read, Operation::Write, Operation::Flush, Operation::Trim];
+    let operations = [Operation::Read, Operation::Write, Operation::Flush, Operation::Trim, Operation::Map];
     let requests: Vec<Request> = operations.into_iter().zip(0..).map(|(o, tag)| request(o, tag)).collect();
     let reply = |status, tag, length| Reply { status, tag, length, checksum: 5 };
     let replies = [reply(Status::Done, 0, DATA.len() as u32), reply(Status::Damaged, 1, 0)];
@@ -49,6 +49,24 @@ pub fn frame(bytes: &[u8]) {
         if !again.is_empty() {
             let (mut first, mut second) = (whole, again);
             assert_eq!(frame::take(&mut first), frame::take(&mut second));
+        }
+    }
+}
+
+pub fn maps() -> Vec<Vec<u8>> {
+    let mut data = Vec::new();
+    [(4096, true), (100, false), (1 << 30, true)].map(|(length, hole)| Stretch { length, hole }.put(&mut data));
+    vec![data]
+}
+
+/// The stretches of an answer never exceed what was asked, and are written again the same but for bits without meaning.
+pub fn map(bytes: &[u8]) {
+    for length in [1 << 20, u32::MAX] {
+        if let Some(stretches) = Stretch::take_all(bytes, length) {
+            let mut again = Vec::new();
+            stretches.iter().for_each(|stretch| stretch.put(&mut again));
+            assert_eq!(Stretch::take_all(&again, length), Some(stretches.clone()));
+            assert!(stretches.iter().map(|stretch| u64::from(stretch.length)).sum::<u64>() <= u64::from(length));
         }
     }
 }

@@ -6,7 +6,7 @@ mod pool;
 mod results;
 
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
-pub use net::{Device, Net, NetRun, NetServe, NetVerb, Rate, Way};
+pub use net::{Device, Net, NetCc, NetLink, NetRun, NetServe, NetTrial, NetVerb, Rate, Way};
 pub use pool::{
     Control, Disk, Front, Order, Pool, PoolBench, PoolKeygen, PoolLoad, PoolNode, PoolServe, PoolTry, PoolVerb, Trust,
 };

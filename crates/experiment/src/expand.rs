@@ -31,6 +31,8 @@ pub struct Choices {
     pub budget: Option<Duration>,
     /// Half the width of the interval that ends the run, as a fraction.
     pub precision: Option<f64>,
+    /// Needs ([`crate::needs`]) that are not met here: a value that has one gives way to what may stand in for it.
+    pub unmet: BTreeSet<String>,
 }
 
 /// How a design of the suite is run and what is estimated.
@@ -131,12 +133,46 @@ fn chosen<'a>(workload: &'a Workload, choices: &'a Choices) -> Result<Vec<(&'a F
         let values: Vec<&str> = match choices.factors.get(&factor.name) {
             _ if factor.folder && !choices.dirs.is_empty() => choices.dirs.iter().map(|(name, _)| &**name).collect(),
             Some(values) => values.iter().map(String::as_str).collect(),
-            None if choices.quick && !factor.quick.is_empty() => factor.quick.iter().map(String::as_str).collect(),
-            None => factor.default.iter().map(String::as_str).collect(),
+            None => {
+                let mut values: Vec<&str> = Vec::new();
+                for value in usual(factor, choices) {
+                    let value = stand_in(factor, value, choices).map_or(value.as_str(), |(other, _)| other);
+                    if !values.contains(&value) {
+                        values.push(value);
+                    }
+                }
+                values
+            }
         };
         (factor, values)
     };
     Ok(workload.factors.iter().map(of).collect())
+}
+
+/// The values of a factor when nobody says otherwise.
+fn usual<'a>(factor: &'a Factor, choices: &Choices) -> &'a [String] {
+    if choices.quick && !factor.quick.is_empty() { &factor.quick } else { &factor.default }
+}
+
+/// What stands in for a value here, and the need of it that is not met.
+fn stand_in<'a>(factor: &'a Factor, value: &str, choices: &Choices) -> Option<(&'a str, &'a str)> {
+    let other = factor.instead.get(value)?;
+    let need = factor.needs.get(value)?.iter().find(|need| choices.unmet.contains(*need))?;
+    Some((other, need))
+}
+
+/// Which values give way to others, in words; [`expand`] puts the others in their place.
+pub fn instead(workload: &Workload, choices: &Choices) -> Vec<String> {
+    let open = workload.factors.iter().filter(|f| !choices.factors.contains_key(&f.name));
+    let told = |factor: &Factor| {
+        let told = |value: &String| {
+            let (other, need) = stand_in(factor, value, choices)?;
+            let (workload, name) = (&workload.name, &factor.name);
+            Some(format!("{workload}: {name}={other} in place of {name}={value}, which needs {need}"))
+        };
+        usual(factor, choices).iter().filter_map(told).collect::<Vec<_>>()
+    };
+    open.flat_map(told).collect()
 }
 
 /// Every combination; the last factor varies fastest.
@@ -163,8 +199,7 @@ fn cell(
     let factors: BTreeMap<String, String> =
         values.iter().filter(|(name, _)| used.contains(**name)).map(|(n, v)| (n.to_string(), v.to_string())).collect();
     // Named by what differs: from its neighbours, or from what such a run does by default.
-    let usual = |f: &Factor| if choices.quick && !f.quick.is_empty() { f.quick.clone() } else { f.default.clone() };
-    let differs = |factor: &Factor, all: &[&str]| all.len() > 1 || usual(factor) != [all[0]];
+    let differs = |factor: &Factor, all: &[&str]| all.len() > 1 || usual(factor, choices) != [all[0]];
     let name: Vec<String> = chosen
         .iter()
         .filter(|(factor, all)| used.contains(factor.name.as_str()) && differs(factor, all))
@@ -312,6 +347,23 @@ mod tests {
         assert_eq!((&*design.cells[1].factors["dir"], &*design.cells[1].factors["scans"]), ("card", "2"));
         assert_eq!(design.cells[1].name, "op=select dir=card");
         assert_eq!(design.cells[0].why.as_ref().unwrap().variables["scans"], "1");
+    }
+
+    #[test]
+    fn what_cannot_run_here_gives_way_unless_it_was_asked_for() {
+        let text = TEXT.replace(
+            "values = [\"insert\", \"select\"]",
+            "values = [\"insert\", \"select\"]\n instead = { select = \"insert\" }",
+        );
+        let workload = Workload::parse("w.toml", &text).unwrap();
+        let mut choices = Choices { unmet: BTreeSet::from(["sh".into()]), ..Choices::default() };
+        let cells = expand(&workload, &choices).unwrap().cells;
+        // INSERTs were there already.
+        assert_eq!(cells.iter().map(|c| c.factors["op"].as_str()).collect::<Vec<_>>(), ["insert"]);
+        assert_eq!(instead(&workload, &choices), ["w: op=insert in place of op=select, which needs sh"]);
+        choices.factors.insert("op".into(), vec!["select".into()]);
+        assert_eq!(expand(&workload, &choices).unwrap().cells[0].factors["op"], "select");
+        assert!(instead(&workload, &choices).is_empty());
     }
 
     #[test]

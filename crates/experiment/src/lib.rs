@@ -26,7 +26,7 @@ pub mod suite;
 mod template;
 
 pub use design::{Cell, Design, DiskWanted, Fresh};
-pub use expand::{Choices, Fill, Plan, expand};
+pub use expand::{Choices, Fill, Plan, expand, instead};
 pub use markdown::markdown;
 pub use results::{Absent, Comparison, Results, Stopped};
 pub use run::{Disk, HalfWidths, MakeDisk, Past, Setting, Sink, Stored, run};

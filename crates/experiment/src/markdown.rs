@@ -19,7 +19,7 @@ pub fn markdown(results: &Results) -> String {
     let comparisons = results.comparisons();
     for (cell, c) in design.cells.iter().zip(&comparisons) {
         let name = if cell.about.is_empty() { c.cell.clone() } else { format!("{}: {}", c.cell, cell.about) };
-        let ratio = c.ratio.map_or(String::new(), |r| format!("{:.3}", r.value));
+        let ratio = c.ratio.map(|r| r.value).or(c.middle).map_or(String::new(), |r| format!("{r:.3}"));
         let interval = c.ratio.map_or(String::new(), |r| format!("{:.3} to {:.3}", r.low, r.high));
         let median = c.median.map_or(String::new(), number);
         let note = escape(&note(c, cell.goal, Some(&c.cell) == design.baseline.as_ref()));
@@ -39,6 +39,9 @@ pub fn markdown(results: &Results) -> String {
             disk.size_mib,
             disk.fresh.name()
         );
+    }
+    if let Some(absent) = results.without_baseline() {
+        let _ = write!(page, " **{} is absent: {}.**", escape(&absent.cell), escape(&brief(&absent.why)));
     }
     if !results.complete() {
         page.push_str(" **It was stopped before its end.**");

@@ -82,6 +82,8 @@ pub struct Comparison {
     pub pairs: usize,
     /// Its metric divided by the baseline's, pair by pair; empty for the baseline itself and for fewer than six pairs.
     pub ratio: Option<Estimate>,
+    /// The median of those quotients, however few they are; empty for the baseline itself.
+    pub middle: Option<f64>,
     /// For a cell that is the baseline under another name: what it says of the machine.
     pub self_check: Option<SelfCheck>,
     /// Why it has no, or no further, results.
@@ -104,6 +106,11 @@ impl Results {
     /// Whether it ran to its end.
     pub fn complete(&self) -> bool {
         self.stopped.is_some()
+    }
+
+    /// Why its baseline could not run, or not to the end.
+    pub fn without_baseline(&self) -> Option<&Absent> {
+        self.absent.iter().find(|a| Some(&a.cell) == self.design.baseline.as_ref())
     }
 
     pub(crate) fn is_absent(&self, cell: &str) -> bool {
@@ -146,6 +153,8 @@ impl Results {
                 median: quantile::of(&values.values().copied().collect::<Vec<_>>(), 0.5),
                 replicates: values.len(),
                 pairs: pairs.len(),
+                middle: quantile::of(&pairs.iter().map(|(a, b)| a / b).collect::<Vec<_>>(), 0.5)
+                    .filter(|middle| at != baseline && middle.is_finite()),
                 failed,
                 self_check: ratio.as_ref().filter(|_| is_self).map(ratio::self_check),
                 ratio,

@@ -27,6 +27,8 @@ const GATE_ONCE_QUICK: Duration = Duration::from_secs(2);
 const GATE_SHARE: f64 = 0.1;
 /// but no more than this; a comparison has no budget.
 const GATE_ALLOWANCE: Duration = Duration::from_secs(120);
+/// of which it has so much for each of its blocks.
+const GATE_BLOCK: Duration = Duration::from_secs(6);
 
 /// A disk that a design asked for; removed when dropped.
 pub trait Disk {
@@ -111,8 +113,8 @@ pub trait Sink {
 /// false); given as [`Setting::past`], it goes on from there in the same order.
 ///
 /// # Errors
-/// The baseline cannot run here, a disk or folder cannot be made, or the sink refuses a row. A cell's failure is no
-/// error: it is in the results.
+/// A disk or folder cannot be made, or the sink refuses a row. A cell's failure is no error: it is in the results. Without
+/// its baseline a comparison ends, and all of its cells say why.
 pub fn run(
     design: &Design,
     setting: &mut Setting<'_>,
@@ -122,7 +124,10 @@ pub fn run(
     let (once, allowance) = match &design.plan {
         Some(plan) if plan.quick => (GATE_ONCE_QUICK, plan.budget.mul_f64(GATE_SHARE).min(GATE_ALLOWANCE)),
         Some(plan) => (GATE_ONCE, plan.budget.mul_f64(GATE_SHARE).min(GATE_ALLOWANCE)),
-        None => (GATE_ONCE, GATE_ALLOWANCE),
+        None => {
+            let blocks = u32::try_from(design.warmup + design.blocks).unwrap_or(u32::MAX);
+            (GATE_ONCE, GATE_BLOCK.saturating_mul(blocks).min(GATE_ALLOWANCE))
+        }
     };
     let allowance = if setting.wait { allowance } else { Duration::ZERO };
     let ns = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
@@ -240,6 +245,8 @@ impl Runner<'_, '_> {
             };
             let why = match lacking.or_else(|| self.keep(cell).err()) {
                 Some(why) => Some(why),
+                // With its baseline it has gone.
+                None if self.results.is_absent(&cell.name) => None,
                 None => self.set_up(at, cell)?,
             };
             if let Some(why) = why {
@@ -594,16 +601,21 @@ impl Runner<'_, '_> {
         Ok(())
     }
 
+    /// Gives up a cell. A baseline takes all others with it, since nothing is left to compare them with.
     fn give_up(&mut self, at: usize, why: String) -> Result<(), Error> {
-        let cell = &self.design.cells[at];
-        if Some(&cell.name) == self.design.baseline.as_ref() && !self.context.cancelled() {
-            let (design, baseline) = (&self.design.name, &cell.name);
-            return Err(Error::Setting(format!("design {design}: its baseline {baseline} cannot run: {why}")));
+        let name = &self.design.cells[at].name;
+        if self.results.is_absent(name) {
+            return Ok(());
         }
         if !self.context.cancelled() {
             self.sink.absent(at as u64, &why).map_err(Error::Sink)?;
         }
-        self.results.absent.push(Absent { cell: cell.name.clone(), why });
+        self.results.absent.push(Absent { cell: name.clone(), why });
+        if Some(name) == self.design.baseline.as_ref() && !self.context.cancelled() {
+            for other in (0..self.design.cells.len()).filter(|other| *other != at) {
+                self.give_up(other, format!("there is nothing to compare it with: {name} cannot run"))?;
+            }
+        }
         Ok(())
     }
 

@@ -199,6 +199,9 @@ pub struct Factor {
     /// What some values need besides, by value.
     #[serde(default)]
     pub needs: BTreeMap<String, Vec<String>>,
+    /// What takes a value's place where its needs are not met and nobody asked for it by name.
+    #[serde(default)]
+    pub instead: BTreeMap<String, String>,
     /// A list of words for each value: the command takes it in as `@NAME`.
     #[serde(default)]
     pub words: BTreeMap<String, Vec<String>>,
@@ -401,6 +404,13 @@ impl Workload {
         for value in factor.words.keys().chain(factor.needs.keys()) {
             factor.check(value)?;
         }
+        for (value, other) in &factor.instead {
+            factor.check(value)?;
+            factor.check(other)?;
+            if factor.needs.get(value).is_none_or(Vec::is_empty) {
+                return Err(format!("factor {name:?}: {other:?} stands in for {value:?}, which needs nothing"));
+            }
+        }
         if let Some(without) = factor.values.iter().find(|v| !factor.words.is_empty() && !factor.words.contains_key(*v))
         {
             return Err(format!("factor {name:?}: value {without:?} has no words, and others have"));
@@ -496,6 +506,8 @@ mod tests {
             ("range = [1, \"1M\"]", "", &["size", "say what is allowed"]),
             ("needs = { b = [\"java\"] }", "needs = { c = [\"java\"] }", &["factor mode", "\"c\""]),
             ("a = [\"--a\"], ", "", &["mode", "\"a\" has no words"]),
+            ("quick = \"a\"", "quick = \"a\"\n instead = { b = \"c\" }", &["factor mode", "\"c\""]),
+            ("quick = \"a\"", "quick = \"a\"\n instead = { a = \"b\" }", &["mode", "needs nothing"]),
             ("name = \"dir\"", "name = \"inner\"", &["inner", "something else"]),
             ("blocks = 10", "blocks = 0", &["[run]", "at least 1"]),
             ("blocks = 5", "blocks = 5\nwarmup = 0", &["[quick]", "warm-up"]),

@@ -1,6 +1,6 @@
 //! Designs of shell commands, run as users' are: order, pairing, absence, failure, interruption, cleanliness.
 
-use experiment::{Design, Disk, DiskWanted, Error, Results, Setting, Sink, run};
+use experiment::{Design, Disk, DiskWanted, Error, Results, Setting, Sink, Stopped, run};
 use model::Context;
 use model::table::{DesignCell, MarkRow, Replicate, Sample};
 use std::cell::RefCell;
@@ -181,11 +181,21 @@ fn an_absent_or_failing_peer_is_named_and_costs_little() {
 }
 
 #[test]
-fn a_baseline_that_cannot_run_is_an_error() {
+fn a_baseline_that_cannot_run_takes_its_comparison_along_and_says_why() {
     let text = THREE.replacen("argv = [\"@say\", \"10\"]", "argv = [\"/bin/false\"]", 1);
     let folder = Folder::new("baseline");
-    let error = go(&design(&text), &folder, &Context::silent(), &Rc::default()).map(|_| ()).unwrap_err();
-    assert!(error.to_string().contains("baseline a"), "{error}");
+    let (results, rows) = go(&design(&text), &folder, &Context::silent(), &Rc::default()).unwrap();
+    assert_eq!(results.stopped, Some(Stopped::Nothing));
+    let baseline = results.without_baseline().unwrap();
+    assert!(baseline.cell == "a" && baseline.why.contains("given up after 3 failures"), "{baseline:?}");
+    let told = rows.cells.iter().map(|c| c.absent.as_deref().unwrap());
+    assert!(
+        told.clone().all(|why| why.contains("a cannot run") != why.contains("given up")),
+        "{:?}",
+        told.collect::<Vec<_>>()
+    );
+    let page = experiment::markdown(&results);
+    assert!(page.contains("**a is absent: given up after 3") && page.contains("nothing to compare it with"), "{page}");
     assert!(folder.is_empty());
 }
 

@@ -191,9 +191,10 @@ impl Namespace {
         self.door.user.is_some()
     }
 
-    /// The command line that runs something inside from another shell.
-    pub fn nsenter(&self) -> String {
-        let user = if self.is_user() { "--user --preserve-credentials " } else { "" };
+    /// The words before a command line that make it run inside: from another shell, or if `beside`, from a namespace of
+    /// the same origin, which is in the same user namespace already.
+    pub fn nsenter(&self, beside: bool) -> String {
+        let user = if self.is_user() && !beside { "--user --preserve-credentials " } else { "" };
         format!("nsenter {user}--net --target {}", self.pid())
     }
 
@@ -455,6 +456,16 @@ mod tests {
     fn joined_namespaces_reach_each_other_and_nobody_else() {
         both("joined_namespaces_reach_each_other_and_nobody_else", |a, b| {
             a.veth("here", b, "there").unwrap();
+            let devices = |enter: String, from: Option<&Namespace>| {
+                let script = format!("{enter} cat /proc/self/net/dev");
+                match from {
+                    Some(from) => from.run("/bin/sh", &["-c", &script]).unwrap(),
+                    None => String::from_utf8(Command::new("/bin/sh").args(["-c", &script]).output().unwrap().stdout)
+                        .unwrap(),
+                }
+            };
+            assert!(devices(a.nsenter(true), Some(b)).contains("here"));
+            assert!(devices(b.nsenter(false), None).contains("there"));
             a.address("here", "10.9.0.1/24").unwrap();
             b.address("there", "10.9.0.2/24").unwrap();
             a.address("here", "fd09::1/64").unwrap();

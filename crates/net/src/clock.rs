@@ -22,7 +22,9 @@ pub fn sleep_until(at_ns: u64) {
     // CLOCK_BOOTTIME can be slept on, and an absolute time does not add up what each wake-up is late.
     let at = libc::timespec { tv_sec: (at_ns / 1_000_000_000) as _, tv_nsec: (at_ns % 1_000_000_000) as _ };
     // SAFETY: the request is a timespec of ours, and no remainder is asked for.
-    let failed = unsafe { libc::clock_nanosleep(libc::CLOCK_BOOTTIME, libc::TIMER_ABSTIME, &raw const at, std::ptr::null_mut()) };
+    let failed = unsafe {
+        libc::clock_nanosleep(libc::CLOCK_BOOTTIME, libc::TIMER_ABSTIME, &raw const at, std::ptr::null_mut())
+    };
     if failed != 0 && failed != libc::EINTR {
         std::thread::sleep(Duration::from_nanos(at_ns.saturating_sub(now_ns())));
     }

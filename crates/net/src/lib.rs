@@ -6,10 +6,12 @@
 //! seen becomes an estimate ([`estimate`]) and the causes that held the transfer back ([`why`]); both are pure.
 
 pub mod bound;
+pub mod cc;
 pub mod clock;
 pub mod control;
 mod error;
 pub mod estimate;
+pub mod link;
 pub mod offset;
 pub mod outcome;
 pub mod probe;

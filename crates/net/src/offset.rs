@@ -77,8 +77,7 @@ pub fn estimate(exchanges: &[Exchange]) -> Option<Clock> {
     all.sort_by_key(|e| e.asked_ns);
     let least = all.iter().map(|e| e.round_trip()).min()?;
     // 20 us are what waking up takes, however quick the path is.
-    let quick: Vec<&Exchange> =
-        all.into_iter().filter(|e| e.round_trip() <= least + least / 4 + 20_000).collect();
+    let quick: Vec<&Exchange> = all.into_iter().filter(|e| e.round_trip() <= least + least / 4 + 20_000).collect();
     let (first, last) = (quick.first()?, quick.last()?);
     let at_ns = first.asked_ns + (last.asked_ns - first.asked_ns) / 2;
     let base = first.ahead();

@@ -127,8 +127,9 @@ impl Session {
 
     async fn ready(&mut self, doing: &'static str) -> Result<Token> {
         match self.channel.expect(PATIENCE, doing).await? {
-            Message::Ready { token } => control::token_of(&token)
-                .ok_or_else(|| Error::Protocol("a token that is none".into(), self.address)),
+            Message::Ready { token } => {
+                control::token_of(&token).ok_or_else(|| Error::Protocol("a token that is none".into(), self.address))
+            }
             other => Err(self.channel.unexpected(&other, doing)),
         }
     }

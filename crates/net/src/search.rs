@@ -46,8 +46,8 @@ impl Search {
     /// The rate to try, bit/s; `None` if the search is over.
     pub fn next(&self) -> Option<u64> {
         let close = matches!((self.passed, self.failed), (Some(p), Some((f, _))) if f / p <= CLOSE);
-        let at_limit = self.passed.is_some_and(|p| p >= self.limits.1)
-            || self.failed.is_some_and(|(f, _)| f <= self.limits.0);
+        let at_limit =
+            self.passed.is_some_and(|p| p >= self.limits.1) || self.failed.is_some_and(|(f, _)| f <= self.limits.0);
         (!close && !at_limit && self.trials < MOST).then_some(self.next as u64)
     }
 

@@ -209,8 +209,7 @@ impl Server {
                 }
                 None => {
                     let (oldest_here, newest_here) = VERSIONS;
-                    let skew =
-                        Message::Skew { oldest: oldest_here, newest: newest_here, program: control::program() };
+                    let skew = Message::Skew { oldest: oldest_here, newest: newest_here, program: control::program() };
                     channel.send(&skew, doing).await?;
                     return Err(Error::Version { theirs: (oldest, newest), ours: VERSIONS, program });
                 }

@@ -57,9 +57,7 @@ pub fn set(socket: &SockRef<'_>, options: &SocketOptions, tcp: bool) -> Result<(
     }
     socket.set_tcp_nodelay(options.nodelay).map_err(told("TCP_NODELAY".into(), ""))?;
     if let Some(mss) = options.mss {
-        socket
-            .set_tcp_mss(mss)
-            .map_err(told(format!("an MSS of {mss} bytes"), "; it can be 88 to 32767 bytes"))?;
+        socket.set_tcp_mss(mss).map_err(told(format!("an MSS of {mss} bytes"), "; it can be 88 to 32767 bytes"))?;
     }
     if let Some(name) = &options.congestion {
         socket.set_tcp_congestion(name.as_bytes()).map_err(|source| Error::Setting {

@@ -142,9 +142,8 @@ pub fn read(fd: RawFd) -> std::io::Result<TcpSample> {
     let mut bytes = [0_u8; ROOM];
     let mut length = ROOM as libc::socklen_t;
     // SAFETY: the buffer is ours and `length` is its size; the kernel writes no more than that.
-    let failed = unsafe {
-        libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, bytes.as_mut_ptr().cast(), &raw mut length)
-    };
+    let failed =
+        unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, bytes.as_mut_ptr().cast(), &raw mut length) };
     if failed != 0 {
         return Err(std::io::Error::last_os_error());
     }

@@ -55,10 +55,7 @@ impl Thread {
 
     /// What was added since.
     pub fn since(self, before: Self) -> Self {
-        Self {
-            cpu_ns: self.cpu_ns.saturating_sub(before.cpu_ns),
-            wait_ns: self.wait_ns.saturating_sub(before.wait_ns),
-        }
+        Self { cpu_ns: self.cpu_ns.saturating_sub(before.cpu_ns), wait_ns: self.wait_ns.saturating_sub(before.wait_ns) }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::link::{Counts, Failure};
 use crate::volume::Volume;
 use bytes::Bytes;
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub struct Latency {
 }
 
 /// Both ways.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct BothWays {
     /// To the nodes.
     pub sent: f64,

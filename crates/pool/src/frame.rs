@@ -29,8 +29,8 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 /// `FPL1`.
 const MAGIC: u32 = u32::from_le_bytes(*b"FPL1");
-/// 1: the first.
-pub const VERSION: u8 = 1;
+/// 1: the first. 2: [`Operation::Map`].
+pub const VERSION: u8 = 2;
 /// Bytes of a head.
 pub const HEAD_BYTES: usize = 40;
 /// Bytes of a request's entry.
@@ -43,6 +43,10 @@ pub const MAX_COUNT: usize = 4096;
 pub const MAX_BODY_BYTES: usize = 8 << 20;
 /// The most data of one request; a longer one is sent in pieces.
 pub const MAX_DATA_BYTES: usize = 1 << 20;
+/// The most stretches in the answer to a map; what comes after them is asked for again.
+pub const MAX_STRETCHES: usize = 8192;
+/// Bytes of one.
+const STRETCH_BYTES: usize = 8;
 
 /// What is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,11 +60,13 @@ pub enum Operation {
     Flush = 3,
     /// The range's content is no longer needed and reads as zeroes.
     Trim = 4,
+    /// Which parts of the range hold data: the answer's data are [`Stretch`]es.
+    Map = 5,
 }
 
 impl Operation {
     fn from_code(code: u8) -> Option<Self> {
-        [Self::Read, Self::Write, Self::Flush, Self::Trim].into_iter().find(|o| *o as u8 == code)
+        [Self::Read, Self::Write, Self::Flush, Self::Trim, Self::Map].into_iter().find(|o| *o as u8 == code)
     }
 }
 
@@ -89,6 +95,36 @@ impl Status {
     fn from_code(code: u8) -> Option<Self> {
         use Status::{Damaged, Done, Full, Io, Range};
         [Done, Io, Damaged, Range, Full].into_iter().find(|s| *s as u8 == code)
+    }
+}
+
+/// A part of a range that is all data, or all never written or trimmed. On the wire its length and 1 if it is a hole, u32 each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stretch {
+    /// Bytes, at least one.
+    pub length: u32,
+    /// Takes no space, and reads as zeroes.
+    pub hole: bool,
+}
+
+impl Stretch {
+    /// Appends it to an answer's data.
+    pub fn put(self, out: &mut Vec<u8>) {
+        out.extend(self.length.to_le_bytes());
+        out.extend(u32::from(self.hole).to_le_bytes());
+    }
+
+    /// The stretches of an answer: at least one, and together no longer than the range of `length` bytes that was asked for.
+    /// None if they are something else.
+    pub fn take_all(data: &[u8], length: u32) -> Option<Vec<Self>> {
+        let mut left = length;
+        let whole = !data.is_empty() && data.len() % STRETCH_BYTES == 0;
+        let stretch = |mut bytes: &[u8]| {
+            let stretch = Self { length: bytes.get_u32_le(), hole: bytes.get_u32_le() & 1 != 0 };
+            left = left.checked_sub(stretch.length)?;
+            (stretch.length > 0).then_some(stretch)
+        };
+        if whole { data.chunks_exact(STRETCH_BYTES).map(stretch).collect() } else { None }
     }
 }
 
@@ -314,7 +350,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn request() -> impl Strategy<Value = (Request, Vec<u8>)> {
-        let operation = (1_u8..=4).prop_map(|code| Operation::from_code(code).expect("all are known"));
+        let operation = (1_u8..=5).prop_map(|code| Operation::from_code(code).expect("all are known"));
         (operation, any::<bool>(), any::<u16>(), 0_u32..5000, any::<u64>()).prop_map(
             |(operation, durable, tag, length, offset)| {
                 let request = Request { operation, durable, tag, length, offset };
@@ -339,6 +375,19 @@ mod tests {
         let data: Vec<u8> = replies.iter().flat_map(|r| r.1.iter().copied()).collect();
         put_replies(&mut out, &head, &entries, &data);
         out
+    }
+
+    #[test]
+    fn stretches_that_make_no_sense_are_none() {
+        let mut data = Vec::new();
+        let stretches = [Stretch { length: 10, hole: true }, Stretch { length: 5, hole: false }];
+        stretches.iter().for_each(|stretch| stretch.put(&mut data));
+        assert_eq!(Stretch::take_all(&data, 15).as_deref(), Some(&stretches[..]));
+        assert_eq!(Stretch::take_all(&data, 16).as_deref(), Some(&stretches[..]), "the rest is asked for again");
+        assert_eq!(Stretch::take_all(&data, 14), None, "longer than what was asked for");
+        assert_eq!(Stretch::take_all(&data[..12], 15), None, "cut");
+        assert_eq!(Stretch::take_all(&[], 15), None, "without a first there is no end of asking");
+        assert_eq!(Stretch::take_all(&[0; 8], 15), None, "likewise");
     }
 
     proptest! {

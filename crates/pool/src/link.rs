@@ -9,7 +9,7 @@
 //! over, or it is another node now), or its machine was started anew while writes were answered and not flushed.
 
 use crate::connect::{Connect, Stream};
-use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status};
+use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status, Stretch};
 use crate::hello::{self, Answer, Claim, Hello, Welcome};
 use crate::setting::Setting;
 use crate::tuner::Tuner;
@@ -89,7 +89,7 @@ impl Decider {
 }
 
 /// What went over a link since it began.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Counts {
     /// Requests answered.
     pub answered: u64,
@@ -99,8 +99,18 @@ pub struct Counts {
     pub requests_sent: u64,
     /// Frames of replies.
     pub frames_received: u64,
+    /// Bytes of frames, both ways.
+    pub bytes_sent: u64,
+    /// As above.
+    pub bytes_received: u64,
     /// Connections made after the first.
     pub reconnected: u64,
+    /// From when a request left to its answer, smoothed: each frame counts an eighth.
+    pub rtt_us: f64,
+    /// Requests that wait here for their turn.
+    pub waiting: u32,
+    /// Requests sent and not answered.
+    pub under_way: u32,
     /// Requests that waited at the node when it last answered.
     pub queued: u16,
     /// Mean time in its store, in the last answer.
@@ -111,11 +121,24 @@ pub struct Counts {
     pub batch: u32,
 }
 
+/// How it stands with a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Health {
+    /// Connected.
+    Serving,
+    /// A new connection is tried; why the last one or the last attempt ended.
+    Connecting(String),
+    /// It will not be used again; why.
+    Ended(String),
+}
+
 #[derive(Debug)]
 struct Job {
     request: Request,
     data: Bytes,
     since: Instant,
+    /// When it left, the last time; nanoseconds since the link began.
+    sent_ns: u64,
     /// For a flush: the writes that were answered when it was asked.
     covers: u64,
     reply: oneshot::Sender<Result<Bytes, Failure>>,
@@ -125,7 +148,7 @@ impl Job {
     fn bytes(&self) -> usize {
         match self.request.operation {
             Operation::Read | Operation::Write => self.request.length as usize,
-            Operation::Flush | Operation::Trim => 0,
+            Operation::Flush | Operation::Trim | Operation::Map => 0,
         }
     }
 }
@@ -146,6 +169,8 @@ struct State {
     written: u64,
     flushed: u64,
     counts: Counts,
+    /// Why there is no connection now.
+    trouble: Option<String>,
     ended: Option<Failure>,
     /// Of the frame that is made: kept for its room.
     requests: Vec<Request>,
@@ -249,6 +274,7 @@ impl Link {
             written: 0,
             flushed: 0,
             counts: Counts::default(),
+            trouble: None,
             ended: None,
             requests: Vec::new(),
             parts: Vec::new(),
@@ -280,7 +306,7 @@ impl Link {
                 return Err(failure.clone());
             }
             let covers = state.written;
-            state.pending.push_back(Job { request, data, since: Instant::now(), covers, reply });
+            state.pending.push_back(Job { request, data, since: Instant::now(), sent_ns: 0, covers, reply });
         }
         self.inner.wake.notify_one();
         answer.await.unwrap_or(Err(Failure::Deadline))
@@ -290,7 +316,28 @@ impl Link {
     pub fn counts(&self) -> Counts {
         let state = self.inner.state.borrow();
         let setting = state.decider.setting();
-        Counts { window: setting.window(), batch: setting.batch(), ..state.counts }
+        let (waiting, under_way) = (state.pending.len() as u32, state.under_way() as u32);
+        Counts { window: setting.window(), batch: setting.batch(), waiting, under_way, ..state.counts }
+    }
+
+    /// How it stands with the node.
+    pub fn health(&self) -> Health {
+        let state = self.inner.state.borrow();
+        match (&state.ended, &state.trouble) {
+            (Some(failure), _) => Health::Ended(failure.to_string()),
+            (None, Some(why)) => Health::Connecting(why.clone()),
+            (None, None) => Health::Serving,
+        }
+    }
+
+    /// What was claimed.
+    pub fn claim(&self) -> Option<&Claim> {
+        self.inner.hello.claim.as_ref()
+    }
+
+    /// For which pool.
+    pub fn pool(&self) -> &str {
+        &self.inner.hello.pool
     }
 
     /// Where the node is.
@@ -312,7 +359,9 @@ impl Inner {
             };
             let Err(cut) = self.session(stream).await;
             (self.report)(format!("node {}: {cut}; connecting again", self.address));
-            self.state.borrow_mut().ask_again();
+            let mut state = self.state.borrow_mut();
+            state.trouble = Some(cut.to_string());
+            state.ask_again();
         }
     }
 
@@ -334,11 +383,13 @@ impl Inner {
                         return Err("its machine was started anew, and writes that were not flushed may be lost".into());
                     }
                     state.boot = welcome.boot;
+                    state.trouble = None;
                     state.counts.reconnected += 1;
                     return Ok(stream);
                 }
                 Err(NotJoined::Refused(reason)) => return Err(reason),
-                Err(NotJoined::Unreachable(_) | NotJoined::Silent) => {
+                Err(why @ (NotJoined::Unreachable(_) | NotJoined::Silent)) => {
+                    self.state.borrow_mut().trouble = Some(why.to_string());
                     tokio::time::sleep(PAUSE).await;
                     self.state.borrow_mut().expire();
                 }
@@ -368,7 +419,7 @@ impl Inner {
         self.state.borrow_mut().heard = Instant::now();
         loop {
             if out.is_empty() {
-                self.state.borrow_mut().fill(epoch, &mut out);
+                self.state.borrow_mut().fill(epoch, self.begin, &mut out);
             }
             tokio::select! {
                 biased;
@@ -376,12 +427,14 @@ impl Inner {
                     sent.map_err(hello::Error::from)?;
                 }
                 count = reader.read_buf(&mut input) => {
-                    if count.map_err(hello::Error::from)? == 0 {
+                    let count = count.map_err(hello::Error::from)?;
+                    if count == 0 {
                         return Err(hello::Error::Closed.into());
                     }
                     let now = Instant::now();
                     let mut state = self.state.borrow_mut();
                     state.heard = now;
+                    state.counts.bytes_received += count as u64;
                     while !input.is_empty() && let Some(frame) = frame::take(&mut input)? {
                         state.answered(frame, (now - self.begin).as_nanos() as u64)?;
                     }
@@ -407,7 +460,7 @@ impl State {
     }
 
     /// Makes the next frame, if it is time for one.
-    fn fill(&mut self, epoch: u64, out: &mut BytesMut) {
+    fn fill(&mut self, epoch: u64, begin: Instant, out: &mut BytesMut) {
         let (setting, under_way) = (self.decider.setting(), self.under_way());
         let window = (setting.window() as usize).min(self.granted);
         let room = window.saturating_sub(under_way).min(self.pending.len());
@@ -417,14 +470,14 @@ impl State {
         if under_way == 0 {
             self.heard = Instant::now();
         }
-        let mut frame_bytes = 0;
+        let (mut frame_bytes, sent_ns) = (0, begin.elapsed().as_nanos() as u64);
         while self.requests.len() < room && frame_bytes < FRAME_BYTES {
             let Some(bytes) = self.pending.front().map(Job::bytes) else { break };
             if self.bytes > 0 && self.bytes + bytes > UNDER_WAY_BYTES {
                 break;
             }
             let (Some(tag), Some(mut job)) = (self.free.pop(), self.pending.pop_front()) else { break };
-            job.request.tag = tag;
+            (job.request.tag, job.sent_ns) = (tag, sent_ns);
             self.bytes += bytes;
             frame_bytes += job.data.len();
             self.requests.push(job.request);
@@ -438,6 +491,7 @@ impl State {
         frame::put_requests(out, &head, &self.requests, |nth| &self.parts[nth]);
         self.sequence += 1;
         self.counts.frames_sent += 1;
+        self.counts.bytes_sent += out.len() as u64;
         self.counts.requests_sent += self.requests.len() as u64;
         self.requests.clear();
         self.parts.clear();
@@ -448,6 +502,7 @@ impl State {
         self.counts.frames_received += 1;
         self.counts.queued = head.queued;
         self.counts.service_us = head.service_us;
+        let mut left_ns = now_ns;
         for (reply, data) in replies {
             let slot = self.tags.get(usize::from(reply.tag)).and_then(Option::as_ref);
             let job = slot.ok_or(Broken::Sense("an answer to what was not asked"))?;
@@ -455,6 +510,7 @@ impl State {
             let demand = (self.under_way() + self.pending.len()) as u32;
             let Some(job) = self.tags[usize::from(reply.tag)].take() else { continue };
             self.free.push(reply.tag);
+            left_ns = job.sent_ns;
             self.bytes -= job.bytes();
             self.counts.answered += 1;
             if result.is_ok() {
@@ -470,6 +526,9 @@ impl State {
             // Whoever asked may be gone.
             let _ = job.reply.send(result.map_err(Failure::Node));
         }
+        let took_us = now_ns.saturating_sub(left_ns) as f64 / 1000.0;
+        let rtt_us = &mut self.counts.rtt_us;
+        *rtt_us = if *rtt_us == 0.0 { took_us } else { *rtt_us + (took_us - *rtt_us) / 8.0 };
         Ok(())
     }
 
@@ -514,11 +573,15 @@ fn judge(request: &Request, reply: &Reply, data: Bytes) -> Result<Result<Bytes, 
     if reply.status != Status::Done {
         return Ok(Err(reply.status));
     }
-    let expected = if request.operation == Operation::Read { request.length as usize } else { 0 };
-    if data.len() != expected {
+    let fits = match request.operation {
+        Operation::Read => data.len() == request.length as usize,
+        Operation::Map => Stretch::take_all(&data, request.length).is_some(),
+        Operation::Write | Operation::Flush | Operation::Trim => data.is_empty(),
+    };
+    if !fits {
         return Err(Broken::Sense("an answer has another length than was asked"));
     }
-    if expected > 0 && crc32c::crc32c(&data) != reply.checksum {
+    if !data.is_empty() && crc32c::crc32c(&data) != reply.checksum {
         return Err(Broken::Checksum);
     }
     Ok(Ok(data))

@@ -12,6 +12,7 @@ use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status}
 use crate::hello::{self, Answer, Hello, Welcome};
 use crate::store::Store;
 use bytes::{Bytes, BytesMut};
+use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -56,6 +57,25 @@ impl From<std::io::Error> for Ended {
     }
 }
 
+/// What a node did since it was started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Coordinators that were let in.
+    pub admitted: u64,
+    /// Connections that were refused, or ended otherwise than by the other end's wish.
+    pub failed: u64,
+    /// Requests answered.
+    pub answered: u64,
+    /// Frames of answers.
+    pub frames_sent: u64,
+    /// Bytes of data in them.
+    pub data_bytes_sent: u64,
+    /// Time in the store, of all requests together.
+    pub service: Duration,
+    /// Requests that waited when the last frame left.
+    pub queued: u16,
+}
+
 /// A store that is served.
 #[derive(Debug)]
 pub struct Node {
@@ -66,6 +86,7 @@ pub struct Node {
     /// The number of the connection that is served.
     live: watch::Sender<u64>,
     busy: Arc<Busy>,
+    counts: Cell<Counts>,
     /// Who listens lets in only those who have it.
     key: Option<Key>,
 }
@@ -109,6 +130,7 @@ impl Node {
             boot: boot.trim().into(),
             live: watch::Sender::new(0),
             busy: Arc::default(),
+            counts: Cell::default(),
             key,
         })
     }
@@ -140,10 +162,37 @@ impl Node {
                 // Without it, it is slower and nothing else.
                 let _ = stream.set_nodelay(true);
                 if let Err(error) = node.admit(stream).await {
+                    node.count(|counts| counts.failed += 1);
                     report(format!("{peer}: {error}"));
                 }
             });
         }
+    }
+
+    /// What it did.
+    pub fn counts(&self) -> Counts {
+        self.counts.get()
+    }
+
+    /// What it serves.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Counts)) {
+        let mut counts = self.counts.get();
+        change(&mut counts);
+        self.counts.set(counts);
+    }
+
+    fn sent(&self, served: &Served, waiting: usize) {
+        self.count(|counts| {
+            counts.answered += served.replies.len() as u64;
+            counts.frames_sent += 1;
+            counts.data_bytes_sent += served.data.len() as u64;
+            counts.service += served.time;
+            counts.queued = waiting.min(usize::from(u16::MAX)) as u16;
+        });
     }
 
     async fn idle(&self) {
@@ -196,6 +245,7 @@ impl Node {
             Ok(None) => Ok(hello::send(&mut stream, &self.welcome()).await?),
             Ok(Some((number, epoch))) => {
                 hello::send(&mut stream, &self.welcome()).await?;
+                self.count(|counts| counts.admitted += 1);
                 let mut live = self.live.subscribe();
                 tokio::select! {
                     ended = self.session(stream, input, number, epoch) => ended,
@@ -243,6 +293,7 @@ impl Node {
                 let mut batch = Batch::new(batch.into_iter());
                 while let Some(served) = batch.serve(&self.store) {
                     answers.send(&mut writer, batch.requests.len(), &served).await?;
+                    self.sent(&served, batch.requests.len());
                 }
             } else if !batch.is_empty() {
                 waiting += batch.len();
@@ -273,6 +324,7 @@ impl Node {
                     }
                     waiting -= served.replies.len();
                     answers.send(&mut writer, waiting, &served).await?;
+                    self.sent(&served, waiting);
                 }
                 count = reader.read_buf(&mut input), if waiting < usize::from(GRANTED) => {
                     if count? == 0 {
@@ -349,6 +401,10 @@ fn answer(store: &Store, request: &Request, data: &[u8], out: &mut Vec<u8>) -> R
         Operation::Write => store.write(offset, data, durable).map(|()| (0, 0)),
         Operation::Flush => store.flush().map(|()| (0, 0)),
         Operation::Trim => store.trim(offset, length, durable).map(|()| (0, 0)),
+        Operation::Map => {
+            let begin = out.len();
+            store.map(offset, length, out).map(|checksum| ((out.len() - begin) as u32, checksum))
+        }
     };
     match result {
         Ok((length, checksum)) => Reply { status: Status::Done, tag, length, checksum },

@@ -17,7 +17,7 @@
 //! size. They are written in turn. The one with the higher sequence and a right checksum is in force, so that one torn header
 //! does no harm.
 
-use crate::frame::Status;
+use crate::frame::{MAX_STRETCHES, Status, Stretch};
 use crate::hello::Claim;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -72,7 +72,7 @@ pub enum Error {
         node: String,
     },
     /// Another process has it.
-    #[error("{} is in use by another process; a store has one node", path.display())]
+    #[error("{} is in use: by another node, or mounted, or a part of a disk that is; a store has one node", path.display())]
     InUse {
         /// Where.
         path: PathBuf,
@@ -152,6 +152,8 @@ pub struct Store {
     /// For each block the sum now, and above it the sum before (see the module's head).
     table: Vec<AtomicU64>,
     locks: Vec<Mutex<()>>,
+    /// A write failed in part: the table on the medium may say what the data are not.
+    doubtful: AtomicBool,
     /// A flush failed. The kernel tells of lost writes once, and later flushes would succeed without them.
     unsound: AtomicBool,
 }
@@ -213,9 +215,7 @@ impl Store {
     /// [`Error`]; nothing was changed then but for a file that was created.
     pub fn format(path: &Path, size_bytes: Option<u64>, node: String, import: bool) -> Result<Self, Error> {
         let tried = |action| move |source| Error::Io { action, path: path.into(), source };
-        let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
-        let file = file.map_err(tried("open"))?;
-        own(path, &file)?;
+        let file = alone(path, true)?;
         let there = length(&file).map_err(tried("measure"))?;
         match read_header(path, &file, there) {
             Ok(header) => return Err(Error::Exists { path: path.into(), node: header.node }),
@@ -293,8 +293,7 @@ impl Store {
     /// [`Error`].
     pub fn open(path: &Path) -> Result<Self, Error> {
         let tried = |action| move |source| Error::Io { action, path: path.into(), source };
-        let file = File::options().read(true).write(true).open(path).map_err(tried("open"))?;
-        own(path, &file)?;
+        let file = alone(path, false)?;
         let there = length(&file).map_err(tried("measure"))?;
         let header = read_header(path, &file, there)?;
         let clean = header.clean;
@@ -318,6 +317,7 @@ impl Store {
             recovered: false,
             table: (0..size_bytes / BLOCK_BYTES).map(|_| AtomicU64::new(0)).collect(),
             locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),
+            doubtful: AtomicBool::new(false),
             unsound: AtomicBool::new(false),
         }
     }
@@ -375,7 +375,7 @@ impl Store {
     pub fn close(&self) -> io::Result<()> {
         // A block that was not looked at since an unclean end keeps both its sums.
         let settled = self.table.iter().all(|entry| is_settled(entry.load(Ordering::Relaxed)));
-        if self.recovered {
+        if self.recovered || self.doubtful.load(Ordering::Acquire) {
             let bytes: Vec<u8> = self.table.iter().flat_map(|e| e.load(Ordering::Relaxed).to_le_bytes()).collect();
             self.file.write_all_at(&bytes, self.size_bytes)?;
         }
@@ -454,10 +454,12 @@ impl Store {
     /// locks.
     fn replace(&self, first: u64, pairs: &[u64], change: impl FnOnce() -> io::Result<()>) -> Result<(), Status> {
         let bytes: Vec<u8> = pairs.iter().flat_map(|pair| pair.to_le_bytes()).collect();
-        self.file.write_all_at(&bytes, self.size_bytes + first * 8).map_err(|e| status(&e))?;
-        let changed = change();
+        let changed = self.file.write_all_at(&bytes, self.size_bytes + first * 8).and_then(|()| change());
+        if changed.is_err() {
+            self.doubtful.store(true, Ordering::Release);
+        }
         for (entry, pair) in self.table[first as usize..].iter().zip(pairs) {
-            // A change that failed may have been made in part.
+            // What failed may have been done in part.
             entry.store(if changed.is_ok() { settled(*pair as u32) } else { *pair }, Ordering::Relaxed);
         }
         changed.map_err(|e| status(&e))
@@ -570,6 +572,41 @@ impl Store {
         if durable { self.flush() } else { Ok(()) }
     }
 
+    /// Which parts of the range hold data: appends [`Stretch`]es to `out`, at most [`MAX_STRETCHES`], and returns their CRC-32C. A
+    /// block that was not looked at since an unclean end counts as data.
+    ///
+    /// # Errors
+    /// [`Status::Range`].
+    pub fn map(&self, offset: u64, length: u32, out: &mut Vec<u8>) -> Result<u32, Status> {
+        self.within(offset, u64::from(length))?;
+        let begin = out.len();
+        let mut current: Option<Stretch> = None;
+        let (end, mut at, mut count) = (offset + u64::from(length), offset, 0);
+        while at < end {
+            let next = end.min((at / BLOCK_BYTES + 1) * BLOCK_BYTES);
+            let hole = self.table[(at / BLOCK_BYTES) as usize].load(Ordering::Relaxed) == 0;
+            let now = (next - at) as u32;
+            at = next;
+            match &mut current {
+                Some(stretch) if stretch.hole == hole => stretch.length += now,
+                other => {
+                    if let Some(done) = other.replace(Stretch { length: now, hole }) {
+                        done.put(out);
+                        count += 1;
+                        if count == MAX_STRETCHES {
+                            current = None;
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        if let Some(last) = current {
+            last.put(out);
+        }
+        Ok(crc32c::crc32c(&out[begin..]))
+    }
+
     fn zero(&self, offset: u64, length: u64) -> io::Result<()> {
         use rustix::fs::{FallocateFlags, fallocate};
         let punched = fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length);
@@ -601,11 +638,24 @@ fn length(file: &File) -> io::Result<u64> {
     file.seek(SeekFrom::End(0))
 }
 
-/// Takes the file for this process alone, until it ends.
-fn own(path: &Path, file: &File) -> Result<(), Error> {
-    use rustix::fs::{FlockOperation, flock};
-    match flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(()),
+/// Opens the file or device, or creates the file, for this process alone, until it ends. On a block device O_EXCL keeps off file
+/// systems and the nodes of its partitions, or of the disk that it is a partition of (bd_prepare_to_claim in the kernel); a
+/// file is locked.
+fn alone(path: &Path, create: bool) -> Result<File, Error> {
+    use rustix::fs::{FlockOperation, OFlags, flock};
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let tried = |action| move |source: io::Error| Error::Io { action, path: path.into(), source };
+    let there = File::options().read(true).write(true).custom_flags(OFlags::EXCL.bits() as i32).open(path);
+    let file = match there {
+        Err(error) if create && error.kind() == io::ErrorKind::NotFound => {
+            File::options().read(true).write(true).create_new(true).open(path)
+        }
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => return Err(Error::InUse { path: path.into() }),
+        other => other,
+    };
+    let file = file.map_err(tried("open"))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { path: path.into() }),
         Err(error) => Err(Error::Io { action: "lock", path: path.into(), source: error.into() }),
     }

@@ -1,25 +1,28 @@
 //! The pool's disk: requests are cut at the nodes' borders, asked of each node, and put together again.
 
 use crate::connect::Connect;
-use crate::frame::{self, MAX_DATA_BYTES, Operation, Status};
+use crate::frame::{self, MAX_DATA_BYTES, Operation, Status, Stretch};
 use crate::hello::{Claim, Hello};
 use crate::layout::{Arrangement, Layout, Piece};
 use crate::link::{Control, Failure, Link, NotJoined, greet};
 use crate::store::Place;
 use bytes::{Bytes, BytesMut};
 use futures_util::future::{join_all, try_join_all};
-use nbd::{Error, Export, Info};
+use nbd::{Error, Export, Extent, Info};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 /// The longest piece of a trim: a node does it in one go.
 const TRIM_BYTES: u32 = 256 << 20;
 
+/// The most pieces whose map is asked for at once: 64 MiB of stripes. A client asks again for the rest.
+const MAP_PIECES: usize = 1024;
+
 /// Why a pool cannot be put together.
 #[derive(Debug, thiserror::Error)]
 pub enum NoPool {
     /// One of the nodes.
-    #[error("cannot use the node {address}: {why}")]
+    #[error("cannot use the node {address}: {why}{}", advice(address, why))]
     Node {
         /// Which.
         address: SocketAddr,
@@ -51,6 +54,21 @@ pub enum NoPool {
     /// Nothing to put together.
     #[error("the nodes have no room for a disk of this layout")]
     Empty,
+}
+
+/// What to do about it, if it can be guessed.
+fn advice(address: &SocketAddr, why: &NotJoined) -> String {
+    use std::io::ErrorKind as K;
+    let NotJoined::Unreachable(crate::hello::Error::Connection(error)) = why else { return String::new() };
+    match error.kind() {
+        K::ConnectionRefused => {
+            format!("; nothing listens there: start `fathom pool node --store FILE --listen {address}` on that device")
+        }
+        K::TimedOut | K::HostUnreachable | K::NetworkUnreachable => {
+            "; is the device on, and can this one reach it?".into()
+        }
+        _ => String::new(),
+    }
 }
 
 /// The disk.
@@ -172,6 +190,28 @@ impl Volume {
         first_failure(join_all(pieces).await)
     }
 
+    /// What the range holds, as the nodes' stores know it; the end of a long one may be left out.
+    async fn map_range(&self, offset: u64, length: u32) -> Result<Vec<Extent>, Failure> {
+        let pieces: Vec<Piece> = self.pieces(offset, length, u32::MAX).take(MAP_PIECES).collect();
+        let ask = |p: &Piece| self.links[p.node].ask(Operation::Map, p.offset, p.length, Bytes::new(), false);
+        let answers = try_join_all(pieces.iter().map(ask)).await?;
+        let mut extents: Vec<Extent> = Vec::new();
+        for (piece, answer) in pieces.iter().zip(&answers) {
+            let stretches = Stretch::take_all(answer, piece.length).ok_or(Failure::Node(Status::Io))?;
+            let known: u32 = stretches.iter().map(|stretch| stretch.length).sum();
+            for Stretch { length, hole } in stretches {
+                match extents.last_mut() {
+                    Some(last) if last.hole == hole => last.length += length,
+                    _ => extents.push(Extent { length, hole, zero: hole }),
+                }
+            }
+            if known < piece.length {
+                break;
+            }
+        }
+        Ok(extents)
+    }
+
     async fn trim_range(&self, offset: u64, length: u32, durable: bool) -> Result<(), Failure> {
         let pieces = self.pieces(offset, length, TRIM_BYTES).map(|piece| {
             self.links[piece.node].ask(Operation::Trim, piece.offset, piece.length, Bytes::new(), durable)
@@ -212,6 +252,10 @@ impl Export for Volume {
 
     async fn trim(&self, offset: u64, length: u32, durable: bool) -> Result<(), Error> {
         self.trim_range(offset, length, durable).await.map_err(error)
+    }
+
+    async fn extents(&self, offset: u64, length: u32) -> Result<Vec<Extent>, Error> {
+        self.map_range(offset, length).await.map_err(error)
     }
 
     async fn write_zeroes(

@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         trial("fio_verifies_what_it_wrote_over_three_unequal_nodes", &["fio"], fio),
         trial("qemu_io_reads_what_it_wrote_over_the_nodes_borders", &["qemu-io"], qemu_io),
         trial("nbdcopy_brings_back_what_it_took_there_over_stripes", &["nbdcopy", "qemu-img"], copy),
+        trial("nbdinfo_maps_what_was_written_and_what_was_trimmed", &["nbdinfo", "qemu-io"], mapped),
         trial("a_node_killed_under_load_loses_nothing_that_was_flushed", &[], killed),
         trial("a_write_on_its_way_when_a_node_is_killed_is_asked_again", &["fio"], killed_under_fio),
         trial("an_older_coordinator_is_fenced_off_and_told_why", &[], fenced),
@@ -257,6 +258,52 @@ fn copy() -> Result<(), Failed> {
         run("nbdcopy", &["--connections=4", uri, &to]).map(drop)
     })?;
     if std::fs::read(back)? == data { Ok(()) } else { Err("what came back differs".into()) }
+}
+
+/// The map that a client sees is the one that follows from what was written and trimmed, over the nodes' borders, both ways
+/// of laying them out, also after the nodes were killed and started anew.
+fn mapped() -> Result<(), Failed> {
+    const BLOCK: usize = 4096;
+    for stripe_bytes in [None, Some(64 << 10)] {
+        let mut nodes = Nodes::new(&[4 * MIB, 4 * MIB, 4 * MIB])?;
+        let mut model = vec![false; 12 * MIB as usize / BLOCK];
+        let ends =
+            ["write 4000K 1000K", "discard 4100K 300K", "write 7777K 1", "write -z -u 4500K 64K", "write 12284K 4K"];
+        for (what, first, end) in
+            [(true, 1000, 1250), (false, 1025, 1100), (true, 1944, 1945), (false, 1125, 1141), (true, 3071, 3072)]
+        {
+            model[first..end].fill(what);
+        }
+        served(nodes.addresses(), stripe_bytes, |uri| {
+            let commands: Vec<&str> = ends.iter().flat_map(|command| ["-c", command]).collect();
+            run("qemu-io", &[&["-d", "unmap", "-f", "raw"], &commands[..], &[uri]].concat())?;
+            check_map(uri, &model)
+        })?;
+        for node in &mut nodes.processes {
+            node.restart()?;
+        }
+        served(nodes.addresses(), stripe_bytes, |uri| check_map(uri, &model))?;
+    }
+    Ok(())
+}
+
+fn check_map(uri: &str, model: &[bool]) -> Result<(), Failed> {
+    let told = run("nbdinfo", &["--map", uri])?;
+    let mut map = Vec::new();
+    for line in told.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [offset, length, kind, ..] = words[..] else { return Err(format!("{line:?} is no line of a map").into()) };
+        let (offset, length): (usize, usize) = (offset.parse()?, length.parse()?);
+        if offset != map.len() * 4096 || length % 4096 != 0 {
+            return Err(told.into());
+        }
+        map.extend(std::iter::repeat_n(kind == "0", length / 4096));
+    }
+    let differ = map.iter().zip(model).position(|(found, expected)| found != expected);
+    match differ {
+        None if map.len() == model.len() => Ok(()),
+        _ => Err(format!("block {differ:?} differs:\n{told}").into()),
+    }
 }
 
 /// Rounds of writes that are flushed; in each a node is killed and started anew while they are on their way.

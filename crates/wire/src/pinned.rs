@@ -224,6 +224,23 @@ pub fn tests_only_bare(accepted: &[u8; 32]) -> Arc<ClientConfig> {
 mod tests {
     use super::*;
 
+    /// A clock that stands at 1970, or far ahead, locks nobody out.
+    #[test]
+    fn the_clock_does_not_matter() {
+        let configs = configs(&[1; 32]).expect("any seed is a key");
+        let own = configs.client.client_auth_cert_resolver.resolve(&[], &[SignatureScheme::ED25519]);
+        let own = own.expect("a certificate").cert[0].clone();
+        let pair = Ed25519KeyPair::from_seed_unchecked(&[1; 32]).expect("a key");
+        let public = [&SPKI[..], pair.public_key().as_ref()].concat();
+        let pinned = Pinned { public, provider: Arc::new(provider()) };
+        let name = ServerName::IpAddress(std::net::Ipv4Addr::LOCALHOST.into());
+        for seconds in [0, 1, 1 << 40] {
+            let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
+            assert!(pinned.verify_server_cert(&own, &[], &name, &[], now).is_ok());
+            assert!(pinned.verify_client_cert(&own, &[], now).is_ok());
+        }
+    }
+
     /// The certificate is the same wherever it is made, and whatever the clock says.
     #[test]
     fn a_key_has_one_certificate() {

@@ -1,4 +1,5 @@
-//! The papers' figures of benchmarks, made of this archive: 000, figures 1 to 10; 001, figures 1 to 4; 004, figure 1.
+//! The papers' figures of benchmarks, made of this archive: 000, figures 1 to 10; 001, figures 1 to 4; 002, figures 5 and 6
+//! and the numbers of its chapter 4; 004, figure 1.
 //!
 //! The papers print them as plots without tables. What their text says is here, in words, and stands beside ours; no
 //! number of ours is theirs, scaled or not. A figure takes the cells of its workload that it is about: `000/9` the
@@ -195,6 +196,45 @@ const SPECS: &[Spec] = &[
         workloads: &["random"],
         lines: Some(("threads", "block")),
         bytes: Some("block"),
+        ..EMPTY
+    },
+    Spec {
+        paper: "002",
+        figure: "5",
+        title: "TCP over a delay machine, by one-way delay",
+        says: "stable to a one-way delay of 16 ms, and much lower at 32 ms (the receive buffer is not told; ours grows by itself)",
+        workloads: &["net-delay"],
+        only: Some(("cc", &["cubic"])),
+        lines: Some(("delay_ms", "direction")),
+        ..EMPTY
+    },
+    Spec {
+        paper: "002",
+        figure: "6",
+        title: "TCP over a delay machine, by one-way delay and congestion control",
+        says: "the server sends, without loss: westwood is lower than bic, cubic, htcp and reno",
+        workloads: &["net-delay"],
+        only: Some(("direction", &["down"])),
+        lines: Some(("delay_ms", "cc")),
+        ..EMPTY
+    },
+    Spec {
+        paper: "002",
+        figure: "loss",
+        title: "TCP by loss and congestion control",
+        says: "still being measured when it was written",
+        workloads: &["net-loss"],
+        lines: Some(("loss", "cc")),
+        ..EMPTY
+    },
+    Spec {
+        paper: "002",
+        figure: "ch4",
+        title: "Wi-Fi and Bluetooth, TCP and UDP, to the phone (down) and from it (up)",
+        says: "Wi-Fi: TCP to the phone 9.83 Mb/s, from it 7.22, UDP about 1.0 both ways; phone to phone TCP 4.62, UDP 0.584. \
+               Bluetooth: TCP to the phone 1.564, from it 1.444, UDP about the same. iperf 2 sends UDP at 1 Mb/s if nobody \
+               says more, which is most likely what was measured as UDP over Wi-Fi",
+        workloads: &["net-wlan"],
         ..EMPTY
     },
     Spec {

@@ -151,7 +151,7 @@ pub struct BenchSelftest {
     pub json: bool,
 }
 
-fn parameter(text: &str) -> Result<(String, Vec<String>), String> {
+pub(super) fn parameter(text: &str) -> Result<(String, Vec<String>), String> {
     let (name, values) = text.split_once('=').ok_or("give NAME=VALUE, such as -p rows=1000")?;
     let values: Vec<String> = values.split(',').map(ToString::to_string).collect();
     if name.is_empty() || values.iter().any(String::is_empty) {

@@ -1,5 +1,13 @@
 //! What the user may say to `fathom net`.
 
+mod cc;
+mod link;
+mod sweep;
+
+pub use cc::NetCc;
+pub use link::NetLink;
+pub use sweep::{NetSweep, NetTrial};
+
 use super::seconds;
 use clap::{Args, Subcommand, ValueEnum};
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -39,6 +47,14 @@ pub enum NetVerb {
     Serve(NetServe),
     /// Measure the way to an end that serves, and back
     Run(Box<NetRun>),
+    /// List the congestion controls of this machine, or run a command with one that the kernel lacks
+    Cc(NetCc),
+    /// Make an emulated link between two network namespaces: delay, rate, loss, jitter, queue
+    Link(NetLink),
+    /// Throughput over emulated links: delay, congestion control, buffer, direction and loss as a design
+    Sweep(NetSweep),
+    /// One run over an emulated link, as a replicate of a benchmark
+    Trial(NetTrial),
 }
 
 /// Wait for runs.
@@ -198,7 +214,8 @@ pub enum Preset {
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
-    let mut found = text.to_socket_addrs().map_err(|e| format!("{e}; give ADDRESS:PORT, such as 192.0.2.7:7100 or [::1]:7100"))?;
+    let mut found =
+        text.to_socket_addrs().map_err(|e| format!("{e}; give ADDRESS:PORT, such as 192.0.2.7:7100 or [::1]:7100"))?;
     found.next().ok_or_else(|| "the name has no address".into())
 }
 
@@ -243,7 +260,10 @@ mod tests {
 
     #[test]
     fn rates_are_thousands_and_buffers_are_of_1024() {
-        assert_eq!((rate("50M"), rate("1.5g"), rate("auto")), (Ok(Rate::Of(50_000_000)), Ok(Rate::Of(1_500_000_000)), Ok(Rate::Auto)));
+        assert_eq!(
+            (rate("50M"), rate("1.5g"), rate("auto")),
+            (Ok(Rate::Of(50_000_000)), Ok(Rate::Of(1_500_000_000)), Ok(Rate::Auto))
+        );
         assert_eq!((buffer("256K"), buffer("1M"), buffer("99")), (Ok(262_144), Ok(1_048_576), Ok(99)));
         for bad in ["", "M", "-1M", "nan", "inf", "1e40G", "10", "ü"] {
             assert!(rate(bad).is_err(), "{bad}");

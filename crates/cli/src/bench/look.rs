@@ -1,12 +1,12 @@
 //! The verbs that look at results: `bench compare`, `bench history`, `bench show`.
 
-use super::results;
+use super::{results, store};
 use crate::{args, link, progress, show};
 use analysis::bench::compare::{self, Compared};
 use analysis::bench::results::Bench;
 use analysis::bench::{self, Benchmark, compared, history};
 use anyhow::{Context as _, Result, bail};
-use archive::Archive;
+use archive::{Archive, Runs};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -28,15 +28,13 @@ fn benchmark(path: &Path) -> Result<Benchmark> {
 
 pub fn show(args: &args::BenchShow) -> Result<ExitCode> {
     let benchmark = benchmark(&args.archive)?;
+    // The ratios of a comparison follow from its design, which only the log holds.
+    let comparisons = store::comparisons(&Runs::read(&args.archive)?)?;
     show::print(&match args {
-        args::BenchShow { json: true, .. } => {
-            let mut value = serde_json::to_value(&benchmark)?;
-            value["archive"] = serde_json::json!(args.archive);
-            serde_json::to_string_pretty(&value)? + "\n"
-        }
+        args::BenchShow { json: true, .. } => results::json(&benchmark, &comparisons, &args.archive)?,
         args::BenchShow { csv: true, .. } => bench::show::csv(&benchmark),
-        args::BenchShow { markdown: true, .. } => bench::show::markdown(&benchmark),
-        _ => bench::show::text(&benchmark),
+        args::BenchShow { markdown: true, .. } => results::markdown(&benchmark, &comparisons),
+        _ => results::text(&benchmark, &comparisons),
     })?;
     Ok(ExitCode::SUCCESS)
 }

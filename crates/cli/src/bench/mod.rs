@@ -15,8 +15,9 @@ use crate::args::{Bench, BenchVerb};
 use anyhow::Result;
 use std::process::ExitCode;
 
-pub use machine::facts;
 pub use look::{load, report, show};
+pub use machine::facts;
+pub use run::run as sweep;
 pub use store::remake;
 #[cfg(test)]
 pub use suite::names;

@@ -88,7 +88,9 @@ fn comparison(results: &Results) -> Value {
         .map(|c| {
             json!({
                 "cell": c.cell, "median": c.median, "unit": results.unit(), "processes": c.replicates, "failed": c.failed,
-                "ratio": c.ratio.as_ref().map(|r| json!({"estimate": r.value, "ci95": [r.low, r.high], "pairs": r.n})),
+                "ratio": c.middle.map(|middle| json!({
+                    "estimate": c.ratio.map_or(middle, |r| r.value), "ci95": c.ratio.map(|r| [r.low, r.high]), "pairs": c.pairs,
+                })),
                 "absent": c.absent,
             })
         })
@@ -105,12 +107,17 @@ pub fn files(args: &crate::args::BenchRun, benchmark: &Benchmark, all: &[Results
         write(path, bench::show::csv(benchmark))?;
     }
     if let Some(path) = &args.markdown {
-        let sections: Vec<String> =
-            all.iter().filter(|r| r.design.baseline.is_some()).map(experiment::markdown).collect();
         let scores = bench::show::markdown(&workloads(benchmark, all));
-        write(path, if scores.is_empty() { page(args, &sections.join("\n")) } else { scores + &sections.join("\n") })?;
+        let text = markdown(benchmark, all);
+        write(path, if scores.is_empty() { page(args, &text) } else { text })?;
     }
     Ok(())
+}
+
+/// As tables of a Markdown page: workloads, then comparisons.
+pub fn markdown(benchmark: &Benchmark, all: &[Results]) -> String {
+    let sections = all.iter().filter(|r| r.design.baseline.is_some()).map(experiment::markdown);
+    bench::show::markdown(&workloads(benchmark, all)) + &sections.collect::<Vec<_>>().join("\n")
 }
 
 /// The manual's page of comparisons.

@@ -9,11 +9,11 @@ use anyhow::{Context as _, Result, bail};
 use archive::runs::Entry;
 use archive::{Archive, Meta};
 use device::{Local, Look, Readings};
-use experiment::{Choices, Design, Disk, DiskWanted, Results, Setting, Workload};
+use experiment::{Choices, Design, Disk, DiskWanted, Results, Setting, Workload, needs};
 use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
 use model::Context;
 use model::table::MarkRow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -27,10 +27,10 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     let fathom = std::env::current_exe().context("where this program is")?;
     // What cannot be run as it was asked for is told before anything is made.
     let asked = folders(&args.dir).and_then(|dirs| match args.resume {
-        Some(_) => Ok((dirs, Vec::new())),
+        Some(_) => Ok((dirs, (Vec::new(), Vec::new()))),
         None => Ok((dirs.clone(), chosen(args, &dirs)?)),
     });
-    let (dirs, designs) = match asked {
+    let (dirs, (designs, instead)) = match asked {
         Ok(asked) => asked,
         Err(error) => {
             eprintln!("fathom: {}", crate::sentence(&error));
@@ -43,7 +43,14 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
             let designs = store.designs()?;
             (dir.clone(), store, designs)
         }
-        None => (args.output.clone(), create(args, &designs, &dirs)?, designs),
+        None => {
+            let mut store = create(args, &designs, &dirs)?;
+            for text in instead {
+                eprintln!("fathom: {text}");
+                store.push(Entry::Mark(MarkRow { replicate: None, name: "instead".into(), text }))?;
+            }
+            (args.output.clone(), store, designs)
+        }
     };
     let budgets = designs.iter().map(|d| d.plan.as_ref().map_or(COMPARISON, |p| p.budget)).collect();
     let (context, eta) = eta::context(args.json, Eta::new(budgets));
@@ -87,7 +94,14 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
         return Ok(ExitCode::from(130));
     }
     let nothing = benchmark.results.iter().all(|r| r.estimate.processes == 0);
-    Ok(if nothing { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let mut failed = nothing;
+    for results in &all {
+        if let Some(absent) = results.without_baseline() {
+            eprintln!("fathom: {} is not compared: {} is absent: {}", results.design.name, absent.cell, absent.why);
+            failed = true;
+        }
+    }
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// Runs a design, or the rest of it: where recordings go, if they are wanted, and whether gates may wait.
@@ -178,8 +192,8 @@ fn folders(words: &[String]) -> Result<Vec<(String, PathBuf)>> {
     Ok(all)
 }
 
-/// The designs that the command line asks for.
-fn chosen(args: &args::BenchRun, dirs: &[(String, PathBuf)]) -> Result<Vec<Design>> {
+/// The designs that the command line asks for, and which values gave way to others since they cannot run here.
+fn chosen(args: &args::BenchRun, dirs: &[(String, PathBuf)]) -> Result<(Vec<Design>, Vec<String>)> {
     let runnable: Vec<Runnable> = if args.what.is_empty() {
         suite::all()?.into_iter().map(Runnable::Workload).collect()
     } else {
@@ -204,6 +218,7 @@ fn chosen(args: &args::BenchRun, dirs: &[(String, PathBuf)]) -> Result<Vec<Desig
     let sum: Duration = workloads.iter().map(|w| own(w)).sum();
     let seed = args.seed.unwrap_or_else(|| record::unix_ns() % 1_000_000_000);
     let mut designs: Vec<Design> = Vec::new();
+    let mut gave_way = Vec::new();
     for one in &runnable {
         let design = match one {
             Runnable::Workload(workload) => {
@@ -221,7 +236,9 @@ fn chosen(args: &args::BenchRun, dirs: &[(String, PathBuf)]) -> Result<Vec<Desig
                     seed,
                     budget: args.budget.map(|all| all.mul_f64(own(workload).as_secs_f64() / sum.as_secs_f64())),
                     precision: args.precision,
+                    unmet: unmet(workload, dirs),
                 };
+                gave_way.extend(experiment::instead(workload, &choices));
                 experiment::expand(workload, &choices)?
             }
             Runnable::Comparison(design) => {
@@ -236,7 +253,17 @@ fn chosen(args: &args::BenchRun, dirs: &[(String, PathBuf)]) -> Result<Vec<Desig
         }
         designs.push(design);
     }
-    Ok(designs)
+    Ok((designs, gave_way))
+}
+
+/// What the values of a workload's factors need and this machine, or one of the folders, does not have.
+fn unmet(workload: &Workload, dirs: &[(String, PathBuf)]) -> BTreeSet<String> {
+    let here = [PathBuf::from(".")];
+    let folders: Vec<&PathBuf> =
+        if dirs.is_empty() { here.iter().collect() } else { dirs.iter().map(|d| &d.1).collect() };
+    let needs: BTreeSet<&String> = workload.factors.iter().flat_map(|f| f.needs.values().flatten()).collect();
+    let lacking = |need: &&&String| folders.iter().any(|folder| needs::unmet(need, folder).is_some());
+    needs.iter().filter(lacking).map(|need| need.to_string()).collect()
 }
 
 /// The factor of `workload` that a parameter `FACTOR` or `WORKLOAD.FACTOR` names.

@@ -35,11 +35,7 @@ impl Store {
 
     /// The designs of the log, as they were run.
     pub fn designs(&self) -> Result<Vec<Design>> {
-        let read = |row: &DesignRow| {
-            serde_json::from_str(&row.design)
-                .with_context(|| format!("the design {} in the archive is damaged", row.name))
-        };
-        self.runs().designs.iter().map(read).collect()
+        designs(self.runs())
     }
 
     /// Writes down what will be run.
@@ -52,70 +48,83 @@ impl Store {
 
     /// Begins design `at`, or goes on with it; gives what was measured of it before.
     pub fn begin(&mut self, at: usize) -> Past {
-        let runs = self.log.runs();
-        let id = at as u64;
-        self.design = id;
-        // Designs run one after the other, so that what is there of this one is the end of the log.
-        let place = |found: Option<usize>, all: usize| found.unwrap_or(all) as u64;
-        self.cells = place(runs.cells.iter().position(|c| c.design == id), runs.cells.len());
-        let cells = self.cells..self.cells + runs.cells.iter().filter(|c| c.design == id).count() as u64;
-        self.replicates = place(runs.runs.iter().position(|r| cells.contains(&r.replicate.cell)), runs.runs.len());
-        let own: Vec<&Run> = runs.runs.iter().filter(|r| cells.contains(&r.replicate.cell)).collect();
-        let local = |id: Option<u64>| id.map(|id| id - self.replicates);
-        Past {
-            replicates: own
-                .iter()
-                .map(|r| Replicate {
-                    id: r.replicate.id - self.replicates,
-                    cell: r.replicate.cell - self.cells,
-                    ..r.replicate.clone()
-                })
-                .collect(),
-            samples: own
-                .iter()
-                .flat_map(|r| &r.samples)
-                .map(|s| Sample { replicate: local(s.replicate), ..s.clone() })
-                .collect(),
-            marks: own
-                .iter()
-                .flat_map(|r| &r.marks)
-                .map(|m| MarkRow { replicate: local(m.replicate), ..m.clone() })
-                .collect(),
-            absent: runs
-                .cells
-                .iter()
-                .filter(|c| c.design == id)
-                .filter_map(|c| Some((c.id - self.cells, c.absent.clone()?)))
-                .collect(),
-        }
+        let own = Own::of(self.log.runs(), at);
+        (self.design, self.cells, self.replicates) = (at as u64, own.cells, own.replicates);
+        own.past
     }
 
     /// The results of a design that came to its end before.
-    pub fn finished(&mut self, at: usize, design: &Design) -> Option<Results> {
-        let why = self.runs().designs.get(at)?.stopped.clone()?;
-        let past = self.begin(at);
-        let cells: Vec<DesignCell> = self
-            .runs()
-            .cells
-            .iter()
-            .filter(|c| c.design == at as u64)
-            .map(|c| DesignCell { id: c.id - self.cells, ..c.clone() })
-            .collect();
-        let absent = |c: &DesignCell| Some(experiment::Absent { cell: c.name.clone(), why: c.absent.clone()? });
-        Some(Results {
-            design: design.clone(),
-            absent: cells.iter().filter_map(absent).collect(),
-            cells,
-            replicates: past.replicates,
-            samples: past.samples,
-            marks: past.marks,
-            stopped: Stopped::from_name(&why),
-        })
+    pub fn finished(&self, at: usize, design: &Design) -> Option<Results> {
+        self.runs().designs.get(at)?.stopped.as_ref()?;
+        Some(results(self.runs(), at, design))
     }
 
     /// Design `at` has come to its end.
     pub fn end(&mut self, at: usize, why: Stopped) -> Result<()> {
         self.push(Entry::Stopped { design: at as u64, why: why.name().into() })
+    }
+}
+
+/// The designs of a log, as they were run.
+fn designs(runs: &Runs) -> Result<Vec<Design>> {
+    let read = |row: &DesignRow| {
+        serde_json::from_str(&row.design).with_context(|| format!("the design {} in the archive is damaged", row.name))
+    };
+    runs.designs.iter().map(read).collect()
+}
+
+/// The comparisons of a log: the designs with a baseline.
+pub fn comparisons(runs: &Runs) -> Result<Vec<Results>> {
+    let all = designs(runs)?;
+    Ok((0..).zip(&all).filter(|(_, d)| d.baseline.is_some()).map(|(at, d)| results(runs, at, d)).collect())
+}
+
+/// What a log says of design `at`.
+fn results(runs: &Runs, at: usize, design: &Design) -> Results {
+    let own = Own::of(runs, at);
+    let cells = runs.cells.iter().filter(|c| c.design == at as u64);
+    let cells: Vec<DesignCell> = cells.map(|c| DesignCell { id: c.id - own.cells, ..c.clone() }).collect();
+    let absent = |c: &DesignCell| Some(experiment::Absent { cell: c.name.clone(), why: c.absent.clone()? });
+    Results {
+        design: design.clone(),
+        absent: cells.iter().filter_map(absent).collect(),
+        cells,
+        replicates: own.past.replicates,
+        samples: own.past.samples,
+        marks: own.past.marks,
+        stopped: runs.designs.get(at).and_then(|d| Stopped::from_name(d.stopped.as_deref()?)),
+    }
+}
+
+/// What a log holds of one design, in numbers of that design alone, and where those begin.
+struct Own {
+    cells: u64,
+    replicates: u64,
+    past: Past,
+}
+
+impl Own {
+    fn of(runs: &Runs, at: usize) -> Self {
+        let id = at as u64;
+        // Designs run one after the other, so that what is there of this one is the end of the log, or has its neighbours'
+        // behind it.
+        let place = |found: Option<usize>, all: usize| found.unwrap_or(all) as u64;
+        let first = place(runs.cells.iter().position(|c| c.design == id), runs.cells.len());
+        let cells = first..first + runs.cells.iter().filter(|c| c.design == id).count() as u64;
+        let replicates = place(runs.runs.iter().position(|r| cells.contains(&r.replicate.cell)), runs.runs.len());
+        let own: Vec<&Run> = runs.runs.iter().filter(|r| cells.contains(&r.replicate.cell)).collect();
+        let local = |id: Option<u64>| id.and_then(|id| id.checked_sub(replicates));
+        let replicate = |r: &Replicate| Replicate { id: r.id - replicates, cell: r.cell - first, ..r.clone() };
+        let samples = own.iter().flat_map(|r| &r.samples);
+        let marks = own.iter().flat_map(|r| &r.marks);
+        let absent = runs.cells.iter().filter(|c| c.design == id);
+        let past = Past {
+            replicates: own.iter().map(|r| replicate(&r.replicate)).collect(),
+            samples: samples.map(|s| Sample { replicate: local(s.replicate), ..s.clone() }).collect(),
+            marks: marks.map(|m| MarkRow { replicate: local(m.replicate), ..m.clone() }).collect(),
+            absent: absent.filter_map(|c| Some((c.id - first, c.absent.clone()?))).collect(),
+        };
+        Self { cells: first, replicates, past }
     }
 }
 

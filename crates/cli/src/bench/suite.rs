@@ -7,6 +7,10 @@ use std::path::Path;
 /// The suite, by name: file name and text of each design in `experiments/suite` (see build.rs).
 const SUITE: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/suite.rs"));
 
+/// The sweeps of `fathom net sweep`, in `experiments/net`: no part of the suite, since they need root and measure the
+/// kernel's TCP rather than the device.
+const NET: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/net.rs"));
+
 /// What `bench selftest` runs.
 const SELFTEST: (&str, &str) = ("selftest.toml", include_str!("../../../../experiments/selftest.toml"));
 
@@ -23,10 +27,15 @@ pub fn all() -> Result<Vec<Workload>> {
     SUITE.iter().map(|(name, text)| Ok(Workload::parse(name, text)?)).collect()
 }
 
-/// The names of the suite's workloads.
+/// Every sweep of a network.
+pub fn sweeps() -> Result<Vec<Workload>> {
+    NET.iter().map(|(name, text)| Ok(Workload::parse(name, text)?)).collect()
+}
+
+/// The names of all workloads.
 #[cfg(test)]
 pub fn names() -> Result<Vec<String>> {
-    Ok(all()?.into_iter().map(|w| w.name).collect())
+    Ok(all()?.into_iter().chain(sweeps()?).map(|w| w.name).collect())
 }
 
 pub fn selftest() -> Result<Workload> {
@@ -36,7 +45,7 @@ pub fn selftest() -> Result<Workload> {
 /// The workload of that name, or the design in that file.
 pub fn find(word: &str) -> Result<Runnable> {
     if !word.ends_with(".toml") && !word.contains('/') {
-        let all = all()?;
+        let all: Vec<Workload> = all()?.into_iter().chain(sweeps()?).collect();
         let names: Vec<String> = all.iter().map(|w| w.name.clone()).collect();
         return match all.into_iter().find(|w| w.name == word) {
             Some(workload) => Ok(Runnable::Workload(workload)),
@@ -58,13 +67,14 @@ mod tests {
 
     #[test]
     fn every_design_of_the_suite_is_in_the_program_and_sound() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/suite");
-        let mut files: Vec<String> =
-            std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap()).collect();
-        files.sort();
-        let ours: Vec<&str> = SUITE.iter().map(|(name, _)| *name).collect();
-        assert_eq!(files, ours);
-        assert_eq!(all().unwrap().len(), files.len());
+        for (folder, ours, parsed) in [("suite", SUITE, all().unwrap()), ("net", NET, sweeps().unwrap())] {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments").join(folder);
+            let mut files: Vec<String> =
+                std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap()).collect();
+            files.sort();
+            assert_eq!(files, ours.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+            assert_eq!(parsed.len(), files.len());
+        }
         selftest().unwrap();
     }
 }

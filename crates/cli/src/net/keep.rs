@@ -110,7 +110,13 @@ fn replicate(outcome: &Outcome) -> Run {
         if value["mark"].is_string() {
             marks.push(MarkRow { replicate: Some(0), name: text("mark"), text: text("text") });
         } else if value["metric"].is_string() && value["metric"] != "throughput" {
-            push(text("metric"), value["unit"].as_str().unwrap_or_default(), String::new(), None, value["v"].as_f64().unwrap_or(0.0));
+            push(
+                text("metric"),
+                value["unit"].as_str().unwrap_or_default(),
+                String::new(),
+                None,
+                value["v"].as_f64().unwrap_or(0.0),
+            );
         }
     }
     for (at, limit) in told.iter().flat_map(|t| &t.limits).enumerate() {

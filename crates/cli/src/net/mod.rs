@@ -1,13 +1,16 @@
 //! `fathom net`: a file a verb.
 
+mod cc;
 mod json;
 mod keep;
 mod lines;
+mod link;
 mod remote;
 mod result;
 mod run;
 mod serve;
 mod text;
+mod trial;
 
 use crate::args::{Net, NetVerb};
 use anyhow::{Context as _, Result};
@@ -19,6 +22,10 @@ pub fn run(args: &Net) -> Result<ExitCode> {
     match &args.verb {
         NetVerb::Serve(args) => serve::run(args),
         NetVerb::Run(args) => run::run(args),
+        NetVerb::Cc(args) => cc::run(args),
+        NetVerb::Link(args) => link::run(args),
+        NetVerb::Sweep(args) => crate::bench::sweep(&args.as_bench()),
+        NetVerb::Trial(args) => trial::run(args),
     }
 }
 

@@ -108,7 +108,11 @@ fn a_small_send_buffer_is_named_with_its_setting() {
         s.sndbuf_limited_us = us * 9 / 10;
         s.unacked = 147;
     };
-    first(&story(small), Cause::SendBuffer, &["send buffer 208 KiB", "at 32 ms", "53.2 Mb/s", "net.ipv4.tcp_wmem", "4.0 MiB"]);
+    first(
+        &story(small),
+        Cause::SendBuffer,
+        &["send buffer 208 KiB", "at 32 ms", "53.2 Mb/s", "net.ipv4.tcp_wmem", "4.0 MiB"],
+    );
     let mut asked = story(small);
     asked.spec.socket.send_buffer = Some(106_496);
     first(&asked, Cause::SendBuffer, &["raise --sndbuf"]);

@@ -100,7 +100,8 @@ fn cpu(end: &str, threads: &Threads, seen: &Seen<'_>, report: &crate::outcome::E
     let ran = 100.0 * threads.busiest_cpu_ns as f64 / wall;
     let ready = 100.0 * threads.busiest_ready_ns as f64 / wall;
     let throttled = 100.0 * report.machine.throttled;
-    let quota = if throttled >= 1.0 { format!(", and a quota held it back for {throttled:.0} %") } else { String::new() };
+    let quota =
+        if throttled >= 1.0 { format!(", and a quota held it back for {throttled:.0} %") } else { String::new() };
     format!(
         "the {end}'s busiest thread ran for {ran:.0} % of the time and was ready to for {ready:.0} %{quota}; its machine was {:.0} % busy",
         100.0 * report.machine.busy
@@ -123,7 +124,8 @@ pub fn of_udp(seen: &Seen<'_>) -> Vec<Limit> {
         return limit(Cause::Application, evidence, Some("raise --rate, or search the highest: --rate auto"));
     }
     if received.dropped_here * 2 >= lost {
-        let evidence = format!("{} of {lost} lost packets were dropped by the receiver's own socket", received.dropped_here);
+        let evidence =
+            format!("{} of {lost} lost packets were dropped by the receiver's own socket", received.dropped_here);
         let remedy = "give the receiver more processor time, or a larger buffer: --rcvbuf, net.core.rmem_max there";
         return limit(Cause::Cpu, evidence, Some(remedy));
     }

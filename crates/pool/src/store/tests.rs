@@ -211,6 +211,95 @@ fn what_must_not_be_is_refused() {
     assert!(matches!(Store::open(&at.path), Err(Error::Unformatted { .. })));
 }
 
+/// What a test mounted or attached; gone when it is dropped.
+struct Undo(&'static str, PathBuf);
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        // If it is gone already, that is what was wanted.
+        let _ = std::process::Command::new(self.0).args((self.0 == "losetup").then_some("-d")).arg(&self.1).status();
+    }
+}
+
+fn command(program: &str, arguments: &[&str]) -> String {
+    let output = std::process::Command::new(program).args(arguments).output().expect("it is installed");
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).trim().to_string()
+}
+
+/// On a medium that becomes full, what was answered stays, and what was refused is as it was; also after the store was
+/// closed and opened again.
+#[test]
+#[ignore = "root: mounts a small tmpfs"]
+fn a_full_medium_is_an_error_and_costs_nothing_else() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mounted = folder.path().to_path_buf();
+    let at = mounted.join("store");
+    command("mount", &["-t", "tmpfs", "-o", "size=1M", "tmpfs", &mounted.to_string_lossy()]);
+    let undo = Undo("umount", mounted);
+    // Its table has four pages, so that a write over the border of two can find room for one of them.
+    let size = 2048 * BLOCK_BYTES;
+    let store = Store::format(&at, Some(size), "n1".into(), false).expect("a sparse file");
+    let claim = Claim { size_bytes: size, ..claim(1) };
+    store.claim("p", &claim).expect("it is free");
+    let mut model = vec![0_u8; 2048];
+    let mut full = 0;
+    for round in 1..=3_u8 {
+        for begin in (0..2040).step_by(5) {
+            let block = (begin * 7) % 2040;
+            match store.write(block as u64 * BLOCK_BYTES, &[round; 4 * BLOCK_BYTES as usize], false) {
+                Ok(()) => model[block..block + 4].fill(round),
+                Err(Status::Full) => full += 1,
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+    assert!(full > 100 && model.contains(&3), "{full}");
+    let check = |store: &Store| {
+        let mut partly = 0;
+        for (block, expected) in model.iter().enumerate() {
+            // What was refused may have been done in part, block by block, and never within one.
+            let data = read(store, block as u64 * BLOCK_BYTES, BLOCK_BYTES as u32).expect("no block is damaged");
+            assert!(data.iter().all(|byte| *byte == data[0]), "block {block} is mixed");
+            partly += u32::from(data[0] != *expected);
+        }
+        assert!(partly < 200, "{partly} blocks differ");
+    };
+    check(&store);
+    store.close().expect("it closes");
+    drop(store);
+    let store = Store::open(&at).expect("a store");
+    check(&store);
+    store.trim(0, size as u32, true).expect("it gives space back");
+    store.write(0, b"room again", true).expect("there is room");
+    drop((store, undo));
+}
+
+/// A disk that is mounted, a partition of a disk that is a store: nothing is taken twice.
+#[test]
+#[ignore = "root: attaches a loop disk and mounts it"]
+fn no_device_is_taken_twice() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (image, mount) = (folder.path().join("image"), folder.path().join("mount"));
+    std::fs::create_dir(&mount).expect("a folder");
+    File::create(&image).and_then(|f| f.set_len(16 << 20)).expect("a file");
+    command("mkfs.ext4", &["-q", &image.to_string_lossy()]);
+    let device = command("losetup", &["--find", "--show", &image.to_string_lossy()]);
+    let _detach = Undo("losetup", device.clone().into());
+    command("mount", &[&device, &mount.to_string_lossy()]);
+    let undo = Undo("umount", mount);
+    let path = Path::new(&device);
+    assert!(matches!(Store::format(path, None, "n1".into(), true), Err(Error::InUse { .. })));
+    assert!(matches!(Store::open(path), Err(Error::InUse { .. })));
+    drop(undo);
+    assert!(matches!(Store::format(path, None, "n1".into(), false), Err(Error::NotEmpty { .. })));
+    rustix::fs::ftruncate(File::options().write(true).open(&image).expect("a file"), 0).expect("it is emptied");
+    rustix::fs::ftruncate(File::options().write(true).open(&image).expect("a file"), 16 << 20).expect("zeroes");
+    let store = Store::format(path, None, "n1".into(), false).expect("a device of zeroes");
+    assert!(matches!(Store::open(path), Err(Error::InUse { .. })));
+    drop(store);
+}
+
 #[test]
 fn a_device_gives_all_that_fits() {
     for whole in [40_960, 100_000, 1 << 20, (1 << 30) + 512] {

@@ -1,0 +1,198 @@
+//! What the user may say to `fathom net link`, and the link that other verbs make.
+
+use ::net::link::Spec;
+use ::net::link::loss::Loss;
+use ::net::link::spec::{self, Gso, PRESETS};
+use clap::{Args, ValueEnum};
+use std::ffi::OsString;
+
+/// Make an emulated link between two network namespaces, and run a command on one end of it.
+///
+/// The client's end and the server's end are network namespaces; all IP packets between them pass through the emulator, which
+/// holds each until it is due and notes how late it was. A result is marked as invalid if one packet in a hundred was later
+/// than 5 % of the delay.
+///
+/// CMD runs on the client's end. Without CMD it is told how to run something on either, until Ctrl-C. What still runs inside
+/// then is ended, and nothing is left behind, not even by a crash.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fathom net link --delay 8ms -- ping -c 3 198.18.0.2
+  fathom net link --delay 16ms --rate 50mbit --loss 1% --queue 100
+  fathom net link --delay 16ms --rate 5mbit/50mbit --json -- sh -c '$FATHOM_LINK_ENTER_SERVER iperf3 -s -1 &
+                                         sleep 1; iperf3 -c $FATHOM_LINK_SERVER'
+  fathom net link --preset wifi-g
+
+CMD finds the addresses in FATHOM_LINK_CLIENT and FATHOM_LINK_SERVER (FATHOM_LINK_CLIENT6 and FATHOM_LINK_SERVER6 for IPv6),
+and in FATHOM_LINK_ENTER_SERVER the words that make a command run on the server's end. It exits as CMD does. With --json the
+figures come to stdout and what CMD prints goes to stderr.
+
+Needs root or user namespaces, iproute2, and /dev/net/tun.")]
+pub struct NetLink {
+    /// What the link is like.
+    #[command(flatten)]
+    pub link: Link,
+    /// Print JSON (its contract: docs/json.md)
+    #[arg(long)]
+    pub json: bool,
+    /// The program to run on the client's end, with its arguments
+    #[arg(last = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// A value for both directions, or `UP/DOWN`: from the client to the server, and back.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pair<T>(T, T);
+
+/// What a link is like.
+#[derive(Debug, Args, Default)]
+pub struct Link {
+    /// Start from a link known by a name; the options below change it
+    #[arg(long, value_name = "NAME", value_parser = preset)]
+    pub preset: Option<Spec>,
+    /// Delay in each direction, such as 8ms or 500us; all that follows may be UP/DOWN too, such as 8ms/20ms
+    #[arg(long, value_name = "TIME", value_parser = pair(spec::time_ns))]
+    pub delay: Option<Pair<u64>>,
+    /// Bits per second, such as 50mbit
+    #[arg(long, value_name = "RATE", value_parser = pair(spec::rate))]
+    pub rate: Option<Pair<u64>>,
+    /// Time that each packet takes besides its bits, such as 165us
+    #[arg(long, value_name = "TIME", value_parser = pair(spec::time_ns))]
+    pub packet_cost: Option<Pair<u64>>,
+    /// Share of packets lost, such as 1%, or in bursts: burst:WORSEN,RECOVER
+    #[arg(long, value_name = "LOSS", value_parser = pair(Loss::parse))]
+    pub loss: Option<Pair<Loss>>,
+    /// The delay varies by up to this to either side
+    #[arg(long, value_name = "TIME", value_parser = pair(spec::time_ns))]
+    pub jitter: Option<Pair<u64>>,
+    /// Let jitter change the order of packets
+    #[arg(long)]
+    pub reorder: bool,
+    /// Packets that may wait [default: 1000]
+    #[arg(long, value_name = "N", value_parser = pair(spec::count))]
+    pub queue: Option<Pair<u64>>,
+    /// Bytes that may wait [default: any]
+    #[arg(long, value_name = "BYTES", value_parser = pair(spec::count))]
+    pub queue_bytes: Option<Pair<u64>>,
+    /// Both directions share one medium, by turns
+    #[arg(long)]
+    pub half_duplex: bool,
+    /// Largest packet [default: 1500]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535))]
+    pub mtu: Option<u32>,
+    /// Whether packets of up to 64 KiB may pass in one piece; auto: where it changes nothing but speed
+    #[arg(long, value_enum, default_value_t = GsoWish::Auto)]
+    pub gso: GsoWish,
+    /// Seed of losses and jitter
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// Whether large packets pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Default)]
+pub enum GsoWish {
+    /// Where it changes nothing but speed.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+impl Link {
+    /// The link, checked.
+    ///
+    /// # Errors
+    /// What cannot be, as a sentence.
+    pub fn spec(&self) -> Result<Spec, String> {
+        let mut spec = self.preset.unwrap_or_default();
+        let (up, down) = (&mut spec.up, &mut spec.down);
+        for (given, field) in [
+            (self.delay, (&mut up.delay_ns, &mut down.delay_ns)),
+            (self.rate, (&mut up.rate_bps, &mut down.rate_bps)),
+            (self.packet_cost, (&mut up.packet_ns, &mut down.packet_ns)),
+            (self.jitter, (&mut up.jitter_ns, &mut down.jitter_ns)),
+            (self.queue, (&mut up.queue_packets, &mut down.queue_packets)),
+            (self.queue_bytes, (&mut up.queue_bytes, &mut down.queue_bytes)),
+        ] {
+            if let Some(Pair(for_up, for_down)) = given {
+                (*field.0, *field.1) = (for_up, for_down);
+            }
+        }
+        if let Some(Pair(for_up, for_down)) = self.loss {
+            (up.loss, down.loss) = (for_up, for_down);
+        }
+        (up.reorder, down.reorder) = (self.reorder, self.reorder);
+        spec.half_duplex |= self.half_duplex;
+        spec.mtu = self.mtu.unwrap_or(spec.mtu);
+        spec.gso = match self.gso {
+            GsoWish::Auto => Gso::Auto,
+            GsoWish::On => Gso::On,
+            GsoWish::Off => Gso::Off,
+        };
+        spec.seed = self.seed;
+        spec.check()?;
+        Ok(spec)
+    }
+}
+
+fn pair<T: Copy>(
+    one: fn(&str) -> Result<T, String>,
+) -> impl Fn(&str) -> Result<Pair<T>, String> + Clone + Send + Sync + 'static
+where
+    T: 'static,
+{
+    move |text: &str| match text.split_once('/') {
+        // `50mbit/s` is one rate.
+        Some((up, down)) if down != "s" => Ok(Pair(one(up)?, one(down)?)),
+        _ => one(text).map(|value| Pair(value, value)),
+    }
+}
+
+fn preset(name: &str) -> Result<Spec, String> {
+    let list = || PRESETS.iter().map(|(name, about)| format!("\n  {name}: {about}")).collect::<String>();
+    Spec::preset(name).ok_or_else(|| format!("there is no such link; there are{}", list()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Words {
+        #[command(flatten)]
+        link: Link,
+    }
+
+    fn spec(words: &[&str]) -> Result<Spec, String> {
+        let words = std::iter::once("link").chain(words.iter().copied());
+        Words::try_parse_from(words).map_err(|e| e.to_string())?.link.spec()
+    }
+
+    #[test]
+    fn a_link_is_said_for_both_directions_or_each() {
+        let s = spec(&["--delay", "8ms/20ms", "--rate=50mbit/s", "--loss=1%/0", "--queue-bytes", "64K"]).unwrap();
+        assert_eq!((s.up.delay_ns, s.down.delay_ns), (8_000_000, 20_000_000));
+        assert_eq!((s.up.rate_bps, s.down.rate_bps), (50_000_000, 50_000_000));
+        assert_eq!((s.up.loss, s.down.loss), (Loss::Each(0.01), Loss::None));
+        assert_eq!((s.up.queue_bytes, s.up.queue_packets), (65_536, 1000));
+    }
+
+    #[test]
+    fn options_change_a_preset() {
+        let plain = spec(&["--preset", "wifi-g"]).unwrap();
+        let changed = spec(&["--preset=wifi-g", "--delay=16ms"]).unwrap();
+        assert!(plain.half_duplex && changed.half_duplex);
+        assert_eq!((changed.up.rate_bps, changed.up.delay_ns), (plain.up.rate_bps, 16_000_000));
+        assert!(spec(&["--preset", "avian"]).unwrap_err().contains("satellite"));
+    }
+
+    #[test]
+    fn what_cannot_be_is_said() {
+        assert!(spec(&["--jitter", "5ms"]).unwrap_err().contains("--delay"));
+        assert!(spec(&["--loss", "2"]).is_err() && spec(&["--rate", "fast"]).is_err());
+        assert!(spec(&["--mtu", "100"]).is_err());
+    }
+}

@@ -1,0 +1,156 @@
+//! `fathom net link`: the emulated link, until a command ends or Ctrl-C.
+
+use crate::args::NetLink;
+use crate::progress;
+use ::net::link::bed::{Bed, CLIENT, SERVER};
+use ::net::link::schedule::{DOWN, UP};
+use ::net::link::{Outcome, Spec};
+use anyhow::{Context as _, Result};
+use model::Context;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitCode, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Version of the JSON.
+const VERSION: u64 = 1;
+
+pub fn run(args: &NetLink) -> Result<ExitCode> {
+    let spec = match args.link.spec() {
+        Ok(spec) => spec,
+        Err(sentence) => {
+            eprintln!("fathom net link: {sentence}");
+            return Ok(ExitCode::from(2));
+        }
+    };
+    let context = progress::context(true);
+    progress::end_on_signal(&context);
+    let bed = Bed::create(&spec)?;
+    let status = match args.command.split_first() {
+        Some((program, arguments)) => {
+            let mut command = bed.command(program);
+            command.args(arguments);
+            if args.json {
+                command.stdout(Stdio::from(std::io::stderr().as_fd().try_clone_to_owned()?));
+            }
+            let name = program.to_string_lossy();
+            Some(wait(command.spawn().with_context(|| format!("cannot run {name}"))?, &context)?)
+        }
+        None => {
+            eprint!("{}", usage(&bed));
+            while !context.cancelled() {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            None
+        }
+    };
+    let outcome = bed.finish()?;
+    if args.json {
+        println!("{:#}", document(&spec, &outcome, status));
+    } else {
+        eprint!("{}", summary(&spec, &outcome));
+    }
+    Ok(status.map_or(ExitCode::SUCCESS, exit_code))
+}
+
+/// Waits for the command. Ctrl-C reaches it from the terminal too and it ends as it likes, within a second; then, or if only
+/// we were told to end, it is told.
+fn wait(mut child: Child, context: &Context) -> Result<ExitStatus> {
+    let mut told = None;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if context.cancelled() {
+            let since = *told.get_or_insert_with(Instant::now);
+            if since.elapsed() > Duration::from_secs(1) {
+                // SAFETY: two integers; the child was not waited for yet, so that the number is its.
+                unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
+                return Ok(child.wait()?);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// As a shell would say it.
+fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(1);
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}
+
+fn usage(bed: &Bed) -> String {
+    format!(
+        "The link is up until Ctrl-C. On its client's end, {}:\n  {} CMD\nOn its server's end, {}:\n  {} CMD\n",
+        CLIENT.join(" and "),
+        bed.client().nsenter(false),
+        SERVER.join(" and "),
+        bed.server().nsenter(false),
+    )
+}
+
+/// The figures as JSON; `net trial` marks its lines with the same.
+pub fn document(spec: &Spec, outcome: &Outcome, status: Option<ExitStatus>) -> Value {
+    let invalid = outcome.invalid(spec);
+    let us = |q: f64| outcome.lateness.quantile(q) as f64 / 1e3;
+    let way = |d: usize| {
+        let (way, c) = (if d == UP { &spec.up } else { &spec.down }, &outcome.counts[d]);
+        json!({
+            "delay_ms": way.delay_ns as f64 / 1e6, "rate_bps": way.rate_bps, "packet_cost_us": way.packet_ns as f64 / 1e3,
+            "jitter_ms": way.jitter_ns as f64 / 1e6, "loss_mean": way.loss.mean(), "queue_packets": way.queue_packets,
+            "queue_bytes": way.queue_bytes, "packets": c.offered, "bytes": c.offered_bytes, "delivered": c.delivered,
+            "delivered_bytes": c.delivered_bytes, "lost": c.lost, "queue_full": c.dropped, "queue_max": c.queue_max,
+        })
+    };
+    json!({
+        "version": VERSION,
+        "up": way(UP),
+        "down": way(DOWN),
+        "half_duplex": spec.half_duplex,
+        "mtu": spec.mtu(),
+        "large_packets": outcome.large_packets,
+        "seed": spec.seed,
+        "lateness_us": {
+            "packets": outcome.lateness.count(), "p50": us(0.5), "p90": us(0.9), "p99": us(0.99), "p99_9": us(0.999),
+            "max": outcome.lateness.max() as f64 / 1e3,
+        },
+        "realtime": outcome.realtime,
+        "overrun": outcome.overrun,
+        "valid": invalid.is_empty(),
+        "invalid_because": invalid,
+        "status": status.map(|s| s.code().unwrap_or_else(|| 128 + s.signal().unwrap_or(0))),
+    })
+}
+
+fn summary(spec: &Spec, outcome: &Outcome) -> String {
+    let mut text =
+        String::from("\n  direction   packets    delivered      lost  queue full  longest queue        bytes\n");
+    for (d, name) in [(UP, "up"), (DOWN, "down")] {
+        let c = &outcome.counts[d];
+        let _ = writeln!(
+            text,
+            "  {name:<9} {:>9} {:>12} {:>9} {:>11} {:>14} {:>12}",
+            c.offered, c.delivered, c.lost, c.dropped, c.queue_max, c.offered_bytes
+        );
+    }
+    let us = |q: f64| outcome.lateness.quantile(q) as f64 / 1e3;
+    let _ = writeln!(
+        text,
+        "  late by   median {:.1} us, p90 {:.1}, p99 {:.1}, p99.9 {:.1}, most {:.1} ({} packets)",
+        us(0.5),
+        us(0.9),
+        us(0.99),
+        us(0.999),
+        outcome.lateness.max() as f64 / 1e3,
+        outcome.lateness.count()
+    );
+    if !outcome.realtime {
+        text += "  not in real time: SCHED_FIFO needs root\n";
+    }
+    for reason in outcome.invalid(spec) {
+        let _ = writeln!(text, "  INVALID: {reason}");
+    }
+    text
+}

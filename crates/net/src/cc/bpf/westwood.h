@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Westwood+: C. Casetti, M. Gerla, S. Mascolo, M. Sanadidi, R. Wang, "TCP Westwood: bandwidth estimation for enhanced
+ * transport over wireless links", MobiCom 2001; with the bandwidth estimate of L. Grieco, S. Mascolo, "Performance
+ * evaluation and comparison of Westwood+, New Reno, and Vegas TCP congestion control", ACM CCR 34(2), 2004.
+ *
+ * Reno halves the window blindly. Westwood counts what arrives: after a loss the window is what the path carried in its
+ * shortest round-trip, BWE x RTT_min, so a random loss on a wireless link costs little and a full queue is just emptied.
+ * Growth is Reno's. Westwood+ takes one sample of the bandwidth a round-trip, not one per acknowledgement (which packs of
+ * acknowledgements inflated), and smooths it with a constant factor of 0.9. A round-trip is taken as 50 ms at least, so that
+ * short paths are not measured over a handful of segments.
+ */
+#ifndef FATHOM_CC_WESTWOOD_H
+#define FATHOM_CC_WESTWOOD_H
+
+#include "flow.h"
+
+#define WESTWOOD_SPAN_LEAST_US 50000
+
+struct westwood {
+	u64 since_us; /* start of the sample */
+	u64 rate; /* BWE, bytes a second; 0: unknown */
+	u32 delivered; /* segments that had arrived at its start */
+	u32 rtt_us; /* of the last acknowledgement; 0: unknown */
+	u32 rtt_min_us; /* 0: unknown */
+};
+
+INLINE void westwood_start(struct westwood *w, const struct flow *f)
+{
+	*w = (struct westwood){ .since_us = f->now_us, .delivered = f->delivered };
+}
+
+/* An acknowledgement, with an RTT if `rtt_us` is above 0. Duplicates count as the segments whose arrival they tell. */
+INLINE void westwood_measure(struct westwood *w, const struct flow *f, s32 rtt_us)
+{
+	u64 span = f->now_us > w->since_us ? f->now_us - w->since_us : 0;
+	u64 sample;
+
+	if (rtt_us > 0) {
+		w->rtt_us = (u32)rtt_us;
+		if (!w->rtt_min_us || w->rtt_us < w->rtt_min_us)
+			w->rtt_min_us = w->rtt_us;
+	}
+	if (!w->rtt_us || span <= at_least(w->rtt_us, WESTWOOD_SPAN_LEAST_US))
+		return;
+	sample = (u64)(f->delivered - w->delivered) * f->mss * 1000000 / span;
+	w->rate = w->rate ? (9 * w->rate + sample) / 10 : sample;
+	w->since_us = f->now_us;
+	w->delivered = f->delivered;
+}
+
+INLINE void westwood_grow(struct flow *f, u32 acked)
+{
+	if (f->cwnd < f->ssthresh)
+		acked = flow_slow_start(f, acked);
+	if (acked)
+		flow_grow(f, f->cwnd, acked);
+}
+
+/* A loss, by duplicates or by a timeout: gives the window to go on with. */
+INLINE u32 westwood_loss(const struct westwood *w, const struct flow *f)
+{
+	u64 window;
+
+	if (!w->rate || !w->rtt_min_us || !f->mss)
+		return at_least(f->cwnd / 2, MIN_SSTHRESH);
+	/* In milliseconds a rate of 18 Tb/s and an RTT of an hour would still fit; the microseconds are kept by dividing late. */
+	window = w->rate / 1000 * w->rtt_min_us / 1000 / f->mss;
+	if (window > 0x7fffffff)
+		window = 0x7fffffff;
+	return at_least((u32)window, MIN_SSTHRESH);
+}
+
+/* A timeout: the path may have become another, and its shortest round-trip longer. */
+INLINE void westwood_forget(struct westwood *w)
+{
+	w->rtt_min_us = 0;
+}
+
+#endif

@@ -1,0 +1,156 @@
+//! Registers a congestion control with the kernel (BPF struct_ops, Linux 5.6).
+//!
+//! The kernel describes `struct tcp_congestion_ops` in its BTF. Each function of our object is loaded as the member of its
+//! name; a map of the kernel's type `bpf_struct_ops_tcp_congestion_ops` is filled with their descriptors and a name, and
+//! registering that map adds the name to net.ipv4.tcp_available_congestion_control.
+//!
+//! From Linux 6.4 on the registration is a link: it ends with its descriptor, however this process ends. Before that it stays
+//! until the map's value is deleted, so a process that is killed leaves its algorithm behind; [`left_behind`] finds those.
+
+use super::{Algorithm, Error, btf, sys};
+use aya_obj::Object;
+use aya_obj::btf::{Btf, BtfType, Int, IntEncoding};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+
+/// The kernel's types.
+const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
+/// The kernel's struct, and the one that the map holds.
+const OPS: &str = "tcp_congestion_ops";
+const VALUE: &str = "bpf_struct_ops_tcp_congestion_ops";
+/// Bytes of a name with its NUL (TCP_CA_NAME_MAX).
+pub const NAME_BYTES: usize = 16;
+/// Who may open a socket may choose it (TCP_CONG_NON_RESTRICTED): it is there because root asked for it.
+const NON_RESTRICTED: u32 = 1;
+
+/// A registered congestion control. Dropping it takes the name away; connections that use it keep it until they end.
+#[derive(Debug)]
+pub struct Registered {
+    /// What a socket calls it.
+    pub name: String,
+    map: OwnedFd,
+    /// `None` before Linux 6.4.
+    link: Option<OwnedFd>,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        if self.link.is_none() {
+            // There is nobody to tell: the kernel refuses only what is already gone.
+            let _ = sys::clear(&self.map);
+        }
+    }
+}
+
+/// Registers `algorithm` as `name`.
+///
+/// # Errors
+/// What the kernel lacks or refuses, and what to do.
+pub fn register(algorithm: Algorithm, name: &str) -> Result<Registered, Error> {
+    let blob = std::fs::read(VMLINUX).map_err(|_| Error::NoBtf)?;
+    let ops = btf::structure(&blob, OPS).ok_or(Error::NoBtf)?;
+    let value = btf::structure(&blob, VALUE).ok_or(Error::NoStructOps)?;
+    let data = value.member("data").ok_or(Error::NoStructOps)?.1.offset;
+    super::raise_locked_memory();
+
+    let object = relocated(algorithm)?;
+    let mut bytes = vec![0u8; value.size];
+    let mut put = |member: &str, content: &[u8]| -> Result<(), Error> {
+        let (_, found) = ops.member(member).ok_or_else(|| Error::NoMember(member.to_string()))?;
+        let at = data + found.offset;
+        bytes.get_mut(at..at + content.len()).ok_or(Error::NoBtf)?.copy_from_slice(content);
+        Ok(())
+    };
+    let mut programs = Vec::new();
+    for function in object.functions.values() {
+        let (index, _) = ops.member(&function.name).ok_or_else(|| Error::NoMember(function.name.clone()))?;
+        let program = sys::load_member(&function.name, &function.instructions, &object.license, ops.id, index)
+            .map_err(|(error, log)| Error::refused(&function.name, error, log))?;
+        // The map's value has a pointer there, and takes the program's descriptor in its place.
+        put(&function.name, &(program.as_raw_fd() as u64).to_ne_bytes())?;
+        programs.push(program);
+    }
+    let mut padded = [0; NAME_BYTES];
+    if name.is_empty() || name.len() >= NAME_BYTES {
+        return Err(Error::BadName(name.to_string()));
+    }
+    padded[..name.len()].copy_from_slice(name.as_bytes());
+    put("name", &padded)?;
+    put("flags", &NON_RESTRICTED.to_ne_bytes())?;
+
+    let types = sys::load_types(&any_types()).map_err(Error::kernel)?;
+    let make = |link| sys::struct_ops_map(name, value.id, value.size, &types, link);
+    let (map, by_link) = match make(true) {
+        Ok(map) => (map, true),
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => (make(false).map_err(Error::kernel)?, false),
+        Err(e) => return Err(Error::kernel(e)),
+    };
+    let exists = |e: std::io::Error| match e.raw_os_error() {
+        Some(libc::EEXIST) => Error::Exists(name.to_string()),
+        _ => Error::kernel(e),
+    };
+    sys::set(&map, &bytes).map_err(exists)?;
+    let link = if by_link { Some(sys::link(&map).map_err(exists)?) } else { None };
+    Ok(Registered { name: name.to_string(), map, link })
+}
+
+/// The object of an algorithm, fitted to this kernel's structs.
+fn relocated(algorithm: Algorithm) -> Result<Object, Error> {
+    let broken = |e: &dyn std::fmt::Display| Error::Object { algorithm: algorithm.name(), why: e.to_string() };
+    let mut object = Object::parse(algorithm.object()).map_err(|e| broken(&e))?;
+    let kernel = Btf::from_sys_fs().map_err(|e| broken(&e))?;
+    object.relocate_btf(&kernel).map_err(|e| broken(&e))?;
+    Ok(object)
+}
+
+/// The smallest type section: an `int`.
+fn any_types() -> Vec<u8> {
+    let mut types = Btf::new();
+    let name = types.add_string("int");
+    types.add_type(BtfType::Int(Int::new(name, 4, IntEncoding::Signed, 0)));
+    types.to_bytes()
+}
+
+/// Whether this kernel can take an algorithm at all, without trying.
+///
+/// # Errors
+/// Why it cannot.
+pub fn possible() -> Result<(), Error> {
+    if !Path::new(VMLINUX).exists() {
+        return Err(Error::NoBtf);
+    }
+    let blob = std::fs::read(VMLINUX).map_err(|_| Error::NoBtf)?;
+    btf::structure(&blob, VALUE).map(drop).ok_or(Error::NoStructOps)
+}
+
+/// The congestion controls that are registered through BPF on this machine, by anyone.
+///
+/// # Errors
+/// `NotPermitted` without CAP_SYS_ADMIN.
+pub fn by_bpf() -> Result<Vec<String>, Error> {
+    Ok(maps()?.into_iter().map(|(name, _)| name).collect())
+}
+
+/// Takes a congestion control away that was registered through BPF without a link and left behind. `false`: there is none.
+///
+/// # Errors
+/// `NotPermitted`, or what the kernel said.
+pub fn unregister(name: &str) -> Result<bool, Error> {
+    let Some((_, map)) = maps()?.into_iter().find(|(found, _)| found == name) else { return Ok(false) };
+    sys::clear(&map).map_err(Error::kernel)?;
+    Ok(true)
+}
+
+fn maps() -> Result<Vec<(String, OwnedFd)>, Error> {
+    let blob = std::fs::read(VMLINUX).map_err(|_| Error::NoBtf)?;
+    let ops = btf::structure(&blob, OPS).ok_or(Error::NoBtf)?;
+    let value = btf::structure(&blob, VALUE).ok_or(Error::NoStructOps)?;
+    let offset = |in_struct: &btf::Structure, member: &str| in_struct.member(member).map(|(_, m)| m.offset);
+    let at = offset(&value, "data").zip(offset(&ops, "name")).map(|(a, b)| a + b).ok_or(Error::NoStructOps)?;
+    let values = sys::values(value.id).map_err(Error::kernel)?;
+    let named = values.into_iter().filter_map(|(map, bytes)| {
+        let name = bytes.get(at..at + NAME_BYTES)?.split(|b| *b == 0).next()?;
+        Some((String::from_utf8_lossy(name).into_owned(), map)).filter(|(name, _)| !name.is_empty())
+    });
+    Ok(named.collect())
+}

@@ -1,0 +1,311 @@
+//! Congestion controls: what this machine has, and those that Fathom supplies where the kernel lacks them.
+//!
+//! A socket names its congestion control, and the kernel must know it. Many kernels have reno, cubic and little else. Three
+//! that papers compare (BIC, H-TCP, Westwood+) are supplied here as BPF programs that the kernel runs in their place; the
+//! algorithms are in `bpf/*.h`, each with its source. How far they do what the kernel's modules of the same names do is
+//! measured in `docs/congestion-controls.md`.
+
+mod btf;
+mod load;
+mod sys;
+
+pub use load::{Registered, by_bpf, register, unregister};
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::AsRawFd;
+
+/// What the kernel can use at this moment.
+const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+/// Put before a name to have ours even where the kernel has its own.
+pub const PREFIX: &str = "fathom_";
+
+/// A congestion control that Fathom supplies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Algorithm {
+    /// Binary increase (Xu, Harfoush, Rhee 2004).
+    Bic,
+    /// H-TCP (Leith, Shorten 2004).
+    Htcp,
+    /// Westwood+ (Casetti et al. 2001, Grieco, Mascolo 2004).
+    Westwood,
+}
+
+/// An object's bytes, where the parser may read words.
+#[repr(C, align(8))]
+struct Aligned<T: ?Sized>(T);
+
+static BIC: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/bic.bpf.o")));
+static HTCP: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/htcp.bpf.o")));
+static WESTWOOD: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/westwood.bpf.o")));
+
+impl Algorithm {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Bic, Self::Htcp, Self::Westwood];
+
+    /// The name of the kernel's module.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bic => "bic",
+            Self::Htcp => "htcp",
+            Self::Westwood => "westwood",
+        }
+    }
+
+    /// The algorithm that `name` means, with or without [`PREFIX`].
+    pub fn of(name: &str) -> Option<Self> {
+        let plain = name.strip_prefix(PREFIX).unwrap_or(name);
+        Self::ALL.into_iter().find(|a| a.name() == plain)
+    }
+
+    fn object(self) -> &'static [u8] {
+        match self {
+            Self::Bic => &BIC.0,
+            Self::Htcp => &HTCP.0,
+            Self::Westwood => &WESTWOOD.0,
+        }
+    }
+}
+
+/// Why a congestion control cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nobody has it.
+    #[error(
+        "this kernel has no congestion control {name:?}, and Fathom does not supply it (it has: {}; Fathom supplies bic, htcp, westwood)",
+        available.join(", ")
+    )]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        available: Vec<String>,
+    },
+    /// The kernel does not describe its types.
+    #[error(
+        "this kernel does not describe its types (/sys/kernel/btf/vmlinux is not there or not readable), so a congestion control cannot be fitted to it; it needs CONFIG_DEBUG_INFO_BTF"
+    )]
+    NoBtf,
+    /// The kernel takes no congestion control as BPF.
+    #[error(
+        "this kernel takes no congestion control as BPF; that needs Linux 5.6 with CONFIG_BPF_JIT and CONFIG_BPF_SYSCALL"
+    )]
+    NoStructOps,
+    /// Another kernel's congestion controls have other parts.
+    #[error("this kernel's congestion controls have no {0:?}; Fathom does not know this kernel yet")]
+    NoMember(String),
+    /// No privilege.
+    #[error(
+        "supplying a congestion control needs root (or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON), and this process has neither"
+    )]
+    NotPermitted,
+    /// The verifier found fault.
+    #[error("the kernel refused {function} of a congestion control ({source}); the verifier's last words:\n{log}")]
+    Refused {
+        /// Which function.
+        function: String,
+        /// The end of the verifier's log.
+        log: String,
+        /// The kernel's error.
+        source: io::Error,
+    },
+    /// The name is taken.
+    #[error("this kernel already has a congestion control named {0:?}")]
+    Exists(String),
+    /// Not a name of the kernel's.
+    #[error("{0:?} is no name for a congestion control: it takes 1 to 15 bytes")]
+    BadName(String),
+    /// The embedded object does not fit.
+    #[error("the BPF program of {algorithm} does not fit this kernel: {why}")]
+    Object {
+        /// Which.
+        algorithm: &'static str,
+        /// What did not fit.
+        why: String,
+    },
+    /// Something else.
+    #[error("registering a congestion control failed: {0}")]
+    Kernel(#[source] io::Error),
+    /// The list cannot be read.
+    #[error("{AVAILABLE} cannot be read ({0}): is /proc mounted?")]
+    NoList(#[source] io::Error),
+}
+
+impl Error {
+    fn kernel(error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => Self::NotPermitted,
+            _ => Self::Kernel(error),
+        }
+    }
+
+    fn refused(function: &str, source: io::Error, log: String) -> Self {
+        if source.raw_os_error() == Some(libc::EPERM) {
+            return Self::NotPermitted;
+        }
+        let lines: Vec<&str> = log.lines().collect();
+        let log = lines[lines.len().saturating_sub(12)..].join("\n");
+        Self::Refused { function: function.to_string(), log, source }
+    }
+}
+
+/// How a congestion control can be had here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// The kernel's own, in use or ready.
+    Kernel,
+    /// Registered through BPF at this moment, by Fathom or by someone else.
+    Bpf,
+    /// Ready, but only root can tell whether it is the kernel's own.
+    KernelOrBpf,
+    /// A module that the kernel loads when a socket of root's asks for it.
+    Module,
+    /// Fathom supplies it when asked.
+    Supplied,
+    /// Not to be had, and why.
+    Missing(String),
+}
+
+/// A congestion control and how it can be had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// What a socket calls it.
+    pub name: String,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// What the kernel can use at this moment.
+///
+/// # Errors
+/// `NoList` where /proc is not mounted.
+pub fn available() -> Result<Vec<String>, Error> {
+    let text = std::fs::read_to_string(AVAILABLE).map_err(Error::NoList)?;
+    Ok(text.split_whitespace().map(str::to_string).collect())
+}
+
+/// Every congestion control that can be had here or that Fathom knows, sorted by name.
+///
+/// # Errors
+/// `NoList` where /proc is not mounted.
+pub fn list() -> Result<Vec<Known>, Error> {
+    let available: BTreeSet<String> = available()?.into_iter().collect();
+    let by_bpf = by_bpf();
+    let modules = modules();
+    let can_supply = if may_supply() { load::possible() } else { Err(Error::NotPermitted) };
+    let ours = Algorithm::ALL.iter().map(|a| a.name().to_string());
+    let names: BTreeSet<String> = available.iter().cloned().chain(modules.iter().cloned()).chain(ours).collect();
+    let origin = |name: &String| match (available.contains(name), &by_bpf) {
+        (true, Ok(by_bpf)) if by_bpf.contains(name) => Origin::Bpf,
+        (true, Ok(_)) => Origin::Kernel,
+        (true, Err(_)) => Origin::KernelOrBpf,
+        (false, _) if modules.contains(name) => Origin::Module,
+        (false, _) => match &can_supply {
+            Ok(()) => Origin::Supplied,
+            Err(why) => Origin::Missing(why.to_string()),
+        },
+    };
+    Ok(names.into_iter().map(|name| Known { origin: origin(&name), name }).collect())
+}
+
+/// Makes sure that a socket can choose `name`: it is there, or the kernel has a module, or Fathom registers its own for as
+/// long as the result is kept. `None`: the kernel has it. With [`PREFIX`] it is always Fathom's own.
+///
+/// # Errors
+/// Why it cannot be had.
+pub fn ensure(name: &str) -> Result<Option<Registered>, Error> {
+    if available()?.iter().any(|a| a == name) || kernel_loads(name) {
+        return Ok(None);
+    }
+    let algorithm = Algorithm::of(name)
+        .ok_or_else(|| Error::Unknown { name: name.to_string(), available: available().unwrap_or_default() })?;
+    match register(algorithm, name) {
+        // Someone else was quicker.
+        Err(Error::Exists(_)) => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+/// Asks the kernel for `name` on a socket, which loads the module if there is one and this process may.
+fn kernel_loads(name: &str) -> bool {
+    let Ok(socket) = TcpListener::bind("127.0.0.1:0").or_else(|_| TcpListener::bind("[::1]:0")) else { return false };
+    choose(&socket, name).is_ok()
+}
+
+/// Has a socket, or those accepted from it, use `name`.
+///
+/// # Errors
+/// The kernel's: ENOENT if there is no such congestion control, EPERM if it is reserved for root.
+pub fn choose(socket: &impl AsRawFd, name: &str) -> io::Result<()> {
+    // SAFETY: the name is `name.len()` bytes long, and the kernel copies them.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_CONGESTION,
+            name.as_ptr().cast(),
+            name.len() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Congestion controls that lie on the disk as modules of the running kernel.
+fn modules() -> BTreeSet<String> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let folder = format!("/lib/modules/{}/kernel/net/ipv4", release.trim());
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = files.filter_map(|f| module_name(&f.file_name().to_string_lossy()));
+    names.collect()
+}
+
+/// `tcp_bic.ko.xz` is `bic`; `tcp_diag` is no congestion control.
+fn module_name(file: &str) -> Option<String> {
+    let (stem, _) = file.split_once(".ko")?;
+    stem.strip_prefix("tcp_").filter(|name| *name != "diag").map(str::to_string)
+}
+
+/// Whether this process is root's, as far as /proc tells; the kernel has the last word.
+fn may_supply() -> bool {
+    /// CAP_SYS_ADMIN, or CAP_BPF with CAP_NET_ADMIN.
+    const SETS: [u64; 2] = [1 << 21, 1 << 39 | 1 << 12];
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let held = status.lines().find_map(|l| u64::from_str_radix(l.strip_prefix("CapEff:")?.trim(), 16).ok());
+    held.is_some_and(|held| SETS.iter().any(|set| held & set == *set))
+}
+
+/// Kernels before 5.11 count BPF memory as locked; whoever may not raise the limit finds out when it does not suffice.
+fn raise_locked_memory() {
+    let all = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: passes a whole rlimit, which the kernel reads.
+    unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const all) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_mean_algorithms() {
+        assert_eq!(Algorithm::of("bic"), Some(Algorithm::Bic));
+        assert_eq!(Algorithm::of("fathom_westwood"), Some(Algorithm::Westwood));
+        assert_eq!(Algorithm::of("cubic"), None);
+        assert!(Algorithm::ALL.iter().all(|a| PREFIX.len() + a.name().len() < load::NAME_BYTES));
+    }
+
+    #[test]
+    fn module_files_are_told_apart() {
+        assert_eq!(module_name("tcp_bic.ko"), Some("bic".into()));
+        assert_eq!(module_name("tcp_westwood.ko.xz"), Some("westwood".into()));
+        assert_eq!(module_name("tcp_diag.ko"), None);
+        assert_eq!(module_name("ip_gre.ko"), None);
+    }
+
+    #[test]
+    fn what_nobody_has_is_said() {
+        let error = ensure("nobodys").expect_err("there is no such thing");
+        assert!(error.to_string().contains("nobodys"), "{error}");
+        assert!(error.to_string().contains("htcp"), "{error}");
+    }
+}

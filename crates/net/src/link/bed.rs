@@ -1,0 +1,167 @@
+//! Two network namespaces with the emulated link between them.
+//!
+//! Each holds a TUN device, `link0`, whose other end is the emulator; each has an address of the blocks that are set aside
+//! for benchmarks (RFC 2544, RFC 5180), which no real network uses. Programs run inside by
+//! [`Namespace::command`](lab::netns::Namespace::command).
+
+use super::engine::{Engine, Outcome, TUN_QUEUE};
+use super::spec::Spec;
+use lab::netns::Namespace;
+use std::io::{Error, Result};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// Name of the device in both namespaces.
+pub const DEVICE: &str = "link0";
+/// Addresses of the client.
+pub const CLIENT: [&str; 2] = ["198.18.0.1", "2001:2::1"];
+/// Addresses of the server.
+pub const SERVER: [&str; 2] = ["198.18.0.2", "2001:2::2"];
+
+/// A running link; dropping it ends the emulator, the namespaces and what runs inside.
+#[derive(Debug)]
+pub struct Bed {
+    // The emulator ends before the namespaces whose devices it holds.
+    emulator: Option<JoinHandle<Outcome>>,
+    stop: Arc<AtomicBool>,
+    client: Namespace,
+    server: Namespace,
+}
+
+impl Bed {
+    /// Makes the namespaces and starts the emulator.
+    ///
+    /// # Errors
+    /// The link cannot be, or the machine does not let one be made; the text says what is missing.
+    pub fn create(spec: &Spec) -> Result<Self> {
+        spec.check().map_err(Error::other)?;
+        let client = Namespace::create()?;
+        let server = Namespace::beside(&client)?;
+        let ends = [client.tun(DEVICE, true)?, server.tun(DEVICE, true)?];
+        for (namespace, own, other) in [(&client, CLIENT, SERVER), (&server, SERVER, CLIENT)] {
+            // No router is on the link: nobody needs to ask for one.
+            namespace.sysctl(&format!("net.ipv6.conf.{DEVICE}.router_solicitations"), "0")?;
+            namespace.sysctl(&format!("net.ipv6.conf.{DEVICE}.addr_gen_mode"), "1")?;
+            let (mtu, queue) = (spec.mtu().to_string(), TUN_QUEUE.to_string());
+            namespace.ip(&["link", "set", "dev", DEVICE, "mtu", &mtu, "txqueuelen", &queue, "up"])?;
+            for (own, other) in own.iter().zip(other) {
+                let nodad: &[&str] = if own.contains(':') { &["nodad"] } else { &[] };
+                namespace.ip(&[&["address", "add", own, "peer", other, "dev", DEVICE], nodad].concat())?;
+            }
+        }
+        let [from_client, from_server] = ends;
+        let engine = Engine::new(from_client, from_server, spec)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = stop.clone();
+        let emulator = std::thread::Builder::new().name("link".into()).spawn(move || engine.run(&flag))?;
+        Ok(Self { emulator: Some(emulator), stop, client, server })
+    }
+
+    /// Where the client runs.
+    pub fn client(&self) -> &Namespace {
+        &self.client
+    }
+
+    /// Where the server runs.
+    pub fn server(&self) -> &Namespace {
+        &self.server
+    }
+
+    /// A command on the client's side, told the addresses by the variables FATHOM_LINK_CLIENT, FATHOM_LINK_SERVER, and
+    /// how to run something on the server's side by FATHOM_LINK_ENTER_SERVER.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = self.client.command(program);
+        command.envs([("FATHOM_LINK_CLIENT", CLIENT[0]), ("FATHOM_LINK_SERVER", SERVER[0])]);
+        command.envs([("FATHOM_LINK_CLIENT6", CLIENT[1]), ("FATHOM_LINK_SERVER6", SERVER[1])]);
+        command.env("FATHOM_LINK_ENTER_CLIENT", self.client.nsenter(true));
+        command.env("FATHOM_LINK_ENTER_SERVER", self.server.nsenter(true));
+        command
+    }
+
+    /// Ends the emulator and says how it went.
+    ///
+    /// # Errors
+    /// The devices' counters cannot be read.
+    pub fn finish(mut self) -> Result<Outcome> {
+        // While the devices are still there.
+        let overrun = overrun(&self.client).and_then(|n| Ok(n + overrun(&self.server)?));
+        let mut outcome = self.halt().unwrap_or_default();
+        outcome.overrun = overrun?;
+        Ok(outcome)
+    }
+
+    fn halt(&mut self) -> Option<Outcome> {
+        self.stop.store(true, Ordering::Relaxed);
+        let outcome = self.emulator.take()?.join();
+        Some(outcome.unwrap_or_else(|_| Outcome { failed: Some("the emulator failed".into()), ..Outcome::default() }))
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        self.halt();
+    }
+}
+
+/// Packets that the namespace's device dropped because nobody had read them.
+fn overrun(namespace: &Namespace) -> Result<u64> {
+    // Two counters of sysfs would need it mounted inside; this file shows the reader's own namespace.
+    let table = namespace.run("/bin/cat", &["/proc/self/net/dev"])?;
+    let line = table.lines().find_map(|l| l.trim().strip_prefix(DEVICE)?.strip_prefix(':')).unwrap_or_default();
+    // Received: bytes, packets, errs, drop, fifo, frame, compressed, multicast; sent: the same first four.
+    line.split_whitespace().nth(11).and_then(|n| n.parse().ok()).ok_or_else(|| Error::other("no counters of the link"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::spec::Way;
+    use super::*;
+
+    fn bed(test: &str, spec: &Spec) -> Option<Bed> {
+        Bed::create(spec).map_err(|error| println!("SKIP {test}: {error}")).ok()
+    }
+
+    #[test]
+    fn packets_pass_both_ways_and_every_one_is_accounted_for() {
+        let way = Way { delay_ns: 5_000_000, ..Way::default() };
+        let Some(bed) = bed("packets_pass_both_ways_and_every_one_is_accounted_for", &Spec::both(way)) else { return };
+        let server = "
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(('198.18.0.2', 7))
+print('up', flush=True)
+while True:
+    data, peer = s.recvfrom(2048)
+    s.sendto(data, peer)
+";
+        let client = "
+import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(5)
+for i in range(50):
+    t = time.monotonic()
+    s.sendto(b'x' * 100, ('198.18.0.2', 7))
+    s.recv(2048)
+    print(int((time.monotonic() - t) * 1e6))
+";
+        use std::io::BufRead as _;
+        let mut echo =
+            bed.server().command("python3").args(["-c", server]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        std::io::BufReader::new(echo.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+        let said = bed.command("python3").args(["-c", client]).output().unwrap();
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        let trips: Vec<u64> = String::from_utf8(said.stdout).unwrap().lines().map(|l| l.parse().unwrap()).collect();
+        assert_eq!(trips.len(), 50);
+        assert!(trips.iter().all(|t| *t >= 10_000), "no trip is shorter than both delays: {trips:?}");
+        let outcome = bed.finish().unwrap();
+        echo.wait().unwrap();
+        for counts in outcome.counts {
+            assert_eq!((counts.offered, counts.delivered), (50, 50), "{outcome:?}");
+            assert_eq!(counts.delivered_bytes, 50 * 128);
+        }
+        assert_eq!((outcome.overrun, outcome.unwritten, outcome.unreadable), (0, 0, 0), "{outcome:?}");
+        assert_eq!(outcome.lateness.count(), 100);
+    }
+}

@@ -1,0 +1,143 @@
+//! Which packets are lost, from a seed, so that a run can be had again packet by packet.
+//!
+//! Two models: each packet by itself (Bernoulli), and bursts (Gilbert 1960, Elliott 1963): the link is in a good or a bad
+//! state, changes after each packet with given probabilities, and loses packets in each state with its own probability.
+
+use stats::random::Random;
+
+/// A model of loss. Probabilities are in 0..=1.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Loss {
+    /// None.
+    #[default]
+    None,
+    /// Each packet by itself, with this probability.
+    Each(f64),
+    /// In bursts.
+    Burst {
+        /// Of becoming bad, after a packet in the good state.
+        worsen: f64,
+        /// Of becoming good, after a packet in the bad state.
+        recover: f64,
+        /// Of losing a packet in the bad state.
+        bad: f64,
+        /// Of losing a packet in the good state.
+        good: f64,
+    },
+}
+
+impl Loss {
+    /// The share of packets that is lost in the long run.
+    pub fn mean(self) -> f64 {
+        match self {
+            Self::None => 0.0,
+            Self::Each(p) => p,
+            Self::Burst { worsen, recover, .. } if worsen + recover <= 0.0 => 0.0,
+            Self::Burst { worsen, recover, bad, good } => (worsen * bad + recover * good) / (worsen + recover),
+        }
+    }
+
+    /// Reads `1%`, `0.01`, or `burst:WORSEN,RECOVER[,BAD[,GOOD]]` with probabilities of that form (BAD is 100 % and GOOD
+    /// 0 if not given).
+    ///
+    /// # Errors
+    /// What would be understood.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let Some(list) = text.strip_prefix("burst:") else {
+            let p = probability(text)?;
+            return Ok(if p > 0.0 { Self::Each(p) } else { Self::None });
+        };
+        let parts = list.split(',').map(probability).collect::<Result<Vec<_>, _>>()?;
+        let (worsen, recover) = match parts[..] {
+            [worsen, recover] | [worsen, recover, _] | [worsen, recover, _, _] => (worsen, recover),
+            _ => return Err("give burst:WORSEN,RECOVER[,BAD[,GOOD]], such as burst:0.5%,25%".into()),
+        };
+        let (bad, good) = (parts.get(2).copied().unwrap_or(1.0), parts.get(3).copied().unwrap_or(0.0));
+        Ok(Self::Burst { worsen, recover, bad, good })
+    }
+}
+
+fn probability(text: &str) -> Result<f64, String> {
+    let (number, scale) = text.trim().strip_suffix('%').map_or((text.trim(), 1.0), |n| (n, 0.01));
+    let value = number.trim().parse::<f64>().ok().map(|v| v * scale).filter(|v| (0.0..=1.0).contains(v));
+    value.ok_or_else(|| format!("{text:?} is no share of packets; give 0 to 1, or percent such as 1%"))
+}
+
+/// The model at work on one direction of a link.
+#[derive(Debug, Clone)]
+pub struct Losses {
+    model: Loss,
+    random: Random,
+    bad: bool,
+}
+
+impl Losses {
+    /// Starts in the good state.
+    pub fn new(model: Loss, seed: u64) -> Self {
+        Self { model, random: Random::new(seed), bad: false }
+    }
+
+    /// Whether the next packet is lost.
+    pub fn takes(&mut self) -> bool {
+        match self.model {
+            Loss::None => false,
+            Loss::Each(p) => self.random.unit() < p,
+            Loss::Burst { worsen, recover, bad, good } => {
+                let lost = self.random.unit() < if self.bad { bad } else { good };
+                let change = self.random.unit() < if self.bad { recover } else { worsen };
+                self.bad ^= change;
+                lost
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share(model: Loss, seed: u64) -> (f64, f64) {
+        let mut losses = Losses::new(model, seed);
+        let lost: Vec<bool> = (0..200_000).map(|_| losses.takes()).collect();
+        let count = lost.iter().filter(|l| **l).count() as f64;
+        let bursts = lost.windows(2).filter(|w| !w[0] && w[1]).count().max(1) as f64;
+        (count / lost.len() as f64, count / bursts)
+    }
+
+    #[test]
+    fn the_share_lost_and_the_length_of_bursts_are_the_models() {
+        let (each, length) = share(Loss::Each(0.01), 1);
+        // Five standard deviations of a binomial: 5 * sqrt(0.01 * 0.99 / 200000) = 0.0011.
+        assert!((each - 0.01).abs() < 0.0012, "{each}");
+        assert!(length < 1.1, "{length}");
+        let model = Loss::Burst { worsen: 0.005, recover: 0.25, bad: 1.0, good: 0.0 };
+        let (burst, length) = share(model, 2);
+        assert!((model.mean() - 0.005 / 0.255).abs() < 1e-12);
+        assert!((burst - model.mean()).abs() < 0.004, "{burst}");
+        assert!((length - 4.0).abs() < 0.5, "the bad state lasts 1 / 0.25 packets: {length}");
+        assert_eq!(share(Loss::None, 3).0, 0.0);
+        assert_eq!(share(Loss::Each(1.0), 3).0, 1.0);
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_losses_again() {
+        let draw = |seed| {
+            let mut losses = Losses::new(Loss::Each(0.5), seed);
+            (0..64).map(|_| losses.takes()).collect::<Vec<_>>()
+        };
+        assert_eq!(draw(7), draw(7));
+        assert_ne!(draw(7), draw(8));
+    }
+
+    #[test]
+    fn models_are_read_as_people_write_them() {
+        assert_eq!(Loss::parse("1%"), Ok(Loss::Each(0.01)));
+        assert_eq!(Loss::parse("0"), Ok(Loss::None));
+        assert_eq!(Loss::parse("0.25"), Ok(Loss::Each(0.25)));
+        let burst = Loss::Burst { worsen: 0.005, recover: 0.25, bad: 1.0, good: 0.0 };
+        assert_eq!(Loss::parse("burst:0.5%,25%"), Ok(burst));
+        for wrong in ["", "x", "101%", "-1", "nan", "burst:1%", "burst:1%,2%,3%,4%,5%"] {
+            assert!(Loss::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! An emulated link: delay, rate, cost of a packet, loss, jitter and a queue between two network namespaces, for kernels
+//! without netem and for everybody who wants to know how late each packet was.
+//!
+//! - [`spec`]: what a link is like, and the presets;
+//! - [`schedule`]: when which packet leaves, a pure struct: no clock, no I/O, no thread;
+//! - [`loss`]: which packets are lost, from a seed;
+//! - [`packet`]: what a TUN device hands over, read without believing it;
+//! - [`lateness`]: how late packets were written, and whether a result may be believed;
+//! - [`engine`]: the loop that reads, waits and writes;
+//! - [`bed`]: two namespaces with the link between them.
+
+pub mod bed;
+pub mod engine;
+pub mod lateness;
+pub mod loss;
+pub mod packet;
+pub mod schedule;
+pub mod spec;
+
+pub use bed::Bed;
+pub use engine::Outcome;
+pub use spec::{Spec, Way};

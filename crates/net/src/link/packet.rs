@@ -1,0 +1,132 @@
+//! What a TUN device hands over: a `virtio_net_hdr` (VIRTIO 1.2, 5.1.6) and an IP packet, which may stand for many.
+//!
+//! With segmentation left to the device, TCP hands down up to 64 KiB in one piece, to be cut into packets of `gso_size`
+//! bytes of payload, each with the headers of the first. The emulator never cuts: it hands the piece to the other side as
+//! it came. But a rate, a cost and a queue must count what a wire would carry, so the number of packets and their
+//! bytes are computed here.
+//!
+//! What stands in the packet was written by whoever sends into the link. Nothing of it is believed: whatever does not
+//! fit is counted as one packet of its own length.
+
+/// Bytes of the header before each packet.
+pub const HEADER: usize = 10;
+/// More than any packet: the header, and 64 KiB of IP.
+pub const LARGEST: usize = HEADER + 65_536;
+
+const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
+const GSO_UDP_L4: u8 = 5;
+/// Congestion was experienced: a flag of the kind, not a kind.
+const GSO_ECN: u8 = 0x80;
+
+/// What a packet is on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// IP packets.
+    pub packets: u32,
+    /// Their bytes, each with its headers.
+    pub bytes: u64,
+}
+
+/// What `frame`, a header and a packet, is on the wire; nothing if it is not even an IP packet's beginning.
+pub fn measure(frame: &[u8]) -> Option<Size> {
+    let (header, packet) = frame.split_at_checked(HEADER)?;
+    let least = match packet.first()? >> 4 {
+        4 => 20,
+        6 => 40,
+        _ => return None,
+    };
+    if packet.len() < least {
+        return None;
+    }
+    Some(segments(header, packet).unwrap_or(Size { packets: 1, bytes: packet.len() as u64 }))
+}
+
+/// The packets that a large one stands for, if it is one and its header makes sense.
+fn segments(header: &[u8], packet: &[u8]) -> Option<Size> {
+    let word = |at: usize| Some(usize::from(u16::from_ne_bytes([*header.get(at)?, *header.get(at + 1)?])));
+    let (payload_each, transport) = (word(4)?, word(6)?);
+    let headers = match header.get(1)? & !GSO_ECN {
+        // The length of TCP's header stands in the upper half of its 13th byte, in words of four.
+        GSO_TCPV4 | GSO_TCPV6 => transport + usize::from(packet.get(transport + 12)? >> 4) * 4,
+        GSO_UDP_L4 => transport + 8,
+        _ => return None,
+    };
+    let payload = packet.len().checked_sub(headers)?;
+    if payload_each == 0 || payload == 0 {
+        return None;
+    }
+    let packets = payload.div_ceil(payload_each);
+    Some(Size { packets: u32::try_from(packets).ok()?, bytes: (packet.len() + (packets - 1) * headers) as u64 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn frame(gso: u8, gso_size: u16, transport: u16, packet: &[u8]) -> Vec<u8> {
+        let mut frame = vec![1, gso, 0, 0];
+        for word in [gso_size, transport, 16] {
+            frame.extend(word.to_ne_bytes());
+        }
+        frame.extend(packet);
+        frame
+    }
+
+    /// An IPv4 packet with TCP and ten words of its header.
+    fn tcp(payload: usize) -> Vec<u8> {
+        let mut packet = vec![0; 20 + 40 + payload];
+        packet[0] = 0x45;
+        packet[20 + 12] = 0xa0;
+        packet
+    }
+
+    #[test]
+    fn a_plain_packet_is_itself() {
+        assert_eq!(measure(&frame(0, 0, 20, &tcp(100))), Some(Size { packets: 1, bytes: 160 }));
+        let mut six = vec![0; 48];
+        six[0] = 0x60;
+        assert_eq!(measure(&frame(0, 0, 40, &six)), Some(Size { packets: 1, bytes: 48 }));
+    }
+
+    #[test]
+    fn a_large_packet_is_what_it_would_be_cut_into() {
+        // 10 000 bytes in packets of 1448 are seven, each with 60 bytes of headers.
+        let expected = Size { packets: 7, bytes: 10_000 + 7 * 60 };
+        assert_eq!(measure(&frame(GSO_TCPV4, 1448, 20, &tcp(10_000))), Some(expected));
+        assert_eq!(measure(&frame(GSO_TCPV4 | GSO_ECN, 1448, 20, &tcp(10_000))), Some(expected));
+        assert_eq!(measure(&frame(GSO_TCPV4, 1448, 20, &tcp(1448))), Some(Size { packets: 1, bytes: 1508 }));
+        let udp = Size { packets: 3, bytes: 28 * 3 + 2500 };
+        let mut packet = vec![0; 28 + 2500];
+        packet[0] = 0x45;
+        assert_eq!(measure(&frame(GSO_UDP_L4, 1000, 20, &packet)), Some(udp));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_one_packet_or_none() {
+        assert_eq!(measure(&[]), None);
+        assert_eq!(measure(&[0; 10]), None);
+        assert_eq!(measure(&frame(0, 0, 0, &[0x45; 19])), None);
+        assert_eq!(measure(&frame(0, 0, 0, &[0x25; 60])), None);
+        let one = Some(Size { packets: 1, bytes: 160 });
+        assert_eq!(measure(&frame(GSO_TCPV4, 0, 20, &tcp(100))), one);
+        assert_eq!(measure(&frame(GSO_TCPV4, 1448, 65_535, &tcp(100))), one);
+        assert_eq!(measure(&frame(77, 1, 20, &tcp(100))), one);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_fail_or_shrink(bytes in prop::collection::vec(any::<u8>(), 0..300), large: bool, kind in 0..6_u8) {
+            let mut bytes = bytes;
+            if let Some(first) = bytes.get_mut(HEADER) {
+                *first = if large { 0x45 } else { 0x60 };
+                bytes[1] = kind;
+            }
+            if let Some(size) = measure(&bytes) {
+                prop_assert!(size.packets >= 1 && size.bytes >= (bytes.len() - HEADER) as u64);
+                prop_assert!(size.packets as usize <= bytes.len());
+            }
+        }
+    }
+}

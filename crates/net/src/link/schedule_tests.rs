@@ -1,0 +1,224 @@
+use super::super::loss::Loss;
+use super::*;
+use proptest::prelude::*;
+
+const MS: u64 = 1_000_000;
+
+fn size(bytes: u64) -> Size {
+    Size { packets: 1, bytes }
+}
+
+/// Everything that leaves, looked at whenever the link says: (direction, due, item).
+fn drain(link: &mut Link<u32>) -> Vec<(Direction, u64, u32)> {
+    let mut out = Vec::new();
+    while let Some(next) = link.next_event() {
+        while let Some(left) = link.pop(next) {
+            assert!(left.due <= next);
+            out.push((left.direction, left.due, left.item));
+        }
+    }
+    out
+}
+
+fn dues(link: &mut Link<u32>) -> Vec<u64> {
+    drain(link).into_iter().map(|(_, due, _)| due).collect()
+}
+
+#[test]
+fn a_constant_delay_is_added_and_nothing_else() {
+    let mut link = Link::new(&Spec::both(Way { delay_ns: 8 * MS, ..Way::default() }));
+    for (i, at) in [0, 1, 1, 5 * MS].into_iter().enumerate() {
+        link.push(UP, i as u32, size(1500), at).unwrap();
+    }
+    assert_eq!(dues(&mut link), [8 * MS, 8 * MS + 1, 8 * MS + 1, 13 * MS]);
+}
+
+#[test]
+fn a_rate_ends_each_packet_when_its_bits_are_sent() {
+    // 1500 bytes at 12 Mb/s take 1 ms.
+    let mut link = Link::new(&Spec::both(Way { rate_bps: 12_000_000, delay_ns: 10 * MS, ..Way::default() }));
+    for i in 0..3 {
+        link.push(UP, i, size(1500), 0).unwrap();
+    }
+    // After the medium was idle the next one starts at its arrival.
+    assert_eq!(link.next_event(), Some(MS));
+    assert!(link.pop(4 * MS).is_none());
+    link.push(UP, 3, size(750), 20 * MS).unwrap();
+    assert_eq!(dues(&mut link), [11 * MS, 12 * MS, 13 * MS, 30 * MS + MS / 2]);
+}
+
+#[test]
+fn fractions_of_a_nanosecond_are_not_lost() {
+    // 1000 bytes at 7 Mb/s: 1142857.142857… ns. 7000 of them take 8 s exactly.
+    let way = Way { rate_bps: 7_000_000, queue_packets: 10_000, ..Way::default() };
+    let mut link = Link::new(&Spec::both(way));
+    for i in 0..7000 {
+        link.push(UP, i, size(1000), 0).unwrap();
+    }
+    assert_eq!(dues(&mut link).last(), Some(&8_000_000_000));
+}
+
+#[test]
+fn each_packet_costs_and_both_directions_share_a_medium_by_turns() {
+    let way = Way { packet_ns: 100, ..Way::default() };
+    let mut link = Link::new(&Spec { half_duplex: true, ..Spec::both(way) });
+    for i in 0..3 {
+        link.push(UP, i, size(1), 0).unwrap();
+    }
+    link.push(DOWN, 10, size(1), 0).unwrap();
+    link.push(DOWN, 11, size(1), 0).unwrap();
+    let expected = [(UP, 100, 0), (DOWN, 200, 10), (UP, 300, 1), (DOWN, 400, 11), (UP, 500, 2)];
+    assert_eq!(drain(&mut link), expected);
+    // A full-duplex link sends both ways at once.
+    let mut link = Link::new(&Spec::both(way));
+    link.push(UP, 0, size(1), 0).unwrap();
+    link.push(DOWN, 1, size(1), 0).unwrap();
+    assert_eq!(drain(&mut link), [(UP, 100, 0), (DOWN, 100, 1)]);
+}
+
+#[test]
+fn a_full_queue_drops_what_comes_last() {
+    let way = Way { rate_bps: 12_000_000, queue_packets: 2, ..Way::default() };
+    let mut link = Link::new(&Spec::both(way));
+    let taken: Vec<bool> = (0..5).map(|i| link.push(UP, i, size(1500), 0).is_ok()).collect();
+    // One is being sent, two wait.
+    assert_eq!(taken, [true, true, true, false, false]);
+    // A millisecond later one has been sent, and there is room for one more.
+    assert_eq!((link.push(UP, 5, size(1500), MS).is_ok(), link.push(UP, 6, size(1500), MS).is_ok()), (true, false));
+    let left: Vec<u32> = drain(&mut link).into_iter().map(|(_, _, item)| item).collect();
+    assert_eq!(left, [0, 1, 2, 5]);
+    let counts = link.counts(UP);
+    assert_eq!((counts.offered, counts.delivered, counts.dropped, counts.queue_max), (7, 4, 3, 2));
+
+    let way = Way { rate_bps: 12_000_000, queue_bytes: 3000, ..Way::default() };
+    let mut link = Link::new(&Spec::both(way));
+    let taken: Vec<bool> = (0..4).map(|i| link.push(UP, i, size(1500), 0).is_ok()).collect();
+    assert_eq!(taken, [true, true, true, false]);
+}
+
+#[test]
+fn a_late_look_changes_no_due_time() {
+    let way = Way { rate_bps: 12_000_000, delay_ns: MS, ..Way::default() };
+    let mut link = Link::new(&Spec::both(way));
+    for i in 0..3 {
+        link.push(UP, i, size(1500), 0).unwrap();
+    }
+    let late: Vec<u64> = std::iter::from_fn(|| link.pop(1000 * MS)).map(|d| d.due).collect();
+    assert_eq!(late, [2 * MS, 3 * MS, 4 * MS]);
+}
+
+#[test]
+fn a_lost_packet_took_its_time() {
+    let way = Way { rate_bps: 12_000_000, loss: Loss::Each(1.0), ..Way::default() };
+    let mut link = Link::new(&Spec { up: way, down: Way::default(), ..Spec::default() });
+    link.push(UP, 0, size(1500), 0).unwrap();
+    link.push(UP, 1, size(1500), 0).unwrap();
+    assert_eq!(link.next_event(), Some(MS), "the second starts when the first was sent");
+    assert_eq!(dues(&mut link), [0; 0]);
+    assert_eq!((link.counts(UP).lost, link.counts(UP).delivered), (2, 0));
+}
+
+#[test]
+fn a_large_packet_counts_as_the_packets_it_holds() {
+    let way = Way { packet_ns: 10, queue_packets: 5, ..Way::default() };
+    let mut link = Link::new(&Spec::both(way));
+    let large = Size { packets: 4, bytes: 6000 };
+    link.push(UP, 0, large, 0).unwrap();
+    link.push(UP, 1, large, 0).unwrap();
+    assert_eq!(link.push(UP, 2, large, 0), Err(Refused::Queue));
+    assert_eq!(dues(&mut link), [40, 80]);
+    assert_eq!(link.counts(UP).delivered, 8);
+}
+
+#[test]
+fn memory_is_bounded_and_that_is_told_apart_from_a_full_queue() {
+    let mut link = Link::new(&Spec::both(Way { delay_ns: MS, ..Way::default() }));
+    let large = Size { packets: 1, bytes: IN_FLIGHT_BYTES / 2 };
+    assert!(link.push(UP, 0, large, 0).is_ok() && link.push(UP, 1, large, 0).is_ok());
+    assert_eq!(link.push(UP, 2, size(1), 0), Err(Refused::Memory));
+    assert_eq!(dues(&mut link).len(), 2);
+    assert!(link.push(UP, 3, size(1), MS).is_ok());
+}
+
+fn way() -> impl Strategy<Value = Way> {
+    let rate = prop_oneof![Just(0), 1_000..10_000_000_000_u64];
+    (0..MS, rate, 0..10_000_u64, any::<bool>(), 0.0..0.5, 1..20_u64, 0..20_000_u64).prop_map(
+        |(delay_ns, rate_bps, packet_ns, reorder, loss, queue_packets, queue_bytes)| Way {
+            delay_ns,
+            rate_bps,
+            packet_ns,
+            jitter_ns: delay_ns / 2,
+            reorder,
+            loss: Loss::Each(loss),
+            queue_packets,
+            queue_bytes,
+        },
+    )
+}
+
+proptest! {
+    /// Whatever comes: every packet is delivered, lost, dropped or refused; none leaves before its delay; the order is
+    /// kept unless asked; and the result does not depend on how often the link is looked at.
+    #[test]
+    fn nothing_is_lost_unseen_early_or_out_of_order(
+        up in way(),
+        down in way(),
+        half_duplex: bool,
+        seed: u64,
+        packets in prop::collection::vec((0..2_usize, 1..3000_u64, 0..100_000_u64), 0..60),
+        looks in prop::collection::vec(0..100_000_u64, 0..20),
+    ) {
+        let spec = Spec { up, down, half_duplex, seed, ..Spec::default() };
+        let run = |looks: &[u64]| {
+            let mut link = Link::new(&spec);
+            let (mut now, mut looks, mut out, mut pushed) = (0, looks.iter(), Vec::new(), Vec::new());
+            for (i, (direction, bytes, gap)) in packets.iter().enumerate() {
+                now += gap;
+                pushed.push((now, *bytes));
+                let _ = link.push(*direction, i as u32, size(*bytes), now);
+                if let Some(look) = looks.next() {
+                    now += look / 1000;
+                    out.extend(std::iter::from_fn(|| link.pop(now)).map(|d| (d.direction, d.due, d.item)));
+                }
+            }
+            out.extend(drain(&mut link));
+            (out, pushed, [link.counts(UP), link.counts(DOWN)])
+        };
+        let (out, pushed, counts) = run(&[]);
+        for direction in [UP, DOWN] {
+            let way = if direction == UP { up } else { down };
+            let c = counts[direction];
+            prop_assert_eq!(c.offered, c.delivered + c.lost + c.dropped + c.refused);
+            prop_assert!(c.queue_max <= way.queue_packets);
+            let mine: Vec<_> = out.iter().filter(|(d, _, _)| *d == direction).collect();
+            prop_assert_eq!(mine.len() as u64, c.delivered);
+            for (_, due, item) in &mine {
+                let (at, bytes) = pushed[*item as usize];
+                let sending = (bytes * 8 * 1_000_000_000).checked_div(way.rate_bps).unwrap_or(0) + way.packet_ns;
+                prop_assert!(*due >= at + sending + way.delay_ns - way.jitter_ns);
+            }
+            if !way.reorder {
+                prop_assert!(mine.windows(2).all(|w| w[0].2 < w[1].2 && w[0].1 <= w[1].1));
+            }
+        }
+        // Looking often moves the arrivals by what the looks took; without that, nothing changes.
+        let zeros = vec![0; looks.len()];
+        let (often, _, same) = run(&zeros);
+        let sorted = |mut v: Vec<(Direction, u64, u32)>| { v.sort_unstable(); v };
+        prop_assert_eq!(sorted(often), sorted(out));
+        prop_assert_eq!(same, counts);
+        let (_, _, moved) = run(&looks);
+        prop_assert_eq!(moved[UP].offered, counts[UP].offered);
+    }
+
+    /// A busy medium is never idle: n packets at once end after exactly the sum of their times.
+    #[test]
+    fn a_busy_medium_is_never_idle(rate in 1_000..10_000_000_000_u64, sizes in prop::collection::vec(1..9000_u64, 1..50)) {
+        let mut link = Link::new(&Spec::both(Way { rate_bps: rate, ..Way::default() }));
+        for (i, bytes) in sizes.iter().enumerate() {
+            link.push(UP, i as u32, size(*bytes), 0).unwrap();
+        }
+        let bits = u128::from(sizes.iter().sum::<u64>()) * 8;
+        prop_assert_eq!(u128::from(*dues(&mut link).last().unwrap()), bits * 1_000_000_000 / u128::from(rate));
+    }
+}

@@ -1,0 +1,274 @@
+//! What a link is like, each direction by itself, and links that are known by a name.
+//!
+//! The presets are plain models with round numbers, not recordings: a cost of each packet, a rate, a delay, and whether
+//! both directions share the medium. Their arithmetic stands in docs/net-link.md.
+
+use super::loss::Loss;
+
+/// One direction of a link.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Way {
+    /// From the end of sending to the arrival, nanoseconds.
+    pub delay_ns: u64,
+    /// Bits of IP packets per second; 0: no limit.
+    pub rate_bps: u64,
+    /// Time on the medium of each packet besides its bits, nanoseconds: preambles, gaps, acknowledgements.
+    pub packet_ns: u64,
+    /// The delay varies by up to this much to either side, each value equally likely, nanoseconds.
+    pub jitter_ns: u64,
+    /// Whether jitter may change the order of packets.
+    pub reorder: bool,
+    /// Which packets are lost. A lost packet was sent: it took its time on the medium.
+    pub loss: Loss,
+    /// Packets that may wait to be sent, besides the one being sent.
+    pub queue_packets: u64,
+    /// Their bytes; 0: no limit.
+    pub queue_bytes: u64,
+}
+
+impl Default for Way {
+    fn default() -> Self {
+        Self {
+            delay_ns: 0,
+            rate_bps: 0,
+            packet_ns: 0,
+            jitter_ns: 0,
+            reorder: false,
+            loss: Loss::None,
+            queue_packets: 1000,
+            queue_bytes: 0,
+        }
+    }
+}
+
+impl Way {
+    /// Whether sending takes time, so that a queue can form.
+    pub fn is_slow(&self) -> bool {
+        self.rate_bps > 0 || self.packet_ns > 0
+    }
+}
+
+/// Whether packets larger than the link's may pass through the emulator in one piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Gso {
+    /// Where it changes nothing but speed: no loss, no rate or cost, no jitter.
+    #[default]
+    Auto,
+    /// Always: fast, but a burst of up to 64 KiB arrives at one instant.
+    On,
+    /// Never: each packet for itself, as on a wire.
+    Off,
+}
+
+/// A link.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Spec {
+    /// From the client to the server.
+    pub up: Way,
+    /// From the server to the client.
+    pub down: Way,
+    /// One medium for both directions, as on Wi-Fi: one packet at a time, the directions taking turns when both want.
+    pub half_duplex: bool,
+    /// Largest IP packet, bytes; 0 stands for 1500.
+    pub mtu: u32,
+    /// Large packets.
+    pub gso: Gso,
+    /// Of loss and jitter.
+    pub seed: u64,
+}
+
+/// The names of [`Spec::preset`].
+pub const PRESETS: &[(&str, &str)] = &[
+    ("wifi-g", "802.11g: 54 Mb/s, 165 us a packet, one medium"),
+    ("wifi-n", "802.11n, one stream of 65 Mb/s, 20 us a packet when aggregated, one medium"),
+    ("bluetooth-edr", "Bluetooth 2.1+EDR, 3-DH5: 2.18 Mb/s, 1.25 ms a packet, one medium, 5 ms"),
+    ("lte", "LTE: 50 Mb/s down, 20 up, 20 ms with 4 ms of jitter, a deep queue"),
+    ("satellite", "geostationary: 20 Mb/s down, 3 up, 275 ms"),
+];
+
+impl Spec {
+    /// Both directions alike.
+    pub fn both(way: Way) -> Self {
+        Self { up: way, down: way, ..Self::default() }
+    }
+
+    /// A link that is known by a name.
+    pub fn preset(name: &str) -> Option<Self> {
+        let way = Way::default();
+        let shared = |way: Way| Self { half_duplex: true, ..Self::both(way) };
+        Some(match name {
+            "wifi-g" => shared(Way { rate_bps: 54_000_000, packet_ns: 165_000, delay_ns: 500_000, ..way }),
+            "wifi-n" => shared(Way { rate_bps: 65_000_000, packet_ns: 20_000, delay_ns: 500_000, ..way }),
+            "bluetooth-edr" => {
+                let slow = Way { rate_bps: 2_178_000, packet_ns: 1_250_000, delay_ns: 5_000_000, ..way };
+                shared(Way { queue_packets: 50, ..slow })
+            }
+            "lte" => {
+                let way = Way { delay_ns: 20_000_000, jitter_ns: 4_000_000, ..way };
+                Self {
+                    up: Way { rate_bps: 20_000_000, ..way },
+                    down: Way { rate_bps: 50_000_000, ..way },
+                    ..Self::default()
+                }
+            }
+            "satellite" => {
+                let way = Way { delay_ns: 275_000_000, ..way };
+                Self {
+                    up: Way { rate_bps: 3_000_000, ..way },
+                    down: Way { rate_bps: 20_000_000, ..way },
+                    ..Self::default()
+                }
+            }
+            _ => return None,
+        })
+    }
+
+    /// Largest IP packet, bytes.
+    pub fn mtu(&self) -> u32 {
+        if self.mtu == 0 { 1500 } else { self.mtu }
+    }
+
+    /// Whether packets larger than the link's pass in one piece.
+    pub fn large_packets(&self) -> bool {
+        let plain = |w: &Way| !w.is_slow() && w.loss == Loss::None && w.jitter_ns == 0;
+        match self.gso {
+            Gso::On => true,
+            Gso::Off => false,
+            Gso::Auto => plain(&self.up) && plain(&self.down),
+        }
+    }
+
+    /// Whether the link can be made.
+    ///
+    /// # Errors
+    /// What cannot be, as a sentence.
+    pub fn check(&self) -> Result<(), String> {
+        for way in [&self.up, &self.down] {
+            if self.gso == Gso::On && way.loss != Loss::None {
+                return Err("with GSO a loss would take up to 64 KiB at once: leave --gso off".into());
+            }
+            if way.jitter_ns > way.delay_ns {
+                return Err("jitter larger than the delay would deliver before sending: raise --delay".into());
+            }
+            if way.delay_ns > 60_000_000_000 || way.packet_ns > 60_000_000_000 {
+                return Err("a delay is at most 60 s".into());
+            }
+            if way.rate_bps > 0 && way.rate_bps < 1_000 {
+                return Err("a rate is at least 1 kbit".into());
+            }
+            if way.queue_packets == 0 {
+                return Err("a queue holds at least one packet".into());
+            }
+        }
+        // IPv6 does without nothing smaller than 1280.
+        if !(1280..=65_535).contains(&self.mtu()) {
+            return Err(format!("an MTU is 1280 to 65535 bytes, not {}", self.mtu()));
+        }
+        Ok(())
+    }
+}
+
+/// Reads bits per second: `50mbit`, `1.5gbit`, `64kbit`, `1000` (bits); `0` or `none` is no limit.
+///
+/// # Errors
+/// What would be understood.
+pub fn rate(text: &str) -> Result<u64, String> {
+    let lower = text.trim().to_ascii_lowercase();
+    if lower == "none" {
+        return Ok(0);
+    }
+    let number = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == '/');
+    let scale = match lower[number.len()..].trim_end_matches("/s").trim_end_matches("ps") {
+        "" | "bit" | "b" => 1.0,
+        "k" | "kbit" | "kb" => 1e3,
+        "m" | "mbit" | "mb" => 1e6,
+        "g" | "gbit" | "gb" => 1e9,
+        _ => return Err(format!("{text:?} is no rate; give bits per second, such as 50mbit, 1.5gbit or 64kbit")),
+    };
+    let value = number.parse::<f64>().ok().map(|v| v * scale).filter(|v| (0.0..=1e12).contains(v));
+    value.map(|v| v.round() as u64).ok_or_else(|| format!("{text:?} is no rate; give such as 50mbit, up to 1000gbit"))
+}
+
+/// Reads a time: `8ms`, `500us`, `1.5s`, `0`; a plain number is milliseconds.
+///
+/// # Errors
+/// What would be understood.
+pub fn time_ns(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let scale = match &text[number.len()..] {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "" | "ms" => 1e6,
+        "s" => 1e9,
+        _ => return Err(format!("{text:?} is no time; give such as 8ms, 500us or 0.3s")),
+    };
+    let value = number.parse::<f64>().ok().map(|v| v * scale).filter(|v| (0.0..=6e10).contains(v));
+    value.map(|v| v.round() as u64).ok_or_else(|| format!("{text:?} is no time; give 0 to 60 s, such as 8ms or 500us"))
+}
+
+/// Reads a number with an optional binary suffix: `100`, `64K`, `1M`.
+///
+/// # Errors
+/// What would be understood.
+pub fn count(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let (digits, shift) = match text.char_indices().next_back() {
+        Some((at, 'K' | 'k')) => (&text[..at], 10),
+        Some((at, 'M' | 'm')) => (&text[..at], 20),
+        _ => (text, 0),
+    };
+    let number = digits.parse::<u32>().map(|n| u64::from(n) << shift);
+    number.map_err(|_| format!("{text:?} is no number; give such as 100, 64K or 1M"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_and_times_are_read_as_people_write_them() {
+        assert_eq!(rate("50mbit"), Ok(50_000_000));
+        assert_eq!(rate("1.5Gbit/s"), Ok(1_500_000_000));
+        assert_eq!(rate("64kbps"), Ok(64_000));
+        assert_eq!((rate("0"), rate("none")), (Ok(0), Ok(0)));
+        assert_eq!(time_ns("8ms"), Ok(8_000_000));
+        assert_eq!((time_ns("0"), time_ns("8"), time_ns("0.3s")), (Ok(0), Ok(8_000_000), Ok(300_000_000)));
+        assert_eq!(time_ns("500us"), Ok(500_000));
+        assert_eq!((count("100"), count("64K")), (Ok(100), Ok(65_536)));
+        for wrong in ["", "x", "-1ms", "1h", "nan", "1e99s"] {
+            assert!(time_ns(wrong).is_err() && rate(wrong).is_err() && count(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_preset_is_there_and_sound() {
+        for (name, _) in PRESETS {
+            let spec = Spec::preset(name).unwrap();
+            assert_eq!(spec.check(), Ok(()), "{name}");
+            assert!(!spec.large_packets(), "{name}: bursts of 64 KiB are no link's");
+        }
+        assert_eq!(Spec::preset("avian"), None);
+    }
+
+    #[test]
+    fn large_packets_pass_only_where_they_change_nothing() {
+        let delay = Spec::both(Way { delay_ns: 1_000_000, ..Way::default() });
+        assert!(delay.large_packets());
+        assert!(!Spec { gso: Gso::Off, ..delay }.large_packets());
+        let rate = Spec::both(Way { rate_bps: 1_000_000, ..Way::default() });
+        assert!(!rate.large_packets() && Spec { gso: Gso::On, ..rate }.large_packets());
+        let loss = Spec::both(Way { loss: Loss::Each(0.1), ..Way::default() });
+        assert!(!loss.large_packets());
+        assert!(Spec { gso: Gso::On, ..loss }.check().is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_a_reason() {
+        let bad = |way: Way| Spec::both(way).check().unwrap_err();
+        assert!(bad(Way { jitter_ns: 2, delay_ns: 1, ..Way::default() }).contains("--delay"));
+        assert!(bad(Way { queue_packets: 0, ..Way::default() }).contains("queue"));
+        assert!(bad(Way { rate_bps: 1, ..Way::default() }).contains("rate"));
+        assert!(Spec { mtu: 100, ..Spec::default() }.check().unwrap_err().contains("MTU"));
+    }
+}

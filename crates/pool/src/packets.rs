@@ -1,0 +1,129 @@
+//! Packets of a TCP connection, both ways, as the kernel counts them (`TCP_INFO`).
+//!
+//! A packet is a segment as it goes to the link: what the stack hands down in one piece and the device cuts counts as many.
+//! Bare acknowledgements and what is sent again are in it, since they take their turn on the air like any other.
+
+use crate::bench::BothWays;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+
+/// Bytes of `struct tcp_info` up to and with `tcpi_segs_in` (include/uapi/linux/tcp.h); every kernel since 4.2 fills them.
+const NEEDED: usize = 144;
+
+/// What went over a connection since it was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Packets {
+    /// Packets sent, and received.
+    pub sent: u64,
+    /// As above.
+    pub received: u64,
+    /// Bytes of data that the other end has acknowledged; without headers.
+    pub sent_bytes: u64,
+    /// Bytes of data that came.
+    pub received_bytes: u64,
+}
+
+impl Packets {
+    /// Those of a socket; none if it is not TCP, or is closed.
+    pub fn of(socket: impl AsFd) -> Option<Self> {
+        Self::of_raw(socket.as_fd().as_raw_fd())
+    }
+
+    /// Those of all TCP connections that this process has now: whoever measures a pool has no others. Finding them costs
+    /// a look at each open file.
+    pub fn of_this_process() -> Self {
+        let names = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten().map(|entry| entry.file_name());
+        // The one that reads the folder is among them, and no socket.
+        let sockets = names.filter_map(|name| Self::of_raw(name.to_str()?.parse().ok()?));
+        sockets.fold(Self::default(), Self::and)
+    }
+
+    fn of_raw(socket: RawFd) -> Option<Self> {
+        let mut info = [0_u8; 256];
+        let mut length = info.len() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `length` bytes to `info`, which has them, and refuses what is no TCP socket.
+        let status = unsafe {
+            libc::getsockopt(socket, libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &raw mut length)
+        };
+        (status == 0 && length as usize >= NEEDED).then(|| Self::read(&info))
+    }
+
+    fn read(info: &[u8; 256]) -> Self {
+        let word = |at: usize| u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
+        let long = |at: usize| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&info[at..at + 8]);
+            u64::from_ne_bytes(bytes)
+        };
+        Self {
+            sent_bytes: long(120),
+            received_bytes: long(128),
+            sent: u64::from(word(136)),
+            received: u64::from(word(140)),
+        }
+    }
+
+    /// What came to it since `before`; less than nothing is nothing: a connection that was lost took its counts along.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            sent: self.sent.saturating_sub(before.sent),
+            received: self.received.saturating_sub(before.received),
+            sent_bytes: self.sent_bytes.saturating_sub(before.sent_bytes),
+            received_bytes: self.received_bytes.saturating_sub(before.received_bytes),
+        }
+    }
+
+    /// Packets a second, over so many seconds.
+    pub fn per_s(self, seconds: f64) -> BothWays {
+        BothWays { sent: self.sent as f64 / seconds, received: self.received as f64 / seconds }
+    }
+
+    /// Mean bytes of data in a packet; 0 without packets.
+    pub fn bytes_mean(self) -> BothWays {
+        let mean = |bytes: u64, packets: u64| bytes as f64 / packets.max(1) as f64;
+        BothWays { sent: mean(self.sent_bytes, self.sent), received: mean(self.received_bytes, self.received) }
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            sent: self.sent + other.sent,
+            received: self.received + other.received,
+            sent_bytes: self.sent_bytes + other.sent_bytes,
+            received_bytes: self.received_bytes + other.received_bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn a_write_is_a_packet_and_its_bytes_are_counted_at_both_ends() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        near.set_nodelay(true).unwrap();
+        far.set_nodelay(true).unwrap();
+        let before = Packets::of(&near).unwrap();
+        for _ in 0..100 {
+            near.write_all(b"12345").unwrap();
+            far.read_exact(&mut [0; 5]).unwrap();
+            far.write_all(b"1").unwrap();
+            near.read_exact(&mut [0; 1]).unwrap();
+        }
+        // The kernel counts the handshake's byte at either end, or does not: so before and after.
+        let (near, far) = (Packets::of(&near).unwrap().since(before), Packets::of(&far).unwrap());
+        assert_eq!((near.sent_bytes, near.received_bytes, far.received_bytes), (500, 100, 500));
+        assert!(near.sent >= 100 && near.received >= 100);
+        assert!(far.sent >= 100);
+        // Of the two ends that this process has; other tests have theirs.
+        assert!(Packets::of_this_process().sent >= 200);
+        assert_eq!(Packets::of(listener).map(|p| p.sent_bytes), Some(0));
+        assert_eq!(Packets::of(std::fs::File::open("/dev/null").unwrap()), None);
+    }
+}

@@ -1,0 +1,319 @@
+//! How a pool and a node are: what `pool status` shows, and what Prometheus reads.
+//!
+//! A coordinator looks at its links once a second and keeps the rates of the second that has passed, so that whoever asks is
+//! answered at once. Packets are those of the network, as the kernel counts them for each connection, bare acknowledgements
+//! included; bytes are those in the packets, without their headers and, in an encrypted pool, as they travel.
+
+use crate::bench::BothWays;
+use crate::link::{Counts, Health, Link};
+use crate::node::Node;
+use crate::packets::Packets;
+use crate::volume::Volume;
+use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Between two looks.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// A pool, as its coordinator sees it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Its name.
+    pub pool: String,
+    /// The coordinator's epoch.
+    pub epoch: u64,
+    /// Bytes of the disk.
+    pub size_bytes: u64,
+    /// Bytes of a stripe; 0: one node after the other.
+    pub stripe_bytes: u64,
+    /// Since the coordinator joined the nodes.
+    pub uptime_s: f64,
+    /// In the disk's order.
+    pub nodes: Vec<NodeStatus>,
+}
+
+/// One of its nodes. Rates are of the last second.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Where.
+    pub address: String,
+    /// Its name.
+    pub node: String,
+    /// `serving`, `connecting` or `ended`.
+    pub state: String,
+    /// Why it is not serving.
+    pub why: Option<String>,
+    /// Bytes of its store.
+    pub size_bytes: u64,
+    /// The epoch under which it serves.
+    pub epoch: u64,
+    /// Requests that may be under way.
+    pub window: u32,
+    /// Requests that a write waits for.
+    pub batch: u32,
+    /// From a request's leaving to its answer, smoothed.
+    pub rtt_us: f64,
+    /// Requests that wait in the coordinator.
+    pub waiting: u32,
+    /// Requests sent and not answered.
+    pub under_way: u32,
+    /// Requests that waited at the node when it last answered.
+    pub queued: u16,
+    /// Mean time in its store, in the last answer.
+    pub service_us: u32,
+    /// Answers a second.
+    pub ops_per_s: f64,
+    /// Packets a second.
+    pub packets_per_s: BothWays,
+    /// Mean bytes of data in a packet.
+    pub packet_bytes_mean: BothWays,
+    /// Since the coordinator joined it.
+    pub requests: u64,
+    /// Frames since then.
+    pub frames: Sums,
+    /// Bytes of frames since then.
+    pub bytes: Sums,
+    /// Connections made after the first.
+    pub reconnected: u64,
+}
+
+/// Counted both ways.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sums {
+    /// To the node.
+    pub sent: u64,
+    /// From it.
+    pub received: u64,
+}
+
+/// What is known of a link at one time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Look {
+    counts: Counts,
+    packets: Packets,
+}
+
+/// Keeps an eye on a volume.
+#[derive(Debug)]
+pub struct Watch {
+    volume: Rc<Volume>,
+    begin: Instant,
+    seen: RefCell<Seen>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    at: Instant,
+    looks: Vec<Look>,
+    /// Of the second before: answers and packets.
+    rates: Vec<(f64, Packets, f64)>,
+}
+
+impl Watch {
+    /// Begins.
+    pub fn new(volume: Rc<Volume>) -> Self {
+        let looks = look(&volume);
+        let rates = vec![(0.0, Packets::default(), 1.0); looks.len()];
+        let now = Instant::now();
+        Self { volume, begin: now, seen: RefCell::new(Seen { at: now, looks, rates }) }
+    }
+
+    /// Looks once a second, without end.
+    pub async fn run(&self) {
+        loop {
+            tokio::time::sleep(EVERY).await;
+            let (now, looks) = (Instant::now(), look(&self.volume));
+            let mut seen = self.seen.borrow_mut();
+            let seconds = (now - seen.at).as_secs_f64().max(1e-9);
+            let rate = |(new, old): (&Look, &Look)| {
+                let answered = new.counts.answered.saturating_sub(old.counts.answered) as f64 / seconds;
+                (answered, new.packets.since(old.packets), seconds)
+            };
+            let rates = looks.iter().zip(&seen.looks).map(rate).collect();
+            *seen = Seen { at: now, looks, rates };
+        }
+    }
+
+    /// How it is.
+    pub fn status(&self) -> Status {
+        let seen = self.seen.borrow();
+        let links = self.volume.links();
+        let first = links.first();
+        let place = first.and_then(Link::claim).map(|claim| (claim.epoch, claim.place.stripe_bytes));
+        Status {
+            pool: first.map(Link::pool).unwrap_or_default().into(),
+            epoch: place.unwrap_or_default().0,
+            size_bytes: self.volume.size_bytes(),
+            stripe_bytes: place.unwrap_or_default().1,
+            uptime_s: self.begin.elapsed().as_secs_f64(),
+            nodes: links.iter().zip(&seen.rates).map(|(link, rates)| node(link, *rates)).collect(),
+        }
+    }
+}
+
+fn node(link: &Link, (ops_per_s, packets, seconds): (f64, Packets, f64)) -> NodeStatus {
+    let (counts, claim) = (link.counts(), link.claim());
+    let (state, why) = match link.health() {
+        Health::Serving => ("serving", None),
+        Health::Connecting(why) => ("connecting", Some(why)),
+        Health::Ended(why) => ("ended", Some(why)),
+    };
+    NodeStatus {
+        address: link.address().to_string(),
+        node: claim.map(|claim| claim.node.clone()).unwrap_or_default(),
+        state: state.into(),
+        why,
+        size_bytes: claim.map_or(0, |claim| claim.size_bytes),
+        epoch: claim.map_or(0, |claim| claim.epoch),
+        window: counts.window,
+        batch: counts.batch,
+        rtt_us: counts.rtt_us,
+        waiting: counts.waiting,
+        under_way: counts.under_way,
+        queued: counts.queued,
+        service_us: counts.service_us,
+        ops_per_s,
+        packets_per_s: packets.per_s(seconds),
+        packet_bytes_mean: packets.bytes_mean(),
+        requests: counts.answered,
+        frames: Sums { sent: counts.frames_sent, received: counts.frames_received },
+        bytes: Sums { sent: counts.bytes_sent, received: counts.bytes_received },
+        reconnected: counts.reconnected,
+    }
+}
+
+fn look(volume: &Volume) -> Vec<Look> {
+    let mut packets = packets();
+    let look = |link: &Link| {
+        let packets = packets.remove(&link.address()).unwrap_or_default();
+        Look { counts: link.counts(), packets }
+    };
+    volume.links().iter().map(look).collect()
+}
+
+/// The packets of this process's connections, by the address of the other end.
+fn packets() -> HashMap<SocketAddr, Packets> {
+    let mut found = HashMap::<SocketAddr, Packets>::new();
+    for entry in std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten() {
+        let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        // SAFETY: it is open, for it was just listed, and connections are made and closed by this very thread. Were it closed
+        // by another, the two calls below would be told so by the kernel, and nothing else is done with it.
+        let file = unsafe { BorrowedFd::borrow_raw(number) };
+        let peer = rustix::net::getpeername(file).ok().flatten();
+        if let Some(peer) = peer.and_then(|peer| SocketAddr::try_from(peer).ok())
+            && let Some(packets) = Packets::of(file)
+        {
+            let sum = found.entry(peer).or_default();
+            *sum = sum.and(packets);
+        }
+    }
+    found
+}
+
+/// Metrics in Prometheus' text format.
+#[derive(Debug, Default)]
+struct Metrics(String);
+
+impl Metrics {
+    /// One metric with all its samples.
+    fn put(&mut self, name: &str, kind: &str, help: &str, samples: impl IntoIterator<Item = (String, f64)>) {
+        // Writing to a string does not fail.
+        let _ = writeln!(self.0, "# HELP fathom_pool_{name} {help}\n# TYPE fathom_pool_{name} {kind}");
+        for (labels, value) in samples {
+            let _ = writeln!(self.0, "fathom_pool_{name}{labels} {value}");
+        }
+    }
+}
+
+/// `{a="1",b="2"}`.
+fn labels(pairs: &[(&str, &str)]) -> String {
+    let escaped = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let pairs: Vec<String> = pairs.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
+    format!("{{{}}}", pairs.join(","))
+}
+
+impl Status {
+    /// For Prometheus.
+    pub fn prometheus(&self) -> String {
+        let mut metrics = Metrics::default();
+        let pool = labels(&[("pool", &self.pool)]);
+        metrics.put("size_bytes", "gauge", "Bytes of the disk.", [(pool.clone(), self.size_bytes as f64)]);
+        metrics.put("epoch", "gauge", "The coordinator's epoch.", [(pool, self.epoch as f64)]);
+        let mut of_nodes = |name: &str, kind: &str, help: &str, value: &dyn Fn(&NodeStatus) -> f64| {
+            let sample = |n: &NodeStatus| {
+                (labels(&[("pool", &self.pool), ("node", &n.node), ("address", &n.address)]), value(n))
+            };
+            metrics.put(name, kind, help, self.nodes.iter().map(sample));
+        };
+        of_nodes("node_up", "gauge", "1 if the node is connected.", &|n| f64::from(u8::from(n.state == "serving")));
+        of_nodes("node_size_bytes", "gauge", "Bytes of the node's store.", &|n| n.size_bytes as f64);
+        of_nodes("node_window", "gauge", "Requests that may be under way.", &|n| f64::from(n.window));
+        of_nodes("node_batch", "gauge", "Requests that a write waits for.", &|n| f64::from(n.batch));
+        of_nodes("node_rtt_seconds", "gauge", "From a request's leaving to its answer, smoothed.", &|n| n.rtt_us / 1e6);
+        of_nodes("node_waiting", "gauge", "Requests that wait in the coordinator.", &|n| f64::from(n.waiting));
+        of_nodes("node_under_way", "gauge", "Requests sent and not answered.", &|n| f64::from(n.under_way));
+        of_nodes("node_queued", "gauge", "Requests that waited at the node when it last answered.", &|n| {
+            f64::from(n.queued)
+        });
+        of_nodes("node_service_seconds", "gauge", "Mean time in the node's store, in its last answer.", &|n| {
+            f64::from(n.service_us) / 1e6
+        });
+        of_nodes("node_requests_total", "counter", "Requests answered.", &|n| n.requests as f64);
+        of_nodes("node_frames_sent_total", "counter", "Frames of requests.", &|n| n.frames.sent as f64);
+        of_nodes("node_frames_received_total", "counter", "Frames of answers.", &|n| n.frames.received as f64);
+        of_nodes("node_sent_bytes_total", "counter", "Bytes of frames to the node.", &|n| n.bytes.sent as f64);
+        of_nodes("node_received_bytes_total", "counter", "Bytes of frames from the node.", &|n| {
+            n.bytes.received as f64
+        });
+        of_nodes("node_reconnections_total", "counter", "Connections made after the first.", &|n| n.reconnected as f64);
+        of_nodes("node_packets_sent_per_second", "gauge", "Packets to the node in the last second.", &|n| {
+            n.packets_per_s.sent
+        });
+        of_nodes("node_packets_received_per_second", "gauge", "Packets from the node in the last second.", &|n| {
+            n.packets_per_s.received
+        });
+        of_nodes("node_packet_sent_bytes_mean", "gauge", "Mean bytes of data in a packet to the node.", &|n| {
+            n.packet_bytes_mean.sent
+        });
+        of_nodes("node_packet_received_bytes_mean", "gauge", "Mean bytes of data in a packet from the node.", &|n| {
+            n.packet_bytes_mean.received
+        });
+        metrics.0
+    }
+}
+
+/// A node's own metrics, for Prometheus.
+pub fn prometheus(node: &Node) -> String {
+    let (header, counts) = (node.store().header(), node.counts());
+    let own = labels(&[("node", &header.node), ("pool", &header.pool)]);
+    let mut metrics = Metrics::default();
+    let mut put =
+        |name: &str, kind: &str, help: &str, value: f64| metrics.put(name, kind, help, [(own.clone(), value)]);
+    put("store_size_bytes", "gauge", "Bytes of the store.", node.store().size_bytes() as f64);
+    put("store_epoch", "gauge", "The highest epoch that it has served.", header.epoch as f64);
+    put("store_coordinators_total", "counter", "Coordinators that were let in.", counts.admitted as f64);
+    put("store_connections_failed_total", "counter", "Connections refused or broken.", counts.failed as f64);
+    put("store_requests_total", "counter", "Requests answered.", counts.answered as f64);
+    put("store_frames_sent_total", "counter", "Frames of answers.", counts.frames_sent as f64);
+    put("store_data_sent_bytes_total", "counter", "Bytes of data in answers.", counts.data_bytes_sent as f64);
+    put("store_service_seconds_total", "counter", "Time in the store.", counts.service.as_secs_f64());
+    put("store_queued", "gauge", "Requests that waited when the last answer left.", f64::from(counts.queued));
+    metrics.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_break_the_text_of_the_metrics() {
+        assert_eq!(labels(&[("pool", "a\"b\\c\nd"), ("x", "")]), r#"{pool="a\"b\\c\nd",x=""}"#);
+    }
+}
