@@ -97,13 +97,18 @@ impl Server {
         self.address
     }
 
-    /// Serves whoever comes. Runs in a `LocalSet`; returns after the first asker has gone if `once`, or never.
+    /// Serves whoever comes. Runs in a `LocalSet`. If `once`, it returns after the first asker has gone, or when none has
+    /// come for [`IDLE`]; otherwise never.
     pub async fn serve(self: &Rc<Self>, once: bool) {
         let (gone, mut first) = mpsc::unbounded_channel();
         loop {
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
                 _ = first.recv() => return,
+                () = tokio::time::sleep(IDLE), if once => match self.sessions.get() {
+                    0 => return,
+                    _ => continue,
+                },
             };
             match accepted {
                 Ok((stream, peer)) if self.strangers.get() < MOST_STRANGERS => {

@@ -163,3 +163,47 @@ fn several_runs_go_over_one_session() {
         assert!(told.contains("nosuch"), "{told}");
     });
 }
+
+/// What `ss -ti` says of the same connection in the middle of a run lies between our readings around it.
+#[test]
+fn ss_says_the_same_of_the_flow() {
+    if std::process::Command::new("ss").arg("-V").output().is_err() {
+        println!("SKIP ss_says_the_same_of_the_flow: ss is not installed");
+        return;
+    }
+    let (outcome, before, said, after) = with_server("127.0.0.1:0", None, async |at| {
+        let mut session = Session::connect(at, None, None).await.unwrap();
+        let wanted = spec(Traffic::Tcp { rate_bps: Some(20_000_000) }, UP, 2000);
+        let looked = tokio::task::spawn_blocking(move || {
+            std::thread::sleep(std::time::Duration::from_millis(1000));
+            let before = net::clock::now_ns();
+            let filter = format!("dport = :{}", at.port());
+            let said = std::process::Command::new("ss").args(["-tinOH", "state", "established", &filter]).output();
+            (before, String::from_utf8(said.unwrap().stdout).unwrap(), net::clock::now_ns())
+        });
+        let outcome = session.run(&wanted).await.unwrap();
+        let (before, said, after) = looked.await.unwrap();
+        (outcome, before, said, after)
+    });
+    let sent = outcome.sent(Direction::Up).unwrap();
+    let own = &sent.sockets[0].local;
+    let line = said.lines().find(|l| l.contains(own.as_str())).unwrap_or_else(|| panic!("{own} is not in: {said}"));
+    let value = |name: &str| -> u64 {
+        let word = line.split_whitespace().find_map(|w| w.strip_prefix(name)?.strip_prefix(':')).unwrap_or("0");
+        word.parse().unwrap_or_else(|_| panic!("{name}:{word}"))
+    };
+    let earlier = sent.samples.iter().rev().find(|s| s.time_ns <= before).unwrap();
+    let later = sent.samples.iter().find(|s| s.time_ns >= after).unwrap();
+    let between = |name: &str, of: fn(&net::tcp_info::TcpSample) -> u64| {
+        let (low, ss, high) = (of(earlier), value(name), of(later));
+        assert!(low <= ss && ss <= high && ss > 0, "{name}: {low} <= {ss} <= {high}: {line}");
+    };
+    between("bytes_acked", |s| s.bytes_acked);
+    between("bytes_sent", |s| s.bytes_sent);
+    between("data_segs_out", |s| s.data_segs_out);
+    assert_eq!(value("mss"), earlier.snd_mss, "{line}");
+    // The window only grows on a path without loss.
+    if later.total_retrans == 0 {
+        between("cwnd", |s| s.cwnd);
+    }
+}

@@ -69,7 +69,7 @@ pub struct NetServe {
     /// Let in only those who have this key too; needed on any address but loopback
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
-    /// End when the first asker has gone
+    /// End when the first asker has gone, or when none has come for a minute
     #[arg(long)]
     pub once: bool,
 }

@@ -23,7 +23,14 @@ pub struct Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // It ends with its asker; this is for a run that did not come about.
+        // It ends with its asker, and takes its key away then.
+        for _ in 0..100 {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        // Of a run that did not come about: the other end gives up by itself after a minute.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
