@@ -36,6 +36,11 @@ pub fn run(args: &PoolNode) -> Result<ExitCode> {
                 store.size_bytes(),
                 store.header().node
             );
+            if let Some(free) = store.short_of_room() {
+                eprintln!(
+                    "fathom: its file system has {free} bytes free, fewer than it will take: writes fail with ENOSPC when it is full"
+                );
+            }
             store
         }
         (Some(path), _) => Store::open(path)?,
