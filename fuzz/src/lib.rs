@@ -12,6 +12,7 @@
 //! `fuzz/corpus/TARGET/` and tried first, for ever.
 
 mod link;
+mod link_packet;
 pub mod mutate;
 mod pool;
 mod sqlite;
@@ -43,6 +44,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "database_header", seeds: sqlite::headers, run: sqlite::header },
     Target { name: "text_offset", seeds: sqlite::codes, run: sqlite::code },
     Target { name: "link", seeds: link::stories, run: link::link },
+    Target { name: "link_packet", seeds: link_packet::packets, run: link_packet::packet },
     Target { name: "pool_frame", seeds: pool::frames, run: pool::frame },
     Target { name: "pool_config", seeds: pool::configs, run: pool::config },
     Target { name: "pool_map", seeds: pool::maps, run: pool::map },

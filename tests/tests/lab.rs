@@ -3,6 +3,9 @@
 //!
 //! With FATHOM_KEEP_ARCHIVE=FOLDER the recording is left there: so were the archives in `tests/archives` made.
 
+#[path = "lab/netem.rs"]
+mod netem;
+
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, installed, lane, near, number, shape};
 use lab::guest::{Bus, Config, Disk, Guest};
@@ -20,6 +23,7 @@ fn main() -> ExitCode {
         ("an_insert_on_debians_kernel_scsi", needs(), || insert(Bus::Scsi)),
         ("device_mapper_leads_to_the_disks_below", needs().and_then(|()| installed("dmsetup")), device_mapper),
         ("btrfs_f2fs_and_xfs_are_followed_to_the_device", needs().and_then(|()| all_mkfs()), file_systems),
+        ("the_emulated_link_agrees_with_netem", needs().and_then(|()| installed("tc")), netem::agrees),
     ];
     lane(cases)
 }

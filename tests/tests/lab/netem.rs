@@ -1,0 +1,69 @@
+//! The emulated link beside the kernel's own, netem, in one guest: the same delays, rate and loss, asked of both by the same
+//! program. The guest is emulated in software, so that its times say what happens and nothing about speed.
+
+use super::{guest, sh};
+use anyhow::{Context, Result, ensure};
+use lab::guest::Guest;
+use serde_json::Value;
+
+const DELAYS_MS: [u32; 6] = [0, 2, 4, 8, 16, 32];
+/// The other end over netem, on the loopback device.
+const NETEM: &str = "/fathom net run 127.0.0.1:7100 --lines";
+
+/// One metric of the lines of a run.
+fn metric(lines: &str, name: &str) -> Result<f64> {
+    let mut values = lines.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok());
+    let found = values.find(|v| v["metric"] == name).with_context(|| format!("no {name} in {lines}"))?;
+    found["v"].as_f64().with_context(|| format!("{name} is no number"))
+}
+
+/// What netem is told; every packet on the loopback device passes it once, so a round trip passes it twice.
+fn over_netem(guest: &mut Guest, netem: &str, words: &str) -> Result<String> {
+    sh(guest, &format!("tc qdisc replace dev lo root netem limit 100000 {netem}"))?;
+    let said = sh(guest, &format!("{NETEM} {words}"));
+    sh(guest, "tc qdisc del dev lo root")?;
+    said
+}
+
+/// The lines of a trial over ours. In a guest it may be late: it then fails, and its lines say what was measured all the same.
+fn over_ours(guest: &mut Guest, words: &str) -> Result<String> {
+    sh(guest, &format!("/fathom net trial {words} || true"))
+}
+
+pub fn agrees() -> Result<()> {
+    let mut guest = guest(&[], &["tun", "sch_netem", "veth"], &["ip", "tc", "nohup"])?;
+    sh(&mut guest, "ip link set lo up; [ -e /dev/net/tun ] || { mkdir -p /dev/net && mknod /dev/net/tun c 10 200; }")?;
+    sh(&mut guest, "nohup /fathom net serve --listen 127.0.0.1:7100 >/run/serve 2>&1 & sleep 2; cat /run/serve")?;
+
+    println!("| one-way delay | netem: round trip, median | ours | ours late, p50 | p99 |\n|---:|---:|---:|---:|---:|");
+    for ms in DELAYS_MS {
+        let words = "--transactions --duration 2";
+        let netem = metric(&over_netem(&mut guest, &format!("delay {ms}ms"), words)?, "latency.p50")?;
+        let lines = over_ours(&mut guest, &format!("--delay {ms}ms {words}"))?;
+        let ours = metric(&lines, "latency.p50")?;
+        let (late, worst) = (metric(&lines, "link.late.p50")?, metric(&lines, "link.late.p99")?);
+        println!("| {ms} ms | {:.2} ms | {:.2} ms | {late:.0} us | {worst:.0} us |", netem / 1e3, ours / 1e3);
+        let both = 2000.0 * f64::from(ms);
+        ensure!(netem >= both && ours >= both, "a round trip of {netem} and {ours} us is shorter than two delays of {ms} ms");
+    }
+
+    // A rate bounds what arrives: bits of payload are fewer than bits of packets.
+    let words = "--direction up --duration 4";
+    let netem = metric(&over_netem(&mut guest, "delay 8ms rate 10mbit", words)?, "throughput.whole")?;
+    let ours = metric(&over_ours(&mut guest, &format!("--delay 8ms --rate 10mbit {words}"))?, "throughput.whole")?;
+    println!("\n10 Mb/s, 8 ms: {:.2} Mb/s of payload over netem, {:.2} over ours", netem / 1e6, ours / 1e6);
+    for (name, rate) in [("netem", netem), ("ours", ours)] {
+        ensure!(rate < 10e6 && rate > 5e6, "{name} of 10 Mb/s gave {rate}");
+    }
+
+    // 5 % of 2,000 packets: 100, and five standard deviations are 49.
+    let words = "--udp --rate 2M --packet 1000 --duration 8";
+    let netem = metric(&over_netem(&mut guest, "loss 5%", words)?, "loss.up")?;
+    let lines = over_ours(&mut guest, "--loss 5%/0 --direction up --udp 2M --duration 8")?;
+    let ours = metric(&lines, "loss.up")?;
+    println!("5 % of loss, UDP: {:.2} % over netem, {:.2} % over ours", netem * 100.0, ours * 100.0);
+    for (name, loss) in [("netem", netem), ("ours", ours)] {
+        ensure!((loss - 0.05).abs() < 0.025, "{name} of 5 % lost {loss}");
+    }
+    Ok(())
+}

@@ -1,0 +1,220 @@
+//! `fathom net link` and what stands on it, through the program: commands on both ends, figures, ends and errors. All traffic
+//! is in namespaces that the program makes.
+
+use anyhow::{Context, Result, ensure};
+use fathom_tests::{Case, fathom, installed, lane, run};
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn main() -> ExitCode {
+    let bed = || installed("ip").and_then(|()| possible());
+    let cases: Vec<Case> = vec![
+        ("a_command_runs_on_the_link_and_the_link_tells_of_itself", bed(), command_and_figures),
+        ("a_large_transfer_arrives_whole_in_large_packets_and_in_small_ones", bed(), transfer),
+        ("a_rate_and_a_queue_give_exact_counts", bed(), counts),
+        ("a_command_that_fails_is_told_by_its_status", bed(), status),
+        ("a_killed_link_leaves_nothing", bed(), killed),
+        ("nonsense_is_refused_before_anything_is_made", Ok(()), nonsense),
+        ("a_trial_is_a_replicate", bed(), trial),
+        ("a_supplied_congestion_control_runs_over_the_link", bed().and_then(|()| fathom_tests::root()), supplied),
+    ];
+    lane(cases)
+}
+
+/// Whether a link can be made here, or why not.
+fn possible() -> Result<(), String> {
+    let output = link(&[], "true").map_err(|e| format!("{e:#}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).trim().to_string()),
+    }
+}
+
+/// Runs a shell's script on the client's end.
+fn link(options: &[&str], script: &str) -> Result<Output> {
+    let mut command = Command::new(fathom());
+    command.args(["net", "link"]).args(options).args(["--", "sh", "-c", script]).stdin(Stdio::null());
+    command.output().context("starting fathom net link")
+}
+
+fn figures(output: &Output) -> Result<Value> {
+    serde_json::from_slice(&output.stdout).with_context(|| format!("{output:?}"))
+}
+
+const SEND: &str = "
+import socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for i in range(int(sys.argv[1])):
+    s.sendto(b'x' * 972, ('198.18.0.2', 9))
+time.sleep(float(sys.argv[2]))
+";
+
+fn sends(count: u32, then_s: f64) -> String {
+    format!("python3 -c \"{SEND}\" {count} {then_s}")
+}
+
+fn command_and_figures() -> Result<()> {
+    let script = "echo said; echo $FATHOM_LINK_CLIENT $FATHOM_LINK_SERVER6; $FATHOM_LINK_ENTER_SERVER cat /proc/net/dev";
+    let output = link(&["--json", "--delay", "3ms/7ms", "--preset", "lte"], script)?;
+    // What the command prints does not mix with the figures.
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(said.contains("said\n198.18.0.1 2001:2::2\n") && said.contains("link0"), "{output:?}");
+    let json = figures(&output)?;
+    ensure!(json["version"] == 1 && json["up"]["delay_ms"] == 3.0 && json["down"]["delay_ms"] == 7.0, "{json}");
+    ensure!(json["down"]["rate_bps"] == 50_000_000 && json["status"] == 0 && json["mtu"] == 1500, "{json}");
+    for figure in ["p50", "p99", "max", "packets"] {
+        ensure!(json["lateness_us"][figure].is_number(), "{json}");
+    }
+    let text = link(&[], "true")?;
+    ensure!(String::from_utf8_lossy(&text.stderr).contains("late by"), "{text:?}");
+    Ok(())
+}
+
+fn transfer() -> Result<()> {
+    // The server sums what arrives; the client sends what it can sum itself.
+    let server = "
+import socket, hashlib
+l = socket.create_server(('198.18.0.2', 9)); print('up', flush=True)
+c, _ = l.accept(); h = hashlib.sha256()
+while True:
+    d = c.recv(1 << 20)
+    if not d: break
+    h.update(d)
+print(h.hexdigest(), flush=True)
+";
+    let client = "
+import socket, hashlib, random
+d = random.Random(1).randbytes(20 << 20); c = socket.create_connection(('198.18.0.2', 9))
+c.sendall(d); c.close(); print(hashlib.sha256(d).hexdigest(), flush=True)
+";
+    let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("server.py"), server)?;
+    std::fs::write(folder.path().join("client.py"), client)?;
+    let at = folder.path().display();
+    let script = format!("$FATHOM_LINK_ENTER_SERVER python3 {at}/server.py & sleep 1; python3 {at}/client.py; wait");
+    for (gso, large) in [("on", true), ("off", false)] {
+        let output = link(&["--json", "--delay", "1ms", "--gso", gso], &script)?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let sums: Vec<&str> = said.lines().filter(|l| l.len() == 64).collect();
+        ensure!(sums.len() == 2 && sums[0] == sums[1], "what was sent is not what arrived: {said}");
+        let json = figures(&output)?;
+        ensure!(json["large_packets"] == large, "{json}");
+        // As on a wire, whether the packets passed in one piece or not: 20 MiB in pieces of at most 1448 bytes.
+        let packets = json["up"]["packets"].as_f64().context("packets")?;
+        ensure!(packets >= f64::from(20 << 20) / 1448.0, "{json}");
+    }
+    Ok(())
+}
+
+fn counts() -> Result<()> {
+    // 50 packets of 1000 bytes at once, onto a link that sends one in 8 ms: one is being sent, ten wait. While the sender writes
+    // its 50 the link may have sent some.
+    let options = ["--json", "--rate", "1mbit", "--queue", "10", "--delay", "1ms"];
+    let json = figures(&link(&options, &sends(50, 0.5))?)?;
+    let up = |name: &str| json["up"][name].as_u64().with_context(|| format!("{name} in {json}"));
+    ensure!(up("packets")? >= 50 && up("lost")? == 0, "{json}");
+    ensure!(up("packets")? == up("delivered")? + up("queue_full")?, "{json}");
+    ensure!(up("queue_full")? > 0 && up("queue_max")? == 10, "{json}");
+    // What is lost was sent, and is told apart from what found no room.
+    let json = figures(&link(&["--json", "--loss", "100%/0"], &sends(20, 0.2))?)?;
+    ensure!(json["up"]["delivered"] == 0 && json["up"]["lost"] == json["up"]["packets"], "{json}");
+    Ok(())
+}
+
+fn status() -> Result<()> {
+    ensure!(link(&[], "exit 7")?.status.code() == Some(7));
+    ensure!(link(&[], "kill -TERM $$")?.status.code() == Some(143));
+    let json = figures(&link(&["--json"], "exit 3")?)?;
+    ensure!(json["status"] == 3, "{json}");
+    let missing = Command::new(fathom()).args(["net", "link", "--", "no-such-program"]).output()?;
+    let said = String::from_utf8_lossy(&missing.stderr);
+    ensure!(missing.status.code() == Some(1) && said.contains("no-such-program"), "{missing:?}");
+    Ok(())
+}
+
+fn killed() -> Result<()> {
+    let mut program = Command::new(fathom());
+    let script = "readlink /proc/self/ns/net; sleep 1000";
+    program.args(["net", "link", "--delay", "1ms", "--", "sh", "-c", script]).stdout(Stdio::piped());
+    let mut program = program.stdin(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let mut identity = String::new();
+    BufReader::new(program.stdout.take().context("stdout")?).read_line(&mut identity)?;
+    let identity = PathBuf::from(identity.trim());
+    ensure!(!inside(&identity)?.is_empty());
+    program.kill()?;
+    program.wait()?;
+    let end = Instant::now() + Duration::from_secs(10);
+    while !inside(&identity)?.is_empty() {
+        ensure!(Instant::now() < end, "processes {:?} are left inside", inside(&identity)?);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// The processes in a network namespace.
+fn inside(identity: &Path) -> Result<Vec<String>> {
+    let processes = std::fs::read_dir("/proc")?.filter_map(|e| e.ok()?.file_name().into_string().ok());
+    let numbers = processes.filter(|p| p.bytes().all(|b| b.is_ascii_digit()));
+    Ok(numbers.filter(|p| std::fs::read_link(format!("/proc/{p}/ns/net")).is_ok_and(|l| l == identity)).collect())
+}
+
+fn nonsense() -> Result<()> {
+    for (words, part) in [
+        (&["--jitter", "5ms"][..], "--delay"),
+        (&["--loss", "2"], "percent"),
+        (&["--gso", "on", "--loss", "1%"], "--gso"),
+        (&["--preset", "avian"], "satellite"),
+        (&["--delay", "2h"], "time"),
+        (&["--rate", "fast"], "rate"),
+    ] {
+        for verb in ["link", "trial"] {
+            let output = Command::new(fathom()).args(["net", verb]).args(words).stdin(Stdio::null()).output()?;
+            let said = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.code() == Some(2) && said.contains(part), "{verb} {words:?}: {output:?}");
+        }
+    }
+    Ok(())
+}
+
+/// The lines of a trial. On a busy machine the link may be late, and the trial then fails; its lines come all the same.
+fn lines(options: &[&str]) -> Result<Vec<Value>> {
+    let output = Command::new(fathom()).args(["net", "trial", "--duration", "1"]).args(options).output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let lines: Vec<Value> = text.lines().filter_map(|l| serde_json::from_str(l).ok()).collect();
+    let verdict = lines.last().filter(|l| l["verified"].is_boolean()).with_context(|| format!("{output:?}"))?;
+    ensure!(verdict["verified"] == output.status.success(), "{output:?}");
+    Ok(lines)
+}
+
+fn metric(lines: &[Value], name: &str) -> Result<f64> {
+    let found = lines.iter().find(|l| l["metric"] == name).with_context(|| format!("no {name} in {lines:?}"))?;
+    found["v"].as_f64().context("a metric is a number")
+}
+
+fn trial() -> Result<()> {
+    for direction in ["up", "down"] {
+        let said = lines(&["--delay", "2ms", "--rate", "20mbit", "--direction", direction])?;
+        let rate = metric(&said, "throughput")?;
+        ensure!(rate > 0.0 && rate < 20e6, "payload over 20 Mb/s came at {rate}");
+        metric(&said, "link.late.p99")?;
+        let link = said.iter().find(|l| l["mark"] == "link").context("the mark of the link")?;
+        let link: Value = serde_json::from_str(link["text"].as_str().context("text")?)?;
+        let (with, against) = if direction == "up" { ("up", "down") } else { ("down", "up") };
+        let bytes = |d: &str| link[d]["delivered_bytes"].as_u64().unwrap_or(0);
+        ensure!(bytes(with) > bytes(against), "{link}");
+    }
+    let said = lines(&["--udp", "iperf2", "--direction", "up", "--delay", "2ms"])?;
+    ensure!(metric(&said, "throughput")? < 1.1e6, "iperf 2 sends 1 Mb/s: {said:?}");
+    Ok(())
+}
+
+fn supplied() -> Result<()> {
+    let said = lines(&["--cc", "westwood", "--delay", "2ms", "--rate", "20mbit"])?;
+    let granted = said.iter().any(|l| l["text"].as_str().is_some_and(|t| t.contains("westwood")));
+    ensure!(granted, "no socket says that it uses westwood: {said:?}");
+    // Nothing of it is left for the next one.
+    run(Command::new(fathom()).args(["net", "cc"])).map(drop)
+}
