@@ -57,7 +57,8 @@ fn sends(count: u32, then_s: f64) -> String {
 }
 
 fn command_and_figures() -> Result<()> {
-    let script = "echo said; echo $FATHOM_LINK_CLIENT $FATHOM_LINK_SERVER6; $FATHOM_LINK_ENTER_SERVER cat /proc/net/dev";
+    let script =
+        "echo said; echo $FATHOM_LINK_CLIENT $FATHOM_LINK_SERVER6; $FATHOM_LINK_ENTER_SERVER cat /proc/net/dev";
     let output = link(&["--json", "--delay", "3ms/7ms", "--preset", "lte"], script)?;
     // What the command prints does not mix with the figures.
     let said = String::from_utf8_lossy(&output.stderr);

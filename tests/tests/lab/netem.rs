@@ -44,7 +44,10 @@ pub fn agrees() -> Result<()> {
         let (late, worst) = (metric(&lines, "link.late.p50")?, metric(&lines, "link.late.p99")?);
         println!("| {ms} ms | {:.2} ms | {:.2} ms | {late:.0} us | {worst:.0} us |", netem / 1e3, ours / 1e3);
         let both = 2000.0 * f64::from(ms);
-        ensure!(netem >= both && ours >= both, "a round trip of {netem} and {ours} us is shorter than two delays of {ms} ms");
+        ensure!(
+            netem >= both && ours >= both,
+            "a round trip of {netem} and {ours} us is shorter than two delays of {ms} ms"
+        );
     }
 
     // A rate bounds what arrives: bits of payload are fewer than bits of packets.
