@@ -14,6 +14,7 @@
 mod link;
 mod link_packet;
 pub mod mutate;
+mod net;
 mod pool;
 mod sqlite;
 mod targets;
@@ -50,6 +51,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "pool_map", seeds: pool::maps, run: pool::map },
     Target { name: "pool_hello", seeds: pool::hellos, run: pool::hello },
     Target { name: "wire_key", seeds: wire_key::keys, run: wire_key::key },
+    Target { name: "net_message", seeds: net::messages, run: net::message },
+    Target { name: "net_binary", seeds: net::binaries, run: net::binary },
 ];
 
 /// A target that must fail. If it does not, the driver finds nothing, and its silence about the others means nothing.

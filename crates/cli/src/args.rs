@@ -6,7 +6,7 @@ mod pool;
 mod results;
 
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
-pub use net::{Net, NetCc, NetLink, NetRun, NetServe, NetTrial, NetVerb, Rate, Way};
+pub use net::{Device, Net, NetCc, NetLink, NetRun, NetServe, NetTrial, NetVerb, Rate, Way};
 pub use pool::{
     AttachWith, Control, Disk, Front, Order, Pool, PoolAttach, PoolBench, PoolKeygen, PoolLoad, PoolNode, PoolServe,
     PoolStatus, PoolTry, PoolVerb, Trust,

@@ -10,7 +10,7 @@
 //! more; that is for repetitions (`fathom net sweep`) to show.
 
 use crate::outcome::Received;
-use stats::{Estimate, batch, pelt};
+use stats::{batch, pelt, quantile};
 
 /// A level that is lower than the last by more than this share belongs to the beginning.
 const LOWER: f64 = 0.05;
@@ -53,21 +53,25 @@ pub fn throughput(start_ns: u64, ends_ns: &[u64], amounts: &[u64], unit: f64) ->
     let total = intervals.last()?.0;
     let whole = amounts.iter().take(intervals.len()).sum::<u64>() as f64 * unit / total;
     // A last interval that was cut short says little, and would weigh as much as a whole one.
-    let typical = seconds.first().copied().unwrap_or(0.0);
+    let typical = quantile::of_sorted(&sorted(&seconds), 0.5)?;
     let mut rates: Vec<f64> = intervals.iter().map(|i| i.1).collect();
     if rates.len() > 2 && seconds.last().is_some_and(|s| *s < typical * 0.5) {
         rates.pop();
     }
     let from = steady_from(&rates);
     let part = &rates[from.unwrap_or(0)..];
-    let estimate: Option<Estimate> = batch::mean(part, LEVEL);
+    // Intervals are as long as the machine let them be, so the mean is that of all bytes over all time.
+    let time: f64 = seconds.iter().skip(from.unwrap_or(0)).take(part.len()).sum();
+    let sum: f64 = part.iter().zip(seconds.iter().skip(from.unwrap_or(0))).map(|(r, s)| r * s).sum();
+    let (steady, half) = (sum / time, batch::mean(part, LEVEL).map(|e| (e.high - e.low) / 2.0));
     let steady_from_s = match from {
         Some(from) if from > 0 => intervals.get(from - 1).map_or(0.0, |i| i.0),
         _ => 0.0,
     };
     Some(Throughput {
-        steady: estimate.map_or(whole, |e| e.value),
-        ci95: estimate.map(|e| (e.low, e.high)),
+        steady,
+        // Less than nothing never arrives.
+        ci95: half.map(|half| ((steady - half).max(0.0), steady + half)),
         whole,
         steady_from_s,
         is_steady: from.is_some(),
@@ -79,6 +83,12 @@ pub fn throughput(start_ns: u64, ends_ns: &[u64], amounts: &[u64], unit: f64) ->
 /// That of what was received, in bit/s.
 pub fn received(received: &Received) -> Option<Throughput> {
     throughput(received.start_ns, &received.ends_ns, &received.bytes, 8.0)
+}
+
+fn sorted(values: &[f64]) -> Vec<f64> {
+    let mut values = values.to_vec();
+    values.sort_unstable_by(f64::total_cmp);
+    values
 }
 
 /// The first interval of the steady part; `None` if there is none.
@@ -131,6 +141,9 @@ mod tests {
 
     #[test]
     fn a_run_of_one_interval_has_no_interval_of_confidence() {
+        // A long interval weighs as much as it is long.
+        let t = throughput(0, &[100, 400], &[100, 900], 1e-9).unwrap();
+        assert!((t.steady - 2.5).abs() < 1e-9 && (t.whole - 2.5).abs() < 1e-9, "{t:?}");
         let t = of(&[5]);
         assert_eq!((t.ci95, t.steady), (None, 400.0));
         assert_eq!(throughput(5, &[], &[], 8.0), None);

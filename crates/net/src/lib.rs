@@ -14,6 +14,7 @@ pub mod estimate;
 pub mod link;
 pub mod offset;
 pub mod outcome;
+pub mod probe;
 pub mod run;
 pub mod sampler;
 pub mod search;

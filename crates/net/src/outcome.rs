@@ -49,6 +49,8 @@ pub struct Sent {
     /// TCP, with `--tcp-probe`: what came for each acknowledgement.
     #[serde(skip)]
     pub acks: Vec<TcpSample>,
+    /// Acknowledgements that the kernel overwrote before they were read.
+    pub acks_lost: u64,
 }
 
 /// A direction at its receiving end.

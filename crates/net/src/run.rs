@@ -102,6 +102,9 @@ impl Session {
     pub async fn run(&mut self, spec: &Spec) -> Result<Outcome> {
         spec.check().map_err(Error::Spec)?;
         let (own_spec, _supplied) = serve::supply(spec, Side::Asks)?;
+        if spec.probe && spec.directions.iter().any(|d| Side::Asks.sends(*d)) {
+            crate::probe::possible().map_err(Error::Spec)?;
+        }
         self.exchanges.clear();
         self.ask_clock(PINGS).await?;
         self.channel.send(&Message::Start { spec: spec.clone() }, "asking for a run").await?;

@@ -254,6 +254,9 @@ impl Server {
     /// The connections of a run, once it may begin.
     async fn gather(&self, channel: &mut Channel, local: SocketAddr, spec: &Spec, token: Token) -> Result<Carrier> {
         let ready = Message::Ready { token: control::token_text(&token) };
+        if spec.probe && spec.directions.iter().any(|d| Side::Serves.sends(*d)) {
+            crate::probe::possible().map_err(Error::Spec)?;
+        }
         if !spec.is_tcp() {
             let at = SocketAddr::new(local.ip(), self.address.port());
             let socket = bind_udp(at, spec)?;

@@ -93,6 +93,8 @@ pub struct Spec {
     pub socket: SocketOptions,
     /// Whether a receiver takes the bytes into memory, as an application does, or lets the kernel throw them away.
     pub copy: bool,
+    /// Whether sending ends record every acknowledgement ([`crate::probe`]).
+    pub probe: bool,
 }
 
 impl Spec {
@@ -129,6 +131,9 @@ impl Spec {
                 }
             }
         }
+        if self.probe && !matches!(self.traffic, Traffic::Tcp { .. }) {
+            return Err("--tcp-probe is for bulk TCP".into());
+        }
         let name = self.socket.congestion.as_deref();
         if name.is_some_and(|n| n.is_empty() || n.len() > 15 || !n.bytes().all(|b| b.is_ascii_graphic())) {
             return Err("the name of a congestion control has 1 to 15 letters, such as cubic".into());
@@ -159,6 +164,7 @@ mod tests {
             duration_ms: 1000,
             socket: SocketOptions::default(),
             copy: false,
+            probe: false,
         }
     }
 

@@ -85,7 +85,9 @@ Examples:
   fathom net run 127.0.0.1:7100 --duration 30 --cc reno --sndbuf 256K
   fathom net run 127.0.0.1:7100 --udp --preset iperf2       1 Mb/s, as iperf 2 sends if nobody says more
   fathom net run 127.0.0.1:7100 --transactions              a byte there, a byte back
-  fathom net run 127.0.0.1:7100 --json -o run.fathom",
+  fathom net run 127.0.0.1:7100 --json -o run.fathom
+  fathom net run 192.0.2.7:7100 --to ssh:phone              starts the other end too, with a key of the run's own
+  fathom net run 192.0.2.7:7100 --from ssh:one --to ssh:two",
     group(clap::ArgGroup::new("traffic").args(["tcp", "udp", "transactions"]))
 )]
 pub struct NetRun {
@@ -152,6 +154,9 @@ pub struct NetRun {
     /// Copy what arrives into memory, as an application does; otherwise the kernel throws it away
     #[arg(long)]
     pub copy: bool,
+    /// Record every acknowledgement at the sending end (tcp:tcp_probe), which needs root there
+    #[arg(long)]
+    pub tcp_probe: bool,
     /// Print JSON (its contract: docs/net.md)
     #[arg(long)]
     pub json: bool,
@@ -164,6 +169,24 @@ pub struct NetRun {
     /// Keep all samples in this archive; one of that name is kept as NAME.fathom.old
     #[arg(short, long, value_name = "RUN.fathom")]
     pub output: Option<PathBuf>,
+    /// The end that asks is started there: ssh:HOST, or local
+    #[arg(long, value_name = "DEVICE", value_parser = device, default_value = "local")]
+    pub from: Device,
+    /// The end that serves is started there, and listens on ADDR:PORT: ssh:HOST, or local
+    #[arg(long, value_name = "DEVICE", value_parser = device)]
+    pub to: Option<Device>,
+    /// Where Fathom is on the other devices
+    #[arg(long, value_name = "PATH", default_value = "fathom")]
+    pub remote_fathom: String,
+}
+
+/// A device that a command can be run on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Device {
+    /// This one.
+    Local,
+    /// One that ssh reaches, by the name that ssh knows.
+    Ssh(String),
 }
 
 /// Which ways data goes.
@@ -197,6 +220,15 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     let mut found =
         text.to_socket_addrs().map_err(|e| format!("{e}; give ADDRESS:PORT, such as 192.0.2.7:7100 or [::1]:7100"))?;
     found.next().ok_or_else(|| "the name has no address".into())
+}
+
+fn device(text: &str) -> Result<Device, String> {
+    match text.split_once(':') {
+        None if text == "local" => Ok(Device::Local),
+        // ssh takes a word with a dash for an option.
+        Some(("ssh", host)) if !host.is_empty() && !host.starts_with('-') => Ok(Device::Ssh(host.into())),
+        _ => Err("give ssh:HOST or local".into()),
+    }
 }
 
 fn rate(text: &str) -> Result<Rate, String> {

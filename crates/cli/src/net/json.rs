@@ -65,6 +65,7 @@ fn direction(t: &Told<'_>) -> Value {
         "segments": tcp.then(|| last(|s| s.data_segs_out)),
         "bounds_bps": t.bounds.map(|(mathis, padhye)| json!({"mathis": mathis, "padhye": padhye})),
         "readings": t.sent.samples.len(),
+        "acknowledgements": {"recorded": t.sent.acks.len(), "lost": t.sent.acks_lost},
         "packets": t.packets,
         "sender": {"sockets": t.sent.sockets, "threads": t.sent.threads},
         "receiver": {"sockets": t.received.sockets, "threads": t.received.threads},

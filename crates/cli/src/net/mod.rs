@@ -5,6 +5,7 @@ mod json;
 mod keep;
 mod lines;
 mod link;
+mod remote;
 mod result;
 mod run;
 mod serve;

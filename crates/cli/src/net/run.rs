@@ -1,5 +1,6 @@
 //! `fathom net run`.
 
+use super::remote::Arranged;
 use crate::args::{NetRun, Rate, Way};
 use crate::show;
 use anyhow::Result;
@@ -16,6 +17,9 @@ const IPERF2: (u64, u32) = (1_000_000, 1470);
 const LOSS: f64 = 0.01;
 /// How long a trial of a search is.
 const TRIAL: Duration = Duration::from_secs(1);
+/// Packets that take longer at the end of a trial than at its beginning, by more than this share of it, came at a higher
+/// rate than they leave: 3 % too much fills a queue by 3 % of the time.
+const GROWTH: f64 = 0.03;
 /// Where a search begins, bit/s.
 const FIRST: u64 = 10_000_000;
 
@@ -27,7 +31,14 @@ pub fn run(args: &NetRun) -> Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     };
-    let key = super::key(args.key.as_deref())?;
+    let served = match super::remote::arrange(args)? {
+        Arranged::Done(code) => return Ok(code),
+        Arranged::Ask(served) => served,
+    };
+    let key = match &served {
+        Some(served) => Some(served.key.clone()),
+        None => super::key(args.key.as_deref())?,
+    };
     let done = super::local(async {
         let mut session = Session::connect(args.address, key.as_ref(), args.interface.as_deref()).await?;
         let (spec, search) = match args.rate {
@@ -106,7 +117,21 @@ fn spec(args: &NetRun) -> Result<Spec, String> {
             pacing_bps: args.pacing,
         },
         copy: args.copy,
+        probe: args.tcp_probe,
     })
+}
+
+/// How much longer the last tenth of packets took than the first, by their medians, ns.
+fn growth_ns(packets: &net::outcome::PacketsReceived) -> i64 {
+    let mut transits: Vec<i64> = packets.transit_ns.iter().map(|t| t.1).collect();
+    let tenth = transits.len() / 10;
+    let mut median = |from: usize| {
+        let part = &mut transits[from..from + tenth];
+        part.sort_unstable();
+        part.get(tenth / 2).copied().unwrap_or(0)
+    };
+    let first = median(0);
+    median(packets.transit_ns.len() - tenth).saturating_sub(first)
 }
 
 /// Finds the highest rate, and gives the run at it.
@@ -125,14 +150,16 @@ async fn search(session: &mut Session, spec: &Spec) -> Result<(Spec, Option<Valu
         let Some(packets) = told.first().and_then(|t| t.packets.as_ref()) else {
             anyhow::bail!("the trial at {} gave nothing", super::text::rate(rate as f64));
         };
-        let trial = if packets.loss > LOSS {
+        // A queue hides a rate that is too high until it overflows: then packets take longer and longer.
+        let growth = outcome.received(spec.directions[0]).and_then(|r| r.packets.as_ref()).map_or(0, growth_ns);
+        let trial = if packets.loss > LOSS || growth as f64 > GROWTH * TRIAL.as_nanos() as f64 {
             Trial::Lossy
         } else if packets.sent * 100 < packets.due * 99 {
             Trial::Short
         } else {
             Trial::Passed
         };
-        trials.push(json!({"rate_bps": rate, "loss": packets.loss, "sent": packets.sent, "due": packets.due, "passed": trial == Trial::Passed}));
+        trials.push(json!({"rate_bps": rate, "loss": packets.loss, "sent": packets.sent, "due": packets.due, "delay_growth_us": growth / 1000, "passed": trial == Trial::Passed}));
         search.tell(trial);
     }
     let Some(best) = search.best() else {
@@ -140,7 +167,7 @@ async fn search(session: &mut Session, spec: &Spec) -> Result<(Spec, Option<Valu
     };
     let stopped = match search.stopped_by() {
         Some(Trial::Short) => "the sender's processor can no more",
-        Some(_) => "more than 1 % is lost above it",
+        Some(_) => "above it more than 1 % is lost, or a queue grows without end",
         None => "no higher rate can be asked for",
     };
     let text = format!(

@@ -97,17 +97,23 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// Calls `each` with the number of every step of `every_ns` (a multiple of 10 ms) at its end, until the time is over,
-    /// a connection has broken, or somebody wants an end.
+    /// Calls `each` at the end of every step of `every_ns` (a multiple of 10 ms), until the time is over, a connection has
+    /// broken, or somebody wants an end. A step that was slept through is left out, so that none is cut short by the one
+    /// before it.
     fn follow(&self, every_ns: u64, mut each: impl FnMut(u64)) {
         let every_ns = every_ns.max(SAMPLE_NS);
-        for step in 1.. {
-            let at = (self.start_ns + step * every_ns).min(self.end_ns);
+        loop {
+            let step = (clock::now_ns() - self.start_ns) / every_ns + 1;
+            let mut at = self.start_ns + step * every_ns;
+            // The rest belongs to the last step if it is less than half a one.
+            if at + every_ns / 2 > self.end_ns {
+                at = self.end_ns;
+            }
             // A long step must not keep anybody who wants an end waiting.
             while clock::now_ns() < at && !self.cut_short() {
                 clock::sleep_until(at.min(clock::now_ns() + 50_000_000));
             }
-            each(step);
+            each(at);
             if at == self.end_ns || self.cut_short() {
                 break;
             }
@@ -127,7 +133,7 @@ impl<'a> Course<'a> {
     /// began at another moment.
     fn ended(&self, stream: u16, why: &str) -> Option<String> {
         let now = clock::now_ns();
-        let near = ((self.end_ns - self.start_ns) / 5).clamp(50_000_000, 1_000_000_000);
+        let near = ((self.end_ns - self.start_ns) / 2).clamp(200_000_000, 3_000_000_000);
         if self.is_over() || self.stop.load(Ordering::Relaxed) || now + near >= self.end_ns {
             return None;
         }

@@ -6,6 +6,7 @@
 
 use super::{Connection, Course, Side};
 use crate::outcome::{EndReport, Granted, INTERVAL_NS, Received, Sent};
+use crate::probe::Probe;
 use crate::sampler;
 use crate::spec::{Direction, Spec};
 use crate::usage::{Thread, Threads};
@@ -42,6 +43,7 @@ struct Way {
     receiver: sampler::Receiver,
     ends_ns: Vec<u64>,
     totals: Vec<u64>,
+    probe: Option<Probe>,
 }
 
 impl Way {
@@ -58,6 +60,7 @@ impl Way {
             receiver: sampler::Receiver::default(),
             ends_ns: Vec::new(),
             totals: Vec::new(),
+            probe: None,
         }
     }
 
@@ -66,6 +69,9 @@ impl Way {
         match self.sends {
             true => self.sender.read(&sockets),
             false => self.receiver.read(&sockets),
+        }
+        if let Some(probe) = &mut self.probe {
+            probe.drain();
         }
         if interval && !self.sends {
             self.ends_ns.push(clock::now_ns());
@@ -82,8 +88,15 @@ pub fn run(spec: &Spec, side: Side, rate: Option<u64>, connections: Vec<Connecti
     let mut connections = connections;
     let mut ways: Vec<Way> = spec.directions.iter().map(|d| Way::new(*d, side, &mut connections)).collect();
     let block = super::noise(BLOCK);
-    let course = Course::new(spec, stop);
     let mut report = EndReport::default();
+    for way in ways.iter_mut().filter(|way| spec.probe && way.sends) {
+        let cookies = way.granted().iter().map(|g| g.cookie).collect();
+        match Probe::start(cookies) {
+            Ok(probe) => way.probe = Some(probe),
+            Err(why) => report.trouble = Some(why),
+        }
+    }
+    let course = Course::new(spec, stop);
     std::thread::scope(|scope| {
         let (course, block) = (&course, &block[..]);
         let mut threads: Vec<Vec<_>> = Vec::new();
@@ -105,9 +118,12 @@ pub fn run(spec: &Spec, side: Side, rate: Option<u64>, connections: Vec<Connecti
         }
         let sockets = ways.iter().map(|w| w.streams.len() as u64).sum();
         let every_ns = sampler::every_ns(sockets, spec.duration_ms * 1_000_000);
-        let steps = (INTERVAL_NS / every_ns).max(1);
-        course.follow(every_ns, |step| {
-            let interval = step % steps == 0 || clock::now_ns() >= course.end_ns;
+        let mut next = course.start_ns + INTERVAL_NS;
+        course.follow(every_ns, |at| {
+            let interval = at >= next || at == course.end_ns || course.cut_short();
+            if interval {
+                next = at + INTERVAL_NS - (at - course.start_ns) % INTERVAL_NS;
+            }
             ways.iter_mut().for_each(|way| way.look(interval));
         });
         let granted: Vec<Vec<Granted>> = ways.iter().map(Way::granted).collect();
@@ -139,6 +155,7 @@ pub fn run(spec: &Spec, side: Side, rate: Option<u64>, connections: Vec<Connecti
         let end_ns = clock::now_ns().min(course.end_ns);
         for ((way, sockets), threads) in ways.into_iter().zip(granted).zip(joined) {
             if way.sends {
+                let (acks, acks_lost) = way.probe.map_or_else(Default::default, Probe::finish);
                 report.sent.push(Sent {
                     direction: way.direction,
                     start_ns: course.start_ns,
@@ -147,7 +164,8 @@ pub fn run(spec: &Spec, side: Side, rate: Option<u64>, connections: Vec<Connecti
                     threads,
                     packets: None,
                     samples: way.sender.samples,
-                    acks: Vec::new(),
+                    acks,
+                    acks_lost,
                 });
             } else {
                 let before = std::iter::once(0).chain(way.totals.iter().copied());

@@ -74,6 +74,7 @@ pub fn run(
                 packets: Some(packets),
                 samples: Vec::new(),
                 acks: Vec::new(),
+                acks_lost: 0,
             });
         }
         if let Some((direction, handle)) = receiver {

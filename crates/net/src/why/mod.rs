@@ -11,12 +11,14 @@
 //!                       the application, if data lay unread; the link, if a queue stood in the path; else the window
 //! send buffer full      the link, if a queue stood in the path; a processor, if an end was ready all the time; else the buffer
 //! the rest              the application, if it asked to be paced; a processor; the link, if a queue stood in the path;
-//!                       else congestion: the window was cut by loss, or had not yet grown
+//!                       the receiver's window or the send buffer, if it held the connection back at other times and was
+//!                       nearly full of data in flight now; else congestion: the window was cut by loss, or had not yet grown
 //! ```
 //!
 //! A **queue** stood in the path if the round trip took a quarter and 1 ms longer than the least of the run: then more was
-//! in flight than the path holds, so no window and no buffer was too small. A thread was **ready all the time** if it ran
-//! or waited to run for 85 % of it, or if a quota held it back.
+//! in flight than the path holds, so no window and no buffer was too small. (With fewer than [`FEW`] segments in flight it is
+//! rather the receiver that delays its acknowledgements, RFC 1122, 4.2.3.2.) A thread was **ready all the time** if it ran
+//! or waited to run for 80 % of it, or if a quota held it back.
 //!
 //! **Uncertainty.** The kernel counts in ticks (1 to 10 ms). A bottleneck without a queue that drops what exceeds its rate
 //! looks like loss, and is called congestion; so does a link that loses packets by itself: the bounds of Mathis and
@@ -35,12 +37,19 @@ use std::collections::BTreeMap;
 /// Length of a window, ns.
 const WINDOW_NS: u64 = 100_000_000;
 /// A thread that was ready for this share of the time had a processor too few.
-const READY: f64 = 0.85;
+const READY: f64 = 0.8;
 /// A quota that held threads back for this share of the time was felt.
 const THROTTLED: f64 = 0.1;
 /// A queue makes a round trip longer by this factor and by [`QUEUE_US`].
 const QUEUE: f64 = 1.25;
 const QUEUE_US: f64 = 1000.0;
+/// A window or buffer of which this share is in flight is nearly full: a control that paces its packets (BBR) fills it
+/// only now and then.
+const NEARLY: f64 = 0.6;
+/// It held the connection back at other times: for this share of the run.
+const AT_TIMES: f64 = 0.05;
+/// So few segments in flight make no queue.
+const FEW: f64 = 4.0;
 /// Unread bytes from this share of the receive buffer on say that the receiver is slow (of the buffer, about half can
 /// hold payload).
 const UNREAD: f64 = 0.15;
@@ -186,7 +195,7 @@ pub fn limits(seen: &Seen<'_>) -> Vec<Limit> {
 /// Whether an end's threads were ready all the time, or held back by a quota.
 fn cpu_bound(threads: &Threads, end: &EndReport, wall_ns: u64) -> bool {
     let ready = threads.busiest_ready_ns as f64 / wall_ns.max(1) as f64;
-    ready >= READY || end.machine.throttled >= THROTTLED || (end.machine.busy >= 0.97 && ready >= READY / 2.0)
+    ready >= READY || end.machine.throttled >= THROTTLED
 }
 
 fn of_tcp(seen: &Seen<'_>, facts: &Facts) -> BTreeMap<Reason, f64> {
@@ -196,9 +205,15 @@ fn of_tcp(seen: &Seen<'_>, facts: &Facts) -> BTreeMap<Reason, f64> {
     let held = matches!(seen.spec.traffic, Traffic::Tcp { rate_bps: Some(_) });
     let unread = unread(&seen.received.unread, seen.received.start_ns);
     let mut parts: BTreeMap<Reason, f64> = BTreeMap::new();
-    for window in windows(&seen.sent.samples, seen.sent.start_ns) {
+    let windows = windows(&seen.sent.samples, seen.sent.start_ns);
+    let at_times = |of: fn(&Window) -> f64| {
+        let (held, all) = windows.iter().fold((0.0, 0.0), |(held, all), w| (held + of(w) * w.length_ns, all + w.length_ns));
+        held > AT_TIMES * all
+    };
+    let (by_rwnd, by_sndbuf) = (at_times(|w| w.rwnd), at_times(|w| w.sndbuf));
+    for window in &windows {
         let slow = unread.get(&(window.stream, window.number)).is_some_and(|share| *share >= UNREAD);
-        let queue = window.rtt_us > facts.least_rtt_us * QUEUE + QUEUE_US;
+        let queue = window.in_flight >= FEW && window.rtt_us > facts.least_rtt_us * QUEUE + QUEUE_US;
         let mut add = |reason, share: f64| {
             if share > 0.0 {
                 *parts.entry(reason).or_default() += share * window.length_ns;
@@ -227,6 +242,10 @@ fn of_tcp(seen: &Seen<'_>, facts: &Facts) -> BTreeMap<Reason, f64> {
             Reason::ReceiverCpu
         } else if queue {
             Reason::Queue
+        } else if by_rwnd && window.again == 0 && window.flying >= NEARLY * window.offered {
+            if slow { Reason::NotRead } else { Reason::Window }
+        } else if by_sndbuf && window.again == 0 && window.flying >= NEARLY * facts.in_flight && window.waiting < window.flying {
+            Reason::Buffer
         } else if window.recovering || facts.again > 0.0 {
             Reason::Loss
         } else if held {
@@ -250,6 +269,11 @@ struct Window {
     rwnd: f64,
     sndbuf: f64,
     rtt_us: f64,
+    in_flight: f64,
+    /// Bytes: in flight, offered by the receiver, written and not yet sent.
+    flying: f64,
+    offered: f64,
+    waiting: f64,
     again: u64,
     recovering: bool,
 }
@@ -276,7 +300,9 @@ fn windows(samples: &[TcpSample], start_ns: u64) -> Vec<Window> {
             let busy = share(last.busy_us, first.busy_us);
             let rwnd = share(last.rwnd_limited_us, first.rwnd_limited_us);
             let sndbuf = share(last.sndbuf_limited_us, first.sndbuf_limited_us).min(1.0 - rwnd);
-            let rtts: Vec<f64> = readings.iter().map(|s| s.srtt_us as f64).collect();
+            let mean = |of: fn(&TcpSample) -> u64| {
+                readings.iter().map(|s| of(s) as f64).sum::<f64>() / readings.len() as f64
+            };
             Some(Window {
                 stream,
                 number,
@@ -285,7 +311,12 @@ fn windows(samples: &[TcpSample], start_ns: u64) -> Vec<Window> {
                 idle: (1.0 - busy).min(1.0 - rwnd - sndbuf),
                 rwnd,
                 sndbuf,
-                rtt_us: rtts.iter().sum::<f64>() / rtts.len() as f64,
+                rtt_us: mean(|s| s.srtt_us),
+                in_flight: mean(|s| s.unacked),
+                flying: mean(TcpSample::in_flight_bytes),
+                // A kernel that does not tell the window offers nothing that could be full.
+                offered: mean(|s| if s.snd_wnd == 0 { u64::MAX } else { s.snd_wnd }),
+                waiting: mean(|s| s.notsent_bytes),
                 again: last.total_retrans.saturating_sub(first.total_retrans),
                 // 2: the window is being reduced, 3: recovery, 4: loss (include/uapi/linux/tcp.h).
                 recovering: readings.iter().any(|s| s.ca_state >= 2),

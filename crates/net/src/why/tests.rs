@@ -23,6 +23,7 @@ fn story(at: impl Fn(u64, &mut TcpSample)) -> Story {
         duration_ms: SECONDS * 1000,
         socket: SocketOptions::default(),
         copy: false,
+        probe: false,
     };
     let samples = (1..=SECONDS * 100).map(|i| {
         let us = i * 10_000;
@@ -62,6 +63,7 @@ fn story(at: impl Fn(u64, &mut TcpSample)) -> Story {
             packets: None,
             samples: samples.collect(),
             acks: Vec::new(),
+            acks_lost: 0,
         },
         received: Received {
             direction: Direction::Up,
@@ -158,6 +160,25 @@ fn a_standing_queue_is_the_link_whatever_window_is_full() {
         s.total_retrans = us / 1_000_000;
     };
     first(&story(overflowing), Cause::LinkRate, &[]);
+}
+
+#[test]
+fn a_delayed_acknowledgement_is_no_queue() {
+    let few = |us: u64, s: &mut TcpSample| {
+        (s.srtt_us, s.unacked, s.sndbuf_limited_us) = (72_000, 2, us);
+    };
+    first(&story(few), Cause::SendBuffer, &[]);
+}
+
+#[test]
+fn a_window_that_a_paced_sender_fills_now_and_then_is_still_the_limit() {
+    // 90 segments of 1448 bytes are in flight, of 160,000 bytes that may be.
+    let paced = story(|us, s| (s.rwnd_limited_us, s.snd_wnd) = (us / 5, 160_000));
+    first(&paced, Cause::ReceiveWindow, &[]);
+    assert!(judged(&paced)[0].share > 0.95);
+    let wide = story(|us, s| (s.rwnd_limited_us, s.snd_wnd) = (us / 5, 1 << 20));
+    first(&wide, Cause::Congestion, &[]);
+    first(&story(|us, s| s.sndbuf_limited_us = us / 5), Cause::SendBuffer, &[]);
 }
 
 #[test]

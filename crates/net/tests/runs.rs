@@ -1,0 +1,165 @@
+//! Whole runs over loopback, both ends in this process: what is counted, what is granted, and what held a run back.
+
+use net::run::{Outcome, Session};
+use net::serve::Server;
+use net::spec::{Direction, SocketOptions, Spec, Traffic};
+use net::why::{self, Cause};
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+const BULK: Traffic = Traffic::Tcp { rate_bps: None };
+const UP: &[Direction] = &[Direction::Up];
+
+fn spec(traffic: Traffic, directions: &[Direction], duration_ms: u64) -> Spec {
+    Spec {
+        traffic,
+        directions: directions.to_vec(),
+        streams: 1,
+        duration_ms,
+        socket: SocketOptions::default(),
+        copy: false,
+        probe: false,
+    }
+}
+
+/// Serves on `address`, and gives what the asker made of it.
+fn with_server<T>(address: &str, key: Option<wire::Key>, ask: impl AsyncFnOnce(SocketAddr) -> T) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let server = Server::listen(address.parse().unwrap(), key, Rc::new(|_| ())).await.unwrap();
+        let at = server.address();
+        tokio::select! {
+            () = server.serve(false) => unreachable!("it serves without end"),
+            asked = ask(at) => asked,
+        }
+    })
+}
+
+fn run(spec: &Spec) -> Outcome {
+    run_at("127.0.0.1:0", None, spec)
+}
+
+fn run_at(address: &str, key: Option<wire::Key>, spec: &Spec) -> Outcome {
+    let outcome = with_server(address, key.clone(), async |at| {
+        let mut session = Session::connect(at, key.as_ref(), None).await.unwrap();
+        session.run(spec).await.unwrap()
+    });
+    assert_eq!(outcome.own.trouble, None);
+    outcome
+}
+
+fn limits(outcome: &Outcome, direction: Direction) -> Vec<why::Limit> {
+    let (sent, received) = (outcome.sent(direction).unwrap(), outcome.received(direction).unwrap());
+    let rate_bps = net::estimate::received(received).unwrap().whole;
+    let (sender, receiver) = (outcome.sender(direction), outcome.receiver(direction));
+    why::limits(&why::Seen { spec: &outcome.spec, sent, received, sender, receiver, rate_bps })
+}
+
+#[test]
+fn bulk_is_counted_at_the_receiver_and_read_at_the_sender_whichever_end_it_is() {
+    let both = [Direction::Up, Direction::Down];
+    let outcome = run(&Spec { streams: 2, ..spec(BULK, &both, 1000) });
+    for direction in both {
+        let (sent, received) = (outcome.sent(direction).unwrap(), outcome.received(direction).unwrap());
+        let total: u64 = received.streams.iter().sum();
+        assert!(received.streams.len() == 2 && received.streams.iter().all(|b| *b > 0));
+        // What came after the last interval is in none.
+        assert!(received.bytes.iter().sum::<u64>() <= total);
+        assert!(sent.samples.is_sorted_by_key(|s| s.time_ns));
+        for (stream, bytes) in (0..).zip(&received.streams) {
+            let last = sent.samples.iter().rev().find(|s| s.stream == stream).unwrap();
+            // What the receiver's kernel has acknowledged and nobody has read: at most its buffer.
+            assert!(last.bytes_acked <= bytes + (64 << 20), "{direction:?} {stream}");
+            assert!(last.bytes_acked > 0 && last.snd_mss > 1000);
+        }
+        assert!(received.unread.iter().all(|u| u.buffer_bytes > 0) && !received.unread.is_empty());
+        assert!(!limits(&outcome, direction).is_empty());
+    }
+}
+
+#[test]
+fn every_setting_reaches_both_ends() {
+    let mut wanted = spec(BULK, UP, 200);
+    wanted.copy = true;
+    wanted.socket = SocketOptions {
+        send_buffer: Some(40_000),
+        receive_buffer: Some(50_000),
+        mss: Some(1000),
+        congestion: Some("reno".into()),
+        nodelay: true,
+        pacing_bps: Some(80_000_000),
+    };
+    let outcome = run(&wanted);
+    let (sent, received) = (outcome.sent(Direction::Up).unwrap(), outcome.received(Direction::Up).unwrap());
+    for socket in [&sent.sockets[0], &received.sockets[0]] {
+        // Linux grants twice what is set.
+        assert_eq!((socket.send_buffer, socket.receive_buffer), (80_000, 100_000), "{socket:?}");
+        assert_eq!(socket.congestion.as_deref(), Some("reno"));
+    }
+    let last = sent.samples.last().unwrap();
+    assert!((900..=1000).contains(&last.snd_mss), "{last:?}");
+    assert_eq!(sent.sockets[0].local, received.sockets[0].peer);
+}
+
+#[test]
+fn udp_sends_what_is_due_and_counts_what_came() {
+    for directions in [UP, &[Direction::Down], &[Direction::Up, Direction::Down]] {
+        // 1,000 packets a second.
+        let outcome = run(&spec(Traffic::Udp { rate_bps: 8_000_000, packet_bytes: 1000 }, directions, 1000));
+        for direction in directions {
+            let sent = outcome.sent(*direction).unwrap().packets.clone().unwrap();
+            let received = outcome.received(*direction).unwrap();
+            let packets = received.packets.clone().unwrap();
+            assert_eq!(sent.due, 1000);
+            assert!(sent.sent <= sent.due && packets.received <= sent.sent && packets.received > 0);
+            assert_eq!(packets.received * 1000, received.streams[0]);
+            assert!(!packets.transit_ns.is_empty());
+        }
+        // One clock: it is ahead of itself by nothing.
+        let clock = outcome.clock.unwrap();
+        assert!(clock.ahead_ns.abs() <= clock.error_ns * 1.25 + 20_000.0, "{clock:?}");
+    }
+}
+
+#[test]
+fn transactions_are_counted_and_timed() {
+    let outcome = run(&spec(Traffic::Transactions { request_bytes: 1, response_bytes: 100 }, UP, 500));
+    let transactions = outcome.own.transactions.unwrap();
+    assert!(transactions.counts.iter().sum::<u64>() > 0);
+    assert!(transactions.latency_us.is_sorted() && transactions.latency_us[0] > 0.0, "{transactions:?}");
+}
+
+#[test]
+fn the_same_over_ipv6_and_with_a_key() {
+    let bulk = spec(BULK, UP, 200);
+    if std::net::TcpListener::bind("[::1]:0").is_ok() {
+        run_at("[::1]:0", None, &bulk);
+    }
+    let key = wire::Key::generate().unwrap();
+    run_at("127.0.0.1:0", Some(key.clone()), &bulk);
+    run_at("127.0.0.1:0", Some(key), &spec(Traffic::Udp { rate_bps: 1_000_000, packet_bytes: 100 }, UP, 200));
+}
+
+#[test]
+fn an_application_that_pauses_is_named() {
+    let outcome = run(&spec(Traffic::Tcp { rate_bps: Some(10_000_000) }, UP, 1000));
+    let limits = limits(&outcome, Direction::Up);
+    assert_eq!(limits[0].cause, Cause::Application, "{limits:?}");
+    // It writes what is due and never more.
+    let bytes: u64 = outcome.received(Direction::Up).unwrap().bytes.iter().sum();
+    assert!(bytes <= 1_250_000 * 11 / 10, "{bytes}");
+}
+
+#[test]
+fn several_runs_go_over_one_session() {
+    with_server("127.0.0.1:0", None, async |at| {
+        let mut session = Session::connect(at, None, None).await.unwrap();
+        let mut wanted = spec(BULK, UP, 100);
+        for _ in 0..3 {
+            assert_eq!(session.run(&wanted).await.unwrap().own.trouble, None);
+        }
+        wanted.socket.congestion = Some("nosuch".into());
+        let told = session.run(&wanted).await.unwrap_err().to_string();
+        assert!(told.contains("nosuch"), "{told}");
+    });
+}

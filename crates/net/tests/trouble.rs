@@ -1,0 +1,197 @@
+//! What goes wrong between two ends, and what is said of it.
+
+use net::Result;
+use net::control::{CONTROL, DATA, Message};
+use net::run::Session;
+use net::serve::Server;
+use net::spec::{Direction, SocketOptions, Spec, Traffic};
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+fn local<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, work)
+}
+
+/// A server, and what it told.
+async fn server(key: Option<wire::Key>) -> (SocketAddr, Rc<RefCell<Vec<String>>>) {
+    let told = Rc::new(RefCell::new(Vec::new()));
+    let teller = told.clone();
+    let server = Server::listen("127.0.0.1:0".parse().unwrap(), key, Rc::new(move |t| teller.borrow_mut().push(t)));
+    let server = server.await.unwrap();
+    let at = server.address();
+    tokio::task::spawn_local(async move { server.serve(false).await });
+    (at, told)
+}
+
+fn bulk(duration_ms: u64) -> Spec {
+    Spec {
+        traffic: Traffic::Tcp { rate_bps: None },
+        directions: vec![Direction::Up],
+        streams: 1,
+        duration_ms,
+        socket: SocketOptions::default(),
+        copy: false,
+        probe: false,
+    }
+}
+
+/// An end that answers each message with the next of these, and pings with its time; then it says nothing.
+async fn saying(frames: Vec<Message>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    tokio::task::spawn_local(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut first = [0; 8];
+        stream.read_exact(&mut first).await.unwrap();
+        let mut frames = frames.into_iter();
+        loop {
+            let mut length = [0; 4];
+            stream.read_exact(&mut length).await.unwrap();
+            let mut rest = vec![0; u32::from_be_bytes(length) as usize];
+            stream.read_exact(&mut rest).await.unwrap();
+            let answer = match Message::parse(&rest).unwrap() {
+                Message::Ping { asked_ns } => Some(Message::Pong { asked_ns, came_ns: 1, left_ns: 1 }),
+                _ => frames.next(),
+            };
+            match answer {
+                Some(message) => stream.write_all(&message.frame().unwrap()).await.unwrap(),
+                None => tokio::time::sleep(Duration::from_secs(3600)).await,
+            }
+        }
+    });
+    at
+}
+
+#[track_caller]
+fn said(result: Result<impl Sized>, parts: &[&str]) {
+    let text = result.err().expect("an error").to_string();
+    assert!(parts.iter().all(|p| text.contains(p)), "{text}");
+}
+
+#[test]
+fn nobody_there_is_told_with_what_to_do() {
+    local(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        drop(listener);
+        said(Session::connect(at, None, None).await, &["cannot reach", &at.to_string(), "fathom net serve"]);
+    });
+}
+
+#[test]
+fn a_port_in_use_and_an_address_that_needs_a_key_are_refused() {
+    local(async {
+        let (at, _) = server(None).await;
+        said(Server::listen(at, None, Rc::new(|_| ())).await, &["cannot listen", "choose another"]);
+        let open = "0.0.0.0:0".parse().unwrap();
+        said(Server::listen(open, None, Rc::new(|_| ())).await, &["a key is needed", "keygen"]);
+    });
+}
+
+#[test]
+fn keys_that_differ_or_are_missing_are_told_at_both_ends() {
+    local(async {
+        let (one, other) = (wire::Key::generate().unwrap(), wire::Key::generate().unwrap());
+        let (at, told) = server(Some(one.clone())).await;
+        said(Session::connect(at, Some(&other), None).await, &["key"]);
+        said(Session::connect(at, None, None).await, &["--key"]);
+        Session::connect(at, Some(&one), None).await.unwrap();
+        assert!(told.borrow().iter().any(|t| t.contains("another key")), "{told:?}");
+        let (open, _) = server(None).await;
+        said(Session::connect(open, Some(&one), None).await, &["key"]);
+    });
+}
+
+#[test]
+fn another_version_is_named_by_both_numbers() {
+    local(async {
+        let skew = Message::Skew { oldest: 7, newest: 9, program: "Fathom 9.0".into() };
+        let at = saying(vec![skew]).await;
+        said(Session::connect(at, None, None).await, &["Fathom 9.0", "7 to 9", "1 to 1"]);
+
+        let (at, told) = server(None).await;
+        let mut stream = TcpStream::connect(at).await.unwrap();
+        stream.write_all(CONTROL).await.unwrap();
+        let hello = Message::Hello { oldest: 7, newest: 9, program: "Fathom 9.0".into() };
+        stream.write_all(&hello.frame().unwrap()).await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        assert!(matches!(Message::parse(&answer[4..]).unwrap(), Message::Skew { oldest: 1, newest: 1, .. }));
+        assert!(told.borrow()[0].contains("7 to 9"), "{told:?}");
+    });
+}
+
+#[test]
+fn another_program_is_told_from_ours() {
+    local(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        tokio::task::spawn_local(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+            tokio::time::sleep(Duration::from_secs(3600)).await;
+        });
+        said(Session::connect(at, None, None).await, &["not Fathom's protocol", "fathom net serve"]);
+        // And a stranger at our own door, or data for no run, harms nobody.
+        let (at, told) = server(None).await;
+        for words in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[&DATA[..], &[0; 19]].concat()] {
+            let mut stream = TcpStream::connect(at).await.unwrap();
+            stream.write_all(words).await.unwrap();
+            // However it ends.
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        }
+        assert_eq!(told.borrow().len(), 2, "{told:?}");
+        Session::connect(at, None, None).await.unwrap();
+    });
+}
+
+#[test]
+fn a_peer_that_refuses_is_quoted() {
+    local(async {
+        let welcome = Message::Welcome { version: 1, program: "x".into() };
+        let at = saying(vec![welcome, Message::Refused { why: "I am tired".into() }]).await;
+        let mut session = Session::connect(at, None, None).await.unwrap();
+        said(session.run(&bulk(100)).await, &["refuses", "I am tired"]);
+    });
+}
+
+/// Time runs ahead while nobody does anything, so that ten seconds of silence take none.
+#[test]
+fn a_peer_that_stalls_is_given_up() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let at = saying(vec![]).await;
+        said(Session::connect(at, None, None).await, &["has said nothing for 10 s", "agreeing on a version"]);
+    });
+}
+
+#[test]
+fn an_asker_that_dies_in_mid_run_is_noticed_and_the_next_is_served() {
+    local(async {
+        let (at, told) = server(None).await;
+        let asker = tokio::task::spawn_local(async move {
+            let mut session = Session::connect(at, None, None).await.unwrap();
+            session.run(&bulk(30_000)).await
+        });
+        while told.borrow().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        // Its run is dropped half-way, and its sockets with it.
+        asker.abort();
+        let alone = tokio::time::timeout(Duration::from_secs(60), async {
+            while told.borrow().len() < 2 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        alone.await.expect("the server sees that it is alone");
+        assert!(told.borrow()[1].contains("broke while running"), "{told:?}");
+        let mut session = Session::connect(at, None, None).await.unwrap();
+        session.run(&bulk(100)).await.unwrap();
+    });
+}

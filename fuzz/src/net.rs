@@ -1,0 +1,71 @@
+//! What the ends of `fathom net` say to each other, and what packets say.
+
+use ::net::control::{Announcement, Message, token_of};
+use ::net::spec::{Direction, SocketOptions, Spec, Traffic};
+use ::net::tcp_info::TcpSample;
+use ::net::traffic::packet::Packet;
+
+/// Messages as they go over the wire.
+pub fn messages() -> Vec<Vec<u8>> {
+    let spec = Spec {
+        traffic: Traffic::Udp { rate_bps: 1_000_000, packet_bytes: 1470 },
+        directions: vec![Direction::Up],
+        streams: 1,
+        duration_ms: 10_000,
+        socket: SocketOptions { congestion: Some("cubic".into()), send_buffer: Some(9), ..SocketOptions::default() },
+        copy: false,
+        probe: false,
+    };
+    let samples = vec![TcpSample { time_ns: 5, cwnd: 10, ..TcpSample::default() }; 2];
+    [
+        Message::Hello { oldest: 1, newest: 1, program: "Fathom".into() },
+        Message::Start { spec },
+        Message::Ready { token: "00".repeat(16) },
+        Message::Pong { asked_ns: 1, came_ns: u64::MAX, left_ns: 3 },
+        Message::Samples { direction: Direction::Down, acks: false, samples },
+        Message::Report { report: Box::default() },
+    ]
+    .iter()
+    .filter_map(|m| m.frame().ok())
+    .map(|frame| frame[4..].to_vec())
+    .collect()
+}
+
+/// A message that is read can be written, and read again; a spec that is accepted has bounds.
+pub fn message(bytes: &[u8]) {
+    let Ok(message) = Message::parse(bytes) else { return };
+    if let Message::Start { spec } = &message
+        && spec.check().is_ok()
+    {
+        assert!((1..=128).contains(&spec.streams) && spec.duration_ms <= 3_600_000);
+    }
+    if let Message::Ready { token } = &message {
+        // It is a token or none.
+        let _ = token_of(token);
+    }
+    let frame = message.frame().expect("what came in a frame fits one");
+    assert!(Message::parse(&frame[4..]).is_ok());
+}
+
+/// An announcement, a packet and a reading of the kernel's.
+pub fn binaries() -> Vec<Vec<u8>> {
+    let announcement = Announcement { token: [7; 16], direction: Direction::Down, stream: 3 };
+    let mut packet = vec![1; 40];
+    Packet { number: 3, sent_ns: 4 }.write(77, &mut packet);
+    vec![announcement.bytes()[8..].to_vec(), packet, vec![9; 280]]
+}
+
+/// Whatever is read is written back as it was.
+pub fn binary(bytes: &[u8]) {
+    if let Some(announcement) = Announcement::parse(bytes) {
+        assert_eq!(&announcement.bytes()[8..], &bytes[..Announcement::LENGTH]);
+    }
+    if let Some(packet) = Packet::read(77, bytes) {
+        let mut again = bytes.to_vec();
+        packet.write(77, &mut again);
+        assert_eq!(again, bytes);
+        assert!(packet.number < u64::MAX);
+    }
+    let sample = TcpSample::parse(bytes);
+    assert!(sample.cwnd <= u32::MAX.into() && (bytes.len() >= 232 || sample.snd_wnd == 0));
+}
