@@ -47,6 +47,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "link", seeds: link::stories, run: link::link },
     Target { name: "link_packet", seeds: link_packet::packets, run: link_packet::packet },
     Target { name: "pool_frame", seeds: pool::frames, run: pool::frame },
+    Target { name: "pool_config", seeds: pool::configs, run: pool::config },
     Target { name: "pool_map", seeds: pool::maps, run: pool::map },
     Target { name: "pool_hello", seeds: pool::hellos, run: pool::hello },
     Target { name: "wire_key", seeds: wire_key::keys, run: wire_key::key },

@@ -1,6 +1,7 @@
 //! What a pool's node and coordinator read from the other end.
 
 use bytes::{Buf, BytesMut};
+use pool::config::Config;
 use pool::frame::{self, Frame, Head, Operation, Reply, Request, Status, Stretch};
 use pool::hello::{self, Answer, Claim, Hello, Welcome};
 use pool::store::Place;
@@ -49,6 +50,25 @@ pub fn frame(bytes: &[u8]) {
         if !again.is_empty() {
             let (mut first, mut second) = (whole, again);
             assert_eq!(frame::take(&mut first), frame::take(&mut second));
+        }
+    }
+}
+
+pub fn configs() -> Vec<Vec<u8>> {
+    let serve = "[serve]\nnodes = [\"a:1\", \"b:2\"]\nlayout = \"stripe\"\nnbd = \"unix:/p\"\ntls = \"t\"\nverify_clients = true\n";
+    let node = "key = \"k\"\n[node]\nstore = \"s\"\nlisten = \"a:1\"\nmetrics = \"b:1\"\n";
+    vec![serve.into(), node.into(), format!("{node}{serve}").into_bytes()]
+}
+
+/// A configuration that is taken has something to do, each node once, and no path that begins elsewhere than it says.
+pub fn config(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(config) = Config::parse(text, std::path::Path::new("/folder")) {
+        assert!(config.serve.is_some() || config.node.is_some());
+        assert!(config.key.is_none_or(|key| key.is_absolute()));
+        if let Some(serve) = config.serve {
+            let each: std::collections::HashSet<&String> = serve.nodes.iter().collect();
+            assert!(!each.is_empty() && each.len() == serve.nodes.len());
         }
     }
 }

@@ -3,6 +3,8 @@
 //!
 //! With FATHOM_KEEP_ARCHIVE=FOLDER the recording is left there: so were the archives in `tests/archives` made.
 
+#[path = "lab/congestion.rs"]
+mod congestion;
 #[path = "lab/netem.rs"]
 mod netem;
 
@@ -24,6 +26,11 @@ fn main() -> ExitCode {
         ("device_mapper_leads_to_the_disks_below", needs().and_then(|()| installed("dmsetup")), device_mapper),
         ("btrfs_f2fs_and_xfs_are_followed_to_the_device", needs().and_then(|()| all_mkfs()), file_systems),
         ("the_emulated_link_agrees_with_netem", needs().and_then(|()| installed("tc")), netem::agrees),
+        (
+            "congestion_controls_do_as_the_kernels_modules",
+            needs().and_then(|()| installed("tc")),
+            congestion::trajectories,
+        ),
     ];
     lane(cases)
 }

@@ -2,13 +2,20 @@
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, installed, lane};
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Output, Stdio};
+use std::time::Duration;
 
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
-        ("no_address_but_loopback_is_taken_and_insecure_must_be_said", Ok(()), kept_to_the_machine),
+        ("insecure_must_be_said_once_for_loopback_and_twice_for_the_rest", Ok(()), said_twice),
+        ("with_a_key_only_who_has_it_is_let_in_and_both_ends_say_why", installed("qemu-io"), keyed),
+        ("the_status_tells_of_every_node_and_of_one_that_is_gone", installed("qemu-io"), status),
+        ("one_file_starts_nodes_and_coordinator", installed("nbdinfo"), one_file),
+        ("what_is_wrong_with_a_file_is_said_with_its_line", Ok(()), wrong_file),
+        ("attach_says_what_is_missing_and_what_it_would_do", Ok(()), attach),
+        ("a_store_in_use_and_a_node_that_is_not_there_are_told_apart", Ok(()), not_there),
         ("a_pool_that_was_ended_in_order_has_its_data_when_it_is_back", installed("qemu-io"), back_again),
         ("a_store_is_not_made_over_what_is_there", Ok(()), not_over),
         ("a_trial_measures_and_leaves_no_process", Ok(()), trial),
@@ -29,15 +36,233 @@ fn refused(words: &[&str], status: i32, reason: &str) -> Result<Output> {
     Ok(output)
 }
 
-fn kept_to_the_machine() -> Result<()> {
-    refused(&["node", "--backend", "memory:1M", "--listen", "127.0.0.1:0"], 2, "--insecure")?;
-    refused(&["node", "--backend", "memory:1M", "--listen", "0.0.0.0:0", "--insecure"], 2, "not a loopback address")?;
+fn said_twice() -> Result<()> {
+    let twice = "say --insecure twice";
+    refused(&["node", "--backend", "memory:1M", "--listen", "127.0.0.1:0"], 2, "pool keygen")?;
+    refused(&["node", "--backend", "memory:1M", "--listen", "0.0.0.0:0", "--insecure"], 2, twice)?;
     let front = ["--nbd", "unix:/nowhere/socket"];
-    refused(&[&["serve", "--node", "192.0.2.1:1", "--insecure"], &front[..]].concat(), 2, "not a loopback address")?;
+    refused(&[&["serve", "--node", "192.0.2.1:1", "--insecure"], &front[..]].concat(), 2, twice)?;
     refused(&["bench", "--node", "127.0.0.1:1"], 2, "--insecure")?;
-    refused(&["bench", "--node", "127.0.0.1:1", "--insecure"], 1, "cannot use the node 127.0.0.1:1")?;
-    refused(&["serve", "--backend", "memory:1M", "--nbd", "tcp:0.0.0.0:0", "--insecure"], 2, "not a loopback address")?;
+    refused(&["serve", "--backend", "memory:1M", "--nbd", "tcp:0.0.0.0:0", "--insecure"], 2, twice)?;
+    refused(&["serve", "--backend", "memory:1M", "--nbd", "tcp:127.0.0.1:0"], 2, "--verify-clients")?;
+    let node = ["node", "--backend", "memory:1M", "--listen", "0.0.0.0:0", "--insecure", "--insecure"];
+    Server::start(&node)?.end()
+}
+
+fn keyed() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (right, wrong, said) = (path("right"), path("wrong"), path("said"));
+    let made = pool(&["keygen", &right]).output()?;
+    let fingerprint = String::from_utf8(made.stdout)?.trim().to_string();
+    ensure!(made.status.success() && fingerprint.len() == 19, "{fingerprint:?}");
+    ensure!(pool(&["keygen", &wrong]).output()?.status.success(), "a second key");
+    let before = std::fs::read(&right)?;
+    refused(&["keygen", &right], 1, "never overwritten")?;
+    ensure!(std::fs::read(&right)? == before, "it was overwritten");
+
+    // Any address is fine with a key.
+    let listen = ["node", "--backend", "memory:4M", "--listen", "0.0.0.0:0", "--key", &right];
+    let node = Server::start_telling(&listen, &said)?;
+    let port = node.says.rsplit(':').next().context("no port")?;
+    let address = format!("127.0.0.1:{port}");
+    refused(&["bench", "--node", &address, "--key", &wrong], 1, &format!("another key ({fingerprint})"))?;
+    refused(&["bench", "--node", &address, "--insecure"], 1, "give --key FILE")?;
+    std::net::TcpStream::connect(&address)?.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
+    for words in ["another key than this one", "the other end was started without one", "begins with \"GET / HT\""] {
+        told(&said, words)?;
+    }
+    let front = format!("unix:{}", path("nbd"));
+    let coordinator = Server::start(&["serve", "--key", &right, "--nbd", &front, "--node", &address])?;
+    qemu_io(&coordinator.says, &["write -P 7 1M 2M", "read -P 7 1M 2M", "read -P 0 0 1M"])?;
+    // The one that comes later has the higher epoch, and the one before is told.
+    let bench = ["bench", "--key", &right, "--node", &address, "--duration", "0.4", "--threads", "16", "--json"];
+    let output = pool(&bench).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let figures: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    ensure!(figures["failed"] == 0 && figures["ops_per_s"].as_f64() > Some(0.0), "{figures}");
+    told(&said, "another coordinator has taken over")?;
+    drop(coordinator);
+    node.end()
+}
+
+/// Waits until the file has these words.
+fn told(path: &str, words: &str) -> Result<()> {
+    for _ in 0..500 {
+        if std::fs::read_to_string(path)?.contains(words) {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    anyhow::bail!("{words:?} is not in {:?}", std::fs::read_to_string(path)?)
+}
+
+fn status() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let socket = path("nbd");
+    let start = |listen: &str| Server::start(&["node", "--backend", "memory:4M", "--insecure", "--listen", listen]);
+    let nodes = [start("127.0.0.1:0")?, start("127.0.0.1:0")?];
+    let said = path("said");
+    let front = format!("unix:{socket}");
+    let words = [
+        &["serve", "--insecure", "--pool", "p\"q", "--nbd", &front, "--metrics", "127.0.0.1:0"][..],
+        &["--node", &nodes[0].says, "--node", &nodes[1].says],
+    ];
+    let coordinator = Server::start_telling(&words.concat(), &said)?;
+    qemu_io(&coordinator.says, &["write -P 7 3M 2M"])?;
+    let ask = || -> Result<serde_json::Value> {
+        Ok(serde_json::from_slice(&fathom_tests::run(&mut pool(&["status", "--json", &socket]))?.stdout)?)
+    };
+    let now = ask()?;
+    ensure!(now["pool"] == "p\"q" && now["size_bytes"] == 8 << 20 && now["epoch"] == 1, "{now}");
+    for (node, server) in now["nodes"].as_array().context("no nodes")?.iter().zip(&nodes) {
+        ensure!(
+            node["address"] == server.says && node["state"] == "serving" && node["size_bytes"] == 4 << 20,
+            "{node}"
+        );
+        let positive = |name: &str| node[name].as_f64().is_some_and(|value| value > 0.0);
+        ensure!(["window", "batch", "rtt_us", "requests", "epoch"].into_iter().all(positive), "{node}");
+        ensure!(
+            node["bytes"]["sent"].as_u64() > Some(1 << 20) && node["frames"]["received"].as_u64() > Some(0),
+            "{node}"
+        );
+    }
+    let table = String::from_utf8(fathom_tests::run(&mut pool(&["status", &front]))?.stdout)?;
+    ensure!(table.contains(&nodes[1].says) && table.contains("8.0 MiB in 2 nodes"), "{table}");
+
+    told(&said, "metrics at http://")?;
+    let text = std::fs::read_to_string(&said)?;
+    let metrics = text.split("http://").nth(1).and_then(|rest| rest.split('/').next()).context("no address")?;
+    let page = get(metrics, "/metrics")?;
+    let line = format!(
+        "fathom_pool_node_up{{pool=\"p\\\"q\",node=\"{}\"",
+        now["nodes"][0]["node"].as_str().unwrap_or_default()
+    );
+    ensure!(page.contains(&line) && page.contains("fathom_pool_size_bytes{pool=\"p\\\"q\"} 8388608"), "{page}");
+    // Every line is a comment, or a name, labels and a number.
+    for line in page.split("\r\n\r\n").nth(1).context("no body")?.lines().filter(|line| !line.starts_with('#')) {
+        let value = line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok());
+        ensure!(line.starts_with("fathom_pool_") && value.is_some(), "{line}");
+    }
+    let by_address = fathom_tests::run(&mut pool(&["status", "--json", metrics]))?.stdout;
+    ensure!(serde_json::from_slice::<serde_json::Value>(&by_address)?["pool"] == "p\"q", "another pool");
+
+    // One that is gone is told of, with the reason.
+    let [first, second] = nodes;
+    drop(second);
+    let mut why = String::new();
+    for _ in 0..300 {
+        let now = ask()?;
+        let gone = &now["nodes"][1];
+        why = gone["why"].as_str().unwrap_or_default().into();
+        if gone["state"] == "connecting" && why.contains("refused") {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    ensure!(why.contains("refused"), "{why:?}");
+    // What is left can still be flushed no more, so it is not ended in order.
+    drop((coordinator, first));
+    refused(&["status", &path("nowhere")], 1, "no coordinator answers")?;
     Ok(())
+}
+
+/// A page, as a browser gets it.
+fn get(address: &str, page: &str) -> Result<String> {
+    let mut stream = std::net::TcpStream::connect(address)?;
+    stream.write_all(format!("GET {page} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes())?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// A port that nobody listens on now.
+fn free_port() -> Result<String> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
+}
+
+fn one_file() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (address, metrics) = (free_port()?, free_port()?);
+    let text = format!(
+        "key = \"pool.key\"\n[node]\nstore = \"a.img\"\nlisten = \"{address}\"\nmetrics = \"{metrics}\"\n\
+         [serve]\npool = \"filed\"\nlayout = \"stripe\"\nnodes = [\"{address}\"]\nnbd = \"unix:{}\"\n",
+        file("nbd")
+    );
+    let config = file("pool.toml");
+    std::fs::write(&config, text)?;
+    fathom_tests::run(&mut pool(&["keygen", &file("pool.key")]))?;
+    fathom_tests::run(&mut pool(&["node", "--init", "--store", &file("a.img"), "--size", "2M"]))?;
+    let node = Server::start(&["node", "--config", &config])?;
+    ensure!(node.says == address, "{}", node.says);
+    let coordinator = Server::start(&["serve", "--config", &config])?;
+    let told = fathom_tests::run(Command::new("nbdinfo").arg(&coordinator.says))?;
+    ensure!(String::from_utf8_lossy(&told.stdout).contains("export-size: 2097152"), "another size");
+    let map = fathom_tests::run(Command::new("nbdinfo").args(["--map", &coordinator.says]))?;
+    ensure!(String::from_utf8_lossy(&map.stdout).contains("hole,zero"), "nothing was written");
+    ensure!(get(&metrics, "/metrics")?.contains("fathom_pool_store_coordinators_total{"), "no metrics");
+    ensure!(get(&metrics, "/status")?.contains("ask its coordinator"), "a node has no status");
+    let status = fathom_tests::run(&mut pool(&["status", "--json", &file("nbd")]))?.stdout;
+    let status: serde_json::Value = serde_json::from_slice(&status)?;
+    ensure!(status["pool"] == "filed" && status["stripe_bytes"] == 65_536, "{status}");
+    coordinator.end()?;
+    ensure!(!Path::new(&file("nbd.status")).exists(), "the socket was left behind");
+    node.end()
+}
+
+fn wrong_file() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let config = folder.path().join("pool.toml").display().to_string();
+    let serve = ["serve", "--config", &config];
+    refused(&serve, 1, "cannot read")?;
+    for (text, words) in [
+        ("[serve]\nnodes = [\"127.0.0.1:1\"]\nnbd = \"unix:x\"\nlatout = 1\n", "line 4"),
+        ("[serve]\nnodes = [\"nowhere\"]\nnbd = \"unix:x\"\n", "nodes = \"nowhere\""),
+        ("[serve]\nnodes = [\"127.0.0.1:1\"]\nnbd = \"x\"\n", "give unix:PATH"),
+        ("[node]\nstore = \"x\"\nlisten = \"127.0.0.1:1\"\n", "has no [serve]"),
+        ("\u{0}", "line 1"),
+    ] {
+        std::fs::write(&config, text)?;
+        refused(&serve, 1, words)?;
+    }
+    std::fs::write(&config, "[serve]\nnodes = [\"127.0.0.1:1\"]\nnbd = \"unix:x\"\n")?;
+    refused(&serve, 2, "nobody is authenticated at 127.0.0.1:1")?;
+    std::fs::write(&config, "key = \"pool.toml\"\n[serve]\nnodes = [\"127.0.0.1:1\"]\nnbd = \"unix:x\"\n")?;
+    refused(&serve, 1, "chmod 600")?;
+    Ok(())
+}
+
+fn attach() -> Result<()> {
+    let dry = ["attach", "--dry-run", "--with", "nbd-client", "unix:/run/pool.sock"];
+    let told = String::from_utf8(fathom_tests::run(&mut pool(&dry))?.stdout)?;
+    ensure!(
+        told.lines().eq([
+            "nbd-client -unix /run/pool.sock /dev/nbd0 -name pool -block-size 4096 -persist",
+            "nbd-client -d /dev/nbd0"
+        ]),
+        "{told}"
+    );
+    if Path::new("/dev/nbd0").exists() || Path::new("/dev/ublk-control").exists() {
+        return Ok(());
+    }
+    refused(&["attach", "unix:/run/pool.sock"], 2, "modprobe nbd")?;
+    Ok(())
+}
+
+fn not_there() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let store = folder.path().join("a.img").display().to_string();
+    fathom_tests::run(&mut pool(&["node", "--init", "--store", &store, "--size", "1M"]))?;
+    let words = ["node", "--store", &store, "--listen", "127.0.0.1:0", "--insecure"];
+    let node = Server::start(&words)?;
+    refused(&words, 1, "is in use: by another node")?;
+    refused(&["bench", "--insecure", "--node", &node.says, "--node", &node.says], 1, "are the same node")?;
+    let nobody = free_port()?;
+    let advice = format!("start `fathom pool node --store FILE --listen {nobody}`");
+    refused(&["bench", "--insecure", "--node", &node.says, "--node", &nobody], 1, &advice)?;
+    node.end()
 }
 
 /// A process that says where it is in its first line, and is ended as a user ends it.
@@ -48,7 +273,18 @@ struct Server {
 
 impl Server {
     fn start(words: &[&str]) -> Result<Self> {
-        let mut child = pool(words).stdout(Stdio::piped()).spawn()?;
+        Self::started(pool(words))
+    }
+
+    /// What it says on stderr goes to the file.
+    fn start_telling(words: &[&str], path: &str) -> Result<Self> {
+        let mut command = pool(words);
+        command.stderr(std::fs::File::create(path)?);
+        Self::started(command)
+    }
+
+    fn started(mut command: Command) -> Result<Self> {
+        let mut child = command.stdout(Stdio::piped()).spawn()?;
         let mut says = String::new();
         BufReader::new(child.stdout.take().context("it has no stdout")?).read_line(&mut says)?;
         Ok(Self { child, says: says.trim().into() })

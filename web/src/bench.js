@@ -6,6 +6,7 @@ import { Tip } from './tip.js';
 import { Bars } from './bars.js';
 import { Lines } from './lines.js';
 import { Curves } from './curves.js';
+import { Flows } from './flows.js';
 import { showBadges, showFacts, showHow, showMetrics, showResults } from './words.js';
 
 /** The figure with its heading and what its paper says; a part for each unit. */
@@ -32,6 +33,7 @@ const page = JSON.parse(byId('data').textContent);
 const tip = new Tip(byId('tip'));
 const figures = page.figures.map((figure) => ({ figure, parts: figureParts(figure, tip) }));
 const curves = page.curves.map((cell) => new Curves(cell, tip));
+const flows = page.flows.map((chart) => new Flows(chart, tip));
 
 byId('command').replaceChildren(...(page.command.length > 0 ? [el('code', {}, page.command.join(' '))] : []));
 showBadges(byId('badges'), page);
@@ -43,6 +45,8 @@ fill(
     : el('p', { class: 'note' }, 'Nothing was measured.'),
 );
 fill(byId('curves-body'), curves.map((curve) => curve.node));
+fill(byId('flows-body'), flows.map((chart) => chart.node));
+byId('flows').hidden = flows.length === 0;
 showResults(byId('table-body'), page);
 showMetrics(byId('metrics'), page);
 showHow({ designs: byId('designs'), said: byId('said'), environment: byId('environment') }, page);
@@ -50,6 +54,7 @@ showHow({ designs: byId('designs'), said: byId('said'), environment: byId('envir
 const draw = () => {
   figures.forEach(({ parts }) => parts.forEach((part) => part.draw()));
   curves.forEach((curve) => curve.draw());
+  flows.forEach((chart) => chart.draw());
 };
 new ResizeObserver(draw).observe(byId('content'));
 onThemeChange(draw);

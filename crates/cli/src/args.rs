@@ -8,9 +8,15 @@ mod results;
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
 pub use net::{Device, Net, NetCc, NetLink, NetRun, NetServe, NetTrial, NetVerb, Rate, Way};
 pub use pool::{
-    Control, Disk, Front, Order, Pool, PoolBench, PoolKeygen, PoolLoad, PoolNode, PoolServe, PoolTry, PoolVerb, Trust,
+    AttachWith, Control, Disk, Front, Order, Pool, PoolAttach, PoolBench, PoolKeygen, PoolLoad, PoolNode, PoolServe,
+    PoolStatus, PoolTry, PoolVerb, Trust,
 };
 pub use results::{BenchCompare, BenchHistory, BenchShow, ServeHttp};
+
+/// Values of `pool`, for whoever else reads them.
+pub mod pool_value {
+    pub use super::pool::{address, front, memory};
+}
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;

@@ -27,6 +27,8 @@
 //! What it leaves out: EXTENDED_HEADERS and RESIZE (experimental in the protocol), metadata contexts other than
 //! `base:allocation`, holes in the reply to a read.
 
+#[cfg(feature = "tls")]
+pub mod certificates;
 mod connection;
 mod export;
 mod handshake;

@@ -3,15 +3,12 @@
 //! A client that is not installed is reported as ignored, with the reason.
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use nbd::certificates::from_folder;
 use nbd::memory::Memory;
 use nbd::{Single, Tls};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::rc::Rc;
-use std::sync::Arc;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 const SIZE: u64 = 64 << 20;
 
@@ -22,6 +19,8 @@ fn main() -> ExitCode {
         trial("fio_verifies_what_it_wrote", &["fio"], fio),
         trial("nbdcopy_over_four_connections_and_qemu_img_agree", &["nbdcopy", "qemu-img", "nbdinfo"], copy),
         trial("an_encrypted_session_serves_the_same", &["nbdinfo", "nbdcopy"], encrypted),
+        trial("a_client_without_a_certificate_is_refused_where_one_is_wanted", &["nbdinfo"], verified),
+        trial("certificates_that_are_not_there_or_are_none_are_named", &[], no_certificates),
         trial("a_clear_session_is_refused_where_encryption_is_required", &["nbdinfo"], refused),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
@@ -37,7 +36,8 @@ fn trial(name: &str, tools: &'static [&'static str], check: fn(&Served) -> Resul
     })
 }
 
-/// Three sockets in a folder, each with its own disk: clear, encryption offered, encryption required.
+/// Four sockets in a folder, each with its own disk: clear, encryption offered, required, and required with a certificate of
+/// the client.
 struct Served {
     folder: tempfile::TempDir,
 }
@@ -45,10 +45,15 @@ struct Served {
 impl Served {
     fn new() -> Result<Self, Failed> {
         let folder = tempfile::tempdir()?;
-        let acceptor = certificate(folder.path())?;
-        for (name, tls) in
-            [("clear", Tls::Off), ("offered", Tls::Offered(acceptor.clone())), ("required", Tls::Required(acceptor))]
-        {
+        certificates(folder.path())?;
+        let acceptor = from_folder(folder.path(), false)?;
+        let verified = from_folder(folder.path(), true)?;
+        for (name, tls) in [
+            ("clear", Tls::Off),
+            ("offered", Tls::Offered(acceptor.clone())),
+            ("required", Tls::Required(acceptor)),
+            ("verified", Tls::Required(verified)),
+        ] {
             let socket = std::os::unix::net::UnixListener::bind(folder.path().join(name))?;
             socket.set_nonblocking(true)?;
             // Ends with the process.
@@ -62,8 +67,13 @@ impl Served {
     }
 
     fn encrypted_uri(&self, socket: &str) -> String {
-        let folder = self.folder.path().display();
-        format!("nbds+unix:///disk?socket={folder}/{socket}&tls-certificates={folder}&tls-hostname=localhost")
+        self.uri_with(socket, self.folder.path())
+    }
+
+    /// With the certificates of a folder.
+    fn uri_with(&self, socket: &str, certificates: &Path) -> String {
+        let (folder, certificates) = (self.folder.path().display(), certificates.display());
+        format!("nbds+unix:///disk?socket={folder}/{socket}&tls-certificates={certificates}&tls-hostname=localhost")
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -83,17 +93,23 @@ fn serve(socket: std::os::unix::net::UnixListener, tls: &Tls) {
     });
 }
 
-/// A certificate for localhost that signs itself, which clients find in the folder.
-fn certificate(folder: &Path) -> Result<TlsAcceptor, Failed> {
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".into()])?;
-    std::fs::write(folder.join("ca-cert.pem"), made.cert.pem())?;
-    let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
-    let provider = tokio_rustls::rustls::crypto::ring::default_provider();
-    let config = ServerConfig::builder_with_provider(Arc::new(provider))
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key)?;
-    Ok(TlsAcceptor::from(Arc::new(config)))
+/// An authority, a server and a client, under the names that clients and servers look for; in `bare`, what a client has who
+/// was given no certificate.
+fn certificates(folder: &Path) -> Result<(), Failed> {
+    let key = rcgen::KeyPair::generate()?;
+    let mut authority = rcgen::CertificateParams::default();
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let vouched = authority.self_signed(&key)?.pem();
+    let issuer = rcgen::Issuer::new(authority, key);
+    for name in ["server", "client"] {
+        let key = rcgen::KeyPair::generate()?;
+        let certificate = rcgen::CertificateParams::new(vec!["localhost".into()])?.signed_by(&key, &issuer)?;
+        std::fs::write(folder.join(format!("{name}-cert.pem")), certificate.pem())?;
+        std::fs::write(folder.join(format!("{name}-key.pem")), key.serialize_pem())?;
+    }
+    std::fs::write(folder.join("ca-cert.pem"), &vouched)?;
+    std::fs::create_dir(folder.join("bare"))?;
+    Ok(std::fs::write(folder.join("bare/ca-cert.pem"), vouched)?)
 }
 
 fn run(program: &str, arguments: &[&str]) -> Result<String, Failed> {
@@ -195,5 +211,37 @@ fn refused(served: &Served) -> Result<(), Failed> {
     match run("nbdinfo", &[&served.uri("required")]) {
         Ok(told) => Err(format!("a clear session was served:\n{told}").into()),
         Err(_) => Ok(()),
+    }
+}
+
+fn verified(served: &Served) -> Result<(), Failed> {
+    run("nbdinfo", &[&served.encrypted_uri("verified")])?;
+    run("nbdinfo", &[&served.uri_with("required", &served.file("bare"))])?;
+    let bare = served.uri_with("verified", &served.file("bare"));
+    match run("nbdinfo", &[&bare]) {
+        Ok(told) => Err(told.into()),
+        Err(_) => Ok(()),
+    }
+}
+
+fn no_certificates(served: &Served) -> Result<(), Failed> {
+    for (folder, verify, words) in [("none", false, "server-cert.pem"), ("bare", false, "server-cert.pem")] {
+        let why = from_folder(&served.file(folder), verify).map(drop).expect_err("it has none").to_string();
+        if !why.contains(words) {
+            return Err(why.into());
+        }
+    }
+    let folder = served.file("broken");
+    std::fs::create_dir(&folder)?;
+    std::fs::copy(served.file("server-cert.pem"), folder.join("server-cert.pem"))?;
+    std::fs::copy(served.file("client-key.pem"), folder.join("server-key.pem"))?;
+    let why = from_folder(&folder, false).map(drop).expect_err("the key is another's").to_string();
+    std::fs::copy(served.file("server-key.pem"), folder.join("server-key.pem"))?;
+    std::fs::write(folder.join("ca-cert.pem"), "nothing")?;
+    let none = from_folder(&folder, true).map(drop).expect_err("there is no authority").to_string();
+    if why.contains("server-cert.pem") && none.contains("ca-cert.pem: it has no certificate") {
+        Ok(())
+    } else {
+        Err(format!("{why}; {none}").into())
     }
 }

@@ -77,6 +77,9 @@ pub enum Error {
         /// What to do.
         remedy: &'static str,
     },
+    /// This end has no such congestion control, and could not be given one.
+    #[error("cannot use the congestion control: {0}")]
+    Congestion(#[source] crate::cc::Error),
     /// A connection that carries data ended too early.
     #[error("data connection {stream} ended {after:.1} s after the start: {why}")]
     Data {

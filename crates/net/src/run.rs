@@ -101,6 +101,7 @@ impl Session {
     /// [`Error::Refused`] if the other end will not; anything that breaks on the way.
     pub async fn run(&mut self, spec: &Spec) -> Result<Outcome> {
         spec.check().map_err(Error::Spec)?;
+        let (own_spec, _supplied) = serve::supply(spec, Side::Asks)?;
         if spec.probe && spec.directions.iter().any(|d| Side::Asks.sends(*d)) {
             crate::probe::possible().map_err(Error::Spec)?;
         }
@@ -110,7 +111,7 @@ impl Session {
         let token = self.ready("asking for a run").await?;
         let carrier = match spec.is_tcp() {
             true => {
-                let carrier = Carrier::Tcp(self.bring(spec, token).await?);
+                let carrier = Carrier::Tcp(self.bring(&own_spec, token).await?);
                 self.ready("waiting until all connections have arrived").await?;
                 carrier
             }

@@ -9,9 +9,9 @@ use crate::control::{
 };
 use crate::error::Doing as _;
 use crate::outcome::EndReport;
-use crate::spec::Spec;
+use crate::spec::{Spec, Traffic};
 use crate::traffic::{self, Carrier, Connection, Side, packet};
-use crate::{Error, Result, clock, socket};
+use crate::{Error, Result, cc, clock, socket};
 use socket2::SockRef;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -239,10 +239,14 @@ impl Server {
 
     async fn run(&self, channel: &mut Channel, local: SocketAddr, spec: Spec) -> Result<()> {
         let token = fresh_token()?;
-        let carrier = match self.gather(channel, local, &spec, token).await {
-            Ok(carrier) => carrier,
+        let ready = async {
+            let (spec, supplied) = supply(&spec, Side::Serves)?;
+            Ok((self.gather(channel, local, &spec, token).await?, supplied))
+        };
+        let (carrier, _supplied) = match ready.await {
+            Ok(ready) => ready,
             // What is refused here is the asker's to change; the session goes on.
-            Err(error @ (Error::Setting { .. } | Error::Listen { .. } | Error::Spec(_))) => {
+            Err(error @ (Error::Setting { .. } | Error::Listen { .. } | Error::Spec(_) | Error::Congestion(_))) => {
                 return channel.send(&Message::Refused { why: error.to_string() }, "saying no").await;
             }
             Err(error) => return Err(error),
@@ -332,6 +336,21 @@ async fn expect_go(channel: &mut Channel) -> Result<()> {
 async fn pong(channel: &mut Channel, asked_ns: u64) -> Result<()> {
     let came_ns = clock::now_ns();
     channel.send(&Message::Pong { asked_ns, came_ns, left_ns: clock::now_ns() }, "telling the time").await
+}
+
+/// Sees to it that this end can use the congestion control that the run names: its kernel's, or Fathom's own for as long as
+/// the second result is kept. An end that only receives needs none, and then it is taken out of the spec.
+pub(crate) fn supply(spec: &Spec, side: Side) -> Result<(Spec, Option<cc::Registered>)> {
+    let mut spec = spec.clone();
+    if !spec.is_tcp() {
+        return Ok((spec, None));
+    }
+    // Both ends of a transaction send.
+    let sends = matches!(spec.traffic, Traffic::Transactions { .. }) || spec.directions.iter().any(|d| side.sends(*d));
+    let name = spec.socket.congestion.take().filter(|_| sends);
+    let supplied = name.as_deref().map(cc::ensure).transpose().map_err(Error::Congestion)?.flatten();
+    spec.socket.congestion = name;
+    Ok((spec, supplied))
 }
 
 /// Runs an end's traffic in threads, and answers the other end meanwhile. If the control connection ends, so does the run.

@@ -17,7 +17,7 @@ enum { BIC, HTCP, WESTWOOD };
 void start(int which, union state *s, struct flow *f)
 {
 	if (which == BIC)
-		bic_forget(&s->bic);
+		bic_start(&s->bic);
 	else if (which == HTCP)
 		htcp_start(&s->htcp, f->now_us);
 	else
@@ -27,7 +27,9 @@ void start(int which, union state *s, struct flow *f)
 /* An acknowledgement of `acked` segments; `state` is the kernel's: 0 open, 1 disorder, above 1 reducing or recovering. */
 void acked(int which, union state *s, struct flow *f, u32 acked, s32 rtt_us, u32 state)
 {
-	if (which == HTCP)
+	if (which == BIC && state == 0)
+		bic_measure(&s->bic, acked);
+	else if (which == HTCP)
 		htcp_measure(&s->htcp, f, acked, rtt_us, state == 0, state > 1);
 	else if (which == WESTWOOD)
 		westwood_measure(&s->westwood, f, rtt_us);

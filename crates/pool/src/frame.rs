@@ -118,7 +118,7 @@ impl Stretch {
     /// None if they are something else.
     pub fn take_all(data: &[u8], length: u32) -> Option<Vec<Self>> {
         let mut left = length;
-        let whole = !data.is_empty() && data.len() % STRETCH_BYTES == 0;
+        let whole = !data.is_empty() && data.len().is_multiple_of(STRETCH_BYTES);
         let stretch = |mut bytes: &[u8]| {
             let stretch = Self { length: bytes.get_u32_le(), hole: bytes.get_u32_le() & 1 != 0 };
             left = left.checked_sub(stretch.length)?;

@@ -103,7 +103,13 @@ impl From<io::Error> for Error {
 /// # Errors
 /// What to do about it.
 pub fn same_protocol(theirs: u8) -> Result<(), String> {
-    if theirs == frame::VERSION { Ok(()) } else { Err(frame::Broken::Version(theirs).to_string()) }
+    if theirs == frame::VERSION {
+        return Ok(());
+    }
+    let ours = frame::VERSION;
+    Err(format!(
+        "the coordinator speaks version {theirs} of the pool's protocol, and the node version {ours}; use the same release on both"
+    ))
 }
 
 /// Appends a message.

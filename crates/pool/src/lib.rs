@@ -1,6 +1,7 @@
 //! Many devices as one random-access disk.
 
 pub mod bench;
+pub mod config;
 pub mod connect;
 pub mod frame;
 pub mod hello;

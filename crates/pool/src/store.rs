@@ -327,6 +327,17 @@ impl Store {
         self.size_bytes
     }
 
+    /// The bytes that its file system has free, if they are fewer than the holes of its file will take when they are written.
+    pub fn short_of_room(&self) -> Option<u64> {
+        let file = self.file.metadata().ok().filter(|m| m.file_type().is_file())?;
+        let system = rustix::fs::fstatvfs(&self.file).ok()?;
+        // A sparse file's holes are still to be paid for, and what it has is paid.
+        use std::os::unix::fs::MetadataExt as _;
+        let missing = file.len().saturating_sub(file.blocks() * 512);
+        let free = system.f_bavail.saturating_mul(system.f_frsize);
+        (free < missing).then_some(free)
+    }
+
     /// What it is.
     pub fn header(&self) -> Header {
         self.header.lock().unwrap_or_else(PoisonError::into_inner).clone()

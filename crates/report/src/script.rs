@@ -38,6 +38,7 @@ pub const BENCH_MODULES: &[(&str, &str)] = &[
     ("bars.js", include_str!("../../../web/src/bars.js")),
     ("lines.js", include_str!("../../../web/src/lines.js")),
     ("curves.js", include_str!("../../../web/src/curves.js")),
+    ("flows.js", include_str!("../../../web/src/flows.js")),
     ("words.js", include_str!("../../../web/src/words.js")),
     ("bench.js", include_str!("../../../web/src/bench.js")),
 ];

@@ -6,7 +6,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{AlertDescription, CertificateError, Error};
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
@@ -16,6 +16,8 @@ pub const LIMIT: Duration = Duration::from_secs(10);
 /// What an end without a key answers when the other begins with TLS: a record with the fatal alert
 /// `unknown_psk_identity`, which nothing else here sends.
 pub const KEYLESS: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 115];
+/// Bytes that are read at once: TLS asks for 4 KiB at a time, and each would be a system call.
+const READ_BYTES: usize = 64 << 10;
 /// Bytes at the beginning that are remembered, to tell who spoke.
 const REMEMBERED: usize = 8;
 
@@ -74,7 +76,7 @@ pub enum Stream<S> {
     Sealed(Box<TlsStream<Remembering<S>>>),
 }
 
-impl<S> Stream<S> {
+impl<S: AsyncRead> Stream<S> {
     /// Whether it is encrypted, and so whether what was written needs a flush to leave.
     pub fn sealed(&self) -> bool {
         matches!(self, Self::Sealed(_))
@@ -84,7 +86,7 @@ impl<S> Stream<S> {
     pub fn inner(&self) -> &S {
         match self {
             Self::Plain(stream) => stream,
-            Self::Sealed(stream) => &stream.get_ref().0.stream,
+            Self::Sealed(stream) => stream.get_ref().0.stream.get_ref(),
         }
     }
 }
@@ -176,17 +178,17 @@ fn judge(error: io::Error, first: &[u8], key: &Key) -> Refused {
     }
 }
 
-/// A stream that remembers how the other end began.
+/// A stream that remembers how the other end began, and reads much at once.
 #[derive(Debug)]
 pub struct Remembering<S> {
-    stream: S,
+    stream: BufReader<S>,
     first: [u8; REMEMBERED],
     seen: usize,
 }
 
-impl<S> Remembering<S> {
+impl<S: AsyncRead> Remembering<S> {
     fn new(stream: S) -> Self {
-        Self { stream, first: [0; REMEMBERED], seen: 0 }
+        Self { stream: BufReader::with_capacity(READ_BYTES, stream), first: [0; REMEMBERED], seen: 0 }
     }
 
     fn first(&self) -> &[u8] {
@@ -208,7 +210,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Remembering<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Remembering<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Remembering<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }

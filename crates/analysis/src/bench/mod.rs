@@ -18,6 +18,7 @@ pub mod compared;
 pub mod contract;
 pub mod differ;
 pub mod figures;
+pub mod flows;
 pub mod history;
 pub mod page;
 pub mod results;

@@ -2,6 +2,7 @@
 
 use super::compare::named;
 use super::figures::{Figure, figures, others};
+use super::flows::{Flows, flows};
 use super::results::{Bench, Measured, Run, words};
 use super::{Benchmark, Why, benchmark, counts, mean};
 use crate::text::digits;
@@ -27,6 +28,8 @@ pub struct Page {
     pub figures: Vec<Figure>,
     /// The cells with their processes' iterations.
     pub curves: Vec<Curves>,
+    /// What sending TCPs said of themselves over time.
+    pub flows: Vec<Flows>,
 }
 
 /// A metric besides the score.
@@ -93,15 +96,17 @@ pub struct Curve {
 
 /// The page's data of a benchmark; `why` explains a recorded process.
 pub fn page(bench: &Bench, why: &dyn Fn(&str) -> Why) -> Page {
+    let measured = bench.measured();
     let mut figures = figures(bench);
     figures.extend(others(bench, &figures));
     Page {
         shown: benchmark(&bench.tables, why),
-        metrics: bench.measured().iter().flat_map(|m| metrics(bench, m)).collect(),
+        metrics: measured.iter().flat_map(|m| metrics(bench, m)).collect(),
         command: bench.command.clone(),
         designs: bench.tables.designs.iter().map(|d| design(bench, d)).collect(),
         figures,
-        curves: bench.measured().iter().map(curves).filter(|c| !c.processes.is_empty()).collect(),
+        curves: measured.iter().map(curves).filter(|c| !c.processes.is_empty()).collect(),
+        flows: flows(bench, &measured),
     }
 }
 

@@ -163,6 +163,9 @@ pub struct NetRun {
     /// Print samples as JSON lines, as a benchmark's replicate does
     #[arg(long, conflicts_with = "json")]
     pub lines: bool,
+    /// With --lines: each reading of the sender's congestion window and round-trip time too
+    #[arg(long, requires = "lines")]
+    pub readings: bool,
     /// Keep all samples in this archive; one of that name is kept as NAME.fathom.old
     #[arg(short, long, value_name = "RUN.fathom")]
     pub output: Option<PathBuf>,

@@ -41,6 +41,10 @@ pub enum PoolVerb {
     Node(PoolNode),
     /// Join nodes into one disk and serve it by NBD
     Serve(PoolServe),
+    /// Show how a pool's nodes are: window, batch, round trip, queues, packets
+    Status(PoolStatus),
+    /// Make a served pool a block device of this machine
+    Attach(PoolAttach),
     /// Measure a pool from the coordinator's own process
     Bench(PoolBench),
     /// Start nodes in memory on this machine, join them, measure, and end them
@@ -72,8 +76,8 @@ pub struct Trust {
 /// Make a store, or serve one as a node.
 ///
 /// A store keeps a checksum for each 4 KiB: damage is an error, never wrong data.
-#[derive(Debug, Args)]
-#[command(group(clap::ArgGroup::new("medium").required(true).args(["store", "backend"])))]
+#[derive(Debug, Clone, Args)]
+#[command(group(clap::ArgGroup::new("medium").required(true).args(["store", "backend", "config"])))]
 pub struct PoolNode {
     /// Make the store first; without --listen, that is all
     #[arg(long, requires = "store")]
@@ -91,22 +95,28 @@ pub struct PoolNode {
     #[arg(long, requires = "init")]
     pub import: bool,
     /// Where coordinators connect; port 0 takes a free one, which is printed
-    #[arg(long, value_name = "ADDR:PORT", value_parser = address, required_unless_present = "init")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = address, required_unless_present_any = ["init", "config"])]
     pub listen: Option<SocketAddr>,
+    /// Do what the [node] of this TOML file says; an option given beside it is stronger
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where Prometheus may read how the node is (/metrics), open to whoever can reach it
+    #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
+    pub metrics: Option<SocketAddr>,
     /// Whom to trust.
     #[command(flatten)]
     pub trust: Trust,
 }
 
 /// Which nodes, and how.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Disk {
-    /// The pool's name; a store belongs to the first pool that used it
-    #[arg(long, value_name = "NAME", default_value = "default")]
-    pub pool: String,
-    /// One node after the other, or in turn by stripes of 64 KiB; a pool keeps what it was made with
-    #[arg(long, value_enum, default_value_t = Order::Concat)]
-    pub layout: Order,
+    /// The pool's name ("default" if it is not given); a store belongs to the first pool that used it
+    #[arg(long, value_name = "NAME")]
+    pub pool: Option<String>,
+    /// One node after the other (if it is not given), or in turn by stripes of 64 KiB; a pool keeps what it was made with
+    #[arg(long, value_enum)]
+    pub layout: Option<Order>,
     /// Whom to trust.
     #[command(flatten)]
     pub trust: Trust,
@@ -125,8 +135,8 @@ pub enum Order {
 ///
 /// A coordinator that served the nodes before is fenced off. A node that cannot be reached for 30 s makes its requests fail
 /// with EIO; until then they wait.
-#[derive(Debug, Args)]
-#[command(group(clap::ArgGroup::new("disk").required(true).args(["node", "backend"])))]
+#[derive(Debug, Clone, Args)]
+#[command(group(clap::ArgGroup::new("disk").required(true).args(["node", "backend", "config"])))]
 pub struct PoolServe {
     /// A node (give it again for each); the order is the disk's, and must stay
     #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
@@ -137,9 +147,77 @@ pub struct PoolServe {
     /// Which nodes, and how.
     #[command(flatten)]
     pub disk: Disk,
+    /// Do what the [serve] of this TOML file says; an option given beside it is stronger
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// Where NBD clients connect
-    #[arg(long, value_name = "unix:PATH|tcp:ADDR:PORT", value_parser = front)]
+    #[arg(long, value_name = "unix:PATH|tcp:ADDR:PORT", value_parser = front, required_unless_present = "config")]
+    pub nbd: Option<Front>,
+    /// NBD clients must encrypt; the folder has server-cert.pem and server-key.pem, as for nbdkit
+    #[arg(long, value_name = "FOLDER")]
+    pub tls: Option<PathBuf>,
+    /// And they must show a certificate that the folder's ca-cert.pem vouches for
+    #[arg(long, requires = "tls")]
+    pub verify_clients: bool,
+    /// The socket that `pool status` asks; beside a Unix front, PATH.status, if it is not given
+    #[arg(long, value_name = "PATH")]
+    pub status: Option<PathBuf>,
+    /// Where Prometheus may read how the pool is (/metrics, /status), open to whoever can reach it
+    #[arg(long, value_name = "ADDR:PORT", value_parser = address, conflicts_with = "backend")]
+    pub metrics: Option<SocketAddr>,
+}
+
+/// Show how a pool's nodes are, as their coordinator sees them.
+///
+/// For each: window and batch in force, the time from a request's leaving to its answer, requests that wait in the coordinator
+/// and at the node, the node's time in its store; and of the last second, answers, packets and bytes in a packet, both ways.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fathom pool status /tmp/pool.sock             the coordinator whose NBD clients connect there
+  fathom pool status --watch /tmp/pool.sock     again each second
+  fathom pool status --json 127.0.0.1:9107      through its --metrics address")]
+pub struct PoolStatus {
+    /// The coordinator's NBD or status socket, or the address of its --metrics
+    #[arg(value_name = "PATH|ADDR:PORT")]
+    pub place: String,
+    /// Again each second, until Ctrl-C
+    #[arg(long)]
+    pub watch: bool,
+    /// Print JSON, a line each time
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Make a served pool a block device of this machine.
+///
+/// With nbdublk, nbd-client or qemu-nbd, whichever this machine and its kernel have; what is missing is said. The command that
+/// is run is printed.
+#[derive(Debug, Args)]
+pub struct PoolAttach {
+    /// Where the pool is served
+    #[arg(value_name = "unix:PATH|tcp:ADDR:PORT", value_parser = front)]
     pub nbd: Front,
+    /// The device to become; /dev/nbd0 or /dev/ublkb0 if it is not given
+    #[arg(long, value_name = "DEV")]
+    pub device: Option<PathBuf>,
+    /// By which program
+    #[arg(long, value_enum, value_name = "PROGRAM")]
+    pub with: Option<AttachWith>,
+    /// Print the commands that attach and detach, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// What attaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AttachWith {
+    /// libnbd's, by ublk.
+    Nbdublk,
+    /// The kernel's NBD client.
+    NbdClient,
+    /// QEMU's, by the kernel's NBD client.
+    QemuNbd,
 }
 
 /// Who decides on window and batch.
@@ -222,17 +300,20 @@ pub enum Front {
     Tcp(SocketAddr),
 }
 
-fn address(text: &str) -> Result<SocketAddr, String> {
+/// An address with a port.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
     let found =
         text.to_socket_addrs().map_err(|e| format!("give an address with a port, such as 127.0.0.1:7001: {e}"))?;
     found.into_iter().next().ok_or_else(|| "this name has no address".into())
 }
 
-fn memory(text: &str) -> Result<u64, String> {
+/// The bytes of `memory:SIZE`.
+pub fn memory(text: &str) -> Result<u64, String> {
     bytes(text.strip_prefix("memory:").ok_or("give memory:SIZE, such as memory:512M")?)
 }
 
-fn front(text: &str) -> Result<Front, String> {
+/// Where NBD clients connect.
+pub fn front(text: &str) -> Result<Front, String> {
     match text.split_once(':') {
         Some(("unix", path)) if !path.is_empty() => Ok(Front::Unix(path.into())),
         Some(("tcp", rest)) => address(rest).map(Front::Tcp),

@@ -58,3 +58,18 @@ pub fn of(outcome: &Outcome) -> Vec<String> {
     }
     lines
 }
+
+/// Readings of the sending end's TCP, by that end's clock: congestion window and smoothed round-trip time.
+pub fn readings(outcome: &Outcome) -> Vec<String> {
+    let mut lines = Vec::new();
+    for sent in outcome.spec.directions.iter().filter_map(|d| outcome.sent(*d)) {
+        for reading in &sent.samples {
+            let labels = format!("direction={} stream={}", sent.direction.name(), reading.stream);
+            for (metric, unit, v) in [("tcp.cwnd", "segment", reading.cwnd), ("tcp.srtt_us", "us", reading.srtt_us)] {
+                let line = json!({"metric": metric, "unit": unit, "t": reading.time_ns, "v": v, "labels": labels});
+                lines.push(line.to_string());
+            }
+        }
+    }
+    lines
+}

@@ -68,7 +68,11 @@ fn print(args: &NetRun, outcome: &Outcome, search: Option<&Value>) -> Result<()>
         return show::print(&format!("{}\n", serde_json::to_string_pretty(&value)?));
     }
     if args.lines {
-        return show::print(&(super::lines::of(outcome).join("\n") + "\n"));
+        let mut lines = super::lines::of(outcome);
+        if args.readings {
+            lines.extend(super::lines::readings(outcome));
+        }
+        return show::print(&(lines.join("\n") + "\n"));
     }
     let mut text = super::text::of(outcome);
     if let Some(search) = search.and_then(|s| s["text"].as_str()) {

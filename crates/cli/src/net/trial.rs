@@ -68,7 +68,8 @@ fn measure(args: &NetTrial, bed: &Bed) -> Result<Vec<String>> {
 
 /// The words of `net run` for this trial.
 fn words(args: &NetTrial) -> Result<Vec<String>> {
-    let mut words = vec!["--lines".to_string(), format!("--duration={}", args.duration.as_secs_f64())];
+    let mut words =
+        vec!["--lines".to_string(), "--readings".into(), format!("--duration={}", args.duration.as_secs_f64())];
     if args.transactions {
         words.push("--transactions".into());
     } else {

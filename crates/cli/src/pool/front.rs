@@ -1,9 +1,11 @@
-//! The NBD side of a coordinator: one disk, for whoever connects.
+//! The sockets of a coordinator, and its NBD side: one disk, for whoever connects.
 
 use crate::args::Front;
 use anyhow::{Context as _, Result, bail};
 use nbd::{Export, Exports, Tls};
+use pool::connect::Stream;
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use tokio::net::{TcpListener, UnixListener};
@@ -27,14 +29,19 @@ impl<E: Export> Exports for One<E> {
 }
 
 /// A socket that clients connect to; one in the file system is removed when it is dropped.
-pub enum Door {
+pub struct Door {
+    socket: Socket,
+    tls: Tls,
+}
+
+enum Socket {
     Unix(UnixListener, PathBuf),
     Tcp(TcpListener),
 }
 
 impl Drop for Door {
     fn drop(&mut self) {
-        if let Self::Unix(_, path) = self {
+        if let Socket::Unix(_, path) = &self.socket {
             // It may be gone already.
             let _ = std::fs::remove_file(path);
         }
@@ -42,40 +49,59 @@ impl Drop for Door {
 }
 
 impl Door {
-    pub async fn open(front: &Front) -> Result<Self> {
-        match front {
-            Front::Unix(path) => Ok(Self::Unix(unix(path)?, path.clone())),
+    /// Listens; `tls` is for NBD clients.
+    pub async fn open(front: &Front, tls: Tls) -> Result<Self> {
+        let socket = match front {
+            Front::Unix(path) => Socket::Unix(unix(path)?, path.clone()),
             Front::Tcp(address) => {
                 let listener = TcpListener::bind(address).await;
-                Ok(Self::Tcp(listener.with_context(|| format!("cannot listen on {address}"))?))
+                Socket::Tcp(listener.with_context(|| format!("cannot listen on {address}"))?)
             }
-        }
+        };
+        Ok(Self { socket, tls })
     }
 
-    /// As clients name it.
+    /// As NBD clients name it.
     pub fn uri(&self) -> Result<String> {
-        Ok(match self {
-            Self::Unix(_, path) => format!("nbd+unix:///{NAME}?socket={}", std::path::absolute(path)?.display()),
-            Self::Tcp(listener) => format!("nbd://{}/{NAME}", listener.local_addr()?),
+        let scheme = if matches!(self.tls, Tls::Off) { "nbd" } else { "nbds" };
+        Ok(match &self.socket {
+            Socket::Unix(_, path) => {
+                format!("{scheme}+unix:///{NAME}?socket={}", std::path::absolute(path)?.display())
+            }
+            Socket::Tcp(listener) => format!("{scheme}://{}/{NAME}", listener.local_addr()?),
         })
     }
 
-    /// Serves whoever connects. Runs in a `LocalSet`, without end.
+    /// Where it listens, if that is an address.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match &self.socket {
+            Socket::Unix(..) => None,
+            Socket::Tcp(listener) => listener.local_addr().ok(),
+        }
+    }
+
+    /// The next that connects.
+    pub async fn accept(&self) -> std::io::Result<Box<dyn Stream>> {
+        Ok(match &self.socket {
+            Socket::Unix(listener, _) => Box::new(listener.accept().await?.0),
+            Socket::Tcp(listener) => Box::new(listener.accept().await?.0),
+        })
+    }
+
+    /// Serves NBD to whoever connects. Runs in a `LocalSet`, without end.
     pub async fn serve<E: Export + 'static>(&self, disk: Rc<E>) {
         let exports = Rc::new(One(disk));
         loop {
-            let exports = exports.clone();
-            let accepted = match self {
-                Self::Unix(listener, _) => listener.accept().await.map(|(stream, _)| {
-                    tokio::task::spawn_local(
-                        async move { nbd::serve(stream, &*exports, &Tls::Off).await.map_err(told) },
-                    );
+            let (exports, tls) = (exports.clone(), self.tls.clone());
+            let accepted = match &self.socket {
+                Socket::Unix(listener, _) => listener.accept().await.map(|(stream, _)| {
+                    tokio::task::spawn_local(async move { nbd::serve(stream, &*exports, &tls).await.map_err(told) });
                 }),
-                Self::Tcp(listener) => listener.accept().await.map(|(stream, _)| {
+                Socket::Tcp(listener) => listener.accept().await.map(|(stream, _)| {
                     tokio::task::spawn_local(async move {
                         // Without it, it is slower and nothing else.
                         let _ = stream.set_nodelay(true);
-                        nbd::serve(stream, &*exports, &Tls::Off).await.map_err(told)
+                        nbd::serve(stream, &*exports, &tls).await.map_err(told)
                     });
                 }),
             };

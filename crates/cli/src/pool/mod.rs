@@ -1,10 +1,14 @@
 //! `fathom pool`: a file a verb.
 
+mod attach;
 mod bench;
+mod config;
 mod front;
+mod http;
 mod keygen;
 mod node;
 mod serve;
+mod status;
 mod trial;
 mod trust;
 
@@ -28,6 +32,8 @@ pub fn run(args: &Pool) -> Result<ExitCode> {
         PoolVerb::Keygen(args) => keygen::run(args),
         PoolVerb::Node(args) => node::run(args),
         PoolVerb::Serve(args) => serve::run(args),
+        PoolVerb::Status(args) => status::run(args),
+        PoolVerb::Attach(args) => attach::run(args),
         PoolVerb::Bench(args) => bench::run(args),
         PoolVerb::Try(args) => trial::run(args),
     };
@@ -84,11 +90,14 @@ async fn join(
     key: Option<Key>,
     control: &pool::link::Control,
 ) -> Result<Rc<Volume>> {
-    let arrangement = match disk.layout {
+    let arrangement = match disk.layout.unwrap_or(Order::Concat) {
         Order::Concat => Arrangement::Concatenated,
         Order::Stripe => Arrangement::Striped { stripe_bytes: STRIPE_BYTES },
     };
-    Ok(Rc::new(Volume::join(&tcp_with(key), nodes, &disk.pool, arrangement, control, report()).await?))
+    Ok(Rc::new(
+        Volume::join(&tcp_with(key), nodes, disk.pool.as_deref().unwrap_or("default"), arrangement, control, report())
+            .await?,
+    ))
 }
 
 fn control(args: &Control) -> pool::link::Control {

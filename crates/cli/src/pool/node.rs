@@ -1,15 +1,31 @@
 //! `fathom pool node`.
 
-use super::trust;
-use crate::args::PoolNode;
+use super::front::Door;
+use super::{http, trust};
+use crate::args::{Front, PoolNode};
 use anyhow::{Context as _, Result};
+use nbd::Tls;
 use pool::node::{Node, WORKERS};
 use pool::store::{Store, new_name};
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::sync::Arc;
 
+struct Pages(Rc<Node>);
+
+impl http::Pages for Pages {
+    fn metrics(&self) -> String {
+        pool::status::prometheus(&self.0)
+    }
+
+    fn status(&self) -> Option<String> {
+        None
+    }
+}
+
 pub fn run(args: &PoolNode) -> Result<ExitCode> {
+    let args = super::config::node(args)?;
     let key = trust::settle(&args.trust, args.listen)?;
     let store = match (&args.store, args.backend) {
         (Some(path), _) if args.init => {
@@ -20,6 +36,11 @@ pub fn run(args: &PoolNode) -> Result<ExitCode> {
                 store.size_bytes(),
                 store.header().node
             );
+            if let Some(free) = store.short_of_room() {
+                eprintln!(
+                    "fathom: its file system has {free} bytes free, fewer than it will take: writes fail with ENOSPC when it is full"
+                );
+            }
             store
         }
         (Some(path), _) => Store::open(path)?,
@@ -34,9 +55,15 @@ pub fn run(args: &PoolNode) -> Result<ExitCode> {
         println!("{}", listener.local_addr()?);
         std::io::stdout().flush()?;
         eprintln!("fathom: node {} of {} bytes; Ctrl-C ends it", store.header().node, store.size_bytes());
-        Node::with_key(store.clone(), args.backend.is_some(), key)
-            .listen(listener, super::report(), super::ended())
-            .await;
+        let node = Node::with_key(store.clone(), args.backend.is_some(), key);
+        if let Some(metrics) = args.metrics {
+            let door = Rc::new(Door::open(&Front::Tcp(metrics), Tls::Off).await?);
+            if let Some(address) = door.address() {
+                eprintln!("fathom: metrics at http://{address}/metrics");
+            }
+            tokio::task::spawn_local(http::serve(door, Rc::new(Pages(node.clone()))));
+        }
+        node.listen(listener, super::report(), super::ended()).await;
         store.close().context("cannot close the store in order; what was flushed is safe")
     })?;
     Ok(ExitCode::SUCCESS)

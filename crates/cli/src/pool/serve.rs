@@ -1,33 +1,72 @@
 //! `fathom pool serve`.
 
 use super::front::Door;
-use super::trust;
-use crate::args::PoolServe;
-use anyhow::Result;
-use nbd::Export;
+use super::status::{Pages, beside};
+use super::{http, trust};
+use crate::args::{Front, PoolServe};
+use anyhow::{Context as _, Result};
 use nbd::memory::Memory;
+use nbd::{Export, Tls};
+use pool::status::Watch;
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::rc::Rc;
 
 pub fn run(args: &PoolServe) -> Result<ExitCode> {
+    let args = super::config::serve(args)?;
+    let front = args.nbd.as_ref().context("there is no place for NBD clients")?;
     let key = trust::settle(&args.disk.trust, args.node.iter().copied())?;
-    trust::open(args.disk.trust.insecure, "serve by a Unix socket", super::reachable(&args.nbd))?;
+    let tls = match &args.tls {
+        Some(folder) => {
+            let acceptor = nbd::certificates::from_folder(folder, args.verify_clients);
+            Tls::Required(acceptor.context("cannot encrypt for NBD clients")?)
+        }
+        None => Tls::Off,
+    };
+    if !args.verify_clients {
+        let way = "serve by a Unix socket, or with --tls FOLDER --verify-clients";
+        trust::open(args.disk.trust.insecure, way, super::reachable(front))?;
+    }
     super::local(1, async {
         match args.backend {
-            Some(size) => serve(args, Rc::new(Memory::new(size))).await,
-            None => serve(args, super::join(&args.node, &args.disk, key, &pool::link::Control::Tuned).await?).await,
+            Some(size) => serve(&args, front, tls, Rc::new(Memory::new(size)), Vec::new()).await,
+            None => {
+                let volume = super::join(&args.node, &args.disk, key, &pool::link::Control::Tuned).await?;
+                let watch = Rc::new(Watch::new(volume.clone()));
+                let mut doors = Vec::new();
+                let status = args.status.clone().or(match front {
+                    Front::Unix(path) => Some(beside(path)),
+                    Front::Tcp(_) => None,
+                });
+                for place in status.map(Front::Unix).into_iter().chain(args.metrics.map(Front::Tcp)) {
+                    let door = Rc::new(Door::open(&place, Tls::Off).await?);
+                    tokio::task::spawn_local(http::serve(door.clone(), Rc::new(Pages(watch.clone()))));
+                    doors.push(door);
+                }
+                tokio::task::spawn_local(async move { watch.run().await });
+                serve(&args, front, tls, volume, doors).await
+            }
         }
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn serve<E: Export + 'static>(args: &PoolServe, disk: Rc<E>) -> Result<()> {
-    let door = Door::open(&args.nbd).await?;
+/// `doors`: those of the status, which are closed at the end.
+async fn serve<E: Export + 'static>(
+    args: &PoolServe,
+    front: &Front,
+    tls: Tls,
+    disk: Rc<E>,
+    doors: Vec<Rc<Door>>,
+) -> Result<()> {
+    let door = Door::open(front, tls).await?;
     // Alone on stdout, for scripts.
     println!("{}", door.uri()?);
     std::io::stdout().flush()?;
     eprintln!("fathom: a disk of {} bytes; Ctrl-C ends it", disk.info().size_bytes);
+    if let (Some(_), Some(address)) = (args.metrics, doors.iter().find_map(|door| door.address())) {
+        eprintln!("fathom: metrics at http://{address}/metrics");
+    }
     tokio::select! {
         () = door.serve(disk.clone()) => Ok(()),
         ended = super::ended() => {

@@ -3,8 +3,9 @@
 use super::bench::{heading, line, measure};
 use super::front::Door;
 use super::trust;
-use crate::args::{Disk, Order, PoolTry, Trust};
+use crate::args::{Disk, PoolTry, Trust};
 use anyhow::{Context as _, Result, ensure};
+use nbd::Tls;
 use pool::bench::Figures;
 use pool::link::Control;
 use pool::setting::Setting;
@@ -88,7 +89,7 @@ async fn show(args: &PoolTry, addresses: &[SocketAddr], key: Option<Key>) -> Res
     ] {
         // The one before must be gone, or it would report that it was taken over.
         drop(last.take());
-        let disk = Disk { pool: "try".into(), layout: Order::Concat, trust: Trust::default() };
+        let disk = Disk { pool: Some("try".into()), layout: None, trust: Trust::default() };
         let volume = super::join(addresses, &disk, key.clone(), control).await?;
         let figures = measure(volume.clone(), &args.load, threads, write).await?;
         if !args.load.json {
@@ -102,7 +103,7 @@ async fn show(args: &PoolTry, addresses: &[SocketAddr], key: Option<Key>) -> Res
         println!("{}", json!({"nodes": args.nodes, "block_bytes": args.load.block, "threads": threads, "rows": rows}));
     }
     if let (Some(front), Some(volume)) = (&args.nbd, last) {
-        let door = Door::open(front).await?;
+        let door = Door::open(front, Tls::Off).await?;
         eprintln!("fathom: the disk is at {}; Ctrl-C ends it", door.uri()?);
         door.serve(volume).await;
     }

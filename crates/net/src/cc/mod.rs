@@ -97,7 +97,7 @@ pub enum Error {
     NoMember(String),
     /// No privilege.
     #[error(
-        "supplying a congestion control needs root (or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON), and this process has neither"
+        "supplying a congestion control needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, which this process has not"
     )]
     NotPermitted,
     /// The verifier found fault.

@@ -241,6 +241,7 @@ fn a_full_medium_is_an_error_and_costs_nothing_else() {
     let size = 2048 * BLOCK_BYTES;
     let store = Store::format(&at, Some(size), "n1".into(), false).expect("a sparse file");
     let claim = Claim { size_bytes: size, ..claim(1) };
+    assert!(store.short_of_room().is_some_and(|free| free < 1 << 20), "it is told beforehand");
     store.claim("p", &claim).expect("it is free");
     let mut model = vec![0_u8; 2048];
     let mut full = 0;

@@ -7,7 +7,17 @@ _Static_assert(sizeof(struct bic) <= STATE_BYTES, "the state of a connection");
 
 MEMBER(init)
 {
-	bic_forget(state_of(SOCK));
+	bic_start(state_of(SOCK));
+	return 0;
+}
+
+MEMBER(pkts_acked)
+{
+	struct tcp_sock *tp = SOCK;
+	const struct ack_sample *sample = (const struct ack_sample *)ctx[1];
+
+	if (ca_state(tp) == OPEN)
+		bic_measure(state_of(tp), sample->pkts_acked);
 	return 0;
 }
 

@@ -11,7 +11,8 @@
  * The values are those that Linux documents as parameters of tcp_bic (/sys/module/tcp_bic/parameters), where the paper
  * leaves them free or uses others in its simulations: S_max 16 (paper 32), beta 819/1024 (paper 0.875), low_window 14 (as
  * the paper), a step of a quarter of the distance (paper: half), and 20 round-trips a quarter-step for S_min
- * (smooth_part): 4 / 20 of a segment.
+ * (smooth_part): 4 / 20 of a segment. And as tcp_bic does (measured: docs/congestion-controls.md), above low_window it grows by
+ * as much faster as an acknowledgement covers segments on average, about two where a receiver delays acknowledgements.
  */
 #ifndef FATHOM_CC_BIC_H
 #define FATHOM_CC_BIC_H
@@ -27,9 +28,25 @@
 /* Where no maximum is known, it grows by a twentieth of the window a round-trip at least. */
 #define BIC_BLIND_PART 20
 
+/* The unit of segments an acknowledgement, and how slowly their mean follows. */
+#define BIC_PER_ACK_ONE 16
+#define BIC_PER_ACK_MOST 0xffff
+
 struct bic {
 	u32 max; /* the window at which packets were lost, as far as it is still believed; 0: none is known */
+	u32 per_ack; /* segments that an acknowledgement covers, mean, 1/BIC_PER_ACK_ONE */
 };
+
+INLINE void bic_start(struct bic *b)
+{
+	*b = (struct bic){ .per_ack = 2 * BIC_PER_ACK_ONE };
+}
+
+/* An acknowledgement of `segments` while nothing is missing. */
+INLINE void bic_measure(struct bic *b, u32 segments)
+{
+	b->per_ack += at_most(segments, BIC_PER_ACK_MOST) - b->per_ack / BIC_PER_ACK_ONE;
+}
 
 /* How much a window grows in one round-trip, in 1/BIC_ONE segments. */
 INLINE u64 bic_step(const struct bic *b, u32 cwnd)
@@ -58,10 +75,16 @@ INLINE u64 bic_step(const struct bic *b, u32 cwnd)
 
 INLINE void bic_acked(const struct bic *b, struct flow *f, u32 acked)
 {
+	u64 need;
+
 	if (f->cwnd < f->ssthresh)
 		acked = flow_slow_start(f, acked);
-	if (acked)
-		flow_grow(f, (u32)((u64)f->cwnd * BIC_ONE / bic_step(b, f->cwnd)), acked);
+	if (!acked)
+		return;
+	need = (u64)f->cwnd * BIC_ONE / bic_step(b, f->cwnd);
+	if (f->cwnd > BIC_LOW_WINDOW)
+		need = need * BIC_PER_ACK_ONE / at_least(b->per_ack, 1);
+	flow_grow(f, need > 0xffffffff ? 0xffffffff : (u32)need, acked);
 }
 
 /* A loss: remembers the maximum and gives the window to go on with. */
@@ -80,7 +103,7 @@ INLINE u32 bic_loss(struct bic *b, u32 cwnd)
 /* A timeout: nothing is known of the path any more. */
 INLINE void bic_forget(struct bic *b)
 {
-	b->max = 0;
+	bic_start(b);
 }
 
 #endif

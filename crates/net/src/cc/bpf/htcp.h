@@ -9,6 +9,11 @@
  * 2 (1 - beta), so that flows with different beta share alike. If the rate changed by more than a fifth from one loss to the
  * next, conditions are changing and beta is 0.5. Flows are made equal over RTTs by scaling alpha with RTT / 100 ms (the
  * draft's section on RTT scaling), at most by 2 and at least by 1/10, and never below standard TCP's.
+ *
+ * How growth is counted the draft leaves open, and it matters: where alpha is large a segment is due every few
+ * acknowledgements. It is counted so that it does as Linux's tcp_htcp (measured: docs/congestion-controls.md): alpha is of
+ * whole segments before it is scaled by beta, and is looked at anew when the window grows; a window grows with the
+ * acknowledgement after the one that made it due, by one segment, and what this one acknowledges is not counted on.
  */
 #ifndef FATHOM_CC_HTCP_H
 #define FATHOM_CC_HTCP_H
@@ -51,14 +56,14 @@ INLINE void htcp_start(struct htcp *h, u64 now_us)
 INLINE u32 htcp_alpha(const struct htcp *h, u64 now_us)
 {
 	u64 since = now_us > h->loss_us ? now_us - h->loss_us : 0;
-	u64 alpha = HTCP_ONE;
+	u64 alpha = 1;
 
 	if (since > HTCP_AGE_MOST_US)
 		since = HTCP_AGE_MOST_US;
 	if (since > HTCP_LOW_US) {
 		u64 ms = (since - HTCP_LOW_US) / 1000;
 
-		alpha += 10 * ms * HTCP_ONE / 1000 + ms * ms * HTCP_ONE / (4 * 1000 * 1000);
+		alpha += (10 * ms + ms * ms / 4000) / 1000;
 	}
 	if (h->rtt_min_us) {
 		u64 rtt = h->rtt_min_us;
@@ -68,10 +73,10 @@ INLINE u32 htcp_alpha(const struct htcp *h, u64 now_us)
 		if (rtt > 2 * HTCP_RTT_REFERENCE_US)
 			rtt = 2 * HTCP_RTT_REFERENCE_US;
 		alpha = alpha * rtt / HTCP_RTT_REFERENCE_US;
-		if (alpha < HTCP_ONE)
-			alpha = HTCP_ONE;
+		if (alpha < 1)
+			alpha = 1;
 	}
-	return (u32)(2 * alpha * (HTCP_ONE - h->beta) / HTCP_ONE);
+	return (u32)(2 * alpha * (HTCP_ONE - h->beta));
 }
 
 INLINE void htcp_grow(struct htcp *h, struct flow *f, u32 acked)
@@ -80,8 +85,15 @@ INLINE void htcp_grow(struct htcp *h, struct flow *f, u32 acked)
 		acked = flow_slow_start(f, acked);
 	if (!acked)
 		return;
+	if ((u64)f->credit * h->alpha / HTCP_ONE < f->cwnd) {
+		u64 credit = (u64)f->credit + acked;
+
+		f->credit = credit > 0xffffffff ? 0xffffffff : (u32)credit;
+		return;
+	}
+	f->credit = 0;
+	f->cwnd = window_plus(f, 1);
 	h->alpha = at_least(htcp_alpha(h, f->now_us), 1);
-	flow_grow(f, (u32)((u64)f->cwnd * HTCP_ONE / h->alpha), acked);
 }
 
 /*

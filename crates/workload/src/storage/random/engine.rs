@@ -53,7 +53,7 @@ pub(super) struct Transfer {
 
 /// A queue of the kernel's. What is in flight must be waited for before its buffers go; dropping the queue does that.
 pub(super) trait Queue {
-    /// Starts some, all of one file.
+    /// Starts some, all of one file, with one system call.
     ///
     /// # Safety
     /// Each buffer stays where it is, untouched, until its slot is done or the queue is dropped.
@@ -108,14 +108,20 @@ impl Queue for Uring {
             unsafe { self.ring.submission().push(&entry.user_data(t.slot)) }.map_err(Error::other)?;
         }
         self.flying += all.len();
-        // Handed over together with the waiting.
-        Ok(())
+        loop {
+            match self.ring.submit() {
+                Ok(_) => return Ok(()),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
     }
 
     fn wait(&mut self, done: &mut Vec<(u64, i64)>) -> Result<()> {
-        loop {
+        // What is done already lies in memory that the kernel shares with us: no call for that.
+        while self.ring.completion().is_empty() {
             match self.ring.submit_and_wait(1) {
-                Ok(_) => break,
+                Ok(_) => {}
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),
             }

@@ -25,7 +25,7 @@ use model::Context;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use worker::{Plan, WHOLE};
+use worker::{Plan, SAMPLED, Verify, WHOLE};
 
 const ABOUT: &str = "Reads or writes of small blocks at random places of a large file (paper 001, chapter 2).";
 
@@ -39,6 +39,11 @@ const SPECS: &[Spec] = &[
     },
     Spec { name: "engine", default: "psync", help: "psync (pread, pwrite), libaio or io_uring" },
     Spec { name: "depth", default: "1", help: "transactions in flight of each thread, for libaio and io_uring" },
+    Spec {
+        name: "batch",
+        default: "1",
+        help: "of them so many are handed over at once (1: a system call each, as fio does); 0: all that are free",
+    },
     Spec { name: "file-size", default: "10G", help: "bytes of the file" },
     Spec { name: "block", default: "4K", help: "bytes of a transaction (the paper: 1 to 16K)" },
     Spec { name: "align", default: "0", help: "places are multiples of this; 0: of the block" },
@@ -48,8 +53,15 @@ const SPECS: &[Spec] = &[
     SHORTEST,
     Spec {
         name: "verify",
-        default: "edges",
-        help: "what of a block that was read is checked: whole, or edges (its first and last 8 bytes; of every 64th, all)",
+        default: "",
+        help: "what of the blocks that were read is checked: whole, edges (the first and last 8 bytes; of every 64th, all), or \
+               sampled (of every 256th, all) [edges; of --state warm sampled]",
+    },
+    Spec {
+        name: "latency-every",
+        default: "0",
+        help: "the latency of every so many-th is measured, by two readings of the clock; 0: of all, and of every 64th where \
+               that would be more than 1 % (--state warm, buffered)",
     },
     Spec {
         name: "file",
@@ -72,7 +84,10 @@ struct Parameters {
     align: u64,
     threads: u64,
     iterations: u64,
-    edges: bool,
+    batch: usize,
+    verify: Verify,
+    /// 0: as the state wants it.
+    every: u64,
     kept: Option<PathBuf>,
     seed: u64,
     dir: PathBuf,
@@ -104,6 +119,11 @@ impl Parameters {
         if engine != Engine::Psync && state == State::Each {
             return Err(Error::Usage("--state each is for --engine psync; the others would wait for it anyhow".into()));
         }
+        let verify = match options.text("verify") {
+            "" if state == State::Warm => Verify::Sampled,
+            "" => Verify::Edges,
+            _ => Verify::parse(options.one_of("verify", &["whole", "edges", "sampled"])?),
+        };
         let kept = Some(options.text("file")).filter(|f| !f.is_empty()).map(PathBuf::from);
         if writes && kept.is_some() {
             return Err(Error::Usage("--file is for reads; writes get a new file each time (--dir)".into()));
@@ -118,7 +138,12 @@ impl Parameters {
             align,
             threads: between("threads", 1, 4096)?,
             iterations: iterations::count(options)?,
-            edges: options.one_of("verify", &["edges", "whole"])? == "edges",
+            batch: match between("batch", 0, 4096)? {
+                0 => depth as usize,
+                n => n as usize,
+            },
+            verify,
+            every: between("latency-every", 0, 1 << 32)?,
             kept,
             seed: options.get("seed")?,
             dir: options.text("dir").into(),
@@ -247,9 +272,12 @@ impl Run<'_> {
             format!("{n} of the written blocks read back whole, from the disk where its pages can be thrown out")
         } else {
             let reads = account.requested() / p.block as u64;
-            match p.edges && p.block > 16 {
-                true => format!("the first and last 8 bytes of {reads} reads, of every {WHOLE}th every byte"),
-                false => format!("every byte of {reads} reads"),
+            match p.verify {
+                Verify::Edges if p.block > 16 => {
+                    format!("the first and last 8 bytes of {reads} reads, of every {WHOLE}th every byte")
+                }
+                Verify::Sampled => format!("every byte of every {SAMPLED}th of {reads} reads; the length of all"),
+                _ => format!("every byte of {reads} reads"),
             }
         });
         Ok(lines)
@@ -268,9 +296,14 @@ impl Run<'_> {
             places: (p.file_size - p.block as u64) / p.align + 1,
             seed: p.seed,
             pattern: if p.writes { written(p) } else { file::pattern() },
-            edges: p.edges,
+            batch: p.batch,
+            verify: p.verify,
             // Two readings of the clock are a tenth of a read from memory.
-            every: if matches!(p.state, State::Warm | State::Buffered) { 16 } else { 1 },
+            every: match p.every {
+                0 if matches!(p.state, State::Warm | State::Buffered) => 64,
+                0 => 1,
+                n => n,
+            },
         }
     }
 

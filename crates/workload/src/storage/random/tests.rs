@@ -25,7 +25,10 @@ fn every_engine_and_state_verifies_itself_and_leaves_nothing() {
         {
             for state in states.iter().filter(|s| **s != "each" || *engine == "psync") {
                 let depth = if *engine == "psync" { 1 } else { 4 };
-                let words = format!("--engine {engine} --op {op} --state {state} --threads 3 --depth {depth}");
+                let batch = if *state == "direct" { 0 } else { 3 };
+                let words = format!(
+                    "--engine {engine} --op {op} --state {state} --threads 3 --depth {depth} --batch {batch} --latency-every 1"
+                );
                 let Some(lines) = verified(&words, &scratch) else { continue };
                 // 40 are 42 when each of 3 threads has the same number.
                 assert_eq!((values(&lines, "work"), values(&lines, "iteration").len()), (vec![42.0], 2), "{words}");
@@ -75,7 +78,8 @@ fn the_same_seed_asks_for_the_same_places() {
         places: 1 << 40,
         seed: 1,
         pattern,
-        edges: true,
+        batch: 1,
+        verify: worker::Verify::Edges,
         every: 1,
     };
     let places = |seed, thread| worker::places(thread, &Plan { path: plan.path, seed, ..plan }, 100);
@@ -98,7 +102,9 @@ fn one_flipped_byte_fails_the_run() {
     // In no page that is looked at before the run, and at no edge of a block.
     bytes[4096 + 1234] ^= 0x40;
     std::fs::write(&path, &bytes).unwrap();
-    for state in ["cold --verify whole --inner 2000", "warm --inner 200000", "warm --block 1 --inner 4000000"] {
+    for state in
+        ["cold --verify whole --inner 2000", "warm --inner 200000", "warm --verify edges --block 1 --inner 4000000"]
+    {
         let (result, lines) = run_with(&words(&format!("--state {state}")), scratch.path(), &Context::silent());
         let Err(Error::Wrong(why)) = result else { panic!("{state}: {result:?}") };
         assert!(why.contains("5330") && why.contains("kept"), "{why}");
@@ -106,8 +112,13 @@ fn one_flipped_byte_fails_the_run() {
         assert!(path.exists(), "a file that was named stays");
     }
     // What was not looked at is not claimed.
-    let lines = run(&words("--inner 10 --state warm"), scratch.path()).unwrap();
-    assert!(lines.last().unwrap()["by"].as_str().unwrap().contains("first and last 8 bytes of 10 reads"));
+    for (words, claimed) in [
+        (words("--inner 10 --state warm"), "every byte of every 256th of 10 reads"),
+        (words("--inner 10 --state warm --verify edges"), "first and last 8 bytes of 10 reads"),
+    ] {
+        let lines = run(&words, scratch.path()).unwrap();
+        assert!(lines.last().unwrap()["by"].as_str().unwrap().contains(claimed), "{claimed}");
+    }
 }
 
 #[test]

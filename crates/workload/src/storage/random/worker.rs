@@ -24,6 +24,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 const KEPT: usize = 1024;
 /// Every so many-th read is checked whole, since checking 4 KiB takes half a microsecond: a third of a read from memory.
 pub(super) const WHOLE: u64 = 64;
+/// The same where edges are not checked either: 16 bytes of another place each time are some nanoseconds, and a read from
+/// memory is a thousand.
+pub(super) const SAMPLED: u64 = 256;
+/// How often a thread looks whether it shall stop: a power of two.
+const LOOK: u64 = 256;
 /// The longest latency that is told apart, ns.
 const LONGEST: u64 = 3_600_000_000_000;
 
@@ -42,10 +47,34 @@ pub(super) struct Plan<'a> {
     pub seed: u64,
     /// What is read, or written.
     pub pattern: Pattern,
-    /// Whether only the edges of most reads are checked.
-    pub edges: bool,
+    /// Transactions that are handed to the kernel at once.
+    pub batch: usize,
+    /// What of the reads is checked.
+    pub verify: Verify,
     /// Every so many-th latency is measured.
     pub every: u64,
+}
+
+/// What of the blocks that were read is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verify {
+    /// Every byte of all.
+    Whole,
+    /// The first and last 8 bytes of all, every byte of every [`WHOLE`]th.
+    Edges,
+    /// Every byte of every [`SAMPLED`]th.
+    Sampled,
+}
+
+impl Verify {
+    /// Of its name.
+    pub(super) fn parse(name: &str) -> Self {
+        match name {
+            "whole" => Self::Whole,
+            "sampled" => Self::Sampled,
+            _ => Self::Edges,
+        }
+    }
 }
 
 /// What a thread did in the iterations that count.
@@ -264,7 +293,10 @@ impl<'a> Worker<'a> {
     /// One after the other.
     fn calls(&mut self, n: u64, counts: bool) -> Result<(), Error> {
         for nth in 0..n {
-            self.go_on()?;
+            // Of what waits for a disk each, so that an interrupt is not waited for.
+            if self.plan.every == 1 || nth.is_multiple_of(LOOK) {
+                self.go_on()?;
+            }
             let place = self.place();
             let timed = nth.is_multiple_of(self.plan.every);
             let mut series = self.series.take();
@@ -320,8 +352,11 @@ impl<'a> Worker<'a> {
                 batch.push(Transfer { slot: slot as u64, buffer, length, offset: place, writes: plan.writes });
             }
             let Some(queue) = &mut self.queue else { return Ok(()) };
-            // SAFETY: a slot is free, hence untouched by us, from here until its completion; the buffers outlive the queue.
-            unsafe { queue.start(self.file.as_raw_fd(), &batch) }.map_err(on(doing, plan.path))?;
+            for some in batch.chunks(plan.batch) {
+                // SAFETY: a slot is free, hence untouched by us, from here until its completion; the buffers outlive the
+                // queue.
+                unsafe { queue.start(self.file.as_raw_fd(), some) }.map_err(on(doing, plan.path))?;
+            }
             queue.wait(&mut done).map_err(on(doing, plan.path))?;
             let now = clock::now_ns();
             for (slot, result) in done.drain(..) {
@@ -362,8 +397,11 @@ impl<'a> Worker<'a> {
         }
         let block = &self.buffers[slot];
         self.read += 1;
-        let edges = plan.edges && !self.read.is_multiple_of(WHOLE);
-        let wrong = if edges { plan.pattern.wrong_edge(place, block) } else { plan.pattern.wrong(place, block) };
+        let wrong = match plan.verify {
+            Verify::Sampled if !self.read.is_multiple_of(SAMPLED) => None,
+            Verify::Edges if !self.read.is_multiple_of(WHOLE) => plan.pattern.wrong_edge(place, block),
+            _ => plan.pattern.wrong(place, block),
+        };
         wrong.map_or(Ok(()), |at| Err(trouble::wrong(plan.path, at)))
     }
 

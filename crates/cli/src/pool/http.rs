@@ -1,0 +1,142 @@
+//! A server for two pages, `/metrics` and `/status`, over TCP or a Unix socket; and the client that reads them.
+//!
+//! One request a connection, answered and closed: that is all that Prometheus, curl and `pool status` need.
+
+use super::front::Door;
+use anyhow::{Context as _, Result, bail, ensure};
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+/// The longest request.
+const MAX_REQUEST: usize = 8 << 10;
+/// A client has so long for all of it.
+const LIMIT: Duration = Duration::from_secs(5);
+/// Clients at once; those who come later wait.
+const CLIENTS: usize = 32;
+
+/// What the pages say.
+pub trait Pages {
+    /// In Prometheus' text format.
+    fn metrics(&self) -> String;
+    /// As JSON, if there is one.
+    fn status(&self) -> Option<String>;
+}
+
+/// Answers whoever connects, without end. Runs in a `LocalSet`.
+pub async fn serve(door: Rc<Door>, pages: Rc<dyn Pages>) {
+    let room = std::sync::Arc::new(tokio::sync::Semaphore::new(CLIENTS));
+    loop {
+        let Ok(permit) = room.clone().acquire_owned().await else { return };
+        match door.accept().await {
+            Ok(stream) => {
+                let pages = pages.clone();
+                tokio::task::spawn_local(async move {
+                    // A client that fails is its own affair.
+                    let _ = tokio::time::timeout(LIMIT, answer(stream, &*pages)).await;
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                eprintln!("fathom: cannot accept a client: {error}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, pages: &dyn Pages) -> std::io::Result<()> {
+    let mut request = Vec::new();
+    while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < MAX_REQUEST {
+        if stream.read_buf(&mut request).await? == 0 {
+            return Ok(());
+        }
+    }
+    let (status, kind, body) = page(&request, pages);
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await?;
+    stream.write_all(body.as_bytes()).await?;
+    stream.shutdown().await
+}
+
+fn page(request: &[u8], pages: &dyn Pages) -> (&'static str, &'static str, String) {
+    let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    let mut words = line.split(|byte| *byte == b' ');
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let text = "text/plain; charset=utf-8";
+    match (method, path) {
+        (b"GET", b"/metrics") => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", pages.metrics()),
+        (b"GET", b"/status") => match pages.status() {
+            Some(status) => ("200 OK", "application/json", status),
+            None => ("404 Not Found", text, "this is a node; ask its coordinator\n".into()),
+        },
+        (b"GET", _) => ("404 Not Found", text, "there are /metrics and /status\n".into()),
+        _ => ("400 Bad Request", text, "only GET is answered\n".into()),
+    }
+}
+
+/// Reads a page of the server at `place`: the path of a socket, or an address with a port.
+pub fn get(place: &str, page: &str) -> Result<String> {
+    let path = Path::new(place);
+    if place.contains('/') || path.exists() {
+        let stream = UnixStream::connect(path).with_context(|| format!("no coordinator answers at {place}"))?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        return ask(stream, place, page);
+    }
+    let place = place.strip_prefix("http://").unwrap_or(place);
+    let address = place.to_socket_addrs().ok().and_then(|mut found| found.next());
+    let address = address.with_context(|| format!("{place} is neither a socket nor an address with a port"))?;
+    let stream = TcpStream::connect_timeout(&address, LIMIT);
+    let stream = stream.with_context(|| format!("no coordinator answers at {place}"))?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    ask(stream, place, page)
+}
+
+fn ask(mut stream: impl Read + Write, place: &str, page: &str) -> Result<String> {
+    let not_ours = || format!("what answers at {place} is no coordinator's status");
+    stream.write_all(format!("GET {page} HTTP/1.1\r\nHost: fathom\r\nConnection: close\r\n\r\n").as_bytes())?;
+    let mut answer = Vec::new();
+    stream.take(16 << 20).read_to_end(&mut answer).with_context(not_ours)?;
+    let answer = String::from_utf8_lossy(&answer);
+    let (head, body) = answer.split_once("\r\n\r\n").with_context(not_ours)?;
+    ensure!(head.starts_with("HTTP/1.1 "), not_ours());
+    if !head.starts_with("HTTP/1.1 200 ") {
+        bail!("{place}: {}", body.trim());
+    }
+    Ok(body.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Two;
+
+    impl Pages for Two {
+        fn metrics(&self) -> String {
+            "m 1\n".into()
+        }
+
+        fn status(&self) -> Option<String> {
+            None
+        }
+    }
+
+    #[test]
+    fn hostile_requests_are_answered_with_an_error() {
+        let status = |request: &[u8]| page(request, &Two).0;
+        assert_eq!(status(b"GET /metrics HTTP/1.1\r\n\r\n"), "200 OK");
+        assert_eq!(status(b"GET /metrics?x HTTP/1.1\r\n\r\n"), "404 Not Found");
+        assert_eq!(status(b"GET /status HTTP/1.1\r\n\r\n"), "404 Not Found");
+        for bad in [&b""[..], b"\r\n\r\n", b"POST /metrics HTTP/1.1\r\n\r\n", b"\xff\xfe \x00", b"GET"] {
+            assert!(status(bad).starts_with('4'));
+        }
+    }
+}

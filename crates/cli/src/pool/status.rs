@@ -1,0 +1,98 @@
+//! `fathom pool status`: asks a coordinator how its nodes are.
+
+use super::http;
+use crate::args::PoolStatus;
+use anyhow::{Context as _, Result};
+use pool::status::{NodeStatus, Status, Watch};
+use std::fmt::Write as _;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Where a coordinator with its front at `front` answers, if it is not told otherwise.
+pub fn beside(front: &Path) -> PathBuf {
+    let mut name = front.as_os_str().to_owned();
+    name.push(".status");
+    name.into()
+}
+
+/// A coordinator's pages.
+pub struct Pages(pub std::rc::Rc<Watch>);
+
+impl http::Pages for Pages {
+    fn metrics(&self) -> String {
+        self.0.status().prometheus()
+    }
+
+    fn status(&self) -> Option<String> {
+        serde_json::to_string(&self.0.status()).ok()
+    }
+}
+
+pub fn run(args: &PoolStatus) -> Result<ExitCode> {
+    let given = args.place.strip_prefix("unix:").unwrap_or(&args.place);
+    let beside = beside(Path::new(given));
+    let place = if beside.exists() { beside.to_string_lossy().into_owned() } else { given.into() };
+    loop {
+        let text = http::get(&place, "/status")?;
+        let status: Status = serde_json::from_str(&text)
+            .with_context(|| format!("what answers at {place} is the status of another release"))?;
+        let shown = if args.json { format!("{text}\n") } else { table(&status) };
+        // A terminal shows the newest alone.
+        let clear = if args.watch && !args.json && std::io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" };
+        print!("{clear}{shown}");
+        std::io::stdout().flush()?;
+        if !args.watch {
+            return Ok(ExitCode::SUCCESS);
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1024.0),
+        1_048_576..1_073_741_824 => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+        _ => format!("{:.1} GiB", bytes as f64 / 1_073_741_824.0),
+    }
+}
+
+/// For people. Names and reasons come from the nodes, so nothing of them may steer the terminal.
+fn table(status: &Status) -> String {
+    let Status { pool, epoch, size_bytes, stripe_bytes, nodes, .. } = status;
+    let layout = if *stripe_bytes == 0 {
+        "one after the other".into()
+    } else {
+        format!("in stripes of {}", size(*stripe_bytes))
+    };
+    let mut out = format!("pool {pool:?}: {} in {} nodes, {layout}, epoch {epoch}\n\n", size(*size_bytes), nodes.len());
+    let columns =
+        "window  batch   rtt us waiting queue service us     ops/s  packets/s up     down  bytes/packet up  down";
+    // Writing to a string does not fail.
+    let _ = writeln!(out, "{:<22}{:<11}{:>10}  {columns}", "node", "state", "size");
+    for node in nodes {
+        let NodeStatus { address, state, why, .. } = node;
+        let _ = writeln!(
+            out,
+            "{address:<22}{:<11}{:>10}  {:>6}{:>7}{:>9.0}{:>8}{:>6}{:>11}{:>10.0}{:>14.0}{:>9.0}{:>17.0}{:>6.0}",
+            state.escape_debug().to_string(),
+            size(node.size_bytes),
+            node.window,
+            node.batch,
+            node.rtt_us,
+            node.waiting,
+            node.queued,
+            node.service_us,
+            node.ops_per_s,
+            node.packets_per_s.sent,
+            node.packets_per_s.received,
+            node.packet_bytes_mean.sent,
+            node.packet_bytes_mean.received,
+        );
+        if let Some(why) = why {
+            let _ = writeln!(out, "    {}", why.escape_debug());
+        }
+    }
+    out
+}

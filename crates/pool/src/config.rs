@@ -1,0 +1,175 @@
+//! A pool in one file, for its coordinator and its nodes alike.
+//!
+//! ```toml
+//! key = "pool.key"                                  # of all; a path is seen from the file's folder
+//!
+//! [serve]                                           # what `fathom pool serve --config` does
+//! nodes = ["192.0.2.11:7001", "192.0.2.12:7001"]    # in the disk's order
+//! pool = "photos"                                   # its name; "default" if it is not given
+//! layout = "concat"                                 # or "stripe"
+//! nbd = "unix:/run/pool.sock"                       # or "tcp:ADDR:PORT"
+//! tls = "certificates"                              # folder; NBD clients must encrypt then
+//! verify_clients = false                            # they must show a certificate too
+//! metrics = "127.0.0.1:9107"                        # for Prometheus
+//! status = "/run/pool.status"                       # where `fathom pool status` asks
+//!
+//! [node]                                            # what `fathom pool node --config` does
+//! store = "store.img"                               # or backend = "memory:SIZE"
+//! listen = "0.0.0.0:7001"
+//! metrics = "127.0.0.1:9108"
+//! ```
+//!
+//! That something is to be insecure it cannot say: whoever starts it must say that himself.
+
+use serde::Deserialize;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+/// The longest file.
+pub const MAX_BYTES: u64 = 1 << 20;
+
+/// The file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The key of all.
+    pub key: Option<PathBuf>,
+    /// For the coordinator.
+    pub serve: Option<Serve>,
+    /// For a node.
+    pub node: Option<Node>,
+}
+
+/// What the coordinator does.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Serve {
+    /// Addresses with ports, in the disk's order.
+    pub nodes: Vec<String>,
+    /// The pool's name.
+    pub pool: Option<String>,
+    /// How the nodes' space is put together.
+    #[serde(default)]
+    pub layout: Layout,
+    /// `unix:PATH` or `tcp:ADDR:PORT`.
+    pub nbd: String,
+    /// Folder of the certificates for NBD clients.
+    pub tls: Option<PathBuf>,
+    /// NBD clients must show a certificate.
+    #[serde(default)]
+    pub verify_clients: bool,
+    /// Address for Prometheus.
+    pub metrics: Option<String>,
+    /// Socket for `pool status`.
+    pub status: Option<PathBuf>,
+}
+
+/// As the command line's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layout {
+    /// One node after the other.
+    #[default]
+    Concat,
+    /// In turn.
+    Stripe,
+}
+
+/// What a node does.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Node {
+    /// A file or device.
+    pub store: Option<PathBuf>,
+    /// `memory:SIZE`.
+    pub backend: Option<String>,
+    /// Address with port.
+    pub listen: String,
+    /// Address for Prometheus.
+    pub metrics: Option<String>,
+}
+
+impl Config {
+    /// Reads the text of a file that lies in `folder`; relative paths are made to begin there.
+    ///
+    /// # Errors
+    /// What is wrong, with its line where it has one.
+    pub fn parse(text: &str, folder: &Path) -> Result<Self, String> {
+        let mut config: Self = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_string())?;
+        if let Some(serve) = &config.serve {
+            if serve.nodes.is_empty() {
+                return Err("[serve] nodes is empty; a pool has at least one".into());
+            }
+            let mut seen = HashSet::new();
+            if let Some(twice) = serve.nodes.iter().find(|node| !seen.insert(*node)) {
+                return Err(format!("[serve] nodes has {twice:?} twice; give each node once"));
+            }
+            if serve.verify_clients && serve.tls.is_none() {
+                return Err("[serve] verify_clients needs tls, the folder of the certificates".into());
+            }
+        }
+        if let Some(node) = &config.node
+            && node.store.is_some() == node.backend.is_some()
+        {
+            return Err("[node] has either a store or a backend".into());
+        }
+        if config.serve.is_none() && config.node.is_none() {
+            return Err("it has neither [serve] nor [node], and so nothing to do".into());
+        }
+        let serve = config.serve.as_mut().map(|serve| [&mut serve.tls, &mut serve.status]);
+        let node = config.node.as_mut().map(|node| &mut node.store);
+        for path in serve.into_iter().flatten().chain(node).chain([&mut config.key]).flatten() {
+            *path = folder.join(&path);
+        }
+        Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: &str = r#"
+        key = "pool.key"
+        [serve]
+        nodes = ["192.0.2.11:7001", "192.0.2.12:7001"]
+        layout = "stripe"
+        nbd = "unix:/run/pool.sock"
+        status = "/run/status"
+        [node]
+        store = "store.img"
+        listen = "0.0.0.0:7001"
+    "#;
+
+    #[test]
+    fn one_file_serves_both_and_its_paths_begin_beside_it() {
+        let config = Config::parse(WHOLE, Path::new("/etc/pool")).expect("it is right");
+        assert_eq!(config.key.as_deref(), Some(Path::new("/etc/pool/pool.key")));
+        let (serve, node) = (config.serve.expect("it is there"), config.node.expect("it is there"));
+        assert_eq!((serve.layout, serve.nodes.len()), (Layout::Stripe, 2));
+        assert_eq!(serve.status.as_deref(), Some(Path::new("/run/status")), "an absolute path stays");
+        assert_eq!(node.store.as_deref(), Some(Path::new("/etc/pool/store.img")));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        let why = |text: &str| Config::parse(text, Path::new("/")).expect_err("it is wrong");
+        for (from, to, words) in [
+            ("layout =", "latout =", "unknown field `latout`"),
+            ("\"stripe\"", "\"raid5\"", "unknown variant `raid5`"),
+            ("\"0.0.0.0:7001\"", "7001", "line 10"),
+            ("192.0.2.12", "192.0.2.11", "twice"),
+            ("[\"192.0.2.11:7001\", \"192.0.2.12:7001\"]", "[]", "is empty"),
+            ("status", "verify_clients = true\nstatus", "needs tls"),
+            ("store = \"store.img\"", "", "either a store or a backend"),
+            ("nbd = \"unix:/run/pool.sock\"", "", "missing field `nbd`"),
+            ("[serve]", "[serve", "line 3"),
+        ] {
+            assert!(WHOLE.contains(from));
+            let said = why(&WHOLE.replace(from, to));
+            assert!(said.contains(words), "{words:?} is not in {said:?}");
+        }
+        assert!(why("").contains("nothing to do"));
+        assert!(why("insecure = true").contains("unknown field `insecure`"));
+    }
+}

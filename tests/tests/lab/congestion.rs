@@ -1,0 +1,194 @@
+//! Our congestion controls beside the kernel's modules of the same names, in Debian's stock kernel.
+//!
+//! Both run over the same emulated link, one after the other, and their windows are compared cycle by cycle: a cycle is the
+//! growth from one reduction to the next. Why cycles and not the whole curves: the guest is emulated in software, and a host
+//! that is busy for 50 ms drops a packet more or less; from there two curves of the very same code are out of step and
+//! their difference says nothing. What an algorithm decides is what it leaves after a loss and how the window grows from
+//! there until the next. Medians over the cycles: a stall of the guest spoils a cycle, not the comparison.
+
+use super::{program, sh};
+use anyhow::{Context, Result, ensure};
+use fathom_tests::{fathom, run};
+use lab::guest::{Config, Guest};
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// Three hosts in a row: a sends; r is the bottleneck (4 Mb/s, a queue of 40 packets that drops what does not fit); b receives,
+/// and its acknowledgements wait 60 ms in r. So slow that an emulated machine keeps up: 345 segments a second, 21 of them
+/// under way before the queue. Segments stay single, as a queue that counts packets needs.
+const LINK: &str = "
+for n in a r b; do ip netns add $n; ip -n $n link set dev lo up; done
+ip link add name ar netns a type veth peer name ra netns r
+ip link add name br netns b type veth peer name rb netns r
+ip -n a addr add 10.1.0.1/24 dev ar; ip -n r addr add 10.1.0.2/24 dev ra
+ip -n b addr add 10.2.0.1/24 dev br; ip -n r addr add 10.2.0.2/24 dev rb
+for d in 'a ar' 'r ra' 'r rb' 'b br'; do set -- $d; ip -n $1 link set dev $2 up gso_max_segs 1; done
+ip -n a route add default via 10.1.0.2; ip -n b route add default via 10.2.0.2
+ip netns exec r sh -c 'echo 1 >/proc/sys/net/ipv4/ip_forward'
+ip netns exec a sh -c 'echo 1 >/proc/sys/net/ipv4/tcp_no_metrics_save'
+tc -n r qdisc add dev rb root netem rate 4mbit limit 40
+tc -n r qdisc add dev ra root netem delay 60ms limit 1000
+ip netns exec b /bulk receive 5001 >/dev/null 2>&1 &
+";
+
+const MODULES: [&str; 5] = ["veth", "sch_netem", "tcp_bic", "tcp_htcp", "tcp_westwood"];
+const SECONDS: u32 = 25;
+/// Cycles that are shorter, milliseconds, are the kernel's recovery in parts, not growth.
+const SHORTEST: u32 = 500;
+/// Points of a mean cycle.
+const POINTS: usize = 50;
+
+/// How far ours may be from the module's. Two runs of the same module in the same guest differed by up to SAME; ours
+/// must be within what that leaves.
+struct Bound {
+    name: &'static str,
+    /// What a loss leaves of the window, difference.
+    left: f64,
+    /// Area between the mean cycles, as a share of the area under the module's.
+    area: f64,
+    /// Segments delivered in a cycle, as a ratio either way; `None` where the module's own runs differ by more than two.
+    length: Option<f64>,
+}
+
+const BOUNDS: [Bound; 3] = [
+    Bound { name: "bic", left: 0.03, area: 0.15, length: None },
+    Bound { name: "htcp", left: 0.03, area: 0.10, length: Some(1.15) },
+    Bound { name: "westwood", left: 0.05, area: 0.10, length: Some(1.15) },
+];
+
+pub fn trajectories() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let bulk = folder.path().join("bulk");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/bulk.c");
+    run(Command::new("cc").args(["-O2", "-static", "-o"]).arg(&bulk).arg(source))?;
+    let (ip, tc) = (program("ip")?, program("tc")?);
+    // The guest's shell has an ip of its own, which knows no namespaces.
+    let prelude = format!("set -e\nip() {{ {} \"$@\"; }}\ntc() {{ {} \"$@\"; }}\n", ip.display(), tc.display());
+    let config = Config {
+        modules: MODULES.iter().map(ToString::to_string).collect(),
+        programs: vec![ip.clone(), tc],
+        files: vec![(fathom(), "/fathom".into()), (bulk, "/bulk".into())],
+        ..Config::default()
+    };
+    let mut guest = Guest::boot(&config, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab"))?;
+    sh(&mut guest, &format!("{prelude}{LINK}"))?;
+    let mut wrong = String::new();
+    for bound in &BOUNDS {
+        let mut cycles = |name: &str| -> Result<Cycles> {
+            let send = format!("{} netns exec a /bulk send 10.2.0.1 5001 {name} {SECONDS}", ip.display());
+            let text = sh(&mut guest, &format!("/fathom net cc --load {name} -- {send}"))?;
+            if let Some(folder) = std::env::var_os("FATHOM_KEEP_WINDOWS") {
+                std::fs::write(Path::new(&folder).join(name), &text)?;
+            }
+            Cycles::new(&samples(&text)?).with_context(|| format!("{name}: too few losses to compare"))
+        };
+        let (module, ours) = (cycles(bound.name)?, cycles(&format!("fathom_{}", bound.name))?);
+        println!("{}: module {module}; ours {ours}; area {:.3}", bound.name, module.area(&ours));
+        if let Err(why) = bound.holds(&module, &ours) {
+            let _ = writeln!(wrong, "{}: {why:#}\nmodule {:?}\nours   {:?}", bound.name, module.mean, ours.mean);
+        }
+    }
+    ensure!(wrong.is_empty(), "{wrong}");
+    // What the module was is not ours, and what was ours is gone.
+    let left = sh(&mut guest, "cat /proc/sys/net/ipv4/tcp_available_congestion_control")?;
+    ensure!(left.contains("westwood") && !left.contains("fathom"), "{left}");
+    Ok(())
+}
+
+impl Bound {
+    fn holds(&self, module: &Cycles, ours: &Cycles) -> Result<()> {
+        let left = (module.left - ours.left).abs();
+        ensure!(left <= self.left, "a loss leaves {:.3} of the window, the module's {:.3}", ours.left, module.left);
+        let area = module.area(ours);
+        ensure!(area <= self.area, "the mean cycles are {area:.3} apart");
+        let ratio = ours.segments / module.segments;
+        let length = self.length.unwrap_or(f64::INFINITY);
+        ensure!(ratio.max(1.0 / ratio) <= length, "a cycle has {ratio:.3} times the module's segments");
+        Ok(())
+    }
+}
+
+/// What the sender's TCP said at one moment.
+struct Sample {
+    ms: u32,
+    window: f64,
+    /// Growing, not reducing or recovering.
+    grows: bool,
+    delivered: f64,
+}
+
+fn samples(text: &str) -> Result<Vec<Sample>> {
+    let line = |line: &str| -> Option<Sample> {
+        let n: Vec<u32> = line.split(' ').map(|w| w.parse().ok()).collect::<Option<_>>()?;
+        let [ms, window, _ssthresh, _srtt, state, _retransmits, delivered] = n[..] else { return None };
+        Some(Sample { ms, window: window.into(), grows: state < 2, delivered: delivered.into() })
+    };
+    text.lines().map(|l| line(l).with_context(|| format!("no sample: {l}"))).collect()
+}
+
+/// A flow's cycles.
+struct Cycles {
+    /// What a loss left of the window, median.
+    left: f64,
+    /// Segments delivered from the end of one reduction to the begin of the next, median.
+    segments: f64,
+    /// The window through a cycle, median over the cycles at each point.
+    mean: Vec<f64>,
+    count: usize,
+}
+
+impl std::fmt::Display for Cycles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "leaves {:.3}, {:.0} segments in each of {} cycles", self.left, self.segments, self.count)
+    }
+}
+
+impl Cycles {
+    /// `None` if there are fewer than three whole cycles.
+    fn new(samples: &[Sample]) -> Option<Self> {
+        let mut left = Vec::new();
+        let mut cycles: Vec<&[Sample]> = Vec::new();
+        let mut from = None;
+        let mut before = None;
+        for (n, pair) in samples.windows(2).enumerate() {
+            match (pair[0].grows, pair[1].grows) {
+                (true, false) => {
+                    before = Some(pair[0].window);
+                    cycles.extend(from.take().map(|from| &samples[from..=n]));
+                }
+                (false, true) => {
+                    // A reduction that the kernel found to be a mistake and took back is none.
+                    left.extend(before.take().map(|b| pair[1].window / b).filter(|l| *l < 1.0));
+                    from = Some(n + 1);
+                }
+                _ => {}
+            }
+        }
+        cycles.retain(|c| c[c.len() - 1].ms - c[0].ms >= SHORTEST);
+        if cycles.len() < 3 || left.is_empty() {
+            return None;
+        }
+        let segments = cycles.iter().map(|c| c[c.len() - 1].delivered - c[0].delivered).collect();
+        let at = |point: usize| median(cycles.iter().map(|c| c[(c.len() - 1) * point / POINTS].window).collect());
+        Some(Self {
+            left: median(left),
+            segments: median(segments),
+            mean: (0..=POINTS).map(at).collect(),
+            count: cycles.len(),
+        })
+    }
+
+    /// The area between two mean cycles, as a share of the area under this one.
+    fn area(&self, other: &Self) -> f64 {
+        let between: f64 = self.mean.iter().zip(&other.mean).map(|(a, b)| (a - b).abs()).sum();
+        between / self.mean.iter().sum::<f64>()
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
+}

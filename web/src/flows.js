@@ -1,0 +1,88 @@
+// What flows did over time: congestion windows or round-trip times of several flows on one axis.
+
+import { FONT, layerPaint, paint, sharpen } from './theme.js';
+import { el } from './dom.js';
+import { LINE_COLOURS, valueAxis, valueText } from './plot.js';
+
+const FLOWS_HEIGHT = 240;
+const FLOWS_LEFT = 92;
+const FLOWS_BOTTOM = 34;
+const FLOWS_NEAR = 12;
+
+export class Flows {
+  constructor(chart, tip) {
+    Object.assign(this, { chart, tip });
+    this.end = Math.max(...chart.flows.flatMap((flow) => flow.points.map((point) => point[0])), 0.1);
+    this.canvas = el('canvas', {
+      role: 'img',
+      'aria-label': `${chart.title}: ${chart.flows.length} flows`,
+      dataset: { flows: chart.flows.length, unit: chart.unit },
+    });
+    this.canvas.addEventListener('pointermove', (event) => this.hover(event));
+    this.canvas.addEventListener('pointerleave', () => this.tip.hide());
+    this.node = el('figure', { class: 'curve' }, el('h3', {}, chart.title), this.canvas);
+  }
+
+  draw() {
+    const width = this.canvas.clientWidth;
+    if (width === 0) return;
+    const c = sharpen(this.canvas, width, FLOWS_HEIGHT);
+    c.font = FONT;
+    c.textBaseline = 'middle';
+    const right = Math.max(...this.chart.flows.map((flow) => c.measureText(flow.name).width)) + 34;
+    const [across, up] = [width - FLOWS_LEFT - right, FLOWS_HEIGHT - FLOWS_BOTTOM - 10];
+    // From zero: how large a window is matters as much as how it moves.
+    const axis = valueAxis([0, ...this.chart.flows.flatMap((flow) => flow.points.map((point) => point[1]))], 5);
+    this.x = (seconds) => FLOWS_LEFT + (seconds / this.end) * across;
+    this.y = (value) => 10 + up * (1 - axis.at(value));
+    c.strokeStyle = paint('grid');
+    c.fillStyle = paint('muted');
+    c.textAlign = 'right';
+    for (const tick of axis.ticks) {
+      const at = Math.round(this.y(tick)) + 0.5;
+      c.beginPath();
+      c.moveTo(FLOWS_LEFT, at);
+      c.lineTo(FLOWS_LEFT + across, at);
+      c.stroke();
+      c.fillText(valueText(tick, this.chart.unit), FLOWS_LEFT - 6, at);
+    }
+    c.textAlign = 'center';
+    for (let part = 0; part <= 4; part += 1) {
+      const seconds = (this.end * part) / 4;
+      c.fillText(`${seconds.toFixed(1)} s`, this.x(seconds), FLOWS_HEIGHT - FLOWS_BOTTOM + 12);
+    }
+    c.textAlign = 'left';
+    this.chart.flows.forEach((flow, i) => {
+      const colour = layerPaint(LINE_COLOURS[i % LINE_COLOURS.length]);
+      c.strokeStyle = colour;
+      c.fillStyle = colour;
+      c.lineWidth = 1.3;
+      c.setLineDash(i >= LINE_COLOURS.length ? [5, 3] : []);
+      c.beginPath();
+      flow.points.forEach(([t, value], n) => (n === 0 ? c.moveTo(this.x(t), this.y(value)) : c.lineTo(this.x(t), this.y(value))));
+      c.stroke();
+      c.setLineDash([]);
+      const at = 18 + i * 16;
+      c.fillRect(FLOWS_LEFT + across + 12, at - 1, 14, 3);
+      c.fillStyle = paint('text');
+      c.fillText(flow.name, FLOWS_LEFT + across + 31, at);
+    });
+  }
+
+  hover(event) {
+    const box = this.canvas.getBoundingClientRect();
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+    let best = null;
+    for (const flow of this.chart.flows) {
+      for (const [t, value] of flow.points) {
+        const far = Math.hypot(this.x(t) - x, this.y(value) - y);
+        if (far < (best?.far ?? FLOWS_NEAR)) best = { far, flow, t, value };
+      }
+    }
+    if (!best) {
+      this.tip.hide();
+      return;
+    }
+    this.tip.show(event.clientX, event.clientY, best.flow.name, [valueText(best.value, this.chart.unit), `after ${best.t.toFixed(2)} s`]);
+  }
+}
