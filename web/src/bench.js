@@ -16,6 +16,18 @@ function figureParts(figure, tip) {
   return units.map((unit) => new Bars(figure.bars.filter((bar) => bar.unit === unit), unit, tip));
 }
 
+/** The numbers of the paper's text, ours beside them. */
+function statedTable(stated) {
+  const row = (cells, tag) => el('tr', {}, cells.map((cell, at) => el(tag, at > 0 && at < 3 ? { class: 'number' } : {}, cell)));
+  const number = (value) => (value === null ? 'not measured' : value.toLocaleString('en', { maximumSignificantDigits: 3 }));
+  return el(
+    'table',
+    { class: 'stated' },
+    el('thead', {}, row(['in its text', 'paper', 'ours', 'unit'], 'th')),
+    el('tbody', {}, stated.map((s) => row([s.what, number(s.paper), number(s.ours), s.unit], 'td'))),
+  );
+}
+
 function figureNode(figure, parts) {
   const name = figure.paper ? `${figure.paper} figure ${figure.figure}: ` : '';
   const shared = parts.map((part) => part.shared).find(Boolean);
@@ -24,6 +36,7 @@ function figureNode(figure, parts) {
     { class: 'figure', dataset: { figure: figure.paper ? `${figure.paper}/${figure.figure}` : figure.title } },
     el('h3', {}, `${name}${figure.title}`),
     figure.says ? el('p', { class: 'says' }, `The paper, of its machines: ${figure.says}.`) : null,
+    figure.stated.length > 0 ? statedTable(figure.stated) : null,
     parts.map((part) => part.canvas),
     shared ? el('figcaption', {}, `All with ${shared}.`) : null,
   );

@@ -2,11 +2,13 @@
 
 mod bench;
 mod net;
+mod paper;
 mod pool;
 mod results;
 
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
 pub use net::{Device, Net, NetCc, NetLink, NetRun, NetServe, NetTrial, NetVerb, Rate, Way};
+pub use paper::{Between, Paper, PaperBench};
 pub use pool::{
     AttachWith, Control, Disk, Front, Order, Pool, PoolAttach, PoolBench, PoolKeygen, PoolLoad, PoolNode, PoolServe,
     PoolStatus, PoolTry, PoolVerb, Trust,

@@ -169,7 +169,8 @@ pub struct Head {
     pub epoch: u64,
     /// Frames since the connection began.
     pub sequence: u64,
-    /// Requests that may be under way; 0 from the coordinator.
+    /// From a node: requests that may be under way. From the coordinator: answers that a frame shall wait for, while more
+    /// are to come (0: none).
     pub granted: u16,
     /// Requests that wait at the node.
     pub queued: u16,

@@ -487,7 +487,8 @@ impl State {
         if self.requests.is_empty() {
             return;
         }
-        let head = Head { epoch, sequence: self.sequence, ..Head::default() };
+        let granted = u16::try_from(setting.batch()).unwrap_or(u16::MAX);
+        let head = Head { epoch, sequence: self.sequence, granted, ..Head::default() };
         frame::put_requests(out, &head, &self.requests, |nth| &self.parts[nth]);
         self.sequence += 1;
         self.counts.frames_sent += 1;

@@ -17,6 +17,7 @@
 //! size. They are written in turn. The one with the higher sequence and a right checksum is in force, so that one torn header
 //! does no harm.
 
+use crate::flash::Flash;
 use crate::frame::{MAX_STRETCHES, Status, Stretch};
 use crate::hello::Claim;
 use serde::{Deserialize, Serialize};
@@ -156,6 +157,8 @@ pub struct Store {
     doubtful: AtomicBool,
     /// A flush failed. The kernel tells of lost writes once, and later flushes would succeed without them.
     unsound: AtomicBool,
+    /// What it is as slow as, if it imitates flash.
+    flash: Option<Flash>,
 }
 
 impl Header {
@@ -307,6 +310,12 @@ impl Store {
         Ok(store)
     }
 
+    /// The same store, whose reads take as long as those of a flash.
+    #[must_use]
+    pub fn slow(self, flash: Option<Flash>) -> Self {
+        Self { flash, ..self }
+    }
+
     fn new(file: File, header: Header, end: u64) -> Self {
         let size_bytes = header.size_bytes;
         Self {
@@ -319,6 +328,7 @@ impl Store {
             locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),
             doubtful: AtomicBool::new(false),
             unsound: AtomicBool::new(false),
+            flash: None,
         }
     }
 
@@ -482,6 +492,9 @@ impl Store {
     /// [`Status`]: `Range`, `Io`, or `Damaged` if a block does not match its sum. `out` is as it was then.
     pub fn read(&self, offset: u64, length: u32, out: &mut Vec<u8>) -> Result<u32, Status> {
         self.within(offset, u64::from(length))?;
+        if let Some(flash) = &self.flash {
+            flash.read();
+        }
         let begin = out.len();
         let (first, end) = (offset / BLOCK_BYTES, (offset + u64::from(length)).div_ceil(BLOCK_BYTES));
         let skip = (offset - first * BLOCK_BYTES) as usize;

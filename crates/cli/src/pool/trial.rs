@@ -76,7 +76,7 @@ pub fn run(args: &PoolTry) -> Result<ExitCode> {
 
 async fn show(args: &PoolTry, addresses: &[SocketAddr], key: Option<Key>) -> Result<()> {
     let alone = Control::Fixed(Setting::new(1, 1));
-    let threads = args.load.threads;
+    let threads = args.load.requesters();
     let (mut rows, mut last): (Vec<(String, Figures)>, Option<Rc<Volume>>) = (Vec::new(), None);
     if !args.load.json {
         println!("{} nodes, random requests of {} bytes\n\n{}", args.nodes, args.load.block, heading());
