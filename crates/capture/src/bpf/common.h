@@ -39,28 +39,7 @@ const volatile struct call_shape call_shapes[CALLS];
 const volatile u64 end_functions[END_FUNCTIONS];
 const volatile u8 end_classes[END_FUNCTIONS];
 
-/*
- * CPUs of even and of odd numbers write into rings of their own: a ring's lock and position that go from CPU to CPU with
- * every second record cost as much as the record.
- */
-struct ring {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 32 << 20);
-};
-struct ring ring_even SEC(".maps"), ring_odd SEC(".maps");
-
-struct cpu_state {
-	u64 seq;
-	u64 lost;
-	u64 table_full;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct cpu_state);
-} cpus SEC(".maps");
+#include "ring.h"
 
 /* Executions open at once on a thread. A scan that updates another table between its rows needs two. */
 #define OPS 4
@@ -155,19 +134,12 @@ struct {
 /* A stack frame holds 512 bytes; a new slot is copied from here. */
 static const union slot_value empty_slot;
 
-static __always_inline struct cpu_state *this_cpu(void)
-{
-	u32 zero = 0;
-
-	return bpf_map_lookup_elem(&cpus, &zero);
-}
-
 static __always_inline void count_table_full(void)
 {
-	struct cpu_state *cpu = this_cpu();
+	struct ring_control *control = ring_control_here();
 
-	if (cpu)
-		__sync_fetch_and_add(&cpu->table_full, 1);
+	if (control)
+		__sync_fetch_and_add(&control->table_full, 1);
 }
 
 /* Who a record speaks of. */
@@ -224,51 +196,20 @@ static __always_inline void fill_header(struct fathom_header *h, u8 kind, u32 se
 	h->tid = who.tid;
 }
 
-/*
- * Reserves a record and fills its header. The number is taken first, so that a record that found no room leaves a hole.
- * No wake-up: user space drains by timer, since the wake-up alone costs more than all probes together.
- */
-static __always_inline void *reserve_in(bool odd, u8 kind, u64 size, u64 now, struct who who)
+/* Reserves a record and fills its header. */
+static __always_inline void *reserve(u8 kind, u32 size, u64 now, struct who who)
 {
-	struct cpu_state *cpu = this_cpu();
 	struct fathom_header *h;
 	u32 seq;
 
-	if (!cpu)
-		return NULL;
-	seq = __sync_fetch_and_add(&cpu->seq, 1);
-	if (odd)
-		h = bpf_ringbuf_reserve(&ring_odd, size, 0);
-	else
-		h = bpf_ringbuf_reserve(&ring_even, size, 0);
-	if (!h) {
-		__sync_fetch_and_add(&cpu->lost, 1);
-		return NULL;
-	}
-	fill_header(h, kind, seq, now, who);
+	h = ring_reserve(size, size, &seq);
+	if (h)
+		fill_header(h, kind, seq, now, who);
 	return h;
-}
-
-static __always_inline bool on_odd_cpu(void)
-{
-	return bpf_get_smp_processor_id() & 1;
-}
-
-static __always_inline void *reserve(u8 kind, u64 size, u64 now, struct who who)
-{
-	return reserve_in(on_odd_cpu(), kind, size, now, who);
-}
-
-static __always_inline void submit(void *record)
-{
-	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 }
 
 #define RESERVE(name, KIND, now, who) \
 	(struct fathom_##name *)reserve(FATHOM_KIND_##KIND, sizeof(struct fathom_##name), now, who)
-/* For a loop: the ring is chosen before it, else every turn would double the paths that the verifier walks. */
-#define RESERVE_IN(odd, name, KIND, now, who) \
-	(struct fathom_##name *)reserve_in(odd, FATHOM_KIND_##KIND, sizeof(struct fathom_##name), now, who)
 
 /* Records that end in a text are put together in a scratch buffer and copied out at the length they have. */
 #define TEXT_MAX 4096
@@ -313,7 +254,7 @@ struct {
 /* Takes a buffer. A CPU has several: programs on uprobes may be preempted by one another, or interrupted. */
 static __always_inline struct scratch *take_scratch(void)
 {
-	struct cpu_state *cpu;
+	struct ring_control *control;
 	u32 i;
 
 #pragma unroll
@@ -324,10 +265,10 @@ static __always_inline struct scratch *take_scratch(void)
 		if (s && !__sync_lock_test_and_set(&s->busy, 1))
 			return s;
 	}
-	cpu = this_cpu();
-	if (cpu) {
-		__sync_fetch_and_add(&cpu->seq, 1);
-		__sync_fetch_and_add(&cpu->lost, 1);
+	control = ring_control_here();
+	if (control) {
+		__sync_fetch_and_add(&control->seq, 1);
+		__sync_fetch_and_add(&control->lost, 1);
 	}
 	return NULL;
 }
@@ -337,23 +278,23 @@ static __always_inline void put_scratch(struct scratch *s)
 	__sync_lock_test_and_set(&s->busy, 0);
 }
 
+/* The longest record with a text, its header included. */
+#define LONGEST (TEXT_MAX + 256)
+
 /* Copies out a record of `size` bytes that stands in a scratch buffer. */
-static __always_inline void output(struct fathom_header *h, u8 kind, u64 size, u64 now, struct who who, u64 flags)
+static __always_inline void output(struct fathom_header *h, u8 kind, u32 size, u64 now, struct who who)
 {
-	struct cpu_state *cpu = this_cpu();
-	long failed;
+	void *to;
 	u32 seq;
 
-	if (!cpu)
+	if (size > LONGEST)
 		return;
-	seq = __sync_fetch_and_add(&cpu->seq, 1);
+	to = ring_reserve(size, LONGEST, &seq);
+	if (!to)
+		return;
 	fill_header(h, kind, seq, now, who);
-	if (on_odd_cpu())
-		failed = bpf_ringbuf_output(&ring_odd, h, (size + 7) & ~7ULL, flags);
-	else
-		failed = bpf_ringbuf_output(&ring_even, h, (size + 7) & ~7ULL, flags);
-	if (failed)
-		__sync_fetch_and_add(&cpu->lost, 1);
+	bpf_probe_read_kernel(to, size, h);
+	submit(to);
 }
 
 static __always_inline struct slot *slot_of(u32 tid)

@@ -64,11 +64,10 @@ int BPF_PROG(rq_issue, struct request *rq)
 	struct fathom_rq_bios *more;
 	struct bio *bio = rq->bio;
 	struct bio *rest;
-	bool odd = on_odd_cpu();
 	u32 total = 0;
 	int i, j;
 
-	r = RESERVE_IN(odd, rq_issue, RQ_ISSUE, now, who);
+	r = RESERVE(rq_issue, RQ_ISSUE, now, who);
 	if (!r)
 		return 0;
 	r->rq = (u64)rq;
@@ -102,7 +101,7 @@ int BPF_PROG(rq_issue, struct request *rq)
 
 	bio = rest;
 	for (i = 0; bio && i < RQ_BIOS_RECORDS; i++) {
-		more = RESERVE_IN(odd, rq_bios, RQ_BIOS, now, who);
+		more = RESERVE(rq_bios, RQ_BIOS, now, who);
 		if (!more)
 			return 0;
 		more->rq = (u64)rq;

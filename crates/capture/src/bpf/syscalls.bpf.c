@@ -162,7 +162,8 @@ static __always_inline void exit_names(struct task_struct *task, struct slot *sl
 	if (!file)
 		return;
 	if (slot->call == FATHOM_CALL_MMAP) {
-		emit_file(file, 1, now, BPF_RB_FORCE_WAKEUP);
+		emit_file(file, 1, now);
+		ring_bell();
 		return;
 	}
 	id = identify(BPF_CORE_READ(file, f_inode));
@@ -170,7 +171,7 @@ static __always_inline void exit_names(struct task_struct *task, struct slot *sl
 	slot->dev = id.dev;
 	if ((id.mode & S_IFMT) == S_IFREG) {
 		slot->file_flags |= FATHOM_REGULAR;
-		emit_file(file, 0, now, BPF_RB_NO_WAKEUP);
+		emit_file(file, 0, now);
 	}
 }
 
@@ -188,7 +189,7 @@ static __always_inline void exit_unlink(struct slot *slot, u64 name, u64 now)
 	s->file.r.dev = slot->dev;
 	s->file.r.what = 2;
 	s->file.r.len = len;
-	output(&s->file.r.h, FATHOM_KIND_FILE, sizeof(s->file.r) + len, now, whoami(), BPF_RB_NO_WAKEUP);
+	output(&s->file.r.h, FATHOM_KIND_FILE, sizeof(s->file.r) + len, now, whoami());
 	put_scratch(s);
 }
 

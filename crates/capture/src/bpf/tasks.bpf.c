@@ -22,7 +22,7 @@ static __always_inline void emit_task(struct task_struct *task, u16 what, u64 no
 	len = bpf_probe_read_kernel_str(s->task.text, sizeof(s->task.text), task->comm);
 	len = len > 0 ? (len - 1) & 15 : 0;
 	s->task.r.len = len;
-	output(&s->task.r.h, FATHOM_KIND_TASK, sizeof(s->task.r) + len, now, who, BPF_RB_NO_WAKEUP);
+	output(&s->task.r.h, FATHOM_KIND_TASK, sizeof(s->task.r) + len, now, who);
 	put_scratch(s);
 }
 
@@ -128,7 +128,8 @@ int BPF_PROG(task_exec, struct task_struct *task, int old_pid, struct linux_binp
 		return 0;
 	now = bpf_ktime_get_boot_ns();
 	emit_task(task, 1, now);
-	emit_file(bprm->file, 1, now, BPF_RB_FORCE_WAKEUP);
+	emit_file(bprm->file, 1, now);
+	ring_bell();
 	return 0;
 }
 

@@ -240,7 +240,9 @@ fn drain_to_the_end(
     let mut synced = Instant::now();
     let code_mapped = model::event::File::INFO.kind;
     while end.waits(child.as_deref_mut())? && !log.ended() {
-        session.wait(DRAIN_EVERY);
+        if !session.wait(DRAIN_EVERY) {
+            continue;
+        }
         let mut mapped = Vec::new();
         session.drain(&mut |record| {
             if let Some(header) = Header::decode(record).filter(|h| h.kind == code_mapped) {
