@@ -185,11 +185,11 @@ static __always_inline struct who nobody(void)
 	return who;
 }
 
-static __always_inline void fill_header(struct fathom_header *h, u8 kind, u32 seq, u64 now, struct who who)
+static __always_inline void fill_header(struct fathom_header *h, u8 kind, struct ring_number n, u64 now, struct who who)
 {
 	h->time_ns = now;
-	h->seq = seq;
-	h->cpu = bpf_get_smp_processor_id();
+	h->seq = n.seq;
+	h->cpu = n.cpu;
 	h->kind = kind;
 	h->flags = who.flags;
 	h->tgid = who.tgid;
@@ -200,11 +200,11 @@ static __always_inline void fill_header(struct fathom_header *h, u8 kind, u32 se
 static __always_inline void *reserve(u8 kind, u32 size, u64 now, struct who who)
 {
 	struct fathom_header *h;
-	u32 seq;
+	struct ring_number number;
 
-	h = ring_reserve(size, size, &seq);
+	h = ring_reserve(size, size, &number);
 	if (h)
-		fill_header(h, kind, seq, now, who);
+		fill_header(h, kind, number, now, who);
 	return h;
 }
 
@@ -284,15 +284,15 @@ static __always_inline void put_scratch(struct scratch *s)
 /* Copies out a record of `size` bytes that stands in a scratch buffer. */
 static __always_inline void output(struct fathom_header *h, u8 kind, u32 size, u64 now, struct who who)
 {
+	struct ring_number number;
 	void *to;
-	u32 seq;
 
 	if (size > LONGEST)
 		return;
-	to = ring_reserve(size, LONGEST, &seq);
+	to = ring_reserve(size, LONGEST, &number);
 	if (!to)
 		return;
-	fill_header(h, kind, seq, now, who);
+	fill_header(h, kind, number, now, who);
 	bpf_probe_read_kernel(to, size, h);
 	submit(to);
 }

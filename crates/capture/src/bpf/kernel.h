@@ -33,6 +33,12 @@ typedef __u64 u64;
 typedef __s32 s32;
 typedef __s64 s64;
 
+/*
+ * For what happens seldom: apart from the program's main way, so that this lies in few lines of the processor's caches. Most
+ * runs of a program find these cold.
+ */
+#define seldom static __attribute__((noinline))
+
 #define true 1
 #define false 0
 #define NULL ((void *)0)

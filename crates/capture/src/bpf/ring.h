@@ -134,11 +134,17 @@ __attribute__((noinline)) u64 ring_take(u32 cpu, u32 size, u32 need)
 	return NO_ROOM;
 }
 
+/* Which record this is. */
+struct ring_number {
+	u32 cpu;
+	u32 seq;
+};
+
 /*
  * Room for a record of `size` bytes and at most `most`, which the verifier must know; and its number, which is taken first,
  * so that a record that found no room leaves a hole.
  */
-static __always_inline void *ring_reserve(u32 size, u32 most, u32 *seq)
+static __always_inline void *ring_reserve(u32 size, u32 most, struct ring_number *number)
 {
 	u32 cpu = bpf_get_smp_processor_id();
 	struct ring_control *control = bpf_map_lookup_elem(&ring_controls, &cpu);
@@ -149,7 +155,8 @@ static __always_inline void *ring_reserve(u32 size, u32 most, u32 *seq)
 
 	if (!control)
 		return NULL;
-	*seq = __sync_fetch_and_add(&control->seq, 1);
+	number->cpu = cpu;
+	number->seq = __sync_fetch_and_add(&control->seq, 1);
 	most += sizeof(u64);
 	place = ring_take(cpu, whole, most < whole ? whole : most);
 	if (place == NO_ROOM)

@@ -154,7 +154,7 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 }
 
 /* An open file or code mapping became known. */
-static __always_inline void exit_names(struct task_struct *task, struct slot *slot, int fd, u64 now)
+seldom void exit_names(struct task_struct *task, struct slot *slot, int fd, u64 now)
 {
 	struct file *file = file_of(task, fd);
 	struct file_id id;
@@ -176,7 +176,7 @@ static __always_inline void exit_names(struct task_struct *task, struct slot *sl
 }
 
 /* A removed file's name, as the program gave it. Its inode was learnt on the way, see filesystem.bpf.c. */
-static __always_inline void exit_unlink(struct slot *slot, u64 name, u64 now)
+seldom void exit_unlink(struct slot *slot, u64 name, u64 now)
 {
 	struct scratch *s = take_scratch();
 	long len;

@@ -9,7 +9,7 @@ struct {
 	__type(value, u8);
 } named SEC(".maps");
 
-static __always_inline void emit_task(struct task_struct *task, u16 what, u64 now)
+seldom void emit_task(struct task_struct *task, u16 what, u64 now)
 {
 	struct who who = { .tgid = task->tgid, .tid = task->pid, .flags = !!(task->flags & PF_KTHREAD) };
 	struct scratch *s = take_scratch();
@@ -27,7 +27,7 @@ static __always_inline void emit_task(struct task_struct *task, u16 what, u64 no
 }
 
 /* A process that is not recorded makes I/O: say once what it is called. */
-static __always_inline void name_stranger(u32 tgid, u64 now)
+seldom void name_stranger(u32 tgid, u64 now)
 {
 	struct task_struct *task;
 	u8 yes = 1;
@@ -48,7 +48,7 @@ static __always_inline u32 inner_number(struct task_struct *task, u32 level)
 	return BPF_CORE_READ((struct upid *)(numbers + level * (u64)bpf_core_type_size(struct upid)), nr);
 }
 
-static __always_inline void emit_inner_task(struct task_struct *task, u64 now)
+seldom void emit_inner_task(struct task_struct *task, u64 now)
 {
 	u32 level = BPF_CORE_READ(task, thread_pid, level);
 	struct fathom_inner_task *r;
