@@ -387,27 +387,13 @@ struct {
 	__type(value, struct ring_request);
 } urings SEC(".maps");
 
-/*
- * The identity of what the running thread does: the ring request it submits or (one of io_uring's workers) carries out,
- * else its system call, else 0. A worker names its request by itself (io_worker.cur_work, embedded in the request).
- */
-static __always_inline u64 identity_of(struct slot *slot)
+/* A worker names its request by itself (io_worker.cur_work, embedded in the request). */
+seldom u64 worker_identity(struct task_struct *task)
 {
-	struct task_struct *task;
-	struct io_worker *worker;
+	struct io_worker *worker = task->worker_private;
 	struct ring_request *known;
 	u64 req;
 
-	if (!slot)
-		return 0;
-	if (slot->ring_ns)
-		return slot->ring_ns;
-	if (slot->call)
-		return slot->start_ns;
-	task = (void *)bpf_get_current_task_btf();
-	if (!(task->flags & PF_IO_WORKER))
-		return 0;
-	worker = task->worker_private;
 	if (!worker)
 		return 0;
 	req = (u64)BPF_CORE_READ(worker, cur_work);
@@ -416,6 +402,24 @@ static __always_inline u64 identity_of(struct slot *slot)
 	req -= bpf_core_field_offset(struct io_kiocb, work);
 	known = bpf_map_lookup_elem(&urings, &req);
 	return known ? known->start_ns : 0;
+}
+
+/*
+ * The identity of what the running thread does: the ring request it submits or (one of io_uring's workers) carries out,
+ * else its system call, else 0.
+ */
+static __always_inline u64 identity_of(struct slot *slot)
+{
+	struct task_struct *task;
+
+	if (!slot)
+		return 0;
+	if (slot->ring_ns)
+		return slot->ring_ns;
+	if (slot->call)
+		return slot->start_ns;
+	task = (void *)bpf_get_current_task_btf();
+	return task->flags & PF_IO_WORKER ? worker_identity(task) : 0;
 }
 
 /* Whether what the running thread does is a ring request's. */

@@ -35,16 +35,19 @@ static __always_inline bool in_file_call(struct slot *slot)
 }
 
 /* The call's own inode may be a layer above (overlayfs): the one that is written counts. */
-static __always_inline void adopt_inode(struct slot *slot, struct inode *inode)
+seldom void learn_inode(struct slot *slot, struct inode *inode)
 {
-	struct file_id id;
+	struct file_id id = identify(inode);
 
-	if (slot->inode == (u64)inode)
-		return;
-	id = identify(inode);
 	slot->inode = (u64)inode;
 	slot->ino = id.ino;
 	slot->dev = id.dev;
+}
+
+static __always_inline void adopt_inode(struct slot *slot, struct inode *inode)
+{
+	if (slot->inode != (u64)inode)
+		learn_inode(slot, inode);
 }
 
 static __always_inline int write_began(struct inode *inode, s64 pos, u32 len)
