@@ -6,8 +6,7 @@
 
 use crate::Error;
 use crate::loss::CpuState;
-use aya::maps::{Map, MapData};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -69,13 +68,13 @@ pub struct Rings {
 }
 
 impl Rings {
-    /// Maps the two tables.
-    pub fn new(shape: Shape, controls: &Map, memory: &Map) -> Result<Self, Error> {
+    /// Maps the two tables, `ring_controls` and `ring_memory`.
+    pub fn new(shape: Shape, controls: BorrowedFd<'_>, memory: BorrowedFd<'_>) -> Result<Self, Error> {
         let cpus = u64::from(shape.cpus);
         Ok(Self {
             shape,
-            controls: Mapping::new(descriptor(controls)?, cpus * size_of::<Control>() as u64)?,
-            memory: Mapping::new(descriptor(memory)?, cpus * shape.ring_bytes())?,
+            controls: Mapping::new(controls, cpus * size_of::<Control>() as u64)?,
+            memory: Mapping::new(memory, cpus * shape.ring_bytes())?,
         })
     }
 
@@ -251,9 +250,149 @@ impl Drop for Mapping {
     }
 }
 
-fn descriptor(map: &Map) -> Result<BorrowedFd<'_>, Error> {
-    match map {
-        Map::Array(data) => Ok(MapData::fd(data).as_fd()),
-        other => Err(Error::Object(format!("a ring is no array: {other:?}"))),
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    const SHAPE: Shape = Shape { cpus: 2, chunks: 2, salt: 0x1234_5678_9abc_def0 };
+
+    /// Rings in plain files, and what the kernel side does to them.
+    struct Kernel {
+        rings: Rings,
+        heads: [u64; 2],
+    }
+
+    impl Kernel {
+        fn new() -> Self {
+            let file = |bytes: u64| -> File {
+                let file = tempfile::tempfile().unwrap();
+                file.set_len(bytes).unwrap();
+                file
+            };
+            let controls = file(4096);
+            let memory = file(u64::from(SHAPE.cpus) * SHAPE.ring_bytes());
+            Self { rings: Rings::new(SHAPE, controls.as_fd(), memory.as_fd()).unwrap(), heads: [0; 2] }
+        }
+
+        fn store(&self, cpu: usize, place: u64, word: u64) {
+            let at = cpu as u64 * SHAPE.ring_bytes() + place % SHAPE.ring_bytes();
+            // SAFETY: within the mapping, and a multiple of 8.
+            unsafe { self.rings.memory.start.add(at as usize).cast::<AtomicU64>().as_ref() }
+                .store(word, Ordering::Release);
+        }
+
+        fn word(place: u64, length: u64) -> u64 {
+            (place / 8 ^ SHAPE.salt) << LENGTH_BITS | length
+        }
+
+        /// Takes room for a record; returns its place, `None` if there is none left.
+        fn take(&mut self, cpu: usize, length: u64) -> Option<u64> {
+            let whole = 8 + length.next_multiple_of(8);
+            let (from, left) = (self.heads[cpu], CHUNK - self.heads[cpu] % CHUNK);
+            let place = if left < whole { from + left } else { from };
+            let control = self.rings.control(cpu as u32);
+            if place + whole - control.tail.load(Ordering::Relaxed) > SHAPE.ring_bytes() {
+                return None;
+            }
+            self.heads[cpu] = place + whole;
+            control.head.store(self.heads[cpu], Ordering::Release);
+            if place != from {
+                self.store(cpu, from, Self::word(from, 0));
+            }
+            self.store(cpu, place, !Self::word(place, length));
+            Some(place)
+        }
+
+        fn fill(&self, cpu: usize, place: u64, length: u64, time: u64) {
+            self.store(cpu, place + 8, time);
+            for at in (8..length).step_by(8) {
+                self.store(cpu, place + 8 + at, time ^ at);
+            }
+            self.store(cpu, place, Self::word(place, length));
+        }
+
+        fn put(&mut self, cpu: usize, length: u64, time: u64) -> bool {
+            self.take(cpu, length).map(|place| self.fill(cpu, place, length, time)).is_some()
+        }
+
+        fn drain(&self) -> Vec<(u64, usize)> {
+            let mut all = Vec::new();
+            self.rings.drain(Duration::from_secs(60), &mut |record| {
+                let time = u64::from_ne_bytes(*record.first_chunk().unwrap());
+                for (i, word) in record.chunks_exact(8).enumerate().skip(1) {
+                    assert_eq!(u64::from_ne_bytes(word.try_into().unwrap()), time ^ (8 * i as u64));
+                }
+                all.push((time, record.len()));
+            });
+            all
+        }
+    }
+
+    #[test]
+    fn many_laps_lose_nothing_and_a_full_ring_takes_nothing() {
+        let mut kernel = Kernel::new();
+        let (mut time, mut lost, mut laps) = (0u64, 0, 0);
+        for round in 0..200u64 {
+            let mut put = Vec::new();
+            // Now and then more than there is room for.
+            for i in 0..(if round % 20 == 0 { 30_000 } else { 3_000 }) {
+                time += 1;
+                let length = 24 + (time * 37 % 200 + i % 5) / 8 * 8;
+                if kernel.put((time % 3 == 0).into(), length, time) {
+                    put.push((time, length as usize));
+                } else {
+                    lost += 1;
+                }
+            }
+            let mut got = kernel.drain();
+            got.sort_unstable();
+            assert_eq!(got, put, "round {round}");
+            laps = kernel.heads[0] / SHAPE.ring_bytes();
+        }
+        assert!(laps > 10 && lost > 0, "{laps} laps, {lost} lost: the test shows nothing");
+    }
+
+    #[test]
+    fn reading_stops_at_a_record_that_is_not_whole() {
+        let mut kernel = Kernel::new();
+        assert!(kernel.put(0, 24, 1));
+        let open = kernel.take(0, 32).unwrap();
+        assert!(kernel.put(0, 24, 3) && kernel.put(1, 24, 4));
+        assert_eq!(kernel.drain(), [(1, 24), (4, 24)]);
+        kernel.fill(0, open, 32, 2);
+        assert_eq!(kernel.drain(), [(2, 32), (3, 24)]);
+        assert_eq!(kernel.drain(), []);
+    }
+
+    #[test]
+    fn what_an_earlier_lap_left_is_not_taken_for_a_record() {
+        let mut kernel = Kernel::new();
+        while kernel.put(0, 24, 7) {}
+        kernel.drain();
+        // Taken, and interrupted before its word was stored: there stands the word of the lap before.
+        kernel.rings.control(0).head.store(kernel.heads[0] + 32, Ordering::Release);
+        assert_eq!(kernel.drain(), []);
+    }
+
+    #[test]
+    fn rings_are_handed_on_by_stretches_of_time() {
+        let mut kernel = Kernel::new();
+        let ms = |n: u64| n * 1_000_000;
+        for time in [1, 2, 30, 31] {
+            assert!(kernel.put(0, 24, ms(time)));
+        }
+        for time in [0, 5, 29, 90] {
+            assert!(kernel.put(1, 24, ms(time)));
+        }
+        let times: Vec<u64> = kernel.drain().into_iter().map(|(time, _)| time / 1_000_000).collect();
+        assert_eq!(times, [1, 2, 0, 5, 30, 31, 29, 90]);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_each_cpu_has_some() {
+        let chunks = |cpus| Shape::new(cpus, 0).chunks;
+        assert_eq!([1, 2, 3, 8, 32, 256].map(chunks), [32, 32, 16, 8, 2, 2]);
     }
 }

@@ -18,7 +18,7 @@ use aya::{Ebpf, EbpfLoader};
 use model::Event;
 use model::table::Coverage;
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -89,8 +89,7 @@ impl Session {
         let types = KernelTypes::read()?;
         let shape = Shape::new(u32::try_from(possible_cpus()?).unwrap_or(u32::MAX), salt());
         let mut ebpf = load(request, &types, shape)?;
-        let table = |name: &'static str| ebpf.map(name).ok_or_else(|| missing(name));
-        let rings = Rings::new(shape, table("ring_controls")?, table("ring_memory")?)?;
+        let rings = Rings::new(shape, array(&ebpf, "ring_controls")?, array(&ebpf, "ring_memory")?)?;
         let mut session = Self {
             rings,
             bell: take(&mut ebpf, "bell", RingBuf::try_from)?,
@@ -186,10 +185,7 @@ impl Session {
 
     /// Hands on every record that is there, oldest first within a CPU; returns how many. The bytes are a header and a body
     /// as in `model::event`, valid until the sink returns.
-    ///
-    /// # Errors
-    /// If the counters of loss cannot be read.
-    pub fn drain(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<usize, Error> {
+    pub fn drain(&mut self, sink: &mut dyn FnMut(&[u8])) -> usize {
         while self.bell.next().is_some() {}
         self.taken = Instant::now();
         let mut count = self.rings.drain(LONGEST_DRAIN, sink);
@@ -201,7 +197,7 @@ impl Session {
         count += self.hand_on_pending(sink);
         self.price.tick();
         self.drained += count as u64;
-        Ok(count)
+        count
     }
 
     fn hand_on_pending(&mut self, sink: &mut dyn FnMut(&[u8])) -> usize {
@@ -222,10 +218,7 @@ impl Session {
 
     /// Hands on what is left and takes the probes off. That takes the kernel a second or two (it waits, one probe after
     /// the other, until no CPU can be inside it), so it goes on behind the caller's back; what comes meanwhile is dropped.
-    ///
-    /// # Errors
-    /// If the counters of loss cannot be read.
-    pub fn finish(mut self, sink: &mut dyn FnMut(&[u8])) -> Result<Finished, Error> {
+    pub fn finish(mut self, sink: &mut dyn FnMut(&[u8])) -> Finished {
         let end_ns = boot_ns();
         self.pending.extend(self.loss.look_at_programs(&self.programs));
         let prices: BTreeMap<String, _> =
@@ -238,7 +231,7 @@ impl Session {
             row.misses = Some(info.recursion_misses);
             row.price_ns = (info.run_count > 0).then(|| info.run_time_ns as f64 / info.run_count as f64);
         }
-        self.drain(sink)?;
+        self.drain(sink);
         let finished = Finished {
             coverage: std::mem::take(&mut self.coverage),
             records: self.drained,
@@ -248,7 +241,7 @@ impl Session {
             counted_ns: u64::try_from(counted.as_nanos()).unwrap_or(u64::MAX),
         };
         std::thread::spawn(move || self.detach());
-        Ok(finished)
+        finished
     }
 
     /// Dropping a link detaches its probe.
@@ -341,6 +334,13 @@ fn take<T, E: std::fmt::Display>(
 ) -> Result<T, Error> {
     let map = ebpf.take_map(name).ok_or_else(|| missing(name))?;
     make(map).map_err(|e| Error::Object(format!("the table {name}: {e}")))
+}
+
+fn array<'a>(ebpf: &'a Ebpf, name: &'static str) -> Result<BorrowedFd<'a>, Error> {
+    match ebpf.map(name) {
+        Some(Map::Array(data)) => Ok(data.fd().as_fd()),
+        _ => Err(missing(name)),
+    }
 }
 
 fn missing(name: &str) -> Error {

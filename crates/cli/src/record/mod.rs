@@ -140,7 +140,7 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
 
     // Taking so many probes off takes a second, in which some see what others do not see any more.
     log.ends_at(workload::clock::now_ns());
-    let finished = session.finish(&mut |record| log.put(record))?;
+    let finished = session.finish(&mut |record| log.put(record));
     progress::clear(context);
     warn_of_refusals(&finished.coverage);
     if let Some(child) = &mut child
@@ -249,7 +249,7 @@ fn drain_to_the_end(
                 mapped.push(header.tgid);
             }
             log.put(record);
-        })?;
+        });
         mapped.sort_unstable();
         mapped.dedup();
         for tgid in mapped {
