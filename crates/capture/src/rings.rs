@@ -1,4 +1,5 @@
-//! Takes records off the rings that the kernel side fills (`bpf/ring.h`): one for each CPU, in memory that both see.
+//! Takes records off the rings that the kernel side fills (`bpf/ring.h`): one for each CPU if there are not too many, in
+//! memory that both see.
 //!
 //! A ring is read up to its first record that is not whole yet. Of several rings a stretch of time is read from each by
 //! turns, since who reads the log puts records in order only as far as they are apart in it. A record stays where it is
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 const CHUNK: u64 = 1 << 20;
 /// Bits of a word that hold the length.
 const LENGTH_BITS: u32 = 13;
-/// Chunks of all rings together, if each has its least.
+/// Chunks of all rings together at most.
 const CHUNKS: u32 = 64;
 const LEAST_CHUNKS: u32 = 2;
 const MOST_CHUNKS: u32 = 32;
@@ -25,7 +26,7 @@ const STRETCH_NS: u64 = 10_000_000;
 /// How often room is given back meanwhile.
 const GIVE_BACK: u64 = 256 << 10;
 
-/// A ring's positions and counters, written by its CPU; `tail` by us. As in `ring.h`.
+/// A CPU's counters and a ring's positions, `tail` being written by us. As in `ring.h`.
 #[repr(C)]
 struct Control {
     head: AtomicU64,
@@ -42,17 +43,20 @@ struct Control {
 pub struct Shape {
     /// CPUs that the machine may have.
     pub cpus: u32,
-    /// Chunks of each one's ring, a power of two.
+    /// Rings; CPUs of higher numbers share them.
+    pub rings: u32,
+    /// Chunks of each ring, a power of two.
     pub chunks: u32,
     /// What the words are mixed with.
     pub salt: u64,
 }
 
 impl Shape {
-    /// For so many CPUs: 64 MiB in all, but at least 2 MiB and at most 32 MiB each.
-    pub fn new(cpus: u32, salt: u64) -> Self {
-        let share = (CHUNKS / cpus.max(1)).clamp(LEAST_CHUNKS, MOST_CHUNKS);
-        Self { cpus: cpus.max(1), chunks: 1 << share.ilog2(), salt }
+    /// For so many CPUs that there may ever be, and so many that run: at most 64 MiB in all, 2 to 32 MiB each.
+    pub fn new(cpus: u32, running: u32, salt: u64) -> Self {
+        let rings = running.clamp(1, CHUNKS / LEAST_CHUNKS);
+        let share = (CHUNKS / rings).min(MOST_CHUNKS);
+        Self { cpus: cpus.max(rings), rings, chunks: 1 << share.ilog2(), salt }
     }
 
     fn ring_bytes(&self) -> u64 {
@@ -70,14 +74,15 @@ pub struct Rings {
 impl Rings {
     /// Maps the two tables, `ring_controls` and `ring_memory`.
     pub fn new(shape: Shape, controls: BorrowedFd<'_>, memory: BorrowedFd<'_>) -> Result<Self, Error> {
-        let cpus = u64::from(shape.cpus);
+        let (cpus, rings) = (u64::from(shape.cpus), u64::from(shape.rings));
         Ok(Self {
             shape,
             controls: Mapping::new(controls, cpus * size_of::<Control>() as u64)?,
-            memory: Mapping::new(memory, cpus * shape.ring_bytes())?,
+            memory: Mapping::new(memory, rings * shape.ring_bytes())?,
         })
     }
 
+    /// That of a CPU, or of a ring.
     fn control(&self, cpu: u32) -> &Control {
         assert!(cpu < self.shape.cpus);
         // SAFETY: the mapping holds a `Control` for each CPU, begins at a page, and lives as long as `self`; all that others
@@ -100,17 +105,17 @@ impl Rings {
 
     /// How full the fullest ring is, from 0 to 1.
     pub fn fill(&self) -> f64 {
-        let used = |cpu| {
-            let control = self.control(cpu);
+        let used = |ring| {
+            let control = self.control(ring);
             control.head.load(Ordering::Relaxed).saturating_sub(control.tail.load(Ordering::Relaxed))
         };
-        (0..self.shape.cpus).map(used).max().unwrap_or(0) as f64 / self.shape.ring_bytes() as f64
+        (0..self.shape.rings).map(used).max().unwrap_or(0) as f64 / self.shape.ring_bytes() as f64
     }
 
     /// Hands on what is there, for no longer than `at_most`; returns how many records.
     pub fn drain(&self, at_most: Duration, sink: &mut dyn FnMut(&[u8])) -> usize {
         let began = Instant::now();
-        let mut readers: Vec<Reader<'_>> = (0..self.shape.cpus).map(|cpu| Reader::new(self, cpu)).collect();
+        let mut readers: Vec<Reader<'_>> = (0..self.shape.rings).map(|ring| Reader::new(self, ring)).collect();
         let mut count = 0;
         // Where records come faster than they are taken (an emulated machine), a drain would never end.
         while began.elapsed() < at_most {
@@ -127,7 +132,7 @@ impl Rings {
 struct Reader<'a> {
     rings: &'a Rings,
     control: &'a Control,
-    cpu: u32,
+    ring: u32,
     at: u64,
     given_back: u64,
     /// What was there when the reading began.
@@ -135,18 +140,18 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(rings: &'a Rings, cpu: u32) -> Self {
-        let control = rings.control(cpu);
+    fn new(rings: &'a Rings, ring: u32) -> Self {
+        let control = rings.control(ring);
         let at = control.tail.load(Ordering::Relaxed);
-        let mut reader = Self { rings, control, cpu, at, given_back: at, head: control.head.load(Ordering::Acquire) };
+        let mut reader = Self { rings, control, ring, at, given_back: at, head: control.head.load(Ordering::Acquire) };
         reader.skip();
         reader
     }
 
     /// The word at a place and the bytes from there to the end of its chunk.
     fn word(&self, place: u64) -> (u64, u64) {
-        let ring = self.rings.shape.ring_bytes();
-        let offset = u64::from(self.cpu) * ring + place % ring;
+        let bytes = self.rings.shape.ring_bytes();
+        let offset = u64::from(self.ring) * bytes + place % bytes;
         // SAFETY: the offset is within the mapping, and a multiple of 8 since every length is; the kernel side stores words
         // whole.
         let word = unsafe {
@@ -176,8 +181,8 @@ impl<'a> Reader<'a> {
     /// The record at the current place, if it is whole.
     fn record(&self) -> Option<&'a [u8]> {
         let length = self.length()?;
-        let ring = self.rings.shape.ring_bytes();
-        let offset = u64::from(self.cpu) * ring + self.at % ring + 8;
+        let bytes = self.rings.shape.ring_bytes();
+        let offset = u64::from(self.ring) * bytes + self.at % bytes + 8;
         // SAFETY: the record ends within its chunk, hence within the mapping. It is whole, and the kernel side does not write
         // there again before `tail` has passed it.
         Some(unsafe {
@@ -256,7 +261,7 @@ mod tests {
     use std::fs::File;
     use std::os::fd::AsFd;
 
-    const SHAPE: Shape = Shape { cpus: 2, chunks: 2, salt: 0x1234_5678_9abc_def0 };
+    const SHAPE: Shape = Shape { cpus: 2, rings: 2, chunks: 2, salt: 0x1234_5678_9abc_def0 };
 
     /// Rings in plain files, and what the kernel side does to them.
     struct Kernel {
@@ -272,7 +277,7 @@ mod tests {
                 file
             };
             let controls = file(4096);
-            let memory = file(u64::from(SHAPE.cpus) * SHAPE.ring_bytes());
+            let memory = file(u64::from(SHAPE.rings) * SHAPE.ring_bytes());
             Self { rings: Rings::new(SHAPE, controls.as_fd(), memory.as_fd()).unwrap(), heads: [0; 2] }
         }
 
@@ -392,7 +397,14 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_each_cpu_has_some() {
-        let chunks = |cpus| Shape::new(cpus, 0).chunks;
-        assert_eq!([1, 2, 3, 8, 32, 256].map(chunks), [32, 32, 16, 8, 2, 2]);
+        let shape = |cpus, running| {
+            let shape = Shape::new(cpus, running, 0);
+            (shape.cpus, shape.rings, shape.chunks)
+        };
+        assert_eq!(shape(1, 1), (1, 1, 32));
+        assert_eq!(shape(2, 2), (2, 2, 32));
+        assert_eq!(shape(128, 3), (128, 3, 16));
+        assert_eq!(shape(8, 8), (8, 8, 8));
+        assert_eq!(shape(256, 256), (256, 32, 2));
     }
 }

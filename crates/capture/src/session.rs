@@ -87,7 +87,8 @@ impl Session {
     pub fn start(request: &Request) -> Result<Self, Error> {
         check_lockdown()?;
         let types = KernelTypes::read()?;
-        let shape = Shape::new(u32::try_from(possible_cpus()?).unwrap_or(u32::MAX), salt());
+        let (possible, running) = cpus()?;
+        let shape = Shape::new(possible, running, salt());
         let mut ebpf = load(request, &types, shape)?;
         let rings = Rings::new(shape, array(&ebpf, "ring_controls")?, array(&ebpf, "ring_memory")?)?;
         let mut session = Self {
@@ -296,7 +297,8 @@ fn load(request: &Request, types: &KernelTypes, rings: Shape) -> Result<Ebpf, Er
     EbpfLoader::new()
         .btf(Some(types.for_fields()))
         .map_max_entries("ring_controls", rings.cpus)
-        .map_max_entries("ring_memory", rings.cpus * rings.chunks)
+        .map_max_entries("ring_memory", rings.rings * rings.chunks)
+        .override_global("ring_count", &rings.rings, true)
         .override_global("ring_chunks", &rings.chunks, true)
         .override_global("ring_salt", &rings.salt, true)
         .override_global("boot_offset_ns", &offset, true)
@@ -347,9 +349,11 @@ fn missing(name: &str) -> Error {
     Error::Object(format!("the table {name} is missing"))
 }
 
-/// CPUs that the machine may ever have: the kernel side asks for a ring by the CPU's number.
-fn possible_cpus() -> Result<usize, Error> {
-    aya::util::nr_cpus().map_err(|(file, e)| Error::table("how many CPUs there are", format!("{file}: {e}")))
+/// How many CPUs the machine may ever have, and how many run.
+fn cpus() -> Result<(u32, u32), Error> {
+    let unknown = |(file, e)| Error::table("how many CPUs there are is not known", format!("{file}: {e}"));
+    let running = aya::util::online_cpus().map_err(unknown)?.len();
+    Ok((aya::util::nr_cpus().map_err(unknown)? as u32, running as u32))
 }
 
 /// A number that nobody else knows.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What every probe stands on: the configuration, the ring buffer, and the slot of a task.
+ * What every probe stands on: the configuration, the rings, and the slot of a task.
  *
  * The kernel side keeps no state about I/O: it emits raw pointers, and joining them is the linker's. What it does keep is
  * the context of a task (in which operation, in which system call), since that turns two records a call into one.
