@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// Bytes of a chunk; as in `ring.h`.
 const CHUNK: u64 = 1 << 20;
+/// Bytes behind it, for a record that begins in it.
+const SPARE: u64 = 8 << 10;
 /// Bits of a word that hold the length.
 const LENGTH_BITS: u32 = 13;
 /// Chunks of all rings together at most.
@@ -62,6 +64,17 @@ impl Shape {
     fn ring_bytes(&self) -> u64 {
         u64::from(self.chunks) * CHUNK
     }
+
+    /// Bytes of all rings in memory.
+    fn memory(&self) -> u64 {
+        u64::from(self.rings) * u64::from(self.chunks) * (CHUNK + SPARE)
+    }
+
+    /// Where in the memory a place of a ring is.
+    fn offset(&self, ring: u32, place: u64) -> usize {
+        let chunk = u64::from(ring) * u64::from(self.chunks) + place / CHUNK % u64::from(self.chunks);
+        (chunk * (CHUNK + SPARE) + place % CHUNK) as usize
+    }
 }
 
 /// The rings.
@@ -74,11 +87,10 @@ pub struct Rings {
 impl Rings {
     /// Maps the two tables, `ring_controls` and `ring_memory`.
     pub fn new(shape: Shape, controls: BorrowedFd<'_>, memory: BorrowedFd<'_>) -> Result<Self, Error> {
-        let (cpus, rings) = (u64::from(shape.cpus), u64::from(shape.rings));
         Ok(Self {
             shape,
-            controls: Mapping::new(controls, cpus * size_of::<Control>() as u64)?,
-            memory: Mapping::new(memory, rings * shape.ring_bytes())?,
+            controls: Mapping::new(controls, u64::from(shape.cpus) * size_of::<Control>() as u64)?,
+            memory: Mapping::new(memory, shape.memory())?,
         })
     }
 
@@ -143,51 +155,28 @@ impl<'a> Reader<'a> {
     fn new(rings: &'a Rings, ring: u32) -> Self {
         let control = rings.control(ring);
         let at = control.tail.load(Ordering::Relaxed);
-        let mut reader = Self { rings, control, ring, at, given_back: at, head: control.head.load(Ordering::Acquire) };
-        reader.skip();
-        reader
+        Self { rings, control, ring, at, given_back: at, head: control.head.load(Ordering::Acquire) }
     }
 
-    /// The word at a place and the bytes from there to the end of its chunk.
-    fn word(&self, place: u64) -> (u64, u64) {
-        let bytes = self.rings.shape.ring_bytes();
-        let offset = u64::from(self.ring) * bytes + place % bytes;
-        // SAFETY: the offset is within the mapping, and a multiple of 8 since every length is; the kernel side stores words
-        // whole.
-        let word = unsafe {
-            self.rings.memory.start.add(offset as usize).cast::<AtomicU64>().as_ref().load(Ordering::Acquire)
-        };
-        (word, CHUNK - place % CHUNK)
-    }
-
-    /// The length of the record at the current place, if there is a whole one.
-    fn length(&self) -> Option<u64> {
+    /// The record at the current place, if there is one and it is whole.
+    fn record(&self) -> Option<&'a [u8]> {
         if self.at >= self.head {
             return None;
         }
-        let (word, left) = self.word(self.at);
+        let shape = &self.rings.shape;
+        // SAFETY: the place is within the mapping, and a multiple of 8 since all lengths are; the kernel side stores words
+        // whole.
+        let (start, word) = unsafe {
+            let start = self.rings.memory.start.add(shape.offset(self.ring, self.at));
+            (start, start.cast::<AtomicU64>().as_ref().load(Ordering::Acquire))
+        };
         let length = word & ((1 << LENGTH_BITS) - 1);
-        let place = (self.at / 8 ^ self.rings.shape.salt) << LENGTH_BITS;
-        (word ^ length == place && length + 8 <= left).then_some(length)
-    }
-
-    /// Passes by the rest of a chunk that was left out.
-    fn skip(&mut self) {
-        while self.length() == Some(0) {
-            self.at += CHUNK - self.at % CHUNK;
+        if word ^ length != (self.at / 8 ^ shape.salt) << LENGTH_BITS || length + 8 > SPARE {
+            return None;
         }
-    }
-
-    /// The record at the current place, if it is whole.
-    fn record(&self) -> Option<&'a [u8]> {
-        let length = self.length()?;
-        let bytes = self.rings.shape.ring_bytes();
-        let offset = u64::from(self.ring) * bytes + self.at % bytes + 8;
-        // SAFETY: the record ends within its chunk, hence within the mapping. It is whole, and the kernel side does not write
-        // there again before `tail` has passed it.
-        Some(unsafe {
-            std::slice::from_raw_parts(self.rings.memory.start.add(offset as usize).as_ptr(), length as usize)
-        })
+        // SAFETY: it ends within its chunk or the bytes behind that, hence within the mapping. It is whole, and the kernel side
+        // does not write there again before `tail` has passed it.
+        Some(unsafe { std::slice::from_raw_parts(start.add(8).as_ptr(), length as usize) })
     }
 
     /// When the record at the current place was made: the first that a record says.
@@ -208,7 +197,6 @@ impl<'a> Reader<'a> {
             if self.at - self.given_back >= GIVE_BACK {
                 self.give_back();
             }
-            self.skip();
         }
         self.give_back();
         count
@@ -277,15 +265,15 @@ mod tests {
                 file
             };
             let controls = file(4096);
-            let memory = file(u64::from(SHAPE.rings) * SHAPE.ring_bytes());
+            let memory = file(SHAPE.memory());
             Self { rings: Rings::new(SHAPE, controls.as_fd(), memory.as_fd()).unwrap(), heads: [0; 2] }
         }
 
-        fn store(&self, cpu: usize, place: u64, word: u64) {
-            let at = cpu as u64 * SHAPE.ring_bytes() + place % SHAPE.ring_bytes();
+        /// A word of a record that begins at a place.
+        fn store(&self, cpu: usize, place: u64, at: u64, word: u64) {
+            let offset = SHAPE.offset(cpu as u32, place) + at as usize;
             // SAFETY: within the mapping, and a multiple of 8.
-            unsafe { self.rings.memory.start.add(at as usize).cast::<AtomicU64>().as_ref() }
-                .store(word, Ordering::Release);
+            unsafe { self.rings.memory.start.add(offset).cast::<AtomicU64>().as_ref() }.store(word, Ordering::Release);
         }
 
         fn word(place: u64, length: u64) -> u64 {
@@ -294,28 +282,23 @@ mod tests {
 
         /// Takes room for a record; returns its place, `None` if there is none left.
         fn take(&mut self, cpu: usize, length: u64) -> Option<u64> {
-            let whole = 8 + length.next_multiple_of(8);
-            let (from, left) = (self.heads[cpu], CHUNK - self.heads[cpu] % CHUNK);
-            let place = if left < whole { from + left } else { from };
+            let (whole, place) = (8 + length.next_multiple_of(8), self.heads[cpu]);
             let control = self.rings.control(cpu as u32);
             if place + whole - control.tail.load(Ordering::Relaxed) > SHAPE.ring_bytes() {
                 return None;
             }
             self.heads[cpu] = place + whole;
             control.head.store(self.heads[cpu], Ordering::Release);
-            if place != from {
-                self.store(cpu, from, Self::word(from, 0));
-            }
-            self.store(cpu, place, !Self::word(place, length));
+            self.store(cpu, place, 0, !Self::word(place, length));
             Some(place)
         }
 
         fn fill(&self, cpu: usize, place: u64, length: u64, time: u64) {
-            self.store(cpu, place + 8, time);
+            self.store(cpu, place, 8, time);
             for at in (8..length).step_by(8) {
-                self.store(cpu, place + 8 + at, time ^ at);
+                self.store(cpu, place, 8 + at, time ^ at);
             }
-            self.store(cpu, place, Self::word(place, length));
+            self.store(cpu, place, 0, Self::word(place, length));
         }
 
         fn put(&mut self, cpu: usize, length: u64, time: u64) -> bool {

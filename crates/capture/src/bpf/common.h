@@ -202,7 +202,7 @@ static __always_inline void *reserve(u8 kind, u32 size, u64 now, struct who who)
 	struct fathom_header *h;
 	struct ring_number number;
 
-	h = ring_reserve(size, size, &number);
+	h = ring_reserve(size, &number);
 	if (h)
 		fill_header(h, kind, number, now, who);
 	return h;
@@ -280,6 +280,7 @@ static __always_inline void put_scratch(struct scratch *s)
 
 /* The longest record with a text, its header included. */
 #define LONGEST (TEXT_MAX + 256)
+_Static_assert(LONGEST < CHUNK_SPARE && LONGEST < 1 << LENGTH_BITS, "a record must fit");
 
 /* Copies out a record of `size` bytes that stands in a scratch buffer. */
 static __always_inline void output(struct fathom_header *h, u8 kind, u32 size, u64 now, struct who who)
@@ -289,7 +290,7 @@ static __always_inline void output(struct fathom_header *h, u8 kind, u32 size, u
 
 	if (size > LONGEST)
 		return;
-	to = ring_reserve(size, LONGEST, &number);
+	to = ring_reserve(size, &number);
 	if (!to)
 		return;
 	fill_header(h, kind, number, now, who);

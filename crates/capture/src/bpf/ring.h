@@ -5,7 +5,8 @@
  * As only its own CPU writes into a ring, no lock and no position goes from CPU to CPU, and a record costs one
  * compare-and-swap (an interrupt, or another task after a preemption, may take room in between). That also serves several
  * CPUs, which share a ring where there are more than memory is to be spent on. A ring is several chunks, each an element of
- * one array, since the verifier must see how far a record may reach; no record crosses a chunk's end.
+ * one array, since the verifier must see how far a record may reach: a chunk's last record may run on into the chunk's
+ * spare bytes, in place of those that the next chunk begins with.
  *
  * A record is a word and the record itself. The word holds the record's length and its place, counted from the first byte
  * ever taken, mixed with a number that only this recording knows: what an earlier lap left in the memory is never taken
@@ -18,6 +19,7 @@
 
 /* As in rings.rs. The memory of Linux 6.1's largest element is 4 MiB. */
 #define CHUNK (1 << 20)
+#define CHUNK_SPARE (8 << 10)
 /* Bits of a word that hold the length. */
 #define LENGTH_BITS 13
 /* Interruptions between reading and taking that are put up with, one after the other. */
@@ -53,7 +55,7 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1); /* `ring_chunks` for each ring */
 	__uint(key_size, sizeof(u32));
-	__uint(value_size, CHUNK);
+	__uint(value_size, CHUNK + CHUNK_SPARE);
 } ring_memory SEC(".maps");
 
 /* Wakes user space, which else looks by timer: a wake-up costs more than all probes together. */
@@ -76,14 +78,6 @@ static __always_inline struct ring_control *ring_control_here(void)
 	return bpf_map_lookup_elem(&ring_controls, &cpu);
 }
 
-/* The chunk that holds a place. */
-static __always_inline void *ring_chunk(u32 ring, u64 place)
-{
-	u32 index = ring * ring_chunks + (place / CHUNK & (ring_chunks - 1));
-
-	return bpf_map_lookup_elem(&ring_memory, &index);
-}
-
 static __always_inline u64 ring_word(u64 place, u32 length)
 {
 	return (place / 8 ^ ring_salt) << LENGTH_BITS | length;
@@ -104,35 +98,23 @@ static __always_inline void ring_store(u64 *at, u64 word)
 #define NO_ROOM ~0ULL
 
 /*
- * Takes `size` bytes of a ring, of a chunk in which `need` are left; NO_ROOM if there are none. Not static, so that
- * the verifier looks at it once and not at every record.
+ * Takes `size` bytes of a ring; NO_ROOM if there are none. Not static, so that the verifier looks at it once and not at
+ * every record.
  */
-__attribute__((noinline)) u64 ring_take(u32 ring, u32 size, u32 need)
+__attribute__((noinline)) u64 ring_take(u32 ring, u32 size)
 {
 	struct ring_control *control = bpf_map_lookup_elem(&ring_controls, &ring);
-	u64 from, place, left;
-	u32 offset;
-	void *chunk;
+	u64 place;
 	int i;
 
 	if (!control)
 		return NO_ROOM;
 	for (i = 0; i < TAKES; i++) {
-		from = *(volatile u64 *)&control->head;
-		left = CHUNK - (from & (CHUNK - 1));
-		place = left < need ? from + left : from;
+		place = *(volatile u64 *)&control->head;
 		if (place + size - *(volatile u64 *)&control->tail > (u64)ring_chunks * CHUNK)
 			break;
-		if (__sync_val_compare_and_swap(&control->head, from, place + size) != from)
-			continue;
-		if (place == from)
+		if (__sync_val_compare_and_swap(&control->head, place, place + size) == place)
 			return place;
-		/* The rest of the chunk is left out: a record of no length. */
-		chunk = ring_chunk(ring, from);
-		offset = from & (CHUNK - 1);
-		if (chunk && offset <= CHUNK - sizeof(u64))
-			ring_store(chunk + offset, ring_word(from, 0));
-		return place;
 	}
 	return NO_ROOM;
 }
@@ -143,36 +125,31 @@ struct ring_number {
 	u32 seq;
 };
 
-/*
- * Room for a record of `size` bytes and at most `most`, which the verifier must know; and its number, which is taken first,
- * so that a record that found no room leaves a hole.
- */
-static __always_inline void *ring_reserve(u32 size, u32 most, struct ring_number *number)
+/* Room for a record, and its number, which is taken first, so that a record that found no room leaves a hole. */
+static __always_inline void *ring_reserve(u32 size, struct ring_number *number)
 {
 	u32 cpu = bpf_get_smp_processor_id();
 	struct ring_control *control = bpf_map_lookup_elem(&ring_controls, &cpu);
 	u32 ring = cpu < ring_count ? cpu : cpu % ring_count;
-	u32 whole = sizeof(u64) + ((size + 7) & ~7U);
-	u64 place, offset;
+	u64 place, *at;
 	void *chunk;
-	u64 *at;
+	u32 index;
 
 	if (!control)
 		return NULL;
 	number->cpu = cpu;
 	number->seq = __sync_fetch_and_add(&control->seq, 1);
-	most += sizeof(u64);
-	place = ring_take(ring, whole, most < whole ? whole : most);
+	place = ring_take(ring, sizeof(u64) + ((size + 7) & ~7U));
 	if (place == NO_ROOM) {
 		__sync_fetch_and_add(&control->lost, 1);
 		return NULL;
 	}
-	chunk = ring_chunk(ring, place);
-	offset = place & (CHUNK - 1);
-	asm volatile("" : "+r"(offset));
-	if (!chunk || offset > CHUNK - most)
+	index = ring * ring_chunks + (place / CHUNK & (ring_chunks - 1));
+	chunk = bpf_map_lookup_elem(&ring_memory, &index);
+	if (!chunk)
 		return NULL;
-	at = chunk + offset;
+	/* All lengths are multiples of 8, so the mask changes nothing; it is what the verifier understands. */
+	at = chunk + (place & (CHUNK - sizeof(u64)));
 	ring_store(at, ~ring_word(place, size));
 	return at + 1;
 }
