@@ -11,6 +11,7 @@
 //! To add one, write its functions in `targets.rs` (or a file of their own) and a line in [`TARGETS`]. Inputs that once failed are kept in
 //! `fuzz/corpus/TARGET/` and tried first, for ever.
 
+mod bench;
 mod link;
 pub mod mutate;
 mod pool;
@@ -42,6 +43,10 @@ pub const TARGETS: &[Target] = &[
     Target { name: "database_header", seeds: sqlite::headers, run: sqlite::header },
     Target { name: "text_offset", seeds: sqlite::codes, run: sqlite::code },
     Target { name: "link", seeds: link::stories, run: link::link },
+    Target { name: "runs", seeds: bench::logs, run: bench::log },
+    Target { name: "design", seeds: bench::designs, run: bench::design },
+    Target { name: "workload", seeds: bench::workloads, run: bench::workload },
+    Target { name: "http_response", seeds: bench::responses, run: bench::response },
     Target { name: "pool_frame", seeds: pool::frames, run: pool::frame },
     Target { name: "pool_hello", seeds: pool::hellos, run: pool::hello },
 ];

@@ -6,7 +6,7 @@ import { Tip } from './tip.js';
 import { Bars } from './bars.js';
 import { Lines } from './lines.js';
 import { Curves } from './curves.js';
-import { showBadges, showFacts, showHow, showMetrics, showResults } from './words.js';
+import { showBadges, showFacts, showHow, showMetrics, showResults, showBeside } from './words.js';
 
 /** The figure with its heading and what its paper says; a part for each unit. */
 function figureParts(figure, tip) {
@@ -45,6 +45,7 @@ fill(
 fill(byId('curves-body'), curves.map((curve) => curve.node));
 showResults(byId('table-body'), page);
 showMetrics(byId('metrics'), page);
+showBeside(byId, page.compared);
 showHow({ designs: byId('designs'), said: byId('said'), environment: byId('environment') }, page);
 
 const draw = () => {

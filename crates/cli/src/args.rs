@@ -6,7 +6,7 @@ mod results;
 
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
 pub use pool::{Control, Disk, Front, Order, Pool, PoolBench, PoolLoad, PoolNode, PoolServe, PoolTry, PoolVerb};
-pub use results::{BenchCompare, BenchHistory, BenchShow, ServeHttp};
+pub use results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, ServeHttp};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -147,7 +147,8 @@ pub struct Show {
 
 /// Make one self-contained HTML page of recordings.
 ///
-/// Of several, the page shows one at a time; the device commands of all can be set side by side.
+/// Of several, the page shows one at a time; the device commands of all can be set side by side. Of two benchmarks it shows the
+/// second, with the first beside it: ratios with verdicts, and what differed between the machines.
 #[derive(Debug, Args)]
 pub struct Report {
     /// The archives

@@ -351,7 +351,10 @@ mod tests {
 
     #[test]
     fn what_cannot_run_here_gives_way_unless_it_was_asked_for() {
-        let text = TEXT.replace("values = [\"insert\", \"select\"]", "values = [\"insert\", \"select\"]\n instead = { select = \"insert\" }");
+        let text = TEXT.replace(
+            "values = [\"insert\", \"select\"]",
+            "values = [\"insert\", \"select\"]\n instead = { select = \"insert\" }",
+        );
         let workload = Workload::parse("w.toml", &text).unwrap();
         let mut choices = Choices { unmet: BTreeSet::from(["sh".into()]), ..Choices::default() };
         let cells = expand(&workload, &choices).unwrap().cells;

@@ -189,7 +189,11 @@ fn a_baseline_that_cannot_run_takes_its_comparison_along_and_says_why() {
     let baseline = results.without_baseline().unwrap();
     assert!(baseline.cell == "a" && baseline.why.contains("given up after 3 failures"), "{baseline:?}");
     let told = rows.cells.iter().map(|c| c.absent.as_deref().unwrap());
-    assert!(told.clone().all(|why| why.contains("a cannot run") != why.contains("given up")), "{:?}", told.collect::<Vec<_>>());
+    assert!(
+        told.clone().all(|why| why.contains("a cannot run") != why.contains("given up")),
+        "{:?}",
+        told.collect::<Vec<_>>()
+    );
     let page = experiment::markdown(&results);
     assert!(page.contains("**a is absent: given up after 3") && page.contains("nothing to compare it with"), "{page}");
     assert!(folder.is_empty());

@@ -1,6 +1,6 @@
 //! What the report page draws of a benchmark: computed here, so that the page only draws.
 
-use super::compare::named;
+use super::compare::{Compared, archives, named};
 use super::figures::{Figure, figures, others};
 use super::results::{Bench, Measured, Run, words};
 use super::{Benchmark, Why, benchmark, counts, mean};
@@ -27,6 +27,8 @@ pub struct Page {
     pub figures: Vec<Figure>,
     /// The cells with their processes' iterations.
     pub curves: Vec<Curves>,
+    /// Another benchmark beside this one, if there is one.
+    pub compared: Option<Compared>,
 }
 
 /// A metric besides the score.
@@ -102,7 +104,13 @@ pub fn page(bench: &Bench, why: &dyn Fn(&str) -> Why) -> Page {
         designs: bench.tables.designs.iter().map(|d| design(bench, d)).collect(),
         figures,
         curves: bench.measured().iter().map(curves).filter(|c| !c.processes.is_empty()).collect(),
+        compared: None,
     }
+}
+
+/// The same of a benchmark with the one before it: what was (`a`) and what is.
+pub fn page_beside(a: &Bench, bench: &Bench, why: &dyn Fn(&str) -> Why) -> Page {
+    Page { compared: Some(archives(a, bench)), ..page(bench, why) }
 }
 
 fn design(bench: &Bench, d: &model::table::DesignRow) -> Design {
@@ -235,5 +243,8 @@ mod tests {
         let metric = &page.metrics[0];
         assert_eq!((metric.metric.as_str(), metric.mean, metric.range), ("latency.p99", 102.0, [100.0, 104.0]));
         assert!(page.designs[0].method[0].starts_with("5 blocks counted"));
+        assert!(page.compared.is_none());
+        let both = page_beside(&b, &b, &|_| unreachable!("nothing was recorded"));
+        assert_eq!(both.compared.unwrap().results[0].verdict, "equivalent");
     }
 }

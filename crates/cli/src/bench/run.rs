@@ -259,7 +259,8 @@ fn chosen(args: &args::BenchRun, dirs: &[(String, PathBuf)]) -> Result<(Vec<Desi
 /// What the values of a workload's factors need and this machine, or one of the folders, does not have.
 fn unmet(workload: &Workload, dirs: &[(String, PathBuf)]) -> BTreeSet<String> {
     let here = [PathBuf::from(".")];
-    let folders: Vec<&PathBuf> = if dirs.is_empty() { here.iter().collect() } else { dirs.iter().map(|d| &d.1).collect() };
+    let folders: Vec<&PathBuf> =
+        if dirs.is_empty() { here.iter().collect() } else { dirs.iter().map(|d| &d.1).collect() };
     let needs: BTreeSet<&String> = workload.factors.iter().flat_map(|f| f.needs.values().flatten()).collect();
     let lacking = |need: &&&String| folders.iter().any(|folder| needs::unmet(need, folder).is_some());
     needs.iter().filter(lacking).map(|need| need.to_string()).collect()

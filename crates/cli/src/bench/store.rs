@@ -114,8 +114,7 @@ impl Own {
         let replicates = place(runs.runs.iter().position(|r| cells.contains(&r.replicate.cell)), runs.runs.len());
         let own: Vec<&Run> = runs.runs.iter().filter(|r| cells.contains(&r.replicate.cell)).collect();
         let local = |id: Option<u64>| id.and_then(|id| id.checked_sub(replicates));
-        let replicate =
-            |r: &Replicate| Replicate { id: r.id - replicates, cell: r.cell - first, ..r.clone() };
+        let replicate = |r: &Replicate| Replicate { id: r.id - replicates, cell: r.cell - first, ..r.clone() };
         let samples = own.iter().flat_map(|r| &r.samples);
         let marks = own.iter().flat_map(|r| &r.marks);
         let absent = runs.cells.iter().filter(|c| c.design == id);

@@ -102,7 +102,9 @@ fn one_flipped_byte_fails_the_run() {
     // In no page that is looked at before the run, and at no edge of a block.
     bytes[4096 + 1234] ^= 0x40;
     std::fs::write(&path, &bytes).unwrap();
-    for state in ["cold --verify whole --inner 2000", "warm --inner 200000", "warm --verify edges --block 1 --inner 4000000"] {
+    for state in
+        ["cold --verify whole --inner 2000", "warm --inner 200000", "warm --verify edges --block 1 --inner 4000000"]
+    {
         let (result, lines) = run_with(&words(&format!("--state {state}")), scratch.path(), &Context::silent());
         let Err(Error::Wrong(why)) = result else { panic!("{state}: {result:?}") };
         assert!(why.contains("5330") && why.contains("kept"), "{why}");
