@@ -11,6 +11,7 @@
 //! To add one, write its functions in `targets.rs` (or a file of their own) and a line in [`TARGETS`]. Inputs that once failed are kept in
 //! `fuzz/corpus/TARGET/` and tried first, for ever.
 
+mod bench;
 mod link;
 mod link_packet;
 pub mod mutate;
@@ -46,6 +47,10 @@ pub const TARGETS: &[Target] = &[
     Target { name: "text_offset", seeds: sqlite::codes, run: sqlite::code },
     Target { name: "link", seeds: link::stories, run: link::link },
     Target { name: "link_packet", seeds: link_packet::packets, run: link_packet::packet },
+    Target { name: "runs", seeds: bench::logs, run: bench::log },
+    Target { name: "design", seeds: bench::designs, run: bench::design },
+    Target { name: "workload", seeds: bench::workloads, run: bench::workload },
+    Target { name: "http_response", seeds: bench::responses, run: bench::response },
     Target { name: "pool_frame", seeds: pool::frames, run: pool::frame },
     Target { name: "pool_config", seeds: pool::configs, run: pool::config },
     Target { name: "pool_map", seeds: pool::maps, run: pool::map },

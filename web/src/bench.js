@@ -7,7 +7,7 @@ import { Bars } from './bars.js';
 import { Lines } from './lines.js';
 import { Curves } from './curves.js';
 import { Flows } from './flows.js';
-import { showBadges, showFacts, showHow, showMetrics, showResults } from './words.js';
+import { showBadges, showFacts, showHow, showMetrics, showResults, showBeside } from './words.js';
 
 /** The figure with its heading and what its paper says; a part for each unit. */
 function figureParts(figure, tip) {
@@ -62,6 +62,7 @@ fill(byId('flows-body'), flows.map((chart) => chart.node));
 byId('flows').hidden = flows.length === 0;
 showResults(byId('table-body'), page);
 showMetrics(byId('metrics'), page);
+showBeside(byId, page.compared);
 showHow({ designs: byId('designs'), said: byId('said'), environment: byId('environment') }, page);
 
 const draw = () => {

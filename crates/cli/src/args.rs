@@ -13,7 +13,7 @@ pub use pool::{
     AttachWith, Control, Disk, Front, Order, Pool, PoolAttach, PoolBench, PoolKeygen, PoolLoad, PoolNode, PoolServe,
     PoolStatus, PoolTry, PoolVerb, Trust,
 };
-pub use results::{BenchCompare, BenchHistory, BenchShow, ServeHttp};
+pub use results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, ServeHttp};
 
 /// Values of `pool`, for whoever else reads them.
 pub mod pool_value {
@@ -161,7 +161,8 @@ pub struct Show {
 
 /// Make one self-contained HTML page of recordings.
 ///
-/// Of several, the page shows one at a time; the device commands of all can be set side by side.
+/// Of several, the page shows one at a time; the device commands of all can be set side by side. Of two benchmarks it shows the
+/// second, with the first beside it: ratios with verdicts, and what differed between the machines.
 #[derive(Debug, Args)]
 pub struct Report {
     /// The archives
