@@ -146,11 +146,7 @@ pub fn run(args: &PoolBench, count: u32) -> Result<ExitCode> {
 /// What the coordinator has to know.
 pub fn forwarded(args: &PoolBench, count: u32) -> Vec<String> {
     let (paper, load, control) = (&args.paper, &args.load, &args.control);
-    let mut words = vec![
-        format!("--duration={}", load.duration.as_secs_f64()),
-        format!("--seed={}", load.seed),
-        
-    ];
+    let mut words = vec![format!("--duration={}", load.duration.as_secs_f64()), format!("--seed={}", load.seed)];
     match paper.paper {
         Some(args::Paper::Cluster) => {
             words.extend(["--paper=cluster".into(), format!("--threads={}", load.transfer_threads())]);
