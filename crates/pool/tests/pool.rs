@@ -282,7 +282,11 @@ fn mapped() -> Result<(), Failed> {
         for node in &mut nodes.processes {
             node.restart()?;
         }
-        served(nodes.addresses(), stripe_bytes, |uri| check_map(uri, &model))?;
+        served(nodes.addresses(), stripe_bytes, |uri| {
+            // What was trimmed before an unclean end is not known to be a hole until somebody has looked at it.
+            run("qemu-io", &["-f", "raw", "-c", "read 0 12M", uri])?;
+            check_map(uri, &model)
+        })?;
     }
     Ok(())
 }
