@@ -11,6 +11,7 @@
 //! To add one, write its functions in `targets.rs` (or a file of their own) and a line in [`TARGETS`]. Inputs that once failed are kept in
 //! `fuzz/corpus/TARGET/` and tried first, for ever.
 
+mod disk;
 mod link;
 mod link_packet;
 pub mod mutate;
@@ -50,6 +51,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "pool_config", seeds: pool::configs, run: pool::config },
     Target { name: "pool_map", seeds: pool::maps, run: pool::map },
     Target { name: "pool_hello", seeds: pool::hellos, run: pool::hello },
+    Target { name: "pool_store", seeds: disk::stores, run: disk::store },
+    Target { name: "nbd_session", seeds: disk::sessions, run: disk::session },
     Target { name: "wire_key", seeds: wire_key::keys, run: wire_key::key },
     Target { name: "net_message", seeds: net::messages, run: net::message },
     Target { name: "net_binary", seeds: net::binaries, run: net::binary },

@@ -306,17 +306,18 @@ impl<E: Export> Session<'_, E> {
         let begin = tail.len();
         wire::read_header(tail, self.agreed.structured, request);
         let data = tail.len();
-        tail.resize(data + request.length as usize, 0);
-        match self.agreed.export.read_now(request.offset, &mut tail[data..]) {
-            Some(Ok(())) => return true,
-            None => tail.truncate(begin),
-            Some(Err(error)) => {
+        let result = match self.agreed.export.read_now(request.offset, request.length, tail) {
+            Some(Ok(())) if tail.len() == data + request.length as usize => return true,
+            Some(Ok(())) => Err(Error::Io),
+            Some(Err(error)) => Err(error),
+            None => {
                 tail.truncate(begin);
-                wire::outcome(tail, self.agreed.structured, request, Err(error));
-                return true;
+                return false;
             }
-        }
-        false
+        };
+        tail.truncate(begin);
+        wire::outcome(tail, self.agreed.structured, request, result);
+        true
     }
 
     fn answer(&mut self, request: &Request, answer: Answer) {

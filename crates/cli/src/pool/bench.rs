@@ -12,7 +12,7 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
     let key = trust::settle(&args.disk.trust, args.node.iter().copied())?;
     let figures = super::local(1, async {
         let volume = super::join(&args.node, &args.disk, key, &super::control(&args.control)).await?;
-        measure(volume, &args.load, args.load.threads, args.write).await
+        measure(volume, &args.load, args.load.threads, args.write, !args.no_checksum).await
     })?;
     if args.load.json {
         println!("{}", serde_json::to_string(&figures)?);
@@ -22,8 +22,8 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
     Ok(if figures.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-pub async fn measure(volume: Rc<Volume>, load: &PoolLoad, threads: u32, write: bool) -> Result<Figures> {
-    let load = Load { block_bytes: load.block, threads, duration: load.duration, write, seed: 1 };
+pub async fn measure(volume: Rc<Volume>, load: &PoolLoad, threads: u32, write: bool, checked: bool) -> Result<Figures> {
+    let load = Load { block_bytes: load.block, threads, duration: load.duration, write, checked, seed: 1 };
     pool::bench::run(volume, load).await.map_err(|error| anyhow!(error))
 }
 
