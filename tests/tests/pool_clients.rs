@@ -199,7 +199,12 @@ fn exercised() -> Result<()> {
     // A disk has one size.
     std::fs::write(&configuration, "blockmode = true\n[weights]\ntruncate = 0\n")?;
     let fsx = fsx().map_err(anyhow::Error::msg)?;
-    run(Command::new(fsx).args(["-S", "7", "-N", "5000", "-f"]).arg(&configuration).arg(fuse.file()))?;
+    run(Command::new(fsx)
+        .args(["-q", "-S", "7", "-N", "5000", "-P"])
+        .arg(pool.folder.path())
+        .arg("-f")
+        .arg(&configuration)
+        .arg(fuse.file()))?;
     drop(fuse);
     pool.end()
 }
