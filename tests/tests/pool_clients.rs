@@ -136,18 +136,20 @@ fn trimmed() -> Result<()> {
 /// The transactions that the NBD project runs against its own server, of those that do not test its configuration.
 fn tested() -> Result<()> {
     let client = tester().map_err(anyhow::Error::msg)?;
-    let pool = pool("concat")?;
-    let socket = pool.socket().display().to_string();
     let folder = client.parent().context("it has a folder")?;
     let [integrity, huge] =
         ["integrity-test.tr", "integrityhuge-test.tr"].map(|name| folder.join(name).display().to_string());
     let transactions: [&[&str]; 6] =
         [&[], &["-w"], &["-w", "-f"], &["-i", "-t", &integrity], &["-i", "-t", &huge], &["-h"]];
     for options in transactions {
+        // Each expects a disk of zeroes.
+        let pool = pool("concat")?;
+        let socket = pool.socket().display().to_string();
         run(Command::new("timeout").arg("240").arg(&client).args(["-N", "pool", "-u", &socket]).args(options))
             .with_context(|| format!("{options:?}"))?;
+        pool.end()?;
     }
-    pool.end()
+    Ok(())
 }
 
 /// The disk as a file, for programs that know nothing of NBD. It is gone when this is dropped.
