@@ -133,14 +133,13 @@ fn trimmed() -> Result<()> {
     pool.end()
 }
 
-/// The transactions that the NBD project runs against its own server, of those that do not test its configuration.
+/// The transactions that the NBD project runs against its own server, of those that do not test its configuration. One is left
+/// out: integrityhuge asks for up to 50 MB at once, more than the 32 MiB that the protocol lets a client count on.
 fn tested() -> Result<()> {
     let client = tester().map_err(anyhow::Error::msg)?;
     let folder = client.parent().context("it has a folder")?;
-    let [integrity, huge] =
-        ["integrity-test.tr", "integrityhuge-test.tr"].map(|name| folder.join(name).display().to_string());
-    let transactions: [&[&str]; 6] =
-        [&[], &["-w"], &["-w", "-f"], &["-i", "-t", &integrity], &["-i", "-t", &huge], &["-h"]];
+    let integrity = folder.join("integrity-test.tr").display().to_string();
+    let transactions: [&[&str]; 5] = [&[], &["-w"], &["-w", "-f"], &["-i", "-t", &integrity], &["-h"]];
     for options in transactions {
         // Each expects a disk of zeroes.
         let pool = pool("concat")?;
