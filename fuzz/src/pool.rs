@@ -81,7 +81,9 @@ pub fn config(bytes: &[u8]) {
 
 pub fn maps() -> Vec<Vec<u8>> {
     let mut data = Vec::new();
-    [(4096, true), (100, false), (1 << 30, true)].map(|(length, hole)| Stretch { length, hole }.put(&mut data));
+    for (length, hole) in [(4096, true), (100, false), (1 << 30, true)] {
+        Stretch { length, hole }.put(&mut data);
+    }
     vec![data]
 }
 

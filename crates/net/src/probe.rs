@@ -45,14 +45,19 @@ pub fn possible() -> Result<(), String> {
 
 fn place() -> Result<PathBuf, String> {
     let found = PLACES.iter().map(Path::new).find(|dir| dir.join("instances").is_dir());
-    let dir = found.ok_or("tcp_probe: tracefs is not mounted, or not for this user; as root: mount -t tracefs none /sys/kernel/tracing")?;
+    let dir = found.ok_or(
+        "tcp_probe: tracefs is not mounted, or not for this user; as root: mount -t tracefs none /sys/kernel/tracing",
+    )?;
     if !dir.join("events/tcp/tcp_probe").is_dir() {
         return Err("tcp_probe: this kernel has no tracepoint tcp:tcp_probe, or tracefs needs root".into());
     }
     // SAFETY: geteuid only reads.
     match unsafe { libc::geteuid() } {
         0 => Ok(dir.into()),
-        _ => Err("tcp_probe: making a trace instance needs root; leave --tcp-probe out, or run the sending end as root".into()),
+        _ => {
+            Err("tcp_probe: making a trace instance needs root; leave --tcp-probe out, or run the sending end as root"
+                .into())
+        }
     }
 }
 
@@ -199,7 +204,9 @@ mod tests {
         let dir = probe.dir.clone();
         let (acks, lost) = probe.finish();
         assert!(acks.len() >= 50 && lost == 0, "{} {lost}", acks.len());
-        assert!(acks.iter().all(|a| a.cwnd >= 10 && a.time_ns + 1_000_000 > before && a.time_ns < crate::clock::now_ns()));
+        assert!(
+            acks.iter().all(|a| a.cwnd >= 10 && a.time_ns + 1_000_000 > before && a.time_ns < crate::clock::now_ns())
+        );
         assert!(!dir.exists());
     }
 }

@@ -207,7 +207,8 @@ fn of_tcp(seen: &Seen<'_>, facts: &Facts) -> BTreeMap<Reason, f64> {
     let mut parts: BTreeMap<Reason, f64> = BTreeMap::new();
     let windows = windows(&seen.sent.samples, seen.sent.start_ns);
     let at_times = |of: fn(&Window) -> f64| {
-        let (held, all) = windows.iter().fold((0.0, 0.0), |(held, all), w| (held + of(w) * w.length_ns, all + w.length_ns));
+        let (held, all) =
+            windows.iter().fold((0.0, 0.0), |(held, all), w| (held + of(w) * w.length_ns, all + w.length_ns));
         held > AT_TIMES * all
     };
     let (by_rwnd, by_sndbuf) = (at_times(|w| w.rwnd), at_times(|w| w.sndbuf));
@@ -244,7 +245,11 @@ fn of_tcp(seen: &Seen<'_>, facts: &Facts) -> BTreeMap<Reason, f64> {
             Reason::Queue
         } else if by_rwnd && window.again == 0 && window.flying >= NEARLY * window.offered {
             if slow { Reason::NotRead } else { Reason::Window }
-        } else if by_sndbuf && window.again == 0 && window.flying >= NEARLY * facts.in_flight && window.waiting < window.flying {
+        } else if by_sndbuf
+            && window.again == 0
+            && window.flying >= NEARLY * facts.in_flight
+            && window.waiting < window.flying
+        {
             Reason::Buffer
         } else if window.recovering || facts.again > 0.0 {
             Reason::Loss
@@ -300,9 +305,8 @@ fn windows(samples: &[TcpSample], start_ns: u64) -> Vec<Window> {
             let busy = share(last.busy_us, first.busy_us);
             let rwnd = share(last.rwnd_limited_us, first.rwnd_limited_us);
             let sndbuf = share(last.sndbuf_limited_us, first.sndbuf_limited_us).min(1.0 - rwnd);
-            let mean = |of: fn(&TcpSample) -> u64| {
-                readings.iter().map(|s| of(s) as f64).sum::<f64>() / readings.len() as f64
-            };
+            let mean =
+                |of: fn(&TcpSample) -> u64| readings.iter().map(|s| of(s) as f64).sum::<f64>() / readings.len() as f64;
             Some(Window {
                 stream,
                 number,
