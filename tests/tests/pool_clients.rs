@@ -61,7 +61,7 @@ fn pool(layout: &str) -> Result<Pool> {
 /// Bytes in which no two blocks are alike, but for a hole.
 fn image(path: &Path, size: usize) -> Result<()> {
     let hole = size / 3..size / 2;
-    let byte = |at: usize| if hole.contains(&at) { 0 } else { (at as u64 * 2_654_435_761 >> 13) as u8 };
+    let byte = |at: usize| if hole.contains(&at) { 0 } else { ((at as u64 * 2_654_435_761) >> 13) as u8 };
     Ok(std::fs::write(path, (0..size).map(byte).collect::<Vec<u8>>())?)
 }
 
