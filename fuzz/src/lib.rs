@@ -12,6 +12,7 @@
 //! `fuzz/corpus/TARGET/` and tried first, for ever.
 
 mod bench;
+mod disk;
 mod link;
 mod link_packet;
 pub mod mutate;
@@ -55,6 +56,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "pool_config", seeds: pool::configs, run: pool::config },
     Target { name: "pool_map", seeds: pool::maps, run: pool::map },
     Target { name: "pool_hello", seeds: pool::hellos, run: pool::hello },
+    Target { name: "pool_store", seeds: disk::stores, run: disk::store },
+    Target { name: "nbd_session", seeds: disk::sessions, run: disk::session },
     Target { name: "wire_key", seeds: wire_key::keys, run: wire_key::key },
     Target { name: "net_message", seeds: net::messages, run: net::message },
     Target { name: "net_binary", seeds: net::binaries, run: net::binary },

@@ -10,8 +10,14 @@ const DATA: &[u8] = &[7; 600];
 
 pub fn frames() -> Vec<Vec<u8>> {
     let head = Head { epoch: 3, sequence: 9, granted: 64, queued: 2, service_us: 15 };
-    let request =
-        |operation, tag| Request { operation, durable: tag == 2, tag, length: DATA.len() as u32, offset: 4096 };
+    let request = |operation, tag| Request {
+        operation,
+        durable: tag == 2,
+        unchecked: tag == 1,
+        tag,
+        length: DATA.len() as u32,
+        offset: 4096,
+    };
     let operations = [Operation::Read, Operation::Write, Operation::Flush, Operation::Trim, Operation::Map];
     let requests: Vec<Request> = operations.into_iter().zip(0..).map(|(o, tag)| request(o, tag)).collect();
     let reply = |status, tag, length| Reply { status, tag, length, checksum: 5 };

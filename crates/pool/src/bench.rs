@@ -25,6 +25,8 @@ pub struct Load {
     pub duration: Duration,
     /// Writes instead of reads; what was on the disk is lost.
     pub write: bool,
+    /// Reads are compared with their checksums, as they always are but here.
+    pub checked: bool,
     /// Of the places.
     pub seed: u64,
 }
@@ -163,8 +165,10 @@ async fn requester(
         let offset = random.below(places) * u64::from(load.block_bytes);
         let result = if load.write {
             volume.write_range(offset, data.clone(), false).await
-        } else {
+        } else if load.checked {
             volume.read_range(offset, load.block_bytes).await.map(drop)
+        } else {
+            volume.read_range_unchecked(offset, load.block_bytes).await.map(drop)
         };
         let now = Instant::now();
         let mut tally = tally.borrow_mut();

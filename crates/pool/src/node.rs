@@ -8,7 +8,7 @@
 //! Requests under way together have no order among themselves: a client that needs one waits for the answer. So sorting
 //! them is allowed.
 
-use crate::connect::Stream;
+use crate::connect::{Stream, read_more};
 use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status};
 use crate::hello::{self, Answer, Hello, Welcome};
 use crate::store::Store;
@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc, watch};
 use wire::Key;
@@ -290,13 +290,14 @@ impl Node {
         let (ready, mut done) = mpsc::unbounded_channel::<Served>();
         let mut answers = Answers { head: Head { epoch, granted: GRANTED, ..Head::default() }, out: BytesMut::new() };
         // Not answered yet; of these, `held` are served.
-        let (mut waiting, mut held, mut wanted) = (0, Served::default(), 1);
+        let (mut waiting, mut wanted) = (0, 1);
+        let (mut served, mut held) = (Served::default(), Served::default());
         let mut held_since: Option<tokio::time::Instant> = None;
         loop {
             let batch = drain(&mut input, epoch, &mut wanted)?;
             if self.inline {
                 let mut batch = Batch::new(batch.into_iter());
-                while let Some(served) = batch.serve(&self.store) {
+                while batch.serve(&self.store, &mut served) {
                     answers.send(&mut writer, batch.requests.len(), &served).await?;
                     self.sent(&served, batch.requests.len());
                 }
@@ -311,11 +312,10 @@ impl Node {
                     tokio::task::spawn_blocking(move || {
                         let mut batch = Batch::new(part.into_iter());
                         let wanted = || *live.borrow() == number;
-                        while wanted()
-                            && let Some(served) = batch.serve(&store)
-                        {
+                        let mut served = Served::default();
+                        while wanted() && batch.serve(&store, &mut served) {
                             // If nobody wants it, the connection is gone.
-                            let _ = ready.send(served);
+                            let _ = ready.send(std::mem::take(&mut served));
                         }
                         drop(working);
                     });
@@ -331,7 +331,7 @@ impl Node {
                     held_since.get_or_insert_with(tokio::time::Instant::now);
                 }
                 () = until(held_since.map(|since| since + HELD)) => {}
-                count = reader.read_buf(&mut input), if waiting < usize::from(GRANTED) => {
+                count = read_more(&mut reader, &mut input), if waiting < usize::from(GRANTED) => {
                     if count? == 0 {
                         return Ok(());
                     }
@@ -374,7 +374,7 @@ fn drain(input: &mut BytesMut, epoch: u64, wanted: &mut usize) -> Result<Vec<(Re
     if batch.len() > usize::from(GRANTED) {
         return Err(Broken::Sense("there are more requests than were granted"));
     }
-    batch.sort_by_key(|(request, _)| request.offset);
+    batch.sort_unstable_by_key(|(request, _)| request.offset);
     Ok(batch)
 }
 
@@ -404,23 +404,26 @@ impl<I: ExactSizeIterator<Item = (Request, Bytes)>> Batch<I> {
         Self { requests }
     }
 
-    /// Serves the next ones, up to the cut; none if there are none.
-    fn serve(&mut self, store: &Store) -> Option<Served> {
+    /// Serves the next ones into `served`, up to the cut; false if there are none.
+    fn serve(&mut self, store: &Store, served: &mut Served) -> bool {
         let begin = Instant::now();
-        let mut served = Served { replies: Vec::with_capacity(self.requests.len()), ..Served::default() };
+        served.replies.clear();
+        served.data.clear();
+        served.time = Duration::ZERO;
         while served.data.len() < CUT_BYTES && served.time < CUT_TIME {
             let Some((request, data)) = self.requests.next() else { break };
             served.replies.push(answer(store, &request, &data, &mut served.data));
             served.time = begin.elapsed();
         }
-        (!served.replies.is_empty()).then_some(served)
+        !served.replies.is_empty()
     }
 }
 
 fn answer(store: &Store, request: &Request, data: &[u8], out: &mut Vec<u8>) -> Reply {
-    let Request { operation, durable, tag, length, offset } = *request;
+    let Request { operation, durable, unchecked, tag, length, offset } = *request;
     let result = match operation {
         Operation::Read if length as usize > frame::MAX_DATA_BYTES => Err(Status::Range),
+        Operation::Read if unchecked => store.read_unchecked(offset, length, out).map(|()| (length, 0)),
         Operation::Read => store.read(offset, length, out).map(|checksum| (length, checksum)),
         Operation::Write => store.write(offset, data, durable).map(|()| (0, 0)),
         Operation::Flush => store.flush().map(|()| (0, 0)),

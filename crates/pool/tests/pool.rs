@@ -445,7 +445,7 @@ fn counted() -> Result<(), Failed> {
         let volume = Rc::new(one);
         for write in [false, true] {
             let duration = Duration::from_millis(400);
-            let load = Load { block_bytes: 512, threads: 32, duration, write, seed: 1 };
+            let load = Load { block_bytes: 512, threads: 32, duration, write, checked: true, seed: 1 };
             let figures = bench::run(volume.clone(), load).await?;
             let counts = volume.links()[0].counts();
             let frames = figures.packets_per_s.sent * figures.batch_mean;

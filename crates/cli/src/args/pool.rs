@@ -292,6 +292,9 @@ pub struct PoolBench {
     /// Write instead of reading; what the disk holds is lost
     #[arg(long)]
     pub write: bool,
+    /// Read without computing or comparing checksums, to see what they cost
+    #[arg(long, conflicts_with = "write")]
+    pub no_checksum: bool,
     /// Window and batch.
     #[command(flatten)]
     pub control: Control,

@@ -28,9 +28,10 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
         let key = trust::settle(&args.disk.trust, args.node.iter().copied())?;
         let figures = super::local(1, async {
             let volume = super::join(&args.node, &args.disk, key, &super::control(&args.control)).await?;
-            measure(volume, &args.load, args.load.requesters(), args.write).await
+            measure(volume, &args.load, args.load.requesters(), args.write, !args.no_checksum).await
         })?;
-        (figures, format!("each answer has the checksum that its store keeps; {} failed", figures.failed))
+        let checked = if args.no_checksum { "no answer was checked" } else { "each answer has the checksum that its store keeps" };
+        (figures, format!("{checked}; {} failed", figures.failed))
     };
     if paper.lines {
         println!("{}", lines(&figures, &by).join("\n"));
@@ -61,8 +62,8 @@ fn lines(figures: &Figures, by: &str) -> Vec<String> {
     lines.map(|line| line.to_string()).to_vec()
 }
 
-pub async fn measure(volume: Rc<Volume>, load: &PoolLoad, threads: u32, write: bool) -> Result<Figures> {
-    let load = Load { block_bytes: load.block, threads, duration: load.duration, write, seed: load.seed };
+pub async fn measure(volume: Rc<Volume>, load: &PoolLoad, threads: u32, write: bool, checked: bool) -> Result<Figures> {
+    let load = Load { block_bytes: load.block, threads, duration: load.duration, write, checked, seed: load.seed };
     pool::bench::run(volume, load).await.map_err(|error| anyhow!(error))
 }
 

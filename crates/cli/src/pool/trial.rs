@@ -91,7 +91,7 @@ async fn show(args: &PoolTry, addresses: &[SocketAddr], key: Option<Key>) -> Res
         drop(last.take());
         let disk = Disk { pool: Some("try".into()), layout: None, trust: Trust::default() };
         let volume = super::join(addresses, &disk, key.clone(), control).await?;
-        let figures = measure(volume.clone(), &args.load, threads, write).await?;
+        let figures = measure(volume.clone(), &args.load, threads, write, true).await?;
         if !args.load.json {
             println!("{}", line(what, &figures));
         }
