@@ -22,6 +22,8 @@ pub struct EndReport {
     pub transactions: Option<Transactions>,
     /// What its machine did meanwhile.
     pub machine: crate::usage::Machine,
+    /// CPU time that reading TCP's state took, ns, counting bytes included.
+    pub sampler_cpu_ns: u64,
     /// Settings of its kernel, such as `net.ipv4.tcp_wmem`.
     pub settings: BTreeMap<String, String>,
     /// Why the run ended before its time, if it did.

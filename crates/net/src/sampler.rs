@@ -1,7 +1,7 @@
 //! Reads every sending socket's TCP state, and what lies unread in every receiving one, every 10 ms.
 //!
 //! It runs in the thread that waits for the end of a run anyway, at absolute times, so that a late reading does not move
-//! the next. A reading is one getsockopt (about 1 us); what it costs the transfer is measured by experiments/peers/net-sampler.toml.
+//! the next. A reading is one getsockopt (about 1 us); the CPU time of all is part of every report.
 //! Where a run would bring more than [`MOST`] readings, they are taken more rarely; their times say when.
 
 use crate::outcome::{SAMPLE_NS, Unread};

@@ -265,6 +265,7 @@ impl Server {
         if !spec.is_tcp() {
             let at = SocketAddr::new(local.ip(), self.address.port());
             let socket = bind_udp(at, spec)?;
+            traffic::prepare(&socket, spec.socket.receive_buffer.is_none()).doing("prepare the UDP socket")?;
             let run = packet::run_of(&token);
             channel.send(&ready, "making ready").await?;
             let go = Arc::new(AtomicBool::new(false));
@@ -276,7 +277,6 @@ impl Server {
             go.store(true, Ordering::Relaxed);
             let socket = meeting.await.map_err(|e| Error::Spec(e.to_string()))??;
             began?;
-            traffic::prepare(&socket, spec.socket.receive_buffer.is_none()).doing("prepare the UDP socket")?;
             return Ok(Carrier::Udp { socket, run });
         }
         let (bring, mut brought) = mpsc::unbounded_channel();
@@ -421,20 +421,26 @@ fn bind_udp(at: SocketAddr, spec: &Spec) -> Result<std::net::UdpSocket> {
 
 /// Sends announcements back to where they come from until the run begins; the first decides who the other end is.
 fn answer_announcements(socket: &std::net::UdpSocket, token: &Token, go: &AtomicBool) -> Result<()> {
-    socket.set_read_timeout(Some(Duration::from_millis(20))).doing("prepare the UDP socket")?;
     let mut room = [0; 64];
     let mut known = false;
     let deadline = clock::now_ns() + 2 * PATIENCE.as_nanos() as u64;
     while !go.load(Ordering::Relaxed) && clock::now_ns() < deadline {
-        let Ok((length, from)) = socket.recv_from(&mut room) else { continue };
+        // Peeked: what is no announcement may be the run's first packet, which is for others to take.
+        let Ok((length, from)) = socket.peek_from(&mut room) else { continue };
         let words = room.get(..length).and_then(|w| w.strip_prefix(&DATA[..])).and_then(Announcement::parse);
         if words.is_some_and(|a| a.token == *token) {
             if !known {
                 socket.connect(from).doing("connect the UDP socket")?;
                 known = true;
             }
+            let _ = socket.recv(&mut room);
             // If it is lost, the other end asks again.
             let _ = socket.send(&room[..length]);
+        } else if known {
+            return Ok(());
+        } else {
+            // A stranger's.
+            let _ = socket.recv(&mut room);
         }
     }
     if known { Ok(()) } else { Err(Error::Spec("no packet of the UDP run came through".into())) }

@@ -113,6 +113,8 @@ fn udp_sends_what_is_due_and_counts_what_came() {
             assert_eq!(sent.due, 1000);
             assert!(sent.sent <= sent.due && packets.received <= sent.sent && packets.received > 0);
             assert_eq!(packets.received * 1000, received.streams[0]);
+            // Nothing is lost on the way: not even what comes before its receiver is ready.
+            assert_eq!(packets.received + packets.dropped_here, sent.sent, "{packets:?}");
             assert!(!packets.transit_ns.is_empty());
         }
         // One clock: it is ahead of itself by nothing.

@@ -21,7 +21,7 @@ pub fn of(outcome: &Outcome, samples: Option<&Path>, search: Option<&Value>) -> 
         "valid": invalid.is_none(),
         "invalid": invalid,
         "spec": outcome.spec,
-        "directions": told.iter().map(direction).collect::<Vec<_>>(),
+        "directions": told.iter().map(|t| direction(t, outcome)).collect::<Vec<_>>(),
         "clock": outcome.clock.map(|c| json!({
             "other_ahead_ns": c.ahead_ns, "drift": c.drift, "error_ns": c.error_ns,
         })),
@@ -49,7 +49,13 @@ fn throughput(t: &Throughput) -> Value {
     })
 }
 
-fn direction(t: &Told<'_>) -> Value {
+/// The CPU time of the sending end's sampler as a share of the run.
+fn sampler(t: &Told<'_>, outcome: &Outcome) -> f64 {
+    let wall = t.sent.end_ns.saturating_sub(t.sent.start_ns).max(1);
+    outcome.sender(t.direction).sampler_cpu_ns as f64 / wall as f64
+}
+
+fn direction(t: &Told<'_>, outcome: &Outcome) -> Value {
     let last = |of: fn(&net::tcp_info::TcpSample) -> u64| {
         let streams = t.sent.sockets.len() as u64;
         let last = |stream| t.sent.samples.iter().rev().find(|s| s.stream == stream);
@@ -68,6 +74,7 @@ fn direction(t: &Told<'_>) -> Value {
         "acknowledgements": {"recorded": t.sent.acks.len(), "lost": t.sent.acks_lost},
         "packets": t.packets,
         "sender": {"sockets": t.sent.sockets, "threads": t.sent.threads},
+        "sampler_cpu_share": sampler(t, outcome),
         "receiver": {"sockets": t.received.sockets, "threads": t.received.threads},
         "intervals_bps": t.throughput.intervals.iter().map(|(s, bps)| json!([s, bps])).collect::<Vec<_>>(),
     })

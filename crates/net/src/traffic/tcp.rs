@@ -118,6 +118,7 @@ pub fn run(spec: &Spec, side: Side, rate: Option<u64>, connections: Vec<Connecti
         }
         let sockets = ways.iter().map(|w| w.streams.len() as u64).sum();
         let every_ns = sampler::every_ns(sockets, spec.duration_ms * 1_000_000);
+        let before = Thread::now();
         let mut next = course.start_ns + INTERVAL_NS;
         course.follow(every_ns, |at| {
             let interval = at >= next || at == course.end_ns || course.cut_short();
@@ -126,6 +127,7 @@ pub fn run(spec: &Spec, side: Side, rate: Option<u64>, connections: Vec<Connecti
             }
             ways.iter_mut().for_each(|way| way.look(interval));
         });
+        report.sampler_cpu_ns = Thread::now().since(before).cpu_ns;
         let granted: Vec<Vec<Granted>> = ways.iter().map(Way::granted).collect();
         let mut joined: Vec<Threads> = vec![Threads::default(); ways.len()];
         // Receivers first: the other end's senders wait for their resets, as ours wait for the other's.
