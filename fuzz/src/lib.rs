@@ -11,6 +11,8 @@
 //! To add one, write its functions in `targets.rs` (or a file of their own) and a line in [`TARGETS`]. Inputs that once failed are kept in
 //! `fuzz/corpus/TARGET/` and tried first, for ever.
 
+mod bench;
+mod disk;
 mod link;
 mod link_packet;
 pub mod mutate;
@@ -46,10 +48,16 @@ pub const TARGETS: &[Target] = &[
     Target { name: "text_offset", seeds: sqlite::codes, run: sqlite::code },
     Target { name: "link", seeds: link::stories, run: link::link },
     Target { name: "link_packet", seeds: link_packet::packets, run: link_packet::packet },
+    Target { name: "runs", seeds: bench::logs, run: bench::log },
+    Target { name: "design", seeds: bench::designs, run: bench::design },
+    Target { name: "workload", seeds: bench::workloads, run: bench::workload },
+    Target { name: "http_response", seeds: bench::responses, run: bench::response },
     Target { name: "pool_frame", seeds: pool::frames, run: pool::frame },
     Target { name: "pool_config", seeds: pool::configs, run: pool::config },
     Target { name: "pool_map", seeds: pool::maps, run: pool::map },
     Target { name: "pool_hello", seeds: pool::hellos, run: pool::hello },
+    Target { name: "pool_store", seeds: disk::stores, run: disk::store },
+    Target { name: "nbd_session", seeds: disk::sessions, run: disk::session },
     Target { name: "wire_key", seeds: wire_key::keys, run: wire_key::key },
     Target { name: "net_message", seeds: net::messages, run: net::message },
     Target { name: "net_binary", seeds: net::binaries, run: net::binary },

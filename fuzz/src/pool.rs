@@ -10,8 +10,14 @@ const DATA: &[u8] = &[7; 600];
 
 pub fn frames() -> Vec<Vec<u8>> {
     let head = Head { epoch: 3, sequence: 9, granted: 64, queued: 2, service_us: 15 };
-    let request =
-        |operation, tag| Request { operation, durable: tag == 2, tag, length: DATA.len() as u32, offset: 4096 };
+    let request = |operation, tag| Request {
+        operation,
+        durable: tag == 2,
+        unchecked: tag == 1,
+        tag,
+        length: DATA.len() as u32,
+        offset: 4096,
+    };
     let operations = [Operation::Read, Operation::Write, Operation::Flush, Operation::Trim, Operation::Map];
     let requests: Vec<Request> = operations.into_iter().zip(0..).map(|(o, tag)| request(o, tag)).collect();
     let reply = |status, tag, length| Reply { status, tag, length, checksum: 5 };
@@ -75,7 +81,9 @@ pub fn config(bytes: &[u8]) {
 
 pub fn maps() -> Vec<Vec<u8>> {
     let mut data = Vec::new();
-    [(4096, true), (100, false), (1 << 30, true)].map(|(length, hole)| Stretch { length, hole }.put(&mut data));
+    for (length, hole) in [(4096, true), (100, false), (1 << 30, true)] {
+        Stretch { length, hole }.put(&mut data);
+    }
     vec![data]
 }
 

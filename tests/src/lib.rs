@@ -1,6 +1,8 @@
 //! What the tests through the binary share: the binary itself, a private disk, and the words for a test that could not
 //! run here.
 
+pub mod pool;
+
 use anyhow::{Context, Result, bail, ensure};
 use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
 use libtest_mimic::{Arguments, Failed, Trial};

@@ -21,6 +21,16 @@ fn main() -> ExitCode {
         ("a_design_with_a_mistake_is_named_with_its_factor", Ok(()), design_mistakes),
         ("the_same_thing_twice_raises_no_alarm", Ok(()), selftest),
         ("the_list_names_every_parameter", Ok(()), list),
+        ("what_became_slower_is_told_and_fails_a_build", Ok(()), compared),
+        ("values_of_a_parameter_are_compared_within_an_archive", Ok(()), compared_within),
+        ("two_benchmarks_make_one_page", Ok(()), reported),
+        ("a_history_has_a_point_an_archive_and_its_step", Ok(()), history),
+        ("what_is_shown_later_is_what_was_shown_then", Ok(()), shown_again),
+        ("more_spread_wants_more_processes", Ok(()), planned),
+        ("a_comparison_without_its_baseline_says_so_and_the_others_run", Ok(()), without_baseline),
+        ("a_real_workload_is_compared_with_itself_to_the_end", Ok(()), selftest_of_a_load),
+        ("a_real_workload_goes_on_after_sigkill", Ok(()), killed_load),
+        ("what_needs_root_gives_way_to_what_does_not", fathom_tests::root(), without_root),
     ];
     lane(cases)
 }
@@ -279,6 +289,286 @@ fn selftest() -> Result<()> {
     let output = run(&mut bench.command(&["selftest", "fake.toml", "--comparisons=2", "--blocks=5"]))?;
     let text = String::from_utf8(output.stdout)?;
     ensure!(text.contains("false alarms") && text.contains("0 of 2"), "{text}");
+    Ok(())
+}
+
+/// The same script, each of whose durations has a 1 in front: eleven or six times as long.
+fn slower(bench: &Bench) -> Result<()> {
+    let slow = SCRIPT.replacen("\\\"v\\\":$1.", "\\\"v\\\":1$1.", 1);
+    ensure!(slow != SCRIPT, "the script has another form");
+    fs::write(bench.path("fake.toml"), slow)?;
+    Ok(())
+}
+
+fn compared() -> Result<()> {
+    let bench = Bench::new()?;
+    let measure = |name: &str| bench.json(&["run", "fake.toml", "--blocks=5", "--seed=3", "--json", "-o", name]);
+    measure("a.fathom")?;
+    measure("same.fathom")?;
+    slower(&bench)?;
+    measure("slow.fathom")?;
+    let value = bench.json(&["compare", "a.fathom", "same.fathom", "--json"])?;
+    let verdicts = |value: &Value| -> Vec<String> {
+        let all = value["results"].as_array().into_iter().flatten();
+        all.map(|r| r["verdict"].as_str().unwrap_or_default().to_string()).collect()
+    };
+    ensure!(verdicts(&value) == ["equivalent", "equivalent"], "{value}");
+    // The status is the verdict's: a program asks nothing else.
+    run(&mut bench.command(&["compare", "a.fathom", "same.fathom", "--fail-on=slower"]))?;
+    let output = bench.command(&["compare", "a.fathom", "slow.fathom", "--fail-on=slower:50", "--json"]).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(1) && said.contains("slower: fake duration=1000"), "{said}");
+    let value: Value = serde_json::from_slice(&output.stdout)?;
+    ensure!(verdicts(&value) == ["slower", "slower"] && value["version"] == 1, "{value}");
+    for (result, expected) in value["results"].as_array().context("results")?.iter().zip([1.0 / 11.0, 1.0 / 6.0]) {
+        let ratio = result["ratio"].as_f64().context("ratio")?;
+        let [low, high] = [0, 1].map(|i| result["ratio_ci95"][i].as_f64().unwrap_or(f64::NAN));
+        ensure!((ratio / expected - 1.0).abs() < 0.01 && low <= ratio && ratio <= high, "{result}");
+    }
+    let speed = value["overall"]["speed"].as_f64().context("overall")?;
+    ensure!((speed * 66_f64.sqrt() - 1.0).abs() < 0.01, "{speed}");
+    // Slower, but by less than what was asked for; and nothing became slower the other way round.
+    run(&mut bench.command(&["compare", "a.fathom", "slow.fathom", "--fail-on=slower:95"]))?;
+    let output =
+        run(&mut bench.command(&["compare", "slow.fathom", "a.fathom", "--fail-on=slower", "--markdown=c.md"]))?;
+    ensure!(String::from_utf8(output.stdout)?.contains("faster"), "no verdict in the text");
+    ensure!(fs::read_to_string(bench.path("c.md"))?.contains("| fake duration=1000"), "no table");
+    let (status, said) = bench.said(&["compare", "a.fathom", "missing.fathom"])?;
+    ensure!(status == Some(1) && said.contains("missing.fathom"), "{status:?}: {said}");
+    let (status, said) = bench.said(&["compare", "a.fathom", "slow.fathom", "--fail-on=faster"])?;
+    ensure!(status == Some(2) && said.contains("slower"), "{status:?}: {said}");
+    Ok(())
+}
+
+/// Both reports are made; what is in them a browser shows elsewhere.
+fn reported() -> Result<()> {
+    let bench = Bench::new()?;
+    for name in ["a.fathom", "b.fathom"] {
+        bench.json(&["run", "fake.toml", "--blocks=3", "--json", "-o", name])?;
+    }
+    let report = |archives: &[&str]| {
+        let mut command = Command::new(fathom());
+        command.arg("report").args(archives).args(["-o", "page.html"]).current_dir(bench.folder.path());
+        command
+    };
+    let data = || -> Result<Value> {
+        let page = fs::read_to_string(bench.path("page.html"))?;
+        let block =
+            page.split_once("id=\"data\">").and_then(|(_, rest)| rest.split_once("</script>")).context("data")?;
+        Ok(serde_json::from_str(block.0)?)
+    };
+    run(&mut report(&["a.fathom"]))?;
+    ensure!(data()?["compared"].is_null(), "nothing stands beside it");
+    run(&mut report(&["a.fathom", "b.fathom"]))?;
+    let value = data()?;
+    let results = value["compared"]["results"].as_array().context("compared")?;
+    ensure!(results.len() == 2 && results.iter().all(|r| r["verdict"].is_string()), "{}", value["compared"]);
+    ensure!(value["compared"]["differs"].is_array(), "{}", value["compared"]);
+    let output = report(&["a.fathom", "b.fathom", "a.fathom"]).output()?;
+    ensure!(
+        !output.status.success() && String::from_utf8_lossy(&output.stderr).contains("bench history"),
+        "{output:?}"
+    );
+    Ok(())
+}
+
+fn compared_within() -> Result<()> {
+    let bench = Bench::new()?;
+    bench.json(&["run", "fake.toml", "--blocks=5", "--json"])?;
+    let value = bench.json(&["compare", "bench.fathom", "--by=duration=2000", "--json"])?;
+    let result = &value["results"][0];
+    ensure!(value["by"] == "duration" && result["levels"] == serde_json::json!(["2000", "1000"]), "{value}");
+    ensure!(result["verdict"] == "faster", "{value}");
+    ensure!(result["ratio"].as_f64().is_some_and(|r| (r - 2.0).abs() < 0.01), "{value}");
+    let (status, said) = bench.said(&["compare", "bench.fathom", "--by=speed"])?;
+    ensure!(status == Some(1) && said.contains("speed"), "{status:?}: {said}");
+    Ok(())
+}
+
+fn history() -> Result<()> {
+    let bench = Bench::new()?;
+    fs::create_dir(bench.path("all"))?;
+    let measure = |name: &str| bench.json(&["run", "fake.toml", "--blocks=5", "--json", "-o", name]);
+    measure("all/first.fathom")?;
+    slower(&bench)?;
+    measure("all/second.fathom")?;
+    fs::write(bench.path("all/notes.txt"), "not an archive")?;
+    let value = bench.json(&["history", "all", "--json"])?;
+    let archives = value["archives"].as_array().context("archives")?;
+    ensure!(archives.len() == 2 && archives.iter().all(|a| a["complete"] == true), "{value}");
+    ensure!(archives[0]["archive"].as_str().is_some_and(|a| a.contains("first")), "the oldest comes first: {value}");
+    let cells = value["cells"].as_array().context("cells")?;
+    ensure!(cells.len() == 2, "{value}");
+    for cell in cells {
+        let points = cell["points"].as_array().context("points")?;
+        ensure!(points.len() == 2 && points[1]["verdict"] == "slower" && points[0]["verdict"].is_null(), "{cell}");
+    }
+    let output = run(&mut bench.command(&["history", "all/second.fathom", "all/first.fathom"]))?;
+    let text = String::from_utf8(output.stdout)?;
+    ensure!(text.contains("duration=1000") && text.contains("slower"), "{text}");
+    let (status, said) = bench.said(&["history", "fake.toml"])?;
+    ensure!(status == Some(1) && said.contains("fake.toml"), "{status:?}: {said}");
+    Ok(())
+}
+
+fn shown_again() -> Result<()> {
+    let bench = Bench::new()?;
+    let then = bench.json(&["run", "fake.toml", "--blocks=5", "--json"])?;
+    let now = bench.json(&["show", "bench.fathom", "--json"])?;
+    ensure!(then["results"] == now["results"] && then["environment"] == now["environment"], "{now}");
+    let text = String::from_utf8(run(&mut bench.command(&["show", "bench.fathom"]))?.stdout)?;
+    ensure!(text.contains("duration=2000") && text.contains("row/s") && text.contains("5 processes"), "{text}");
+    let csv = String::from_utf8(run(&mut bench.command(&["show", "bench.fathom", "--csv"]))?.stdout)?;
+    ensure!(csv.lines().count() == 3 && csv.starts_with("workload,name,"), "{csv}");
+    let page = String::from_utf8(run(&mut bench.command(&["show", "bench.fathom", "--markdown"]))?.stdout)?;
+    ensure!(page.contains("| duration=1000 |"), "{page}");
+    Ok(())
+}
+
+fn planned() -> Result<()> {
+    let bench = Bench::new()?;
+    bench.json(&["run", "fake.toml", "--blocks=5", "--json"])?;
+    let needed = |precision: &str| -> Result<u64> {
+        let value = bench.json(&["plan", "bench.fathom", "--json", precision])?;
+        ensure!(value["version"] == 1 && value["results"].as_array().is_some_and(|r| r.len() == 2), "{value}");
+        value["results"][0]["for_precision"].as_u64().with_context(|| format!("{value}"))
+    };
+    // A thousandth of spread: two or three processes do for 2 %.
+    let (wide, narrow) = (needed("--precision=2")?, needed("--precision=0.02")?);
+    ensure!(wide <= 3 && narrow > wide, "{wide} {narrow}");
+    let text = String::from_utf8(run(&mut bench.command(&["plan", "bench.fathom"]))?.stdout)?;
+    ensure!(text.contains("duration=2000") && text.contains("a difference of 3.00 %"), "{text}");
+    Ok(())
+}
+
+/// Two cells that say 10 and 5, and a baseline that `needs`.
+fn comparison(name: &str, needs: &str) -> String {
+    format!(
+        r#"
+name = "{name}"
+question = "?"
+metric = "x"
+baseline = "one"
+blocks = 3
+seed = 1
+[[cell]]
+name = "one"
+needs = ["{needs}"]
+argv = ["/bin/sh", "-c", 'echo "{{\"metric\":\"x\",\"v\":10}}"']
+[[cell]]
+name = "half"
+argv = ["/bin/sh", "-c", 'echo "{{\"metric\":\"x\",\"v\":5}}"']
+"#
+    )
+}
+
+fn without_baseline() -> Result<()> {
+    let bench = Bench::new()?;
+    fs::write(bench.path("first.toml"), comparison("first", "no-such-program"))?;
+    fs::write(bench.path("second.toml"), comparison("second", "sh"))?;
+    let output = bench.command(&["run", "first.toml", "second.toml", "--json"]).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let reason = "one is absent: no-such-program is not installed";
+    ensure!(
+        output.status.code() == Some(1) && said.contains("first is not compared") && said.contains(reason),
+        "{said}"
+    );
+    let value: Value = serde_json::from_slice(&output.stdout)?;
+    ensure!(value["complete"] == true, "{value}");
+    let comparisons = value["comparisons"].as_array().context("comparisons")?;
+    let cell = |design: usize, cell: usize| &comparisons[design]["results"][cell];
+    ensure!(cell(0, 0)["absent"] == "no-such-program is not installed" && cell(0, 1)["processes"] == 0, "{value}");
+    ensure!(cell(0, 1)["absent"].as_str().is_some_and(|why| why.contains("nothing to compare it with")), "{value}");
+    // Three pairs have a ratio, and too few for an interval.
+    ensure!(cell(1, 1)["ratio"]["estimate"] == 0.5 && cell(1, 1)["ratio"]["ci95"].is_null(), "{value}");
+    let text = String::from_utf8(run(&mut bench.command(&["show", "bench.fathom"]))?.stdout)?;
+    ensure!(text.contains(reason) && text.contains("| 0.500 |") && text.contains("too few pairs"), "{text}");
+    let again = bench.json(&["show", "bench.fathom", "--json"])?;
+    ensure!(again["comparisons"] == value["comparisons"], "{again}");
+    Ok(())
+}
+
+fn selftest_of_a_load() -> Result<()> {
+    let bench = Bench::new()?;
+    let value = bench.json(&["selftest", "--comparisons=2", "--blocks=5", "--json"])?;
+    ensure!(value["workload"] == "spin" && value["comparisons"] == 2 && value["blocks"] == 5, "{value}");
+    // What it finds depends on the machine; that the shares belong to the counts does not.
+    let share = |count: &str, rate: &str| Some(value[count].as_f64()? / 2.0 == value[rate].as_f64()?);
+    ensure!(share("alarms", "rate") == Some(true) && share("misses", "miss_rate") == Some(true), "{value}");
+    ensure!(value["noise"].as_f64().is_some_and(|noise| noise > 0.0 && noise.is_finite()), "{value}");
+    Ok(())
+}
+
+fn killed_load() -> Result<()> {
+    let bench = Bench::new()?;
+    fs::create_dir(bench.path("disk"))?;
+    let words =
+        ["run", "sqlite", "-p", "op=insert", "-p", "journal_mode=wal,delete", "-p", "rows=50", "-p", "iterations=2"];
+    let more = ["--blocks=6", "--seed=4", "--dir=disk"];
+    let mut child = bench.command(&[&words[..], &more].concat()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let until = Instant::now() + Duration::from_secs(300);
+    while bench.order("bench.fathom").map_or(0, |o| o.len()) < 4 {
+        ensure!(Instant::now() < until, "no replicates appear");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    child.kill()?;
+    child.wait()?;
+    // What was measured is there, though nobody made its tables.
+    let before = bench.order("bench.fathom")?.len();
+    let value = bench.json(&["show", "bench.fathom", "--json"])?;
+    ensure!(value["complete"] == false && value["results"].as_array().is_some_and(|r| r.len() == 2), "{value}");
+    let value = bench.json(&["run", "--resume", "bench.fathom", "--json"])?;
+    ensure!(value["complete"] == true && value["designs"][0]["seed"] == 4, "{value}");
+    for result in value["results"].as_array().context("results")? {
+        ensure!(result["processes"] == 6 && result["failed"] == 0 && result["verified"] == true, "{result}");
+    }
+    // A warm-up block and six more, of two cells, each once.
+    let order = bench.order("bench.fathom")?;
+    let runs: std::collections::BTreeSet<_> = order.iter().map(|[cell, block, _]| (cell, block)).collect();
+    ensure!(before < 14 && order.len() == 14 && runs.len() == 14, "{order:?}");
+    Ok(())
+}
+
+fn without_root() -> Result<()> {
+    let bench = Bench::new()?;
+    // Nobody may need another way to the binary and to the folder than root does.
+    fs::copy(fathom(), bench.path("fathom"))?;
+    let nobody = 65534;
+    for path in [bench.folder.path().to_path_buf(), bench.path("disk")] {
+        fs::create_dir_all(&path)?;
+        std::os::unix::fs::chown(&path, Some(nobody), Some(nobody))?;
+    }
+    let as_nobody = |words: &[&str]| {
+        let mut command = Command::new(bench.path("fathom"));
+        command
+            .args(["bench", "run", "random", "--quick", "--blocks=2", "--no-wait", "--json", "--dir=disk"])
+            .args(words);
+        command.args(["-p", "file_size=8M", "-p", "block=4K", "-p", "threads=1", "-p", "iterations=2"]);
+        command
+            .current_dir(bench.folder.path())
+            .uid(nobody)
+            .gid(nobody)
+            .env("HOME", bench.folder.path())
+            .stdin(Stdio::null());
+        command
+    };
+    let output = run(&mut as_nobody(&[]))?;
+    let value: Value = serde_json::from_slice(&output.stdout)?;
+    let result = &value["results"][0];
+    ensure!(
+        result["parameters"]["op"] == "read-cold" && result["processes"] == 2 && result["verified"] == true,
+        "{value}"
+    );
+    ensure!(!result["marks"]["cache"].is_null(), "what the cache held is not told: {result}");
+    let told = "random: op=read-cold in place of op=read-dropped, which needs drop_caches";
+    let marks = value["marks"].as_array().context("marks")?;
+    ensure!(marks.iter().any(|m| m["name"] == "instead" && m["text"] == told), "{value}");
+    ensure!(String::from_utf8_lossy(&output.stderr).contains(told), "it is not said while it runs");
+    // Who asks for it by name gets it, or the reason.
+    let output = as_nobody(&["-p", "op=read-dropped", "-o", "asked.fathom"]).output()?;
+    let value: Value = serde_json::from_slice(&output.stdout)?;
+    ensure!(output.status.code() == Some(1), "{value}");
+    ensure!(value["results"][0]["absent"].as_str().is_some_and(|why| why.contains("root")), "{value}");
     Ok(())
 }
 

@@ -105,7 +105,7 @@ fn documents() -> Result<()> {
     }
     ensure!(samples.contains("direction=down stream=0"), "the other end's readings are missing");
 
-    let lines = run(net(&["run", &serving.at, "--duration", "0.5", "--lines", "--transactions"]))?;
+    let lines = run(&mut net(&["run", &serving.at, "--duration", "0.5", "--lines", "--transactions"]))?;
     let text = String::from_utf8(lines.stdout)?;
     let lines: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     ensure!(lines.iter().any(|l| l["metric"] == "transactions" && l["v"].as_f64() > Some(0.0)), "{text}");

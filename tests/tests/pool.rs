@@ -19,6 +19,9 @@ fn main() -> ExitCode {
         ("a_pool_that_was_ended_in_order_has_its_data_when_it_is_back", installed("qemu-io"), back_again),
         ("a_store_is_not_made_over_what_is_there", Ok(()), not_over),
         ("a_trial_measures_and_leaves_no_process", Ok(()), trial),
+        ("the_papers_cluster_checks_every_answer_and_leaves_nothing", Ok(()), cluster),
+        ("the_papers_cluster_over_a_medium_is_bound_by_its_packets", medium(), over_a_medium),
+        ("nodes_that_compute_are_measured_with_and_without_reads", Ok(()), compute),
     ];
     lane(cases)
 }
@@ -371,4 +374,82 @@ fn trial() -> Result<()> {
         ensure!(!words.contains(&format!("memory:{size}")), "it left {words}");
     }
     Ok(())
+}
+
+/// Whether a medium can be made here.
+fn medium() -> Result<(), String> {
+    lab::netns::Namespace::available()
+}
+
+/// What a replicate of the bench printed, by metric, and its check.
+fn replicate(words: &[&str]) -> Result<(std::collections::BTreeMap<String, f64>, String)> {
+    let output = pool(words).output()?;
+    ensure!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let mut metrics = std::collections::BTreeMap::new();
+    let mut by = None;
+    for line in String::from_utf8(output.stdout)?.lines() {
+        let line: serde_json::Value = serde_json::from_str(line)?;
+        if let (Some(metric), Some(value)) = (line["metric"].as_str(), line["v"].as_f64()) {
+            metrics.insert(metric.to_string(), value);
+        } else if line["verified"] == true {
+            by = line["by"].as_str().map(String::from);
+        }
+    }
+    Ok((metrics, by.context("it was not verified")?))
+}
+
+fn nobody_has(word: &str) -> Result<()> {
+    for entry in std::fs::read_dir("/proc")?.flatten() {
+        let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        ensure!(!String::from_utf8_lossy(&words).contains(word), "it left {}", String::from_utf8_lossy(&words));
+    }
+    Ok(())
+}
+
+fn cluster() -> Result<()> {
+    let size = (3_000_000 + std::process::id()).to_string();
+    let all = ["bench", "--paper", "--nodes=3", "--threads=2", "--duration=0.5", "--lines", "--size", &size];
+    for (batch, io) in [(1.0, true), (10.0, true), (10.0, false)] {
+        let batched = format!("--batch={batch}");
+        let own = [batched.as_str(), "--no-io"];
+        let (metrics, by) = replicate(&[&all[..], if io { &own[..1] } else { &own[..] }].concat())?;
+        ensure!(metrics["transactions"] > 0.0 && metrics["batch"] <= batch * 1.1, "{metrics:?}");
+        let checked: f64 = by.split(' ').next().context("no number")?.parse()?;
+        ensure!((checked > 0.0) == io, "{by}");
+    }
+    nobody_has(&format!("memory:{size}"))?;
+    refused(&["bench", "--paper", "--nodes=2", "--size=1T", "--duration=0.5"], 1, "5 bytes can address")?;
+    refused(&["bench", "--paper", "--node=127.0.0.1:1", "--insecure"], 1, "node 127.0.0.1:1")?;
+    refused(&["bench", "--nodes=1", "--flash=servers=0,service_ms=1"], 2, "1 to 1024 servers")?;
+    Ok(())
+}
+
+fn over_a_medium() -> Result<()> {
+    let size = (4_000_000 + std::process::id()).to_string();
+    let shared = ["bench", "--paper", "--nodes=2", "--threads=8", "--link=shared", "--packets-per-s=500"];
+    let words = [&shared[..], &["--duration=2", "--lines", "--size", &size]].concat();
+    let (metrics, _) = replicate(&words)?;
+    // However fast or slow the machine: no more packets pass than the medium lets through, both ways together, but for the
+    // few that a bucket saved.
+    let packets = metrics["packets.sent"] + metrics["packets.received"];
+    ensure!(packets <= 500.0 * 1.1 && metrics["transactions"] <= 250.0 * 1.1, "{metrics:?}");
+    // The same pool as it is today, over the same medium.
+    let load = ["bench", "--paper=load", "--nodes=2", "--threads=8", "--link=per-node", "--packets-per-s=500"];
+    let (metrics, _) = replicate(&[&load[..], &["--duration=2", "--lines", "--size", &size]].concat())?;
+    ensure!(metrics["packets.sent"] <= 2.0 * 500.0 * 1.1, "{metrics:?}");
+    nobody_has(&format!("memory:{size}"))
+}
+
+fn compute() -> Result<()> {
+    let size = (5_000_000 + std::process::id()).to_string();
+    let output = pool(&["bench", "--nodes=2", "--compute", "--duration=2", "--threads=8", "--json", "--size", &size])
+        .output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    for when in ["alone", "during"] {
+        ensure!(told["reads"][when]["ops_per_s"].as_f64() > Some(0.0), "{told}");
+        ensure!(told["compute"][when].as_f64() > Some(0.0), "{told}");
+    }
+    ensure!(told["compute"]["nodes_during"].as_array().map(Vec::len) == Some(2), "{told}");
+    nobody_has(&format!("memory:{size}"))
 }

@@ -7,13 +7,25 @@ import { Bars } from './bars.js';
 import { Lines } from './lines.js';
 import { Curves } from './curves.js';
 import { Flows } from './flows.js';
-import { showBadges, showFacts, showHow, showMetrics, showResults } from './words.js';
+import { showBadges, showFacts, showHow, showMetrics, showResults, showBeside } from './words.js';
 
 /** The figure with its heading and what its paper says; a part for each unit. */
 function figureParts(figure, tip) {
   if (figure.x && figure.bars.filter((bar) => bar.x !== null && bar.estimate !== null).length > 1) return [new Lines(figure, tip)];
   const units = [...new Set(figure.bars.map((bar) => bar.unit))];
   return units.map((unit) => new Bars(figure.bars.filter((bar) => bar.unit === unit), unit, tip));
+}
+
+/** The numbers of the paper's text, ours beside them. */
+function statedTable(stated) {
+  const row = (cells, tag) => el('tr', {}, cells.map((cell, at) => el(tag, at > 0 && at < 3 ? { class: 'number' } : {}, cell)));
+  const number = (value) => (value === null ? 'not measured' : value.toLocaleString('en', { maximumSignificantDigits: 3 }));
+  return el(
+    'table',
+    { class: 'stated' },
+    el('thead', {}, row(['in its text', 'paper', 'ours', 'unit'], 'th')),
+    el('tbody', {}, stated.map((s) => row([s.what, number(s.paper), number(s.ours), s.unit], 'td'))),
+  );
 }
 
 function figureNode(figure, parts) {
@@ -24,6 +36,7 @@ function figureNode(figure, parts) {
     { class: 'figure', dataset: { figure: figure.paper ? `${figure.paper}/${figure.figure}` : figure.title } },
     el('h3', {}, `${name}${figure.title}`),
     figure.says ? el('p', { class: 'says' }, `The paper, of its machines: ${figure.says}.`) : null,
+    figure.stated.length > 0 ? statedTable(figure.stated) : null,
     parts.map((part) => part.canvas),
     shared ? el('figcaption', {}, `All with ${shared}.`) : null,
   );
@@ -49,6 +62,7 @@ fill(byId('flows-body'), flows.map((chart) => chart.node));
 byId('flows').hidden = flows.length === 0;
 showResults(byId('table-body'), page);
 showMetrics(byId('metrics'), page);
+showBeside(byId, page.compared);
 showHow({ designs: byId('designs'), said: byId('said'), environment: byId('environment') }, page);
 
 const draw = () => {

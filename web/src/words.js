@@ -79,6 +79,40 @@ export function showResults(node, page) {
   fill(node, table('Every cell', columns, rows));
 }
 
+/** Another benchmark's cells beside these, and what differed between the machines. */
+export function showBeside(byId, compared) {
+  if (!compared) return;
+  const interval = ([low, high]) => `${low.toPrecision(4)} to ${high.toPrecision(4)}`;
+  const score = (side, unit) => (side.estimate === null ? '–' : valueText(side.estimate, unit));
+  const rows = compared.results.map((pair) => [
+    `${pair.workload} ${parameters(pair)}`,
+    score(pair.a, pair.unit),
+    score(pair.b, pair.unit),
+    pair.ratio === null ? '–' : pair.ratio.toPrecision(4),
+    pair.ratio_ci95 ? interval(pair.ratio_ci95) : '',
+    pair.verdict,
+    pair.notes.join('; '),
+  ]);
+  const columns = [
+    { name: 'Cell' },
+    { name: 'A', number: true },
+    { name: 'B', number: true },
+    { name: 'B / A', number: true },
+    { name: '95 % interval', number: true },
+    { name: 'B is' },
+    { name: 'notes' },
+  ];
+  const alone = compared.unmatched.map((cell) => `${cell.of.toUpperCase()}: ${cell.workload} ${parameters(cell)}`);
+  const said = [`A: ${compared.a}. B: ${compared.b}, which the rest of this page shows.`, compared.scope];
+  if (alone.length > 0) said.push(`In one of them only: ${alone.join('; ')}.`);
+  byId('beside-scope').textContent = said.join(' ');
+  fill(byId('beside-cells'), table('Cells of both', columns, rows));
+  const differs = compared.differs.map((fact) => [fact.fact, fact.a, fact.b, fact.varies]);
+  const facts = [{ name: 'Fact' }, { name: 'A' }, { name: 'B' }, { name: 'varies by' }];
+  fill(byId('beside-differs'), table('What differed between the machines', facts, differs));
+  byId('beside').hidden = false;
+}
+
 export function showMetrics(node, page) {
   const rows = page.metrics.map((metric) => [
     metric.title,

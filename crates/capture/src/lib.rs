@@ -11,6 +11,7 @@
 //! | `probes` | the list of probes and how each is attached; every one may be missing |
 //! | `kernel/` | what is read of the running kernel: types, symbols, numbers of system calls |
 //! | `uprobes` | probes on SQLite and on functions |
+//! | `rings` | takes records off the kernel side's memory |
 //! | `loss`, `price` | what was lost, and what each probe costs |
 //! | [`sqlite`] | where SQLite's functions are in a file |
 //! | [`launch`], [`marks`] | the traced program, and the marks it makes itself |
@@ -23,6 +24,7 @@ pub mod marks;
 mod price;
 mod probes;
 pub mod request;
+mod rings;
 pub mod session;
 pub mod sqlite;
 mod tasks;

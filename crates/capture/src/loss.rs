@@ -1,34 +1,24 @@
 //! What was lost, and when: the kernel side counts, this turns growing counts into records of loss.
 
-use crate::Error;
 use crate::kernel::clock::boot_ns;
 use crate::price::program_info;
 use crate::tasks::NO_CPU;
-use aya::Pod;
-use aya::maps::{MapData, PerCpuArray};
 use model::event::{Header, Loss};
 use model::{Event, LossSource};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 
-/// As in `common.h`.
-#[repr(C)]
+/// What the kernel side counts of a CPU.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CpuState {
-    /// Records so far, those lost included.
-    pub seq: u64,
     /// Records that found no room.
     pub lost: u64,
     /// Times a table was full.
     pub table_full: u64,
 }
 
-// SAFETY: three u64 without padding, of which every bit pattern is valid.
-unsafe impl Pod for CpuState {}
-
 /// Compares the counters with what they were.
 pub struct LossWatch {
-    cpus: PerCpuArray<MapData, CpuState>,
     last: Vec<CpuState>,
     last_ns: u64,
     recursion: BTreeMap<String, u64>,
@@ -38,9 +28,9 @@ pub struct LossWatch {
 
 impl LossWatch {
     /// Watches from now on.
-    pub fn new(cpus: PerCpuArray<MapData, CpuState>) -> Self {
+    pub fn new() -> Self {
         let now = boot_ns();
-        Self { cpus, last: Vec::new(), last_ns: now, recursion: BTreeMap::new(), recursion_ns: now, lost: 0 }
+        Self { last: Vec::new(), last_ns: now, recursion: BTreeMap::new(), recursion_ns: now, lost: 0 }
     }
 
     /// Records lost so far, whatever lost them.
@@ -48,14 +38,10 @@ impl LossWatch {
         self.lost
     }
 
-    /// The losses since the last look.
-    ///
-    /// # Errors
-    /// If the counters cannot be read.
-    pub fn look(&mut self) -> Result<Vec<Event>, Error> {
+    /// The losses since the last look, from the counters of every CPU.
+    pub fn look(&mut self, values: &[CpuState]) -> Vec<Event> {
         let start = self.last_ns;
         let now = boot_ns();
-        let values = self.cpus.get(&0, 0).map_err(|e| Error::table("the counters of loss cannot be read", e))?;
         self.last.resize(values.len(), CpuState::default());
         let mut all = Vec::new();
         for (cpu, (new, old)) in values.iter().zip(&mut self.last).enumerate() {
@@ -70,7 +56,7 @@ impl LossWatch {
             *old = *new;
         }
         self.last_ns = now;
-        Ok(all)
+        all
     }
 
     /// The runs that programs missed because they were running already on that CPU, since the last look. Which CPU, the

@@ -1,23 +1,24 @@
 //! A recording, from start to finish.
 //!
 //! One thread owns it and calls [`Session::wait`] and [`Session::drain`] by turns. Draining by a timer instead of a
-//! wake-up for each record is what makes tracing cheap: the ring buffer holds seconds of a busy machine.
+//! wake-up for each record is what makes tracing cheap: the rings hold seconds of a busy machine.
 
 use crate::kernel::btf::KernelTypes;
 use crate::kernel::clock::{boot_ns, boot_offset_ns, process_cpu_ns};
 use crate::kernel::{calls, symbols};
-use crate::loss::{CpuState, LossWatch};
+use crate::loss::LossWatch;
 use crate::price::{PriceSampler, program_info};
 use crate::request::{Request, Scope};
+use crate::rings::{Rings, Shape};
 use crate::sqlite::SqliteSymbols;
 use crate::uprobes::Uprobes;
 use crate::{Error, error, probes, tasks, uprobes};
-use aya::maps::{HashMap, Map, MapData, PerCpuArray, RingBuf};
+use aya::maps::{HashMap, Map, MapData, RingBuf};
 use aya::{Ebpf, EbpfLoader};
 use model::Event;
 use model::table::Coverage;
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -31,12 +32,19 @@ const STANDING: usize = 4;
 /// How long a drain may take.
 const LONGEST_DRAIN: Duration = Duration::from_secs(2);
 
+/// How long records lie in the rings at most.
+const DRAIN_PERIOD: Duration = Duration::from_secs(1);
+/// How full a ring gets at most, of 1, if records do not come faster than any machine makes them.
+const DRAIN_FILL: f64 = 0.25;
+
 /// How often programs are asked for runs they missed.
 const PROGRAM_PERIOD: Duration = Duration::from_secs(1);
 
 /// A recording that runs.
 pub struct Session {
-    rings: [RingBuf<MapData>; 2],
+    rings: Rings,
+    bell: RingBuf<MapData>,
+    taken: Instant,
     tasks: HashMap<MapData, u32, [u8; SLOT_SIZE]>,
     loss: LossWatch,
     price: PriceSampler,
@@ -79,11 +87,16 @@ impl Session {
     pub fn start(request: &Request) -> Result<Self, Error> {
         check_lockdown()?;
         let types = KernelTypes::read()?;
-        let mut ebpf = load(request, &types)?;
+        let (possible, running) = cpus()?;
+        let shape = Shape::new(possible, running, salt());
+        let mut ebpf = load(request, &types, shape)?;
+        let rings = Rings::new(shape, array(&ebpf, "ring_controls")?, array(&ebpf, "ring_memory")?)?;
         let mut session = Self {
-            rings: [take(&mut ebpf, "ring_even", RingBuf::try_from)?, take(&mut ebpf, "ring_odd", RingBuf::try_from)?],
+            rings,
+            bell: take(&mut ebpf, "bell", RingBuf::try_from)?,
+            taken: Instant::now(),
             tasks: take(&mut ebpf, "tasks", HashMap::try_from)?,
-            loss: LossWatch::new(take::<PerCpuArray<MapData, CpuState>, _>(&mut ebpf, "cpus", PerCpuArray::try_from)?),
+            loss: LossWatch::new(),
             price: PriceSampler::new(false),
             uprobes: Uprobes::default(),
             coverage: Vec::new(),
@@ -159,43 +172,25 @@ impl Session {
         seen
     }
 
-    /// Waits until it is time to drain: `at_most`, or earlier if the kernel side asks, which it does when a program maps
-    /// code (its SQLite may be worth a probe).
-    pub fn wait(&self, at_most: Duration) {
-        let mut polls =
-            [0, 1].map(|i| libc::pollfd { fd: self.rings[i].as_raw_fd(), events: libc::POLLIN, revents: 0 });
+    /// Waits for `at_most`, or until the kernel side asks for attention, which it does when a program maps code (its SQLite
+    /// may be worth a probe). Returns whether it is time to drain: the kernel side asked, a ring fills, or the last drain was
+    /// a second ago. What is drained seldom disturbs the traced program seldom.
+    pub fn wait(&mut self, at_most: Duration) -> bool {
+        let mut poll = libc::pollfd { fd: self.bell.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let timeout = i32::try_from(at_most.as_millis()).unwrap_or(i32::MAX);
-        // SAFETY: the two live until the call returns.
-        unsafe { libc::poll(polls.as_mut_ptr(), 2, timeout) };
+        // SAFETY: it lives until the call returns.
+        let rang = unsafe { libc::poll(&raw mut poll, 1, timeout) } > 0;
+        self.price.tick();
+        rang || self.taken.elapsed() >= DRAIN_PERIOD || self.rings.fill() >= DRAIN_FILL
     }
 
     /// Hands on every record that is there, oldest first within a CPU; returns how many. The bytes are a header and a body
     /// as in `model::event`, valid until the sink returns.
-    ///
-    /// # Errors
-    /// If the counters of loss cannot be read.
-    pub fn drain(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<usize, Error> {
-        let mut count = 0;
-        let began = Instant::now();
-        // By turns, the older first: who reads the log puts records in order only as far as they are apart in it.
-        let mut heads = [Vec::new(), Vec::new()];
-        for (ring, head) in self.rings.iter_mut().zip(&mut heads) {
-            refill(ring, head);
-        }
-        while let Some(older) = older(&heads) {
-            sink(&heads[older]);
-            refill(&mut self.rings[older], &mut heads[older]);
-            count += 1;
-            // Where records come faster than they are taken (an emulated machine), a drain would never end.
-            if count % 4096 == 0 && began.elapsed() > LONGEST_DRAIN {
-                for head in heads.iter().filter(|h| !h.is_empty()) {
-                    sink(head);
-                    count += 1;
-                }
-                break;
-            }
-        }
-        self.pending.extend(self.loss.look()?);
+    pub fn drain(&mut self, sink: &mut dyn FnMut(&[u8])) -> usize {
+        while self.bell.next().is_some() {}
+        self.taken = Instant::now();
+        let mut count = self.rings.drain(LONGEST_DRAIN, sink);
+        self.pending.extend(self.loss.look(&self.rings.counters()));
         if self.programs_asked.elapsed() >= PROGRAM_PERIOD {
             self.programs_asked = Instant::now();
             self.pending.extend(self.loss.look_at_programs(&self.programs));
@@ -203,7 +198,7 @@ impl Session {
         count += self.hand_on_pending(sink);
         self.price.tick();
         self.drained += count as u64;
-        Ok(count)
+        count
     }
 
     fn hand_on_pending(&mut self, sink: &mut dyn FnMut(&[u8])) -> usize {
@@ -224,10 +219,7 @@ impl Session {
 
     /// Hands on what is left and takes the probes off. That takes the kernel a second or two (it waits, one probe after
     /// the other, until no CPU can be inside it), so it goes on behind the caller's back; what comes meanwhile is dropped.
-    ///
-    /// # Errors
-    /// If the counters of loss cannot be read.
-    pub fn finish(mut self, sink: &mut dyn FnMut(&[u8])) -> Result<Finished, Error> {
+    pub fn finish(mut self, sink: &mut dyn FnMut(&[u8])) -> Finished {
         let end_ns = boot_ns();
         self.pending.extend(self.loss.look_at_programs(&self.programs));
         let prices: BTreeMap<String, _> =
@@ -240,7 +232,7 @@ impl Session {
             row.misses = Some(info.recursion_misses);
             row.price_ns = (info.run_count > 0).then(|| info.run_time_ns as f64 / info.run_count as f64);
         }
-        self.drain(sink)?;
+        self.drain(sink);
         let finished = Finished {
             coverage: std::mem::take(&mut self.coverage),
             records: self.drained,
@@ -250,7 +242,7 @@ impl Session {
             counted_ns: u64::try_from(counted.as_nanos()).unwrap_or(u64::MAX),
         };
         std::thread::spawn(move || self.detach());
-        Ok(finished)
+        finished
     }
 
     /// Dropping a link detaches its probe.
@@ -274,24 +266,6 @@ impl std::fmt::Debug for Session {
     }
 }
 
-/// Takes the next record off a ring; empty: there is none.
-fn refill(ring: &mut RingBuf<MapData>, head: &mut Vec<u8>) {
-    head.clear();
-    if let Some(record) = ring.next() {
-        head.extend_from_slice(&record);
-    }
-}
-
-/// Which of two records is the older, by the time that each begins with; `None` if both are empty.
-fn older(heads: &[Vec<u8>; 2]) -> Option<usize> {
-    let time = |head: &Vec<u8>| head.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
-    match (time(&heads[0]), time(&heads[1])) {
-        (Some(even), Some(odd)) => Some(usize::from(odd < even)),
-        (Some(_), None) => Some(0),
-        (None, odd) => odd.map(|_| 1),
-    }
-}
-
 fn detach(ebpf: &mut Ebpf) {
     use aya::programs::Program;
     for (_, program) in ebpf.programs_mut() {
@@ -305,7 +279,7 @@ fn detach(ebpf: &mut Ebpf) {
     }
 }
 
-fn load(request: &Request, types: &KernelTypes) -> Result<Ebpf, Error> {
+fn load(request: &Request, types: &KernelTypes, rings: Shape) -> Result<Ebpf, Error> {
     let everyone: u32 = match (&request.scope, request.also_all) {
         (Scope::All, _) => 2,
         (_, true) => 1,
@@ -322,6 +296,11 @@ fn load(request: &Request, types: &KernelTypes) -> Result<Ebpf, Error> {
     let (direct, dsync) = (libc::O_DIRECT as u32, libc::O_DSYNC as u32);
     EbpfLoader::new()
         .btf(Some(types.for_fields()))
+        .map_max_entries("ring_controls", rings.cpus)
+        .map_max_entries("ring_memory", rings.rings * rings.chunks)
+        .override_global("ring_count", &rings.rings, true)
+        .override_global("ring_chunks", &rings.chunks, true)
+        .override_global("ring_salt", &rings.salt, true)
         .override_global("boot_offset_ns", &offset, true)
         .override_global("tracer_tgid", &tracer, true)
         .override_global("everyone", &everyone, true)
@@ -355,8 +334,32 @@ fn take<T, E: std::fmt::Display>(
     name: &'static str,
     make: impl FnOnce(Map) -> Result<T, E>,
 ) -> Result<T, Error> {
-    let map = ebpf.take_map(name).ok_or_else(|| Error::Object(format!("the table {name} is missing")))?;
+    let map = ebpf.take_map(name).ok_or_else(|| missing(name))?;
     make(map).map_err(|e| Error::Object(format!("the table {name}: {e}")))
+}
+
+fn array<'a>(ebpf: &'a Ebpf, name: &'static str) -> Result<BorrowedFd<'a>, Error> {
+    match ebpf.map(name) {
+        Some(Map::Array(data)) => Ok(data.fd().as_fd()),
+        _ => Err(missing(name)),
+    }
+}
+
+fn missing(name: &str) -> Error {
+    Error::Object(format!("the table {name} is missing"))
+}
+
+/// How many CPUs the machine may ever have, and how many run.
+fn cpus() -> Result<(u32, u32), Error> {
+    let unknown = |(file, e)| Error::table("how many CPUs there are is not known", format!("{file}: {e}"));
+    let running = aya::util::online_cpus().map_err(unknown)?.len();
+    Ok((aya::util::nr_cpus().map_err(unknown)? as u32, running as u32))
+}
+
+/// A number that nobody else knows.
+fn salt() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
 }
 
 /// In the mode `confidentiality` every read of kernel memory yields zeroes, silently: better no trace than that one.
@@ -364,21 +367,5 @@ fn check_lockdown() -> Result<(), Error> {
     match std::fs::read_to_string("/sys/kernel/security/lockdown") {
         Ok(text) if text.contains("[confidentiality]") => Err(Error::Lockdown),
         _ => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::older;
-
-    #[test]
-    fn the_older_of_two_records_comes_first() {
-        let record = |time: u64| time.to_ne_bytes().to_vec();
-        assert_eq!(older(&[record(1), record(2)]), Some(0));
-        assert_eq!(older(&[record(2), record(1)]), Some(1));
-        assert_eq!(older(&[record(2), record(2)]), Some(0));
-        assert_eq!(older(&[Vec::new(), record(9)]), Some(1));
-        assert_eq!(older(&[record(9), Vec::new()]), Some(0));
-        assert_eq!(older(&[Vec::new(), Vec::new()]), None);
     }
 }

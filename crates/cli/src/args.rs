@@ -2,16 +2,18 @@
 
 mod bench;
 mod net;
+mod paper;
 mod pool;
 mod results;
 
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
 pub use net::{Device, Net, NetCc, NetLink, NetRun, NetServe, NetTrial, NetVerb, Rate, Way};
+pub use paper::{Between, Paper, PaperBench};
 pub use pool::{
     AttachWith, Control, Disk, Front, Order, Pool, PoolAttach, PoolBench, PoolKeygen, PoolLoad, PoolNode, PoolServe,
     PoolStatus, PoolTry, PoolVerb, Trust,
 };
-pub use results::{BenchCompare, BenchHistory, BenchShow, ServeHttp};
+pub use results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, ServeHttp};
 
 /// Values of `pool`, for whoever else reads them.
 pub mod pool_value {
@@ -159,7 +161,8 @@ pub struct Show {
 
 /// Make one self-contained HTML page of recordings.
 ///
-/// Of several, the page shows one at a time; the device commands of all can be set side by side.
+/// Of several, the page shows one at a time; the device commands of all can be set side by side. Of two benchmarks it shows the
+/// second, with the first beside it: ratios with verdicts, and what differed between the machines.
 #[derive(Debug, Args)]
 pub struct Report {
     /// The archives

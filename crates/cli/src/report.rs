@@ -13,11 +13,11 @@ pub fn run(args: &args::Report) -> Result<()> {
         let archive = link::open(path, &context)?;
         if archive.meta().kind == "bench" {
             anyhow::ensure!(
-                args.archives.len() == 1,
-                "{} holds benchmarks, and their page is of one archive; compare two with `fathom bench compare`",
+                parts.is_empty(),
+                "{} holds benchmarks, and the archives before it recordings: make a page of each kind",
                 path.display()
             );
-            return crate::bench::report(path, args.output.as_deref());
+            return crate::bench::report(&args.archives, args.output.as_deref());
         }
         parts.push(Part::of(&archive, path)?);
     }

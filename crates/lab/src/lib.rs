@@ -7,7 +7,9 @@ pub mod guest;
 pub mod initramfs;
 pub mod kernel;
 pub mod loopdisk;
+pub mod medium;
 pub mod netns;
+pub mod process;
 
 pub use error::Error;
 pub(crate) use error::need;

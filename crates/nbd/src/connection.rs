@@ -27,7 +27,7 @@ const HANDSHAKE_LIMIT: Duration = Duration::from_secs(30);
 const READ_BYTES: usize = 256 << 10;
 /// Requests handed to the store and not answered.
 const MAX_UNDER_WAY: usize = 1024;
-/// Their payload, and the replies that the client has not taken, each.
+/// The data that they carry or ask for, together with the replies that the client has not taken. One request may go beyond it.
 const MAX_BYTES: usize = 64 << 20;
 
 /// Why a session ended otherwise than by the client's wish.
@@ -166,11 +166,13 @@ where
 {
     let export = agreed.export;
     let mut session =
-        Session { agreed, input, outbox: Outbox::default(), skip: 0, payload_bytes: 0, ending: false, closed: false };
+        Session { agreed, input, outbox: Outbox::default(), skip: 0, under_way_bytes: 0, ending: false, closed: false };
     let mut under_way = FuturesUnordered::new();
     poll_fn(|cx| {
         loop {
-            while let Poll::Ready(Some((request, answer))) = under_way.poll_next_unpin(cx) {
+            while let Poll::Ready(Some(done)) = under_way.poll_next_unpin(cx) {
+                let (request, answer): (Request, Answer) = done;
+                session.under_way_bytes -= request.data_bytes();
                 session.answer(&request, answer);
             }
             let mut handed_over = false;
@@ -240,8 +242,8 @@ struct Session<'e, E> {
     outbox: Outbox,
     /// Bytes of a refused write's payload that are still to come.
     skip: u64,
-    /// Payload handed to the store.
-    payload_bytes: usize,
+    /// Data that those with the store carry or ask for.
+    under_way_bytes: usize,
     /// The client said that it goes.
     ending: bool,
     /// Nothing comes any more.
@@ -250,8 +252,7 @@ struct Session<'e, E> {
 
 impl<E: Export> Session<'_, E> {
     fn has_room(&self, under_way: usize) -> bool {
-        let bytes = self.outbox.len() < MAX_BYTES && self.payload_bytes < MAX_BYTES;
-        !self.ending && under_way < MAX_UNDER_WAY && bytes
+        !self.ending && under_way < MAX_UNDER_WAY && self.outbox.len() + self.under_way_bytes < MAX_BYTES
     }
 
     /// Takes the next request from the input.
@@ -294,8 +295,8 @@ impl<E: Export> Session<'_, E> {
                 self.answer(&request, Answer::Done(result));
                 return Ok(Taken::Answered);
             }
-            self.payload_bytes += payload;
         }
+        self.under_way_bytes += request.data_bytes();
         Ok(Taken::Task(request, self.input.split_to(payload).freeze()))
     }
 
@@ -305,24 +306,22 @@ impl<E: Export> Session<'_, E> {
         let begin = tail.len();
         wire::read_header(tail, self.agreed.structured, request);
         let data = tail.len();
-        tail.resize(data + request.length as usize, 0);
-        match self.agreed.export.read_now(request.offset, &mut tail[data..]) {
-            Some(Ok(())) => return true,
-            None => tail.truncate(begin),
-            Some(Err(error)) => {
+        let result = match self.agreed.export.read_now(request.offset, request.length, tail) {
+            Some(Ok(())) if tail.len() == data + request.length as usize => return true,
+            Some(Ok(())) => Err(Error::Io),
+            Some(Err(error)) => Err(error),
+            None => {
                 tail.truncate(begin);
-                wire::outcome(tail, self.agreed.structured, request, Err(error));
-                return true;
+                return false;
             }
-        }
-        false
+        };
+        tail.truncate(begin);
+        wire::outcome(tail, self.agreed.structured, request, result);
+        true
     }
 
     fn answer(&mut self, request: &Request, answer: Answer) {
         let structured = self.agreed.structured;
-        if let (Answer::Done(_), true) = (&answer, request.has_payload()) {
-            self.payload_bytes = self.payload_bytes.saturating_sub(request.length as usize);
-        }
         let result = match answer {
             Answer::Data(Ok(data)) if data.len() == request.length as usize => {
                 wire::read_header(self.outbox.tail(), structured, request);

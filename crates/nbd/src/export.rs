@@ -1,6 +1,6 @@
 //! What is served: the trait that a store implements, and the words it is described by.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use std::future::Future;
 
 /// A request's longest payload, and so the longest read or write. What Linux and QEMU assume of a server that says nothing.
@@ -131,9 +131,10 @@ pub trait Export {
     /// What it is.
     fn info(&self) -> &Info;
 
-    /// Reads into `into` if that needs no waiting; `None` sends the request to [`Export::read`].
-    fn read_now(&self, offset: u64, into: &mut [u8]) -> Option<Result<(), Error>> {
-        let _ = (offset, into);
+    /// Appends exactly `length` bytes to `out` if that needs no waiting; `None` sends the request to [`Export::read`]. What is
+    /// appended beside an error or `None` is taken back.
+    fn read_now(&self, offset: u64, length: u32, out: &mut BytesMut) -> Option<Result<(), Error>> {
+        let _ = (offset, length, out);
         None
     }
 

@@ -1,7 +1,7 @@
 //! An export in memory, for trials and tests: it takes space only where something was written.
 
 use crate::export::{Error, Export, Extent, Info};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use std::sync::{PoisonError, RwLock};
 
 /// Space is taken in pieces of this size.
@@ -36,14 +36,11 @@ impl Memory {
         }
     }
 
-    fn fill(&self, offset: u64, into: &mut [u8]) {
+    fn append(&self, offset: u64, length: u32, out: &mut BytesMut) {
         let pieces = self.pieces.read().unwrap_or_else(PoisonError::into_inner);
-        Self::walk(offset, into.len(), |piece, range, done| {
-            let target = &mut into[done..done + range.len()];
-            match &pieces[piece] {
-                Some(data) => target.copy_from_slice(&data[range]),
-                None => target.fill(0),
-            }
+        Self::walk(offset, length as usize, |piece, range, _| match &pieces[piece] {
+            Some(data) => out.extend_from_slice(&data[range]),
+            None => out.resize(out.len() + range.len(), 0),
         });
     }
 
@@ -78,8 +75,8 @@ impl Export for Memory {
         &self.info
     }
 
-    fn read_now(&self, offset: u64, into: &mut [u8]) -> Option<Result<(), Error>> {
-        self.fill(offset, into);
+    fn read_now(&self, offset: u64, length: u32, out: &mut BytesMut) -> Option<Result<(), Error>> {
+        self.append(offset, length, out);
         Some(Ok(()))
     }
 
@@ -89,9 +86,9 @@ impl Export for Memory {
     }
 
     async fn read(&self, offset: u64, length: u32) -> Result<Bytes, Error> {
-        let mut data = vec![0; length as usize];
-        self.fill(offset, &mut data);
-        Ok(data.into())
+        let mut data = BytesMut::with_capacity(length as usize);
+        self.append(offset, length, &mut data);
+        Ok(data.freeze())
     }
 
     async fn write(&self, offset: u64, data: Bytes, _durable: bool) -> Result<(), Error> {

@@ -185,6 +185,11 @@ impl Request {
         })
     }
 
+    /// Bytes that it carries or asks for.
+    pub fn data_bytes(&self) -> usize {
+        if [command::READ, command::WRITE].contains(&self.command) { self.length as usize } else { 0 }
+    }
+
     /// Whether a payload of `length` bytes follows it.
     pub fn has_payload(&self) -> bool {
         self.command == command::WRITE

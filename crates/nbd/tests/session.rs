@@ -16,8 +16,8 @@ struct Held {
 }
 
 impl Held {
-    fn new() -> Self {
-        Self { memory: Memory::new(1 << 20), waiting: RefCell::default() }
+    fn new(size_bytes: u64) -> Self {
+        Self { memory: Memory::new(size_bytes), waiting: RefCell::default() }
     }
 }
 
@@ -108,7 +108,7 @@ use wire::command::{DISCONNECT, READ, WRITE};
 
 #[test]
 fn answers_come_in_the_order_in_which_they_are_ready() {
-    let (end, ()) = session(&single(Held::new()), async |mut client, held| {
+    let (end, ()) = session(&single(Held::new(1 << 20)), async |mut client, held| {
         client.ask(WRITE, 0, 1, 512, 4, b"abcd").await;
         assert_eq!(client.reply().await, (1, 0));
         client.ask(READ, 0, 2, 0, 4, &[]).await;
@@ -129,7 +129,7 @@ fn answers_come_in_the_order_in_which_they_are_ready() {
 
 #[test]
 fn a_disconnect_waits_for_what_is_under_way() {
-    let (end, ()) = session(&single(Held::new()), async |mut client, held| {
+    let (end, ()) = session(&single(Held::new(1 << 20)), async |mut client, held| {
         client.ask(READ, 0, 9, 0, 2, &[]).await;
         client.ask(DISCONNECT, 0, 10, 0, 0, &[]).await;
         while held.waiting.borrow().is_empty() {
@@ -182,6 +182,32 @@ fn replies_that_nobody_reads_hold_back_the_requests() {
         for cookie in 0..COUNT {
             assert_eq!(client.reply().await, (cookie, 0));
             assert!(client.data(LENGTH as usize).await.iter().all(|b| *b == 0));
+        }
+    });
+    end.expect("nothing was wrong");
+}
+
+/// What is asked of the store at once is bounded in bytes too: a store that keeps every answer ready would fill the memory.
+#[test]
+fn long_reads_are_handed_over_a_few_at_a_time() {
+    const LENGTH: u32 = 16 << 20;
+    const COUNT: u64 = 24;
+    let export = single(Held::new(COUNT * u64::from(LENGTH)));
+    let (end, ()) = session(&export, async |mut client, held| {
+        for cookie in 0..COUNT {
+            client.ask(READ, 0, cookie, cookie * u64::from(LENGTH), LENGTH, &[]).await;
+        }
+        for _ in 0..COUNT {
+            while held.waiting.borrow().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            // 64 MiB, and no more than one read beyond.
+            let waiting = held.waiting.borrow().len();
+            assert!(waiting <= 5, "{waiting} reads were under way");
+            let (_, go) = held.waiting.borrow_mut().pop_first().expect("one waits");
+            go.send(()).expect("the store waits for it");
+            assert_eq!(client.reply().await.1, 0);
+            client.data(LENGTH as usize).await;
         }
     });
     end.expect("nothing was wrong");

@@ -4,6 +4,7 @@
 //! The first quarter of the time does not count: the tuner finds its way in it.
 
 use crate::link::{Counts, Failure};
+use crate::packets::Packets;
 use crate::volume::Volume;
 use bytes::Bytes;
 use hdrhistogram::Histogram;
@@ -24,12 +25,14 @@ pub struct Load {
     pub duration: Duration,
     /// Writes instead of reads; what was on the disk is lost.
     pub write: bool,
+    /// Reads are compared with their checksums, as they always are but here.
+    pub checked: bool,
     /// Of the places.
     pub seed: u64,
 }
 
 /// Microseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Half were faster.
     pub p50: f64,
@@ -47,7 +50,7 @@ pub struct BothWays {
 }
 
 /// What was measured.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// Answers a second.
     pub ops_per_s: f64,
@@ -57,14 +60,16 @@ pub struct Figures {
     pub window: f64,
     /// Requests in a frame, on average.
     pub batch_mean: f64,
-    /// Frames a second, all nodes together; each is one write to the socket (or several, if it is large).
+    /// Packets a second, all nodes together, bare acknowledgements included.
     pub packets_per_s: BothWays,
+    /// Mean bytes of data in a packet, its headers not counted.
+    pub packet_bytes_mean: BothWays,
     /// Requests that failed.
     pub failed: u64,
 }
 
 /// A small generator of numbers (splitmix64), so that a run can be had again.
-struct Random(u64);
+pub(crate) struct Random(pub u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -75,7 +80,8 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, bound: u64) -> u64 {
+    /// A number below `bound`, each as likely as the others.
+    pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 }
@@ -108,8 +114,10 @@ pub async fn run(volume: Rc<Volume>, load: Load) -> Result<Figures, String> {
         .collect();
     tokio::time::sleep_until(begin).await;
     let (before, answered, first) = (sum(&volume), tally.borrow().answered, Instant::now());
+    let packets = Packets::of_this_process();
     tokio::time::sleep_until(end).await;
     let (after, answered) = (sum(&volume), tally.borrow().answered - answered);
+    let packets = Packets::of_this_process().since(packets);
     let seconds = first.elapsed().as_secs_f64();
     for requester in requesters {
         requester.await.map_err(|e| e.to_string())?;
@@ -120,13 +128,13 @@ pub async fn run(volume: Rc<Volume>, load: Load) -> Result<Figures, String> {
     }
     let rate = |of: fn(&Counts) -> u64| (of(&after) - of(&before)) as f64 / seconds;
     let us = |quantile| tally.latency_ns.value_at_quantile(quantile) as f64 / 1000.0;
-    let (sent, received) = (rate(|c| c.frames_sent), rate(|c| c.frames_received));
     Ok(Figures {
         ops_per_s: answered as f64 / seconds,
         latency_us: Latency { p50: us(0.5), p99: us(0.99) },
         window: f64::from(after.window) / volume.links().len() as f64,
-        batch_mean: rate(|c| c.requests_sent) / sent,
-        packets_per_s: BothWays { sent, received },
+        batch_mean: rate(|c| c.requests_sent) / rate(|c| c.frames_sent),
+        packets_per_s: packets.per_s(seconds),
+        packet_bytes_mean: packets.bytes_mean(),
         failed: tally.failed,
     })
 }
@@ -137,7 +145,6 @@ fn sum(volume: &Volume) -> Counts {
     for counts in volume.links().iter().map(crate::link::Link::counts) {
         sum.frames_sent += counts.frames_sent;
         sum.requests_sent += counts.requests_sent;
-        sum.frames_received += counts.frames_received;
         sum.window += counts.window;
     }
     sum
@@ -158,8 +165,10 @@ async fn requester(
         let offset = random.below(places) * u64::from(load.block_bytes);
         let result = if load.write {
             volume.write_range(offset, data.clone(), false).await
-        } else {
+        } else if load.checked {
             volume.read_range(offset, load.block_bytes).await.map(drop)
+        } else {
+            volume.read_range_unchecked(offset, load.block_bytes).await.map(drop)
         };
         let now = Instant::now();
         let mut tally = tally.borrow_mut();

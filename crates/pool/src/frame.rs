@@ -6,7 +6,7 @@
 //! ```text
 //!  head, 40 bytes                                       entry of a request, 16 bytes
 //!   0 magic      u32  "FPL1"                             0 operation u8
-//!   4 version    u8                                      1 flags     u8   bit 0: durable before it is answered
+//!   4 version    u8                                      1 flags     u8   bit 0: durable before it is answered, bit 1: unchecked
 //!   5 kind       u8   1 requests, 2 replies              2 tag       u16  the coordinator's name for it
 //!   6 count      u16  entries                            4 length    u32
 //!   8 body_bytes u32  entries, data and checksum         8 offset    u64
@@ -135,6 +135,8 @@ pub struct Request {
     pub operation: Operation,
     /// Durable before it is answered.
     pub durable: bool,
+    /// A read whose data no checksum is computed of, neither the blocks' nor its own: to measure what they cost.
+    pub unchecked: bool,
     /// The coordinator's name for it.
     pub tag: u16,
     /// Bytes.
@@ -169,7 +171,8 @@ pub struct Head {
     pub epoch: u64,
     /// Frames since the connection began.
     pub sequence: u64,
-    /// Requests that may be under way; 0 from the coordinator.
+    /// From a node: requests that may be under way. From the coordinator: answers that a frame shall wait for, while more
+    /// are to come (0: none).
     pub granted: u16,
     /// Requests that wait at the node.
     pub queued: u16,
@@ -210,7 +213,7 @@ pub fn put_requests<'d>(out: &mut BytesMut, head: &Head, requests: &[Request], d
     let begin = put_head(out, head, 1, requests.len());
     for request in requests {
         out.put_u8(request.operation as u8);
-        out.put_u8(u8::from(request.durable));
+        out.put_u8(u8::from(request.durable) | u8::from(request.unchecked) << 1);
         out.put_u16_le(request.tag);
         out.put_u32_le(request.length);
         out.put_u64_le(request.offset);
@@ -321,9 +324,10 @@ fn requests(head: Head, mut entries: &[u8], mut data: Bytes) -> Result<Frame, Br
     let mut requests = Vec::with_capacity(entries.len() / REQUEST_BYTES);
     while !entries.is_empty() {
         let operation = Operation::from_code(entries.get_u8()).ok_or(Broken::Sense("an operation is not known"))?;
-        let durable = entries.get_u8() & 1 != 0;
+        let flags = entries.get_u8();
+        let (durable, unchecked) = (flags & 1 != 0, flags & 2 != 0);
         let (tag, length, offset) = (entries.get_u16_le(), entries.get_u32_le(), entries.get_u64_le());
-        let request = Request { operation, durable, tag, length, offset };
+        let request = Request { operation, durable, unchecked, tag, length, offset };
         requests.push((request, next(&mut data, request.data_bytes())?));
     }
     if data.is_empty() { Ok(Frame::Requests(head, requests)) } else { Err(Broken::Sense("it has data left over")) }
@@ -351,9 +355,9 @@ mod tests {
 
     fn request() -> impl Strategy<Value = (Request, Vec<u8>)> {
         let operation = (1_u8..=5).prop_map(|code| Operation::from_code(code).expect("all are known"));
-        (operation, any::<bool>(), any::<u16>(), 0_u32..5000, any::<u64>()).prop_map(
-            |(operation, durable, tag, length, offset)| {
-                let request = Request { operation, durable, tag, length, offset };
+        (operation, any::<bool>(), any::<bool>(), any::<u16>(), 0_u32..5000, any::<u64>()).prop_map(
+            |(operation, durable, unchecked, tag, length, offset)| {
+                let request = Request { operation, durable, unchecked, tag, length, offset };
                 (request, vec![tag as u8; request.data_bytes()])
             },
         )

@@ -3,12 +3,14 @@
 pub mod bench;
 pub mod config;
 pub mod connect;
+pub mod flash;
 pub mod frame;
 pub mod hello;
 pub mod layout;
 pub mod link;
 pub mod node;
 pub mod packets;
+pub mod paper;
 pub mod setting;
 pub mod status;
 pub mod store;

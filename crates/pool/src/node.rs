@@ -2,12 +2,13 @@
 //!
 //! It takes all that has come, sorts it by offset, serves it and answers in one write, which is cut when it has 64 KiB of
 //! data or 1 ms has gone, so that the first answers do not wait for the last. Memory is served on the spot. A file may make
-//! its reader wait, so that is done by a few threads beside it; then answers leave as they are ready, in whatever order.
+//! its reader wait, so that is done by a few threads beside it; then answers leave as they are ready, in whatever order, but
+//! not in fewer than the coordinator's batch while more are to come: where packets are scarce they are so both ways.
 //!
 //! Requests under way together have no order among themselves: a client that needs one waits for the answer. So sorting
 //! them is allowed.
 
-use crate::connect::Stream;
+use crate::connect::{Stream, read_more};
 use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status};
 use crate::hello::{self, Answer, Hello, Welcome};
 use crate::store::Store;
@@ -18,7 +19,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc, watch};
 use wire::Key;
@@ -27,6 +28,8 @@ use wire::Key;
 const CUT_BYTES: usize = 64 << 10;
 /// And time.
 const CUT_TIME: Duration = Duration::from_millis(1);
+/// An answer waits at most so long for others to leave with.
+const HELD: Duration = Duration::from_millis(50);
 /// Requests that may be under way.
 const GRANTED: u16 = 1024;
 /// A coordinator has so long for its greeting.
@@ -286,12 +289,15 @@ impl Node {
         let (mut reader, mut writer) = tokio::io::split(stream);
         let (ready, mut done) = mpsc::unbounded_channel::<Served>();
         let mut answers = Answers { head: Head { epoch, granted: GRANTED, ..Head::default() }, out: BytesMut::new() };
-        let mut waiting = 0;
+        // Not answered yet; of these, `held` are served.
+        let (mut waiting, mut wanted) = (0, 1);
+        let (mut served, mut held) = (Served::default(), Served::default());
+        let mut held_since: Option<tokio::time::Instant> = None;
         loop {
-            let batch = drain(&mut input, epoch)?;
+            let batch = drain(&mut input, epoch, &mut wanted)?;
             if self.inline {
                 let mut batch = Batch::new(batch.into_iter());
-                while let Some(served) = batch.serve(&self.store) {
+                while batch.serve(&self.store, &mut served) {
                     answers.send(&mut writer, batch.requests.len(), &served).await?;
                     self.sent(&served, batch.requests.len());
                 }
@@ -306,42 +312,60 @@ impl Node {
                     tokio::task::spawn_blocking(move || {
                         let mut batch = Batch::new(part.into_iter());
                         let wanted = || *live.borrow() == number;
-                        while wanted()
-                            && let Some(served) = batch.serve(&store)
-                        {
+                        let mut served = Served::default();
+                        while wanted() && batch.serve(&store, &mut served) {
                             // If nobody wants it, the connection is gone.
-                            let _ = ready.send(served);
+                            let _ = ready.send(std::mem::take(&mut served));
                         }
                         drop(working);
                     });
                 }
             }
             tokio::select! {
-                served = done.recv(), if waiting > 0 => {
-                    let Some(mut served) = served else { return Ok(()) };
-                    while served.data.len() < CUT_BYTES && let Ok(more) = done.try_recv() {
-                        served.join(more);
+                served = done.recv(), if waiting > held.replies.len() => {
+                    let Some(served) = served else { return Ok(()) };
+                    held.join(served);
+                    while held.data.len() < CUT_BYTES && let Ok(more) = done.try_recv() {
+                        held.join(more);
                     }
-                    waiting -= served.replies.len();
-                    answers.send(&mut writer, waiting, &served).await?;
-                    self.sent(&served, waiting);
+                    held_since.get_or_insert_with(tokio::time::Instant::now);
                 }
-                count = reader.read_buf(&mut input), if waiting < usize::from(GRANTED) => {
+                () = until(held_since.map(|since| since + HELD)) => {}
+                count = read_more(&mut reader, &mut input), if waiting < usize::from(GRANTED) => {
                     if count? == 0 {
                         return Ok(());
                     }
                 }
             }
+            // They leave when the coordinator's batch is full, when no other can join, or when they have waited enough.
+            let full = held.replies.len() >= wanted || held.replies.len() == waiting || held.data.len() >= CUT_BYTES;
+            if !held.replies.is_empty() && (full || held_since.is_some_and(|since| since.elapsed() >= HELD)) {
+                waiting -= held.replies.len();
+                answers.send(&mut writer, waiting, &held).await?;
+                self.sent(&held, waiting);
+                (held, held_since) = (Served::default(), None);
+            }
         }
     }
 }
 
-/// All whole frames' requests, sorted by offset.
-fn drain(input: &mut BytesMut, epoch: u64) -> Result<Vec<(Request, Bytes)>, Broken> {
+/// Never, if there is no such time.
+async fn until(time: Option<tokio::time::Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// All whole frames' requests, sorted by offset; `wanted` becomes how many answers the coordinator wants in a frame.
+fn drain(input: &mut BytesMut, epoch: u64, wanted: &mut usize) -> Result<Vec<(Request, Bytes)>, Broken> {
     let mut batch = Vec::new();
     while !input.is_empty() {
         match frame::take(input)? {
-            Some(Frame::Requests(head, requests)) if head.epoch == epoch => batch.extend(requests),
+            Some(Frame::Requests(head, requests)) if head.epoch == epoch => {
+                *wanted = usize::from(head.granted).max(1);
+                batch.extend(requests);
+            }
             Some(Frame::Requests(..)) => return Err(Broken::Sense("its epoch is not the one of the greeting")),
             Some(Frame::Replies(..)) => return Err(Broken::Sense("a node asks for nothing")),
             None => break,
@@ -350,7 +374,7 @@ fn drain(input: &mut BytesMut, epoch: u64) -> Result<Vec<(Request, Bytes)>, Brok
     if batch.len() > usize::from(GRANTED) {
         return Err(Broken::Sense("there are more requests than were granted"));
     }
-    batch.sort_by_key(|(request, _)| request.offset);
+    batch.sort_unstable_by_key(|(request, _)| request.offset);
     Ok(batch)
 }
 
@@ -380,23 +404,26 @@ impl<I: ExactSizeIterator<Item = (Request, Bytes)>> Batch<I> {
         Self { requests }
     }
 
-    /// Serves the next ones, up to the cut; none if there are none.
-    fn serve(&mut self, store: &Store) -> Option<Served> {
+    /// Serves the next ones into `served`, up to the cut; false if there are none.
+    fn serve(&mut self, store: &Store, served: &mut Served) -> bool {
         let begin = Instant::now();
-        let mut served = Served { replies: Vec::with_capacity(self.requests.len()), ..Served::default() };
+        served.replies.clear();
+        served.data.clear();
+        served.time = Duration::ZERO;
         while served.data.len() < CUT_BYTES && served.time < CUT_TIME {
             let Some((request, data)) = self.requests.next() else { break };
             served.replies.push(answer(store, &request, &data, &mut served.data));
             served.time = begin.elapsed();
         }
-        (!served.replies.is_empty()).then_some(served)
+        !served.replies.is_empty()
     }
 }
 
 fn answer(store: &Store, request: &Request, data: &[u8], out: &mut Vec<u8>) -> Reply {
-    let Request { operation, durable, tag, length, offset } = *request;
+    let Request { operation, durable, unchecked, tag, length, offset } = *request;
     let result = match operation {
         Operation::Read if length as usize > frame::MAX_DATA_BYTES => Err(Status::Range),
+        Operation::Read if unchecked => store.read_unchecked(offset, length, out).map(|()| (length, 0)),
         Operation::Read => store.read(offset, length, out).map(|checksum| (length, checksum)),
         Operation::Write => store.write(offset, data, durable).map(|()| (0, 0)),
         Operation::Flush => store.flush().map(|()| (0, 0)),

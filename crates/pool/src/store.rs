@@ -17,6 +17,7 @@
 //! size. They are written in turn. The one with the higher sequence and a right checksum is in force, so that one torn header
 //! does no harm.
 
+use crate::flash::Flash;
 use crate::frame::{MAX_STRETCHES, Status, Stretch};
 use crate::hello::Claim;
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,10 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+mod map;
+
+use map::Map;
 
 /// Bytes of a block: what a checksum covers.
 pub const BLOCK_BYTES: u64 = 4096;
@@ -143,6 +148,8 @@ pub struct Header {
 #[derive(Debug)]
 pub struct Store {
     file: File,
+    /// Its bytes, if it is in memory.
+    map: Option<Map>,
     header: Mutex<Header>,
     size_bytes: u64,
     /// First byte of the headers.
@@ -156,6 +163,8 @@ pub struct Store {
     doubtful: AtomicBool,
     /// A flush failed. The kernel tells of lost writes once, and later flushes would succeed without them.
     unsound: AtomicBool,
+    /// What it is as slow as, if it imitates flash.
+    flash: Option<Flash>,
 }
 
 impl Header {
@@ -284,7 +293,8 @@ impl Store {
         let size_bytes = size_bytes - size_bytes % BLOCK_BYTES;
         let whole = whole_bytes(size_bytes);
         file.set_len(whole).map_err(tried("make"))?;
-        Ok(Self::new(file, Header::new(node, size_bytes), whole))
+        let map = Map::new(&file, whole).map_err(tried("map"))?;
+        Ok(Self { map: Some(map), ..Self::new(file, Header::new(node, size_bytes), whole) })
     }
 
     /// Opens a store.
@@ -307,10 +317,17 @@ impl Store {
         Ok(store)
     }
 
+    /// The same store, whose reads take as long as those of a flash.
+    #[must_use]
+    pub fn slow(self, flash: Option<Flash>) -> Self {
+        Self { flash, ..self }
+    }
+
     fn new(file: File, header: Header, end: u64) -> Self {
         let size_bytes = header.size_bytes;
         Self {
             file,
+            map: None,
             header: Mutex::new(header),
             size_bytes,
             headers_at: end - 2 * HEADER_BYTES,
@@ -319,6 +336,7 @@ impl Store {
             locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),
             doubtful: AtomicBool::new(false),
             unsound: AtomicBool::new(false),
+            flash: None,
         }
     }
 
@@ -415,7 +433,7 @@ impl Store {
         let mut bytes = Vec::with_capacity(self.table.len() * 8);
         for (nth, entry) in self.table.iter().enumerate() {
             self.file.read_exact_at(&mut block, nth as u64 * BLOCK_BYTES)?;
-            let pair = if block.iter().all(|b| *b == 0) { 0 } else { settled(checksum(&block)) };
+            let pair = if is_zero(&block) { 0 } else { settled(checksum(&block)) };
             entry.store(pair, Ordering::Relaxed);
             bytes.extend(pair.to_le_bytes());
         }
@@ -428,11 +446,14 @@ impl Store {
     }
 
     /// The locks of the blocks, taken in one order so that two ranges never wait for each other.
-    fn lock(&self, blocks: std::ops::Range<u64>) -> Vec<MutexGuard<'_, ()>> {
+    fn lock(&self, blocks: std::ops::Range<u64>) -> Locked<'_> {
+        let lock = |stripe: u64| self.locks[stripe as usize].lock().unwrap_or_else(PoisonError::into_inner);
+        if blocks.end - blocks.start == 1 {
+            return Locked::One(lock(blocks.start % LOCKS));
+        }
         let mut stripes: Vec<u64> = blocks.take(LOCKS as usize).map(|block| block % LOCKS).collect();
         stripes.sort_unstable();
-        let lock = |stripe: u64| self.locks[stripe as usize].lock().unwrap_or_else(PoisonError::into_inner);
-        stripes.into_iter().map(lock).collect()
+        Locked::Many(stripes.into_iter().map(lock).collect())
     }
 
     /// Whether the block's content is one that its sums know; the sum that matches becomes the only one.
@@ -440,7 +461,7 @@ impl Store {
         let entry = &self.table[block as usize];
         let pair = entry.load(Ordering::Relaxed);
         let sum = if pair == 0 { 0 } else { checksum(content) };
-        let is = |known: u32| if known == 0 { content.iter().all(|b| *b == 0) } else { known == sum };
+        let is = |known: u32| if known == 0 { is_zero(content) } else { known == sum };
         let Some(truth) = [pair as u32, (pair >> 32) as u32].into_iter().find(|known| is(*known)) else { return false };
         if !is_settled(pair) {
             entry.store(settled(truth), Ordering::Relaxed);
@@ -482,9 +503,23 @@ impl Store {
     /// [`Status`]: `Range`, `Io`, or `Damaged` if a block does not match its sum. `out` is as it was then.
     pub fn read(&self, offset: u64, length: u32, out: &mut Vec<u8>) -> Result<u32, Status> {
         self.within(offset, u64::from(length))?;
+        if let Some(flash) = &self.flash {
+            flash.read();
+        }
         let begin = out.len();
         let (first, end) = (offset / BLOCK_BYTES, (offset + u64::from(length)).div_ceil(BLOCK_BYTES));
         let skip = (offset - first * BLOCK_BYTES) as usize;
+        if let Some(map) = &self.map {
+            let _guard = self.lock(first..end);
+            // SAFETY: the blocks change under their locks only, which are held.
+            let whole = unsafe { map.slice(first * BLOCK_BYTES..end * BLOCK_BYTES) };
+            let mut blocks = (first..end).zip(whole.chunks_exact(BLOCK_BYTES as usize));
+            if !blocks.all(|(block, content)| self.known(block, content)) {
+                return Err(Status::Damaged);
+            }
+            out.extend_from_slice(&whole[skip..skip + length as usize]);
+            return Ok(crc32c::crc32c(&out[begin..]));
+        }
         out.resize(begin + ((end - first) * BLOCK_BYTES) as usize, 0);
         let result = {
             let _guard = self.lock(first..end);
@@ -502,6 +537,26 @@ impl Store {
         }
         out.truncate(begin + length as usize);
         Ok(crc32c::crc32c(&out[begin..]))
+    }
+
+    /// Appends the range to `out`, whatever the sums say: to measure what they cost.
+    ///
+    /// # Errors
+    /// [`Status`]: `Range` or `Io`. `out` is as it was then.
+    pub fn read_unchecked(&self, offset: u64, length: u32, out: &mut Vec<u8>) -> Result<(), Status> {
+        self.within(offset, u64::from(length))?;
+        let begin = out.len();
+        let _guard = self.lock(offset / BLOCK_BYTES..(offset + u64::from(length)).div_ceil(BLOCK_BYTES));
+        if let Some(map) = &self.map {
+            // SAFETY: the blocks change under their locks only, which are held.
+            out.extend_from_slice(unsafe { map.slice(offset..offset + u64::from(length)) });
+            return Ok(());
+        }
+        out.resize(begin + length as usize, 0);
+        self.file.read_exact_at(&mut out[begin..], offset).map_err(|_| {
+            out.truncate(begin);
+            Status::Io
+        })
     }
 
     /// Stores `data`.
@@ -629,6 +684,18 @@ impl Store {
     }
 }
 
+/// The locks of a range, held until it is dropped. Most ranges are within one block.
+enum Locked<'s> {
+    One(#[expect(dead_code, reason = "held, not looked at")] MutexGuard<'s, ()>),
+    Many(#[expect(dead_code, reason = "held, not looked at")] Vec<MutexGuard<'s, ()>>),
+}
+
+/// Eight bytes at a time and more: blocks that were never written are read often.
+fn is_zero(bytes: &[u8]) -> bool {
+    let (pieces, rest) = bytes.as_chunks::<64>();
+    pieces.iter().all(|piece| piece.iter().fold(0, |any, byte| any | byte) == 0) && rest.iter().all(|byte| *byte == 0)
+}
+
 /// A pair of one sum: nothing else counts.
 fn settled(sum: u32) -> u64 {
     u64::from(sum) | u64::from(sum) << 32
@@ -683,7 +750,7 @@ fn reads_as_zeroes(file: &File, mut at: u64, length: u64) -> io::Result<bool> {
         }
         let now = (length - at).min(piece.len() as u64) as usize;
         file.read_exact_at(&mut piece[..now], at)?;
-        if piece[..now].iter().any(|b| *b != 0) {
+        if !is_zero(&piece[..now]) {
             return Ok(false);
         }
         at += now as u64;

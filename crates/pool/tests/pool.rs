@@ -282,7 +282,11 @@ fn mapped() -> Result<(), Failed> {
         for node in &mut nodes.processes {
             node.restart()?;
         }
-        served(nodes.addresses(), stripe_bytes, |uri| check_map(uri, &model))?;
+        served(nodes.addresses(), stripe_bytes, |uri| {
+            // What was trimmed before an unclean end is not known to be a hole until somebody has looked at it.
+            run("qemu-io", &["-f", "raw", "-c", "read 0 12M", uri])?;
+            check_map(uri, &model)
+        })?;
     }
     Ok(())
 }
@@ -441,7 +445,7 @@ fn counted() -> Result<(), Failed> {
         let volume = Rc::new(one);
         for write in [false, true] {
             let duration = Duration::from_millis(400);
-            let load = Load { block_bytes: 512, threads: 32, duration, write, seed: 1 };
+            let load = Load { block_bytes: 512, threads: 32, duration, write, checked: true, seed: 1 };
             let figures = bench::run(volume.clone(), load).await?;
             let counts = volume.links()[0].counts();
             let frames = figures.packets_per_s.sent * figures.batch_mean;

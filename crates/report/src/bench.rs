@@ -3,7 +3,7 @@
 use crate::{data_block, escape, fill, hash, script};
 use serde_json::Value;
 
-const TEMPLATE: &str = include_str!("../../../web/bench.html");
+const TEMPLATE: &str = concat!(include_str!("../../../web/head.html"), include_str!("../../../web/bench.html"));
 const STYLE: &str = concat!(include_str!("../../../web/style.css"), include_str!("../../../web/bench.css"));
 
 /// The page of a benchmark (`analysis::bench::page`): one HTML document in UTF-8 that refers to nothing outside itself.

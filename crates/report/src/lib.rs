@@ -29,7 +29,7 @@ pub struct PageData<'a> {
     pub counts: Value,
 }
 
-const TEMPLATE: &str = include_str!("../../../web/index.html");
+const TEMPLATE: &str = concat!(include_str!("../../../web/head.html"), include_str!("../../../web/index.html"));
 const STYLE: &str = include_str!("../../../web/style.css");
 
 /// The page of one recording: one HTML document in UTF-8 that refers to nothing outside itself.

@@ -2,7 +2,7 @@
 //! with replacement, from the values themselves; compute the estimate; repeat; the middle share of the results is the
 //! interval (Efron's percentile interval: Efron and Tibshirani, "An Introduction to the Bootstrap", ch. 13).
 //!
-//! [`bca`] corrects that interval for bias and skewness (ch. 14). Its acceleration comes from the jackknife, which is
+//! [`bca`], which nothing here is estimated by (docs/method.md says why not), corrects that interval for bias and skewness (ch. 14). Its acceleration comes from the jackknife, which is
 //! inconsistent for medians: use it for means, and [`percentile`] for medians. Neither repairs that few values vary less
 //! than what they were drawn from; for the mean of few see [`crate::hierarchy`].
 

@@ -15,7 +15,7 @@
 //! in the fraction. docs/method.md gives the measured coverage of all of them.
 //!
 //! With fewer than [`STUDENTISED_FROM`] processes the resamples are too few kinds for that, and Student's t (Welch's
-//! degrees of freedom for two arms) is used on the process means.
+//! degrees of freedom for two arms) is used on the process means, in logarithms where all are positive.
 //!
 //! Ratios are made of logarithms, so that A / B and B / A are each other's reciprocals, ends included.
 //!
@@ -118,11 +118,24 @@ pub fn mean(cell: &Cell, level: f64, seed: u64) -> Option<Estimate> {
 pub(crate) fn mean_of(cell: &Cell, level: f64, resamples: usize, seed: u64) -> Option<Estimate> {
     let at = student::moments(&cell.means)?;
     if at.n < STUDENTISED_FROM {
-        return student::mean(&cell.means, level).map(|e| Estimate { method: "mean of processes, t interval", ..e });
+        return few(&cell.means, &at, level);
     }
     let draws = mean_draws(cell, resamples, seed);
     let (low, high) = Pivot::new(at.mean, at.error, &draws)?.interval(level)?;
     let method = "mean of processes, studentised hierarchical bootstrap";
+    Some(Estimate { value: at.mean, low, high, level, n: at.n, method })
+}
+
+/// The interval of few processes. Times and rates are positive, and so are the ends: the error is that of the mean's logarithm,
+/// to first order. Where processes agree the two are the same; where they differ by more than their mean, the plain
+/// interval would reach below no time at all.
+fn few(means: &[f64], at: &student::Moments, level: f64) -> Option<Estimate> {
+    if means.iter().any(|m| *m <= 0.0) {
+        return student::mean(means, level).map(|e| Estimate { method: "mean of processes, t interval", ..e });
+    }
+    let (reach, _) = student::reach_and_p(1.0, at.error / at.mean, at.n as f64 - 1.0, level);
+    let (low, high) = (at.mean * (-reach).exp(), (at.mean * reach.exp()).min(f64::MAX));
+    let method = "mean of processes, t interval of its logarithm";
     Some(Estimate { value: at.mean, low, high, level, n: at.n, method })
 }
 
@@ -153,13 +166,6 @@ pub(crate) fn ratio_of(
     };
     let ratio = Estimate { value: at.log.exp(), low: low.exp(), high: high.exp(), level, n, method };
     (ratio.low.is_finite() && ratio.high.is_finite()).then_some(Comparison { ratio, p })
-}
-
-/// The mean over process means with its BCa interval (bias-corrected and accelerated; Efron and Tibshirani, ch. 14): the
-/// top level alone. A second opinion beside [`mean`]; with ten processes it is too narrow (see docs/method.md).
-pub fn mean_bca(cell: &Cell, level: f64, seed: u64) -> Option<Estimate> {
-    bootstrap::bca(&cell.means, crate::mean, level, bootstrap::RESAMPLES, seed)
-        .map(|e| Estimate { method: "mean of processes, BCa bootstrap over processes", ..e })
 }
 
 /// A resample: its estimate and its standard error.
@@ -327,16 +333,6 @@ impl Pivot {
     }
 }
 
-/// A rate from a time: `work` (in any unit) / the time. Average times, then invert: the mean of rates is not the rate
-/// of the mean, and overstates it. `None` if an end of the interval is not positive.
-pub fn rate(time: &Estimate, work: f64) -> Option<Estimate> {
-    let positive = |x: f64| x.is_finite() && x > 0.0;
-    if ![time.low, time.value, time.high, work].into_iter().all(positive) {
-        return None;
-    }
-    Some(Estimate { value: work / time.value, low: work / time.high, high: work / time.low, ..*time })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -380,7 +376,18 @@ mod tests {
         let t = 2.262_157 * (82.5_f64 / 90.0).sqrt();
         assert!(((e.high - e.low) / (2.0 * t) - 1.0).abs() < 0.08, "{e:?}, t reaches {t}");
         let few = mean(&Cell::new(&values[..5]).unwrap(), 0.95, 1).unwrap();
-        assert!((few.high - 3.0 - 2.776_445 * 0.5_f64.sqrt()).abs() < 1e-6, "{few:?}");
+        let reach = 2.776_445 * 0.5_f64.sqrt() / 3.0;
+        assert!((few.high - 3.0 * reach.exp()).abs() < 1e-5 && (few.low * few.high - 9.0).abs() < 1e-9, "{few:?}");
+    }
+
+    #[test]
+    fn few_that_differ_much_are_still_positive() {
+        let scattered = Cell::new(&[[1.0], [2.0], [90.0]]).unwrap();
+        let e = mean(&scattered, 0.95, 1).unwrap();
+        assert!(e.low > 0.0 && e.high > 90.0 && e.high.is_finite(), "{e:?}");
+        // A metric that may be negative has an interval that may.
+        let around = Cell::new(&[[-1.0], [2.0], [1.0]]).unwrap();
+        assert!(mean(&around, 0.95, 1).unwrap().low < 0.0);
     }
 
     #[test]
@@ -391,16 +398,6 @@ mod tests {
         let c = ratio(&same, &Cell::new(&[[1.0]; 10]).unwrap(), Pairing::Blocks, 0.95, 1).unwrap();
         assert!((c.ratio.low - 2.0).abs() < 1e-12 && c.ratio.low == c.ratio.high && c.p == 0.0, "{c:?}");
         assert_eq!(ratio(&same, &same, Pairing::Unpaired, 0.95, 1).unwrap().p, 1.0);
-        assert_eq!(mean_bca(&same, 0.95, 1).map(|e| (e.low, e.high)), Some((2.0, 2.0)));
-    }
-
-    #[test]
-    fn a_rate_is_the_inverse_of_the_mean_time() {
-        let time = Estimate { value: 2.0, low: 1.0, high: 4.0, level: 0.95, n: 10, method: "given" };
-        let e = rate(&time, 8.0).unwrap();
-        assert_eq!((e.low, e.value, e.high), (2.0, 4.0, 8.0));
-        assert_eq!(rate(&Estimate { low: 0.0, ..time }, 8.0), None);
-        assert_eq!(rate(&time, f64::NAN), None);
     }
 
     #[test]

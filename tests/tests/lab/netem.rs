@@ -1,7 +1,7 @@
 //! The emulated link beside the kernel's own, netem, in one guest: the same delays, rate and loss, asked of both by the same
 //! program. The guest is emulated in software, so that its times say what happens and nothing about speed.
 
-use super::{guest, sh};
+use super::guest;
 use anyhow::{Context, Result, ensure};
 use lab::guest::Guest;
 use serde_json::Value;
@@ -9,6 +9,11 @@ use serde_json::Value;
 const DELAYS_MS: [u32; 6] = [0, 2, 4, 8, 16, 32];
 /// The other end over netem, on the loopback device.
 const NETEM: &str = "/fathom net run 127.0.0.1:7100 --lines";
+
+/// A command of the guest, where iproute2's programs come before busybox's of the same names.
+fn sh(guest: &mut Guest, command: &str) -> Result<String> {
+    super::sh(guest, &format!("export PATH=/usr/sbin:/sbin:$PATH; {command}"))
+}
 
 /// One metric of the lines of a run.
 fn metric(lines: &str, name: &str) -> Result<f64> {

@@ -1,10 +1,11 @@
-//! The papers' figures of benchmarks, made of this archive: 000, figures 1 to 10; 001, figures 1 to 4; 002, figures 5 and 6
-//! and the numbers of its chapter 4; 004, figure 1.
+//! The papers' figures of benchmarks, made of this archive: 000, figures 1 to 10; 001, figures 1 to 4 (7 to 12: [`cluster`]);
+//! 002, figures 5 and 6 and the numbers of its chapter 4; 004, figure 1.
 //!
 //! The papers print them as plots without tables. What their text says is here, in words, and stands beside ours; no
 //! number of ours is theirs, scaled or not. A figure takes the cells of its workload that it is about: `000/9` the
 //! INSERTs of `sqlite`, `000/6` the runs of `seq` on external storage. Which machine a cell is of, the archive knows.
 
+use super::cluster::{self, Stated};
 use super::compared::escaped;
 use super::results::{Bench, Measured, words};
 use crate::text::digits;
@@ -31,6 +32,8 @@ pub struct Figure {
     pub series: Option<&'static str>,
     /// Our values.
     pub bars: Vec<Bar>,
+    /// Numbers of the paper's text, beside ours.
+    pub stated: Vec<Stated>,
 }
 
 /// A value of ours.
@@ -251,7 +254,9 @@ const SPECS: &[Spec] = &[
 /// The figures that this archive holds cells of.
 pub fn figures(bench: &Bench) -> Vec<Figure> {
     let all = bench.measured();
-    SPECS.iter().map(|spec| figure(spec, &all)).filter(|f| !f.bars.is_empty()).collect()
+    let mut figures: Vec<Figure> = SPECS.iter().map(|spec| figure(spec, &all)).filter(|f| !f.bars.is_empty()).collect();
+    figures.extend(cluster::figures(bench, &all));
+    figures
 }
 
 /// The cells that are in none of these figures, a figure a design, under no paper's name.
@@ -268,6 +273,7 @@ pub fn others(bench: &Bench, figures: &[Figure]) -> Vec<Figure> {
             x: None,
             series: None,
             bars: bars.filter_map(|m| bar(&EMPTY, m)).collect(),
+            stated: Vec::new(),
         }
     };
     bench.tables.designs.iter().map(one).filter(|f| !f.bars.is_empty()).collect()
@@ -290,38 +296,47 @@ fn figure(spec: &Spec, all: &[Measured]) -> Figure {
         x: spec.lines.map(|l| l.0),
         series: spec.lines.map(|l| l.1),
         bars: all.iter().filter(wanted).filter_map(|m| bar(spec, m)).collect(),
+        stated: Vec::new(),
     }
 }
 
-fn bar(spec: &Spec, m: &Measured) -> Option<Bar> {
+/// A cell's score, on no line yet.
+pub fn score(m: &Measured) -> Bar {
     let e = &m.estimate;
-    let (size, unit) = match spec.bytes {
-        Some(factor) => (size(m.factors.get(factor)?)? / 1024.0, "KB/s".to_string()),
-        None => (1.0, e.unit.clone()),
-    };
     let mut notes: Vec<String> = e.class.iter().cloned().collect();
     if e.failed > 0 {
         notes.push(format!("{} failed", e.failed));
     }
     notes.extend(e.absent.as_ref().map(|why| format!("absent: {why}")));
     notes.extend(m.design.quick.then(|| "quick run".to_string()));
-    let factor = |name: Option<&str>| name.and_then(|n| m.factors.get(n)).cloned();
-    Some(Bar {
+    Bar {
         cell: m.cell.id,
-        label: match (spec.workloads.len() > 1, m.factors.is_empty()) {
-            (true, _) => format!("{} {}", m.design.name, words(&m.factors)),
-            (false, true) => m.cell.name.clone(),
-            (false, false) => words(&m.factors),
-        },
+        label: if m.factors.is_empty() { m.cell.name.clone() } else { words(&m.factors) },
         workload: m.design.name.clone(),
-        x: factor(spec.lines.map(|l| l.0)),
-        series: factor(spec.lines.map(|l| l.1)),
-        estimate: e.estimate.map(|v| v * size),
-        ci95: e.ci95.map(|c| c.map(|v| v * size)),
-        values: m.scores().into_iter().map(|v| v * size).collect(),
-        unit,
+        x: None,
+        series: None,
+        estimate: e.estimate,
+        ci95: e.ci95,
+        values: m.scores(),
+        unit: e.unit.clone(),
         notes,
-    })
+    }
+}
+
+fn bar(spec: &Spec, m: &Measured) -> Option<Bar> {
+    let mut bar = score(m);
+    if spec.workloads.len() > 1 {
+        bar.label = format!("{} {}", m.design.name, words(&m.factors));
+    }
+    if let Some(factor) = spec.bytes {
+        let size = size(m.factors.get(factor)?)? / 1024.0;
+        bar.estimate = bar.estimate.map(|v| v * size);
+        bar.ci95 = bar.ci95.map(|c| c.map(|v| v * size));
+        bar.values.iter_mut().for_each(|v| *v *= size);
+        bar.unit = "KB/s".into();
+    }
+    let factor = |name: Option<&str>| name.and_then(|n| m.factors.get(n)).cloned();
+    Some(Bar { x: factor(spec.lines.map(|l| l.0)), series: factor(spec.lines.map(|l| l.1)), ..bar })
 }
 
 /// Bytes, as a factor's value writes them: `4096`, `4K`.
@@ -349,6 +364,14 @@ pub fn markdown(figures: &[Figure]) -> String {
     for f in figures {
         let common = common(f);
         let _ = writeln!(text, "### {} figure {}: {}\n\nThe paper: {}.\n", f.paper, f.figure, f.title, f.says);
+        if !f.stated.is_empty() {
+            text.push_str("| in its text | paper | ours | unit |\n|---|---:|---:|---|\n");
+            for s in &f.stated {
+                let ours = s.ours.map_or_else(|| "not measured".into(), digits);
+                let _ = writeln!(text, "| {} | {} | {ours} | {} |", s.what, digits(s.paper), s.unit);
+            }
+            text.push('\n');
+        }
         if !common.is_empty() {
             let _ = writeln!(text, "Ours, all with {}:\n", escaped(&common.join(" ")));
         }

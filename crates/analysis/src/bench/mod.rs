@@ -13,6 +13,7 @@
 //! A replicate that failed, belongs to a warm-up block or was recorded to show why is part of no estimate; failures are
 //! counted and their first reason is kept.
 
+pub mod cluster;
 pub mod compare;
 pub mod compared;
 pub mod contract;
@@ -21,6 +22,7 @@ pub mod figures;
 pub mod flows;
 pub mod history;
 pub mod page;
+pub mod plan;
 pub mod results;
 mod selftest;
 pub mod show;
@@ -259,8 +261,7 @@ fn seconds(unit: &str, time: f64) -> Option<f64> {
 /// The estimate with its ends converted; the reciprocal of a time turns them round.
 fn scored(mean: &Estimate, is_rate: bool, convert: &dyn Fn(f64) -> Option<f64>) -> Option<Estimate> {
     let value = convert(mean.value)?;
-    // Few processes that differ much have an interval that reaches below no time at all. There is no rate for that end:
-    // it is put where the rate is a thousand times the estimate, which nobody takes for a result.
+    // A bootstrap of processes that differ much may reach below no time at all. There is no rate for that end: it is put where the rate is a thousand times the estimate, which nobody takes for a result.
     let low = if is_rate { mean.low.max(mean.value / 1000.0) } else { mean.low };
     let (a, b) = (convert(low)?, convert(mean.high)?);
     Some(Estimate { value, low: a.min(b), high: a.max(b), ..*mean })

@@ -1,6 +1,6 @@
 //! What the report page draws of a benchmark: computed here, so that the page only draws.
 
-use super::compare::named;
+use super::compare::{Compared, archives, named};
 use super::figures::{Figure, figures, others};
 use super::flows::{Flows, flows};
 use super::results::{Bench, Measured, Run, words};
@@ -30,6 +30,8 @@ pub struct Page {
     pub curves: Vec<Curves>,
     /// What sending TCPs said of themselves over time.
     pub flows: Vec<Flows>,
+    /// Another benchmark beside this one, if there is one.
+    pub compared: Option<Compared>,
 }
 
 /// A metric besides the score.
@@ -107,7 +109,13 @@ pub fn page(bench: &Bench, why: &dyn Fn(&str) -> Why) -> Page {
         figures,
         curves: measured.iter().map(curves).filter(|c| !c.processes.is_empty()).collect(),
         flows: flows(bench, &measured),
+        compared: None,
     }
+}
+
+/// The same of a benchmark with the one before it: what was (`a`) and what is.
+pub fn page_beside(a: &Bench, bench: &Bench, why: &dyn Fn(&str) -> Why) -> Page {
+    Page { compared: Some(archives(a, bench)), ..page(bench, why) }
 }
 
 fn design(bench: &Bench, d: &model::table::DesignRow) -> Design {
@@ -240,5 +248,8 @@ mod tests {
         let metric = &page.metrics[0];
         assert_eq!((metric.metric.as_str(), metric.mean, metric.range), ("latency.p99", 102.0, [100.0, 104.0]));
         assert!(page.designs[0].method[0].starts_with("5 blocks counted"));
+        assert!(page.compared.is_none());
+        let both = page_beside(&b, &b, &|_| unreachable!("nothing was recorded"));
+        assert_eq!(both.compared.unwrap().results[0].verdict, "equivalent");
     }
 }

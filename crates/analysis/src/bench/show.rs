@@ -37,7 +37,7 @@ pub fn text(benchmark: &Benchmark) -> String {
 fn ended(benchmark: &Benchmark, design: &super::contract::Design) -> String {
     let why = match design.stopped.as_deref() {
         Some("precision") => "every interval is as narrow as wanted".to_string(),
-        Some("budget") => "the time was spent before every interval was as narrow as wanted".to_string(),
+        Some("budget") => "the time was spent before every interval was as narrow as wanted (`fathom bench plan` says what it would take)".to_string(),
         Some("blocks") => "as many blocks as were asked for".to_string(),
         Some(other) => shown(other),
         None if benchmark.complete => String::new(),

@@ -293,6 +293,19 @@ static __always_inline bool walk_one_page(struct bio *bio, u32 bytes, struct wal
 /* BIO_MAX_VECS */
 #define SEGMENTS 256
 
+/* Any other bio: its runs of pages, the first of them kept. */
+seldom void walk_pages(struct walk *w, struct file_id *id)
+{
+	/* Most have one segment; the loop's call is for the others. */
+	if (!walk_segment(0, &w)) {
+		w->index++;
+		bpf_loop(SEGMENTS - 1, walk_segment, &w, 0);
+	}
+	if (!w->runs)
+		w->first = w->run;
+	*id = mapping_file(w->first.mapping);
+}
+
 SEC("tp_btf/block_bio_queue")
 int BPF_PROG(bio_queue, struct bio *bio)
 {
@@ -329,14 +342,7 @@ int BPF_PROG(bio_queue, struct bio *bio)
 		w->index = bio->bi_iter.bi_idx;
 		w->skip = bio->bi_iter.bi_bvec_done;
 		w->left = bytes;
-		/* Most bios have one segment; the loop's call is for the others. */
-		if (!walk_segment(0, &w)) {
-			w->index++;
-			bpf_loop(SEGMENTS - 1, walk_segment, &w, 0);
-		}
-		if (!w->runs)
-			w->first = w->run;
-		id = mapping_file(w->first.mapping);
+		walk_pages(w, &id);
 	}
 	r = RESERVE(bio_queue, BIO_QUEUE, now, who);
 	if (r) {

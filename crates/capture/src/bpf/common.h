@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What every probe stands on: the configuration, the ring buffer, and the slot of a task.
+ * What every probe stands on: the configuration, the rings, and the slot of a task.
  *
  * The kernel side keeps no state about I/O: it emits raw pointers, and joining them is the linker's. What it does keep is
  * the context of a task (in which operation, in which system call), since that turns two records a call into one.
@@ -39,28 +39,7 @@ const volatile struct call_shape call_shapes[CALLS];
 const volatile u64 end_functions[END_FUNCTIONS];
 const volatile u8 end_classes[END_FUNCTIONS];
 
-/*
- * CPUs of even and of odd numbers write into rings of their own: a ring's lock and position that go from CPU to CPU with
- * every second record cost as much as the record.
- */
-struct ring {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 32 << 20);
-};
-struct ring ring_even SEC(".maps"), ring_odd SEC(".maps");
-
-struct cpu_state {
-	u64 seq;
-	u64 lost;
-	u64 table_full;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct cpu_state);
-} cpus SEC(".maps");
+#include "ring.h"
 
 /* Executions open at once on a thread. A scan that updates another table between its rows needs two. */
 #define OPS 4
@@ -155,19 +134,12 @@ struct {
 /* A stack frame holds 512 bytes; a new slot is copied from here. */
 static const union slot_value empty_slot;
 
-static __always_inline struct cpu_state *this_cpu(void)
-{
-	u32 zero = 0;
-
-	return bpf_map_lookup_elem(&cpus, &zero);
-}
-
 static __always_inline void count_table_full(void)
 {
-	struct cpu_state *cpu = this_cpu();
+	struct ring_control *control = ring_control_here();
 
-	if (cpu)
-		__sync_fetch_and_add(&cpu->table_full, 1);
+	if (control)
+		__sync_fetch_and_add(&control->table_full, 1);
 }
 
 /* Who a record speaks of. */
@@ -213,62 +185,31 @@ static __always_inline struct who nobody(void)
 	return who;
 }
 
-static __always_inline void fill_header(struct fathom_header *h, u8 kind, u32 seq, u64 now, struct who who)
+static __always_inline void fill_header(struct fathom_header *h, u8 kind, struct ring_number n, u64 now, struct who who)
 {
 	h->time_ns = now;
-	h->seq = seq;
-	h->cpu = bpf_get_smp_processor_id();
+	h->seq = n.seq;
+	h->cpu = n.cpu;
 	h->kind = kind;
 	h->flags = who.flags;
 	h->tgid = who.tgid;
 	h->tid = who.tid;
 }
 
-/*
- * Reserves a record and fills its header. The number is taken first, so that a record that found no room leaves a hole.
- * No wake-up: user space drains by timer, since the wake-up alone costs more than all probes together.
- */
-static __always_inline void *reserve_in(bool odd, u8 kind, u64 size, u64 now, struct who who)
+/* Reserves a record and fills its header. */
+static __always_inline void *reserve(u8 kind, u32 size, u64 now, struct who who)
 {
-	struct cpu_state *cpu = this_cpu();
 	struct fathom_header *h;
-	u32 seq;
+	struct ring_number number;
 
-	if (!cpu)
-		return NULL;
-	seq = __sync_fetch_and_add(&cpu->seq, 1);
-	if (odd)
-		h = bpf_ringbuf_reserve(&ring_odd, size, 0);
-	else
-		h = bpf_ringbuf_reserve(&ring_even, size, 0);
-	if (!h) {
-		__sync_fetch_and_add(&cpu->lost, 1);
-		return NULL;
-	}
-	fill_header(h, kind, seq, now, who);
+	h = ring_reserve(size, &number);
+	if (h)
+		fill_header(h, kind, number, now, who);
 	return h;
-}
-
-static __always_inline bool on_odd_cpu(void)
-{
-	return bpf_get_smp_processor_id() & 1;
-}
-
-static __always_inline void *reserve(u8 kind, u64 size, u64 now, struct who who)
-{
-	return reserve_in(on_odd_cpu(), kind, size, now, who);
-}
-
-static __always_inline void submit(void *record)
-{
-	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 }
 
 #define RESERVE(name, KIND, now, who) \
 	(struct fathom_##name *)reserve(FATHOM_KIND_##KIND, sizeof(struct fathom_##name), now, who)
-/* For a loop: the ring is chosen before it, else every turn would double the paths that the verifier walks. */
-#define RESERVE_IN(odd, name, KIND, now, who) \
-	(struct fathom_##name *)reserve_in(odd, FATHOM_KIND_##KIND, sizeof(struct fathom_##name), now, who)
 
 /* Records that end in a text are put together in a scratch buffer and copied out at the length they have. */
 #define TEXT_MAX 4096
@@ -313,7 +254,7 @@ struct {
 /* Takes a buffer. A CPU has several: programs on uprobes may be preempted by one another, or interrupted. */
 static __always_inline struct scratch *take_scratch(void)
 {
-	struct cpu_state *cpu;
+	struct ring_control *control;
 	u32 i;
 
 #pragma unroll
@@ -324,10 +265,10 @@ static __always_inline struct scratch *take_scratch(void)
 		if (s && !__sync_lock_test_and_set(&s->busy, 1))
 			return s;
 	}
-	cpu = this_cpu();
-	if (cpu) {
-		__sync_fetch_and_add(&cpu->seq, 1);
-		__sync_fetch_and_add(&cpu->lost, 1);
+	control = ring_control_here();
+	if (control) {
+		__sync_fetch_and_add(&control->seq, 1);
+		__sync_fetch_and_add(&control->lost, 1);
 	}
 	return NULL;
 }
@@ -337,23 +278,24 @@ static __always_inline void put_scratch(struct scratch *s)
 	__sync_lock_test_and_set(&s->busy, 0);
 }
 
-/* Copies out a record of `size` bytes that stands in a scratch buffer. */
-static __always_inline void output(struct fathom_header *h, u8 kind, u64 size, u64 now, struct who who, u64 flags)
-{
-	struct cpu_state *cpu = this_cpu();
-	long failed;
-	u32 seq;
+/* The longest record with a text, its header included. */
+#define LONGEST (TEXT_MAX + 256)
+_Static_assert(LONGEST < CHUNK_SPARE && LONGEST < 1 << LENGTH_BITS, "a record must fit");
 
-	if (!cpu)
+/* Copies out a record of `size` bytes that stands in a scratch buffer. */
+static __always_inline void output(struct fathom_header *h, u8 kind, u32 size, u64 now, struct who who)
+{
+	struct ring_number number;
+	void *to;
+
+	if (size > LONGEST)
 		return;
-	seq = __sync_fetch_and_add(&cpu->seq, 1);
-	fill_header(h, kind, seq, now, who);
-	if (on_odd_cpu())
-		failed = bpf_ringbuf_output(&ring_odd, h, (size + 7) & ~7ULL, flags);
-	else
-		failed = bpf_ringbuf_output(&ring_even, h, (size + 7) & ~7ULL, flags);
-	if (failed)
-		__sync_fetch_and_add(&cpu->lost, 1);
+	to = ring_reserve(size, &number);
+	if (!to)
+		return;
+	fill_header(h, kind, number, now, who);
+	bpf_probe_read_kernel(to, size, h);
+	submit(to);
 }
 
 static __always_inline struct slot *slot_of(u32 tid)
@@ -446,27 +388,13 @@ struct {
 	__type(value, struct ring_request);
 } urings SEC(".maps");
 
-/*
- * The identity of what the running thread does: the ring request it submits or (one of io_uring's workers) carries out,
- * else its system call, else 0. A worker names its request by itself (io_worker.cur_work, embedded in the request).
- */
-static __always_inline u64 identity_of(struct slot *slot)
+/* A worker names its request by itself (io_worker.cur_work, embedded in the request). */
+seldom u64 worker_identity(struct task_struct *task)
 {
-	struct task_struct *task;
-	struct io_worker *worker;
+	struct io_worker *worker = task->worker_private;
 	struct ring_request *known;
 	u64 req;
 
-	if (!slot)
-		return 0;
-	if (slot->ring_ns)
-		return slot->ring_ns;
-	if (slot->call)
-		return slot->start_ns;
-	task = (void *)bpf_get_current_task_btf();
-	if (!(task->flags & PF_IO_WORKER))
-		return 0;
-	worker = task->worker_private;
 	if (!worker)
 		return 0;
 	req = (u64)BPF_CORE_READ(worker, cur_work);
@@ -475,6 +403,24 @@ static __always_inline u64 identity_of(struct slot *slot)
 	req -= bpf_core_field_offset(struct io_kiocb, work);
 	known = bpf_map_lookup_elem(&urings, &req);
 	return known ? known->start_ns : 0;
+}
+
+/*
+ * The identity of what the running thread does: the ring request it submits or (one of io_uring's workers) carries out,
+ * else its system call, else 0.
+ */
+static __always_inline u64 identity_of(struct slot *slot)
+{
+	struct task_struct *task;
+
+	if (!slot)
+		return 0;
+	if (slot->ring_ns)
+		return slot->ring_ns;
+	if (slot->call)
+		return slot->start_ns;
+	task = (void *)bpf_get_current_task_btf();
+	return task->flags & PF_IO_WORKER ? worker_identity(task) : 0;
 }
 
 /* Whether what the running thread does is a ring request's. */

@@ -12,9 +12,11 @@
  * File systems may be modules, so these are raw tracepoints; the arguments read are types of the kernel proper.
  */
 
-static __always_inline void emit_fs_write(struct file_id id, s64 pos, u32 len, struct slot *slot, u64 now)
+seldom void emit_fs_write(struct inode *inode, s64 pos, u32 len, struct slot *slot)
 {
-	struct fathom_fs_write *r = RESERVE(fs_write, FS_WRITE, now, whoami_between(slot));
+	struct file_id id = identify(inode);
+	struct fathom_fs_write *r =
+		RESERVE(fs_write, FS_WRITE, bpf_ktime_get_boot_ns(), whoami_between(slot));
 
 	if (!r)
 		return;
@@ -33,16 +35,19 @@ static __always_inline bool in_file_call(struct slot *slot)
 }
 
 /* The call's own inode may be a layer above (overlayfs): the one that is written counts. */
-static __always_inline void adopt_inode(struct slot *slot, struct inode *inode)
+seldom void learn_inode(struct slot *slot, struct inode *inode)
 {
-	struct file_id id;
+	struct file_id id = identify(inode);
 
-	if (slot->inode == (u64)inode)
-		return;
-	id = identify(inode);
 	slot->inode = (u64)inode;
 	slot->ino = id.ino;
 	slot->dev = id.dev;
+}
+
+static __always_inline void adopt_inode(struct slot *slot, struct inode *inode)
+{
+	if (slot->inode != (u64)inode)
+		learn_inode(slot, inode);
 }
 
 static __always_inline int write_began(struct inode *inode, s64 pos, u32 len)
@@ -58,7 +63,7 @@ static __always_inline int write_began(struct inode *inode, s64 pos, u32 len)
 		if (call_transfers(slot->call) && slot->asked <= LONG_WRITE)
 			return 0;
 	}
-	emit_fs_write(identify(inode), pos, len, slot, bpf_ktime_get_boot_ns());
+	emit_fs_write(inode, pos, len, slot);
 	return 0;
 }
 
@@ -140,7 +145,6 @@ int BPF_PROG(page_dirtied, struct folio *folio, struct address_space *mapping)
 	id = identify(mapping->host);
 	if ((id.mode & S_IFMT) != S_IFREG)
 		return 0;
-	emit_fs_write(id, (s64)folio->index << PAGE_SHIFT, folio_pages(folio) << PAGE_SHIFT, slot,
-		      bpf_ktime_get_boot_ns());
+	emit_fs_write(mapping->host, (s64)folio->index << PAGE_SHIFT, folio_pages(folio) << PAGE_SHIFT, slot);
 	return 0;
 }

@@ -114,13 +114,11 @@ static __always_inline struct file *file_of(struct task_struct *task, int fd)
 	return file;
 }
 
-static __always_inline void find_file(struct task_struct *task, int fd, struct open_file *open)
+seldom void find_any_file(struct task_struct *task, int fd, struct open_file *open)
 {
 	struct file *file;
 	struct head head;
 
-	if (low_file(task, fd, open))
-		return;
 	file = file_of(task, fd);
 	open->file = (u64)file;
 	if (!file)
@@ -129,6 +127,12 @@ static __always_inline void find_file(struct task_struct *task, int fd, struct o
 	open->inode = (u64)HEAD_FIELD(&head, struct file, file, f_inode);
 	open->flags = HEAD_FIELD(&head, struct file, file, f_flags);
 	open->id = identify((struct inode *)open->inode);
+}
+
+static __always_inline void find_file(struct task_struct *task, int fd, struct open_file *open)
+{
+	if (!low_file(task, fd, open))
+		find_any_file(task, fd, open);
 }
 
 #define PAGE_SHIFT 12

@@ -22,7 +22,7 @@ struct {
 	__type(value, struct join);
 } joins SEC(".maps");
 
-static __always_inline void emit_join(u32 dev, u32 txn, u32 handles, struct slot *slot)
+seldom void emit_join(u32 dev, u32 txn, u32 handles, struct slot *slot)
 {
 	struct who who = whoami();
 	u64 now = bpf_ktime_get_boot_ns();

@@ -33,6 +33,12 @@ typedef __u64 u64;
 typedef __s32 s32;
 typedef __s64 s64;
 
+/*
+ * For what happens seldom: apart from the program's main way, so that this lies in few lines of the processor's caches. Most
+ * runs of a program find these cold.
+ */
+#define seldom static __attribute__((noinline))
+
 #define true 1
 #define false 0
 #define NULL ((void *)0)
@@ -40,14 +46,15 @@ typedef __s64 s64;
 /* From the kernel's user-space ABI, which does not change. */
 enum {
 	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PROG_ARRAY = 3,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_ANY = 0,
 	BPF_NOEXIST = 1,
-	BPF_RB_NO_WAKEUP = 1,
 	BPF_RB_FORCE_WAKEUP = 2,
+	BPF_F_MMAPABLE = 1 << 10,
 };
 #define S_IFMT 0170000
 #define S_IFREG 0100000

@@ -40,6 +40,12 @@ static __always_inline void end_op(struct slot *slot, struct op *op, s32 result,
 		slot->functions_open--;
 }
 
+/* An execution is given up. */
+seldom void give_up_op(struct slot *slot, struct op *op, u64 now)
+{
+	end_op(slot, op, 0, now);
+}
+
 static __always_inline struct op *begin_op(struct slot *slot, u64 key, u32 kind, u64 now)
 {
 	struct fathom_op_begin *r;
@@ -55,7 +61,7 @@ static __always_inline struct op *begin_op(struct slot *slot, u64 key, u32 kind,
 	}
 	if (op->open) {
 		count_table_full();
-		end_op(slot, op, 0, now);
+		give_up_op(slot, op, now);
 	}
 	op->key = key;
 	op->kind = kind;

@@ -70,7 +70,7 @@ static __always_inline u32 write_path(struct scratch *s, struct file *file)
 	return size;
 }
 
-static __always_inline void emit_file(struct file *file, u16 what, u64 now, u64 flags)
+seldom void emit_file(struct file *file, u16 what, u64 now)
 {
 	struct file_id id = identify(BPF_CORE_READ(file, f_inode));
 	struct scratch *s;
@@ -86,7 +86,7 @@ static __always_inline void emit_file(struct file *file, u16 what, u64 now, u64 
 	s->file.r.dev = id.dev;
 	s->file.r.what = what;
 	s->file.r.len = len;
-	output(&s->file.r.h, FATHOM_KIND_FILE, sizeof(s->file.r) + (len & (TEXT_MAX - 1)), now, whoami(), flags);
+	output(&s->file.r.h, FATHOM_KIND_FILE, sizeof(s->file.r) + (len & (TEXT_MAX - 1)), now, whoami());
 	put_scratch(s);
 }
 

@@ -54,6 +54,30 @@ int BPF_PROG(rq_insert, struct request *rq)
 	return 0;
 }
 
+/* The bios that its record has no room for. */
+seldom void list_rest(struct request *rq, struct bio *bio, u64 now)
+{
+	struct fathom_rq_bios *more;
+	int i, j;
+
+	for (i = 0; bio && i < RQ_BIOS_RECORDS; i++) {
+		more = RESERVE(rq_bios, RQ_BIOS, now, whoami());
+		if (!more)
+			return;
+		more->rq = (u64)rq;
+		more->listed = 0;
+#pragma unroll
+		for (j = 0; j < LISTED_MORE; j++) {
+			more->bios[j] = (u64)bio;
+			if (bio) {
+				more->listed++;
+				bio = bio->bi_next;
+			}
+		}
+		submit(more);
+	}
+}
+
 SEC("tp_btf/block_rq_issue")
 int BPF_PROG(rq_issue, struct request *rq)
 {
@@ -61,14 +85,12 @@ int BPF_PROG(rq_issue, struct request *rq)
 	u64 now = bpf_ktime_get_boot_ns();
 	u64 made = rq->start_time_ns;
 	struct fathom_rq_issue *r;
-	struct fathom_rq_bios *more;
 	struct bio *bio = rq->bio;
 	struct bio *rest;
-	bool odd = on_odd_cpu();
 	u32 total = 0;
-	int i, j;
+	int i;
 
-	r = RESERVE_IN(odd, rq_issue, RQ_ISSUE, now, who);
+	r = RESERVE(rq_issue, RQ_ISSUE, now, who);
 	if (!r)
 		return 0;
 	r->rq = (u64)rq;
@@ -100,23 +122,8 @@ int BPF_PROG(rq_issue, struct request *rq)
 	if ((rq->cmd_flags & 0xff) == 2)
 		bpf_tail_call(ctx, &flush_program, 0);
 
-	bio = rest;
-	for (i = 0; bio && i < RQ_BIOS_RECORDS; i++) {
-		more = RESERVE_IN(odd, rq_bios, RQ_BIOS, now, who);
-		if (!more)
-			return 0;
-		more->rq = (u64)rq;
-		more->listed = 0;
-#pragma unroll
-		for (j = 0; j < LISTED_MORE; j++) {
-			more->bios[j] = (u64)bio;
-			if (bio) {
-				more->listed++;
-				bio = bio->bi_next;
-			}
-		}
-		submit(more);
-	}
+	if (rest)
+		list_rest(rq, rest, now);
 	return 0;
 }
 

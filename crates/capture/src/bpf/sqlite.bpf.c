@@ -88,15 +88,26 @@ static __always_inline void emit_statement(struct slot *slot, u64 stmt, u64 text
 	s->statement.r.start_ns = start_ns;
 	s->statement.r.result = result;
 	s->statement.r.len = len;
-	output(&s->statement.r.h, FATHOM_KIND_STATEMENT, sizeof(s->statement.r) + len, now, whoami_between(slot),
-	       BPF_RB_NO_WAKEUP);
+	output(&s->statement.r.h, FATHOM_KIND_STATEMENT, sizeof(s->statement.r) + len, now, whoami_between(slot));
 	put_scratch(s);
+}
+
+/* The text of a statement that this thread did not step last, if it was not told yet. */
+seldom void tell_statement(struct slot *slot, u64 stmt, u64 text, u64 now)
+{
+	struct statement_key key = { .stmt = stmt, .tgid = slot->tgid };
+
+	if (!is_known(&key, text)) {
+		remember(&key, text);
+		emit_statement(slot, stmt, text, 0, 0, 0, now);
+	}
+	slot->told_stmt = stmt;
+	slot->told_text = text;
 }
 
 SEC("uprobe")
 int sqlite_step(struct pt_regs *ctx)
 {
-	struct statement_key key = {};
 	struct slot *slot = my_slot();
 	u64 stmt = PT_REGS_PARM1(ctx);
 	struct op *op;
@@ -107,18 +118,10 @@ int sqlite_step(struct pt_regs *ctx)
 	now = bpf_ktime_get_boot_ns();
 	op = find_op(slot, stmt, OP_STATEMENT);
 	if (!op) {
-		key.stmt = stmt;
-		key.tgid = slot->tgid;
 		text = statement_text(stmt, bpf_get_attach_cookie(ctx));
 		/* A loop over one statement asks the table only once. */
-		if (slot->told_stmt != stmt || slot->told_text != text) {
-			if (!is_known(&key, text)) {
-				remember(&key, text);
-				emit_statement(slot, stmt, text, 0, 0, 0, now);
-			}
-			slot->told_stmt = stmt;
-			slot->told_text = text;
-		}
+		if (slot->told_stmt != stmt || slot->told_text != text)
+			tell_statement(slot, stmt, text, now);
 		op = begin_op(slot, stmt, OP_STATEMENT, now);
 	}
 	op->steps++;
@@ -169,7 +172,7 @@ static __always_inline void abandon(struct slot *slot, u64 stmt)
 		if (slot->inside[i] == stmt)
 			return;
 	}
-	end_op(slot, op, 0, bpf_ktime_get_boot_ns());
+	give_up_op(slot, op, bpf_ktime_get_boot_ns());
 }
 
 SEC("uprobe")

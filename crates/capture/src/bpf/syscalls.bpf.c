@@ -154,7 +154,7 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 }
 
 /* An open file or code mapping became known. */
-static __always_inline void exit_names(struct task_struct *task, struct slot *slot, int fd, u64 now)
+seldom void exit_names(struct task_struct *task, struct slot *slot, int fd, u64 now)
 {
 	struct file *file = file_of(task, fd);
 	struct file_id id;
@@ -162,7 +162,8 @@ static __always_inline void exit_names(struct task_struct *task, struct slot *sl
 	if (!file)
 		return;
 	if (slot->call == FATHOM_CALL_MMAP) {
-		emit_file(file, 1, now, BPF_RB_FORCE_WAKEUP);
+		emit_file(file, 1, now);
+		ring_bell();
 		return;
 	}
 	id = identify(BPF_CORE_READ(file, f_inode));
@@ -170,12 +171,12 @@ static __always_inline void exit_names(struct task_struct *task, struct slot *sl
 	slot->dev = id.dev;
 	if ((id.mode & S_IFMT) == S_IFREG) {
 		slot->file_flags |= FATHOM_REGULAR;
-		emit_file(file, 0, now, BPF_RB_NO_WAKEUP);
+		emit_file(file, 0, now);
 	}
 }
 
 /* A removed file's name, as the program gave it. Its inode was learnt on the way, see filesystem.bpf.c. */
-static __always_inline void exit_unlink(struct slot *slot, u64 name, u64 now)
+seldom void exit_unlink(struct slot *slot, u64 name, u64 now)
 {
 	struct scratch *s = take_scratch();
 	long len;
@@ -188,7 +189,7 @@ static __always_inline void exit_unlink(struct slot *slot, u64 name, u64 now)
 	s->file.r.dev = slot->dev;
 	s->file.r.what = 2;
 	s->file.r.len = len;
-	output(&s->file.r.h, FATHOM_KIND_FILE, sizeof(s->file.r) + len, now, whoami(), BPF_RB_NO_WAKEUP);
+	output(&s->file.r.h, FATHOM_KIND_FILE, sizeof(s->file.r) + len, now, whoami());
 	put_scratch(s);
 }
 

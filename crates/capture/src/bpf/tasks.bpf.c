@@ -9,7 +9,7 @@ struct {
 	__type(value, u8);
 } named SEC(".maps");
 
-static __always_inline void emit_task(struct task_struct *task, u16 what, u64 now)
+seldom void emit_task(struct task_struct *task, u16 what, u64 now)
 {
 	struct who who = { .tgid = task->tgid, .tid = task->pid, .flags = !!(task->flags & PF_KTHREAD) };
 	struct scratch *s = take_scratch();
@@ -22,12 +22,12 @@ static __always_inline void emit_task(struct task_struct *task, u16 what, u64 no
 	len = bpf_probe_read_kernel_str(s->task.text, sizeof(s->task.text), task->comm);
 	len = len > 0 ? (len - 1) & 15 : 0;
 	s->task.r.len = len;
-	output(&s->task.r.h, FATHOM_KIND_TASK, sizeof(s->task.r) + len, now, who, BPF_RB_NO_WAKEUP);
+	output(&s->task.r.h, FATHOM_KIND_TASK, sizeof(s->task.r) + len, now, who);
 	put_scratch(s);
 }
 
 /* A process that is not recorded makes I/O: say once what it is called. */
-static __always_inline void name_stranger(u32 tgid, u64 now)
+seldom void name_stranger(u32 tgid, u64 now)
 {
 	struct task_struct *task;
 	u8 yes = 1;
@@ -48,7 +48,7 @@ static __always_inline u32 inner_number(struct task_struct *task, u32 level)
 	return BPF_CORE_READ((struct upid *)(numbers + level * (u64)bpf_core_type_size(struct upid)), nr);
 }
 
-static __always_inline void emit_inner_task(struct task_struct *task, u64 now)
+seldom void emit_inner_task(struct task_struct *task, u64 now)
 {
 	u32 level = BPF_CORE_READ(task, thread_pid, level);
 	struct fathom_inner_task *r;
@@ -128,7 +128,8 @@ int BPF_PROG(task_exec, struct task_struct *task, int old_pid, struct linux_binp
 		return 0;
 	now = bpf_ktime_get_boot_ns();
 	emit_task(task, 1, now);
-	emit_file(bprm->file, 1, now, BPF_RB_FORCE_WAKEUP);
+	emit_file(bprm->file, 1, now);
+	ring_bell();
 	return 0;
 }
 

@@ -113,7 +113,7 @@ impl Recorder {
 
     pub fn drain(&mut self) {
         let Self { session, events } = self;
-        session.drain(&mut |bytes| events.push(decode(bytes))).unwrap();
+        session.drain(&mut |bytes| events.push(decode(bytes)));
     }
 
     /// Lets a gated child go and drains until it has ended.
@@ -150,7 +150,7 @@ impl Recorder {
     /// Ends it; the events are in order of time.
     pub fn finish(self) -> (Vec<Event>, Finished) {
         let Self { session, mut events } = self;
-        let finished = session.finish(&mut |bytes| events.push(decode(bytes))).unwrap();
+        let finished = session.finish(&mut |bytes| events.push(decode(bytes)));
         events.sort_by_key(|e| e.header.time_ns);
         (events, finished)
     }

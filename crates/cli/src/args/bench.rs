@@ -1,6 +1,6 @@
 //! What the user may say to `fathom bench`.
 
-use super::results::{BenchCompare, BenchHistory, BenchShow, ServeHttp};
+use super::results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, ServeHttp};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -39,6 +39,8 @@ pub enum BenchVerb {
     Compare(BenchCompare),
     /// Show results over time, with what changed of the machine
     History(BenchHistory),
+    /// Say how many processes it would take for narrower intervals, or to tell a smaller difference
+    Plan(BenchPlan),
     /// Serve a byte by HTTP, for the workload `http` on another machine
     ServeHttp(ServeHttp),
     /// Compare a workload with itself, again and again: how many false alarms does the method raise on this machine?
@@ -161,7 +163,7 @@ pub(super) fn parameter(text: &str) -> Result<(String, Vec<String>), String> {
 }
 
 /// Percent as a fraction.
-fn percent(text: &str) -> Result<f64, String> {
+pub(super) fn percent(text: &str) -> Result<f64, String> {
     let value: f64 = text.trim_end_matches('%').parse().map_err(|_| "give percent, such as 2")?;
     if value > 0.0 && value < 100.0 {
         Ok(value / 100.0)

@@ -1,5 +1,6 @@
 //! What the user may say to `fathom pool`.
 
+use super::paper::{PaperBench, PaperNode};
 use super::{bytes, seconds};
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -106,6 +107,9 @@ pub struct PoolNode {
     /// Whom to trust.
     #[command(flatten)]
     pub trust: Trust,
+    /// The paper's.
+    #[command(flatten)]
+    pub paper: PaperNode,
 }
 
 /// Which nodes, and how.
@@ -226,8 +230,8 @@ pub struct Control {
     /// Requests under way at each node; the tuner decides if it is not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub window: Option<u32>,
-    /// Requests that a packet waits for, with --window
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "window", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    /// Requests that a packet waits for, with --window; requests in a write at most, with --paper
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "sets_batch", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub batch: u32,
 }
 
@@ -237,25 +241,47 @@ pub struct PoolLoad {
     /// Bytes of a request
     #[arg(long, value_name = "BYTES", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub block: u32,
-    /// Requesters, each with one request at a time
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=16_384))]
-    pub threads: u32,
+    /// Requesters, each with one request at a time (default 256); with --paper, transfer threads of each node (default 32)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub threads: Option<u32>,
     /// How long each measurement takes; its first quarter does not count
     #[arg(long, value_name = "S", default_value = "4", value_parser = seconds, allow_negative_numbers = true)]
     pub duration: Duration,
+    /// Of the places that are asked for: the same again
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+impl PoolLoad {
+    /// Requesters.
+    pub fn requesters(&self) -> u32 {
+        self.threads.unwrap_or(256)
+    }
+
+    /// Transfer threads of each of the paper's nodes.
+    pub fn transfer_threads(&self) -> u32 {
+        self.threads.unwrap_or(32)
+    }
 }
 
 /// Measure a pool from the coordinator's own process.
 ///
 /// Uniform random requests in a closed loop. It takes the nodes over as `pool serve` does, so no other coordinator can use
 /// them afterwards until it is started anew.
+///
+/// With --nodes it starts nodes for the purpose, and a medium like Wi-Fi between them with --link; with --paper it is the
+/// cluster of paper 001 that is measured; --paper-figures remakes that paper's figures 7 to 12.
 #[derive(Debug, Args)]
+#[command(
+    group(clap::ArgGroup::new("which").required(true).args(["node", "nodes", "paper_figures"])),
+    group(clap::ArgGroup::new("sets_batch").multiple(true).args(["window", "paper"]))
+)]
 pub struct PoolBench {
     /// A node (give it again for each), in the disk's order
-    #[arg(long, value_name = "ADDR:PORT", required = true, value_parser = address)]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
     pub node: Vec<SocketAddr>,
     /// Which nodes, and how.
     #[command(flatten)]
@@ -266,9 +292,15 @@ pub struct PoolBench {
     /// Write instead of reading; what the disk holds is lost
     #[arg(long)]
     pub write: bool,
+    /// Read without computing or comparing checksums, to see what they cost
+    #[arg(long, conflicts_with = "write")]
+    pub no_checksum: bool,
     /// Window and batch.
     #[command(flatten)]
     pub control: Control,
+    /// The paper's.
+    #[command(flatten)]
+    pub paper: PaperBench,
 }
 
 /// Start nodes in memory on this machine, join them, measure, and end them.

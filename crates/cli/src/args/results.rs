@@ -52,6 +52,31 @@ pub struct BenchHistory {
     pub json: bool,
 }
 
+/// Say how many processes it would take.
+///
+/// A benchmark's own spread, within processes and between them, says how narrow the interval of more processes would be.
+/// Of five processes the spread is known to a factor of about 1.7: a hint, not a promise.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fathom bench plan bench.fathom                                   for intervals of 2 %, and differences of 3 %
+  fathom bench plan pilot.fathom --precision 1 --difference 2
+  fathom bench run sqlite --blocks 24                              and then so many")]
+pub struct BenchPlan {
+    /// The archive
+    #[arg(value_name = "B.fathom")]
+    pub archive: PathBuf,
+    /// Half the width of the interval that is wanted of each cell, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = super::bench::percent)]
+    pub precision: f64,
+    /// The difference between two cells that shall be told nine times of ten, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "3", value_parser = super::bench::percent)]
+    pub difference: f64,
+    /// Print JSON (its contract: docs/json.md)
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Show the results of a benchmark.
 #[derive(Debug, Args)]
 pub struct BenchShow {

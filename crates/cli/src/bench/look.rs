@@ -39,13 +39,37 @@ pub fn show(args: &args::BenchShow) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `fathom report` of a benchmark.
-pub fn report(archive: &Path, output: Option<&Path>) -> Result<()> {
+pub fn plan(args: &args::BenchPlan) -> Result<ExitCode> {
+    let all = bench::plan::plan(&load(&args.archive)?, args.precision, args.difference);
+    show::print(&match args.json {
+        true => {
+            let value = serde_json::json!({
+                "version": 1, "archive": args.archive, "precision": args.precision, "difference": args.difference,
+                "results": all,
+            });
+            serde_json::to_string_pretty(&value)? + "\n"
+        }
+        false => bench::plan::text(&all, args.precision, args.difference),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `fathom report` of a benchmark, or of two: the second is shown, with the first beside it.
+pub fn report(archives: &[PathBuf], output: Option<&Path>) -> Result<()> {
     let context = progress::context(true);
-    let bench = load(archive)?;
-    let page = bench::page::page(&bench, &|name| results::explain(archive, name, &context));
-    let output = output.map_or_else(|| crate::report::beside(archive, "html"), Path::to_path_buf);
-    std::fs::write(&output, report::bench_page(&bench.name, &serde_json::to_value(page)?))
+    let (a, shown) = match archives {
+        [one] => (None, one),
+        [a, b] => (Some(load(a)?), b),
+        _ => bail!("a page shows two benchmarks at most; `fathom bench history` shows more of them over time"),
+    };
+    let bench = load(shown)?;
+    let why = |name: &str| results::explain(shown, name, &context);
+    let (page, title) = match &a {
+        Some(a) => (bench::page::page_beside(a, &bench, &why), format!("{} beside {}", bench.name, a.name)),
+        None => (bench::page::page(&bench, &why), bench.name.clone()),
+    };
+    let output = output.map_or_else(|| crate::report::beside(shown, "html"), Path::to_path_buf);
+    std::fs::write(&output, report::bench_page(&title, &serde_json::to_value(page)?))
         .with_context(|| format!("writing {}", output.display()))?;
     println!("{}: open it in a browser; it needs no network", output.display());
     Ok(())

@@ -29,6 +29,7 @@ pub fn run(args: &Bench) -> Result<ExitCode> {
         BenchVerb::Show(args) => look::show(args),
         BenchVerb::Compare(args) => look::compare(args),
         BenchVerb::History(args) => look::history(args),
+        BenchVerb::Plan(args) => look::plan(args),
         BenchVerb::ServeHttp(args) => serve_http::run(args),
         BenchVerb::Selftest(args) => selftest::run(args),
     }

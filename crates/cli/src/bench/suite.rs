@@ -14,6 +14,9 @@ const NET: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/net.rs"));
 /// What `bench selftest` runs.
 const SELFTEST: (&str, &str) = ("selftest.toml", include_str!("../../../../experiments/selftest.toml"));
 
+/// What `pool bench --paper-figures` runs: not in the suite, since it is about many devices, and takes an hour.
+const CLUSTER: (&str, &str) = ("cluster.toml", include_str!("../../../../experiments/papers/cluster.toml"));
+
 /// What can be run.
 pub enum Runnable {
     /// Factors and their values.
@@ -45,6 +48,9 @@ pub fn selftest() -> Result<Workload> {
 /// The workload of that name, or the design in that file.
 pub fn find(word: &str) -> Result<Runnable> {
     if !word.ends_with(".toml") && !word.contains('/') {
+        if word == "cluster" {
+            return Ok(Runnable::Workload(Workload::parse(CLUSTER.0, CLUSTER.1)?));
+        }
         let all: Vec<Workload> = all()?.into_iter().chain(sweeps()?).collect();
         let names: Vec<String> = all.iter().map(|w| w.name.clone()).collect();
         return match all.into_iter().find(|w| w.name == word) {
@@ -76,5 +82,6 @@ mod tests {
             assert_eq!(parsed.len(), files.len());
         }
         selftest().unwrap();
+        assert!(matches!(find("cluster"), Ok(Runnable::Workload(_))));
     }
 }

@@ -36,6 +36,11 @@ pub fn run(args: &NetTrial) -> Result<ExitCode> {
     let outcome = bed.finish()?;
     let (lines, verified) = with_link(&said?, &spec, &outcome);
     crate::show::print(&(lines.join("\n") + "\n"))?;
+    if !verified {
+        // The runner keeps this as the reason.
+        let verdict = lines.last().map(|line| parsed(line)).unwrap_or_default();
+        eprintln!("fathom net trial: {}", verdict["by"].as_str().unwrap_or_default());
+    }
     Ok(if verified { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

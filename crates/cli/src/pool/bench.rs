@@ -1,20 +1,41 @@
 //! `fathom pool bench`.
 
 use super::trust;
-use crate::args::{PoolBench, PoolLoad};
+use crate::args::{Paper, PoolBench, PoolLoad};
 use anyhow::{Result, anyhow};
 use pool::bench::{Figures, Load};
 use pool::volume::Volume;
+use serde_json::json;
 use std::process::ExitCode;
 use std::rc::Rc;
 
 pub fn run(args: &PoolBench) -> Result<ExitCode> {
-    let key = trust::settle(&args.disk.trust, args.node.iter().copied())?;
-    let figures = super::local(1, async {
-        let volume = super::join(&args.node, &args.disk, key, &super::control(&args.control)).await?;
-        measure(volume, &args.load, args.load.threads, args.write).await
-    })?;
-    if args.load.json {
+    let paper = &args.paper;
+    if paper.paper_figures {
+        return super::figures::run(args);
+    }
+    if let Some(nodes) = paper.nodes.filter(|_| paper.compute) {
+        return super::compute::run(args, nodes);
+    }
+    if let Some(nodes) = paper.nodes {
+        return super::cluster::run(args, nodes);
+    }
+    let (figures, by) = if paper.paper == Some(Paper::Cluster) {
+        let measured = super::paper::bench(args)?;
+        let checked = measured.checked;
+        (measured.figures, format!("{checked} answers are the bytes at their addresses"))
+    } else {
+        let key = trust::settle(&args.disk.trust, args.node.iter().copied())?;
+        let figures = super::local(1, async {
+            let volume = super::join(&args.node, &args.disk, key, &super::control(&args.control)).await?;
+            measure(volume, &args.load, args.load.requesters(), args.write, !args.no_checksum).await
+        })?;
+        let checked = if args.no_checksum { "no answer was checked" } else { "each answer has the checksum that its store keeps" };
+        (figures, format!("{checked}; {} failed", figures.failed))
+    };
+    if paper.lines {
+        println!("{}", lines(&figures, &by).join("\n"));
+    } else if args.load.json {
         println!("{}", serde_json::to_string(&figures)?);
     } else {
         println!("{}\n{}", heading(), line("", &figures));
@@ -22,20 +43,39 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
     Ok(if figures.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-pub async fn measure(volume: Rc<Volume>, load: &PoolLoad, threads: u32, write: bool) -> Result<Figures> {
-    let load = Load { block_bytes: load.block, threads, duration: load.duration, write, seed: 1 };
+/// As a design's replicate prints them.
+fn lines(figures: &Figures, by: &str) -> Vec<String> {
+    let Figures { ops_per_s, latency_us, window, batch_mean, packets_per_s, packet_bytes_mean, failed } = figures;
+    let metric = |metric, unit, v: f64| json!({"metric": metric, "unit": unit, "v": v});
+    let lines = [
+        metric("transactions", "1/s", *ops_per_s),
+        metric("latency.p50", "ns", latency_us.p50 * 1000.0),
+        metric("latency.p99", "ns", latency_us.p99 * 1000.0),
+        metric("window", "request", *window),
+        metric("batch", "request", *batch_mean),
+        metric("packets.sent", "1/s", packets_per_s.sent),
+        metric("packets.received", "1/s", packets_per_s.received),
+        metric("packet_bytes.sent", "byte", packet_bytes_mean.sent),
+        metric("packet_bytes.received", "byte", packet_bytes_mean.received),
+        json!({"verified": *failed == 0, "by": by}),
+    ];
+    lines.map(|line| line.to_string()).to_vec()
+}
+
+pub async fn measure(volume: Rc<Volume>, load: &PoolLoad, threads: u32, write: bool, checked: bool) -> Result<Figures> {
+    let load = Load { block_bytes: load.block, threads, duration: load.duration, write, checked, seed: load.seed };
     pool::bench::run(volume, load).await.map_err(|error| anyhow!(error))
 }
 
 pub fn heading() -> String {
     format!(
         "{:<34}{:>10}{:>10}{:>10}{:>8}{:>8}{:>12}{:>12}",
-        "", "ops/s", "p50 us", "p99 us", "window", "batch", "frames/s up", "down"
+        "", "ops/s", "p50 us", "p99 us", "window", "batch", "packets/s up", "down"
     )
 }
 
 pub fn line(name: &str, figures: &Figures) -> String {
-    let Figures { ops_per_s, latency_us, window, batch_mean, packets_per_s, failed } = figures;
+    let Figures { ops_per_s, latency_us, window, batch_mean, packets_per_s, failed, .. } = figures;
     let failed = if *failed > 0 { format!("  {failed} failed") } else { String::new() };
     format!(
         "{name:<34}{ops_per_s:>10.0}{:>10.1}{:>10.1}{window:>8.1}{batch_mean:>8.1}{:>12.0}{:>12.0}{failed}",

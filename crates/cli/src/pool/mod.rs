@@ -2,11 +2,15 @@
 
 mod attach;
 mod bench;
+mod cluster;
+mod compute;
 mod config;
+mod figures;
 mod front;
 mod http;
 mod keygen;
 mod node;
+mod paper;
 mod serve;
 mod status;
 mod trial;

@@ -5,6 +5,7 @@ use super::{http, trust};
 use crate::args::{Front, PoolNode};
 use anyhow::{Context as _, Result};
 use nbd::Tls;
+use pool::flash::Flash;
 use pool::node::{Node, WORKERS};
 use pool::store::{Store, new_name};
 use std::io::Write as _;
@@ -26,6 +27,9 @@ impl http::Pages for Pages {
 
 pub fn run(args: &PoolNode) -> Result<ExitCode> {
     let args = super::config::node(args)?;
+    if args.paper.paper {
+        return super::paper::node(&args);
+    }
     let key = trust::settle(&args.trust, args.listen)?;
     let store = match (&args.store, args.backend) {
         (Some(path), _) if args.init => {
@@ -47,15 +51,20 @@ pub fn run(args: &PoolNode) -> Result<ExitCode> {
         (None, size) => Store::memory(size.unwrap_or_default(), new_name())?,
     };
     let Some(listen) = args.listen else { return Ok(ExitCode::SUCCESS) };
-    let store = Arc::new(store);
-    super::local(WORKERS, async {
+    let flash = args.paper.flash.map(Flash::new).transpose().context("the emulated flash")?;
+    // A flash makes its reader wait, as a file does.
+    let inline = args.backend.is_some() && flash.is_none();
+    let workers = args.paper.flash.map_or(WORKERS, |speed| speed.servers.max(WORKERS));
+    pool::flash::wake_in_time();
+    let store = Arc::new(store.slow(flash));
+    super::local(workers, async {
         let listener =
             tokio::net::TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
         // Alone on stdout, for scripts that asked for port 0.
         println!("{}", listener.local_addr()?);
         std::io::stdout().flush()?;
         eprintln!("fathom: node {} of {} bytes; Ctrl-C ends it", store.header().node, store.size_bytes());
-        let node = Node::with_key(store.clone(), args.backend.is_some(), key);
+        let node = Node::with_key(store.clone(), inline, key);
         if let Some(metrics) = args.metrics {
             let door = Rc::new(Door::open(&Front::Tcp(metrics), Tls::Off).await?);
             if let Some(address) = door.address() {

@@ -76,7 +76,7 @@ pub fn run(args: &PoolTry) -> Result<ExitCode> {
 
 async fn show(args: &PoolTry, addresses: &[SocketAddr], key: Option<Key>) -> Result<()> {
     let alone = Control::Fixed(Setting::new(1, 1));
-    let threads = args.load.threads;
+    let threads = args.load.requesters();
     let (mut rows, mut last): (Vec<(String, Figures)>, Option<Rc<Volume>>) = (Vec::new(), None);
     if !args.load.json {
         println!("{} nodes, random requests of {} bytes\n\n{}", args.nodes, args.load.block, heading());
@@ -91,7 +91,7 @@ async fn show(args: &PoolTry, addresses: &[SocketAddr], key: Option<Key>) -> Res
         drop(last.take());
         let disk = Disk { pool: Some("try".into()), layout: None, trust: Trust::default() };
         let volume = super::join(addresses, &disk, key.clone(), control).await?;
-        let figures = measure(volume.clone(), &args.load, threads, write).await?;
+        let figures = measure(volume.clone(), &args.load, threads, write, true).await?;
         if !args.load.json {
             println!("{}", line(what, &figures));
         }

@@ -140,7 +140,7 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
 
     // Taking so many probes off takes a second, in which some see what others do not see any more.
     log.ends_at(workload::clock::now_ns());
-    let finished = session.finish(&mut |record| log.put(record))?;
+    let finished = session.finish(&mut |record| log.put(record));
     progress::clear(context);
     warn_of_refusals(&finished.coverage);
     if let Some(child) = &mut child
@@ -240,14 +240,16 @@ fn drain_to_the_end(
     let mut synced = Instant::now();
     let code_mapped = model::event::File::INFO.kind;
     while end.waits(child.as_deref_mut())? && !log.ended() {
-        session.wait(DRAIN_EVERY);
+        if !session.wait(DRAIN_EVERY) {
+            continue;
+        }
         let mut mapped = Vec::new();
         session.drain(&mut |record| {
             if let Some(header) = Header::decode(record).filter(|h| h.kind == code_mapped) {
                 mapped.push(header.tgid);
             }
             log.put(record);
-        })?;
+        });
         mapped.sort_unstable();
         mapped.dedup();
         for tgid in mapped {

@@ -16,6 +16,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 
+pub use response::Response;
 pub use server::Server;
 
 use crate::options::{Options, Spec};

@@ -1,0 +1,199 @@
+//! Figures 7 to 12 of paper 001, made of the workload `cluster`: once by the paper's own cluster, once by today's pool under
+//! the same load.
+//!
+//! What the paper says, and which cells are ours, is data: experiments/papers/cluster-values.toml. Where its text gives a
+//! number, that stands beside ours; neither is derived from the other.
+
+use super::figures::{Bar, Figure};
+use super::results::{Bench, Measured};
+use super::{counts, mean};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+/// The workload.
+const WORKLOAD: &str = "cluster";
+/// Of the best, what counts as saturated.
+const SATURATED: f64 = 0.95;
+
+type Factors = BTreeMap<String, String>;
+
+static VALUES: LazyLock<Vec<Known>> = LazyLock::new(|| {
+    #[derive(Deserialize)]
+    struct File {
+        figure: Vec<Known>,
+    }
+    // A test reads it, so a mistake in it cannot reach a user.
+    toml::from_str::<File>(include_str!("../../../../experiments/papers/cluster-values.toml"))
+        .map(|file| file.figure)
+        .unwrap_or_default()
+});
+
+/// A figure of the paper.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Known {
+    number: String,
+    title: String,
+    says: String,
+    cells: Factors,
+    lines: [String; 2],
+    /// In place of the score.
+    metric: Option<String>,
+    #[serde(default)]
+    stated: Vec<Number>,
+}
+
+/// A number of its text.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Number {
+    what: String,
+    value: f64,
+    unit: String,
+    at: Factors,
+    of: Option<Of>,
+    over: Option<Factors>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Of {
+    Saturation,
+}
+
+/// A number of the paper's text, beside ours.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Stated {
+    /// What it is of.
+    pub what: &'static str,
+    /// The paper's.
+    pub paper: f64,
+    /// Ours; none if the cell was not measured.
+    pub ours: Option<f64>,
+    /// Of both.
+    pub unit: &'static str,
+}
+
+/// The figures that the archive holds cells of.
+pub fn figures(bench: &Bench, all: &[Measured]) -> Vec<Figure> {
+    let by = [("cluster", ""), ("load", "; today's pool under the same load")];
+    let figures = by.into_iter().flat_map(|(by, addition)| {
+        VALUES.iter().map(move |known| {
+            let ours: Vec<&Measured> = all.iter().filter(|m| is(m, known, by)).collect();
+            figure(bench, known, &ours, addition, by == "cluster")
+        })
+    });
+    figures.filter(|figure| !figure.bars.is_empty()).collect()
+}
+
+fn is(m: &Measured, known: &Known, by: &str) -> bool {
+    m.design.name == WORKLOAD && m.factors.get("by").is_some_and(|b| b == by) && has(&m.factors, &known.cells)
+}
+
+fn has(factors: &Factors, wanted: &Factors) -> bool {
+    wanted.iter().all(|(name, value)| factors.get(name) == Some(value))
+}
+
+fn figure(bench: &Bench, known: &'static Known, ours: &[&Measured], addition: &str, paper: bool) -> Figure {
+    let bars: Vec<Bar> = ours.iter().filter_map(|m| bar(bench, known, m)).collect();
+    let value = |wanted: &Factors| {
+        let of = |m: &&Measured| has(&m.factors, wanted).then_some(m.estimate.estimate).flatten();
+        ours.iter().find_map(of)
+    };
+    let number = |number: &'static Number| Stated {
+        what: &number.what,
+        paper: number.value,
+        ours: match (number.of, &number.over) {
+            (Some(Of::Saturation), _) => saturation(ours, &number.at),
+            (None, Some(over)) => {
+                let mut below = number.at.clone();
+                below.extend(over.clone());
+                value(&number.at).zip(value(&below)).map(|(above, below)| above / below)
+            }
+            (None, None) => value(&number.at),
+        },
+        unit: &number.unit,
+    };
+    Figure {
+        paper: "001",
+        figure: &known.number,
+        title: format!("{}{addition}", known.title).into(),
+        says: &known.says,
+        x: Some(&known.lines[0]),
+        series: Some(&known.lines[1]),
+        bars,
+        // Of its own cluster it speaks, not of ours.
+        stated: known.stated.iter().filter(|_| paper).map(number).collect(),
+    }
+}
+
+/// The fewest threads, of the cells `at`, that come near the best.
+fn saturation(ours: &[&Measured], at: &Factors) -> Option<f64> {
+    let cells = ours.iter().filter(|m| has(&m.factors, at));
+    let mut by_threads: Vec<(f64, f64)> =
+        cells.filter_map(|m| Some((m.factors.get("threads")?.parse().ok()?, m.estimate.estimate?))).collect();
+    by_threads.sort_by(|a, b| a.0.total_cmp(&b.0));
+    // Of one number of threads nothing can be said.
+    let best = by_threads.iter().map(|c| c.1).fold(0.0, f64::max);
+    by_threads.iter().find(|c| c.1 >= SATURATED * best).map(|c| c.0).filter(|_| by_threads.len() > 1)
+}
+
+fn bar(bench: &Bench, known: &Known, m: &Measured) -> Option<Bar> {
+    let score = super::figures::score(m);
+    let Some(metric) = &known.metric else {
+        let [x, series] = known.lines.each_ref().map(|name| m.factors.get(name).cloned());
+        return Some(Bar { x, series, ..score });
+    };
+    let own: Vec<u64> =
+        bench.tables.replicates.iter().filter(|r| r.cell == m.cell.id && counts(r)).map(|r| r.id).collect();
+    let samples = bench.tables.samples.iter().filter(|s| s.metric == *metric);
+    let samples: Vec<_> = samples.filter(|s| s.replicate.is_some_and(|id| own.contains(&id))).collect();
+    let values: Vec<f64> = samples.iter().map(|s| s.value).collect();
+    let [x, series] = known.lines.each_ref().map(|name| m.factors.get(name).cloned());
+    Some(Bar {
+        x,
+        series,
+        estimate: (!values.is_empty()).then(|| mean(&values)),
+        ci95: None,
+        unit: samples.first()?.unit.clone(),
+        values,
+        ..score
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::made::bench;
+
+    fn cell(
+        by: &'static str,
+        nodes: &'static str,
+        threads: &'static str,
+        batch: &'static str,
+    ) -> [(&'static str, &'static str); 5] {
+        [("by", by), ("io", "flash"), ("nodes", nodes), ("threads", threads), ("batch", batch)]
+    }
+
+    #[test]
+    fn what_the_paper_states_is_read_and_stands_beside_ours() {
+        assert_eq!(VALUES.len(), 8);
+        let mut made = bench("b", WORKLOAD);
+        for (threads, rate) in [("1", 500.0), ("2", 1000.0), ("4", 2000.0), ("32", 2100.0)] {
+            made.add(&cell("cluster", "1", threads, "1"), 1e9 / rate, 1.0, 3);
+            made.add(&cell("cluster", "8", threads, "100"), 1e9 / (8.0 * rate), 1.0, 3);
+        }
+        made.add(&cell("load", "1", "32", "1"), 1e9 / 4000.0, 1.0, 3);
+        let figures = figures(&made, &made.measured());
+        let names: Vec<(&str, usize)> = figures.iter().map(|f| (f.figure, f.bars.len())).collect();
+        assert_eq!(names[..2], [("7", 4), ("9", 4)]);
+        let one = &figures[0].stated[0];
+        assert!(one.paper == 2100.0 && (one.ours.unwrap() / 2100.0 - 1.0).abs() < 0.02, "{one:?}");
+        let [most, saturated] = &figures[1].stated[..] else { panic!("{:?}", figures[1].stated) };
+        assert!((most.ours.unwrap() / 16_800.0 - 1.0).abs() < 0.02);
+        assert_eq!((saturated.paper, saturated.ours), (4.0, Some(4.0)));
+        let today = figures.iter().find(|f| f.title.contains("today")).unwrap();
+        assert!(today.figure == "7" && today.bars.len() == 1 && today.stated.is_empty());
+    }
+}

@@ -1,0 +1,166 @@
+//! How many processes would it take, and how long should each be? What a benchmark's own spread says ([`stats::plan`]).
+//!
+//! The iterations of a process and the processes of a cell each add a variance of their own. From both follows how narrow the
+//! interval of more processes would be, and, with the time of an iteration and of a start, how many iterations are worth
+//! their time. An estimate of few processes: five know their variance to a factor of about 1.7 either way.
+
+use super::results::{Bench, Measured};
+use super::{LEVEL, mean, seconds};
+use crate::text::{digits, shown};
+use serde::Serialize;
+use stats::{plan, student};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// More processes than anybody waits for.
+const MOST: usize = 10_000;
+/// How often a difference of the size that was asked for shall be told.
+const POWER: f64 = 0.9;
+
+/// A cell and what it would take.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Planned {
+    /// The workload.
+    pub workload: String,
+    /// The cell's factors.
+    pub parameters: BTreeMap<String, String>,
+    /// Its name.
+    pub name: String,
+    /// Processes that it has.
+    pub processes: usize,
+    /// Iterations of each that count: of the one that has fewest.
+    pub iterations: usize,
+    /// Half the width of the interval to expect from as many again, as a fraction.
+    pub half_width: Option<f64>,
+    /// The share of the mean's variance that more iterations of a process would not lower.
+    pub between: f64,
+    /// Processes for an interval of the width asked for; nothing if more than 10,000.
+    pub for_precision: Option<usize>,
+    /// Processes of each of two such cells to tell a difference of the size asked for nine times of ten.
+    pub for_difference: Option<usize>,
+    /// Iterations of a process that make the most of the time, as far as is known.
+    pub best_iterations: Option<usize>,
+}
+
+/// What every cell with at least two processes would take. `precision` is half the width of an interval, `difference` that of two
+/// cells, as fractions.
+pub fn plan(bench: &Bench, precision: f64, difference: f64) -> Vec<Planned> {
+    bench.measured().iter().filter_map(|m| planned(m, precision, difference)).collect()
+}
+
+fn planned(m: &Measured, precision: f64, difference: f64) -> Option<Planned> {
+    let shortest = m.processes.iter().map(|r| r.costs.len()).min()?;
+    // Balanced, as the method wants it: of each process as many as the shortest has.
+    let (values, counts): (Vec<f64>, Vec<usize>) = match shortest {
+        0 => return None,
+        1 => (m.processes.iter().map(|r| mean(&r.costs)).collect(), vec![m.processes.len()]),
+        n => (m.processes.iter().flat_map(|r| r.costs[..n].to_vec()).collect(), vec![n, m.processes.len()]),
+    };
+    let components = plan::components(&values, &counts)?;
+    let (lower, own) = (&counts[..counts.len() - 1], &components.own);
+    let within = if lower.is_empty() { 0.0 } else { own[0] / lower[0] as f64 };
+    let between = own[own.len() - 1];
+    let all = within + between;
+    // Of two cells the relative variances add up, and an interval that leaves out 1 in so many cases of a true difference
+    // is narrower than that difference by these quantiles.
+    let (z, power) = (student::normal_quantile(0.5 + LEVEL / 2.0), student::normal_quantile(POWER));
+    let target = difference * z / (z + power) / 2_f64.sqrt();
+    let costs = (!lower.is_empty()).then(|| costs(m)).flatten();
+    Some(Planned {
+        workload: m.design.name.clone(),
+        parameters: m.factors.clone(),
+        name: m.cell.name.clone(),
+        processes: m.processes.len(),
+        iterations: shortest,
+        half_width: components.half_width(&counts, LEVEL),
+        between: if all > 0.0 { between / all } else { 0.0 },
+        for_precision: components.needed(lower, precision, LEVEL, MOST),
+        for_difference: components.needed(lower, target, LEVEL, MOST),
+        best_iterations: costs.and_then(|costs| components.repetitions(&costs)?.first().copied()),
+    })
+}
+
+/// Seconds of one more iteration, and of one more process besides its iterations.
+fn costs(m: &Measured) -> Option<[f64; 2]> {
+    let mut times = Vec::with_capacity(m.processes.len());
+    let mut starts = Vec::with_capacity(m.processes.len());
+    for run in &m.processes {
+        // A metric that is no time does not say how long an iteration takes.
+        let time = seconds(&run.process.unit, mean(&run.process.values))?;
+        let all = run.row.end_ns.saturating_sub(run.row.start_ns) as f64 / 1e9;
+        times.push(time);
+        starts.push((all - time * run.process.iterations as f64).max(0.0));
+    }
+    Some([mean(&times), mean(&starts).max(1e-3)])
+}
+
+/// The plan as text.
+pub fn text(all: &[Planned], precision: f64, difference: f64) -> String {
+    let percent = |x: f64| format!("{} %", digits(x * 100.0));
+    let count = |n: Option<usize>| n.map_or_else(|| format!("> {MOST}"), |n| n.to_string());
+    let mut out = String::new();
+    let mut workload = "";
+    for p in all {
+        if p.workload != workload {
+            workload = &p.workload;
+            let _ = writeln!(out, "{}{}", if out.is_empty() { "" } else { "\n" }, shown(workload));
+        }
+        let now = p.half_width.map_or_else(|| "unknown".into(), |w| format!("\u{b1} {}", percent(w)));
+        let _ = writeln!(
+            out,
+            "  {}\n      {} processes of {} iterations: {now}; {} of the variance is between processes",
+            shown(&p.name),
+            p.processes,
+            p.iterations,
+            percent(p.between)
+        );
+        let _ = writeln!(
+            out,
+            "      \u{b1} {}: {} processes; a difference of {}: {} of each",
+            percent(precision),
+            count(p.for_precision),
+            percent(difference),
+            count(p.for_difference)
+        );
+        if let Some(best) = p.best_iterations {
+            let _ = writeln!(out, "      most for the time: {best} iterations a process");
+        }
+    }
+    if all.is_empty() {
+        out.push_str("no cell has two processes to plan from\n");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::made::bench;
+
+    #[test]
+    fn what_it_takes_follows_from_the_spread() {
+        let mut b = bench("b", "w");
+        b.add(&[("rows", "1")], 100.0, 1000.0, 8);
+        // 0.3 % between processes, uniform: a deviation of 0.17 %. 0.5 % within, over 30 iterations: 0.05 %.
+        let of = |precision, difference| plan(&b, precision, difference).remove(0);
+        let wide = of(0.02, 0.03);
+        assert_eq!((wide.processes, wide.iterations, wide.name.as_str()), (8, 30, "rows=1"));
+        assert!(wide.between > 0.5 && wide.half_width.unwrap() < 0.003, "{wide:?}");
+        assert!(wide.for_precision.unwrap() <= 3, "{wide:?}");
+        // Ten times as narrow takes about a hundred times as many, whatever the factor's noise.
+        let (some, many) = (of(0.0005, 0.03).for_precision.unwrap(), of(0.00005, 0.03).for_precision.unwrap());
+        assert!((60..140).contains(&(many / some)), "{some} {many}");
+        assert_eq!(of(1e-9, 0.03).for_precision, None);
+        // To tell a difference takes a narrower interval than to state a score as well.
+        assert!(of(0.001, 0.001).for_difference > of(0.001, 0.001).for_precision);
+        assert!(text(&[wide], 0.02, 0.03).contains("a difference of 3.00 %"));
+    }
+
+    #[test]
+    fn a_cell_without_processes_has_no_plan() {
+        let mut b = bench("b", "w");
+        b.add(&[], 100.0, 1000.0, 1);
+        assert!(plan(&b, 0.02, 0.03).is_empty());
+        assert!(text(&[], 0.02, 0.03).contains("no cell"));
+    }
+}

@@ -1,0 +1,52 @@
+//! The cluster of paper 001: its node, and its coordinator's measurement of itself.
+
+use super::trust;
+use crate::args::{PoolBench, PoolNode};
+use anyhow::{Context as _, Result, bail};
+use pool::flash::Flash;
+use pool::paper::coordinator::{self, Load, Measured};
+use pool::paper::node::PaperNode;
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::process::ExitCode;
+
+/// Its protocol has no word for a key.
+const WAY: &str = "the paper's nodes know no keys; keep them to this machine";
+
+/// Serves as one of the paper's nodes. It is its own process for each connection, so this returns in those too.
+pub fn node(args: &PoolNode) -> Result<ExitCode> {
+    trust::open(args.trust.insecure, WAY, args.listen)?;
+    let Some(listen) = args.listen else { bail!("a node needs --listen") };
+    let io = !args.paper.no_io;
+    let flash = args.paper.flash.map(Flash::new).transpose().context("the emulated flash")?;
+    let node = match &args.store {
+        Some(path) => PaperNode::file(path, io, flash).with_context(|| format!("cannot open {}", path.display()))?,
+        None => PaperNode::memory(args.backend.unwrap_or_default(), args.paper.first, io, flash)
+            .context("not enough memory for the store")?,
+    };
+    pool::flash::wake_in_time();
+    let listener = TcpListener::bind(listen).with_context(|| format!("cannot listen on {listen}"))?;
+    // Alone on stdout, for scripts that asked for port 0.
+    println!("{}", listener.local_addr()?);
+    std::io::stdout().flush()?;
+    eprintln!("fathom: a node as in the paper, of {} bytes; Ctrl-C ends it", node.size_bytes());
+    node.listen(&listener, &|line| eprintln!("fathom: {line}")).context("a connection ended")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Measures the paper's cluster, of nodes that run.
+pub fn bench(args: &PoolBench) -> Result<Measured> {
+    trust::open(args.disk.trust.insecure, WAY, args.node.iter().copied())?;
+    let paper = &args.paper;
+    let load = Load {
+        threads: args.load.transfer_threads(),
+        batch: args.control.batch,
+        ahead: paper.ahead,
+        duration: args.load.duration,
+        node_bytes: paper.size,
+        check: paper.check,
+        seed: args.load.seed,
+    };
+    // Ctrl-C ends it as any program: nothing is kept that could be lost.
+    Ok(coordinator::run(&args.node, load, &|| false)?)
+}

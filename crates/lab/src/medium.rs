@@ -1,0 +1,246 @@
+//! A medium like Wi-Fi between a coordinator and many nodes, in network namespaces of our own.
+//!
+//! What limits Wi-Fi with small packets is the time that each packet takes on the air, however short it is. A queue of the
+//! kernel does the same: its size table (`tc-stab`) counts every packet as at least 1,500 bytes, and a token bucket
+//! (`tc-tbf`) lets so many bytes a second pass.
+//!
+//! **Shared** ([`Kind::Shared`]): all nodes and both directions take turns, as on a channel. Everything passes one queue:
+//!
+//! ```text
+//!  hosts ──up──▶ air ══ the one queue ══▶ ether ──down──▶ hosts        hosts: the coordinator's namespace, the nodes'
+//! ```
+//!
+//! Each side sends what it has to `air`, which knows one way only: through the queue to `ether`, which knows where everybody is.
+//!
+//! **Per node** ([`Kind::PerNode`]): each node has a link of its own, with a queue for each direction, as by cable.
+//!
+//! Not imitated: collisions and backing off (the queue is fair and loses nothing until it is full), rates that change with
+//! distance, aggregation by the radio (A-MPDU). Segments are not joined by the sender, so that a packet is a packet.
+
+use crate::netns::Namespace;
+use std::io::{Error, Result};
+use std::net::Ipv4Addr;
+
+/// Who shares what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// One half-duplex medium for all.
+    Shared,
+    /// A full-duplex link for each node.
+    PerNode,
+}
+
+/// How fast, and how long the queue is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// Packets a second; larger ones than [`PACKET_BYTES`] do not exist.
+    pub packets_per_s: u32,
+    /// Packets that wait at most; further ones are lost.
+    pub queue_packets: u32,
+}
+
+/// Bytes that every packet counts as: those of the largest.
+pub const PACKET_BYTES: u32 = 1514;
+
+/// Packets that pass at once when there was nothing for a while: a token bucket needs some.
+const BURST_PACKETS: u32 = 4;
+
+/// Most nodes: one byte of an address tells them apart.
+const MOST_NODES: usize = 250;
+
+/// The namespaces; all is gone when it is dropped.
+#[derive(Debug)]
+pub struct Medium {
+    coordinator: Namespace,
+    nodes: Namespace,
+    addresses: Vec<Ipv4Addr>,
+    /// The namespaces between them.
+    _between: Vec<Namespace>,
+}
+
+impl Medium {
+    /// Makes a medium for so many nodes.
+    ///
+    /// # Errors
+    /// Namespaces cannot be made here, or the kernel lacks a queue.
+    pub fn create(kind: Kind, nodes: usize, rate: Rate) -> Result<Self> {
+        if nodes == 0 || nodes > MOST_NODES {
+            return Err(Error::other(format!("a medium is for 1 to {MOST_NODES} nodes")));
+        }
+        if rate.packets_per_s == 0 || rate.queue_packets == 0 {
+            return Err(Error::other("a medium needs a rate and a queue of at least one packet"));
+        }
+        let coordinator = Namespace::create()?;
+        let far = Namespace::beside(&coordinator)?;
+        for side in [&coordinator, &far] {
+            quiet(side)?;
+        }
+        match kind {
+            Kind::Shared => shared(coordinator, far, nodes, rate),
+            Kind::PerNode => per_node(coordinator, far, nodes, rate),
+        }
+    }
+
+    /// Where the coordinator runs.
+    pub fn coordinator(&self) -> &Namespace {
+        &self.coordinator
+    }
+
+    /// Where the nodes run.
+    pub fn nodes(&self) -> &Namespace {
+        &self.nodes
+    }
+
+    /// The address of each node there.
+    pub fn addresses(&self) -> &[Ipv4Addr] {
+        &self.addresses
+    }
+}
+
+fn shared(coordinator: Namespace, far: Namespace, nodes: usize, rate: Rate) -> Result<Medium> {
+    let (air, ether) = (Namespace::beside(&coordinator)?, Namespace::beside(&coordinator)?);
+    for between in [&air, &ether] {
+        quiet(between)?;
+        between.sysctl("net.ipv4.ip_forward", "1")?;
+    }
+    air.veth("on", &ether, "off")?;
+    air.address("on", "10.77.255.1/30")?;
+    ether.address("off", "10.77.255.2/30")?;
+    air.ip(&["route", "add", "10.77.0.0/16", "via", "10.77.255.2", "dev", "on"])?;
+    limit(&air, "on", rate)?;
+    let addresses: Vec<Ipv4Addr> = (1..=nodes as u8).map(|nth| Ipv4Addr::new(10, 77, 2, nth)).collect();
+    let sides = [(&coordinator, 1, vec![Ipv4Addr::new(10, 77, 1, 1)]), (&far, 2, addresses.clone())];
+    for (side, number, own) in sides {
+        let (up, down) = (format!("up{number}"), format!("down{number}"));
+        side.veth("up", &air, &up)?;
+        side.veth("down", &ether, &down)?;
+        one_by_one(side, "up")?;
+        side.address("up", &format!("10.77.{}.1/30", 100 + number))?;
+        air.address(&up, &format!("10.77.{}.2/30", 100 + number))?;
+        side.address("down", &format!("10.77.{}.1/30", 200 + number))?;
+        ether.address(&down, &format!("10.77.{}.2/30", 200 + number))?;
+        for address in &own {
+            side.address("lo", &format!("{address}/32"))?;
+        }
+        // What it sends is from its own address, so that answers find the way.
+        let (source, via) = (own[0].to_string(), format!("10.77.{}.2", 100 + number));
+        side.ip(&["route", "add", "default", "via", &via, "dev", "up", "src", &source])?;
+        let (net, back) = (format!("10.77.{number}.0/24"), format!("10.77.{}.1", 200 + number));
+        ether.ip(&["route", "add", &net, "via", &back, "dev", &down])?;
+    }
+    Ok(Medium { coordinator, nodes: far, addresses, _between: vec![air, ether] })
+}
+
+fn per_node(coordinator: Namespace, far: Namespace, nodes: usize, rate: Rate) -> Result<Medium> {
+    let mut addresses = Vec::new();
+    for nth in 1..=nodes as u8 {
+        let (here, there) = (format!("to{nth}"), format!("from{nth}"));
+        coordinator.veth(&here, &far, &there)?;
+        coordinator.address(&here, &format!("10.78.{nth}.1/30"))?;
+        far.address(&there, &format!("10.78.{nth}.2/30"))?;
+        for (side, device) in [(&coordinator, &here), (&far, &there)] {
+            one_by_one(side, device)?;
+            limit(side, device, rate)?;
+        }
+        addresses.push(Ipv4Addr::new(10, 78, nth, 2));
+    }
+    Ok(Medium { coordinator, nodes: far, addresses, _between: Vec::new() })
+}
+
+/// Nothing but what is measured goes over the devices, and nobody minds that answers take another way.
+fn quiet(side: &Namespace) -> Result<()> {
+    // A kernel without IPv6 is quiet already.
+    let _ = side.sysctl("net.ipv6.conf.all.disable_ipv6", "1");
+    let _ = side.sysctl("net.ipv6.conf.default.disable_ipv6", "1");
+    side.sysctl("net.ipv4.conf.all.rp_filter", "0")?;
+    side.sysctl("net.ipv4.conf.default.rp_filter", "0")
+}
+
+/// Each segment is a packet of its own from the beginning: one that is cut only behind the queue would pass as one.
+fn one_by_one(side: &Namespace, device: &str) -> Result<()> {
+    side.ip(&["link", "set", "dev", device, "gso_max_segs", "1"]).map(drop)
+}
+
+fn limit(side: &Namespace, device: &str, rate: Rate) -> Result<()> {
+    let bytes = PACKET_BYTES.to_string();
+    let bits = format!("{}bit", u64::from(rate.packets_per_s) * u64::from(PACKET_BYTES) * 8);
+    let burst = (BURST_PACKETS * PACKET_BYTES).to_string();
+    let limit = (u64::from(rate.queue_packets) * u64::from(PACKET_BYTES)).to_string();
+    let table = ["stab", "mtu", "2048", "tsize", "512", "mpu", &bytes, "overhead", "0", "linklayer", "ethernet"];
+    let bucket = ["tbf", "rate", &bits, "burst", &burst, "limit", &limit];
+    let words = [&["qdisc", "add", "dev", device, "root"][..], &table, &bucket].concat();
+    side.tc(&words).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Stdio;
+
+    /// Bytes and packets that the queue of a device let pass.
+    fn passed(side: &Namespace, device: &str) -> (u64, u64) {
+        let text = side.tc(&["-s", "qdisc", "show", "dev", device]).unwrap();
+        let sent: Vec<u64> = text.split("Sent ").nth(1).unwrap().split(' ').filter_map(|w| w.parse().ok()).collect();
+        (sent[0], sent[1])
+    }
+
+    fn made(kind: Kind, nodes: usize) -> Option<Medium> {
+        if let Err(reason) = Namespace::available() {
+            println!("SKIP a medium: {reason}");
+            return None;
+        }
+        Some(Medium::create(kind, nodes, Rate { packets_per_s: 100_000, queue_packets: 1000 }).unwrap())
+    }
+
+    const ECHO: &str = "
+import socket, sys
+s = socket.create_server((sys.argv[1], 7000)); print('up', flush=True)
+c = s.accept()[0]
+for _ in range(100): c.sendall(c.recv(5)[:1])
+";
+    const ASK: &str = "
+import socket, sys
+c = socket.create_connection((sys.argv[1], 7000), 5); c.setsockopt(6, 1, 1)
+for _ in range(100): c.sendall(b'12345'); assert len(c.recv(1)) == 1
+";
+
+    /// 100 requests and their answers between coordinator and the node `nth`.
+    fn talk(medium: &Medium, nth: usize) {
+        let address = medium.addresses()[nth].to_string();
+        let mut echo = medium.nodes().command("python3");
+        let mut echo = echo.args(["-c", ECHO, &address]).stdout(Stdio::piped()).spawn().unwrap();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(echo.stdout.take().unwrap()), &mut String::new())
+            .unwrap();
+        medium.coordinator().run("python3", &["-c", ASK, &address]).unwrap();
+        assert!(echo.wait().unwrap().success());
+    }
+
+    #[test]
+    fn both_directions_of_all_nodes_pass_one_queue_and_each_packet_counts_as_the_largest() {
+        let Some(medium) = made(Kind::Shared, 3) else { return };
+        let air = &medium._between[0];
+        let (_, before) = passed(air, "on");
+        talk(&medium, 0);
+        talk(&medium, 2);
+        let (bytes, packets) = passed(air, "on");
+        // Two times 100 requests and 100 answers, three packets to begin and up to four to end.
+        assert!((400..=440).contains(&(packets - before)), "{packets} packets");
+        assert_eq!(bytes, packets * u64::from(PACKET_BYTES), "a packet counts as less, or more, than the largest");
+    }
+
+    #[test]
+    fn a_node_with_a_link_of_its_own_disturbs_no_other() {
+        let Some(medium) = made(Kind::PerNode, 3) else { return };
+        talk(&medium, 1);
+        let [one, two] = ["to1", "to2"].map(|device| passed(medium.coordinator(), device).1);
+        assert!(one < 5 && (100..120).contains(&two), "{one}, {two}");
+        assert!((100..120).contains(&passed(medium.nodes(), "from2").1));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let rate = Rate { packets_per_s: 1, queue_packets: 1 };
+        assert!(Medium::create(Kind::Shared, 0, rate).is_err() && Medium::create(Kind::Shared, 251, rate).is_err());
+        assert!(Medium::create(Kind::Shared, 1, Rate { packets_per_s: 0, ..rate }).is_err());
+    }
+}

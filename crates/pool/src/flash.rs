@@ -1,0 +1,203 @@
+//! A store that is as slow as flash: so many servers, each of which takes a fixed time for a read.
+//!
+//! Paper 001's tablets read 2,100 small blocks a second, and had reached that with 4 threads. Four servers of 1.9 ms each
+//! behave so: one reader alone gets 526 a second, four get 2,105, a fifth only waits. A token bucket of 2,100 a second would
+//! not: it would serve a single reader as fast as four.
+//!
+//! Nothing is counted down and no timer runs. Each server knows when it is free; a read takes the server that is free first,
+//! begins when both are there, and ends a service time later. That instant is what its reader sleeps for, so an error of one
+//! sleep does not add to the next. As all reads take the same time, the server that is free first is the one whose turn it
+//! is: the servers are taken in turn, without a lock.
+//!
+//! The servers are kept in memory that processes made by `fork` share, since all processes of a node read one flash.
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+use rustix::thread::{ClockId, Timespec, clock_nanosleep_absolute};
+use rustix::time::clock_gettime;
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// More servers than any flash has channels.
+const MOST_SERVERS: usize = 1024;
+
+/// How fast it is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Speed {
+    /// Reads that it does at once.
+    pub servers: usize,
+    /// Time for each.
+    pub service_ms: f64,
+}
+
+impl Speed {
+    /// The tablets of paper 001: 2,100 reads a second, reached with 4 threads.
+    pub const PAPER: Self = Self { servers: 4, service_ms: 1.9 };
+
+    /// Reads a second that `readers` get together, each of which asks again at once when it is answered.
+    pub fn reads_per_s(self, readers: usize) -> f64 {
+        readers.min(self.servers) as f64 * 1000.0 / self.service_ms
+    }
+
+    fn service_ns(self) -> u64 {
+        (self.service_ms * 1e6).round() as u64
+    }
+}
+
+impl fmt::Display for Speed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "servers={},service_ms={}", self.servers, self.service_ms)
+    }
+}
+
+impl FromStr for Speed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let usage = || format!("give servers=N,service_ms=MS, such as {}, not {text:?}", Self::PAPER);
+        let (mut servers, mut service_ms) = (None, None);
+        for part in text.split(',') {
+            match part.split_once('=').ok_or_else(usage)? {
+                ("servers", value) => servers = value.parse().ok(),
+                ("service_ms", value) => service_ms = value.parse().ok(),
+                _ => return Err(usage()),
+            }
+        }
+        let speed = Self { servers: servers.ok_or_else(usage)?, service_ms: service_ms.ok_or_else(usage)? };
+        if speed.servers == 0 || speed.servers > MOST_SERVERS {
+            return Err(format!("a flash has 1 to {MOST_SERVERS} servers"));
+        }
+        // More than a minute a read is a mistake; less than a microsecond no clock can keep.
+        if !(0.001..=60_000.0).contains(&speed.service_ms) {
+            return Err("a read takes 0.001 to 60000 ms".into());
+        }
+        Ok(speed)
+    }
+}
+
+/// One flash. Threads and forked processes that have it compete for its servers.
+#[derive(Debug, Clone, Copy)]
+pub struct Flash {
+    service_ns: u64,
+    /// The turns that were taken; then for each server when it is free.
+    words: &'static [AtomicU64],
+}
+
+impl Flash {
+    /// A new one, idle. Its few words of memory are never given back.
+    ///
+    /// # Errors
+    /// That there is no memory.
+    pub fn new(speed: Speed) -> io::Result<Self> {
+        let count = speed.servers + 1;
+        let bytes = count * size_of::<AtomicU64>();
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that is in use.
+        let memory = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED)
+        }?;
+        // SAFETY: the mapping is page-aligned, has `bytes` bytes, all zero, which is a valid AtomicU64 each, and is never
+        // unmapped. It is only ever reached through atomics.
+        let words = unsafe { std::slice::from_raw_parts(memory.cast::<AtomicU64>().cast_const(), count) };
+        Ok(Self { service_ns: speed.service_ns(), words })
+    }
+
+    /// Takes a server at `now_ns`, on any clock that all who share the flash use; says when the read is done.
+    pub fn take(&self, now_ns: u64) -> u64 {
+        let turn = self.words[0].fetch_add(1, Ordering::Relaxed);
+        let servers = &self.words[1..];
+        let free = &servers[(turn % servers.len() as u64) as usize];
+        let done = |free: u64| free.max(now_ns) + self.service_ns;
+        let before = free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| Some(done(free)));
+        // It always succeeds: the closure never refuses.
+        done(before.unwrap_or_else(|free| free))
+    }
+
+    /// Waits as long as a read that is asked for now takes.
+    pub fn read(&self) {
+        let now = clock_gettime(ClockId::Monotonic);
+        let done = self.take(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64);
+        let until = Timespec { tv_sec: (done / 1_000_000_000) as i64, tv_nsec: (done % 1_000_000_000) as _ };
+        // A signal may end it too soon.
+        while clock_nanosleep_absolute(ClockId::Monotonic, &until).is_err() {}
+    }
+}
+
+/// Lets this thread, and those that it makes, wake when they asked for it and not up to 50 us later, which is what the kernel
+/// else takes the liberty of. If it refuses, reads are that much slower.
+pub fn wake_in_time() {
+    // SAFETY: it takes integers only.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_usize) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::cmp::Reverse;
+    use std::collections::BinaryHeap;
+
+    const MS: f64 = 1e6;
+
+    /// Reads that `readers` finish by `end_ns`, each asking again the moment that it is answered: on a clock of our own.
+    fn closed_loop(speed: Speed, readers: usize, end_ns: u64) -> u64 {
+        let flash = Flash::new(speed).expect("there is memory");
+        let mut asking: BinaryHeap<Reverse<u64>> = std::iter::repeat_n(Reverse(0), readers).collect();
+        let mut finished = 0;
+        while let Some(Reverse(now)) = asking.pop().filter(|next| next.0 < end_ns) {
+            let done = flash.take(now);
+            finished += u64::from(done <= end_ns);
+            asking.push(Reverse(done));
+        }
+        finished
+    }
+
+    #[test]
+    fn the_papers_flash_is_saturated_by_four_readers() {
+        // 19 s are 10,000 service times: each busy server finishes exactly so many.
+        let end_ns = (19_000.0 * MS) as u64;
+        for readers in [1, 2, 3, 4, 5, 8, 32] {
+            assert_eq!(closed_loop(Speed::PAPER, readers, end_ns), readers.min(4) as u64 * 10_000, "{readers} readers");
+        }
+        assert!((Speed::PAPER.reads_per_s(32) - 2105.26).abs() < 0.01);
+        assert!((Speed::PAPER.reads_per_s(1) - 526.32).abs() < 0.01);
+    }
+
+    #[test]
+    fn it_is_no_token_bucket() {
+        let flash = Flash::new(Speed { servers: 2, service_ms: 10.0 }).expect("there is memory");
+        let ms = |ms: u64| ms * 1_000_000;
+        // Idle for a second, and yet the third of three at once waits for the first.
+        let done: Vec<u64> = (0..3).map(|_| flash.take(ms(1000))).collect();
+        assert_eq!(done, [ms(1010), ms(1010), ms(1020)]);
+    }
+
+    proptest! {
+        /// The servers in turn end every read when a queue with a list of servers would, which takes the one that is free first.
+        #[test]
+        fn turns_are_as_good_as_looking_for_the_free_one(
+            servers in 1_usize..9,
+            gaps in proptest::collection::vec(0_u64..4_000_000, 1..200),
+        ) {
+            let flash = Flash::new(Speed { servers, service_ms: 1.9 }).expect("there is memory");
+            let (mut free, mut now) = (vec![0_u64; servers], 0);
+            for gap in gaps {
+                now += gap;
+                let first = free.iter_mut().min().expect("there is a server");
+                *first = (*first).max(now) + 1_900_000;
+                prop_assert_eq!(flash.take(now), *first);
+            }
+        }
+    }
+
+    #[test]
+    fn speeds_are_read_as_they_are_written() {
+        assert_eq!("servers=4,service_ms=1.9".parse(), Ok(Speed::PAPER));
+        assert_eq!(Speed::PAPER.to_string().parse(), Ok(Speed::PAPER));
+        for wrong in
+            ["", "4", "servers=4", "servers=0,service_ms=1", "servers=4,service_ms=nan", "servers=4,service_ms=-1"]
+        {
+            assert!(wrong.parse::<Speed>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! The paper's coordinator, and the measurement that it made of itself.
+//!
+//! As in the paper, requests are issued by the coordinator's own process. The paper does not say how many wait; here there
+//! are always enough, so that no transfer thread ever lacks work and what is measured is the cluster: the issuing thread
+//! puts a lot of uniform random addresses into the main queue whenever a node's queue has run low and the main queue is
+//! empty. So no time in a queue is part of a latency: it runs from a request's write to its answer's arrival.
+//!
+//! Whether a transfer thread waits for its answers before its next write the paper does not say either. It does here, since
+//! the paper hides latency by having more threads; [`Load::ahead`] lets so many writes be under way on a connection.
+
+use super::queue::Queue;
+use super::{MOST_BYTES, bytes, pattern};
+use crate::bench::{Figures, Latency, Random};
+use crate::packets::Packets;
+use hdrhistogram::Histogram;
+use std::collections::VecDeque;
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A node that says nothing for so long is given up.
+const SILENCE: Duration = Duration::from_secs(30);
+/// No queue grows longer, however slow its node: then the issuing waits, and the slowest node decides, as it must when all
+/// addresses are asked for alike.
+const MOST_WAITING: usize = 1 << 20;
+
+/// What is run.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    /// Transfer threads of each node.
+    pub threads: u32,
+    /// Requests in a write, at most.
+    pub batch: u32,
+    /// Writes of a transfer thread that may be unanswered: 1 waits for the answers before the next write.
+    pub ahead: u32,
+    /// All of it, the first quarter included, which does not count.
+    pub duration: Duration,
+    /// Bytes of each node's file.
+    pub node_bytes: u64,
+    /// The nodes were filled with [`pattern`]: every answer is checked.
+    pub check: bool,
+    /// Of the addresses.
+    pub seed: u64,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Measured {
+    /// The same figures as of our own pool; `window` is the mean number of requests under way at a node.
+    pub figures: Figures,
+    /// Answers that were checked, of all that came.
+    pub checked: u64,
+}
+
+/// Why there is no measurement.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// It was asked for something that cannot be.
+    #[error("{0}")]
+    Sense(String),
+    /// A node.
+    #[error("node {0}: {1}")]
+    Node(SocketAddr, #[source] io::Error),
+    /// It was to end.
+    #[error("interrupted")]
+    Cancelled,
+}
+
+/// What the threads share.
+struct Shared {
+    load: Load,
+    main: Queue,
+    nodes: Vec<Queue>,
+    /// A node's queue has run low, or all is over.
+    low: Mutex<bool>,
+    lower: Condvar,
+    over: AtomicBool,
+    counting: AtomicBool,
+    failure: Mutex<Option<Failure>>,
+}
+
+impl Shared {
+    /// Requests below which a node's queue has run low: enough for every thread twice over.
+    fn enough(&self) -> usize {
+        (2 * self.load.threads * self.load.batch * self.load.ahead) as usize
+    }
+
+    fn set_low(&self) {
+        *hold(&self.low) = true;
+        self.lower.notify_one();
+    }
+
+    fn end(&self) {
+        self.over.store(true, Ordering::Release);
+        self.main.close();
+        self.nodes.iter().for_each(Queue::close);
+        self.set_low();
+    }
+
+    fn fail(&self, failure: Failure) {
+        hold(&self.failure).get_or_insert(failure);
+        self.end();
+    }
+}
+
+/// Nobody panics with such a lock held.
+fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One transfer thread's connection and counts.
+struct Transfer {
+    node: usize,
+    address: SocketAddr,
+    stream: TcpStream,
+    answered: AtomicU64,
+    writes: AtomicU64,
+}
+
+/// Runs the load on the nodes, in the order of the space; `cancelled` is looked at ten times a second.
+///
+/// # Errors
+/// [`Failure`].
+pub fn run(nodes: &[SocketAddr], load: Load, cancelled: &dyn Fn() -> bool) -> Result<Measured, Failure> {
+    sensible(nodes, &load)?;
+    let mut transfers = Vec::new();
+    for (node, address) in nodes.iter().enumerate() {
+        for _ in 0..load.threads {
+            let stream = connect(*address).map_err(|error| Failure::Node(*address, error))?;
+            let (answered, writes) = (AtomicU64::new(0), AtomicU64::new(0));
+            transfers.push(Transfer { node, address: *address, stream, answered, writes });
+        }
+    }
+    let shared = Shared {
+        load,
+        main: Queue::default(),
+        nodes: nodes.iter().map(|_| Queue::default()).collect(),
+        low: Mutex::new(true),
+        lower: Condvar::new(),
+        over: AtomicBool::new(false),
+        counting: AtomicBool::new(false),
+        failure: Mutex::new(None),
+    };
+    let mut latency_ns = histogram();
+    let mut checked = 0;
+    let (mut before, mut after, mut seconds) = (Sum::default(), Sum::default(), 0.0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| issue(&shared));
+        scope.spawn(|| dispatch(&shared));
+        let threads: Vec<_> = transfers.iter().map(|t| scope.spawn(|| transfer(t, &shared))).collect();
+        let begun = Instant::now();
+        sleep_until(begun + load.duration / 4, &shared, cancelled);
+        before = Sum::of(&transfers);
+        let first = Instant::now();
+        shared.counting.store(true, Ordering::Relaxed);
+        sleep_until(begun + load.duration, &shared, cancelled);
+        shared.counting.store(false, Ordering::Relaxed);
+        after = Sum::of(&transfers);
+        seconds = first.elapsed().as_secs_f64();
+        shared.end();
+        for thread in threads {
+            if let Ok(tally) = thread.join() {
+                // Both have the same bounds.
+                let _ = latency_ns.add(tally.latency_ns);
+                checked += tally.checked;
+            }
+        }
+    });
+    if let Some(failure) = hold(&shared.failure).take() {
+        return Err(failure);
+    }
+    if after.answered == before.answered {
+        return Err(Failure::Sense(format!("nothing was answered in {seconds:.1} s")));
+    }
+    let rate = |of: fn(&Sum) -> u64| (of(&after) - of(&before)) as f64 / seconds;
+    let us = |quantile| latency_ns.value_at_quantile(quantile) as f64 / 1000.0;
+    let packets = after.packets.since(before.packets);
+    let ops_per_s = rate(|s| s.answered);
+    let figures = Figures {
+        ops_per_s,
+        latency_us: Latency { p50: us(0.5), p99: us(0.99) },
+        // Little's law: requests under way = rate x time.
+        window: ops_per_s * latency_ns.mean() / 1e9 / nodes.len() as f64,
+        batch_mean: ops_per_s / rate(|s| s.writes),
+        packets_per_s: packets.per_s(seconds),
+        packet_bytes_mean: packets.bytes_mean(),
+        failed: 0,
+    };
+    Ok(Measured { figures, checked })
+}
+
+fn sensible(nodes: &[SocketAddr], load: &Load) -> Result<(), Failure> {
+    let whole = load.node_bytes.checked_mul(nodes.len() as u64).filter(|bytes| *bytes <= MOST_BYTES);
+    let wrong = if nodes.is_empty() {
+        Some("there is no node".into())
+    } else if load.threads == 0 || load.batch == 0 || load.ahead == 0 || load.node_bytes == 0 {
+        Some("threads, batch, writes ahead and the nodes' bytes must not be 0".into())
+    } else if whole.is_none() {
+        let (nodes, each) = (nodes.len(), load.node_bytes);
+        Some(format!("{nodes} nodes of {each} bytes are more than the {MOST_BYTES} that 5 bytes can address"))
+    } else {
+        None
+    };
+    wrong.map_or(Ok(()), |wrong| Err(Failure::Sense(wrong)))
+}
+
+fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, Duration::from_secs(15))?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(SILENCE))?;
+    stream.set_write_timeout(Some(SILENCE))?;
+    Ok(stream)
+}
+
+fn histogram() -> Histogram<u64> {
+    // The bounds are sound, so this cannot fail; a histogram that grows would do as well.
+    Histogram::new_with_bounds(1, 60_000_000_000, 3)
+        .unwrap_or_else(|_| Histogram::new(3).unwrap_or_else(|_| unreachable!()))
+}
+
+fn sleep_until(end: Instant, shared: &Shared, cancelled: &dyn Fn() -> bool) {
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() || shared.over.load(Ordering::Acquire) {
+            return;
+        }
+        if cancelled() {
+            return shared.fail(Failure::Cancelled);
+        }
+        std::thread::sleep(left.min(Duration::from_millis(100)));
+    }
+}
+
+/// Issues requests for the whole space.
+fn issue(shared: &Shared) {
+    let space = shared.load.node_bytes * shared.nodes.len() as u64;
+    let mut random = Random(shared.load.seed);
+    let lot = (shared.enough() * shared.nodes.len()).max(64);
+    let mut addresses = Vec::with_capacity(lot);
+    loop {
+        let mut low = hold(&shared.low);
+        while !*low && !shared.over.load(Ordering::Acquire) {
+            low = shared.lower.wait(low).unwrap_or_else(PoisonError::into_inner);
+        }
+        *low = false;
+        drop(low);
+        if shared.over.load(Ordering::Acquire) {
+            return;
+        }
+        if shared.nodes.iter().any(|queue| queue.len() > MOST_WAITING) {
+            std::thread::sleep(Duration::from_millis(1));
+            shared.set_low();
+            continue;
+        }
+        addresses.clear();
+        addresses.extend(std::iter::repeat_with(|| random.below(space)).take(lot));
+        shared.main.put(&addresses);
+    }
+}
+
+/// The main thread: from the main queue to the nodes' queues.
+fn dispatch(shared: &Shared) {
+    let mut requests = Vec::new();
+    let mut sorted: Vec<Vec<u64>> = shared.nodes.iter().map(|_| Vec::new()).collect();
+    loop {
+        shared.main.take(usize::MAX, true, &mut requests);
+        if requests.is_empty() {
+            return;
+        }
+        for address in requests.drain(..) {
+            sorted[(address / shared.load.node_bytes) as usize].push(address);
+        }
+        for (queue, addresses) in shared.nodes.iter().zip(&mut sorted) {
+            queue.put(addresses);
+            addresses.clear();
+        }
+        // Some node may have got too few of them.
+        if shared.nodes.iter().any(|queue| queue.len() < shared.enough()) {
+            shared.set_low();
+        }
+    }
+}
+
+struct Tally {
+    latency_ns: Histogram<u64>,
+    checked: u64,
+}
+
+/// A transfer thread.
+fn transfer(own: &Transfer, shared: &Shared) -> Tally {
+    let mut tally = Tally { latency_ns: histogram(), checked: 0 };
+    if let Err(error) = exchange(own, shared, &mut tally) {
+        let error = match error.kind() {
+            io::ErrorKind::WouldBlock => io::Error::other(format!("it said nothing for {} s", SILENCE.as_secs())),
+            _ => error,
+        };
+        shared.fail(Failure::Node(own.address, error));
+    }
+    tally
+}
+
+fn exchange(own: &Transfer, shared: &Shared, tally: &mut Tally) -> io::Result<()> {
+    let Load { batch, ahead, node_bytes, check, .. } = shared.load;
+    let (queue, first) = (&shared.nodes[own.node], own.node as u64 * node_bytes);
+    let mut stream = &own.stream;
+    let (mut taken, mut out) = (Vec::new(), Vec::new());
+    let mut answers = vec![0; (batch * ahead).clamp(64, 1 << 16) as usize];
+    // Writes without all their answers: when, and how many are missing. And the bytes that are to come, if they are checked.
+    let (mut under_way, mut expected) = (VecDeque::<(Instant, u64)>::new(), VecDeque::<u8>::new());
+    loop {
+        while under_way.len() < ahead as usize {
+            queue.take(batch as usize, under_way.is_empty(), &mut taken);
+            if taken.is_empty() {
+                break;
+            }
+            if queue.len() < shared.enough() && shared.main.len() == 0 {
+                shared.set_low();
+            }
+            out.clear();
+            out.extend(taken.iter().flat_map(|address| bytes(address - first)));
+            if check {
+                expected.extend(taken.iter().map(|address| pattern(*address)));
+            }
+            under_way.push_back((Instant::now(), taken.len() as u64));
+            stream.write_all(&out)?;
+            own.writes.fetch_add(1, Ordering::Relaxed);
+        }
+        if under_way.is_empty() {
+            return Ok(());
+        }
+        let count = stream.read(&mut answers)?;
+        if count == 0 {
+            return Err(io::Error::other("it closed the connection; what it says on its own side tells why"));
+        }
+        let now = Instant::now();
+        for answer in answers[..count].iter().filter(|_| check) {
+            if expected.pop_front() != Some(*answer) {
+                return Err(io::Error::other("an answer is not the byte that stands at its address"));
+            }
+            tally.checked += 1;
+        }
+        own.answered.fetch_add(count as u64, Ordering::Relaxed);
+        let counting = shared.counting.load(Ordering::Relaxed);
+        let mut left = count as u64;
+        while left > 0 {
+            let Some((written, missing)) = under_way.front_mut() else {
+                return Err(io::Error::other("it answered more than it was asked"));
+            };
+            let these = left.min(*missing);
+            if counting {
+                tally.latency_ns.saturating_record_n((now - *written).as_nanos() as u64, these);
+            }
+            left -= these;
+            *missing -= these;
+            if *missing == 0 {
+                under_way.pop_front();
+            }
+        }
+    }
+}
+
+/// What all transfer threads did until now.
+#[derive(Default)]
+struct Sum {
+    answered: u64,
+    writes: u64,
+    packets: Packets,
+}
+
+impl Sum {
+    fn of(transfers: &[Transfer]) -> Self {
+        let mut sum = Self::default();
+        for one in transfers {
+            sum.answered += one.answered.load(Ordering::Relaxed);
+            sum.writes += one.writes.load(Ordering::Relaxed);
+            sum.packets = sum.packets.and(Packets::of(&one.stream).unwrap_or_default());
+        }
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::paper::node::PaperNode;
+    use std::net::TcpListener;
+
+    const NODE_BYTES: u64 = 10_000;
+
+    /// Nodes in threads of this process; `wrong` gives the last one the bytes of another place.
+    fn nodes(count: u64, threads: u32, wrong: u64) -> Vec<SocketAddr> {
+        let start = |nth: u64| {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            let first = nth * NODE_BYTES + if nth == count - 1 { wrong } else { 0 };
+            let node = PaperNode::memory(NODE_BYTES, Some(first), true, None).unwrap();
+            std::thread::spawn(move || {
+                std::thread::scope(|scope| {
+                    for _ in 0..threads {
+                        let (stream, _) = listener.accept().unwrap();
+                        let node = &node;
+                        scope.spawn(move || drop(node.serve(&stream)));
+                    }
+                });
+            });
+            address
+        };
+        (0..count).map(start).collect()
+    }
+
+    fn load(threads: u32, batch: u32, ahead: u32) -> Load {
+        let duration = Duration::from_millis(400);
+        Load { threads, batch, ahead, duration, node_bytes: NODE_BYTES, check: true, seed: 1 }
+    }
+
+    #[test]
+    fn every_answer_is_the_byte_at_its_address_and_no_write_has_more_than_the_limit() {
+        for (batch, ahead) in [(1, 1), (10, 1), (100, 1), (10, 4)] {
+            let measured = run(&nodes(3, 2, 0), load(2, batch, ahead), &|| false).unwrap();
+            let Figures { ops_per_s, batch_mean, packets_per_s, packet_bytes_mean, window, .. } = measured.figures;
+            assert!(measured.checked as f64 >= ops_per_s * 0.25, "{measured:?}");
+            assert!(batch_mean <= f64::from(batch) * 1.1 && (batch == 1 || batch_mean > 1.0), "{measured:?}");
+            assert!(window <= f64::from(2 * batch * ahead) * 1.1, "{measured:?}");
+            // 5 bytes a request, at least a packet a write.
+            let sent = packets_per_s.sent * packet_bytes_mean.sent;
+            assert!((sent / (5.0 * ops_per_s) - 1.0).abs() < 0.1, "{measured:?}");
+        }
+    }
+
+    #[test]
+    fn wrong_bytes_silence_and_nonsense_are_errors() {
+        let failure = run(&nodes(2, 1, 1), load(1, 10, 1), &|| false).unwrap_err();
+        assert!(failure.to_string().contains("not the byte"), "{failure}");
+        let closed = {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.local_addr().unwrap()
+        };
+        assert!(matches!(run(&[closed], load(1, 1, 1), &|| false), Err(Failure::Node(..))));
+        assert!(matches!(run(&[], load(1, 1, 1), &|| false), Err(Failure::Sense(_))));
+        let large = Load { node_bytes: MOST_BYTES, ..load(1, 1, 1) };
+        assert!(run(&[closed, closed], large, &|| false).unwrap_err().to_string().contains("5 bytes can address"));
+        assert!(matches!(run(&nodes(1, 1, 0), load(1, 1, 1), &|| true), Err(Failure::Cancelled)));
+    }
+}

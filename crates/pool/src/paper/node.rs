@@ -1,0 +1,197 @@
+//! A node of the paper: one process for each connection, all reading one file.
+//!
+//! The paper starts as many processes on a tablet as there are transfer threads. Here the process that listens makes one by
+//! `fork` for each connection that comes, so that there are always as many. The file may be a real one or memory; an
+//! emulated flash, if there is one, is shared by all of them.
+//!
+//! An address beyond the file, or a file that cannot be read, ends the connection: the protocol has no word for errors.
+
+use super::{ADDRESS_BYTES, address, pattern};
+use crate::flash::Flash;
+use rustix::process::{Signal, WaitOptions, set_parent_process_death_signal, wait};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+/// Room for what a process reads at once: more requests than 100 to a packet ever pile up on one connection.
+const INPUT_BYTES: usize = 64 << 10;
+
+/// What a node serves.
+#[derive(Debug)]
+pub struct PaperNode {
+    /// None: without I/O. Nothing is read, and the answers are whatever is in the buffer.
+    file: Option<File>,
+    size_bytes: u64,
+    flash: Option<Flash>,
+}
+
+impl PaperNode {
+    /// Serves a file as it is; `io` is false for the paper's measurement without.
+    ///
+    /// # Errors
+    /// That it cannot be opened.
+    pub fn file(path: &Path, io: bool, flash: Option<Flash>) -> io::Result<Self> {
+        let file = File::open(path)?;
+        // Of a block device too.
+        let size_bytes = io::Seek::seek(&mut &file, io::SeekFrom::End(0))?;
+        Ok(Self { file: io.then_some(file), size_bytes, flash: flash.filter(|_| io) })
+    }
+
+    /// Serves memory of so many bytes. With `first`, the address of its first byte in the cluster, it is filled so that
+    /// answers can be checked ([`pattern`]); without, it reads as zeros and takes no memory.
+    ///
+    /// # Errors
+    /// That there is not enough memory.
+    pub fn memory(size_bytes: u64, first: Option<u64>, io: bool, flash: Option<Flash>) -> io::Result<Self> {
+        let file = File::from(rustix::fs::memfd_create("paper-node", rustix::fs::MemfdFlags::CLOEXEC)?);
+        file.set_len(size_bytes)?;
+        if let Some(first) = first.filter(|_| io) {
+            let mut part = Vec::with_capacity(1 << 20);
+            let mut at = 0;
+            while at < size_bytes {
+                part.clear();
+                part.extend((at..size_bytes.min(at + (1 << 20))).map(|at| pattern(first + at)));
+                file.write_all_at(&part, at)?;
+                at += part.len() as u64;
+            }
+        }
+        Ok(Self { file: io.then_some(file), size_bytes, flash: flash.filter(|_| io) })
+    }
+
+    /// Bytes of its file.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// Serves one connection until the other end closes it.
+    ///
+    /// # Errors
+    /// The connection's, the file's, or an address beyond it.
+    pub fn serve(&self, mut stream: &TcpStream) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let mut input = vec![0; INPUT_BYTES];
+        // Without I/O this is what is answered: whatever it holds.
+        let mut output = vec![0; INPUT_BYTES / ADDRESS_BYTES];
+        let mut have = 0;
+        loop {
+            // All there is: what has come is less than the room, but for a flood that waits for the next turn.
+            let count = stream.read(&mut input[have..])?;
+            if count == 0 {
+                return Ok(());
+            }
+            have += count;
+            let (whole, rest) = input[..have].as_chunks::<ADDRESS_BYTES>();
+            for (bytes, answer) in whole.iter().zip(&mut output) {
+                self.read(address(*bytes), answer)?;
+            }
+            let (count, rest) = (whole.len(), have - rest.len()..have);
+            stream.write_all(&output[..count])?;
+            have = rest.len();
+            input.copy_within(rest, 0);
+        }
+    }
+
+    fn read(&self, address: u64, answer: &mut u8) -> io::Result<()> {
+        if address >= self.size_bytes {
+            let text = format!("address {address} is beyond the file of {} bytes", self.size_bytes);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        if let Some(flash) = &self.flash {
+            flash.read();
+        }
+        match &self.file {
+            Some(file) => file.read_exact_at(std::slice::from_mut(answer), address),
+            None => Ok(()),
+        }
+    }
+
+    /// Serves whoever connects, a process for each; returns in those processes, with what became of the connection, and
+    /// never in the one that listens. Must be called by a process that has one thread.
+    pub fn listen(&self, listener: &TcpListener, report: &dyn Fn(String)) -> io::Result<()> {
+        loop {
+            // Those that are done; nobody waits for them.
+            while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+            let stream = match listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    report(format!("cannot accept a connection: {error}"));
+                    std::thread::sleep(Duration::from_millis(100));
+                    continue;
+                }
+            };
+            // SAFETY: the process has one thread, so the child finds no lock held by a thread that is not there.
+            match unsafe { libc::fork() } {
+                0 => {
+                    // Whoever ends the node ends its processes. If the kernel will not: they end with their connections.
+                    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+                    return self.serve(&stream);
+                }
+                -1 => report(format!("cannot make a process for a connection: {}", io::Error::last_os_error())),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::paper::bytes;
+
+    /// A connection to a node that runs in a thread, and what becomes of it.
+    fn connected(node: PaperNode) -> (TcpStream, std::thread::JoinHandle<io::Result<()>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        (stream, std::thread::spawn(move || node.serve(&far)))
+    }
+
+    #[test]
+    fn each_address_gets_its_byte_however_the_stream_is_cut() {
+        let (mut stream, node) = connected(PaperNode::memory(100_000, Some(0), true, None).unwrap());
+        stream.set_nodelay(true).unwrap();
+        let addresses = [0, 99_999, 255, 256, 65_536, 77_777];
+        let sent: Vec<u8> = addresses.iter().flat_map(|a| bytes(*a)).collect();
+        for cut in [1, 3, 7, 30] {
+            for part in sent.chunks(cut) {
+                stream.write_all(part).unwrap();
+                std::thread::yield_now();
+            }
+            let mut answers = [0; 6];
+            stream.read_exact(&mut answers).unwrap();
+            assert_eq!(answers, addresses.map(pattern), "in parts of {cut}");
+        }
+        drop(stream);
+        node.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn an_address_beyond_the_file_ends_the_connection() {
+        for io in [true, false] {
+            let (mut stream, node) = connected(PaperNode::memory(10, None, io, None).unwrap());
+            stream.write_all(&bytes(10)).unwrap();
+            assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+            assert!(node.join().unwrap().unwrap_err().to_string().contains("beyond the file of 10 bytes"));
+        }
+    }
+
+    #[test]
+    fn without_io_as_many_bytes_come_back() {
+        let (mut stream, node) = connected(PaperNode::memory(1 << 40, None, false, None).unwrap());
+        let sent: Vec<u8> = (0..10_000_u64).flat_map(|a| bytes(a << 20)).collect();
+        stream.write_all(&sent).unwrap();
+        stream.read_exact(&mut [0; 10_000]).unwrap();
+        drop(stream);
+        node.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn five_bytes_are_an_address() {
+        for at in [0, 1, 0x01_2345_6789, super::super::MOST_BYTES - 1] {
+            assert_eq!(address(bytes(at)), at);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The disk against a plain array: whatever is asked of eight nodes, in whatever order, while nodes are killed and coordinators
+//! replaced, every answer is one that the array could have given. A failing story is made as short as it can be.
+//!
+//! Steps are groups of requests that are under way together. Nothing here makes a request fail: nodes are back long before
+//! the deadline, so every error counts.
+
+use crate::world::{self, Fault, NODE_BYTES, NODES, Oracle, STRIPE_BYTES, World, check};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use nbd::Export as _;
+use pool::layout::Arrangement;
+use pool::volume::Volume;
+use proptest::prelude::*;
+
+const DISK_BYTES: u64 = NODES as u64 * NODE_BYTES;
+
+/// A request of the disk's own interface.
+#[derive(Debug, Clone, Copy)]
+enum Ask {
+    Read,
+    Write { value: u8, durable: bool },
+    Trim { durable: bool },
+    Zero { allocate: bool },
+    Flush,
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// Under way together.
+    Together(Vec<(Ask, u64, u32)>),
+    /// These nodes are killed while the next step is on its way, and are back after so many ms.
+    Kill(Vec<usize>, u64),
+    /// A new coordinator takes over. The old one is gone without a word if `silent`: its connections stay half-open.
+    Replace { silent: bool },
+}
+
+fn ask() -> impl Strategy<Value = (Ask, u64, u32)> {
+    let kind = prop_oneof![
+        4 => Just(Ask::Read),
+        4 => (1_u8..64, any::<bool>()).prop_map(|(value, durable)| Ask::Write { value, durable }),
+        1 => any::<bool>().prop_map(|durable| Ask::Trim { durable }),
+        1 => any::<bool>().prop_map(|allocate| Ask::Zero { allocate }),
+        1 => Just(Ask::Flush),
+    ];
+    // Few places, so that requests meet; lengths that end within blocks, at them, and beyond a node's border.
+    let offset =
+        prop_oneof![0..DISK_BYTES, (0..DISK_BYTES / 4096).prop_map(|block| block * 4096), Just(NODE_BYTES - 700)];
+    let length = prop_oneof![1_u32..300, Just(4096), 1_u32..20_000, 60_000_u32..90_000];
+    (kind, offset, length).prop_map(|(kind, offset, length)| (kind, offset, length.min((DISK_BYTES - offset) as u32)))
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => proptest::collection::vec(ask(), 1..12).prop_map(Step::Together),
+        2 => (proptest::collection::vec(0..NODES, 1..4), 1_u64..3000).prop_map(|(nodes, ms)| Step::Kill(nodes, ms)),
+        1 => any::<bool>().prop_map(|silent| Step::Replace { silent }),
+    ]
+}
+
+/// What a request writes, if it does.
+fn writes(ask: Ask) -> Option<u8> {
+    match ask {
+        Ask::Write { value, .. } => Some(value),
+        Ask::Trim { .. } | Ask::Zero { .. } => Some(0),
+        Ask::Read | Ask::Flush => None,
+    }
+}
+
+async fn carry_out(volume: &Volume, ask: Ask, offset: u64, length: u32) -> Result<Option<Bytes>, nbd::Error> {
+    match ask {
+        Ask::Read => volume.read(offset, length).await.map(Some),
+        Ask::Write { value, durable } => {
+            volume.write(offset, Bytes::from(vec![value; length as usize]), durable).await.map(|()| None)
+        }
+        Ask::Trim { durable } => volume.trim(offset, length, durable).await.map(|()| None),
+        Ask::Zero { allocate } => volume.write_zeroes(offset, length, false, allocate, false).await.map(|()| None),
+        Ask::Flush => volume.flush().await.map(|()| None),
+    }
+}
+
+async fn together(volume: &Volume, oracle: &mut Oracle, asks: &[(Ask, u64, u32)]) -> Result<(), String> {
+    for (ask, offset, length) in asks {
+        if let Some(value) = writes(*ask) {
+            oracle.begun(*offset, *length, value);
+        }
+    }
+    let answers = join_all(asks.iter().map(|(ask, offset, length)| carry_out(volume, *ask, *offset, *length))).await;
+    let alone = |nth: usize| {
+        let (_, offset, length) = asks[nth];
+        let meets = |(ask, at, len): &(Ask, u64, u32)| {
+            writes(*ask).is_some() && *at < offset + u64::from(length) && offset < at + u64::from(*len)
+        };
+        asks.iter().enumerate().all(|(other, ask)| other == nth || !meets(ask))
+    };
+    let mut written = Vec::new();
+    for (nth, ((ask, offset, length), answer)) in asks.iter().zip(answers).enumerate() {
+        let told = |why: String| format!("{ask:?} at {offset}, {length} bytes: {why}");
+        match answer.map_err(|e| told(e.to_string()))? {
+            Some(data) => {
+                oracle.allows(*offset, &data).map_err(told)?;
+                if alone(nth) {
+                    oracle.known(*offset, &data);
+                }
+            }
+            None => written.extend(writes(*ask).filter(|_| alone(nth)).map(|value| (*offset, *length, value))),
+        }
+    }
+    // Only now: a read of the group may have come before them.
+    written.into_iter().for_each(|(offset, length, value)| oracle.written(offset, length, value));
+    Ok(())
+}
+
+async fn tell(world: World, arrangement: Arrangement, steps: Vec<Step>) -> Result<(), String> {
+    let join = || async { world.join(arrangement).await.map_err(|e| e.to_string()) };
+    let mut volume = join().await?;
+    let mut oracle = Oracle::new(volume.size_bytes());
+    for step in &steps {
+        match step {
+            Step::Together(asks) => together(&volume, &mut oracle, asks).await?,
+            Step::Kill(nodes, ms) => nodes.iter().for_each(|node| world.befall(Fault::Restart(*node, *ms))),
+            Step::Replace { silent } => {
+                if *silent {
+                    (0..NODES).for_each(|node| world.befall(Fault::Cut(node)));
+                    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                }
+                drop(volume);
+                (0..NODES).for_each(|node| world.befall(Fault::Mend(node)));
+                // Nodes that were just killed are back after 3 s.
+                tokio::time::sleep(std::time::Duration::from_secs(4)).await;
+                volume = join().await?;
+            }
+        }
+    }
+    check(&volume, &mut oracle).await
+}
+
+/// A model takes seconds: a few by default.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(8)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn eight_nodes_are_one_array_of_bytes(
+        seed in any::<u64>(),
+        striped in any::<bool>(),
+        steps in proptest::collection::vec(step(), 1..40),
+    ) {
+        let arrangement =
+            if striped { Arrangement::Striped { stripe_bytes: STRIPE_BYTES } } else { Arrangement::Concatenated };
+        let told = world::run(seed, 0.0, move |world| tell(world, arrangement, steps));
+        prop_assert_eq!(told, Ok(()));
+    }
+}

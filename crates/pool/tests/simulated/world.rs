@@ -1,0 +1,230 @@
+//! A pool on a simulated network: eight nodes and a coordinator in one thread, on a clock that jumps, with a seed.
+//!
+//! Link, node, store and volume are the real ones; only the streams between them are turmoil's. A node's store outlives its
+//! node, as a file outlives a process that is killed. A segment that the network drops is not sent again, so that a
+//! connection with a gap stays half-open until somebody gives it up: harsher than TCP.
+
+use bytes::Bytes;
+use futures_util::future::LocalBoxFuture;
+use pool::connect::{Connect, Stream};
+use pool::layout::Arrangement;
+use pool::link::{Control, Failure};
+use pool::node::Node;
+use pool::store::Store;
+use pool::volume::{NoPool, Volume};
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// As many as the paper had.
+pub const NODES: usize = 8;
+/// Bytes of each: small, so that requests meet at the nodes' borders and in the same blocks.
+pub const NODE_BYTES: u64 = 64 << 10;
+/// Bytes of a stripe.
+pub const STRIPE_BYTES: u64 = 8 << 10;
+const PORT: u16 = 7;
+/// The first one; faults are of its connections.
+const COORDINATOR: &str = "coordinator";
+const RIVAL: &str = "rival";
+
+/// What befalls the world; done by whoever steps it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Fault {
+    /// The node's process is killed and started anew, after so many ms.
+    Restart(usize, u64),
+    /// Nothing travels between node and coordinator.
+    Cut(usize),
+    /// Nothing travels to the node, but from it.
+    CutOneWay(usize),
+    /// What travels is kept until the cut is mended, and arrives then.
+    Hold(usize),
+    /// All of these end.
+    Mend(usize),
+    /// One way takes up to so many ms from now on.
+    Slow(usize, u64),
+}
+
+/// What a story is told in.
+#[derive(Clone, Default)]
+pub struct World {
+    /// How far it has gone, for stories that wait for each other.
+    pub stage: Rc<Cell<u32>>,
+    faults: Rc<RefCell<Vec<Fault>>>,
+    /// What links reported.
+    pub told: Rc<RefCell<Vec<String>>>,
+}
+
+fn name(node: usize) -> String {
+    format!("node{node}")
+}
+
+/// Streams of the simulated network.
+fn simulated() -> Connect {
+    Rc::new(|address| {
+        Box::pin(async move {
+            let stream = turmoil::net::TcpStream::connect(address).await?;
+            Ok(Box::new(stream) as Box<dyn Stream>)
+        })
+    })
+}
+
+impl World {
+    /// Happens at the next tick.
+    pub fn befall(&self, fault: Fault) {
+        self.faults.borrow_mut().push(fault);
+    }
+
+    /// Waits until the other story has come that far.
+    pub async fn reached(&self, stage: u32) {
+        while self.stage.get() < stage {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// A coordinator of all nodes; those before it are fenced off.
+    pub async fn join(&self, arrangement: Arrangement) -> Result<Volume, NoPool> {
+        let addresses: Vec<SocketAddr> =
+            (0..NODES).map(|node| SocketAddr::new(turmoil::lookup(name(node)), PORT)).collect();
+        let told = self.told.clone();
+        let report = Rc::new(move |line| told.borrow_mut().push(line));
+        Volume::join(&simulated(), &addresses, "p", arrangement, &Control::Tuned, report).await
+    }
+}
+
+/// What happens on one host.
+pub type Story = Box<dyn FnOnce(World) -> LocalBoxFuture<'static, Result<(), String>>>;
+
+/// Tells the story on a network of that seed; `lose` of 1 segments is dropped.
+pub fn run<F>(seed: u64, lose: f64, story: impl FnOnce(World) -> F + 'static) -> Result<(), String>
+where
+    F: Future<Output = Result<(), String>> + 'static,
+{
+    run_both(seed, lose, Box::new(|world| Box::pin(story(world))), Box::new(|_| Box::pin(async { Ok(()) })))
+}
+
+/// Tells two stories, on hosts of their own, until both are over.
+pub fn run_both(seed: u64, lose: f64, story: Story, rival: Story) -> Result<(), String> {
+    let mut builder = turmoil::Builder::new();
+    builder.rng_seed(seed).fail_rate(lose).repair_rate(1.0).tcp_capacity(4096).tick_duration(Duration::from_millis(3));
+    builder.min_message_latency(Duration::from_millis(1)).max_message_latency(Duration::from_millis(20));
+    let mut sim = builder.simulation_duration(Duration::from_secs(24 * 3600)).build();
+    for node in 0..NODES {
+        let store = Arc::new(Store::memory(NODE_BYTES, name(node)).map_err(|e| e.to_string())?);
+        sim.host(name(node), move || {
+            let store = store.clone();
+            async move {
+                let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+                let listener = turmoil::net::TcpListener::bind(SocketAddr::new(any, PORT)).await?;
+                let node = Node::new(store, true);
+                loop {
+                    let (stream, _) = listener.accept().await?;
+                    let node = node.clone();
+                    // Why it ended the coordinator's side tells.
+                    tokio::task::spawn_local(async move { drop(node.connection(stream).await) });
+                }
+            }
+        });
+    }
+    let (world, ended) = (World::default(), Rc::new(RefCell::new(Vec::new())));
+    let faults = world.faults.clone();
+    for (host, story) in [(COORDINATOR, story), (RIVAL, rival)] {
+        let (world, ended) = (world.clone(), ended.clone());
+        sim.client(host, async move {
+            let result = story(world).await;
+            ended.borrow_mut().push(result);
+            Ok(())
+        });
+    }
+    let mut down: Vec<(usize, Duration)> = Vec::new();
+    loop {
+        let over = sim.step().map_err(|e| e.to_string())?;
+        let failed = ended.borrow().iter().find(|result| result.is_err()).cloned();
+        if failed.is_some() || ended.borrow().len() == 2 {
+            return failed.unwrap_or(Ok(()));
+        }
+        if over {
+            return Err("the simulation ended before the story".into());
+        }
+        let now = sim.elapsed();
+        for fault in faults.borrow_mut().drain(..) {
+            match fault {
+                Fault::Restart(node, ms) => {
+                    if down.iter().all(|(other, _)| *other != node) {
+                        sim.crash(name(node));
+                        down.push((node, now + Duration::from_millis(ms)));
+                    }
+                }
+                Fault::Cut(node) => sim.partition(COORDINATOR, name(node)),
+                Fault::CutOneWay(node) => sim.partition_oneway(COORDINATOR, name(node)),
+                Fault::Hold(node) => sim.hold(COORDINATOR, name(node)),
+                Fault::Mend(node) => {
+                    sim.release(COORDINATOR, name(node));
+                    sim.repair(COORDINATOR, name(node));
+                }
+                Fault::Slow(node, ms) => {
+                    sim.set_link_max_message_latency(COORDINATOR, name(node), Duration::from_millis(ms.max(2)));
+                }
+            }
+        }
+        let (up, still) = down.into_iter().partition(|(_, when)| *when <= now);
+        down = still;
+        let up: Vec<(usize, Duration)> = up;
+        up.into_iter().for_each(|(node, _)| sim.bounce(name(node)));
+    }
+}
+
+/// What each byte of the disk may hold: bit v for the value v. Writes whose fate is not known add a value, one that was
+/// acknowledged leaves only its own, and a read tells which it was.
+pub struct Oracle {
+    may: Vec<u64>,
+}
+
+impl Oracle {
+    /// A disk of zeroes.
+    pub fn new(size_bytes: u64) -> Self {
+        Self { may: vec![1; size_bytes as usize] }
+    }
+
+    /// A write of `value` begins.
+    pub fn begun(&mut self, offset: u64, length: u32, value: u8) {
+        self.range(offset, length).iter_mut().for_each(|may| *may |= 1 << value);
+    }
+
+    /// It was acknowledged, and none of the others touched its range meanwhile.
+    pub fn written(&mut self, offset: u64, length: u32, value: u8) {
+        self.range(offset, length).fill(1 << value);
+    }
+
+    /// Whether that may be read now.
+    pub fn allows(&self, offset: u64, data: &[u8]) -> Result<(), String> {
+        let may = &self.may[offset as usize..];
+        match data.iter().zip(may).position(|(value, may)| *value > 63 || may >> value & 1 == 0) {
+            None => Ok(()),
+            Some(at) => Err(format!("byte {} is {}, of {:#x}", offset as usize + at, data[at], may[at])),
+        }
+    }
+
+    /// That was read while nothing was written there: now it is known.
+    pub fn known(&mut self, offset: u64, data: &[u8]) {
+        for (may, value) in self.range(offset, data.len() as u32).iter_mut().zip(data) {
+            *may = 1 << value;
+        }
+    }
+
+    fn range(&mut self, offset: u64, length: u32) -> &mut [u64] {
+        &mut self.may[offset as usize..offset as usize + length as usize]
+    }
+}
+
+/// All of the disk is as the oracle says.
+pub async fn check(volume: &Volume, oracle: &mut Oracle) -> Result<(), String> {
+    for offset in (0..volume.size_bytes()).step_by(32 << 10) {
+        let data: Bytes = volume.read_range(offset, 32 << 10).await.map_err(|e: Failure| format!("{offset}: {e}"))?;
+        oracle.allows(offset, &data)?;
+        oracle.known(offset, &data);
+    }
+    Ok(())
+}

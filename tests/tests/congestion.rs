@@ -1,0 +1,134 @@
+//! `fathom net cc` through the program: what it lists, what it lends a command, and what it says when it cannot.
+
+use anyhow::{Context, Result, ensure};
+use fathom_tests::{Case, fathom, lane, root};
+use serde_json::Value;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, ExitCode, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+
+fn main() -> ExitCode {
+    let cases: Vec<Case> = vec![
+        ("the_list_holds_what_the_kernel_has_and_the_three", Ok(()), list),
+        ("a_command_has_them_and_afterwards_they_are_gone", root(), lent),
+        ("a_killed_fathom_leaves_none", root().and_then(|()| by_link()), killed),
+        ("a_run_is_supplied_at_the_end_that_sends", root(), run_supplied),
+        ("what_cannot_be_had_is_said", Ok(()), errors),
+    ];
+    lane(cases)
+}
+
+/// Whether registrations end with their process here.
+fn by_link() -> Result<(), String> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(['.', '-']).map_while(|n| n.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version < (6, 4) { Err(format!("Linux {} knows no link of a struct_ops map", release.trim())) } else { Ok(()) }
+}
+
+fn cc(words: &[&str]) -> Result<Output> {
+    let mut command = Command::new(fathom());
+    command.args(["net", "cc"]).args(words).stdin(Stdio::null()).output().context("starting fathom net cc")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn available() -> Result<Vec<String>> {
+    Ok(std::fs::read_to_string(AVAILABLE)?.split_whitespace().map(str::to_string).collect())
+}
+
+fn list() -> Result<()> {
+    let output = cc(&["--json"])?;
+    let value: Value = serde_json::from_slice(&output.stdout).with_context(|| format!("{output:?}"))?;
+    let all = value["congestion_controls"].as_array().context("congestion_controls[]")?;
+    let origin = |name: &str| all.iter().find(|c| c["name"] == name).and_then(|c| c["origin"].as_str());
+    for name in available()? {
+        ensure!(origin(&name).is_some_and(|o| ["kernel", "bpf", "available"].contains(&o)), "{name}: {value}");
+    }
+    for name in ["bic", "htcp", "westwood"] {
+        ensure!(origin(name).is_some(), "{name}: {value}");
+    }
+    let people = text(&cc(&[])?.stdout);
+    ensure!(people.lines().count() == all.len(), "{people}");
+    Ok(())
+}
+
+fn lent() -> Result<()> {
+    let names = ["fathom_bic", "fathom_htcp", "fathom_westwood"];
+    let script = format!("cat {AVAILABLE}; {} net cc; exit 7", fathom().display());
+    let load: Vec<&str> = names.iter().flat_map(|n| ["--load", n]).collect();
+    let output = cc(&[&load[..], &["--", "sh", "-c", &script]].concat())?;
+    ensure!(output.status.code() == Some(7), "{output:?}");
+    let said = text(&output.stdout);
+    for name in names {
+        let listed = said.lines().any(|l| l.starts_with(name) && l.contains("through BPF"));
+        ensure!(said.lines().next().is_some_and(|l| l.contains(name)) && listed, "{name}: {said}");
+    }
+    let left = available()?;
+    ensure!(!left.iter().any(|n| n.starts_with("fathom_")), "{left:?}");
+    // A command that is not there: a shell's status, and nothing is left.
+    let output = cc(&["--load", "fathom_bic", "--", "/nonexistent/program"])?;
+    ensure!(output.status.code() == Some(127) && !available()?.contains(&"fathom_bic".into()), "{output:?}");
+    Ok(())
+}
+
+fn killed() -> Result<()> {
+    let mut child = Command::new(fathom());
+    let mut child = child.args(["net", "cc", "--load", "fathom_htcp", "--", "sleep", "3"]).spawn()?;
+    let wait = |there: bool| -> Result<()> {
+        let begun = Instant::now();
+        while available()?.contains(&"fathom_htcp".to_string()) != there {
+            ensure!(begun.elapsed() < Duration::from_secs(60), "fathom_htcp there: {} for a minute", !there);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    };
+    let appeared = wait(true);
+    child.kill()?;
+    let status = child.wait()?;
+    appeared?;
+    ensure!(status.signal() == Some(9), "{status}");
+    wait(false)
+}
+
+fn run_supplied() -> Result<()> {
+    let mut serve = Command::new(fathom());
+    serve.args(["net", "serve", "--once", "--listen", "127.0.0.1:0"]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut serve = serve.spawn()?;
+    let result = (|| {
+        use std::io::{BufRead as _, BufReader};
+        let mut first = String::new();
+        BufReader::new(serve.stdout.as_mut().context("its output")?).read_line(&mut first)?;
+        let address = first.split_whitespace().find(|w| w.starts_with("127.0.0.1:")).context(first.clone())?;
+        let run = |cc: &str| {
+            let words = ["net", "run", address, "--duration", "0.3", "--direction", "both", "--json", "--cc", cc];
+            Command::new(fathom()).args(words).stdin(Stdio::null()).output()
+        };
+        let output = run("fathom_westwood")?;
+        ensure!(output.status.success() && text(&output.stdout).contains("fathom_westwood"), "{output:?}");
+        ensure!(!available()?.contains(&"fathom_westwood".into()), "it is left behind");
+        Ok(())
+    })();
+    // With --once it has ended; if not, it is not needed any more.
+    let _ = serve.kill();
+    serve.wait()?;
+    result
+}
+
+fn errors() -> Result<()> {
+    let output = cc(&["--load", "nobodys", "--", "true"])?;
+    let said = text(&output.stderr);
+    ensure!(output.status.code() == Some(1) && said.contains("nobodys") && said.contains("westwood"), "{output:?}");
+    // Words that make no sense together are wrong usage.
+    for words in [&["--load", "bic"][..], &["--", "true"], &["--load", "bic", "--json", "--", "true"]] {
+        let output = cc(words)?;
+        ensure!(output.status.code() == Some(2), "{words:?}: {output:?}");
+    }
+    let output = cc(&["--unload", "nobodys"])?;
+    ensure!(output.status.code() == Some(1) && !output.stderr.is_empty(), "{output:?}");
+    Ok(())
+}

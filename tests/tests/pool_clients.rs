@@ -1,0 +1,310 @@
+//! Suites that others wrote, against a pool of three unequal nodes with stores in files: what they say is not for us to bend.
+
+use anyhow::{Context, Result, ensure};
+use fathom_tests::pool::Pool;
+use fathom_tests::{Case, installed, lane, root, run};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Duration;
+
+fn main() -> ExitCode {
+    let all = |programs: &[&str]| programs.iter().try_for_each(|program| installed(program));
+    let fuse = all(&["nbdfuse", "losetup"]).and_then(|()| root()).and_then(|()| there("/dev/fuse"));
+    let cases: Vec<Case> = vec![
+        ("what_is_copied_there_compares_equal_and_comes_back", all(&["qemu-img", "nbdcopy", "nbdinfo"]), copied),
+        ("a_whole_disk_is_trimmed_and_its_space_given_back", all(&["qemu-io"]), trimmed),
+        ("the_nbd_projects_own_tester_finds_nothing", tester().map(drop), tested),
+        ("fsx_finds_no_difference", fuse.clone().and_then(|()| fsx().map(drop)), exercised),
+        ("fio_goes_on_over_a_coordinator_that_is_killed", all(&["fio", "nbdkit"]), restarted),
+        ("ext4_is_whole_after_use", fuse.clone().and_then(|()| all(&["mkfs.ext4"])), || whole("ext4")),
+        ("xfs_is_whole_after_use", file_system("xfs").and(fuse.clone()).and_then(|()| all(&["mkfs.xfs"])), || {
+            whole("xfs")
+        }),
+        ("btrfs_is_whole_after_use", file_system("btrfs").and(fuse).and_then(|()| all(&["mkfs.btrfs"])), || {
+            whole("btrfs")
+        }),
+    ];
+    lane(cases)
+}
+
+fn there(path: &str) -> Result<(), String> {
+    if Path::new(path).exists() { Ok(()) } else { Err(format!("there is no {path}")) }
+}
+
+/// Whether this kernel has it, or a module of it.
+fn file_system(name: &str) -> Result<(), String> {
+    let known = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    let loaded = || Command::new("modprobe").arg("-q").arg(name).status().is_ok_and(|status| status.success());
+    let there = known.lines().any(|line| line.trim() == name) || loaded();
+    there.then_some(()).ok_or_else(|| format!("this kernel has no {name}"))
+}
+
+fn tools() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../target")
+}
+
+fn tester() -> Result<PathBuf, String> {
+    let tester = tools().join("nbd-tester/nbd-tester-client");
+    if tester.exists() { Ok(tester) } else { Err("scripts/nbd-tester has not built nbd-tester-client".into()) }
+}
+
+fn fsx() -> Result<PathBuf, String> {
+    let fsx = tools().join("tools/bin/fsx");
+    if fsx.exists() { Ok(fsx) } else { Err("scripts/setup test has not installed fsx".into()) }
+}
+
+/// Three nodes; their disk has 60 MiB concatenated, a little less in stripes.
+fn pool(layout: &str) -> Result<Pool> {
+    Pool::new(&["18M", "23M", "19M"], &["--layout", layout])
+}
+
+/// Bytes in which no two blocks are alike, but for a hole.
+fn image(path: &Path, size: usize) -> Result<()> {
+    let hole = size / 3..size / 2;
+    let byte = |at: usize| if hole.contains(&at) { 0 } else { ((at as u64 * 2_654_435_761) >> 13) as u8 };
+    Ok(std::fs::write(path, (0..size).map(byte).collect::<Vec<u8>>())?)
+}
+
+fn copied() -> Result<()> {
+    for layout in ["concat", "stripe"] {
+        let pool = pool(layout)?;
+        let size: usize = text(Command::new("nbdinfo").arg("--size").arg(pool.uri()))?.trim().parse()?;
+        let file = |name: &str| pool.folder.path().join(name);
+        let (image_file, back, cow) = (file("image"), file("back"), file("cow"));
+        image(&image_file, size)?;
+        run(Command::new("qemu-img")
+            .args(["convert", "-n", "-W", "-m", "8", "-f", "raw", "-O", "raw"])
+            .arg(&image_file)
+            .arg(pool.uri()))?;
+        run(Command::new("qemu-img").args(["compare", "-f", "raw", "-F", "raw"]).arg(&image_file).arg(pool.uri()))?;
+        run(Command::new("nbdcopy").args(["--connections=4", pool.uri()]).arg(&back))?;
+        ensure!(std::fs::read(&back)? == std::fs::read(&image_file)?, "{layout}: what came back differs");
+        run(Command::new("qemu-img").args(["convert", "-f", "raw", "-O", "qcow2", pool.uri()]).arg(&cow))?;
+        run(Command::new("qemu-img").args(["compare", "-f", "qcow2", "-F", "raw"]).arg(&cow).arg(pool.uri()))?;
+        // The map covers the disk once, without a gap.
+        let map = text(Command::new("nbdinfo").args(["--map", pool.uri()]))?;
+        let mut end = 0;
+        for line in map.lines() {
+            let mut words = line.split_whitespace().map(str::parse::<u64>);
+            let (begin, length) = (words.next().context("no offset")??, words.next().context("no length")??);
+            ensure!(begin == end, "{layout}: a gap before {begin} in\n{map}");
+            end += length;
+        }
+        ensure!(end == size as u64, "{layout}: the map ends at {end} of {size}");
+        for can in ["flush", "fua", "trim", "zero", "cache", "multi-conn", "df"] {
+            run(Command::new("nbdinfo").args(["--can", can, pool.uri()])).context(can)?;
+        }
+        pool.end()?;
+    }
+    Ok(())
+}
+
+fn text(command: &mut Command) -> Result<String> {
+    Ok(String::from_utf8(run(command)?.stdout)?)
+}
+
+/// Bytes that a file takes on its disk.
+fn taken(path: &Path) -> Result<u64> {
+    use std::os::unix::fs::MetadataExt as _;
+    Ok(std::fs::metadata(path)?.blocks() * 512)
+}
+
+fn trimmed() -> Result<()> {
+    let pool = pool("concat")?;
+    let qemu_io = |commands: &[&str]| {
+        let mut command = Command::new("qemu-io");
+        let said = text(command.args(["-f", "raw"]).args(commands.iter().flat_map(|c| ["-c", c])).arg(pool.uri()))?;
+        ensure!(!said.contains("failed"), "{said}");
+        Ok(())
+    };
+    qemu_io(&["write -P 7 0 60M", "flush"])?;
+    let before = (0..pool.count()).map(|nth| taken(&pool.store(nth))).sum::<Result<u64>>()?;
+    qemu_io(&["discard 0 60M", "flush", "read -P 0 0 60M", "write -P 9 30M 4k", "read -P 9 30M 4k"])?;
+    let after = (0..pool.count()).map(|nth| taken(&pool.store(nth))).sum::<Result<u64>>()?;
+    ensure!(before >= 60 << 20, "what was written takes {before} bytes");
+    ensure!(after < 4 << 20, "of {before} bytes {after} stayed");
+    // Where nothing was ever written there is nothing to trim, however large it is.
+    let large = Pool::new(&["8G", "8G"], &[])?;
+    let discards: Vec<String> = (0..16).map(|nth| format!("discard {nth}G 1G")).collect();
+    let mut command = Command::new("qemu-io");
+    command.args(["-f", "raw"]).args(discards.iter().flat_map(|c| ["-c", c])).arg(large.uri());
+    ensure!(!text(&mut command)?.contains("failed"), "a large disk is not trimmed");
+    large.end()?;
+    pool.end()
+}
+
+/// The transactions that the NBD project runs against its own server, of those that do not test its configuration. One is left
+/// out: integrityhuge asks for up to 50 MB at once, more than the 32 MiB that the protocol lets a client count on.
+fn tested() -> Result<()> {
+    let client = tester().map_err(anyhow::Error::msg)?;
+    let folder = client.parent().context("it has a folder")?;
+    let integrity = folder.join("integrity-test.tr").display().to_string();
+    let transactions: [&[&str]; 5] = [&[], &["-w"], &["-w", "-f"], &["-i", "-t", &integrity], &["-h"]];
+    for options in transactions {
+        // Each expects a disk of zeroes.
+        let pool = pool("concat")?;
+        let socket = pool.socket().display().to_string();
+        run(Command::new("timeout").arg("240").arg(&client).args(["-N", "pool", "-u", &socket]).args(options))
+            .with_context(|| format!("{options:?}"))?;
+        pool.end()?;
+    }
+    Ok(())
+}
+
+/// The disk as a file, for programs that know nothing of NBD. It is gone when this is dropped.
+struct Fuse {
+    child: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Fuse {
+    fn new(uri: &str) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let at = folder.path().join("disk");
+        std::fs::write(&at, "")?;
+        let child = Command::new("nbdfuse").arg(&at).arg(uri).stdin(Stdio::null()).spawn()?;
+        let fuse = Self { child, folder };
+        for _ in 0..1200 {
+            if std::fs::metadata(fuse.file())?.len() > 0 {
+                return Ok(fuse);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        anyhow::bail!("nbdfuse shows no disk")
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("disk")
+    }
+}
+
+impl Drop for Fuse {
+    fn drop(&mut self) {
+        // If it does not let go it is killed, and the test has failed already.
+        let _ = Command::new("umount").arg(self.file()).status();
+        for _ in 0..200 {
+            if self.child.try_wait().ok().flatten().is_some() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn exercised() -> Result<()> {
+    let pool = pool("stripe")?;
+    let fuse = Fuse::new(pool.uri())?;
+    let configuration = pool.folder.path().join("fsx.toml");
+    // A disk has one size.
+    std::fs::write(&configuration, "blockmode = true\n[weights]\ntruncate = 0\n")?;
+    let fsx = fsx().map_err(anyhow::Error::msg)?;
+    run(Command::new(fsx)
+        .args(["-q", "-S", "7", "-N", "5000", "-P"])
+        .arg(pool.folder.path())
+        .arg("-f")
+        .arg(&configuration)
+        .arg(fuse.file()))?;
+    drop(fuse);
+    pool.end()
+}
+
+/// A file system is made, mounted, used, unmounted, checked, and used again after every node was started anew.
+fn whole(kind: &str) -> Result<()> {
+    // The smallest that btrfs and xfs agree to.
+    let mut pool = Pool::new(&["110M", "120M", "130M"], &["--layout", "stripe"])?;
+    let mount = tempfile::tempdir()?;
+    let (make, check): (&[&str], &[&str]) = match kind {
+        "ext4" => (&["mkfs.ext4", "-q", "-F"], &["e2fsck", "-f", "-n"]),
+        "xfs" => (&["mkfs.xfs", "-q", "-f"], &["xfs_repair", "-n"]),
+        _ => (&["mkfs.btrfs", "-q", "-f"], &["btrfs", "check", "--readonly"]),
+    };
+    let content = mount.path().join("numbers");
+    for round in 0..2 {
+        let fuse = Fuse::new(pool.uri())?;
+        let attached = Loop::new(&fuse.file())?;
+        if round == 0 {
+            run(Command::new(make[0]).args(&make[1..]).arg(&attached.device))?;
+        }
+        let script = r#"
+            set -e
+            mount -t "$3" "$1" "$2"
+            trap 'umount "$2"' EXIT
+            if [ -e "$2/numbers" ]; then sha256sum --check --quiet "$2/sums"; fi
+            seq 1 400000 >"$2/numbers"
+            for i in $(seq 200); do mkdir -p "$2/d$((i % 7))"; head -c $((i * 501)) "$2/numbers" >"$2/d$((i % 7))/$i"; done
+            rm -r "$2/d3"
+            (cd / && find "$2" -type f ! -name sums -exec sha256sum {} + >"$2/sums")
+            sync
+            fstrim "$2"
+        "#;
+        run(Command::new("sh").args(["-c", script, "use", &attached.device]).arg(mount.path()).arg(kind))?;
+        ensure!(!content.exists(), "it is still mounted");
+        run(Command::new(check[0]).args(&check[1..]).arg(&attached.device))?;
+        drop(attached);
+        drop(fuse);
+        if round == 0 {
+            (0..pool.count()).try_for_each(|node| pool.restart_node(node))?;
+        }
+    }
+    pool.end()
+}
+
+/// A loop device over a file; gone when it is dropped.
+struct Loop {
+    device: String,
+}
+
+impl Loop {
+    fn new(file: &Path) -> Result<Self> {
+        let device = text(Command::new("losetup").args(["--find", "--show"]).arg(file))?;
+        Ok(Self { device: device.trim().into() })
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        // Without it the file stays in use, which the next step tells.
+        let _ = Command::new("losetup").args(["--detach", &self.device]).status();
+    }
+}
+
+/// fio behind nbdkit, which connects again when its server is gone, as the kernel's client does.
+fn restarted() -> Result<()> {
+    let mut pool = pool("stripe")?;
+    let front = pool.folder.path().join("kit");
+    let kit = format!("socket={}", pool.socket().display());
+    let mut between = Command::new("nbdkit")
+        .args(["--foreground", "--exit-with-parent", "--filter=retry", "--unix"])
+        .arg(&front)
+        .args(["nbd", &kit, "export=pool", "retry-delay=1", "retry-exponential=no", "retries=60"])
+        .spawn()?;
+    let uri = format!("--uri=nbd+unix:///?socket={}", front.display());
+    let job = ["--name=verify", "--ioengine=nbd", "--rw=randwrite", "--bsrange=512-64k", "--size=40m", "--iodepth=16"];
+    let check = ["--verify=crc32c", "--do_verify=1", "--verify_fatal=1", "--verify_state_save=0", "--randseed=7", &uri];
+    for _ in 0..200 {
+        if front.exists() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let verified = std::thread::scope(|scope| -> Result<u32> {
+        let client = scope.spawn(|| run(Command::new("fio").args(job).args(check)));
+        let mut kills = 0;
+        while !client.is_finished() {
+            std::thread::sleep(Duration::from_millis(400));
+            if kills < 3 && !client.is_finished() {
+                pool.kill_coordinator()?;
+                pool.serve()?;
+                kills += 1;
+            }
+        }
+        client.join().map_err(|_| anyhow::Error::msg("the client panicked"))??;
+        Ok(kills)
+    });
+    between.kill()?;
+    between.wait()?;
+    println!("fio verified everything over {} restarts of the coordinator", verified?);
+    pool.end()
+}

@@ -1,0 +1,194 @@
+//! kill -9 of nodes and coordinators under load: what was answered is there afterwards, and nothing else.
+//!
+//! A process that is killed leaves the kernel's page cache behind, so not only what was flushed must be there, but all
+//! that was answered. Each round kills some of the nodes while writes are on their way, at a moment drawn from a seed; every
+//! fourth kills the coordinator, whose clients then do not know what became of what they had asked. `FATHOM_KILL_ROUNDS=100`
+//! makes it a hundred rounds.
+
+use anyhow::{Result, bail, ensure};
+use fathom_tests::pool::{Client, Pool, Verb};
+use fathom_tests::{Case, lane};
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+fn main() -> ExitCode {
+    let cases: Vec<Case> = vec![
+        ("nodes_and_coordinators_killed_under_load_lose_nothing_that_was_answered", Ok(()), killed),
+        ("a_node_stays_below_64_mib_whatever_is_asked_of_it", Ok(()), bounded),
+    ];
+    lane(cases)
+}
+
+/// Bytes that are written at once; no multiple of a block, so that writes share blocks.
+const PLACE_BYTES: u64 = 7000;
+/// Writes of a round.
+const WRITES: usize = 400;
+
+/// Numbers of a seed (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+}
+
+/// What the place's bytes are after the write of that number; 0 is never written.
+fn content(place: u64, write: u64) -> Vec<u8> {
+    if write == 0 {
+        return vec![0; PLACE_BYTES as usize];
+    }
+    let mut random = Random(place << 32 ^ write);
+    let word = random.below(u64::MAX).to_le_bytes();
+    word.iter().copied().cycle().take(PLACE_BYTES as usize).collect()
+}
+
+fn killed() -> Result<()> {
+    let rounds: u64 = std::env::var("FATHOM_KILL_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(12);
+    let seed: u64 = std::env::var("FATHOM_KILL_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(2012);
+    let mut pool = Pool::new(&["6M", "9M", "7M"], &["--layout", "stripe"])?;
+    let mut random = Random(seed);
+    let (mut client, size) = Client::connect(&pool.socket())?;
+    // The writes that each place may hold; more than one while it is not known what became of them.
+    let mut may: Vec<Vec<u64>> = vec![vec![0]; (size / PLACE_BYTES) as usize];
+    let (mut write, mut unknown, mut kills) = (0, 0, 0);
+    for round in 1..=rounds {
+        let mut chosen = BTreeSet::new();
+        while chosen.len() < WRITES {
+            chosen.insert(random.below(may.len() as u64));
+        }
+        for place in &chosen {
+            write += 1;
+            may[*place as usize].push(write);
+            let fua = write % 16 == 0;
+            client.ask(Verb::Write, fua, *place, place * PLACE_BYTES, PLACE_BYTES as u32, &content(*place, write));
+        }
+        // Beside this thread, since it waits when the connection is full.
+        let after = Duration::from_micros(random.below(20_000));
+        let silence = round % 4 == 0;
+        let victims: Vec<usize> = (0..pool.count()).filter(|_| random.below(2) == 0).collect();
+        kills += victims.len() + usize::from(silence);
+        let answered = std::thread::scope(|scope| -> Result<Vec<u64>> {
+            let load = scope.spawn(|| answers(&mut client, chosen.len()));
+            let until = Instant::now() + after;
+            while Instant::now() < until && !load.is_finished() {
+                std::thread::yield_now();
+            }
+            if silence {
+                pool.kill_coordinator()?;
+            }
+            victims.iter().try_for_each(|victim| pool.restart_node(*victim))?;
+            match load.join() {
+                Ok((answered, None)) => Ok(answered),
+                Ok((answered, Some(_))) if silence => Ok(answered),
+                Ok((_, Some(why))) => Err(why.context(format!("round {round} of seed {seed}"))),
+                Err(_) => bail!("the client panicked"),
+            }
+        })?;
+        for place in &answered {
+            let last = may[*place as usize].pop();
+            may[*place as usize] = last.into_iter().collect();
+        }
+        unknown += chosen.len() - answered.len();
+        if silence {
+            pool.serve()?;
+            client = Client::connect(&pool.socket())?.0;
+        }
+        client.now(Verb::Flush, 0, 0, &[])?;
+        for place in &chosen {
+            look(&mut client, &mut may, *place)
+                .map_err(|why| why.context(format!("after round {round} of seed {seed}")))?;
+        }
+    }
+    (0..pool.count()).try_for_each(|node| pool.restart_node(node))?;
+    (0..may.len() as u64).try_for_each(|place| look(&mut client, &mut may, place))?;
+    println!(
+        "{rounds} rounds, {kills} kills, {write} writes, {unknown} of them unanswered; every place is as it must be"
+    );
+    drop(client);
+    pool.end()
+}
+
+/// Sends what waits and takes so many answers: the cookies of those that came, and why no more did.
+fn answers(client: &mut Client, count: usize) -> (Vec<u64>, Option<anyhow::Error>) {
+    let mut answered = Vec::new();
+    let mut all = || -> Result<()> {
+        client.send()?;
+        while answered.len() < count {
+            let (cookie, error) = client.reply()?;
+            ensure!(error == 0, "the write of place {cookie} failed with error {error}");
+            answered.push(cookie);
+        }
+        Ok(())
+    };
+    let why = all().err();
+    (answered, why)
+}
+
+/// Reads a place: it holds one of the writes that it may, and from now on that one alone.
+fn look(client: &mut Client, may: &mut [Vec<u64>], place: u64) -> Result<()> {
+    let data = client.now(Verb::Read, place * PLACE_BYTES, PLACE_BYTES as u32, &[])?;
+    let may = &mut may[place as usize];
+    if let Some(write) = may.iter().copied().find(|write| content(place, *write) == data) {
+        *may = vec![write];
+        return Ok(());
+    }
+    // A write whose answer is not known may have been made in part: block by block, each is of one of them.
+    let begin = place * PLACE_BYTES;
+    let blocks = begin / 4096..(begin + PLACE_BYTES).div_ceil(4096);
+    let whole = blocks.clone().all(|block| {
+        let from = (block * 4096).max(begin) - begin;
+        let to = ((block + 1) * 4096).min(begin + PLACE_BYTES) - begin;
+        let range = from as usize..to as usize;
+        may.iter().any(|write| content(place, *write)[range.clone()] == data[range.clone()])
+    });
+    ensure!(whole && may.len() > 1, "place {place} holds {:?}…, which is none of the writes {may:?}", &data[..8]);
+    // It stays undecided, and is written again before it is asked for by a new number.
+    Ok(())
+}
+
+/// Clients that ask for much, send much and never read.
+fn bounded() -> Result<()> {
+    let pool = Pool::new(&["64M"], &[])?;
+    let peak = |pool: &Pool| pool.peak_kib();
+    let idle = peak(&pool)?;
+    let mut clients = Vec::new();
+    for nth in 0..4_u64 {
+        let (mut client, _) = Client::connect(&pool.socket())?;
+        // 1,000 reads of 1 MiB of which no answer is taken, then writes.
+        for cookie in 0..1000 {
+            client.ask(Verb::Read, false, cookie, ((nth * 13 + cookie) % 63) << 20, 1 << 20, &[]);
+        }
+        client.send()?;
+        clients.push(client);
+    }
+    let data = vec![7; 1 << 20];
+    let (mut writer, _) = Client::connect(&pool.socket())?;
+    for round in 0..8 {
+        for cookie in 0..32 {
+            writer.ask(Verb::Write, false, cookie, ((round * 7 + cookie) % 63) << 20, 1 << 20, &data);
+        }
+        // Small ones between them.
+        for cookie in 32..1000 {
+            writer.ask(Verb::Read, false, cookie, cookie * 4096, 512, &[]);
+        }
+        writer.send()?;
+        for _ in 0..1000 {
+            let (cookie, error) = writer.reply()?;
+            ensure!(error == 0, "error {error}");
+            if cookie >= 32 {
+                writer.data(512)?;
+            }
+        }
+    }
+    drop(clients);
+    let most = peak(&pool)?;
+    println!("a node had {idle} KiB at first and at most {most} KiB");
+    ensure!(most < 64 << 10, "a node had {most} KiB");
+    pool.end()
+}
