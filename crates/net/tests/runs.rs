@@ -94,8 +94,9 @@ fn every_setting_reaches_both_ends() {
     for socket in [&sent.sockets[0], &received.sockets[0]] {
         // Linux grants twice what is set.
         assert_eq!((socket.send_buffer, socket.receive_buffer), (80_000, 100_000), "{socket:?}");
-        assert_eq!(socket.congestion.as_deref(), Some("reno"));
     }
+    // Only a sender's control matters, and the other end may not have it.
+    assert_eq!(sent.sockets[0].congestion.as_deref(), Some("reno"));
     let last = sent.samples.last().unwrap();
     assert!((900..=1000).contains(&last.snd_mss), "{last:?}");
     assert_eq!(sent.sockets[0].local, received.sockets[0].peer);

@@ -142,7 +142,7 @@ pub struct NetRun {
     /// Largest segment
     #[arg(long, value_name = "BYTES")]
     pub mss: Option<u32>,
-    /// Congestion control of both ends, such as cubic, reno or bbr
+    /// Congestion control of whoever sends, such as cubic, reno or bbr
     #[arg(long, value_name = "NAME")]
     pub cc: Option<String>,
     /// Do not hold back small segments (always so with --transactions)
