@@ -10,8 +10,10 @@ const DELAYS_MS: [u32; 6] = [0, 2, 4, 8, 16, 32];
 /// The other end over netem, on the loopback device.
 const NETEM: &str = "/fathom net run 127.0.0.1:7100 --lines";
 
-/// A command of the guest, where iproute2's programs come before busybox's of the same names.
+/// A command of the guest. Its shell prefers busybox's own `tc`, whatever the path; programs that it starts go by the path.
 fn sh(guest: &mut Guest, command: &str) -> Result<String> {
+    let tc = super::program("tc")?;
+    let command = command.replace("tc qdisc", &format!("{} qdisc", tc.display()));
     super::sh(guest, &format!("export PATH=/usr/sbin:/sbin:$PATH; {command}"))
 }
 

@@ -30,7 +30,11 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
             let volume = super::join(&args.node, &args.disk, key, &super::control(&args.control)).await?;
             measure(volume, &args.load, args.load.requesters(), args.write, !args.no_checksum).await
         })?;
-        let checked = if args.no_checksum { "no answer was checked" } else { "each answer has the checksum that its store keeps" };
+        let checked = if args.no_checksum {
+            "no answer was checked"
+        } else {
+            "each answer has the checksum that its store keeps"
+        };
         (figures, format!("{checked}; {} failed", figures.failed))
     };
     if paper.lines {
