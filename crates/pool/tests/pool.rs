@@ -444,7 +444,7 @@ fn counted() -> Result<(), Failed> {
             Volume::join(&tcp(), &[process.address], "p", Arrangement::Concatenated, &control, Rc::new(drop)).await?;
         let volume = Rc::new(one);
         for write in [false, true] {
-            let duration = Duration::from_millis(400);
+            let duration = Duration::from_secs(2);
             let load = Load { block_bytes: 512, threads: 32, duration, write, checked: true, seed: 1 };
             let before = volume.links()[0].counts().answered;
             let figures = bench::run(volume.clone(), load).await?;
