@@ -176,6 +176,8 @@ struct walk {
 	u32 skip; /* bytes of the next segment that are done */
 	u32 runs; /* that are complete */
 	u32 stranger; /* the process that was named last on this CPU */
+	struct file_id id; /* of the run that is told */
+	struct head inode; /* as above */
 };
 
 struct {
@@ -185,20 +187,33 @@ struct {
 	__type(value, struct walk);
 } walks SEC(".maps");
 
-static __always_inline struct file_id mapping_file(u64 mapping)
+/* Which file a run is of; told in the walk, whose memory is not the stack's. */
+static __always_inline void mapping_file(struct walk *w, u64 mapping)
 {
-	struct file_id none = {};
+	struct inode *inode;
+	struct super_block *sb;
 
+	w->id.ino = 0;
+	w->id.dev = 0;
+	w->id.mode = 0;
 	if (!mapping)
-		return none;
-	return identify(BPF_CORE_READ((struct address_space *)mapping, host));
+		return;
+	inode = BPF_CORE_READ((struct address_space *)mapping, host);
+	read_head(&w->inode, inode);
+	w->id.mode = HEAD_FIELD(&w->inode, struct inode, inode, i_mode);
+	w->id.ino = HEAD_FIELD(&w->inode, struct inode, inode, i_ino);
+	if ((w->id.mode & S_IFMT) == S_IFBLK) {
+		w->id.dev = HEAD_FIELD(&w->inode, struct inode, inode, i_rdev);
+		return;
+	}
+	sb = HEAD_FIELD(&w->inode, struct inode, inode, i_sb);
+	w->id.dev = BPF_CORE_READ(sb, s_dev);
 }
 
 /* The first run goes into bio_queue itself, so it is kept; each other is a record. */
 static __always_inline void end_run(struct walk *w)
 {
 	struct fathom_bio_pages *r;
-	struct file_id id;
 
 	if (!w->runs++) {
 		w->first = w->run;
@@ -206,14 +221,14 @@ static __always_inline void end_run(struct walk *w)
 	}
 	if (!w->run.mapping)
 		return;
-	id = mapping_file(w->run.mapping);
+	mapping_file(w, w->run.mapping);
 	r = RESERVE(bio_pages, BIO_PAGES, w->now, w->who);
 	if (!r)
 		return;
 	r->bio = w->bio;
-	r->ino = id.ino;
+	r->ino = w->id.ino;
 	r->index = w->run.index;
-	r->dev = id.dev;
+	r->dev = w->id.dev;
 	r->pages = w->run.pages;
 	submit(r);
 }
@@ -303,7 +318,8 @@ seldom void walk_pages(struct walk *w, struct file_id *id)
 	}
 	if (!w->runs)
 		w->first = w->run;
-	*id = mapping_file(w->first.mapping);
+	mapping_file(w, w->first.mapping);
+	*id = w->id;
 }
 
 SEC("tp_btf/block_bio_queue")

@@ -70,7 +70,7 @@ static __always_inline u32 write_path(struct scratch *s, struct file *file)
 	return size;
 }
 
-seldom void emit_file(struct file *file, u16 what, u64 now)
+static __always_inline void emit_file(struct file *file, u16 what, u64 now)
 {
 	struct file_id id = identify(BPF_CORE_READ(file, f_inode));
 	struct scratch *s;
