@@ -176,7 +176,7 @@ pub fn responses() -> Vec<Vec<u8>> {
 pub fn response(bytes: &[u8]) {
     let Some((&cut, bytes)) = bytes.split_first() else { return };
     let read = |cut: usize| -> Result<(u16, bool, Vec<u8>, usize), String> {
-        let (mut response, mut body, mut waiting) = (Response::new(), Vec::new(), Vec::new());
+        let (mut response, mut body, mut waiting) = (Response::default(), Vec::new(), Vec::new());
         for piece in [&bytes[..cut], &bytes[cut..]] {
             waiting.extend_from_slice(piece);
             let taken = response.take(&waiting, &mut |part| body.extend_from_slice(part))?;

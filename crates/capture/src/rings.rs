@@ -171,7 +171,7 @@ impl<'a> Reader<'a> {
             (start, start.cast::<AtomicU64>().as_ref().load(Ordering::Acquire))
         };
         let length = word & ((1 << LENGTH_BITS) - 1);
-        if word ^ length != (self.at / 8 ^ shape.salt) << LENGTH_BITS || length + 8 > SPARE {
+        if word ^ length != ((self.at / 8) ^ shape.salt) << LENGTH_BITS || length + 8 > SPARE {
             return None;
         }
         // SAFETY: it ends within its chunk or the bytes behind that, hence within the mapping. It is whole, and the kernel side
@@ -277,7 +277,7 @@ mod tests {
         }
 
         fn word(place: u64, length: u64) -> u64 {
-            (place / 8 ^ SHAPE.salt) << LENGTH_BITS | length
+            ((place / 8) ^ SHAPE.salt) << LENGTH_BITS | length
         }
 
         /// Takes room for a record; returns its place, `None` if there is none left.

@@ -66,7 +66,7 @@ pub enum Verb {
     /// Measure this device: CPU, storage, SQLite, HTTP; processes in randomised blocks, scores with intervals
     Bench(Bench),
     /// Measure a link: TCP, UDP, one-way delay, and what held a transfer back
-    Net(Net),
+    Net(Box<Net>),
     /// Many devices as one fast random-access disk that any Linux tool can use
     Pool(Pool),
     /// Run one of the built-in workloads as a benchmark's replicate: JSON lines on stdout

@@ -83,7 +83,7 @@ impl Connection {
             fresh: false,
             served: 0,
             sent: 0,
-            response: Response::new(),
+            response: Response::default(),
             waiting: Vec::new(),
             answered: 0,
             body: Vec::new(),
@@ -151,7 +151,7 @@ impl Connection {
     }
 
     fn restart(&mut self) {
-        (self.sent, self.response, self.body_length, self.wrong) = (0, Response::new(), 0, false);
+        (self.sent, self.response, self.body_length, self.wrong) = (0, Response::default(), 0, false);
         self.body.clear();
     }
 

@@ -11,8 +11,9 @@ const HEADERS: usize = 96;
 const LINE: usize = 4096;
 
 /// What remains to be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Default, Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
+    #[default]
     Head,
     Length(u64),
     ChunkSize,
@@ -24,7 +25,7 @@ enum State {
 }
 
 /// A response being read.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Response {
     state: State,
     /// The status, once the head is there.
@@ -34,11 +35,6 @@ pub struct Response {
 }
 
 impl Response {
-    /// The next one on a connection.
-    pub fn new() -> Self {
-        Self { state: State::Head, status: 0, close: false }
-    }
-
     /// Whether all of it was read.
     pub fn done(&self) -> bool {
         self.state == State::Done
@@ -181,7 +177,7 @@ mod tests {
 
     /// Reads `bytes` in pieces that end at `cuts`; status, body, whether it closes, and how many bytes were left over.
     fn read(bytes: &[u8], cuts: &[usize]) -> Result<(u16, Vec<u8>, bool, usize), String> {
-        let (mut response, mut body, mut waiting) = (Response::new(), Vec::new(), Vec::new());
+        let (mut response, mut body, mut waiting) = (Response::default(), Vec::new(), Vec::new());
         let mut begin = 0;
         for end in cuts.iter().copied().chain([bytes.len()]) {
             waiting.extend_from_slice(&bytes[begin..end]);

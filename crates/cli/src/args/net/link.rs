@@ -137,12 +137,9 @@ impl Link {
     }
 }
 
-fn pair<T: Copy>(
+fn pair<T: Copy + 'static>(
     one: fn(&str) -> Result<T, String>,
-) -> impl Fn(&str) -> Result<Pair<T>, String> + Clone + Send + Sync + 'static
-where
-    T: 'static,
-{
+) -> impl Fn(&str) -> Result<Pair<T>, String> + Clone + Send + Sync + 'static {
     move |text: &str| match text.split_once('/') {
         // `50mbit/s` is one rate.
         Some((up, down)) if down != "s" => Ok(Pair(one(up)?, one(down)?)),
