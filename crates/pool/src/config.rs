@@ -160,7 +160,7 @@ mod tests {
             ("\"0.0.0.0:7001\"", "7001", "line 10"),
             ("192.0.2.12", "192.0.2.11", "twice"),
             ("[\"192.0.2.11:7001\", \"192.0.2.12:7001\"]", "[]", "is empty"),
-            ("status", "verify_clients = true\nstatus", "needs tls"),
+            ("status =", "verify_clients = true\nstatus =", "needs tls"),
             ("store = \"store.img\"", "", "either a store or a backend"),
             ("nbd = \"unix:/run/pool.sock\"", "", "missing field `nbd`"),
             ("[serve]", "[serve", "line 3"),

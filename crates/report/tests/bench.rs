@@ -67,6 +67,7 @@ fn data() -> Value {
     };
     let figure = |paper: &str, number: &str, bars: Vec<Value>, x: Value| {
         json!({"paper": paper, "figure": number, "title": "GETs of a byte", "says": "Android is slower than Linux", "x": x,
+               "stated": [{"what": "GETs on Linux", "paper": 1234.0, "ours": 1000.0, "unit": "request/s"}],
                "series": if x.is_null() { Value::Null } else { json!("block") }, "bars": bars})
     };
     let lines = ["1", "2", "4"].iter().flat_map(|threads| {
@@ -83,6 +84,8 @@ fn data() -> Value {
             figure("001", "1, 3", lines.collect(), json!("threads")),
         ],
         "curves": [{"cell": 0, "title": "http mode=slow", "unit": "ns", "processes": (0..5).map(process).collect::<Vec<_>>()}],
+        "flows": [{"title": "congestion windows", "unit": "segment", "flows": [{"name": "bic", "points": [[0.0, 10.0], [1.0, 20.0]]}]}],
+        "compared": null,
         "metrics": [{"cell": 0, "title": "http mode=slow", "metric": "latency.p99", "unit": "ns", "mean": 2e5, "range": [1e5, 3e5]}],
     })
 }
@@ -122,8 +125,10 @@ fn figures_are_drawn_and_tell_their_values() -> Result<()> {
         text.contains("The paper, of its machines: Android is slower") && text.contains("All with size=1"),
         "{text}"
     );
+    assert!(text.contains("GETs on Linux") && text.contains("1,230"), "{text}");
     assert!(drawn(&shown, "[data-figure='001/1, 3'] canvas")?);
     assert_eq!(shown.browser.attribute("[data-figure='001/1, 3'] canvas", "data-bars")?, "6");
+    assert!(drawn(&shown, "#flows-body canvas")?);
     quiet(&shown)
 }
 
@@ -160,7 +165,7 @@ fn numbers_method_and_doubts_are_said_as_text() -> Result<()> {
 
 fn a_benchmark_without_results_says_so() -> Result<()> {
     let mut data = data();
-    for part in ["figures", "curves", "metrics", "designs"] {
+    for part in ["figures", "curves", "flows", "metrics", "designs"] {
         data[part] = json!([]);
     }
     data["shown"]["results"] = json!([]);

@@ -8,6 +8,9 @@ use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 /// P(T <= t) of Student's t with `df` (> 0) degrees of freedom; NaN if `df` or `t` is no such number.
 pub fn cdf(t: f64, df: f64) -> f64 {
+    if !t.is_finite() {
+        return if t.is_nan() { f64::NAN } else { f64::from(u8::from(t > 0.0)) };
+    }
     StudentsT::new(0.0, 1.0, df).map_or(f64::NAN, |d| d.cdf(t))
 }
 
