@@ -416,7 +416,7 @@ impl Compared {
         all.into_iter().filter(|(_, (n, same))| *n > 1 && !same.is_empty()).map(|(w, (_, same))| (w, same)).collect()
     }
 
-    /// The pairs that are slower by more than `percent` (0: by more than the margin).
+    /// The pairs that take more than `percent` longer (0: by more than the margin).
     pub fn slower(&self, percent: f64) -> Vec<&Pair> {
         let by = |p: &&Pair| {
             let speed = p.ratio.map(|r| if p.higher_is_better { r } else { 1.0 / r });

@@ -28,7 +28,7 @@ pub struct BenchCompare {
     /// Compare the values of a parameter within A, with the first or with VALUE
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub by: Option<String>,
-    /// Exit with 1 if a cell is slower (by more than PERCENT)
+    /// Exit with 1 if a cell is slower (takes more than PERCENT longer)
     #[arg(long, value_name = "slower[:PERCENT]", value_parser = fail_on)]
     pub fail_on: Option<f64>,
     /// Print JSON (its contract: docs/comparing.md)
