@@ -4,7 +4,7 @@
 //! one, however it ends, and the namespaces go with their last process.
 
 use crate::args::{self, PoolBench};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use lab::medium::{Kind, Medium, Rate};
 use lab::process::end_with_us;
 use std::io::{BufRead as _, BufReader};
@@ -50,6 +50,10 @@ impl Cluster {
     /// The medium cannot be made here, or a node does not start.
     pub fn start(wanted: &Wanted) -> Result<Self> {
         let paper = wanted.args;
+        if paper.paper == Some(args::Paper::Cluster) {
+            // Before a node fills its memory with what nobody could ask for.
+            pool::paper::coordinator::addressable(u64::from(wanted.count), paper.size).map_err(|why| anyhow!(why))?;
+        }
         let kind = paper.link.map(|link| match link {
             args::Between::Shared => Kind::Shared,
             args::Between::PerNode => Kind::PerNode,

@@ -55,7 +55,7 @@ pub fn run(args: &PoolBench, count: u32) -> Result<ExitCode> {
 /// Measures reads; says when.
 fn reads(cluster: &Cluster, args: &PoolBench, count: u32) -> Result<(Figures, Window)> {
     let mut command = cluster.bench()?;
-    command.args(forwarded(args, count)).args(["--json"]).stdout(Stdio::piped());
+    command.args(forwarded(args, count)).args((!args.load.json).then_some("--json")).stdout(Stdio::piped());
     let begun = workload::clock::now_ns();
     let output = command.output().context("cannot start the coordinator")?;
     let window = begun..workload::clock::now_ns();

@@ -191,17 +191,24 @@ pub fn run(nodes: &[SocketAddr], load: Load, cancelled: &dyn Fn() -> bool) -> Re
     Ok(Measured { figures, checked })
 }
 
+/// Whether so many nodes of so many bytes can be addressed by the paper's protocol; if not, says why.
+///
+/// # Errors
+/// They cannot.
+pub fn addressable(nodes: u64, each: u64) -> Result<(), String> {
+    match each.checked_mul(nodes) {
+        Some(whole) if whole <= MOST_BYTES => Ok(()),
+        _ => Err(format!("{nodes} nodes of {each} bytes are more than the {MOST_BYTES} that 5 bytes can address")),
+    }
+}
+
 fn sensible(nodes: &[SocketAddr], load: &Load) -> Result<(), Failure> {
-    let whole = load.node_bytes.checked_mul(nodes.len() as u64).filter(|bytes| *bytes <= MOST_BYTES);
     let wrong = if nodes.is_empty() {
         Some("there is no node".into())
     } else if load.threads == 0 || load.batch == 0 || load.ahead == 0 || load.node_bytes == 0 {
         Some("threads, batch, writes ahead and the nodes' bytes must not be 0".into())
-    } else if whole.is_none() {
-        let (nodes, each) = (nodes.len(), load.node_bytes);
-        Some(format!("{nodes} nodes of {each} bytes are more than the {MOST_BYTES} that 5 bytes can address"))
     } else {
-        None
+        addressable(nodes.len() as u64, load.node_bytes).err()
     };
     wrong.map_or(Ok(()), |wrong| Err(Failure::Sense(wrong)))
 }

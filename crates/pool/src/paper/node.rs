@@ -46,6 +46,10 @@ impl PaperNode {
     /// # Errors
     /// That there is not enough memory.
     pub fn memory(size_bytes: u64, first: Option<u64>, io: bool, flash: Option<Flash>) -> io::Result<Self> {
+        if first.is_some() && io && available_bytes().is_some_and(|available| size_bytes > available) {
+            let text = format!("{size_bytes} bytes are more memory than this machine has left");
+            return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
+        }
         let file = File::from(rustix::fs::memfd_create("paper-node", rustix::fs::MemfdFlags::CLOEXEC)?);
         file.set_len(size_bytes)?;
         if let Some(first) = first.filter(|_| io) {
@@ -134,6 +138,13 @@ impl PaperNode {
             }
         }
     }
+}
+
+/// What the kernel says could be had without swapping; `None` if it does not say.
+fn available_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib << 10)
 }
 
 #[cfg(test)]
