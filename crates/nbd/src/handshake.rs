@@ -521,7 +521,11 @@ mod tests {
             let made: Vec<Vec<u8>> = options.iter().map(|(code, data)| option(u32::from(*code % 12), data)).collect();
             for session in [bytes, greeted(&made)] {
                 let whole = run(Encryption::Offered, &session, usize::MAX);
-                proptest::prop_assert_eq!(&whole, &run(Encryption::Offered, &session, 7));
+                let pieces = run(Encryption::Offered, &session, 7);
+                // Clear text after STARTTLS is noticed only if it came along with it; else the TLS library gets it.
+                let noticed = whole.1 == "clear text follows STARTTLS" && pieces.1 == "start tls";
+                proptest::prop_assert_eq!(&whole.0, &pieces.0);
+                proptest::prop_assert!(noticed || whole.1 == pieces.1, "{:?}, {:?}", whole.1, pieces.1);
             }
         }
     }
