@@ -12,6 +12,7 @@ fn main() -> ExitCode {
         ("wrong_usage_says_what_to_give", Ok(()), usage),
         ("what_cannot_be_reached_or_listened_on_is_told", Ok(()), unreachable),
         ("json_and_archive_hold_what_the_manual_says", Ok(()), documents),
+        ("ctrl_c_ends_both_ends_and_keeps_what_was_measured", Ok(()), interrupted),
         ("udp_keeps_its_rate_and_its_count", Ok(()), udp),
         ("ends_on_other_devices_are_started_with_a_key_and_leave_nothing", Ok(()), devices),
     ];
@@ -111,6 +112,26 @@ fn documents() -> Result<()> {
     ensure!(lines.iter().any(|l| l["metric"] == "transactions" && l["v"].as_f64() > Some(0.0)), "{text}");
     ensure!(lines.iter().any(|l| l["verified"] == true), "{text}");
     Ok(())
+}
+
+fn interrupted() -> Result<()> {
+    let serving = Serving::start(&[])?;
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("run.fathom");
+    let mut asking = net(&["run", &serving.at, "--duration", "600", "--direction", "both", "--json", "-o"]);
+    let asking = asking.arg(&archive).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    run(Command::new("kill").args(["-INT", &asking.id().to_string()]))?;
+    let output = asking.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(130) && said.contains("interrupted; this is what was measured"), "{output:?}");
+    let value: Value = serde_json::from_slice(&output.stdout)?;
+    ensure!(value["throughput_bps"]["estimate"].as_f64() > Some(0.0) && value["samples"].is_string(), "{value}");
+    ensure!(value["directions"].as_array().is_some_and(|d| d.len() == 2), "{value}");
+    run(Command::new(fathom()).args(["export", "--csv"]).arg(&archive).arg("-o").arg(folder.path().join("csv")))?;
+    ensure!(std::fs::read_to_string(folder.path().join("csv/samples.csv"))?.contains("tcp.cwnd"));
+    // The other end is free for the next.
+    json(&["run", &serving.at, "--duration", "0.2"]).map(drop)
 }
 
 fn udp() -> Result<()> {

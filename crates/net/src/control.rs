@@ -9,6 +9,7 @@
 //!                         <-----------  Ready {token}       or Refused {why}
 //! data connections, each announced by the token, to the same address and port
 //! Go                      ----------->           both begin
+//! (Stop                   ----------->           the user wants an end now)
 //!                         <-----------  Samples ..., Report {what it saw}
 //! Start ... or the end of the connection
 //! ```
@@ -106,6 +107,8 @@ pub enum Message {
     },
     /// All are there: begin.
     Go,
+    /// End the run now and report; ignored if it is over already.
+    Stop,
     /// Readings of a direction's sender, in order.
     Samples {
         /// Which.
@@ -207,12 +210,14 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
 pub struct Channel {
     stream: Box<dyn Stream>,
     peer: SocketAddr,
+    /// What has come and is not read yet, so that a wait can be given up at any moment.
+    come: Vec<u8>,
 }
 
 impl Channel {
     /// Over a connection whose first eight bytes are done with.
     pub fn new(stream: Box<dyn Stream>, peer: SocketAddr) -> Self {
-        Self { stream, peer }
+        Self { stream, peer, come: Vec::new() }
     }
 
     /// Whom it goes to.
@@ -236,7 +241,7 @@ impl Channel {
         }
     }
 
-    /// Receives, or `None` at the end of the connection. Not to be given up half-way if it is to be used afterwards.
+    /// Receives, or `None` at the end of the connection. If it is given up half-way, nothing is lost.
     ///
     /// # Errors
     /// [`Error::Broken`], [`Error::Protocol`], [`Error::Stalled`] after `patience`.
@@ -268,23 +273,26 @@ impl Channel {
 
     async fn read(&mut self, doing: &'static str) -> Result<Option<Message>> {
         let broken = |source| Error::Broken { doing, source };
-        let mut length = [0; 4];
-        match self.stream.read_exact(&mut length).await {
-            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
-            other => other.map_err(broken)?,
-        };
-        let length = u32::from_be_bytes(length);
-        if length > MAX_FRAME {
-            return Err(Error::Protocol(format!("a frame of {length} bytes"), self.peer));
+        loop {
+            if let Some((length, rest)) = self.come.split_first_chunk() {
+                let length = u32::from_be_bytes(*length);
+                if length > MAX_FRAME {
+                    return Err(Error::Protocol(format!("a frame of {length} bytes"), self.peer));
+                }
+                if let Some(frame) = rest.get(..length as usize) {
+                    let message = Message::parse(frame).map_err(|why| Error::Protocol(why, self.peer));
+                    self.come.drain(..4 + length as usize);
+                    return message.map(Some);
+                }
+            }
+            // It grows as bytes come, so that a length alone takes no memory.
+            if self.stream.read_buf(&mut self.come).await.map_err(broken)? == 0 {
+                return match self.come.len() {
+                    0 => Ok(None),
+                    _ => Err(broken(std::io::ErrorKind::UnexpectedEof.into())),
+                };
+            }
         }
-        // It grows as bytes come, so that a length alone takes no memory.
-        let mut frame = Vec::new();
-        let limited = (&mut self.stream).take(length.into()).read_to_end(&mut frame).await;
-        limited.map_err(broken)?;
-        if frame.len() < length as usize {
-            return Err(broken(std::io::ErrorKind::UnexpectedEof.into()));
-        }
-        Message::parse(&frame).map(Some).map_err(|why| Error::Protocol(why, self.peer))
     }
 }
 

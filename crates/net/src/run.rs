@@ -10,6 +10,8 @@ use crate::traffic::{self, Carrier, Connection, Side, packet};
 use crate::{Error, Result, clock, serve, socket};
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 
@@ -25,6 +27,7 @@ pub struct Session {
     /// What the other end calls itself.
     pub program: String,
     exchanges: Vec<Exchange>,
+    interrupted: Arc<AtomicBool>,
 }
 
 /// What a run gave, as both ends saw it.
@@ -92,7 +95,12 @@ impl Session {
             other => return Err(channel.unexpected(&other, doing)),
         };
         let interface = interface.map(str::to_string);
-        Ok(Self { channel, address, interface, program, exchanges: Vec::new() })
+        Ok(Self { channel, address, interface, program, exchanges: Vec::new(), interrupted: Arc::default() })
+    }
+
+    /// Once this is set, the run under way ends at both ends, with what it measured, and no other begins.
+    pub fn interrupter(&self) -> Arc<AtomicBool> {
+        self.interrupted.clone()
     }
 
     /// One run.
@@ -101,6 +109,9 @@ impl Session {
     /// [`Error::Refused`] if the other end will not; anything that breaks on the way.
     pub async fn run(&mut self, spec: &Spec) -> Result<Outcome> {
         spec.check().map_err(Error::Spec)?;
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Err(Error::Spec("interrupted".into()));
+        }
         let (own_spec, _supplied) = serve::supply(spec, Side::Asks)?;
         if spec.probe && spec.directions.iter().any(|d| Side::Asks.sends(*d)) {
             crate::probe::possible().map_err(Error::Spec)?;
@@ -118,11 +129,15 @@ impl Session {
             false => self.bring_udp(spec, token).await?,
         };
         self.channel.send(&Message::Go, "beginning").await?;
-        let mut own = serve::drive(&mut self.channel, spec, Side::Asks, carrier).await?;
+        let mut own = serve::drive(&mut self.channel, spec, Side::Asks, carrier, &self.interrupted).await?;
         let other = self.collect(spec).await?;
         self.ask_clock(PINGS).await?;
         let clock = offset::estimate(&self.exchanges);
         own.trouble = own.trouble.or_else(|| other.trouble.as_ref().map(|t| format!("at the other end: {t}")));
+        if self.interrupted.load(Ordering::Relaxed) {
+            // The end that heard of it last saw its connections break, as was wanted.
+            own.trouble = None;
+        }
         Ok(Outcome { spec: spec.clone(), own, other, clock })
     }
 

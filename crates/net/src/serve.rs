@@ -231,6 +231,8 @@ impl Server {
                     }
                     self.run(&mut channel, local, spec).await?;
                 }
+                // The run was over before it came.
+                Message::Stop => {}
                 other => return Err(channel.unexpected(&other, "waiting for what it wants")),
             }
         }
@@ -252,7 +254,7 @@ impl Server {
             Err(error) => return Err(error),
         };
         (self.told)(format!("{}: {}", channel.peer(), describe(&spec)));
-        let report = drive(channel, &spec, Side::Serves, carrier).await?;
+        let report = drive(channel, &spec, Side::Serves, carrier, &AtomicBool::new(false)).await?;
         give(channel, report).await
     }
 
@@ -354,7 +356,14 @@ pub(crate) fn supply(spec: &Spec, side: Side) -> Result<(Spec, Option<cc::Regist
 }
 
 /// Runs an end's traffic in threads, and answers the other end meanwhile. If the control connection ends, so does the run.
-pub(crate) async fn drive(channel: &mut Channel, spec: &Spec, side: Side, carrier: Carrier) -> Result<EndReport> {
+/// `interrupted` ends the run of the end that asks, which then tells the other one.
+pub(crate) async fn drive(
+    channel: &mut Channel,
+    spec: &Spec,
+    side: Side,
+    carrier: Carrier,
+    interrupted: &AtomicBool,
+) -> Result<EndReport> {
     let stop = Arc::new(AtomicBool::new(false));
     // Set also when this future is dropped, since threads do not see that.
     let _guard = StopOnDrop(stop.clone());
@@ -366,12 +375,24 @@ pub(crate) async fn drive(channel: &mut Channel, spec: &Spec, side: Side, carrie
     let ended = |e: tokio::task::JoinError| Error::Spec(format!("the traffic failed: {e}"));
     if side == Side::Asks {
         // The end that asks has nothing to read before its own traffic is done.
+        while !interrupted.load(Ordering::Relaxed) {
+            tokio::select! {
+                report = &mut traffic => return report.map_err(ended),
+                () = tokio::time::sleep(LOOK) => (),
+            }
+        }
+        channel.send(&Message::Stop, "ending the run").await?;
+        stop.store(true, Ordering::Relaxed);
         return traffic.await.map_err(ended);
     }
     let mut next = Box::pin(channel.next(longest, "running"));
     let report = tokio::select! {
-        report = &mut traffic => Some(report.map_err(ended)?),
+        report = &mut traffic => report.map_err(ended)?,
         message = &mut next => match message {
+            Ok(Some(Message::Stop)) => {
+                stop.store(true, Ordering::Relaxed);
+                (&mut traffic).await.map_err(ended)?
+            }
             Ok(Some(other)) => {
                 drop(next);
                 return Err(channel.unexpected(&other, "running"));
@@ -380,10 +401,12 @@ pub(crate) async fn drive(channel: &mut Channel, spec: &Spec, side: Side, carrie
             Err(error) => return Err(error),
         },
     };
-    // Nothing comes before the report, so that no message is given up half-way here.
     drop(next);
-    Ok(report.unwrap_or_default())
+    Ok(report)
 }
+
+/// How often it is looked whether the user wants an end.
+const LOOK: Duration = Duration::from_millis(50);
 
 struct StopOnDrop(Arc<AtomicBool>);
 

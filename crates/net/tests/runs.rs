@@ -167,6 +167,42 @@ fn several_runs_go_over_one_session() {
     });
 }
 
+#[test]
+fn a_run_that_is_interrupted_ends_at_both_ends_and_keeps_what_it_saw() {
+    let both = [Direction::Up, Direction::Down];
+    let udp = Traffic::Udp { rate_bps: 8_000_000, packet_bytes: 1000 };
+    let transactions = Traffic::Transactions { request_bytes: 1, response_bytes: 1 };
+    for wanted in [spec(BULK, &both, 600_000), spec(udp, &both, 600_000), spec(transactions, UP, 600_000)] {
+        let outcome = with_server("127.0.0.1:0", None, async |at| {
+            let mut session = Session::connect(at, None, None).await.unwrap();
+            let interrupter = session.interrupter();
+            let (outcome, ()) = tokio::join!(session.run(&wanted), async {
+                tokio::time::sleep(std::time::Duration::from_millis(700)).await;
+                interrupter.store(true, std::sync::atomic::Ordering::Relaxed);
+            });
+            session.run(&wanted).await.expect_err("nothing begins after the end");
+            // The other end serves on.
+            let mut next = Session::connect(at, None, None).await.unwrap();
+            next.run(&spec(wanted.traffic, &wanted.directions, 100)).await.unwrap();
+            outcome.unwrap()
+        });
+        assert_eq!(outcome.own.trouble, None);
+        let Some(asked) = &outcome.own.transactions else {
+            for direction in wanted.directions {
+                let (sent, received) = (outcome.sent(direction).unwrap(), outcome.received(direction).unwrap());
+                assert!(received.bytes.iter().sum::<u64>() > 0 && received.bytes.len() >= 3, "{received:?}");
+                // Nobody waited for the ten minutes, and what was not yet due is not missing.
+                assert!(sent.end_ns - sent.start_ns < 300_000_000_000);
+                if let Some(packets) = &sent.packets {
+                    assert!(packets.due < 600_000 && packets.sent <= packets.due, "{packets:?}");
+                }
+            }
+            continue;
+        };
+        assert!(asked.counts.iter().sum::<u64>() > 0 && asked.counts.len() < 3000);
+    }
+}
+
 /// What `ss -ti` says of the same connection in the middle of a run lies between our readings around it.
 #[test]
 fn ss_says_the_same_of_the_flow() {

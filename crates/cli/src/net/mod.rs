@@ -33,14 +33,23 @@ fn key(path: Option<&Path>) -> Result<Option<wire::Key>> {
     Ok(path.map(wire::Key::read).transpose()?)
 }
 
-/// Runs on one thread; traffic has threads of its own. Ctrl-C and SIGTERM end it: `None`.
-fn local<T>(work: impl Future<Output = Result<T>>) -> Result<Option<T>> {
+/// Runs on one thread; traffic has threads of its own. SIGTERM and the `last` Ctrl-C end it: `None`. Those before are for
+/// the work to hear.
+fn local<T>(last: u32, work: impl Future<Output = Result<T>>) -> Result<Option<T>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     let done = tokio::task::LocalSet::new().block_on(&runtime, async {
         let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        let interrupted = async {
+            for _ in 0..last {
+                tokio::signal::ctrl_c().await?;
+                // A terminal or `timeout` may send the same one twice.
+                tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+            }
+            std::io::Result::Ok(())
+        };
         tokio::select! {
             done = work => done.map(Some),
-            result = tokio::signal::ctrl_c() => result.map(|()| None).context("cannot wait for Ctrl-C"),
+            result = interrupted => result.map(|()| None).context("cannot wait for Ctrl-C"),
             _ = terminated.recv() => Ok(None),
         }
     });

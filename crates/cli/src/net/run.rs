@@ -9,6 +9,7 @@ use net::search::{Search, Trial};
 use net::spec::{Direction, MAX_RATE, SocketOptions, Spec, Traffic};
 use serde_json::{Value, json};
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// What iperf 2 sends by UDP if nobody says more.
@@ -39,19 +40,34 @@ pub fn run(args: &NetRun) -> Result<ExitCode> {
         Some(served) => Some(served.key.clone()),
         None => super::key(args.key.as_deref())?,
     };
-    let done = super::local(async {
+    let done = super::local(2, async {
         let mut session = Session::connect(args.address, key.as_ref(), args.interface.as_deref()).await?;
+        let interrupter = session.interrupter();
+        let first = tokio::task::spawn_local({
+            let interrupter = interrupter.clone();
+            async move {
+                if tokio::signal::ctrl_c().await.is_ok() {
+                    interrupter.store(true, Ordering::Relaxed);
+                }
+            }
+        });
         let (spec, search) = match args.rate {
             Some(Rate::Auto) => search(&mut session, &spec).await?,
             _ => (spec, None),
         };
-        Ok((session.run(&spec).await?, search))
+        let outcome = session.run(&spec).await?;
+        first.abort();
+        Ok((outcome, search, interrupter.load(Ordering::Relaxed)))
     })?;
-    let Some((outcome, found)) = done else {
+    let Some((outcome, found, interrupted)) = done else {
         eprintln!("fathom: interrupted; nothing is kept");
         return Ok(ExitCode::from(130));
     };
     print(args, &outcome, found.as_ref())?;
+    if interrupted {
+        eprintln!("fathom: interrupted; this is what was measured until then");
+        return Ok(ExitCode::from(130));
+    }
     if let Some(trouble) = &outcome.own.trouble {
         eprintln!("fathom: {trouble}");
         return Ok(ExitCode::FAILURE);

@@ -169,7 +169,12 @@ fn send(
     let late_us = [us(0.5), us(0.99), late.max() as f64 / 1e3];
     let mut threads = Threads::default();
     threads.add(Thread::now().since(before));
-    (PacketsSent { due: total, sent, refused, late_us }, threads, trouble)
+    // Of a run that was cut short, what would have come later is no debt.
+    let due = match course.cut_short() {
+        true => due_by(clock::now_ns() - course.start_ns, rate_bps, packet_bytes).clamp(sent, total.max(sent)),
+        false => total,
+    };
+    (PacketsSent { due, sent, refused, late_us }, threads, trouble)
 }
 
 fn explained(error: &Error, packet_bytes: u32) -> String {
