@@ -1,7 +1,7 @@
 //! What a benchmark reads: the log of its runs, the designs of others, and what a Web server says.
 
 use analysis::bench::results::Bench;
-use analysis::bench::{self, Tables, Why, compare, compared, plan, show};
+use analysis::bench::{self, Penalty, Tables, Why, compare, compared, plan, show};
 use archive::Runs;
 use archive::runs::{Entry, Run};
 use experiment::{Choices, Design, Workload, expand};
@@ -98,7 +98,7 @@ pub fn log(bytes: &[u8]) {
         environment: runs.machines.last().cloned().unwrap_or_default(),
     };
     let why = |name: &str| Why { archive: name.into(), failure: None, operation: None, layers: BTreeMap::new() };
-    let shown = bench::benchmark(&tables, &why);
+    let shown = bench::benchmark(&tables, Penalty::default(), &why);
     for result in &shown.results {
         let inside = |e: f64, [low, high]: [f64; 2]| low <= e && e <= high;
         let Some((e, ci)) = result.estimate.estimate.zip(result.estimate.ci95) else { continue };

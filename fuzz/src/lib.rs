@@ -13,6 +13,7 @@
 
 mod bench;
 mod disk;
+mod http;
 mod link;
 mod link_packet;
 pub mod mutate;
@@ -52,6 +53,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "design", seeds: bench::designs, run: bench::design },
     Target { name: "workload", seeds: bench::workloads, run: bench::workload },
     Target { name: "http_response", seeds: bench::responses, run: bench::response },
+    Target { name: "http_request", seeds: http::requests, run: http::request },
     Target { name: "pool_frame", seeds: pool::frames, run: pool::frame },
     Target { name: "pool_config", seeds: pool::configs, run: pool::config },
     Target { name: "pool_map", seeds: pool::maps, run: pool::map },

@@ -13,7 +13,7 @@ pub use pool::{
     AttachWith, Control, Disk, Front, Order, Pool, PoolAttach, PoolBench, PoolKeygen, PoolLoad, PoolNode, PoolServe,
     PoolStatus, PoolTry, PoolVerb, Trust,
 };
-pub use results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, ServeHttp};
+pub use results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, Penalty, ServeHttp};
 
 /// Values of `pool`, for whoever else reads them.
 pub mod pool_value {

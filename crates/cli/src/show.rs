@@ -6,7 +6,8 @@ use anyhow::Result;
 pub fn run(args: &args::Show) -> Result<()> {
     let archive = link::open(&args.archive, &progress::context(args.json))?;
     if matches!(archive.meta().kind.as_str(), "bench" | "net") {
-        let args = args::BenchShow { archive: args.archive.clone(), json: args.json, csv: false, markdown: false };
+        let (archive, json) = (args.archive.clone(), args.json);
+        let args = args::BenchShow { archive, json, csv: false, markdown: false, penalty: args::Penalty::Fixed };
         return bench::show(&args).map(drop);
     }
     let summary = analysis::summary::summarise(&analysis::Rows::load(&archive)?);

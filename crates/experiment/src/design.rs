@@ -39,6 +39,9 @@ pub struct Design {
     /// For a workload of the suite: what is estimated, and when to stop.
     #[serde(default)]
     pub plan: Option<Plan>,
+    /// The folder of the file that says it, absolute: `{design}`. Not written in the file; whoever read it knows.
+    #[serde(default)]
+    pub folder: Option<PathBuf>,
 }
 
 fn one() -> u64 {

@@ -117,6 +117,7 @@ pub fn expand(workload: &Workload, choices: &Choices) -> Result<Design, Error> {
             sizing: workload.sizing.clone(),
             figures: workload.figures.clone(),
         }),
+        folder: None,
     })
 }
 

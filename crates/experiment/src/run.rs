@@ -645,6 +645,9 @@ impl Runner<'_, '_> {
         variables.extend(fill.variables.clone());
         let mut add = |name: &str, path: &Path| variables.insert(name.into(), path.to_string_lossy().into_owned());
         add("scratch", &scratch.0);
+        if let Some(folder) = &self.design.folder {
+            add("design", folder);
+        }
         if let Some(shared) = self.shared.get(&at) {
             add("shared", &shared.0);
         }

@@ -2,7 +2,8 @@
 //!
 //! A file a method. docs/method.md tells the whole procedure and why each step is as it is; in the order of use:
 //!
-//! - one process: [`outlier`], [`pelt`] and [`steady`] say from which iteration on its times mean something;
+//! - one process: [`outlier`], [`pelt`] (or [`crops`], which chooses its penalty) and [`steady`] say from which iteration on its
+//!   times mean something;
 //! - one cell: [`hierarchy`] makes an estimate of its processes, [`stop`] says when there are enough, [`plan`] how many of
 //!   what would be best;
 //! - two cells: [`hierarchy`] again for the ratio, [`verdict`] for what it says, [`rank`] for a second opinion;
@@ -16,6 +17,7 @@
 
 pub mod batch;
 pub mod bootstrap;
+pub mod crops;
 pub mod geomean;
 pub mod hierarchy;
 pub mod holm;

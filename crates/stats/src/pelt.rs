@@ -36,52 +36,21 @@ pub fn shortest(n: usize) -> usize {
 ///
 /// Takes time in n² at worst (without any change), in n if changes come regularly.
 pub fn changepoints(values: &[f64], penalty: f64, shortest: usize) -> Option<Vec<usize>> {
-    let n = values.len();
     let shortest = shortest.max(2);
-    if n < shortest || !(penalty >= 0.0 && penalty.is_finite()) {
+    if values.len() < shortest || !(penalty >= 0.0 && penalty.is_finite()) {
         return None;
     }
-    let sums = Sums::new(values)?;
-    // best[t]: the least cost of the first t values, less one penalty, and where its last segment starts.
-    let mut best = vec![(f64::INFINITY, 0_usize); n + 1];
-    best[0] = (-penalty, 0);
-    // A start, and the first end at which it is no longer looked at.
-    let mut starts: Vec<(usize, usize)> = vec![(0, usize::MAX)];
-    for end in shortest..=n {
-        if end >= 2 * shortest {
-            starts.push((end - shortest, usize::MAX));
-        }
-        starts.retain(|(_, until)| end < *until);
-        let least = starts
-            .iter()
-            .map(|(start, _)| (best[*start].0 + sums.cost(*start, end) + penalty, *start))
-            .min_by(|a, b| a.0.total_cmp(&b.0));
-        let Some(least) = least else { continue };
-        best[end] = least;
-        for (start, until) in &mut starts {
-            if *until == usize::MAX && best[*start].0 + sums.cost(*start, end) > least.0 {
-                *until = end + shortest;
-            }
-        }
-    }
-    let mut found = Vec::new();
-    let mut at = best[n].1;
-    while at > 0 {
-        found.push(at);
-        at = best[at].1;
-    }
-    found.reverse();
-    Some(found)
+    Some(Sums::new(values)?.cheapest(penalty, shortest))
 }
 
 /// Sums of the first i values and of their squares, after centring and scaling.
-struct Sums {
+pub(crate) struct Sums {
     values: Vec<f64>,
     squares: Vec<f64>,
 }
 
 impl Sums {
-    fn new(values: &[f64]) -> Option<Self> {
+    pub(crate) fn new(values: &[f64]) -> Option<Self> {
         if values.iter().any(|v| !v.is_finite()) {
             return None;
         }
@@ -105,8 +74,50 @@ impl Sums {
         Some(sums)
     }
 
+    /// The changepoints of the cheapest segmentation; `shortest` is at least 2 and at most the number of values.
+    pub(crate) fn cheapest(&self, penalty: f64, shortest: usize) -> Vec<usize> {
+        let n = self.values.len() - 1;
+        // best[t]: the least cost of the first t values, less one penalty, and where its last segment starts.
+        let mut best = vec![(f64::INFINITY, 0_usize); n + 1];
+        best[0] = (-penalty, 0);
+        // A start, and the first end at which it is no longer looked at.
+        let mut starts: Vec<(usize, usize)> = vec![(0, usize::MAX)];
+        for end in shortest..=n {
+            if end >= 2 * shortest {
+                starts.push((end - shortest, usize::MAX));
+            }
+            starts.retain(|(_, until)| end < *until);
+            let least = starts
+                .iter()
+                .map(|(start, _)| (best[*start].0 + self.cost(*start, end) + penalty, *start))
+                .min_by(|a, b| a.0.total_cmp(&b.0));
+            let Some(least) = least else { continue };
+            best[end] = least;
+            for (start, until) in &mut starts {
+                if *until == usize::MAX && best[*start].0 + self.cost(*start, end) > least.0 {
+                    *until = end + shortest;
+                }
+            }
+        }
+        let mut found = Vec::new();
+        let mut at = best[n].1;
+        while at > 0 {
+            found.push(at);
+            at = best[at].1;
+        }
+        found.reverse();
+        found
+    }
+
+    /// What a segmentation costs without its penalties.
+    pub(crate) fn total(&self, changepoints: &[usize]) -> f64 {
+        let ends = changepoints.iter().copied().chain([self.values.len() - 1]);
+        let mut start = 0;
+        ends.map(|end| self.cost(std::mem::replace(&mut start, end), end)).sum()
+    }
+
     /// The cost of the values from `start` up to, without, `end`.
-    fn cost(&self, start: usize, end: usize) -> f64 {
+    pub(crate) fn cost(&self, start: usize, end: usize) -> f64 {
         let m = (end - start) as f64;
         let sum = self.values[end] - self.values[start];
         let square = self.squares[end] - self.squares[start];
@@ -145,16 +156,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn total(values: &[f64], points: &[usize], penalty: f64) -> f64 {
-        let sums = Sums::new(values).unwrap();
-        let mut ends: Vec<usize> = points.to_vec();
-        ends.push(values.len());
-        let mut start = 0;
-        let mut cost = penalty * points.len() as f64;
-        for end in ends {
-            cost += sums.cost(start, end);
-            start = end;
-        }
-        cost
+        Sums::new(values).unwrap().total(points) + penalty * points.len() as f64
     }
 
     proptest! {

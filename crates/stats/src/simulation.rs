@@ -206,7 +206,7 @@ fn warm_up_does_not_get_into_the_verdict() {
     let process = |mean: f64, noise: &mut Noise| {
         let cold: Vec<f64> = (0..12).map(|_| 150.0 * (1.0 + 0.02 * noise.normal())).collect();
         let times = [cold, TYPICAL.process(mean, noise)].concat();
-        let found = steady::classify(&times, steady::EQUIVALENCE, 1).unwrap();
+        let found = steady::classify(&times, steady::EQUIVALENCE, steady::Penalty::Fixed, 1).unwrap();
         assert_eq!((found.class, found.from), (Class::Warmup, Some(12)));
         found.part(&times).to_vec()
     };

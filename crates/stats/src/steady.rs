@@ -23,7 +23,7 @@
 
 use crate::outlier::{self, Outliers};
 use crate::random::Random;
-use crate::{pelt, quantile};
+use crate::{crops, pelt, quantile};
 
 /// The margin within which two levels count as one, if nobody says otherwise: 5 %, as in Traini et al.
 pub const EQUIVALENCE: f64 = 0.05;
@@ -35,6 +35,34 @@ const SKEWED: f64 = 0.3;
 const RESAMPLES: usize = 1000;
 /// The level of the interval of a ratio of segments.
 const LEVEL: f64 = 0.95;
+
+/// What a changepoint must pay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Penalty {
+    /// The same for every series of a length: [`pelt::penalty`].
+    #[default]
+    Fixed,
+    /// What the series itself suggests: [`crops::changepoints`].
+    Elbow,
+}
+
+impl Penalty {
+    /// How it is said in results: `15 ln n`, or `the elbow of CROPS`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fixed => "15 ln n",
+            Self::Elbow => "the elbow of CROPS",
+        }
+    }
+
+    fn changepoints(self, values: &[f64]) -> Option<Vec<usize>> {
+        let n = values.len();
+        match self {
+            Self::Fixed => pelt::changepoints(values, pelt::penalty(n), pelt::shortest(n)),
+            Self::Elbow => crops::changepoints(values),
+        }
+    }
+}
 
 /// What a process did over its iterations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -96,9 +124,9 @@ impl Steady {
 }
 
 /// Classifies the iteration times of one process, in their order (any unit, all positive). `equivalence` is the margin
-/// (> 0) within which two levels are one, such as [`EQUIVALENCE`]. `None` if there are fewer than [`outlier::LEAST`]
+/// (> 0) within which two levels are one, such as [`EQUIVALENCE`]; `penalty` is what a changepoint must pay. `None` if there are fewer than [`outlier::LEAST`]
 /// iterations, one is not positive and finite, or the margin is not.
-pub fn classify(times: &[f64], equivalence: f64, seed: u64) -> Option<Steady> {
+pub fn classify(times: &[f64], equivalence: f64, penalty: Penalty, seed: u64) -> Option<Steady> {
     let positive = |x: f64| x.is_finite() && x > 0.0;
     if !positive(equivalence) || !times.iter().all(|t| positive(*t)) {
         return None;
@@ -113,9 +141,9 @@ pub fn classify(times: &[f64], equivalence: f64, seed: u64) -> Option<Steady> {
     let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n as f64;
     let points = if variance.sqrt() > SKEWED * mean {
         let logs: Vec<f64> = values.iter().map(|v| v.ln()).collect();
-        pelt::changepoints(&logs, pelt::penalty(n), pelt::shortest(n))?
+        penalty.changepoints(&logs)?
     } else {
-        pelt::changepoints(&values, pelt::penalty(n), pelt::shortest(n))?
+        penalty.changepoints(&values)?
     };
     let edges: Vec<usize> = std::iter::once(0).chain(points).chain([n]).collect();
     let parts: Vec<&[f64]> = edges.windows(2).map(|e| &values[e[0]..e[1]]).collect();
@@ -214,13 +242,13 @@ mod tests {
     }
 
     fn class(times: &[f64]) -> (Class, Option<usize>) {
-        let s = classify(times, EQUIVALENCE, 1).unwrap();
+        let s = classify(times, EQUIVALENCE, Penalty::Fixed, 1).unwrap();
         (s.class, s.from)
     }
 
     /// Whether it is of this class and steady from near this iteration on.
     fn is(times: &[f64], class: Class, from: usize) -> bool {
-        let s = classify(times, EQUIVALENCE, 1).unwrap();
+        let s = classify(times, EQUIVALENCE, Penalty::Fixed, 1).unwrap();
         s.class == class && s.from.is_some_and(|f| f.abs_diff(from) <= 1)
     }
 
@@ -255,9 +283,24 @@ mod tests {
     #[test]
     fn a_small_change_is_found_and_does_not_matter() {
         let times = series(&[(200, 10.2), (200, 10.0)], 0.003, 2);
-        let s = classify(&times, EQUIVALENCE, 1).unwrap();
+        let s = classify(&times, EQUIVALENCE, Penalty::Fixed, 1).unwrap();
         assert_eq!((s.class, s.from, s.segments.len()), (Class::Flat, Some(0), 2), "{s:?}");
-        assert_eq!(classify(&times, 0.01, 1).unwrap().class, Class::Warmup, "with a margin of 1 % it does");
+        assert_eq!(
+            classify(&times, 0.01, Penalty::Fixed, 1).unwrap().class,
+            Class::Warmup,
+            "with a margin of 1 % it does"
+        );
+    }
+
+    /// A staircase of steps of 1.5 times the noise: too small for 15 ln n mostly, and plain to see.
+    #[test]
+    fn the_elbow_sees_smaller_changes() {
+        let segments = |penalty: Penalty, seed: u64| {
+            let times = series(&[(40, 10.0), (40, 10.15), (40, 10.3)], 0.01, seed);
+            classify(&times, EQUIVALENCE, penalty, 1).unwrap().segments.len()
+        };
+        let all: Vec<_> = (0..20).map(|s| (segments(Penalty::Fixed, s), segments(Penalty::Elbow, s))).collect();
+        assert!(all.iter().filter(|(fixed, elbow)| elbow > fixed).count() >= 3, "{all:?}");
     }
 
     #[test]
@@ -265,7 +308,7 @@ mod tests {
         let mut times = series(&[(400, 10.0)], 0.01, 3);
         let spikes = [37, 111, 205, 290, 371];
         spikes.iter().for_each(|i| times[*i] *= 3.0);
-        let s = classify(&times, EQUIVALENCE, 1).unwrap();
+        let s = classify(&times, EQUIVALENCE, Penalty::Fixed, 1).unwrap();
         assert_eq!((s.class, s.segments.len()), (Class::Flat, 1), "{s:?}");
         assert!(spikes.iter().all(|i| s.outliers.flagged.contains(i)), "{s:?}");
         assert_eq!(s.part(&times), times, "the estimate is made of all of them");
@@ -277,7 +320,7 @@ mod tests {
         for n in [30, 300] {
             let mut times = series(&[(n, 10.0)], 0.01, 4);
             times[0] = 50.0;
-            let s = classify(&times, EQUIVALENCE, 1).unwrap();
+            let s = classify(&times, EQUIVALENCE, Penalty::Fixed, 1).unwrap();
             assert!(s.class == Class::Warmup && s.from.is_some_and(|f| (1..=5).contains(&f)), "{s:?}");
             assert!(s.part(&times).iter().all(|t| *t < 20.0));
         }
@@ -292,7 +335,7 @@ mod tests {
     #[test]
     fn wide_spread_is_segmented_by_its_logarithm() {
         // Levels of 1000 and 10: the noise is a hundred times as wide at the start.
-        let s = classify(&series(&[(100, 1000.0), (300, 10.0)], 0.05, 6), EQUIVALENCE, 1).unwrap();
+        let s = classify(&series(&[(100, 1000.0), (300, 10.0)], 0.05, 6), EQUIVALENCE, Penalty::Fixed, 1).unwrap();
         assert!(s.class == Class::Warmup && s.segments.len() == 2 && s.from == Some(100), "{s:?}");
     }
 
@@ -307,14 +350,14 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         let times = series(&[(20, 10.0)], 0.01, 7);
-        assert!(classify(&times, EQUIVALENCE, 1).is_some());
-        assert_eq!(classify(&times[..outlier::LEAST - 1], EQUIVALENCE, 1), None);
-        assert_eq!(classify(&times, 0.0, 1), None);
-        assert_eq!(classify(&times, f64::NAN, 1), None);
+        assert!(classify(&times, EQUIVALENCE, Penalty::Fixed, 1).is_some());
+        assert_eq!(classify(&times[..outlier::LEAST - 1], EQUIVALENCE, Penalty::Fixed, 1), None);
+        assert_eq!(classify(&times, 0.0, Penalty::Fixed, 1), None);
+        assert_eq!(classify(&times, f64::NAN, Penalty::Fixed, 1), None);
         for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let mut times = times.clone();
             times[3] = wrong;
-            assert_eq!(classify(&times, EQUIVALENCE, 1), None, "{wrong}");
+            assert_eq!(classify(&times, EQUIVALENCE, Penalty::Fixed, 1), None, "{wrong}");
         }
     }
 }

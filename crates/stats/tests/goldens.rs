@@ -1,7 +1,7 @@
 //! The same answers as ruptures and SciPy. goldens/make.py made the goldens and says how to make them again.
 
 use serde::Deserialize;
-use stats::{bootstrap, pelt, rank, student};
+use stats::{bootstrap, crops, pelt, rank, student};
 
 #[derive(Deserialize)]
 struct Goldens {
@@ -16,6 +16,13 @@ struct Goldens {
 struct Series {
     name: String,
     times: Vec<f64>,
+    changepoints: Vec<usize>,
+    at: Vec<AtPenalty>,
+}
+
+#[derive(Deserialize)]
+struct AtPenalty {
+    factor: f64,
     changepoints: Vec<usize>,
 }
 
@@ -65,6 +72,24 @@ fn changepoints_are_those_of_ruptures() {
         assert_eq!(found, series.changepoints, "{}", series.name);
     }
     assert!(goldens.series.len() == 8 && goldens.series.iter().filter(|s| s.changepoints.is_empty()).count() == 1);
+}
+
+/// For each penalty that ruptures was asked for, CROPS lists what it answered as the cheapest there.
+#[test]
+fn crops_lists_what_ruptures_finds_at_a_penalty() {
+    let mut numbers = std::collections::BTreeSet::new();
+    for series in &goldens().series {
+        let n = series.times.len();
+        let (low, high) = crops::interval(n);
+        let all = crops::segmentations(&series.times, low, high, crops::SHORTEST).unwrap();
+        for golden in &series.at {
+            let penalty = golden.factor * (n as f64).ln();
+            let found = all.iter().find(|s| penalty <= s.to).unwrap();
+            assert_eq!(found.changepoints, golden.changepoints, "{} at {} ln n", series.name, golden.factor);
+            numbers.insert(found.changepoints.len());
+        }
+    }
+    assert!(numbers.len() >= 5, "the penalties ask for different segmentations: {numbers:?}");
 }
 
 #[test]

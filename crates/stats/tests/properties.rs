@@ -105,7 +105,7 @@ proptest! {
     /// Any positive times: segments follow each other without a gap, and the class says what they say.
     #[test]
     fn segments_cover_the_series(times in prop::collection::vec(prop_oneof![0.9..1.1_f64, 1.9..2.1_f64, Just(1.0), Just(1e9)], 15..80), by in 1e-6..1e6_f64) {
-        let found = steady::classify(&times, 0.05, 1).unwrap();
+        let found = steady::classify(&times, 0.05, steady::Penalty::Fixed, 1).unwrap();
         prop_assert_eq!(found.segments.first().unwrap().start, 0);
         prop_assert_eq!(found.segments.last().unwrap().end, times.len());
         prop_assert!(found.segments.windows(2).all(|s| s[0].end == s[1].start));
@@ -114,6 +114,6 @@ proptest! {
         // A power of two scales without rounding.
         let by = 2_f64.powi(by.log2() as i32);
         let scaled: Vec<f64> = times.iter().map(|t| t * by).collect();
-        prop_assert_eq!(steady::classify(&scaled, 0.05, 1).unwrap().class, found.class);
+        prop_assert_eq!(steady::classify(&scaled, 0.05, steady::Penalty::Fixed, 1).unwrap().class, found.class);
     }
 }

@@ -4,6 +4,7 @@ use super::{CellEstimate, estimate};
 use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
 use model::{Environment, Fact};
 use serde::Serialize;
+use stats::steady::Penalty;
 use std::collections::BTreeMap;
 
 /// Names and meanings change only with this.
@@ -18,6 +19,8 @@ pub struct Benchmark {
     pub complete: bool,
     /// Whether any of it was a quick run.
     pub quick: bool,
+    /// What a change of level had to pay when processes were classified: `15 ln n`, or `the elbow of CROPS`.
+    pub penalty: &'static str,
     /// What was run.
     pub designs: Vec<Design>,
     /// An entry a cell, in the order of the designs.
@@ -108,9 +111,10 @@ pub struct Tables {
     pub environment: BTreeMap<String, Fact>,
 }
 
-/// The results of an archive's tables. `why` explains a recorded process: its archive's name is given.
-pub fn benchmark(tables: &Tables, why: &dyn Fn(&str) -> Why) -> Benchmark {
-    let estimates = estimate(&tables.designs, &tables.cells, &tables.replicates, &tables.samples);
+/// The results of an archive's tables; `penalty` is what a change of level must pay. `why` explains a recorded process: its
+/// archive's name is given.
+pub fn benchmark(tables: &Tables, penalty: Penalty, why: &dyn Fn(&str) -> Why) -> Benchmark {
+    let estimates = estimate(tables, penalty);
     let result = |estimate: CellEstimate| {
         let cell = tables.cells.iter().find(|c| c.id == estimate.cell)?;
         let design = tables.designs.iter().find(|d| d.id == cell.design)?;
@@ -142,6 +146,7 @@ pub fn benchmark(tables: &Tables, why: &dyn Fn(&str) -> Why) -> Benchmark {
         version: VERSION,
         complete: tables.designs.iter().all(|d| d.stopped.is_some()),
         quick: tables.designs.iter().any(|d| d.quick),
+        penalty: penalty.name(),
         designs: tables.designs.iter().map(design).collect(),
         results: estimates.into_iter().filter_map(result).collect(),
         marks: tables

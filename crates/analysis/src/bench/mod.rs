@@ -29,6 +29,7 @@ pub mod show;
 
 pub use contract::{Benchmark, Tables, Why, benchmark};
 pub use selftest::{SelfTest, self_test};
+pub use stats::steady::Penalty;
 
 use model::table::{DesignCell, DesignRow, Replicate, Sample};
 use serde::Serialize;
@@ -89,8 +90,9 @@ pub struct Process {
     pub unit: String,
 }
 
-/// Judges one process by its samples; `None` if it did not print the metric, or no work where there must be some.
-pub fn process(score: &Score, replicate: u64, samples: &[&Sample]) -> Option<Process> {
+/// Judges one process by its samples; `penalty` is what a change of its level must pay. `None` if it did not print the
+/// metric, or no work where there must be some.
+pub fn process(score: &Score, penalty: Penalty, replicate: u64, samples: &[&Sample]) -> Option<Process> {
     let own: Vec<&&Sample> = samples.iter().filter(|s| s.metric == score.metric).collect();
     let times: Vec<f64> = own.iter().map(|s| s.value).collect();
     let unit = own.first()?.unit.clone();
@@ -99,7 +101,8 @@ pub fn process(score: &Score, replicate: u64, samples: &[&Sample]) -> Option<Pro
         return None;
     }
     // A printed score is not a time: that a later one is lower says nothing about a warm-up.
-    let steady = if score.of == "value" { None } else { steady::classify(&times, steady::EQUIVALENCE, replicate) };
+    let classified = || steady::classify(&times, steady::EQUIVALENCE, penalty, replicate);
+    let steady = if score.of == "value" { None } else { classified() };
     Some(Process {
         replicate,
         class: steady.as_ref().map(|s| s.class),
@@ -161,33 +164,27 @@ pub struct CellEstimate {
     pub absent: Option<String>,
 }
 
-/// The estimate of every cell, in the order of `cells`.
-pub fn estimate(
-    designs: &[DesignRow],
-    cells: &[DesignCell],
-    replicates: &[Replicate],
-    samples: &[Sample],
-) -> Vec<CellEstimate> {
+/// The estimate of every cell, in the order of the table of cells.
+pub fn estimate(tables: &Tables, penalty: Penalty) -> Vec<CellEstimate> {
     let mut by_replicate: HashMap<u64, Vec<&Sample>> = HashMap::new();
-    for sample in samples {
+    for sample in &tables.samples {
         if let Some(id) = sample.replicate {
             by_replicate.entry(id).or_default().push(sample);
         }
     }
-    cells
-        .iter()
-        .filter_map(|cell| {
-            let design = designs.iter().find(|d| d.id == cell.design)?;
-            let own: Vec<&Replicate> =
-                replicates.iter().filter(|r| r.cell == cell.id && !r.warmup && r.why.is_none()).collect();
-            Some(of_cell(design, cell, &own, &by_replicate))
-        })
-        .collect()
+    let of = |cell: &DesignCell| {
+        let design = tables.designs.iter().find(|d| d.id == cell.design)?;
+        let counted = |r: &&Replicate| r.cell == cell.id && !r.warmup && r.why.is_none();
+        let own: Vec<&Replicate> = tables.replicates.iter().filter(counted).collect();
+        Some(of_cell(design, cell, penalty, &own, &by_replicate))
+    };
+    tables.cells.iter().filter_map(of).collect()
 }
 
 fn of_cell(
     design: &DesignRow,
     cell: &DesignCell,
+    penalty: Penalty,
     replicates: &[&Replicate],
     samples: &HashMap<u64, Vec<&Sample>>,
 ) -> CellEstimate {
@@ -195,8 +192,8 @@ fn of_cell(
     let failures: Vec<&str> = replicates.iter().filter_map(|r| r.failure.as_deref()).collect();
     let good: Vec<&&Replicate> = replicates.iter().filter(|r| counts(r)).collect();
     let none = Vec::new();
-    let processes: Vec<Process> =
-        good.iter().filter_map(|r| process(&score, r.id, samples.get(&r.id).unwrap_or(&none))).collect();
+    let judged = |r: &&&Replicate| process(&score, penalty, r.id, samples.get(&r.id).unwrap_or(&none));
+    let processes: Vec<Process> = good.iter().filter_map(judged).collect();
     let classes: Vec<Class> = processes.iter().filter_map(|p| p.class).collect();
     let class = steady::consistency(&classes).filter(|_| classes.len() == processes.len());
     // Processes that sized their iterations themselves may have done different amounts of work: times of the same amount.
@@ -261,7 +258,8 @@ fn seconds(unit: &str, time: f64) -> Option<f64> {
 /// The estimate with its ends converted; the reciprocal of a time turns them round.
 fn scored(mean: &Estimate, is_rate: bool, convert: &dyn Fn(f64) -> Option<f64>) -> Option<Estimate> {
     let value = convert(mean.value)?;
-    // A bootstrap of processes that differ much may reach below no time at all. There is no rate for that end: it is put where the rate is a thousand times the estimate, which nobody takes for a result.
+    // A bootstrap of processes that differ much may reach below no time at all. There is no rate for that end: it is put
+    // where the rate is a thousand times the estimate, which nobody takes for a result.
     let low = if is_rate { mean.low.max(mean.value / 1000.0) } else { mean.low };
     let (a, b) = (convert(low)?, convert(mean.high)?);
     Some(Estimate { value, low: a.min(b), high: a.max(b), ..*mean })

@@ -7,7 +7,7 @@ use super::results::{Bench, Measured, Run, words};
 use super::{Benchmark, Why, benchmark, counts, mean};
 use crate::text::digits;
 use serde::Serialize;
-use stats::steady;
+use stats::steady::{self, Penalty};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Iterations of a process that are drawn; a longer series is thinned to the extremes of its parts.
@@ -102,12 +102,12 @@ pub fn page(bench: &Bench, why: &dyn Fn(&str) -> Why) -> Page {
     let mut figures = figures(bench);
     figures.extend(others(bench, &figures));
     Page {
-        shown: benchmark(&bench.tables, why),
+        shown: benchmark(&bench.tables, bench.penalty, why),
         metrics: measured.iter().flat_map(|m| metrics(bench, m)).collect(),
         command: bench.command.clone(),
         designs: bench.tables.designs.iter().map(|d| design(bench, d)).collect(),
         figures,
-        curves: measured.iter().map(curves).filter(|c| !c.processes.is_empty()).collect(),
+        curves: measured.iter().map(|m| curves(m, bench.penalty)).filter(|c| !c.processes.is_empty()).collect(),
         flows: flows(bench, &measured),
         compared: None,
     }
@@ -170,12 +170,12 @@ fn metrics(bench: &Bench, m: &Measured) -> Vec<Metric> {
     all.into_iter().map(one).collect()
 }
 
-fn curves(m: &Measured) -> Curves {
+fn curves(m: &Measured, penalty: Penalty) -> Curves {
     let score = m.score();
     let one = |run: &Run| {
         // Classified again as the estimate does, since the rows keep no segments.
-        let steady =
-            (score.of != "value").then(|| steady::classify(&run.series, steady::EQUIVALENCE, run.row.id)).flatten();
+        let classified = || steady::classify(&run.series, steady::EQUIVALENCE, penalty, run.row.id);
+        let steady = (score.of != "value").then(classified).flatten();
         Curve {
             block: run.row.block,
             class: steady.as_ref().map(|s| s.class.name()),

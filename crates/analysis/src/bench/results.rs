@@ -9,6 +9,7 @@ use archive::{Archive, Error};
 use model::Fact;
 use model::table::{DesignCell, DesignRow, FactRow, Replicate, Sample};
 use stats::hierarchy;
+use stats::steady::Penalty;
 use stats::verdict::Better;
 use std::collections::{BTreeMap, HashMap};
 
@@ -23,6 +24,8 @@ pub struct Bench {
     pub command: Vec<String>,
     /// Its tables.
     pub tables: Tables,
+    /// What a change of level must pay when its processes are classified.
+    pub penalty: Penalty,
 }
 
 /// A cell.
@@ -88,6 +91,7 @@ impl Bench {
                 marks: archive.rows()?,
                 environment: facts.into_iter().map(fact).collect(),
             },
+            penalty: Penalty::default(),
         })
     }
 
@@ -99,7 +103,7 @@ impl Bench {
     /// Every cell, in the archive's order.
     pub fn measured(&self) -> Vec<Measured<'_>> {
         let t = &self.tables;
-        let estimates = estimate(&t.designs, &t.cells, &t.replicates, &t.samples);
+        let estimates = estimate(t, self.penalty);
         let mut samples: HashMap<u64, Vec<&Sample>> = HashMap::new();
         for sample in &t.samples {
             samples.entry(sample.replicate.unwrap_or(u64::MAX)).or_default().push(sample);
@@ -119,7 +123,7 @@ impl Bench {
                 let cell = of(&estimate.cell)?;
                 let design = t.designs.iter().find(|d| d.id == cell.design)?;
                 let score = Score::of(design, cell);
-                let run = |row| run(&score, row, samples.get(&row.id)?);
+                let run = |row| run(&score, self.penalty, row, samples.get(&row.id)?);
                 Some(Measured {
                     design,
                     cell,
@@ -133,8 +137,8 @@ impl Bench {
     }
 }
 
-fn run<'a>(score: &Score, row: &'a Replicate, samples: &[&Sample]) -> Option<Run<'a>> {
-    let process = process(score, row.id, samples)?;
+fn run<'a>(score: &Score, penalty: Penalty, row: &'a Replicate, samples: &[&Sample]) -> Option<Run<'a>> {
+    let process = process(score, penalty, row.id, samples)?;
     let cost = |value: &f64| match &process.work {
         Some((work, _)) if score.of == "rate" => seconds(&process.unit, *value).map(|s| s / work),
         _ => Some(value * score.scale),

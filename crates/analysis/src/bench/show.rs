@@ -3,6 +3,7 @@
 
 use super::contract::{Benchmark, CellResult};
 use crate::text::{digits, shown};
+use stats::steady::Penalty;
 use std::fmt::Write as _;
 
 /// What a quick run is called wherever its numbers stand.
@@ -44,7 +45,11 @@ fn ended(benchmark: &Benchmark, design: &super::contract::Design) -> String {
         None => "INTERRUPTED: not all of it was run".to_string(),
     };
     let wanted = design.precision.map_or(String::new(), |p| format!(" (wanted: \u{b1} {} %)", digits(p * 100.0)));
-    format!("mean of processes with its 95 % interval; {why}{wanted}; seed {}", design.seed)
+    let penalty = match benchmark.penalty {
+        usual if usual == Penalty::default().name() => String::new(),
+        other => format!("; a change of level had to pay {other}"),
+    };
+    format!("mean of processes with its 95 % interval; {why}{wanted}; seed {}{penalty}", design.seed)
 }
 
 /// The score of a cell, in a line.
@@ -279,6 +284,7 @@ mod tests {
             version: 1,
             complete: true,
             quick: true,
+            penalty: Penalty::default().name(),
             designs: vec![Design {
                 name: "w".into(),
                 question: "How fast?".into(),

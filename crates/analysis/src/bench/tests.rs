@@ -76,7 +76,14 @@ fn run(means: &[f64]) -> (Vec<Replicate>, Vec<Sample>) {
 }
 
 fn one(design: &DesignRow, cell: &DesignCell, rows: &(Vec<Replicate>, Vec<Sample>)) -> CellEstimate {
-    let all = estimate(std::slice::from_ref(design), std::slice::from_ref(cell), &rows.0, &rows.1);
+    let tables = Tables {
+        designs: vec![design.clone()],
+        cells: vec![cell.clone()],
+        replicates: rows.0.clone(),
+        samples: rows.1.clone(),
+        ..Tables::default()
+    };
+    let all = estimate(&tables, Penalty::Fixed);
     assert_eq!(all.len(), 1);
     all.into_iter().next().unwrap()
 }
@@ -166,7 +173,8 @@ fn the_stop_rule_sees_the_spread_between_processes() {
     let width = |means: &[f64]| {
         let rows = run(means);
         let of = |id: u64| rows.1.iter().filter(move |s| s.replicate == Some(id)).collect::<Vec<_>>();
-        let all: Vec<Process> = (0..means.len() as u64).map(|id| process(&score, id, &of(id)).unwrap()).collect();
+        let all: Vec<Process> =
+            (0..means.len() as u64).map(|id| process(&score, Penalty::default(), id, &of(id)).unwrap()).collect();
         half_width(&all.iter().collect::<Vec<_>>())
     };
     assert!(width(&[10.0; 10]).unwrap() < 1e-9);

@@ -1,7 +1,16 @@
 //! What the user may say to those verbs of `fathom bench` that look at results, and to the HTTP server.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::path::PathBuf;
+
+/// What a change of a process's level must pay when its steady state is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Penalty {
+    /// 15 ln n, the same for every series of n iterations
+    Fixed,
+    /// What each series suggests: the elbow over all penalties from 4 ln n on. It sees smaller and shorter changes, and some that are noise
+    Crops,
+}
 
 /// Compare two benchmarks cell by cell, or the values of one parameter within one.
 ///
@@ -31,6 +40,9 @@ pub struct BenchCompare {
     /// Exit with 1 if a cell is slower (takes more than PERCENT longer)
     #[arg(long, value_name = "slower[:PERCENT]", value_parser = fail_on)]
     pub fail_on: Option<f64>,
+    /// What a change of level must pay when steady states are looked for (docs/method.md)
+    #[arg(long, value_enum, default_value = "fixed")]
+    pub penalty: Penalty,
     /// Print JSON (its contract: docs/comparing.md)
     #[arg(long)]
     pub json: bool,
@@ -83,6 +95,9 @@ pub struct BenchShow {
     /// The archive
     #[arg(value_name = "B.fathom")]
     pub archive: PathBuf,
+    /// What a change of level must pay when steady states are looked for (docs/method.md)
+    #[arg(long, value_enum, default_value = "fixed")]
+    pub penalty: Penalty,
     /// Print JSON (its contract: docs/json.md)
     #[arg(long, group = "format")]
     pub json: bool,

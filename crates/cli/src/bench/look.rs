@@ -4,7 +4,7 @@ use super::{results, store};
 use crate::{args, link, progress, show};
 use analysis::bench::compare::{self, Compared};
 use analysis::bench::results::Bench;
-use analysis::bench::{self, Benchmark, compared, history};
+use analysis::bench::{self, Benchmark, Penalty, compared, history};
 use anyhow::{Context as _, Result, bail};
 use archive::{Archive, Runs};
 use std::path::{Path, PathBuf};
@@ -19,15 +19,24 @@ pub fn load(path: &Path) -> Result<Bench> {
     Ok(Bench::load(&archive, &path.display().to_string())?)
 }
 
+/// The same, with its processes classified as the user wants it.
+fn classified(path: &Path, penalty: args::Penalty) -> Result<Bench> {
+    let penalty = match penalty {
+        args::Penalty::Fixed => Penalty::Fixed,
+        args::Penalty::Crops => Penalty::Elbow,
+    };
+    Ok(Bench { penalty, ..load(path)? })
+}
+
 /// Its results; recorded processes are explained.
-fn benchmark(path: &Path) -> Result<Benchmark> {
+fn benchmark(path: &Path, penalty: args::Penalty) -> Result<Benchmark> {
     let context = progress::context(true);
-    let tables = load(path)?.tables;
-    Ok(bench::benchmark(&tables, &|name| results::explain(path, name, &context)))
+    let bench = classified(path, penalty)?;
+    Ok(bench::benchmark(&bench.tables, bench.penalty, &|name| results::explain(path, name, &context)))
 }
 
 pub fn show(args: &args::BenchShow) -> Result<ExitCode> {
-    let benchmark = benchmark(&args.archive)?;
+    let benchmark = benchmark(&args.archive, args.penalty)?;
     // The ratios of a comparison follow from its design, which only the log holds.
     let comparisons = store::comparisons(&Runs::read(&args.archive)?)?;
     show::print(&match args {
@@ -76,9 +85,9 @@ pub fn report(archives: &[PathBuf], output: Option<&Path>) -> Result<()> {
 }
 
 pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
-    let a = load(&args.a)?;
+    let a = classified(&args.a, args.penalty)?;
     let done: Compared = match (&args.b, &args.by) {
-        (Some(b), _) => compare::archives(&a, &load(b)?),
+        (Some(b), _) => compare::archives(&a, &classified(b, args.penalty)?),
         (None, Some(by)) => {
             let (name, base) = by.split_once('=').map_or((by.as_str(), None), |(name, base)| (name, Some(base)));
             compare::within(&a, name, base).map_err(anyhow::Error::msg)?

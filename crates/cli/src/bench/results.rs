@@ -1,7 +1,7 @@
 //! A run's results as they leave the program: text, JSON, CSV, Markdown.
 
 use crate::link;
-use analysis::bench::{self, Benchmark, Tables, Why};
+use analysis::bench::{self, Benchmark, Penalty, Tables, Why};
 use anyhow::{Context as _, Result};
 use archive::Runs;
 use experiment::Results;
@@ -24,7 +24,7 @@ pub fn of(runs: &Runs, dir: &Path, context: &Context) -> Benchmark {
         marks: marks.cloned().collect(),
         environment: runs.machines.last().cloned().unwrap_or_default(),
     };
-    bench::benchmark(&tables, &|name| explain(dir, name, context))
+    bench::benchmark(&tables, Penalty::default(), &|name| explain(dir, name, context))
 }
 
 /// Where the time of a recorded process went: the shares of the layers of the operation that took most of it.

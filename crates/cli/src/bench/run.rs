@@ -4,7 +4,7 @@ use super::eta::{self, Eta};
 use super::suite::{self, Runnable};
 use super::{machine, results, store::Store};
 use crate::{args, progress, record, show};
-use analysis::bench::{self as estimates, Process, Score};
+use analysis::bench::{self as estimates, Penalty, Process, Score};
 use anyhow::{Context as _, Result, bail};
 use archive::runs::Entry;
 use archive::{Archive, Meta};
@@ -159,7 +159,7 @@ fn scorer(design: &Design) -> impl FnMut(&Results) -> Vec<Option<f64>> {
         let counting = || results.replicates.iter().filter(|r| estimates::counts(r));
         for (id, own) in samples {
             let score = counting().find(|r| r.id == id).and_then(|r| scores.get(r.cell as usize));
-            known.insert(id, score.and_then(|score| estimates::process(score, id, &own)));
+            known.insert(id, score.and_then(|score| estimates::process(score, Penalty::default(), id, &own)));
         }
         (0..scores.len() as u64)
             .map(|cell| {

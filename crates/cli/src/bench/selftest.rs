@@ -3,7 +3,7 @@
 use super::eta::{self, Eta};
 use super::suite::{self, Runnable};
 use crate::{args, progress, record, show};
-use analysis::bench::{self as estimates, Score, SelfTest};
+use analysis::bench::{self as estimates, Penalty, Score, SelfTest};
 use anyhow::{Context as _, Result, bail};
 use experiment::{Choices, Design, DiskWanted, Results, Setting, Sink, Workload};
 use model::table::{DesignCell, MarkRow, Replicate, Sample};
@@ -82,7 +82,7 @@ fn groups(results: &Results, blocks: usize) -> Vec<Vec<(Vec<f64>, Vec<f64>)>> {
     };
     let values = |r: &Replicate| -> Option<Vec<f64>> {
         let own: Vec<&Sample> = results.samples.iter().filter(|s| s.replicate == Some(r.id)).collect();
-        Some(estimates::process(&score, r.id, &own)?.values)
+        Some(estimates::process(&score, Penalty::default(), r.id, &own)?.values)
     };
     let last = results.replicates.iter().map(|r| r.block).max().unwrap_or(0);
     let pair = |block: u64| {

@@ -62,7 +62,12 @@ pub fn find(word: &str) -> Result<Runnable> {
     // Which kind it is shows before anything is checked, so that what is wrong is said of the right kind.
     let is_comparison = text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("cell"));
     Ok(match is_comparison {
-        true => Runnable::Comparison(Design::parse(word, &text)?),
+        true => {
+            // What stands beside the file is found from any folder, also when the run is resumed.
+            let whole = Path::new(word).canonicalize().with_context(|| format!("looking for {word}"))?;
+            let folder = whole.parent().map(Path::to_path_buf);
+            Runnable::Comparison(Design { folder, ..Design::parse(word, &text)? })
+        }
         false => Runnable::Workload(Workload::parse(word, &text)?),
     })
 }

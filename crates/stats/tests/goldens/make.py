@@ -50,10 +50,20 @@ def changepoints(values):
     return [int(p) for p in found[:-1]]
 
 
+def at_penalties(values):
+    """The changepoints at other penalties, in units of ln n, with segments of 5 values or more, as CROPS takes them."""
+    scaled = (values - values.mean()) / values.std()
+    pelt = ruptures.Pelt(model="normal", min_size=5, jump=1).fit(scaled)
+    for factor in [4, 6, 10, 40, 200, 1000]:
+        found = pelt.predict(pen=factor * math.log(len(values)))
+        yield {"factor": factor, "changepoints": [int(p) for p in found[:-1]]}
+
+
 def series():
     for name, values in shapes():
         values = numpy.round(values, 1)
-        yield {"name": name, "times": values.tolist(), "changepoints": changepoints(values)}
+        yield {"name": name, "times": values.tolist(), "changepoints": changepoints(values),
+               "at": list(at_penalties(values))}
 
 
 def groups():

@@ -9,6 +9,7 @@
 
 mod client;
 mod connection;
+mod request;
 mod response;
 mod schedule;
 mod server;
@@ -16,6 +17,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 
+pub use request::{Asked, HEAD, Request, Requests};
 pub use response::Response;
 pub use server::Server;
 

@@ -4,6 +4,7 @@
 //! whoever exceeds one is cut off, so that a stranger costs a descriptor and nothing else.
 
 use super::connection::TICK;
+use super::request::{Asked, Request, Requests};
 use crate::Error;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -15,10 +16,6 @@ use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::time::Duration;
 
-/// Largest head of a request.
-const HEAD: usize = 16 << 10;
-/// Most header lines.
-const HEADERS: usize = 96;
 /// Most connections of one thread.
 const CONNECTIONS: usize = 10_000;
 /// Largest body it serves.
@@ -156,8 +153,7 @@ impl Server {
 #[derive(Debug)]
 struct Connection {
     socket: OwnedFd,
-    /// The beginning of a request.
-    heard: Vec<u8>,
+    requests: Requests,
     /// Answers not yet sent.
     due: Vec<u8>,
     sent: usize,
@@ -168,72 +164,51 @@ struct Connection {
 
 impl Connection {
     fn new(socket: OwnedFd) -> Self {
-        Self { socket, heard: Vec::new(), due: Vec::new(), sent: 0, last: false, waits_for: EventFlags::IN }
+        Self { socket, requests: Requests::default(), due: Vec::new(), sent: 0, last: false, waits_for: EventFlags::IN }
     }
 
-    /// Sends what is due, or reads and answers what came. What it waits for next; none when the connection is over.
+    /// Sends what is due, or reads what came and answers it. What it waits for next; none when the connection is over.
     fn go_on(&mut self, answers: &Answers, scratch: &mut [u8]) -> Option<EventFlags> {
         if self.due.is_empty() {
             match rustix::io::read(&self.socket, &mut *scratch) {
                 Ok(0) => return None,
-                Ok(n) => self.heard.extend_from_slice(&scratch[..n]),
+                Ok(n) => self.requests.hear(&scratch[..n]),
                 Err(Errno::INTR | Errno::AGAIN) => return Some(EventFlags::IN),
                 Err(_) => return None,
             }
             self.answer(answers);
         }
-        while self.sent < self.due.len() {
-            match rustix::net::send(&self.socket, &self.due[self.sent..], SendFlags::NOSIGNAL) {
-                Ok(n) => self.sent += n,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Some(EventFlags::OUT),
-                Err(_) => return None,
+        while !self.due.is_empty() {
+            while self.sent < self.due.len() {
+                match rustix::net::send(&self.socket, &self.due[self.sent..], SendFlags::NOSIGNAL) {
+                    Ok(n) => self.sent += n,
+                    Err(Errno::INTR) => {}
+                    Err(Errno::AGAIN) => return Some(EventFlags::OUT),
+                    Err(_) => return None,
+                }
             }
+            self.due.clear();
+            self.sent = 0;
+            // Requests that came together with these, whose answers there was no room for.
+            self.answer(answers);
         }
-        self.due.clear();
-        self.sent = 0;
         (!self.last).then_some(EventFlags::IN)
     }
 
-    /// Answers the whole requests that were heard.
+    /// Answers the whole requests that were heard, as far as there is room.
     fn answer(&mut self, answers: &Answers) {
-        let mut at = 0;
-        while at < self.heard.len() && !self.last && self.due.len() <= LARGEST {
-            let mut headers = [httparse::EMPTY_HEADER; HEADERS];
-            let mut request = httparse::Request::new(&mut headers);
-            match request.parse(&self.heard[at..]) {
-                Ok(httparse::Status::Complete(length)) => {
-                    self.last = closes(&request);
-                    match request.method {
-                        Some("GET" | "HEAD") => {
-                            let answer = if self.last { &answers.close } else { &answers.keep };
-                            let end = answer.len() - if request.method == Some("HEAD") { answers.bytes } else { 0 };
-                            self.due.extend_from_slice(&answer[..end]);
-                        }
-                        _ => self.refuse("405 Method Not Allowed"),
-                    }
-                    at += length;
+        while self.due.len() <= LARGEST {
+            let Some(Request { asked, last }) = self.requests.next() else { return };
+            self.last = last;
+            let answer = if last { &answers.close } else { &answers.keep };
+            match asked {
+                Asked::Get => self.due.extend_from_slice(answer),
+                Asked::Head => self.due.extend_from_slice(&answer[..answer.len() - answers.bytes]),
+                Asked::Refused(status) => {
+                    let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+                    self.due.extend_from_slice(answer.as_bytes());
                 }
-                Ok(httparse::Status::Partial) if self.heard.len() - at < HEAD => break,
-                Ok(httparse::Status::Partial) => self.refuse("431 Request Header Fields Too Large"),
-                Err(_) => self.refuse("400 Bad Request"),
             }
         }
-        self.heard.drain(..at);
     }
-
-    fn refuse(&mut self, status: &str) {
-        self.last = true;
-        let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-        self.due.extend_from_slice(answer.as_bytes());
-    }
-}
-
-/// Whether the connection ends after this request: it says so, is of an older HTTP, or has a body, which is not read.
-fn closes(request: &httparse::Request<'_, '_>) -> bool {
-    let header = |name: &str| request.headers.iter().find(|h| h.name.eq_ignore_ascii_case(name)).map(|h| h.value);
-    let close = header("connection")
-        .is_some_and(|v| v.split(|b| *b == b',').any(|w| w.trim_ascii().eq_ignore_ascii_case(b"close")));
-    let body = header("content-length").is_some_and(|v| v != b"0") || header("transfer-encoding").is_some();
-    close || body || request.version != Some(1)
 }

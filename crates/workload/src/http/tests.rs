@@ -295,6 +295,15 @@ fn the_server_answers_what_is_asked_in_order_and_cuts_off_the_rest() {
     }
 }
 
+/// Two bodies are more than is held at a time: the second request, which came with the first, must not be forgotten.
+#[test]
+fn pipelined_requests_for_large_bodies_are_all_answered() {
+    let server = Server::bind("127.0.0.1:0", super::server::LARGEST).unwrap();
+    let answer = answers(&server, b"GET / HTTP/1.1\r\n\r\nHEAD / HTTP/1.1\r\n\r\nGET / HTTP/1.0\r\n\r\n");
+    assert_eq!(answer.matches("HTTP/1.1 200 OK").count(), 3);
+    assert_eq!(answer.bytes().filter(|b| *b == b'x').count(), 2 * super::server::LARGEST);
+}
+
 #[test]
 fn addresses_that_cannot_be_had_are_told_with_advice() {
     let first = Server::bind("127.0.0.1:0", 1).unwrap();

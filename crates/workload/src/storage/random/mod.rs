@@ -219,7 +219,7 @@ impl Run<'_> {
         }
         let mut cache = Cache::default();
         let mut account = Account::default();
-        let parts = worker::with(p.threads, &plan, self.context, |team| {
+        let parts = worker::with(p.threads, &plan, self.context, |order| {
             let mut one = |n: u64, counts: bool, cache: &mut Cache| -> Result<(u64, u64), Error> {
                 if p.writes {
                     // What the one before left goes out first.
@@ -228,7 +228,7 @@ impl Run<'_> {
                     cache.make(p.state, &[self.path])?;
                 }
                 let before = self.place.counters();
-                let (begin, end) = team.run(n / p.threads, counts)?;
+                let (begin, end) = order(n / p.threads, counts)?;
                 if p.writes {
                     self.sync()?;
                 }

@@ -3,6 +3,10 @@
 //! Threads live as long as the run and meet before and after each iteration. Each notes its own begin and
 //! end, so that the meeting is not in the time. A thread that failed goes on meeting the others, so that nobody waits for
 //! ever, and the run ends with its error.
+//!
+//! One thread is no thread at all: the caller does the work. In a process of two threads the kernel counts a reference to the
+//! file up and down around every call (fdget, in fs/file.c, does without while nobody shares the table), which is some percent
+//! of a read from memory.
 
 use super::super::buffer::Buffer;
 use super::super::pattern::{Pattern, Template};
@@ -108,7 +112,7 @@ struct Board {
 
 /// Threads that wait for orders.
 #[derive(Debug)]
-pub(super) struct Team {
+struct Team {
     threads: u64,
     board: Mutex<Board>,
     changed: Condvar,
@@ -124,7 +128,7 @@ impl Team {
     }
 
     /// Has every thread do `each` transactions. From the first one's begin to the last one's end, CLOCK_BOOTTIME.
-    pub(super) fn run(&self, each: u64, counts: bool) -> Result<(u64, u64), Error> {
+    fn run(&self, each: u64, counts: bool) -> Result<(u64, u64), Error> {
         let mut board = self.board();
         *board = Board { round: board.round + 1, order: (each, counts), begin: u64::MAX, ..Board::default() };
         self.changed.notify_all();
@@ -167,15 +171,24 @@ impl Team {
     }
 }
 
+/// What gives the threads an order: transactions of each, and whether they count; from the first one's begin to the last one's
+/// end, CLOCK_BOOTTIME.
+pub(super) type Order<'a> = dyn FnMut(u64, bool) -> Result<(u64, u64), Error> + 'a;
+
 /// Starts the threads, lets `drive` give them orders, and returns what they did.
 pub(super) fn with(
     threads: u64,
     plan: &Plan<'_>,
     context: &Context,
-    drive: impl FnOnce(&Team) -> Result<(), Error>,
+    drive: impl FnOnce(&mut Order<'_>) -> Result<(), Error>,
 ) -> Result<Vec<Part>, Error> {
-    let team = Team { threads, board: Mutex::default(), changed: Condvar::new() };
     let marks = Writer::from_environment();
+    if threads == 1 {
+        let mut worker = Worker::new(0, plan, context, marks.as_ref())?;
+        drive(&mut |each, counts| worker.share(each, counts))?;
+        return Ok(vec![worker.part]);
+    }
+    let team = Team { threads, board: Mutex::default(), changed: Condvar::new() };
     std::thread::scope(|scope| {
         let mut handles = Vec::new();
         let mut result = Ok(());
@@ -194,7 +207,7 @@ pub(super) fn with(
                 }
             }
         }
-        let result = result.and_then(|()| drive(&team));
+        let result = result.and_then(|()| drive(&mut |each, counts| team.run(each, counts)));
         team.stop();
         let parts: Vec<_> = handles.into_iter().map(|handle| handle.join()).collect();
         result?;

@@ -1,0 +1,241 @@
+//! Every segmentation that is the cheapest for some penalty of an interval, and the one where more of them stop to pay:
+//! CROPS (Haynes, Eckley and Fearnhead, "Computationally efficient changepoint detection for a range of penalties", JCGS 26,
+//! 2017) with [`crate::pelt`], and Kneedle's elbow (Satopaa et al., "Finding a 'kneedle' in a haystack", 2011), as Traini
+//! et al. (EMSE 2022) choose the penalty of a series.
+//!
+//! The cheapest cost is, over the penalty, the lower envelope of straight lines: a segmentation with k changepoints and cost Q
+//! is the line Q + k penalty. Two neighbours on the envelope change places where their lines cross. So: find the cheapest at
+//! both ends; look where their lines cross; if something is cheaper there, it stands between the two, and both halves are
+//! looked at in the same way; if not, nothing stands between. Each search finds a segmentation or settles a place, hence
+//! twice as many searches as there are segmentations, at most.
+//!
+//! **The elbow.** Number of changepoints over the logarithm of the penalty, each segmentation at the least penalty for which it
+//! is the cheapest, both axes scaled to 0 to 1: it falls steeply while changepoints of the noise are given up, and slowly where
+//! only real ones are left. The elbow is the segmentation farthest below the straight line between the ends. If none is below,
+//! there is no elbow. (Traini et al. take the penalty itself. Penalties span orders of magnitude: on that axis a large change
+//! hides a moderate one, which a tenth of its penalty would remove, among the noise.)
+//!
+//! **Uncertainty.** An elbow is a habit of the eye and no test. In a series without a change it still finds one, among changes
+//! that are all noise; who asks for it must judge the segments it gives, as [`crate::steady`] does by their means. Where
+//! segmentations cost the same at one penalty only, which of them is named there is left to rounding; they are on the
+//! envelope by a point, and are not listed.
+
+use crate::pelt::Sums;
+
+/// Below this part of a cost, two are the same: what rounding makes of sums over a series.
+const ROUNDING: f64 = 1e-10;
+/// The fewest values of a segment. Small penalties pay for a segment of two values that happen to be equal, whose cost
+/// knows no bottom but the floor of its variance.
+pub const SHORTEST: usize = 5;
+
+/// A segmentation and the penalties for which none is cheaper.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Segmentation {
+    /// Where new segments start, ascending, without 0 and n.
+    pub changepoints: Vec<usize>,
+    /// The sum of the segments' costs, without penalties. Scaled as [`crate::pelt`] does it: only differences mean something.
+    pub cost: f64,
+    /// The least penalty for which it is the cheapest.
+    pub from: f64,
+    /// The greatest.
+    pub to: f64,
+}
+
+/// The interval of penalties that Traini et al. look at: 4 ln n to 100,000 ln n.
+pub fn interval(n: usize) -> (f64, f64) {
+    let ln = (n.max(2) as f64).ln();
+    (4.0 * ln, 1e5 * ln)
+}
+
+/// The cheapest segmentations of a series for all penalties from `low` to `high`, most changepoints first; their intervals
+/// follow each other without a gap. `None` if a value is not finite, the interval is not (0 <= low <= high), or there are
+/// fewer than `shortest` values (at least 2).
+pub fn segmentations(values: &[f64], low: f64, high: f64, shortest: usize) -> Option<Vec<Segmentation>> {
+    let shortest = shortest.max(2);
+    if values.len() < shortest || !(0.0 <= low && low <= high && high.is_finite()) {
+        return None;
+    }
+    let sums = Sums::new(values)?;
+    let cheapest = |penalty: f64| {
+        let changepoints = sums.cheapest(penalty, shortest);
+        Segmentation { cost: sums.total(&changepoints), changepoints, from: low, to: high }
+    };
+    let (most, least) = (cheapest(low), cheapest(high));
+    if most.changepoints.len() <= least.changepoints.len() {
+        return Some(vec![most]);
+    }
+    let mut found = vec![most];
+    // Those that are known to stand on the envelope, the next one last.
+    let mut ahead = vec![least];
+    while let Some(right) = ahead.pop() {
+        let left = found.last_mut()?;
+        let crossing = crossing(left, &right).clamp(low, high);
+        let between = cheapest(crossing);
+        let (new, old) = (at(&between, crossing), at(left, crossing));
+        let fewer = between.changepoints.len() < left.changepoints.len();
+        let more = between.changepoints.len() > right.changepoints.len();
+        if fewer && more && new < old - ROUNDING * (1.0 + old.abs()) {
+            ahead.extend([right, between]);
+        } else {
+            left.to = crossing;
+            found.push(Segmentation { from: crossing, ..right });
+        }
+    }
+    Some(found)
+}
+
+/// Where the lines of two segmentations cross; `left` has more changepoints.
+fn crossing(left: &Segmentation, right: &Segmentation) -> f64 {
+    (right.cost - left.cost) / (left.changepoints.len() - right.changepoints.len()) as f64
+}
+
+/// The cost with its penalties.
+fn at(segmentation: &Segmentation, penalty: f64) -> f64 {
+    segmentation.cost + penalty * segmentation.changepoints.len() as f64
+}
+
+/// The elbow among segmentations as [`segmentations`] gives them for penalties above 0; `None` if none stands out, as of fewer
+/// than three.
+pub fn elbow(all: &[Segmentation]) -> Option<&Segmentation> {
+    let (first, last) = (all.first()?, all.last()?);
+    let number = |s: &Segmentation| s.changepoints.len() as f64;
+    let below = |s: &Segmentation| {
+        let x = (s.from / first.from).ln() / (last.from / first.from).ln();
+        let y = (number(s) - number(last)) / (number(first) - number(last));
+        1.0 - x - y
+    };
+    // The ends are on the line. Of equals the one with fewer changepoints.
+    let between = all.iter().skip(1).take(all.len().saturating_sub(2));
+    between.filter(|s| below(s) > 0.0).max_by(|a, b| below(a).total_cmp(&below(b)))
+}
+
+/// The changepoints of a series at the elbow of its own penalties ([`interval`], segments of at least [`SHORTEST`] values);
+/// those of the penalty [`crate::pelt::penalty`] if there is no elbow. `None` as [`segmentations`].
+pub fn changepoints(values: &[f64]) -> Option<Vec<usize>> {
+    let (low, high) = interval(values.len());
+    let all = segmentations(values, low, high, SHORTEST)?;
+    if let Some(elbow) = elbow(&all) {
+        return Some(elbow.changepoints.clone());
+    }
+    let usual = crate::pelt::penalty(values.len());
+    all.into_iter().find(|s| usual <= s.to).map(|s| s.changepoints)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulation::Noise;
+    use proptest::prelude::*;
+
+    /// The least cost of each number of changepoints, by trying every place of the last one.
+    fn by_number(values: &[f64], shortest: usize) -> Vec<f64> {
+        let sums = Sums::new(values).unwrap();
+        let n = values.len();
+        let mut rows =
+            vec![(0..=n).map(|end| if end < shortest { f64::INFINITY } else { sums.cost(0, end) }).collect()];
+        for _ in 1..n / shortest {
+            let last: &Vec<f64> = rows.last().unwrap();
+            let best = |end: usize| {
+                let starts = shortest..=end.saturating_sub(shortest);
+                starts.map(|start| last[start] + sums.cost(start, end)).fold(f64::INFINITY, f64::min)
+            };
+            let row = (0..=n).map(best).collect();
+            rows.push(row);
+        }
+        rows.iter().map(|row| row[n]).collect()
+    }
+
+    fn check(values: &[f64], low: f64, high: f64, shortest: usize) -> Result<(), TestCaseError> {
+        let found = segmentations(values, low, high, shortest).unwrap();
+        let costs = by_number(values, shortest);
+        let near = |a: f64, b: f64| (a - b).abs() <= 1e-8 * (1.0 + b.abs());
+        // Each is the best of its number, valid, and they cover the interval in order.
+        for s in &found {
+            prop_assert!(near(s.cost, costs[s.changepoints.len()]), "{s:?} {costs:?}");
+            let edges: Vec<usize> = [0].into_iter().chain(s.changepoints.clone()).chain([values.len()]).collect();
+            prop_assert!(edges.windows(2).all(|e| e[1] - e[0] >= shortest));
+            prop_assert!(s.from <= s.to);
+        }
+        prop_assert_eq!((found[0].from, found.last().unwrap().to), (low, high));
+        prop_assert!(found.windows(2).all(|s| s[0].to == s[1].from));
+        prop_assert!(found.windows(2).all(|s| s[0].changepoints.len() > s[1].changepoints.len()));
+        // Each is the cheapest over its interval, hence at both ends, and in the middle alone.
+        let envelope =
+            |penalty: f64| costs.iter().enumerate().map(|(k, c)| c + penalty * k as f64).fold(f64::INFINITY, f64::min);
+        for s in &found {
+            prop_assert!(near(at(s, s.from), envelope(s.from)) && near(at(s, s.to), envelope(s.to)), "{s:?} {costs:?}");
+        }
+        // And none is missing: whatever is the cheapest by more than rounding at some penalty is listed.
+        for step in 0..=200 {
+            let penalty = low + (high - low) * f64::from(step) / 200.0;
+            let mut at: Vec<(f64, usize)> =
+                costs.iter().enumerate().map(|(k, c)| (c + penalty * k as f64, k)).collect();
+            at.sort_by(|a, b| a.0.total_cmp(&b.0));
+            if at.len() > 1 && at[1].0 - at[0].0 > 1e-6 * (1.0 + at[0].0.abs()) {
+                prop_assert!(found.iter().any(|s| s.changepoints.len() == at[0].1), "{penalty}: {at:?} {found:?}");
+            }
+        }
+        Ok(())
+    }
+
+    proptest! {
+        /// Exactly the lower envelope of the best segmentations of each number of changepoints.
+        #[test]
+        fn nothing_is_missing_and_nothing_too_much(
+            values in prop::collection::vec(prop_oneof![0.0..1.0, 0.0..10.0, 20.0..21.0], 5..50),
+            low in 0.0..20.0,
+            width in 0.0..200.0,
+            shortest in 2_usize..5,
+        ) {
+            check(&values, low, low + width, shortest)?;
+        }
+    }
+
+    fn series(parts: &[(usize, f64)], seed: u64) -> Vec<f64> {
+        let mut noise = Noise::new(seed);
+        let mut around = |level: f64| level * (1.0 + 0.01 * noise.normal());
+        parts.iter().flat_map(|(n, level)| (0..*n).map(|_| around(*level)).collect::<Vec<_>>()).collect()
+    }
+
+    #[test]
+    fn real_changes_stand_at_the_elbow() {
+        for seed in 0..20 {
+            let values = series(&[(60, 16.0), (80, 12.0), (200, 10.0)], seed);
+            let found = changepoints(&values).unwrap();
+            let near = |place: usize| found.iter().any(|f| f.abs_diff(place) <= 1);
+            assert!(near(60) && near(140) && found.len() <= 5, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn without_an_elbow_the_usual_penalty_decides() {
+        // Constant: one segmentation; two clear levels: with one change or none.
+        assert_eq!(changepoints(&[3.0; 40]), Some(vec![]));
+        let two: Vec<f64> = (0..40).map(|i| if i < 20 { f64::from(i % 2) } else { 100.0 + f64::from(i % 2) }).collect();
+        assert_eq!(changepoints(&two), Some(vec![20]));
+    }
+
+    #[test]
+    fn the_elbow_is_the_corner() {
+        let one = |number: usize, from: f64| Segmentation {
+            changepoints: (1..=number).collect(),
+            cost: 0.0,
+            from,
+            to: f64::INFINITY,
+        };
+        let all = [one(12, 20.0), one(8, 25.0), one(2, 30.0), one(1, 900.0), one(0, 2000.0)];
+        assert_eq!(elbow(&all).unwrap().changepoints.len(), 2);
+        assert_eq!(elbow(&all[3..]), None);
+        assert_eq!(elbow(&[]), None);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        assert_eq!(segmentations(&[1.0, f64::NAN, 2.0], 1.0, 2.0, 2), None);
+        assert_eq!(segmentations(&[1.0, 2.0, 3.0], 2.0, 1.0, 2), None);
+        assert_eq!(segmentations(&[1.0, 2.0, 3.0], -1.0, 1.0, 2), None);
+        assert_eq!(segmentations(&[1.0, 2.0, 3.0], 0.0, f64::INFINITY, 2), None);
+        assert_eq!(segmentations(&[1.0], 0.0, 1.0, 2), None);
+        assert_eq!(changepoints(&[]), None);
+    }
+}

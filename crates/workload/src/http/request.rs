@@ -1,0 +1,149 @@
+//! The requests in what a client sends: bytes in, in whatever pieces they come; requests out. Pure, so that hostile bytes can
+//! be tried on it.
+//!
+//! A head is at most [`HEAD`] bytes with [`HEADERS`] lines. What is no request, or a larger one, is refused and is the last
+//! thing that is read; so is a request with a body, since where a body ends is a matter of its own. How the bytes were cut into
+//! pieces makes no difference to what is found in them.
+
+/// Largest head of a request, with empty lines before it.
+pub const HEAD: usize = 16 << 10;
+/// Most header lines.
+const HEADERS: usize = 96;
+
+/// What a request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// The bytes.
+    Get,
+    /// The head alone.
+    Head,
+    /// Something that is not served: the status line's end.
+    Refused(&'static str),
+}
+
+/// A request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// What it asks for.
+    pub asked: Asked,
+    /// Whether the connection ends with its answer.
+    pub last: bool,
+}
+
+/// What a client has sent and is not yet answered.
+#[derive(Debug, Default)]
+pub struct Requests {
+    heard: Vec<u8>,
+    /// The first byte of `heard` that is no part of a request already given out.
+    at: usize,
+    /// Whether the last request was given out.
+    over: bool,
+}
+
+impl Requests {
+    /// Takes what came.
+    pub fn hear(&mut self, bytes: &[u8]) {
+        if !self.over {
+            self.heard.extend_from_slice(bytes);
+        }
+    }
+
+    /// Bytes that wait for more: at most [`HEAD`], once [`Self::next`] has given nothing.
+    pub fn waiting(&self) -> usize {
+        self.heard.len() - self.at
+    }
+
+    /// The next whole request; nothing until more is heard, and nothing after the last.
+    pub fn next(&mut self) -> Option<Request> {
+        let rest = self.heard.get(self.at..).unwrap_or_default();
+        if self.over || rest.is_empty() {
+            self.compact();
+            return None;
+        }
+        // No more than a head may have is looked at, so that a large one is refused whether it came at once or bit by bit.
+        let head = &rest[..rest.len().min(HEAD)];
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+        let mut request = httparse::Request::new(&mut headers);
+        let found = match request.parse(head) {
+            Ok(httparse::Status::Complete(length)) => {
+                self.at += length;
+                match request.method {
+                    Some("GET") => Request { asked: Asked::Get, last: closes(&request) },
+                    Some("HEAD") => Request { asked: Asked::Head, last: closes(&request) },
+                    _ => Request { asked: Asked::Refused("405 Method Not Allowed"), last: true },
+                }
+            }
+            Ok(httparse::Status::Partial) if head.len() < HEAD => {
+                self.compact();
+                return None;
+            }
+            Ok(httparse::Status::Partial) => {
+                Request { asked: Asked::Refused("431 Request Header Fields Too Large"), last: true }
+            }
+            Err(_) => Request { asked: Asked::Refused("400 Bad Request"), last: true },
+        };
+        self.over = found.last;
+        Some(found)
+    }
+
+    /// Forgets what was given out, and all that follows the last request.
+    fn compact(&mut self) {
+        let done = if self.over { self.heard.len() } else { self.at };
+        self.heard.drain(..done);
+        self.at = 0;
+    }
+}
+
+/// Whether the connection ends after this request: it says so, is of an older HTTP, or has a body, which is not read.
+fn closes(request: &httparse::Request<'_, '_>) -> bool {
+    // Several lines of one name mean one list.
+    let values =
+        |name: &'static str| request.headers.iter().filter(move |h| h.name.eq_ignore_ascii_case(name)).map(|h| h.value);
+    let close = values("connection")
+        .flat_map(|v| v.split(|b| *b == b','))
+        .any(|word| word.trim_ascii().eq_ignore_ascii_case(b"close"));
+    let body = values("content-length").any(|v| v != b"0") || values("transfer-encoding").next().is_some();
+    close || body || request.version != Some(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(pieces: &[&[u8]]) -> (Vec<Request>, usize) {
+        let (mut requests, mut found) = (Requests::default(), Vec::new());
+        for piece in pieces {
+            requests.hear(piece);
+            found.extend(std::iter::from_fn(|| requests.next()));
+        }
+        (found, requests.waiting())
+    }
+
+    const GET: Request = Request { asked: Asked::Get, last: false };
+
+    #[test]
+    fn a_large_head_is_refused_however_it_comes() {
+        let large = [b"GET / HTTP/1.1\r\nA: ".as_slice(), &vec![b'a'; HEAD], b"\r\n\r\n"].concat();
+        let pieces: Vec<&[u8]> = large.chunks(1000).collect();
+        let refused = Request { asked: Asked::Refused("431 Request Header Fields Too Large"), last: true };
+        assert_eq!(all(&[&large]).0, [refused]);
+        assert_eq!(all(&pieces).0, [refused]);
+        let fits = [b"GET / HTTP/1.1\r\nA: ".as_slice(), &vec![b'a'; HEAD - 23], b"\r\n\r\n"].concat();
+        assert_eq!((fits.len(), all(&[&fits, &fits]).0), (HEAD, vec![GET, GET]));
+    }
+
+    #[test]
+    fn a_second_line_of_a_name_counts_as_much_as_the_first() {
+        let two = b"GET / HTTP/1.1\r\nConnection: keep-alive\r\nConnection: te, Close\r\n\r\n";
+        let body = b"GET / HTTP/1.1\r\nContent-Length: 0\r\nContent-Length: 5\r\n\r\nGET / HTTP/1.1\r\n\r\n";
+        assert_eq!(all(&[two]).0, [Request { last: true, ..GET }]);
+        assert_eq!(all(&[body]), (vec![Request { last: true, ..GET }], 0), "what follows may be the body");
+    }
+
+    #[test]
+    fn the_rest_of_a_request_waits() {
+        let text = b"GET / HTTP/1.1\r\n\r\nHEAD /x HTTP/1.1\r\n";
+        assert_eq!(all(&[text]), (vec![GET], 18));
+        assert_eq!(all(&[text, b"\r\n"]), (vec![GET, Request { asked: Asked::Head, last: false }], 0));
+    }
+}

@@ -1,0 +1,40 @@
+//! What the HTTP server reads: requests of whoever reaches its address.
+
+use workload::http::{Asked, HEAD, Request, Requests};
+
+pub fn requests() -> Vec<Vec<u8>> {
+    [
+        "GET / HTTP/1.1\r\nHost: a\r\n\r\nHEAD /x HTTP/1.1\r\n\r\n\r\nGET / HTTP/1.1\nConnection: te, close\n\n",
+        "GET /a?b HTTP/1.0\r\n\r\nGET / HTTP/1.1\r\n\r\n",
+        "POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc",
+        "GET / HTTP/1.1\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    ]
+    .iter()
+    .map(|text| text.as_bytes().to_vec())
+    .chain([[b"GET / HTTP/1.1\r\nA: ".as_slice(), &vec![b'a'; HEAD - 23], b"\r\n\r\nGET / HTTP/1.1\r\n\r\n"].concat()])
+    .collect()
+}
+
+fn found<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Request> {
+    let (mut requests, mut found) = (Requests::default(), Vec::new());
+    for piece in pieces {
+        requests.hear(piece);
+        found.extend(std::iter::from_fn(|| requests.next()));
+        assert!(requests.waiting() < HEAD, "what waits for more is bounded");
+    }
+    found
+}
+
+/// The same requests whether the bytes come at once, in pieces or one by one; nothing after the last; and no GET that
+/// nobody wrote.
+pub fn request(bytes: &[u8]) {
+    let whole = found(std::iter::once(bytes));
+    let size = 1 + bytes.len() % 97;
+    assert_eq!(whole, found(bytes.chunks(size)), "in pieces of {size}");
+    if bytes.len() <= 1000 {
+        assert_eq!(whole, found(bytes.chunks(1)), "one by one");
+    }
+    assert!(whole.iter().rev().skip(1).all(|r| !r.last), "nothing follows the last");
+    let written = bytes.windows(4).filter(|w| w == b"GET ").count();
+    assert!(whole.iter().filter(|r| r.asked == Asked::Get).count() <= written, "{written} were written");
+}
