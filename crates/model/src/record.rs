@@ -66,7 +66,8 @@ fn parse_int(text: &str) -> Option<i128> {
     let (negative, digits) = text.strip_prefix('-').map_or((false, text), |t| (true, t));
     let (digits, radix) = digits.strip_prefix("0x").map_or((digits, 10), |hex| (hex, 16));
     // A second sign, which the standard library would take, could make the negation overflow.
-    let value = digits.bytes().all(|b| b.is_ascii_alphanumeric()).then(|| i128::from_str_radix(digits, radix).ok())??;
+    let value =
+        digits.bytes().all(|b| b.is_ascii_alphanumeric()).then(|| i128::from_str_radix(digits, radix).ok())??;
     Some(if negative { -value } else { value })
 }
 
