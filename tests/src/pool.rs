@@ -22,14 +22,23 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts it; what it says on stderr is dropped, for tests that trouble it on purpose, if `quiet`.
-    pub fn start(words: &[&str], quiet: bool) -> Result<Self> {
-        let stderr = if quiet { Stdio::null() } else { Stdio::inherit() };
-        let mut child = pool(words).stdout(Stdio::piped()).stderr(stderr).spawn()?;
+    /// Starts `fathom pool …`.
+    pub fn start(words: &[&str]) -> Result<Self> {
+        Self::started(&mut pool(words))
+    }
+
+    /// Starts a command of [`pool`], whose stderr may go elsewhere.
+    pub fn started(command: &mut Command) -> Result<Self> {
+        let mut child = command.stdout(Stdio::piped()).spawn()?;
         let mut says = String::new();
         BufReader::new(child.stdout.take().context("it has no stdout")?).read_line(&mut says)?;
-        ensure!(!says.is_empty(), "{words:?} said nothing: {}", child.wait()?);
+        ensure!(!says.is_empty(), "{command:?} said nothing: {}", child.wait()?);
         Ok(Self { child, says: says.trim().into() })
+    }
+
+    /// Starts one that is troubled on purpose, so that what it says on stderr is dropped.
+    fn start_quiet(words: &[&str]) -> Result<Self> {
+        Self::started(pool(words).stderr(Stdio::null()))
     }
 
     /// Ends it as a user does.
@@ -108,7 +117,7 @@ impl Pool {
 
     fn node(&self, nth: usize, listen: &str) -> Result<Server> {
         let store = self.store(nth).display().to_string();
-        Server::start(&["node", "--store", &store, "--listen", listen, "--insecure"], true)
+        Server::start_quiet(&["node", "--store", &store, "--listen", listen, "--insecure"])
     }
 
     /// Kills a node with SIGKILL and starts it anew at the same address.
@@ -125,7 +134,7 @@ impl Pool {
         let mut words = vec!["serve", "--insecure", "--nbd", &front];
         words.extend(self.nodes.iter().flat_map(|node| ["--node", &node.says]));
         words.extend(self.options.iter().map(String::as_str));
-        self.coordinator = Some(Server::start(&words, true)?);
+        self.coordinator = Some(Server::start_quiet(&words)?);
         Ok(())
     }
 

@@ -1,10 +1,11 @@
 //! The pool through the program: what it refuses, that an end in order loses nothing, and that a trial leaves nothing behind.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, fathom, installed, lane};
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use fathom_tests::pool::{Server, pool};
+use fathom_tests::{Case, installed, lane};
+use std::io::{Read as _, Write as _};
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, Output, Stdio};
+use std::process::{Command, ExitCode, Output};
 use std::time::Duration;
 
 fn main() -> ExitCode {
@@ -24,12 +25,6 @@ fn main() -> ExitCode {
         ("nodes_that_compute_are_measured_with_and_without_reads", Ok(()), compute),
     ];
     lane(cases)
-}
-
-fn pool(words: &[&str]) -> Command {
-    let mut command = Command::new(fathom());
-    command.arg("pool").args(words).stdin(Stdio::null());
-    command
 }
 
 fn refused(words: &[&str], status: i32, reason: &str) -> Result<Output> {
@@ -66,7 +61,7 @@ fn keyed() -> Result<()> {
 
     // Any address is fine with a key.
     let listen = ["node", "--backend", "memory:4M", "--listen", "0.0.0.0:0", "--key", &right];
-    let node = Server::start_telling(&listen, &said)?;
+    let node = start_telling(&listen, &said)?;
     let port = node.says.rsplit(':').next().context("no port")?;
     let address = format!("127.0.0.1:{port}");
     refused(&["bench", "--node", &address, "--key", &wrong], 1, &format!("another key ({fingerprint})"))?;
@@ -112,7 +107,7 @@ fn status() -> Result<()> {
         &["serve", "--insecure", "--pool", "p\"q", "--nbd", &front, "--metrics", "127.0.0.1:0"][..],
         &["--node", &nodes[0].says, "--node", &nodes[1].says],
     ];
-    let coordinator = Server::start_telling(&words.concat(), &said)?;
+    let coordinator = start_telling(&words.concat(), &said)?;
     qemu_io(&coordinator.says, &["write -P 7 3M 2M"])?;
     let ask = || -> Result<serde_json::Value> {
         Ok(serde_json::from_slice(&fathom_tests::run(&mut pool(&["status", "--json", &socket]))?.stdout)?)
@@ -268,45 +263,9 @@ fn not_there() -> Result<()> {
     node.end()
 }
 
-/// A process that says where it is in its first line, and is ended as a user ends it.
-struct Server {
-    child: Child,
-    says: String,
-}
-
-impl Server {
-    fn start(words: &[&str]) -> Result<Self> {
-        Self::started(pool(words))
-    }
-
-    /// What it says on stderr goes to the file.
-    fn start_telling(words: &[&str], path: &str) -> Result<Self> {
-        let mut command = pool(words);
-        command.stderr(std::fs::File::create(path)?);
-        Self::started(command)
-    }
-
-    fn started(mut command: Command) -> Result<Self> {
-        let mut child = command.stdout(Stdio::piped()).spawn()?;
-        let mut says = String::new();
-        BufReader::new(child.stdout.take().context("it has no stdout")?).read_line(&mut says)?;
-        Ok(Self { child, says: says.trim().into() })
-    }
-
-    fn end(mut self) -> Result<()> {
-        ensure!(Command::new("kill").arg(self.child.id().to_string()).status()?.success(), "it is gone already");
-        let status = self.child.wait()?;
-        ensure!(status.success(), "it ended with {status}");
-        Ok(())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Starts one whose stderr goes to the file.
+fn start_telling(words: &[&str], path: &str) -> Result<Server> {
+    Server::started(pool(words).stderr(std::fs::File::create(path)?))
 }
 
 fn qemu_io(uri: &str, commands: &[&str]) -> Result<()> {
@@ -368,12 +327,7 @@ fn trial() -> Result<()> {
         ensure!(figures["failed"] == 0 && figures["ops_per_s"].as_f64() > Some(0.0), "{row}");
         ensure!(figures["latency_us"]["p50"].as_f64() <= figures["latency_us"]["p99"].as_f64(), "{row}");
     }
-    for entry in std::fs::read_dir("/proc")?.flatten() {
-        let words =
-            String::from_utf8_lossy(&std::fs::read(entry.path().join("cmdline")).unwrap_or_default()).into_owned();
-        ensure!(!words.contains(&format!("memory:{size}")), "it left {words}");
-    }
-    Ok(())
+    nobody_has(&format!("memory:{size}"))
 }
 
 /// Whether a medium can be made here.
@@ -398,6 +352,7 @@ fn replicate(words: &[&str]) -> Result<(std::collections::BTreeMap<String, f64>,
     Ok((metrics, by.context("it was not verified")?))
 }
 
+/// No process is left that has this word in its command line.
 fn nobody_has(word: &str) -> Result<()> {
     for entry in std::fs::read_dir("/proc")?.flatten() {
         let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();

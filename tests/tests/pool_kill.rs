@@ -8,6 +8,7 @@
 use anyhow::{Result, bail, ensure};
 use fathom_tests::pool::{Client, Pool, Verb};
 use fathom_tests::{Case, lane};
+use stats::random::Random;
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -25,26 +26,13 @@ const PLACE_BYTES: u64 = 7000;
 /// Writes of a round.
 const WRITES: usize = 400;
 
-/// Numbers of a seed (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-}
-
 /// What the place's bytes are after the write of that number; 0 is never written.
 fn content(place: u64, write: u64) -> Vec<u8> {
     if write == 0 {
         return vec![0; PLACE_BYTES as usize];
     }
-    let mut random = Random(place << 32 ^ write);
-    let word = random.below(u64::MAX).to_le_bytes();
+    let mut random = Random::new(place << 32 ^ write);
+    let word = random.bits().to_le_bytes();
     word.iter().copied().cycle().take(PLACE_BYTES as usize).collect()
 }
 
@@ -52,7 +40,7 @@ fn killed() -> Result<()> {
     let rounds: u64 = std::env::var("FATHOM_KILL_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(12);
     let seed: u64 = std::env::var("FATHOM_KILL_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(2012);
     let mut pool = Pool::new(&["6M", "9M", "7M"], &["--layout", "stripe"])?;
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let (mut client, size) = Client::connect(&pool.socket())?;
     // The writes that each place may hold; more than one while it is not known what became of them.
     let mut may: Vec<Vec<u64>> = vec![vec![0]; (size / PLACE_BYTES) as usize];

@@ -3,7 +3,7 @@
 import { count } from './format.js';
 import { FONT, paint, sharpen } from './theme.js';
 import { el } from './dom.js';
-import { closeAxis, valueText } from './plot.js';
+import { closeAxis, valueLines, valueText } from './plot.js';
 
 const CURVE_HEIGHT = 190;
 const CURVE_LEFT = 78;
@@ -45,17 +45,7 @@ export class Curves {
     const axis = closeAxis(values, 4);
     this.y = (value) => 8 + up * (1 - axis.at(value));
     this.x = (n) => CURVE_LEFT + ((n + 0.5) / this.length) * across;
-    c.strokeStyle = paint('grid');
-    c.fillStyle = paint('muted');
-    c.textAlign = 'right';
-    for (const tick of axis.ticks) {
-      const at = Math.round(this.y(tick)) + 0.5;
-      c.beginPath();
-      c.moveTo(CURVE_LEFT, at);
-      c.lineTo(width - 8, at);
-      c.stroke();
-      c.fillText(valueText(tick, this.cell.unit), CURVE_LEFT - 6, at);
-    }
+    valueLines(c, axis.ticks, this.y, { left: CURVE_LEFT, right: width - 8, unit: this.cell.unit });
     c.textAlign = 'left';
     c.fillText('iteration 1', CURVE_LEFT, CURVE_HEIGHT - CURVE_BOTTOM / 2);
     c.textAlign = 'right';

@@ -2,7 +2,7 @@
 
 import { FONT, layerPaint, paint, sharpen } from './theme.js';
 import { el } from './dom.js';
-import { LINE_COLOURS, valueAxis, valueText } from './plot.js';
+import { LINE_COLOURS, valueAxis, valueLines, valueText } from './plot.js';
 
 const FLOWS_HEIGHT = 240;
 const FLOWS_LEFT = 92;
@@ -35,17 +35,7 @@ export class Flows {
     const axis = valueAxis([0, ...this.chart.flows.flatMap((flow) => flow.points.map((point) => point[1]))], 5);
     this.x = (seconds) => FLOWS_LEFT + (seconds / this.end) * across;
     this.y = (value) => 10 + up * (1 - axis.at(value));
-    c.strokeStyle = paint('grid');
-    c.fillStyle = paint('muted');
-    c.textAlign = 'right';
-    for (const tick of axis.ticks) {
-      const at = Math.round(this.y(tick)) + 0.5;
-      c.beginPath();
-      c.moveTo(FLOWS_LEFT, at);
-      c.lineTo(FLOWS_LEFT + across, at);
-      c.stroke();
-      c.fillText(valueText(tick, this.chart.unit), FLOWS_LEFT - 6, at);
-    }
+    valueLines(c, axis.ticks, this.y, { left: FLOWS_LEFT, right: FLOWS_LEFT + across, unit: this.chart.unit });
     c.textAlign = 'center';
     for (let part = 0; part <= 4; part += 1) {
       const seconds = (this.end * part) / 4;

@@ -2,7 +2,7 @@
 
 import { FONT, layerPaint, paint, sharpen } from './theme.js';
 import { el } from './dom.js';
-import { LINE_COLOURS, valueAxis, valueText } from './plot.js';
+import { LINE_COLOURS, valueAxis, valueLines, valueText } from './plot.js';
 
 const LINES_HEIGHT = 300;
 const LINES_LEFT = 92;
@@ -50,17 +50,7 @@ export class Lines {
     const y = (value) => 10 + up * (1 - axis.at(value));
     const x = (value) => LINES_LEFT + ((this.xs.indexOf(value) + 0.5) / this.xs.length) * across;
     this.places = this.bars.map((bar) => ({ bar, x: x(bar.x), y: y(bar.estimate) }));
-    c.strokeStyle = paint('grid');
-    c.fillStyle = paint('muted');
-    c.textAlign = 'right';
-    for (const tick of axis.ticks) {
-      const at = Math.round(y(tick)) + 0.5;
-      c.beginPath();
-      c.moveTo(LINES_LEFT, at);
-      c.lineTo(LINES_LEFT + across, at);
-      c.stroke();
-      c.fillText(valueText(tick, this.unit), LINES_LEFT - 6, at);
-    }
+    valueLines(c, axis.ticks, y, { left: LINES_LEFT, right: LINES_LEFT + across, unit: this.unit });
     c.textAlign = 'center';
     for (const value of this.xs) c.fillText(value, x(value), LINES_HEIGHT - LINES_BOTTOM + 10);
     c.fillText(`${this.figure.x}${axis.log ? ' (values logarithmic)' : ''}`, LINES_LEFT + across / 2, LINES_HEIGHT - 10);

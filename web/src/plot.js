@@ -1,7 +1,8 @@
-// What every plot of a benchmark shares: a linear or logarithmic axis of values, ticks, and words for them.
+// What every plot of a benchmark shares: a linear or logarithmic axis of values, ticks, words for them, and lines across.
 
 import { digits3, duration } from './format.js';
 import { niceStep } from './scale.js';
+import { paint } from './theme.js';
 
 /** Beyond this ratio of the largest to the smallest value the small ones could not be seen beside the large. */
 const LOGARITHMIC_FROM = 30;
@@ -45,6 +46,21 @@ export function closeAxis(values, wanted) {
   const ticks = [];
   for (let i = Math.ceil(low / step); i * step <= high; i += 1) ticks.push(i * step);
   return { log: false, ticks, at: (value) => (value - low) / (high - low) };
+}
+
+/** Draws a line from left to right at each tick of an upright axis, with its value before it; y(value) is where it lies. */
+export function valueLines(c, ticks, y, { left, right, unit }) {
+  c.strokeStyle = paint('grid');
+  c.fillStyle = paint('muted');
+  c.textAlign = 'right';
+  for (const tick of ticks) {
+    const at = Math.round(y(tick)) + 0.5;
+    c.beginPath();
+    c.moveTo(left, at);
+    c.lineTo(right, at);
+    c.stroke();
+    c.fillText(valueText(tick, unit), left - 6, at);
+  }
 }
 
 /** The words that not all labels share, and those that they do. */

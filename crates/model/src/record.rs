@@ -64,10 +64,10 @@ pub trait Field: Sized + Copy + Default + PartialEq {
 
 fn parse_int(text: &str) -> Option<i128> {
     let (negative, digits) = text.strip_prefix('-').map_or((false, text), |t| (true, t));
-    let value = match digits.strip_prefix("0x") {
-        Some(hex) => i128::from_str_radix(hex, 16).ok()?,
-        None => digits.parse().ok()?,
-    };
+    let (digits, radix) = digits.strip_prefix("0x").map_or((digits, 10), |hex| (hex, 16));
+    // A second sign, which the standard library would take, could make the negation overflow.
+    let value =
+        digits.bytes().all(|b| b.is_ascii_alphanumeric()).then(|| i128::from_str_radix(digits, radix).ok())??;
     Some(if negative { -value } else { value })
 }
 
@@ -323,6 +323,9 @@ mod tests {
         assert_eq!(u64::parse("0xff"), Some(255));
         assert_eq!(i64::parse("-5"), Some(-5));
         assert_eq!(u8::parse("256"), None);
+        for signs in ["--5", "-+5", "0x-5", "", "-", "0x", &format!("-{}", i128::MIN)] {
+            assert_eq!(i64::parse(signs), None, "{signs}");
+        }
         assert_eq!(<[u64; 4]>::parse("1,2"), Some([1, 2, 0, 0]));
         assert_eq!(<[u64; 2]>::parse("1,2,3"), None);
     }

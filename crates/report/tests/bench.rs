@@ -3,40 +3,17 @@
 
 mod support {
     #![allow(dead_code, reason = "another test uses the rest")]
+    pub mod shown;
     pub mod webdriver;
 }
 
-use libtest_mimic::{Arguments, Failed, Trial};
 use report::bench_page;
 use serde_json::{Value, json};
-use support::webdriver::{Browser, Result, installed};
-use tempfile::TempDir;
-
-/// A browser that shows the page; both go when it goes.
-struct Shown {
-    browser: Browser,
-    url: String,
-    _folder: TempDir,
-}
+use support::shown::{Shown, run};
+use support::webdriver::Result;
 
 fn show(data: &Value) -> Result<Shown> {
-    let folder = tempfile::tempdir()?;
-    let file = folder.path().join("page.html");
-    std::fs::write(&file, bench_page("b <b>.fathom", data))?;
-    let browser = Browser::start()?;
-    let url = format!("file://{}", file.display());
-    browser.open(&url)?;
-    Ok(Shown { browser, url, _folder: folder })
-}
-
-/// Nothing of the page's own doing reached the console or the network.
-fn quiet(shown: &Shown) -> Result<()> {
-    let console = shown.browser.console()?;
-    assert!(console.is_empty(), "the console said {console:?}");
-    for request in shown.browser.requests()? {
-        assert_eq!(request.split('#').next(), Some(shown.url.as_str()), "the page asked for {request}");
-    }
-    Ok(())
+    Shown::page(&bench_page("b <b>.fathom", data), "")
 }
 
 /// Two cells of five processes: one flat, one that warms up. Shaped as `analysis::bench::page` shapes it.
@@ -129,7 +106,7 @@ fn figures_are_drawn_and_tell_their_values() -> Result<()> {
     assert!(drawn(&shown, "[data-figure='001/1, 3'] canvas")?);
     assert_eq!(shown.browser.attribute("[data-figure='001/1, 3'] canvas", "data-bars")?, "6");
     assert!(drawn(&shown, "#flows-body canvas")?);
-    quiet(&shown)
+    shown.quiet()
 }
 
 fn curves_show_the_process_that_is_pointed_at() -> Result<()> {
@@ -143,7 +120,7 @@ fn curves_show_the_process_that_is_pointed_at() -> Result<()> {
     }
     assert!(!shown.browser.attribute(canvas, "data-chosen")?.is_empty());
     assert!(shown.browser.text("#curves-body")?.contains("5 warmup"));
-    quiet(&shown)
+    shown.quiet()
 }
 
 fn numbers_method_and_doubts_are_said_as_text() -> Result<()> {
@@ -160,7 +137,7 @@ fn numbers_method_and_doubts_are_said_as_text() -> Result<()> {
     assert!(shown.browser.text("#metrics")?.contains("100 µs to 300 µs"));
     assert_eq!(shown.browser.run("return document.images.length;", &[])?, json!(0));
     assert_eq!(shown.browser.text("#title")?, "b <b>.fathom");
-    quiet(&shown)
+    shown.quiet()
 }
 
 fn a_benchmark_without_results_says_so() -> Result<()> {
@@ -173,27 +150,14 @@ fn a_benchmark_without_results_says_so() -> Result<()> {
     let shown = show(&data)?;
     assert!(shown.browser.text("#scores")?.contains("Nothing was measured."));
     assert_eq!(shown.browser.text("#badges")?, "stopped before its end");
-    quiet(&shown)
+    shown.quiet()
 }
 
-/// A test by its name.
-type Case = (&'static str, fn() -> Result<()>);
-
 fn main() {
-    let arguments = Arguments::from_args();
-    let missing = installed().err();
-    let tests: &[Case] = &[
+    run(&[
         ("figures_are_drawn_and_tell_their_values", figures_are_drawn_and_tell_their_values),
         ("curves_show_the_process_that_is_pointed_at", curves_show_the_process_that_is_pointed_at),
         ("numbers_method_and_doubts_are_said_as_text", numbers_method_and_doubts_are_said_as_text),
         ("a_benchmark_without_results_says_so", a_benchmark_without_results_says_so),
-    ];
-    let trials = tests.iter().map(|&(name, test)| {
-        if let Some(reason) = &missing {
-            println!("SKIP {name}: {reason}");
-        }
-        Trial::test(name, move || test().map_err(|error| Failed::from(error.to_string())))
-            .with_ignored_flag(missing.is_some())
-    });
-    libtest_mimic::run(&arguments, trials.collect()).exit();
+    ]);
 }

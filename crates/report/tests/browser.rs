@@ -2,16 +2,16 @@
 //! test here is counted as ignored, and its reason printed as `SKIP name: reason`.
 
 mod support {
+    pub mod shown;
     pub mod synthetic;
     pub mod webdriver;
 }
 
-use libtest_mimic::{Arguments, Failed, Trial};
 use report::{PageData, page, pages};
 use serde_json::{Value, json};
+use support::shown::{Shown, run};
 use support::synthetic::{HOSTILE, INSERT, Synthetic};
-use support::webdriver::{Browser, Result, installed};
-use tempfile::TempDir;
+use support::webdriver::Result;
 
 const INSERTS: u64 = 60;
 const TIMELINE: &str = "#timeline";
@@ -19,25 +19,8 @@ const CANVAS: &str = "#timeline-canvas";
 const ESCAPE: &str = "\u{e00c}";
 const DOWN: &str = "\u{e015}";
 
-/// A browser that shows the page; both go when it goes.
-struct Shown {
-    browser: Browser,
-    url: String,
-    _folder: TempDir,
-}
-
 fn show(data: &PageData, hash: &str) -> Result<Shown> {
-    show_page(&page(data), hash)
-}
-
-fn show_page(text: &str, hash: &str) -> Result<Shown> {
-    let folder = tempfile::tempdir()?;
-    let file = folder.path().join("page.html");
-    std::fs::write(&file, text)?;
-    let browser = Browser::start()?;
-    let url = format!("file://{}", file.display());
-    browser.open(&format!("{url}{hash}"))?;
-    Ok(Shown { browser, url, _folder: folder })
+    Shown::page(&page(data), hash)
 }
 
 fn show_inserts(hash: &str) -> Result<Shown> {
@@ -69,25 +52,13 @@ impl Shown {
     }
 }
 
-/// Nothing of the page's own doing reached the console or the network.
-fn quiet(shown: &Shown) -> Result<()> {
-    let console = shown.browser.console()?;
-    assert!(console.is_empty(), "the console said {console:?}");
-    let requests = shown.browser.requests()?;
-    assert!(!requests.is_empty(), "the page itself must be seen, or the log does not work");
-    for request in requests {
-        assert_eq!(request.split('#').next(), Some(shown.url.as_str()), "the page asked for {request}");
-    }
-    Ok(())
-}
-
 fn opens_quietly_on_a_typical_operation() -> Result<()> {
     let shown = show_inserts("")?;
     assert!(!shown.data("operation")?.is_empty());
     assert_eq!(shown.number("width-ns")?, 12e6);
     assert!(shown.browser.text("#panel")?.contains(INSERT));
     assert_eq!(shown.browser.text("#title")?, "60 INSERTs <b>&amp;</b> scans");
-    quiet(&shown)
+    shown.quiet()
 }
 
 fn an_operation_clicked_in_the_list_shows_its_chain() -> Result<()> {
@@ -130,7 +101,7 @@ fn an_operation_clicked_in_the_list_shows_its_chain() -> Result<()> {
     {
         assert!(panel.replace('\n', " ").contains(word), "{word:?} is not in {panel}");
     }
-    quiet(&shown)
+    shown.quiet()
 }
 
 fn a_box_clicked_in_the_timeline_is_chosen_and_a_command_leads_back_up() -> Result<()> {
@@ -156,7 +127,7 @@ fn a_box_clicked_in_the_timeline_is_chosen_and_a_command_leads_back_up() -> Resu
     }
     assert_eq!(shown.browser.attribute("#panel li[data-cause]", "data-cause")?, operation);
     assert_eq!(shown.browser.attribute("#panel li[data-cause]", "data-share")?, "1");
-    quiet(&shown)
+    shown.quiet()
 }
 
 fn the_window_goes_from_ten_microseconds_to_the_whole_run() -> Result<()> {
@@ -179,7 +150,7 @@ fn the_window_goes_from_ten_microseconds_to_the_whole_run() -> Result<()> {
     assert_ne!(shown.data("operation")?, before, "an arrow key goes to the next operation");
     shown.browser.keys(CANVAS, ESCAPE)?;
     assert_eq!(shown.data("operation")?, "");
-    quiet(&shown)
+    shown.quiet()
 }
 
 fn the_pointer_moves_and_scales_the_window() -> Result<()> {
@@ -198,7 +169,7 @@ fn the_pointer_moves_and_scales_the_window() -> Result<()> {
     assert!(shown.number("width-ns")? < 20e6);
     let start = shown.number("from-ns")?;
     assert!((start - from).abs() < 100_000.0, "what is under the pointer stays there: {from} and {start}");
-    quiet(&shown)
+    shown.quiet()
 }
 
 fn what_a_program_said_is_shown_as_text() -> Result<()> {
@@ -213,7 +184,7 @@ fn what_a_program_said_is_shown_as_text() -> Result<()> {
         json!([0, 3, true, false]),
         "{HOSTILE:?} must be there as text, with its control characters made visible"
     );
-    quiet(&shown)
+    shown.quiet()
 }
 
 fn a_statement_without_device_commands_is_said_in_words() -> Result<()> {
@@ -223,7 +194,7 @@ fn a_statement_without_device_commands_is_said_in_words() -> Result<()> {
     assert_eq!(panels, json!([(INSERTS * 9).to_string(), "0"]));
     let words = shown.browser.text(".scatter:last-child .none")?;
     assert_eq!(words, "SELECT: no device command. All that it read was served from the page cache.");
-    quiet(&shown)
+    shown.quiet()
 }
 
 fn a_shared_command_names_every_cause_with_its_share() -> Result<()> {
@@ -264,7 +235,7 @@ fn a_shared_command_names_every_cause_with_its_share() -> Result<()> {
         shown.highlighted()?.contains(&id.as_u64().ok_or("an id")?),
         "a command that is charged belongs to the chain"
     );
-    quiet(&shown)
+    shown.quiet()
 }
 
 fn what_is_missing_is_said() -> Result<()> {
@@ -287,7 +258,7 @@ fn what_is_missing_is_said() -> Result<()> {
     assert!(shown.browser.text("#losses")?.contains("ring buffer full"));
     assert!(shown.browser.text("#left-out")?.contains("at most so many spans"));
     assert!(shown.browser.text("#coverage")?.contains("f2fs is not loaded"));
-    quiet(&shown)
+    shown.quiet()
 }
 
 fn several_recordings_are_chosen_from_and_set_side_by_side() -> Result<()> {
@@ -295,7 +266,7 @@ fn several_recordings_are_chosen_from_and_set_side_by_side() -> Result<()> {
         let [timeline, scatter, counts, summary] = Synthetic::figures(inserts);
         PageData { title, summary, timeline, scatter, counts }
     };
-    let shown = show_page(&pages(&[part("first", INSERTS), part("second <i>", 20)]), "")?;
+    let shown = Shown::page(&pages(&[part("first", INSERTS), part("second <i>", 20)]), "")?;
     assert_eq!(shown.browser.text("#recordings")?, "first\nsecond <i>");
     assert_eq!(shown.browser.text("#title")?, "first");
     // The second panel shows the INSERTs of the other recording, beside those of this one.
@@ -328,7 +299,7 @@ fn several_recordings_are_chosen_from_and_set_side_by_side() -> Result<()> {
     shown.browser.run(&format!("location.hash = '#r=0&span={command}';"), &[])?;
     assert!(opened("first"), "the first recording was not opened again");
     assert_eq!(shown.data("span")?, command.to_string());
-    quiet(&shown)
+    shown.quiet()
 }
 
 fn a_narrow_window_shows_everything_without_scrolling_sideways() -> Result<()> {
@@ -345,7 +316,7 @@ fn a_narrow_window_shows_everything_without_scrolling_sideways() -> Result<()> {
         )?;
         assert_eq!(beyond, json!([]), "at {width} pixels");
     }
-    quiet(&shown)
+    shown.quiet()
 }
 
 fn an_address_restores_what_was_chosen_and_seen() -> Result<()> {
@@ -354,7 +325,7 @@ fn an_address_restores_what_was_chosen_and_seen() -> Result<()> {
         [shown.data("operation")?, shown.data("from-ns")?, shown.data("to-ns")?],
         ["105", "14000000", "19000000"]
     );
-    quiet(&shown)
+    shown.quiet()
 }
 
 fn a_page_without_figures_says_so() -> Result<()> {
@@ -369,16 +340,11 @@ fn a_page_without_figures_says_so() -> Result<()> {
     assert!(shown.browser.text("#statements")?.contains("No operation was recorded."));
     assert!(shown.browser.text("#panel")?.contains("Nothing chosen"));
     assert_eq!(shown.browser.text("#badges")?, "losses not counted", "what was not counted is not said to be none");
-    quiet(&shown)
+    shown.quiet()
 }
 
-/// A test by its name.
-type Case = (&'static str, fn() -> Result<()>);
-
 fn main() {
-    let arguments = Arguments::from_args();
-    let missing = installed().err();
-    let tests: &[Case] = &[
+    run(&[
         ("opens_quietly_on_a_typical_operation", opens_quietly_on_a_typical_operation),
         ("an_operation_clicked_in_the_list_shows_its_chain", an_operation_clicked_in_the_list_shows_its_chain),
         (
@@ -404,13 +370,5 @@ fn main() {
         ),
         ("an_address_restores_what_was_chosen_and_seen", an_address_restores_what_was_chosen_and_seen),
         ("a_page_without_figures_says_so", a_page_without_figures_says_so),
-    ];
-    let trials = tests.iter().map(|&(name, test)| {
-        if let Some(reason) = &missing {
-            println!("SKIP {name}: {reason}");
-        }
-        Trial::test(name, move || test().map_err(|error| Failed::from(error.to_string())))
-            .with_ignored_flag(missing.is_some())
-    });
-    libtest_mimic::run(&arguments, trials.collect()).exit();
+    ]);
 }

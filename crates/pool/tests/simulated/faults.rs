@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use pool::layout::Arrangement;
 use pool::link::Failure;
 use pool::volume::Volume;
+use stats::random::Random;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -16,19 +17,6 @@ const STRIPES: Arrangement = Arrangement::Striped { stripe_bytes: STRIPE_BYTES }
 /// The seeds of each story.
 fn seeds() -> std::ops::Range<u64> {
     0..std::env::var("FATHOM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(3)
-}
-
-/// Numbers of a seed (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
 }
 
 fn text(failure: Failure) -> String {
@@ -74,7 +62,7 @@ async fn load(world: &World, random: &mut Random, befall: impl Fn(&World, &mut R
 fn nodes_that_are_cut_off_for_seconds_cost_time_and_no_data() {
     told(|seed| {
         world::run(seed, 0.0, move |world| async move {
-            let random = &mut Random(seed);
+            let random = &mut Random::new(seed);
             load(&world, random, |world, random| {
                 let node = random.below(NODES as u64) as usize;
                 let fault = match random.below(4) {
@@ -99,7 +87,7 @@ fn nodes_that_are_cut_off_for_seconds_cost_time_and_no_data() {
 fn lost_and_late_segments_cost_time_and_no_data() {
     told(|seed| {
         world::run(seed, 0.001, move |world| async move {
-            load(&world, &mut Random(seed), |world, random| {
+            load(&world, &mut Random::new(seed), |world, random| {
                 world.befall(Fault::Slow(random.below(NODES as u64) as usize, random.below(800)));
             })
             .await

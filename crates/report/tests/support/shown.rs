@@ -1,0 +1,54 @@
+//! A page in a browser, and the run of tests that need one.
+
+use super::webdriver::{Browser, Result, installed};
+use libtest_mimic::{Arguments, Failed, Trial};
+use tempfile::TempDir;
+
+/// A browser that shows a page; both go when it goes.
+pub struct Shown {
+    pub browser: Browser,
+    pub url: String,
+    _folder: TempDir,
+}
+
+impl Shown {
+    /// Shows this text as a page at an address that ends with `hash`.
+    pub fn page(text: &str, hash: &str) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("page.html");
+        std::fs::write(&file, text)?;
+        let browser = Browser::start()?;
+        let url = format!("file://{}", file.display());
+        browser.open(&format!("{url}{hash}"))?;
+        Ok(Self { browser, url, _folder: folder })
+    }
+
+    /// Nothing of the page's own doing reached the console or the network.
+    pub fn quiet(&self) -> Result<()> {
+        let console = self.browser.console()?;
+        assert!(console.is_empty(), "the console said {console:?}");
+        let requests = self.browser.requests()?;
+        assert!(!requests.is_empty(), "the page itself must be seen, or the log does not work");
+        for request in requests {
+            assert_eq!(request.split('#').next(), Some(self.url.as_str()), "the page asked for {request}");
+        }
+        Ok(())
+    }
+}
+
+/// A test by its name.
+pub type Case = (&'static str, fn() -> Result<()>);
+
+/// Runs them, or counts them as ignored where there is no browser and prints why.
+pub fn run(tests: &[Case]) {
+    let arguments = Arguments::from_args();
+    let missing = installed().err();
+    let trials = tests.iter().map(|&(name, test)| {
+        if let Some(reason) = &missing {
+            println!("SKIP {name}: {reason}");
+        }
+        Trial::test(name, move || test().map_err(|error| Failed::from(error.to_string())))
+            .with_ignored_flag(missing.is_some())
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit();
+}
