@@ -19,6 +19,10 @@
 //!
 //! The machine is emulated in software (TCG), everywhere, so that it behaves the same on every host. Its times are no
 //! measurement of anything: a fsync may take a hundred times what it takes on the host.
+//!
+//! One thread of QEMU's emulates all CPUs by turns. With a thread each, QEMU 7.2 now and then goes on with its translation of
+//! an instruction that the kernel has long changed: all CPUs were seen trapping for minutes at a jump label of
+//! `bpf_trace_run1` whose breakpoint (`text_poke_bp`, while the timing of BPF programs was turned on) was gone from memory.
 
 use crate::initramfs::Initramfs;
 use crate::kernel::Kernel;
@@ -350,7 +354,7 @@ fn qemu(config: &Config, kernel: &Kernel, initramfs: &Path, folder: &Path) -> Co
     let idle = config.idle.as_secs().max(1);
     let mut command = Command::new("qemu-system-x86_64");
     command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-nic", "none"]);
-    command.args(["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "qemu64"]);
+    command.args(["-machine", "q35", "-accel", "tcg,thread=single", "-cpu", "qemu64"]);
     command.args(["-m", &config.memory_mb.to_string(), "-smp", &config.cpus.to_string()]);
     command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initramfs);
     let line = format!("console=ttyS0 quiet panic=-1 fathom.disks={disks} fathom.idle={idle}");
