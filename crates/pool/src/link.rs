@@ -73,17 +73,41 @@ pub enum Control {
     Tuned,
 }
 
-#[derive(Debug)]
-enum Decider {
-    Fixed(Setting),
-    Tuned(Box<Tuner>),
+/// The same for all links of a coordinator, which have one tuner.
+#[derive(Debug, Clone)]
+pub struct Pace {
+    by: By,
+    /// The clock of them all.
+    begin: Instant,
 }
 
-impl Decider {
-    fn setting(&self) -> Setting {
-        match self {
-            Self::Fixed(setting) => *setting,
-            Self::Tuned(tuner) => tuner.setting(),
+#[derive(Debug, Clone)]
+enum By {
+    Fixed(Setting),
+    Tuned(Rc<RefCell<Tuner>>),
+}
+
+impl Pace {
+    /// For so many nodes.
+    pub fn new(control: &Control, nodes: usize) -> Self {
+        let by = match control {
+            Control::Fixed(setting) => By::Fixed(*setting),
+            Control::Tuned => By::Tuned(Rc::new(RefCell::new(Tuner::new(nodes)))),
+        };
+        Self { by, begin: Instant::now() }
+    }
+
+    fn setting(&self, window: u32) -> Setting {
+        match &self.by {
+            By::Fixed(setting) => Setting::holding(setting.window().min(window), setting.hold()),
+            By::Tuned(tuner) => Setting::holding(window, tuner.borrow().hold()),
+        }
+    }
+
+    /// A frame of `node` brought so many answers; `left` requests are under way or wait.
+    fn answered(&self, node: u32, answers: u32, left: u32) {
+        if let By::Tuned(tuner) = &self.by {
+            tuner.borrow_mut().answered(node as usize, self.begin.elapsed().as_nanos() as u64, answers, left);
         }
     }
 }
@@ -155,7 +179,9 @@ impl Job {
 
 #[derive(Debug)]
 struct State {
-    decider: Decider,
+    pace: Pace,
+    /// The node's place among those of its coordinator.
+    place: u32,
     granted: usize,
     pending: VecDeque<Job>,
     /// Under way, by tag.
@@ -250,19 +276,17 @@ impl Link {
         address: SocketAddr,
         pool: &str,
         claim: Claim,
-        control: &Control,
+        pace: &Pace,
         report: Rc<dyn Fn(String)>,
     ) -> Result<Self, NotJoined> {
         let hello = Hello { protocol: frame::VERSION, pool: pool.into(), claim: Some(claim) };
         let (stream, welcome) = greet(connect, address, &hello).await?;
         let granted = usize::from(welcome.granted).clamp(1, frame::MAX_COUNT);
-        let decider = match control {
-            Control::Fixed(setting) => Decider::Fixed(*setting),
-            Control::Tuned => Decider::Tuned(Box::new(Tuner::new(granted as u32))),
-        };
+        let place = hello.claim.as_ref().map_or(0, |claim| claim.place.index);
         let now = Instant::now();
         let state = State {
-            decider,
+            pace: pace.clone(),
+            place,
             granted,
             pending: VecDeque::new(),
             tags: (0..granted).map(|_| None).collect(),
@@ -327,9 +351,15 @@ impl Link {
     /// What went over it.
     pub fn counts(&self) -> Counts {
         let state = self.inner.state.borrow();
-        let setting = state.decider.setting();
+        let setting = state.setting();
         let (waiting, under_way) = (state.pending.len() as u32, state.under_way() as u32);
-        Counts { window: setting.window(), batch: setting.batch(), waiting, under_way, ..state.counts }
+        Counts {
+            window: setting.window(),
+            batch: setting.batch(waiting + under_way),
+            waiting,
+            under_way,
+            ..state.counts
+        }
     }
 
     /// How it stands with the node.
@@ -420,6 +450,7 @@ impl Inner {
             // Whoever asked may be gone.
             let _ = job.reply.send(Err(failure.clone()));
         }
+        state.pace.answered(state.place, 0, 0);
     }
 
     async fn session(&self, stream: Box<dyn Stream>) -> Result<std::convert::Infallible, Cut> {
@@ -469,18 +500,21 @@ impl Inner {
 }
 
 impl State {
+    fn setting(&self) -> Setting {
+        self.pace.setting(self.granted as u32)
+    }
+
     fn under_way(&self) -> usize {
         self.granted - self.free.len()
     }
 
     /// Makes the next frame, if it is time for one.
     fn fill(&mut self, epoch: u64, begin: Instant, out: &mut BytesMut) {
-        let (setting, under_way) = (self.decider.setting(), self.under_way());
-        let window = (setting.window() as usize).min(self.granted);
-        let room = window.saturating_sub(under_way).min(self.pending.len());
-        if !setting.write_now(room as u32, under_way as u32) {
+        let (setting, under_way, waiting) = (self.setting(), self.under_way(), self.pending.len());
+        if !setting.write_now(waiting as u32, under_way as u32) {
             return;
         }
+        let room = (setting.window() as usize).saturating_sub(under_way).min(waiting);
         if under_way == 0 {
             self.heard = Instant::now();
         }
@@ -501,7 +535,7 @@ impl State {
         if self.requests.is_empty() {
             return;
         }
-        let granted = u16::try_from(setting.batch()).unwrap_or(u16::MAX);
+        let granted = u16::try_from(setting.batch((waiting + under_way) as u32)).unwrap_or(u16::MAX);
         let head = Head { epoch, sequence: self.sequence, granted, ..Head::default() };
         frame::put_requests(out, &head, &self.requests, |nth| &self.parts[nth]);
         self.sequence += 1;
@@ -517,12 +551,11 @@ impl State {
         self.counts.frames_received += 1;
         self.counts.queued = head.queued;
         self.counts.service_us = head.service_us;
-        let mut left_ns = now_ns;
+        let (mut left_ns, mut answers) = (now_ns, 0);
         for (reply, data) in replies {
             let slot = self.tags.get(usize::from(reply.tag)).and_then(Option::as_ref);
             let job = slot.ok_or(Broken::Sense("an answer to what was not asked"))?;
             let result = judge(&job.request, &reply, data)?;
-            let demand = (self.under_way() + self.pending.len()) as u32;
             let Some(job) = self.tags[usize::from(reply.tag)].take() else { continue };
             self.free.push(reply.tag);
             left_ns = job.sent_ns;
@@ -535,12 +568,11 @@ impl State {
                     _ => {}
                 }
             }
-            if let Decider::Tuned(tuner) = &mut self.decider {
-                tuner.answered(now_ns, demand);
-            }
+            answers += 1;
             // Whoever asked may be gone.
             let _ = job.reply.send(result.map_err(Failure::Node));
         }
+        self.pace.answered(self.place, answers, (self.under_way() + self.pending.len()) as u32);
         let took_us = now_ns.saturating_sub(left_ns) as f64 / 1000.0;
         let rtt_us = &mut self.counts.rtt_us;
         *rtt_us = if *rtt_us == 0.0 { took_us } else { *rtt_us + (took_us - *rtt_us) / 8.0 };

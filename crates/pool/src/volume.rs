@@ -4,7 +4,7 @@ use crate::connect::Connect;
 use crate::frame::{self, MAX_DATA_BYTES, Operation, Status, Stretch};
 use crate::hello::{Claim, Hello};
 use crate::layout::{Arrangement, Layout, Piece};
-use crate::link::{Control, Failure, Link, NotJoined, greet};
+use crate::link::{Control, Failure, Link, NotJoined, Pace, greet};
 use crate::store::Place;
 use bytes::{Bytes, BytesMut};
 use futures_util::future::{join_all, try_join_all};
@@ -131,8 +131,9 @@ impl Volume {
                 (address, Claim { epoch, coordinator, node: node.node, size_bytes, place })
             })
             .collect();
+        let pace = Pace::new(control, claims.len());
         for (address, claim) in claims {
-            let joined = Link::join(connect, address, pool, claim, control, report.clone()).await;
+            let joined = Link::join(connect, address, pool, claim, &pace, report.clone()).await;
             links.push(joined.map_err(|why| NoPool::Node { address, why })?);
         }
         let description = format!("pool {pool} of {} nodes", links.len());

@@ -1,0 +1,345 @@
+//! A pool in virtual time: requesters in a closed loop, a coordinator, connections, nodes.
+//!
+//! What it has of the real one: one thread of the coordinator for all nodes; a packet and a byte that cost time on the wire, a
+//! token bucket as the emulated links have; a wire for each node and direction, or one medium for all; acknowledgements that
+//! are packets where nothing else goes back; a node that drains what has come and answers in one write; or, with a store that
+//! makes its readers wait, four readers and answers that are held for the coordinator's batch. What it has not: losses.
+
+use pool::setting::Setting;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// Bytes of data in a packet.
+const MTU: u64 = 1448;
+/// Bytes of a request, beside its frame.
+const REQUEST_BYTES: u64 = 24;
+/// And of a reply, beside its data.
+const REPLY_BYTES: u64 = 12;
+const FRAME_BYTES: u64 = 44;
+/// A node holds an answer at most so long.
+const HELD_NS: u64 = 50_000_000;
+
+/// What is simulated.
+#[derive(Debug, Clone, Copy)]
+pub struct World {
+    pub nodes: usize,
+    /// All nodes and both directions take turns.
+    pub shared: bool,
+    /// Time on the wire of a packet, however small.
+    pub packet_ns: u64,
+    /// And of a byte.
+    pub byte_ns: f64,
+    /// Packets that pass at once after a pause.
+    pub burst: u64,
+    /// One way, besides.
+    pub delay_ns: u64,
+    /// What a write or a read of the socket costs either end.
+    pub call_ns: u64,
+    /// What a request costs either end's one thread.
+    pub each_ns: u64,
+    /// Time in the store, in which others are served as well; 0 is memory.
+    pub store_ns: u64,
+    /// How many the store serves at once.
+    pub servers: usize,
+    pub reply_bytes: u64,
+    /// Times vary by so much of themselves, up or down.
+    pub jitter: f64,
+    /// Either end's thread loses the processor so often a second, for 1 to 4 ms.
+    pub stalls_per_s: f64,
+}
+
+/// Who decides.
+pub trait Control {
+    fn setting(&self, node: usize) -> Setting;
+    /// So many answers came together; `left` requests are under way or waiting after them.
+    fn answered(&mut self, node: usize, now_ns: u64, answers: u32, left: u32);
+}
+
+/// The same for all nodes.
+impl Control for Setting {
+    fn setting(&self, _: usize) -> Setting {
+        *self
+    }
+    fn answered(&mut self, _: usize, _: u64, _: u32, _: u32) {}
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    AtNode { node: usize, requests: u32, wanted: u32 },
+    NodeFree { node: usize },
+    Stored { node: usize },
+    HeldLong { node: usize },
+    AtCoordinator { node: usize, replies: u32 },
+    CoordinatorFree,
+}
+
+/// A wire that serialises packets: when the last one has gone out.
+#[derive(Debug, Clone, Copy, Default)]
+struct Wire {
+    free_ns: u64,
+}
+
+impl Wire {
+    /// When a packet that is sent now has gone out.
+    fn pass(&mut self, now: u64, world: &World, bytes: u64) -> u64 {
+        let took = world.packet_ns + (world.byte_ns * bytes as f64) as u64;
+        self.free_ns = self.free_ns.max(now.saturating_sub(world.burst * world.packet_ns)) + took;
+        self.free_ns.max(now)
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+struct Node {
+    pending: u32,
+    under_way: u32,
+    /// At the coordinator's socket.
+    come: u32,
+    inbox: u32,
+    wanted: u32,
+    busy: bool,
+    queue: u32,
+    serving: u32,
+    held: u32,
+    held_since: Option<u64>,
+}
+
+/// A generator of numbers (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+struct Run<'a, C> {
+    world: World,
+    control: &'a mut C,
+    random: Random,
+    now: u64,
+    order: u64,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    nodes: Vec<Node>,
+    /// Up and down of each node; the first one is all there is of a shared medium.
+    wires: Vec<[Wire; 2]>,
+    coordinator_busy: bool,
+    ready: VecDeque<usize>,
+    answered: u64,
+}
+
+/// Answers a second in the second half of `span_ns`, to `load` requesters; nodes are drawn uniformly.
+pub fn run<C: Control>(world: &World, load: u32, control: &mut C, span_ns: u64, seed: u64) -> f64 {
+    let mut run = Run {
+        world: *world,
+        control,
+        random: Random(seed),
+        now: 0,
+        order: 0,
+        events: BinaryHeap::new(),
+        nodes: vec![Node { wanted: 1, ..Node::default() }; world.nodes],
+        wires: vec![[Wire::default(); 2]; world.nodes],
+        coordinator_busy: false,
+        ready: VecDeque::new(),
+        answered: 0,
+    };
+    for _ in 0..load {
+        run.ask();
+    }
+    run.write_all(0);
+    let mut half = None;
+    while let Some(Reverse((now, _, event))) = run.events.pop() {
+        if now > span_ns {
+            break;
+        }
+        if now > span_ns / 2 && half.is_none() {
+            half = Some(run.answered);
+        }
+        run.now = now;
+        run.happens(event);
+    }
+    (run.answered - half.unwrap_or_default()) as f64 / (span_ns as f64 / 2e9)
+}
+
+impl<C: Control> Run<'_, C> {
+    fn at(&mut self, time: u64, event: Event) {
+        self.order += 1;
+        self.events.push(Reverse((time, self.order, event)));
+    }
+
+    fn vary(&mut self, time: u64) -> u64 {
+        (time as f64 * (1.0 + self.world.jitter * (2.0 * self.random.unit() - 1.0))) as u64
+    }
+
+    /// Time that work takes a thread, in which it may lose the processor.
+    fn work(&mut self, time: u64) -> u64 {
+        let time = self.vary(time);
+        // What stalls strike is a time, so a longer work meets more of them; and so does waking up for it.
+        let stalls = self.world.stalls_per_s * (time as f64 + 5_000.0) / 1e9;
+        if self.random.unit() < stalls { time + 1_000_000 + self.random.next() % 3_000_000 } else { time }
+    }
+
+    fn ask(&mut self) {
+        let node = (self.random.next() % self.world.nodes as u64) as usize;
+        self.nodes[node].pending += 1;
+    }
+
+    /// Sends a stream of `count` messages; says when which have come.
+    fn send(&mut self, node: usize, back: usize, begin: u64, count: u32, each: u64) -> Vec<(u64, u32)> {
+        let world = self.world;
+        let (way, other) = if world.shared { ((0, 0), (0, 0)) } else { ((node, back), (node, 1 - back)) };
+        let (total, mut sent, mut complete) = (FRAME_BYTES + each * u64::from(count), 0, 0);
+        let mut arrivals = Vec::new();
+        let mut full = 0;
+        while sent < total {
+            let bytes = MTU.min(total - sent);
+            sent += bytes;
+            let out = self.wires[way.0][way.1].pass(begin, &world, bytes);
+            full += u64::from(bytes == MTU);
+            if full == 2 {
+                // Two full segments are acknowledged at once, all else by what goes back anyway.
+                full = 0;
+                self.wires[other.0][other.1].pass(out + world.delay_ns, &world, 0);
+            }
+            let by_now = (sent.saturating_sub(FRAME_BYTES) / each) as u32;
+            if by_now > complete {
+                arrivals.push((out + self.vary(world.delay_ns), by_now - complete));
+                complete = by_now;
+            }
+        }
+        arrivals
+    }
+
+    /// The coordinator writes what it may, from `begin` on; when it is done.
+    fn write_all(&mut self, mut begin: u64) -> u64 {
+        for node in 0..self.nodes.len() {
+            let setting = self.control.setting(node);
+            let Node { pending, under_way, .. } = self.nodes[node];
+            if !setting.write_now(pending, under_way) {
+                continue;
+            }
+            let room = setting.window().saturating_sub(under_way).min(pending);
+            begin += self.work(self.world.call_ns + self.world.each_ns * u64::from(room));
+            self.nodes[node].pending -= room;
+            self.nodes[node].under_way += room;
+            for (time, requests) in self.send(node, 0, begin, room, REQUEST_BYTES) {
+                self.at(time, Event::AtNode { node, requests, wanted: setting.batch(under_way + pending) });
+            }
+        }
+        begin
+    }
+
+    fn happens(&mut self, event: Event) {
+        match event {
+            Event::AtNode { node, requests, wanted } => {
+                self.nodes[node].inbox += requests;
+                self.nodes[node].wanted = wanted;
+                self.node(node);
+            }
+            Event::NodeFree { node } => {
+                self.nodes[node].busy = false;
+                self.node(node);
+            }
+            Event::Stored { node } => {
+                let now = self.now;
+                let it = &mut self.nodes[node];
+                it.serving -= 1;
+                it.held += 1;
+                if it.held_since.is_none() {
+                    it.held_since = Some(now);
+                    self.at(now + HELD_NS, Event::HeldLong { node });
+                }
+                self.serve(node);
+                self.node(node);
+            }
+            Event::HeldLong { node } => self.node(node),
+            Event::AtCoordinator { node, replies } => {
+                if self.nodes[node].come == 0 {
+                    self.ready.push_back(node);
+                }
+                self.nodes[node].come += replies;
+                self.coordinate();
+            }
+            Event::CoordinatorFree => {
+                self.coordinator_busy = false;
+                self.coordinate();
+            }
+        }
+    }
+
+    /// The coordinator's thread, if it is free: one node's answers, then all that can be written.
+    fn coordinate(&mut self) {
+        if self.coordinator_busy {
+            return;
+        }
+        let Some(node) = self.ready.pop_front() else { return };
+        self.coordinator_busy = true;
+        let replies = std::mem::take(&mut self.nodes[node].come);
+        let done = self.now + self.work(self.world.call_ns + self.world.each_ns * u64::from(replies));
+        self.nodes[node].under_way -= replies;
+        let left = self.nodes[node].under_way + self.nodes[node].pending;
+        self.control.answered(node, done, replies, left);
+        self.answered += u64::from(replies);
+        for _ in 0..replies {
+            self.ask();
+        }
+        let done = self.write_all(done);
+        self.at(done, Event::CoordinatorFree);
+    }
+
+    fn serve(&mut self, node: usize) {
+        while self.nodes[node].queue > 0 && (self.nodes[node].serving as usize) < self.world.servers {
+            self.nodes[node].queue -= 1;
+            self.nodes[node].serving += 1;
+            let time = self.now + self.vary(self.world.store_ns);
+            self.at(time, Event::Stored { node });
+        }
+    }
+
+    /// The node's thread, if it is free.
+    fn node(&mut self, node: usize) {
+        let (world, now) = (self.world, self.now);
+        let it = &mut self.nodes[node];
+        if it.busy {
+            return;
+        }
+        let taken = std::mem::take(&mut it.inbox);
+        let mut cost = 0;
+        let mut replies = 0;
+        if taken > 0 {
+            cost += world.call_ns + world.each_ns * u64::from(taken);
+        }
+        if world.store_ns == 0 {
+            replies = taken;
+        } else {
+            it.queue += taken;
+            let waiting = it.queue + it.serving + it.held;
+            let long = it.held_since.is_some_and(|since| now >= since + HELD_NS);
+            if it.held > 0 && (it.held >= it.wanted || it.held == waiting || long) {
+                replies = std::mem::take(&mut it.held);
+                it.held_since = None;
+            }
+        }
+        if replies > 0 {
+            cost += world.call_ns;
+        }
+        if cost == 0 {
+            return;
+        }
+        it.busy = true;
+        self.serve(node);
+        let done = now + self.work(cost);
+        if replies > 0 {
+            for (time, replies) in self.send(node, 1, done, replies, world.reply_bytes + REPLY_BYTES) {
+                self.at(time, Event::AtCoordinator { node, replies });
+            }
+        }
+        self.at(done, Event::NodeFree { node });
+    }
+}
