@@ -19,7 +19,7 @@ fn found<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Request> {
     let (mut requests, mut found) = (Requests::default(), Vec::new());
     for piece in pieces {
         requests.hear(piece);
-        found.extend(std::iter::from_fn(|| requests.next()));
+        found.extend(std::iter::from_fn(|| requests.take()));
         assert!(requests.waiting() < HEAD, "what waits for more is bounded");
     }
     found
