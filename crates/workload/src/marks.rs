@@ -120,6 +120,11 @@ impl<'a> Series<'a> {
         Self { writer, name: Name::new(name), nth: 0 }
     }
 
+    /// Whether a recorder listens.
+    pub fn is_heard(&self) -> bool {
+        self.writer.is_some()
+    }
+
     /// Runs `work` as the next of the series, and returns what it returned, its begin and its end (CLOCK_BOOTTIME).
     pub fn around<T>(&mut self, work: impl FnOnce() -> T) -> (T, u64, u64) {
         let start = clock::now_ns();

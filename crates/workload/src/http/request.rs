@@ -48,13 +48,13 @@ impl Requests {
         }
     }
 
-    /// Bytes that wait for more: at most [`HEAD`], once [`Self::next`] has given nothing.
+    /// Bytes that wait for more: at most [`HEAD`], once [`Self::take`] has given nothing.
     pub fn waiting(&self) -> usize {
         self.heard.len() - self.at
     }
 
     /// The next whole request; nothing until more is heard, and nothing after the last.
-    pub fn next(&mut self) -> Option<Request> {
+    pub fn take(&mut self) -> Option<Request> {
         let rest = self.heard.get(self.at..).unwrap_or_default();
         if self.over || rest.is_empty() {
             self.compact();
@@ -114,7 +114,7 @@ mod tests {
         let (mut requests, mut found) = (Requests::default(), Vec::new());
         for piece in pieces {
             requests.hear(piece);
-            found.extend(std::iter::from_fn(|| requests.next()));
+            found.extend(std::iter::from_fn(|| requests.take()));
         }
         (found, requests.waiting())
     }

@@ -198,7 +198,7 @@ impl Connection {
     /// Answers the whole requests that were heard, as far as there is room.
     fn answer(&mut self, answers: &Answers) {
         while self.due.len() <= LARGEST {
-            let Some(Request { asked, last }) = self.requests.next() else { return };
+            let Some(Request { asked, last }) = self.requests.take() else { return };
             self.last = last;
             let answer = if last { &answers.close } else { &answers.keep };
             match asked {

@@ -9,6 +9,32 @@ pub(super) fn text_of(n: u64) -> String {
     format!("{n:0>10}{:x<90}", "abcdefghijklmnopqrstuvwxyz ")
 }
 
+/// The strings of one row after the other, in the same memory: making each anew would be a part of what is timed.
+#[derive(Debug)]
+pub(super) struct Texts(String);
+
+impl Texts {
+    /// None yet.
+    pub(super) fn new() -> Self {
+        Self(text_of(0))
+    }
+
+    /// That of row `n`, as [`text_of`].
+    pub(super) fn of(&mut self, n: u64) -> &str {
+        let (mut digits, mut rest) = ([b'0'; 10], n);
+        for digit in digits.iter_mut().rev() {
+            *digit = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        match std::str::from_utf8(&digits) {
+            Ok(digits) if rest == 0 && self.0.len() == 100 => self.0.replace_range(..10, digits),
+            // More rows than ten digits count: a longer string.
+            _ => self.0 = text_of(n),
+        }
+        &self.0
+    }
+}
+
 /// What a full scan of the table must find.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Contents {

@@ -1,9 +1,9 @@
 //! The statements, iteration by iteration.
 
-use super::contents::{Contents, text_of, verify};
+use super::contents::{Contents, Texts, text_of, verify};
 use super::files::Files;
 use super::shell::Shell;
-use super::timing::{Latencies, Timing, rate};
+use super::timing::{Latencies, SAMPLED, Timing, rate};
 use super::{Parameters, failed};
 use crate::Error;
 use crate::marks::Writer;
@@ -58,6 +58,9 @@ impl Load<'_> {
             head.iteration(begin, end - begin);
         }
         head.mark("sqlite", database.version()?);
+        if p.per_transaction > 1 && !p.each && !p.system {
+            head.mark("latency", format!("of every {SAMPLED}th statement"));
+        }
         let by = self.check(database)?;
         account.say(p.op != "select", &mut head);
         latencies.say(&mut lines)?;
@@ -124,7 +127,8 @@ impl Load<'_> {
         lines: &mut Vec<u8>,
     ) -> Result<(u64, u64), Error> {
         let sql = "INSERT INTO t VALUES (?1, ?2)";
-        let execute = |s: &mut Statement<'_>, n| s.execute(params![n as i64, text_of(n)]);
+        let mut texts = Texts::new();
+        let execute = |s: &mut Statement<'_>, n| s.execute(params![n as i64, texts.of(n)]);
         self.each_row(connection, "INSERT", sql, execute, latencies, lines)
     }
 
@@ -134,7 +138,7 @@ impl Load<'_> {
         connection: &Connection,
         name: &str,
         sql: &str,
-        execute: impl Fn(&mut Statement<'_>, u64) -> rusqlite::Result<usize>,
+        mut execute: impl FnMut(&mut Statement<'_>, u64) -> rusqlite::Result<usize>,
         latencies: &mut Latencies,
         lines: &mut Vec<u8>,
     ) -> Result<(u64, u64), Error> {
@@ -142,7 +146,7 @@ impl Load<'_> {
         let failed = failed(name);
         let mut statement = connection.prepare(sql).map_err(&failed)?;
         let grouped = p.per_transaction > 1;
-        let mut timing = Timing::new(self.marks.as_ref(), name, p.rows, p.each);
+        let mut timing = Timing::new(self.marks.as_ref(), name, p.rows, grouped, p.each);
         for n in 1..=p.rows {
             if self.context.cancelled() {
                 return Err(Error::Interrupted);
@@ -174,7 +178,7 @@ impl Load<'_> {
         let failed = failed("SELECT");
         let mut statement = connection.prepare("SELECT * FROM t").map_err(&failed)?;
         let expected = Contents::expected(p.rows);
-        let mut timing = Timing::new(self.marks.as_ref(), "SELECT", p.scans, p.each);
+        let mut timing = Timing::new(self.marks.as_ref(), "SELECT", p.scans, false, p.each);
         for n in 1..=p.scans {
             if self.context.cancelled() {
                 return Err(Error::Interrupted);

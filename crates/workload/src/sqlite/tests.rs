@@ -1,4 +1,4 @@
-use super::contents::{text_of, verify};
+use super::contents::{Texts, text_of, verify};
 use super::files::Files;
 use super::*;
 use crate::clock;
@@ -63,6 +63,19 @@ fn each_execution_can_be_had_and_lies_within_the_run() {
     assert_eq!((of("insert.latency").len(), of("select.latency").len()), (25, 4));
     let times: Vec<u64> = of("insert.latency").iter().map(|l| l["t"].as_u64().unwrap()).collect();
     assert!(times[0] > before && times.is_sorted() && times[24] < clock::now_ns());
+}
+
+/// Of statements that share a transaction some are timed, and the run says so; all of them are counted.
+#[test]
+fn few_of_many_in_a_transaction_are_timed() {
+    let folder = Folder::new("grouped");
+    let run = |words: &[&str]| run_in(&folder, words, &Context::silent()).unwrap();
+    let said = |lines: &[serde_json::Value]| lines.iter().find(|l| l["mark"] == "latency").map(|l| l["text"].clone());
+    let grouped = run(&["--op=insert", "--rows=300", "--per-transaction=100"]);
+    assert_eq!(said(&grouped), Some("of every 64th statement".into()));
+    assert_eq!((values(&grouped, "work"), values(&grouped, "latency.p50").len()), (vec![300.0], 1));
+    assert_eq!(said(&run(&["--op=insert", "--rows=3"])), None);
+    assert_eq!(said(&run(&["--op=insert", "--rows=30", "--per-transaction=10", "--samples=each"])), None);
 }
 
 #[test]
@@ -187,6 +200,8 @@ fn the_systems_engine_does_the_same() {
 #[test]
 fn the_string_has_100_bytes() {
     assert!([0, 1, 999, 9_999_999_999].iter().all(|n| text_of(*n).len() == 100));
+    let mut texts = Texts::new();
+    assert!([7, 12_345, 0, 9_999_999_999, 10_000_000_000, 12].iter().all(|n| texts.of(*n) == text_of(*n)));
 }
 
 #[test]
