@@ -203,11 +203,6 @@ fn number<const N: usize>(bytes: &mut &[u8]) -> u64 {
     first.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// Bytes in front of the data of a reply to a read.
-pub fn read_header_bytes(structured: bool) -> usize {
-    if structured { 28 } else { 16 }
-}
-
 /// The head of a successful reply to a read; the `length` bytes of data follow it.
 pub fn read_header(out: &mut BytesMut, structured: bool, request: &Request) {
     if structured {
@@ -280,10 +275,10 @@ mod tests {
     #[test]
     fn heads_of_replies_have_the_bytes_that_are_announced() {
         let request = Request { flags: 0, command: 0, cookie: 1, offset: 2, length: 3 };
-        for structured in [false, true] {
+        for (structured, bytes) in [(false, 16), (true, 28)] {
             let mut out = BytesMut::new();
             read_header(&mut out, structured, &request);
-            assert_eq!(out.len(), read_header_bytes(structured));
+            assert_eq!(out.len(), bytes);
         }
     }
 
