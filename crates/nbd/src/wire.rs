@@ -20,6 +20,8 @@ pub const STRUCTURED_REPLY: u32 = 0x668e_33ef;
 
 /// Bytes of a request without its payload.
 pub const REQUEST_BYTES: usize = 28;
+/// A map of a range with very many holes, as the store holds it: so a client cannot make it hold a thousand of them.
+const MAP_BYTES: usize = 4 << 20;
 
 /// Flags of the greeting and of the client's answer to it (the same bits).
 pub mod handshake {
@@ -185,9 +187,13 @@ impl Request {
         })
     }
 
-    /// Bytes that it carries or asks for.
+    /// Bytes that it carries or asks for; for a map of holes, what one with very many takes.
     pub fn data_bytes(&self) -> usize {
-        if [command::READ, command::WRITE].contains(&self.command) { self.length as usize } else { 0 }
+        match self.command {
+            command::READ | command::WRITE => self.length as usize,
+            command::BLOCK_STATUS => MAP_BYTES,
+            _ => 0,
+        }
     }
 
     /// Whether a payload of `length` bytes follows it.
