@@ -87,15 +87,18 @@ while True:
 print(h.hexdigest(), flush=True)
 ";
     let client = "
-import socket, hashlib, random
-d = random.Random(1).randbytes(20 << 20); c = socket.create_connection(('198.18.0.2', 9))
+import socket, hashlib, random, time
+d = random.Random(1).randbytes(20 << 20)
+for tries in range(600):
+    try: c = socket.create_connection(('198.18.0.2', 9)); break
+    except ConnectionRefusedError: time.sleep(0.05)
 c.sendall(d); c.close(); print(hashlib.sha256(d).hexdigest(), flush=True)
 ";
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("server.py"), server)?;
     std::fs::write(folder.path().join("client.py"), client)?;
     let at = folder.path().display();
-    let script = format!("$FATHOM_LINK_ENTER_SERVER python3 {at}/server.py & sleep 1; python3 {at}/client.py; wait");
+    let script = format!("$FATHOM_LINK_ENTER_SERVER python3 {at}/server.py & python3 {at}/client.py; wait");
     for (gso, large) in [("on", true), ("off", false)] {
         let output = link(&["--json", "--delay", "1ms", "--gso", gso], &script)?;
         let said = String::from_utf8_lossy(&output.stderr);

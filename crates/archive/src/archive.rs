@@ -15,6 +15,13 @@ pub struct Archive {
     meta: Meta,
 }
 
+/// What stands where an archive shall be made.
+enum Place {
+    Nothing,
+    Empty,
+    Archive,
+}
+
 impl Archive {
     /// Makes the folder `dir` with `meta` in it. An empty folder that is there already is used. `overwrite` lets an
     /// archive's place be taken (its log and tables are removed, other files in the folder stay); anything that is no
@@ -23,36 +30,49 @@ impl Archive {
     /// # Errors
     /// [`Error::Exists`], [`Error::NotAnArchive`] for any other folder or file, [`Error::Io`].
     pub fn create(dir: &Path, meta: &Meta, overwrite: bool) -> Result<Self> {
-        if fs::symlink_metadata(dir).is_ok() {
-            let mut entries = fs::read_dir(dir).map_err(|e| match e.kind() {
-                std::io::ErrorKind::NotADirectory => Error::NotAnArchive {
-                    path: dir.into(),
-                    why: "it is a file, which Fathom does not overwrite".into(),
-                },
-                _ => Error::Io { action: "read", path: dir.into(), source: e },
-            })?;
-            if entries.next().is_some() {
-                match Meta::read(dir) {
-                    Ok(_) | Err(Error::Newer { .. }) if !overwrite => return Err(Error::Exists { path: dir.into() }),
-                    Ok(_) | Err(Error::Newer { .. }) => {
-                        tables::remove(dir)?;
-                        remove_if_there(&log::path(dir))?;
-                        remove_if_there(&runs::path(dir))?;
-                    }
-                    Err(_) => {
-                        return Err(Error::NotAnArchive {
-                            path: dir.into(),
-                            why: "it holds other files, which Fathom does not overwrite; choose another name with -o"
-                                .into(),
-                        });
-                    }
-                }
+        match Self::place(dir, overwrite)? {
+            Place::Nothing => fs::create_dir(dir).tried("make the folder", dir)?,
+            Place::Empty => {}
+            Place::Archive => {
+                tables::remove(dir)?;
+                remove_if_there(&log::path(dir))?;
+                remove_if_there(&runs::path(dir))?;
             }
-        } else {
-            fs::create_dir(dir).tried("make the folder", dir)?;
         }
         meta.write(dir)?;
         Ok(Self { dir: dir.into(), meta: meta.clone() })
+    }
+
+    /// Whether [`Archive::create`] would find room: asked before work whose result would have no place. Changes nothing.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn has_room(dir: &Path, overwrite: bool) -> Result<()> {
+        Self::place(dir, overwrite).map(|_| ())
+    }
+
+    fn place(dir: &Path, overwrite: bool) -> Result<Place> {
+        if fs::symlink_metadata(dir).is_err() {
+            let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            return fs::metadata(parent).tried("make the folder", dir).map(|_| Place::Nothing);
+        }
+        let not_ours = |why: &str| Error::NotAnArchive { path: dir.into(), why: why.into() };
+        let mut entries = fs::read_dir(dir).map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotADirectory => {
+                not_ours("it is a file, which Fathom does not overwrite; choose another name with -o")
+            }
+            _ => Error::Io { action: "read", path: dir.into(), source: e },
+        })?;
+        if entries.next().is_none() {
+            return Ok(Place::Empty);
+        }
+        match Meta::read(dir) {
+            Ok(_) | Err(Error::Newer { .. }) if overwrite => Ok(Place::Archive),
+            Ok(_) | Err(Error::Newer { .. }) => Err(Error::Exists { path: dir.into() }),
+            Err(_) => {
+                Err(not_ours("it holds other files, which Fathom does not overwrite; choose another name with -o"))
+            }
+        }
     }
 
     /// Opens an archive to read it.

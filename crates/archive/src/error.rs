@@ -92,11 +92,6 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// Whether the log could take no more: recording ends, and what there is stays.
-    pub fn is_full(&self) -> bool {
-        matches!(self, Self::Full { .. })
-    }
-
     pub(crate) fn damaged_table(path: &Path, why: impl std::fmt::Display) -> Self {
         Self::Damaged {
             path: path.into(),

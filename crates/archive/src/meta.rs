@@ -14,6 +14,8 @@ pub const FORMAT: &str = "fathom-archive";
 
 /// A larger file is not one of ours.
 const MAX_BYTES: u64 = 16 << 20;
+/// What to do where there is none.
+const GIVE: &str = "give what `fathom record` or `fathom bench run` made";
 
 /// What an archive is and which versions wrote it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -79,11 +81,16 @@ impl Meta {
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                let why = if dir.is_dir() { "it has no meta.json" } else { "there is no such folder" };
-                return Err(Error::NotAnArchive { path: dir.into(), why: why.into() });
+                let why = match (crate::log::path(dir).is_file(), dir.is_dir()) {
+                    (true, _) => format!("it has a log but no meta.json; `fathom link {}` makes one", dir.display()),
+                    (false, true) => format!("it has no meta.json; {GIVE}"),
+                    (false, false) => format!("there is no such folder; {GIVE}"),
+                };
+                return Err(Error::NotAnArchive { path: dir.into(), why });
             }
             Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => {
-                return Err(Error::NotAnArchive { path: dir.into(), why: "it is a file, not a folder".into() });
+                let why = format!("it is a file, not a folder; {GIVE}");
+                return Err(Error::NotAnArchive { path: dir.into(), why });
             }
             Err(e) => return Err(e).tried("open", &path),
         };

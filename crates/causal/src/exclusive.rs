@@ -18,7 +18,7 @@
 
 use crate::Sink;
 use crate::activity::{Activity, Sleeper, Waited};
-use crate::threads::{Frame, Kind, Thread};
+use crate::stack::{Frame, Kind, Thread};
 use model::event::flags;
 use model::table::Slice;
 use model::{Call, Confidence, Layer, Reason};

@@ -23,7 +23,7 @@ use crate::Sink;
 use crate::hash::FastMap;
 use crate::linker::State;
 use crate::pages::FileKey;
-use crate::threads::Kind;
+use crate::stack::Kind;
 use model::event::{Header, Syscall, flags};
 use model::files::{FileClass, database_of, reads_database_header};
 use model::{Call, Event, Record};

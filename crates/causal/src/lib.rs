@@ -61,6 +61,7 @@ mod names;
 mod pages;
 mod reorder;
 mod requests;
+mod stack;
 mod stacked;
 pub mod text;
 mod threads;

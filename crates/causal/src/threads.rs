@@ -14,15 +14,15 @@
 //! and what its thread did meanwhile was not charged to it.
 
 use crate::Sink;
-use crate::activity::Waited;
 use crate::actor::Actor;
-use crate::exclusive::{self, Away, CallSegment};
+use crate::exclusive;
 use crate::hash::FastMap;
 use crate::linker::State;
 use crate::loss::Window;
+use crate::stack::{Around, Frame, Kind, Thread};
 use model::event::{Header, Mark, OpBegin, OpEnd, Statement, flags, header_flags};
 use model::table::{Operation, Shape, Span};
-use model::{Call as CallName, Confidence, Layer, Origin, Relation};
+use model::{Confidence, Layer, Origin, Relation};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -34,146 +34,6 @@ const STATEMENTS: usize = 1 << 16;
 const HELD: usize = 4096;
 /// Executions that the kernel side keeps open on a thread (OPS in common.h). More are open here only if ends were lost.
 const OPEN: usize = 4;
-
-/// What put a folder on the stack.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Statement,
-    Function,
-    Mark,
-    /// A transaction that nobody told of: see `inferred`.
-    Inferred,
-}
-
-/// A folder.
-#[derive(Debug)]
-pub(crate) struct Frame {
-    pub id: u64,
-    pub span: u64,
-    /// The operation it began inside; 0: none.
-    pub parent: u64,
-    pub kind: Kind,
-    /// Nesting as its begin told it, 1 being the outermost; marks and guesses have 0, since they are around whatever
-    /// begins on them.
-    pub depth: u32,
-    pub key: u64,
-    pub start_ns: u64,
-    /// Known beforehand for marks only.
-    pub end_ns: u64,
-    pub name: String,
-    pub nth: u64,
-    pub cpu: u16,
-    /// A statement or function began inside it.
-    pub opened: bool,
-    /// A mark that is an operation whatever comes, since rows that say so were written.
-    pub decided: bool,
-    pub held: Vec<Span>,
-    pub slices: Vec<Waited>,
-    /// The first of its slices are written.
-    pub flushed: bool,
-    /// What of those was the application's, between rows.
-    pub flushed_app_ns: u64,
-}
-
-impl Frame {
-    /// Whether what happens now is charged to it.
-    pub(crate) fn is_operation(&self) -> bool {
-        self.kind != Kind::Mark || self.decided || !self.opened
-    }
-
-    /// Whether a record told that it began; not so for marks, which are told at once, and for guesses.
-    fn is_probed(&self) -> bool {
-        matches!(self.kind, Kind::Statement | Kind::Function)
-    }
-
-    /// Whether it was never told, only inferred.
-    pub(crate) fn is_guess(&self) -> bool {
-        self.kind == Kind::Inferred
-    }
-
-    /// Whether it was running, or a mark, when something of this nesting began: else that is its sibling.
-    fn is_around(&self, depth: u32) -> bool {
-        self.depth < depth
-    }
-
-    /// Whether `later`, which began on the same thread after it, began between its rows.
-    pub(crate) fn waits_for(&self, later: &Frame) -> bool {
-        self.kind == Kind::Statement && later.kind != Kind::Mark && !self.is_around(later.depth)
-    }
-
-    /// Whether a thread in this context is inside it, and not merely between its rows.
-    pub(crate) fn runs(&self, ctx: u16) -> bool {
-        self.kind != Kind::Statement || ctx & flags::BETWEEN_ROWS == 0
-    }
-}
-
-/// The system call a thread is in, or was in last.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Call {
-    pub start_ns: u64,
-    pub span: u64,
-    pub fs_span: u64,
-    pub actor: Actor,
-    pub call: Option<CallName>,
-    pub dev: u32,
-    pub ino: u64,
-    pub cpu: u16,
-    pub ctx: u16,
-    /// Its record was there; else it is known only because others named it.
-    pub seen: bool,
-    /// Its ranges were told by `fs_write`, more precisely than its record can.
-    pub wrote: bool,
-}
-
-impl Call {
-    /// The span that what it brings about hangs on.
-    pub(crate) fn deepest(&self) -> u64 {
-        if self.fs_span != 0 { self.fs_span } else { self.span }
-    }
-}
-
-/// A thread that is recorded.
-#[derive(Debug, Default)]
-pub(crate) struct Thread {
-    pub tgid: u32,
-    pub tid: u32,
-    pub frames: Vec<Frame>,
-    pub call: Option<Call>,
-    pub before: Option<Call>,
-    /// The time sheet: what is not filled in yet.
-    pub cursor_ns: u64,
-    pub calls: VecDeque<CallSegment>,
-    pub aways: VecDeque<Away>,
-}
-
-impl Thread {
-    /// The folder that work done now in this context belongs to.
-    pub(crate) fn operation(&self, ctx: u16) -> Option<&Frame> {
-        self.operation_at(u64::MAX, ctx)
-    }
-
-    /// The folder that work begun at `time_ns` belongs to.
-    pub(crate) fn operation_at(&self, time_ns: u64, ctx: u16) -> Option<&Frame> {
-        self.frames.iter().rev().find(|f| f.is_operation() && f.runs(ctx) && f.start_ns <= time_ns)
-    }
-}
-
-/// What is around something: the operation, if any, and the nearest span (which may be a mark's).
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Around {
-    pub operation: Option<u64>,
-    pub span: u64,
-    pub start_ns: u64,
-    /// The operation is one that was inferred.
-    pub guess: bool,
-}
-
-impl Around {
-    /// The operation, and whether it is a guess.
-    pub(crate) fn charged(&self) -> Option<(u64, bool)> {
-        Some((self.operation?, self.guess))
-    }
-}
 
 struct Ended {
     tid: u32,
@@ -413,23 +273,12 @@ impl State {
             self.threads.void_order.pop_front().map(|old| self.threads.void.remove(&old));
         }
         thread.frames.push(Frame {
-            id,
-            span: span_id,
             parent: around,
-            kind,
             depth: if kind == Kind::Inferred { 0 } else { nesting },
             key,
-            start_ns: time_ns,
-            end_ns: u64::MAX,
             name,
-            nth: 0,
             cpu: header.cpu,
-            opened: false,
-            decided: true,
-            held: Vec::new(),
-            slices: Vec::new(),
-            flushed: false,
-            flushed_app_ns: 0,
+            ..Frame::new(kind, id, span_id, time_ns)
         });
         let window = Window { start_ns: parent.2, end_ns: time_ns, cpus: [parent.1, header.cpu] };
         let sure = if kind == Kind::Inferred { Confidence::Guess } else { Confidence::Interval };
@@ -467,25 +316,8 @@ impl State {
         let start_ns = record.start_ns.min(end_ns);
         let mut frame = frame.unwrap_or_else(|| {
             // What it did is not known, only that it was: `finish` writes one slice that says so.
-            Frame {
-                id,
-                span: span_id,
-                parent: 0,
-                kind: if record.kind == 0 { Kind::Statement } else { Kind::Function },
-                depth: 1,
-                key: record.key,
-                start_ns,
-                end_ns,
-                name: String::new(),
-                nth: 0,
-                cpu: header.cpu,
-                opened: false,
-                decided: true,
-                held: Vec::new(),
-                slices: Vec::new(),
-                flushed: false,
-                flushed_app_ns: 0,
-            }
+            let kind = if record.kind == 0 { Kind::Statement } else { Kind::Function };
+            Frame { depth: 1, key: record.key, end_ns, cpu: header.cpu, ..Frame::new(kind, id, span_id, start_ns) }
         });
         let end_ns = end_ns.max(frame.start_ns);
         let between = (end_ns - frame.start_ns).saturating_sub(record.inside_ns);
@@ -610,23 +442,13 @@ impl State {
         let around = thread.operation(0).map_or(0, |f| f.id);
         let parent = thread.frames.last().map_or((0, header.cpu, start_ns), |f| (f.span, f.cpu, f.start_ns));
         thread.frames.push(Frame {
-            id,
-            span: span_id,
             parent: around,
-            kind: Kind::Mark,
-            depth: 0,
-            key: 0,
-            start_ns,
             end_ns,
             name: record.text.clone(),
             nth: record.nth,
             cpu: header.cpu,
-            opened: false,
             decided: false,
-            held: Vec::new(),
-            slices: Vec::new(),
-            flushed: false,
-            flushed_app_ns: 0,
+            ..Frame::new(Kind::Mark, id, span_id, start_ns)
         });
         let window = Window { start_ns: parent.2, end_ns: start_ns, cpus: [parent.1, header.cpu] };
         self.link(parent.0, span_id, Relation::Calls, Confidence::Interval, window, sink);

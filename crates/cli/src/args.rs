@@ -105,7 +105,7 @@ pub struct Record {
     #[arg(long)]
     pub all: bool,
     /// Record this running process and its children (may be given again)
-    #[arg(long, value_name = "N", conflicts_with_all = ["comm", "command"])]
+    #[arg(long, value_name = "N", value_parser = process, conflicts_with_all = ["comm", "command"])]
     pub pid: Vec<u32>,
     /// Record the processes of this name, running or to come
     #[arg(long, value_name = "NAME", value_parser = comm, conflicts_with = "command")]
@@ -276,6 +276,10 @@ pub fn usage_error(sentence: &str) -> ! {
     command.build();
     let record = command.find_subcommand_mut("record").expect("record is a verb");
     record.error(clap::error::ErrorKind::MissingRequiredArgument, sentence).exit()
+}
+
+fn process(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "give the number of a process, such as `pgrep NAME` prints".into())
 }
 
 fn seconds(text: &str) -> Result<std::time::Duration, String> {

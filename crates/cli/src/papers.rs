@@ -50,12 +50,12 @@ fn covers(range: &str, number: &str) -> bool {
 
 pub fn run(args: &args::Papers) -> Result<()> {
     let list: List = toml::from_str(LIST).context("the list of figures")?;
+    if let Some(unknown) = args.figures.iter().find(|name| !list.figure.iter().any(|k| k.is(name))) {
+        let names: Vec<String> = list.figure.iter().map(|k| format!("{}/{}", k.paper, k.number)).collect();
+        bail!("there is no figure {unknown:?}; there are {}", names.join(", "));
+    }
     let wanted: Vec<&Known> =
         list.figure.iter().filter(|k| args.figures.is_empty() || args.figures.iter().any(|f| k.is(f))).collect();
-    if wanted.is_empty() {
-        let names: Vec<String> = list.figure.iter().map(|k| format!("{}/{}", k.paper, k.number)).collect();
-        bail!("no such figure; there are {}", names.join(", "));
-    }
     let (measured, made): (Vec<&Known>, Vec<&Known>) =
         wanted.iter().filter(|k| k.command.is_some()).partition(|k| !k.bench.is_empty());
     let mut text = overview(&wanted);

@@ -7,7 +7,7 @@
 //! A client that does not read its replies, or has too much under way, is not read from until it has caught up: memory for a
 //! connection is bounded.
 
-use crate::export::{Error, Export, Exports, Extent, MAX_PAYLOAD};
+use crate::export::{Error, Export, Exports, Extent};
 use crate::handshake::{Agreed, CONTEXT_ID, Encryption, Handshake, Step, Violation};
 use crate::outbox::Outbox;
 use crate::request::check;
@@ -29,6 +29,8 @@ const READ_BYTES: usize = 256 << 10;
 const MAX_UNDER_WAY: usize = 1024;
 /// The data that they carry or ask for, together with the replies that the client has not taken. One request may go beyond it.
 const MAX_BYTES: usize = 64 << 20;
+/// Extents in a reply; a client asks again for what they leave out. They take 1 MiB.
+const MAX_EXTENTS: usize = 128 << 10;
 
 /// Why a session ended otherwise than by the client's wish.
 #[derive(Debug, thiserror::Error)]
@@ -384,7 +386,7 @@ fn whole(extents: Vec<Extent>, request: &Request) -> Option<Vec<Extent>> {
     let one = request.flags & flag::REQ_ONE != 0;
     let mut left = request.length;
     let mut kept = Vec::new();
-    for extent in extents.into_iter().take(if one { 1 } else { (MAX_PAYLOAD / 16) as usize }) {
+    for extent in extents.into_iter().take(if one { 1 } else { MAX_EXTENTS }) {
         let length = extent.length.min(left);
         if length == 0 {
             break;

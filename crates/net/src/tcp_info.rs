@@ -119,11 +119,6 @@ impl TcpSample {
     pub fn in_flight_bytes(&self) -> u64 {
         self.unacked.saturating_mul(self.snd_mss)
     }
-
-    /// The congestion window in bytes.
-    pub fn cwnd_bytes(&self) -> u64 {
-        self.cwnd.saturating_mul(self.snd_mss)
-    }
 }
 
 fn at(bytes: &[u8], offset: usize, size: usize) -> u64 {

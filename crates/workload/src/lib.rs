@@ -103,7 +103,8 @@ fn named(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(),
         }
         _ => {
             let list: Vec<String> = NAMES.iter().map(|(name, what)| format!("  {name}  {what}")).collect();
-            Err(Error::Usage(format!("name a workload:\n{}", list.join("\n"))))
+            let unknown = words.first().map_or(String::new(), |name| format!("there is no {name:?}; "));
+            Err(Error::Usage(format!("{unknown}name a workload:\n{}", list.join("\n"))))
         }
     }
 }

@@ -40,7 +40,10 @@ fn over_ours(guest: &mut Guest, words: &str) -> Result<String> {
 pub fn agrees() -> Result<()> {
     let mut guest = guest(&[], &["tun", "sch_netem", "veth"], &["ip", "tc", "nohup"])?;
     sh(&mut guest, "ip link set lo up; [ -e /dev/net/tun ] || { mkdir -p /dev/net && mknod /dev/net/tun c 10 200; }")?;
-    sh(&mut guest, "nohup /fathom net serve --listen 127.0.0.1:7100 >/run/serve 2>&1 & sleep 2; cat /run/serve")?;
+    sh(
+        &mut guest,
+        "nohup /fathom net serve --listen 127.0.0.1:7100 >/run/serve 2>&1 & until [ -s /run/serve ]; do sleep 0.1; done; cat /run/serve",
+    )?;
 
     println!("| one-way delay | netem: round trip, median | ours | ours late, p50 | p99 |\n|---:|---:|---:|---:|---:|");
     for ms in DELAYS_MS {

@@ -137,7 +137,7 @@ fn archives(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
             .filter(|p| Archive::open(p).is_ok_and(|a| a.meta().kind == "bench"))
             .collect();
         if found.is_empty() {
-            bail!("{} is no archive and holds no benchmark", path.display());
+            bail!("{} is no archive and holds none of `fathom bench run`", path.display());
         }
         found.sort();
         all.extend(found);

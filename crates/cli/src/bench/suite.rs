@@ -58,7 +58,7 @@ pub fn find(word: &str) -> Result<Runnable> {
             None => bail!("there is no workload {word:?}; there are {}, or give a file: DESIGN.toml", names.join(", ")),
         };
     }
-    let text = std::fs::read_to_string(Path::new(word)).with_context(|| format!("reading {word}"))?;
+    let text = std::fs::read_to_string(Path::new(word)).with_context(|| format!("cannot read the design {word}"))?;
     // Which kind it is shows before anything is checked, so that what is wrong is said of the right kind.
     let is_comparison = text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("cell"));
     Ok(match is_comparison {

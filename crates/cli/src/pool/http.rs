@@ -92,7 +92,7 @@ pub fn get(place: &str, page: &str) -> Result<String> {
     }
     let place = place.strip_prefix("http://").unwrap_or(place);
     let address = place.to_socket_addrs().ok().and_then(|mut found| found.next());
-    let address = address.with_context(|| format!("{place} is neither a socket nor an address with a port"))?;
+    let address = address.with_context(|| format!("{place} is neither a socket nor an address with a port; give what `fathom pool serve` has as --nbd unix:PATH or --metrics ADDR:PORT"))?;
     let stream = TcpStream::connect_timeout(&address, LIMIT);
     let stream = stream.with_context(|| format!("no coordinator answers at {place}"))?;
     stream.set_read_timeout(Some(LIMIT))?;

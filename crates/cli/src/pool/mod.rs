@@ -26,6 +26,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::rc::Rc;
+use tokio::signal::unix::{SignalKind, signal};
 use wire::Key;
 
 /// Bytes of a stripe.
@@ -74,13 +75,17 @@ fn local<T>(workers: usize, work: impl Future<Output = Result<T>>) -> Result<T> 
     tokio::task::LocalSet::new().block_on(&runtime.context("cannot start")?, work)
 }
 
-/// Ready when the user or the system wants the program to end.
-async fn ended() -> Result<()> {
-    let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    tokio::select! {
-        result = tokio::signal::ctrl_c() => Ok(result?),
-        _ = terminated.recv() => Ok(()),
-    }
+/// From now on Ctrl-C and SIGTERM are heard; ready when one has come. To be called before anybody is told that the program
+/// is there, or who ends it at once ends it in no order.
+fn ended() -> Result<impl Future<Output = ()>> {
+    let mut interrupted = signal(SignalKind::interrupt())?;
+    let mut terminated = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupted.recv() => (),
+            _ = terminated.recv() => (),
+        }
+    })
 }
 
 /// Trouble that is no end: a line on stderr.

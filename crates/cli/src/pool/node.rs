@@ -60,6 +60,7 @@ pub fn run(args: &PoolNode) -> Result<ExitCode> {
     super::local(workers, async {
         let listener =
             tokio::net::TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+        let ended = super::ended()?;
         // Alone on stdout, for scripts that asked for port 0.
         println!("{}", listener.local_addr()?);
         std::io::stdout().flush()?;
@@ -72,7 +73,7 @@ pub fn run(args: &PoolNode) -> Result<ExitCode> {
             }
             tokio::task::spawn_local(http::serve(door, Rc::new(Pages(node.clone()))));
         }
-        node.listen(listener, super::report(), super::ended()).await;
+        node.listen(listener, super::report(), ended).await;
         store.close().context("cannot close the store in order; what was flushed is safe")
     })?;
     Ok(ExitCode::SUCCESS)

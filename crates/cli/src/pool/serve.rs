@@ -60,6 +60,7 @@ async fn serve<E: Export + 'static>(
     doors: Vec<Rc<Door>>,
 ) -> Result<()> {
     let door = Door::open(front, tls).await?;
+    let ended = super::ended()?;
     // Alone on stdout, for scripts.
     println!("{}", door.uri()?);
     std::io::stdout().flush()?;
@@ -69,8 +70,7 @@ async fn serve<E: Export + 'static>(
     }
     tokio::select! {
         () = door.serve(disk.clone()) => Ok(()),
-        ended = super::ended() => {
-            ended?;
+        () = ended => {
             // What clients did not flush themselves is theirs to lose, but nothing is gained by losing it.
             Ok(disk.flush().await?)
         }

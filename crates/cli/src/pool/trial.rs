@@ -66,9 +66,10 @@ pub fn run(args: &PoolTry) -> Result<ExitCode> {
         (0..args.nodes).map(|_| Process::start(args.size, args.key.as_deref())).collect::<Result<Vec<Process>>>()?;
     let addresses: Vec<SocketAddr> = nodes.iter().map(|node| node.address).collect();
     super::local(1, async {
+        let ended = super::ended()?;
         tokio::select! {
             done = show(args, &addresses, key) => done,
-            ended = super::ended() => ended,
+            () = ended => Ok(()),
         }
     })?;
     Ok(ExitCode::SUCCESS)

@@ -93,6 +93,8 @@ fn untraced(args: &args::Record, context: &Context) -> Result<Recorded> {
 /// Records, and links what was recorded.
 pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     let request = request(args)?;
+    // Again when it is made; asked now because probes take a second to put on and to take off.
+    Archive::has_room(&args.output, true)?;
     let marks = Marks::create(MARKS)?;
     // Before the probes: their hundred files would make the child's table of open files a large one, and the untraced arm of
     // a comparison has a small one.

@@ -46,8 +46,3 @@ MEMBER(set_state)
 		bic_forget(state_of(SOCK));
 	return 0;
 }
-
-MEMBER(undo_cwnd)
-{
-	return window_before(SOCK);
-}

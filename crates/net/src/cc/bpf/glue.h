@@ -108,9 +108,14 @@ INLINE u32 window_limits(struct tcp_sock *tp)
 	return tp->snd_cwnd < tp->snd_ssthresh && tp->snd_cwnd < 2 * tp->max_packets_out;
 }
 
-/* The reduction was a mistake (nothing was lost): back to the window before it. */
-INLINE u32 window_before(struct tcp_sock *tp)
+/*
+ * The one member that is the same for every algorithm: the reduction was a mistake (nothing was lost), so back to the window
+ * before it.
+ */
+MEMBER(undo_cwnd)
 {
+	struct tcp_sock *tp = SOCK;
+
 	return at_least(tp->snd_cwnd, tp->prior_cwnd);
 }
 

@@ -53,8 +53,3 @@ MEMBER(set_state)
 		htcp_reduced(state_of(tp), tp->tcp_mstamp);
 	return 0;
 }
-
-MEMBER(undo_cwnd)
-{
-	return window_before(SOCK);
-}

@@ -50,8 +50,3 @@ MEMBER(set_state)
 		westwood_forget(state_of(SOCK));
 	return 0;
 }
-
-MEMBER(undo_cwnd)
-{
-	return window_before(SOCK);
-}

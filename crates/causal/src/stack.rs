@@ -1,0 +1,175 @@
+//! The stack of folders on a clerk's desk (see `threads`): what each thread is in now, and what that means for what it does.
+//!
+//! Words only: nothing here knows records or rows. `threads` puts folders on and takes them off, `exclusive` keeps the
+//! time sheet.
+
+use crate::activity::Waited;
+use crate::actor::Actor;
+use crate::exclusive::{Away, CallSegment};
+use model::Call as CallName;
+use model::event::flags;
+use model::table::Span;
+use std::collections::VecDeque;
+
+/// What put a folder on the stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Statement,
+    Function,
+    Mark,
+    /// A transaction that nobody told of: see `inferred`.
+    Inferred,
+}
+
+/// A folder.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    pub id: u64,
+    pub span: u64,
+    /// The operation it began inside; 0: none.
+    pub parent: u64,
+    pub kind: Kind,
+    /// Nesting as its begin told it, 1 being the outermost; marks and guesses have 0, since they are around whatever
+    /// begins on them.
+    pub depth: u32,
+    pub key: u64,
+    pub start_ns: u64,
+    /// Known beforehand for marks only.
+    pub end_ns: u64,
+    pub name: String,
+    pub nth: u64,
+    pub cpu: u16,
+    /// A statement or function began inside it.
+    pub opened: bool,
+    /// A mark that is an operation whatever comes, since rows that say so were written.
+    pub decided: bool,
+    pub held: Vec<Span>,
+    pub slices: Vec<Waited>,
+    /// The first of its slices are written.
+    pub flushed: bool,
+    /// What of those was the application's, between rows.
+    pub flushed_app_ns: u64,
+}
+
+impl Frame {
+    /// One with this operation's number and span's, that begins now, at the bottom, and of which nothing else is known.
+    pub(crate) fn new(kind: Kind, id: u64, span: u64, start_ns: u64) -> Self {
+        Self {
+            id,
+            span,
+            parent: 0,
+            kind,
+            depth: 0,
+            key: 0,
+            start_ns,
+            end_ns: u64::MAX,
+            name: String::new(),
+            nth: 0,
+            cpu: 0,
+            opened: false,
+            decided: true,
+            held: Vec::new(),
+            slices: Vec::new(),
+            flushed: false,
+            flushed_app_ns: 0,
+        }
+    }
+
+    /// Whether what happens now is charged to it.
+    pub(crate) fn is_operation(&self) -> bool {
+        self.kind != Kind::Mark || self.decided || !self.opened
+    }
+
+    /// Whether a record told that it began; not so for marks, which are told at once, and for guesses.
+    pub(crate) fn is_probed(&self) -> bool {
+        matches!(self.kind, Kind::Statement | Kind::Function)
+    }
+
+    /// Whether it was never told, only inferred.
+    pub(crate) fn is_guess(&self) -> bool {
+        self.kind == Kind::Inferred
+    }
+
+    /// Whether it was running, or a mark, when something of this nesting began: else that is its sibling.
+    pub(crate) fn is_around(&self, depth: u32) -> bool {
+        self.depth < depth
+    }
+
+    /// Whether `later`, which began on the same thread after it, began between its rows.
+    pub(crate) fn waits_for(&self, later: &Frame) -> bool {
+        self.kind == Kind::Statement && later.kind != Kind::Mark && !self.is_around(later.depth)
+    }
+
+    /// Whether a thread in this context is inside it, and not merely between its rows.
+    pub(crate) fn runs(&self, ctx: u16) -> bool {
+        self.kind != Kind::Statement || ctx & flags::BETWEEN_ROWS == 0
+    }
+}
+
+/// The system call a thread is in, or was in last.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call {
+    pub start_ns: u64,
+    pub span: u64,
+    pub fs_span: u64,
+    pub actor: Actor,
+    pub call: Option<CallName>,
+    pub dev: u32,
+    pub ino: u64,
+    pub cpu: u16,
+    pub ctx: u16,
+    /// Its record was there; else it is known only because others named it.
+    pub seen: bool,
+    /// Its ranges were told by `fs_write`, more precisely than its record can.
+    pub wrote: bool,
+}
+
+impl Call {
+    /// The span that what it brings about hangs on.
+    pub(crate) fn deepest(&self) -> u64 {
+        if self.fs_span != 0 { self.fs_span } else { self.span }
+    }
+}
+
+/// A thread that is recorded.
+#[derive(Debug, Default)]
+pub(crate) struct Thread {
+    pub tgid: u32,
+    pub tid: u32,
+    pub frames: Vec<Frame>,
+    pub call: Option<Call>,
+    pub before: Option<Call>,
+    /// The time sheet: what is not filled in yet.
+    pub cursor_ns: u64,
+    pub calls: VecDeque<CallSegment>,
+    pub aways: VecDeque<Away>,
+}
+
+impl Thread {
+    /// The folder that work done now in this context belongs to.
+    pub(crate) fn operation(&self, ctx: u16) -> Option<&Frame> {
+        self.operation_at(u64::MAX, ctx)
+    }
+
+    /// The folder that work begun at `time_ns` belongs to.
+    pub(crate) fn operation_at(&self, time_ns: u64, ctx: u16) -> Option<&Frame> {
+        self.frames.iter().rev().find(|f| f.is_operation() && f.runs(ctx) && f.start_ns <= time_ns)
+    }
+}
+
+/// What is around something: the operation, if any, and the nearest span (which may be a mark's).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Around {
+    pub operation: Option<u64>,
+    pub span: u64,
+    pub start_ns: u64,
+    /// The operation is one that was inferred.
+    pub guess: bool,
+}
+
+impl Around {
+    /// The operation, and whether it is a guess.
+    pub(crate) fn charged(&self) -> Option<(u64, bool)> {
+        Some((self.operation?, self.guess))
+    }
+}
