@@ -58,11 +58,14 @@ pub struct Band {
     pub cause: String,
 }
 
+/// Times and values.
+type Course = Vec<(u64, f64)>;
+
 /// The readings of a process that are drawn, by chart and by labels.
 #[derive(Default)]
 struct Courses<'a> {
     /// By what is drawn, by direction, and by the rest of the labels.
-    lines: BTreeMap<(usize, &'a str, String), Vec<(u64, f64)>>,
+    lines: BTreeMap<(usize, &'a str, String), Course>,
     /// By direction and time the cause with its share, the greatest.
     causes: BTreeMap<(&'a str, u64), (&'a str, f64)>,
 }
@@ -200,7 +203,7 @@ fn finished(charts: Charts) -> Vec<Flows> {
     charts.into_iter().map(chart).collect()
 }
 
-fn points(mut course: Vec<(u64, f64)>, start: u64) -> Vec<(f64, f64)> {
+fn points(mut course: Course, start: u64) -> Vec<(f64, f64)> {
     course.sort_unstable_by_key(|(t, _)| *t);
     let step = course.len().div_ceil(POINTS).max(1);
     course.iter().step_by(step).map(|(t, v)| (t.saturating_sub(start) as f64 / 1e9, *v)).collect()
