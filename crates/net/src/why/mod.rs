@@ -13,7 +13,8 @@
 //! the rest              the application, if it asked to be paced; a processor; the application, if data lay unread and
 //!                       the receiver's window held the connection back at other times; the link, if a queue stood in the path;
 //!                       the receiver's window or the send buffer, if it held the connection back at other times and was
-//!                       nearly full of data in flight now; else congestion: the window was cut by loss, or had not yet grown
+//!                       nearly full of data in flight now (the buffer also if
+//!                       the congestion window was not full); else congestion: the window was cut by loss, or had not yet grown
 //! ```
 //!
 //! A **queue** stood in the path if the round trip took a quarter and 1 ms longer than the least of the run: then more was
@@ -286,8 +287,9 @@ fn of_tcp(seen: &Seen<'_>, facts: &Facts) -> Vec<(u64, Reason, f64)> {
             Reason::Window
         } else if by_sndbuf
             && window.again == 0
-            && window.flying >= NEARLY * facts.in_flight
-            && window.waiting < window.flying
+            // The buffer is nearly full of data in flight, or at least the congestion window is not.
+            && (window.in_flight < NEARLY * window.cwnd
+                || window.flying >= NEARLY * facts.in_flight && window.waiting < window.flying)
         {
             Reason::Buffer
         } else if window.recovering || facts.again > 0.0 {
@@ -314,6 +316,7 @@ struct Window {
     sndbuf: f64,
     rtt_us: f64,
     in_flight: f64,
+    cwnd: f64,
     /// Bytes: in flight, offered by the receiver, written and not yet sent.
     flying: f64,
     offered: f64,
@@ -358,6 +361,7 @@ fn windows(samples: &[TcpSample], start_ns: u64) -> Vec<Window> {
                 sndbuf,
                 rtt_us: mean(|s| s.srtt_us),
                 in_flight: mean(|s| s.unacked),
+                cwnd: mean(|s| s.cwnd),
                 flying: mean(TcpSample::in_flight_bytes),
                 offered: if told { mean(|s| s.snd_wnd) } else { f64::INFINITY },
                 waiting: mean(|s| s.notsent_bytes),

@@ -193,6 +193,12 @@ fn a_window_that_a_paced_sender_fills_now_and_then_is_still_the_limit() {
     let wide = story(|us, s| (s.rwnd_limited_us, s.snd_wnd) = (us / 5, 1 << 20));
     first(&wide, Cause::Congestion, &[]);
     first(&story(|us, s| s.sndbuf_limited_us = us / 5), Cause::SendBuffer, &[]);
+    // More was in flight for a moment, and half of the congestion window is free.
+    let peak = story(|us, s| {
+        (s.sndbuf_limited_us, s.unacked) = (us / 5, if us == 1_000_000 { 99 } else { 50 });
+    });
+    first(&peak, Cause::SendBuffer, &[]);
+    assert!(judged(&peak)[0].share > 0.9);
 }
 
 #[test]
