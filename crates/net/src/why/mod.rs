@@ -30,6 +30,7 @@ mod text;
 
 use crate::bound;
 use crate::outcome::{EndReport, Received, Sent, Unread};
+use crate::sampler;
 use crate::spec::{Spec, Traffic};
 use crate::tcp_info::TcpSample;
 use crate::usage::Threads;
@@ -55,6 +56,8 @@ const FEW: f64 = 4.0;
 /// Unread bytes from this share of the receive buffer on say that the receiver is slow (of the buffer, about half can
 /// hold payload).
 const UNREAD: f64 = 0.15;
+/// See [`unread`].
+const STOPPED: u64 = 5;
 /// What a look finds tells of so much time before it at most.
 const LONGEST_STOP_NS: u64 = 5_000_000_000;
 /// A cause with less is not told.
@@ -241,7 +244,9 @@ fn of_tcp(seen: &Seen<'_>, facts: &Facts) -> Vec<(u64, Reason, f64)> {
     let sender_cpu = cpu_bound(&seen.sent.threads, seen.sender, wall);
     let receiver_cpu = cpu_bound(&seen.received.threads, seen.receiver, wall);
     let held = matches!(seen.spec.traffic, Traffic::Tcp { rate_bps: Some(_) });
-    let unread = unread(&seen.received.unread, seen.received.start_ns);
+    let sockets = u64::from(seen.spec.streams) * seen.spec.directions.len() as u64;
+    let every_ns = sampler::every_ns(sockets, seen.spec.duration_ms.saturating_mul(1_000_000));
+    let unread = unread(&seen.received.unread, seen.received.start_ns, every_ns);
     let mut parts = Vec::new();
     let windows = windows(&seen.sent.samples, seen.sent.start_ns);
     let at_times = |of: fn(&Window) -> f64| {
@@ -374,13 +379,17 @@ fn windows(samples: &[TcpSample], start_ns: u64) -> Vec<Window> {
 }
 
 /// The mean share of the receive buffer that lay unread, by stream and window. A look tells of the time since the one before
-/// it: a receiver that was stopped, or had no processor, did not look either, and what lay there afterwards had lain there.
-fn unread(looks: &[Unread], start_ns: u64) -> BTreeMap<(u64, u64), f64> {
+/// it. A receiver that did not look for [`STOPPED`] times as long as it should did not read either: all that had come lay
+/// there, though its reading thread may have emptied it before it looked again.
+fn unread(looks: &[Unread], start_ns: u64, every_ns: u64) -> BTreeMap<(u64, u64), f64> {
     let mut sums: BTreeMap<(u64, u64), (f64, f64)> = BTreeMap::new();
     let mut seen: BTreeMap<u64, u64> = BTreeMap::new();
     for look in looks {
-        let share = look.unread_bytes as f64 / look.buffer_bytes.max(1) as f64;
         let before = seen.insert(look.stream, look.time_ns).unwrap_or(start_ns);
+        let share = match look.time_ns.saturating_sub(before) > STOPPED * every_ns {
+            true => 1.0,
+            false => look.unread_bytes as f64 / look.buffer_bytes.max(1) as f64,
+        };
         let mut from = before.max(look.time_ns.saturating_sub(LONGEST_STOP_NS));
         while from < look.time_ns {
             let number = from.saturating_sub(start_ns) / WINDOW_NS;
