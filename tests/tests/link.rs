@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, installed, lane, run};
+use lab::netns::Namespace;
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -19,6 +20,11 @@ fn main() -> ExitCode {
         ("a_killed_link_leaves_nothing", bed(), killed),
         ("nonsense_is_refused_before_anything_is_made", Ok(()), nonsense),
         ("a_trial_is_a_replicate", bed(), trial),
+        (
+            "the_manuals_commands_make_it_a_router_between_devices",
+            bed().and_then(|()| fathom_tests::root()).and_then(|()| installed("sysctl")),
+            router,
+        ),
         ("a_supplied_congestion_control_runs_over_the_link", bed().and_then(|()| fathom_tests::root()), supplied),
     ];
     lane(cases)
@@ -221,4 +227,57 @@ fn supplied() -> Result<()> {
     ensure!(granted, "no socket says that it uses westwood: {said:?}");
     // Nothing of it is left for the next one.
     run(Command::new(fathom()).args(["net", "cc"])).map(drop)
+}
+
+/// What docs/net-link.md has typed in another shell, as it stands there.
+fn commands() -> Result<String> {
+    let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/net-link.md");
+    let text = std::fs::read_to_string(&manual)?;
+    let (_, after) = text.split_once("## Between real devices").context("the manual's section is gone")?;
+    let block = after.split("```text\n").nth(1).and_then(|rest| rest.split("```").next());
+    block.map(str::to_string).context("the section has no commands")
+}
+
+fn router() -> Result<()> {
+    // Two devices, each with a cable to the router.
+    let router = Namespace::create()?;
+    let (one, two) = (Namespace::beside(&router)?, Namespace::beside(&router)?);
+    for (device, interface, net) in [(&one, "eth1", 50), (&two, "eth2", 60)] {
+        device.veth("eth0", &router, interface)?;
+        device.address("eth0", &format!("192.168.{net}.2/24"))?;
+        device.ip(&["route", "add", "default", "via", &format!("192.168.{net}.1")])?;
+    }
+    let mut link = router.command(fathom());
+    link.args(["net", "link", "--delay", "16ms", "--rate", "20mbit"]).stdin(Stdio::null());
+    let mut link = link.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    let mut said = BufReader::new(link.stderr.take().context("stderr")?).lines();
+    let mut process = || -> Result<String> {
+        let line = said.by_ref().find(|l| l.as_ref().map_or(true, |l| l.contains("--target")));
+        let line = line.context("it says no process number")??;
+        let number = line.split_whitespace().skip_while(|word| *word != "--target").nth(1);
+        number.map(str::to_string).context("it says no process number")
+    };
+    let (c, s) = (process()?, process()?);
+    let script = format!("set -e\nC={c}; S={s}\n{}", commands()?);
+    run(router.command("sh").args(["-c", &script]))?;
+    // One device measures the way to the other.
+    let folder = tempfile::tempdir()?;
+    let key = folder.path().join("key");
+    run(Command::new(fathom()).args(["pool", "keygen"]).arg(&key))?;
+    let mut serve = two.command(fathom());
+    serve.args(["net", "serve", "--once", "--listen", "192.168.60.2:7100", "--key"]).arg(&key);
+    let mut serve = serve.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    BufReader::new(serve.stdout.take().context("stdout")?).read_line(&mut String::new())?;
+    let mut ask = one.command(fathom());
+    ask.args(["net", "run", "192.168.60.2:7100", "--transactions", "--duration", "1", "--json", "--key"]).arg(&key);
+    let asked = run(&mut ask);
+    let _ = serve.kill();
+    serve.wait()?;
+    // As Ctrl-C does.
+    run(Command::new("kill").args(["-INT", &link.id().to_string()]))?;
+    link.wait()?;
+    let value: Value = serde_json::from_slice(&asked?.stdout)?;
+    let p50 = value["latency_us"]["p50"].as_f64().context("latency")?;
+    ensure!(p50 >= 32_000.0, "nothing goes there and back in less than both delays: {p50} us");
+    Ok(())
 }

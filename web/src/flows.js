@@ -1,4 +1,5 @@
-// What flows did over time: congestion windows or round-trip times of several flows on one axis.
+// What flows did over time: congestion windows or round-trip times of several flows on one axis, and behind them what held
+// them back.
 
 import { FONT, layerPaint, paint, sharpen } from './theme.js';
 import { el } from './dom.js';
@@ -8,6 +9,15 @@ const FLOWS_HEIGHT = 240;
 const FLOWS_LEFT = 92;
 const FLOWS_BOTTOM = 34;
 const FLOWS_NEAR = 12;
+const BAND_ALPHA = 0.16;
+const BAND_COLOURS = {
+  application: 'app',
+  'receive window': 'database',
+  'send buffer': 'filesystem',
+  congestion: 'driver',
+  'link rate': 'ioscheduler',
+  CPU: 'runqueue',
+};
 
 export class Flows {
   constructor(chart, tip) {
@@ -16,11 +26,18 @@ export class Flows {
     this.canvas = el('canvas', {
       role: 'img',
       'aria-label': `${chart.title}: ${chart.flows.length} flows`,
-      dataset: { flows: chart.flows.length, unit: chart.unit },
+      dataset: { flows: chart.flows.length, unit: chart.unit, bands: chart.bands.length },
     });
     this.canvas.addEventListener('pointermove', (event) => this.hover(event));
     this.canvas.addEventListener('pointerleave', () => this.tip.hide());
-    this.node = el('figure', { class: 'curve' }, el('h3', {}, chart.title), this.canvas);
+    const causes = [...new Set(chart.bands.map((band) => band.cause))];
+    this.node = el(
+      'figure',
+      { class: 'curve' },
+      el('h3', {}, chart.title),
+      this.canvas,
+      causes.length > 0 ? el('figcaption', {}, `Shaded: limited by ${causes.join(', ')}.`) : null,
+    );
   }
 
   draw() {
@@ -35,6 +52,12 @@ export class Flows {
     const axis = valueAxis([0, ...this.chart.flows.flatMap((flow) => flow.points.map((point) => point[1]))], 5);
     this.x = (seconds) => FLOWS_LEFT + (seconds / this.end) * across;
     this.y = (value) => 10 + up * (1 - axis.at(value));
+    c.globalAlpha = BAND_ALPHA;
+    for (const band of this.chart.bands) {
+      c.fillStyle = layerPaint(BAND_COLOURS[band.cause] ?? 'block');
+      c.fillRect(this.x(band.from), 10, this.x(band.to) - this.x(band.from), up);
+    }
+    c.globalAlpha = 1;
     valueLines(c, axis.ticks, this.y, { left: FLOWS_LEFT, right: FLOWS_LEFT + across, unit: this.chart.unit });
     c.textAlign = 'center';
     for (let part = 0; part <= 4; part += 1) {
@@ -69,10 +92,16 @@ export class Flows {
         if (far < (best?.far ?? FLOWS_NEAR)) best = { far, flow, t, value };
       }
     }
-    if (!best) {
+    const seconds = ((x - FLOWS_LEFT) / (this.x(this.end) - FLOWS_LEFT)) * this.end;
+    const band = this.chart.bands.find((b) => b.from <= seconds && seconds < b.to);
+    const limited = band ? `limited by ${band.cause}` : null;
+    if (best) {
+      const value = valueText(best.value, this.chart.unit);
+      this.tip.show(event.clientX, event.clientY, best.flow.name, [value, `after ${best.t.toFixed(2)} s`, limited]);
+    } else if (limited) {
+      this.tip.show(event.clientX, event.clientY, limited, [`after ${seconds.toFixed(2)} s`]);
+    } else {
       this.tip.hide();
-      return;
     }
-    this.tip.show(event.clientX, event.clientY, best.flow.name, [valueText(best.value, this.chart.unit), `after ${best.t.toFixed(2)} s`]);
   }
 }

@@ -11,10 +11,10 @@ pub fn run(args: &args::Report) -> Result<()> {
     let mut parts = Vec::new();
     for path in &args.archives {
         let archive = link::open(path, &context)?;
-        if archive.meta().kind == "bench" {
+        if matches!(archive.meta().kind.as_str(), "bench" | "net") {
             anyhow::ensure!(
                 parts.is_empty(),
-                "{} holds benchmarks, and the archives before it recordings: make a page of each kind",
+                "{} holds benchmarks or network runs, and the archives before it recordings: make a page of each kind",
                 path.display()
             );
             return crate::bench::report(&args.archives, args.output.as_deref());

@@ -27,7 +27,7 @@ pub struct Session {
     /// What the other end calls itself.
     pub program: String,
     exchanges: Vec<Exchange>,
-    interrupted: Arc<AtomicBool>,
+    watch: serve::Watch,
 }
 
 /// What a run gave, as both ends saw it.
@@ -95,12 +95,17 @@ impl Session {
             other => return Err(channel.unexpected(&other, doing)),
         };
         let interface = interface.map(str::to_string);
-        Ok(Self { channel, address, interface, program, exchanges: Vec::new(), interrupted: Arc::default() })
+        Ok(Self { channel, address, interface, program, exchanges: Vec::new(), watch: serve::Watch::default() })
     }
 
     /// Once this is set, the run under way ends at both ends, with what it measured, and no other begins.
     pub fn interrupter(&self) -> Arc<AtomicBool> {
-        self.interrupted.clone()
+        self.watch.interrupted.clone()
+    }
+
+    /// What has come through of the run under way, as this end sees it.
+    pub fn live(&self) -> Arc<traffic::Live> {
+        self.watch.live.clone()
     }
 
     /// One run.
@@ -109,7 +114,7 @@ impl Session {
     /// [`Error::Refused`] if the other end will not; anything that breaks on the way.
     pub async fn run(&mut self, spec: &Spec) -> Result<Outcome> {
         spec.check().map_err(Error::Spec)?;
-        if self.interrupted.load(Ordering::Relaxed) {
+        if self.watch.interrupted.load(Ordering::Relaxed) {
             return Err(Error::Spec("interrupted".into()));
         }
         let (own_spec, _supplied) = serve::supply(spec, Side::Asks)?;
@@ -129,12 +134,12 @@ impl Session {
             false => self.bring_udp(spec, token).await?,
         };
         self.channel.send(&Message::Go, "beginning").await?;
-        let mut own = serve::drive(&mut self.channel, spec, Side::Asks, carrier, &self.interrupted).await?;
+        let mut own = serve::drive(&mut self.channel, spec, Side::Asks, carrier, &self.watch).await?;
         let other = self.collect(spec).await?;
         self.ask_clock(PINGS).await?;
         let clock = offset::estimate(&self.exchanges);
         own.trouble = own.trouble.or_else(|| other.trouble.as_ref().map(|t| format!("at the other end: {t}")));
-        if self.interrupted.load(Ordering::Relaxed) {
+        if self.watch.interrupted.load(Ordering::Relaxed) {
             // The end that heard of it last saw its connections break, as was wanted.
             own.trouble = None;
         }

@@ -254,7 +254,7 @@ impl Server {
             Err(error) => return Err(error),
         };
         (self.told)(format!("{}: {}", channel.peer(), describe(&spec)));
-        let report = drive(channel, &spec, Side::Serves, carrier, &AtomicBool::new(false)).await?;
+        let report = drive(channel, &spec, Side::Serves, carrier, &Watch::default()).await?;
         give(channel, report).await
     }
 
@@ -356,26 +356,26 @@ pub(crate) fn supply(spec: &Spec, side: Side) -> Result<(Spec, Option<cc::Regist
 }
 
 /// Runs an end's traffic in threads, and answers the other end meanwhile. If the control connection ends, so does the run.
-/// `interrupted` ends the run of the end that asks, which then tells the other one.
+/// Who watches may interrupt the run of the end that asks, which then tells the other one.
 pub(crate) async fn drive(
     channel: &mut Channel,
     spec: &Spec,
     side: Side,
     carrier: Carrier,
-    interrupted: &AtomicBool,
+    watch: &Watch,
 ) -> Result<EndReport> {
     let stop = Arc::new(AtomicBool::new(false));
     // Set also when this future is dropped, since threads do not see that.
     let _guard = StopOnDrop(stop.clone());
     let mut traffic = tokio::task::spawn_blocking({
-        let (spec, stop) = (spec.clone(), stop.clone());
-        move || traffic::run(&spec, side, carrier, &stop)
+        let (spec, stop, live) = (spec.clone(), stop.clone(), watch.live.clone());
+        move || traffic::run(&spec, side, carrier, &stop, &live)
     });
     let longest = Duration::from_millis(spec.duration_ms) + IDLE;
     let ended = |e: tokio::task::JoinError| Error::Spec(format!("the traffic failed: {e}"));
     if side == Side::Asks {
         // The end that asks has nothing to read before its own traffic is done.
-        while !interrupted.load(Ordering::Relaxed) {
+        while !watch.interrupted.load(Ordering::Relaxed) {
             tokio::select! {
                 report = &mut traffic => return report.map_err(ended),
                 () = tokio::time::sleep(LOOK) => (),
@@ -403,6 +403,13 @@ pub(crate) async fn drive(
     };
     drop(next);
     Ok(report)
+}
+
+/// What somebody outside sees of a run, and can do to it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Watch {
+    pub interrupted: Arc<AtomicBool>,
+    pub live: Arc<traffic::Live>,
 }
 
 /// How often it is looked whether the user wants an end.

@@ -1,14 +1,14 @@
 //! What a run took of an end's processors, from which [`crate::why`] tells whether they were the limit.
 //!
 //! A thread that is ready and does not run waits for a processor: /proc counts that (`schedstat`, second figure). A
-//! control group with a quota stops its threads without counting it there, so its `throttled_usec` is read too.
+//! control group with a quota stops its threads without counting it there, so what its `cpu.stat` says is read too.
 //!
 //! **Uncertainty.** What the kernel does for a connection in interrupts is charged to whoever ran, or to nobody; the
 //! share of the busiest processor shows it.
 
 use crate::clock;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The threads of one direction at one end, or of transactions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -84,9 +84,10 @@ impl Look {
     /// Looks now. A counter that cannot be read stands still.
     pub fn now() -> Self {
         let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-        let throttled_us = own_group()
-            .and_then(|dir| std::fs::read_to_string(dir.join("cpu.stat")).ok())
-            .and_then(|text| throttled(&text))
+        let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let throttled_us = own_groups(&groups)
+            .iter()
+            .find_map(|dir| throttled_us(&std::fs::read_to_string(dir.join("cpu.stat")).ok()?))
             .unwrap_or(0);
         Self { at_ns: clock::now_ns(), cpus: processors(&stat), throttled_us }
     }
@@ -125,15 +126,29 @@ fn processors(stat: &str) -> Vec<(u64, u64)> {
     stat.lines().filter_map(line).collect()
 }
 
-/// The folder of this process's control group (version 2).
-fn own_group() -> Option<PathBuf> {
-    let text = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = text.lines().find_map(|l| l.strip_prefix("0::/"))?;
-    Some(PathBuf::from("/sys/fs/cgroup").join(path))
+/// The folders in which a process's control group may have its quota: that of version 1's tree for processors, and that of
+/// version 2, which stands beside the trees of version 1 where both are mounted.
+fn own_groups(text: &str) -> Vec<PathBuf> {
+    let mounted = Path::new("/sys/fs/cgroup");
+    let mut dirs = Vec::new();
+    for line in text.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(names), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let path = path.trim_start_matches('/');
+        if names.is_empty() {
+            dirs.extend([mounted.join(path), mounted.join("unified").join(path)]);
+        } else if names.split(',').any(|name| name == "cpu") {
+            dirs.push(mounted.join(names).join(path));
+        }
+    }
+    dirs
 }
 
-fn throttled(text: &str) -> Option<u64> {
-    text.lines().find_map(|l| l.strip_prefix("throttled_usec "))?.trim().parse().ok()
+/// The time for which a quota held the group back, us.
+fn throttled_us(text: &str) -> Option<u64> {
+    let value = |name: &str| -> Option<u64> { text.lines().find_map(|l| l.strip_prefix(name))?.trim().parse().ok() };
+    // Version 1 counts in ns.
+    value("throttled_usec ").or_else(|| value("throttled_time ").map(|ns| ns / 1000))
 }
 
 #[cfg(test)]
@@ -145,7 +160,16 @@ mod tests {
         let text = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 10 0 20 60 10 0 0 0 0 0\ncpu1 0 0 0 100 0 0 0 0 0 0\nintr 5\n";
         assert_eq!(processors(text), [(30, 100), (0, 100)]);
         assert!(processors("cpu0 x\nnonsense").iter().all(|c| *c == (0, 0)));
-        assert_eq!(throttled("usage_usec 1\nthrottled_usec 77\n"), Some(77));
+        assert_eq!(throttled_us("usage_usec 1\nthrottled_usec 77\n"), Some(77));
+        assert_eq!(throttled_us("nr_periods 3\nnr_throttled 2\nthrottled_time 77000\n"), Some(77));
+    }
+
+    #[test]
+    fn a_group_is_found_in_either_version() {
+        let found = |text: &str| own_groups(text).iter().map(|d| d.display().to_string()).collect::<Vec<_>>();
+        assert_eq!(found("0::/a.slice/b\n"), ["/sys/fs/cgroup/a.slice/b", "/sys/fs/cgroup/unified/a.slice/b"]);
+        assert_eq!(found("5:cpuset:/x\n4:cpu,cpuacct:/a\n")[0], "/sys/fs/cgroup/cpu,cpuacct/a");
+        assert_eq!(found("1:cpu:/\nnonsense\n")[0], "/sys/fs/cgroup/cpu/");
     }
 
     #[test]

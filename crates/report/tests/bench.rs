@@ -61,7 +61,8 @@ fn data() -> Value {
             figure("001", "1, 3", lines.collect(), json!("threads")),
         ],
         "curves": [{"cell": 0, "title": "http mode=slow", "unit": "ns", "processes": (0..5).map(process).collect::<Vec<_>>()}],
-        "flows": [{"title": "congestion windows", "unit": "segment", "flows": [{"name": "bic", "points": [[0.0, 10.0], [1.0, 20.0]]}]}],
+        "flows": [{"title": "congestion windows", "unit": "segment", "flows": [{"name": "bic", "points": [[0.0, 10.0], [1.0, 20.0]]}],
+                   "bands": [{"from": 0.0, "to": 0.5, "cause": "application"}, {"from": 0.5, "to": 1.0, "cause": "link rate"}]}],
         "compared": null,
         "metrics": [{"cell": 0, "title": "http mode=slow", "metric": "latency.p99", "unit": "ns", "mean": 2e5, "range": [1e5, 3e5]}],
     })
@@ -106,6 +107,12 @@ fn figures_are_drawn_and_tell_their_values() -> Result<()> {
     assert!(drawn(&shown, "[data-figure='001/1, 3'] canvas")?);
     assert_eq!(shown.browser.attribute("[data-figure='001/1, 3'] canvas", "data-bars")?, "6");
     assert!(drawn(&shown, "#flows-body canvas")?);
+    assert!(shown.browser.text("#flows-body")?.contains("limited by application, link rate"));
+    // Away from the line, on either side of the middle.
+    for (x, cause) in [(0.3, "limited by application"), (0.7, "limited by link rate")] {
+        let tip = pointed(&shown, "#flows-body canvas", x, 190.0)?;
+        assert!(tip.contains(cause), "{tip:?}");
+    }
     shown.quiet()
 }
 

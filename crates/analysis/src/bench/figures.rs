@@ -205,7 +205,7 @@ const SPECS: &[Spec] = &[
         paper: "002",
         figure: "5",
         title: "TCP over a delay machine, by one-way delay",
-        says: "stable to a one-way delay of 16 ms, and much lower at 32 ms (the receive buffer is not told; ours grows by itself)",
+        says: "stable to a one-way delay of 16 ms, and much lower at 32 ms (the receive buffer is not told; ours grows by itself, and with receive_buffer=32K drops likewise)",
         workloads: &["net-delay"],
         only: Some(("cc", &["cubic"])),
         lines: Some(("delay_ms", "direction")),

@@ -1,5 +1,7 @@
-//! What a sending TCP said of itself over time: congestion window, round-trip time. Cells that differ only in the factor that a
-//! figure tells lines apart by (the congestion control) are lines of one chart, so that several flows stand on one axis.
+//! What flows did over time: what a sending TCP said of itself (congestion window, round-trip time), what arrived, how long packets
+//! of UDP took. Cells that differ only in the factor that a figure tells lines apart by (the congestion control) are lines of one
+//! chart, so that several flows stand on one axis; so are the streams of a run, and the runs of several archives. Where all lines
+//! of a chart are of one run, what held it back stands behind them.
 //!
 //! Of each cell the first process that counts is drawn: a course is an example, and an average of courses would be one that
 //! no flow ever took.
@@ -7,15 +9,19 @@
 use super::counts;
 use super::results::{Bench, Measured, words};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Readings of a flow that are drawn; of a longer course every n-th.
 const POINTS: usize = 600;
 /// What is drawn: the metric, its unit, and what it is.
 const DRAWN: &[(&str, &str, &str)] = &[
+    ("interval", "bit/s", "throughput"),
     ("tcp.cwnd", "segments", "congestion window"),
     ("tcp.srtt_us", "us", "round-trip time under load (smoothed, of the sender)"),
+    ("one_way_us", "us", "one-way delay under load (of UDP, by both clocks)"),
 ];
+/// What held a run back: the share of a stretch of time, with the cause in its labels.
+const LIMITED: &str = "limited";
 /// The factor that tells the lines of a chart apart.
 const APART: &str = "cc";
 
@@ -28,6 +34,8 @@ pub struct Flows {
     pub unit: &'static str,
     /// The lines.
     pub flows: Vec<Flow>,
+    /// What held the flows back, if all are of one run: stretches in the order of time.
+    pub bands: Vec<Band>,
 }
 
 /// A flow.
@@ -35,44 +43,170 @@ pub struct Flows {
 pub struct Flow {
     /// The factor's value, and which of several streams.
     pub name: String,
-    /// Seconds since the process's first reading, and the value.
+    /// Seconds since the first reading, and the value.
     pub points: Vec<(f64, f64)>,
 }
 
+/// A stretch of time in which one cause held the flows back for the most part.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Band {
+    /// Seconds since the first reading.
+    pub from: f64,
+    /// Seconds since the first reading.
+    pub to: f64,
+    /// In words: `link rate`.
+    pub cause: String,
+}
+
+/// Times and values.
+type Course = Vec<(u64, f64)>;
+
+/// The readings of a process that are drawn, by chart and by labels.
+#[derive(Default)]
+struct Courses<'a> {
+    /// By what is drawn, by direction, and by the rest of the labels.
+    lines: BTreeMap<(usize, &'a str, String), Course>,
+    /// By direction and time the cause with its share, the greatest.
+    causes: BTreeMap<(&'a str, u64), (&'a str, f64)>,
+}
+
+impl<'a> Courses<'a> {
+    fn of(bench: &'a Bench, process: u64) -> Self {
+        let mut courses = Self::default();
+        for s in bench.tables.samples.iter().filter(|s| s.replicate == Some(process)) {
+            let Some(t) = s.time_ns else { continue };
+            let label = |name: &str| s.labels.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+            let direction = label("direction").unwrap_or_default();
+            if s.metric == LIMITED {
+                let greatest = courses.causes.entry((direction, t)).or_default();
+                if s.value > greatest.1 {
+                    *greatest = (label("cause").unwrap_or_default(), s.value);
+                }
+            } else if let Some(at) = DRAWN.iter().position(|d| d.0 == s.metric) {
+                let rest: Vec<&str> = s.labels.split(' ').filter(|word| !word.starts_with("direction=")).collect();
+                courses.lines.entry((at, direction, rest.join(" "))).or_default().push((t, s.value));
+            }
+        }
+        courses
+    }
+
+    fn start(&self) -> Option<u64> {
+        self.lines.values().flatten().map(|(t, _)| *t).chain(self.causes.keys().map(|c| c.1)).min()
+    }
+
+    fn end(&self) -> Option<u64> {
+        self.lines.values().flatten().map(|(t, _)| *t).max()
+    }
+
+    fn directions(&self) -> usize {
+        self.lines.keys().map(|k| k.1).collect::<BTreeSet<_>>().len()
+    }
+
+    /// What held a direction back; neighbours of one cause are one stretch, and a gap belongs to what was before it.
+    fn bands(&self, direction: &str, start: u64) -> Vec<Band> {
+        let seconds = |t: u64| t.saturating_sub(start) as f64 / 1e9;
+        let mut bands: Vec<Band> = Vec::new();
+        for ((_, t), (cause, _)) in self.causes.iter().filter(|((d, _), _)| *d == direction) {
+            let (from, cause) = (seconds(*t), cause.replace('_', " "));
+            match bands.last_mut() {
+                Some(last) if last.cause == cause => (),
+                last => {
+                    last.into_iter().for_each(|last| last.to = from);
+                    bands.push(Band { from, to: from, cause });
+                }
+            }
+        }
+        let end = self.end().map_or(0.0, seconds);
+        bands.last_mut().into_iter().for_each(|last| last.to = end.max(last.from));
+        bands
+    }
+}
+
+/// A chart that is being made.
+#[derive(Default)]
+struct Chart {
+    flows: Vec<Flow>,
+    /// What held each run back whose lines are here, by the run's name.
+    runs: BTreeMap<String, Vec<Band>>,
+}
+
+type Charts = BTreeMap<(usize, String), Chart>;
+
 /// The charts that this archive holds readings for.
 pub fn flows(bench: &Bench, all: &[Measured]) -> Vec<Flows> {
-    let mut charts: BTreeMap<(usize, String), Vec<Flow>> = BTreeMap::new();
+    let mut charts = Charts::new();
     for m in all {
-        let first = bench.tables.replicates.iter().find(|r| r.cell == m.cell.id && counts(r));
-        let Some(id) = first.map(|r| r.id) else { continue };
+        let Some(courses) = first(bench, m).map(|id| Courses::of(bench, id)) else { continue };
         let rest: BTreeMap<String, String> = m.factors.clone().into_iter().filter(|(name, _)| name != APART).collect();
-        // By what is drawn, and by stream.
-        let mut courses: BTreeMap<(usize, &str), Vec<(u64, f64)>> = BTreeMap::new();
-        for s in bench.tables.samples.iter().filter(|s| s.replicate == Some(id)) {
-            let (Some(at), Some(t)) = (DRAWN.iter().position(|d| d.0 == s.metric), s.time_ns) else { continue };
-            courses.entry((at, &s.labels)).or_default().push((t, s.value));
-        }
-        let start = courses.values().flatten().map(|(t, _)| *t).min().unwrap_or(0);
-        let apart = m.factors.get(APART).cloned().unwrap_or_else(|| m.cell.name.clone());
-        let several = courses.keys().filter(|(at, _)| *at == 0).count() > 1;
-        for ((at, labels), course) in courses {
-            let name = if several { format!("{apart} {labels}") } else { apart.clone() };
-            let title = format!("{} {}", m.design.name, words(&rest));
-            charts.entry((at, title)).or_default().push(Flow { name, points: points(course, start) });
+        let title = format!("{} {}", m.design.name, words(&rest));
+        let apart = m.factors.get(APART).cloned().unwrap_or_default();
+        let start = courses.start().unwrap_or(0);
+        add(&mut charts, &courses, start, &title, &[&apart], &m.cell.name);
+    }
+    finished(charts)
+}
+
+/// The flows of several runs on one axis. Runs that overlap in time keep their places by the clock, which is that of the
+/// machine that asked; others begin together.
+pub fn together(runs: &[Bench]) -> Vec<Flows> {
+    let mut all = Vec::new();
+    for bench in runs {
+        for m in bench.measured() {
+            let Some(courses) = first(bench, &m).map(|id| Courses::of(bench, id)) else { continue };
+            let apart = m.factors.get(APART).cloned().unwrap_or_default();
+            all.push((bench.name.clone(), apart, m.cell.name.clone(), courses));
         }
     }
-    let chart = |((at, title), flows): ((usize, String), Vec<Flow>)| Flows {
-        title: format!("{}: {}", DRAWN[at].2, title.trim()),
+    let starts: Vec<u64> = all.iter().filter_map(|a| a.3.start()).collect();
+    let ends = all.iter().filter_map(|a| a.3.end()).min();
+    let (least, most) = (starts.iter().min().copied().unwrap_or(0), starts.iter().max().copied());
+    let overlap = most < ends;
+    let several = all.len() > 1;
+    let mut charts = Charts::new();
+    for (name, apart, cell, courses) in &all {
+        let start = if overlap { least } else { courses.start().unwrap_or(0) };
+        let name = if several { name.as_str() } else { "" };
+        add(&mut charts, courses, start, "", &[name, apart], cell);
+    }
+    finished(charts)
+}
+
+/// The first process of a cell that counts.
+fn first(bench: &Bench, m: &Measured) -> Option<u64> {
+    bench.tables.replicates.iter().find(|r| r.cell == m.cell.id && counts(r)).map(|r| r.id)
+}
+
+/// Adds a run's lines; `called` says what it is called, `otherwise` if that is nothing and there is one line.
+fn add(charts: &mut Charts, courses: &Courses, start: u64, title: &str, called: &[&str], otherwise: &str) {
+    let both = courses.directions() > 1;
+    for ((at, direction, labels), course) in &courses.lines {
+        let several = courses.lines.keys().filter(|(a, d, _)| (a, d) == (at, direction)).count() > 1;
+        let way = if both { format!("{title} direction={direction}") } else { title.to_string() };
+        let chart = charts.entry((*at, way)).or_default();
+        let labels = if several { labels.as_str() } else { "" };
+        let name: Vec<&str> = called.iter().copied().chain([labels]).filter(|word| !word.is_empty()).collect();
+        let name = if name.is_empty() { otherwise.to_string() } else { name.join(" ") };
+        chart.flows.push(Flow { name, points: points(course.clone(), start) });
+        let run = called.iter().copied().chain([otherwise]).collect::<Vec<_>>().join(" ");
+        chart.runs.entry(run).or_insert_with(|| courses.bands(direction, start));
+    }
+}
+
+fn finished(charts: Charts) -> Vec<Flows> {
+    let chart = |((at, title), chart): ((usize, String), Chart)| Flows {
+        title: [DRAWN[at].2, title.trim()].into_iter().filter(|t| !t.is_empty()).collect::<Vec<_>>().join(": "),
         unit: DRAWN[at].1,
-        flows,
+        flows: chart.flows,
+        // What holds one run back says nothing of another.
+        bands: if chart.runs.len() == 1 { chart.runs.into_values().flatten().collect() } else { Vec::new() },
     };
     charts.into_iter().map(chart).collect()
 }
 
-fn points(mut course: Vec<(u64, f64)>, start: u64) -> Vec<(f64, f64)> {
+fn points(mut course: Course, start: u64) -> Vec<(f64, f64)> {
     course.sort_unstable_by_key(|(t, _)| *t);
     let step = course.len().div_ceil(POINTS).max(1);
-    course.iter().step_by(step).map(|(t, v)| ((t - start) as f64 / 1e9, *v)).collect()
+    course.iter().step_by(step).map(|(t, v)| (t.saturating_sub(start) as f64 / 1e9, *v)).collect()
 }
 
 #[cfg(test)]
@@ -122,5 +256,56 @@ mod tests {
         assert!(course.len() <= POINTS && course.is_sorted_by(|a, b| a.0 <= b.0));
         assert_eq!(course[0], (0.0, 1999.0), "times count from the first reading");
         assert!(flows(&bench("b", "http"), &[]).is_empty());
+    }
+
+    /// A run of two streams from `begin` on, for two seconds, of which the first is the application's.
+    fn run(name: &str, begin: u64) -> Bench {
+        let mut b = bench(name, "net run");
+        b.add(&[("streams", "2")], 100.0, 1000.0, 1);
+        let mut push = |metric: &str, labels: &str, time_ns: u64, value: f64| {
+            b.tables.samples.push(Sample {
+                replicate: Some(0),
+                metric: metric.into(),
+                unit: String::new(),
+                labels: labels.into(),
+                time_ns: Some(time_ns),
+                value,
+            });
+        };
+        for n in 0..=20 {
+            let t = begin + n * 100_000_000;
+            for stream in ["0", "1"] {
+                push("tcp.cwnd", &format!("direction=up stream={stream}"), t, n as f64);
+            }
+            push("interval", "direction=up", t, 1e6);
+            let (early, late) = if n < 10 { (0.8, 0.2) } else { (0.3, 0.7) };
+            push("limited", "direction=up cause=application", t, early);
+            push("limited", "direction=up cause=link_rate", t, late);
+        }
+        b
+    }
+
+    #[test]
+    fn the_streams_of_a_run_share_an_axis_and_what_held_them_back_stands_behind() {
+        let charts = together(&[run("a", 5_000_000_000)]);
+        let said: Vec<(&str, Vec<&str>)> =
+            charts.iter().map(|c| (c.title.as_str(), c.flows.iter().map(|f| f.name.as_str()).collect())).collect();
+        let cell = run("a", 0).tables.cells[0].name.clone();
+        assert_eq!(said, [("throughput", vec![cell.as_str()]), ("congestion window", vec!["stream=0", "stream=1"])]);
+        let band = |from, to, cause: &str| Band { from, to, cause: cause.into() };
+        for chart in &charts {
+            assert_eq!(chart.bands, [band(0.0, 1.0, "application"), band(1.0, 2.0, "link rate")], "{}", chart.title);
+        }
+    }
+
+    #[test]
+    fn runs_of_one_time_stand_where_the_clock_has_them() {
+        let course = |charts: &[Flows], flow: usize| charts[1].flows[flow].points[0].0;
+        let charts = together(&[run("a", 5_000_000_000), run("b", 6_000_000_000)]);
+        assert_eq!((course(&charts, 0), course(&charts, 2)), (0.0, 1.0));
+        assert_eq!(charts[1].flows[2].name, "b stream=0");
+        assert!(charts.iter().all(|c| c.bands.is_empty()), "of two runs");
+        let charts = together(&[run("a", 5_000_000_000), run("b", 60_000_000_000)]);
+        assert_eq!((course(&charts, 0), course(&charts, 2)), (0.0, 0.0), "they begin together");
     }
 }

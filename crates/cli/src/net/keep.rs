@@ -3,15 +3,17 @@
 //! on the same axis.
 
 use super::lines;
-use super::result::told;
+use super::result::{over_time, told};
+use super::text::rate;
 use crate::record;
 use anyhow::Result;
 use archive::runs::{Entry, Run};
 use archive::{Archive, Meta, RunsWriter};
 use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
 use net::run::Outcome;
-use net::spec::Direction;
+use net::spec::{Direction, Spec, Traffic};
 use net::tcp_info::FIELDS;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Writes it.
@@ -21,7 +23,6 @@ pub fn keep(outcome: &Outcome, dir: &Path, quiet: bool) -> Result<()> {
     let mut meta = Meta::new("net", record::unix_ns(), argv.clone());
     Archive::create(dir, &meta, true)?;
     let mut log = RunsWriter::create(dir)?;
-    let spec = serde_json::to_string(&outcome.spec)?;
     log.push(Entry::Machine(crate::bench::facts(&[])))?;
     log.push(Entry::Design(DesignRow {
         id: 0,
@@ -36,13 +37,13 @@ pub fn keep(outcome: &Outcome, dir: &Path, quiet: bool) -> Result<()> {
         precision: None,
         stopped: None,
         baseline: None,
-        design: spec.clone(),
+        design: serde_json::to_string(&outcome.spec)?,
     }))?;
     log.push(Entry::Cell(DesignCell {
         id: 0,
         design: 0,
         name: "run".into(),
-        factors: spec,
+        factors: serde_json::to_string(&factors(&outcome.spec))?,
         argv: serde_json::to_string(&argv)?,
         metric: Some("throughput".into()),
         same_as: None,
@@ -55,6 +56,38 @@ pub fn keep(outcome: &Outcome, dir: &Path, quiet: bool) -> Result<()> {
     meta.complete = true;
     meta.write(dir)?;
     record::give_to_caller(dir)
+}
+
+/// What was asked for, as a cell's factors are written: names and words.
+fn factors(spec: &Spec) -> BTreeMap<&'static str, String> {
+    let mut factors = BTreeMap::new();
+    let mut put = |name, value: Option<String>| value.and_then(|value| factors.insert(name, value));
+    let bps = |bps: u64| rate(bps as f64);
+    match spec.traffic {
+        Traffic::Tcp { rate_bps } => {
+            put("traffic", Some("tcp".into()));
+            put("rate", rate_bps.map(bps));
+        }
+        Traffic::Udp { rate_bps, packet_bytes } => {
+            put("traffic", Some("udp".into()));
+            put("rate", Some(bps(rate_bps)));
+            put("packet", Some(packet_bytes.to_string()));
+        }
+        Traffic::Transactions { request_bytes, response_bytes } => {
+            put("traffic", Some("transactions".into()));
+            put("request", Some(request_bytes.to_string()));
+            put("response", Some(response_bytes.to_string()));
+        }
+    }
+    put("direction", Some(spec.directions.iter().map(|d| d.name()).collect::<Vec<_>>().join("+")));
+    put("streams", Some(spec.streams.to_string()));
+    put("seconds", Some((spec.duration_ms as f64 / 1e3).to_string()));
+    put("cc", spec.socket.congestion.clone());
+    put("send_buffer", spec.socket.send_buffer.map(|b| b.to_string()));
+    put("receive_buffer", spec.socket.receive_buffer.map(|b| b.to_string()));
+    put("mss", spec.socket.mss.map(|b| b.to_string()));
+    put("pacing", spec.socket.pacing_bps.map(bps));
+    factors
 }
 
 fn replicate(outcome: &Outcome) -> Run {
@@ -73,8 +106,8 @@ fn replicate(outcome: &Outcome) -> Run {
         let up = t.direction == Direction::Up;
         let way = format!("direction={}", t.direction.name());
         push("throughput".into(), "bit/s", way.clone(), None, t.throughput.steady);
-        for (end_ns, (_, bps)) in t.received.ends_ns.iter().zip(&t.throughput.intervals) {
-            push("interval".into(), "bit/s", way.clone(), Some(here(up, *end_ns)), *bps);
+        for p in over_time(outcome, t) {
+            push(p.metric.into(), p.unit, p.labels, Some(p.time_ns), p.value);
         }
         for (kind, readings) in [("tcp", &t.sent.samples), ("ack", &t.sent.acks)] {
             for reading in readings {

@@ -1,7 +1,8 @@
 //! A run as a benchmark's replicate prints it: a line of JSON a sample.
 
-use super::result::{told, whole};
+use super::result::{over_time, told, whole};
 use net::run::Outcome;
+use net::spec::Direction;
 use serde_json::json;
 
 /// The lines; an archive's samples are more.
@@ -59,14 +60,21 @@ pub fn of(outcome: &Outcome) -> Vec<String> {
     lines
 }
 
-/// Readings of the sending end's TCP, by that end's clock: congestion window and smoothed round-trip time.
+/// What a page draws over time: of the sending end's TCP the congestion window and the smoothed round-trip time, the throughput of
+/// every interval, what held it back, and one-way delays. All by the clock of the end that asked.
 pub fn readings(outcome: &Outcome) -> Vec<String> {
     let mut lines = Vec::new();
-    for sent in outcome.spec.directions.iter().filter_map(|d| outcome.sent(*d)) {
-        for reading in &sent.samples {
-            let labels = format!("direction={} stream={}", sent.direction.name(), reading.stream);
+    for t in &told(outcome) {
+        for p in over_time(outcome, t) {
+            let line = json!({"metric": p.metric, "unit": p.unit, "t": p.time_ns, "v": p.value, "labels": p.labels});
+            lines.push(line.to_string());
+        }
+        let by_other = t.direction == Direction::Down;
+        for reading in &t.sent.samples {
+            let labels = format!("direction={} stream={}", t.direction.name(), reading.stream);
+            let at = outcome.clock.filter(|_| by_other).map_or(reading.time_ns, |c| c.ours(reading.time_ns));
             for (metric, unit, v) in [("tcp.cwnd", "segment", reading.cwnd), ("tcp.srtt_us", "us", reading.srtt_us)] {
-                let line = json!({"metric": metric, "unit": unit, "t": reading.time_ns, "v": v, "labels": labels});
+                let line = json!({"metric": metric, "unit": unit, "t": at, "v": v, "labels": labels});
                 lines.push(line.to_string());
             }
         }

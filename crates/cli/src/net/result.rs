@@ -4,13 +4,15 @@ use net::estimate::{self, Throughput};
 use net::outcome::{Received, Sent};
 use net::run::Outcome;
 use net::spec::Direction;
-use net::why::{self, Limit};
+use net::why::{self, Limit, Moment};
 
 /// One direction.
 pub struct Told<'a> {
     pub direction: Direction,
     pub throughput: Throughput,
     pub limits: Vec<Limit>,
+    /// The same as time went on.
+    pub course: Vec<Moment>,
     pub sent: &'a Sent,
     pub received: &'a Received,
     pub packets: Option<Packets>,
@@ -65,9 +67,10 @@ fn one(outcome: &Outcome, direction: Direction) -> Option<Told<'_>> {
         receiver: outcome.receiver(direction),
         rate_bps: throughput.whole,
     };
-    let limits = why::limits(&seen);
+    let (limits, course) = (why::limits(&seen), why::course(&seen));
     let bounds = why::bounds(&sent.samples, sent.sockets.len());
-    Some(Told { direction, limits, packets: packets(outcome, sent, received), throughput, sent, received, bounds })
+    let packets = packets(outcome, sent, received);
+    Some(Told { direction, limits, course, packets, throughput, sent, received, bounds })
 }
 
 fn packets(outcome: &Outcome, sent: &Sent, received: &Received) -> Option<Packets> {
@@ -88,18 +91,23 @@ fn packets(outcome: &Outcome, sent: &Sent, received: &Received) -> Option<Packet
     })
 }
 
-/// Transit times are arrival by the receiver's clock less departure by the sender's.
-fn delay(outcome: &Outcome, direction: Direction, transits: &[(u64, i64)]) -> Option<Delay> {
-    let clock = outcome.clock?;
-    let mut all: Vec<f64> = transits
-        .iter()
-        .map(|(arrived, transit)| match direction {
+/// One-way delays: when a packet arrived, by the receiver's clock, and how long it took, us. Transit times are arrival by the
+/// receiver's clock less departure by the sender's.
+pub fn delays(outcome: &Outcome, direction: Direction, transits: &[(u64, i64)]) -> Vec<(u64, f64)> {
+    let Some(clock) = outcome.clock else { return Vec::new() };
+    let one = |(arrived, transit): &(u64, i64)| {
+        let ns = match direction {
             // The other end's clock is ahead: what it stamps is too late by that.
             Direction::Up => *transit as f64 - clock.ahead_at(clock.ours(*arrived)),
             Direction::Down => *transit as f64 + clock.ahead_at(*arrived),
-        })
-        .map(|ns| ns / 1e3)
-        .collect();
+        };
+        (*arrived, ns / 1e3)
+    };
+    transits.iter().map(one).collect()
+}
+
+fn delay(outcome: &Outcome, direction: Direction, transits: &[(u64, i64)]) -> Option<Delay> {
+    let mut all: Vec<f64> = delays(outcome, direction, transits).into_iter().map(|d| d.1).collect();
     all.sort_unstable_by(f64::total_cmp);
     let at = |q: f64| stats::quantile::of_sorted(&all, q);
     Some(Delay {
@@ -108,9 +116,50 @@ fn delay(outcome: &Outcome, direction: Direction, transits: &[(u64, i64)]) -> Op
         p90: at(0.9)?,
         p99: at(0.99)?,
         max: *all.last()?,
-        offset_error: clock.error_ns / 1e3,
+        offset_error: outcome.clock?.error_ns / 1e3,
     })
 }
+
+/// A value of a moment.
+pub struct Point {
+    pub metric: &'static str,
+    pub unit: &'static str,
+    pub labels: String,
+    /// CLOCK_BOOTTIME of the end that asked, ns.
+    pub time_ns: u64,
+    pub value: f64,
+}
+
+/// What a page draws over time besides TCP's own readings: the throughput of every interval, what held TCP back in each 100 ms, and
+/// the one-way delays of some packets of UDP.
+pub fn over_time(outcome: &Outcome, t: &Told<'_>) -> Vec<Point> {
+    let up = t.direction == Direction::Up;
+    // A time of the end that saw it, by our clock.
+    let here = |by_other: bool, ns: u64| match outcome.clock.filter(|_| by_other) {
+        Some(clock) => clock.ours(ns),
+        None => ns,
+    };
+    let way = format!("direction={}", t.direction.name());
+    let point =
+        |metric, unit, labels: &str, time_ns, value| Point { metric, unit, labels: labels.into(), time_ns, value };
+    let rates = t.received.ends_ns.iter().zip(&t.throughput.intervals);
+    let mut points: Vec<Point> =
+        rates.map(|(end, (_, bps))| point("interval", "bit/s", &way, here(up, *end), *bps)).collect();
+    points.extend(t.course.iter().map(|m| {
+        let labels = format!("{way} cause={}", m.cause.name().replace(' ', "_"));
+        point("limited", "1", &labels, here(!up, m.start_ns), m.share)
+    }));
+    if let Some(packets) = &t.received.packets {
+        let delays = delays(outcome, t.direction, &packets.transit_ns);
+        let every = delays.len().div_ceil(DELAYS).max(1);
+        let some = delays.iter().step_by(every);
+        points.extend(some.map(|(at, us)| point("one_way_us", "us", &way, here(up, *at), *us)));
+    }
+    points
+}
+
+/// One-way delays of a run that are kept.
+const DELAYS: usize = 2000;
 
 /// All directions of bulk together, or the transactions.
 pub fn whole(outcome: &Outcome, told: &[Told<'_>]) -> Option<Throughput> {

@@ -9,6 +9,7 @@ use net::search::{Search, Trial};
 use net::spec::{Direction, MAX_RATE, SocketOptions, Spec, Traffic};
 use serde_json::{Value, json};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -55,8 +56,11 @@ pub fn run(args: &NetRun) -> Result<ExitCode> {
             Some(Rate::Auto) => search(&mut session, &spec).await?,
             _ => (spec, None),
         };
-        let outcome = session.run(&spec).await?;
+        let shown = (!args.json && !args.lines).then(|| tokio::task::spawn_local(live(session.live(), spec.clone())));
+        let outcome = session.run(&spec).await;
         first.abort();
+        shown.inspect(|shown| shown.abort());
+        let outcome = outcome?;
         Ok((outcome, search, interrupter.load(Ordering::Relaxed)))
     })?;
     let Some((outcome, found, interrupted)) = done else {
@@ -73,6 +77,32 @@ pub fn run(args: &NetRun) -> Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A line a second while a run is under way, on stderr.
+async fn live(live: Arc<net::traffic::Live>, spec: Spec) {
+    let mut ticks = tokio::time::interval(Duration::from_secs(1));
+    let (mut begun, mut before, mut last) = (None, [0; 2], 0.0);
+    loop {
+        ticks.tick().await;
+        let now: Vec<u64> = spec.directions.iter().map(|d| live.amount(*d)).collect();
+        let Some(start) = begun else {
+            // The clock starts when something has come; before, connections are made.
+            begun = now.iter().any(|n| *n > 0).then(std::time::Instant::now);
+            (before[..now.len()]).copy_from_slice(&now);
+            continue;
+        };
+        let at: f64 = start.elapsed().as_secs_f64();
+        let rates = spec.directions.iter().zip(now.iter().zip(&mut before)).map(|(direction, (now, before))| {
+            let amount = now.saturating_sub(std::mem::replace(before, *now)) as f64 / (at - last);
+            match spec.traffic {
+                Traffic::Transactions { .. } => format!("{amount:.0} transactions/s"),
+                _ => format!("{} {}", direction.name(), super::text::rate(amount * 8.0)),
+            }
+        });
+        eprintln!("{at:6.1} s  {}", rates.collect::<Vec<_>>().join("  "));
+        last = at;
+    }
 }
 
 fn print(args: &NetRun, outcome: &Outcome, search: Option<&Value>) -> Result<()> {

@@ -12,7 +12,7 @@ use crate::outcome::{EndReport, SAMPLE_NS};
 use crate::spec::{Direction, Spec, Traffic};
 use crate::{clock, socket, usage};
 use std::net::{TcpStream, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What data goes through.
 #[derive(Debug)]
@@ -55,18 +55,48 @@ impl Side {
     }
 }
 
+/// What has come through so far, for whoever watches a run: bytes of the direction, or transactions. At the receiving end
+/// what arrived; at the sending end what TCP was told of as arrived, or of UDP what was handed over.
+#[derive(Debug, Default)]
+pub struct Live {
+    up: AtomicU64,
+    down: AtomicU64,
+}
+
+impl Live {
+    /// How much in a direction, since the beginning of the run under way.
+    pub fn amount(&self, direction: Direction) -> u64 {
+        self.of(direction).load(Ordering::Relaxed)
+    }
+
+    fn of(&self, direction: Direction) -> &AtomicU64 {
+        match direction {
+            Direction::Up => &self.up,
+            Direction::Down => &self.down,
+        }
+    }
+
+    fn set(&self, direction: Direction, amount: u64) {
+        self.of(direction).store(amount, Ordering::Relaxed);
+    }
+}
+
 /// Runs one end from now to the end of its time, or until `stop` is set. Blocks.
-pub fn run(spec: &Spec, side: Side, carrier: Carrier, stop: &AtomicBool) -> EndReport {
+pub fn run(spec: &Spec, side: Side, carrier: Carrier, stop: &AtomicBool, live: &Live) -> EndReport {
+    live.set(Direction::Up, 0);
+    live.set(Direction::Down, 0);
     let before = usage::Look::now();
     clock::exact_timers();
     let mut report = match (spec.traffic, carrier) {
         (Traffic::Transactions { request_bytes, response_bytes }, Carrier::Tcp(connections)) => {
-            transactions::run(spec, side, (request_bytes as usize, response_bytes as usize), connections, stop)
+            transactions::run(spec, side, (request_bytes as usize, response_bytes as usize), connections, stop, live)
         }
         (Traffic::Udp { rate_bps, packet_bytes }, Carrier::Udp { socket, run }) => {
-            udp::run(spec, side, (rate_bps, packet_bytes), (&socket, run), stop)
+            udp::run(spec, side, (rate_bps, packet_bytes), (&socket, run), (stop, live))
         }
-        (Traffic::Tcp { rate_bps }, Carrier::Tcp(connections)) => tcp::run(spec, side, rate_bps, connections, stop),
+        (Traffic::Tcp { rate_bps }, Carrier::Tcp(connections)) => {
+            tcp::run(spec, side, rate_bps, connections, stop, live)
+        }
         _ => EndReport { trouble: Some("the carrier does not fit the traffic".into()), ..EndReport::default() },
     };
     report.machine = usage::Look::now().since(&before);

@@ -4,7 +4,7 @@
 //! The receiver's clock ends the run: when its time is over it resets its connections. The sender counts until its own
 //! time is over and goes on sending until that reset arrives, so that the last interval is as full as the others.
 
-use super::{Connection, Course, Side};
+use super::{Connection, Course, Live, Side};
 use crate::outcome::{EndReport, Granted, INTERVAL_NS, Received, Sent};
 use crate::probe::Probe;
 use crate::sampler;
@@ -79,12 +79,28 @@ impl Way {
         }
     }
 
+    /// What the receiver has of it, as far as this end knows.
+    fn arrived(&self) -> u64 {
+        if !self.sends {
+            return self.counters.iter().map(|c| c.0.load(Ordering::Relaxed)).sum();
+        }
+        // The last reading of each stream.
+        self.sender.samples.iter().rev().take(self.streams.len()).map(|s| s.bytes_acked).sum()
+    }
+
     fn granted(&self) -> Vec<Granted> {
         self.streams.iter().map(|(_, s)| socket::granted(&SockRef::from(&**s), true)).collect()
     }
 }
 
-pub fn run(spec: &Spec, side: Side, rate: Option<u64>, connections: Vec<Connection>, stop: &AtomicBool) -> EndReport {
+pub fn run(
+    spec: &Spec,
+    side: Side,
+    rate: Option<u64>,
+    connections: Vec<Connection>,
+    stop: &AtomicBool,
+    live: &Live,
+) -> EndReport {
     let mut connections = connections;
     let mut ways: Vec<Way> = spec.directions.iter().map(|d| Way::new(*d, side, &mut connections)).collect();
     let block = super::noise(BLOCK);
@@ -125,7 +141,10 @@ pub fn run(spec: &Spec, side: Side, rate: Option<u64>, connections: Vec<Connecti
             if interval {
                 next = at + INTERVAL_NS - (at - course.start_ns) % INTERVAL_NS;
             }
-            ways.iter_mut().for_each(|way| way.look(interval));
+            for way in &mut ways {
+                way.look(interval);
+                live.set(way.direction, way.arrived());
+            }
         });
         report.sampler_cpu_ns = Thread::now().since(before).cpu_ns;
         let granted: Vec<Vec<Granted>> = ways.iter().map(Way::granted).collect();

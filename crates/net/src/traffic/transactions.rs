@@ -1,10 +1,10 @@
 //! Transactions: a request, its response, the next request; one under way a connection. Their number and times are taken
 //! at the end that asks. Of a byte each way they show what a packet costs.
 
-use super::{Connection, Course, Side};
+use super::{Connection, Course, Live, Side};
 use crate::clock;
 use crate::outcome::{EndReport, INTERVAL_NS, Transactions};
-use crate::spec::Spec;
+use crate::spec::{Direction, Spec};
 use crate::usage::{Thread, Threads};
 use hdrhistogram::Histogram;
 use socket2::SockRef;
@@ -15,7 +15,14 @@ use std::time::Duration;
 
 type Sizes = (usize, usize);
 
-pub fn run(spec: &Spec, side: Side, sizes: Sizes, connections: Vec<Connection>, stop: &AtomicBool) -> EndReport {
+pub fn run(
+    spec: &Spec,
+    side: Side,
+    sizes: Sizes,
+    connections: Vec<Connection>,
+    stop: &AtomicBool,
+    live: &Live,
+) -> EndReport {
     let course = Course::new(spec, stop);
     let done = AtomicU64::new(0);
     let mut report = EndReport::default();
@@ -43,6 +50,7 @@ pub fn run(spec: &Spec, side: Side, sizes: Sizes, connections: Vec<Connection>, 
         course.follow(INTERVAL_NS, |_| {
             ends_ns.push(clock::now_ns());
             totals.push(done.load(Ordering::Relaxed));
+            live.set(Direction::Up, done.load(Ordering::Relaxed));
         });
         if side == Side::Serves {
             // The end that asks has its own clock; what it still asks is answered.

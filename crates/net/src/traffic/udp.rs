@@ -9,7 +9,7 @@
 
 use super::order::{Order, Place};
 use super::packet::{HEADER, Packet};
-use super::{Course, Side};
+use super::{Course, Live, Side};
 use crate::outcome::{EndReport, INTERVAL_NS, PacketsReceived, PacketsSent, Received, Sent};
 use crate::spec::Spec;
 use crate::usage::{Thread, Threads};
@@ -38,19 +38,20 @@ pub fn run(
     side: Side,
     (rate_bps, packet_bytes): (u64, u32),
     (socket, run): (&UdpSocket, u64),
-    stop: &AtomicBool,
+    (stop, live): (&AtomicBool, &Live),
 ) -> EndReport {
     let course = Course::new(spec, stop);
-    let counter = AtomicU64::new(0);
+    let (counter, handed_over) = (AtomicU64::new(0), AtomicU64::new(0));
     let mut report = EndReport::default();
     let (mut ends_ns, mut totals) = (Vec::new(), Vec::new());
     std::thread::scope(|scope| {
-        let (course, counter) = (&course, &counter);
+        let (course, counter, handed_over) = (&course, &counter, &handed_over);
         let mut sender = None;
         let mut receiver = None;
         for direction in &spec.directions {
             if side.sends(*direction) {
-                sender = Some((*direction, scope.spawn(move || send(socket, run, rate_bps, packet_bytes, course))));
+                let handle = scope.spawn(move || send(socket, run, rate_bps, packet_bytes, (course, handed_over)));
+                sender = Some((*direction, handle));
             } else {
                 let expected = course.packets(rate_bps, packet_bytes);
                 receiver = Some((*direction, scope.spawn(move || receive(socket, run, expected, counter, course))));
@@ -59,6 +60,10 @@ pub fn run(
         course.follow(INTERVAL_NS, |_| {
             ends_ns.push(clock::now_ns());
             totals.push(counter.load(Ordering::Relaxed));
+            for direction in &spec.directions {
+                let amount = if side.sends(*direction) { handed_over } else { counter };
+                live.set(*direction, amount.load(Ordering::Relaxed));
+            }
         });
         let end_ns = clock::now_ns();
         let sockets = vec![socket::granted(&SockRef::from(socket), false)];
@@ -122,7 +127,7 @@ fn send(
     run: u64,
     rate_bps: u64,
     packet_bytes: u32,
-    course: &Course<'_>,
+    (course, handed_over): (&Course<'_>, &AtomicU64),
 ) -> (PacketsSent, Threads, Option<String>) {
     clock::exact_timers();
     let before = Thread::now();
@@ -153,6 +158,7 @@ fn send(
                     late.saturating_record(elapsed.saturating_sub(due_ns(number, rate_bps, packet_bytes)));
                 }
                 sent += taken as u64;
+                handed_over.store(sent * u64::from(packet_bytes), Ordering::Relaxed);
             }
             Err(e) if e.kind() == ErrorKind::Interrupted => (),
             Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) || e.kind() == ErrorKind::WouldBlock => {

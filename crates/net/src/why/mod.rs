@@ -10,9 +10,11 @@
 //! receiver's window     the receiver's processor, if data lay unread and its thread was ready all the time;
 //!                       the application, if data lay unread; the link, if a queue stood in the path; else the window
 //! send buffer full      the link, if a queue stood in the path; a processor, if an end was ready all the time; else the buffer
-//! the rest              the application, if it asked to be paced; a processor; the link, if a queue stood in the path;
+//! the rest              the application, if it asked to be paced; a processor; the application, if data lay unread and
+//!                       the receiver's window held the connection back at other times; the link, if a queue stood in the path;
 //!                       the receiver's window or the send buffer, if it held the connection back at other times and was
-//!                       nearly full of data in flight now; else congestion: the window was cut by loss, or had not yet grown
+//!                       nearly full of data in flight now (the buffer also if
+//!                       the congestion window was not full); else congestion: the window was cut by loss, or had not yet grown
 //! ```
 //!
 //! A **queue** stood in the path if the round trip took a quarter and 1 ms longer than the least of the run: then more was
@@ -28,6 +30,7 @@ mod text;
 
 use crate::bound;
 use crate::outcome::{EndReport, Received, Sent, Unread};
+use crate::sampler;
 use crate::spec::{Spec, Traffic};
 use crate::tcp_info::TcpSample;
 use crate::usage::Threads;
@@ -53,6 +56,10 @@ const FEW: f64 = 4.0;
 /// Unread bytes from this share of the receive buffer on say that the receiver is slow (of the buffer, about half can
 /// hold payload).
 const UNREAD: f64 = 0.15;
+/// See [`unread`].
+const STOPPED: u64 = 5;
+/// What a look finds tells of so much time before it at most.
+const LONGEST_STOP_NS: u64 = 5_000_000_000;
 /// A cause with less is not told.
 const LEAST: f64 = 0.01;
 
@@ -164,15 +171,48 @@ struct Facts {
     again: f64,
 }
 
+/// What held TCP back in a stretch of time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Moment {
+    /// When the stretch began, CLOCK_BOOTTIME of the sending end. It is 100 ms long.
+    pub start_ns: u64,
+    /// What.
+    pub cause: Cause,
+    /// For which share of it, 0 to 1; those of one stretch sum to 1.
+    pub share: f64,
+}
+
+/// What held the direction back as time went on: the shares of each 100 ms, of all streams together. Empty for what is not
+/// bulk over TCP.
+pub fn course(seen: &Seen<'_>) -> Vec<Moment> {
+    if !matches!(seen.spec.traffic, Traffic::Tcp { .. }) {
+        return Vec::new();
+    }
+    let mut stretches: BTreeMap<u64, BTreeMap<Cause, f64>> = BTreeMap::new();
+    for (number, reason, ns) in of_tcp(seen, &facts(&seen.sent.samples)) {
+        *stretches.entry(number).or_default().entry(reason.cause()).or_default() += ns;
+    }
+    let moments = stretches.into_iter().flat_map(|(number, causes)| {
+        let all: f64 = causes.values().sum();
+        let start_ns = seen.sent.start_ns.saturating_add(number.saturating_mul(WINDOW_NS));
+        causes.into_iter().map(move |(cause, ns)| Moment { start_ns, cause, share: ns / all })
+    });
+    moments.filter(|m| m.share >= LEAST).collect()
+}
+
 /// What held the direction back, the largest share first. Empty if too little was read to say.
 pub fn limits(seen: &Seen<'_>) -> Vec<Limit> {
     let facts = facts(&seen.sent.samples);
-    let reasons = match seen.spec.traffic {
+    let parts = match seen.spec.traffic {
         Traffic::Tcp { .. } => of_tcp(seen, &facts),
         Traffic::Udp { .. } => return text::of_udp(seen),
         // A transaction waits for its answer by definition.
         Traffic::Transactions { .. } => return Vec::new(),
     };
+    let mut reasons: BTreeMap<Reason, f64> = BTreeMap::new();
+    for (_, reason, ns) in parts {
+        *reasons.entry(reason).or_default() += ns;
+    }
     let all: f64 = reasons.values().sum();
     let mut causes: BTreeMap<Cause, Vec<(Reason, f64)>> = BTreeMap::new();
     for (reason, part) in reasons {
@@ -198,13 +238,16 @@ fn cpu_bound(threads: &Threads, end: &EndReport, wall_ns: u64) -> bool {
     ready >= READY || end.machine.throttled >= THROTTLED
 }
 
-fn of_tcp(seen: &Seen<'_>, facts: &Facts) -> BTreeMap<Reason, f64> {
+/// The parts of the run's time: the number of the window, what held the connection back, and for how many ns.
+fn of_tcp(seen: &Seen<'_>, facts: &Facts) -> Vec<(u64, Reason, f64)> {
     let wall = seen.sent.end_ns.saturating_sub(seen.sent.start_ns);
     let sender_cpu = cpu_bound(&seen.sent.threads, seen.sender, wall);
     let receiver_cpu = cpu_bound(&seen.received.threads, seen.receiver, wall);
     let held = matches!(seen.spec.traffic, Traffic::Tcp { rate_bps: Some(_) });
-    let unread = unread(&seen.received.unread, seen.received.start_ns);
-    let mut parts: BTreeMap<Reason, f64> = BTreeMap::new();
+    let sockets = u64::from(seen.spec.streams) * seen.spec.directions.len() as u64;
+    let every_ns = sampler::every_ns(sockets, seen.spec.duration_ms.saturating_mul(1_000_000));
+    let unread = unread(&seen.received.unread, seen.received.start_ns, every_ns);
+    let mut parts = Vec::new();
     let windows = windows(&seen.sent.samples, seen.sent.start_ns);
     let at_times = |of: fn(&Window) -> f64| {
         let (held, all) =
@@ -217,7 +260,7 @@ fn of_tcp(seen: &Seen<'_>, facts: &Facts) -> BTreeMap<Reason, f64> {
         let queue = window.in_flight >= FEW && window.rtt_us > facts.least_rtt_us * QUEUE + QUEUE_US;
         let mut add = |reason, share: f64| {
             if share > 0.0 {
-                *parts.entry(reason).or_default() += share * window.length_ns;
+                parts.push((window.number, reason, share * window.length_ns));
             }
         };
         // A paced application is idle by its own will, whatever its processor does.
@@ -241,14 +284,17 @@ fn of_tcp(seen: &Seen<'_>, facts: &Facts) -> BTreeMap<Reason, f64> {
             Reason::SenderCpu
         } else if receiver_cpu {
             Reason::ReceiverCpu
+        } else if by_rwnd && slow {
+            Reason::NotRead
         } else if queue {
             Reason::Queue
         } else if by_rwnd && window.again == 0 && window.flying >= NEARLY * window.offered {
-            if slow { Reason::NotRead } else { Reason::Window }
+            Reason::Window
         } else if by_sndbuf
             && window.again == 0
-            && window.flying >= NEARLY * facts.in_flight
-            && window.waiting < window.flying
+            // The buffer is nearly full of data in flight, or at least the congestion window is not.
+            && (window.in_flight < NEARLY * window.cwnd
+                || window.flying >= NEARLY * facts.in_flight && window.waiting < window.flying)
         {
             Reason::Buffer
         } else if window.recovering || facts.again > 0.0 {
@@ -275,6 +321,7 @@ struct Window {
     sndbuf: f64,
     rtt_us: f64,
     in_flight: f64,
+    cwnd: f64,
     /// Bytes: in flight, offered by the receiver, written and not yet sent.
     flying: f64,
     offered: f64,
@@ -284,6 +331,8 @@ struct Window {
 }
 
 fn windows(samples: &[TcpSample], start_ns: u64) -> Vec<Window> {
+    // A kernel that does not tell the window says 0; to one that does, 0 is a window that is closed.
+    let told = samples.iter().any(|s| s.snd_wnd > 0);
     let mut by_place: BTreeMap<(u64, u64), Vec<&TcpSample>> = BTreeMap::new();
     let mut before: BTreeMap<u64, &TcpSample> = BTreeMap::new();
     for sample in samples {
@@ -317,9 +366,9 @@ fn windows(samples: &[TcpSample], start_ns: u64) -> Vec<Window> {
                 sndbuf,
                 rtt_us: mean(|s| s.srtt_us),
                 in_flight: mean(|s| s.unacked),
+                cwnd: mean(|s| s.cwnd),
                 flying: mean(TcpSample::in_flight_bytes),
-                // A kernel that does not tell the window offers nothing that could be full.
-                offered: mean(|s| if s.snd_wnd == 0 { u64::MAX } else { s.snd_wnd }),
+                offered: if told { mean(|s| s.snd_wnd) } else { f64::INFINITY },
                 waiting: mean(|s| s.notsent_bytes),
                 again: last.total_retrans.saturating_sub(first.total_retrans),
                 // 2: the window is being reduced, 3: recovery, 4: loss (include/uapi/linux/tcp.h).
@@ -329,16 +378,31 @@ fn windows(samples: &[TcpSample], start_ns: u64) -> Vec<Window> {
         .collect()
 }
 
-/// The mean share of the receive buffer that lay unread, by stream and window.
-fn unread(looks: &[Unread], start_ns: u64) -> BTreeMap<(u64, u64), f64> {
+/// The mean share of the receive buffer that lay unread, by stream and window. A look tells of the time since the one before
+/// it. A receiver that did not look for [`STOPPED`] times as long as it should did not read either: all that had come lay
+/// there, though its reading thread may have emptied it before it looked again.
+fn unread(looks: &[Unread], start_ns: u64, every_ns: u64) -> BTreeMap<(u64, u64), f64> {
     let mut sums: BTreeMap<(u64, u64), (f64, f64)> = BTreeMap::new();
+    let mut seen: BTreeMap<u64, u64> = BTreeMap::new();
     for look in looks {
-        let number = look.time_ns.saturating_sub(start_ns) / WINDOW_NS;
-        let sum = sums.entry((look.stream, number)).or_default();
-        sum.0 += look.unread_bytes as f64 / look.buffer_bytes.max(1) as f64;
-        sum.1 += 1.0;
+        let before = seen.insert(look.stream, look.time_ns).unwrap_or(start_ns);
+        let share = match look.time_ns.saturating_sub(before) > STOPPED * every_ns {
+            true => 1.0,
+            false => look.unread_bytes as f64 / look.buffer_bytes.max(1) as f64,
+        };
+        let mut from = before.max(look.time_ns.saturating_sub(LONGEST_STOP_NS));
+        while from < look.time_ns {
+            let number = from.saturating_sub(start_ns) / WINDOW_NS;
+            let end = start_ns.saturating_add((number + 1).saturating_mul(WINDOW_NS));
+            // Both bounds are later than `from`, so it comes to an end.
+            let to = end.min(look.time_ns).max(from + 1);
+            let sum = sums.entry((look.stream, number)).or_default();
+            sum.0 += share * (to - from) as f64;
+            sum.1 += (to - from) as f64;
+            from = to;
+        }
     }
-    sums.into_iter().map(|(place, (sum, n))| (place, sum / n)).collect()
+    sums.into_iter().map(|(place, (sum, ns))| (place, sum / ns)).collect()
 }
 
 fn facts(samples: &[TcpSample]) -> Facts {

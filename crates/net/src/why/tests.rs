@@ -80,15 +80,19 @@ fn story(at: impl Fn(u64, &mut TcpSample)) -> Story {
     }
 }
 
-fn judged(story: &Story) -> Vec<Limit> {
-    let limits = limits(&Seen {
+fn seen(story: &Story) -> Seen<'_> {
+    Seen {
         spec: &story.spec,
         sent: &story.sent,
         received: &story.received,
         sender: &story.ends.0,
         receiver: &story.ends.1,
         rate_bps: 5e7,
-    });
+    }
+}
+
+fn judged(story: &Story) -> Vec<Limit> {
+    let limits = limits(&seen(story));
     let sum: f64 = limits.iter().map(|l| l.share).sum();
     assert!(limits.is_empty() || (sum > 0.95 && sum < 1.0 + 1e-9), "{limits:?}");
     limits
@@ -136,6 +140,15 @@ fn a_small_window_is_the_receivers_unless_it_does_not_read() {
 }
 
 #[test]
+fn a_receiver_that_was_stopped_did_not_read() {
+    let mut stopped = story(|us, s| s.rwnd_limited_us = us * 9 / 10);
+    // It looked once in 300 ms; its buffer may have been emptied a moment before.
+    stopped.received.unread.retain(|u| u.time_ns % 300_000_000 == 0);
+    first(&stopped, Cause::Application, &["unread"]);
+    assert!(judged(&stopped)[0].share > 0.85);
+}
+
+#[test]
 fn loss_is_congestion_with_its_bounds() {
     let lossy = story(|us, s| {
         s.total_retrans = us / 10_000;
@@ -179,6 +192,12 @@ fn a_window_that_a_paced_sender_fills_now_and_then_is_still_the_limit() {
     let wide = story(|us, s| (s.rwnd_limited_us, s.snd_wnd) = (us / 5, 1 << 20));
     first(&wide, Cause::Congestion, &[]);
     first(&story(|us, s| s.sndbuf_limited_us = us / 5), Cause::SendBuffer, &[]);
+    // More was in flight for a moment, and half of the congestion window is free.
+    let peak = story(|us, s| {
+        (s.sndbuf_limited_us, s.unacked) = (us / 5, if us == 1_000_000 { 99 } else { 50 });
+    });
+    first(&peak, Cause::SendBuffer, &[]);
+    assert!(judged(&peak)[0].share > 0.9);
 }
 
 #[test]
@@ -210,6 +229,12 @@ fn a_mixture_has_shares_of_time() {
     let limits = judged(&mixed);
     assert_eq!(limits.iter().map(|l| l.cause).collect::<Vec<_>>(), [Cause::SendBuffer, Cause::Application]);
     assert!((limits[0].share - 0.6).abs() < 0.02 && (limits[1].share - 0.4).abs() < 0.02, "{limits:?}");
+    // And each has its time.
+    let course = course(&seen(&mixed));
+    let greatest = |ns: u64| course.iter().filter(|m| m.start_ns == ns).max_by(|a, b| a.share.total_cmp(&b.share));
+    assert_eq!(greatest(1_000_000_000).map(|m| m.cause), Some(Cause::Application));
+    assert_eq!(greatest(4_000_000_000).map(|m| m.cause), Some(Cause::SendBuffer));
+    assert!(course.is_sorted_by_key(|m| m.start_ns) && course.len() >= 50);
 }
 
 #[test]

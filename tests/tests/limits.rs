@@ -1,0 +1,179 @@
+//! What held a run back, where we know it: a limit is injected, and the first cause that `fathom net run` names must be that one.
+//!
+//! Each limit is run a few times ([`RUNS`] by default; `FATHOM_RUNS=20` for the table of the manual), each over an emulated link
+//! of its own kind, and must be named right in 19 of 20, or in all but one of fewer. All traffic is in namespaces that the
+//! program makes.
+
+use anyhow::{Context, Result, ensure};
+use fathom_tests::{Case, fathom, installed, lane, root, run};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+/// How often each limit is injected.
+const RUNS: usize = 3;
+/// Seconds of a run.
+const SECONDS: f64 = 1.0;
+
+/// A limit.
+struct Injected {
+    /// What `limited_by` must begin with.
+    cause: &'static str,
+    link: &'static [&'static str],
+    /// Words before the command of either end.
+    serve: String,
+    ask: String,
+    /// Words of `net run`.
+    run: &'static [&'static str],
+    /// Shell's words that are run in the background; `$serve` is the end that serves.
+    beside: String,
+}
+
+impl Default for Injected {
+    fn default() -> Self {
+        // 20 ms of round trip; no rate, so that nothing but what is injected holds a run back.
+        let link = &["--delay", "10ms"];
+        Self { cause: "", link, serve: String::new(), ask: String::new(), run: &[], beside: String::new() }
+    }
+}
+
+fn main() -> ExitCode {
+    let bed = || installed("ip").and_then(|()| possible());
+    let cases: Vec<Case> = vec![
+        ("a_small_receive_buffer", bed(), || {
+            named(Injected { cause: "receive_window", run: &["--rcvbuf", "32K"], ..Injected::default() })
+        }),
+        ("a_small_send_buffer", bed(), || {
+            named(Injected { cause: "send_buffer", run: &["--sndbuf", "32K"], ..Injected::default() })
+        }),
+        ("a_link_that_loses_one_percent", bed(), || {
+            named(Injected { cause: "congestion", link: &["--delay", "10ms", "--loss", "1%"], ..Injected::default() })
+        }),
+        ("a_link_of_ten_megabits", bed(), || {
+            named(Injected {
+                cause: "link_rate",
+                link: &["--delay", "10ms", "--rate", "10mbit", "--queue", "100"],
+                ..Injected::default()
+            })
+        }),
+        ("an_application_that_writes_now_and_then", bed(), || {
+            named(Injected { cause: "application", run: &["--rate", "10M"], ..Injected::default() })
+        }),
+        ("a_receiver_that_stops_reading_now_and_then", bed(), || {
+            // Its buffer holds what comes in 20 ms; it is stopped for 200.
+            let beside = "while :; do sleep 0.05; kill -STOP $serve; sleep 0.2; kill -CONT $serve; done".into();
+            named(Injected { cause: "application", beside, run: &["--rcvbuf", "256K"], ..Injected::default() })
+        }),
+        ("a_receiver_behind_a_busy_program", bed().and_then(|()| installed("taskset")), || {
+            // Fifteen parts of a processor against a thousand (sched(7)).
+            let (serve, beside) = ("taskset -c 0 nice -n 19".into(), "taskset -c 0 sh -c 'while :; do :; done'".into());
+            let link = &["--delay", "2ms"];
+            named(Injected { cause: "cpu", link, serve, beside, run: &["--copy"], ..Injected::default() })
+        }),
+        ("a_receiver_with_a_quota_of_processor_time", bed().and_then(|()| root()).and_then(|()| quota()), || {
+            let group = Group::create(2)?;
+            // The shell joins and becomes the program.
+            let serve = format!("sh -c 'echo $$ > {}/cgroup.procs; exec \"$@\"' sh", group.0.display());
+            named(Injected { cause: "cpu", link: &["--delay", "2ms"], serve, run: &["--copy"], ..Injected::default() })
+        }),
+    ];
+    lane(cases)
+}
+
+/// Whether a link can be made here, or why not.
+fn possible() -> Result<(), String> {
+    let output = Command::new(fathom()).args(["net", "link", "--", "true"]).output().map_err(|e| e.to_string())?;
+    output.status.success().then_some(()).ok_or_else(|| String::from_utf8_lossy(&output.stderr).trim().to_string())
+}
+
+/// Runs it, and counts how often it was named right.
+fn named(limit: Injected) -> Result<()> {
+    let runs = std::env::var("FATHOM_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(RUNS);
+    let folder = tempfile::tempdir()?;
+    let (at, program) = (folder.path().display(), fathom());
+    let program = program.display();
+    run(Command::new(fathom()).args(["pool", "keygen"]).arg(folder.path().join("key")))?;
+    let key = format!("--key {at}/key");
+    let (serve, ask, words) = (&limit.serve, &limit.ask, limit.run.join(" "));
+    let beside = match limit.beside.as_str() {
+        "" => "true",
+        words => words,
+    };
+    let script = format!(
+        "$FATHOM_LINK_ENTER_SERVER {serve} {program} net serve --listen $FATHOM_LINK_SERVER:7100 {key} >{at}/served & serve=$!
+         until [ -s {at}/served ]; do sleep 0.05; done
+         ({beside}) & beside=$!
+         for i in $(seq {runs}); do
+             # A machine that stands still for seconds breaks a run, and says nothing of what is asked here.
+             for try in 1 2 3; do
+                 {ask} {program} net run $FATHOM_LINK_SERVER:7100 {key} --json --duration {SECONDS} {words} >{at}/$i.json && break
+             done
+         done
+         kill $beside; kill -CONT $serve; kill $serve; true"
+    );
+    let mut link = Command::new(fathom());
+    link.args(["net", "link"]).args(limit.link).args(["--", "sh", "-c", &script]).stdin(Stdio::null());
+    let output = link.output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let mut right = 0;
+    for i in 1..=runs {
+        let value = parsed(&folder.path().join(format!("{i}.json"))).with_context(|| said.to_string())?;
+        let limits = &value["directions"][0]["limited_by"];
+        if limits[0]["cause"] == limit.cause {
+            right += 1;
+        } else {
+            println!("run {i}, not {}: {limits:#}", limit.cause);
+        }
+    }
+    println!("{}: named right in {right} of {runs} runs", limit.cause);
+    ensure!(right + runs.div_ceil(20) >= runs, "{right} of {runs} runs were named right");
+    Ok(())
+}
+
+fn parsed(path: &Path) -> Result<Value> {
+    Ok(serde_json::from_slice(&std::fs::read(path)?)?)
+}
+
+/// Whether a group of processes can be given a quota here.
+fn quota() -> Result<(), String> {
+    Group::create(50).map(drop).map_err(|e| format!("no quota of processor time can be set: {e:#}"))
+}
+
+/// A control group with so many percent of a processor, removed when dropped.
+struct Group(PathBuf);
+
+impl Group {
+    fn create(percent: u64) -> Result<Self> {
+        // Version 1 has a tree for processors; version 2 has one tree for all.
+        let one = Path::new("/sys/fs/cgroup/cpu");
+        let root = if one.exists() { one } else { Path::new("/sys/fs/cgroup") };
+        let dir = root.join(format!("fathom-limits-{}-{percent}", std::process::id()));
+        std::fs::create_dir(&dir).with_context(|| dir.display().to_string())?;
+        let group = Self(dir);
+        let (period_us, quota_us) = (100_000, percent * 1000);
+        match one.exists() {
+            true => {
+                std::fs::write(group.0.join("cpu.cfs_period_us"), period_us.to_string())?;
+                std::fs::write(group.0.join("cpu.cfs_quota_us"), quota_us.to_string())?;
+            }
+            false => {
+                // The controller may be handed down already.
+                let _ = std::fs::write(root.join("cgroup.subtree_control"), "+cpu");
+                std::fs::write(group.0.join("cpu.max"), format!("{quota_us} {period_us}"))?;
+            }
+        }
+        Ok(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // The last process inside may take a moment to go.
+        for _ in 0..100 {
+            if std::fs::remove_dir(&self.0).is_ok() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
