@@ -274,14 +274,14 @@ impl Node {
             let has = self.store.size_bytes();
             return Err(format!("this node has {has} bytes, fewer than the {} that it promised", claim.size_bytes));
         }
-        self.store.may_claim(&hello.pool, claim)?;
+        // Before anything is waited for: an older coordinator that connects again meanwhile must find the newer one's epoch.
+        self.store.claim(&hello.pool, claim)?;
         self.live.send_modify(|live| *live += 1);
         let number = *self.live.borrow();
         self.idle().await;
         if *self.live.borrow() != number {
             return Err("another connection of a coordinator has taken over".into());
         }
-        self.store.claim(&hello.pool, claim)?;
         Ok(Some((number, claim.epoch)))
     }
 

@@ -20,7 +20,6 @@
 use crate::flash::Flash;
 use crate::frame::{MAX_STRETCHES, Status, Stretch};
 use crate::hello::Claim;
-use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt};
@@ -28,122 +27,21 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+mod error;
+mod header;
 mod map;
+mod medium;
 
+pub use error::Error;
+use header::{HEADER_BYTES, read_header};
+pub use header::{Header, Place, data_bytes, whole_bytes};
 use map::Map;
+use medium::{alone, length, reads_as_zeroes};
 
 /// Bytes of a block: what a checksum covers.
 pub const BLOCK_BYTES: u64 = 4096;
-/// Two headers at the end.
-const HEADER_BYTES: u64 = 4096;
 /// Blocks that share a lock.
 const LOCKS: u64 = 256;
-/// What `format` says.
-const FORMAT: &str = "fathom-pool-store";
-/// 1: the first.
-const VERSION: u32 = 1;
-
-/// Why a store cannot be made or opened.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The system said no.
-    #[error("cannot {action} {}: {source}", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Its answer.
-        source: io::Error,
-    },
-    /// No header.
-    #[error("{} is no store of a pool; make it one with `fathom pool node --init --store {}`", path.display(), path.display())]
-    Unformatted {
-        /// Where.
-        path: PathBuf,
-    },
-    /// There is data that would be lost.
-    #[error("{} is not empty and is no store of a pool; --import takes its content in as the store's data", path.display())]
-    NotEmpty {
-        /// Where.
-        path: PathBuf,
-    },
-    /// A store already.
-    #[error("{} is a store already (node {node}); remove it first if it may go", path.display())]
-    Exists {
-        /// Where.
-        path: PathBuf,
-        /// Which node's.
-        node: String,
-    },
-    /// Another process has it.
-    #[error("{} is in use: by another node, or mounted, or a part of a disk that is; a store has one node", path.display())]
-    InUse {
-        /// Where.
-        path: PathBuf,
-    },
-    /// From a newer release.
-    #[error("{} was made by a newer Fathom (store version {version}, this program knows {VERSION})", path.display())]
-    Newer {
-        /// Where.
-        path: PathBuf,
-        /// Its version.
-        version: u32,
-    },
-    /// The wrong size.
-    #[error("{}: {why}", path.display())]
-    Size {
-        /// Where.
-        path: PathBuf,
-        /// What is wrong, and what to do.
-        why: String,
-    },
-}
-
-/// A store's place among the nodes of its pool. Data would be scrambled if it changed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
-    /// Which node it is, from 0.
-    pub index: u32,
-    /// Of how many.
-    pub count: u32,
-    /// 0: one node after the other; else the bytes of a stripe.
-    pub stripe_bytes: u64,
-}
-
-impl std::fmt::Display for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "node {} of {}, ", self.index + 1, self.count)?;
-        match self.stripe_bytes {
-            0 => write!(f, "concatenated"),
-            bytes => write!(f, "in stripes of {bytes} bytes"),
-        }
-    }
-}
-
-/// What a store is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Header {
-    format: String,
-    version: u32,
-    /// The pool that it belongs to; empty until a coordinator has taken it in.
-    pub pool: String,
-    /// Its place there; none until then.
-    pub place: Option<Place>,
-    /// Its own name, unique.
-    pub node: String,
-    /// Bytes of data, a multiple of [`BLOCK_BYTES`].
-    pub size_bytes: u64,
-    block_bytes: u64,
-    /// The highest epoch of a coordinator that it has served.
-    pub epoch: u64,
-    /// That coordinator.
-    coordinator: String,
-    sequence: u64,
-    /// Whether it was closed in order.
-    clean: bool,
-}
-
 /// A store that is open. Calls may come from several threads.
 #[derive(Debug)]
 pub struct Store {
@@ -167,24 +65,6 @@ pub struct Store {
     flash: Option<Flash>,
 }
 
-impl Header {
-    fn new(node: String, size_bytes: u64) -> Self {
-        Self {
-            format: FORMAT.into(),
-            version: VERSION,
-            pool: String::new(),
-            place: None,
-            node,
-            size_bytes,
-            block_bytes: BLOCK_BYTES,
-            epoch: 0,
-            coordinator: String::new(),
-            sequence: 0,
-            clean: true,
-        }
-    }
-}
-
 /// A name that nobody else has: 16 random hexadecimal digits.
 pub fn new_name() -> String {
     let mut bytes = [0; 8];
@@ -194,22 +74,6 @@ pub fn new_name() -> String {
         bytes = (now.as_nanos() as u64).to_le_bytes();
     }
     format!("{:016x}", u64::from_le_bytes(bytes))
-}
-
-fn table_bytes(size_bytes: u64) -> u64 {
-    (size_bytes / BLOCK_BYTES * 8).next_multiple_of(BLOCK_BYTES)
-}
-
-/// Bytes that a store of `size_bytes` of data takes.
-pub fn whole_bytes(size_bytes: u64) -> u64 {
-    size_bytes + table_bytes(size_bytes) + 2 * HEADER_BYTES
-}
-
-/// The data that fit into `whole_bytes`.
-pub fn data_bytes(whole: u64) -> u64 {
-    // Each block needs 8 bytes besides, and up to a block is lost to rounding.
-    let blocks = whole.saturating_sub(2 * HEADER_BYTES + BLOCK_BYTES) / (BLOCK_BYTES + 8);
-    blocks * BLOCK_BYTES
 }
 
 fn checksum(block: &[u8]) -> u32 {
@@ -365,7 +229,7 @@ impl Store {
     ///
     /// # Errors
     /// Why not, as a sentence.
-    pub fn may_claim(&self, pool: &str, claim: &Claim) -> Result<(), String> {
+    fn may_claim(&self, pool: &str, claim: &Claim) -> Result<(), String> {
         let header = self.header();
         if !header.pool.is_empty() && header.pool != pool {
             return Err(format!("this store belongs to the pool {:?}, not to {pool:?}", header.pool));
@@ -384,7 +248,7 @@ impl Store {
     /// That coordinator begins to use it: pool, place and epoch are on the medium when this returns.
     ///
     /// # Errors
-    /// As [`Store::may_claim`], or what the medium said.
+    /// Why it may not, or what the medium said.
     pub fn claim(&self, pool: &str, claim: &Claim) -> Result<(), String> {
         self.may_claim(pool, claim)?;
         let renewed = |h: &mut Header| {
@@ -416,14 +280,8 @@ impl Store {
         let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut header);
         header.sequence += 1;
-        let mut bytes = serde_json::to_vec(&*header)?;
-        if bytes.len() as u64 > HEADER_BYTES - 4 {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the names are too long for the header"));
-        }
-        bytes.resize(HEADER_BYTES as usize - 4, b' ');
-        bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
         let at = self.headers_at + header.sequence % 2 * HEADER_BYTES;
-        self.file.write_all_at(&bytes, at)?;
+        self.file.write_all_at(&header.to_bytes()?, at)?;
         self.file.sync_data()
     }
 
@@ -707,92 +565,6 @@ fn is_settled(pair: u64) -> bool {
 
 fn status(error: &io::Error) -> Status {
     if error.kind() == io::ErrorKind::StorageFull { Status::Full } else { Status::Io }
-}
-
-/// Bytes of a file or device.
-fn length(file: &File) -> io::Result<u64> {
-    use std::io::{Seek, SeekFrom};
-    let mut file = file;
-    file.seek(SeekFrom::End(0))
-}
-
-/// Opens the file or device, or creates the file, for this process alone, until it ends. On a block device O_EXCL keeps off file
-/// systems and the nodes of its partitions, or of the disk that it is a partition of (bd_prepare_to_claim in the kernel); a
-/// file is locked.
-fn alone(path: &Path, create: bool) -> Result<File, Error> {
-    use rustix::fs::{FlockOperation, OFlags, flock};
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let tried = |action| move |source: io::Error| Error::Io { action, path: path.into(), source };
-    let there = File::options().read(true).write(true).custom_flags(OFlags::EXCL.bits() as i32).open(path);
-    let file = match there {
-        Err(error) if create && error.kind() == io::ErrorKind::NotFound => {
-            File::options().read(true).write(true).create_new(true).open(path)
-        }
-        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => return Err(Error::InUse { path: path.into() }),
-        other => other,
-    };
-    let file = file.map_err(tried("open"))?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { path: path.into() }),
-        Err(error) => Err(Error::Io { action: "lock", path: path.into(), source: error.into() }),
-    }
-}
-
-/// Whether all from `at` to `length` reads as zeroes; holes are not read.
-fn reads_as_zeroes(file: &File, mut at: u64, length: u64) -> io::Result<bool> {
-    let mut piece = vec![0; 1 << 20];
-    while at < length {
-        match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(at)) {
-            Ok(data) => at = data,
-            Err(rustix::io::Errno::NXIO) => return Ok(true),
-            Err(_) => {}
-        }
-        let now = (length - at).min(piece.len() as u64) as usize;
-        file.read_exact_at(&mut piece[..now], at)?;
-        if !is_zero(&piece[..now]) {
-            return Ok(false);
-        }
-        at += now as u64;
-    }
-    Ok(true)
-}
-
-fn read_header(path: &Path, file: &File, there: u64) -> Result<Header, Error> {
-    let unformatted = || Error::Unformatted { path: path.into() };
-    let mut best: Option<Header> = None;
-    for nth in [1, 2] {
-        let Some(at) = there.checked_sub(nth * HEADER_BYTES) else { continue };
-        let mut bytes = vec![0; HEADER_BYTES as usize];
-        file.read_exact_at(&mut bytes, at).map_err(|source| Error::Io { action: "read", path: path.into(), source })?;
-        let (text, sum) = bytes.split_at(HEADER_BYTES as usize - 4);
-        if crc32c::crc32c(text).to_le_bytes() != sum {
-            continue;
-        }
-        let value: serde_json::Value = serde_json::from_slice(text).map_err(|_| unformatted())?;
-        if value["format"] != FORMAT {
-            continue;
-        }
-        let version = value["version"].as_u64().and_then(|v| u32::try_from(v).ok()).unwrap_or(u32::MAX);
-        if version > VERSION {
-            return Err(Error::Newer { path: path.into(), version });
-        }
-        let header: Header = serde_json::from_value(value).map_err(|_| unformatted())?;
-        if best.as_ref().is_none_or(|b| b.sequence < header.sequence) {
-            best = Some(header);
-        }
-    }
-    let header = best.ok_or_else(unformatted)?;
-    let (size, block) = (header.size_bytes, header.block_bytes);
-    if block != BLOCK_BYTES || size == 0 || size % BLOCK_BYTES != 0 {
-        return Err(unformatted());
-    }
-    // A device may be longer than what is used of it.
-    if size > there || whole_bytes(size) > there {
-        let why = format!("it has {there} bytes, too few for the {size} bytes of data that its header tells of");
-        return Err(Error::Size { path: path.into(), why });
-    }
-    Ok(header)
 }
 
 #[cfg(test)]

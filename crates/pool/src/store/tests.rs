@@ -424,3 +424,11 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_store_that_is_not_there_is_told_how_to_make() {
+    let at = place();
+    let told = Store::open(&at.path).expect_err("there is nothing").to_string();
+    assert!(told.contains("--init --store"), "{told}");
+    assert!(!at.path.exists(), "looking made it");
+}

@@ -1,0 +1,142 @@
+//! What a store says of itself, at its end, twice: see [`super`] for where and why.
+
+use super::{BLOCK_BYTES, Error};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Two headers at the end.
+pub(super) const HEADER_BYTES: u64 = 4096;
+/// What `format` says.
+const FORMAT: &str = "fathom-pool-store";
+/// 1: the first.
+pub(super) const VERSION: u32 = 1;
+
+/// A store's place among the nodes of its pool. Data would be scrambled if it changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Which node it is, from 0.
+    pub index: u32,
+    /// Of how many.
+    pub count: u32,
+    /// 0: one node after the other; else the bytes of a stripe.
+    pub stripe_bytes: u64,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "node {} of {}, ", self.index + 1, self.count)?;
+        match self.stripe_bytes {
+            0 => write!(f, "concatenated"),
+            bytes => write!(f, "in stripes of {bytes} bytes"),
+        }
+    }
+}
+
+/// What a store is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    format: String,
+    version: u32,
+    /// The pool that it belongs to; empty until a coordinator has taken it in.
+    pub pool: String,
+    /// Its place there; none until then.
+    pub place: Option<Place>,
+    /// Its own name, unique.
+    pub node: String,
+    /// Bytes of data, a multiple of [`BLOCK_BYTES`].
+    pub size_bytes: u64,
+    block_bytes: u64,
+    /// The highest epoch of a coordinator that it has served.
+    pub epoch: u64,
+    /// That coordinator.
+    pub(super) coordinator: String,
+    pub(super) sequence: u64,
+    /// Whether it was closed in order.
+    pub(super) clean: bool,
+}
+
+impl Header {
+    pub(super) fn new(node: String, size_bytes: u64) -> Self {
+        Self {
+            format: FORMAT.into(),
+            version: VERSION,
+            pool: String::new(),
+            place: None,
+            node,
+            size_bytes,
+            block_bytes: BLOCK_BYTES,
+            epoch: 0,
+            coordinator: String::new(),
+            sequence: 0,
+            clean: true,
+        }
+    }
+
+    /// As it stands on the medium, with its checksum.
+    pub(super) fn to_bytes(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = serde_json::to_vec(self)?;
+        if bytes.len() as u64 > HEADER_BYTES - 4 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the names are too long for the header"));
+        }
+        bytes.resize(HEADER_BYTES as usize - 4, b' ');
+        bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+        Ok(bytes)
+    }
+}
+
+fn table_bytes(size_bytes: u64) -> u64 {
+    (size_bytes / BLOCK_BYTES * 8).next_multiple_of(BLOCK_BYTES)
+}
+
+/// Bytes that a store of `size_bytes` of data takes.
+pub fn whole_bytes(size_bytes: u64) -> u64 {
+    size_bytes + table_bytes(size_bytes) + 2 * HEADER_BYTES
+}
+
+/// The data that fit into `whole_bytes`.
+pub fn data_bytes(whole: u64) -> u64 {
+    // Each block needs 8 bytes besides, and up to a block is lost to rounding.
+    let blocks = whole.saturating_sub(2 * HEADER_BYTES + BLOCK_BYTES) / (BLOCK_BYTES + 8);
+    blocks * BLOCK_BYTES
+}
+
+/// The header in force.
+pub(super) fn read_header(path: &Path, file: &File, there: u64) -> Result<Header, Error> {
+    let unformatted = || Error::Unformatted { path: path.into() };
+    let mut best: Option<Header> = None;
+    for nth in [1, 2] {
+        let Some(at) = there.checked_sub(nth * HEADER_BYTES) else { continue };
+        let mut bytes = vec![0; HEADER_BYTES as usize];
+        file.read_exact_at(&mut bytes, at).map_err(|source| Error::Io { action: "read", path: path.into(), source })?;
+        let (text, sum) = bytes.split_at(HEADER_BYTES as usize - 4);
+        if crc32c::crc32c(text).to_le_bytes() != sum {
+            continue;
+        }
+        let value: serde_json::Value = serde_json::from_slice(text).map_err(|_| unformatted())?;
+        if value["format"] != FORMAT {
+            continue;
+        }
+        let version = value["version"].as_u64().and_then(|v| u32::try_from(v).ok()).unwrap_or(u32::MAX);
+        if version > VERSION {
+            return Err(Error::Newer { path: path.into(), version });
+        }
+        let header: Header = serde_json::from_value(value).map_err(|_| unformatted())?;
+        if best.as_ref().is_none_or(|b| b.sequence < header.sequence) {
+            best = Some(header);
+        }
+    }
+    let header = best.ok_or_else(unformatted)?;
+    let (size, block) = (header.size_bytes, header.block_bytes);
+    if block != BLOCK_BYTES || size == 0 || size % BLOCK_BYTES != 0 {
+        return Err(unformatted());
+    }
+    // A device may be longer than what is used of it.
+    if size > there || whole_bytes(size) > there {
+        let why = format!("it has {there} bytes, too few for the {size} bytes of data that its header tells of");
+        return Err(Error::Size { path: path.into(), why });
+    }
+    Ok(header)
+}
