@@ -3,7 +3,7 @@
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model::Context;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A context whose progress is drawn on stderr, if that is a terminal and `quiet` is not asked for.
@@ -35,12 +35,21 @@ pub fn clear(context: &Context) {
     context.progress("", 0, 0);
 }
 
+/// Within this time a signal is taken for the same one: `timeout` sends it to the program and to its group.
+const SAME_SIGNAL_NS: u64 = 500_000_000;
+
 /// Makes Ctrl-C, SIGTERM and SIGHUP ask `context` for an end. A second one ends the program at once.
 pub fn end_on_signal(context: &Context) {
     static FLAG: std::sync::OnceLock<Arc<AtomicBool>> = std::sync::OnceLock::new();
+    static FIRST_NS: AtomicU64 = AtomicU64::new(0);
     extern "C" fn on_signal(signal: libc::c_int) {
+        // Reading the clock is async-signal-safe.
+        let now_ns = workload::clock::now_ns();
+        let first_ns =
+            FIRST_NS.compare_exchange(0, now_ns, Ordering::Relaxed, Ordering::Relaxed).unwrap_or_else(|first| first);
         if let Some(flag) = FLAG.get()
             && flag.swap(true, Ordering::Relaxed)
+            && now_ns.saturating_sub(first_ns) > SAME_SIGNAL_NS
         {
             // SAFETY: both calls are async-signal-safe; the default action of the signal then ends the process.
             unsafe {

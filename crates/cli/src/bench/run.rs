@@ -80,11 +80,12 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     let runs = super::remake(&dir)?;
     record::give_to_caller(&dir)?;
     let benchmark = results::of(&runs, &dir, &Context::silent());
-    results::files(args, &benchmark, &all)?;
     show::print(&match args.json {
         true => results::json(&benchmark, &all, &dir)?,
         false => results::text(&benchmark, &all),
     })?;
+    results::files(args, &benchmark, &all)
+        .with_context(|| format!("everything measured is kept; fathom bench show {} shows it", dir.display()))?;
     if let Some(error) = failed {
         return Err(error.context(format!("what was measured before is in {}", dir.display())));
     }
