@@ -239,6 +239,14 @@ fn damaged() -> Result<()> {
     fs::write(&log, text.replacen("\"block\":1", "\"block\":-1", 1))?;
     let (status, said) = bench.said(&["run", "--resume", "bench.fathom"])?;
     ensure!(status == Some(1) && said.contains("runs.jsonl is damaged: line"), "{said}");
+    // Cut, while the tables are whole: they must stay.
+    let last = text.trim_end().rfind("{\"replicate\"").context("a replicate")?;
+    fs::write(&log, &text[..last])?;
+    let table = bench.path("bench.fathom/tables/replicates.parquet");
+    let before = fs::read(&table)?;
+    let (status, said) = bench.said(&["run", "--resume", "bench.fathom"])?;
+    ensure!(status == Some(1) && said.contains("the log was cut"), "{said}");
+    ensure!(fs::read(&table)? == before, "the tables were made anew");
     fs::remove_file(&log)?;
     let (status, said) = bench.said(&["run", "--resume", "bench.fathom"])?;
     ensure!(status == Some(1) && said.contains("holds no benchmark"), "{said}");

@@ -12,7 +12,7 @@ use device::{Local, Look, Readings};
 use experiment::{Choices, Design, Disk, DiskWanted, Results, Setting, Workload, needs};
 use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
 use model::Context;
-use model::table::MarkRow;
+use model::table::{MarkRow, Replicate};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -293,7 +293,17 @@ fn resume(dir: &Path) -> Result<Store> {
     if archive.meta().kind != "bench" {
         bail!("{} is a {}, not a benchmark: there is nothing to go on with", dir.display(), archive.meta().kind);
     }
+    let tabled = archive.rows::<Replicate>().map_or(0, |rows| rows.len());
     let mut store = Store::resume(dir)?;
+    let logged = store.runs().runs.len();
+    // The tables are made from the log again at the end: what only they hold would be gone.
+    if logged < tabled {
+        bail!(
+            "{0}: its log (runs.jsonl) holds {logged} processes, its tables {tabled}: the log was cut. fathom bench show {0} \
+             shows what the tables hold; to go on with what the log holds, move {0}/tables away first",
+            dir.display()
+        );
+    }
     if store.runs().designs.is_empty() {
         bail!("{} was cut short before its designs were written down; start again", dir.display());
     }
