@@ -172,8 +172,9 @@ impl<T> Link<T> {
         let way = &side.way;
         let full = side.waiting_packets + packets > way.queue_packets.max(packets)
             || way.queue_bytes > 0 && side.waiting_bytes + size.bytes > way.queue_bytes.max(size.bytes);
-        // Whoever can be sent at once does not wait, so that a queue of one is one packet besides that being sent.
-        if full && way.is_slow() {
+        // Whoever can be sent at once does not wait, so that a queue of one is one packet besides that being sent; but also a
+        // way without a limit of its own waits for a medium that the other way occupies.
+        if full {
             side.counts.dropped += packets;
             return Err(Refused::Queue);
         }

@@ -97,6 +97,17 @@ fn a_full_queue_drops_what_comes_last() {
 }
 
 #[test]
+fn a_way_without_a_rate_queues_for_the_medium_that_it_shares() {
+    let slow = Way { rate_bps: 12_000_000, ..Way::default() };
+    let free = Way { queue_packets: 1, ..Way::default() };
+    let mut link = Link::new(&Spec { up: slow, down: free, half_duplex: true, ..Spec::default() });
+    link.push(UP, 0, size(1500), 0).unwrap();
+    let taken: Vec<bool> = (1..3).map(|i| link.push(DOWN, i, size(1500), 0).is_ok()).collect();
+    assert_eq!(taken, [true, false]);
+    assert_eq!(drain(&mut link), [(UP, MS, 0), (DOWN, MS, 1)]);
+}
+
+#[test]
 fn a_late_look_changes_no_due_time() {
     let way = Way { rate_bps: 12_000_000, delay_ns: MS, ..Way::default() };
     let mut link = Link::new(&Spec::both(way));

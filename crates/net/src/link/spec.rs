@@ -42,7 +42,7 @@ impl Default for Way {
 }
 
 impl Way {
-    /// Whether sending takes time, so that a queue can form.
+    /// Whether sending takes time.
     pub fn is_slow(&self) -> bool {
         self.rate_bps > 0 || self.packet_ns > 0
     }
