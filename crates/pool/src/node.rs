@@ -461,3 +461,33 @@ impl Answers {
         Ok(writer.flush().await?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hello::Claim;
+    use crate::store::Place;
+
+    fn hello(epoch: u64, coordinator: &str) -> Hello {
+        let place = Place { index: 0, count: 1, stripe_bytes: 0 };
+        let claim = Claim { epoch, coordinator: coordinator.into(), node: "n".into(), size_bytes: 4096, place };
+        Hello { protocol: crate::frame::VERSION, pool: "p".into(), claim: Some(claim) }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn an_older_coordinator_that_comes_back_does_not_hinder_the_newer_one() {
+        let node = Node::new(Arc::new(Store::memory(1 << 20, "n".into()).expect("memory")), true);
+        node.enter(&hello(1, "old")).await.expect("it is free");
+        // A request of the old one's is still being served, so that the new one has to wait.
+        let working = Working::new(&node.busy);
+        let newer = hello(2, "new");
+        let mut entering = std::pin::pin!(node.enter(&newer));
+        tokio::time::timeout(Duration::ZERO, &mut entering).await.expect_err("it waits");
+        let older = hello(1, "old");
+        let refused = tokio::time::timeout(Duration::ZERO, node.enter(&older)).await.expect("it is told at once");
+        let refused = refused.expect_err("it is fenced off");
+        assert!(refused.contains("another coordinator has taken over"), "{refused}");
+        drop(working);
+        assert_eq!(entering.await.expect("nobody newer came").map(|(_, epoch)| epoch), Some(2));
+    }
+}
