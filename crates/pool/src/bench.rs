@@ -9,6 +9,7 @@ use crate::volume::Volume;
 use bytes::Bytes;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+use stats::random::Random;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -68,24 +69,6 @@ pub struct Figures {
     pub failed: u64,
 }
 
-/// A small generator of numbers (splitmix64), so that a run can be had again.
-pub(crate) struct Random(pub u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `bound`, each as likely as the others.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
-    }
-}
-
 struct Tally {
     latency_ns: Histogram<u64>,
     /// Those before the measurement included.
@@ -108,7 +91,7 @@ pub async fn run(volume: Rc<Volume>, load: Load) -> Result<Figures, String> {
     let (begin, end) = (Instant::now() + load.duration / 4, Instant::now() + load.duration);
     let requesters: Vec<_> = (0..u64::from(load.threads))
         .map(|nth| {
-            let random = Random(load.seed ^ nth.wrapping_mul(0xd1b5_4a32_d192_ed03));
+            let random = Random::new(load.seed ^ nth.wrapping_mul(0xd1b5_4a32_d192_ed03));
             tokio::task::spawn_local(requester(volume.clone(), load, random, places, begin, end, tally.clone()))
         })
         .collect();

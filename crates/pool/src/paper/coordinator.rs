@@ -10,9 +10,10 @@
 
 use super::queue::Queue;
 use super::{MOST_BYTES, bytes, pattern};
-use crate::bench::{Figures, Latency, Random};
+use crate::bench::{Figures, Latency};
 use crate::packets::Packets;
 use hdrhistogram::Histogram;
+use stats::random::Random;
 use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -243,7 +244,7 @@ fn sleep_until(end: Instant, shared: &Shared, cancelled: &dyn Fn() -> bool) {
 /// Issues requests for the whole space.
 fn issue(shared: &Shared) {
     let space = shared.load.node_bytes * shared.nodes.len() as u64;
-    let mut random = Random(shared.load.seed);
+    let mut random = Random::new(shared.load.seed);
     let lot = (shared.enough() * shared.nodes.len()).max(64);
     let mut addresses = Vec::with_capacity(lot);
     loop {

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 /// How long a lock is waited for: a node that was just killed has it for a moment longer, as has a child that a process with
 /// an open store starts, until it is another program.
 const LETTING_GO: Duration = Duration::from_secs(1);
+/// The kernel tells nobody that a lock is free, unless it may be waited for without end: it is asked so often.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// Bytes of a file or device.
 pub(super) fn length(file: &File) -> io::Result<u64> {
@@ -39,7 +41,7 @@ pub(super) fn alone(path: &Path, create: bool) -> Result<File, Error> {
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(file),
-            Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() < LETTING_GO => std::thread::sleep(LETTING_GO / 50),
+            Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() < LETTING_GO => std::thread::sleep(AGAIN),
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(Error::InUse { path: path.into() }),
             Err(error) => return Err(Error::Io { action: "lock", path: path.into(), source: error.into() }),
         }

@@ -6,6 +6,7 @@
 //! makes its readers wait, four readers and answers that are held for the coordinator's batch. What it has not: losses.
 
 use pool::setting::Setting;
+use stats::random::Random;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -103,22 +104,6 @@ struct Node {
     held_since: Option<u64>,
 }
 
-/// A generator of numbers (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-}
-
 struct Run<'a, C> {
     world: World,
     control: &'a mut C,
@@ -139,7 +124,7 @@ pub fn run<C: Control>(world: &World, load: u32, control: &mut C, span_ns: u64, 
     let mut run = Run {
         world: *world,
         control,
-        random: Random(seed),
+        random: Random::new(seed),
         now: 0,
         order: 0,
         events: BinaryHeap::new(),
@@ -182,11 +167,11 @@ impl<C: Control> Run<'_, C> {
         let time = self.vary(time);
         // What stalls strike is a time, so a longer work meets more of them; and so does waking up for it.
         let stalls = self.world.stalls_per_s * (time as f64 + 5_000.0) / 1e9;
-        if self.random.unit() < stalls { time + 1_000_000 + self.random.next() % 3_000_000 } else { time }
+        if self.random.unit() < stalls { time + 1_000_000 + self.random.below(3_000_000) } else { time }
     }
 
     fn ask(&mut self) {
-        let node = (self.random.next() % self.world.nodes as u64) as usize;
+        let node = self.random.below(self.world.nodes as u64) as usize;
         self.nodes[node].pending += 1;
     }
 
