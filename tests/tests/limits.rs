@@ -20,9 +20,8 @@ struct Injected {
     /// What `limited_by` must begin with.
     cause: &'static str,
     link: &'static [&'static str],
-    /// Words before the command of either end.
+    /// Words before the command of the end that serves.
     serve: String,
-    ask: String,
     /// Words of `net run`.
     run: &'static [&'static str],
     /// Shell's words that are run in the background; `$serve` is the end that serves.
@@ -33,7 +32,7 @@ impl Default for Injected {
     fn default() -> Self {
         // 20 ms of round trip; no rate, so that nothing but what is injected holds a run back.
         let link = &["--delay", "10ms"];
-        Self { cause: "", link, serve: String::new(), ask: String::new(), run: &[], beside: String::new() }
+        Self { cause: "", link, serve: String::new(), run: &[], beside: String::new() }
     }
 }
 
@@ -68,7 +67,7 @@ fn main() -> ExitCode {
             // Fifteen parts of a processor against a thousand (sched(7)).
             let (serve, beside) = ("taskset -c 0 nice -n 19".into(), "taskset -c 0 sh -c 'while :; do :; done'".into());
             let link = &["--delay", "2ms"];
-            named(Injected { cause: "cpu", link, serve, beside, run: &["--copy"], ..Injected::default() })
+            named(Injected { cause: "cpu", link, serve, beside, run: &["--copy"] })
         }),
         ("a_receiver_with_a_quota_of_processor_time", bed().and_then(|()| root()).and_then(|()| quota()), || {
             let group = Group::create(2)?;
@@ -94,7 +93,7 @@ fn named(limit: Injected) -> Result<()> {
     let program = program.display();
     run(Command::new(fathom()).args(["pool", "keygen"]).arg(folder.path().join("key")))?;
     let key = format!("--key {at}/key");
-    let (serve, ask, words) = (&limit.serve, &limit.ask, limit.run.join(" "));
+    let (serve, words) = (&limit.serve, limit.run.join(" "));
     let beside = match limit.beside.as_str() {
         "" => "true",
         words => words,
@@ -104,10 +103,7 @@ fn named(limit: Injected) -> Result<()> {
          until [ -s {at}/served ]; do sleep 0.05; done
          ({beside}) & beside=$!
          for i in $(seq {runs}); do
-             # A machine that stands still for seconds breaks a run, and says nothing of what is asked here.
-             for try in 1 2 3; do
-                 {ask} {program} net run $FATHOM_LINK_SERVER:7100 {key} --json --duration {SECONDS} {words} >{at}/$i.json && break
-             done
+             {program} net run $FATHOM_LINK_SERVER:7100 {key} --json --duration {SECONDS} {words} >{at}/$i.json
          done
          kill $beside; kill -CONT $serve; kill $serve; true"
     );

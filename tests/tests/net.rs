@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, lane, run};
 use serde_json::Value;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, ExitCode, Stdio};
 
@@ -119,12 +119,15 @@ fn interrupted() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let archive = folder.path().join("run.fathom");
     let mut asking = net(&["run", &serving.at, "--duration", "600", "--direction", "both", "--json", "-o"]);
-    let asking = asking.arg(&archive).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    let mut asking = asking.arg(&archive).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    // It tells a rate each second: then there is something to keep.
+    let mut told = BufReader::new(asking.stderr.take().context("stderr")?);
+    let mut said = String::new();
+    told.read_line(&mut said)?;
     run(Command::new("kill").args(["-INT", &asking.id().to_string()]))?;
+    told.read_to_string(&mut said)?;
     let output = asking.wait_with_output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.code() == Some(130) && said.contains("interrupted; this is what was measured"), "{output:?}");
+    ensure!(output.status.code() == Some(130) && said.contains("interrupted; this is what was measured"), "{said}");
     let value: Value = serde_json::from_slice(&output.stdout)?;
     ensure!(value["throughput_bps"]["estimate"].as_f64() > Some(0.0) && value["samples"].is_string(), "{value}");
     ensure!(value["directions"].as_array().is_some_and(|d| d.len() == 2), "{value}");
