@@ -36,26 +36,24 @@ pub fn clear(context: &Context) {
 }
 
 /// Within this time a signal is taken for the same one: `timeout` sends it to the program and to its group.
-const SAME_SIGNAL_NS: u64 = 500_000_000;
+pub const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
 /// Makes Ctrl-C, SIGTERM and SIGHUP ask `context` for an end. A second one ends the program at once.
 pub fn end_on_signal(context: &Context) {
     static FLAG: std::sync::OnceLock<Arc<AtomicBool>> = std::sync::OnceLock::new();
     static FIRST_NS: AtomicU64 = AtomicU64::new(0);
     extern "C" fn on_signal(signal: libc::c_int) {
+        let Some(flag) = FLAG.get() else { return };
         // Reading the clock is async-signal-safe.
         let now_ns = workload::clock::now_ns();
-        let first_ns =
-            FIRST_NS.compare_exchange(0, now_ns, Ordering::Relaxed, Ordering::Relaxed).unwrap_or_else(|first| first);
-        if let Some(flag) = FLAG.get()
-            && flag.swap(true, Ordering::Relaxed)
-            && now_ns.saturating_sub(first_ns) > SAME_SIGNAL_NS
-        {
+        match FIRST_NS.compare_exchange(0, now_ns, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => flag.store(true, Ordering::Relaxed),
+            Err(first_ns) if now_ns.saturating_sub(first_ns) < SAME_SIGNAL.as_nanos() as u64 => {}
             // SAFETY: both calls are async-signal-safe; the default action of the signal then ends the process.
-            unsafe {
+            Err(_) => unsafe {
                 libc::signal(signal, libc::SIG_DFL);
                 libc::raise(signal);
-            }
+            },
         }
     }
     if FLAG.set(context.cancel_flag()).is_err() {

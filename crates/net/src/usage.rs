@@ -132,8 +132,8 @@ fn own_groups(text: &str) -> Vec<PathBuf> {
     let mounted = Path::new("/sys/fs/cgroup");
     let mut dirs = Vec::new();
     for line in text.lines() {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let (Some(names), Some(path)) = (parts.next(), parts.next()) else { continue };
+        // NUMBER:NAMES:PATH
+        let Some((names, path)) = line.split_once(':').and_then(|(_, rest)| rest.split_once(':')) else { continue };
         let path = path.trim_start_matches('/');
         if names.is_empty() {
             dirs.extend([mounted.join(path), mounted.join("unified").join(path)]);

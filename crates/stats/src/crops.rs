@@ -104,9 +104,8 @@ pub fn elbow(all: &[Segmentation]) -> Option<&Segmentation> {
         let y = (number(s) - number(last)) / (number(first) - number(last));
         1.0 - x - y
     };
-    // The ends are on the line. Of equals the one with fewer changepoints.
-    let between = all.iter().skip(1).take(all.len().saturating_sub(2));
-    between.filter(|s| below(s) > 0.0).max_by(|a, b| below(a).total_cmp(&below(b)))
+    // The ends are on the line, and no elbow. Of equals the one with fewer changepoints.
+    all.iter().filter(|s| below(s) > 0.0).max_by(|a, b| below(a).total_cmp(&below(b)))
 }
 
 /// The changepoints of a series at the elbow of its own penalties ([`interval`], segments of at least [`SHORTEST`] values);

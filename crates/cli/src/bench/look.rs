@@ -99,7 +99,7 @@ fn write(title: &str, page: &serde_json::Value, output: Option<&Path>, archive: 
 pub fn report(archives: &[PathBuf], output: Option<&Path>) -> Result<()> {
     let context = progress::context(true);
     if let Some(first) = archives.first()
-        && load_any(first)?.1 == "net"
+        && link::open(first, &context)?.meta().kind == "net"
     {
         return report_net(archives, output);
     }

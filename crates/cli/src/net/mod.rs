@@ -42,8 +42,7 @@ fn local<T>(last: u32, work: impl Future<Output = Result<T>>) -> Result<Option<T
         let interrupted = async {
             for _ in 0..last {
                 tokio::signal::ctrl_c().await?;
-                // A terminal or `timeout` may send the same one twice.
-                tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+                tokio::time::sleep(crate::progress::SAME_SIGNAL).await;
             }
             std::io::Result::Ok(())
         };

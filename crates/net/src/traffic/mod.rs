@@ -92,7 +92,7 @@ pub fn run(spec: &Spec, side: Side, carrier: Carrier, stop: &AtomicBool, live: &
             transactions::run(spec, side, (request_bytes as usize, response_bytes as usize), connections, stop, live)
         }
         (Traffic::Udp { rate_bps, packet_bytes }, Carrier::Udp { socket, run }) => {
-            udp::run(spec, side, (rate_bps, packet_bytes), (&socket, run), (stop, live))
+            udp::run(spec, side, (rate_bps, packet_bytes), (&socket, run), stop, live)
         }
         (Traffic::Tcp { rate_bps }, Carrier::Tcp(connections)) => {
             tcp::run(spec, side, rate_bps, connections, stop, live)

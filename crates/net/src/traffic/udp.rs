@@ -38,7 +38,8 @@ pub fn run(
     side: Side,
     (rate_bps, packet_bytes): (u64, u32),
     (socket, run): (&UdpSocket, u64),
-    (stop, live): (&AtomicBool, &Live),
+    stop: &AtomicBool,
+    live: &Live,
 ) -> EndReport {
     let course = Course::new(spec, stop);
     let (counter, handed_over) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -50,7 +51,7 @@ pub fn run(
         let mut receiver = None;
         for direction in &spec.directions {
             if side.sends(*direction) {
-                let handle = scope.spawn(move || send(socket, run, rate_bps, packet_bytes, (course, handed_over)));
+                let handle = scope.spawn(move || send(socket, run, rate_bps, packet_bytes, course, handed_over));
                 sender = Some((*direction, handle));
             } else {
                 let expected = course.packets(rate_bps, packet_bytes);
@@ -127,7 +128,8 @@ fn send(
     run: u64,
     rate_bps: u64,
     packet_bytes: u32,
-    (course, handed_over): (&Course<'_>, &AtomicU64),
+    course: &Course<'_>,
+    handed_over: &AtomicU64,
 ) -> (PacketsSent, Threads, Option<String>) {
     clock::exact_timers();
     let before = Thread::now();
