@@ -35,7 +35,8 @@ struct Control {
     seq: AtomicU64,
     lost: AtomicU64,
     table_full: AtomicU64,
-    pad: [u64; 4],
+    reset_wanted: AtomicU64,
+    pad: [u64; 3],
     tail: AtomicU64,
     pad_tail: [u64; 7],
 }
@@ -100,6 +101,11 @@ impl Rings {
         // SAFETY: the mapping holds a `Control` for each CPU, begins at a page, and lives as long as `self`; all that others
         // write is atomic.
         unsafe { self.controls.start.cast::<Control>().add(cpu as usize).as_ref() }
+    }
+
+    /// Whether a statement was seen to wait between its rows.
+    pub fn reset_wanted(&self) -> bool {
+        (0..self.shape.cpus).any(|cpu| self.control(cpu).reset_wanted.load(Ordering::Relaxed) != 0)
     }
 
     /// The counters of each CPU.

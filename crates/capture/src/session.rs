@@ -172,6 +172,14 @@ impl Session {
         seen
     }
 
+    fn watch_resets(&mut self) {
+        for row in self.uprobes.watch_resets(&mut self.ebpf) {
+            self.coverage.retain(|r| r.probe != row.probe);
+            self.coverage.push(row);
+        }
+        self.find_programs();
+    }
+
     /// Waits for `at_most`, or until the kernel side asks for attention, which it does when a program maps code (its SQLite
     /// may be worth a probe). Returns whether it is time to drain: the kernel side asked, a ring fills, or the last drain was
     /// a second ago. What is drained seldom disturbs the traced program seldom.
@@ -188,6 +196,9 @@ impl Session {
     /// as in `model::event`, valid until the sink returns.
     pub fn drain(&mut self, sink: &mut dyn FnMut(&[u8])) -> usize {
         while self.bell.next().is_some() {}
+        if !self.uprobes.watches_resets() && self.rings.reset_wanted() {
+            self.watch_resets();
+        }
         self.taken = Instant::now();
         let mut count = self.rings.drain(LONGEST_DRAIN, sink);
         self.pending.extend(self.loss.look(&self.rings.counters()));

@@ -13,7 +13,8 @@ use aya::programs::{ProgramError, UProbe};
 use model::Layer;
 use model::table::Coverage;
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -25,7 +26,24 @@ const UTF16: u64 = 1 << 56;
 pub struct Uprobes {
     files: HashSet<(u64, u64)>,
     links: Vec<UProbeLink>,
+    /// Whether resets are watched everywhere.
+    resets: bool,
+    /// Those that are not watched yet.
+    waiting: Vec<Reset>,
 }
+
+/// A `sqlite3_reset` whose probe is put in once it matters. The file is kept open: its process may be gone by then, and with
+/// it the path that it was found by.
+#[derive(Debug)]
+struct Reset {
+    file: File,
+    probe: String,
+    offset: u64,
+    cookie: u64,
+}
+
+/// What the coverage says of such a one.
+const WAITING: &str = "put in when a statement is first left between its rows";
 
 impl Uprobes {
     /// Probes the SQLite in a file. `None` if that file is probed already.
@@ -35,9 +53,9 @@ impl Uprobes {
         if identity.is_ok_and(|i| !self.files.insert(i)) {
             return None;
         }
-        let text = text_cookie(symbols.sql_offset);
+        let text = offset_cookie(symbols.sql_offset);
         let name = |function: &str| format!("{}:{function}", path.display());
-        let mut rows = Vec::new();
+        let (mut rows, mut waiting) = (Vec::new(), None);
         let links = &mut self.links;
         // Ends before begins, so that what begins is seen to end.
         let mut put = |function: &str, programs: &[&str], offset: u64, cookie: u64| {
@@ -50,14 +68,23 @@ impl Uprobes {
         if let Some(offset) = symbols.finalize {
             put("sqlite3_finalize", &["sqlite_finalize"], offset, text);
         }
-        if let Some(offset) = symbols.reset {
-            put("sqlite3_reset", &["sqlite_reset"], offset, text);
+        // A trap in each execution, of use only to statements that are given up between their rows.
+        let waits = File::open(path).ok().filter(|_| !self.resets && symbols.running.is_some());
+        match (symbols.reset, waits) {
+            (Some(offset), Some(file)) => {
+                self.waiting.push(Reset { file, probe: name("sqlite3_reset"), offset, cookie: text });
+                waiting = Some(row(Layer::Database, &name("sqlite3_reset"), Ok(WAITING.into())));
+            }
+            (Some(offset), None) => put("sqlite3_reset", &["sqlite_reset"], offset, text),
+            (None, _) => {}
         }
-        put("sqlite3_step", &["sqlite_step_return", "sqlite_step"], symbols.step, text);
+        let step = step_cookie(symbols);
+        put("sqlite3_step", &["sqlite_step_return", "sqlite_step"], symbols.step, step);
         for prepare in &symbols.prepares {
             let cookie = prepare_cookie(prepare, symbols.sql_offset);
             put(prepare.name, &["sqlite_prepare_return", "sqlite_prepare"], prepare.offset, cookie);
         }
+        rows.extend(waiting);
         rows.extend(
             symbols
                 .blind_to()
@@ -65,6 +92,28 @@ impl Uprobes {
                 .map(|what| row(Layer::Database, &path.display().to_string(), Err(format!("blind to {what}")))),
         );
         Some(rows)
+    }
+
+    /// Watches all resets from now on; returns what became of those that were not watched.
+    pub fn watch_resets(&mut self, ebpf: &mut Ebpf) -> Vec<Coverage> {
+        self.resets = true;
+        let mut rows = Vec::new();
+        for reset in self.waiting.drain(..) {
+            let path = format!("/proc/self/fd/{}", reset.file.as_raw_fd());
+            let place = UProbeAttachLocation::AbsoluteOffset(reset.offset);
+            let outcome = attach_at(ebpf, "sqlite_reset", Path::new(&path), place, reset.cookie);
+            let how = outcome.map(|link| {
+                self.links.push(link);
+                format!("uprobe at {:#x}, {WAITING}", reset.offset)
+            });
+            rows.push(row(Layer::Database, &reset.probe, how));
+        }
+        rows
+    }
+
+    /// Whether resets are watched everywhere.
+    pub fn watches_resets(&self) -> bool {
+        self.resets
     }
 
     /// Makes a function's executions operations; `nth` is its place in the request.
@@ -114,15 +163,21 @@ fn copy<'a>(point: &UProbeAttachLocation<'a>) -> UProbeAttachLocation<'a> {
     }
 }
 
-/// Bits 0 to 31: where a statement keeps its text, plus one; 0: unknown.
-fn text_cookie(offset: Option<u32>) -> u64 {
+/// Bits 0 to 15: where a statement keeps its text, plus one; 0: unknown.
+fn offset_cookie(offset: Option<u32>) -> u64 {
     offset.map_or(0, |n| u64::from(n) + 1)
 }
 
-/// Then a byte each for the number of the argument that is ppStmt, the SQL and its length.
+/// Then where it says whether it runs, likewise, and a byte for what stands there if it does.
+fn step_cookie(symbols: &SqliteSymbols) -> u64 {
+    let running = symbols.running.map_or(0, |r| offset_cookie(Some(r.offset.into())) << 16 | u64::from(r.value) << 32);
+    offset_cookie(symbols.sql_offset) | running
+}
+
+/// From bit 32 on a byte each for the number of the argument that is ppStmt, the SQL and its length.
 fn prepare_cookie(prepare: &Prepare, text_offset: Option<u32>) -> u64 {
     let argument = |n: u32, shift: u32| u64::from(n & 0xff) << shift;
-    text_cookie(text_offset)
+    offset_cookie(text_offset)
         | argument(prepare.stmt_arg, 32)
         | argument(prepare.sql_arg, 40)
         | argument(prepare.length_arg, 48)
@@ -153,8 +208,8 @@ mod tests {
 
     #[test]
     fn a_cookie_holds_what_the_kernel_side_unpacks() {
-        assert_eq!(text_cookie(None), 0);
-        assert_eq!(text_cookie(Some(0)), 1);
+        assert_eq!(offset_cookie(None), 0);
+        assert_eq!(offset_cookie(Some(0)), 1);
         let prepare =
             Prepare { name: "sqlite3_prepare16_v3", offset: 0, stmt_arg: 4, sql_arg: 1, length_arg: 2, utf16: true };
         assert_eq!(prepare_cookie(&prepare, Some(0xf8)), 0x0102_0104_0000_00f9);

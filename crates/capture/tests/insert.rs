@@ -183,6 +183,69 @@ fn work_between_rows_is_told_apart() {
     assert_eq!(last.rows, 1);
 }
 
+/// Statements that are left after their first row and reset: each execution ends, and only one, whether the probe on the
+/// reset is there already or not; and it is put in when the first of them is met, not for the INSERTs before.
+#[test]
+fn a_reset_is_watched_once_a_statement_is_left_between_its_rows() {
+    needs_live_kernel!();
+    let Some(library) = library("libsqlite3.so.0") else { return common::skip("no libsqlite3.so.0") };
+    let symbols = sqlite::find(&library).unwrap();
+    if symbols.running.is_none() {
+        return common::skip("this SQLite does not tell whether a statement runs: its reset is watched from the start");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let record = |script: &str| {
+        let path = folder.path().join("script.py");
+        std::fs::write(&path, script).unwrap();
+        let child = common::gated(&format!("cd {} && exec /usr/bin/python3 script.py", folder.path().display()));
+        let mut recorder = Recorder::start(&Request::new(Scope::Command));
+        assert!(recorder.session.attach_sqlite(&library, &symbols));
+        recorder.release(child);
+        let (events, finished) = recorder.finish();
+        assert_eq!(finished.lost, 0);
+        let reset = finished.coverage.iter().filter(|c| c.probe.ends_with(":sqlite3_reset"));
+        let [reset] = reset.collect::<Vec<_>>()[..] else { panic!("one row for it") };
+        assert!(reset.attached, "{reset:?}");
+        (executions(&events), events, reset.how.starts_with("uprobe"))
+    };
+    let begin = "import os, sqlite3, time\n\
+        db = sqlite3.connect('t.db', isolation_level=None)\n\
+        log = os.open('log', os.O_CREAT | os.O_WRONLY)\n";
+
+    let inserts = "db.execute('create table t(a)')\nfor i in range(9): db.execute('insert into t values (?)', (i,))\n";
+    let (all, _, watched) = record(&format!("{begin}{inserts}"));
+    assert_eq!(all.iter().filter(|e| e.text.starts_with("insert")).count(), 9);
+    assert!(!watched, "none of them needs it");
+
+    // Nothing comes between them but the next step of the same statement.
+    let loops = "for i in range(300):\n    c = db.execute('select a from t')\n    c.fetchone()\n    c.close()\n";
+    let (all, _, watched) = record(&format!("{begin}{loops}"));
+    assert!(watched);
+    let left = all.iter().filter(|e| e.text.starts_with("select a") && (1..=2).contains(&e.rows));
+    assert_eq!(left.count(), 300);
+
+    // Between a reset and the next thing that a probe sees there are 40 ms at least.
+    let selects = "for i in range(9):\n    c = db.execute('select a from t order by a')\n    c.fetchone()\n    c.close()\n    \
+        end = time.monotonic() + 0.04\n    while time.monotonic() < end: pass\n    os.pwrite(log, b'x', 0)\n";
+    let (all, events, watched) = record(&format!("{begin}{selects}"));
+    assert!(watched);
+    let left: Vec<&Execution> = all.iter().filter(|e| e.text.starts_with("select a")).collect();
+    assert_eq!(left.len(), 9);
+    // Python may read a row ahead of the one it gives.
+    assert!(left.iter().all(|e| (1..=2).contains(&e.rows)), "{left:?}");
+    let writes: Vec<u64> = records!(events, Syscall)
+        .filter(|(_, s)| s.call == Call::Pwrite64 as u16 && s.bytes == 1)
+        .map(|(_, s)| s.start_ns)
+        .collect();
+    assert_eq!(writes.len(), 9);
+    for (nth, (select, write)) in left.iter().zip(&writes).enumerate() {
+        assert!(select.end_ns <= *write, "the {nth}th ends before what follows it");
+    }
+    // The first ones may end where something else begins; once the probe is there, all end at their reset.
+    let (last, write) = (left[8].end_ns, writes[8]);
+    assert!(write - last >= 40_000_000, "it ended {} ns before", write - last);
+}
+
 #[test]
 fn a_function_is_an_operation() {
     needs_live_kernel!();

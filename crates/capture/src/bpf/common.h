@@ -52,7 +52,10 @@ struct op {
 	u64 inside_ns;
 	u64 entered_ns;
 	u32 kind;
-	u32 open;
+	/* Where its statement says whether it runs, plus one (0: not known), and what stands there then. */
+	u16 running_at;
+	u8 running;
+	u8 open;
 };
 
 #define PREPARES 2

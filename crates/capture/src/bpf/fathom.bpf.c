@@ -8,6 +8,7 @@
 #include "common.h"
 #include "inode.h"
 #include "path.h"
+#include "operations.bpf.c"
 #include "tasks.bpf.c"
 #include "sched.bpf.c"
 #include "syscalls.bpf.c"
@@ -18,7 +19,6 @@
 #include "request.bpf.c"
 #include "flush.bpf.c"
 #include "uring.bpf.c"
-#include "operations.bpf.c"
 #include "sqlite.bpf.c"
 #include "functions.bpf.c"
 

@@ -46,6 +46,45 @@ seldom void give_up_op(struct slot *slot, struct op *op, u64 now)
 	end_op(slot, op, 0, now);
 }
 
+/* Whether a statement that waits between its rows was reset, as far as that can be read. */
+static __always_inline bool was_reset(struct op *op)
+{
+	u8 state;
+
+	if (!op->running_at || bpf_probe_read_user(&state, sizeof(state), (void *)(op->key + op->running_at - 1)))
+		return false;
+	return state != op->running;
+}
+
+/*
+ * The thread, which has statements between their rows, does something else than stepping `going_on`. The probe on
+ * sqlite3_reset is a trap in each execution, and of use to these statements only; so it is put in when they are first met
+ * (see ../uprobes.rs). Until then one that was reset ends here, at the first thing that its thread does afterwards.
+ */
+seldom void settle_statements(struct slot *slot, u64 going_on, u64 now)
+{
+	struct ring_control *control = ring_control_here();
+	bool met = false;
+	int i;
+
+#pragma unroll
+	for (i = 0; i < OPS; i++) {
+		struct op *op = &slot->ops[i];
+		bool reset;
+
+		if (!op->open || op->kind != OP_STATEMENT)
+			continue;
+		reset = was_reset(op);
+		if (reset)
+			give_up_op(slot, op, now);
+		met = met || reset || op->key != going_on;
+	}
+	if (!met || !control || control->reset_wanted)
+		return;
+	control->reset_wanted = 1;
+	ring_bell();
+}
+
 static __always_inline struct op *begin_op(struct slot *slot, u64 key, u32 kind, u64 now)
 {
 	struct fathom_op_begin *r;
@@ -69,6 +108,7 @@ static __always_inline struct op *begin_op(struct slot *slot, u64 key, u32 kind,
 	op->rows = 0;
 	op->steps = 0;
 	op->inside_ns = 0;
+	op->running_at = 0;
 	op->open = 1;
 	slot->ops_open++;
 	running = slot->depth + slot->functions_open;

@@ -33,7 +33,7 @@ struct {
 /* Where a statement keeps the pointer to its text; 0: not known. */
 static __always_inline u64 statement_text(u64 stmt, u64 cookie)
 {
-	u64 offset = cookie & 0xffffffff;
+	u64 offset = cookie & 0xffff;
 	u64 text = 0;
 
 	if (offset)
@@ -111,18 +111,23 @@ int sqlite_step(struct pt_regs *ctx)
 	struct slot *slot = my_slot();
 	u64 stmt = PT_REGS_PARM1(ctx);
 	struct op *op;
-	u64 now, text;
+	u64 now, text, cookie;
 
 	if (!slot || !stmt)
 		return 0;
 	now = bpf_ktime_get_boot_ns();
+	if (between_rows(slot))
+		settle_statements(slot, stmt, now);
 	op = find_op(slot, stmt, OP_STATEMENT);
 	if (!op) {
-		text = statement_text(stmt, bpf_get_attach_cookie(ctx));
+		cookie = bpf_get_attach_cookie(ctx);
+		text = statement_text(stmt, cookie);
 		/* A loop over one statement asks the table only once. */
 		if (slot->told_stmt != stmt || slot->told_text != text)
 			tell_statement(slot, stmt, text, now);
 		op = begin_op(slot, stmt, OP_STATEMENT, now);
+		op->running_at = cookie >> 16;
+		op->running = cookie >> 32;
 	}
 	op->steps++;
 	op->entered_ns = now;

@@ -1,4 +1,5 @@
-//! Where a prepared statement keeps its SQL text, read from the machine code of `sqlite3_sql`.
+//! Where a prepared statement keeps its SQL text and its state, read from the machine code of `sqlite3_sql` and
+//! `sqlite3_stmt_busy`.
 //!
 //! `sqlite3_stmt` is opaque and its layout differs between versions and build options, but every SQLite has a function
 //! that knows it: `sqlite3_sql` is `return p ? p->zSql : 0`. So the question "at which offset does the text's address
@@ -10,6 +11,9 @@
 //! Following values rather than matching bytes makes one reading serve every compiler, level of optimisation, frame
 //! pointer and hardening that was looked at. An instruction that is not known here ends the attempt; a wrong offset would
 //! need code that loads a field of its argument, returns it, and is called `sqlite3_sql` without being it.
+//!
+//! Likewise `sqlite3_stmt_busy` is `return p && p->eVdbeState == VDBE_RUN_STATE` (in SQLites from before 2022 it compares a
+//! word, which is not read): followed until it compares a byte of its argument with a constant.
 
 mod aarch64;
 mod x86_64;
@@ -38,6 +42,40 @@ pub fn text_offset(machine: Machine, code: &[u8]) -> Option<u32> {
     let offset = follow(step, code, start, &mut budget).ok()??;
     // A pointer is aligned, and the structure has never come near this size.
     (offset % 8 == 0 && offset < 4096).then_some(offset)
+}
+
+/// Which byte of a statement says whether it runs: begun, and neither done nor reset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Running {
+    /// Its offset within `sqlite3_stmt`.
+    pub offset: u16,
+    /// What it holds then.
+    pub value: u8,
+}
+
+/// From the bytes of `sqlite3_stmt_busy`, as in [`text_offset`]. Only x86 is read, and only where the comparison is one
+/// instruction, which it is in optimised code.
+pub fn running(machine: Machine, code: &[u8]) -> Option<Running> {
+    if machine != Machine::X86_64 {
+        return None;
+    }
+    let mut state = State::new(x86_64::ARGUMENT, x86_64::STACK, x86_64::RESULT);
+    for _ in 0..STEPS {
+        if let Some((offset, value)) = x86_64::compared_byte(&state, code) {
+            return (offset < 4096).then_some(Running { offset: offset as u16, value });
+        }
+        match x86_64::step(&mut state, code)? {
+            Flow::Next => {}
+            Flow::Jump(target) => state.at = target,
+            Flow::Branch { target, if_equal } if state.compared_argument => {
+                if !if_equal {
+                    state.at = target;
+                }
+            }
+            _ => return None,
+        }
+    }
+    None
 }
 
 /// Instructions followed in all, both sides of every branch counted. The longest version seen has 30.
@@ -243,9 +281,31 @@ mod tests {
         }
     }
 
+    /// `int f(void *s) { V *v = s; return v != 0 && v->state == 2; }` with `state` at 0xc5.
+    const BUSY: &[(&str, &str)] = &[
+        ("Debian 12, SQLite 3.40.1", "31 c0 48 85 ff 74 0c 31 c0 80 bf c5 00 00 00 02 0f 94 c0 c3"),
+        ("gcc -Os -fcf-protection", "f3 0f 1e fa 31 c0 48 85 ff 74 0a 80 bf c5 00 00 00 02 0f 94 c0 c3"),
+        ("clang -O2", "48 85 ff 74 0b 31 c0 80 bf c5 00 00 00 02 0f 94 c0 c3 31 c0 c3"),
+        ("clang -O2 -fno-omit-frame-pointer", "55 48 89 e5 48 85 ff 74 0c 31 c0 80 bf c5 00 00 00 02 0f 94 c0 5d c3"),
+    ];
+
+    #[test]
+    fn the_byte_that_says_whether_a_statement_runs_is_read() {
+        let x86 = |code| running(Machine::X86_64, &bytes(code));
+        for (name, code) in BUSY {
+            assert_eq!(x86(code), Some(Running { offset: 0xc5, value: 2 }), "{name}");
+        }
+        assert_eq!(x86("48 85 ff 74 07 80 7f 60 03 0f 94 c0 c3"), Some(Running { offset: 0x60, value: 3 }));
+        assert_eq!(x86("48 85 ff 74 08 81 bf c4 00 00 00 90 6b 4d 2d c3"), None, "SQLite before 3.38: a word");
+        assert_eq!(x86("48 8b 07 80 78 10 02 0f 94 c0 c3"), None, "a byte of a field");
+        assert_eq!(x86("80 bf 00 10 00 00 02 c3"), None, "too far off");
+        assert_eq!(x86("eb fe"), None, "never ends");
+    }
+
     proptest! {
         #[test]
         fn no_bytes_can_upset_it(code in proptest::collection::vec(any::<u8>(), 0..96)) {
+            prop_assert!(running(Machine::X86_64, &code).is_none_or(|r| r.offset < 4096));
             for machine in [Machine::X86_64, Machine::Aarch64] {
                 if let Some(offset) = text_offset(machine, &code) {
                     prop_assert!(offset % 8 == 0 && offset < 4096);

@@ -5,7 +5,8 @@
 //! the full table of symbols first (it has the local ones too), the dynamic one (a library keeps it when stripped), then
 //! the debug file that the build id names. What is found are offsets within the file, which is what a uprobe takes.
 //!
-//! The text of a statement stands at an offset of `sqlite3_stmt` that `sqlite3_sql` knows; see [`decode`].
+//! The text of a statement stands at an offset of `sqlite3_stmt` that `sqlite3_sql` knows, and its state at one that
+//! `sqlite3_stmt_busy` knows; see [`decode`].
 //!
 //! Not looked into: `.gnu_debugdata` (an xz stream), files without section headers, programs of 32 bits, and SQLites
 //! whose functions were renamed (Chromium's). They are reported as [`Absent`] with what is known, and the layers below
@@ -72,6 +73,8 @@ pub struct SqliteSymbols {
     pub prepares: Vec<Prepare>,
     /// Where `sqlite3_stmt` keeps the address of its text (UTF-8, zero-terminated), in bytes from its start.
     pub sql_offset: Option<u32>,
+    /// Where it says whether it runs.
+    pub running: Option<decode::Running>,
     /// Version, such as `3.40.1`.
     pub version: Option<String>,
     /// What `sqlite3_sourceid` returns: date, time and hash of the source.
@@ -129,6 +132,7 @@ const NAMES: &[&str] = &[
     "sqlite3_reset",
     "sqlite3_finalize",
     "sqlite3_sql",
+    "sqlite3_stmt_busy",
     "sqlite3_version",
     "sqlite3_prepare",
     "sqlite3_prepare_v2",
@@ -197,11 +201,13 @@ fn collect(elf: &Elf, tables: &[(Source, BTreeMap<&'static str, Symbol>)]) -> Re
     if prepares.is_empty() {
         prepares.extend(LOCAL.iter().find_map(prepare));
     }
-    let sql_offset = code("sqlite3_sql").and_then(|at| {
-        // The size of a symbol may be 0; the function itself is never longer than this.
-        let size = symbol("sqlite3_sql").map_or(0, |(_, s)| s.size as usize);
-        decode::text_offset(elf.machine, &elf.code(at, if size == 0 { 256 } else { size.min(256) }))
-    });
+    let body = |name: &str| {
+        // The size of a symbol may be 0; the functions themselves are never longer than this.
+        let size = symbol(name)?.1.size as usize;
+        Some(elf.code(code(name)?, if size == 0 { 256 } else { size.min(256) }))
+    };
+    let sql_offset = body("sqlite3_sql").and_then(|code| decode::text_offset(elf.machine, &code));
+    let running = body("sqlite3_stmt_busy").and_then(|code| decode::running(elf.machine, &code));
     let version = symbol("sqlite3_version").and_then(|(_, s)| elf.text_at(s.address));
     Ok(SqliteSymbols {
         step,
@@ -209,6 +215,7 @@ fn collect(elf: &Elf, tables: &[(Source, BTreeMap<&'static str, Symbol>)]) -> Re
         finalize: code("sqlite3_finalize"),
         prepares,
         sql_offset,
+        running,
         version: version.filter(|v| v.starts_with("3.") && v.len() < 16),
         source_id,
         source,

@@ -136,6 +136,18 @@ pub(super) fn step(state: &mut State, code: &[u8]) -> Option<Flow> {
     Some(flow)
 }
 
+/// `cmp byte [argument + offset], constant`, if that is the instruction at hand: (offset, constant).
+pub(super) fn compared_byte(state: &State, code: &[u8]) -> Option<(u32, u8)> {
+    let mut cursor = Cursor { code, at: state.at };
+    if cursor.byte()? != 0x80 {
+        return None;
+    }
+    match operands(&mut cursor, &Prefixes { segment: false, rex: 0 }, state)? {
+        (7, Place::Memory(Value::Argument, offset)) => Some((u32::try_from(offset).ok()?, cursor.byte()?)),
+        _ => None,
+    }
+}
+
 fn run(op: u8, cursor: &mut Cursor<'_>, prefixes: &Prefixes, state: &mut State) -> Option<Flow> {
     let wide = prefixes.wide();
     let low = usize::from(op & 7) | usize::from(prefixes.rex & 1) << 3;
