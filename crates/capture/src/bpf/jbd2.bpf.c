@@ -57,7 +57,11 @@ int BPF_PROG(jbd2_handle_start, u32 dev, u32 txn)
 		tell_ring(slot);
 	join = bpf_map_lookup_elem(&joins, &tid);
 	if (!join || join->txn != txn || join->dev != dev) {
-		bpf_map_update_elem(&joins, &tid, &first, BPF_ANY);
+		/* In place: to replace an entry costs this table a quarter of a microsecond. */
+		if (join)
+			*join = first;
+		else
+			bpf_map_update_elem(&joins, &tid, &first, BPF_ANY);
 		emit_join(dev, txn, 1, slot);
 		return 0;
 	}
