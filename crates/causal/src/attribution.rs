@@ -102,8 +102,7 @@ impl State {
         let (mut shares, mut waits) = (std::mem::take(&mut self.bills.shares), std::mem::take(&mut self.bills.waits));
         shares.clear();
         waits.clear();
-        let known =
-            pending.charges.iter().all(|c| self.resolve(c, (end || force, force), 0, &mut shares, &mut waits));
+        let known = pending.charges.iter().all(|c| self.resolve(c, (end || force, force), 0, &mut shares, &mut waits));
         if known {
             self.write_bill(pending, &mut shares, &mut waits, sink);
         }

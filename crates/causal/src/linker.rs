@@ -213,7 +213,7 @@ impl State {
             let Some(thread) = self.threads.map.get_mut(&tid) else { continue };
             if many || thread.calls.len() + thread.aways.len() > 256 {
                 let upto_ns = exclusive::settled(thread, now_ns, horizon_ns);
-                exclusive::account(thread, upto_ns, &self.activity, sink);
+                exclusive::account(thread, upto_ns, &mut self.activity, sink);
             }
             before_ns = before_ns.min(thread.cursor_ns);
         }
