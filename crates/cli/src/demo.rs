@@ -24,7 +24,7 @@ pub fn run(args: &args::Demo) -> Result<ExitCode> {
         );
     }
     let linked = link::open(&archive, &context)?;
-    show::print(&analysis::show::text(&analysis::summarise(&analysis::Rows::load(&linked)?)))?;
+    crate::say::text(&analysis::show::text(&analysis::summarise(&analysis::Rows::load(&linked)?)));
     let (page, trace) = (args.folder.join("demo.html"), args.folder.join("demo.pftrace"));
     report::write(&linked, &archive, &page)?;
     export::perfetto(&linked, &trace)?;

@@ -1,6 +1,6 @@
 //! `fathom export`: a recording for other tools.
 
-use crate::{args, link, progress, report::beside};
+use crate::{args, link, progress, report::beside, say};
 use anyhow::{Context as _, Result};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -49,7 +49,7 @@ fn events(archive: &Path, output: Option<&Path>) -> Result<()> {
     };
     let written = std::iter::from_fn(|| log.next_event()).try_for_each(|event| writeln!(out, "{}", event.to_text()));
     match written.and_then(|()| out.flush()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) if output.is_none() && say::has_gone(&error) => Ok(()),
         other => Ok(other?),
     }
 }

@@ -78,7 +78,10 @@ pub fn run(args: &args::Papers) -> Result<()> {
     }
     match &args.output {
         Some(path) => std::fs::write(path, head() + &text).with_context(|| format!("writing {}", path.display())),
-        None => show::print(&text),
+        None => {
+            crate::say::text(&text);
+            Ok(())
+        }
     }
 }
 

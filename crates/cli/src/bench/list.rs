@@ -27,7 +27,7 @@ pub fn run(args: &args::BenchList) -> Result<ExitCode> {
     } else {
         workloads.iter().map(text).collect()
     };
-    show::print(&text)?;
+    crate::say::text(&text);
     Ok(ExitCode::SUCCESS)
 }
 

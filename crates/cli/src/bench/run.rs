@@ -80,10 +80,10 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     let runs = super::remake(&dir)?;
     record::give_to_caller(&dir)?;
     let benchmark = results::of(&runs, &dir, &Context::silent());
-    show::print(&match args.json {
+    crate::say::text(&match args.json {
         true => results::json(&benchmark, &all, &dir)?,
         false => results::text(&benchmark, &all),
-    })?;
+    });
     results::files(args, &benchmark, &all)
         .with_context(|| format!("everything measured is kept; fathom bench show {} shows it", dir.display()))?;
     if let Some(error) = failed {

@@ -38,7 +38,7 @@ fn list(as_json: bool) -> Result<ExitCode> {
     } else {
         table(&known)
     };
-    show::print(&text)?;
+    crate::say::text(&text);
     Ok(ExitCode::SUCCESS)
 }
 
