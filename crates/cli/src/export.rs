@@ -16,10 +16,12 @@ pub fn run(args: &args::Export) -> Result<()> {
     let archive = link::open(&args.archive, &progress::context(false))?;
     if args.perfetto {
         let output = args.output.clone().unwrap_or_else(|| beside(&args.archive, "pftrace"));
-        let written = perfetto(&archive, &output)?;
+        let written = perfetto(&archive, &output);
         if output == Path::new(STDOUT) {
-            return Ok(());
+            let gone = |error: &anyhow::Error| error.root_cause().downcast_ref().is_some_and(say::has_gone);
+            return written.map(drop).or_else(|error| if gone(&error) { Ok(()) } else { Err(error) });
         }
+        let written = written?;
         let left = match written.flows_left_out {
             0 => String::new(),
             n => format!("; {n} more arrows are not drawn, where one slice would have too many"),

@@ -1,7 +1,7 @@
 //! The verbs that look at results: `bench compare`, `bench history`, `bench show`.
 
 use super::{results, store};
-use crate::{args, link, progress, show};
+use crate::{args, link, progress, say};
 use analysis::bench::compare::{self, Compared};
 use analysis::bench::results::Bench;
 use analysis::bench::{self, Benchmark, Penalty, compared, history};
@@ -47,7 +47,7 @@ pub fn show(args: &args::BenchShow) -> Result<ExitCode> {
     let benchmark = benchmark(&args.archive, args.penalty)?;
     // The ratios of a comparison follow from its design, which only the log holds.
     let comparisons = store::comparisons(&Runs::read(&args.archive)?)?;
-    crate::say::text(&match args {
+    say::text(&match args {
         args::BenchShow { json: true, .. } => results::json(&benchmark, &comparisons, &args.archive)?,
         args::BenchShow { csv: true, .. } => bench::show::csv(&benchmark),
         args::BenchShow { markdown: true, .. } => results::markdown(&benchmark, &comparisons),
@@ -58,7 +58,7 @@ pub fn show(args: &args::BenchShow) -> Result<ExitCode> {
 
 pub fn plan(args: &args::BenchPlan) -> Result<ExitCode> {
     let all = bench::plan::plan(&load(&args.archive)?, args.precision, args.difference);
-    crate::say::text(&match args.json {
+    say::text(&match args.json {
         true => {
             let value = serde_json::json!({
                 "version": 1, "archive": args.archive, "precision": args.precision, "difference": args.difference,
@@ -131,7 +131,7 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
     if let Some(path) = &args.markdown {
         std::fs::write(path, compared::markdown(&done)).with_context(|| format!("writing {}", path.display()))?;
     }
-    crate::say::text(&match args.json {
+    say::text(&match args.json {
         true => serde_json::to_string_pretty(&done)? + "\n",
         false => compared::text(&done),
     });
@@ -149,7 +149,7 @@ pub fn history(args: &args::BenchHistory) -> Result<ExitCode> {
         benches.push(load(&path)?);
     }
     let done = history::history(benches);
-    crate::say::text(&match args.json {
+    say::text(&match args.json {
         true => serde_json::to_string_pretty(&done)? + "\n",
         false => history::text(&done, &date),
     });

@@ -2,7 +2,7 @@
 
 use super::remote::Arranged;
 use crate::args::{NetRun, Rate, Way};
-use crate::show;
+use crate::say;
 use anyhow::Result;
 use net::run::{Outcome, Session};
 use net::search::{Search, Trial};
@@ -111,7 +111,7 @@ fn print(args: &NetRun, outcome: &Outcome, search: Option<&Value>) -> Result<()>
     }
     if args.json {
         let value = super::json::of(outcome, args.output.as_deref(), search)?;
-        crate::say::text(&format!("{}\n", serde_json::to_string_pretty(&value)?));
+        say::text(&format!("{}\n", serde_json::to_string_pretty(&value)?));
         return Ok(());
     }
     if args.lines {
@@ -119,14 +119,14 @@ fn print(args: &NetRun, outcome: &Outcome, search: Option<&Value>) -> Result<()>
         if args.readings {
             lines.extend(super::lines::readings(outcome));
         }
-        crate::say::text(&(lines.join("\n") + "\n"));
+        say::text(&(lines.join("\n") + "\n"));
         return Ok(());
     }
     let mut text = super::text::of(outcome);
     if let Some(search) = search.and_then(|s| s["text"].as_str()) {
         text = format!("{search}\n{text}");
     }
-    crate::say::text(&text);
+    say::text(&text);
     Ok(())
 }
 
