@@ -25,6 +25,9 @@ fn main() -> ExitCode {
         ("an_interrupt_keeps_what_was_recorded", shell(), interrupt_keeps),
         ("a_killed_child_leaves_its_statements", shell(), killed_child),
         ("a_killed_tracer_ends_its_child_and_leaves_a_readable_log", shell(), killed_tracer),
+        ("a_recording_survives_a_stderr_that_nobody_reads", shell(), nobody_reads_stderr),
+        ("a_reader_that_goes_after_a_line_is_no_failure", shell(), nobody_reads_stdout),
+        ("a_stdout_that_is_full_is_a_failure", Ok(()), full_stdout),
         ("a_full_disk_keeps_what_fitted", shell(), full_disk),
         ("max_size_ends_the_recording", shell(), max_size),
         ("a_log_cut_short_is_read_up_to_the_cut", shell(), cut_short),
@@ -471,6 +474,78 @@ fn interrupted_load() -> Result<()> {
             let left: Vec<_> = fs::read_dir(folder.path())?.collect();
             ensure!(left.is_empty(), "{name} {options:?} left {left:?}");
         }
+    }
+    Ok(())
+}
+
+/// What stands for a pipe whose reader has gone.
+fn nobody() -> Result<Stdio> {
+    let (reader, writer) = std::io::pipe()?;
+    drop(reader);
+    Ok(writer.into())
+}
+
+fn nobody_reads_stderr() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("t.fathom");
+    // The second time there is an old recording to remark on as well.
+    for _ in 0..2 {
+        let status = Command::new(fathom())
+            .args(["record", "-o"])
+            .arg(&archive)
+            .args([
+                "--",
+                "sh",
+                "-c",
+                "sqlite3 \"$0\" 'CREATE TABLE t(x); INSERT INTO t VALUES(1); DROP TABLE t'; exit 7",
+            ])
+            .arg(folder.path().join("db"))
+            .stdin(Stdio::null())
+            .stderr(nobody()?)
+            .status()?;
+        ensure!(status.code() == Some(7), "{status}");
+        let shown = show(&archive)?;
+        ensure!(number(shape(&shown, "INSERT")?, "/count")? == 1.0, "the INSERT is missing");
+    }
+    Ok(())
+}
+
+fn nobody_reads_stdout() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let archive = record(folder.path(), &[], &["sqlite3", "-batch", ":memory:", "SELECT 1"])?;
+    let page = folder.path().join("page.html");
+    let (archive, page) = (archive.to_string_lossy().into_owned(), page.to_string_lossy().into_owned());
+    let lines: [&[&str]; 9] = [
+        &["show", &archive],
+        &["show", "--json", &archive],
+        &["report", &archive, "-o", &page],
+        &["export", "--events", &archive],
+        &["export", "--perfetto", "-o", "-", &archive],
+        &["bench", "list"],
+        &["completions", "bash"],
+        &["man"],
+        &["--help"],
+    ];
+    for line in lines {
+        let output = out(Command::new(fathom()).args(line).stdout(Stdio::null()))?;
+        ensure!(output.status.success(), "{line:?} with a reader: {}: {}", output.status, said(&output));
+        let mut child = Command::new(fathom());
+        child.args(line).stdin(Stdio::null()).stdout(nobody()?).stderr(Stdio::piped());
+        let output = child.spawn()?.wait_with_output()?;
+        ensure!(output.status.success(), "{line:?}: {}: {}", output.status, said(&output));
+        ensure!(!said(&output).contains("panicked") && !said(&output).contains("Broken pipe"), "{}", said(&output));
+    }
+    ensure!(Path::new(&page).exists(), "the page was not made");
+    Ok(())
+}
+
+fn full_stdout() -> Result<()> {
+    for line in [&["man"] as &[&str], &["bench", "list"], &["completions", "bash"]] {
+        let full = fs::File::options().write(true).open("/dev/full")?;
+        let child = Command::new(fathom()).args(line).stdout(full).stderr(Stdio::piped()).spawn()?;
+        let output = child.wait_with_output()?;
+        ensure!(output.status.code() == Some(1), "{line:?}: {}", output.status);
+        ensure!(said(&output).contains("No space left"), "{line:?}: {}", said(&output));
     }
     Ok(())
 }

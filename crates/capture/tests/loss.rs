@@ -56,7 +56,6 @@ fn a_process_that_is_not_there_is_an_error() {
 fn every_probe_is_accounted_for() {
     needs_live_kernel!();
     let recorder = Recorder::start(&Request::new(Scope::Command));
-    std::thread::sleep(std::time::Duration::from_millis(100));
     let (_, finished) = recorder.finish();
     for row in &finished.coverage {
         assert!(!row.how.is_empty(), "{row:?}");

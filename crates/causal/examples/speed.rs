@@ -52,7 +52,7 @@ fn main() {
     let (mut pushed, mut held, mut spent) = (0, 0, std::time::Duration::ZERO);
     let mut events = Vec::new();
     while pushed < wanted {
-        while events.len() < 100_000 {
+        while events.len() < 1_000 {
             made.next(&mut events);
         }
         pushed += events.len();

@@ -76,6 +76,8 @@ pub(crate) struct Waited {
     pub end_ns: u64,
     /// How sure that is.
     pub confidence: Confidence,
+    /// It was the application that did, while it worked on a row.
+    pub between_rows: bool,
 }
 
 /// An interval of something that may be waited for.
@@ -88,6 +90,10 @@ pub(crate) struct Activity {
     flights: VecDeque<Flight>,
     tours: VecDeque<Tour>,
     ring_syncs: VecDeque<RingSync>,
+    /// Kept for its memory.
+    levels: [Vec<Interval>; 4],
+    /// The same, for time sheets.
+    pub sheet: Vec<Waited>,
 }
 
 impl Activity {
@@ -152,14 +158,22 @@ impl Activity {
 
     /// What the sleeper waited for from `start_ns` to `end_ns`: pieces in order, without gaps. What nothing explains is
     /// given to `rest`.
-    pub(crate) fn explain(&self, who: &Sleeper, start_ns: u64, end_ns: u64, rest: (Layer, u64), out: &mut Vec<Waited>) {
+    pub(crate) fn explain(
+        &mut self,
+        who: &Sleeper,
+        start_ns: u64,
+        end_ns: u64,
+        rest: (Layer, u64),
+        out: &mut Vec<Waited>,
+    ) {
         let syncs = who.call.is_some_and(Call::syncs);
         let reads = who.call.is_some_and(Call::reads);
         let in_ring = who.call == Some(Call::IoUringEnter);
         // Reading and seeking need no journal.
         let journal = who.dev != 0 && !reads && who.call.is_some_and(|c| c != Call::Lseek);
         // Four levels, the deepest first: (start, end, span).
-        let mut levels: [Vec<Interval>; 4] = Default::default();
+        let mut levels = std::mem::take(&mut self.levels);
+        levels.iter_mut().for_each(Vec::clear);
         let mut add = |level: usize, from: u64, to: u64, span: u64, reason: Reason, sure: Confidence| {
             let (from, to) = (from.max(start_ns), to.min(end_ns));
             if from < to {
@@ -218,6 +232,7 @@ impl Activity {
         }
         levels.iter_mut().for_each(|l| l.sort_unstable());
         fill(&levels, 0, start_ns, end_ns, rest, out);
+        self.levels = levels;
     }
 }
 
@@ -228,7 +243,15 @@ fn fill(levels: &[Vec<Interval>; 4], level: usize, from: u64, to: u64, rest: (La
     let Some(intervals) = levels.get(level) else {
         // That nothing was seen to be waited for is no proof that nothing was.
         let confidence = Confidence::Interval;
-        out.push(Waited { layer: rest.0, reason: Reason::Other, span: rest.1, start_ns: from, end_ns: to, confidence });
+        out.push(Waited {
+            layer: rest.0,
+            reason: Reason::Other,
+            span: rest.1,
+            start_ns: from,
+            end_ns: to,
+            confidence,
+            between_rows: false,
+        });
         return;
     };
     let mut at = from;
@@ -244,7 +267,8 @@ fn fill(levels: &[Vec<Interval>; 4], level: usize, from: u64, to: u64, rest: (La
             at = start;
         }
         let end = end.min(to);
-        out.push(Waited { layer: LAYERS[level], reason, span, start_ns: at, end_ns: end, confidence });
+        let layer = LAYERS[level];
+        out.push(Waited { layer, reason, span, start_ns: at, end_ns: end, confidence, between_rows: false });
         at = end;
         if at >= to {
             return;

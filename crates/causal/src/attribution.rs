@@ -20,7 +20,7 @@ use crate::loss::Window;
 use model::table::Cause;
 use model::{Confidence, Origin, Relation};
 use std::borrow::Cow;
-use std::cmp::Reverse;
+use std::collections::{BTreeSet, VecDeque};
 
 /// A commit or an upper command that is not over after so long is taken as lost.
 const PATIENCE_NS: u64 = 30_000_000_000;
@@ -45,8 +45,23 @@ pub(crate) struct Pending {
     pub charges: Vec<Charge>,
 }
 
-/// The bills by the moment they fall due.
-pub(crate) type Due = Reverse<(u64, u64)>;
+/// The bills that are not closed.
+#[derive(Debug, Default)]
+pub(crate) struct Bills {
+    /// As they fall due, which is as they came: the clock never goes back, and each waits for one horizon.
+    due: VecDeque<Pending>,
+    /// Commands of disks that stand on files among them: whom commands below wait for.
+    above: BTreeSet<u64>,
+    /// Kept for their memory.
+    shares: Vec<Share>,
+    waits: Vec<(u64, Confidence)>,
+}
+
+impl Bills {
+    pub(crate) fn len(&self) -> usize {
+        self.due.len()
+    }
+}
 
 /// A part of a command.
 #[derive(Debug, Clone, Copy)]
@@ -60,49 +75,60 @@ pub(crate) struct Share {
 impl State {
     /// Takes a completed command in.
     pub(crate) fn charge(&mut self, pending: Pending) {
-        self.due.push(Reverse((pending.due_ns, pending.command)));
-        self.pending.insert(pending.command, pending);
+        if pending.above {
+            self.bills.above.insert(pending.command);
+        }
+        self.bills.due.push_back(pending);
     }
 
     /// Closes the bills that fell due; at the `end`, all of them.
     pub(crate) fn settle(&mut self, end: bool, sink: &mut dyn Sink) {
-        let mut patience = self.due.len().saturating_mul(DEEPEST as usize);
-        while let Some(&Reverse((due_ns, command))) = self.due.peek() {
-            if !end && due_ns > self.now_ns {
-                return;
-            }
-            self.due.pop();
-            let Some(pending) = self.pending.remove(&command) else { continue };
-            let old = self.now_ns > pending.done_ns.saturating_add(PATIENCE_NS) || (end && patience == 0);
+        let mut patience = self.bills.due.len().saturating_mul(DEEPEST as usize);
+        let now_ns = self.now_ns;
+        while let Some(mut pending) = self.bills.due.pop_front_if(|p| end || p.due_ns <= now_ns) {
+            let old = now_ns > pending.done_ns.saturating_add(PATIENCE_NS) || (end && patience == 0);
             patience = patience.saturating_sub(1);
             if !self.close_bill(&pending, end, old, sink) {
-                let due_ns = self.now_ns.saturating_add(self.config.horizon_ns.max(1));
-                self.due.push(Reverse((due_ns, command)));
-                self.pending.insert(command, pending);
+                pending.due_ns = now_ns.saturating_add(self.config.horizon_ns.max(1));
+                self.bills.due.push_back(pending);
+            } else if pending.above {
+                self.bills.above.remove(&pending.command);
             }
         }
     }
 
     /// `end`: nothing more will be learnt of commits. `force`: neither of commands above.
     fn close_bill(&mut self, pending: &Pending, end: bool, force: bool, sink: &mut dyn Sink) -> bool {
-        let mut shares: Vec<Share> = Vec::new();
-        let mut waits: Vec<(u64, Confidence)> = Vec::new();
-        for c in &pending.charges {
-            if !self.resolve(c, (end || force, force), 0, &mut shares, &mut waits) {
-                return false;
-            }
+        let (mut shares, mut waits) = (std::mem::take(&mut self.bills.shares), std::mem::take(&mut self.bills.waits));
+        shares.clear();
+        waits.clear();
+        let known = pending.charges.iter().all(|c| self.resolve(c, (end || force, force), 0, &mut shares, &mut waits));
+        if known {
+            self.write_bill(pending, &mut shares, &mut waits, sink);
         }
+        (self.bills.shares, self.bills.waits) = (shares, waits);
+        known
+    }
+
+    /// Writes the causes of a command whose lines are all known, and who waited for it.
+    fn write_bill(
+        &mut self,
+        pending: &Pending,
+        shares: &mut Vec<Share>,
+        waits: &mut Vec<(u64, Confidence)>,
+        sink: &mut dyn Sink,
+    ) {
         let told: f64 = pending.charges.iter().map(|c| c.weight).sum();
         if told < pending.measure * (1.0 - 1e-9) || told <= 0.0 {
             let left = if told <= 0.0 { 1.0 } else { pending.measure - told };
             let via = if pending.flush { "flush" } else { "unknown" };
             shares.push(Share { actor: Actor::NOBODY, share: left, confidence: Confidence::Exact, via });
         }
-        for s in &mut shares {
+        for s in shares.iter_mut() {
             s.actor = self.threads.settled(s.actor);
         }
-        let shares = add_up(shares);
-        for s in &shares {
+        add_up(shares);
+        for s in shares.iter() {
             let tgid = (s.actor.tgid != 0).then_some(s.actor.tgid);
             sink.cause(Cause {
                 command: pending.command,
@@ -118,18 +144,17 @@ impl State {
             waits.sort_unstable();
             waits.dedup_by_key(|w| w.0);
             let window = Window { start_ns: pending.issue_ns, end_ns: pending.done_ns, cpus: [pending.cpu; 2] };
-            for (span, sure) in waits {
+            for &mut (span, sure) in waits {
                 self.link(span, pending.command, Relation::WaitsForFlush, sure, window, sink);
             }
         }
         if pending.above {
-            self.outcomes.insert(pending.command, shares);
+            self.outcomes.insert(pending.command, shares.clone());
             self.outcomes_order.push_back(pending.command);
             if self.outcomes_order.len() > OUTCOMES {
                 self.outcomes_order.pop_front().map(|old| self.outcomes.remove(&old));
             }
         }
-        true
     }
 
     /// Adds what a line stands for to `out`. `false`: it is not known yet.
@@ -215,12 +240,12 @@ impl State {
 
     /// Whether the command's causes may still become known.
     fn is_open(&self, command: u64) -> bool {
-        self.pending.contains_key(&command) || self.requests.values().any(|r| r.command == command)
+        self.bills.above.contains(&command) || self.requests.values().any(|r| r.command == command)
     }
 }
 
 /// Adds the shares up per actor and divides them by their sum.
-fn add_up(mut shares: Vec<Share>) -> Vec<Share> {
+fn add_up(shares: &mut Vec<Share>) {
     shares.retain(|s| s.share > 0.0);
     if shares.is_empty() {
         shares.push(Share { actor: Actor::NOBODY, share: 1.0, confidence: Confidence::Guess, via: "unknown" });
@@ -228,16 +253,14 @@ fn add_up(mut shares: Vec<Share>) -> Vec<Share> {
     // The larger part of one actor first: it says how the chain went.
     shares.sort_by(|a, b| a.actor.cmp(&b.actor).then(b.share.total_cmp(&a.share)).then(a.via.cmp(b.via)));
     let all: f64 = shares.iter().map(|s| s.share).sum();
-    let mut out: Vec<Share> = Vec::new();
-    for s in shares {
-        match out.last_mut() {
-            Some(last) if last.actor == s.actor => {
-                last.share += s.share / all;
-                last.confidence = last.confidence.min(s.confidence);
-            }
-            _ => out.push(Share { share: s.share / all, ..s }),
+    shares.iter_mut().for_each(|s| s.share /= all);
+    shares.dedup_by(|s, first| {
+        let same = s.actor == first.actor;
+        if same {
+            first.share += s.share;
+            first.confidence = first.confidence.min(s.confidence);
         }
-    }
-    debug_assert!(out.iter().all(|s| s.actor.origin != Origin::Operation || s.actor.operation != 0));
-    out
+        same
+    });
+    debug_assert!(shares.iter().all(|s| s.actor.origin != Origin::Operation || s.actor.operation != 0));
 }

@@ -53,8 +53,8 @@ pub(crate) struct Away {
     pub between_rows: bool,
 }
 
-/// A piece of the thread's sheet, and whether it is the application's while it works on a row.
-type Piece = (Waited, bool);
+/// Slices that most operations have at most: their memory is asked for once.
+const MANY: usize = 16;
 
 /// Where the frames' own time goes: the frame says which layer.
 const OWN: u64 = u64::MAX;
@@ -62,10 +62,10 @@ const OWN: u64 = u64::MAX;
 const SIBLING: u64 = u64::MAX - 1;
 
 /// Fills in the thread's sheet up to `upto_ns`.
-pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &Activity, sink: &mut dyn Sink) {
+pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &mut Activity, sink: &mut dyn Sink) {
     let mut at = thread.cursor_ns;
-    let mut pieces: Vec<Piece> = Vec::new();
-    let mut waited: Vec<Waited> = Vec::new();
+    let mut pieces = std::mem::take(&mut activity.sheet);
+    pieces.clear();
     while at < upto_ns {
         while thread.calls.front().is_some_and(|c| c.end_ns <= at) {
             thread.calls.pop_front();
@@ -95,12 +95,13 @@ pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &Activity, si
             (None, None) => (Layer::Database, OWN),
         };
         let confidence = Confidence::Exact;
-        let piece = |layer, reason, span| Waited { layer, reason, span, start_ns: at, end_ns: next, confidence };
         let away = away.filter(|a| a.start_ns <= at);
         let between_rows = call.map_or(away.is_some_and(|a| a.between_rows), |c| c.ctx & flags::BETWEEN_ROWS != 0);
+        let (start_ns, end_ns) = (at, next);
+        let piece = |layer, reason, span| Waited { layer, reason, span, start_ns, end_ns, confidence, between_rows };
         match away {
-            None => waited.push(piece(place.0, Reason::Cpu, place.1)),
-            Some(a) if at >= a.wake_ns => waited.push(piece(Layer::RunQueue, Reason::RunQueue, 0)),
+            None => pieces.push(piece(place.0, Reason::Cpu, place.1)),
+            Some(a) if at >= a.wake_ns => pieces.push(piece(Layer::RunQueue, Reason::RunQueue, 0)),
             Some(_) => {
                 let who = Sleeper {
                     tid: thread.tid,
@@ -110,10 +111,11 @@ pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &Activity, si
                     ino: call.map_or(0, |c| c.ino),
                     ctx: call.map_or(0, |c| c.ctx),
                 };
-                activity.explain(&who, at, next, place, &mut waited);
+                let before = pieces.len();
+                activity.explain(&who, at, next, place, &mut pieces);
+                pieces[before..].iter_mut().for_each(|p| p.between_rows = between_rows);
             }
         }
-        pieces.extend(waited.drain(..).map(|w| (w, between_rows)));
         at = next;
     }
     thread.cursor_ns = thread.cursor_ns.max(at);
@@ -125,11 +127,13 @@ pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &Activity, si
         let sibling = later.iter().any(|f| frame.waits_for(f));
         let innermost = later.iter().rev().find(|f| f.kind != Kind::Mark);
         let inner = innermost.filter(|f| f.kind == Kind::Statement).map(|f| f.span);
-        for &(piece, between_rows) in &pieces {
+        for &piece in &pieces {
             let piece = match frame.kind {
-                Kind::Statement if between_rows => apps(piece, 0),
+                Kind::Statement if piece.between_rows => apps(piece, 0),
                 Kind::Statement if sibling => apps(piece, SIBLING),
-                Kind::Function if piece.span == OWN && !between_rows => Waited { span: inner.unwrap_or(OWN), ..piece },
+                Kind::Function if piece.span == OWN && !piece.between_rows => {
+                    Waited { span: inner.unwrap_or(OWN), ..piece }
+                }
                 _ => piece,
             };
             if frame.slices.is_empty() && !frame.flushed && frame.start_ns < piece.start_ns {
@@ -150,6 +154,7 @@ pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &Activity, si
             }
         }
     }
+    activity.sheet = pieces;
 }
 
 /// Up to when the sheet of a thread whose operation is long can be filled in: not into a call that is still open.
@@ -218,6 +223,9 @@ pub(crate) fn between_rows(frame: &mut Frame, statement: u64, unseen_ns: u64) {
 /// If the executions that began between the rows took longer than there was time between them, the statement was stepped
 /// by turns with them: what they have too much of the time on the CPU is its own.
 fn give_back(frame: &mut Frame, excess_ns: u64) {
+    if !frame.slices.iter().any(|s| s.span == SIBLING) {
+        return;
+    }
     let own = frame.span;
     let sibling = |s: &Waited| s.span == SIBLING && s.reason == Reason::Cpu;
     let confidence = Confidence::Guess;
@@ -230,6 +238,9 @@ fn give_back(frame: &mut Frame, excess_ns: u64) {
 
 /// Turns `left` ns of the slices that are `wanted` into what `other` makes of them, from the end backwards.
 fn turn(frame: &mut Frame, mut left: u64, wanted: impl Fn(&Waited) -> bool, other: impl Fn(Waited) -> Waited) {
+    if left == 0 {
+        return;
+    }
     let mut done: Vec<Waited> = Vec::with_capacity(frame.slices.len() + 1);
     while let Some(mut slice) = frame.slices.pop_if(|_| left > 0) {
         if wanted(&slice) {
@@ -249,7 +260,8 @@ fn turn(frame: &mut Frame, mut left: u64, wanted: impl Fn(&Waited) -> bool, othe
 
 fn unknown(start_ns: u64, end_ns: u64) -> Waited {
     let confidence = Confidence::Guess;
-    Waited { layer: Layer::Database, reason: Reason::Other, span: OWN, start_ns, end_ns, confidence }
+    let (layer, reason) = (Layer::Database, Reason::Other);
+    Waited { layer, reason, span: OWN, start_ns, end_ns, confidence, between_rows: false }
 }
 
 fn row(operation: u64, s: Waited) -> Slice {
@@ -288,7 +300,12 @@ impl Frame {
                 last.end_ns = piece.end_ns;
                 last.confidence = last.confidence.min(piece.confidence);
             }
-            _ => self.slices.push(piece),
+            _ => {
+                if self.slices.is_empty() {
+                    self.slices.reserve(MANY);
+                }
+                self.slices.push(piece);
+            }
         }
     }
 }

@@ -34,7 +34,8 @@ impl State {
             }
             let named = r.bios[..listed].iter().filter(|at| self.bios.contains_key(at)).count();
             let missing = usize::try_from(request.waiters).unwrap_or(0).saturating_sub(named);
-            for at in self.waiting(&request, &r.bios[..listed]).into_iter().take(missing) {
+            let others = if missing > 0 { self.waiting(&request, &r.bios[..listed]) } else { Vec::new() };
+            for at in others.into_iter().take(missing) {
                 self.wait(&mut request, at, true, Confidence::Address, header, sink);
             }
         }

@@ -12,7 +12,7 @@
 //! tracepoint shows it; the handles of earlier calls on the inode stand in for it). Handles are weighed alike,
 //! although one may log more blocks than another.
 
-use crate::actor::{Source, TxnKey};
+use crate::actor::{Actor, Source, TxnKey};
 use crate::hash::FastMap;
 use model::Confidence;
 use std::collections::VecDeque;
@@ -191,6 +191,7 @@ impl Journal {
             .map(|s| Waiter { source: s.source, span: s.span, confidence: s.confidence })
             .collect();
         syncs.retain(|s| s.end_ns > time_ns);
+        self.members -= add_up(&mut transaction.joiners);
         Some(transaction)
     }
 
@@ -297,4 +298,23 @@ impl Journal {
             + self.inodes.len()
             + self.syncs.values().map(Vec::len).sum::<usize>()
     }
+}
+
+/// Makes one member of those that will pay together; returns how many fewer there are. After the end of the commit only
+/// who they are and their handles matter. Kernel threads of whom it may still turn out for whom they acted are known by
+/// their place, so then all stay.
+fn add_up(joiners: &mut Vec<Joiner>) -> usize {
+    if joiners.iter().any(|j| j.source == Source::Actor(Actor::NOBODY)) {
+        return 0;
+    }
+    let before = joiners.len();
+    joiners.dedup_by(|next, first| {
+        let same = (next.source, next.confidence) == (first.source, first.confidence);
+        if same {
+            first.handles += next.handles;
+        }
+        same
+    });
+    joiners.shrink_to_fit();
+    before - joiners.len()
 }

@@ -59,6 +59,7 @@ mod logs;
 mod loss;
 mod names;
 mod pages;
+mod piles;
 mod reorder;
 mod requests;
 mod stack;

@@ -2,7 +2,7 @@
 
 use crate::activity::Activity;
 use crate::actor::TxnKey;
-use crate::attribution::{Due, Pending, Share};
+use crate::attribution::{Bills, Share};
 use crate::bios::Bio;
 use crate::exclusive;
 use crate::hash::FastMap;
@@ -21,7 +21,7 @@ use crate::{Config, Sink};
 use model::event::{CommitBegin, CommitEnd, Header};
 use model::table::{Link, Span};
 use model::{Confidence, Event, Layer, Record, Relation};
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 
 /// How often the things that grow with the open horizon are looked through.
 const SWEEP_EVERY: u32 = 256;
@@ -60,8 +60,7 @@ pub(crate) struct State {
     pub ring_at: FastMap<u64, (u32, u64)>,
     /// Which request a thread last said that it works for.
     pub ring_workers: FastMap<u32, (u32, u64)>,
-    pub due: BinaryHeap<Due>,
-    pub pending: FastMap<u64, Pending>,
+    pub bills: Bills,
     pub outcomes: FastMap<u64, Vec<Share>>,
     pub outcomes_order: VecDeque<u64>,
     /// Kept for its memory.
@@ -94,8 +93,7 @@ impl State {
             rings: FastMap::default(),
             ring_at: FastMap::default(),
             ring_workers: FastMap::default(),
-            due: BinaryHeap::new(),
-            pending: FastMap::default(),
+            bills: Bills::default(),
             outcomes: FastMap::default(),
             outcomes_order: VecDeque::new(),
             taken: Vec::new(),
@@ -215,7 +213,7 @@ impl State {
             let Some(thread) = self.threads.map.get_mut(&tid) else { continue };
             if many || thread.calls.len() + thread.aways.len() > 256 {
                 let upto_ns = exclusive::settled(thread, now_ns, horizon_ns);
-                exclusive::account(thread, upto_ns, &self.activity, sink);
+                exclusive::account(thread, upto_ns, &mut self.activity, sink);
             }
             before_ns = before_ns.min(thread.cursor_ns);
         }
@@ -271,7 +269,7 @@ impl State {
             + self.ring_at.len()
             + self.ring_workers.len()
             + self.logs.len()
-            + self.pending.len()
+            + self.bills.len()
             + self.outcomes.len()
     }
 }

@@ -8,28 +8,18 @@
 //! *Uncertainty*: a call that lasts longer than the horizon arrives after things that it preceded. It is handed on at
 //! once, late; the linker knows such calls beforehand by the identity that bios carry and by `sync_begin`.
 
+use crate::piles::Piles;
 use model::{Event, Record};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 /// An event's place in the order: when it began, then its CPU's own order, then its order of arrival.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
-    time_ns: u64,
-    cpu_seq: u64,
-    arrival: u64,
-    slot: u32,
-}
+type Place = (u64, u64, u64);
 
 /// The events that wait for their turn.
 pub(crate) struct Reorder {
     horizon_ns: u64,
     newest_ns: u64,
     arrivals: u64,
-    heap: BinaryHeap<Reverse<Place>>,
-    // The heap moves places of 32 bytes and not events of 150.
-    slots: Vec<Option<Event>>,
-    free: Vec<u32>,
+    waiting: Piles<Place, Event>,
 }
 
 /// The moment that an event is ordered by.
@@ -43,7 +33,7 @@ pub(crate) fn moment(event: &Event) -> u64 {
 
 impl Reorder {
     pub(crate) fn new(horizon_ns: u64) -> Self {
-        Self { horizon_ns, newest_ns: 0, arrivals: 0, heap: BinaryHeap::new(), slots: Vec::new(), free: Vec::new() }
+        Self { horizon_ns, newest_ns: 0, arrivals: 0, waiting: Piles::new() }
     }
 
     /// Takes an event in.
@@ -52,36 +42,20 @@ impl Reorder {
         if !matches!(event.record, Record::Mark(_)) {
             self.newest_ns = self.newest_ns.max(event.header.time_ns);
         }
-        let time_ns = moment(&event);
         let cpu_seq = u64::from(event.header.cpu) << 32 | u64::from(event.header.seq);
-        let slot = match self.free.pop() {
-            Some(slot) => {
-                self.slots[slot as usize] = Some(event);
-                slot
-            }
-            None => {
-                self.slots.push(Some(event));
-                (self.slots.len() - 1) as u32
-            }
-        };
-        self.heap.push(Reverse(Place { time_ns, cpu_seq, arrival: self.arrivals, slot }));
+        self.waiting.push((moment(&event), cpu_seq, self.arrivals), event);
         self.arrivals += 1;
     }
 
     /// The next event whose turn has come; with `all`, the next one in any case.
     pub(crate) fn pop(&mut self, all: bool) -> Option<Event> {
-        let Reverse(first) = self.heap.peek()?;
-        if !all && first.time_ns.saturating_add(self.horizon_ns) > self.newest_ns {
-            return None;
-        }
-        let Reverse(place) = self.heap.pop()?;
-        self.free.push(place.slot);
-        self.slots[place.slot as usize].take()
+        let (horizon_ns, newest_ns) = (self.horizon_ns, self.newest_ns);
+        self.waiting.pop_if(|(time_ns, ..)| all || time_ns.saturating_add(horizon_ns) <= newest_ns)
     }
 
     /// Events that wait.
     pub(crate) fn len(&self) -> usize {
-        self.heap.len()
+        self.waiting.len()
     }
 }
 

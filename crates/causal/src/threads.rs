@@ -130,7 +130,7 @@ impl State {
                 return;
             };
             let end_ns = frame.end_ns;
-            exclusive::account(thread, end_ns, &self.activity, sink);
+            exclusive::account(thread, end_ns, &mut self.activity, sink);
             let frame = thread.frames.pop();
             if let Some(frame) = frame {
                 self.close_mark(tid, frame, sink);
@@ -245,7 +245,7 @@ impl State {
             thread.calls.clear();
             thread.aways.clear();
         } else {
-            exclusive::account(thread, time_ns, &self.activity, sink);
+            exclusive::account(thread, time_ns, &mut self.activity, sink);
         }
         // The marks below are not operations, after all; what they held belongs to what is around them.
         let open = thread.frames.iter().filter(|f| f.is_probed()).count() as u32;
@@ -290,7 +290,7 @@ impl State {
     pub(crate) fn close_inferred(&mut self, tid: u32, operation: u64, end_ns: u64, sink: &mut dyn Sink) {
         let Some(thread) = self.threads.map.get_mut(&tid) else { return };
         let Some(place) = thread.frames.iter().position(|f| f.id == operation) else { return };
-        exclusive::account(thread, end_ns, &self.activity, sink);
+        exclusive::account(thread, end_ns, &mut self.activity, sink);
         let tgid = thread.tgid;
         let mut frame = thread.frames.remove(place);
         let end_ns = end_ns.max(frame.start_ns);
@@ -310,7 +310,7 @@ impl State {
         let (id, span_id) = if found.is_some() { (0, 0) } else { (self.threads.new_operation(), self.new_span()) };
         let Some(thread) = self.threads.map.get_mut(&header.tid) else { return };
         let frame = found.map(|place| {
-            exclusive::account(thread, end_ns, &self.activity, sink);
+            exclusive::account(thread, end_ns, &mut self.activity, sink);
             thread.frames.remove(place)
         });
         let start_ns = record.start_ns.min(end_ns);
@@ -378,7 +378,7 @@ impl State {
     /// Takes a folder off whose end was lost. `false`: there was none.
     fn close_lost(&mut self, tid: u32, place: usize, time_ns: u64, sink: &mut dyn Sink) -> bool {
         let Some(thread) = self.threads.map.get_mut(&tid).filter(|t| place < t.frames.len()) else { return false };
-        exclusive::account(thread, time_ns, &self.activity, sink);
+        exclusive::account(thread, time_ns, &mut self.activity, sink);
         let tgid = thread.tgid;
         let mut frame = thread.frames.remove(place);
         if frame.kind == Kind::Mark {
@@ -437,7 +437,7 @@ impl State {
             thread.calls.clear();
             thread.aways.clear();
         } else {
-            exclusive::account(thread, start_ns, &self.activity, sink);
+            exclusive::account(thread, start_ns, &mut self.activity, sink);
         }
         let around = thread.operation(0).map_or(0, |f| f.id);
         let parent = thread.frames.last().map_or((0, header.cpu, start_ns), |f| (f.span, f.cpu, f.start_ns));

@@ -1,6 +1,6 @@
 //! `fathom demo`: the whole way once, on the disk that the folder is on.
 
-use crate::{args, export, link, progress, record, report, show};
+use crate::{args, export, link, progress, record, report, say};
 use anyhow::{Context as _, Result, bail};
 use std::ffi::OsString;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub fn run(args: &args::Demo) -> Result<ExitCode> {
         );
     }
     let linked = link::open(&archive, &context)?;
-    show::print(&analysis::show::text(&analysis::summarise(&analysis::Rows::load(&linked)?)))?;
+    say::text(&analysis::show::text(&analysis::summarise(&analysis::Rows::load(&linked)?)));
     let (page, trace) = (args.folder.join("demo.html"), args.folder.join("demo.pftrace"));
     report::write(&linked, &archive, &page)?;
     export::perfetto(&linked, &trace)?;

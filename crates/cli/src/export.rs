@@ -1,6 +1,6 @@
 //! `fathom export`: a recording for other tools.
 
-use crate::{args, link, progress, report::beside};
+use crate::{args, link, progress, report::beside, say};
 use anyhow::{Context as _, Result};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -16,10 +16,12 @@ pub fn run(args: &args::Export) -> Result<()> {
     let archive = link::open(&args.archive, &progress::context(false))?;
     if args.perfetto {
         let output = args.output.clone().unwrap_or_else(|| beside(&args.archive, "pftrace"));
-        let written = perfetto(&archive, &output)?;
+        let written = perfetto(&archive, &output);
         if output == Path::new(STDOUT) {
-            return Ok(());
+            let gone = |error: &anyhow::Error| error.root_cause().downcast_ref().is_some_and(say::has_gone);
+            return written.map(drop).or_else(|error| if gone(&error) { Ok(()) } else { Err(error) });
         }
+        let written = written?;
         let left = match written.flows_left_out {
             0 => String::new(),
             n => format!("; {n} more arrows are not drawn, where one slice would have too many"),
@@ -49,7 +51,7 @@ fn events(archive: &Path, output: Option<&Path>) -> Result<()> {
     };
     let written = std::iter::from_fn(|| log.next_event()).try_for_each(|event| writeln!(out, "{}", event.to_text()));
     match written.and_then(|()| out.flush()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) if output.is_none() && say::has_gone(&error) => Ok(()),
         other => Ok(other?),
     }
 }

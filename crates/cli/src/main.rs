@@ -1,6 +1,9 @@
 //! The program: a file a verb, each of which parses, composes and prints. What is measured, linked and computed lives
 //! in the rooms below.
 
+#[macro_use]
+mod say;
+
 mod args;
 mod bench;
 mod demo;
@@ -26,7 +29,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     match run(cli.verb) {
-        Ok(code) => code,
+        Ok(code) => say::end(code),
         Err(error) => {
             eprintln!("fathom: {}", sentence(&error));
             ExitCode::from(1)
@@ -49,9 +52,15 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Papers(args) => papers::run(&args)?,
         Verb::Completions { shell } => {
             let mut command = args::Cli::command();
-            clap_complete::generate(shell, &mut command, "fathom", &mut std::io::stdout());
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut command, "fathom", &mut text);
+            print!("{}", String::from_utf8_lossy(&text));
         }
-        Verb::Man => clap_mangen::Man::new(args::Cli::command()).render(&mut std::io::stdout())?,
+        Verb::Man => {
+            let mut text = Vec::new();
+            clap_mangen::Man::new(args::Cli::command()).render(&mut text)?;
+            print!("{}", String::from_utf8_lossy(&text));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

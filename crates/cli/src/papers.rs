@@ -1,6 +1,6 @@
 //! `fathom papers`: the papers' figures on this machine, their values and ours in columns of their own.
 
-use crate::{args, bench, demo, link, progress, record, report, show};
+use crate::{args, bench, demo, link, progress, record, report, say};
 use analysis::{Rows, papers};
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
@@ -78,7 +78,10 @@ pub fn run(args: &args::Papers) -> Result<()> {
     }
     match &args.output {
         Some(path) => std::fs::write(path, head() + &text).with_context(|| format!("writing {}", path.display())),
-        None => show::print(&text),
+        None => {
+            say::text(&text);
+            Ok(())
+        }
     }
 }
 

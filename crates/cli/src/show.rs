@@ -12,17 +12,9 @@ pub fn run(args: &args::Show) -> Result<()> {
     }
     let summary = analysis::summary::summarise(&analysis::Rows::load(&archive)?);
     if args.json {
-        print(&(serde_json::to_string_pretty(&summary)? + "\n"))
+        println!("{}", serde_json::to_string_pretty(&summary)?);
     } else {
-        print(&analysis::show::text(&summary))
+        print!("{}", analysis::show::text(&summary));
     }
-}
-
-/// Prints to stdout; that a reader such as `head` has gone is no failure.
-pub fn print(text: &str) -> Result<()> {
-    use std::io::Write;
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => Ok(other?),
-    }
+    Ok(())
 }

@@ -7,20 +7,10 @@
 //!
 //! It looks at widths only, never at verdicts: who stops as soon as a difference shows finds differences everywhere.
 
-/// Targets of the relative half-width of an interval of 0.95.
-pub mod target {
-    /// Processor and memory: 2 %.
-    pub const CPU: f64 = 0.02;
-    /// Storage, and what stands on it: 5 %.
-    pub const STORAGE: f64 = 0.05;
-    /// Anything over radio: 10 %.
-    pub const RADIO: f64 = 0.10;
-}
-
 /// When to stop.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rule {
-    /// The relative half-width at which an estimate is precise, such as [`target::CPU`].
+    /// The relative half-width of an interval at which an estimate is precise, such as 0.02 of a processor's score.
     pub target: f64,
     /// Blocks that are run whatever the intervals say: 10, or 5 for a quick look.
     pub least_blocks: usize,
@@ -63,7 +53,7 @@ impl Rule {
 mod tests {
     use super::*;
 
-    const RULE: Rule = Rule { target: target::CPU, least_blocks: 10, most_blocks: 40, budget_ns: 1_000 };
+    const RULE: Rule = Rule { target: 0.02, least_blocks: 10, most_blocks: 40, budget_ns: 1_000 };
 
     #[test]
     fn precision_ends_it_but_not_too_early() {

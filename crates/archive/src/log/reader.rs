@@ -50,7 +50,18 @@ pub struct LogReader<R = File> {
     ready: VecDeque<Event>,
     damage: Damage,
     ended: bool,
+    /// What was read of the file while looking for a magic, from `window_at` on: false ones may follow each other closely.
+    window: Vec<u8>,
+    window_at: u64,
+    /// Bytes of payloads that were read and then not believed.
+    vain: u64,
 }
+
+/// Bytes looked through at a time.
+const WINDOW: u64 = 64 << 10;
+
+/// LZ4 makes at most 255 bytes of one (its block format, "the end of block conditions").
+const LZ4_MOST: usize = 255;
 
 /// What stands at a place of the file.
 enum Found {
@@ -93,6 +104,9 @@ impl<R: Read + Seek> LogReader<R> {
             ready: VecDeque::new(),
             damage: Damage::default(),
             ended: false,
+            window: Vec::new(),
+            window_at: 0,
+            vain: 0,
         };
         if let Some(first) = reader.header(0) {
             versions::check(path, "log", first.version.into(), versions::newest(versions::LOG), made_by)?;
@@ -181,12 +195,17 @@ impl<R: Read + Seek> LogReader<R> {
             && raw <= MAX_PAYLOAD
             && u64::from(header.payload) <= room.min(MAX_PAYLOAD as u64)
             // Each event has at least its length and its header.
-            && header.events as usize <= raw / (4 + Header::SIZE);
+            && header.events as usize <= raw / (4 + Header::SIZE)
+            && (header.flags != LZ4 || raw <= payload.saturating_add(1).saturating_mul(LZ4_MOST))
+            // Chunks do not overlap, so payloads that are damaged are no longer than the file, all together: of a log that
+            // was made to be slow no more is looked at.
+            && self.vain <= self.len.saturating_mul(2);
         if !believable {
             return Found::Bad(Some(header));
         }
         let mut bytes = vec![0; payload];
         if self.read(at + ChunkHeader::SIZE as u64, &mut bytes).is_none() || crc32fast::hash(&bytes) != header.crc {
+            self.vain += u64::from(header.payload);
             return Found::Bad(Some(header));
         }
         let raw = match header.flags {
@@ -196,12 +215,20 @@ impl<R: Read + Seek> LogReader<R> {
         };
         match raw {
             Some(raw) => Found::Chunk(header, raw),
-            None => Found::Bad(Some(header)),
+            None => {
+                self.vain += u64::from(header.payload);
+                Found::Bad(Some(header))
+            }
         }
     }
 
     /// Reads exactly that, or remembers why not and takes the file to end there.
     fn read(&mut self, at: u64, bytes: &mut [u8]) -> Option<()> {
+        let within = at.checked_sub(self.window_at).and_then(|from| usize::try_from(from).ok());
+        if let Some(known) = within.and_then(|from| self.window.get(from..from.checked_add(bytes.len())?)) {
+            bytes.copy_from_slice(known);
+            return Some(());
+        }
         match self.source.seek(SeekFrom::Start(at)).and_then(|_| self.source.read_exact(bytes)) {
             Ok(()) => Some(()),
             Err(e) => {
@@ -213,19 +240,22 @@ impl<R: Read + Seek> LogReader<R> {
 
     /// The first place from `at` on where a magic stands, or the end of the file.
     fn next_magic(&mut self, mut at: u64) -> u64 {
-        let mut block = vec![0; 64 << 10];
         while at + (MAGIC.len() as u64) <= self.len {
-            let size = block.len().min((self.len - at) as usize);
-            if self.read(at, &mut block[..size]).is_none() {
+            let seen = at.checked_sub(self.window_at).and_then(|from| self.window.get(usize::try_from(from).ok()?..));
+            if let Some(seen) = seen.filter(|seen| seen.len() >= MAGIC.len()) {
+                let hit = seen.iter().enumerate().find(|(i, b)| **b == MAGIC[0] && seen[*i..].starts_with(&MAGIC));
+                if let Some((i, _)) = hit {
+                    return at + i as u64;
+                }
+                // A magic may lie across the edge of two windows.
+                at += (seen.len() + 1 - MAGIC.len()) as u64;
+                continue;
+            }
+            let mut window = vec![0; WINDOW.min(self.len - at) as usize];
+            if self.read(at, &mut window).is_none() {
                 return self.len;
             }
-            let window = &block[..size];
-            let hit = window.iter().enumerate().find(|(i, b)| **b == MAGIC[0] && window[*i..].starts_with(&MAGIC));
-            if let Some((i, _)) = hit {
-                return at + i as u64;
-            }
-            // A magic may lie across the edge of two blocks.
-            at += (size + 1 - MAGIC.len()) as u64;
+            (self.window, self.window_at) = (window, at);
         }
         self.len
     }

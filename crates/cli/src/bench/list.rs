@@ -1,7 +1,7 @@
 //! `fathom bench list`: the workloads, what can be varied, and what this machine lacks.
 
 use super::suite::{self, Runnable};
-use crate::{args, show};
+use crate::{args, say};
 use anyhow::{Result, bail};
 use experiment::suite::Factor;
 use experiment::{Workload, needs};
@@ -27,7 +27,7 @@ pub fn run(args: &args::BenchList) -> Result<ExitCode> {
     } else {
         workloads.iter().map(text).collect()
     };
-    show::print(&text)?;
+    say::text(&text);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,7 +1,7 @@
 //! The verbs that look at results: `bench compare`, `bench history`, `bench show`.
 
 use super::{results, store};
-use crate::{args, link, progress, show};
+use crate::{args, link, progress, say};
 use analysis::bench::compare::{self, Compared};
 use analysis::bench::results::Bench;
 use analysis::bench::{self, Benchmark, Penalty, compared, history};
@@ -47,18 +47,18 @@ pub fn show(args: &args::BenchShow) -> Result<ExitCode> {
     let benchmark = benchmark(&args.archive, args.penalty)?;
     // The ratios of a comparison follow from its design, which only the log holds.
     let comparisons = store::comparisons(&Runs::read(&args.archive)?)?;
-    show::print(&match args {
+    say::text(&match args {
         args::BenchShow { json: true, .. } => results::json(&benchmark, &comparisons, &args.archive)?,
         args::BenchShow { csv: true, .. } => bench::show::csv(&benchmark),
         args::BenchShow { markdown: true, .. } => results::markdown(&benchmark, &comparisons),
         _ => results::text(&benchmark, &comparisons),
-    })?;
+    });
     Ok(ExitCode::SUCCESS)
 }
 
 pub fn plan(args: &args::BenchPlan) -> Result<ExitCode> {
     let all = bench::plan::plan(&load(&args.archive)?, args.precision, args.difference);
-    show::print(&match args.json {
+    say::text(&match args.json {
         true => {
             let value = serde_json::json!({
                 "version": 1, "archive": args.archive, "precision": args.precision, "difference": args.difference,
@@ -67,7 +67,7 @@ pub fn plan(args: &args::BenchPlan) -> Result<ExitCode> {
             serde_json::to_string_pretty(&value)? + "\n"
         }
         false => bench::plan::text(&all, args.precision, args.difference),
-    })?;
+    });
     Ok(ExitCode::SUCCESS)
 }
 
@@ -131,10 +131,10 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
     if let Some(path) = &args.markdown {
         std::fs::write(path, compared::markdown(&done)).with_context(|| format!("writing {}", path.display()))?;
     }
-    show::print(&match args.json {
+    say::text(&match args.json {
         true => serde_json::to_string_pretty(&done)? + "\n",
         false => compared::text(&done),
-    })?;
+    });
     let Some(percent) = args.fail_on else { return Ok(ExitCode::SUCCESS) };
     let slower = done.slower(percent);
     for pair in &slower {
@@ -149,10 +149,10 @@ pub fn history(args: &args::BenchHistory) -> Result<ExitCode> {
         benches.push(load(&path)?);
     }
     let done = history::history(benches);
-    show::print(&match args.json {
+    say::text(&match args.json {
         true => serde_json::to_string_pretty(&done)? + "\n",
         false => history::text(&done, &date),
-    })?;
+    });
     Ok(ExitCode::SUCCESS)
 }
 

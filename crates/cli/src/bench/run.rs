@@ -3,7 +3,7 @@
 use super::eta::{self, Eta};
 use super::suite::{self, Runnable};
 use super::{machine, results, store::Store};
-use crate::{args, progress, record, show};
+use crate::{args, progress, record, say};
 use analysis::bench::{self as estimates, Penalty, Process, Score};
 use anyhow::{Context as _, Result, bail};
 use archive::runs::Entry;
@@ -80,10 +80,10 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     let runs = super::remake(&dir)?;
     record::give_to_caller(&dir)?;
     let benchmark = results::of(&runs, &dir, &Context::silent());
-    show::print(&match args.json {
+    say::text(&match args.json {
         true => results::json(&benchmark, &all, &dir)?,
         false => results::text(&benchmark, &all),
-    })?;
+    });
     results::files(args, &benchmark, &all)
         .with_context(|| format!("everything measured is kept; fathom bench show {} shows it", dir.display()))?;
     if let Some(error) = failed {

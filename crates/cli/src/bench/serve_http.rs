@@ -2,7 +2,6 @@
 
 use crate::{args, progress};
 use anyhow::Result;
-use std::io::Write;
 use std::process::ExitCode;
 use workload::Error;
 use workload::http::Server;
@@ -27,7 +26,6 @@ pub fn run(args: &args::ServeHttp) -> Result<ExitCode> {
     };
     // The URL alone on stdout, for scripts that asked for port 0.
     println!("http://{address}/");
-    std::io::stdout().flush()?;
     eprintln!("fathom: {} bytes a response, for {reach}; Ctrl-C ends it", args.bytes);
     server.serve(args.threads.into(), &|| context.cancelled())?;
     Ok(ExitCode::SUCCESS)

@@ -2,7 +2,7 @@
 
 use super::remote::Arranged;
 use crate::args::{NetRun, Rate, Way};
-use crate::show;
+use crate::say;
 use anyhow::Result;
 use net::run::{Outcome, Session};
 use net::search::{Search, Trial};
@@ -111,20 +111,23 @@ fn print(args: &NetRun, outcome: &Outcome, search: Option<&Value>) -> Result<()>
     }
     if args.json {
         let value = super::json::of(outcome, args.output.as_deref(), search)?;
-        return show::print(&format!("{}\n", serde_json::to_string_pretty(&value)?));
+        say::text(&format!("{}\n", serde_json::to_string_pretty(&value)?));
+        return Ok(());
     }
     if args.lines {
         let mut lines = super::lines::of(outcome);
         if args.readings {
             lines.extend(super::lines::readings(outcome));
         }
-        return show::print(&(lines.join("\n") + "\n"));
+        say::text(&(lines.join("\n") + "\n"));
+        return Ok(());
     }
     let mut text = super::text::of(outcome);
     if let Some(search) = search.and_then(|s| s["text"].as_str()) {
         text = format!("{search}\n{text}");
     }
-    show::print(&text)
+    say::text(&text);
+    Ok(())
 }
 
 fn spec(args: &NetRun) -> Result<Spec, String> {

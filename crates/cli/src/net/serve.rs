@@ -3,7 +3,6 @@
 use crate::args::NetServe;
 use anyhow::Result;
 use net::serve::Server;
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::rc::Rc;
 
@@ -20,7 +19,6 @@ pub fn run(args: &NetServe) -> Result<ExitCode> {
         let server = Server::listen(args.listen, key, Rc::new(|line| eprintln!("fathom: {line}"))).await?;
         // Alone on stdout, for scripts that asked for port 0.
         println!("{}", server.address());
-        std::io::stdout().flush()?;
         eprintln!("fathom: waiting for runs; Ctrl-C ends it");
         server.serve(args.once).await;
         Ok(())

@@ -35,7 +35,7 @@ pub fn run(args: &NetTrial) -> Result<ExitCode> {
     let said = measure(args, &bed);
     let outcome = bed.finish()?;
     let (lines, verified) = with_link(&said?, &spec, &outcome);
-    crate::show::print(&(lines.join("\n") + "\n"))?;
+    crate::say::text(&(lines.join("\n") + "\n"));
     if !verified {
         // The runner keeps this as the reason.
         let verdict = lines.last().map(|line| parsed(line)).unwrap_or_default();

@@ -8,7 +8,6 @@ use nbd::Tls;
 use pool::flash::Flash;
 use pool::node::{Node, WORKERS};
 use pool::store::{Store, new_name};
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -63,7 +62,6 @@ pub fn run(args: &PoolNode) -> Result<ExitCode> {
         let ended = super::ended()?;
         // Alone on stdout, for scripts that asked for port 0.
         println!("{}", listener.local_addr()?);
-        std::io::stdout().flush()?;
         eprintln!("fathom: node {} of {} bytes; Ctrl-C ends it", store.header().node, store.size_bytes());
         let node = Node::with_key(store.clone(), inline, key);
         if let Some(metrics) = args.metrics {

@@ -6,7 +6,6 @@ use anyhow::{Context as _, Result, bail};
 use pool::flash::Flash;
 use pool::paper::coordinator::{self, Load, Measured};
 use pool::paper::node::PaperNode;
-use std::io::Write as _;
 use std::net::TcpListener;
 use std::process::ExitCode;
 
@@ -28,7 +27,6 @@ pub fn node(args: &PoolNode) -> Result<ExitCode> {
     let listener = TcpListener::bind(listen).with_context(|| format!("cannot listen on {listen}"))?;
     // Alone on stdout, for scripts that asked for port 0.
     println!("{}", listener.local_addr()?);
-    std::io::stdout().flush()?;
     eprintln!("fathom: a node as in the paper, of {} bytes; Ctrl-C ends it", node.size_bytes());
     node.listen(&listener, &|line| eprintln!("fathom: {line}")).context("a connection ended")?;
     Ok(ExitCode::SUCCESS)

@@ -8,7 +8,6 @@ use anyhow::{Context as _, Result};
 use nbd::memory::Memory;
 use nbd::{Export, Tls};
 use pool::status::Watch;
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::rc::Rc;
 
@@ -63,7 +62,6 @@ async fn serve<E: Export + 'static>(
     let ended = super::ended()?;
     // Alone on stdout, for scripts.
     println!("{}", door.uri()?);
-    std::io::stdout().flush()?;
     eprintln!("fathom: a disk of {} bytes; Ctrl-C ends it", disk.info().size_bytes);
     if let (Some(_), Some(address)) = (args.metrics, doors.iter().find_map(|door| door.address())) {
         eprintln!("fathom: metrics at http://{address}/metrics");

@@ -5,7 +5,7 @@ use crate::args::PoolStatus;
 use anyhow::{Context as _, Result};
 use pool::status::{NodeStatus, Status, Watch};
 use std::fmt::Write as _;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -42,8 +42,7 @@ pub fn run(args: &PoolStatus) -> Result<ExitCode> {
         // A terminal shows the newest alone.
         let clear = if args.watch && !args.json && std::io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" };
         print!("{clear}{shown}");
-        std::io::stdout().flush()?;
-        if !args.watch {
+        if !args.watch || crate::say::nobody_reads() {
             return Ok(ExitCode::SUCCESS);
         }
         std::thread::sleep(Duration::from_secs(1));

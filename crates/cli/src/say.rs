@@ -1,0 +1,72 @@
+//! What is said, whoever still listens.
+//!
+//! Picture a guide whose party may walk away in the middle of a sentence: he finishes his round all the same. `fathom show T
+//! | head -1` takes a line and goes, and a recording must not be lost because the terminal that its remarks went to is
+//! gone. The standard library's macros panic then; those below stand in for them everywhere in this program.
+//!
+//! What stderr does not take is dropped. What stdout does not take because its reader has gone is dropped too, and is no
+//! failure; any other refusal, such as a full disk, is told at the end, with exit status 1.
+
+use std::fmt::Arguments;
+use std::io::{self, ErrorKind, Write};
+use std::process::ExitCode;
+use std::sync::OnceLock;
+
+/// Why stdout took no more.
+static REFUSED: OnceLock<io::Error> = OnceLock::new();
+
+macro_rules! println {
+    ($($arg:tt)*) => { $crate::say::out(format_args!("{}\n", format_args!($($arg)*))) };
+}
+macro_rules! print {
+    ($($arg:tt)*) => { $crate::say::out(format_args!($($arg)*)) };
+}
+macro_rules! eprintln {
+    ($($arg:tt)*) => { $crate::say::aside(format_args!("{}\n", format_args!($($arg)*))) };
+}
+macro_rules! eprint {
+    ($($arg:tt)*) => { $crate::say::aside(format_args!($($arg)*)) };
+}
+
+/// Says a result on stdout, at once.
+pub fn out(text: Arguments<'_>) {
+    if REFUSED.get().is_some() {
+        return;
+    }
+    let mut stdout = io::stdout().lock();
+    if let Err(error) = stdout.write_fmt(text).and_then(|()| stdout.flush()) {
+        // Another thread may have met it first; both met the same.
+        let _ = REFUSED.set(error);
+    }
+}
+
+/// Says a whole text on stdout.
+pub fn text(text: &str) {
+    out(format_args!("{text}"));
+}
+
+/// Says a remark on stderr.
+pub fn aside(text: Arguments<'_>) {
+    let _ = io::stderr().lock().write_fmt(text);
+}
+
+/// Whether the reader of stdout has gone: what would be printed for ever need not be.
+pub fn nobody_reads() -> bool {
+    REFUSED.get().is_some()
+}
+
+/// Whether this is a reader of stdout that has gone.
+pub fn has_gone(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::BrokenPipe
+}
+
+/// How the program ends if all that is left to say against it is what stdout refused.
+pub fn end(code: ExitCode) -> ExitCode {
+    match REFUSED.get().filter(|error| !has_gone(error)) {
+        Some(error) => {
+            eprintln!("fathom: cannot write to standard output: {error}");
+            ExitCode::from(1)
+        }
+        None => code,
+    }
+}
