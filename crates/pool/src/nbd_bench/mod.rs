@@ -18,6 +18,7 @@ use hdrhistogram::Histogram;
 use nbd::wire::command;
 use processor::Spent;
 use serde::{Deserialize, Serialize};
+pub use session::Stream;
 use session::{Session, request};
 use stats::random::Random;
 use std::io;
@@ -31,6 +32,8 @@ const READ_BYTES: usize = 512 << 10;
 const FILL_BYTES: u32 = 1 << 20;
 /// Writes under way while the disk is filled.
 const FILL_DEPTH: u32 = 8;
+/// Slots have 16 bits of a cookie.
+const MAX_DEPTH: u32 = 1 << 16;
 /// A server that says nothing for so long is given up.
 const SILENCE: Duration = Duration::from_secs(30);
 
@@ -124,7 +127,21 @@ struct Slot {
 /// # Errors
 /// [`Error`].
 pub fn run(place: &Place, load: &Load) -> Result<Figures, Error> {
-    let mut session = Session::open(place)?;
+    measure(Session::open(place)?, load)
+}
+
+/// Runs the load over a stream of the caller's, that is read and written in turn.
+///
+/// # Errors
+/// [`Error`].
+pub fn run_over(stream: Box<dyn Stream>, place: &Place, load: &Load) -> Result<Figures, Error> {
+    measure(Session::over(stream, place)?, load)
+}
+
+fn measure(mut session: Session, load: &Load) -> Result<Figures, Error> {
+    if load.depth > MAX_DEPTH {
+        return Err(Error::Load(format!("more than {MAX_DEPTH} requests under way are not counted apart")));
+    }
     let places = session.size_bytes() / u64::from(load.block_bytes.max(1));
     if places == 0 || load.block_bytes == 0 {
         return Err(Error::Load(format!(

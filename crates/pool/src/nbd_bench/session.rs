@@ -55,6 +55,11 @@ impl Session {
                 Box::new(stream)
             }
         };
+        Self::over(stream, place)
+    }
+
+    /// Chooses the export, over a stream to its server.
+    pub fn over(stream: Box<dyn Stream>, place: &Place) -> Result<Self, Error> {
         let mut session = Self { stream, place: place.to_string(), size_bytes: 0 };
         session.greet(&place.export)?;
         Ok(session)
