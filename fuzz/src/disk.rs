@@ -15,14 +15,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Bytes of the disk that is served.
 const DISK_BYTES: u64 = 1 << 20;
 
-fn option(out: &mut Vec<u8>, option: u32, data: &[u8]) {
+pub fn option(out: &mut Vec<u8>, option: u32, data: &[u8]) {
     out.extend(wire::OPTION.to_be_bytes());
     out.extend(option.to_be_bytes());
     out.extend((data.len() as u32).to_be_bytes());
     out.extend(data);
 }
 
-fn request(out: &mut Vec<u8>, command: u16, flags: u16, offset: u64, length: u32, payload: &[u8]) {
+pub fn request(out: &mut Vec<u8>, command: u16, flags: u16, offset: u64, length: u32, payload: &[u8]) {
     out.extend(wire::REQUEST.to_be_bytes());
     out.extend(flags.to_be_bytes());
     out.extend(command.to_be_bytes());
@@ -56,20 +56,25 @@ pub fn sessions() -> Vec<Vec<u8>> {
     vec![old, new]
 }
 
-/// A client that has said all it will ever say, and swallows what it is told.
-struct Said<'b>(&'b [u8]);
+/// A client that has said all it will ever say, and keeps what it is told.
+#[derive(Default)]
+pub struct Said<'b> {
+    pub says: &'b [u8],
+    pub told: Vec<u8>,
+}
 
 impl AsyncRead for Said<'_> {
     fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
-        let (now, rest) = self.0.split_at(self.0.len().min(into.remaining()));
+        let (now, rest) = self.says.split_at(self.says.len().min(into.remaining()));
         into.put_slice(now);
-        self.0 = rest;
+        self.says = rest;
         Poll::Ready(Ok(()))
     }
 }
 
 impl AsyncWrite for Said<'_> {
-    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
+        self.told.extend_from_slice(bytes);
         Poll::Ready(Ok(bytes.len()))
     }
 
@@ -89,9 +94,16 @@ thread_local! {
 
 /// Whatever a client says, the session ends when it has said it, and does not panic.
 pub fn session(bytes: &[u8]) {
-    let exports = Single { name: "disk".into(), export: Memory::new(DISK_BYTES) };
     // How it ends is the client's affair.
-    RUNTIME.with(|runtime| runtime.block_on(async { drop(nbd::serve(Said(bytes), &exports, &Tls::Off).await) }));
+    drop(serve(bytes));
+}
+
+/// How the session of a client ends, and what it was told.
+pub fn serve(says: &[u8]) -> (Result<(), nbd::Failure>, Vec<u8>) {
+    let exports = Single { name: "disk".into(), export: Memory::new(DISK_BYTES) };
+    let mut client = Said { says, told: Vec::new() };
+    let ended = RUNTIME.with(|runtime| runtime.block_on(nbd::serve(&mut client, &exports, &Tls::Off)));
+    (ended, client.told)
 }
 
 /// Blocks of the stores that are changed.

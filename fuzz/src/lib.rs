@@ -13,6 +13,7 @@
 
 mod bench;
 mod disk;
+mod front;
 mod http;
 mod link;
 mod link_packet;
@@ -60,6 +61,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "pool_hello", seeds: pool::hellos, run: pool::hello },
     Target { name: "pool_store", seeds: disk::stores, run: disk::store },
     Target { name: "nbd_session", seeds: disk::sessions, run: disk::session },
+    Target { name: "nbd_requests", seeds: front::requests, run: front::request_bytes },
+    Target { name: "nbd_replies", seeds: front::replies, run: front::reply_bytes },
     Target { name: "wire_key", seeds: wire_key::keys, run: wire_key::key },
     Target { name: "net_message", seeds: net::messages, run: net::message },
     Target { name: "net_binary", seeds: net::binaries, run: net::binary },

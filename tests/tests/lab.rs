@@ -3,6 +3,8 @@
 //!
 //! With FATHOM_KEEP_ARCHIVE=FOLDER the recording is left there: so were the archives in `tests/archives` made.
 
+#[path = "lab/attach.rs"]
+mod attach;
 #[path = "lab/congestion.rs"]
 mod congestion;
 #[path = "lab/netem.rs"]
@@ -25,6 +27,11 @@ fn main() -> ExitCode {
         ("an_insert_on_debians_kernel_scsi", needs(), || insert(Bus::Scsi)),
         ("device_mapper_leads_to_the_disks_below", needs().and_then(|()| installed("dmsetup")), device_mapper),
         ("btrfs_f2fs_and_xfs_are_followed_to_the_device", needs().and_then(|()| all_mkfs()), file_systems),
+        (
+            "a_pool_is_a_disk_of_debians_kernel",
+            attach::PROGRAMS.iter().try_fold((), |(), name| installed(name)).and(needs()),
+            attach::a_disk,
+        ),
         ("the_emulated_link_agrees_with_netem", needs().and_then(|()| installed("tc")), netem::agrees),
         (
             "congestion_controls_do_as_the_kernels_modules",

@@ -1,5 +1,8 @@
 //! Suites that others wrote, against a pool of three unequal nodes with stores in files: what they say is not for us to bend.
 
+#[path = "pool_clients/tls.rs"]
+mod tls;
+
 use anyhow::{Context, Result, ensure};
 use fathom_tests::pool::Pool;
 use fathom_tests::{Case, installed, lane, root, run};
@@ -14,6 +17,7 @@ fn main() -> ExitCode {
         ("what_is_copied_there_compares_equal_and_comes_back", all(&["qemu-img", "nbdcopy", "nbdinfo"]), copied),
         ("a_whole_disk_is_trimmed_and_its_space_given_back", all(&["qemu-io"]), trimmed),
         ("the_nbd_projects_own_tester_finds_nothing", tester().map(drop), tested),
+        ("encryption_lets_in_whom_it_should", all(&["nbdinfo", "nbdcopy", "qemu-io"]), tls::checked),
         ("fsx_finds_no_difference", fuse.clone().and_then(|()| fsx().map(drop)), exercised),
         ("fio_goes_on_over_a_coordinator_that_is_killed", all(&["fio", "nbdkit"]), restarted),
         ("ext4_is_whole_after_use", fuse.clone().and_then(|()| all(&["mkfs.ext4"])), || whole("ext4")),

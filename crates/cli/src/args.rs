@@ -1,6 +1,7 @@
 //! What the user may say. One definition, from which help, completions and the manual page come.
 
 mod bench;
+mod nbd;
 mod net;
 mod paper;
 mod pool;

@@ -38,12 +38,23 @@ pub enum Failure {
     /// The client does not keep to the protocol.
     #[error(transparent)]
     Violation(#[from] Violation),
-    /// The connection broke, or encryption failed.
+    /// The connection broke.
     #[error("the connection failed: {0}")]
     Connection(#[from] io::Error),
+    /// Encryption did not begin.
+    #[error("encryption could not begin: {}", reason(.0))]
+    Encryption(io::Error),
     /// The client took too long to say what it wants.
     #[error("the client did not finish its handshake within {} s", HANDSHAKE_LIMIT.as_secs())]
     Slow,
+}
+
+/// A client that does not trust a certificate may say so, or leave without a word.
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => "the client left; it may not trust this server's certificate".into(),
+        _ => error.to_string(),
+    }
 }
 
 /// How sessions are encrypted.
@@ -100,7 +111,7 @@ where
         Next::StartTls => {
             // Said only if there is an acceptor.
             let Some(acceptor) = tls.acceptor() else { return Ok(()) };
-            let mut stream = timed(async { Ok(acceptor.accept(stream).await?) }).await?;
+            let mut stream = timed(async { acceptor.accept(stream).await.map_err(Failure::Encryption) }).await?;
             state.encrypted();
             match timed(negotiate(&mut stream, &mut state, &mut input, &mut out, exports)).await? {
                 Next::Begin(agreed) => transmit(stream, agreed, input).await,

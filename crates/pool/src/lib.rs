@@ -8,6 +8,7 @@ pub mod frame;
 pub mod hello;
 pub mod layout;
 pub mod link;
+pub mod nbd_bench;
 pub mod node;
 pub mod packets;
 pub mod paper;

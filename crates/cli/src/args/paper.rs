@@ -68,7 +68,7 @@ pub struct PaperBench {
     #[arg(long, requires = "nodes", conflicts_with_all = ["paper", "lines", "write"])]
     pub compute: bool,
     /// Remake the paper's figures 7 to 12 by the paper's cluster, then by today's pool, into an archive
-    #[arg(long, conflicts_with_all = ["paper", "nodes", "node", "compute", "lines", "write", "window"])]
+    #[arg(long, conflicts_with_all = ["paper", "nodes", "node", "nbd", "compute", "lines", "write", "window"])]
     pub paper_figures: bool,
     /// Fewer nodes, threads and blocks, to see that it works; marked as quick everywhere
     #[arg(long, requires = "paper_figures")]

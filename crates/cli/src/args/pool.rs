@@ -1,5 +1,6 @@
 //! What the user may say to `fathom pool`.
 
+use super::nbd::NbdBench;
 use super::paper::{PaperBench, PaperNode};
 use super::{bytes, seconds};
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
@@ -46,7 +47,7 @@ pub enum PoolVerb {
     Status(PoolStatus),
     /// Make a served pool a block device of this machine
     Attach(PoolAttach),
-    /// Measure a pool from the coordinator's own process
+    /// Measure a pool from the coordinator's own process, or any NBD server
     Bench(PoolBench),
     /// Start nodes in memory on this machine, join them, measure, and end them
     Try(PoolTry),
@@ -230,7 +231,7 @@ pub struct Control {
     /// Requests under way at each node; the tuner decides if it is not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub window: Option<u32>,
-    /// Requests that a packet waits for, with --window; requests in a write at most, with --paper
+    /// Requests that a packet waits for, with --window, or a write, with --nbd; requests in a write at most, with --paper
     #[arg(long, value_name = "N", default_value_t = 1, requires = "sets_batch", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub batch: u32,
 }
@@ -241,7 +242,8 @@ pub struct PoolLoad {
     /// Bytes of a request
     #[arg(long, value_name = "BYTES", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub block: u32,
-    /// Requesters, each with one request at a time (default 256); with --paper, transfer threads of each node (default 32)
+    /// Requesters, each with one request at a time (default 256; with --nbd 64); with --paper, transfer threads of each
+    /// node (default 32)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub threads: Option<u32>,
     /// How long each measurement takes; its first quarter does not count
@@ -261,23 +263,29 @@ impl PoolLoad {
         self.threads.unwrap_or(256)
     }
 
+    /// Requests under way at an NBD server.
+    pub fn depth(&self) -> u32 {
+        self.threads.unwrap_or(64)
+    }
+
     /// Transfer threads of each of the paper's nodes.
     pub fn transfer_threads(&self) -> u32 {
         self.threads.unwrap_or(32)
     }
 }
 
-/// Measure a pool from the coordinator's own process.
+/// Measure a pool from the coordinator's own process, or any NBD server.
 ///
 /// Uniform random requests in a closed loop. It takes the nodes over as `pool serve` does, so no other coordinator can use
 /// them afterwards until it is started anew.
 ///
 /// With --nodes it starts nodes for the purpose, and a medium like Wi-Fi between them with --link; with --paper it is the
-/// cluster of paper 001 that is measured; --paper-figures remakes that paper's figures 7 to 12.
+/// cluster of paper 001 that is measured; --paper-figures remakes that paper's figures 7 to 12. With --nbd it is a client of an
+/// NBD server, whoever's: one connection, which costs so little that the server is the limit.
 #[derive(Debug, Args)]
 #[command(
-    group(clap::ArgGroup::new("which").required(true).args(["node", "nodes", "paper_figures"])),
-    group(clap::ArgGroup::new("sets_batch").multiple(true).args(["window", "paper"]))
+    group(clap::ArgGroup::new("which").required(true).args(["node", "nodes", "paper_figures", "nbd"])),
+    group(clap::ArgGroup::new("sets_batch").multiple(true).args(["window", "paper", "nbd"]))
 )]
 pub struct PoolBench {
     /// A node (give it again for each), in the disk's order
@@ -298,6 +306,9 @@ pub struct PoolBench {
     /// Window and batch.
     #[command(flatten)]
     pub control: Control,
+    /// An NBD server.
+    #[command(flatten)]
+    pub server: NbdBench,
     /// The paper's.
     #[command(flatten)]
     pub paper: PaperBench,

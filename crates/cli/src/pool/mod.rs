@@ -9,6 +9,7 @@ mod figures;
 mod front;
 mod http;
 mod keygen;
+mod nbd_bench;
 mod node;
 mod paper;
 mod serve;

@@ -1,0 +1,402 @@
+//! A closed loop against any NBD server: so many requests under way over one connection, at places drawn uniformly.
+//!
+//! It is there to find out what a server can do, so it costs little itself: all requests that may be sent leave in one write,
+//! all replies that have come are taken by one read, and data stays where the kernel put it. No runtime, no thread. What it
+//! costs all the same is told beside what the server costs ([`Figures::client_ns`], [`Figures::server_ns`]): on few
+//! processors a rate is that of the slower of the two, a server's own time for a request is not.
+//!
+//! Every reply must be to a request that is under way, so that none is counted twice; the data are compared with what was
+//! written before if the disk was filled. The first quarter of the time does not count.
+
+mod place;
+mod processor;
+mod session;
+
+pub use place::Place;
+
+use hdrhistogram::Histogram;
+use nbd::wire::command;
+use processor::Spent;
+use serde::{Deserialize, Serialize};
+pub use session::Stream;
+use session::{Session, request};
+use stats::random::Random;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// A reply without its data.
+const REPLY_BYTES: usize = 16;
+/// Bytes asked of the socket at once, unless a reply is longer.
+const READ_BYTES: usize = 512 << 10;
+/// A write that fills the disk.
+const FILL_BYTES: u32 = 1 << 20;
+/// Writes under way while the disk is filled.
+const FILL_DEPTH: u32 = 8;
+/// Slots have 16 bits of a cookie.
+const MAX_DEPTH: u32 = 1 << 16;
+/// A server that says nothing for so long is given up.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// What is run.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    /// Bytes of a request, which begins at a multiple of it.
+    pub block_bytes: u32,
+    /// Requests under way.
+    pub depth: u32,
+    /// Requests that a write waits for, at most [`Load::depth`]; with 1 whatever may be sent leaves at once.
+    pub batch: u32,
+    /// All of it, the time before it counts included.
+    pub duration: Duration,
+    /// Writes instead of reads; what was on the disk is lost.
+    pub write: bool,
+    /// Write known bytes to the whole disk first; what was on it is lost.
+    pub fill: bool,
+    /// Compare what is read with those bytes.
+    pub compare: bool,
+    /// Of the places.
+    pub seed: u64,
+    /// The process whose processor time is told, with its children and all their threads.
+    pub server: Option<u32>,
+}
+
+/// Nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Half were faster.
+    pub p50: f64,
+    /// 99 of 100 were.
+    pub p99: f64,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Answers a second.
+    pub ops_per_s: f64,
+    /// From the write that asked to the read that had the answer.
+    pub latency_ns: Latency,
+    /// Requests in a write, on average.
+    pub requests_per_write: f64,
+    /// Replies in a read of the socket, on average.
+    pub replies_per_read: f64,
+    /// Processor time of this client for a request.
+    pub client_ns: f64,
+    /// Processor time of the server for a request, if it was asked for.
+    pub server_ns: Option<f64>,
+    /// Answers that were compared with what was written.
+    pub compared: u64,
+    /// Requests that the server refused.
+    pub failed: u64,
+}
+
+/// Why nothing was measured.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No connection, or it broke.
+    #[error("the connection to {place} failed: {error}")]
+    Connection {
+        /// The server.
+        place: String,
+        /// What happened.
+        error: io::Error,
+    },
+    /// The server does not do what was asked.
+    #[error("{place} {what}")]
+    Server {
+        /// The server.
+        place: String,
+        /// What it does.
+        what: String,
+    },
+    /// What was asked makes no sense.
+    #[error("{0}")]
+    Load(String),
+}
+
+/// A request under way.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    cookie: u64,
+    offset: u64,
+    asked: Instant,
+}
+
+/// Runs the load.
+///
+/// # Errors
+/// [`Error`].
+pub fn run(place: &Place, load: &Load) -> Result<Figures, Error> {
+    measure(Session::open(place)?, load)
+}
+
+/// Runs the load over a stream of the caller's, that is read and written in turn.
+///
+/// # Errors
+/// [`Error`].
+pub fn run_over(stream: Box<dyn Stream>, place: &Place, load: &Load) -> Result<Figures, Error> {
+    measure(Session::over(stream, place)?, load)
+}
+
+fn measure(mut session: Session, load: &Load) -> Result<Figures, Error> {
+    if load.depth > MAX_DEPTH {
+        return Err(Error::Load(format!("more than {MAX_DEPTH} requests under way are not counted apart")));
+    }
+    let places = session.size_bytes() / u64::from(load.block_bytes.max(1));
+    if places == 0 || load.block_bytes == 0 {
+        return Err(Error::Load(format!(
+            "a block of {} bytes does not fit on the disk of {}",
+            load.block_bytes,
+            session.size_bytes()
+        )));
+    }
+    if load.fill && !load.block_bytes.is_multiple_of(8) {
+        return Err(Error::Load("what is compared must be of a multiple of 8 bytes".into()));
+    }
+    if load.fill {
+        fill(&mut session, load.seed)?;
+    }
+    let spent = load.server.map(Spent::of).transpose().map_err(|why| Error::Load(why.to_string()))?;
+    let figures = Loop::new(&mut session, load, places)?.run(spent.as_ref())?;
+    session.end();
+    Ok(figures)
+}
+
+/// The eight bytes at each place of a filled disk: no two alike, and telling where they belong.
+fn word(place: u64, seed: u64) -> u64 {
+    (place / 8) ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn pattern(out: &mut Vec<u8>, offset: u64, length: u32, seed: u64) {
+    (0..u64::from(length) / 8).for_each(|at| out.extend(word(offset + 8 * at, seed).to_le_bytes()));
+    // A disk that ends within a word has zeroes there.
+    out.resize(out.len() + length as usize % 8, 0);
+}
+
+/// Whether data are those of [`pattern`].
+fn is_pattern(data: &[u8], offset: u64, seed: u64) -> bool {
+    let (words, rest) = data.as_chunks::<8>();
+    let differs = words
+        .iter()
+        .zip(0_u64..)
+        .fold(0, |differs, (bytes, at)| differs | (u64::from_le_bytes(*bytes) ^ word(offset + 8 * at, seed)));
+    differs == 0 && rest.iter().all(|byte| *byte == 0)
+}
+
+/// Writes every block of the disk once.
+fn fill(session: &mut Session, seed: u64) -> Result<(), Error> {
+    let size = session.size_bytes();
+    let (mut asked, mut answered, count) = (0_u64, 0_u64, size.div_ceil(u64::from(FILL_BYTES)));
+    let mut out = Vec::new();
+    while answered < count {
+        while asked < count && asked - answered < u64::from(FILL_DEPTH) {
+            let offset = asked * u64::from(FILL_BYTES);
+            let length = (size - offset).min(u64::from(FILL_BYTES)) as u32;
+            out.clear();
+            request(&mut out, command::WRITE, asked, offset, length);
+            pattern(&mut out, offset, length, seed);
+            session.send(&out)?;
+            asked += 1;
+        }
+        let (error, cookie) = session.reply()?;
+        if error != 0 || cookie >= asked {
+            return Err(session.wrong(format!("answers a write that fills the disk with error {error}")));
+        }
+        answered += 1;
+    }
+    Ok(())
+}
+
+struct Loop<'a> {
+    session: &'a mut Session,
+    load: &'a Load,
+    places: u64,
+    random: Random,
+    slots: Vec<Option<Slot>>,
+    /// Slots that may be used for a request.
+    free: Vec<usize>,
+    next: u64,
+    out: Vec<u8>,
+    payload: Vec<u8>,
+    /// What came and was not taken: `input[begin..end]`.
+    input: Vec<u8>,
+    begin: usize,
+    end: usize,
+    tally: Tally,
+}
+
+/// Counts, of the whole run; the latencies are those of the measurement.
+struct Tally {
+    latency_ns: Histogram<u64>,
+    answered: u64,
+    failed: u64,
+    compared: u64,
+    sent: u64,
+    writes: u64,
+    reads: u64,
+}
+
+impl<'a> Loop<'a> {
+    fn new(session: &'a mut Session, load: &'a Load, places: u64) -> Result<Self, Error> {
+        let latency_ns = Histogram::new_with_bounds(1, 60_000_000_000, 3).map_err(|e| Error::Load(e.to_string()))?;
+        let depth = load.depth.max(1) as usize;
+        let payload = if load.write { vec![0x5a; load.block_bytes as usize] } else { Vec::new() };
+        let longest = if load.write { REPLY_BYTES } else { REPLY_BYTES + load.block_bytes as usize };
+        Ok(Self {
+            session,
+            load,
+            places,
+            random: Random::new(load.seed),
+            slots: vec![None; depth],
+            free: (0..depth).collect(),
+            next: 0,
+            out: Vec::new(),
+            payload,
+            input: vec![0; READ_BYTES.max(2 * longest)],
+            begin: 0,
+            end: 0,
+            tally: Tally { latency_ns, answered: 0, failed: 0, compared: 0, sent: 0, writes: 0, reads: 0 },
+        })
+    }
+
+    fn run(mut self, server: Option<&Spent>) -> Result<Figures, Error> {
+        let (start, batch) = (Instant::now(), self.load.batch.min(self.load.depth).max(1) as usize);
+        let (begin, end) = (start + self.load.duration / 4, start + self.load.duration);
+        let mut first = None;
+        let mut now = start;
+        while now < end {
+            if first.is_none() && now >= begin {
+                self.tally.latency_ns.reset();
+                first = Some(Snapshot::of(&self.tally, server)?);
+            }
+            if self.free.len() >= batch {
+                self.ask()?;
+            }
+            now = self.take()?;
+        }
+        let last = Snapshot::of(&self.tally, server)?;
+        // A server that is silent from here on cannot be told from one that answers all.
+        while self.free.len() < self.slots.len() {
+            self.take()?;
+        }
+        let Some(first) = first.filter(|first| last.answered > first.answered) else {
+            return Err(self.session.wrong("answered nothing in the time that counts".into()));
+        };
+        let since = |of: fn(&Snapshot) -> u64| (of(&last) - of(&first)) as f64;
+        let each = |nanoseconds: u64| nanoseconds as f64 / since(|s| s.answered);
+        Ok(Figures {
+            ops_per_s: since(|s| s.answered) / (last.at - first.at).as_secs_f64(),
+            latency_ns: Latency {
+                p50: self.tally.latency_ns.value_at_quantile(0.5) as f64,
+                p99: self.tally.latency_ns.value_at_quantile(0.99) as f64,
+            },
+            requests_per_write: since(|s| s.sent) / since(|s| s.writes),
+            replies_per_read: since(|s| s.answered) / since(|s| s.reads),
+            client_ns: each(last.client_ns - first.client_ns),
+            server_ns: first.server_ns.zip(last.server_ns).map(|(first, last)| each(last.saturating_sub(first))),
+            compared: self.tally.compared,
+            failed: self.tally.failed,
+        })
+    }
+
+    /// Sends what may be sent, in one write.
+    fn ask(&mut self) -> Result<(), Error> {
+        self.out.clear();
+        let command = if self.load.write { command::WRITE } else { command::READ };
+        let asked = Instant::now();
+        self.tally.sent += self.free.len() as u64;
+        for slot in self.free.drain(..) {
+            let offset = self.random.below(self.places) * u64::from(self.load.block_bytes);
+            // The slot, and which of its requests it is: an answer that comes twice has another name.
+            let cookie = self.next << 16 | slot as u64;
+            self.next += 1;
+            self.slots[slot] = Some(Slot { cookie, offset, asked });
+            request(&mut self.out, command, cookie, offset, self.load.block_bytes);
+            self.out.extend_from_slice(&self.payload);
+        }
+        self.tally.writes += 1;
+        self.session.send(&self.out)
+    }
+
+    /// Takes what has come, by one read; when that was.
+    fn take(&mut self) -> Result<Instant, Error> {
+        if self.input.len() - self.end < self.input.len() / 2 {
+            self.input.copy_within(self.begin..self.end, 0);
+            (self.begin, self.end) = (0, self.end - self.begin);
+        }
+        let count = self.session.stream().read(&mut self.input[self.end..]);
+        self.end += match count {
+            Ok(0) => return Err(self.session.wrong("ended the connection".into())),
+            Ok(count) => count,
+            Err(error) => return Err(self.session.broken(error)),
+        };
+        self.tally.reads += 1;
+        let now = Instant::now();
+        while self.one(now)? {}
+        Ok(now)
+    }
+
+    /// Takes one reply, if it is there whole.
+    fn one(&mut self, now: Instant) -> Result<bool, Error> {
+        let input = &self.input[self.begin..self.end];
+        let Some((head, data)) = input.split_first_chunk::<REPLY_BYTES>() else { return Ok(false) };
+        let Some((error, cookie)) = session::parse(head) else {
+            return Err(self.session.wrong("sends what is no reply".into()));
+        };
+        let slot = (cookie & 0xffff) as usize;
+        let Some(asked) = self.slots.get(slot).copied().flatten().filter(|asked| asked.cookie == cookie) else {
+            return Err(self.session.wrong(format!("answers a request {cookie:#x} that is not under way")));
+        };
+        let length = if self.load.write || error != 0 { 0 } else { self.load.block_bytes as usize };
+        let Some(data) = data.get(..length) else { return Ok(false) };
+        if error != 0 {
+            self.tally.failed += 1;
+        } else if self.load.compare && !self.load.write {
+            if !is_pattern(data, asked.offset, self.load.seed) {
+                return Err(self.session.wrong(format!("has other data at {} than were written", asked.offset)));
+            }
+            self.tally.compared += 1;
+        }
+        self.begin += REPLY_BYTES + length;
+        self.slots[slot] = None;
+        self.free.push(slot);
+        self.tally.answered += u64::from(error == 0);
+        self.tally.latency_ns.saturating_record((now - asked.asked).as_nanos() as u64);
+        Ok(true)
+    }
+}
+
+/// How far it is.
+struct Snapshot {
+    at: Instant,
+    answered: u64,
+    sent: u64,
+    writes: u64,
+    reads: u64,
+    client_ns: u64,
+    server_ns: Option<u64>,
+}
+
+impl Snapshot {
+    fn of(tally: &Tally, server: Option<&Spent>) -> Result<Self, Error> {
+        let Tally { answered, sent, writes, reads, .. } = *tally;
+        let server_ns = server.map(Spent::now_ns).transpose().map_err(|why| Error::Load(why.to_string()))?;
+        Ok(Self { at: Instant::now(), answered, sent, writes, reads, client_ns: processor::own_ns(), server_ns })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filled_disk_tells_one_place_from_another() {
+        let mut data = Vec::new();
+        pattern(&mut data, 4096, 4100, 7);
+        assert_eq!(data.len(), 4100);
+        assert!(is_pattern(&data, 4096, 7));
+        assert!(!is_pattern(&data, 4104, 7) && !is_pattern(&data, 4096, 8));
+        data[4000] ^= 1;
+        assert!(!is_pattern(&data, 4096, 7));
+    }
+}

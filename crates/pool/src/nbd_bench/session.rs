@@ -1,0 +1,157 @@
+//! A client's side of NBD, as much of it as a load needs: GO, then simple replies.
+
+use super::place::{Place, To};
+use super::{Error, REPLY_BYTES, SILENCE};
+use nbd::wire::{self, command, handshake, info, option, reply};
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+
+/// The longest reply to an option that is believed.
+const MAX_OPTION_REPLY: u32 = 64 << 10;
+
+/// A stream that is read and written in turn.
+pub trait Stream: Read + Write {}
+impl<S: Read + Write> Stream for S {}
+
+/// A connection that is past its handshake.
+pub struct Session {
+    stream: Box<dyn Stream>,
+    place: String,
+    size_bytes: u64,
+}
+
+/// Appends a request.
+pub fn request(out: &mut Vec<u8>, command: u16, cookie: u64, offset: u64, length: u32) {
+    let mut head = [0; wire::REQUEST_BYTES];
+    head[..4].copy_from_slice(&wire::REQUEST.to_be_bytes());
+    head[6..8].copy_from_slice(&command.to_be_bytes());
+    head[8..16].copy_from_slice(&cookie.to_be_bytes());
+    head[16..24].copy_from_slice(&offset.to_be_bytes());
+    head[24..].copy_from_slice(&length.to_be_bytes());
+    out.extend_from_slice(&head);
+}
+
+/// Error and cookie of a simple reply.
+pub fn parse(head: &[u8; REPLY_BYTES]) -> Option<(u32, u64)> {
+    let number = |range: std::ops::Range<usize>| head[range].iter().fold(0, |n: u64, byte| n << 8 | u64::from(*byte));
+    (number(0..4) == u64::from(wire::SIMPLE_REPLY)).then(|| (number(4..8) as u32, number(8..16)))
+}
+
+impl Session {
+    /// Connects and chooses the export.
+    pub fn open(place: &Place) -> Result<Self, Error> {
+        let broken = |error| Error::Connection { place: place.to_string(), error };
+        let stream: Box<dyn Stream> = match &place.to {
+            To::Tcp(host, port) => {
+                let stream = TcpStream::connect((host.as_str(), *port)).map_err(broken)?;
+                stream.set_nodelay(true).map_err(broken)?;
+                stream.set_read_timeout(Some(SILENCE)).map_err(broken)?;
+                Box::new(stream)
+            }
+            To::Unix(path) => {
+                let stream = UnixStream::connect(path).map_err(broken)?;
+                stream.set_read_timeout(Some(SILENCE)).map_err(broken)?;
+                Box::new(stream)
+            }
+        };
+        Self::over(stream, place)
+    }
+
+    /// Chooses the export, over a stream to its server.
+    pub fn over(stream: Box<dyn Stream>, place: &Place) -> Result<Self, Error> {
+        let mut session = Self { stream, place: place.to_string(), size_bytes: 0 };
+        session.greet(&place.export)?;
+        Ok(session)
+    }
+
+    fn greet(&mut self, export: &str) -> Result<(), Error> {
+        let greeting: [u8; 18] = self.exactly()?;
+        let flags = u16::from_be_bytes([greeting[16], greeting[17]]);
+        if greeting[..8] != wire::GREETING.to_be_bytes()
+            || greeting[8..16] != wire::OPTION.to_be_bytes()
+            || flags & handshake::FIXED_NEWSTYLE == 0
+        {
+            return Err(self.wrong("does not speak the fixed newstyle of NBD".into()));
+        }
+        let mut out = u32::from(flags & (handshake::FIXED_NEWSTYLE | handshake::NO_ZEROES)).to_be_bytes().to_vec();
+        out.extend(wire::OPTION.to_be_bytes());
+        out.extend(option::GO.to_be_bytes());
+        out.extend((export.len() as u32 + 6).to_be_bytes());
+        out.extend((export.len() as u32).to_be_bytes());
+        out.extend(export.as_bytes());
+        // No fact is asked for; size and flags are told anyway.
+        out.extend([0, 0]);
+        self.send(&out)?;
+        loop {
+            let head: [u8; 20] = self.exactly()?;
+            let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+            let (kind, length) = (word(12), word(16));
+            if head[..8] != wire::OPTION_REPLY.to_be_bytes() || word(8) != option::GO || length > MAX_OPTION_REPLY {
+                return Err(self.wrong("sends what is no reply to the choice of an export".into()));
+            }
+            let mut data = vec![0; length as usize];
+            self.stream.read_exact(&mut data).map_err(|error| self.broken(error))?;
+            match kind {
+                reply::ACK => return Ok(()),
+                reply::INFO if data.len() >= 10 && data[..2] == info::EXPORT.to_be_bytes() => {
+                    self.size_bytes = data[2..10].iter().fold(0, |n, byte| n << 8 | u64::from(*byte));
+                }
+                reply::INFO => {}
+                _ => {
+                    let text = String::from_utf8_lossy(&data).into_owned();
+                    return Err(self.wrong(format!("refuses the export {export:?} (reply {kind:#x}): {text}")));
+                }
+            }
+        }
+    }
+
+    fn exactly<const N: usize>(&mut self) -> Result<[u8; N], Error> {
+        let mut bytes = [0; N];
+        self.stream.read_exact(&mut bytes).map_err(|error| self.broken(error))?;
+        Ok(bytes)
+    }
+
+    /// The export's size.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// Where replies come from.
+    pub fn stream(&mut self) -> &mut dyn Stream {
+        &mut *self.stream
+    }
+
+    /// Sends bytes.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.stream.write_all(bytes).map_err(|error| self.broken(error))
+    }
+
+    /// Error and cookie of the next reply, which has no data.
+    pub fn reply(&mut self) -> Result<(u32, u64), Error> {
+        let head = self.exactly()?;
+        parse(&head).ok_or_else(|| self.wrong("sends what is no reply".into()))
+    }
+
+    /// Says that it goes.
+    pub fn end(mut self) {
+        let mut out = Vec::new();
+        request(&mut out, command::DISCONNECT, 0, 0, 0);
+        // The measurement is over; a server that is gone already has nothing to be told.
+        let _ = self.stream.write_all(&out);
+    }
+
+    /// The server does what it must not.
+    pub fn wrong(&self, what: String) -> Error {
+        Error::Server { place: self.place.clone(), what }
+    }
+
+    /// The connection broke.
+    pub fn broken(&self, error: io::Error) -> Error {
+        let error = match error.kind() {
+            io::ErrorKind::WouldBlock => io::Error::other(format!("no answer for {} s", SILENCE.as_secs())),
+            _ => error,
+        };
+        Error::Connection { place: self.place.clone(), error }
+    }
+}

@@ -1,0 +1,147 @@
+//! A pool as a disk of Debian's kernel: `pool attach` with the kernel's own NBD client, then what one does with a disk.
+//!
+//! The kernel here may have no NBD client, and a disk over FUSE is another thing: this one is asked by a kernel's block layer, with its
+//! merges, its flushes and its discards of the whole disk.
+
+use super::program;
+use anyhow::{Context, Result, ensure};
+use fathom_tests::fathom;
+use lab::guest::{Config, Guest};
+use std::path::Path;
+use std::time::Duration;
+
+/// What the test runs in the guest.
+pub const PROGRAMS: [&str; 10] = [
+    "nbd-client",
+    "blkdiscard",
+    "fstrim",
+    "mkfs.ext4",
+    "e2fsck",
+    "mkfs.xfs",
+    "xfs_repair",
+    "mkfs.btrfs",
+    "btrfs",
+    "nohup",
+];
+
+/// Bytes of each of the two nodes; xfs takes no disk under 300 MB.
+const NODE: &str = "200M";
+
+/// How each file system is made and checked.
+const FILE_SYSTEMS: [(&str, &str, &str); 3] = [
+    ("ext4", "mkfs.ext4 -q", "e2fsck -fn"),
+    ("xfs", "mkfs.xfs -q -f", "xfs_repair -n"),
+    ("btrfs", "mkfs.btrfs -q -f", "btrfs check"),
+];
+
+/// Emulated in software, on a machine that may do other things: long, and no more than a limit.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+fn sh(guest: &mut Guest, command: &str) -> Result<String> {
+    let output = guest.run(&format!("export PATH=/usr/sbin:/sbin:$PATH; {command}"), PATIENCE)?;
+    ensure!(output.status == 0, "{command}: {output:?}");
+    Ok(output.stdout)
+}
+
+/// Starts the coordinator and waits until it says where it is.
+fn serve(guest: &mut Guest) -> Result<()> {
+    let nodes = "--node 127.0.0.1:7001 --node 127.0.0.1:7002 --insecure";
+    let start = format!(
+        "nohup /fathom pool serve {nodes} --nbd unix:/run/p.sock >/run/serve 2>/run/serve.err & echo $! >/run/pid"
+    );
+    sh(guest, &format!("rm -f /run/serve; {start}; {}", until("[ -s /run/serve ]", "/run/serve.err")))?;
+    Ok(())
+}
+
+/// Waits, up to a minute, for what a test of the shell says.
+fn until(test: &str, log: &str) -> String {
+    format!("for i in $(seq 300); do {test} && exit 0; sleep 0.2; done; cat {log} >&2; exit 1")
+}
+
+pub fn a_disk() -> Result<()> {
+    let modules = ["nbd", "xfs", "btrfs", "crc32_generic", "xxhash_generic", "blake2b_generic"];
+    let config = Config {
+        memory_mb: 2048,
+        modules: modules.map(str::to_string).to_vec(),
+        programs: PROGRAMS.iter().map(|name| program(name)).collect::<Result<_>>()?,
+        files: vec![(fathom(), "/fathom".into())],
+        boot_limit: PATIENCE,
+        idle: PATIENCE,
+        ..Config::default()
+    };
+    let guest = &mut Guest::boot(&config, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab"))?;
+    sh(guest, "ip link set lo up && [ -b /dev/nbd0 ]").context("the guest has no NBD client")?;
+    for port in ["7001", "7002"] {
+        let node =
+            format!("/fathom pool node --init --size {NODE} --store /run/{port} --listen 127.0.0.1:{port} --insecure");
+        let ready = until(&format!("[ -s /run/{port}.out ]"), &format!("/run/{port}.err"));
+        sh(guest, &format!("nohup {node} >/run/{port}.out 2>/run/{port}.err & {ready}"))?;
+    }
+    serve(guest)?;
+    sh(guest, "/fathom pool attach unix:/run/p.sock")?;
+    let bytes: u64 = sh(guest, "cat /sys/block/nbd0/size")?.trim().parse::<u64>()? * 512;
+    ensure!(bytes == 2 * (200 << 20), "the disk has {bytes} bytes");
+
+    for (name, make, check) in FILE_SYSTEMS {
+        used(guest, name, make, check).with_context(|| name.to_string())?;
+    }
+    restarted(guest).context("a coordinator that was killed")?;
+    trimmed(guest).context("TRIM of the whole disk")?;
+
+    let detach = sh(guest, "/fathom pool attach --dry-run unix:/run/p.sock | tail -n 1")?;
+    sh(guest, detach.trim()).context("detaching")?;
+    sh(guest, &until("[ $(cat /sys/block/nbd0/size) = 0 ]", "/sys/block/nbd0/size")).context("it is still there")?;
+    Ok(())
+}
+
+/// Makes a file system, uses it, checks it, finds everything again, and gives back what it does not use.
+fn used(guest: &mut Guest, name: &str, make: &str, check: &str) -> Result<()> {
+    let fill = "mkdir /mnt/d && for i in $(seq 40); do head -c ${i}00000 /dev/urandom >/mnt/d/$i; done";
+    let sums = "(cd /mnt/d && sha256sum * >/run/sums)";
+    sh(
+        guest,
+        &format!("{make} /dev/nbd0 >/dev/null && mount -t {name} /dev/nbd0 /mnt && {fill} && {sums} && umount /mnt"),
+    )?;
+    sh(guest, &format!("{check} /dev/nbd0 >/run/check 2>&1 || {{ cat /run/check >&2; exit 1; }}"))?;
+    // What the kernel kept of the disk is gone, so that it is read again.
+    sh(guest, "echo 3 >/proc/sys/vm/drop_caches")?;
+    let again = "(cd /mnt/d && sha256sum -c -s /run/sums) && rm -r /mnt/d && fstrim /mnt";
+    sh(guest, &format!("mount -t {name} /dev/nbd0 /mnt && {again} && umount /mnt"))?;
+    sh(guest, &format!("{check} /dev/nbd0 >/run/check 2>&1 || {{ cat /run/check >&2; exit 1; }}"))?;
+    Ok(())
+}
+
+/// The coordinator is killed under a mounted file system that is written to, and started anew: the disk waits for it.
+fn restarted(guest: &mut Guest) -> Result<()> {
+    sh(guest, "mkfs.ext4 -q -F /dev/nbd0 && mount -t ext4 /dev/nbd0 /mnt")?;
+    let write =
+        "for i in $(seq 60); do head -c 400000 /dev/urandom >/mnt/$i && sha256sum /mnt/$i >>/run/sums && sync; done";
+    sh(
+        guest,
+        &format!("rm -f /run/sums /run/wrote; nohup sh -c '{write} && echo done >/run/wrote' >/run/write.log 2>&1 &"),
+    )?;
+    sh(guest, &until("[ -s /run/sums ]", "/run/write.log"))?;
+    sh(guest, "kill -9 $(cat /run/pid); sleep 1; [ ! -e /run/wrote ]").context("it wrote all before the kill")?;
+    serve(guest)?;
+    let written = guest.run("for i in $(seq 600); do [ -s /run/wrote ] && exit 0; sleep 0.5; done; cat /run/write.log; dmesg | tail -20; exit 1", PATIENCE)?;
+    ensure!(written.status == 0, "the writer did not go on: {written:?}");
+    sh(guest, "umount /mnt && e2fsck -fn /dev/nbd0 >/run/check 2>&1 || { cat /run/check >&2; exit 1; }")?;
+    sh(
+        guest,
+        "echo 3 >/proc/sys/vm/drop_caches; mount -t ext4 /dev/nbd0 /mnt && sha256sum -c -s /run/sums && umount /mnt",
+    )?;
+    Ok(())
+}
+
+/// One discard for the whole disk; the stores give their space back, and all reads as zeroes.
+fn trimmed(guest: &mut Guest) -> Result<()> {
+    let taken = |guest: &mut Guest| -> Result<u64> {
+        Ok(sh(guest, "du -k /run/7001 /run/7002 | awk '{ n += $1 } END { print n }'")?.trim().parse()?)
+    };
+    let before = taken(guest)?;
+    sh(guest, "blkdiscard /dev/nbd0 && cmp -n 419430400 /dev/nbd0 /dev/zero")?;
+    let after = taken(guest)?;
+    println!("the stores took {before} KiB, and after the discard {after} KiB");
+    ensure!(before > 4 * after, "the stores took {before} KiB and after the discard {after} KiB");
+    Ok(())
+}

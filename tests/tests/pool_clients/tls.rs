@@ -1,0 +1,135 @@
+//! A pool that encrypts for its NBD clients, and who is let in: by clients that others wrote, each refusal with its reason at both ends.
+
+use super::text;
+use anyhow::{Context, Result, bail, ensure};
+use fathom_tests::pool::{Server, pool};
+use fathom_tests::run;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// An authority, and what it vouches for: a server and a client, under the names that servers and clients look for.
+fn authority(folder: &Path) -> Result<()> {
+    std::fs::create_dir(folder)?;
+    let key = rcgen::KeyPair::generate()?;
+    let mut authority = rcgen::CertificateParams::default();
+    // Two of one name could be taken for one whose key was changed.
+    authority.distinguished_name.push(rcgen::DnType::CommonName, folder.display().to_string());
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    std::fs::write(folder.join("ca-cert.pem"), authority.self_signed(&key)?.pem())?;
+    let issuer = rcgen::Issuer::new(authority, key);
+    for name in ["server", "client"] {
+        let key = rcgen::KeyPair::generate()?;
+        let names = vec!["localhost".into(), "127.0.0.1".into()];
+        let certificate = rcgen::CertificateParams::new(names)?.signed_by(&key, &issuer)?;
+        std::fs::write(folder.join(format!("{name}-cert.pem")), certificate.pem())?;
+        std::fs::write(folder.join(format!("{name}-key.pem")), key.serialize_pem())?;
+    }
+    Ok(())
+}
+
+/// A folder with the files of one authority, but for some of another's.
+fn mixed(folder: &Path, files: &[(&Path, &str)]) -> Result<()> {
+    std::fs::create_dir(folder)?;
+    files.iter().try_for_each(|(from, name)| Ok(std::fs::copy(from.join(name), folder.join(name)).map(drop)?))
+}
+
+/// A coordinator, and what it said to its terminal so far.
+struct Served {
+    server: Server,
+    log: PathBuf,
+    address: String,
+}
+
+impl Served {
+    fn start(folder: &Path, name: &str, options: &[&str]) -> Result<Self> {
+        let log = folder.join(name);
+        let mut command = pool(&["serve", "--backend", "memory:64M", "--nbd", "tcp:127.0.0.1:0"]);
+        let server = Server::started(command.args(options).stderr(File::create(&log)?))?;
+        let address = server.says.trim_start_matches("nbds://").trim_end_matches("/pool").to_string();
+        ensure!(server.says.starts_with("nbds://"), "it is served as {}", server.says);
+        Ok(Self { server, log, address })
+    }
+
+    fn uri(&self, certificates: &Path) -> String {
+        format!("{}?tls-certificates={}", self.server.says, certificates.display())
+    }
+
+    /// Waits until its terminal has these words; they are what its user has to go by.
+    fn said(&self, words: &str) -> Result<()> {
+        for _ in 0..200 {
+            if std::fs::read_to_string(&self.log)?.contains(words) {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        bail!("no {words:?} in what it said:\n{}", std::fs::read_to_string(&self.log)?)
+    }
+}
+
+/// A command that must fail; what it said.
+fn refused(command: &mut Command) -> Result<String> {
+    let output = command.output()?;
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(!output.status.success(), "it was let in: {said}");
+    Ok(said)
+}
+
+pub fn checked() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (ours, theirs) = (folder.path().join("ours"), folder.path().join("theirs"));
+    authority(&ours)?;
+    authority(&theirs)?;
+    let tls = ours.display().to_string();
+    let served = Served::start(folder.path(), "log", &["--tls", &tls, "--verify-clients"])?;
+    let uri = served.uri(&ours);
+
+    // Who has the right certificate is served what anybody would be.
+    let told = text(Command::new("nbdinfo").arg(&uri))?;
+    ensure!(told.contains("with TLS") && told.contains("export-size: 67108864"), "{told}");
+    let (source, back) = (folder.path().join("source"), folder.path().join("back"));
+    super::image(&source, 64 << 20)?;
+    run(Command::new("nbdcopy").arg(&source).arg(&uri))?;
+    run(Command::new("nbdcopy").arg("--connections=4").arg(&uri).arg(&back))?;
+    ensure!(std::fs::read(&source)? == std::fs::read(&back)?, "what came back differs");
+    let (host, port) = served.address.split_once(':').context("no port")?;
+    let disk = format!("driver=nbd,host={host},port={port},export=pool,tls-creds=t");
+    let credentials = format!("tls-creds-x509,id=t,endpoint=client,dir={tls}");
+    let qemu = |commands: &[&str]| {
+        let commands = commands.iter().flat_map(|c| ["-c", c]);
+        text(Command::new("qemu-io").args(["--object", &credentials, "--image-opts"]).args(commands).arg(&disk))
+    };
+    let said = qemu(&["write -P 9 1M 64k", "flush", "read -P 9 1M 64k"])?;
+    ensure!(!said.contains("failed"), "{said}");
+
+    // A certificate of another authority; none; no encryption; an authority that does not know the server.
+    let stranger = folder.path().join("stranger");
+    mixed(&stranger, &[(&ours, "ca-cert.pem"), (&theirs, "client-cert.pem"), (&theirs, "client-key.pem")])?;
+    let said = refused(Command::new("nbdinfo").arg(served.uri(&stranger)))?;
+    println!("a certificate of another authority: {said}");
+    served.said("encryption could not begin: invalid peer certificate: UnknownIssuer")?;
+    let bare = folder.path().join("bare");
+    mixed(&bare, &[(&ours, "ca-cert.pem")])?;
+    let said = refused(Command::new("nbdinfo").arg(served.uri(&bare)))?;
+    println!("no certificate: {said}");
+    served.said("encryption could not begin: peer sent no certificates")?;
+    let plain = format!("nbd://{}/pool", served.address);
+    refused(Command::new("nbdinfo").arg(&plain))?;
+    let said = refused(Command::new("qemu-io").args(["-f", "raw", "-c", "read 0 4k"]).arg(&plain))?;
+    ensure!(said.contains("speaks only after STARTTLS"), "the client does not know why: {said}");
+    let said = refused(Command::new("nbdinfo").arg(served.uri(&theirs)))?;
+    println!("a client that does not know the authority: {said}");
+    served.said("it may not trust this server's certificate")?;
+    println!("the coordinator's side:\n{}", std::fs::read_to_string(&served.log)?);
+
+    // Whoever was refused has taken nothing from the others.
+    run(Command::new("nbdinfo").arg(&uri))?;
+    served.server.end()?;
+
+    // Without --verify-clients a client needs no certificate, and encryption is a duty all the same.
+    let served = Served::start(folder.path(), "log2", &["--tls", &tls, "--insecure"])?;
+    run(Command::new("nbdinfo").arg(served.uri(&bare)))?;
+    refused(Command::new("nbdinfo").arg(format!("nbd://{}/pool", served.address)))?;
+    served.server.end()
+}
