@@ -27,6 +27,11 @@
 //! What it leaves out: EXTENDED_HEADERS and RESIZE (experimental in the protocol), metadata contexts other than
 //! `base:allocation`, holes in the reply to a read.
 
+// The examples of the README are built with the documentation's.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(feature = "tls")]
 pub mod certificates;
 mod connection;

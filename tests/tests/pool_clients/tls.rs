@@ -9,13 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// An authority, and what it vouches for: a server and a client, under the names that servers and clients look for.
-fn authority(folder: &Path) -> Result<()> {
+/// An authority of a name, and what it vouches for: a server and a client, in files under the names that servers and clients look for.
+fn authority(folder: &Path, name: &str) -> Result<()> {
     std::fs::create_dir(folder)?;
     let key = rcgen::KeyPair::generate()?;
     let mut authority = rcgen::CertificateParams::default();
-    // Two of one name could be taken for one whose key was changed.
-    authority.distinguished_name.push(rcgen::DnType::CommonName, folder.display().to_string());
+    authority.distinguished_name.push(rcgen::DnType::CommonName, name);
     authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     std::fs::write(folder.join("ca-cert.pem"), authority.self_signed(&key)?.pem())?;
     let issuer = rcgen::Issuer::new(authority, key);
@@ -78,9 +77,10 @@ fn refused(command: &mut Command) -> Result<String> {
 
 pub fn checked() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let (ours, theirs) = (folder.path().join("ours"), folder.path().join("theirs"));
-    authority(&ours)?;
-    authority(&theirs)?;
+    let [ours, theirs, false_ours] = ["ours", "theirs", "false"].map(|name| folder.path().join(name));
+    authority(&ours, "ours")?;
+    authority(&theirs, "theirs")?;
+    authority(&false_ours, "ours")?;
     let tls = ours.display().to_string();
     let served = Served::start(folder.path(), "log", &["--tls", &tls, "--verify-clients"])?;
     let uri = served.uri(&ours);
@@ -103,12 +103,19 @@ pub fn checked() -> Result<()> {
     let said = qemu(&["write -P 9 1M 64k", "flush", "read -P 9 1M 64k"])?;
     ensure!(!said.contains("failed"), "{said}");
 
-    // A certificate of another authority; none; no encryption; an authority that does not know the server.
-    let stranger = folder.path().join("stranger");
-    mixed(&stranger, &[(&ours, "ca-cert.pem"), (&theirs, "client-cert.pem"), (&theirs, "client-key.pem")])?;
-    let said = refused(Command::new("nbdinfo").arg(served.uri(&stranger)))?;
-    println!("a certificate of another authority: {said}");
-    served.said("encryption could not begin: invalid peer certificate: UnknownIssuer")?;
+    // A certificate of an authority that only has our authority's name; of one of another name, which the client does not show since the
+    // server does not ask for it; none; no encryption; an authority that does not know the server.
+    let client = ["client-cert.pem", "client-key.pem"];
+    for (name, authority, why) in [
+        ("forger", &false_ours, "encryption could not begin: invalid peer certificate"),
+        ("stranger", &theirs, "encryption could not begin: peer sent no certificates"),
+    ] {
+        let with = folder.path().join(name);
+        mixed(&with, &[(&ours, "ca-cert.pem"), (authority, client[0]), (authority, client[1])])?;
+        let said = refused(Command::new("nbdinfo").arg(served.uri(&with)))?;
+        println!("{name}: {said}");
+        served.said(why)?;
+    }
     let bare = folder.path().join("bare");
     mixed(&bare, &[(&ours, "ca-cert.pem")])?;
     let said = refused(Command::new("nbdinfo").arg(served.uri(&bare)))?;
