@@ -6,6 +6,7 @@ pub mod connect;
 pub mod flash;
 pub mod frame;
 pub mod hello;
+pub mod kernel;
 pub mod layout;
 pub mod link;
 pub mod nbd_bench;

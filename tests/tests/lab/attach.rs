@@ -78,21 +78,33 @@ pub fn a_disk() -> Result<()> {
         sh(guest, &format!("nohup {node} >/run/{port}.out 2>/run/{port}.err & {ready}"))?;
     }
     serve(guest)?;
-    sh(guest, "/fathom pool attach unix:/run/p.sock")?;
+    // By nbd-client, which leaves all to the kernel, and away again as it was told.
+    let by_client = "/fathom pool attach --with nbd-client";
+    sh(guest, &format!("{by_client} unix:/run/p.sock"))?;
     let bytes: u64 = sh(guest, "cat /sys/block/nbd0/size")?.trim().parse::<u64>()? * 512;
     ensure!(bytes == 2 * (200 << 20), "the disk has {bytes} bytes");
+    let (name, make, check) = FILE_SYSTEMS[0];
+    used(guest, name, make, check).with_context(|| format!("{name} by nbd-client"))?;
+    let detach = sh(guest, &format!("{by_client} --dry-run unix:/run/p.sock | tail -n 1"))?;
+    sh(guest, detach.trim()).context("detaching")?;
+    sh(guest, GONE).context("it is still there")?;
 
+    // By the program itself, which stays.
+    let start = "nohup /fathom pool attach --with kernel unix:/run/p.sock >/run/attach 2>/run/attach.err & echo $! >/run/attach.pid";
+    sh(guest, &format!("{start}; {}", until("[ -s /run/attach ]", "/run/attach.err")))?;
     for (name, make, check) in FILE_SYSTEMS {
         used(guest, name, make, check).with_context(|| name.to_string())?;
     }
     restarted(guest).context("a coordinator that was killed")?;
     trimmed(guest).context("TRIM of the whole disk")?;
-
-    let detach = sh(guest, "/fathom pool attach --dry-run unix:/run/p.sock | tail -n 1")?;
-    sh(guest, detach.trim()).context("detaching")?;
-    sh(guest, &until("[ $(cat /sys/block/nbd0/size) = 0 ]", "/sys/block/nbd0/size")).context("it is still there")?;
+    sh(guest, "kill $(cat /run/attach.pid)")?;
+    sh(guest, GONE).context("it is still there")?;
+    println!("{}", sh(guest, "cat /run/attach.err")?);
     Ok(())
 }
+
+/// Waits until the device is no disk any more.
+const GONE: &str = "for i in $(seq 300); do [ $(cat /sys/block/nbd0/size) = 0 ] && exit 0; sleep 0.2; done; cat /run/attach.err; exit 1";
 
 /// Makes a file system, uses it, checks it, finds everything again, and gives back what it does not use.
 fn used(guest: &mut Guest, name: &str, make: &str, check: &str) -> Result<()> {
@@ -111,7 +123,8 @@ fn used(guest: &mut Guest, name: &str, make: &str, check: &str) -> Result<()> {
     Ok(())
 }
 
-/// The coordinator is killed under a mounted file system that is written to, and started anew: the disk waits for it.
+/// The coordinator is killed under a mounted file system that is written to, and started anew: the disk waits for it. What was under way
+/// is asked for again when the kernel's limit for it is over (`pool::kernel`), so this takes a while.
 fn restarted(guest: &mut Guest) -> Result<()> {
     sh(guest, "mkfs.ext4 -q -F /dev/nbd0 && mount -t ext4 /dev/nbd0 /mnt")?;
     let write =
@@ -123,7 +136,7 @@ fn restarted(guest: &mut Guest) -> Result<()> {
     sh(guest, &until("[ -s /run/sums ]", "/run/write.log"))?;
     sh(guest, "kill -9 $(cat /run/pid); sleep 1; [ ! -e /run/wrote ]").context("it wrote all before the kill")?;
     serve(guest)?;
-    let written = guest.run("for i in $(seq 600); do [ -s /run/wrote ] && exit 0; sleep 0.5; done; cat /run/write.log; dmesg | tail -20; exit 1", PATIENCE)?;
+    let written = guest.run("for i in $(seq 600); do [ -s /run/wrote ] && exit 0; sleep 0.5; done; cat /run/write.log; cat /run/attach.err /run/serve.err; dmesg | tail -20; exit 1", PATIENCE)?;
     ensure!(written.status == 0, "the writer did not go on: {written:?}");
     sh(guest, "umount /mnt && e2fsck -fn /dev/nbd0 >/run/check 2>&1 || { cat /run/check >&2; exit 1; }")?;
     sh(

@@ -196,8 +196,9 @@ pub struct PoolStatus {
 
 /// Make a served pool a block device of this machine.
 ///
-/// With nbdublk, nbd-client or qemu-nbd, whichever this machine and its kernel have; what is missing is said. The command that
-/// is run is printed.
+/// With nbdublk, by itself through the kernel's NBD client, or with nbd-client or qemu-nbd, whichever this machine and its kernel have;
+/// what is missing is said. By itself (`--with kernel`) it stays until Ctrl-C, which detaches the disk: when the coordinator is
+/// killed, requests wait until there is one again. Of other ways the command that is run is printed, and requests are lost then.
 #[derive(Debug, Args)]
 pub struct PoolAttach {
     /// Where the pool is served
@@ -219,6 +220,8 @@ pub struct PoolAttach {
 pub enum AttachWith {
     /// libnbd's, by ublk.
     Nbdublk,
+    /// None: this one, by the kernel's NBD client.
+    Kernel,
     /// The kernel's NBD client.
     NbdClient,
     /// QEMU's, by the kernel's NBD client.

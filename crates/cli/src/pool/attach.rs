@@ -1,14 +1,22 @@
 //! `fathom pool attach`: makes a served pool a block device of this machine, with whatever this machine has for that.
 //!
-//! There are three ways: `nbdublk` (ublk; the fastest, kernel 6.0), `nbd-client` (the kernel's own NBD client, which
-//! connects again after a restart of the coordinator), `qemu-nbd` (which wants the kernel's as well). Which of them can be gone is found out first;
-//! what each lacks is said if none can.
+//! There are four ways: `nbdublk` (ublk; the fastest, kernel 6.0), the kernel's own NBD client by this program, which stays and brings it
+//! a new connection after a restart of the coordinator, and the same by `nbd-client` or `qemu-nbd`, which do not. Which of them can be
+//! gone is found out first; what each lacks is said if none can.
 
 use super::Usage;
 use crate::args::{AttachWith, Front, PoolAttach};
 use anyhow::{Context as _, Result};
+use pool::kernel::{Attached, State};
+use pool::nbd_bench::{Place, To};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+/// How often the connection is looked at.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// What this machine has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -41,6 +49,7 @@ impl Found {
     fn has(self, with: AttachWith) -> bool {
         match with {
             AttachWith::Nbdublk => self.nbdublk && self.ublk,
+            AttachWith::Kernel => self.nbd,
             AttachWith::NbdClient => self.nbd_client && self.nbd,
             AttachWith::QemuNbd => self.qemu_nbd && self.nbd,
         }
@@ -54,6 +63,7 @@ impl Found {
                 (!self.nbdublk).then_some("the program nbdublk (of libnbd)"),
                 (!self.ublk).then_some("the kernel's ublk driver (`modprobe ublk_drv`, kernel 6.0 or later)"),
             ),
+            AttachWith::Kernel => (None, kernel_nbd),
             AttachWith::NbdClient => {
                 ((!self.nbd_client).then_some("the program nbd-client (`apt-get install nbd-client`)"), kernel_nbd)
             }
@@ -65,7 +75,7 @@ impl Found {
     }
 }
 
-const WAYS: [AttachWith; 3] = [AttachWith::Nbdublk, AttachWith::NbdClient, AttachWith::QemuNbd];
+const WAYS: [AttachWith; 4] = [AttachWith::Nbdublk, AttachWith::Kernel, AttachWith::NbdClient, AttachWith::QemuNbd];
 
 /// The way to go, or what is missing for each.
 fn choose(found: Found, wanted: Option<AttachWith>) -> Result<AttachWith, String> {
@@ -80,6 +90,7 @@ fn choose(found: Found, wanted: Option<AttachWith>) -> Result<AttachWith, String
 fn name(way: AttachWith) -> &'static str {
     match way {
         AttachWith::Nbdublk => "nbdublk",
+        AttachWith::Kernel => "this program",
         AttachWith::NbdClient => "nbd-client",
         AttachWith::QemuNbd => "qemu-nbd",
     }
@@ -93,6 +104,13 @@ fn commands(way: AttachWith, front: &Front, device: &str) -> (Vec<String>, Vec<S
         Front::Tcp(address) => format!("nbd://{address}/pool"),
     };
     match (way, front) {
+        (AttachWith::Kernel, front) => {
+            let front = match front {
+                Front::Unix(path) => format!("unix:{}", path.display()),
+                Front::Tcp(address) => format!("tcp:{address}"),
+            };
+            (words(&["fathom", "pool", "attach", "--with", "kernel", "--device", device, &front]), words(&["Ctrl-C"]))
+        }
         (AttachWith::Nbdublk, _) => {
             (words(&["nbdublk", device, &uri]), words(&["ublk", "del", "-n", device.trim_start_matches("/dev/ublkb")]))
         }
@@ -101,22 +119,12 @@ fn commands(way: AttachWith, front: &Front, device: &str) -> (Vec<String>, Vec<S
             words(&["qemu-nbd", "--disconnect", device]),
         ),
         (AttachWith::NbdClient, Front::Unix(path)) => (
-            words(&[
-                "nbd-client",
-                "-unix",
-                &path.to_string_lossy(),
-                device,
-                "-name",
-                "pool",
-                "-block-size",
-                "4096",
-                "-persist",
-            ]),
+            words(&["nbd-client", "-unix", &path.to_string_lossy(), device, "-name", "pool", "-block-size", "4096"]),
             words(&["nbd-client", "-d", device]),
         ),
         (AttachWith::NbdClient, Front::Tcp(address)) => {
             let (host, port) = (address.ip().to_string(), address.port().to_string());
-            let attach = ["nbd-client", &host, &port, device, "-name", "pool", "-block-size", "4096", "-persist"];
+            let attach = ["nbd-client", &host, &port, device, "-name", "pool", "-block-size", "4096"];
             (words(&attach), words(&["nbd-client", "-d", device]))
         }
     }
@@ -127,7 +135,7 @@ pub fn run(args: &PoolAttach) -> Result<ExitCode> {
     let way = match (choose(found, args.with), args.dry_run) {
         (Ok(way), _) => way,
         // What would be done can be told anywhere.
-        (Err(_), true) => args.with.unwrap_or(AttachWith::NbdClient),
+        (Err(_), true) => args.with.unwrap_or(AttachWith::Kernel),
         (Err(why), false) => {
             let advice = "nbdcopy, fio, qemu and nbdfuse use a pool without being attached";
             return Err(Usage(format!("this machine cannot attach a pool yet: {why}; {advice}")).into());
@@ -136,6 +144,9 @@ pub fn run(args: &PoolAttach) -> Result<ExitCode> {
     let usual = if way == AttachWith::Nbdublk { "/dev/ublkb0" } else { "/dev/nbd0" };
     let device = args.device.as_deref().map_or(usual.into(), Path::to_string_lossy);
     let (attach, detach) = commands(way, &args.nbd, &device);
+    if way == AttachWith::Kernel && !args.dry_run {
+        return stay(&args.nbd, &device);
+    }
     println!("{}", attach.join(" "));
     if args.dry_run {
         println!("{}", detach.join(" "));
@@ -151,6 +162,44 @@ pub fn run(args: &PoolAttach) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Attaches, looks after the connection until it is ended or somebody detaches the disk, and detaches.
+fn stay(front: &Front, device: &str) -> Result<ExitCode> {
+    let index = device.strip_prefix("/dev/nbd").and_then(|number| number.parse().ok());
+    let index =
+        index.ok_or_else(|| Usage(format!("{device} is no device of the kernel's NBD client, such as /dev/nbd0")))?;
+    let to = match front {
+        Front::Unix(path) => To::Unix(path.clone()),
+        Front::Tcp(address) => To::Tcp(address.ip().to_string(), address.port()),
+    };
+    let place = Place { export: "pool".into(), to };
+    super::local(1, async {
+        let mut ended = pin!(super::ended()?);
+        let mut attached = Attached::new(&place, index)?;
+        println!("{device}");
+        std::io::stdout().flush()?;
+        eprintln!("fathom: {device} is the pool now; Ctrl-C detaches it (umount first)");
+        let mut before = State::Connected;
+        while before != State::Detached {
+            tokio::select! {
+                () = &mut ended => {
+                    attached.detach()?;
+                    break;
+                }
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            let now = attached.step()?;
+            match now {
+                _ if now == before => {}
+                State::Connected => eprintln!("fathom: {device} is connected again"),
+                State::Away => eprintln!("fathom: the coordinator is gone; what {device} is asked waits for it"),
+                State::Detached => eprintln!("fathom: {device} was detached"),
+            }
+            before = now;
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,9 +213,10 @@ mod tests {
         }
         let kernel = Found { nbd: true, ..Found::default() };
         assert!(!choose(kernel, Some(AttachWith::NbdClient)).expect_err("no program").contains("modprobe"));
-        assert_eq!(choose(Found { qemu_nbd: true, ..kernel }, None), Ok(AttachWith::QemuNbd));
+        assert_eq!(choose(kernel, None), Ok(AttachWith::Kernel));
         let both = Found { nbd_client: true, qemu_nbd: true, ..kernel };
-        assert_eq!(choose(both, None), Ok(AttachWith::NbdClient));
+        assert_eq!(choose(both, None), Ok(AttachWith::Kernel));
+        assert_eq!(choose(both, Some(AttachWith::NbdClient)), Ok(AttachWith::NbdClient));
         assert_eq!(choose(both, Some(AttachWith::QemuNbd)), Ok(AttachWith::QemuNbd));
         assert_eq!(choose(Found { nbdublk: true, ublk: true, ..both }, None), Ok(AttachWith::Nbdublk));
     }
@@ -175,7 +225,7 @@ mod tests {
     fn commands_name_the_export_and_the_device() {
         let front = Front::Tcp(([127, 0, 0, 1], 10_809).into());
         let (attach, detach) = commands(AttachWith::NbdClient, &front, "/dev/nbd3");
-        assert_eq!(attach.join(" "), "nbd-client 127.0.0.1 10809 /dev/nbd3 -name pool -block-size 4096 -persist");
+        assert_eq!(attach.join(" "), "nbd-client 127.0.0.1 10809 /dev/nbd3 -name pool -block-size 4096");
         assert_eq!(detach.join(" "), "nbd-client -d /dev/nbd3");
         let (attach, _) = commands(AttachWith::QemuNbd, &Front::Unix("/run/p".into()), "/dev/nbd0");
         assert_eq!(attach.last().map(String::as_str), Some("nbd+unix:///pool?socket=/run/p"));

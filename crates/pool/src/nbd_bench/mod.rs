@@ -12,14 +12,16 @@ mod place;
 mod processor;
 mod session;
 
-pub use place::Place;
+pub use place::{Place, To};
 
 use hdrhistogram::Histogram;
 use nbd::wire::command;
 use processor::Spent;
 use serde::{Deserialize, Serialize};
+pub(crate) use session::Session;
+pub(crate) use session::Socket;
 pub use session::Stream;
-use session::{Session, request};
+use session::request;
 use stats::random::Random;
 use std::io;
 use std::time::{Duration, Instant};

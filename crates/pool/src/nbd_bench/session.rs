@@ -3,8 +3,10 @@
 use super::place::{Place, To};
 use super::{Error, REPLY_BYTES, SILENCE};
 use nbd::wire::{self, command, handshake, info, option, reply};
+use rustix::net::sockopt::Timeout;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 /// The longest reply to an option that is believed.
@@ -19,6 +21,38 @@ pub struct Session {
     stream: Box<dyn Stream>,
     place: String,
     size_bytes: u64,
+    flags: u16,
+}
+
+/// A connection that is past its handshake, and whoever has it may speak on.
+pub struct Socket {
+    /// It.
+    pub socket: OwnedFd,
+    /// The export's size.
+    pub size_bytes: u64,
+    /// What the export can do: [`wire::transmission`].
+    pub flags: u16,
+}
+
+fn connect(place: &Place) -> Result<(Box<dyn Stream>, OwnedFd), Error> {
+    let connected = || -> io::Result<(Box<dyn Stream>, OwnedFd)> {
+        Ok(match &place.to {
+            To::Tcp(host, port) => {
+                let stream = TcpStream::connect((host.as_str(), *port))?;
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(SILENCE))?;
+                let socket = stream.try_clone()?.into();
+                (Box::new(stream), socket)
+            }
+            To::Unix(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_read_timeout(Some(SILENCE))?;
+                let socket = stream.try_clone()?.into();
+                (Box::new(stream), socket)
+            }
+        })
+    };
+    connected().map_err(|error| Error::Connection { place: place.to_string(), error })
 }
 
 /// Appends a request.
@@ -41,26 +75,22 @@ pub fn parse(head: &[u8; REPLY_BYTES]) -> Option<(u32, u64)> {
 impl Session {
     /// Connects and chooses the export.
     pub fn open(place: &Place) -> Result<Self, Error> {
-        let broken = |error| Error::Connection { place: place.to_string(), error };
-        let stream: Box<dyn Stream> = match &place.to {
-            To::Tcp(host, port) => {
-                let stream = TcpStream::connect((host.as_str(), *port)).map_err(broken)?;
-                stream.set_nodelay(true).map_err(broken)?;
-                stream.set_read_timeout(Some(SILENCE)).map_err(broken)?;
-                Box::new(stream)
-            }
-            To::Unix(path) => {
-                let stream = UnixStream::connect(path).map_err(broken)?;
-                stream.set_read_timeout(Some(SILENCE)).map_err(broken)?;
-                Box::new(stream)
-            }
-        };
-        Self::over(stream, place)
+        Self::over(connect(place)?.0, place)
+    }
+
+    /// As [`Session::open`], for the kernel to speak on.
+    pub fn socket(place: &Place) -> Result<Socket, Error> {
+        let (stream, socket) = connect(place)?;
+        let session = Self::over(stream, place)?;
+        // The kernel's own reads would end by it.
+        let forever = rustix::net::sockopt::set_socket_timeout(&socket, Timeout::Recv, None);
+        forever.map_err(|error| session.broken(error.into()))?;
+        Ok(Socket { socket, size_bytes: session.size_bytes, flags: session.flags })
     }
 
     /// Chooses the export, over a stream to its server.
     pub fn over(stream: Box<dyn Stream>, place: &Place) -> Result<Self, Error> {
-        let mut session = Self { stream, place: place.to_string(), size_bytes: 0 };
+        let mut session = Self { stream, place: place.to_string(), size_bytes: 0, flags: 0 };
         session.greet(&place.export)?;
         Ok(session)
     }
@@ -96,6 +126,7 @@ impl Session {
                 reply::ACK => return Ok(()),
                 reply::INFO if data.len() >= 10 && data[..2] == info::EXPORT.to_be_bytes() => {
                     self.size_bytes = data[2..10].iter().fold(0, |n, byte| n << 8 | u64::from(*byte));
+                    self.flags = data.get(10..12).map_or(0, |flags| u16::from_be_bytes([flags[0], flags[1]]));
                 }
                 reply::INFO => {}
                 _ => {

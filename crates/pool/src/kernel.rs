@@ -1,0 +1,301 @@
+//! A pool as a disk of this machine's kernel, by its own NBD client (`drivers/block/nbd.c`), over netlink.
+//!
+//! The kernel wants sockets that are past their handshake, and speaks on them itself. What `nbd-client` leaves at its default is what
+//! matters here: when a connection dies, the kernel fails new requests at once unless it was told to wait for another
+//! (`NBD_ATTR_DEAD_CONN_TIMEOUT`), and asks again for what was under way only when it was given a time limit (`NBD_ATTR_TIMEOUT`, Linux 5.12);
+//! without one, what was under way when a server died is waited for without end, even after a new connection (seen with nbd-client
+//! 3.24 and Linux 6.1). So both are set, and [`Attached::step`] brings a new connection when one died.
+//!
+//! Uncertainty: the limit is for a request, not for a connection, so it must be longer than a pool takes to fail one (30 s); after
+//! a restart of the coordinator what was under way waits for it.
+
+use crate::nbd_bench::{Error, Place, Session, Socket};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::netlink::{GENERIC, SocketAddrNetlink};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with};
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+
+/// Seconds that a request may take before it is asked for again.
+const REQUEST_LIMIT_S: u64 = 40;
+/// Seconds that requests wait for a new connection before they fail.
+const AWAY_LIMIT_S: u64 = 24 * 3600;
+/// Bytes of a block: the pool's checksums are of so many.
+const BLOCK_BYTES: u64 = 4096;
+
+/// Numbers of `linux/nbd-netlink.h`.
+mod number {
+    pub const INDEX: u16 = 1;
+    pub const SIZE_BYTES: u16 = 2;
+    pub const BLOCK_SIZE_BYTES: u16 = 3;
+    pub const TIMEOUT: u16 = 4;
+    pub const SERVER_FLAGS: u16 = 5;
+    pub const SOCKETS: u16 = 7;
+    pub const DEAD_CONN_TIMEOUT: u16 = 8;
+    pub const SOCK_ITEM: u16 = 1;
+    pub const SOCK_FD: u16 = 1;
+    pub const CONNECT: u8 = 1;
+    pub const DISCONNECT: u8 = 2;
+    pub const RECONFIGURE: u8 = 3;
+}
+
+/// Numbers of `linux/netlink.h` and `linux/genetlink.h`.
+mod generic {
+    pub const HEAD_BYTES: usize = 16;
+    pub const REQUEST: u16 = 1;
+    pub const ACK: u16 = 4;
+    pub const ERROR: u16 = 2;
+    pub const NESTED: u16 = 1 << 15;
+    pub const CONTROL: u16 = 0x10;
+    pub const GET_FAMILY: u8 = 3;
+    pub const FAMILY_ID: u16 = 1;
+    pub const FAMILY_NAME: u16 = 2;
+}
+
+/// What stands between a pool and its place in /dev.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The server.
+    #[error(transparent)]
+    Server(#[from] Error),
+    /// The kernel.
+    #[error("the kernel's NBD client {what}: {error}")]
+    Kernel {
+        /// What it does not do.
+        what: &'static str,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+fn kernel(what: &'static str) -> impl Fn(io::Error) -> Failure {
+    move |error| Failure::Kernel { what, error }
+}
+
+/// An attribute, as netlink lays it out: length, kind, value, up to a multiple of four.
+fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    out.extend((value.len() as u16 + 4).to_ne_bytes());
+    out.extend(kind.to_ne_bytes());
+    out.extend(value);
+    out.resize(out.len().next_multiple_of(4), 0);
+}
+
+/// The value of an attribute among others.
+fn value_of(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+    loop {
+        let (length, kind) = (u16_at(attributes, 0)? as usize, u16_at(attributes, 2)?);
+        if kind & !generic::NESTED == wanted {
+            return attributes.get(4..length);
+        }
+        attributes = attributes.get(length.max(4).next_multiple_of(4)..)?;
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn i32_at(bytes: &[u8], at: usize) -> Option<i32> {
+    Some(i32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// The messages of a datagram: kind and content.
+fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let length = i32_at(bytes, 0).and_then(|length| usize::try_from(length).ok())?;
+        let (kind, content) = (u16_at(bytes, 4)?, bytes.get(generic::HEAD_BYTES..length)?);
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, content))
+    })
+}
+
+/// A netlink socket to the kernel's NBD client.
+struct Netlink {
+    socket: OwnedFd,
+    family: u16,
+}
+
+impl Netlink {
+    fn open() -> io::Result<Self> {
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(GENERIC))?;
+        bind(&socket, &SocketAddrNetlink::new(0, 0))?;
+        let mut netlink = Self { socket, family: generic::CONTROL };
+        let mut name = Vec::new();
+        attribute(&mut name, generic::FAMILY_NAME, b"nbd\0");
+        let told = netlink.ask(generic::GET_FAMILY, &name)?;
+        let id = told.get(4..).and_then(|attributes| value_of(attributes, generic::FAMILY_ID));
+        netlink.family = id.and_then(|id| u16_at(id, 0)).ok_or_else(|| io::Error::other("it has no number"))?;
+        Ok(netlink)
+    }
+
+    /// Sends a command and waits until the kernel acknowledges it; what it told besides.
+    fn ask(&self, command: u8, attributes: &[u8]) -> io::Result<Vec<u8>> {
+        let length = generic::HEAD_BYTES + 4 + attributes.len();
+        let mut out = (length as u32).to_ne_bytes().to_vec();
+        out.extend(self.family.to_ne_bytes());
+        out.extend((generic::REQUEST | generic::ACK).to_ne_bytes());
+        // Sequence and sender: one at a time, and the kernel knows who it is.
+        out.extend([0; 8]);
+        out.extend([command, 1, 0, 0]);
+        out.extend(attributes);
+        send(&self.socket, &out, SendFlags::empty())?;
+        let mut told = Vec::new();
+        loop {
+            let mut input = vec![0; 16 << 10];
+            let (count, _) = recv(&self.socket, &mut input[..], RecvFlags::empty())?;
+            for (kind, content) in messages(&input[..count]) {
+                if kind == generic::ERROR {
+                    return match i32_at(content, 0).unwrap_or(-22) {
+                        0 => Ok(told),
+                        error => Err(io::Error::from_raw_os_error(-error)),
+                    };
+                }
+                told = content.to_vec();
+            }
+        }
+    }
+}
+
+/// A pool that is a disk.
+pub struct Attached {
+    netlink: Netlink,
+    place: Place,
+    index: u32,
+    size_bytes: u64,
+    /// Ours, to see when it dies; the kernel speaks on it.
+    socket: Option<Socket>,
+}
+
+/// How it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// It has a connection.
+    Connected,
+    /// Its requests wait for one.
+    Away,
+    /// Somebody detached it.
+    Detached,
+}
+
+impl Attached {
+    /// Makes the export at `place` the disk `/dev/nbdINDEX`.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub fn new(place: &Place, index: u32) -> Result<Self, Failure> {
+        let netlink = Netlink::open().map_err(kernel("is not there (`modprobe nbd`)"))?;
+        let socket = Session::socket(place)?;
+        let size_bytes = socket.size_bytes;
+        let mut attributes = Vec::new();
+        attribute(&mut attributes, number::INDEX, &index.to_ne_bytes());
+        for (kind, value) in [
+            (number::SIZE_BYTES, size_bytes),
+            (number::BLOCK_SIZE_BYTES, BLOCK_BYTES),
+            (number::SERVER_FLAGS, u64::from(socket.flags)),
+            (number::TIMEOUT, REQUEST_LIMIT_S),
+            (number::DEAD_CONN_TIMEOUT, AWAY_LIMIT_S),
+        ] {
+            attribute(&mut attributes, kind, &value.to_ne_bytes());
+        }
+        sockets(&mut attributes, &socket);
+        netlink.ask(number::CONNECT, &attributes).map_err(kernel("does not take the disk"))?;
+        Ok(Self { netlink, place: place.clone(), index, size_bytes, socket: Some(socket) })
+    }
+
+    /// Looks after the connection, without waiting for anything but a server's handshake. To be called a few times a second.
+    ///
+    /// # Errors
+    /// [`Failure`]: the disk that is there now is another, or the kernel does not take the connection. What the disk
+    /// was asked waits.
+    pub fn step(&mut self) -> Result<State, Failure> {
+        if let Some(socket) = &self.socket {
+            let mut polled = [PollFd::new(&socket.socket, PollFlags::RDHUP)];
+            let now = rustix::time::Timespec::default();
+            let count = poll(&mut polled, Some(&now)).map_err(|error| kernel("cannot be watched")(error.into()))?;
+            if count == 0 {
+                return Ok(State::Connected);
+            }
+            self.socket = None;
+        }
+        // A server that is not there, or not there yet.
+        let Ok(socket) = Session::socket(&self.place) else { return Ok(self.unless_detached(State::Away)) };
+        if socket.size_bytes != self.size_bytes {
+            let error = io::Error::other(format!("it had {} bytes, and has {}", self.size_bytes, socket.size_bytes));
+            return Err(kernel("has another disk")(error));
+        }
+        let mut attributes = Vec::new();
+        attribute(&mut attributes, number::INDEX, &self.index.to_ne_bytes());
+        sockets(&mut attributes, &socket);
+        match self.netlink.ask(number::RECONFIGURE, &attributes) {
+            Ok(_) => {
+                self.socket = Some(socket);
+                Ok(State::Connected)
+            }
+            // It has not noticed yet that the old one is dead.
+            Err(error) if error.raw_os_error() == Some(28) => Ok(State::Away),
+            Err(error) => match self.unless_detached(State::Away) {
+                State::Detached => Ok(State::Detached),
+                _ => Err(kernel("does not take the new connection")(error)),
+            },
+        }
+    }
+
+    /// `state`, unless the disk is none any more.
+    fn unless_detached(&self, state: State) -> State {
+        let size = std::fs::read_to_string(format!("/sys/block/nbd{}/size", self.index));
+        if size.is_ok_and(|size| size.trim() == "0") { State::Detached } else { state }
+    }
+
+    /// Takes it away; what the kernel has not written yet must have been written before (`umount`).
+    ///
+    /// # Errors
+    /// [`Failure::Kernel`].
+    pub fn detach(self) -> Result<(), Failure> {
+        let mut attributes = Vec::new();
+        attribute(&mut attributes, number::INDEX, &self.index.to_ne_bytes());
+        self.netlink.ask(number::DISCONNECT, &attributes).map_err(kernel("does not let the disk go")).map(drop)
+    }
+}
+
+/// The connection that the kernel shall speak on.
+fn sockets(attributes: &mut Vec<u8>, socket: &Socket) {
+    let (mut fd, mut item) = (Vec::new(), Vec::new());
+    attribute(&mut fd, number::SOCK_FD, &socket.socket.as_raw_fd().to_ne_bytes());
+    attribute(&mut item, number::SOCK_ITEM | generic::NESTED, &fd);
+    attribute(attributes, number::SOCKETS | generic::NESTED, &item);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_found_among_others() {
+        let mut bytes = Vec::new();
+        attribute(&mut bytes, 7, b"abc");
+        attribute(&mut bytes, 9, &5_u32.to_ne_bytes());
+        assert_eq!(bytes.len(), 16);
+        assert_eq!(value_of(&bytes, 7), Some(&b"abc"[..]));
+        assert_eq!(value_of(&bytes, 9).and_then(|value| i32_at(value, 0)), Some(5));
+        assert_eq!(value_of(&bytes, 8), None);
+        // Lengths that lie end the search, and nothing else.
+        assert_eq!(value_of(&[255, 255, 7, 0], 7), None);
+        assert_eq!(value_of(&[0, 0, 0, 0], 7), None);
+    }
+
+    #[test]
+    fn a_datagram_is_taken_apart() {
+        let message = |kind: u16, content: &[u8]| {
+            let mut bytes = (16 + content.len() as u32).to_ne_bytes().to_vec();
+            bytes.extend(kind.to_ne_bytes());
+            bytes.extend([0; 10]);
+            bytes.extend(content);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+            bytes
+        };
+        let bytes = [message(3, b"abcde"), message(2, &[0; 4])].concat();
+        assert_eq!(messages(&bytes).collect::<Vec<_>>(), [(3, &b"abcde"[..]), (2, &[0; 4][..])]);
+        assert_eq!(messages(&[255; 20]).count(), 0);
+        assert_eq!(messages(&bytes[..18]).count(), 0);
+    }
+}
