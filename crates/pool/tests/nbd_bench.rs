@@ -1,0 +1,126 @@
+//! The client that measures NBD servers, against one that answers as it should, and some that do not.
+
+use bytes::{Bytes, BytesMut};
+use nbd::memory::Memory;
+use nbd::{Error, Export, Info, Single, Tls};
+use pool::nbd_bench::{Load, Place, To, run};
+use std::rc::Rc;
+use std::time::Duration;
+
+const SIZE: u64 = (8 << 20) + 512;
+
+/// Memory, of which each read is changed.
+struct Changed {
+    memory: Memory,
+    change: fn(u64, &mut BytesMut) -> Result<(), Error>,
+}
+
+impl Export for Changed {
+    fn info(&self) -> &Info {
+        self.memory.info()
+    }
+    async fn read(&self, offset: u64, length: u32) -> Result<Bytes, Error> {
+        let mut data = BytesMut::from(&self.memory.read(offset, length).await?[..]);
+        (self.change)(offset, &mut data)?;
+        Ok(data.freeze())
+    }
+    async fn write(&self, offset: u64, data: Bytes, durable: bool) -> Result<(), Error> {
+        self.memory.write(offset, data, durable).await
+    }
+    async fn flush(&self) -> Result<(), Error> {
+        Ok(())
+    }
+    async fn trim(&self, _: u64, _: u32, _: bool) -> Result<(), Error> {
+        Ok(())
+    }
+    async fn write_zeroes(&self, _: u64, _: u32, _: bool, _: bool, _: bool) -> Result<(), Error> {
+        Err(Error::Unsupported)
+    }
+}
+
+/// A server of its own thread, until the process ends.
+fn served(change: fn(u64, &mut BytesMut) -> Result<(), Error>) -> (tempfile::TempDir, Place) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("nbd");
+    let listener = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
+    listener.set_nonblocking(true).expect("a socket");
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let listener = tokio::net::UnixListener::from_std(listener).expect("a socket");
+            let export = Changed { memory: Memory::new(SIZE), change };
+            let exports = Rc::new(Single { name: "disk".into(), export });
+            while let Ok((stream, _)) = listener.accept().await {
+                let exports = exports.clone();
+                tokio::task::spawn_local(async move { nbd::serve(stream, &*exports, &Tls::Off).await });
+            }
+        });
+    });
+    let place = Place { export: "disk".into(), to: To::Unix(path) };
+    (folder, place)
+}
+
+fn load() -> Load {
+    Load {
+        block_bytes: 4096,
+        depth: 64,
+        batch: 1,
+        duration: Duration::from_millis(200),
+        write: false,
+        fill: true,
+        compare: true,
+        seed: 7,
+        server: Some(std::process::id()),
+    }
+}
+
+#[test]
+fn what_was_written_is_read_and_counted() {
+    let (_folder, place) = served(|_, _| Ok(()));
+    for (depth, batch) in [(64, 1), (64, 32), (1, 1)] {
+        let figures = run(&place, &Load { depth, batch, ..load() }).expect("the server does as it should");
+        assert_eq!(figures.failed, 0);
+        assert!(figures.compared as f64 >= 0.1 * figures.ops_per_s && figures.ops_per_s > 0.0, "{figures:?}");
+        assert!(figures.latency_ns.p50 > 0.0 && figures.latency_ns.p50 <= figures.latency_ns.p99);
+        assert!(figures.requests_per_write >= f64::from(batch) && figures.requests_per_write <= f64::from(depth));
+        // Both ends are threads of this process.
+        assert!(figures.server_ns.is_some_and(|server| server > 0.0) && figures.client_ns > 0.0);
+    }
+    let written = run(&place, &Load { write: true, fill: false, ..load() }).expect("the server does as it should");
+    assert_eq!((written.failed, written.compared), (0, 0));
+}
+
+#[test]
+fn a_byte_that_differs_is_an_error_with_its_place() {
+    let (_folder, place) = served(|offset, data| {
+        if offset == 4096 * 100 {
+            data[4095] ^= 1;
+        }
+        Ok(())
+    });
+    // Two thousand blocks: the one is asked for sooner or later.
+    let why =
+        run(&place, &Load { duration: Duration::from_secs(60), ..load() }).expect_err("a byte differs").to_string();
+    assert!(why.contains("other data at 409600"), "{why}");
+}
+
+#[test]
+fn what_the_server_refuses_is_counted_apart() {
+    let (_folder, place) = served(|offset, _| if offset < SIZE / 2 { Err(Error::Io) } else { Ok(()) });
+    let figures = run(&place, &load()).expect("half is answered");
+    assert!(figures.failed > 0 && figures.compared > 0, "{figures:?}");
+}
+
+#[test]
+fn a_server_that_is_not_there_or_has_no_such_export_is_named() {
+    let (folder, place) = served(|_, _| Ok(()));
+    let why = run(&Place { export: "other".into(), ..place.clone() }, &load()).expect_err("no export").to_string();
+    assert!(why.contains("refuses the export \"other\"") && why.contains("there is no export of that name"), "{why}");
+    let nowhere = Place { to: To::Unix(folder.path().join("none")), ..place.clone() };
+    let why = run(&nowhere, &load()).expect_err("nobody listens").to_string();
+    assert!(why.contains("none") && why.contains("No such file"), "{why}");
+    let why = run(&place, &Load { block_bytes: 16 << 20, ..load() }).expect_err("too large").to_string();
+    assert!(why.contains("does not fit"), "{why}");
+    let why = run(&place, &Load { depth: 1 << 17, ..load() }).expect_err("too many").to_string();
+    assert!(why.contains("65536"), "{why}");
+}
