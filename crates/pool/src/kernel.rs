@@ -198,7 +198,9 @@ impl Attached {
             attribute(&mut attributes, kind, &value.to_ne_bytes());
         }
         sockets(&mut attributes, &socket);
-        netlink.ask(number::CONNECT, &attributes).map_err(kernel("does not take the disk"))?;
+        netlink
+            .ask(number::CONNECT, &attributes)
+            .map_err(kernel("does not take the disk (it needs root, and a device that is free)"))?;
         Ok(Self { netlink, place: place.clone(), index, size_bytes, socket: Some(socket) })
     }
 
