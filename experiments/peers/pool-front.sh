@@ -16,7 +16,12 @@ client=${cpus%%[,-]*} server=${cpus##*[,-]}
 
 taskset -c "$server" "$@" >/dev/null 2>&1 &
 pid=$!
-[ -z "${PIDFILE:-}" ] || { wait $pid; pid=$(cat "$PIDFILE"); }
+if [ -n "${PIDFILE:-}" ]; then
+    wait $pid
+    # It says so when it is in the background, which may take a moment.
+    for i in $(seq 100); do [ -s "$PIDFILE" ] && break; sleep 0.05; done
+    pid=$(cat "$PIDFILE")
+fi
 trap 'kill $pid; wait' EXIT
 uri=nbd://127.0.0.1:$port/${NAME:-}
 for i in $(seq 100); do nbdinfo --size "$uri" >/dev/null 2>&1 && break; sleep 0.05; done
