@@ -6,54 +6,93 @@
 //! start; those that lasted longer open a further pile. Laying and taking then cost a few comparisons, where a heap of all
 //! that waits costs a walk through memory.
 //!
+//! A log of many CPUs brings a block of each in turn, so each needs its piles. What is uppermost falls from pile to pile, so
+//! where a card goes is found by halving; which pile holds the lowest card a small heap knows, a place a pile.
+//!
 //! *Uncertainty*: none of the result, only of the cost. What fits on none of [`PILES`] piles goes into a tree, so any order,
 //! chosen to be the worst, costs what a tree costs.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-/// Piles looked at for each card. Two CPUs' records of INSERTs need three or four.
-const PILES: usize = 8;
+/// Piles at most. Records of INSERTs on two CPUs need three or four.
+const PILES: usize = 128;
+/// Things for which an emptier pile keeps its memory.
+const KEPT: usize = 1024;
 
 /// Things by their places, which are all different.
 #[derive(Debug)]
 pub(crate) struct Piles<K, T> {
     piles: Vec<VecDeque<(K, T)>>,
+    /// Piles that are not empty, the highest uppermost place first.
+    order: Vec<usize>,
+    empty: Vec<usize>,
+    /// The lowest place of each pile that is not empty.
+    lowest: BinaryHeap<Reverse<(K, usize)>>,
     rest: BTreeMap<K, T>,
     len: usize,
 }
 
 impl<K: Ord + Copy, T> Piles<K, T> {
     pub(crate) fn new() -> Self {
-        Self { piles: Vec::new(), rest: BTreeMap::new(), len: 0 }
+        Self {
+            piles: Vec::new(),
+            order: Vec::new(),
+            empty: Vec::new(),
+            lowest: BinaryHeap::new(),
+            rest: BTreeMap::new(),
+            len: 0,
+        }
     }
 
     /// Lays a thing at its place.
     pub(crate) fn push(&mut self, place: K, thing: T) {
         self.len += 1;
-        let fits = |pile: &&mut VecDeque<(K, T)>| pile.back().is_none_or(|(last, _)| *last <= place);
-        if let Some(pile) = self.piles.iter_mut().find(fits) {
-            pile.push_back((place, thing));
-        } else if self.piles.len() < PILES {
-            self.piles.push(VecDeque::from([(place, thing)]));
-        } else {
-            self.rest.insert(place, thing);
+        let higher = |&pile: &usize| self.piles[pile].back().is_some_and(|(last, _)| *last > place);
+        if let Some(&pile) = self.order.get(self.order.partition_point(higher)) {
+            self.piles[pile].push_back((place, thing));
+            return;
         }
+        if self.empty.is_empty() && self.piles.len() < PILES {
+            self.empty.push(self.piles.len());
+            self.piles.push(VecDeque::new());
+        }
+        let Some(pile) = self.empty.pop() else {
+            self.rest.insert(place, thing);
+            return;
+        };
+        self.piles[pile].push_back((place, thing));
+        self.order.push(pile);
+        self.lowest.push(Reverse((place, pile)));
     }
 
     /// Takes the first thing of all, if `wanted` says so of its place.
     pub(crate) fn pop_if(&mut self, wanted: impl FnOnce(&K) -> bool) -> Option<T> {
-        let fronts = self.piles.iter().zip(0..).filter_map(|(pile, i)| Some((pile.front()?.0, i)));
-        let first = fronts.min();
+        let first = self.lowest.peek_mut();
         if let Some((place, _)) = self.rest.first_key_value()
-            && first.is_none_or(|(other, _)| *place < other)
+            && first.as_ref().is_none_or(|first| *place < first.0.0)
         {
             let thing = wanted(place).then(|| self.rest.pop_first())??.1;
             self.len -= 1;
             return Some(thing);
         }
-        let (place, i) = first?;
-        let thing = wanted(&place).then(|| self.piles[i].pop_front())??.1;
+        let mut first = first?;
+        let Reverse((place, pile)) = *first;
+        let cards = &mut self.piles[pile];
+        let thing = wanted(&place).then(|| cards.pop_front())??.1;
         self.len -= 1;
+        match cards.front() {
+            Some((next, _)) => first.0.0 = *next,
+            None => {
+                PeekMut::pop(first);
+                self.order.retain(|other| *other != pile);
+                self.empty.push(pile);
+            }
+        }
+        if cards.capacity() > KEPT && cards.len() < cards.capacity() / 4 {
+            cards.shrink_to(cards.capacity() / 2);
+        }
         Some(thing)
     }
 
@@ -67,14 +106,14 @@ impl<K: Ord + Copy, T> Piles<K, T> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::cmp::Reverse;
-    use std::collections::BinaryHeap;
 
     #[test]
     fn what_comes_in_order_needs_one_pile_and_what_comes_backwards_the_tree() {
         let mut piles = Piles::new();
-        (0..1000).for_each(|n| piles.push(n, ()));
+        (0..100_000).for_each(|n| piles.push(n, ()));
         assert_eq!((piles.piles.len(), piles.rest.len()), (1, 0));
+        (0..99_000).for_each(|_| assert!(piles.pop_if(|_| true).is_some()));
+        assert!(piles.piles[0].capacity() < 10_000, "memory for {} of 1,000", piles.piles[0].capacity());
         let mut piles = Piles::new();
         (0..1000).rev().for_each(|n| piles.push(n, n));
         assert_eq!((piles.piles.len(), piles.rest.len()), (PILES, 1000 - PILES));
@@ -82,10 +121,26 @@ mod tests {
         assert_eq!((piles.len(), piles.pop_if(|_| true)), (0, None));
     }
 
+    #[test]
+    fn a_block_of_each_cpu_in_turn_needs_a_pile_for_each() {
+        let mut piles = Piles::new();
+        let block = |round: u64, cpu: u64| (0..50).map(move |n| (round * 50 + n, cpu));
+        (0..64).flat_map(|cpu| block(0, cpu)).for_each(|place| piles.push(place, place));
+        for round in 1..20 {
+            for cpu in 0..64 {
+                block(round, cpu).for_each(|place| piles.push(place, place));
+            }
+            for n in (round - 1) * 50..round * 50 {
+                assert!((0..64).all(|cpu| piles.pop_if(|_| true) == Some((n, cpu))));
+            }
+            assert_eq!((piles.rest.len(), piles.piles.len() <= 64), (0, true), "{} piles", piles.piles.len());
+        }
+    }
+
     proptest! {
         /// Whatever comes, and whenever it is taken: the same as a heap gives.
         #[test]
-        fn it_is_a_heap(steps in prop::collection::vec((0u32..50, 0u32..50), 0..400)) {
+        fn it_is_a_heap(steps in prop::collection::vec((0u32..500, 0u32..60), 0..800)) {
             let (mut piles, mut heap) = (Piles::new(), BinaryHeap::new());
             for (n, (place, upto)) in steps.into_iter().enumerate() {
                 piles.push((place, n), n);
