@@ -169,7 +169,9 @@ impl Node {
     /// When the last of the `count` oldest requests under way had left; they are so no more.
     fn oldest(&mut self, mut count: u32) -> u64 {
         let mut when = 0;
-        while count > 0 && let Some((left_ns, together)) = self.left.front_mut() {
+        while count > 0
+            && let Some((left_ns, together)) = self.left.front_mut()
+        {
             let these = count.min(*together);
             (count, *together, when) = (count - these, *together - these, *left_ns);
             if *together == 0 {
