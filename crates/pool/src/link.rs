@@ -511,10 +511,10 @@ impl State {
     /// Makes the next frame, if it is time for one.
     fn fill(&mut self, epoch: u64, begin: Instant, out: &mut BytesMut) {
         let (setting, under_way, waiting) = (self.setting(), self.under_way(), self.pending.len());
-        if !setting.write_now(waiting as u32, under_way as u32) {
+        let room = setting.frame(waiting as u32, under_way as u32) as usize;
+        if room == 0 {
             return;
         }
-        let room = (setting.window() as usize).saturating_sub(under_way).min(waiting);
         if under_way == 0 {
             self.heard = Instant::now();
         }

@@ -3,7 +3,9 @@
 //! What it has of the real one: one thread of the coordinator for all nodes; a packet and a byte that cost time on the wire, a
 //! token bucket as the emulated links have; a wire for each node and direction, or one medium for all; acknowledgements that
 //! are packets where nothing else goes back; a node that drains what has come and answers in one write; or, with a store that
-//! makes its readers wait, four readers and answers that are held for the coordinator's batch. What it has not: losses.
+//! makes its readers wait, four readers and answers that are held for the coordinator's batch; a queue before the wire that loses
+//! what it has no room for, which is sent again after TCP's shortest time, and what came behind it waits for it. What it has
+//! not: TCP's congestion window.
 
 use pool::setting::Setting;
 use stats::random::Random;
@@ -17,6 +19,8 @@ const REQUEST_BYTES: u64 = 24;
 /// And of a reply, beside its data.
 const REPLY_BYTES: u64 = 12;
 const FRAME_BYTES: u64 = 44;
+/// What was lost is sent again after this time, at first.
+const RESENT_NS: u64 = 200_000_000;
 /// A node holds an answer at most so long.
 const HELD_NS: u64 = 50_000_000;
 
@@ -24,6 +28,9 @@ const HELD_NS: u64 = 50_000_000;
 #[derive(Debug, Clone, Copy)]
 pub struct World {
     pub nodes: usize,
+    /// The first node is another: its link and its store.
+    pub first: Option<Other>,
+    pub asked: Asked,
     /// All nodes and both directions take turns.
     pub shared: bool,
     /// Time on the wire of a packet, however small.
@@ -32,6 +39,8 @@ pub struct World {
     pub byte_ns: f64,
     /// Packets that pass at once after a pause.
     pub burst: u64,
+    /// Full packets that wait for the wire at most; further ones are lost.
+    pub queue: u64,
     /// One way, besides.
     pub delay_ns: u64,
     /// What a write or a read of the socket costs either end.
@@ -49,11 +58,44 @@ pub struct World {
     pub stalls_per_s: f64,
 }
 
+/// A node's link and store.
+#[derive(Debug, Clone, Copy)]
+pub struct Other {
+    pub packet_ns: u64,
+    pub byte_ns: f64,
+    pub delay_ns: u64,
+    pub store_ns: u64,
+}
+
+/// Of which node a requester asks next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// Any, drawn anew each time.
+    Any,
+    /// Always the same; there are as many requesters for each.
+    Own,
+    /// As before, but those of the first node ask nothing.
+    NotTheFirst,
+}
+
+impl World {
+    /// As it is for one node.
+    fn of(&self, node: usize) -> Self {
+        match self.first {
+            Some(Other { packet_ns, byte_ns, delay_ns, store_ns }) if node == 0 => {
+                Self { packet_ns, byte_ns, delay_ns, store_ns, ..*self }
+            }
+            _ => *self,
+        }
+    }
+}
+
 /// Who decides.
 pub trait Control {
     fn setting(&self, node: usize) -> Setting;
-    /// So many answers came together; `left` requests are under way or waiting after them.
-    fn answered(&mut self, node: usize, now_ns: u64, answers: u32, left: u32);
+    /// So many answers came together, the last one `took_ns` after its request had left; `left` requests are under way or
+    /// waiting after them.
+    fn answered(&mut self, node: usize, now_ns: u64, answers: u32, left: u32, took_ns: u64);
 }
 
 /// The same for all nodes.
@@ -61,7 +103,7 @@ impl Control for Setting {
     fn setting(&self, _: usize) -> Setting {
         *self
     }
-    fn answered(&mut self, _: usize, _: u64, _: u32, _: u32) {}
+    fn answered(&mut self, _: usize, _: u64, _: u32, _: u32, _: u64) {}
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,6 +113,7 @@ enum Event {
     Stored { node: usize },
     HeldLong { node: usize },
     AtCoordinator { node: usize, replies: u32 },
+    Resent { node: usize, back: usize },
     CoordinatorFree,
 }
 
@@ -81,7 +124,12 @@ struct Wire {
 }
 
 impl Wire {
-    /// When a packet that is sent now has gone out.
+    /// When a packet that is sent now has gone out; none if it is lost.
+    fn try_pass(&mut self, now: u64, world: &World, bytes: u64) -> Option<u64> {
+        let waits = (world.queue as f64 * (world.packet_ns as f64 + world.byte_ns * MTU as f64)) as u64;
+        (self.free_ns <= now.saturating_add(waits)).then(|| self.pass(now, world, bytes))
+    }
+
     fn pass(&mut self, now: u64, world: &World, bytes: u64) -> u64 {
         let took = world.packet_ns + (world.byte_ns * bytes as f64) as u64;
         self.free_ns = self.free_ns.max(now.saturating_sub(world.burst * world.packet_ns)) + took;
@@ -89,10 +137,23 @@ impl Wire {
     }
 }
 
+/// One way of a connection, of which a packet was lost: the messages in it and behind it, the packets that were lost, and how
+/// long they wait to be sent again.
+#[derive(Debug, Clone, Copy, Default)]
+struct Way {
+    stuck: u32,
+    lost: u32,
+    wait_ns: u64,
+}
+
 #[derive(Debug, Clone, Default)]
 struct Node {
+    ways: [Way; 2],
     pending: u32,
     under_way: u32,
+    /// When they left, and how many together.
+    left: VecDeque<(u64, u32)>,
+    answered: u64,
     /// At the coordinator's socket.
     come: u32,
     inbox: u32,
@@ -102,6 +163,23 @@ struct Node {
     serving: u32,
     held: u32,
     held_since: Option<u64>,
+}
+
+impl Node {
+    /// When the last of the `count` oldest requests under way had left; they are so no more.
+    fn oldest(&mut self, mut count: u32) -> u64 {
+        let mut when = 0;
+        while count > 0
+            && let Some((left_ns, together)) = self.left.front_mut()
+        {
+            let these = count.min(*together);
+            (count, *together, when) = (count - these, *together - these, *left_ns);
+            if *together == 0 {
+                self.left.pop_front();
+            }
+        }
+        when
+    }
 }
 
 struct Run<'a, C> {
@@ -116,11 +194,21 @@ struct Run<'a, C> {
     wires: Vec<[Wire; 2]>,
     coordinator_busy: bool,
     ready: VecDeque<usize>,
-    answered: u64,
 }
 
-/// Answers a second in the second half of `span_ns`, to `load` requesters; nodes are drawn uniformly.
-pub fn run<C: Control>(world: &World, load: u32, control: &mut C, span_ns: u64, seed: u64) -> f64 {
+/// Answers a second from `from_ns` to `until_ns`, to `load` requesters.
+pub fn run<C: Control>(world: &World, load: u32, control: &mut C, span_ns: (u64, u64), seed: u64) -> f64 {
+    rates(world, load, control, span_ns, seed).iter().sum()
+}
+
+/// The same, by node.
+pub fn rates<C: Control>(
+    world: &World,
+    load: u32,
+    control: &mut C,
+    (from_ns, until_ns): (u64, u64),
+    seed: u64,
+) -> Vec<f64> {
     let mut run = Run {
         world: *world,
         control,
@@ -132,24 +220,28 @@ pub fn run<C: Control>(world: &World, load: u32, control: &mut C, span_ns: u64, 
         wires: vec![[Wire::default(); 2]; world.nodes],
         coordinator_busy: false,
         ready: VecDeque::new(),
-        answered: 0,
     };
-    for _ in 0..load {
-        run.ask();
+    for nth in 0..load as usize {
+        let node = nth % world.nodes;
+        if world.asked != Asked::NotTheFirst || node > 0 {
+            run.ask(node);
+        }
     }
     run.write_all(0);
-    let mut half = None;
+    let mut before = None;
     while let Some(Reverse((now, _, event))) = run.events.pop() {
-        if now > span_ns {
+        if now > until_ns {
             break;
         }
-        if now > span_ns / 2 && half.is_none() {
-            half = Some(run.answered);
+        if now > from_ns && before.is_none() {
+            before = Some(run.nodes.iter().map(|node| node.answered).collect::<Vec<_>>());
         }
         run.now = now;
         run.happens(event);
     }
-    (run.answered - half.unwrap_or_default()) as f64 / (span_ns as f64 / 2e9)
+    let before = before.unwrap_or_else(|| vec![0; world.nodes]);
+    let counted = run.nodes.iter().zip(before).map(|(node, before)| node.answered - before);
+    counted.map(|count| count as f64 / ((until_ns - from_ns) as f64 / 1e9)).collect()
 }
 
 impl<C: Control> Run<'_, C> {
@@ -170,14 +262,16 @@ impl<C: Control> Run<'_, C> {
         if self.random.unit() < stalls { time + 1_000_000 + self.random.below(3_000_000) } else { time }
     }
 
-    fn ask(&mut self) {
-        let node = self.random.below(self.world.nodes as u64) as usize;
+    /// A requester that was answered by `node` asks again.
+    fn ask(&mut self, node: usize) {
+        let any = self.world.asked == Asked::Any;
+        let node = if any { self.random.below(self.world.nodes as u64) as usize } else { node };
         self.nodes[node].pending += 1;
     }
 
     /// Sends a stream of `count` messages; says when which have come.
     fn send(&mut self, node: usize, back: usize, begin: u64, count: u32, each: u64) -> Vec<(u64, u32)> {
-        let world = self.world;
+        let world = self.world.of(node);
         let (way, other) = if world.shared { ((0, 0), (0, 0)) } else { ((node, back), (node, 1 - back)) };
         let (total, mut sent, mut complete) = (FRAME_BYTES + each * u64::from(count), 0, 0);
         let mut arrivals = Vec::new();
@@ -185,36 +279,73 @@ impl<C: Control> Run<'_, C> {
         while sent < total {
             let bytes = MTU.min(total - sent);
             sent += bytes;
-            let out = self.wires[way.0][way.1].pass(begin, &world, bytes);
+            let by_now = (sent.saturating_sub(FRAME_BYTES) / each) as u32;
+            let messages = by_now - complete;
+            complete = by_now;
+            let out = self.wires[way.0][way.1].try_pass(begin, &world, bytes);
+            let stream = &mut self.nodes[node].ways[back];
+            if stream.wait_ns > 0 {
+                stream.stuck += messages;
+                stream.lost += u32::from(out.is_none());
+                continue;
+            }
+            let Some(out) = out else {
+                *stream = Way { stuck: messages, lost: 1, wait_ns: RESENT_NS };
+                self.at(begin + RESENT_NS, Event::Resent { node, back });
+                continue;
+            };
             full += u64::from(bytes == MTU);
             if full == 2 {
                 // Two full segments are acknowledged at once, all else by what goes back anyway.
                 full = 0;
                 self.wires[other.0][other.1].pass(out + world.delay_ns, &world, 0);
             }
-            let by_now = (sent.saturating_sub(FRAME_BYTES) / each) as u32;
-            if by_now > complete {
-                arrivals.push((out + self.vary(world.delay_ns), by_now - complete));
-                complete = by_now;
+            if messages > 0 {
+                arrivals.push((out + self.vary(world.delay_ns), messages));
             }
         }
         arrivals
+    }
+
+    /// What was lost is sent again; all behind it comes with it.
+    fn resent(&mut self, node: usize, back: usize) {
+        let (world, now) = (self.world.of(node), self.now);
+        let way = if world.shared { (0, 0) } else { (node, back) };
+        let Some(mut out) = self.wires[way.0][way.1].try_pass(now, &world, MTU) else {
+            let wait_ns = 2 * self.nodes[node].ways[back].wait_ns;
+            self.nodes[node].ways[back].wait_ns = wait_ns;
+            return self.at(now + wait_ns, Event::Resent { node, back });
+        };
+        let Way { stuck, lost, .. } = std::mem::take(&mut self.nodes[node].ways[back]);
+        for _ in 1..lost {
+            out = self.wires[way.0][way.1].pass(now, &world, MTU);
+        }
+        let wanted = self.nodes[node].wanted;
+        let come = if back == 0 {
+            Event::AtNode { node, requests: stuck, wanted }
+        } else {
+            Event::AtCoordinator { node, replies: stuck }
+        };
+        self.at(out + world.delay_ns, come);
     }
 
     /// The coordinator writes what it may, from `begin` on; when it is done.
     fn write_all(&mut self, mut begin: u64) -> u64 {
         for node in 0..self.nodes.len() {
             let setting = self.control.setting(node);
-            let Node { pending, under_way, .. } = self.nodes[node];
-            if !setting.write_now(pending, under_way) {
-                continue;
-            }
-            let room = setting.window().saturating_sub(under_way).min(pending);
-            begin += self.work(self.world.call_ns + self.world.each_ns * u64::from(room));
-            self.nodes[node].pending -= room;
-            self.nodes[node].under_way += room;
-            for (time, requests) in self.send(node, 0, begin, room, REQUEST_BYTES) {
-                self.at(time, Event::AtNode { node, requests, wanted: setting.batch(under_way + pending) });
+            loop {
+                let Node { pending, under_way, .. } = self.nodes[node];
+                let room = setting.frame(pending, under_way);
+                if room == 0 {
+                    break;
+                }
+                begin += self.work(self.world.call_ns + self.world.each_ns * u64::from(room));
+                self.nodes[node].pending -= room;
+                self.nodes[node].under_way += room;
+                self.nodes[node].left.push_back((begin, room));
+                for (time, requests) in self.send(node, 0, begin, room, REQUEST_BYTES) {
+                    self.at(time, Event::AtNode { node, requests, wanted: setting.batch(under_way + pending) });
+                }
             }
         }
         begin
@@ -251,6 +382,7 @@ impl<C: Control> Run<'_, C> {
                 self.nodes[node].come += replies;
                 self.coordinate();
             }
+            Event::Resent { node, back } => self.resent(node, back),
             Event::CoordinatorFree => {
                 self.coordinator_busy = false;
                 self.coordinate();
@@ -269,10 +401,11 @@ impl<C: Control> Run<'_, C> {
         let done = self.now + self.work(self.world.call_ns + self.world.each_ns * u64::from(replies));
         self.nodes[node].under_way -= replies;
         let left = self.nodes[node].under_way + self.nodes[node].pending;
-        self.control.answered(node, done, replies, left);
-        self.answered += u64::from(replies);
+        let took_ns = done.saturating_sub(self.nodes[node].oldest(replies));
+        self.control.answered(node, done, replies, left, took_ns);
+        self.nodes[node].answered += u64::from(replies);
         for _ in 0..replies {
-            self.ask();
+            self.ask(node);
         }
         let done = self.write_all(done);
         self.at(done, Event::CoordinatorFree);
@@ -282,14 +415,14 @@ impl<C: Control> Run<'_, C> {
         while self.nodes[node].queue > 0 && (self.nodes[node].serving as usize) < self.world.servers {
             self.nodes[node].queue -= 1;
             self.nodes[node].serving += 1;
-            let time = self.now + self.vary(self.world.store_ns);
+            let time = self.now + self.vary(self.world.of(node).store_ns);
             self.at(time, Event::Stored { node });
         }
     }
 
     /// The node's thread, if it is free.
     fn node(&mut self, node: usize) {
-        let (world, now) = (self.world, self.now);
+        let (world, now) = (self.world.of(node), self.now);
         let it = &mut self.nodes[node];
         if it.busy {
             return;
