@@ -1,6 +1,7 @@
 //! The folder as a whole: making it without harming anything else, and opening it.
 
 use crate::error::{Error, Result, Tried};
+use crate::lock::Lock;
 use crate::log::{self, LogReader};
 use crate::meta::Meta;
 use crate::{runs, tables};
@@ -28,7 +29,7 @@ impl Archive {
     /// archive is never touched.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::NotAnArchive`] for any other folder or file, [`Error::Io`].
+    /// [`Error::Exists`], [`Error::Busy`], [`Error::NotAnArchive`] for any other folder or file, [`Error::Io`].
     pub fn create(dir: &Path, meta: &Meta, overwrite: bool) -> Result<Self> {
         match Self::place(dir, overwrite)? {
             Place::Nothing => fs::create_dir(dir).tried("make the folder", dir)?,
@@ -52,6 +53,7 @@ impl Archive {
     }
 
     fn place(dir: &Path, overwrite: bool) -> Result<Place> {
+        Lock::is_free(dir)?;
         if fs::symlink_metadata(dir).is_err() {
             let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
             return fs::metadata(parent).tried("make the folder", dir).map(|_| Place::Nothing);

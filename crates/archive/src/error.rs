@@ -30,6 +30,17 @@ pub enum Error {
         /// The archive.
         path: PathBuf,
     },
+    /// Somebody writes the archive now.
+    #[error(
+        "{} is being written{}; wait until that has ended, or give another name",
+        path.display(), pid.map_or(String::new(), |pid| format!(" by process {pid}"))
+    )]
+    Busy {
+        /// The archive.
+        path: PathBuf,
+        /// Who does, if it says.
+        pid: Option<u32>,
+    },
     /// A newer Fathom made it.
     #[error(
         "{} was made by {made_by}: its {what} has version {found}, and this Fathom ({}) reads versions up to {newest}. \

@@ -6,6 +6,7 @@
 //!   meta.json        what this is, which versions wrote it; replaced as a whole, read before everything else
 //!   events.log       what the probes recorded, in chunks that stand alone        (see [`log`])
 //!   runs.jsonl       what a benchmark measured, a line a replicate               (see [`runs`])
+//!   lock             while it is written: the process that does                  (see [`Lock`])
 //!   tables/          what the linker made of it, one Parquet file a table         (see [`tables`])
 //!     index.json     which tables there are, and their rows
 //! ```
@@ -20,6 +21,7 @@
 mod archive;
 pub mod error;
 pub mod export;
+mod lock;
 pub mod log;
 mod meta;
 pub mod runs;
@@ -28,6 +30,7 @@ pub mod versions;
 
 pub use archive::Archive;
 pub use error::{Error, Result};
+pub use lock::Lock;
 pub use log::{Damage, LogReader, LogSummary, LogWriter};
 pub use meta::Meta;
 pub use runs::{Runs, RunsWriter};

@@ -81,7 +81,8 @@ impl Meta {
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                let why = match (crate::log::path(dir).is_file(), dir.is_dir()) {
+                let has_log = crate::log::path(dir).is_file() || crate::runs::path(dir).is_file();
+                let why = match (has_log, dir.is_dir()) {
                     (true, _) => format!("it has a log but no meta.json; `fathom link {}` makes one", dir.display()),
                     (false, true) => format!("it has no meta.json; {GIVE}"),
                     (false, false) => format!("there is no such folder; {GIVE}"),
@@ -104,12 +105,20 @@ impl Meta {
     /// # Errors
     /// As [`Meta::read`].
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
-        let damaged = |why: String| Error::Damaged {
-            path: path.into(),
-            why,
-            remedy: "The log beside it may still be whole: `fathom link` makes the tables from it and a new meta.json"
+        let dir = path.parent().unwrap_or(path);
+        // What can still be done depends on what stands beside it.
+        let log = [crate::log::path(dir), crate::runs::path(dir)].into_iter().find(|log| log.is_file());
+        let remedy = match log.as_ref().and_then(|log| log.file_name()) {
+            Some(log) => format!(
+                "Its log, {}, is there: `fathom link {}` makes the tables and a new meta.json from it",
+                log.to_string_lossy(),
+                dir.display()
+            ),
+            None => "There is no log beside it (events.log or runs.jsonl) to make a new one from: take a copy of the \
+                     archive, or record again"
                 .into(),
         };
+        let damaged = |why: String| Error::Damaged { path: path.into(), why, remedy: remedy.clone() };
         if bytes.len() as u64 > MAX_BYTES {
             return Err(damaged(format!("it has more than {MAX_BYTES} bytes")));
         }

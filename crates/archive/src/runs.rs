@@ -9,6 +9,7 @@
 //! appended. Any other line that cannot be read is damage, and is named with its number; nothing is guessed.
 
 use crate::error::{Error, Result, Tried};
+use crate::lock::Lock;
 use crate::tables::TablesWriter;
 use model::Environment;
 use model::table::{DesignCell, DesignRow, FactRow, MarkRow, Replicate, Sample};
@@ -194,6 +195,7 @@ impl Runs {
 /// Appends to a log, and keeps what stands in it.
 #[derive(Debug)]
 pub struct RunsWriter {
+    _lock: Lock,
     path: PathBuf,
     file: File,
     runs: Runs,
@@ -203,23 +205,25 @@ impl RunsWriter {
     /// Begins the log of the archive `dir`, which must have none.
     ///
     /// # Errors
-    /// [`Error::Io`].
+    /// [`Error::Io`], [`Error::Busy`] if somebody else writes the archive.
     pub fn create(dir: &Path) -> Result<Self> {
+        let lock = Lock::take(dir)?;
         let path = path(dir);
         let file = OpenOptions::new().append(true).create_new(true).open(&path).tried("make", &path)?;
-        Ok(Self { path, file, runs: Runs::default() })
+        Ok(Self { _lock: lock, path, file, runs: Runs::default() })
     }
 
     /// Goes on with the log of the archive `dir`; a line that was cut short is cut off.
     ///
     /// # Errors
-    /// As [`Runs::read`].
+    /// As [`Runs::read`], and [`Error::Busy`] if somebody else writes the archive.
     pub fn resume(dir: &Path) -> Result<Self> {
+        let lock = Lock::take(dir)?;
         let runs = Runs::read(dir)?;
         let path = path(dir);
         let file = OpenOptions::new().append(true).open(&path).tried("open", &path)?;
         file.set_len(runs.whole).tried("cut", &path)?;
-        Ok(Self { path, file, runs })
+        Ok(Self { _lock: lock, path, file, runs })
     }
 
     /// What stands in the log.

@@ -1,11 +1,11 @@
 //! From the event log to the tables. The linker is pure; here it meets the archive's files.
 
 use anyhow::{Context as _, Result};
-use archive::{Archive, LogReader, Meta, TablesWriter};
+use archive::{Archive, Lock, LogReader, Meta, TablesWriter};
 use causal::{Below, InnerTasks, Linker, Sink, Stacked};
 use model::files::FileClass;
 use model::table::{Coverage, Disk, FactRow, LossRow, Process, Row};
-use model::{Context, Environment, Event, Layer, LossSource, Record};
+use model::{Context, Environment, Event, Layer, LossSource, Record, counted};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
@@ -304,13 +304,26 @@ pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
 
 /// A log whose `meta.json` is gone or damaged is still worth its events; what was known of the machine is lost.
 fn without_meta(dir: &Path, error: archive::Error) -> Result<Meta> {
-    let rescuable = matches!(error, archive::Error::Damaged { .. } | archive::Error::NotAnArchive { .. });
-    if !rescuable || !archive::log::path(dir).is_file() {
+    if !rescuable(&error) || !archive::log::path(dir).is_file() {
         return Err(error.into());
     }
-    eprintln!("fathom: {error}");
+    eprintln!("fathom: {}", sentence_of(&error));
     eprintln!("fathom: going on with the events alone; disks, facts and coverage are lost");
     Ok(Meta::new("trace", 0, Vec::new()))
+}
+
+/// Whether an archive's log is worth something in spite of it.
+fn rescuable(error: &archive::Error) -> bool {
+    matches!(error, archive::Error::Damaged { .. } | archive::Error::NotAnArchive { .. })
+}
+
+/// What is the matter with `meta.json`, without the advice to do what is being done.
+fn sentence_of(error: &archive::Error) -> String {
+    match error {
+        archive::Error::Damaged { path, why, .. } => format!("{} is damaged: {why}", path.display()),
+        archive::Error::NotAnArchive { path, .. } => format!("{} has no meta.json that is Fathom's", path.display()),
+        other => other.to_string(),
+    }
 }
 
 /// What must be known of the whole log before the first of it is linked: the marks, which are read from a program's memory
@@ -337,11 +350,14 @@ fn is_mark(event: &Event) -> bool {
 /// Opens an archive, linking it first if it has no tables, as after a recording that was cut short.
 pub fn open(dir: &Path, context: &Context) -> Result<Archive> {
     let archive = Archive::open(dir)?;
-    if archive.has_tables() {
+    let (benchmark, live) = (archive.meta().kind != "trace", Lock::is_free(dir).is_err());
+    // Of a benchmark that still runs the tables are of when somebody looked at it before.
+    if archive.has_tables() && !(benchmark && live) {
         return Ok(archive);
     }
-    if archive.meta().kind == "bench" {
-        eprintln!("fathom: {} has no tables yet; making them from its log", dir.display());
+    if benchmark {
+        let state = if live { "is still being run" } else { "has no tables yet" };
+        eprintln!("fathom: {} {state}; making the tables from its log", dir.display());
         crate::bench::remake(dir)?;
         return Ok(Archive::open(dir)?);
     }
@@ -353,12 +369,28 @@ pub fn open(dir: &Path, context: &Context) -> Result<Archive> {
 /// `fathom link`.
 pub fn run(args: &crate::args::Link) -> Result<()> {
     let context = crate::progress::context(false);
-    if Archive::open(&args.archive).is_ok_and(|archive| archive.meta().kind == "bench") {
-        let runs = crate::bench::remake(&args.archive)?;
-        println!("{}: {} designs, {} processes", args.archive.display(), runs.designs.len(), runs.runs.len());
-        return Ok(());
-    }
-    let linked = link(&args.archive, &context)?;
-    println!("{}: {} events, {} operations", args.archive.display(), linked.events, linked.operations);
+    let dir = &args.archive;
+    Lock::is_free(dir)?;
+    let remade = match Archive::open(dir) {
+        Ok(archive) if archive.meta().kind != "trace" => Some(crate::bench::remake(dir)?),
+        Ok(_) => None,
+        Err(error) if rescuable(&error) && archive::runs::path(dir).is_file() => {
+            eprintln!("fathom: {}", sentence_of(&error));
+            eprintln!(
+                "fathom: going on with the log (runs.jsonl) alone: the command line is lost, and the archive's time is its \
+                 first process's"
+            );
+            Some(crate::bench::remake_without_meta(dir)?)
+        }
+        Err(_) => None,
+    };
+    let (events, made) = match remade {
+        Some(runs) => (counted(runs.designs.len(), "design"), counted(runs.runs.len(), "process")),
+        None => {
+            let linked = link(dir, &context)?;
+            (counted(linked.events as usize, "event"), counted(linked.operations as usize, "operation"))
+        }
+    };
+    println!("{}: {events}, {made}", dir.display());
     Ok(())
 }

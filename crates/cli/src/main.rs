@@ -23,6 +23,18 @@ use args::Verb;
 use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
 
+/// What was asked for is not there: wrong usage, which only the work itself could tell.
+#[derive(Debug)]
+struct Usage(String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
 fn main() -> ExitCode {
     let cli = args::Cli::try_parse().unwrap_or_else(|error| args::explain(error).exit());
     if std::env::var_os("FATHOM_PARSE_ONLY").is_some() {
@@ -32,7 +44,7 @@ fn main() -> ExitCode {
         Ok(code) => say::end(code),
         Err(error) => {
             eprintln!("fathom: {}", sentence(&error));
-            ExitCode::from(1)
+            ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `fathom papers`: the papers' figures on this machine, their values and ours in columns of their own.
 
-use crate::{args, bench, demo, link, progress, record, report, say};
+use crate::{Usage, args, bench, demo, link, progress, record, report, say};
 use analysis::{Rows, papers};
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
@@ -52,7 +52,7 @@ pub fn run(args: &args::Papers) -> Result<()> {
     let list: List = toml::from_str(LIST).context("the list of figures")?;
     if let Some(unknown) = args.figures.iter().find(|name| !list.figure.iter().any(|k| k.is(name))) {
         let names: Vec<String> = list.figure.iter().map(|k| format!("{}/{}", k.paper, k.number)).collect();
-        bail!("there is no figure {unknown:?}; there are {}", names.join(", "));
+        return Err(Usage(format!("there is no figure {unknown:?}; there are {}", names.join(", "))).into());
     }
     let wanted: Vec<&Known> =
         list.figure.iter().filter(|k| args.figures.is_empty() || args.figures.iter().any(|f| k.is(f))).collect();

@@ -7,7 +7,7 @@ pub fn run(args: &args::Show) -> Result<()> {
     let archive = link::open(&args.archive, &progress::context(args.json))?;
     if matches!(archive.meta().kind.as_str(), "bench" | "net") {
         let (archive, json) = (args.archive.clone(), args.json);
-        let args = args::BenchShow { archive, json, csv: false, markdown: false, penalty: args::Penalty::Fixed };
+        let args = args::BenchShow { archive, json, csv: None, markdown: None, penalty: args::Penalty::Fixed };
         return bench::show(&args).map(drop);
     }
     let summary = analysis::summary::summarise(&analysis::Rows::load(&archive)?);

@@ -4,6 +4,7 @@
 //! - `drop_caches`: the kernel lets this user drop its caches;
 //! - `o_direct`: the file system under test opens files with O_DIRECT;
 //! - `io_uring`: the kernel makes an io_uring for this process;
+//! - `art`: Android's runtime can be started from the shell;
 //! - any other word: a program of that name, on PATH or where Debian keeps the administrator's.
 
 use std::collections::BTreeSet;
@@ -11,6 +12,9 @@ use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+/// What starts Android's runtime.
+const LAUNCHERS: [&str; 4] = ["dalvikvm64", "dalvikvm", "app_process64", "app_process"];
 
 /// Why `need` is not met here, or nothing. `dir` is a folder on the storage under test.
 pub fn unmet(need: &str, dir: &Path) -> Option<String> {
@@ -20,6 +24,13 @@ pub fn unmet(need: &str, dir: &Path) -> Option<String> {
         "drop_caches" => (!may_drop()).then(|| "it needs root, to drop the kernel's caches".into()),
         "o_direct" => opens_direct(dir).err(),
         "io_uring" => makes_ring().err(),
+        "art" => (!LAUNCHERS.into_iter().any(installed)).then(|| {
+            format!(
+                "Android's runtime is not here: it needs the shell of an Android device, with one of {} on PATH and the dexed \
+                 classes that java/dex makes",
+                LAUNCHERS.join(", ")
+            )
+        }),
         program => (!installed(program)).then(|| format!("{program} is not installed")),
     }
 }

@@ -141,6 +141,7 @@ pub fn run(
         gate: Gate::new(Patience { once_ns: ns(once), allowance_ns: ns(allowance) }),
         begun_ns: process::now_ns(),
         disk: None,
+        now: Now::default(),
         design,
         setting,
         context,
@@ -206,6 +207,15 @@ struct Runner<'a, 'b> {
     gate: Gate,
     begun_ns: u64,
     disk: Option<Box<dyn Disk>>,
+    now: Now,
+}
+
+/// How far the run is, as it was told last.
+#[derive(Default)]
+struct Now {
+    what: String,
+    done: u64,
+    total: u64,
 }
 
 /// What a process is for.
@@ -314,8 +324,8 @@ impl Runner<'_, '_> {
                 if self.context.cancelled() {
                     return Ok(());
                 }
-                let done = block * cells + place as u64;
-                self.context.progress(&format!("{}: {}", design.name, design.cells[at].name), done, total);
+                self.now = Now { what: self.doing(block, at), done: block * cells + place as u64, total };
+                self.context.progress(&self.now.what, self.now.done, total);
                 if let Some((row, samples, marks)) = self.past.runs.remove(&(block, at as u64)) {
                     self.keep_results(at, row, samples, marks)?;
                 } else if !self.results.is_absent(&design.cells[at].name) {
@@ -334,6 +344,23 @@ impl Runner<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// What runs now, in words: more blocks than the least are there because an interval is not narrow yet.
+    fn doing(&self, block: u64, at: usize) -> String {
+        let Design { name, warmup, blocks, plan, .. } = self.design;
+        let cell = &self.design.cells[at].name;
+        match (block + 1).checked_sub(*warmup) {
+            None | Some(0) => format!("{name}, warm-up: {cell}"),
+            Some(n) if n > *blocks => {
+                let wanted = plan.as_ref().map_or(0.0, |plan| plan.precision * 100.0);
+                format!("{name}, block {n}, added until every interval is within {wanted} %: {cell}")
+            }
+            Some(n) if plan.as_ref().is_some_and(|plan| !plan.exactly) => {
+                format!("{name}, block {n} of at least {blocks}: {cell}")
+            }
+            Some(n) => format!("{name}, block {n} of {blocks}: {cell}"),
+        }
     }
 
     /// Whether to stop after so many blocks that count.
@@ -508,7 +535,9 @@ impl Runner<'_, '_> {
         loop {
             match self.gate.signal(process::now_ns(), &sensors()) {
                 Signal::Wait(what) if !self.context.cancelled() => {
-                    self.context.progress(&format!("{}: waiting: {what}", self.design.name), 0, 0);
+                    // In place of the cell: where the run is, and what is left of it, stays in sight.
+                    let text = format!("{} (waits for the machine: {what})", self.now.what);
+                    self.context.progress(&text, self.now.done, self.now.total);
                     std::thread::sleep(LOOK_AGAIN);
                 }
                 Signal::Wait(_) => return None,

@@ -6,6 +6,7 @@
 //! programs ([`record::c_header`]) and the reference pages of the manual.
 
 pub mod context;
+mod count;
 pub mod event;
 pub mod files;
 pub mod marks;
@@ -14,5 +15,6 @@ pub mod table;
 pub mod words;
 
 pub use context::Context;
+pub use count::counted;
 pub use event::{Event, Record};
 pub use words::*;

@@ -136,7 +136,7 @@ impl Volume {
             let joined = Link::join(connect, address, pool, claim, &pace, report.clone()).await;
             links.push(joined.map_err(|why| NoPool::Node { address, why })?);
         }
-        let description = format!("pool {pool} of {} nodes", links.len());
+        let description = format!("pool {pool} of {} node{}", links.len(), if links.len() == 1 { "" } else { "s" });
         Ok(Self { info: Info { description, ..Info::disk(layout.size_bytes()) }, layout, links })
     }
 

@@ -101,7 +101,7 @@ fn nameless(content: &[u8]) -> Result<File, Error> {
 }
 
 /// What CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC, which is the clock a JVM has.
-fn boottime_offset_ns() -> u64 {
+pub(crate) fn boottime_offset_ns() -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let boottime = crate::clock::now_ns();
     // SAFETY: the pointer is to a timespec of ours.

@@ -12,6 +12,7 @@
 //!
 //! `t` is CLOCK_BOOTTIME in nanoseconds, when the number was read; `v` is the value.
 
+pub mod art;
 pub mod clock;
 pub mod cpu;
 pub mod draw;

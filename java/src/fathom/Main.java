@@ -29,7 +29,12 @@ public final class Main {
             Measured measured =
                     options.workload().equals("draw") ? Draw.measure(options, clock) : Cpu.measure(options, clock);
             // After the work, so that what was compiled in the meantime is part of the proof.
-            out.print(Json.mark("mode", Mode.prove(options.text("mode"), measured.hotMethod())));
+            if (Mode.isArt()) {
+                out.print(Json.mark("art.maps", Mode.maps()));
+                out.print(Json.mark("art", "Dalvik " + System.getProperty("java.vm.version", "of no version")));
+            } else {
+                out.print(Json.mark("mode", Mode.prove(options.text("mode"), measured.hotMethod())));
+            }
             measured.print(out);
             status = 0;
         } catch (WrongResult wrong) {

@@ -14,6 +14,7 @@
 use super::LEVEL;
 use super::differ::{self, Differs};
 use super::results::{Bench, Measured, words};
+use model::counted;
 use serde::Serialize;
 use stats::hierarchy::{self, Comparison, Pairing};
 use stats::verdict::{self, Better, Verdict};
@@ -24,6 +25,9 @@ use std::collections::{BTreeMap, BTreeSet};
 const ALPHA: f64 = 0.05;
 /// Seed of the intervals: the same archives give the same verdicts.
 const SEED: u64 = 1;
+
+/// How a note of a gate begins, after the archive's letter.
+const GATE: &str = "gate ";
 
 /// A cell's score in one of the two.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -374,10 +378,11 @@ fn notes(m: &Match, second: &Second, alone: Option<Verdict>, verdict: Verdict, h
             notes.push(format!("{which}: {class}"));
         }
         if x.estimate.failed > 0 {
-            notes.push(format!("{which}: {} processes failed", x.estimate.failed));
+            notes.push(format!("{which}: {} failed", counted(x.estimate.failed, "process")));
         }
         let failed = x.estimate.gates.iter().filter_map(|(gate, states)| Some((gate, states.get("failed")?)));
-        notes.extend(failed.map(|(gate, n)| format!("{which}: gate {gate} not passed before {n} processes")));
+        let processes = |n: u64| counted(n as usize, "process");
+        notes.extend(failed.map(|(gate, n)| format!("{which}: {GATE}{gate} not passed before {}", processes(*n))));
     }
     // The proof of a mode, the state of a cache: what the processes say must be what is compared. Room always differs.
     for (name, texts) in m.a.marks.iter().filter(|(name, _)| !["inner", "fs.free"].contains(&name.as_str())) {
@@ -427,6 +432,11 @@ impl Compared {
 }
 
 impl Pair {
+    /// What its notes say of gates that were not passed.
+    pub fn gates(&self) -> Vec<&str> {
+        self.notes.iter().filter(|note| note.contains(GATE)).map(String::as_str).collect()
+    }
+
     /// The cell in words: `cpu kernel=fft`, or `cpu kernel=fft: int -> tiered`.
     pub fn title(&self) -> String {
         self.title_without(&BTreeMap::new())

@@ -3,6 +3,7 @@
 use super::compare::{Alone, Compared, Pair, Side};
 use super::results::words;
 use crate::text::{digits, shown};
+use model::counted;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -41,8 +42,9 @@ pub fn text(c: &Compared) -> String {
         let [low, high] = o.ci95;
         let _ = writeln!(
             text,
-            "\nOverall B is x {:.3} as fast (x {low:.3} to x {high:.3}; geometric mean of {} cells).",
-            o.speed, o.cells
+            "\nOverall B is x {:.3} as fast (x {low:.3} to x {high:.3}; geometric mean of {}).",
+            o.speed,
+            counted(o.cells, "cell")
         );
     }
     for a in &c.unmatched {
@@ -87,8 +89,8 @@ fn method(c: &Compared) -> String {
     let paired = if c.by.is_some() { "within blocks" } else { "over processes" };
     format!(
         "Ratios are B / A of the scores with 95 % intervals {paired}; a difference is one beyond {margin:.1} % ({noise}) that \
-         Holm's correction over {} cells leaves.",
-        c.results.iter().filter(|p| p.p.is_some()).count()
+         Holm's correction over {} leaves.",
+        counted(c.results.iter().filter(|p| p.p.is_some()).count(), "cell")
     )
 }
 
@@ -130,8 +132,9 @@ pub fn markdown(c: &Compared) -> String {
         let [low, high] = o.ci95;
         let _ = writeln!(
             text,
-            "\nOverall B is {:.3} times as fast ({low:.3} to {high:.3}; geometric mean of {} cells).",
-            o.speed, o.cells
+            "\nOverall B is {:.3} times as fast ({low:.3} to {high:.3}; geometric mean of {}).",
+            o.speed,
+            counted(o.cells, "cell")
         );
     }
     for a in &c.unmatched {

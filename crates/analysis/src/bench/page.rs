@@ -6,6 +6,7 @@ use super::flows::{Flows, flows};
 use super::results::{Bench, Measured, Run, words};
 use super::{Benchmark, Why, benchmark, counts, mean};
 use crate::text::digits;
+use model::counted;
 use serde::Serialize;
 use stats::steady::{self, Penalty};
 use std::collections::{BTreeMap, BTreeSet};
@@ -123,10 +124,11 @@ fn design(bench: &Bench, d: &model::table::DesignRow) -> Design {
     let of = bench.tables.replicates.iter().filter(|r| cells.contains(&r.cell));
     let blocks = of.clone().filter(|r| !r.warmup).map(|r| r.block).collect::<BTreeSet<_>>().len();
     let mut method = vec![format!(
-        "{blocks} blocks counted, each a fresh process of each of {} cells in an order drawn from seed {}; {} processes in all.",
-        cells.len(),
+        "{} counted, each a fresh process of each of {} in an order drawn from seed {}; {} in all.",
+        counted(blocks, "block"),
+        counted(cells.len(), "cell"),
         d.seed,
-        of.count()
+        counted(of.count(), "process")
     )];
     method.push(match (d.precision, d.stopped.as_deref()) {
         (Some(p), Some(why)) => format!("Wanted: intervals of +-{} %. Stopped by: {why}.", digits(p * 100.0)),

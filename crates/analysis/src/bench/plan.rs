@@ -7,6 +7,7 @@
 use super::results::{Bench, Measured};
 use super::{LEVEL, mean, seconds};
 use crate::text::{digits, shown};
+use model::counted;
 use serde::Serialize;
 use stats::{plan, student};
 use std::collections::BTreeMap;
@@ -108,10 +109,10 @@ pub fn text(all: &[Planned], precision: f64, difference: f64) -> String {
         let now = p.half_width.map_or_else(|| "unknown".into(), |w| format!("\u{b1} {}", percent(w)));
         let _ = writeln!(
             out,
-            "  {}\n      {} processes of {} iterations: {now}; {} of the variance is between processes",
+            "  {}\n      {} of {}: {now}; {} of the variance is between processes",
             shown(&p.name),
-            p.processes,
-            p.iterations,
+            counted(p.processes, "process"),
+            counted(p.iterations, "iteration"),
             percent(p.between)
         );
         let _ = writeln!(
@@ -123,7 +124,7 @@ pub fn text(all: &[Planned], precision: f64, difference: f64) -> String {
             count(p.for_difference)
         );
         if let Some(best) = p.best_iterations {
-            let _ = writeln!(out, "      most for the time: {best} iterations a process");
+            let _ = writeln!(out, "      most for the time: {} a process", counted(best, "iteration"));
         }
     }
     if all.is_empty() {

@@ -1,13 +1,23 @@
 //! A benchmark's results for people: as text, as Markdown, as CSV. Names and texts come from designs and processes, hence
 //! from anybody, and are escaped.
 
+use super::CellEstimate;
 use super::contract::{Benchmark, CellResult};
 use crate::text::{digits, shown};
+use model::counted;
 use stats::steady::Penalty;
 use std::fmt::Write as _;
 
+/// Fewer processes than this are few: what a run that is not quick has at least.
+const FEW: usize = 10;
+
 /// What a quick run is called wherever its numbers stand.
-const QUICK: &str = "quick run: few processes and small values; not for comparing";
+fn quick(own: &[&CellResult]) -> &'static str {
+    match own.iter().map(|r| r.estimate.processes).filter(|n| *n > 0).min() {
+        Some(n) if n >= FEW => "quick run: small values; not for comparing",
+        _ => "quick run: few processes and small values; not for comparing",
+    }
+}
 
 /// The results as text.
 pub fn text(benchmark: &Benchmark) -> String {
@@ -16,7 +26,7 @@ pub fn text(benchmark: &Benchmark) -> String {
         let own: Vec<&CellResult> = benchmark.results.iter().filter(|r| r.workload == design.name).collect();
         let _ = writeln!(out, "{}\n  {}", shown(&design.name), shown(&design.question));
         if design.quick {
-            let _ = writeln!(out, "  {QUICK}");
+            let _ = writeln!(out, "  {}", quick(&own));
         }
         out.push('\n');
         let names: Vec<String> = own.iter().map(|r| shown(&r.name)).collect();
@@ -55,7 +65,7 @@ fn ended(benchmark: &Benchmark, design: &super::contract::Design) -> String {
 /// The score of a cell, in a line.
 fn line(result: &CellResult) -> String {
     let e = &result.estimate;
-    let processes = format!("{} process{}", e.processes, if e.processes == 1 { "" } else { "es" });
+    let processes = counted(e.processes, "process");
     match (e.estimate, e.ci95) {
         (Some(value), Some([low, high])) => {
             let half = (high - low) / 2.0 / value.abs() * 100.0;
@@ -69,8 +79,18 @@ fn line(result: &CellResult) -> String {
                 digits(high)
             )
         }
-        _ if e.absent.is_some() => format!("not run: {}", shown(e.absent.as_deref().unwrap_or_default())),
-        _ => format!("no result from {processes}"),
+        _ => nothing(e),
+    }
+}
+
+/// Why a cell has no score.
+fn nothing(e: &CellEstimate) -> String {
+    match (&e.absent, e.processes, e.failed) {
+        (Some(why), ..) => format!("not run: {}", shown(why)),
+        (None, 0, 0) => "no result: none of its processes has ended".into(),
+        (None, 0, failed) => format!("no result: {} failed, and none gave one", counted(failed, "process")),
+        (None, 1, _) => "no result: one process gave one, and an interval takes two".into(),
+        (None, n, _) => format!("no result from {}: their times make no rate", counted(n, "process")),
     }
 }
 
@@ -97,16 +117,17 @@ fn notes(result: &CellResult) -> Vec<String> {
     }
     if e.outliers > 0 {
         notes.push(format!(
-            "{} of {} iterations stand out, up to {} % of a process's time; they count",
+            "{} of {} stand out, up to {} % of a process's time; they count",
             e.outliers,
-            e.iterations,
+            counted(e.iterations, "iteration"),
             digits(e.outlier_share * 100.0)
         ));
     }
     for (gate, states) in &e.gates {
         if let Some(failed) = states.get("failed") {
             let all: u64 = states.values().sum();
-            notes.push(format!("{failed} of {all} processes began although the gate {} was not passed", shown(gate)));
+            let all = counted(all as usize, "process");
+            notes.push(format!("{failed} of {all} began although the gate {} was not passed", shown(gate)));
         }
     }
     if e.verified != Some(true) && e.processes > 0 {
@@ -135,11 +156,12 @@ pub fn markdown(benchmark: &Benchmark) -> String {
     let mut out = String::new();
     for design in &benchmark.designs {
         let _ = writeln!(out, "## {}\n\n{}\n", cell(&design.name), cell(&design.question));
+        let own: Vec<&CellResult> = benchmark.results.iter().filter(|r| r.workload == design.name).collect();
         if design.quick {
-            let _ = writeln!(out, "**{QUICK}**\n");
+            let _ = writeln!(out, "**{}**\n", quick(&own));
         }
         out.push_str("| | score | unit | \u{b1} % | 95 % interval | processes | class | |\n|---|---:|---|---:|---:|---:|---|---|\n");
-        for result in benchmark.results.iter().filter(|r| r.workload == design.name) {
+        for result in own {
             let e = &result.estimate;
             let number = |x: Option<f64>| x.map_or(String::new(), digits);
             let (half, interval) = match (e.estimate, e.ci95) {
@@ -150,7 +172,7 @@ pub fn markdown(benchmark: &Benchmark) -> String {
             };
             let mut notes = notes(result);
             if e.estimate.is_none() {
-                notes.extend(e.absent.as_ref().map(|why| format!("not run: {why}")));
+                notes.push(nothing(e));
             }
             let _ = writeln!(
                 out,
@@ -226,7 +248,6 @@ fn field(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::CellEstimate;
     use crate::bench::contract::{Design, Why};
     use std::collections::BTreeMap;
 
@@ -303,6 +324,25 @@ mod tests {
     #[test]
     fn people_see_the_score_and_everything_that_qualifies_it() {
         insta::assert_snapshot!(text(&benchmark()));
+    }
+
+    #[test]
+    fn a_cell_without_a_score_says_why() {
+        let mut b = benchmark();
+        let e = &mut b.results[0].estimate;
+        (e.estimate, e.ci95, e.processes, e.failed) = (None, None, 0, 0);
+        assert!(text(&b).contains("none of its processes has ended") && markdown(&b).contains("has ended"));
+        b.results[0].estimate.failed = 1;
+        assert!(text(&b).contains("no result: 1 process failed"), "{}", text(&b));
+        b.results[0].estimate.processes = 1;
+        assert!(text(&b).contains("an interval takes two"), "{}", text(&b));
+    }
+
+    #[test]
+    fn a_quick_run_of_many_processes_is_not_said_to_have_few() {
+        let mut b = benchmark();
+        b.results[0].estimate.processes = 40;
+        assert!(text(&b).contains("quick run: small values;") && !markdown(&b).contains("few processes"));
     }
 
     #[test]

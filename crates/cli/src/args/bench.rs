@@ -108,13 +108,16 @@ pub struct BenchRun {
     /// The archive to make; one of that name is kept as NAME.fathom.old
     #[arg(short, long, value_name = "B.fathom", default_value = "bench.fathom")]
     pub output: PathBuf,
+    /// No progress, and nothing but results, warnings and errors
+    #[arg(short, long)]
+    pub quiet: bool,
     /// Print JSON (its contract: docs/json.md)
     #[arg(long)]
     pub json: bool,
-    /// Write the results as CSV to this file as well
+    /// Write the results as CSV to this file as well (`-`: to stdout, in place of the text)
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Write the tables as Markdown to this file as well
+    /// Write the tables as Markdown to this file as well (`-`: to stdout, in place of the text)
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
     /// Go on with an interrupted run: same cells, same seed, same order

@@ -46,7 +46,7 @@ pub struct BenchCompare {
     /// Print JSON (its contract: docs/comparing.md)
     #[arg(long)]
     pub json: bool,
-    /// Write the tables as Markdown to this file as well
+    /// Write the tables as Markdown to this file as well (`-`: to stdout, in place of the text)
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
 }
@@ -99,14 +99,14 @@ pub struct BenchShow {
     #[arg(long, value_enum, default_value = "fixed")]
     pub penalty: Penalty,
     /// Print JSON (its contract: docs/json.md)
-    #[arg(long, group = "format")]
+    #[arg(long)]
     pub json: bool,
-    /// Print CSV
-    #[arg(long, group = "format")]
-    pub csv: bool,
-    /// Print Markdown
-    #[arg(long, group = "format")]
-    pub markdown: bool,
+    /// Write the results as CSV to this file as well (`-`: to stdout, in place of the text)
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// Write the tables as Markdown to this file as well (`-`: to stdout, in place of the text)
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
 }
 
 /// Serve a byte by HTTP, for `fathom workload http --url` on another machine.

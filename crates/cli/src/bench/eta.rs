@@ -1,23 +1,63 @@
 //! How far a run is, and when it will be done: what is left of the design that runs goes on as fast as what is done of
 //! it, and the designs after it take what their budgets allow.
+//!
+//! A design that stops by precision has a least number of blocks and no greatest: how many are added nobody knows before.
+//! So its time left is a range, from the end of the least blocks to the end of its budget, and the finishing time is the latest.
 
 use crate::progress;
+use experiment::Design;
 use model::Context;
-use std::sync::{Arc, Mutex};
+use std::io::IsTerminal;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+/// What a comparison is reckoned to take, which has no budget, before anything of it is done.
+const COMPARISON: Duration = Duration::from_secs(600);
+/// How often a line is printed where no bar can be drawn.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// What is known of a design before it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// What it is reckoned to take.
+    pub budget: Duration,
+    /// How that limits it.
+    pub limit: Limit,
+}
+
+/// How a budget limits a design.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// It is a guess: as many processes are run as there shall be.
+    None,
+    /// Nothing is begun that would end after it.
+    Strict,
+    /// At least so many processes are run whatever it says, and more until it is spent.
+    Beyond(u64),
+}
+
+impl Part {
+    pub fn of(design: &Design) -> Self {
+        let least = (design.warmup + design.blocks) * design.cells.len() as u64;
+        match &design.plan {
+            None => Self { budget: COMPARISON, limit: Limit::None },
+            Some(plan) if plan.exactly => Self { budget: plan.budget, limit: Limit::Strict },
+            Some(plan) => Self { budget: plan.budget, limit: Limit::Beyond(least) },
+        }
+    }
+}
 
 /// Where a run of several designs is.
 #[derive(Debug, Clone)]
 pub struct Eta {
-    /// What each design may take.
-    budgets: Vec<Duration>,
+    parts: Vec<Part>,
     current: usize,
     begun: Duration,
 }
 
 impl Eta {
-    pub fn new(budgets: Vec<Duration>) -> Self {
-        Self { budgets, current: 0, begun: Duration::ZERO }
+    pub fn new(parts: Vec<Part>) -> Self {
+        Self { parts, current: 0, begun: Duration::ZERO }
     }
 
     /// The design `at` begins, at this time since the run began.
@@ -25,38 +65,82 @@ impl Eta {
         (self.current, self.begun) = (at, now);
     }
 
-    /// The time left, when `done` of `total` processes of the current design have ended.
-    pub fn left(&self, now: Duration, done: u64, total: u64) -> Duration {
-        let budget = self.budgets.get(self.current).copied().unwrap_or_default();
+    /// The least and the most time left, when `done` of `total` processes of the current design have ended.
+    pub fn left(&self, now: Duration, done: u64, total: u64) -> (Duration, Duration) {
+        let Some(part) = self.parts.get(self.current) else { return (Duration::ZERO, Duration::ZERO) };
         let elapsed = now.saturating_sub(self.begun);
-        let left = match done {
-            0 => budget.saturating_sub(elapsed),
-            // Measured speed, but never beyond what the budget allows.
-            _ => elapsed.mul_f64(total.saturating_sub(done) as f64 / done as f64).min(budget.saturating_sub(elapsed)),
+        let rest = part.budget.saturating_sub(elapsed);
+        let at_this_speed = |total: u64| elapsed.mul_f64(total.saturating_sub(done) as f64 / done.max(1) as f64);
+        let (least, most) = match part.limit {
+            Limit::None | Limit::Strict if done == 0 => (rest, rest),
+            Limit::None => (at_this_speed(total), at_this_speed(total)),
+            Limit::Strict => (at_this_speed(total).min(rest), at_this_speed(total).min(rest)),
+            Limit::Beyond(_) if done == 0 => (Duration::ZERO, rest),
+            // The least is run though it overdraws the budget; beyond it a block is ended that was begun.
+            Limit::Beyond(processes) => {
+                let least = at_this_speed(processes.max(if done < processes { 0 } else { total }));
+                (least, least.max(rest))
+            }
         };
-        left + self.budgets.iter().skip(self.current + 1).sum::<Duration>()
+        let later: Duration = self.parts.iter().skip(self.current + 1).map(|p| p.budget).sum();
+        (least + later, most + later)
     }
 }
 
-/// A context that draws a bar with what runs now, processes done and in all, and the finishing time; and the handle by
-/// which it is told which design runs.
+/// A context that shows what runs now, how much of it is done and the finishing time: as a bar on a terminal, else as a line
+/// every ten seconds. And the handle by which it is told which design runs.
 pub fn context(quiet: bool, eta: Eta) -> (Context, Arc<Mutex<Eta>>) {
     let inner = progress::context(quiet);
     let eta = Arc::new(Mutex::new(eta));
     let (shared, begun) = (eta.clone(), Instant::now());
+    let lines = (!quiet && !std::io::stderr().is_terminal()).then(|| Mutex::new(Lines::default()));
     let context = Context::new(Arc::new(move |what: &str, done, total| {
         if what.is_empty() || total == 0 {
             return inner.progress(what, done, total);
         }
         let now = begun.elapsed();
         // A poisoned lock only means that some thread panicked; the estimate is as good as before.
-        let left = shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner).left(now, done, total);
-        let end = clock_in(left).map_or(String::new(), |time| format!(", until {time}"));
-        let said = format!("{what} ({}/{total}), {} left{end}", done + 1, span(left));
+        let (least, most) = shared.lock().unwrap_or_else(PoisonError::into_inner).left(now, done, total);
+        let end = clock_in(most).map_or(String::new(), |time| format!(", until {time}"));
+        let latest = if least == most || end.is_empty() { "" } else { " at the latest" };
+        let said = format!("{what} ({}/{total}), {} left{end}{latest}", done + 1, range(least, most));
+        if let Some(lines) = &lines
+            && lines.lock().unwrap_or_else(PoisonError::into_inner).due(now, done)
+        {
+            eprintln!("fathom: {said}");
+        }
         let ms = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
-        inner.progress(&said, ms(now), ms(now + left).max(1));
+        inner.progress(&said, ms(now), ms(now + most).max(1));
     }));
     (context, eta)
+}
+
+/// When a line was printed last.
+#[derive(Debug, Default)]
+struct Lines {
+    last: Option<Duration>,
+}
+
+impl Lines {
+    /// Whether one is due now: at a design's begin, and after a while.
+    fn due(&mut self, now: Duration, done: u64) -> bool {
+        let due = done == 0 || self.last.is_none_or(|last| now.saturating_sub(last) >= LINE_EVERY);
+        // While its first process waits for the machine, a design begins again and again.
+        let again = done == 0 && self.last.is_some_and(|last| now.saturating_sub(last) < Duration::from_secs(1));
+        if due && !again {
+            self.last = Some(now);
+        }
+        due && !again
+    }
+}
+
+/// A time that is known within bounds.
+fn range(least: Duration, most: Duration) -> String {
+    match (span(least), span(most)) {
+        (a, b) if a == b => a,
+        (_, b) if least.is_zero() => format!("at most {b}"),
+        (a, b) => format!("{a} to {b}"),
+    }
 }
 
 /// A time as people say it.
@@ -84,22 +168,59 @@ fn clock_in(left: Duration) -> Option<String> {
 mod tests {
     use super::*;
 
+    fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn strict(budget: u64) -> Part {
+        Part { budget: s(budget), limit: Limit::Strict }
+    }
+
     #[test]
     fn what_is_left_follows_what_is_done_and_the_budgets_to_come() {
-        let s = Duration::from_secs;
-        let mut eta = Eta::new(vec![s(100), s(60), s(40)]);
-        assert_eq!(eta.left(s(0), 0, 10), s(200));
+        let one = |left: (Duration, Duration)| {
+            assert_eq!(left.0, left.1);
+            left.0
+        };
+        let mut eta = Eta::new(vec![strict(100), strict(60), strict(40)]);
+        assert_eq!(one(eta.left(s(0), 0, 10)), s(200));
         // Half done in 20 s: 20 s more, then the other two.
-        assert_eq!(eta.left(s(20), 5, 10), s(120));
+        assert_eq!(one(eta.left(s(20), 5, 10)), s(120));
         // Slower than its budget allows: it will be stopped.
-        assert_eq!(eta.left(s(90), 1, 10), s(110));
+        assert_eq!(one(eta.left(s(90), 1, 10)), s(110));
         eta.begin(2, s(130));
-        assert_eq!(eta.left(s(140), 10, 20), s(10));
-        assert_eq!(eta.left(s(500), 10, 20), s(0));
+        assert_eq!(one(eta.left(s(140), 10, 20)), s(10));
+        assert_eq!(one(eta.left(s(500), 10, 20)), s(0));
+        // A guess does not end a comparison.
+        let eta = Eta::new(vec![Part { budget: s(10), limit: Limit::None }]);
+        assert_eq!(one(eta.left(s(20), 5, 10)), s(20));
+    }
+
+    #[test]
+    fn blocks_that_may_be_added_make_it_a_range() {
+        let eta = Eta::new(vec![Part { budget: s(100), limit: Limit::Beyond(10) }]);
+        assert_eq!(eta.left(s(0), 0, 10), (s(0), s(100)));
+        assert_eq!(eta.left(s(20), 5, 10), (s(20), s(80)));
+        // The least is run though it overdraws the budget.
+        assert_eq!(eta.left(s(90), 5, 10), (s(90), s(90)));
+        // Beyond it, the block that runs is ended.
+        assert_eq!(eta.left(s(60), 12, 14), (s(10), s(40)));
+        assert_eq!(range(s(20), s(600)), "20 s to 10 min");
+        assert_eq!(range(s(0), s(90)), "at most 90 s");
+        assert_eq!(range(s(30), s(30)), "30 s");
+    }
+
+    #[test]
+    fn without_a_terminal_a_line_comes_at_a_begin_and_every_ten_seconds() {
+        let mut lines = Lines::default();
+        let due: Vec<u64> = (0..32).filter(|t| lines.due(s(*t), t + 1)).collect();
+        assert_eq!(due, [0, 10, 20, 30]);
+        assert!(lines.due(s(33), 0), "the next design begins");
+        assert!(!lines.due(Duration::from_millis(33_500), 0), "and waits for the machine");
     }
 
     #[test]
     fn spans_are_short() {
-        assert_eq!([59, 150, 9000].map(|s| span(Duration::from_secs(s))), ["59 s", "3 min", "2.5 h"]);
+        assert_eq!([59, 150, 9000].map(|t| span(s(t))), ["59 s", "3 min", "2.5 h"]);
     }
 }

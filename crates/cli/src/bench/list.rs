@@ -1,8 +1,8 @@
 //! `fathom bench list`: the workloads, what can be varied, and what this machine lacks.
 
 use super::suite::{self, Runnable};
-use crate::{args, say};
-use anyhow::{Result, bail};
+use crate::{Usage, args, say};
+use anyhow::Result;
 use experiment::suite::Factor;
 use experiment::{Workload, needs};
 use serde_json::{Value, json};
@@ -15,9 +15,13 @@ pub fn run(args: &args::BenchList) -> Result<ExitCode> {
     let workloads = if args.workloads.is_empty() {
         suite::all()?
     } else {
-        let named = |word: &String| match suite::find(word)? {
-            Runnable::Workload(workload) => Ok(workload),
-            Runnable::Comparison(_) => bail!("{word} is a comparison: its cells are in the file"),
+        let named = |word: &String| -> Result<Workload> {
+            match suite::find(word)? {
+                Runnable::Workload(workload) => Ok(workload),
+                Runnable::Comparison(_) => {
+                    Err(Usage(format!("{word} is a comparison: its cells are in the file")).into())
+                }
+            }
         };
         args.workloads.iter().map(named).collect::<Result<_>>()?
     };

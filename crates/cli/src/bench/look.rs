@@ -1,12 +1,13 @@
 //! The verbs that look at results: `bench compare`, `bench history`, `bench show`.
 
 use super::{results, store};
-use crate::{args, link, progress, say};
+use crate::{Usage, args, link, progress, say};
 use analysis::bench::compare::{self, Compared};
 use analysis::bench::results::Bench;
 use analysis::bench::{self, Benchmark, Penalty, compared, history};
 use anyhow::{Context as _, Result, bail};
 use archive::{Archive, Runs};
+use model::counted;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -47,12 +48,12 @@ pub fn show(args: &args::BenchShow) -> Result<ExitCode> {
     let benchmark = benchmark(&args.archive, args.penalty)?;
     // The ratios of a comparison follow from its design, which only the log holds.
     let comparisons = store::comparisons(&Runs::read(&args.archive)?)?;
-    say::text(&match args {
-        args::BenchShow { json: true, .. } => results::json(&benchmark, &comparisons, &args.archive)?,
-        args::BenchShow { csv: true, .. } => bench::show::csv(&benchmark),
-        args::BenchShow { markdown: true, .. } => results::markdown(&benchmark, &comparisons),
-        _ => results::text(&benchmark, &comparisons),
+    let files = results::Files::new(args.csv.as_deref(), args.markdown.as_deref());
+    files.print(&match args.json {
+        true => results::json(&benchmark, &comparisons, &args.archive)?,
+        false => results::text(&benchmark, &comparisons),
     });
+    files.write(&benchmark, &comparisons, None)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -123,22 +124,42 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
         (Some(b), _) => compare::archives(&a, &classified(b, args.penalty)?),
         (None, Some(by)) => {
             let (name, base) = by.split_once('=').map_or((by.as_str(), None), |(name, base)| (name, Some(base)));
-            compare::within(&a, name, base).map_err(anyhow::Error::msg)?
+            compare::within(&a, name, base).map_err(Usage)?
         }
         // The parser asks for one of them.
         (None, None) => bail!("give a second archive, or --by and a parameter"),
     };
     if let Some(path) = &args.markdown {
-        std::fs::write(path, compared::markdown(&done)).with_context(|| format!("writing {}", path.display()))?;
+        results::write(path, compared::markdown(&done))?;
     }
-    say::text(&match args.json {
+    results::Files::new(None, args.markdown.as_deref()).print(&match args.json {
         true => serde_json::to_string_pretty(&done)? + "\n",
         false => compared::text(&done),
     });
     let Some(percent) = args.fail_on else { return Ok(ExitCode::SUCCESS) };
     let slower = done.slower(percent);
+    // A machine that was busy or hot makes things slower, and hides what is: a build that fails, or passes, shall know.
+    let gates = |pair: &compare::Pair| match &pair.gates()[..] {
+        [] => String::new(),
+        gates => format!(" ({})", gates.join("; ")),
+    };
+    let shown = analysis::text::shown;
     for pair in &slower {
-        eprintln!("fathom: slower: {}", analysis::text::shown(&pair.title()));
+        eprintln!("fathom: slower: {}{}", shown(&pair.title()), shown(&gates(pair)));
+    }
+    let doubtful: Vec<&compare::Pair> = done.results.iter().filter(|pair| !pair.gates().is_empty()).collect();
+    if slower.is_empty() {
+        eprintln!("fathom: --fail-on: no cell is slower");
+        for pair in &doubtful {
+            eprintln!("fathom: but {}{}", shown(&pair.title()), shown(&gates(pair)));
+        }
+    }
+    if !doubtful.is_empty() {
+        eprintln!(
+            "fathom: in {} of {} the machine was not as it should be: measure again when it is quiet to be sure",
+            doubtful.len(),
+            counted(done.results.len(), "cell")
+        );
     }
     Ok(if slower.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }

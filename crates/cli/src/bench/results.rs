@@ -1,6 +1,6 @@
 //! A run's results as they leave the program: text, JSON, CSV, Markdown.
 
-use crate::link;
+use crate::{link, say};
 use analysis::bench::{self, Benchmark, Penalty, Tables, Why};
 use anyhow::{Context as _, Result};
 use archive::Runs;
@@ -99,19 +99,47 @@ fn comparison(results: &Results) -> Value {
            "seed": results.design.seed, "complete": results.complete(), "results": cells})
 }
 
-/// Writes the files that were asked for.
-pub fn files(args: &crate::args::BenchRun, benchmark: &Benchmark, all: &[Results]) -> Result<()> {
-    let write =
-        |path: &Path, text: String| std::fs::write(path, text).with_context(|| format!("writing {}", path.display()));
-    if let Some(path) = &args.csv {
-        write(path, bench::show::csv(benchmark))?;
+/// The files that results go into besides: the same for `bench run` and `bench show`. `-` is stdout, in place of the text.
+pub struct Files<'a> {
+    csv: Option<&'a Path>,
+    markdown: Option<&'a Path>,
+}
+
+impl<'a> Files<'a> {
+    pub fn new(csv: Option<&'a Path>, markdown: Option<&'a Path>) -> Self {
+        Self { csv, markdown }
     }
-    if let Some(path) = &args.markdown {
-        let scores = bench::show::markdown(&workloads(benchmark, all));
-        let text = markdown(benchmark, all);
-        write(path, if scores.is_empty() { page(args, &text) } else { text })?;
+
+    /// Prints the results, unless a file takes their place.
+    pub fn print(&self, text: &str) {
+        if ![self.csv, self.markdown].contains(&Some(Path::new(STDOUT))) {
+            say::text(text);
+        }
     }
-    Ok(())
+
+    /// Writes them. `run` is what was run, for the manual's page of comparisons.
+    pub fn write(&self, benchmark: &Benchmark, all: &[Results], run: Option<&[String]>) -> Result<()> {
+        if let Some(path) = self.csv {
+            write(path, bench::show::csv(benchmark))?;
+        }
+        if let Some(path) = self.markdown {
+            let only_comparisons = workloads(benchmark, all).designs.is_empty();
+            let text = markdown(benchmark, all);
+            write(path, run.filter(|_| only_comparisons).map_or(text.clone(), |what| page(what, &text)))?;
+        }
+        Ok(())
+    }
+}
+
+/// The name of a file that is none.
+const STDOUT: &str = "-";
+
+pub fn write(path: &Path, text: String) -> Result<()> {
+    if path == Path::new(STDOUT) {
+        say::text(&text);
+        return Ok(());
+    }
+    std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
 }
 
 /// As tables of a Markdown page: workloads, then comparisons.
@@ -121,13 +149,13 @@ pub fn markdown(benchmark: &Benchmark, all: &[Results]) -> String {
 }
 
 /// The manual's page of comparisons.
-fn page(args: &crate::args::BenchRun, text: &str) -> String {
+fn page(what: &[String], text: &str) -> String {
     format!(
         "# Performance\n\n\
          Made by `make bench`, which runs `fathom bench run {} --markdown docs/performance.md`: each command of a design in a\n\
          fresh process, in randomised complete blocks, compared pair by pair with the baseline of the same block. A ratio\n\
          is the median of the pairs with its 95 % bootstrap interval; the row \"again\" is the baseline against itself and shows\n\
          what the machine's noise alone makes.\n\n{text}",
-        args.what.join(" ")
+        what.join(" ")
     )
 }

@@ -1,9 +1,9 @@
 //! `fathom bench run`.
 
-use super::eta::{self, Eta};
+use super::eta::{self, Eta, Part};
 use super::suite::{self, Runnable};
 use super::{machine, results, store::Store};
-use crate::{args, progress, record, say};
+use crate::{args, progress, record};
 use analysis::bench::{self as estimates, Penalty, Process, Score};
 use anyhow::{Context as _, Result, bail};
 use archive::runs::Entry;
@@ -11,15 +11,13 @@ use archive::{Archive, Meta};
 use device::{Local, Look, Readings};
 use experiment::{Choices, Design, Disk, DiskWanted, Results, Setting, Workload, needs};
 use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
-use model::Context;
 use model::table::{MarkRow, Replicate};
+use model::{Context, counted};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// What a comparison is reckoned to take, which has no budget: for the finishing time only.
-const COMPARISON: Duration = Duration::from_secs(600);
 /// How long the machine is looked at before each process: six ticks of a processor's counters.
 const LOOK: Duration = Duration::from_millis(60);
 
@@ -52,8 +50,10 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
             (args.output.clone(), store, designs)
         }
     };
-    let budgets = designs.iter().map(|d| d.plan.as_ref().map_or(COMPARISON, |p| p.budget)).collect();
-    let (context, eta) = eta::context(args.json, Eta::new(budgets));
+    if args.resume.is_some() && designs.iter().enumerate().all(|(at, design)| store.finished(at, design).is_some()) {
+        say_finished(&dir, &store);
+    }
+    let (context, eta) = eta::context(args.quiet, Eta::new(designs.iter().map(Part::of).collect()));
     progress::end_on_signal(&context);
     let why = wants_why(args, &dir)?;
     let begun = Instant::now();
@@ -77,14 +77,23 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
         }
     }
     progress::clear(&context);
-    let runs = super::remake(&dir)?;
+    // The log has everything; without room for the tables the scores are told all the same.
+    let (runs, without_tables) = match super::remake(&dir) {
+        Ok(runs) => (runs, None),
+        Err(error) => (store.runs().clone(), Some(error)),
+    };
     record::give_to_caller(&dir)?;
     let benchmark = results::of(&runs, &dir, &Context::silent());
-    say::text(&match args.json {
+    let files = results::Files::new(args.csv.as_deref(), args.markdown.as_deref());
+    files.print(&match args.json {
         true => results::json(&benchmark, &all, &dir)?,
         false => results::text(&benchmark, &all),
     });
-    results::files(args, &benchmark, &all)
+    if let Some(error) = without_tables {
+        return Err(cut_off(error, failed, &dir));
+    }
+    files
+        .write(&benchmark, &all, Some(&args.what))
         .with_context(|| format!("everything measured is kept; fathom bench show {} shows it", dir.display()))?;
     if let Some(error) = failed {
         return Err(error.context(format!("what was measured before is in {}", dir.display())));
@@ -93,6 +102,13 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     if !complete {
         eprintln!("fathom: interrupted; go on with: fathom bench run --resume {}", dir.display());
         return Ok(ExitCode::from(130));
+    }
+    if !args.quiet {
+        eprintln!(
+            "fathom: kept in {0}. Show it again: fathom bench show {0}. Draw it: fathom report {0}. Compare it: fathom bench \
+             compare {0} ANOTHER.fathom",
+            dir.display()
+        );
     }
     let nothing = benchmark.results.iter().all(|r| r.estimate.processes == 0);
     let mut failed = nothing;
@@ -103,6 +119,32 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
         }
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// There was no room for the tables: what that leaves, and what to do. `before` is what had ended the run, if anything did.
+fn cut_off(error: anyhow::Error, before: Option<anyhow::Error>, dir: &Path) -> anyhow::Error {
+    let log = archive::runs::path(dir);
+    let what = format!(
+        "the scores are those of {0}, which is kept; its tables could not be made. When there is room, fathom link {1} makes \
+         them, here or in a copy elsewhere, and fathom bench run --resume {1} runs what is missing",
+        log.display(),
+        dir.display()
+    );
+    before.unwrap_or(error).context(what)
+}
+
+/// Says that there is nothing to go on with, and how to get what may have been wanted.
+fn say_finished(dir: &Path, store: &Store) {
+    let blocks = |r: &archive::runs::Run| (!r.replicate.warmup).then_some(r.replicate.block);
+    let blocks = store.runs().runs.iter().filter_map(blocks).collect::<BTreeSet<u64>>().len();
+    eprintln!(
+        "fathom: {} is finished ({}, {}): nothing is left to run, and what it holds is shown. For more blocks run it anew \
+         with --blocks N and another -o: a run that was ended by its rule is not made longer afterwards, since who goes on \
+         after a look at the result finds what is not there",
+        dir.display(),
+        counted(store.runs().runs.len(), "process"),
+        counted(blocks, "block"),
+    );
 }
 
 /// Runs a design, or the rest of it: where recordings go, if they are wanted, and whether gates may wait.
@@ -215,11 +257,26 @@ fn chosen(args: &args::BenchRun, dirs: &[(String, PathBuf)]) -> Result<(Vec<Desi
             );
         }
     }
+    let mut gave_way = Vec::new();
+    let fileless: Vec<&str> = runnable
+        .iter()
+        .filter_map(|one| match one {
+            Runnable::Workload(workload) if workload.factors.iter().any(|f| f.folder) => None,
+            Runnable::Workload(workload) => Some(workload.name.as_str()),
+            Runnable::Comparison(design) => Some(design.name.as_str()),
+        })
+        .collect();
+    if !dirs.is_empty() && !fileless.is_empty() && !args.what.is_empty() {
+        let (names, has) = (fileless.join(", "), if fileless.len() == 1 { "has" } else { "have" });
+        if fileless.len() == runnable.len() {
+            bail!("--dir: {names} {has} no files on a storage under test; leave it out, or name a workload that has");
+        }
+        gave_way.push(format!("--dir is not for {names}, which {has} no files on a storage under test"));
+    }
     let own = |w: &Workload| Duration::from_secs(if args.quick { w.quick.budget_s } else { w.run.budget_s });
     let sum: Duration = workloads.iter().map(|w| own(w)).sum();
     let seed = args.seed.unwrap_or_else(|| record::unix_ns() % 1_000_000_000);
     let mut designs: Vec<Design> = Vec::new();
-    let mut gave_way = Vec::new();
     for one in &runnable {
         let design = match one {
             Runnable::Workload(workload) => {
@@ -278,7 +335,7 @@ fn of_parameter<'a>(name: &'a str, workload: &Workload) -> Option<&'a str> {
 }
 
 fn create(args: &args::BenchRun, designs: &[Design], dirs: &[(String, PathBuf)]) -> Result<Store> {
-    record::keep_old(&args.output, args.json)?;
+    record::keep_old(&args.output, args.quiet)?;
     let meta = Meta::new("bench", record::unix_ns(), std::env::args().collect());
     Archive::create(&args.output, &meta, true)?;
     let mut store = Store::create(&args.output)?;

@@ -1,11 +1,12 @@
 //! `fathom bench selftest`: the same command under two names, compared again and again.
 
-use super::eta::{self, Eta};
+use super::eta::{self, Eta, Limit, Part};
 use super::suite::{self, Runnable};
-use crate::{args, progress, record, say};
+use crate::{Usage, args, progress, record, say};
 use analysis::bench::{self as estimates, Penalty, Score, SelfTest};
 use anyhow::{Context as _, Result, bail};
 use experiment::{Choices, Design, DiskWanted, Results, Setting, Sink, Workload};
+use model::counted;
 use model::table::{DesignCell, MarkRow, Replicate, Sample};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,11 +15,14 @@ pub fn run(args: &args::BenchSelftest) -> Result<ExitCode> {
     let workload = match args.what.as_deref().map(suite::find).transpose()? {
         None => suite::selftest()?,
         Some(Runnable::Workload(workload)) => workload,
-        Some(Runnable::Comparison(design)) => bail!("{} is a comparison; a workload is needed", design.name),
+        Some(Runnable::Comparison(design)) => {
+            return Err(Usage(format!("{} is a comparison; a workload is needed", design.name)).into());
+        }
     };
     let seed = args.seed.unwrap_or_else(|| record::unix_ns() % 1_000_000_000);
     let design = twice(&workload, args.comparisons * args.blocks, seed)?;
-    let (context, _) = eta::context(args.json, Eta::new(vec![Duration::from_secs(3600)]));
+    let (context, _) =
+        eta::context(false, Eta::new(vec![Part { budget: Duration::from_secs(3600), limit: Limit::None }]));
     progress::end_on_signal(&context);
     let fathom = std::env::current_exe().context("where this program is")?;
     let mut make = |_: &DiskWanted| Err("there are no disks here".to_string());
@@ -103,15 +107,16 @@ fn text(done: &SelfTest, design: &Design, args: &args::BenchSelftest) -> String 
     let percent = |x: f64| format!("{:.1} %", x * 100.0);
     let [low, high] = done.ci95;
     let [miss_low, miss_high] = done.miss_ci95;
+    let blocks = counted(args.blocks as usize, "block");
     format!(
-        "{}: the same command under two names, {} comparisons of {} blocks\n\
+        "{}: the same command under two names, {} of {}\n\
          \x20 false alarms    {} of {}: {}  [{}, {}]  (a verdict of faster or slower; margin {})\n\
          \x20 intervals that leave out no difference  {} of {}: {}  [{}, {}]  (promised: 5 %)\n\
-         \x20 differences below {} cannot be told from none in {} blocks (median over the comparisons)\n\
+         \x20 differences below {} cannot be told from none in {} (median over the comparisons)\n\
          \x20 95 % intervals of the shares by Wilson; seed {}\n",
         design.name,
-        done.comparisons,
-        args.blocks,
+        counted(done.comparisons, "comparison"),
+        blocks,
         done.alarms,
         done.comparisons,
         percent(done.rate),
@@ -124,7 +129,7 @@ fn text(done: &SelfTest, design: &Design, args: &args::BenchSelftest) -> String 
         percent(miss_low),
         percent(miss_high),
         percent(done.noise),
-        args.blocks,
+        blocks,
         design.seed
     )
 }

@@ -174,7 +174,21 @@ impl Sink for Store {
 
 /// Makes a benchmark's tables from its log, and says in `meta.json` that they are made.
 pub fn remake(dir: &Path) -> Result<Runs> {
-    let mut meta: Meta = Archive::open(dir)?.meta().clone();
+    remake_with(dir, Archive::open(dir)?.meta().clone())
+}
+
+/// The same where `meta.json` is gone or damaged: what can be known of it is in the log.
+pub fn remake_without_meta(dir: &Path) -> Result<Runs> {
+    let runs = Runs::read(dir)?;
+    let began = runs.runs.first().and_then(|run| run.replicate.start_unix_ns).unwrap_or(0);
+    let kind = if runs.designs.iter().any(|d| d.name == NET_RUN) { "net" } else { "bench" };
+    remake_with(dir, Meta::new(kind, began, Vec::new()))
+}
+
+/// What a network run's only design is called.
+pub const NET_RUN: &str = "net run";
+
+fn remake_with(dir: &Path, mut meta: Meta) -> Result<Runs> {
     let runs = Runs::read(dir)?;
     runs.make_tables(dir)?;
     meta.linked = true;

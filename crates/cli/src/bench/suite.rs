@@ -1,6 +1,7 @@
 //! Which workloads there are, and what a word of the command line means.
 
-use anyhow::{Context as _, Result, bail};
+use crate::Usage;
+use anyhow::{Context as _, Result};
 use experiment::{Design, Workload};
 use std::path::Path;
 
@@ -55,7 +56,11 @@ pub fn find(word: &str) -> Result<Runnable> {
         let names: Vec<String> = all.iter().map(|w| w.name.clone()).collect();
         return match all.into_iter().find(|w| w.name == word) {
             Some(workload) => Ok(Runnable::Workload(workload)),
-            None => bail!("there is no workload {word:?}; there are {}, or give a file: DESIGN.toml", names.join(", ")),
+            None => {
+                let names = names.join(", ");
+                Err(Usage(format!("there is no workload {word:?}; there are {names}, or give a file: DESIGN.toml"))
+                    .into())
+            }
         };
     }
     let text = std::fs::read_to_string(Path::new(word)).with_context(|| format!("cannot read the design {word}"))?;

@@ -26,7 +26,7 @@ pub fn keep(outcome: &Outcome, dir: &Path, quiet: bool) -> Result<()> {
     log.push(Entry::Machine(crate::bench::facts(&[])))?;
     log.push(Entry::Design(DesignRow {
         id: 0,
-        name: "net run".into(),
+        name: crate::bench::NET_RUN.into(),
         question: "What does the link give, and what held it back?".into(),
         seed: 0,
         quick: false,

@@ -45,7 +45,7 @@ pub fn run(args: &PoolBench, count: u32) -> Result<ExitCode> {
         println!("{}", super::bench::line("reads, while the nodes compute", &reads_during));
         let kept = |during: f64, alone: f64| format!("{:.0} % kept", 100.0 * during / alone);
         println!("{:<34}{}", "", kept(reads_during.ops_per_s, reads_alone.ops_per_s));
-        println!("\nLINPACK (200 equations, C -O2), {count} nodes together");
+        println!("\nLINPACK (200 equations, C -O2), {} together", model::counted(count as usize, "node"));
         println!("{:<34}{:>10.1} Mflop/s", "alone", alone / 1e6);
         println!("{:<34}{:>10.1} Mflop/s, {}", "while the pool is read", during / 1e6, kept(during, alone));
     }

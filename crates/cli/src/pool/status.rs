@@ -65,7 +65,11 @@ fn table(status: &Status) -> String {
     } else {
         format!("in stripes of {}", size(*stripe_bytes))
     };
-    let mut out = format!("pool {pool:?}: {} in {} nodes, {layout}, epoch {epoch}\n\n", size(*size_bytes), nodes.len());
+    let mut out = format!(
+        "pool {pool:?}: {} in {}, {layout}, epoch {epoch}\n\n",
+        size(*size_bytes),
+        model::counted(nodes.len(), "node")
+    );
     let columns =
         "window  batch   rtt us waiting queue service us     ops/s  packets/s up     down  bytes/packet up  down";
     // Writing to a string does not fail.

@@ -80,7 +80,12 @@ async fn show(args: &PoolTry, addresses: &[SocketAddr], key: Option<Key>) -> Res
     let threads = args.load.requesters();
     let (mut rows, mut last): (Vec<(String, Figures)>, Option<Rc<Volume>>) = (Vec::new(), None);
     if !args.load.json {
-        println!("{} nodes, random requests of {} bytes\n\n{}", args.nodes, args.load.block, heading());
+        println!(
+            "{}, random requests of {}\n\n{}",
+            model::counted(args.nodes as usize, "node"),
+            model::counted(args.load.block as usize, "byte"),
+            heading()
+        );
     }
     for (what, write, control, threads) in [
         ("one read at a time", false, &alone, 1),

@@ -7,7 +7,7 @@ mod surroundings;
 use crate::progress::{self, DRAIN_EVERY};
 use crate::{args, link};
 use anyhow::{Context as _, Result, bail};
-use archive::{Archive, Meta};
+use archive::{Archive, Lock, Meta};
 use capture::launch::{self, Child, LaunchError};
 use capture::marks::Marks;
 use capture::request::Function;
@@ -16,7 +16,7 @@ use capture::{Request, Scope, Session};
 use log::Log;
 use model::event::Header;
 use model::table::Coverage;
-use model::{Context, Layer};
+use model::{Context, Layer, counted};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -65,11 +65,11 @@ pub fn run(args: &args::Record) -> Result<ExitCode> {
     }
     if !args.quiet && args.backend == args::Backend::Ebpf {
         eprintln!(
-            "{}: {} events, {} operations{}",
+            "{}: {}, {}{}",
             args.output.display(),
-            done.records,
-            done.operations,
-            if done.lost > 0 { format!(", {} events lost", done.lost) } else { String::new() }
+            counted(done.records as usize, "event"),
+            counted(done.operations as usize, "operation"),
+            if done.lost > 0 { format!(", {} lost", counted(done.lost as usize, "event")) } else { String::new() }
         );
         eprintln!("next: fathom show {0}, or fathom report {0}", args.output.display());
     }
@@ -121,6 +121,8 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     }
     let kept = keep_old(&args.output, args.quiet)?;
     Archive::create(&args.output, &meta, true)?;
+    // Until the tables are made.
+    let _lock = Lock::take(&args.output)?;
     let wanted = args.comm.as_deref().map(|name| capture::cut_comm(name).to_string());
     let mut log = Log::create(&args.output, args.max_size, args.keep_sql, wanted)?;
     let mut around = Surroundings::collect(&args.output, context);
@@ -377,12 +379,14 @@ fn start(args: &args::Record, command: &[OsString], marks: &Marks) -> Result<Opt
 
 /// An archive of that name stays, as `NAME.fathom.old`; what is no archive is not touched (`Archive::create` says so).
 pub fn keep_old(output: &Path, quiet: bool) -> Result<Option<PathBuf>> {
+    Lock::is_free(output)?;
     if Meta::read(output).is_err() {
         return Ok(None);
     }
     let mut old = output.as_os_str().to_owned();
     old.push(".old");
     let old = Path::new(&old);
+    Lock::is_free(old)?;
     let replaced = Meta::read(old).is_ok();
     if replaced {
         std::fs::remove_dir_all(old).with_context(|| format!("removing {}", old.display()))?;
@@ -390,7 +394,7 @@ pub fn keep_old(output: &Path, quiet: bool) -> Result<Option<PathBuf>> {
     std::fs::rename(output, old).with_context(|| format!("keeping {} as {}", output.display(), old.display()))?;
     if !quiet {
         let gone = if replaced { ", in place of an older one, which is gone" } else { "" };
-        eprintln!("fathom: the recording that was there is now {}{gone} (one is kept)", old.display());
+        eprintln!("fathom: what was there is now {}{gone} (one is kept)", old.display());
     }
     Ok(Some(old.to_path_buf()))
 }

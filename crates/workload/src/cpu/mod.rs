@@ -2,7 +2,7 @@
 //! and Java from one definition.
 //!
 //! How the code is executed is a parameter, `--mode`, and it is proven in the process that measures: see
-//! [`native`] for C, [`rust`] for Rust, and `java/src/fathom/proof` for a JVM. The proof is printed as the mark `mode`; a
+//! [`native`] for C, [`rust`] for Rust, `java/src/fathom/proof` for a JVM, and [`crate::art`] for Android's runtime. The proof is printed as the mark `mode`; a
 //! proof that contradicts the mode is a failure. Every result is checked before and after the timed iterations, and
 //! what can be checked of each of them is.
 //!
@@ -17,14 +17,15 @@ pub mod rust;
 pub mod scimark;
 pub mod series;
 
-use crate::jvm;
 use crate::options::{Options, Spec};
 use crate::{Error, clock, sample};
+use crate::{art, jvm};
 use model::Context;
 use native::Level;
 use serde_json::json;
 use series::{Load, Timed};
 use std::io::Write;
+use std::path::PathBuf;
 
 /// Compiled kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,7 +128,8 @@ impl Native {
 const MODE: Spec = Spec {
     name: "mode",
     default: "c-O2",
-    help: "c-O0, c-O2, c-O3, c-fast (-O3 -ffast-math: not comparable), rust, jvm-int, jvm-c1, jvm-c2 or jvm-tiered",
+    help: "c-O0, c-O2, c-O3, c-fast (-O3 -ffast-math: not comparable), rust, jvm-int, jvm-c1, jvm-c2, jvm-tiered, or on \
+           Android art-interpreter, art-jit, art-aot",
 };
 const ITERATIONS: Spec = Spec { name: "iterations", default: "30", help: "timed iterations" };
 const MIN: Spec = Spec {
@@ -136,6 +138,13 @@ const MIN: Spec = Spec {
     help: "units of an iteration are doubled until it lasts so long",
 };
 const JAVA: Spec = Spec { name: "java", default: "java", help: "the JVM's launcher, for the modes jvm-*" };
+const ART: Spec = Spec {
+    name: "art",
+    default: "",
+    help: "Android's launcher, for the modes art-*; by default dalvikvm64, dalvikvm or app_process on PATH",
+};
+const DEX_JAR: Spec =
+    Spec { name: "dex-jar", default: art::JAR, help: "the dexed classes (java/dex), for the modes art-*" };
 
 const HIMENO: &[Spec] = &[
     MODE,
@@ -144,6 +153,8 @@ const HIMENO: &[Spec] = &[
     Spec { name: "inner", default: "0", help: "steps in an iteration; 0 finds a number" },
     MIN,
     JAVA,
+    ART,
+    DEX_JAR,
 ];
 const LINPACK: &[Spec] = &[
     MODE,
@@ -152,6 +163,8 @@ const LINPACK: &[Spec] = &[
     Spec { name: "inner", default: "0", help: "solutions in an iteration; 0 finds a number" },
     MIN,
     JAVA,
+    ART,
+    DEX_JAR,
 ];
 const SCIMARK: &[Spec] = &[
     MODE,
@@ -165,6 +178,8 @@ const SCIMARK: &[Spec] = &[
     },
     MIN,
     JAVA,
+    ART,
+    DEX_JAR,
 ];
 
 /// Options, the table they come from, and what is said about it.
@@ -188,13 +203,16 @@ struct Parameters {
     inner: u64,
     min_ms: u64,
     java: String,
+    art: String,
+    dex_jar: PathBuf,
 }
 
 impl Parameters {
     fn parse(name: &'static str, words: &[String]) -> Result<Self, Error> {
         let (about, specs) = table(name);
         let options = Options::parse(about, specs, words)?;
-        let modes: Vec<&str> = NATIVE_MODES.into_iter().chain(jvm::MODES.map(|m| m.0)).collect();
+        let modes: Vec<&str> =
+            NATIVE_MODES.into_iter().chain(jvm::MODES.map(|m| m.0)).chain(art::MODES.map(|m| m.0)).collect();
         let mode = options.one_of("mode", &modes)?.to_string();
         let kernel = match name {
             "scimark" => options.one_of("kernel", &[&scimark::KERNELS[..], &["composite"]].concat())?,
@@ -213,8 +231,9 @@ impl Parameters {
                 "--iterations is 1 to 10000000, --inner at most {most}, --min-iteration-ms at most 3600000"
             )));
         }
-        let java = options.text("java").to_string();
-        Ok(Self { name, mode, kernel: kernel.into(), size, iterations, inner, min_ms, java })
+        let (java, art) = (options.text("java").to_string(), options.text("art").to_string());
+        let dex_jar = options.text("dex-jar").into();
+        Ok(Self { name, mode, kernel: kernel.into(), size, iterations, inner, min_ms, java, art, dex_jar })
     }
 
     /// The kernels to run: one, or SciMark's five.
@@ -239,13 +258,13 @@ impl Parameters {
     }
 }
 
-/// Runs a processor's benchmark; a `jvm-*` mode becomes a JVM and does not come back.
+/// Runs a processor's benchmark; a `jvm-*` mode becomes a JVM and does not come back, an `art-*` mode runs Android's runtime.
 ///
 /// # Errors
 /// See [`Error`]. A wrong result prints `"verified":false` and is [`Error::Failed`].
 pub fn run(name: &'static str, words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
     let parameters = Parameters::parse(name, words)?;
-    let Some(how) = Native::named(&parameters.mode) else { return become_jvm(&parameters, out) };
+    let Some(how) = Native::named(&parameters.mode) else { return in_java(&parameters, context, out) };
     let proof = how.proof().map_err(|e| Error::Failed(format!("this build is not {}: {e}", parameters.mode)))?;
     let label = if how.exact() { "" } else { " (another arithmetic: not comparable with the other modes)" };
     let kernels = parameters.kernels();
@@ -358,7 +377,7 @@ fn composite_ns(work: &[f64], times: &[Timed]) -> f64 {
     work.iter().sum::<f64>() / (rates.sum::<f64>() / work.len() as f64)
 }
 
-fn become_jvm(parameters: &Parameters, out: &mut dyn Write) -> Result<(), Error> {
+fn in_java(parameters: &Parameters, context: &Context, out: &mut dyn Write) -> Result<(), Error> {
     let mut words = vec![parameters.name.to_string()];
     let mut option = |name: &str, value: String| words.extend([format!("--{name}"), value]);
     option("iterations", parameters.iterations.to_string());
@@ -393,6 +412,9 @@ fn become_jvm(parameters: &Parameters, out: &mut dyn Write) -> Result<(), Error>
     if heap > available_bytes() {
         let available = available_bytes();
         return Err(Error::Failed(format!("a heap of {heap} bytes is needed, and {available} are available")));
+    }
+    if art::MODES.iter().any(|(mode, _)| *mode == parameters.mode) {
+        return art::run((&parameters.art, &parameters.dex_jar), &parameters.mode, heap, &words, context, out);
     }
     jvm::become_jvm(&parameters.java, &parameters.mode, heap, &words, out)
 }

@@ -84,7 +84,11 @@ pub(super) fn verify(connection: &Connection, rows: u64, raised: u64) -> Result<
         }
     }
     if count != rows {
-        return Err(Error::Wrong(format!("the table holds {count} rows in place of {rows}")));
+        return Err(Error::Wrong(format!(
+            "the table holds {} in place of {rows}",
+            model::counted(count as usize, "row")
+        )));
     }
-    Ok(format!("{rows} rows hold what they must; PRAGMA integrity_check says ok"))
+    let hold = if rows == 1 { "holds what it" } else { "hold what they" };
+    Ok(format!("{} {hold} must; PRAGMA integrity_check says ok", model::counted(rows as usize, "row")))
 }

@@ -156,7 +156,10 @@ impl Load<'_> {
             }
             let changed = timing.around(latencies, || execute(&mut statement, n)).map_err(&failed)?;
             if changed != 1 {
-                return Err(Error::Wrong(format!("{name} {n} changed {changed} rows in place of one")));
+                return Err(Error::Wrong(format!(
+                    "{name} {n} changed {} in place of one",
+                    model::counted(changed, "row")
+                )));
             }
             if grouped && (n.is_multiple_of(p.per_transaction) || n == p.rows) {
                 connection.execute_batch("COMMIT").map_err(&failed)?;

@@ -72,6 +72,20 @@ struct Parameters {
 }
 
 impl Parameters {
+    /// What the database and its journal take at most, about: a row is an integer and 100 bytes, with SQLite's own 128 in
+    /// pages that are filled. A rollback journal holds what was there before, at most all of it; a WAL goes on to 1,000
+    /// pages, or to the end of a transaction.
+    fn needed_bytes(&self) -> u64 {
+        let table = self.rows.saturating_mul(if self.page_size < 1024 { 160 } else { 130 }).saturating_add(64 << 10);
+        let journal = match self.journal_mode {
+            "memory" | "off" => 0,
+            "wal" => (1000 * (u64::from(self.page_size) + 24)).saturating_add(table),
+            _ if self.op == "insert" => 64 << 10,
+            _ => table,
+        };
+        table.saturating_add(journal)
+    }
+
     fn parse(words: &[String]) -> Result<Self, Error> {
         let options = Options::parse(ABOUT, SPECS, words)?;
         let iterations = match options.get("iterations")? {
@@ -122,6 +136,7 @@ impl Parameters {
 /// See [`Error`]; the files are removed in any case.
 pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
     let parameters = Parameters::parse(words)?;
+    crate::storage::has_room(&parameters.dir, parameters.needed_bytes(), "--rows")?;
     let lines = load::Load { parameters: &parameters, context, marks: Writer::from_environment() }.run()?;
     // Only now, so that a slow reader of our output cannot disturb what is timed.
     if !parameters.silent {
@@ -132,5 +147,13 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
 }
 
 fn failed(what: &str) -> impl Fn(rusqlite::Error) -> Error + '_ {
-    move |error| Error::Failed(format!("cannot {what}: {error}"))
+    move |error| {
+        let advice = match error.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::DiskFull) => {
+                "; free some of it, name another folder (--dir) or take fewer --rows"
+            }
+            _ => "",
+        };
+        Error::Failed(format!("cannot {what}: {error}{advice}"))
+    }
 }

@@ -25,5 +25,5 @@ mod transfer;
 mod trouble;
 
 pub(crate) use lines::Lines;
-pub(crate) use place::{Account, Place};
+pub(crate) use place::{Account, Place, has_room};
 pub(crate) use state::evict;

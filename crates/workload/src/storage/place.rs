@@ -55,19 +55,7 @@ impl Place {
 
     /// Fails if `bytes` of data do not fit; `remedy` says which option makes it less.
     pub(crate) fn make_room(&self, bytes: u64, remedy: &str) -> Result<(), Error> {
-        // What the file system adds: 1/64 for block maps and inodes, and a journal's worth.
-        let needed = bytes.saturating_add(bytes / 64).saturating_add(4 << 20);
-        if needed <= self.free {
-            return Ok(());
-        }
-        Err(Error::Failed(format!(
-            "there is no room for {} in {}: with the file system's own, {} are needed and {} are available; free some, name \
-             another folder (--dir) or take less ({remedy})",
-            trouble::size(bytes),
-            self.folder.display(),
-            trouble::size(needed),
-            trouble::size(self.free)
-        )))
+        fits(bytes, self.free, &self.folder, remedy)
     }
 
     /// The disk's smallest addressable block, bytes: what O_DIRECT wants multiples of.
@@ -97,6 +85,28 @@ impl Place {
     pub(crate) fn counters(&self) -> Option<DiskStat> {
         DiskStat::read(&Local, self.disk.as_deref()?).ok()
     }
+}
+
+/// As [`Place::make_room`], of a folder of which nothing else shall be known.
+pub(crate) fn has_room(folder: &Path, bytes: u64, remedy: &str) -> Result<(), Error> {
+    let found = room(folder).map_err(on("use", folder))?;
+    fits(bytes, found.f_bavail as u64 * found.f_frsize as u64, folder, remedy)
+}
+
+fn fits(bytes: u64, free: u64, folder: &Path, remedy: &str) -> Result<(), Error> {
+    // What the file system adds: 1/64 for block maps and inodes, and a journal's worth.
+    let needed = bytes.saturating_add(bytes / 64).saturating_add(4 << 20);
+    if needed <= free {
+        return Ok(());
+    }
+    Err(Error::Failed(format!(
+        "there is no room for {} in {}: with the file system's own, {} are needed and {} are available; free some, name \
+         another folder (--dir) or take less ({remedy})",
+        trouble::size(bytes),
+        folder.display(),
+        trouble::size(needed),
+        trouble::size(free)
+    )))
 }
 
 fn room(folder: &Path) -> std::io::Result<libc::statvfs> {

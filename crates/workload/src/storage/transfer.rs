@@ -162,7 +162,8 @@ impl Run<'_> {
         cache.say(what.state, account.read_bytes(), account.requested(), &mut lines);
         account.say(what.writes, &mut lines);
         let inside = if what.writes { "" } else { ", the stamps of every block in each iteration" };
-        lines.verified(format!("every byte of {} files of {}{inside}", paths.len(), trouble::size(what.length())));
+        let files = model::counted(paths.len(), "file");
+        lines.verified(format!("every byte of {files} of {}{inside}", trouble::size(what.length())));
         Ok(lines)
     }
 

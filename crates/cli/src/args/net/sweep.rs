@@ -122,6 +122,7 @@ impl NetSweep {
             dir: Vec::new(),
             no_wait: self.no_wait,
             output: self.output.clone(),
+            quiet: false,
             json: self.json,
             csv: None,
             markdown: self.markdown.clone(),

@@ -1,0 +1,120 @@
+//! Who writes an archive: one process at a time, and nobody moves or replaces it meanwhile.
+//!
+//! The kernel keeps the lock (flock on the file `lock`) and lets go of it however its holder ends, so that a file that was
+//! left behind by a crash holds nobody up. The file says the holder's number, for people only. Where a file system has no such
+//! locks (some network file systems), nothing is locked.
+
+use crate::error::{Error, Result, Tried};
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Held while an archive is written; let go when dropped.
+#[derive(Debug)]
+pub struct Lock {
+    file: File,
+    path: PathBuf,
+}
+
+impl Lock {
+    /// Takes the lock of the archive `dir`, which must exist.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if another writer holds it, [`Error::Io`].
+    pub fn take(dir: &Path) -> Result<Self> {
+        let path = dir.join("lock");
+        loop {
+            let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+            let mut file = file.tried("make", &path)?;
+            if !flock(&file, libc::LOCK_EX)? {
+                return Err(busy(dir, &mut file));
+            }
+            // Its holder may have removed it between our opening and our locking it; then the name leads to another file.
+            let same =
+                std::fs::metadata(&path).is_ok_and(|now| file.metadata().is_ok_and(|ours| ours.ino() == now.ino()));
+            if !same {
+                continue;
+            }
+            let said = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+            // A full disk: locked it is all the same.
+            let _ = said;
+            return Ok(Self { file, path });
+        }
+    }
+
+    /// Fails if somebody writes the archive `dir` now. Changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Busy`].
+    pub fn is_free(dir: &Path) -> Result<()> {
+        let Ok(mut file) = File::open(dir.join("lock")) else { return Ok(()) };
+        match flock(&file, libc::LOCK_SH) {
+            Ok(false) => Err(busy(dir, &mut file)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // First the name, then (with the file) the lock: who opened it before finds that the name has gone.
+        let ours = self.file.metadata().map(|m| m.ino()).ok();
+        if std::fs::metadata(&self.path).is_ok_and(|now| Some(now.ino()) == ours) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Whether it was locked; false if another holds it.
+fn flock(file: &File, how: libc::c_int) -> Result<bool> {
+    // SAFETY: a descriptor of ours; flock touches no memory.
+    if unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } == 0 {
+        return Ok(true);
+    }
+    // Any other refusal is a file system's without locks.
+    Ok(std::io::Error::last_os_error().kind() != std::io::ErrorKind::WouldBlock)
+}
+
+fn busy(dir: &Path, file: &mut File) -> Error {
+    let mut text = String::new();
+    let _ = file.take(32).read_to_string(&mut text);
+    Error::Busy { path: dir.into(), pid: text.trim().parse().ok() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_writer_at_a_time_and_the_other_is_told_who() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = Lock::take(dir.path()).unwrap();
+        for error in [Lock::take(dir.path()).unwrap_err(), Lock::is_free(dir.path()).unwrap_err()] {
+            assert!(matches!(error, Error::Busy { pid: Some(pid), .. } if pid == std::process::id()), "{error}");
+        }
+        drop(lock);
+        assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none(), "nothing is left");
+        Lock::is_free(dir.path()).unwrap();
+        Lock::take(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn what_a_crash_left_behind_holds_nobody_up() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("lock"), "1\n").unwrap();
+        Lock::is_free(dir.path()).unwrap();
+        Lock::take(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn it_goes_with_the_folder_when_that_is_moved() {
+        let dir = tempfile::tempdir().unwrap();
+        let (old, new) = (dir.path().join("a"), dir.path().join("b"));
+        std::fs::create_dir(&old).unwrap();
+        let _lock = Lock::take(&old).unwrap();
+        std::fs::rename(&old, &new).unwrap();
+        assert!(Lock::is_free(&new).is_err());
+    }
+}

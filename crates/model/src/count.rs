@@ -1,0 +1,22 @@
+//! Things with their number, as people say them: `1 process`, `2 processes`.
+
+/// `count` of what is called `one` in the singular.
+pub fn counted(count: usize, one: &str) -> String {
+    let ending = match () {
+        () if count == 1 => "",
+        () if one.ends_with(['s', 'x']) || one.ends_with("ch") => "es",
+        () => "s",
+    };
+    format!("{count} {one}{ending}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::counted;
+
+    #[test]
+    fn one_is_one_and_all_else_are_many() {
+        let said = [(0, "block"), (1, "process"), (2, "process"), (3, "cell")].map(|(n, one)| counted(n, one));
+        assert_eq!(said, ["0 blocks", "1 process", "2 processes", "3 cells"]);
+    }
+}

@@ -1,0 +1,351 @@
+//! A workload in Java on Android's runtime (ART): its modes, the commands that make them, and their proof.
+//!
+//! | mode | command | proof, in the process's own memory map after the work |
+//! |---|---|---|
+//! | `art-interpreter` | `dalvikvm64 -Xint …` | no executable JIT cache, no compiled code of our classes |
+//! | `art-jit` | `dalvikvm64 -Xusejit:true …` | an executable JIT cache, no compiled code of our classes |
+//! | `art-aot` | `dex2oat64 --compiler-filter=speed …`, then `dalvikvm64 -Xusejit:false …` | compiled code of our classes, no JIT cache |
+//!
+//! The commands are those of ART's own tests (AOSP, `test/run-test`). What they ask for is not always what happens: some
+//! releases are said to pass over code that the shell's user compiled, and old ones compile by themselves. So nothing is taken from the command line: the
+//! process copies the lines of `/proc/self/maps` that tell (java/src/fathom/proof/Art.java), and [`judge`] reads them here. A
+//! list in which the runtime itself (`libart.so`) is missing proves nothing.
+//!
+//! Compiled code stands beside its jar, where any ART that loads that jar finds it; so it is made for a copy of the jar, in a folder
+//! `aot`, and the other modes never see it.
+//!
+//! Uncertain: none of this was run on a device (docs/limits.md). The names of the JIT cache are those seen in dumps of Android 5
+//! to 14.
+
+use crate::Error;
+use model::Context;
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// The modes, with the options that set them.
+pub const MODES: [(&str, &[&str]); 3] =
+    [("art-interpreter", &["-Xint"]), ("art-jit", &["-Xusejit:true"]), ("art-aot", &["-Xusejit:false"])];
+
+/// The runtime's launchers, the one to be preferred first. `app_process` has the framework besides, which takes longer.
+pub const LAUNCHERS: [&str; 4] = ["dalvikvm64", "dalvikvm", "app_process64", "app_process"];
+/// Its ahead-of-time compiler.
+const COMPILERS: [&str; 2] = ["dex2oat64", "dex2oat"];
+/// Where the dexed jar is expected.
+pub const JAR: &str = "/data/local/tmp/fathom-dex.jar";
+/// How often a running machine is looked at.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Runs the workload that `words` ask for in `mode`, with a heap of `heap` bytes, and prints its lines if the mode is proven.
+/// `launcher` is a program, or empty for the first of [`LAUNCHERS`] on PATH; `jar` is what `java/dex` made.
+///
+/// # Errors
+/// There is no ART or no jar; it failed; its result is wrong; or the mode is not proven.
+pub fn run(
+    (launcher, jar): (&str, &Path),
+    mode: &str,
+    heap: u64,
+    words: &[String],
+    context: &Context,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
+    let launcher = match launcher {
+        "" => on_path(&LAUNCHERS).ok_or_else(|| Error::Failed(absent()))?,
+        named => PathBuf::from(named),
+    };
+    if !jar.is_file() {
+        return Err(Error::Failed(format!(
+            "{} is not here: java/dex fathom-dex.jar makes it (on a machine with a JDK), adb push brings it; --dex-jar names \
+             another place",
+            jar.display()
+        )));
+    }
+    let jar = if mode == "art-aot" { compiled(jar)? } else { jar.to_path_buf() };
+    let mut command = command(&launcher, &jar, mode, heap, words);
+    let said = machine(&mut command, &launcher, context)?;
+    let (proof, lines) = told(&said);
+    let proof = proof.and_then(|maps| judge(mode, &maps, &jar));
+    // A process that failed has said why by its lines; its mode is of no interest then.
+    if lines.iter().any(|line| line.starts_with("{\"verified\":false")) {
+        lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        return Err(Error::Wrong(format!("{mode}: wrong result")));
+    }
+    let proof = proof.map_err(|why| Error::Failed(format!("this ART is not in mode {mode}: {why}")))?;
+    writeln!(out, "{}", json!({"mark": "mode", "text": format!("{mode}: {proof}")}))?;
+    lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    out.flush()?;
+    Ok(())
+}
+
+/// What a machine without ART is told.
+pub fn absent() -> String {
+    format!(
+        "Android's runtime is not here: none of {} is on PATH. The modes art-* run in the shell of an Android device, with the \
+         dexed classes (java/dex) beside",
+        LAUNCHERS.join(", ")
+    )
+}
+
+fn on_path(names: &[&str]) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    names.iter().find_map(|name| folders.iter().map(|f| f.join(name)).find(|file| file.is_file()))
+}
+
+/// The command line of a mode.
+fn command(launcher: &Path, jar: &Path, mode: &str, heap: u64, words: &[String]) -> Command {
+    let mut command = Command::new(launcher);
+    let flags = MODES.iter().find(|m| m.0 == mode).map_or(&[][..], |m| m.1);
+    let heap = heap.div_ceil(1 << 20).max(64);
+    command.args(flags).args([format!("-Xms{heap}m"), format!("-Xmx{heap}m")]);
+    let is_app_process = launcher.file_name().is_some_and(|n| n.to_string_lossy().starts_with("app_process"));
+    if is_app_process {
+        // It takes the class path from the environment, and a folder that it ignores.
+        command.env("CLASSPATH", jar).arg("/");
+    } else {
+        command.arg("-cp").arg(jar);
+    }
+    command.arg("fathom.Main").args(words);
+    command.args(["--mode", mode, "--boottime-offset-ns", &crate::jvm::boottime_offset_ns().to_string()]);
+    command
+}
+
+/// The copy of the jar that has compiled code beside it, made where it is missing or older than the jar.
+fn compiled(jar: &Path) -> Result<PathBuf, Error> {
+    let (Some(folder), Some(name), Some(stem)) = (jar.parent(), jar.file_name(), jar.file_stem()) else {
+        return Err(Error::Usage(format!("--dex-jar {}: it names no file", jar.display())));
+    };
+    let folder = folder.join("aot");
+    let copy = folder.join(name);
+    let mut odex = OsString::from(stem);
+    odex.push(".odex");
+    let odex = folder.join("oat").join(instruction_set()).join(odex);
+    let modified = |path: &Path| std::fs::metadata(path).and_then(|m| m.modified()).ok();
+    if modified(&odex).is_some_and(|made| modified(jar).is_some_and(|jar| made >= jar)) {
+        return Ok(copy);
+    }
+    let compiler = on_path(&COMPILERS).ok_or_else(|| {
+        Error::Failed(format!("art-aot needs ART's compiler, and neither of {} is on PATH", COMPILERS.join(", ")))
+    })?;
+    let made = odex.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::copy(jar, &copy));
+    made.map_err(|e| Error::Failed(format!("cannot copy {} to {}: {e}", jar.display(), copy.display())))?;
+    let output = Command::new(&compiler)
+        .arg(with("--dex-file=", &copy))
+        .arg(with("--oat-file=", &odex))
+        .arg(format!("--instruction-set={}", instruction_set()))
+        .arg("--compiler-filter=speed")
+        .output()
+        .map_err(|e| Error::Failed(format!("cannot run {}: {e}", compiler.display())))?;
+    if !output.status.success() || !odex.is_file() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(Error::Failed(format!(
+            "{} did not compile {} ({}): {}",
+            compiler.display(),
+            copy.display(),
+            output.status,
+            said.trim()
+        )));
+    }
+    Ok(copy)
+}
+
+fn with(option: &str, path: &Path) -> OsString {
+    let mut word = OsString::from(option);
+    word.push(path);
+    word
+}
+
+/// ART's name of what this program was compiled for.
+fn instruction_set() -> &'static str {
+    match std::env::consts::ARCH {
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// Runs it to its end; what it printed. Unlike a JVM it cannot take this process's place, since its proof is judged here.
+fn machine(command: &mut Command, launcher: &Path, context: &Context) -> Result<String, Error> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|e| Error::Failed(format!("cannot run {}: {e}", launcher.display())))?;
+    let stdout = child.stdout.take();
+    let reader = std::thread::spawn(move || {
+        let mut said = Vec::new();
+        // An error ends the text there; the missing proof is then the message.
+        let _ = stdout.map(|mut from| from.read_to_end(&mut said));
+        String::from_utf8_lossy(&said).into_owned()
+    });
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if context.cancelled() {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(Error::Interrupted);
+        }
+        std::thread::sleep(TICK);
+    };
+    let said = reader.join().unwrap_or_default();
+    match status.code() {
+        Some(0) => Ok(said),
+        // A wrong result is among the lines.
+        Some(1) if said.contains("\"verified\":false") => Ok(said),
+        Some(2) => Err(Error::Usage(format!("{}: wrong usage; what it said stands above", launcher.display()))),
+        _ => Err(Error::Failed(format!("{} ended with {status}; what it said stands above", launcher.display()))),
+    }
+}
+
+/// What the machine told of itself, and its other lines.
+fn told(said: &str) -> (Result<String, String>, Vec<&str>) {
+    let mut maps = Err("it printed no memory map, so that nothing proves it".to_string());
+    let mut lines = Vec::new();
+    for line in said.lines() {
+        let mark: Option<Value> =
+            line.starts_with("{\"mark\":\"art.maps\"").then(|| serde_json::from_str(line).ok()).flatten();
+        match mark.as_ref().and_then(|mark| mark["text"].as_str()) {
+            Some(text) => maps = Ok(text.to_string()),
+            None => lines.push(line),
+        }
+    }
+    (maps, lines)
+}
+
+/// A mapping, as far as it matters.
+struct Mapping<'a> {
+    executable: bool,
+    path: &'a str,
+}
+
+/// Reads a line of `/proc/PID/maps`: addresses, permissions, offset, device, inode, path.
+fn mapping(line: &str) -> Option<Mapping<'_>> {
+    let (addresses, rest) = line.split_once(' ')?;
+    addresses.split_once('-')?;
+    let (permissions, rest) = rest.split_once(' ')?;
+    let mut rest = rest;
+    for _ in 0..3 {
+        rest = rest.trim_start().split_once(' ').map_or("", |(_, rest)| rest);
+    }
+    let executable = permissions.len() == 4 && permissions.as_bytes()[2] == b'x';
+    (permissions.len() == 4).then_some(Mapping { executable, path: rest.trim() })
+}
+
+/// What the lines `maps` of a process's memory map prove of its mode; `jar` is the one that it ran.
+///
+/// # Errors
+/// They prove nothing, or another mode; as a sentence.
+pub fn judge(mode: &str, maps: &str, jar: &Path) -> Result<String, String> {
+    let mappings: Vec<Mapping> = maps.lines().filter_map(mapping).collect();
+    let executable = || mappings.iter().filter(|m| m.executable);
+    if !executable().any(|m| m.path.ends_with("/libart.so")) {
+        return Err(
+            "the runtime itself (libart.so) is not in the memory map that it printed, so that nothing proves it".into(),
+        );
+    }
+    // Zygote's cache is that of the apps' parent, which this process is not made from.
+    let is_cache =
+        |path: &str| (path.contains("jit-cache") || path.contains("jit-code-cache")) && !path.contains("zygote");
+    let cache = executable().find(|m| is_cache(m.path)).map(|m| m.path);
+    // `fathom-dex.odex`, or in the runtime's own folder `data@local@tmp@fathom-dex.jar@classes.dex`.
+    let stem = jar.file_stem().unwrap_or_default().to_string_lossy();
+    let file = |path: &str| path.rsplit('/').next().is_some_and(|name| name.contains(&*stem));
+    let code = executable().find(|m| file(m.path)).map(|m| m.path);
+    let found = format!(
+        "{}; {}",
+        code.map_or("no compiled code of our classes is mapped".into(), |path| format!("{path} is mapped executable")),
+        cache.map_or("no JIT cache".into(), |path| format!("the JIT's cache is ({path})"))
+    );
+    let holds = match mode {
+        "art-interpreter" => code.is_none() && cache.is_none(),
+        "art-jit" => code.is_none() && cache.is_some(),
+        "art-aot" => code.is_some() && cache.is_none(),
+        other => return Err(format!("no such mode of ART: {other}")),
+    };
+    if holds { Ok(format!("in /proc/self/maps: {found}")) } else { Err(found) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ART: &str = "7000000000-7000a00000 r-xp 00200000 fe:05 1234                           /apex/com.android.art/lib64/libart.so\n";
+    const JIT: &str =
+        "58000000-5a000000 r-xs 02000000 00:01 99                             /memfd:jit-cache (deleted)\n";
+    const ODEX: &str = "7100000000-7100010000 r-xp 00005000 fe:2c 77                      /data/local/tmp/aot/oat/arm64/fathom-dex.odex\n";
+
+    fn proof(mode: &str, lines: &[&str]) -> Result<String, String> {
+        judge(mode, &lines.concat(), Path::new("/data/local/tmp/fathom-dex.jar"))
+    }
+
+    #[test]
+    fn each_mode_is_proven_by_what_is_mapped_and_by_nothing_else() {
+        for (lines, mode) in [(&[ART][..], "art-interpreter"), (&[ART, JIT], "art-jit"), (&[ART, ODEX], "art-aot")] {
+            for (other, _) in MODES {
+                assert_eq!(proof(other, lines).is_ok(), other == mode, "{other} by {lines:?}");
+            }
+        }
+        // Compiled code and a compiler at once is no mode of ours.
+        assert!(MODES.iter().all(|(mode, _)| proof(mode, &[ART, JIT, ODEX]).is_err()));
+    }
+
+    #[test]
+    fn the_names_of_a_jit_cache_are_known_in_old_and_new_androids() {
+        for path in [
+            "/dev/ashmem/dalvik-jit-code-cache (deleted)",
+            "[anon:dalvik-jit-code-cache]",
+            "[anon_shmem:dalvik-jit-code-cache]",
+            "/memfd:jit-cache (deleted)",
+        ] {
+            let line = JIT.replace("/memfd:jit-cache (deleted)", path);
+            assert!(proof("art-jit", &[ART, &line]).unwrap().contains(path));
+            // Reserved only, or the zygote's: nothing of it is executed here.
+            assert!(proof("art-jit", &[ART, &line.replace("r-xs", "rw-s")]).is_err());
+        }
+        assert!(proof("art-jit", &[ART, &JIT.replace("jit-cache", "jit-zygote-cache")]).is_err());
+    }
+
+    #[test]
+    fn compiled_code_counts_wherever_the_runtime_keeps_it() {
+        let own = ODEX.replace(
+            "/data/local/tmp/aot/oat/arm64/fathom-dex.odex",
+            "/data/dalvik-cache/arm64/data@local@tmp@fathom-dex.jar@classes.dex",
+        );
+        assert!(proof("art-aot", &[ART, &own]).is_ok() && proof("art-interpreter", &[ART, &own]).is_err());
+        // Of code that was only verified there is nothing executable.
+        assert!(proof("art-aot", &[ART, &ODEX.replace("r-xp", "r--p")]).is_err());
+    }
+
+    #[test]
+    fn what_does_not_show_the_runtime_proves_nothing() {
+        for text in
+            ["", "garbage", "a-b r-xp", &ART.replace("r-xp", "r--p"), "\u{fc}-\u{fc} \u{fc}\u{fc} 0 0 0 /libart.so"]
+        {
+            let why = judge("art-interpreter", text, Path::new("x.jar")).unwrap_err();
+            assert!(why.contains("libart.so"), "{why}");
+        }
+        assert!(told("{\"mark\":\"mode\",\"text\":\"art-jit\"}\n").0.unwrap_err().contains("no memory map"));
+    }
+
+    #[test]
+    fn commands_are_the_documented_ones() {
+        let words = ["himeno".to_string(), "--inner".into(), "1".into()];
+        let line = |launcher: &str, mode: &str| {
+            let command = command(Path::new(launcher), Path::new("/t/fathom-dex.jar"), mode, 100 << 20, &words);
+            let words = command.get_args().map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ");
+            let class_path = command.get_envs().any(|(name, value)| name == "CLASSPATH" && value.is_some());
+            (words.split(" --boottime").next().unwrap().to_string(), class_path)
+        };
+        let rest = "-Xms100m -Xmx100m -cp /t/fathom-dex.jar fathom.Main himeno --inner 1 --mode";
+        for (mode, flags) in MODES {
+            let expected = format!("{} {rest} {mode}", flags.join(" "));
+            assert_eq!(line("/apex/com.android.art/bin/dalvikvm64", mode), (expected, false));
+        }
+        let (words, class_path) = line("/system/bin/app_process64", "art-jit");
+        assert!(words.starts_with("-Xusejit:true -Xms100m -Xmx100m / fathom.Main") && class_path, "{words}");
+    }
+}

@@ -1,0 +1,504 @@
+//! What a user meets around a benchmark: two runs of one name, a full disk, no terminal, advice that helps, and Android's modes
+//! where there is no Android, or a fake of it.
+
+use anyhow::{Context, Result, ensure};
+use fathom_tests::{Case, fathom, installed, lane, root, run};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+fn main() -> ExitCode {
+    let java = || installed("java").and_then(|()| installed("javac"));
+    let cases: Vec<Case> = vec![
+        ("a_live_archive_is_not_moved_away", Ok(()), two_runs),
+        ("an_archive_that_is_recorded_into_is_not_moved_away", root(), two_recordings),
+        ("a_benchmark_without_its_meta_is_made_whole_from_its_log", Ok(()), without_meta),
+        ("a_finished_run_says_where_it_is_and_that_it_is_finished", Ok(()), finished),
+        ("without_a_terminal_there_are_lines_and_stdout_stays_clean", Ok(()), lines),
+        ("a_wait_for_the_machine_does_not_hide_how_far_it_is", Ok(()), waiting),
+        ("csv_and_markdown_are_files_in_run_and_in_show", Ok(()), files),
+        ("a_verdict_names_gates_that_were_not_passed", Ok(()), gates),
+        ("a_folder_for_loads_without_files_is_refused", Ok(()), fileless),
+        ("unknown_names_are_wrong_usage", Ok(()), unknown),
+        ("sqlite_asks_for_room_before_it_begins", root(), no_room),
+        ("a_full_disk_for_the_archive_costs_no_score", root(), full),
+        ("androids_modes_are_listed_and_refused_without_android", Ok(()), no_art),
+        ("a_fake_art_is_started_as_documented_and_must_prove_its_mode", Ok(()), fake_art),
+        ("the_jar_on_a_runtime_that_only_says_it_is_androids_proves_nothing", java(), false_art),
+    ];
+    lane(cases)
+}
+
+/// A script whose durations are fixed, so that nothing depends on the machine. `{pause}` is how long a process takes.
+const SCRIPT: &str = r#"
+name = "fake"
+question = "How fast is a script that makes its numbers up?"
+argv = ["/bin/sh", "-c", '''
+sleep {pause}
+for i in 1 2 3 4 5; do echo "{\"metric\":\"iteration\",\"unit\":\"ns\",\"t\":$i,\"v\":$1.$(($$ % 10))}"; done
+echo "{\"metric\":\"work\",\"unit\":\"row\",\"v\":5}"
+echo "{\"verified\":true,\"by\":\"nothing\"}"
+''', "sh", "{duration}"]
+[score]
+[run]
+blocks = 4
+precision_percent = 2
+budget_s = 600
+[quick]
+blocks = 2
+precision_percent = 2
+budget_s = 60
+[[factor]]
+name = "duration"
+about = "ns of an iteration"
+default = [1000, 2000]
+range = [1, 1000000]
+[[factor]]
+name = "pause"
+about = "s before it begins"
+default = 0
+values = [0, 0.05, 0.4]
+"#;
+
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        fs::write(folder.path().join("fake.toml"), SCRIPT)?;
+        Ok(Self(folder))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(fathom());
+        command.args(words).current_dir(self.0.path()).stdin(Stdio::null());
+        if words.starts_with(&["bench", "run"]) {
+            command.arg("--no-wait");
+        }
+        command
+    }
+
+    fn said(&self, words: &[&str]) -> Result<(Option<i32>, String, String)> {
+        let Output { status, stdout, stderr } = self.command(words).output()?;
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ok((status.code(), text(stdout), text(stderr)))
+    }
+
+    fn run(&self, words: &[&str]) -> Result<String> {
+        Ok(String::from_utf8(run(&mut self.command(words))?.stdout)?)
+    }
+}
+
+/// Waits until something is there.
+fn until(what: &str, there: impl Fn() -> bool) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(120);
+    while !there() {
+        ensure!(Instant::now() < end, "{what} does not appear");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+fn start(command: &mut Command) -> Result<Child> {
+    Ok(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?)
+}
+
+fn two_runs() -> Result<()> {
+    let folder = Folder::new()?;
+    let mut first = start(&mut folder.command(&["bench", "run", "fake.toml", "-p", "pause=0.4", "--blocks=20"]))?;
+    until("a process in the log", || {
+        fs::read_to_string(folder.path("bench.fathom/runs.jsonl")).is_ok_and(|log| log.contains("{\"replicate\""))
+    })?;
+    let holder = format!("bench.fathom is being written by process {}", first.id());
+    for words in
+        [&["bench", "run", "fake.toml"][..], &["bench", "run", "--resume", "bench.fathom"], &["link", "bench.fathom"]]
+    {
+        let (status, _, said) = folder.said(words)?;
+        ensure!(status == Some(1) && said.contains(&holder), "{words:?}: {status:?}: {said}");
+    }
+    ensure!(!folder.path("bench.fathom.old").exists(), "the live archive was moved");
+    // Who only looks may look, also twice.
+    for _ in 0..2 {
+        ensure!(folder.run(&["bench", "show", "bench.fathom"])?.contains("INTERRUPTED"), "as far as it is");
+    }
+    // However it ends, the lock has gone.
+    first.kill()?;
+    first.wait()?;
+    folder.run(&["bench", "run", "fake.toml", "--blocks=2"])?;
+    ensure!(folder.path("bench.fathom.old").is_dir() && !folder.path("bench.fathom/lock").exists(), "as ever");
+    Ok(())
+}
+
+fn two_recordings() -> Result<()> {
+    let folder = Folder::new()?;
+    let mut first = start(&mut folder.command(&["record", "-o", "t.fathom", "--", "sleep", "60"]))?;
+    until("a recording", || folder.path("t.fathom/lock").exists())?;
+    let (status, _, said) = folder.said(&["record", "-o", "t.fathom", "--", "true"])?;
+    let held = said.contains(&format!("being written by process {}", first.id()));
+    // A second wish ends it at once.
+    let pid = first.id().to_string();
+    run(Command::new("kill").args(["-INT", &pid]))?;
+    first.wait()?;
+    ensure!(status == Some(1) && held && !folder.path("t.fathom.old").exists(), "{said}");
+    Ok(())
+}
+
+fn without_meta() -> Result<()> {
+    let folder = Folder::new()?;
+    let whole = folder.run(&["bench", "run", "fake.toml", "--blocks=2", "--json"])?;
+    let whole: Value = serde_json::from_str(&whole)?;
+    let meta = folder.path("bench.fathom/meta.json");
+    for damage in [Some("{\"format\": \"fathom-arch"), None] {
+        match damage {
+            Some(text) => fs::write(&meta, text)?,
+            None => fs::remove_file(&meta)?,
+        }
+        let (status, _, said) = folder.said(&["bench", "show", "bench.fathom"])?;
+        ensure!(status == Some(1) && said.contains("fathom link bench.fathom"), "{said}");
+        // What was advised does what was said, and does not advise it again.
+        let (status, _, said) = folder.said(&["link", "bench.fathom"])?;
+        ensure!(status == Some(0) && said.contains("going on with the log") && !said.contains("fathom link"), "{said}");
+        let again: Value = serde_json::from_str(&folder.run(&["bench", "show", "bench.fathom", "--json"])?)?;
+        ensure!(again["results"] == whole["results"] && again["complete"] == true, "{again}");
+    }
+    fs::write(&meta, "{")?;
+    fs::remove_file(folder.path("bench.fathom/runs.jsonl"))?;
+    let (status, _, said) = folder.said(&["link", "bench.fathom"])?;
+    ensure!(status == Some(1) && said.contains("no log") && !said.contains("fathom link"), "{said}");
+    Ok(())
+}
+
+fn finished() -> Result<()> {
+    let folder = Folder::new()?;
+    let (status, _, said) = folder.said(&["bench", "run", "fake.toml", "--blocks=2", "-o", "a.fathom"])?;
+    for part in ["kept in a.fathom", "fathom bench show a.fathom", "fathom bench compare a.fathom"] {
+        ensure!(status == Some(0) && said.contains(part), "{part}: {said}");
+    }
+    let (status, out, said) = folder.said(&["bench", "run", "--resume", "a.fathom"])?;
+    ensure!(status == Some(0) && out.contains("row/s"), "{said}");
+    ensure!(said.contains("a.fathom is finished (6 processes, 2 blocks)") && said.contains("--blocks N"), "{said}");
+    let (_, _, said) = folder.said(&["bench", "run", "fake.toml", "--blocks=2", "-q", "-o", "b.fathom"])?;
+    ensure!(said.is_empty(), "quiet is quiet: {said}");
+    Ok(())
+}
+
+fn lines() -> Result<()> {
+    let folder = Folder::new()?;
+    let (status, out, said) = folder.said(&["bench", "run", "fake.toml", "--json"])?;
+    let value: Value = serde_json::from_str(&out)?;
+    ensure!(status == Some(0) && value["complete"] == true, "{out}");
+    ensure!(said.contains("fathom: fake, warm-up: duration=") && said.contains("(1/10)"), "{said}");
+    ensure!(said.contains(" left, until ") && !said.contains('\r') && !said.contains('\u{1b}'), "{said}");
+    Ok(())
+}
+
+/// A program of another that keeps a processor busy, until dropped.
+struct Busy(Child);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn busy() -> Result<Busy> {
+    Ok(Busy(Command::new("sh").args(["-c", "while :; do :; done"]).spawn()?))
+}
+
+fn waiting() -> Result<()> {
+    let folder = Folder::new()?;
+    let _busy = busy()?;
+    let mut command = Command::new(fathom());
+    command.args(["bench", "run", "fake.toml", "--quick"]).current_dir(folder.0.path()).stdin(Stdio::null());
+    let said = String::from_utf8(run(&mut command)?.stderr)?;
+    let line = said.lines().find(|l| l.contains("waits for the machine: load"));
+    // The first line of a design is told before its first process waits, so that only a long wait shows as a line.
+    ensure!(line.is_none_or(|l| l.contains("/6)") && l.contains(" left")), "{said}");
+    let gates = folder.run(&["bench", "show", "bench.fathom"])?;
+    ensure!(gates.contains("although the gate load was not passed"), "{gates}");
+    Ok(())
+}
+
+fn files() -> Result<()> {
+    let folder = Folder::new()?;
+    let then = folder.run(&["bench", "run", "fake.toml", "--blocks=2", "--csv=run.csv", "--markdown=run.md"])?;
+    let now = folder.run(&["bench", "show", "bench.fathom", "--csv=show.csv", "--markdown=show.md"])?;
+    ensure!(then == now && then.contains("row/s"), "{now}");
+    for kind in ["csv", "md"] {
+        let read = |of: &str| fs::read_to_string(folder.path(&format!("{of}.{kind}")));
+        ensure!(read("run")? == read("show")?, "{kind}");
+    }
+    let csv = folder.run(&["bench", "show", "bench.fathom", "--csv", "-"])?;
+    ensure!(csv == fs::read_to_string(folder.path("run.csv"))? && csv.starts_with("workload,name,"), "{csv}");
+    let csv = folder.run(&["bench", "run", "fake.toml", "--blocks=2", "--csv=-"])?;
+    ensure!(csv.starts_with("workload,name,") && !folder.path("-").exists(), "{csv}");
+    Ok(())
+}
+
+fn gates() -> Result<()> {
+    let folder = Folder::new()?;
+    folder.run(&["bench", "run", "fake.toml", "--blocks=3", "-o", "a.fathom"])?;
+    {
+        let _busy = busy()?;
+        folder.run(&["bench", "run", "fake.toml", "--blocks=3", "-o", "b.fathom"])?;
+    }
+    let (status, _, said) = folder.said(&["bench", "compare", "a.fathom", "b.fathom", "--fail-on=slower"])?;
+    ensure!(status == Some(0) && said.contains("no cell is slower"), "{said}");
+    ensure!(said.contains("B: gate load not passed before") && said.contains("measure again"), "{said}");
+    Ok(())
+}
+
+fn fileless() -> Result<()> {
+    let folder = Folder::new()?;
+    let (status, _, said) = folder.said(&["bench", "run", "linpack", "--dir=."])?;
+    ensure!(status == Some(2) && said.contains("--dir: linpack has no files"), "{status:?}: {said}");
+    ensure!(!folder.path("bench.fathom").exists(), "nothing was made");
+    Ok(())
+}
+
+fn unknown() -> Result<()> {
+    let folder = Folder::new()?;
+    folder.run(&["bench", "run", "fake.toml", "--blocks=2"])?;
+    for (words, part) in [
+        (&["bench", "list", "sqlight"][..], "no workload \"sqlight\""),
+        (&["bench", "selftest", "sqlight"], "no workload \"sqlight\""),
+        (&["bench", "compare", "bench.fathom", "--by=speed"], "speed"),
+        (&["papers", "009/1"], "no figure \"009/1\""),
+    ] {
+        let (status, _, said) = folder.said(words)?;
+        ensure!(status == Some(2) && said.contains(part), "{words:?}: {status:?}: {said}");
+    }
+    Ok(())
+}
+
+/// A small file system in memory, unmounted when dropped.
+struct Tmpfs(PathBuf);
+
+impl Tmpfs {
+    fn new(at: PathBuf, size: &str) -> Result<Self> {
+        fs::create_dir(&at)?;
+        run(Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(&at))?;
+        Ok(Self(at))
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+fn no_room() -> Result<()> {
+    let folder = Folder::new()?;
+    let _disk = Tmpfs::new(folder.path("small"), "16m")?;
+    let sqlite = |words: &[&str]| {
+        folder.said(&[&["workload", "sqlite", "--dir=small", "--per-transaction=1000"][..], words].concat())
+    };
+    // 100,000 rows are some 13 MB, and a write-ahead log beside.
+    let (status, _, said) = sqlite(&["--rows=100000", "--journal-mode=wal"])?;
+    ensure!(status == Some(1) && said.contains("there is no room for") && said.contains("--rows"), "{said}");
+    let (status, out, said) = sqlite(&["--rows=1000"])?;
+    ensure!(status == Some(0) && out.contains("\"verified\":true"), "{said}");
+    ensure!(fs::read_dir(folder.path("small"))?.next().is_none(), "files were left");
+    Ok(())
+}
+
+fn full() -> Result<()> {
+    let folder = Folder::new()?;
+    let disk = Tmpfs::new(folder.path("small"), "4m")?;
+    let filler = disk.0.join("filler");
+    // As much room as the log takes and its tables do not.
+    let free = |kib: usize| -> Result<()> {
+        fs::write(&filler, Vec::new())?;
+        fs::write(&filler, vec![1; (4096 - kib) << 10])?;
+        Ok(())
+    };
+    free(48)?;
+    let (status, out, said) = folder.said(&["bench", "run", "fake.toml", "--blocks=2", "-o", "small/b.fathom"])?;
+    ensure!(status == Some(1) && out.contains("row/s") && out.contains("duration=2000"), "{status:?}: {out}{said}");
+    ensure!(said.contains("runs.jsonl, which is kept") && said.contains("fathom link small/b.fathom"), "{said}");
+    ensure!(!said.to_lowercase().contains("panicked"), "{said}");
+    fs::remove_file(&filler)?;
+    folder.run(&["link", "small/b.fathom"])?;
+    ensure!(folder.run(&["bench", "show", "small/b.fathom"])? == out, "what was shown then");
+    Ok(())
+}
+
+fn no_art() -> Result<()> {
+    if installed("dalvikvm64").is_ok() || installed("app_process64").is_ok() {
+        return Ok(());
+    }
+    let folder = Folder::new()?;
+    for workload in ["linpack", "scimark", "himeno"] {
+        let list = folder.run(&["bench", "list", workload])?;
+        for mode in ["art-interpreter", "art-jit", "art-aot"] {
+            let reason = format!("not here (mode={mode}): Android's runtime is not here");
+            ensure!(list.contains(&reason), "{workload} {mode}: {list}");
+        }
+        let (status, out, said) = folder.said(&["workload", workload, "--mode=art-jit"])?;
+        ensure!(
+            status == Some(1) && out.is_empty() && said.contains("dalvikvm64") && said.contains("java/dex"),
+            "{said}"
+        );
+    }
+    // In a run it is one cell that says why, beside those that can be run.
+    let words = ["bench", "run", "linpack", "-p", "mode=c-O2,art-aot", "-p", "size=100", "--blocks=2", "--json"];
+    let value: Value = serde_json::from_str(&folder.run(&words)?)?;
+    let cell = |mode: &str| value["results"].as_array().into_iter().flatten().find(|r| r["parameters"]["mode"] == mode);
+    ensure!(cell("c-O2").context("c-O2")?["processes"] == 2, "{value}");
+    let absent = cell("art-aot").context("art-aot")?["absent"].as_str().context("a reason")?;
+    ensure!(absent.contains("Android device") && absent.contains("dalvikvm64"), "{absent}");
+    Ok(())
+}
+
+/// A FAKE of ART's launcher and compiler: scripts that take their command lines and print what `fathom.Main` prints on a
+/// device. Its "memory map" is the file `maps`, so that a test says what it proves.
+fn fake(folder: &Folder) -> Result<PathBuf> {
+    let bin = folder.path("bin");
+    fs::create_dir(&bin)?;
+    let here = folder.0.path().display();
+    let machine = format!(
+        r#"#!/bin/sh
+echo "$@" >> {here}/commands
+[ -s {here}/maps ] && cat {here}/maps
+echo '{{"mark":"art","text":"Dalvik 2.1.0"}}'
+echo '{{"mark":"inner","text":"1"}}'
+echo '{{"metric":"work","unit":"flop","t":1,"v":1000}}'
+for t in 1 2 3 4 5; do echo "{{\"metric\":\"iteration\",\"unit\":\"ns\",\"t\":$t,\"v\":1000}}"; done
+echo '{{"verified":'$(cat {here}/right)',"by":"a fake"}}'
+[ "$(cat {here}/right)" = true ]
+"#
+    );
+    let compiler = format!(
+        "#!/bin/sh\necho dex2oat \"$@\" >> {here}/commands\nfor a; do case $a in --oat-file=*) : > \"${{a#*=}}\" ;; esac; done\n"
+    );
+    for (name, text) in [("dalvikvm64", machine), ("dex2oat64", compiler)] {
+        fs::write(bin.join(name), text)?;
+        fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755))?;
+    }
+    fs::write(folder.path("fathom-dex.jar"), "dexed classes")?;
+    fs::write(folder.path("right"), "true")?;
+    Ok(bin)
+}
+
+const ART: &str = "7000000000-7000a00000 r-xp 00200000 fe:05 1234 /apex/com.android.art/lib64/libart.so";
+const JIT: &str = "58000000-5a000000 r-xs 02000000 00:01 99 /memfd:jit-cache (deleted)";
+
+fn maps(folder: &Folder, lines: &[&str]) -> Result<()> {
+    let text = lines.join("\n") + "\n";
+    fs::write(folder.path("maps"), format!("{}\n", serde_json::json!({"mark": "art.maps", "text": text})))?;
+    Ok(())
+}
+
+fn fake_art() -> Result<()> {
+    let folder = Folder::new()?;
+    let bin = fake(&folder)?;
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH")?);
+    let jar = format!("--dex-jar={}", folder.path("fathom-dex.jar").display());
+    let art = |mode: &str| -> Result<(Option<i32>, String, String)> {
+        let words = ["workload", "linpack", "--size=100", "--mode", mode, &jar, "--iterations=5", "--inner=1"];
+        let output = folder.command(&words).env("PATH", &path).output()?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok((output.status.code(), text(&output.stdout), text(&output.stderr)))
+    };
+    let odex = format!(
+        "7100000000-7100010000 r-xp 00005000 fe:2c 77 {}",
+        folder.path("aot/oat/arm64/fathom-dex.odex").display()
+    );
+    // JSON marks have their keys in the order of the alphabet; the runtime's own line is not among what is printed.
+    for (mode, proof, part) in [
+        ("art-interpreter", vec![ART], "no JIT cache"),
+        ("art-jit", vec![ART, JIT], "/memfd:jit-cache"),
+        ("art-aot", vec![ART, &odex], "fathom-dex.odex is mapped executable"),
+    ] {
+        maps(&folder, &proof)?;
+        let (status, out, said) = art(mode)?;
+        ensure!(
+            status == Some(0) && out.contains("\"verified\":true") && out.contains("\"iteration\""),
+            "{mode}: {said}"
+        );
+        ensure!(out.contains(&format!("{mode}: in /proc/self/maps: ")) && out.contains(part), "{out}");
+        ensure!(!out.contains("art.maps"), "{out}");
+        // What proves it proves no other.
+        for other in ["art-interpreter", "art-jit", "art-aot"].iter().filter(|other| **other != mode) {
+            let (status, out, said) = art(other)?;
+            ensure!(
+                status == Some(1) && out.is_empty() && said.contains("not in mode"),
+                "{mode} as {other}: {out}{said}"
+            );
+        }
+    }
+    let commands = fs::read_to_string(folder.path("commands"))?;
+    let jars = [folder.path("fathom-dex.jar"), folder.path("aot/fathom-dex.jar")].map(|p| p.display().to_string());
+    for expected in [
+        format!("-Xint -Xms64m -Xmx64m -cp {} fathom.Main linpack --iterations 5 --inner 1", jars[0]),
+        format!("-Xusejit:true -Xms64m -Xmx64m -cp {} fathom.Main linpack", jars[0]),
+        format!("-Xusejit:false -Xms64m -Xmx64m -cp {} fathom.Main linpack", jars[1]),
+        format!("dex2oat --dex-file={} --oat-file=", jars[1]),
+    ] {
+        ensure!(commands.contains(&expected), "{expected} is not among\n{commands}");
+    }
+    ensure!(commands.contains("--compiler-filter=speed"), "{commands}");
+    ensure!(commands.matches("dex2oat").count() == 1, "compiled once:\n{commands}");
+    // Without a proof there is no score, and a wrong result is none either.
+    fs::write(folder.path("maps"), "")?;
+    let (status, out, said) = art("art-jit")?;
+    ensure!(status == Some(1) && out.is_empty() && said.contains("printed no memory map"), "{said}");
+    maps(&folder, &[JIT])?;
+    let (status, out, said) = art("art-jit")?;
+    ensure!(status == Some(1) && out.is_empty() && said.contains("libart.so"), "{said}");
+    maps(&folder, &[ART, JIT])?;
+    fs::write(folder.path("right"), "false")?;
+    let (status, out, said) = art("art-jit")?;
+    ensure!(status == Some(1) && out.contains("\"verified\":false") && said.contains("wrong result"), "{said}");
+    // As a cell of a design, with its proof in the archive.
+    fs::write(folder.path("right"), "true")?;
+    let dex = format!("dex_jar={}", folder.path("fathom-dex.jar").display());
+    let words = ["bench", "run", "himeno", "-p", "mode=art-jit", "-p", &dex, "--blocks=2", "--json"];
+    let value: Value = serde_json::from_slice(&run(folder.command(&words).env("PATH", &path))?.stdout)?;
+    let result = &value["results"][0];
+    ensure!(result["processes"] == 2 && result["parameters"]["mode"] == "art-jit", "{value}");
+    ensure!(result["marks"]["mode"].as_str().is_some_and(|m| m.contains("jit-cache")), "{}", result["marks"]);
+    // A launcher without the jar.
+    fs::remove_file(folder.path("fathom-dex.jar"))?;
+    let (status, _, said) = art("art-jit")?;
+    ensure!(status == Some(1) && said.contains("java/dex") && said.contains("--dex-jar"), "{said}");
+    Ok(())
+}
+
+/// The real classes, run by a JVM that says it is Android's: they print their memory map, which has no libart.so in it.
+fn false_art() -> Result<()> {
+    let folder = Folder::new()?;
+    let source = "public class Says { public static void main(String[] words) throws Exception {\n\
+                  System.setProperty(\"java.vm.name\", \"Dalvik\"); fathom.Main.main(words); } }\n";
+    fs::write(folder.path("Says.java"), source)?;
+    let jar = folder.path("fathom-dex.jar");
+    run(Command::new("sh").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../java/build")).arg(&jar))?;
+    run(Command::new("javac").arg("-cp").arg(&jar).arg("-d").arg(folder.0.path()).arg(folder.path("Says.java")))?;
+    let launcher = folder.path("dalvikvm64");
+    let script = format!(
+        "#!/bin/sh\nwhile [ \"$1\" != fathom.Main ]; do shift; done\nshift\nexec java -cp {}:{} Says \"$@\"\n",
+        jar.display(),
+        folder.0.path().display()
+    );
+    fs::write(&launcher, script)?;
+    fs::set_permissions(&launcher, fs::Permissions::from_mode(0o755))?;
+    let (art, dex) = (format!("--art={}", launcher.display()), format!("--dex-jar={}", jar.display()));
+    let words =
+        ["workload", "linpack", "--size=100", "--mode=art-interpreter", &art, &dex, "--iterations=2", "--inner=1"];
+    let (status, out, said) = folder.said(&words)?;
+    ensure!(
+        status == Some(1) && out.is_empty() && said.contains("the runtime itself (libart.so)"),
+        "{status:?}: {out}{said}"
+    );
+    Ok(())
+}
