@@ -316,13 +316,14 @@ fn full() -> Result<()> {
     let folder = Folder::new()?;
     let disk = Tmpfs::new(folder.path("small"), "4m")?;
     let filler = disk.0.join("filler");
-    // As much room as the log takes and its tables do not.
-    let free = |kib: usize| -> Result<()> {
-        fs::write(&filler, Vec::new())?;
-        fs::write(&filler, vec![1; (4096 - kib) << 10])?;
-        Ok(())
+    // As much room as the log takes, and three pages of tables, which are more than that.
+    folder.run(&["bench", "run", "fake.toml", "--blocks=2", "-o", "small/b.fathom"])?;
+    let pages = |file: &str| -> Result<u64> {
+        Ok(fs::metadata(folder.path("small/b.fathom").join(file))?.len().div_ceil(4096))
     };
-    free(48)?;
+    let room = pages("runs.jsonl")? + 2 * pages("meta.json")? + 1 + 3;
+    fs::remove_dir_all(folder.path("small/b.fathom"))?;
+    fs::write(&filler, vec![1; ((1024 - room) as usize) << 12])?;
     let (status, out, said) = folder.said(&["bench", "run", "fake.toml", "--blocks=2", "-o", "small/b.fathom"])?;
     ensure!(status == Some(1) && out.contains("row/s") && out.contains("duration=2000"), "{status:?}: {out}{said}");
     ensure!(said.contains("runs.jsonl, which is kept") && said.contains("fathom link small/b.fathom"), "{said}");
@@ -440,9 +441,9 @@ fn fake_art() -> Result<()> {
     let commands = fs::read_to_string(folder.path("commands"))?;
     let jars = [folder.path("fathom-dex.jar"), folder.path("aot/fathom-dex.jar")].map(|p| p.display().to_string());
     for expected in [
-        format!("-Xint -Xms64m -Xmx64m -cp {} fathom.Main linpack --iterations 5 --inner 1", jars[0]),
-        format!("-Xusejit:true -Xms64m -Xmx64m -cp {} fathom.Main linpack", jars[0]),
-        format!("-Xusejit:false -Xms64m -Xmx64m -cp {} fathom.Main linpack", jars[1]),
+        format!("-Xint -Xms65m -Xmx65m -cp {} fathom.Main linpack --iterations 5 --inner 1", jars[0]),
+        format!("-Xusejit:true -Xms65m -Xmx65m -cp {} fathom.Main linpack", jars[0]),
+        format!("-Xusejit:false -Xms65m -Xmx65m -cp {} fathom.Main linpack", jars[1]),
         format!("dex2oat --dex-file={} --oat-file=", jars[1]),
     ] {
         ensure!(commands.contains(&expected), "{expected} is not among\n{commands}");
