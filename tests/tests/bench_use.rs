@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         ("a_wait_for_the_machine_does_not_hide_how_far_it_is", Ok(()), waiting),
         ("csv_and_markdown_are_files_in_run_and_in_show", Ok(()), files),
         ("a_verdict_names_gates_that_were_not_passed", Ok(()), gates),
+        ("a_run_of_nothing_pushes_no_results_out", Ok(()), run_of_nothing),
         ("a_folder_for_loads_without_files_is_refused", Ok(()), fileless),
         ("unknown_names_are_wrong_usage", Ok(()), unknown),
         ("sqlite_asks_for_room_before_it_begins", root(), no_room),
@@ -254,6 +255,20 @@ fn gates() -> Result<()> {
     let (status, _, said) = folder.said(&["bench", "compare", "a.fathom", "b.fathom", "--fail-on=slower"])?;
     ensure!(status == Some(0) && said.contains("no cell is slower"), "{said}");
     ensure!(said.contains("B: gate load not passed before") && said.contains("measure again"), "{said}");
+    Ok(())
+}
+
+fn run_of_nothing() -> Result<()> {
+    let folder = Folder::new()?;
+    folder.run(&["bench", "run", "fake.toml", "--blocks=2"])?;
+    let then = folder.run(&["bench", "show", "bench.fathom"])?;
+    for _ in 0..3 {
+        let (status, out, _) = folder.said(&["bench", "run", "seq", "--dir=/proc", "--blocks=2"])?;
+        ensure!(status == Some(1) && out.contains("not run: cannot make a folder in /proc"), "{out}");
+    }
+    let (_, _, said) = folder.said(&["bench", "run", "--resume", "bench.fathom"])?;
+    ensure!(said.contains("nothing of it could be run"), "{said}");
+    ensure!(folder.run(&["bench", "show", "bench.fathom.old"])? == then, "the results have gone");
     Ok(())
 }
 

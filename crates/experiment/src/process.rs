@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// How often a waiting runner looks whether it should stop.
 const TICK: Duration = Duration::from_millis(100);
+/// How many ticks the rest of an ended process's output is waited for.
+const LAST_TICKS: u32 = 30;
 /// How long a process may take to end after SIGINT before it is killed.
 const GRACE: Duration = Duration::from_secs(10);
 /// How much of what a process complains about is kept: its end.
@@ -219,11 +221,11 @@ pub fn run(argv: &[String], timeout: Duration, cancelled: &dyn Fn() -> bool) -> 
     let status = end_group(&mut child);
     let end = Clocks::now();
     outcome.end_ns = end.boot;
-    while let Ok(line) = said.recv_timeout(TICK) {
+    while let Some(line) = next(&said) {
         nonsense = nonsense.or(outcome.take(&line).err());
     }
     outcome.exit = status.and_then(|s| s.code()).map(i64::from);
-    let complaint = complaint.recv_timeout(TICK).unwrap_or_default();
+    let complaint = next(&complaint).unwrap_or_default();
     outcome.failure = stopped.or_else(|| match status {
         Some(s) if s.success() => None,
         Some(s) => Some(format!("{s}: {}", complaint.trim())),
@@ -260,7 +262,7 @@ impl Background {
         let background = Self { child };
         std::thread::sleep(settle);
         if ended(&background.child) {
-            let complaint = complaint.recv_timeout(TICK).unwrap_or_default();
+            let complaint = next(&complaint).unwrap_or_default();
             return Err(format!("{name} ended at once: {}", complaint.trim()));
         }
         Ok(background)
@@ -300,6 +302,17 @@ fn end_group(child: &mut Child) -> Option<ExitStatus> {
     }
     signal(libc::SIGKILL);
     child.wait().ok()
+}
+
+/// What comes next of an ended process's output, until its pipe ends too. The thread that reads it may have to wait for a
+/// processor, on a busy machine for longer than a tick; but somebody who left the group may hold the pipe for ever. Ticks are
+/// counted, not time, since a machine that was stopped meanwhile shall give the reader its chance.
+fn next<T>(from: &Receiver<T>) -> Option<T> {
+    (0..LAST_TICKS).find_map(|_| match from.recv_timeout(TICK) {
+        Ok(item) => Some(Some(item)),
+        Err(RecvTimeoutError::Disconnected) => Some(None),
+        Err(RecvTimeoutError::Timeout) => None,
+    })?
 }
 
 fn lines_of(stream: Option<impl Read + Send + 'static>) -> Receiver<String> {
@@ -407,6 +420,20 @@ mod tests {
             unsafe { libc::kill(-group, 0) != 0 }
         });
         assert!(gone, "group {group} lives");
+    }
+
+    /// On a machine whose processors are all taken a reader gets its turn late.
+    #[test]
+    fn what_an_ended_process_said_is_waited_for() {
+        let (sender, said) = channel();
+        let late = std::thread::spawn(move || {
+            std::thread::sleep(4 * TICK);
+            sender.send(1).unwrap();
+            std::thread::sleep(3 * TICK);
+            sender.send(2).unwrap();
+        });
+        assert_eq!(std::iter::from_fn(|| next(&said)).collect::<Vec<i32>>(), [1, 2]);
+        late.join().unwrap();
     }
 
     #[test]

@@ -98,7 +98,8 @@ fn nothing(e: &CellEstimate) -> String {
 fn notes(result: &CellResult) -> Vec<String> {
     let e = &result.estimate;
     let mut notes = Vec::new();
-    if e.failed > 0 {
+    // Of a cell that was given up the same has been said in place of its score.
+    if e.failed > 0 && (e.estimate.is_some() || e.absent.is_none()) {
         notes.push(format!("{} failed: {}", e.failed, shown(e.failure.as_deref().unwrap_or_default())));
     }
     if e.estimate.is_some() && e.absent.is_some() {

@@ -7,12 +7,14 @@
 use crate::progress;
 use experiment::Design;
 use model::Context;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What a comparison is reckoned to take, which has no budget, before anything of it is done.
 const COMPARISON: Duration = Duration::from_secs(600);
+/// More than anybody gives a run.
+const BOUNDLESS: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// How often a line is printed where no bar can be drawn.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
@@ -41,6 +43,8 @@ impl Part {
         let least = (design.warmup + design.blocks) * design.cells.len() as u64;
         match &design.plan {
             None => Self { budget: COMPARISON, limit: Limit::None },
+            // Who names a number of blocks gives them all the time there is.
+            Some(plan) if plan.exactly && plan.budget > BOUNDLESS => Self { budget: COMPARISON, limit: Limit::None },
             Some(plan) if plan.exactly => Self { budget: plan.budget, limit: Limit::Strict },
             Some(plan) => Self { budget: plan.budget, limit: Limit::Beyond(least) },
         }
@@ -65,14 +69,16 @@ impl Eta {
         (self.current, self.begun) = (at, now);
     }
 
-    /// The least and the most time left, when `done` of `total` processes of the current design have ended.
-    pub fn left(&self, now: Duration, done: u64, total: u64) -> (Duration, Duration) {
-        let Some(part) = self.parts.get(self.current) else { return (Duration::ZERO, Duration::ZERO) };
+    /// The least and the most time left, when `done` of `total` processes of the current design have ended; nothing if that
+    /// cannot be known yet.
+    pub fn left(&self, now: Duration, done: u64, total: u64) -> Option<(Duration, Duration)> {
+        let part = self.parts.get(self.current)?;
         let elapsed = now.saturating_sub(self.begun);
         let rest = part.budget.saturating_sub(elapsed);
         let at_this_speed = |total: u64| elapsed.mul_f64(total.saturating_sub(done) as f64 / done.max(1) as f64);
         let (least, most) = match part.limit {
-            Limit::None | Limit::Strict if done == 0 => (rest, rest),
+            Limit::None if done == 0 => return None,
+            Limit::Strict if done == 0 => (rest, rest),
             Limit::None => (at_this_speed(total), at_this_speed(total)),
             Limit::Strict => (at_this_speed(total).min(rest), at_this_speed(total).min(rest)),
             Limit::Beyond(_) if done == 0 => (Duration::ZERO, rest),
@@ -83,7 +89,7 @@ impl Eta {
             }
         };
         let later: Duration = self.parts.iter().skip(self.current + 1).map(|p| p.budget).sum();
-        (least + later, most + later)
+        Some((least + later, most + later))
     }
 }
 
@@ -100,38 +106,48 @@ pub fn context(quiet: bool, eta: Eta) -> (Context, Arc<Mutex<Eta>>) {
         }
         let now = begun.elapsed();
         // A poisoned lock only means that some thread panicked; the estimate is as good as before.
-        let (least, most) = shared.lock().unwrap_or_else(PoisonError::into_inner).left(now, done, total);
-        let end = clock_in(most).map_or(String::new(), |time| format!(", until {time}"));
-        let latest = if least == most || end.is_empty() { "" } else { " at the latest" };
-        let said = format!("{what} ({}/{total}), {} left{end}{latest}", done + 1, range(least, most));
+        let left = shared.lock().unwrap_or_else(PoisonError::into_inner).left(now, done, total);
+        let said = format!("{what} ({}/{total}){}", done + 1, left.map_or(String::new(), told));
         if let Some(lines) = &lines
             && lines.lock().unwrap_or_else(PoisonError::into_inner).due(now, done)
         {
-            eprintln!("fathom: {said}");
+            // Whoever read it may have gone; the run goes on.
+            let _ = writeln!(std::io::stderr(), "fathom: {said}");
         }
         let ms = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
-        inner.progress(&said, ms(now), ms(now + most).max(1));
+        match left {
+            Some((_, most)) => inner.progress(&said, ms(now), ms(now + most).max(1)),
+            None => inner.progress(&said, done, total),
+        }
     }));
     (context, eta)
 }
 
-/// When a line was printed last.
+/// When a line was printed last, and how much was done when it was last told.
 #[derive(Debug, Default)]
 struct Lines {
     last: Option<Duration>,
+    done: u64,
 }
 
 impl Lines {
     /// Whether one is due now: at a design's begin, and after a while.
     fn due(&mut self, now: Duration, done: u64) -> bool {
-        let due = done == 0 || self.last.is_none_or(|last| now.saturating_sub(last) >= LINE_EVERY);
-        // While its first process waits for the machine, a design begins again and again.
-        let again = done == 0 && self.last.is_some_and(|last| now.saturating_sub(last) < Duration::from_secs(1));
-        if due && !again {
+        let begins = done < self.done;
+        self.done = done;
+        let due = begins || self.last.is_none_or(|last| now.saturating_sub(last) >= LINE_EVERY);
+        if due {
             self.last = Some(now);
         }
-        due && !again
+        due
     }
+}
+
+/// The time left, and by when.
+fn told((least, most): (Duration, Duration)) -> String {
+    let end = clock_in(most).map_or(String::new(), |time| format!(", until {time}"));
+    let latest = if least == most || end.is_empty() { "" } else { " at the latest" };
+    format!(", {} left{end}{latest}", range(least, most))
 }
 
 /// A time that is known within bounds.
@@ -178,9 +194,10 @@ mod tests {
 
     #[test]
     fn what_is_left_follows_what_is_done_and_the_budgets_to_come() {
-        let one = |left: (Duration, Duration)| {
-            assert_eq!(left.0, left.1);
-            left.0
+        let one = |left: Option<(Duration, Duration)>| {
+            let (least, most) = left.unwrap();
+            assert_eq!(least, most);
+            least
         };
         let mut eta = Eta::new(vec![strict(100), strict(60), strict(40)]);
         assert_eq!(one(eta.left(s(0), 0, 10)), s(200));
@@ -194,17 +211,18 @@ mod tests {
         // A guess does not end a comparison.
         let eta = Eta::new(vec![Part { budget: s(10), limit: Limit::None }]);
         assert_eq!(one(eta.left(s(20), 5, 10)), s(20));
+        assert_eq!(eta.left(s(20), 0, 10), None);
     }
 
     #[test]
     fn blocks_that_may_be_added_make_it_a_range() {
         let eta = Eta::new(vec![Part { budget: s(100), limit: Limit::Beyond(10) }]);
-        assert_eq!(eta.left(s(0), 0, 10), (s(0), s(100)));
-        assert_eq!(eta.left(s(20), 5, 10), (s(20), s(80)));
+        assert_eq!(eta.left(s(0), 0, 10), Some((s(0), s(100))));
+        assert_eq!(eta.left(s(20), 5, 10), Some((s(20), s(80))));
         // The least is run though it overdraws the budget.
-        assert_eq!(eta.left(s(90), 5, 10), (s(90), s(90)));
+        assert_eq!(eta.left(s(90), 5, 10), Some((s(90), s(90))));
         // Beyond it, the block that runs is ended.
-        assert_eq!(eta.left(s(60), 12, 14), (s(10), s(40)));
+        assert_eq!(eta.left(s(60), 12, 14), Some((s(10), s(40))));
         assert_eq!(range(s(20), s(600)), "20 s to 10 min");
         assert_eq!(range(s(0), s(90)), "at most 90 s");
         assert_eq!(range(s(30), s(30)), "30 s");
@@ -213,10 +231,11 @@ mod tests {
     #[test]
     fn without_a_terminal_a_line_comes_at_a_begin_and_every_ten_seconds() {
         let mut lines = Lines::default();
-        let due: Vec<u64> = (0..32).filter(|t| lines.due(s(*t), t + 1)).collect();
-        assert_eq!(due, [0, 10, 20, 30]);
+        // The first process waits for the machine, then one a second ends.
+        assert_eq!((0..5).filter(|t| lines.due(s(*t), 0)).collect::<Vec<_>>(), [0]);
+        assert_eq!((5..32).filter(|t| lines.due(s(*t), *t)).collect::<Vec<_>>(), [10, 20, 30]);
         assert!(lines.due(s(33), 0), "the next design begins");
-        assert!(!lines.due(Duration::from_millis(33_500), 0), "and waits for the machine");
+        assert!(!lines.due(s(34), 0), "and waits for the machine");
     }
 
     #[test]

@@ -137,6 +137,13 @@ fn cut_off(error: anyhow::Error, before: Option<anyhow::Error>, dir: &Path) -> a
 fn say_finished(dir: &Path, store: &Store) {
     let blocks = |r: &archive::runs::Run| (!r.replicate.warmup).then_some(r.replicate.block);
     let blocks = store.runs().runs.iter().filter_map(blocks).collect::<BTreeSet<u64>>().len();
+    if blocks == 0 {
+        eprintln!(
+            "fathom: {} is finished, and nothing of it could be run: what it shows says why. Start a new run when that is mended",
+            dir.display()
+        );
+        return;
+    }
     eprintln!(
         "fathom: {} is finished ({}, {}): nothing is left to run, and what it holds is shown. For more blocks run it anew \
          with --blocks N and another -o: a run that was ended by its rule is not made longer afterwards, since who goes on \

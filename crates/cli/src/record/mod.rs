@@ -7,7 +7,7 @@ mod surroundings;
 use crate::progress::{self, DRAIN_EVERY};
 use crate::{args, link};
 use anyhow::{Context as _, Result, bail};
-use archive::{Archive, Lock, Meta};
+use archive::{Archive, Lock, Meta, Runs};
 use capture::launch::{self, Child, LaunchError};
 use capture::marks::Marks;
 use capture::request::Function;
@@ -377,10 +377,20 @@ fn start(args: &args::Record, command: &[OsString], marks: &Marks) -> Result<Opt
     Ok(Some(plan.spawn()?))
 }
 
+/// A benchmark's log without a replicate is smaller.
+const SMALL_LOG: u64 = 1 << 20;
+
 /// An archive of that name stays, as `NAME.fathom.old`; what is no archive is not touched (`Archive::create` says so).
 pub fn keep_old(output: &Path, quiet: bool) -> Result<Option<PathBuf>> {
     Lock::is_free(output)?;
     if Meta::read(output).is_err() {
+        return Ok(None);
+    }
+    // What holds nothing that was measured shall not push out what does.
+    let small = std::fs::metadata(archive::runs::path(output)).is_ok_and(|log| log.len() < SMALL_LOG);
+    if small && Runs::read(output).is_ok_and(|runs| runs.runs.is_empty()) {
+        std::fs::remove_dir_all(output)
+            .with_context(|| format!("removing {}, which holds no result", output.display()))?;
         return Ok(None);
     }
     let mut old = output.as_os_str().to_owned();
