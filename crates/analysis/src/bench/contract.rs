@@ -1,5 +1,6 @@
 //! The contract of `fathom bench run --json` (docs/json.md), built from the archive's tables.
 
+use super::metrics::{Other, others};
 use super::{CellEstimate, estimate};
 use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
 use model::{Environment, Fact};
@@ -68,6 +69,8 @@ pub struct CellResult {
     pub estimate: CellEstimate,
     /// Marks that all its processes agree on, such as the mode and its proof.
     pub marks: BTreeMap<String, String>,
+    /// What its processes printed besides, by name: latencies, what the disk did.
+    pub metrics: BTreeMap<String, Other>,
     /// Where the time of a recorded process went, if one was recorded.
     pub why: Option<Why>,
 }
@@ -115,6 +118,7 @@ pub struct Tables {
 /// archive's name is given.
 pub fn benchmark(tables: &Tables, penalty: Penalty, why: &dyn Fn(&str) -> Why) -> Benchmark {
     let estimates = estimate(tables, penalty);
+    let metrics = others(&tables.replicates, &tables.samples);
     let result = |estimate: CellEstimate| {
         let cell = tables.cells.iter().find(|c| c.id == estimate.cell)?;
         let design = tables.designs.iter().find(|d| d.id == cell.design)?;
@@ -126,6 +130,7 @@ pub fn benchmark(tables: &Tables, penalty: Penalty, why: &dyn Fn(&str) -> Why) -
             parameters: serde_json::from_str(&cell.factors).unwrap_or_default(),
             better: design.better.clone(),
             quick: design.quick,
+            metrics: metrics.get(&cell.id).cloned().unwrap_or_default(),
             marks: agreed(&own().filter(|r| super::counts(r)).map(|r| r.id).collect::<Vec<_>>(), &tables.marks),
             why: own().find_map(|r| {
                 let archive = r.why.as_ref()?;

@@ -21,6 +21,7 @@ pub mod differ;
 pub mod figures;
 pub mod flows;
 pub mod history;
+pub mod metrics;
 pub mod page;
 pub mod plan;
 pub mod results;

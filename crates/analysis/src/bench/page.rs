@@ -3,8 +3,9 @@
 use super::compare::{Compared, archives, named};
 use super::figures::{Figure, figures, others};
 use super::flows::{Flows, flows};
+use super::metrics::{self, Other};
 use super::results::{Bench, Measured, Run, words};
-use super::{Benchmark, Why, benchmark, counts, mean};
+use super::{Benchmark, Why, benchmark};
 use crate::text::digits;
 use model::counted;
 use serde::Serialize;
@@ -100,11 +101,12 @@ pub struct Curve {
 /// The page's data of a benchmark; `why` explains a recorded process.
 pub fn page(bench: &Bench, why: &dyn Fn(&str) -> Why) -> Page {
     let measured = bench.measured();
+    let printed = metrics::others(&bench.tables.replicates, &bench.tables.samples);
     let mut figures = figures(bench);
     figures.extend(others(bench, &figures));
     Page {
         shown: benchmark(&bench.tables, bench.penalty, why),
-        metrics: measured.iter().flat_map(|m| metrics(bench, m)).collect(),
+        metrics: measured.iter().flat_map(|m| of_cell(m, printed.get(&m.cell.id))).collect(),
         command: bench.command.clone(),
         designs: bench.tables.designs.iter().map(|d| design(bench, d)).collect(),
         figures,
@@ -153,23 +155,15 @@ fn title(m: &Measured) -> String {
 }
 
 /// The other metrics of a cell.
-fn metrics(bench: &Bench, m: &Measured) -> Vec<Metric> {
-    let own: BTreeSet<u64> =
-        bench.tables.replicates.iter().filter(|r| r.cell == m.cell.id && counts(r)).map(|r| r.id).collect();
-    // By metric its unit, and by process what it printed.
-    let mut all: BTreeMap<&str, (&str, BTreeMap<u64, Vec<f64>>)> = BTreeMap::new();
-    for s in bench.tables.samples.iter().filter(|s| s.labels.is_empty()) {
-        let Some(id) = s.replicate.filter(|id| own.contains(id)) else { continue };
-        if !matches!(s.metric.as_str(), "iteration" | "work" | "process.duration") {
-            all.entry(&s.metric).or_insert((&s.unit, BTreeMap::new())).1.entry(id).or_default().push(s.value);
-        }
-    }
-    let one = |(metric, (unit, of)): (&str, (&str, BTreeMap<u64, Vec<f64>>))| {
-        let means: Vec<f64> = of.values().map(|values| mean(values)).collect();
-        let range = means.iter().fold([f64::MAX, f64::MIN], |[low, high], v| [low.min(*v), high.max(*v)]);
-        Metric { cell: m.cell.id, title: title(m), metric: metric.into(), unit: unit.into(), mean: mean(&means), range }
-    };
-    all.into_iter().map(one).collect()
+fn of_cell<'a>(m: &'a Measured, metrics: Option<&'a BTreeMap<String, Other>>) -> impl Iterator<Item = Metric> + 'a {
+    metrics.into_iter().flatten().map(|(metric, other)| Metric {
+        cell: m.cell.id,
+        title: title(m),
+        metric: metric.clone(),
+        unit: other.unit.clone(),
+        mean: other.mean,
+        range: other.range,
+    })
 }
 
 fn curves(m: &Measured, penalty: Penalty) -> Curves {

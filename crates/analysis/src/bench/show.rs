@@ -1,8 +1,8 @@
 //! A benchmark's results for people: as text, as Markdown, as CSV. Names and texts come from designs and processes, hence
 //! from anybody, and are escaped.
 
-use super::CellEstimate;
 use super::contract::{Benchmark, CellResult};
+use super::{CellEstimate, metrics};
 use crate::text::{digits, shown};
 use model::counted;
 use stats::steady::Penalty;
@@ -97,7 +97,7 @@ fn nothing(e: &CellEstimate) -> String {
 /// What must be known beside a score.
 fn notes(result: &CellResult) -> Vec<String> {
     let e = &result.estimate;
-    let mut notes = Vec::new();
+    let mut notes: Vec<String> = metrics::line(&result.metrics).into_iter().collect();
     // Of a cell that was given up the same has been said in place of its score.
     if e.failed > 0 && (e.estimate.is_some() || e.absent.is_none()) {
         notes.push(format!("{} failed: {}", e.failed, shown(e.failure.as_deref().unwrap_or_default())));
@@ -286,6 +286,7 @@ mod tests {
             quick: true,
             estimate,
             marks: BTreeMap::new(),
+            metrics: BTreeMap::new(),
             why: Some(why),
         };
         let mut absent = result.clone();

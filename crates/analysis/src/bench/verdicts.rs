@@ -119,7 +119,7 @@ fn what_casts_doubt_is_noted() {
     b.tables.replicates[0].failure = Some("killed".into());
     b.tables.replicates[1].gates = Some(r#"{"temperature":{"state":"failed"}}"#.into());
     let notes = archives(&a, &b).results[0].notes.join("; ");
-    for part in ["quick run", "B: 1 processes failed", "B: gate temperature", "different things of mode"] {
+    for part in ["quick run", "B: 1 process failed", "B: gate temperature", "different things of mode"] {
         assert!(notes.contains(part), "{notes}");
     }
     b.tables.replicates.iter_mut().for_each(|r| r.failure = Some("killed".into()));
