@@ -215,7 +215,7 @@ mod tests {
         let row = |name: &str| page.lines().find(|l| l.starts_with(&format!("| {name}"))).unwrap().to_string();
         assert_eq!(
             row("tool"),
-            "| tool: a\\|b | 400.0 | 7 | 0.800 | 0.800 to 0.800 | wanted 0.9: missed; 1 replicates failed |"
+            "| tool: a\\|b | 400.0 | 7 | 0.800 | 0.800 to 0.800 | wanted 0.9: missed; 1 replicate failed |"
         );
         assert!(row("none again").contains("A/A passed"));
         assert_eq!(row("peer"), "| peer |  | 0 |  |  | absent: p is not installed |");

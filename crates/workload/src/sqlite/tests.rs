@@ -114,12 +114,12 @@ fn a_wrong_content_is_found() {
     let connection = files.connect(&parameters).unwrap();
     connection.execute_batch("CREATE TABLE t (n INTEGER, s TEXT)").unwrap();
     connection.execute("INSERT INTO t VALUES (1, ?1)", [text_of(1)]).unwrap();
-    assert!(verify(&connection, 1, 0).unwrap().contains("1 rows"));
+    assert!(verify(&connection, 1, 0).unwrap().contains("1 row holds"));
     let wrong = |rows, raised, part: &str| {
         let result = verify(&connection, rows, raised);
         assert!(matches!(&result, Err(Error::Wrong(text)) if text.contains(part)), "{result:?}");
     };
-    wrong(2, 0, "1 rows in place of 2");
+    wrong(2, 0, "1 row in place of 2");
     wrong(1, 1, "row 1 holds 1");
     connection.execute("UPDATE t SET s = replace(s, 'x', 'y')", []).unwrap();
     wrong(1, 0, "row 1 holds 1");
