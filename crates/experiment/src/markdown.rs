@@ -77,7 +77,7 @@ fn note(c: &Comparison, goal: Option<f64>, is_baseline: bool) -> String {
         notes.push("too few pairs for an interval".into());
     }
     if c.failed > 0 {
-        notes.push(format!("{} failed", model::counted(c.failed as usize, "replicate")));
+        notes.push(format!("{} failed", model::counted(c.failed, "replicate")));
     }
     if let Some(why) = &c.absent {
         notes.push(format!("absent: {}", brief(why)));
