@@ -7,7 +7,7 @@
 use crate::progress;
 use experiment::Design;
 use model::Context;
-use std::io::{IsTerminal, Write as _};
+use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -111,8 +111,7 @@ pub fn context(quiet: bool, eta: Eta) -> (Context, Arc<Mutex<Eta>>) {
         if let Some(lines) = &lines
             && lines.lock().unwrap_or_else(PoisonError::into_inner).due(now, done)
         {
-            // Whoever read it may have gone; the run goes on.
-            let _ = writeln!(std::io::stderr(), "fathom: {said}");
+            eprintln!("fathom: {said}");
         }
         let ms = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
         match left {
