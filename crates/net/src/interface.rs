@@ -35,7 +35,8 @@ fn all() -> Result<Vec<(String, IpAddr)>> {
     while let Some(entry) = unsafe { next.as_ref() } {
         next = entry.ifa_next;
         // SAFETY: a name is a string, and an address, where there is one, as long as its family says.
-        let named = unsafe { ip(entry.ifa_addr).map(|ip| (CStr::from_ptr(entry.ifa_name).to_string_lossy().into_owned(), ip)) };
+        let named =
+            unsafe { ip(entry.ifa_addr).map(|ip| (CStr::from_ptr(entry.ifa_name).to_string_lossy().into_owned(), ip)) };
         found.extend(named);
     }
     // SAFETY: it is freed once, and nothing points into it any more.

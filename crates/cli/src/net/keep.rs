@@ -104,7 +104,14 @@ fn replicate(outcome: &Outcome, about: Option<&About>) -> Run {
     };
     let mut samples = Vec::new();
     let mut push = |metric: String, unit: &str, labels: String, time_ns: Option<u64>, value: f64| {
-        samples.push(Sample { replicate: Some(0), metric, unit: unit.into(), labels, time_ns: time_ns.map(home), value });
+        samples.push(Sample {
+            replicate: Some(0),
+            metric,
+            unit: unit.into(),
+            labels,
+            time_ns: time_ns.map(home),
+            value,
+        });
     };
     // A time of the end that saw it, by our clock.
     let here = |by_other: bool, ns: u64| match outcome.clock.filter(|_| by_other) {
@@ -216,6 +223,7 @@ fn ends(about: &About, outcome: &Outcome) -> Vec<(&'static str, String)> {
 
 fn one(end: &One) -> String {
     let fact = |name: &str| end.facts.get(name).and_then(|f| f.value.clone());
-    let facts: Vec<String> = ["device.model", "os.name", "kernel.release", "cpu.architecture"].iter().filter_map(|n| fact(n)).collect();
+    let facts: Vec<String> =
+        ["device.model", "os.name", "kernel.release", "cpu.architecture"].iter().filter_map(|n| fact(n)).collect();
     [std::slice::from_ref(&end.name), &facts[..]].concat().join(", ")
 }

@@ -130,7 +130,9 @@ impl Agent {
                 say(&self.to, &Frame::Answer(answer))
             }
             // These are ours to say.
-            Frame::Out(_) | Frame::Err(_) | Frame::Exit(_) | Frame::Done(_) | Frame::Pong(..) | Frame::Answer(_) => false,
+            Frame::Out(_) | Frame::Err(_) | Frame::Exit(_) | Frame::Done(_) | Frame::Pong(..) | Frame::Answer(_) => {
+                false
+            }
         }
     }
 
@@ -256,7 +258,9 @@ fn reply(question: &[String]) -> Result<String, String> {
         ["read", path] => Local.read(path),
         ["list", path] => Local.list(path).map(|names| names.join("\n")),
         ["canonical", path] => Local.canonical(path),
-        ["identity", path] => Local.identity(path).map(|(dev, inode)| format!("{} {} {inode}", dev.major(), dev.minor())),
+        ["identity", path] => {
+            Local.identity(path).map(|(dev, inode)| format!("{} {} {inode}", dev.major(), dev.minor()))
+        }
         ["run", ref argv @ ..] => Local.run(argv),
         _ => Err("this Fathom does not know that question".into()),
     }

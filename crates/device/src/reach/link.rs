@@ -74,7 +74,8 @@ impl Link {
         // Ctrl-C is for this program to hear, and to hand on.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|e| way::cannot_start(place, &command, &e))?;
-        let (Some(to), Some(from), Some(complaints)) = (child.stdin.take(), child.stdout.take(), child.stderr.take()) else {
+        let (Some(to), Some(from), Some(complaints)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
             return Err(Unreachable::new(place, "it has no pipes"));
         };
         let said = Arc::new(Mutex::new(String::new()));
@@ -351,7 +352,9 @@ impl Reader for Link {
         let answer = self.ask(&["identity", path])?;
         let numbers: Vec<u64> = answer.split(' ').filter_map(|n| n.parse().ok()).collect();
         match numbers[..] {
-            [major, minor, inode] if major < 1 << 12 && minor < 1 << 20 => Ok((Dev::new(major as u32, minor as u32), inode)),
+            [major, minor, inode] if major < 1 << 12 && minor < 1 << 20 => {
+                Ok((Dev::new(major as u32, minor as u32), inode))
+            }
             _ => Err("it gave no identity".into()),
         }
     }

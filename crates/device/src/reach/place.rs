@@ -31,7 +31,9 @@ impl FromStr for Place {
             ("local", None, _) => Ok(Self::Local),
             ("adb", None, _) => Ok(Self::Adb(None)),
             ("adb", _, Some(serial)) => Ok(Self::Adb(Some(serial.into()))),
-            ("netns", _, Some(name)) if !name.contains('/') && name != "." && name != ".." => Ok(Self::Netns(name.into())),
+            ("netns", _, Some(name)) if !name.contains('/') && name != "." && name != ".." => {
+                Ok(Self::Netns(name.into()))
+            }
             ("ssh", _, Some(rest)) => ssh(rest).ok_or_else(|| format!("{text} is no device: {FORMS}")),
             _ => Err(format!("{text} is no device: {FORMS}")),
         }
@@ -99,8 +101,23 @@ mod tests {
     #[test]
     fn what_would_be_an_option_or_a_path_is_no_name() {
         for bad in [
-            "", "phone", "local:x", "ssh", "ssh:", "ssh:-oProxyCommand=x", "ssh:me@-x", "ssh:host:0", "ssh:host:70000", "ssh:host:x",
-            "ssh:[::1", "ssh:a b", "adb:", "adb:-s", "netns:", "netns:../x", "netns:..",
+            "",
+            "phone",
+            "local:x",
+            "ssh",
+            "ssh:",
+            "ssh:-oProxyCommand=x",
+            "ssh:me@-x",
+            "ssh:host:0",
+            "ssh:host:70000",
+            "ssh:host:x",
+            "ssh:[::1",
+            "ssh:a b",
+            "adb:",
+            "adb:-s",
+            "netns:",
+            "netns:../x",
+            "netns:..",
         ] {
             let why = bad.parse::<Place>();
             assert!(why.as_ref().is_err_and(|w| w.contains("ssh:[USER@]HOST")), "{bad}: {why:?}");

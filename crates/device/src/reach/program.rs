@@ -73,7 +73,8 @@ pub fn put(place: &Place, ours: &Path, others: &[PathBuf], told: &dyn Fn(String)
     let all = others.iter().map(PathBuf::as_path).chain([ours]).map(Binary::read).collect::<Result<Vec<_>, _>>();
     let all = all.map_err(fail)?;
     let home = folder(place);
-    let look = format!("echo fathom-look; uname -sm; d={home}; echo \"$d\"; sha256sum \"$d\"/fathom-* 2>/dev/null; true");
+    let look =
+        format!("echo fathom-look; uname -sm; d={home}; echo \"$d\"; sha256sum \"$d\"/fathom-* 2>/dev/null; true");
     let seen = way::run(place, &mut way::shell(place, &look), Stdio::null())?;
     let seen = String::from_utf8_lossy(&seen.stdout).replace('\r', "");
     let mut lines = seen.lines().skip_while(|l| *l != "fathom-look").skip(1);

@@ -21,7 +21,16 @@ pub fn shell(place: &Place, line: &str) -> Command {
         Place::Ssh(user, host, port) => {
             command = Command::new("ssh");
             // Nobody is there to type a password; a host that is gone is noticed; no port that its user's settings forward is opened.
-            command.args(["-T", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ClearAllForwardings=yes"]);
+            command.args([
+                "-T",
+                "-x",
+                "-o",
+                "BatchMode=yes",
+                "-o",
+                "ConnectTimeout=15",
+                "-o",
+                "ClearAllForwardings=yes",
+            ]);
             command.args(["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=6"]);
             if let Some(user) = user {
                 command.args(["-l", user]);
@@ -70,7 +79,10 @@ pub fn there(place: &Place) -> Result<Place, Unreachable> {
             let found = Place::Adb(Some(serial.clone()));
             let features = run(&found, adb(Some(&serial)).arg("features"), Stdio::null())?;
             if !String::from_utf8_lossy(&features.stdout).lines().any(|l| l.trim() == "shell_v2") {
-                return Err(Unreachable::new(&found, "its adb cannot tell outputs apart (shell_v2): Android 7 or newer is needed"));
+                return Err(Unreachable::new(
+                    &found,
+                    "its adb cannot tell outputs apart (shell_v2): Android 7 or newer is needed",
+                ));
             }
             Ok(found)
         }
@@ -126,7 +138,9 @@ pub fn cannot_start(place: &Place, command: &Command, error: &io::Error) -> Unre
     Unreachable::new(
         place,
         match error.kind() {
-            io::ErrorKind::NotFound => format!("there is no `{program}` here: install it (Debian: apt-get install {package})"),
+            io::ErrorKind::NotFound => {
+                format!("there is no `{program}` here: install it (Debian: apt-get install {package})")
+            }
             _ => format!("cannot start {program}: {error}"),
         },
     )
@@ -136,14 +150,20 @@ pub fn cannot_start(place: &Place, command: &Command, error: &io::Error) -> Unre
 const ADVICE: &[(&str, &str)] = &[
     ("Could not resolve hostname", "check the name; `ssh -G NAME` shows what ssh makes of it"),
     ("Host key verification failed", "connect once by hand with ssh, look at the key, and accept it"),
-    ("REMOTE HOST IDENTIFICATION HAS CHANGED", "it is another machine than before, or was set up anew: see `ssh-keygen -R`"),
+    (
+        "REMOTE HOST IDENTIFICATION HAS CHANGED",
+        "it is another machine than before, or was set up anew: see `ssh-keygen -R`",
+    ),
     ("Permission denied (", "ssh must get in without a password: `ssh-copy-id`, or a running ssh-agent"),
     ("Connection refused", "no ssh server listens there: check host and port, and start one"),
     ("No route to host", "check that it is switched on and in this network"),
     ("timed out", "check that it is switched on and in this network, and that no firewall is between"),
     ("No space left", "make room on the device, where the program is put"),
     ("Read-only file system", "the place where the program is put cannot be written"),
-    ("can't execute", "the device refuses to execute what was put there (SELinux, or a file system that is mounted noexec)"),
+    (
+        "can't execute",
+        "the device refuses to execute what was put there (SELinux, or a file system that is mounted noexec)",
+    ),
     ("Permission denied", "the device refuses that (rights, SELinux, or a file system that is mounted noexec)"),
     ("Exec format error", "the program is for another processor: give --binary FILE"),
     ("unauthorized", "unlock the device, and allow USB debugging"),
@@ -168,7 +188,8 @@ pub fn explained(said: &str, status: &str) -> String {
 mod tests {
     use super::*;
 
-    const TWO: &str = "* daemon started successfully\nList of devices attached\nR58\tdevice\n192.0.2.3:5555\tunauthorized\n\n";
+    const TWO: &str =
+        "* daemon started successfully\nList of devices attached\nR58\tdevice\n192.0.2.3:5555\tunauthorized\n\n";
 
     #[test]
     fn a_device_is_chosen_or_it_is_said_why_not() {
@@ -183,7 +204,11 @@ mod tests {
         refused(TWO, Some("X"), "no device of that name");
         refused("List of devices attached\n\n", None, "switch on USB debugging");
         refused("R58\toffline\n", None, "plug it in again");
-        refused("R58\tno permissions (missing udev rules? user is in the plugdev group); see [http://developer]\n", None, "udev");
+        refused(
+            "R58\tno permissions (missing udev rules? user is in the plugdev group); see [http://developer]\n",
+            None,
+            "udev",
+        );
         refused("R58\trecovery\n", None, "`recovery`");
     }
 

@@ -122,7 +122,10 @@ fn listen(args: &NetRun) -> Result<Vec<String>, String> {
         (Some(address), ..) => Ok(vec!["--listen".into(), address.to_string()]),
         (None, Some(interface), _) => Ok(vec!["--interface".into(), interface.clone()]),
         (None, None, Some(to)) if *to == args.from => Ok(vec!["--listen".into(), "127.0.0.1:0".into()]),
-        (None, None, _) => Err("say which way data goes: --interface IF, whose address the end that serves listens on, or ADDR:PORT".into()),
+        (None, None, _) => {
+            Err("say which way data goes: --interface IF, whose address the end that serves listens on, or ADDR:PORT"
+                .into())
+        }
     }
 }
 
@@ -185,7 +188,9 @@ impl Run<'_> {
             match self.next()? {
                 Some((_, Event::Out(bytes))) => said.extend(bytes),
                 Some((_, Event::Err(bytes))) => self.complaints += &String::from_utf8_lossy(&bytes),
-                Some((_, Event::Exit(_))) => bail!("{} cannot serve", self.args.to.as_ref().map_or("it".into(), Place::to_string)),
+                Some((_, Event::Exit(_))) => {
+                    bail!("{} cannot serve", self.args.to.as_ref().map_or("it".into(), Place::to_string))
+                }
                 _ => {}
             }
             if let Some(line) = said.split_inclusive(|b| *b == b'\n').next().filter(|l| l.ends_with(b"\n")) {
@@ -202,15 +207,15 @@ impl Run<'_> {
     }
 
     fn about(&self) -> About {
-        let one = |link: &Link| One {
-            name: link.ground().place.to_string(),
-            facts: device::collect(link, None),
-        };
+        let one = |link: &Link| One { name: link.ground().place.to_string(), facts: device::collect(link, None) };
         About {
             asks: one(&self.asks),
             serves: self.serves.as_ref().map(one),
             // Others have this machine's clock.
-            skew_ns: matches!(self.args.from, Place::Ssh(..) | Place::Adb(_)).then(|| self.asks.skew()).flatten().map(|Skew { ahead_ns, error_ns }| (ahead_ns, error_ns)),
+            skew_ns: matches!(self.args.from, Place::Ssh(..) | Place::Adb(_))
+                .then(|| self.asks.skew())
+                .flatten()
+                .map(|Skew { ahead_ns, error_ns }| (ahead_ns, error_ns)),
             archive: self.args.output.clone(),
         }
     }
@@ -282,7 +287,9 @@ impl Run<'_> {
         for link in [Some(self.asks), self.serves].into_iter().flatten() {
             let name = link.ground().place.to_string();
             if !link.close() {
-                eprintln!("fathom: {name} did not say that it has cleaned up; what was started there ends by itself within a minute");
+                eprintln!(
+                    "fathom: {name} did not say that it has cleaned up; what was started there ends by itself within a minute"
+                );
             }
         }
         match code {
