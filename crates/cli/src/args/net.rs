@@ -170,6 +170,9 @@ pub struct NetRun {
     /// Record every acknowledgement at the sending end (tcp:tcp_probe), which needs root there
     #[arg(long)]
     pub tcp_probe: bool,
+    /// Do not read TCP's state, to see what reading it costs; nothing then tells what held the run back
+    #[arg(long, conflicts_with_all = ["udp", "transactions", "tcp_probe", "readings"])]
+    pub no_readings: bool,
     /// Print JSON (its contract: docs/net.md)
     #[arg(long)]
     pub json: bool,

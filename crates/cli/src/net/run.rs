@@ -172,6 +172,7 @@ fn spec(args: &NetRun) -> Result<Spec, String> {
         },
         copy: args.copy,
         probe: args.tcp_probe,
+        blind: args.no_readings,
     })
 }
 

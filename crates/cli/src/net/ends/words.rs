@@ -31,6 +31,7 @@ pub fn asking(args: &NetRun, address: SocketAddr, key: bool) -> Vec<String> {
         pacing,
         copy,
         tcp_probe,
+        no_readings,
         json,
         lines,
         readings,
@@ -79,6 +80,7 @@ pub fn asking(args: &NetRun, address: SocketAddr, key: bool) -> Vec<String> {
         ("nodelay", nodelay),
         ("copy", copy),
         ("tcp-probe", tcp_probe),
+        ("no-readings", no_readings),
         ("json", json),
         ("lines", lines),
         ("readings", readings),
@@ -117,6 +119,7 @@ mod tests {
             "net run --to local --udp --preset iperf2 --from adb:R58 --interface wlan0 --lines --readings",
             "net run --to local --transactions --request 7 --response 99 --mss 1200 --nodelay",
             "net run --to local --tcp --rate 10M --cc reno --sndbuf 256K --rcvbuf 64K --pacing 50M --tcp-probe",
+            "net run --to local --no-readings",
         ] {
             let asked = parse(line.split(' ').map(String::from));
             let mut there = parse(asking(&asked, "192.0.2.7:7100".parse().unwrap(), true));
