@@ -235,10 +235,10 @@ fn beat(to: &Mutex<Option<ChildStdin>>, closing: &AtomicBool, unanswered: &Atomi
             return;
         }
         // One that is busy writing is heard anyway.
-        if let Ok(mut to) = to.try_lock() {
-            if !to.as_mut().is_some_and(|to| Frame::Ping(0).write(to).is_ok()) {
-                return;
-            }
+        if let Ok(mut to) = to.try_lock()
+            && to.as_mut().is_none_or(|to| Frame::Ping(0).write(to).is_err())
+        {
+            return;
         }
     }
 }

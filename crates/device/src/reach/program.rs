@@ -83,7 +83,7 @@ pub fn put(place: &Place, ours: &Path, others: &[PathBuf], told: &dyn Fn(String)
         Some(("Linux", machine)) if folder.starts_with('/') => machine,
         _ => return Err(fail(format!("it is `{}`; Fathom runs on Linux and Android", printable(system)))),
     };
-    let binary = choose(&all, machine).map_err(|why| fail(why))?;
+    let binary = choose(&all, machine).map_err(fail)?;
     let name = format!("{folder}/fathom-{}", binary.hash.get(..16).unwrap_or(&binary.hash));
     let there = lines.any(|l| l.split_once(' ').is_some_and(|(hash, file)| hash == binary.hash && file.trim() == name));
     if !there {

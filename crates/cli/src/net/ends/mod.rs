@@ -9,7 +9,7 @@ mod home;
 mod words;
 
 use crate::args::NetRun;
-use crate::progress;
+use crate::{progress, say};
 use anyhow::{Context as _, Result, bail};
 use device::reach::{Event, Link, Place, Skew, program};
 use serde::{Deserialize, Serialize};
@@ -241,7 +241,10 @@ impl Run<'_> {
                 Ok((End::Serves, Event::Err(bytes))) => self.complaints += &String::from_utf8_lossy(&bytes),
                 Ok((End::Asks, Event::Out(bytes))) => {
                     let mut out = std::io::stdout().lock();
-                    out.write_all(&bytes).and_then(|()| out.flush()).context("writing what was measured")?;
+                    match out.write_all(&bytes).and_then(|()| out.flush()) {
+                        Err(error) if !say::has_gone(&error) => return Err(error).context("writing what was measured"),
+                        _ => {}
+                    }
                 }
                 Ok((End::Asks, Event::Err(bytes))) => std::io::stderr().write_all(&bytes).unwrap_or_default(),
                 // A command that a signal ended.
