@@ -189,8 +189,8 @@ mod tests {
 
     #[test]
     fn a_name_stays_below_its_folder() {
-        let folder = Path::new("/work");
-        assert_eq!(below(folder, "run.fathom/meta.json"), Some("/work/run.fathom/meta.json".into()));
+        let folder = Path::new("/folder");
+        assert_eq!(below(folder, "run.fathom/meta.json"), Some("/folder/run.fathom/meta.json".into()));
         for bad in ["", "/etc/passwd", "..", "a/../../b", "./a", "a\0b"] {
             assert_eq!(below(folder, bad), None, "{bad:?}");
         }
