@@ -50,7 +50,7 @@ fn ssh(rest: &str) -> Option<Place> {
         None => (rest, None),
     };
     let port = port.map(|p| p.parse().ok().filter(|p| *p > 0)).map_or(Some(None), |p| p.map(Some))?;
-    let good = |word: &str| !word.is_empty() && !word.starts_with('-');
+    let good = |word: &str| !word.is_empty() && !word.starts_with('-') && !word.contains(['[', ']']);
     (good(host) && user.is_none_or(good)).then(|| Place::Ssh(user.map(Into::into), host.into(), port))
 }
 
