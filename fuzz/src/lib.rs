@@ -11,6 +11,7 @@
 //! To add one, write its functions in `targets.rs` (or a file of their own) and a line in [`TARGETS`]. Inputs that once failed are kept in
 //! `fuzz/corpus/TARGET/` and tried first, for ever.
 
+mod agent;
 mod bench;
 mod disk;
 mod front;
@@ -64,6 +65,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "nbd_requests", seeds: front::requests, run: front::request_bytes },
     Target { name: "nbd_replies", seeds: front::replies, run: front::reply_bytes },
     Target { name: "wire_key", seeds: wire_key::keys, run: wire_key::key },
+    Target { name: "agent_frame", seeds: agent::frames, run: agent::frame },
     Target { name: "net_message", seeds: net::messages, run: net::message },
     Target { name: "net_binary", seeds: net::binaries, run: net::binary },
 ];

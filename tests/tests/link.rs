@@ -25,6 +25,14 @@ fn main() -> ExitCode {
             bed().and_then(|()| fathom_tests::root()).and_then(|()| installed("sysctl")),
             router,
         ),
+        (
+            "the_manuals_commands_let_a_device_out_into_the_world_by_nft",
+            bed()
+                .and_then(|()| fathom_tests::root())
+                .and_then(|()| installed("sysctl"))
+                .and_then(|()| installed("nft")),
+            out_into_the_world,
+        ),
         ("a_supplied_congestion_control_runs_over_the_link", bed().and_then(|()| fathom_tests::root()), supplied),
     ];
     lane(cases)
@@ -230,23 +238,40 @@ fn supplied() -> Result<()> {
 }
 
 /// What docs/net-link.md has typed in another shell, as it stands there.
-fn commands() -> Result<String> {
+fn commands(block: usize) -> Result<String> {
     let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/net-link.md");
     let text = std::fs::read_to_string(&manual)?;
     let (_, after) = text.split_once("## Between real devices").context("the manual's section is gone")?;
-    let block = after.split("```text\n").nth(1).and_then(|rest| rest.split("```").next());
+    let block = after.split("```text\n").nth(1 + block).and_then(|rest| rest.split("```").next());
     block.map(str::to_string).context("the section has no commands")
 }
 
 fn router() -> Result<()> {
-    // Two devices, each with a cable to the router.
+    let (one, two, router) = cabled("192.168.60.2/24")?;
+    two.ip(&["route", "add", "default", "via", "192.168.60.1"])?;
+    measured_through(&router, &one, &two, 0, "192.168.60.2:7100")
+}
+
+/// The world knows the router's address and no way to what is behind it: without translation nothing comes back.
+fn out_into_the_world() -> Result<()> {
+    let (one, world, router) = cabled("192.0.2.1/24")?;
+    measured_through(&router, &one, &world, 1, "192.0.2.1:7100")
+}
+
+/// A device, another one with this address, and the router, to which each has a cable.
+fn cabled(address: &str) -> Result<(Namespace, Namespace, Namespace)> {
     let router = Namespace::create()?;
     let (one, two) = (Namespace::beside(&router)?, Namespace::beside(&router)?);
-    for (device, interface, net) in [(&one, "eth1", 50), (&two, "eth2", 60)] {
+    for (device, interface, address) in [(&one, "eth1", "192.168.50.2/24"), (&two, "eth2", address)] {
         device.veth("eth0", &router, interface)?;
-        device.address("eth0", &format!("192.168.{net}.2/24"))?;
-        device.ip(&["route", "add", "default", "via", &format!("192.168.{net}.1")])?;
+        device.address("eth0", address)?;
     }
+    one.ip(&["route", "add", "default", "via", "192.168.50.1"])?;
+    Ok((one, two, router))
+}
+
+/// With the manual's commands, one device measures the way to the other, which is at `at`.
+fn measured_through(router: &Namespace, one: &Namespace, two: &Namespace, block: usize, at: &str) -> Result<()> {
     let mut link = router.command(fathom());
     link.args(["net", "link", "--delay", "16ms", "--rate", "20mbit"]).stdin(Stdio::null());
     let mut link = link.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
@@ -258,18 +283,18 @@ fn router() -> Result<()> {
         number.map(str::to_string).context("it says no process number")
     };
     let (c, s) = (process()?, process()?);
-    let script = format!("set -e\nC={c}; S={s}\n{}", commands()?);
+    let script = format!("set -e\nC={c}; S={s}\n{}", commands(block)?);
     run(router.command("sh").args(["-c", &script]))?;
     // One device measures the way to the other.
     let folder = tempfile::tempdir()?;
     let key = folder.path().join("key");
     run(Command::new(fathom()).args(["pool", "keygen"]).arg(&key))?;
     let mut serve = two.command(fathom());
-    serve.args(["net", "serve", "--once", "--listen", "192.168.60.2:7100", "--key"]).arg(&key);
+    serve.args(["net", "serve", "--once", "--listen", at, "--key"]).arg(&key);
     let mut serve = serve.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
     BufReader::new(serve.stdout.take().context("stdout")?).read_line(&mut String::new())?;
     let mut ask = one.command(fathom());
-    ask.args(["net", "run", "192.168.60.2:7100", "--transactions", "--duration", "1", "--json", "--key"]).arg(&key);
+    ask.args(["net", "run", at, "--transactions", "--duration", "1", "--json", "--key"]).arg(&key);
     let asked = run(&mut ask);
     let _ = serve.kill();
     serve.wait()?;

@@ -8,7 +8,7 @@ mod pool;
 mod results;
 
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
-pub use net::{Device, Net, NetCc, NetLink, NetRun, NetServe, NetTrial, NetVerb, Rate, Way};
+pub use net::{Net, NetCc, NetLink, NetRun, NetServe, NetTrial, NetVerb, Rate, Way};
 pub use paper::{Between, Paper, PaperBench};
 pub use pool::{
     AttachWith, Control, Disk, Front, Order, Pool, PoolAttach, PoolBench, PoolKeygen, PoolLoad, PoolNode, PoolServe,
@@ -72,6 +72,12 @@ pub enum Verb {
     Pool(Pool),
     /// Run one of the built-in workloads as a benchmark's replicate: JSON lines on stdout
     Workload(Workload),
+    /// Take orders for a device, from the Fathom that reached it
+    #[command(hide = true)]
+    Agent {
+        /// Where its folder is made.
+        folder: PathBuf,
+    },
     /// Print the completions of a shell
     Completions {
         /// The shell.

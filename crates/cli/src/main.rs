@@ -18,7 +18,7 @@ mod report;
 mod show;
 mod workload;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use args::Verb;
 use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
@@ -62,6 +62,8 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Export(args) => export::run(&args)?,
         Verb::Link(args) => link::run(&args)?,
         Verb::Papers(args) => papers::run(&args)?,
+        Verb::Agent { folder } => device::reach::agent::run(std::io::stdin(), std::io::stdout(), &folder)
+            .with_context(|| format!("cannot make a folder in {}", folder.display()))?,
         Verb::Completions { shell } => {
             let mut command = args::Cli::command();
             let mut text = Vec::new();

@@ -27,6 +27,8 @@ struct Known {
     #[serde(default)]
     bench: Vec<String>,
     state: String,
+    /// What was measured besides, and stands beside the figure.
+    note: Option<String>,
 }
 
 impl Known {
@@ -65,6 +67,7 @@ pub fn run(args: &args::Papers) -> Result<()> {
     let benchmark = kind.transpose()?.map(|kind| kind == "bench");
     if !measured.is_empty() && benchmark != Some(false) {
         text += &scores(args, &measured)?;
+        text += &notes(&measured);
     }
     if !made.is_empty() && benchmark != Some(true) {
         let archive = match &args.archive {
@@ -146,6 +149,11 @@ fn overview(wanted: &[&Known]) -> String {
     text
 }
 
+fn notes(figures: &[&Known]) -> String {
+    let noted = figures.iter().filter_map(|k| Some((k, k.note.as_ref()?)));
+    noted.map(|(k, note)| format!("\n### {} figure {}, besides\n\n{}\n", k.paper, k.number, note.trim())).collect()
+}
+
 fn values(archive: &Path, made: &[&Known]) -> Result<String> {
     let summary = analysis::summarise(&Rows::load(&link::open(archive, &progress::context(false))?)?);
     let fact = |name: &str| summary.environment.get(name).and_then(|f| f.value.clone());
@@ -186,6 +194,14 @@ mod tests {
                 );
                 assert!(known.command.is_some());
             }
+        }
+        // What is told besides is told in the manual in the same words, so that making the page anew drops nothing.
+        let page = include_str!("../../../docs/papers.md");
+        let all: Vec<&Known> = list.figure.iter().filter(|k| k.note.is_some()).collect();
+        assert!(!all.is_empty());
+        for known in all {
+            let note = notes(&[known]);
+            assert!(page.contains(note.trim()), "docs/papers.md lacks: {note}");
         }
         assert!(covers("13-15", "14") && !covers("13-15", "1") && covers("5", "5") && !covers("x", "5"));
     }

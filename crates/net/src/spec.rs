@@ -95,6 +95,9 @@ pub struct Spec {
     pub copy: bool,
     /// Whether sending ends record every acknowledgement ([`crate::probe`]).
     pub probe: bool,
+    /// Whether TCP's state is left unread, to see what reading it costs: nothing then tells what held the run back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub blind: bool,
 }
 
 impl Spec {
@@ -165,6 +168,7 @@ mod tests {
             socket: SocketOptions::default(),
             copy: false,
             probe: false,
+            blind: false,
         }
     }
 

@@ -37,6 +37,7 @@ fn bulk(duration_ms: u64) -> Spec {
         socket: SocketOptions::default(),
         copy: false,
         probe: false,
+        blind: false,
     }
 }
 

@@ -10,6 +10,7 @@ pub use sweep::{NetSweep, NetTrial};
 
 use super::seconds;
 use clap::{Args, Subcommand, ValueEnum};
+use device::reach::Place;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -64,8 +65,11 @@ pub enum NetVerb {
 #[derive(Debug, Args)]
 pub struct NetServe {
     /// Where; port 0 takes a free one, which is printed
-    #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
-    pub listen: SocketAddr,
+    #[arg(long, value_name = "ADDR:PORT", value_parser = address, required_unless_present = "interface")]
+    pub listen: Option<SocketAddr>,
+    /// On the address that this network interface has, and a free port, both of which are printed
+    #[arg(long, value_name = "IF", conflicts_with = "listen")]
+    pub interface: Option<String>,
     /// Let in only those who have this key too; needed on any address but loopback
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
@@ -86,14 +90,23 @@ Examples:
   fathom net run 127.0.0.1:7100 --udp --preset iperf2       1 Mb/s, as iperf 2 sends if nobody says more
   fathom net run 127.0.0.1:7100 --transactions              a byte there, a byte back
   fathom net run 127.0.0.1:7100 --json -o run.fathom
-  fathom net run 192.0.2.7:7100 --to ssh:phone              starts the other end too, with a key of the run's own
-  fathom net run 192.0.2.7:7100 --from ssh:one --to ssh:two",
+
+Both ends, started from here, with a key of the run's own:
+  fathom net run --to ssh:server --interface eth0           this machine's eth0 to the server's
+  fathom net run --from adb:R58M1 --to adb:R58M2 --interface wlan0 --json -o wifi.fathom
+  fathom net run --from adb:R58M1 --to adb:R58M2 --interface bt-pan
+  fathom net run --from adb --interface wlan0 --to local --to-interface eth0
+  fathom net run 192.0.2.7:7100 --from ssh:me@one:2222 --to ssh:two
+
+A device is local, ssh:[USER@]HOST[:PORT] (as `ssh` gets in without a password), adb:SERIAL (as `adb devices` lists it; adb if
+there is one), or netns:NAME (as `ip netns` lists it). Fathom is put there once. The way to a device carries orders and results;
+data goes directly from one end to the other.",
     group(clap::ArgGroup::new("traffic").args(["tcp", "udp", "transactions"]))
 )]
 pub struct NetRun {
-    /// The end that serves
-    #[arg(value_name = "ADDR:PORT", value_parser = address)]
-    pub address: SocketAddr,
+    /// The end that serves; with --to it may be left out, and --interface tells
+    #[arg(value_name = "ADDR:PORT", value_parser = address, required_unless_present = "to")]
+    pub address: Option<SocketAddr>,
     /// The key of the end that serves
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
@@ -157,6 +170,9 @@ pub struct NetRun {
     /// Record every acknowledgement at the sending end (tcp:tcp_probe), which needs root there
     #[arg(long)]
     pub tcp_probe: bool,
+    /// Do not read TCP's state, to see what reading it costs; nothing then tells what held the run back
+    #[arg(long, conflicts_with_all = ["udp", "transactions", "tcp_probe", "readings"])]
+    pub no_readings: bool,
     /// Print JSON (its contract: docs/net.md)
     #[arg(long)]
     pub json: bool,
@@ -169,24 +185,21 @@ pub struct NetRun {
     /// Keep all samples in this archive; one of that name is kept as NAME.fathom.old
     #[arg(short, long, value_name = "RUN.fathom")]
     pub output: Option<PathBuf>,
-    /// The end that asks is started there: ssh:HOST, or local
-    #[arg(long, value_name = "DEVICE", value_parser = device, default_value = "local")]
-    pub from: Device,
-    /// The end that serves is started there, and listens on ADDR:PORT: ssh:HOST, or local
-    #[arg(long, value_name = "DEVICE", value_parser = device)]
-    pub to: Option<Device>,
-    /// Where Fathom is on the other devices
-    #[arg(long, value_name = "PATH", default_value = "fathom")]
-    pub remote_fathom: String,
-}
-
-/// A device that a command can be run on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Device {
-    /// This one.
-    Local,
-    /// One that ssh reaches, by the name that ssh knows.
-    Ssh(String),
+    /// The end that asks runs on this device
+    #[arg(long, value_name = "DEVICE", default_value = "local")]
+    pub from: Place,
+    /// The end that serves runs on this device, and ends with the run
+    #[arg(long, value_name = "DEVICE")]
+    pub to: Option<Place>,
+    /// The end that serves listens on the address of this interface, if it is not called as at the other end
+    #[arg(long, value_name = "IF", requires = "to", conflicts_with = "address")]
+    pub to_interface: Option<String>,
+    /// The program for devices with another processor than this machine's (may be given again)
+    #[arg(long, value_name = "FILE")]
+    pub binary: Vec<PathBuf>,
+    /// What the machine that started both ends knows of them
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub ends: Option<PathBuf>,
 }
 
 /// Which ways data goes.
@@ -220,15 +233,6 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     let mut found =
         text.to_socket_addrs().map_err(|e| format!("{e}; give ADDRESS:PORT, such as 192.0.2.7:7100 or [::1]:7100"))?;
     found.next().ok_or_else(|| "the name has no address".into())
-}
-
-fn device(text: &str) -> Result<Device, String> {
-    match text.split_once(':') {
-        None if text == "local" => Ok(Device::Local),
-        // ssh takes a word with a dash for an option.
-        Some(("ssh", host)) if !host.is_empty() && !host.starts_with('-') => Ok(Device::Ssh(host.into())),
-        _ => Err("give ssh:HOST or local".into()),
-    }
 }
 
 fn rate(text: &str) -> Result<Rate, String> {

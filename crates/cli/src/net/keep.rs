@@ -1,7 +1,8 @@
 //! A run in an archive: a design of one cell with one replicate, whose samples are every interval of throughput and every
 //! reading of the sender's TCP. All times are CLOCK_BOOTTIME of the end that asked, so that a recording made beside it lies
-//! on the same axis.
+//! on the same axis; where both ends were started from a third machine, that machine's.
 
+use super::ends::{About, One};
 use super::lines;
 use super::result::{over_time, told};
 use super::text::rate;
@@ -17,13 +18,17 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Writes it.
-pub fn keep(outcome: &Outcome, dir: &Path, quiet: bool) -> Result<()> {
+pub fn keep(outcome: &Outcome, dir: &Path, about: Option<&About>, quiet: bool) -> Result<()> {
     record::keep_old(dir, quiet)?;
     let argv: Vec<String> = std::env::args().collect();
     let mut meta = Meta::new("net", record::unix_ns(), argv.clone());
     Archive::create(dir, &meta, true)?;
     let mut log = RunsWriter::create(dir)?;
-    log.push(Entry::Machine(crate::bench::facts(&[])))?;
+    let mut facts = crate::bench::facts(&[]);
+    if let Some(One { facts: theirs, .. }) = about.and_then(|a| a.serves.as_ref()) {
+        facts.extend(theirs.iter().map(|(name, fact)| (format!("serves.{name}"), fact.clone())));
+    }
+    log.push(Entry::Machine(facts))?;
     log.push(Entry::Design(DesignRow {
         id: 0,
         name: crate::bench::NET_RUN.into(),
@@ -49,7 +54,7 @@ pub fn keep(outcome: &Outcome, dir: &Path, quiet: bool) -> Result<()> {
         same_as: None,
         absent: None,
     }))?;
-    log.push(Entry::Replicate(Box::new(replicate(outcome))))?;
+    log.push(Entry::Replicate(Box::new(replicate(outcome, about))))?;
     log.push(Entry::Stopped { design: 0, why: "blocks".into() })?;
     log.runs().make_tables(dir)?;
     meta.linked = true;
@@ -90,11 +95,23 @@ fn factors(spec: &Spec) -> BTreeMap<&'static str, String> {
     factors
 }
 
-fn replicate(outcome: &Outcome) -> Run {
+fn replicate(outcome: &Outcome, about: Option<&About>) -> Run {
     let told = told(outcome);
+    // Both ends were started from elsewhere: by the clock there.
+    let home = |ns: u64| match about.and_then(|a| a.skew_ns) {
+        Some((ahead, _)) => ns.saturating_add_signed(ahead.saturating_neg()),
+        None => ns,
+    };
     let mut samples = Vec::new();
     let mut push = |metric: String, unit: &str, labels: String, time_ns: Option<u64>, value: f64| {
-        samples.push(Sample { replicate: Some(0), metric, unit: unit.into(), labels, time_ns, value });
+        samples.push(Sample {
+            replicate: Some(0),
+            metric,
+            unit: unit.into(),
+            labels,
+            time_ns: time_ns.map(home),
+            value,
+        });
     };
     // A time of the end that saw it, by our clock.
     let here = |by_other: bool, ns: u64| match outcome.clock.filter(|_| by_other) {
@@ -152,6 +169,11 @@ fn replicate(outcome: &Outcome) -> Run {
             );
         }
     }
+    marks.extend(about.into_iter().flat_map(|a| ends(a, outcome)).map(|(name, text)| MarkRow {
+        replicate: Some(0),
+        name: name.into(),
+        text,
+    }));
     for (at, limit) in told.iter().flat_map(|t| &t.limits).enumerate() {
         let remedy = limit.remedy.as_ref().map_or_else(String::new, |r| format!("; {r}"));
         let text = format!("{} {:.0} %: {}{remedy}", limit.cause.name(), 100.0 * limit.share, limit.evidence);
@@ -162,8 +184,8 @@ fn replicate(outcome: &Outcome) -> Run {
         cell: 0,
         block: 0,
         place: 0,
-        start_ns: start.min(end),
-        end_ns: end,
+        start_ns: home(start.min(end)),
+        end_ns: home(end),
         start_unix_ns: Some(record::unix_ns().saturating_sub(net::clock::now_ns().saturating_sub(start.min(end)))),
         exit: Some(0),
         verified: Some(outcome.own.trouble.is_none()),
@@ -174,4 +196,34 @@ fn replicate(outcome: &Outcome) -> Run {
         failure: outcome.own.trouble.clone(),
     };
     Run { replicate, samples, marks }
+}
+
+/// What is told of the ends, and of the clocks.
+fn ends(about: &About, outcome: &Outcome) -> Vec<(&'static str, String)> {
+    let mut told = vec![("end.asks", one(&about.asks))];
+    told.extend(about.serves.as_ref().map(|s| ("end.serves", one(s))));
+    let mut clocks = match about.skew_ns {
+        Some((ahead, error)) => format!(
+            "times are of the machine that started both ends; the clock of the end that asks was {:.6} s ahead of it, known to {:.1} us",
+            ahead as f64 / 1e9,
+            error as f64 / 1e3
+        ),
+        None => "times are of the end that asks".into(),
+    };
+    if let Some(clock) = outcome.clock {
+        clocks += &format!(
+            "; that of the end that serves was {:.6} s ahead of the one that asks, known to {:.1} us",
+            clock.ahead_ns / 1e9,
+            clock.error_ns / 1e3
+        );
+    }
+    told.push(("clocks", clocks));
+    told
+}
+
+fn one(end: &One) -> String {
+    let fact = |name: &str| end.facts.get(name).and_then(|f| f.value.clone());
+    let facts: Vec<String> =
+        ["device.model", "os.name", "kernel.release", "cpu.architecture"].iter().filter_map(|n| fact(n)).collect();
+    [std::slice::from_ref(&end.name), &facts[..]].concat().join(", ")
 }

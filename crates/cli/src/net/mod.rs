@@ -1,11 +1,11 @@
 //! `fathom net`: a file a verb.
 
 mod cc;
+mod ends;
 mod json;
 mod keep;
 mod lines;
 mod link;
-mod remote;
 mod result;
 mod run;
 mod serve;

@@ -67,7 +67,10 @@ fn one(outcome: &Outcome, direction: Direction) -> Option<Told<'_>> {
         receiver: outcome.receiver(direction),
         rate_bps: throughput.whole,
     };
-    let (limits, course) = (why::limits(&seen), why::course(&seen));
+    let (limits, course) = match outcome.spec.blind {
+        true => Default::default(),
+        false => (why::limits(&seen), why::course(&seen)),
+    };
     let bounds = why::bounds(&sent.samples, sent.sockets.len());
     let packets = packets(outcome, sent, received);
     Some(Told { direction, limits, course, packets, throughput, sent, received, bounds })

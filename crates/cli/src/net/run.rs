@@ -1,9 +1,9 @@
 //! `fathom net run`.
 
-use super::remote::Arranged;
+use super::ends::{self, About};
 use crate::args::{NetRun, Rate, Way};
 use crate::say;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use net::run::{Outcome, Session};
 use net::search::{Search, Trial};
 use net::spec::{Direction, MAX_RATE, SocketOptions, Spec, Traffic};
@@ -33,16 +33,14 @@ pub fn run(args: &NetRun) -> Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     };
-    let served = match super::remote::arrange(args)? {
-        Arranged::Done(code) => return Ok(code),
-        Arranged::Ask(served) => served,
-    };
-    let key = match &served {
-        Some(served) => Some(served.key.clone()),
-        None => super::key(args.key.as_deref())?,
-    };
+    if ends::wanted(args) {
+        return ends::run(args);
+    }
+    let about = args.ends.as_deref().map(About::read).transpose()?;
+    let address = args.address.context("no address")?;
+    let key = super::key(args.key.as_deref())?;
     let done = super::local(2, async {
-        let mut session = Session::connect(args.address, key.as_ref(), args.interface.as_deref()).await?;
+        let mut session = Session::connect(address, key.as_ref(), args.interface.as_deref()).await?;
         let interrupter = session.interrupter();
         let first = tokio::task::spawn_local({
             let interrupter = interrupter.clone();
@@ -67,7 +65,7 @@ pub fn run(args: &NetRun) -> Result<ExitCode> {
         eprintln!("fathom: interrupted; nothing is kept");
         return Ok(ExitCode::from(130));
     };
-    print(args, &outcome, found.as_ref())?;
+    print(args, &outcome, found.as_ref(), about.as_ref())?;
     if interrupted {
         eprintln!("fathom: interrupted; this is what was measured until then");
         return Ok(ExitCode::from(130));
@@ -105,12 +103,16 @@ async fn live(live: Arc<net::traffic::Live>, spec: Spec) {
     }
 }
 
-fn print(args: &NetRun, outcome: &Outcome, search: Option<&Value>) -> Result<()> {
+fn print(args: &NetRun, outcome: &Outcome, search: Option<&Value>, about: Option<&About>) -> Result<()> {
     if let Some(dir) = &args.output {
-        super::keep::keep(outcome, dir, args.json || args.lines)?;
+        super::keep::keep(outcome, dir, about, args.json || args.lines)?;
     }
     if args.json {
-        let value = super::json::of(outcome, args.output.as_deref(), search)?;
+        let samples = about.map_or(args.output.as_deref(), |about| about.archive.as_deref());
+        let mut value = super::json::of(outcome, samples, search)?;
+        if let Some(about) = about {
+            value["ends"] = json!({"asks": about.asks.name, "serves": about.serves.as_ref().map(|s| &s.name)});
+        }
         say::text(&format!("{}\n", serde_json::to_string_pretty(&value)?));
         return Ok(());
     }
@@ -125,6 +127,9 @@ fn print(args: &NetRun, outcome: &Outcome, search: Option<&Value>) -> Result<()>
     let mut text = super::text::of(outcome);
     if let Some(search) = search.and_then(|s| s["text"].as_str()) {
         text = format!("{search}\n{text}");
+    }
+    if let Some(About { asks, serves: Some(serves), .. }) = about {
+        text = format!("from {} to {}\n{text}", asks.name, serves.name);
     }
     say::text(&text);
     Ok(())
@@ -167,6 +172,7 @@ fn spec(args: &NetRun) -> Result<Spec, String> {
         },
         copy: args.copy,
         probe: args.tcp_probe,
+        blind: args.no_readings,
     })
 }
 

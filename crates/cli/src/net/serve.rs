@@ -3,20 +3,25 @@
 use crate::args::NetServe;
 use anyhow::Result;
 use net::serve::Server;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::rc::Rc;
 
 pub fn run(args: &NetServe) -> Result<ExitCode> {
     let key = super::key(args.key.as_deref())?;
-    if key.is_none() && !args.listen.ip().is_loopback() {
+    let listen = match (&args.listen, &args.interface) {
+        (Some(address), _) => *address,
+        (None, interface) => SocketAddr::new(net::interface::address(interface.as_deref().unwrap_or("lo"))?, 0),
+    };
+    if key.is_none() && !listen.ip().is_loopback() {
         eprintln!(
             "fathom: {} can be reached from other machines, so a key is needed: `fathom pool keygen FILE` makes one; copy it to both ends and give --key FILE (without one, listen on 127.0.0.1 or ::1)",
-            args.listen
+            listen
         );
         return Ok(ExitCode::from(2));
     }
     super::local(1, async {
-        let server = Server::listen(args.listen, key, Rc::new(|line| eprintln!("fathom: {line}"))).await?;
+        let server = Server::listen(listen, key, Rc::new(|line| eprintln!("fathom: {line}"))).await?;
         // Alone on stdout, for scripts that asked for port 0.
         println!("{}", server.address());
         eprintln!("fathom: waiting for runs; Ctrl-C ends it");

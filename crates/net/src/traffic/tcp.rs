@@ -64,9 +64,10 @@ impl Way {
         }
     }
 
-    fn look(&mut self, interval: bool) {
+    fn look(&mut self, interval: bool, blind: bool) {
         let sockets: Vec<_> = self.streams.iter().map(|(n, s)| (*n, s.as_fd())).collect();
         match self.sends {
+            _ if blind => {}
             true => self.sender.read(&sockets),
             false => self.receiver.read(&sockets),
         }
@@ -133,7 +134,10 @@ pub fn run(
             threads.push(of_way.collect());
         }
         let sockets = ways.iter().map(|w| w.streams.len() as u64).sum();
-        let every_ns = sampler::every_ns(sockets, spec.duration_ms * 1_000_000);
+        let every_ns = match spec.blind {
+            true => INTERVAL_NS,
+            false => sampler::every_ns(sockets, spec.duration_ms * 1_000_000),
+        };
         let before = Thread::now();
         let mut next = course.start_ns + INTERVAL_NS;
         course.follow(every_ns, |at| {
@@ -142,7 +146,7 @@ pub fn run(
                 next = at + INTERVAL_NS - (at - course.start_ns) % INTERVAL_NS;
             }
             for way in &mut ways {
-                way.look(interval);
+                way.look(interval, spec.blind);
                 live.set(way.direction, way.arrived());
             }
         });

@@ -1,0 +1,306 @@
+//! Both ends of a run, conducted from here: each is this program on a device, held by its agent. They get a key that is made for the run
+//! alone; it never stands in a file here, and there in one that goes with the agent.
+//!
+//! The end that serves starts first and says where it listens; the end that asks is told that, and what this machine knows of both
+//! ([`About`]). What it prints is printed here as it comes, and its archive is brought home. Whatever happens (an end dies, a
+//! device is lost, Ctrl-C), both ends are then let go, and clean up.
+
+mod home;
+mod words;
+
+use crate::args::NetRun;
+use crate::{progress, say};
+use anyhow::{Context as _, Result, bail};
+use device::reach::{Event, Link, Place, Skew, program};
+use serde::{Deserialize, Serialize};
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+use wire::Key;
+
+/// How often it is looked whether somebody asked for an end.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long the end that serves may take to listen.
+const READY: Duration = Duration::from_secs(30);
+/// How long one end may go on without the other, to say what it has to say.
+const ALONE: Duration = Duration::from_secs(20);
+/// How long an archive may stop coming.
+const STALLED: Duration = Duration::from_secs(60);
+/// Names in the agents' folders.
+const KEY: &str = "net.key";
+const ABOUT: &str = "ends.json";
+const ARCHIVE: &str = "run.fathom";
+
+/// What the end that asks is told of both.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct About {
+    /// The end that asks.
+    pub asks: One,
+    /// The end that serves, if it was started too.
+    pub serves: Option<One>,
+    /// How far the clock of the end that asks is ahead of this machine's, and the bound of the error, ns.
+    pub skew_ns: Option<(i64, u64)>,
+    /// Where the archive will be.
+    pub archive: Option<std::path::PathBuf>,
+}
+
+/// What is known of an end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct One {
+    /// The device's name.
+    pub name: String,
+    /// Facts about it.
+    pub facts: model::Environment,
+}
+
+impl About {
+    /// As [`ABOUT`] has it.
+    pub fn read(path: &std::path::Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        serde_json::from_str(&text).with_context(|| format!("{} is not about the ends of a run", path.display()))
+    }
+}
+
+/// Whether anything runs elsewhere.
+pub fn wanted(args: &NetRun) -> bool {
+    args.to.is_some() || args.from != Place::Local
+}
+
+/// Which end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Asks,
+    Serves,
+}
+
+pub fn run(args: &NetRun) -> Result<ExitCode> {
+    let listen = match listen(args) {
+        Ok(listen) => listen,
+        Err(why) => {
+            eprintln!("fathom: {why}");
+            return Ok(ExitCode::from(2));
+        }
+    };
+    if let Some(output) = &args.output {
+        home::possible(output)?;
+    }
+    let key = match (&args.key, &args.to) {
+        (Some(path), _) => Some(Key::read(path)?),
+        (None, Some(_)) => Some(Key::generate()?),
+        (None, None) => None,
+    };
+    let context = progress::context(true);
+    progress::end_on_signal(&context);
+    let (tell, events) = channel();
+    let reach = |end: End, place: &Place| -> Result<Link> {
+        let ours = std::env::current_exe().context("cannot find this program's own file")?;
+        let told = |line| eprintln!("fathom: {line}");
+        let ground = program::put(place, &ours, &args.binary, &told)?;
+        let tell = tell.clone();
+        let link = Link::open(&ground, move |event| drop(tell.send((end, event))))?;
+        if let Some(key) = &key {
+            link.put(KEY, key.to_text().as_bytes())?;
+        }
+        Ok(link)
+    };
+    let serves = args.to.as_ref().map(|place| reach(End::Serves, place)).transpose()?;
+    let asks = reach(End::Asks, &args.from)?;
+    let mut run = Run { args, context, events, asks, serves, complaints: String::new(), left: None };
+    let code = run.conduct(&listen, key.is_some());
+    run.end(code)
+}
+
+/// How the end that serves is told where to listen; or where the one that asks will find it.
+fn listen(args: &NetRun) -> Result<Vec<String>, String> {
+    let interface = args.to_interface.as_ref().or(args.interface.as_ref());
+    match (args.address, interface, &args.to) {
+        (Some(address), ..) if address.ip().is_unspecified() => {
+            Err(format!("{address} is every address: give the one of the end that serves, such as 192.0.2.7:7100"))
+        }
+        (Some(address), ..) => Ok(vec!["--listen".into(), address.to_string()]),
+        (None, Some(interface), _) => Ok(vec!["--interface".into(), interface.clone()]),
+        (None, None, Some(to)) if *to == args.from => Ok(vec!["--listen".into(), "127.0.0.1:0".into()]),
+        (None, None, _) => {
+            Err("say which way data goes: --interface IF, whose address the end that serves listens on, or ADDR:PORT"
+                .into())
+        }
+    }
+}
+
+struct Run<'a> {
+    args: &'a NetRun,
+    context: model::Context,
+    events: Receiver<(End, Event)>,
+    asks: Link,
+    serves: Option<Link>,
+    /// What the end that serves said; told if something goes wrong.
+    complaints: String,
+    /// Since when one end is alone.
+    left: Option<Instant>,
+}
+
+impl Run<'_> {
+    fn conduct(&mut self, listen: &[String], key: bool) -> Result<ExitCode> {
+        let address = match &self.serves {
+            Some(serves) => {
+                let mut argv = vec![serves.ground().program.clone()];
+                argv.extend(["net", "serve", "--once", "--key", KEY].map(String::from));
+                argv.extend_from_slice(listen);
+                serves.start(&argv)?;
+                self.ready()?
+            }
+            None => self.args.address.context("no address")?,
+        };
+        let about = serde_json::to_vec(&self.about())?;
+        self.asks.put(ABOUT, &about)?;
+        let mut argv = vec![self.asks.ground().program.clone()];
+        argv.extend(words::asking(self.args, address, key));
+        self.asks.start(&argv)?;
+        let status = self.follow()?;
+        if let Some(output) = &self.args.output {
+            self.asks.fetch(ARCHIVE)?;
+            let came = self.bring(output);
+            // Of a run that failed there may be none.
+            if status == 0 || status == 130 {
+                came?;
+            }
+        }
+        Ok(ExitCode::from(u8::try_from(status).unwrap_or(1)))
+    }
+
+    fn next(&mut self) -> Result<Option<(End, Event)>> {
+        match self.events.recv_timeout(LOOK) {
+            Ok((_, Event::Gone(why))) => Err(why.into()),
+            Ok((_, Event::Done(Err(why)))) => bail!("{why}"),
+            Ok(event) => Ok(Some(event)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => bail!("both ends are gone"),
+        }
+    }
+
+    /// The address on which the end that serves listens.
+    fn ready(&mut self) -> Result<SocketAddr> {
+        let begun = Instant::now();
+        let mut said = Vec::new();
+        loop {
+            match self.next()? {
+                Some((_, Event::Out(bytes))) => said.extend(bytes),
+                Some((_, Event::Err(bytes))) => self.complaints += &String::from_utf8_lossy(&bytes),
+                Some((_, Event::Exit(_))) => {
+                    bail!("{} cannot serve", self.args.to.as_ref().map_or("it".into(), Place::to_string))
+                }
+                _ => {}
+            }
+            if let Some(line) = said.split_inclusive(|b| *b == b'\n').next().filter(|l| l.ends_with(b"\n")) {
+                let line = String::from_utf8_lossy(line);
+                return line.trim().parse().context("the end that serves did not say where it listens");
+            }
+            if self.context.cancelled() {
+                bail!("interrupted; nothing is kept");
+            }
+            if begun.elapsed() > READY {
+                bail!("the end that serves does not listen after {} s", READY.as_secs());
+            }
+        }
+    }
+
+    fn about(&self) -> About {
+        let one = |link: &Link| One { name: link.ground().place.to_string(), facts: device::collect(link, None) };
+        About {
+            asks: one(&self.asks),
+            serves: self.serves.as_ref().map(one),
+            // Others have this machine's clock.
+            skew_ns: matches!(self.args.from, Place::Ssh(..) | Place::Adb(_))
+                .then(|| self.asks.skew())
+                .flatten()
+                .map(|Skew { ahead_ns, error_ns }| (ahead_ns, error_ns)),
+            archive: self.args.output.clone(),
+        }
+    }
+
+    /// Hands on what the end that asks says until it ends; its exit status.
+    fn follow(&mut self) -> Result<i32> {
+        let mut told = false;
+        loop {
+            if self.context.cancelled() && !told {
+                told = true;
+                self.asks.signal(libc::SIGINT as u8)?;
+            }
+            if self.left.is_some_and(|since| since.elapsed() > ALONE) {
+                bail!("the end that serves is gone, and the one that asks goes on");
+            }
+            match self.events.recv_timeout(LOOK) {
+                // The one that asks finds out by itself, and says what it has measured.
+                Ok((End::Serves, Event::Gone(why))) => {
+                    self.complaints += &format!("fathom: {why}\n");
+                    self.left.get_or_insert_with(Instant::now);
+                }
+                Ok((End::Serves, Event::Exit(_))) => drop(self.left.get_or_insert_with(Instant::now)),
+                Ok((End::Serves, Event::Err(bytes))) => self.complaints += &String::from_utf8_lossy(&bytes),
+                Ok((End::Asks, Event::Out(bytes))) => {
+                    let mut out = std::io::stdout().lock();
+                    match out.write_all(&bytes).and_then(|()| out.flush()) {
+                        Err(error) if !say::has_gone(&error) => return Err(error).context("writing what was measured"),
+                        _ => {}
+                    }
+                }
+                Ok((End::Asks, Event::Err(bytes))) => std::io::stderr().write_all(&bytes).unwrap_or_default(),
+                // A command that a signal ended.
+                Ok((End::Asks, Event::Exit(status))) => return Ok(if status < 0 { 128 - status } else { status }),
+                Ok((End::Asks, Event::Gone(why))) => return Err(why.into()),
+                Ok((_, Event::Done(Err(why)))) => bail!("{why}"),
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => bail!("both ends are gone"),
+            }
+        }
+    }
+
+    /// Brings the archive home.
+    fn bring(&mut self, output: &std::path::Path) -> Result<()> {
+        let coming = home::Coming::begin(output)?;
+        let mut last = Instant::now();
+        loop {
+            match self.events.recv_timeout(LOOK) {
+                Ok((End::Asks, Event::Part(name, bytes))) => {
+                    last = Instant::now();
+                    coming.take(ARCHIVE, &name, &bytes)?;
+                }
+                Ok((End::Asks, Event::Done(done))) => {
+                    done.map_err(anyhow::Error::msg).context("the archive cannot be brought home")?;
+                    return coming.finish(output, self.args.json || self.args.lines);
+                }
+                Ok((End::Asks, Event::Gone(why))) => return Err(why.into()),
+                Ok(_) | Err(RecvTimeoutError::Timeout) if last.elapsed() < STALLED => {}
+                _ => bail!("the archive stopped coming"),
+            }
+        }
+    }
+
+    /// Lets both ends go.
+    fn end(self, code: Result<ExitCode>) -> Result<ExitCode> {
+        let wrong = !code.as_ref().is_ok_and(|c| *c == ExitCode::SUCCESS || *c == ExitCode::from(130));
+        if wrong {
+            for line in self.complaints.lines().filter(|l| !l.contains("waiting for runs")) {
+                let name = self.args.to.as_ref().map_or("the end that serves".into(), Place::to_string);
+                eprintln!("fathom: {name}: {}", line.trim_start_matches("fathom: "));
+            }
+        }
+        for link in [Some(self.asks), self.serves].into_iter().flatten() {
+            let name = link.ground().place.to_string();
+            if !link.close() {
+                eprintln!(
+                    "fathom: {name} did not say that it has cleaned up; what was started there ends by itself within a minute"
+                );
+            }
+        }
+        match code {
+            Err(_) if self.context.cancelled() => {
+                eprintln!("fathom: interrupted; nothing is kept");
+                Ok(ExitCode::from(130))
+            }
+            code => code,
+        }
+    }
+}

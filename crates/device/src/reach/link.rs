@@ -1,0 +1,361 @@
+//! The near side: an agent on a device, and the pipe to it.
+
+use super::agent::{BEAT, now_ns};
+use super::frame::{Frame, GREETING, MOST};
+use super::program::Ground;
+use super::{Unreachable, way};
+use crate::Reader;
+use model::Dev;
+use std::io::{self, BufRead as _, BufReader, Read};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, ChildStdin, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How long an agent may take to greet.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long it may take to clean up and go: a little longer than it gives its command.
+const FAREWELL: Duration = Duration::from_secs(6);
+/// Beats without an answer after which a device counts as gone.
+const MISSED: u32 = 6;
+/// Lines before the greeting that a login may say.
+const PREAMBLE: usize = 1000;
+/// Exchanges that compare the clocks.
+const EXCHANGES: u64 = 12;
+
+/// What a device says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The command printed this.
+    Out(Vec<u8>),
+    /// The command complained.
+    Err(Vec<u8>),
+    /// The command ended: its exit status, or a signal's number below zero.
+    Exit(i32),
+    /// More bytes of a file that was fetched, by its name.
+    Part(String, Vec<u8>),
+    /// All of it came; or why a file could not be sent or kept.
+    Done(Result<(), String>),
+    /// The device, or the way to it, is gone.
+    Gone(Unreachable),
+}
+
+/// How a device's CLOCK_BOOTTIME relates to this machine's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Skew {
+    /// How far it is ahead, ns.
+    pub ahead_ns: i64,
+    /// The offset is wrong by no more than this, ns: half the quickest exchange.
+    pub error_ns: u64,
+}
+
+/// An agent on a device. When it is dropped, all that it started ends.
+#[derive(Debug)]
+pub struct Link {
+    ground: Ground,
+    child: Child,
+    to: Arc<Mutex<Option<ChildStdin>>>,
+    /// Answers to what this side waits for.
+    answers: Mutex<Receiver<Frame>>,
+    closing: Arc<AtomicBool>,
+}
+
+impl Link {
+    /// Starts an agent. Everything that it says unasked goes to `told`, from another thread.
+    ///
+    /// # Errors
+    /// It does not start; the sentence holds what ssh, adb or the device said.
+    pub fn open(ground: &Ground, told: impl Fn(Event) + Send + 'static) -> Result<Self, Unreachable> {
+        let place = &ground.place;
+        let line = format!("exec {} agent {}", way::quoted(&ground.program), way::quoted(&ground.folder));
+        let mut command = way::shell(place, &line);
+        // Ctrl-C is for this program to hear, and to hand on.
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|e| way::cannot_start(place, &command, &e))?;
+        let (Some(to), Some(from), Some(complaints)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(Unreachable::new(place, "it has no pipes"));
+        };
+        let said = Arc::new(Mutex::new(String::new()));
+        let listening = std::thread::spawn({
+            let said = said.clone();
+            move || overhear(complaints, &said)
+        });
+        let (greet, greeted) = channel();
+        let (answer, answers) = channel();
+        let to = Arc::new(Mutex::new(Some(to)));
+        let closing = Arc::new(AtomicBool::new(false));
+        let unanswered = Arc::new(AtomicU32::new(0));
+        let ear = Ear { place: place.clone(), said, answer, closing: closing.clone(), unanswered: unanswered.clone() };
+        std::thread::spawn(move || ear.listen(from, &greet, listening, &told));
+        std::thread::spawn({
+            let (to, closing, group) = (to.clone(), closing.clone(), child.id());
+            move || beat(&to, &closing, &unanswered, group)
+        });
+        let link = Self { ground: ground.clone(), child, to, answers: Mutex::new(answers), closing };
+        match greeted.recv_timeout(PATIENCE) {
+            Ok(Ok(())) => Ok(link),
+            Ok(Err(why)) => Err(why),
+            Err(_) => Err(Unreachable::new(place, format!("it does not answer within {} s", PATIENCE.as_secs()))),
+        }
+    }
+
+    /// Where it is.
+    pub fn ground(&self) -> &Ground {
+        &self.ground
+    }
+
+    fn say(&self, frame: &Frame) -> io::Result<()> {
+        let mut to = self.to.lock().map_err(|_| io::ErrorKind::BrokenPipe)?;
+        frame.write(to.as_mut().ok_or(io::ErrorKind::BrokenPipe)?)
+    }
+
+    /// Writes a file into the agent's folder. If it cannot be kept, [`Event::Done`] tells.
+    ///
+    /// # Errors
+    /// The pipe broke.
+    pub fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let mut parts = bytes.chunks(MOST / 2);
+        self.say(&Frame::Part(name.into(), parts.next().unwrap_or_default().to_vec()))?;
+        parts.try_for_each(|part| self.say(&Frame::Part(name.into(), part.to_vec())))
+    }
+
+    /// Starts a command in the agent's folder; one at a time.
+    ///
+    /// # Errors
+    /// The pipe broke.
+    pub fn start(&self, argv: &[String]) -> io::Result<()> {
+        self.say(&Frame::Start(argv.to_vec()))
+    }
+
+    /// Sends the command, and all that it started, a signal.
+    ///
+    /// # Errors
+    /// The pipe broke.
+    pub fn signal(&self, number: u8) -> io::Result<()> {
+        self.say(&Frame::Signal(number))
+    }
+
+    /// Asks for a file or a folder of the agent's folder: it comes as [`Event::Part`]s, and then [`Event::Done`].
+    ///
+    /// # Errors
+    /// The pipe broke.
+    pub fn fetch(&self, name: &str) -> io::Result<()> {
+        self.say(&Frame::Fetch(name.into()))
+    }
+
+    fn wait(&self, ask: &Frame) -> Option<Frame> {
+        // One question at a time.
+        let answers = self.answers.lock().ok()?;
+        while answers.try_recv().is_ok() {}
+        self.say(ask).ok()?;
+        answers.recv_timeout(PATIENCE).ok()
+    }
+
+    /// How the clocks relate, by the quickest of some exchanges; `None` if the device does not answer.
+    pub fn skew(&self) -> Option<Skew> {
+        let one = |number: u64| {
+            let asked = now_ns();
+            match self.wait(&Frame::Ping(number + 1))? {
+                Frame::Pong(n, theirs) if n == number + 1 => Some(skew(asked, theirs, now_ns())),
+                _ => None,
+            }
+        };
+        (0..EXCHANGES).filter_map(one).min_by_key(|s| s.error_ns)
+    }
+
+    /// Ends what was started there and waits until the agent has cleaned up; says whether it has.
+    pub fn close(mut self) -> bool {
+        self.part()
+    }
+
+    fn part(&mut self) -> bool {
+        self.closing.store(true, Ordering::Relaxed);
+        // A pipe that nobody reads may hold its lock; the process is then ended below.
+        if let Ok(mut to) = self.to.try_lock() {
+            drop(to.take());
+        }
+        let step = Duration::from_millis(20);
+        for _ in 0..FAREWELL.as_millis() / step.as_millis() {
+            match self.child.try_wait() {
+                Ok(None) => std::thread::sleep(step),
+                _ => return true,
+            }
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        false
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.part();
+    }
+}
+
+fn skew(asked: u64, theirs: u64, back: u64) -> Skew {
+    let middle = asked + back.saturating_sub(asked) / 2;
+    Skew { ahead_ns: theirs.wrapping_sub(middle) as i64, error_ns: back.saturating_sub(asked).div_ceil(2) }
+}
+
+/// Keeps the last of what ssh or adb complain of.
+fn overhear(from: impl Read, said: &Mutex<String>) {
+    let mut room = [0; 4096];
+    let mut from = from;
+    while let Some(n) = from.read(&mut room).ok().filter(|n| *n > 0) {
+        let Ok(mut said) = said.lock() else { return };
+        said.push_str(&String::from_utf8_lossy(&room[..n]));
+        if said.len() > 16_384 {
+            let from = (said.len() - 8192..said.len()).find(|at| said.is_char_boundary(*at)).unwrap_or(0);
+            said.drain(..from);
+        }
+    }
+}
+
+/// Lets the agent know that this side is there, and gives up on one that does not answer.
+fn beat(to: &Mutex<Option<ChildStdin>>, closing: &AtomicBool, unanswered: &AtomicU32, process: u32) {
+    let step = Duration::from_millis(100);
+    loop {
+        for _ in 0..BEAT.as_millis() / 2 / step.as_millis() {
+            if closing.load(Ordering::Relaxed) {
+                return;
+            }
+            std::thread::sleep(step);
+        }
+        let missed = unanswered.fetch_add(1, Ordering::Relaxed);
+        if missed > 2 * MISSED {
+            // Its reader then finds the end of the pipe. It is not waited for before its owner does, so the number is still its.
+            if let Ok(process) = i32::try_from(process) {
+                // SAFETY: a plain system call.
+                unsafe { libc::kill(process, libc::SIGKILL) };
+            }
+            return;
+        }
+        // One that is busy writing is heard anyway.
+        if let Ok(mut to) = to.try_lock()
+            && to.as_mut().is_none_or(|to| Frame::Ping(0).write(to).is_err())
+        {
+            return;
+        }
+    }
+}
+
+/// Hears what comes from the agent.
+struct Ear {
+    place: super::Place,
+    said: Arc<Mutex<String>>,
+    answer: Sender<Frame>,
+    closing: Arc<AtomicBool>,
+    unanswered: Arc<AtomicU32>,
+}
+
+impl Ear {
+    fn listen(
+        self,
+        from: impl Read,
+        greet: &Sender<Result<(), Unreachable>>,
+        complaints: std::thread::JoinHandle<()>,
+        told: &dyn Fn(Event),
+    ) {
+        let mut from = BufReader::new(from);
+        let greeted = greeting(&mut from);
+        if greeted {
+            let _ = greet.send(Ok(()));
+            let broke = self.hear(&mut from, told);
+            if self.closing.load(Ordering::Relaxed) {
+                return;
+            }
+            told(Event::Gone(self.gone(complaints, &broke)));
+        } else {
+            let _ = greet.send(Err(self.gone(complaints, "Fathom did not start there")));
+        }
+    }
+
+    fn hear(&self, from: &mut impl Read, told: &dyn Fn(Event)) -> String {
+        loop {
+            let frame = match Frame::read(from) {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return "the way to it broke".into(),
+                Err(error) => return format!("the way to it broke: {error}"),
+            };
+            self.unanswered.store(0, Ordering::Relaxed);
+            match frame {
+                Frame::Out(bytes) => told(Event::Out(bytes)),
+                Frame::Err(bytes) => told(Event::Err(bytes)),
+                Frame::Exit(status) => told(Event::Exit(status)),
+                Frame::Part(name, bytes) => told(Event::Part(name, bytes)),
+                Frame::Done(done) => told(Event::Done(done)),
+                // A beat's.
+                Frame::Pong(0, _) => {}
+                Frame::Pong(..) | Frame::Answer(_) => drop(self.answer.send(frame)),
+                Frame::Start(_) | Frame::Signal(_) | Frame::Fetch(_) | Frame::Ping(_) | Frame::Ask(_) => {
+                    return "it sent what only this side says".into();
+                }
+            }
+        }
+    }
+
+    fn gone(&self, complaints: std::thread::JoinHandle<()>, otherwise: &str) -> Unreachable {
+        // The last words come with the end of the pipe; a process that lives on keeps it open.
+        for _ in 0..50 {
+            if complaints.is_finished() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let said = self.said.lock().map(|s| s.clone()).unwrap_or_default();
+        Unreachable::new(&self.place, way::explained(&said, otherwise))
+    }
+}
+
+/// Reads up to the agent's first line.
+fn greeting(from: &mut impl io::BufRead) -> bool {
+    (0..PREAMBLE).any(|_| {
+        let mut line = Vec::new();
+        match from.take(4096).read_until(b'\n', &mut line) {
+            Ok(n) if n > 0 => line.ends_with(GREETING.as_bytes()),
+            _ => false,
+        }
+    })
+}
+
+impl Link {
+    fn ask(&self, words: &[&str]) -> Result<String, String> {
+        match self.wait(&Frame::Ask(words.iter().map(ToString::to_string).collect())) {
+            Some(Frame::Answer(answer)) => answer,
+            _ => Err(format!("{} does not answer", self.ground.place)),
+        }
+    }
+}
+
+impl Reader for Link {
+    fn read(&self, path: &str) -> Result<String, String> {
+        self.ask(&["read", path])
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<String>, String> {
+        self.ask(&["list", folder]).map(|names| names.lines().map(Into::into).collect())
+    }
+
+    fn run(&self, words: &[&str]) -> Result<String, String> {
+        self.ask(&[&["run"], words].concat())
+    }
+
+    fn canonical(&self, path: &str) -> Result<String, String> {
+        self.ask(&["canonical", path])
+    }
+
+    fn identity(&self, path: &str) -> Result<(Dev, u64), String> {
+        let answer = self.ask(&["identity", path])?;
+        let numbers: Vec<u64> = answer.split(' ').filter_map(|n| n.parse().ok()).collect();
+        match numbers[..] {
+            [major, minor, inode] if major < 1 << 12 && minor < 1 << 20 => {
+                Ok((Dev::new(major as u32, minor as u32), inode))
+            }
+            _ => Err("it gave no identity".into()),
+        }
+    }
+}

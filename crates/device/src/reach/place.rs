@@ -1,0 +1,126 @@
+//! The name of a device.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Where something can run.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Place {
+    /// This machine.
+    #[default]
+    Local,
+    /// A network namespace of this machine, as `ip netns` lists it.
+    Netns(String),
+    /// A host that ssh reaches: user, host as ssh knows it, port.
+    Ssh(Option<String>, String, Option<u16>),
+    /// A device that adb lists, by its serial number; the only one there is if none is said.
+    Adb(Option<String>),
+}
+
+/// How a device may be called.
+const FORMS: &str = "give local, ssh:[USER@]HOST[:PORT], adb:SERIAL (or adb, if there is one), or netns:NAME";
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, rest) = text.split_once(':').map_or((text, None), |(kind, rest)| (kind, Some(rest)));
+        // A word with a dash in front would be taken for an option of the program that gets it.
+        let named = rest.filter(|r| !r.is_empty() && !r.starts_with('-') && r.chars().all(|c| c.is_ascii_graphic()));
+        match (kind, rest, named) {
+            ("local", None, _) => Ok(Self::Local),
+            ("adb", None, _) => Ok(Self::Adb(None)),
+            ("adb", _, Some(serial)) => Ok(Self::Adb(Some(serial.into()))),
+            ("netns", _, Some(name)) if !name.contains('/') && name != "." && name != ".." => {
+                Ok(Self::Netns(name.into()))
+            }
+            ("ssh", _, Some(rest)) => ssh(rest).ok_or_else(|| format!("{text} is no device: {FORMS}")),
+            _ => Err(format!("{text} is no device: {FORMS}")),
+        }
+    }
+}
+
+fn ssh(rest: &str) -> Option<Place> {
+    let (user, rest) = rest.rsplit_once('@').map_or((None, rest), |(user, rest)| (Some(user), rest));
+    let (host, port) = match rest.strip_prefix('[').and_then(|r| r.split_once(']')) {
+        Some((host, "")) => (host, None),
+        Some((host, port)) => (host, Some(port.strip_prefix(':')?)),
+        // More than one colon is an IPv6 address.
+        None if rest.matches(':').count() == 1 => rest.split_once(':').map(|(host, port)| (host, Some(port)))?,
+        None => (rest, None),
+    };
+    let port = port.map(|p| p.parse().ok().filter(|p| *p > 0)).map_or(Some(None), |p| p.map(Some))?;
+    let good = |word: &str| !word.is_empty() && !word.starts_with('-') && !word.contains(['[', ']']);
+    (good(host) && user.is_none_or(good)).then(|| Place::Ssh(user.map(Into::into), host.into(), port))
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local => f.write_str("local"),
+            Self::Netns(name) => write!(f, "netns:{name}"),
+            Self::Adb(None) => f.write_str("adb"),
+            Self::Adb(Some(serial)) => write!(f, "adb:{serial}"),
+            Self::Ssh(user, host, port) => {
+                f.write_str("ssh:")?;
+                if let Some(user) = user {
+                    write!(f, "{user}@")?;
+                }
+                match port {
+                    Some(port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+                    Some(port) => write!(f, "{host}:{port}"),
+                    None => f.write_str(host),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_go_both_ways() {
+        let ssh = |user: Option<&str>, host: &str, port| Place::Ssh(user.map(Into::into), host.into(), port);
+        for (text, place) in [
+            ("local", Place::Local),
+            ("adb", Place::Adb(None)),
+            ("adb:192.0.2.3:5555", Place::Adb(Some("192.0.2.3:5555".into()))),
+            ("netns:blue", Place::Netns("blue".into())),
+            ("ssh:phone", ssh(None, "phone", None)),
+            ("ssh:me@phone:8022", ssh(Some("me"), "phone", Some(8022))),
+            ("ssh:me@2001:db8::1", ssh(Some("me"), "2001:db8::1", None)),
+            ("ssh:[2001:db8::1]:22", ssh(None, "2001:db8::1", Some(22))),
+        ] {
+            assert_eq!(text.parse(), Ok(place.clone()));
+            assert_eq!(place.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_would_be_an_option_or_a_path_is_no_name() {
+        for bad in [
+            "",
+            "phone",
+            "local:x",
+            "ssh",
+            "ssh:",
+            "ssh:-oProxyCommand=x",
+            "ssh:me@-x",
+            "ssh:host:0",
+            "ssh:host:70000",
+            "ssh:host:x",
+            "ssh:[::1",
+            "ssh:a b",
+            "adb:",
+            "adb:-s",
+            "netns:",
+            "netns:../x",
+            "netns:..",
+        ] {
+            let why = bad.parse::<Place>();
+            assert!(why.as_ref().is_err_and(|w| w.contains("ssh:[USER@]HOST")), "{bad}: {why:?}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The address of a network interface.
+
+use crate::{Error, Result};
+use std::ffi::CStr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The address of the interface: its first of IPv4, or of IPv6 that is not for one link only.
+///
+/// # Errors
+/// [`Error::Spec`]: there is no such interface, or it has none; it names those that have.
+pub fn address(name: &str) -> Result<IpAddr> {
+    let all = all()?;
+    let own = |a: &&(String, IpAddr)| a.0 == name;
+    if let Some((_, address)) = all.iter().filter(own).find(|a| a.1.is_ipv4()).or_else(|| all.iter().find(own)) {
+        return Ok(*address);
+    }
+    let others: Vec<String> = all.iter().map(|(name, address)| format!("{name} {address}")).collect();
+    let others = if others.is_empty() { "none".into() } else { others.join(", ") };
+    Err(Error::Spec(match std::path::Path::new("/sys/class/net").join(name).exists() {
+        true => format!("the interface {name} has no address: is it connected? Those that have: {others}"),
+        false => format!("there is no interface {name} with an address; those that have one: {others}"),
+    }))
+}
+
+/// Interfaces and addresses, in the kernel's order.
+fn all() -> Result<Vec<(String, IpAddr)>> {
+    let mut first = std::ptr::null_mut();
+    // SAFETY: `first` is a valid place for the result.
+    if unsafe { libc::getifaddrs(&mut first) } != 0 {
+        return Err(Error::Io { doing: "list the addresses of this machine", source: std::io::Error::last_os_error() });
+    }
+    let mut found = Vec::new();
+    let mut next = first;
+    // SAFETY: the C library gave a list that ends with a null pointer and lives until it is freed.
+    while let Some(entry) = unsafe { next.as_ref() } {
+        next = entry.ifa_next;
+        // SAFETY: a name is a string, and an address, where there is one, as long as its family says.
+        let named =
+            unsafe { ip(entry.ifa_addr).map(|ip| (CStr::from_ptr(entry.ifa_name).to_string_lossy().into_owned(), ip)) };
+        found.extend(named);
+    }
+    // SAFETY: it is freed once, and nothing points into it any more.
+    unsafe { libc::freeifaddrs(first) };
+    Ok(found)
+}
+
+/// # Safety
+/// `address` is null, or points to an address that is as long as its family says.
+unsafe fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {
+    // SAFETY: as the caller promises.
+    let family = unsafe { address.as_ref()?.sa_family };
+    match i32::from(family) {
+        libc::AF_INET => {
+            // SAFETY: so says its family; it may stand unaligned.
+            let address = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
+            Some(Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr)).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: so says its family; it may stand unaligned.
+            let address = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
+            let ip = Ipv6Addr::from(address.sin6_addr.s6_addr);
+            (!ip.is_unicast_link_local()).then_some(ip.into())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_has_an_address_or_it_is_said_which_have() {
+        assert!(address("lo").unwrap().is_loopback());
+        let why = address("nosuch0").unwrap_err().to_string();
+        assert!(why.contains("nosuch0") && why.contains("lo 127.0.0.1"), "{why}");
+    }
+}

@@ -1,0 +1,477 @@
+//! `fathom net run --from DEVICE --to DEVICE`, with real ways to devices: network namespaces, a real sshd of the test's own, and the real
+//! adb client before a fake of its server (tests/fakes/adb). What is pretended are only the devices: they are this machine.
+
+use anyhow::{Context, Result, bail, ensure};
+use fathom_tests::{Case, fathom, installed, lane, run};
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn main() -> ExitCode {
+    let spaces = || fathom_tests::root().and_then(|()| installed("ip"));
+    let ssh = || installed("ssh").and_then(|()| sshd().map(drop));
+    let adb = || installed("adb").and_then(|()| installed("python3")).and_then(|()| busybox());
+    let cases: Vec<Case> = vec![
+        ("a_device_is_named_or_the_forms_are_told", Ok(()), names),
+        ("two_namespaces_are_measured_from_here_and_listen_nowhere_else", spaces(), namespaces),
+        ("ctrl_c_is_handed_on_and_what_was_measured_comes_home", spaces(), interrupted),
+        ("a_killed_conductor_leaves_nothing_running", spaces(), killed),
+        ("an_end_that_dies_ends_the_other", spaces(), dies),
+        ("ssh_brings_the_program_once_and_the_results_home", ssh(), over_ssh),
+        ("what_ssh_cannot_do_is_told", ssh(), ssh_troubles),
+        ("adb_brings_the_program_once_and_the_results_home", adb(), over_adb),
+        ("what_adb_cannot_do_is_told", adb(), adb_troubles),
+        (
+            "a_device_without_room_or_that_refuses_to_execute_is_told",
+            adb().and_then(|()| fathom_tests::root()),
+            no_room,
+        ),
+    ];
+    lane(cases)
+}
+
+fn busybox() -> Result<(), String> {
+    Path::new("/bin/busybox").exists().then_some(()).ok_or_else(|| "busybox is not installed".into())
+}
+
+fn sshd() -> Result<PathBuf, String> {
+    let all = ["/usr/sbin/sshd", "/usr/bin/sshd"].map(PathBuf::from);
+    all.into_iter().find(|p| p.exists()).ok_or_else(|| "sshd is not installed".into())
+}
+
+/// `fathom net run` with these words.
+fn asking(words: &[&str]) -> Command {
+    let mut command = Command::new(fathom());
+    command.args(["net", "run"]).args(words).stdin(Stdio::null());
+    command
+}
+
+fn refused(command: &mut Command, status: i32, reason: &str) -> Result<()> {
+    let output = command.output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(status) && said.contains(reason), "{command:?}: {:?}: {said}", output.status);
+    ensure!(output.stdout.is_empty(), "it prints results all the same");
+    Ok(())
+}
+
+/// The JSON of a run that succeeded.
+fn document(output: &Output) -> Result<Value> {
+    ensure!(output.status.success(), "{:?}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    let value: Value = serde_json::from_slice(&output.stdout)?;
+    ensure!(value["valid"] == true && value["throughput_bps"]["estimate"].as_f64() > Some(0.0), "{value}");
+    Ok(value)
+}
+
+/// Waits until it is so.
+fn until(what: &str, mut so: impl FnMut() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(90);
+    while !so()? {
+        ensure!(Instant::now() < deadline, "{what} did not come about");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+fn names() -> Result<()> {
+    for bad in ["phone", "ssh:-oProxyCommand=x", "netns:../x", "adb:"] {
+        refused(&mut asking(&["--to", bad, "--interface", "lo"]), 2, "ssh:[USER@]HOST[:PORT]")?;
+    }
+    refused(&mut asking(&["--from", "ssh:a", "--to", "ssh:b"]), 2, "--interface")?;
+    refused(&mut asking(&["0.0.0.0:7100", "--to", "ssh:b"]), 2, "every address")?;
+    refused(&mut asking(&["--from", "ssh:a"]), 2, "ADDR:PORT")?;
+    refused(&mut asking(&["--to", "netns:no-such", "--interface", "lo"]), 1, "no such network namespace")?;
+    refused(&mut asking(&["--to", "local", "--interface", "lo", "-o", "/no/such/r.fathom"]), 1, "/no/such")
+}
+
+/// Two namespaces with a wire between them.
+struct Pair(String);
+
+impl Pair {
+    fn make() -> Result<Self> {
+        let pair = Self(format!("fathom-{}", std::process::id()));
+        let (a, b) = (pair.name("a"), pair.name("b"));
+        let ip = |words: &str| run(Command::new("ip").args(words.split(' '))).map(drop);
+        ip(&format!("netns add {a}"))?;
+        ip(&format!("netns add {b}"))?;
+        ip(&format!("link add wire0 netns {a} type veth peer name wire0 netns {b}"))?;
+        for (name, address) in [(&a, "198.18.7.1/24"), (&b, "198.18.7.2/24")] {
+            ip(&format!("-n {name} addr add {address} dev wire0"))?;
+            ip(&format!("-n {name} link set wire0 up"))?;
+            ip(&format!("-n {name} link set lo up"))?;
+        }
+        Ok(pair)
+    }
+
+    fn name(&self, end: &str) -> String {
+        format!("{}{end}", self.0)
+    }
+
+    fn asking(&self, words: &[&str]) -> Command {
+        let device = |end| format!("netns:{}", self.name(end));
+        let mut command = asking(&["--from", &device("a"), "--to", &device("b"), "--interface", "wire0"]);
+        command.args(words);
+        command
+    }
+
+    /// The processes in an end.
+    fn processes(&self, end: &str) -> Result<Vec<i32>> {
+        let output = run(Command::new("ip").args(["netns", "pids", &self.name(end)]))?;
+        Ok(String::from_utf8(output.stdout)?.lines().filter_map(|l| l.parse().ok()).collect())
+    }
+
+    fn empty(&self) -> Result<bool> {
+        Ok(self.processes("a")?.is_empty() && self.processes("b")?.is_empty())
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        for end in ["a", "b"] {
+            let _ = Command::new("ip").args(["netns", "del", &self.name(end)]).output();
+        }
+    }
+}
+
+/// What listens in an end: TCP's table of the kernel, as `address:port` in its hexadecimal form.
+fn listening(pair: &Pair, end: &str) -> Result<Vec<String>> {
+    let both = ["netns", "exec", &pair.name(end), "cat", "/proc/net/tcp", "/proc/net/tcp6"];
+    let output = run(Command::new("ip").args(both))?;
+    let table = String::from_utf8(output.stdout)?;
+    let rows = table.lines().map(|l| l.split_whitespace().collect::<Vec<_>>());
+    Ok(rows.filter(|r| r.get(3) == Some(&"0A")).map(|r| r[1].to_string()).collect())
+}
+
+fn namespaces() -> Result<()> {
+    let pair = Pair::make()?;
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("run.fathom");
+    let mut command = pair.asking(&["--duration", "3", "--direction", "both", "--json", "-o"]);
+    let child = command.arg(&archive).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut seen = Vec::new();
+    until("a listening end", || {
+        seen = listening(&pair, "b")?;
+        Ok(!seen.is_empty())
+    })?;
+    // 198.18.7.2, the least byte first.
+    ensure!(seen.len() == 1 && seen[0].starts_with("020712C6:"), "{seen:?}");
+    ensure!(listening(&pair, "a")?.is_empty(), "the end that asks listens");
+    let output = child.wait_with_output()?;
+    let value = document(&output)?;
+    ensure!(value["samples"] == archive.to_str().context("a path of text")?, "{}", value["samples"]);
+    let (a, b) = (format!("netns:{}", pair.name("a")), format!("netns:{}", pair.name("b")));
+    ensure!(value["ends"]["asks"] == *a && value["ends"]["serves"] == *b, "{}", value["ends"]);
+    ensure!(pair.empty()?, "something is left running");
+
+    run(Command::new(fathom()).args(["export", "--csv"]).arg(&archive).arg("-o").arg(folder.path().join("csv")))?;
+    let samples = fs::read_to_string(folder.path().join("csv/samples.csv"))?;
+    for way in ["direction=up stream=0", "direction=down stream=0"] {
+        ensure!(samples.lines().any(|l| l.contains("tcp.cwnd") && l.contains(way)), "no window of {way}");
+    }
+    let marks = fs::read_to_string(folder.path().join("csv/marks.csv"))?;
+    ensure!(marks.contains(&a) && marks.contains(&b) && marks.contains("known to"), "{marks}");
+    let facts = fs::read_to_string(folder.path().join("csv/facts.csv"))?;
+    ensure!(facts.contains("serves.kernel.release"), "no facts of the end that serves");
+    let page = folder.path().join("run.html");
+    run(Command::new(fathom()).arg("report").arg(&archive).arg("-o").arg(&page))?;
+    let page = fs::read_to_string(page)?;
+    ensure!(page.contains(&a) && page.contains(&b), "the page does not name both ends");
+    Ok(())
+}
+
+/// A long run, of which something has been measured.
+fn under_way(pair: &Pair, words: &[&str]) -> Result<(Child, BufReader<std::process::ChildStderr>)> {
+    let mut command = pair.asking(&["--duration", "600"]);
+    let mut child = command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut told = BufReader::new(child.stderr.take().context("stderr")?);
+    let mut line = String::new();
+    told.read_line(&mut line)?;
+    ensure!(line.contains(" s  up "), "{line}");
+    Ok((child, told))
+}
+
+fn interrupted() -> Result<()> {
+    let pair = Pair::make()?;
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("run.fathom");
+    let (child, mut told) = under_way(&pair, &["-o", archive.to_str().context("a path of text")?])?;
+    run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
+    let mut said = String::new();
+    told.read_to_string(&mut said)?;
+    let output = child.wait_with_output()?;
+    ensure!(output.status.code() == Some(130) && said.contains("measured until then"), "{:?}: {said}", output.status);
+    ensure!(String::from_utf8_lossy(&output.stdout).contains("limited by"), "no result");
+    ensure!(archive.join("meta.json").exists(), "no archive");
+    ensure!(fs::read_dir(folder.path())?.count() == 1 && pair.empty()?, "something is left");
+    Ok(())
+}
+
+fn killed() -> Result<()> {
+    let pair = Pair::make()?;
+    let (mut child, _told) = under_way(&pair, &[])?;
+    ensure!(!pair.empty()?);
+    child.kill()?;
+    child.wait()?;
+    until("the end of both ends", || pair.empty())
+}
+
+fn dies() -> Result<()> {
+    let pair = Pair::make()?;
+    for end in ["a", "b"] {
+        let (child, mut told) = under_way(&pair, &[])?;
+        // The agent of one end and all that it started: as if the device had lost its power.
+        for process in pair.processes(end)? {
+            run(Command::new("kill").args(["-KILL", &process.to_string()]))?;
+        }
+        let mut said = String::new();
+        told.read_to_string(&mut said)?;
+        let output = child.wait_with_output()?;
+        ensure!(output.status.code() == Some(1), "{:?}: {said}", output.status);
+        ensure!(said.contains(&pair.name(end)) || said.contains("broke"), "{said}");
+        until("the end of the other", || pair.empty())?;
+    }
+    Ok(())
+}
+
+/// An sshd of the test's own: its port, keys and users' keys; and an `ssh` before the real one that knows them.
+struct Ssh {
+    server: Child,
+    port: u16,
+    folder: tempfile::TempDir,
+}
+
+impl Ssh {
+    fn start() -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        for key in ["host", "user"] {
+            run(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f", &at(key)]))?;
+        }
+        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let settings = [
+            format!(
+                "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}",
+                at("host"),
+                at("user.pub")
+            ),
+            format!(
+                "StrictModes no\nUsePAM no\nPidFile none\nPasswordAuthentication no\nSetEnv XDG_CACHE_HOME={}",
+                at("cache")
+            ),
+        ];
+        fs::write(at("sshd_config"), settings.join("\n") + "\n")?;
+        let host = fs::read_to_string(at("host.pub"))?;
+        fs::write(at("known"), format!("[127.0.0.1]:{port} {host}"))?;
+        let client = format!(
+            "Host *\nIdentityFile {}\nIdentitiesOnly yes\nUserKnownHostsFile {}\nGlobalKnownHostsFile none\n",
+            at("user"),
+            at("known")
+        );
+        fs::write(at("config"), client)?;
+        fs::create_dir(at("bin"))?;
+        let real = run(Command::new("sh").args(["-c", "command -v ssh"]))?;
+        let real = String::from_utf8(real.stdout)?;
+        fs::write(at("bin/ssh"), format!("#!/bin/sh\nexec {} -F {} \"$@\"\n", real.trim(), at("config")))?;
+        fs::set_permissions(at("bin/ssh"), fs::Permissions::from_mode(0o755))?;
+        if fathom_tests::root().is_ok() {
+            // Where root's sshd keeps its separated part.
+            fs::create_dir_all("/run/sshd")?;
+        }
+        let sshd = sshd().map_err(anyhow::Error::msg)?;
+        let log = fs::File::create(at("log"))?;
+        let server =
+            Command::new(sshd).args(["-D", "-e", "-f", &at("sshd_config")]).stdin(Stdio::null()).stderr(log).spawn()?;
+        let ssh = Self { server, port, folder };
+        until("a listening sshd", || Ok(std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()))?;
+        Ok(ssh)
+    }
+
+    fn device(&self) -> String {
+        format!("ssh:127.0.0.1:{}", self.port)
+    }
+
+    fn path(&self, command: &mut Command) {
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}:{path}", self.folder.path().join("bin").display()));
+    }
+
+    fn asking(&self, words: &[&str]) -> Command {
+        let mut command = asking(words);
+        self.path(&mut command);
+        command
+    }
+
+    fn kept(&self) -> Result<Vec<PathBuf>> {
+        let mut all: Vec<PathBuf> =
+            fs::read_dir(self.folder.path().join("cache/fathom"))?.map(|e| Ok(e?.path())).collect::<Result<_>>()?;
+        all.sort();
+        Ok(all)
+    }
+}
+
+impl Drop for Ssh {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+fn over_ssh() -> Result<()> {
+    let ssh = Ssh::start()?;
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("run.fathom");
+    let device = ssh.device();
+    let words = ["--from", &device, "--to", &device, "--interface", "lo", "--duration", "0.5", "--json", "-o"];
+    let go = || -> Result<String> {
+        let output = ssh.asking(&words).arg(&archive).output()?;
+        let value = document(&output)?;
+        ensure!(value["ends"]["asks"] == *device, "{}", value["ends"]);
+        ensure!(ssh.kept()?.len() == 1, "left behind: {:?}", ssh.kept()?);
+        Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    ensure!(go()?.matches("putting Fathom there").count() == 1, "it is put there once for both ends");
+    ensure!(archive.join("meta.json").exists(), "no archive");
+    ensure!(!go()?.contains("putting"), "it was there already");
+    // Something else under its name is not run.
+    let kept = ssh.kept()?.remove(0);
+    fs::write(&kept, "#!/bin/sh\necho no\n")?;
+    ensure!(go()?.contains("putting Fathom there"), "another program was taken for it");
+    ensure!(fs::read(&kept)? == fs::read(fathom())?, "not what was put there");
+    // An address that is given, and one end here.
+    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    document(&ssh.asking(&[&port, "--to", &device, "--duration", "0.3", "--json"]).output()?).map(drop)
+}
+
+fn ssh_troubles() -> Result<()> {
+    let ssh = Ssh::start()?;
+    let device = ssh.device();
+    let to = |device: &str| ssh.asking(&["--to", device, "--interface", "lo"]);
+    refused(&mut to("ssh:no-such-host.invalid"), 1, "check the name")?;
+    refused(&mut to("ssh:127.0.0.1:1"), 1, "no ssh server listens there")?;
+    refused(&mut ssh.asking(&["--to", &device, "--interface", "nosuch0"]), 1, "no interface nosuch0")?;
+    let taken = format!("127.0.0.1:{}", ssh.port);
+    refused(&mut ssh.asking(&[&taken, "--to", &device]), 1, "another program has that port")?;
+    // Nobody's key.
+    let config = ssh.folder.path().join("config");
+    let text = fs::read_to_string(&config)?.replace("/user\n", "/host\n");
+    fs::write(&config, text)?;
+    refused(&mut to(&device), 1, "ssh-copy-id")?;
+    fs::write(ssh.folder.path().join("known"), "")?;
+    refused(&mut to(&device), 1, "connect once by hand")?;
+    refused(
+        asking(&["--to", &device, "--interface", "lo"]).env("PATH", "/nonexistent"),
+        1,
+        "apt-get install openssh-client",
+    )
+}
+
+/// The fake of adb's server, with devices, for the real client.
+struct Adb {
+    server: Child,
+    port: String,
+    folder: tempfile::TempDir,
+}
+
+impl Adb {
+    fn start(machine: &str, devices: &[&str]) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        fs::create_dir(folder.path().join("tmp"))?;
+        let file = folder.path().join("port");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("fakes/adb/server.py");
+        let mut command = Command::new("python3");
+        command.arg(script).arg(&file).arg(folder.path()).arg(machine).args(devices).stdin(Stdio::null());
+        let mut adb = Self { server: command.spawn()?, port: String::new(), folder };
+        until("the fake of adb's server", || Ok(file.exists()))?;
+        adb.port = fs::read_to_string(file)?;
+        Ok(adb)
+    }
+
+    fn asking(&self, words: &[&str]) -> Command {
+        let mut command = asking(&["--interface", "lo"]);
+        command.args(words).env("ANDROID_ADB_SERVER_PORT", &self.port);
+        command
+    }
+
+    fn kept(&self) -> Result<Vec<String>> {
+        let all = fs::read_dir(self.folder.path().join("tmp/fathom"))?;
+        all.map(|e| Ok(e?.file_name().to_string_lossy().into_owned())).collect()
+    }
+}
+
+impl Drop for Adb {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+fn over_adb() -> Result<()> {
+    let adb = Adb::start(std::env::consts::ARCH, &["R58=device", "192.0.2.3:5555=device"])?;
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("run.fathom");
+    let words = ["--from", "adb:R58", "--to", "adb:192.0.2.3:5555", "--duration", "0.5", "--json", "-o"];
+    let output = adb.asking(&words).arg(&archive).output()?;
+    let value = document(&output)?;
+    ensure!(value["ends"]["serves"] == "adb:192.0.2.3:5555", "{}", value["ends"]);
+    ensure!(String::from_utf8_lossy(&output.stderr).matches("putting").count() == 1);
+    ensure!(archive.join("meta.json").exists(), "no archive");
+    let kept = adb.kept()?;
+    ensure!(kept.len() == 1 && kept[0].starts_with("fathom-"), "left behind: {kept:?}");
+    // What the end that asks says, and its status, come through.
+    refused(&mut adb.asking(&["--from", "adb:R58", "--to", "local", "--cc", "nosuch"]), 1, "nosuch")?;
+    let output =
+        adb.asking(&["--to", "adb:R58", "--duration", "0.3", "--udp", "--preset", "iperf2", "--json"]).output()?;
+    document(&output).map(drop)
+}
+
+fn adb_troubles() -> Result<()> {
+    let adb = Adb::start("aarch64", &["R58=device", "NEW=unauthorized", "GONE=offline", "OLD=device:cmd"])?;
+    let to = |device: &str, reason: &str| refused(&mut adb.asking(&["--to", device]), 1, reason);
+    to("adb", "say which, adb:R58, adb:NEW")?;
+    to("adb:none", "no device of that name")?;
+    to("adb:NEW", "allow USB debugging")?;
+    to("adb:GONE", "plug it in again")?;
+    to("adb:OLD", "Android 7")?;
+    // Another processor than this machine's.
+    if std::env::consts::ARCH != "aarch64" {
+        to("adb:R58", "its processor is aarch64")?;
+        let file = adb.folder.path().join("text").display().to_string();
+        fs::write(&file, "no program")?;
+        refused(&mut adb.asking(&["--to", "adb:R58", "--binary", &file]), 1, "is no program")?;
+    }
+    let none = Adb::start("x86_64", &[])?;
+    refused(&mut none.asking(&["--to", "adb"]), 1, "adb sees no device")?;
+    refused(none.asking(&["--to", "adb"]).env("PATH", "/nonexistent"), 1, "apt-get install adb")
+}
+
+/// A file system of little room, or one from which nothing is executed.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn on(place: PathBuf, options: &str) -> Result<Self> {
+        run(Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(&place))?;
+        Ok(Self(place))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).output();
+    }
+}
+
+fn no_room() -> Result<()> {
+    for (options, reason) in [("size=4m", "make room"), ("noexec", "noexec")] {
+        let adb = Adb::start(std::env::consts::ARCH, &["R58=device"])?;
+        let _mounted = Mounted::on(adb.folder.path().join("tmp"), options)?;
+        refused(&mut adb.asking(&["--to", "adb"]), 1, reason)?;
+        let kept = adb.kept()?;
+        if kept.iter().any(|name| name.starts_with("part-")) {
+            bail!("half of it was left: {kept:?}");
+        }
+    }
+    Ok(())
+}
