@@ -40,7 +40,9 @@ fn busybox() -> Result<(), String> {
 
 fn sshd() -> Result<PathBuf, String> {
     let all = ["/usr/sbin/sshd", "/usr/bin/sshd"].map(PathBuf::from);
-    all.into_iter().find(|p| p.exists()).ok_or_else(|| "sshd is not installed".into())
+    all.into_iter().find(|p| p.exists()).ok_or_else(|| {
+        "sshd is not installed (Debian: openssh-server, which setup leaves out where it would run as a service)".into()
+    })
 }
 
 /// `fathom net run` with these words.
