@@ -55,7 +55,7 @@ impl Uprobes {
         }
         let text = offset_cookie(symbols.sql_offset);
         let name = |function: &str| format!("{}:{function}", path.display());
-        let (mut rows, mut waiting) = (Vec::new(), None);
+        let mut rows = Vec::new();
         let links = &mut self.links;
         // Ends before begins, so that what begins is seen to end.
         let mut put = |function: &str, programs: &[&str], offset: u64, cookie: u64| {
@@ -70,21 +70,26 @@ impl Uprobes {
         }
         // A trap in each execution, of use only to statements that are given up between their rows.
         let waits = File::open(path).ok().filter(|_| !self.resets && symbols.running.is_some());
-        match (symbols.reset, waits) {
-            (Some(offset), Some(file)) => {
-                self.waiting.push(Reset { file, probe: name("sqlite3_reset"), offset, cookie: text });
-                waiting = Some(row(Layer::Database, &name("sqlite3_reset"), Ok(WAITING.into())));
+        let waiting = match (symbols.reset, waits) {
+            (Some(offset), Some(file)) => Some(Reset { file, probe: name("sqlite3_reset"), offset, cookie: text }),
+            (Some(offset), None) => {
+                put("sqlite3_reset", &["sqlite_reset"], offset, text);
+                None
             }
-            (Some(offset), None) => put("sqlite3_reset", &["sqlite_reset"], offset, text),
-            (None, _) => {}
-        }
-        let step = step_cookie(symbols);
-        put("sqlite3_step", &["sqlite_step_return", "sqlite_step"], symbols.step, step);
+            (None, _) => None,
+        };
+        put("sqlite3_step", &["sqlite_step_return", "sqlite_step"], symbols.step, step_cookie(symbols));
         for prepare in &symbols.prepares {
             let cookie = prepare_cookie(prepare, symbols.sql_offset);
             put(prepare.name, &["sqlite_prepare_return", "sqlite_prepare"], prepare.offset, cookie);
         }
-        rows.extend(waiting);
+        if let Some(reset) = waiting {
+            // Of no use if the steps are not seen.
+            let steps = rows.iter().any(|r| r.attached && r.probe == name("sqlite3_step"));
+            let how = if steps { Ok(WAITING.into()) } else { Err("sqlite3_step is not watched".into()) };
+            rows.push(row(Layer::Database, &reset.probe, how));
+            self.waiting.extend(steps.then_some(reset));
+        }
         rows.extend(
             symbols
                 .blind_to()

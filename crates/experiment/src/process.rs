@@ -175,6 +175,14 @@ fn command(argv: &[String]) -> Command {
     // A design has no empty argv; an empty one would only fail to start.
     let mut command = Command::new(argv.first().map_or("", String::as_str));
     command.args(argv.get(1..).unwrap_or_default()).stdin(Stdio::null()).process_group(0);
+    // A shell starts what it puts into the background with SIGINT ignored, which would be inherited; we end by it.
+    // SAFETY: signal is async-signal-safe, and nothing else is done between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            Ok(())
+        });
+    }
     command
 }
 
