@@ -237,7 +237,7 @@ fn attach() -> Result<()> {
     let told = String::from_utf8(fathom_tests::run(&mut pool(&dry))?.stdout)?;
     ensure!(
         told.lines().eq([
-            "nbd-client -unix /run/pool.sock /dev/nbd0 -name pool -block-size 4096 -persist",
+            "nbd-client -unix /run/pool.sock /dev/nbd0 -name pool -block-size 4096",
             "nbd-client -d /dev/nbd0"
         ]),
         "{told}"
