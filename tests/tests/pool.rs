@@ -236,10 +236,8 @@ fn attach() -> Result<()> {
     let dry = ["attach", "--dry-run", "--with", "nbd-client", "unix:/run/pool.sock"];
     let told = String::from_utf8(fathom_tests::run(&mut pool(&dry))?.stdout)?;
     ensure!(
-        told.lines().eq([
-            "nbd-client -unix /run/pool.sock /dev/nbd0 -name pool -block-size 4096",
-            "nbd-client -d /dev/nbd0"
-        ]),
+        told.lines()
+            .eq(["nbd-client -unix /run/pool.sock /dev/nbd0 -name pool -block-size 4096", "nbd-client -d /dev/nbd0"]),
         "{told}"
     );
     if Path::new("/dev/nbd0").exists() || Path::new("/dev/ublk-control").exists() {
