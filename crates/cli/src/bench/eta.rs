@@ -88,7 +88,7 @@ impl Eta {
                 (least, least.max(rest))
             }
         };
-        let later: Duration = self.parts.iter().skip(self.current + 1).map(|p| p.budget).sum();
+        let later: Duration = self.parts.get(self.current + 1..).unwrap_or_default().iter().map(|p| p.budget).sum();
         Some((least + later, most + later))
     }
 }

@@ -4,7 +4,7 @@
 //! a new connection after a restart of the coordinator, and the same by `nbd-client` or `qemu-nbd`, which do not. Which of them can be
 //! gone is found out first; what each lacks is said if none can.
 
-use super::Usage;
+use crate::Usage;
 use crate::args::{AttachWith, Front, PoolAttach};
 use anyhow::{Context as _, Result};
 use pool::kernel::{Attached, State};

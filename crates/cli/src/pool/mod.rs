@@ -34,7 +34,7 @@ use wire::Key;
 const STRIPE_BYTES: u64 = 64 << 10;
 
 pub fn run(args: &Pool) -> Result<ExitCode> {
-    let done = match &args.verb {
+    match &args.verb {
         PoolVerb::Keygen(args) => keygen::run(args),
         PoolVerb::Node(args) => node::run(args),
         PoolVerb::Serve(args) => serve::run(args),
@@ -42,25 +42,8 @@ pub fn run(args: &Pool) -> Result<ExitCode> {
         PoolVerb::Attach(args) => attach::run(args),
         PoolVerb::Bench(args) => bench::run(args),
         PoolVerb::Try(args) => trial::run(args),
-    };
-    done.or_else(|error| {
-        let usage = error.downcast::<Usage>()?;
-        eprintln!("fathom pool: {usage}");
-        Ok(ExitCode::from(2))
-    })
-}
-
-/// What was asked for is refused.
-#[derive(Debug)]
-struct Usage(String);
-
-impl std::fmt::Display for Usage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
     }
 }
-
-impl std::error::Error for Usage {}
 
 /// The addresses of a front that others can reach.
 fn reachable(front: &Front) -> Option<SocketAddr> {

@@ -1,6 +1,6 @@
 //! Who may come in: with a key, those who have it too; without one, only if the user says that he knows what that means.
 
-use super::Usage;
+use crate::Usage;
 use crate::args::Trust;
 use anyhow::Result;
 use std::net::SocketAddr;

@@ -77,7 +77,8 @@ pub fn put(place: &Place, ours: &Path, others: &[PathBuf], told: &dyn Fn(String)
         format!("echo fathom-look; uname -sm; d={home}; echo \"$d\"; sha256sum \"$d\"/fathom-* 2>/dev/null; true");
     let seen = way::run(place, &mut way::shell(place, &look), Stdio::null())?;
     let seen = String::from_utf8_lossy(&seen.stdout).replace('\r', "");
-    let mut lines = seen.lines().skip_while(|l| *l != "fathom-look").skip(1);
+    // A login shell may have greeted first.
+    let mut lines = seen.split_once("fathom-look\n").map_or("", |(_, answer)| answer).lines();
     let (system, folder) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
     let machine = match system.split_once(' ') {
         Some(("Linux", machine)) if folder.starts_with('/') => machine,
