@@ -5,7 +5,6 @@ use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, installed, lane, root, run};
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -398,8 +397,7 @@ echo '{{"verified":'$(cat {here}/right)',"by":"a fake"}}'
         "#!/bin/sh\necho dex2oat \"$@\" >> {here}/commands\nfor a; do case $a in --oat-file=*) : > \"${{a#*=}}\" ;; esac; done\n"
     );
     for (name, text) in [("dalvikvm64", machine), ("dex2oat64", compiler)] {
-        fs::write(bin.join(name), text)?;
-        fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755))?;
+        lab::script::write(bin.join(name), &text)?;
     }
     fs::write(folder.path("fathom-dex.jar"), "dexed classes")?;
     fs::write(folder.path("right"), "true")?;
@@ -506,8 +504,7 @@ fn false_art() -> Result<()> {
         jar.display(),
         folder.0.path().display()
     );
-    fs::write(&launcher, script)?;
-    fs::set_permissions(&launcher, fs::Permissions::from_mode(0o755))?;
+    lab::script::write(&launcher, &script)?;
     let (art, dex) = (format!("--art={}", launcher.display()), format!("--dex-jar={}", jar.display()));
     let words =
         ["workload", "linpack", "--size=100", "--mode=art-interpreter", &art, &dex, "--iterations=2", "--inner=1"];

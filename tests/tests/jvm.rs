@@ -5,7 +5,6 @@ use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, installed, lane, run};
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
 
@@ -101,8 +100,7 @@ fn proofs() -> Result<()> {
 /// A launcher that changes what it is told before it becomes the real one.
 fn launcher(folder: &Path, script: &str) -> Result<PathBuf> {
     let path = folder.join("java");
-    fs::write(&path, format!("#!/bin/sh\n{script}\n"))?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    lab::script::write(&path, &format!("#!/bin/sh\n{script}\n"))?;
     Ok(path)
 }
 

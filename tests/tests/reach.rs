@@ -6,7 +6,6 @@ use fathom_tests::{Case, fathom, installed, lane, run};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -276,8 +275,7 @@ impl Ssh {
         fs::create_dir(at("bin"))?;
         let real = run(Command::new("sh").args(["-c", "command -v ssh"]))?;
         let real = String::from_utf8(real.stdout)?;
-        fs::write(at("bin/ssh"), format!("#!/bin/sh\nexec {} -F {} \"$@\"\n", real.trim(), at("config")))?;
-        fs::set_permissions(at("bin/ssh"), fs::Permissions::from_mode(0o755))?;
+        lab::script::write(at("bin/ssh"), &format!("#!/bin/sh\nexec {} -F {} \"$@\"\n", real.trim(), at("config")))?;
         if fathom_tests::root().is_ok() {
             // Where root's sshd keeps its separated part.
             fs::create_dir_all("/run/sshd")?;

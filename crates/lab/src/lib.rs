@@ -1,4 +1,4 @@
-//! Made, used, removed: loop disks, virtual machines and network namespaces. A room of its own because capture's and the program's tests
+//! Made, used, removed: loop disks, virtual machines, network namespaces and scripts. A room of its own because capture's and the program's tests
 //! both need it, and neither may know the other.
 
 pub mod debian;
@@ -10,6 +10,7 @@ pub mod loopdisk;
 pub mod medium;
 pub mod netns;
 pub mod process;
+pub mod script;
 
 pub use error::Error;
 pub(crate) use error::need;

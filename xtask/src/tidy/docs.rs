@@ -115,7 +115,6 @@ pub fn broken_links(root: &Path, files: &[File]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     fn page(text: &str) -> Vec<File> {
         vec![File { path: "docs/a.md".into(), text: text.into() }]
@@ -143,8 +142,7 @@ mod tests {
     /// A stand-in for the program that takes only `show`.
     fn program(folder: &Path, script: &str) -> Result<std::path::PathBuf> {
         let path = folder.join("fathom");
-        std::fs::write(&path, format!("#!/bin/sh\n{script}\n"))?;
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
+        lab::script::write(&path, &format!("#!/bin/sh\n{script}\n"))?;
         Ok(path)
     }
 

@@ -119,8 +119,7 @@ fn what_cannot_be_run_is_said_and_has_the_shells_status() {
 fn a_script_without_a_first_line_is_run_by_the_shell() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("plain");
-    fs::write(&path, "exit $1\n").unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    lab::script::write(&path, "exit $1\n").unwrap();
     let mut child = Command::new(&[path.into_os_string(), "9".into()]).unwrap().spawn().unwrap();
     child.release().unwrap();
     assert_eq!(child.wait().unwrap(), Exit::Code(9));

@@ -1,0 +1,55 @@
+//! A script that may be run at once.
+//!
+//! A process that writes a program's file and starts it can be told "Text file busy": another of its threads may have
+//! forked meanwhile, and until that child becomes its own program it too holds the file open for writing. So a child
+//! writes the file here, and this process never has it open.
+
+use crate::Error;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Makes `path` a file that holds `text` and that everyone may run; what was there is replaced.
+pub fn write(path: impl AsRef<Path>, text: &str) -> Result<(), Error> {
+    let path = path.as_ref();
+    let mut install = Command::new("install");
+    install.args(["-m", "755", "/dev/stdin"]).arg(path).stdin(Stdio::piped());
+    let wrote = install.spawn().and_then(|mut child| {
+        let told = child.stdin.take().map_or(Ok(()), |mut pipe| pipe.write_all(text.as_bytes()));
+        child.wait().and_then(|status| told.map(|()| status))
+    });
+    match wrote {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(Error::io("write", path, std::io::Error::other(format!("install: {status}")))),
+        Err(error) => Err(Error::io("write", path, error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Four threads that write, run and so fork as fast as they can; with `fs::write` a third of such runs failed.
+    #[test]
+    fn a_script_is_never_busy() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let path = folder.path().join(format!("script-{thread}"));
+                scope.spawn(move || {
+                    for code in 1..50 {
+                        write(&path, &format!("#!/bin/sh\nexit {code}\n")).expect("written");
+                        let status = Command::new(&path).status().expect("started");
+                        assert_eq!(status.code(), Some(code));
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_place_that_takes_no_file_is_named() {
+        let error = write("/no/such/folder/x", "").expect_err("there is no such folder").to_string();
+        assert!(error.contains("/no/such/folder/x"), "{error}");
+    }
+}
