@@ -35,8 +35,9 @@ struct Control {
     seq: AtomicU64,
     lost: AtomicU64,
     table_full: AtomicU64,
+    late_ns: AtomicU64,
     reset_wanted: AtomicU64,
-    pad: [u64; 3],
+    pad: [u64; 2],
     tail: AtomicU64,
     pad_tail: [u64; 7],
 }
@@ -103,7 +104,7 @@ impl Rings {
         unsafe { self.controls.start.cast::<Control>().add(cpu as usize).as_ref() }
     }
 
-    /// Whether a statement was seen to wait between its rows.
+    /// Whether so many statements were left between their rows that their resets matter.
     pub fn reset_wanted(&self) -> bool {
         (0..self.shape.cpus).any(|cpu| self.control(cpu).reset_wanted.load(Ordering::Relaxed) != 0)
     }

@@ -43,7 +43,7 @@ struct Reset {
 }
 
 /// What the coverage says of such a one.
-const WAITING: &str = "put in when a statement is first left between its rows";
+const WAITING: &str = "put in when statements that are left between their rows end late by 1 ms in all";
 
 impl Uprobes {
     /// Probes the SQLite in a file. `None` if that file is probed already.

@@ -50,7 +50,10 @@ struct op {
 	u64 rows;
 	u64 steps;
 	u64 inside_ns;
-	u64 entered_ns;
+	union {
+		u64 entered_ns; /* inside a step: when it began */
+		u64 left_ns;	/* between two: when the last one returned */
+	};
 	u32 kind;
 	/* Where its statement says whether it runs, plus one (0: not known), and what stands there then. */
 	u16 running_at;

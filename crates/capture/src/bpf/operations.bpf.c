@@ -56,30 +56,34 @@ static __always_inline bool was_reset(struct op *op)
 	return state != op->running;
 }
 
+/* By how much the statements of a CPU may end too late in all. */
+#define LATE_NS 1000000
+
 /*
- * The thread, which has statements between their rows, does something else than stepping `going_on`. The probe on
- * sqlite3_reset is a trap in each execution, and of use to these statements only; so it is put in when they are first met
- * (see ../uprobes.rs). Until then one that was reset ends here, at the first thing that its thread does afterwards.
+ * The thread, which has statements between their rows, does something else than to go on within a step. The probe on
+ * sqlite3_reset is a trap in each execution, and of use to these statements only; so it is put in (see ../uprobes.rs) when it
+ * begins to matter: a PRAGMA that is left after its row must not cost a million INSERTs. Until then a statement that was
+ * reset ends here, at the first thing that its thread does afterwards, which is too late by at most the time since its step.
  */
-seldom void settle_statements(struct slot *slot, u64 going_on, u64 now)
+seldom void settle_statements(struct slot *slot, u64 now)
 {
 	struct ring_control *control = ring_control_here();
-	bool met = false;
+	u64 late_ns = 0;
 	int i;
 
 #pragma unroll
 	for (i = 0; i < OPS; i++) {
 		struct op *op = &slot->ops[i];
-		bool reset;
 
-		if (!op->open || op->kind != OP_STATEMENT)
+		if (!op->open || op->kind != OP_STATEMENT || !was_reset(op))
 			continue;
-		reset = was_reset(op);
-		if (reset)
-			give_up_op(slot, op, now);
-		met = met || reset || op->key != going_on;
+		late_ns += now - op->left_ns;
+		give_up_op(slot, op, now);
 	}
-	if (!met || !control || control->reset_wanted)
+	if (!late_ns || !control || control->reset_wanted)
+		return;
+	control->late_ns += late_ns;
+	if (control->late_ns < LATE_NS)
 		return;
 	control->reset_wanted = 1;
 	ring_bell();

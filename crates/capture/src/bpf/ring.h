@@ -37,8 +37,9 @@ struct ring_control {
 	u64 seq; /* records so far, those lost included */
 	u64 lost;
 	u64 table_full;
-	u64 reset_wanted; /* a statement was seen to wait between its rows: its reset matters */
-	u64 pad[3];
+	u64 late_ns; /* by which statements that were reset may have ended too late */
+	u64 reset_wanted; /* that is too much: resets are to be seen */
+	u64 pad[2];
 	u64 tail; /* bytes that user space has read; in a line of its own, since another CPU writes it */
 	u64 pad_tail[7];
 };

@@ -17,7 +17,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 		return 0;
 	now = bpf_ktime_get_boot_ns();
 	if (between_rows(out))
-		settle_statements(out, 0, now);
+		settle_statements(out, now);
 	if (out && (out->ops_open || out->call)) {
 		out->wake_ns = 0;
 		out->waker = 0;

@@ -117,7 +117,7 @@ int sqlite_step(struct pt_regs *ctx)
 		return 0;
 	now = bpf_ktime_get_boot_ns();
 	if (between_rows(slot))
-		settle_statements(slot, stmt, now);
+		settle_statements(slot, now);
 	op = find_op(slot, stmt, OP_STATEMENT);
 	if (!op) {
 		cookie = bpf_get_attach_cookie(ctx);
@@ -157,10 +157,12 @@ int sqlite_step_return(struct pt_regs *ctx)
 		return 0;
 	now = bpf_ktime_get_boot_ns();
 	op->inside_ns += now - op->entered_ns;
-	if (result == SQLITE_ROW)
+	if (result == SQLITE_ROW) {
 		op->rows++;
-	else
+		op->left_ns = now;
+	} else {
 		end_op(slot, op, result, now);
+	}
 	return 0;
 }
 

@@ -130,7 +130,7 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 	}
 	now = bpf_ktime_get_boot_ns();
 	if (between_rows(slot))
-		settle_statements(slot, 0, now);
+		settle_statements(slot, now);
 	slot->fd = fd;
 	slot->start_ns = now;
 	slot->asked = shape.bytes == NO_ARG ? 0 : ARG(args, shape.bytes);
