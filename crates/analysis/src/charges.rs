@@ -5,7 +5,8 @@
 //! - a **bio** is charged as the commands that carry it, equally if it was split over several; a bare flush as the flush
 //!   it waited for; a bio that no command carried (a disk without a cache swallows a bare flush) to the operation that
 //!   queued it.
-//! - a **commit** is shared by the calls that joined its transaction, each counted once.
+//! - a **commit** is shared by the calls that joined its transaction, each counted once; btrfs, f2fs and XFS do not tell
+//!   who joined, so theirs are shared by the calls that waited for it.
 //!
 //! Shares of an operation are also those of the operations around it, so a mark around a statement has all that the
 //! statement has. One item's shares of the innermost operations and of nobody add up to 1.
@@ -187,13 +188,17 @@ fn bios(index: &Index, commands: &Shared, number: &[u32]) -> (Shared, Vec<u32>) 
     (shared, carried)
 }
 
-/// Commits with the shares of those who joined them.
+/// Commits with the shares of those who joined them, or waited for them where nobody is known to have joined.
 fn commits(index: &Index) -> Shared {
     let rows = index.rows;
     let mut joins: Vec<(u32, u32)> = Vec::new();
-    for link in rows.links.iter().filter(|l| l.relation == Relation::JoinsTransaction) {
+    let relations = [Relation::JoinsTransaction, Relation::WaitsForLog];
+    for link in rows.links.iter().filter(|l| relations.contains(&l.relation)) {
         if let (Some(parent), Some(child)) = (index.span(link.parent), index.span(link.child)) {
-            joins.push((child as u32, parent as u32));
+            // A call may wait for a single bio of the log, too.
+            if link.relation == Relation::JoinsTransaction || rows.spans[child].layer == Layer::FileSystem {
+                joins.push((child as u32, parent as u32));
+            }
         }
     }
     joins.sort_unstable();

@@ -5,7 +5,8 @@
 //! fields are plain loads. By name (`raw_tp`), where it may belong to a module: every field is a guarded read.
 
 use crate::error::chain;
-use aya::maps::ProgramArray;
+use crate::kernel::places;
+use aya::maps::{Array, MapError, ProgramArray};
 use aya::programs::{BtfTracePoint, Program, ProgramError, RawTracePoint};
 use aya::{Btf, Ebpf};
 use model::Layer;
@@ -59,9 +60,6 @@ const PROBES: &[Probe] = &[
     probe("ext4_da_write_begin", Name, "ext4_da_write_begin", Layer::FileSystem),
     probe("ext4_write_begin", Name, "ext4_write_begin", Layer::FileSystem),
     probe("ext4_unlink", Name, "ext4_unlink_enter", Layer::FileSystem),
-    probe("f2fs_sync_enter", Name, "f2fs_sync_file_enter", Layer::FileSystem),
-    probe("f2fs_write_begin", Name, "f2fs_write_begin", Layer::FileSystem),
-    probe("xfs_write", Name, "xfs_file_buffered_write", Layer::FileSystem),
     probe("page_dirtied", Type, "writeback_dirty_folio", Layer::FileSystem),
     probe("page_cache_add", Type, "mm_filemap_add_to_page_cache", Layer::FileSystem),
     probe("sched_switch", Type, "sched_switch", Layer::RunQueue),
@@ -73,6 +71,94 @@ const PROBES: &[Probe] = &[
     probe("sys_exit", Type, "sys_exit", Layer::Syscall),
     probe("sys_enter", Type, "sys_enter", Layer::Syscall),
 ];
+
+/// Probes of one file system, which are attached when one of that kind is mounted: with their programs unloaded they cost
+/// nothing, and their module may not even be there before.
+struct FileSystem {
+    /// As `/sys/fs` and the module are called.
+    name: &'static str,
+    /// What is in the folder of each one that is mounted, and in no other folder of `/sys/fs/NAME`.
+    entry: &'static str,
+    probes: &'static [Probe],
+}
+
+const FILE_SYSTEMS: &[FileSystem] = &[
+    FileSystem {
+        name: "xfs",
+        entry: "log",
+        probes: &[
+            probe("xfs_logged", Name, "xlog_iclog_callback", Layer::FileSystem),
+            probe("xfs_force", Name, "xfs_log_force", Layer::FileSystem),
+            probe("xfs_sync_enter", Name, "xfs_file_fsync", Layer::FileSystem),
+            probe("xfs_write", Name, "xfs_file_buffered_write", Layer::FileSystem),
+        ],
+    },
+    FileSystem {
+        name: "btrfs",
+        entry: "devices",
+        probes: &[
+            probe("btrfs_committed", Name, "btrfs_transaction_commit", Layer::FileSystem),
+            probe("btrfs_sync_enter", Name, "btrfs_sync_file", Layer::FileSystem),
+        ],
+    },
+    FileSystem {
+        name: "f2fs",
+        entry: "dirty_segments",
+        probes: &[
+            probe("f2fs_sync_exit", Name, "f2fs_sync_file_exit", Layer::FileSystem),
+            probe("f2fs_checkpoint", Name, "f2fs_write_checkpoint", Layer::FileSystem),
+            probe("f2fs_sync_enter", Name, "f2fs_sync_file_enter", Layer::FileSystem),
+            probe("f2fs_write_begin", Name, "f2fs_write_begin", Layer::FileSystem),
+        ],
+    },
+];
+
+/// The probes of file systems of which none was mounted so far.
+#[derive(Debug, Clone)]
+pub struct Waiting(Vec<usize>);
+
+impl Waiting {
+    /// All of them.
+    pub fn new() -> Self {
+        Self((0..FILE_SYSTEMS.len()).collect())
+    }
+
+    /// Attaches the probes of the file systems that were mounted meanwhile, anywhere: `/sys/fs` knows no namespaces.
+    pub fn look(&mut self, ebpf: &mut Ebpf, types: &Btf) -> Vec<Coverage> {
+        let (found, rest) = self.0.iter().partition(|i| is_mounted(&FILE_SYSTEMS[**i]));
+        self.0 = rest;
+        let found: Vec<usize> = found;
+        found.into_iter().flat_map(|i| attach_file_system(ebpf, &FILE_SYSTEMS[i], types)).collect()
+    }
+
+    /// What they came to in the end.
+    pub fn rows(&self) -> Vec<Coverage> {
+        let probes = self.0.iter().map(|i| &FILE_SYSTEMS[*i]).flat_map(|f| f.probes.iter().map(move |p| (f.name, p)));
+        probes.map(|(name, p)| row(p.layer, p.program, Err(format!("no {name} was mounted")))).collect()
+    }
+}
+
+fn is_mounted(file_system: &FileSystem) -> bool {
+    let folders = std::fs::read_dir(format!("/sys/fs/{}", file_system.name)).into_iter().flatten().flatten();
+    folders.into_iter().any(|f| f.path().join(file_system.entry).exists())
+}
+
+fn attach_file_system(ebpf: &mut Ebpf, file_system: &FileSystem, types: &Btf) -> Vec<Coverage> {
+    // Where they are not known, the probes that read them have nothing to tell.
+    let known = places::of(file_system.name).and_then(|known| {
+        let map = ebpf.map_mut("places").ok_or("not in this build")?;
+        let mut table: Array<_, u32> = map.try_into().map_err(|e: MapError| chain(&e))?;
+        known.into_iter().try_for_each(|(place, offset)| table.set(place, offset, 0).map_err(|e| chain(&e)))
+    });
+    let outcome = |ebpf: &mut Ebpf, probe: &Probe| match &known {
+        Err(why) if READ_PLACES.contains(&probe.program) => Err(why.clone()),
+        _ => attach(ebpf, probe, types),
+    };
+    file_system.probes.iter().map(|p| row(p.layer, p.program, outcome(ebpf, p))).collect()
+}
+
+/// Programs that need to know where their file system's fields lie.
+const READ_PLACES: [&str; 4] = ["xfs_logged", "xfs_force", "btrfs_committed", "f2fs_checkpoint"];
 
 /// Loads and attaches all probes of the kernel; what each came to is in the rows.
 pub fn attach_all(ebpf: &mut Ebpf, types: &Btf) -> Vec<Coverage> {

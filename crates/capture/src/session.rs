@@ -14,10 +14,11 @@ use crate::sqlite::SqliteSymbols;
 use crate::uprobes::Uprobes;
 use crate::{Error, error, probes, tasks, uprobes};
 use aya::maps::{HashMap, Map, MapData, RingBuf};
-use aya::{Ebpf, EbpfLoader};
+use aya::{Btf, Ebpf, EbpfLoader};
 use model::Event;
 use model::table::Coverage;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -53,6 +54,11 @@ pub struct Session {
     /// Programs that are loaded, by name.
     programs: Vec<(String, RawFd)>,
     programs_asked: Instant,
+    /// Probes of file systems that nobody has mounted yet.
+    waiting: probes::Waiting,
+    types: Btf,
+    /// Becomes ready when somebody mounts something.
+    mounts: Option<File>,
     /// Records made by user space that the next drain hands on.
     pending: Vec<Event>,
     started_ns: u64,
@@ -102,6 +108,9 @@ impl Session {
             coverage: Vec::new(),
             programs: Vec::new(),
             programs_asked: Instant::now(),
+            waiting: probes::Waiting::new(),
+            types: types.vmlinux,
+            mounts: File::open("/proc/self/mounts").ok(),
             pending: Vec::new(),
             started_ns: boot_ns(),
             cpu_before_ns: process_cpu_ns(),
@@ -117,12 +126,13 @@ impl Session {
             let row = session.uprobes.attach_function(&mut session.ebpf, nth as u64, function);
             session.coverage.push(row);
         }
-        let rows = probes::attach_all(&mut session.ebpf, &types.vmlinux);
+        let rows = probes::attach_all(&mut session.ebpf, &session.types);
         if !rows.iter().any(|r| r.attached) {
             return Err(Error::Blind(rows.first().map_or_else(String::new, |r| r.how.clone())));
         }
         session.coverage.extend(rows);
         session.find_programs();
+        session.look_for_file_systems();
         // After fork is watched, so that a thread made meanwhile is followed either way.
         for tgid in before {
             session.track(tgid)?;
@@ -172,6 +182,15 @@ impl Session {
         seen
     }
 
+    /// Attaches what tells of file systems that were mounted since.
+    fn look_for_file_systems(&mut self) {
+        let rows = self.waiting.look(&mut self.ebpf, &self.types);
+        if !rows.is_empty() {
+            self.coverage.extend(rows);
+            self.find_programs();
+        }
+    }
+
     fn watch_resets(&mut self) {
         for row in self.uprobes.watch_resets(&mut self.ebpf) {
             self.coverage.retain(|r| r.probe != row.probe);
@@ -184,10 +203,17 @@ impl Session {
     /// may be worth a probe). Returns whether it is time to drain: the kernel side asked, a ring fills, or the last drain was
     /// a second ago. What is drained seldom disturbs the traced program seldom.
     pub fn wait(&mut self, at_most: Duration) -> bool {
-        let mut poll = libc::pollfd { fd: self.bell.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let poll = |fd, events| libc::pollfd { fd, events, revents: 0 };
+        // A number below zero is left out.
+        let mounts = self.mounts.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        let mut polls = [poll(self.bell.as_raw_fd(), libc::POLLIN), poll(mounts, libc::POLLPRI)];
         let timeout = i32::try_from(at_most.as_millis()).unwrap_or(i32::MAX);
-        // SAFETY: it lives until the call returns.
-        let rang = unsafe { libc::poll(&raw mut poll, 1, timeout) } > 0;
+        // SAFETY: they live until the call returns.
+        unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout) };
+        let rang = polls[0].revents != 0;
+        if polls[1].revents != 0 {
+            self.look_for_file_systems();
+        }
         self.price.tick();
         rang || self.taken.elapsed() >= DRAIN_PERIOD || self.rings.fill() >= DRAIN_FILL
     }
@@ -205,6 +231,8 @@ impl Session {
         if self.programs_asked.elapsed() >= PROGRAM_PERIOD {
             self.programs_asked = Instant::now();
             self.pending.extend(self.loss.look_at_programs(&self.programs));
+            // Those of other mount namespaces come unannounced.
+            self.look_for_file_systems();
         }
         count += self.hand_on_pending(sink);
         self.price.tick();
@@ -244,6 +272,7 @@ impl Session {
             row.price_ns = (info.run_count > 0).then(|| info.run_time_ns as f64 / info.run_count as f64);
         }
         self.drain(sink);
+        self.coverage.extend(self.waiting.rows());
         let finished = Finished {
             coverage: std::mem::take(&mut self.coverage),
             records: self.drained,

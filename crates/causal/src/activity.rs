@@ -125,6 +125,14 @@ impl Activity {
         }
     }
 
+    /// A commit of which nobody heard before it ended.
+    pub(crate) fn commit_took(&mut self, key: TxnKey, span: u64, begin_ns: u64, end_ns: u64) {
+        if begin_ns < end_ns {
+            self.commit_began(key, span, begin_ns);
+            self.commit_ended(key, end_ns);
+        }
+    }
+
     pub(crate) fn ring_sync_began(&mut self, tid: u32, dev: u32, span: u64, start_ns: u64) {
         self.ring_syncs.push_back(RingSync { tid, dev, span, start_ns, end_ns: u64::MAX });
         if self.ring_syncs.len() > KEPT {

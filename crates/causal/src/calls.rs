@@ -144,6 +144,7 @@ impl State {
         let around = self.inside(header.tid, start_ns, ctx);
         let call = Call {
             start_ns,
+            end_ns: u64::MAX,
             span: self.new_span(),
             fs_span: 0,
             actor: self.actor(header, ctx, around.charged()),
@@ -272,7 +273,7 @@ impl State {
         }
         let around = self.inside(header.tid, start_ns, record.ctx);
         call.actor = self.actor(header, record.ctx, around.charged());
-        call = Call { start_ns, call: name, dev: file.0, ino: file.1, ctx: record.ctx, seen: true, ..call };
+        call = Call { start_ns, end_ns, call: name, dev: file.0, ino: file.1, ctx: record.ctx, seen: true, ..call };
         self.update(header.tid, call);
 
         if name == Some(CallName::Open) {
@@ -563,6 +564,7 @@ fn wait(tid: u32, call: &Call, ino: u64, end_ns: u64, expects: u32) -> Sync {
         source: Source::Actor(call.actor),
         span: call.deepest(),
         expects,
+        asked: false,
         confidence: Confidence::Interval,
     }
 }

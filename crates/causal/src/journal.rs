@@ -70,6 +70,8 @@ pub(crate) struct Sync {
     pub span: u64,
     /// The transaction its inode was last seen to join; 0: not known.
     pub expects: u32,
+    /// It asked the file system to write its log.
+    pub asked: bool,
     pub confidence: Confidence,
 }
 
@@ -227,7 +229,7 @@ impl Journal {
         let known = self.inodes.get(&(dev, sync.ino)).copied().unwrap_or(0);
         let syncs = self.syncs.entry(dev).or_default();
         match syncs.iter_mut().find(|s| s.tid == sync.tid && s.span == sync.span) {
-            Some(old) => *old = Sync { expects: old.expects.max(sync.expects), ..sync },
+            Some(old) => *old = Sync { expects: old.expects.max(sync.expects), asked: old.asked, ..sync },
             None => {
                 if syncs.len() >= 64 {
                     syncs.retain(|s| s.end_ns > now_ns);
@@ -245,6 +247,13 @@ impl Journal {
     pub(crate) fn sync_ended(&mut self, dev: u32, span: u64, end_ns: u64) {
         if let Some(sync) = self.syncs.get_mut(&dev).and_then(|s| s.iter_mut().find(|s| s.span == span)) {
             sync.end_ns = end_ns;
+        }
+    }
+
+    /// The wait of `span` is for the log.
+    pub(crate) fn asked(&mut self, dev: u32, span: u64) {
+        if let Some(sync) = self.syncs.get_mut(&dev).and_then(|s| s.iter_mut().find(|s| s.span == span)) {
+            sync.asked = true;
         }
     }
 

@@ -15,6 +15,7 @@
 //! | `inferred` | transactions that only SQLite's files tell of | the journal's end, the WAL's sync |
 //! | `pages` | who dirtied which page | the bio that carries the page |
 //! | `logs` | who changed a file system that has no such transactions | a bounded number each |
+//! | `checkpoints` | who asked such a file system for a commit | its arrival, or the call's end |
 //! | `journal` | members of transactions, waits, last log of each metadata block | commit end; a bounded memory for checkpoints |
 //! | `bios`, `requests`, `flush` | bios, requests, flushes by address and time | their completion |
 //! | `stacked` | commands of loop disks | their completion |
@@ -48,6 +49,7 @@ mod actor;
 mod attribution;
 mod bios;
 mod calls;
+mod checkpoints;
 mod exclusive;
 mod flush;
 mod hash;

@@ -4,6 +4,7 @@ use crate::activity::Activity;
 use crate::actor::TxnKey;
 use crate::attribution::{Bills, Share};
 use crate::bios::Bio;
+use crate::checkpoints::Checkpoints;
 use crate::exclusive;
 use crate::hash::FastMap;
 use crate::inferred::Inferred;
@@ -42,6 +43,7 @@ pub(crate) struct State {
     pub pages: Pages,
     pub journal: Journal,
     pub logs: Logs,
+    pub checkpoints: Checkpoints,
     pub activity: Activity,
     pub stacked: Stack,
     pub bios: FastMap<u64, Bio>,
@@ -82,6 +84,7 @@ impl State {
             pages: Pages::default(),
             journal: Journal::default(),
             logs: Logs::default(),
+            checkpoints: Checkpoints::default(),
             activity: Activity::default(),
             bios: FastMap::default(),
             barriers: VecDeque::new(),
@@ -157,6 +160,7 @@ impl State {
             Record::BioDone(r) => self.on_bio_done(h, r, sink),
             Record::CommitBegin(r) => self.on_commit_begin(h, r, sink),
             Record::CommitEnd(r) => self.on_commit_end(h, r, sink),
+            Record::Checkpoint(r) => self.on_checkpoint(h, r, sink),
             Record::Join(r) => self.on_join(h, r, sink),
             Record::FsWrite(r) => self.on_fs_write(h, r, sink),
             Record::CacheAdd(r) => self.on_cache_add(h, r, sink),
@@ -269,6 +273,7 @@ impl State {
             + self.ring_at.len()
             + self.ring_workers.len()
             + self.logs.len()
+            + self.checkpoints.len()
             + self.bills.len()
             + self.outcomes.len()
     }

@@ -4,6 +4,8 @@
 //! in their hands have evidently ordered it: calls that wait for the medium (fsync) on that file system. If nobody waits,
 //! it runs for those who got in since it last ran: whoever changed the file system.
 //!
+//! Some tell who asked for the taxi (XFS, see `checkpoints`); then it is those who asked.
+//!
 //! *Uncertainty*: both. A call that waits may wait for something else, so that is `interval`; who changed the file system
 //! may have nothing in this part of its metadata, so that is a `guess`. The bytes of a log are not told apart by who
 //! logged them.
@@ -115,7 +117,11 @@ impl State {
             let mine = if block { d >> 20 == 0 } else { true };
             mine && (d == dev || config.disk_of(d) == disk) && !journal.is_journal(d)
         };
-        let waiting = journal.waiting(bio.queue_ns, here);
+        let mut waiting = journal.waiting(bio.queue_ns, here);
+        // Where the file system tells who asked for its log, the others wait for their data alone.
+        if waiting.iter().any(|w| w.asked) {
+            waiting.retain(|w| w.asked);
+        }
         if waiting.is_empty() {
             let meant = self.logs.meant(bio.queue_ns, here);
             let all: f64 = meant.iter().map(|m| m.1).sum();

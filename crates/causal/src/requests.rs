@@ -172,6 +172,7 @@ impl State {
                     source: Source::Command(request.command),
                     span: request.command,
                     expects: 0,
+                    asked: false,
                     confidence: Confidence::Interval,
                 },
             ),

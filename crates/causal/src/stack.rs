@@ -110,6 +110,8 @@ impl Frame {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call {
     pub start_ns: u64,
+    /// `u64::MAX`: not known yet.
+    pub end_ns: u64,
     pub span: u64,
     pub fs_span: u64,
     pub actor: Actor,

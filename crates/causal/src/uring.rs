@@ -235,6 +235,7 @@ fn ring_wait(ring: &Ring, ino: u64, end_ns: u64) -> Sync {
         source: Source::Actor(ring.actor),
         span: ring.deepest(),
         expects: 0,
+        asked: false,
         confidence: ring.confidence.min(Confidence::Interval),
     }
 }

@@ -405,6 +405,20 @@ records! {
         /// Itself, as everywhere else.
         tid: u32,
     }
+    /// btrfs, f2fs or XFS brings what it logged to the medium: btrfs commits a transaction, f2fs writes a checkpoint, XFS
+    /// writes a checkpoint of its log.
+    28 checkpoint Checkpoint {
+        /// Its number: btrfs's transaction, f2fs's checkpoint version, XFS's checkpoint sequence. 0 in phase 2.
+        number: u64,
+        /// The system call the thread was in, by its `start_ns`; 0: none that is recorded.
+        syscall_ns: u64,
+        /// File system.
+        dev: u32,
+        /// 0 this thread began it or asked for it, 1 it is on the medium, 2 the call that this thread ends needed one.
+        phase: u16,
+        /// Bit set of [`flags`].
+        ctx: u16,
+    }
 }
 
 /// Bits of `ctx`: in which context the thread was.

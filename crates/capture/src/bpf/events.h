@@ -89,6 +89,7 @@
 #define FATHOM_KIND_URING 25
 #define FATHOM_KIND_LOSS 26
 #define FATHOM_KIND_INNER_TASK 27
+#define FATHOM_KIND_CHECKPOINT 28
 
 struct fathom_header {
 	__u64 time_ns; /* CLOCK_BOOTTIME, ns */
@@ -381,6 +382,16 @@ struct fathom_inner_task {
 	__u32 inner_tid; /* Its own number in there. */
 	__u32 tgid; /* Its process, as everywhere else; the header speaks of who made it. */
 	__u32 tid; /* Itself, as everywhere else. */
+};
+
+/* btrfs, f2fs or XFS brings what it logged to the medium: btrfs commits a transaction, f2fs writes a checkpoint, XFS writes a checkpoint of its log. */
+struct fathom_checkpoint {
+	struct fathom_header h;
+	__u64 number; /* Its number: btrfs's transaction, f2fs's checkpoint version, XFS's checkpoint sequence. 0 in phase 2. */
+	__u64 syscall_ns; /* The system call the thread was in, by its `start_ns`; 0: none that is recorded. */
+	__u32 dev; /* File system. */
+	__u16 phase; /* 0 this thread began it or asked for it, 1 it is on the medium, 2 the call that this thread ends needed one. */
+	__u16 ctx; /* Bit set of [`flags`]. */
 };
 
 #endif

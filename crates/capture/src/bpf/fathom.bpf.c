@@ -14,6 +14,7 @@
 #include "syscalls.bpf.c"
 #include "filesystem.bpf.c"
 #include "jbd2.bpf.c"
+#include "checkpoints.bpf.c"
 #include "pagecache.bpf.c"
 #include "bio.bpf.c"
 #include "request.bpf.c"

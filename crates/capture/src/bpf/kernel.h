@@ -117,6 +117,8 @@ struct qstr {
 
 struct super_block {
 	u32 s_dev;
+	unsigned long s_magic;
+	void *s_fs_info;
 };
 
 struct inode {

@@ -9,7 +9,8 @@ use crate::Error;
 use aya::{Btf, Endianness};
 use std::fs;
 
-const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
+/// The kernel's own types.
+pub const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 /// Whose types the probes read; a module that is not loaded has none, and nothing to tell.
 const MODULES: [&str; 3] = ["jbd2", "dm_mod", "dm_crypt"];
 
@@ -142,6 +143,59 @@ fn append(base: &[u8], modules: &[Vec<u8>]) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// The structs of the kernel, or of a module and the kernel.
+pub struct Structs<'a> {
+    /// Types of the module, if there is one, then of the kernel.
+    types: Vec<&'a [u8]>,
+    /// Names of the kernel, then of the module.
+    names: [&'a [u8]; 2],
+}
+
+impl<'a> Structs<'a> {
+    /// Those of these descriptions; `None` if one is damaged.
+    pub fn of(kernel: &'a [u8], module: Option<&'a [u8]>) -> Option<Self> {
+        let (_, types, names) = sections(kernel)?;
+        let (more, more_names) = match module {
+            Some(module) => sections(module).map(|(_, types, names)| (types, names))?,
+            None => (&[][..], &[][..]),
+        };
+        Some(Self { types: vec![more, types], names: [names, more_names] })
+    }
+
+    fn is(&self, at: u32, name: &str) -> bool {
+        let (at, kernels) = (at as usize, self.names[0].len());
+        let rest = if at < kernels { self.names[0].get(at..) } else { self.names[1].get(at - kernels..) };
+        let same = |rest: &[u8]| rest.strip_prefix(name.as_bytes()).is_some_and(|after| after.first() == Some(&0));
+        rest.is_some_and(same)
+    }
+
+    /// Where a field lies in the first struct of that name which has it, in bytes.
+    pub fn offset(&self, of: &str, field: &str) -> Option<u32> {
+        self.types.iter().find_map(|types| self.offset_within(types, of, field))
+    }
+
+    fn offset_within(&self, types: &[u8], of: &str, field: &str) -> Option<u32> {
+        let word = |at: usize| Some(u32::from_le_bytes(types.get(at..at.checked_add(4)?)?.try_into().ok()?));
+        let mut at = 0;
+        while at < types.len() {
+            let info = word(at + 4)?;
+            let (kind, members) = (info >> 24 & 0x1f, (info & 0xffff) as usize);
+            if kind == 4 && self.is(word(at)?, of) {
+                for member in 0..members {
+                    let member = at + 12 + 12 * member;
+                    if self.is(word(member)?, field) {
+                        // With bit fields in the struct, the upper byte is a width.
+                        let bits = word(member + 8)? & if info >> 31 == 1 { 0xff_ffff } else { u32::MAX };
+                        return Some(bits / 8);
+                    }
+                }
+            }
+            at += 12 + layout(kind, members)?.0;
+        }
+        None
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,6 +235,22 @@ mod tests {
         let second = [11, 4 << 24 | 1, 4, 17, 1, 0, 0, 2 << 24, 4];
         assert_eq!(seen, [&int[..], &first, &second].concat());
         assert!(Btf::parse(&joined, Endianness::Little).is_ok());
+    }
+
+    #[test]
+    fn fields_are_found_in_the_kernel_and_in_a_module() {
+        let (kernel, _) = kernel_and_module("one");
+        // A struct with bit fields: `m`, 3 bits wide, begins at bit 64.
+        let module = description(&words(&[5, 1 << 31 | 4 << 24 | 1, 16, 9, 1, 3 << 24 | 64]), b"one\0m\0");
+        let structs = Structs::of(&kernel, Some(&module)).unwrap();
+        assert_eq!(structs.offset("one", "m"), Some(8));
+        assert_eq!(structs.offset("one", "int"), None);
+        assert_eq!(structs.offset("on", "m"), None);
+        let own = description(&words(&[1, 1 << 24, 4, 32, 5, 4 << 24 | 1, 8, 9, 1, 32]), b"\0int\0one\0m\0");
+        assert_eq!(Structs::of(&own, None).unwrap().offset("one", "m"), Some(4));
+        for cut in 0..module.len() {
+            let _ = Structs::of(&kernel, Some(&module[..cut])).map(|s| s.offset("one", "m"));
+        }
     }
 
     #[test]

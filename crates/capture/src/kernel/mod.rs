@@ -3,4 +3,5 @@
 pub mod btf;
 pub mod calls;
 pub mod clock;
+pub mod places;
 pub mod symbols;

@@ -47,7 +47,14 @@ fn run(program: &str, args: &[&str]) -> String {
     String::from_utf8_lossy(&out.stdout).trim().to_string()
 }
 
-/// A loop disk with ext4 on it, its image in memory where there is such a place.
+/// Whether a program is installed that makes such a file system, and the kernel has it without a module to be loaded.
+pub fn has_file_system(kind: &str) -> bool {
+    let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    let made = Command::new(format!("mkfs.{kind}")).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    known.lines().any(|l| l.trim() == kind) && made.is_ok()
+}
+
+/// A loop disk with a file system on it, its image in memory where there is such a place.
 pub struct LoopDisk {
     folder: tempfile::TempDir,
     device: String,
@@ -55,16 +62,21 @@ pub struct LoopDisk {
 }
 
 impl LoopDisk {
-    /// Makes and mounts it.
+    /// Makes and mounts one with ext4.
     pub fn ext4() -> Self {
+        // No lazy initialisation: its writes would come into the tests' windows.
+        Self::with("ext4", 256 << 20, &["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"])
+    }
+
+    /// One with another file system.
+    pub fn with(kind: &str, size: u64, options: &[&str]) -> Self {
         let memory = Path::new("/dev/shm");
         let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
         let image = folder.path().join("image");
-        fs::File::create(&image).unwrap().set_len(256 << 20).unwrap();
+        fs::File::create(&image).unwrap().set_len(size).unwrap();
         let device = run("losetup", &["--find", "--show", image.to_str().unwrap()]);
         let mut disk = Self { folder, device, mounted: false };
-        // No lazy initialisation: its writes would come into the tests' windows.
-        run("mkfs.ext4", &["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", &disk.device]);
+        run(&format!("mkfs.{kind}"), &[options, &[&disk.device]].concat());
         fs::create_dir(disk.path()).unwrap();
         run("mount", &[&disk.device, disk.path().to_str().unwrap()]);
         disk.mounted = true;
@@ -75,6 +87,11 @@ impl LoopDisk {
     /// Where it is mounted.
     pub fn path(&self) -> PathBuf {
         self.folder.path().join("mount")
+    }
+
+    /// What is on it.
+    pub fn image(&self) -> fs::File {
+        fs::File::open(self.folder.path().join("image")).unwrap()
     }
 
     /// The disk's number, as records have it.

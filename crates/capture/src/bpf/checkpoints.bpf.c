@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * When btrfs, f2fs and XFS bring what they logged to the medium, and who waits for that.
+ *
+ *   XFS    xfs_log_force: this thread wants a checkpoint of the log on the medium (an fsync names the one that its inode
+ *          is in); xlog_iclog_callback: a piece of the log is there, and all before it (Linux 5.14). The checkpoints that
+ *          end in that piece hang on it until then.
+ *   f2fs   f2fs_write_checkpoint, at its begin and at its end, in the thread that writes it; f2fs_sync_file_exit says
+ *          whether that call needed one.
+ *   btrfs  btrfs_transaction_commit, at its end, in the thread that committed. Its begin has no tracepoint, nor has its
+ *          tree log, which most fsyncs write instead.
+ *
+ * The file systems may be modules that are loaded after these programs, whose types nobody knew when they were loaded. So
+ * the places of fields come in a table, which user space fills when such a file system appears; see ../kernel/places.rs.
+ */
+
+/* As in ../kernel/places.rs. */
+enum place {
+	XFS_MOUNT_SUPER,
+	XFS_MOUNT_LOG,
+	XLOG_MOUNT,
+	XLOG_CIL,
+	XFS_CIL_SEQUENCE,
+	XLOG_PIECE_LOG,
+	XLOG_PIECE_CHECKPOINTS,
+	XFS_CHECKPOINT_ENTRY,
+	XFS_CHECKPOINT_SEQUENCE,
+	BTRFS_SUPER,
+	BTRFS_COMMITTED,
+	F2FS_CHECKPOINT,
+	F2FS_VERSION,
+	PLACES,
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, PLACES);
+	__type(key, u32);
+	__type(value, u32);
+} places SEC(".maps");
+
+#define XFS_MAGIC 0x58465342
+#define BTRFS_MAGIC 0x9123683e
+#define F2FS_MAGIC 0xf2f52010
+
+static __always_inline u64 place_of(u64 object, u32 place)
+{
+	u32 *at = bpf_map_lookup_elem(&places, &place);
+
+	return at && object ? object + *at : 0;
+}
+
+/* The word at a place of an object. */
+static __always_inline u64 word_at(u64 object, u32 place)
+{
+	u64 value = 0, at = place_of(object, place);
+
+	if (at)
+		bpf_probe_read_kernel(&value, sizeof(value), (void *)at);
+	return value;
+}
+
+seldom void emit_checkpoint(u64 super, u64 magic, u64 number, u16 phase)
+{
+	struct super_block *sb = (void *)super;
+	struct slot *slot = slot_here();
+	struct who who = whoami();
+	struct fathom_checkpoint *r;
+
+	/* What an older kernel hands over may be something else. */
+	if (!sb || BPF_CORE_READ(sb, s_magic) != magic)
+		return;
+	r = RESERVE(checkpoint, CHECKPOINT, bpf_ktime_get_boot_ns(), who);
+	if (!r)
+		return;
+	r->number = number;
+	r->syscall_ns = identity_of(slot);
+	r->dev = BPF_CORE_READ(sb, s_dev);
+	r->phase = phase;
+	r->ctx = context(slot, who);
+	submit(r);
+}
+
+/* `sequence` is 0 if all that is logged is meant. */
+SEC("raw_tp/xfs_log_force")
+int BPF_PROG(xfs_force, u64 mount, u64 sequence)
+{
+	if (!sequence)
+		sequence = word_at(word_at(word_at(mount, XFS_MOUNT_LOG), XLOG_CIL), XFS_CIL_SEQUENCE);
+	emit_checkpoint(word_at(mount, XFS_MOUNT_SUPER), XFS_MAGIC, sequence, 0);
+	return 0;
+}
+
+/* Checkpoints that end in one piece of the log: more than these are not told. */
+#define PIECE_CHECKPOINTS 8
+
+SEC("raw_tp/xlog_iclog_callback")
+int BPF_PROG(xfs_logged, u64 piece)
+{
+	u64 super = word_at(word_at(word_at(piece, XLOG_PIECE_LOG), XLOG_MOUNT), XFS_MOUNT_SUPER);
+	u64 head = place_of(piece, XLOG_PIECE_CHECKPOINTS), at = head;
+	u32 entry = XFS_CHECKPOINT_ENTRY;
+	u32 *offset = bpf_map_lookup_elem(&places, &entry);
+	int i;
+
+	if (!offset)
+		return 0;
+	for (i = 0; i < PIECE_CHECKPOINTS; i++) {
+		if (bpf_probe_read_kernel(&at, sizeof(at), (void *)at) || !at || at == head)
+			break;
+		emit_checkpoint(super, XFS_MAGIC, word_at(at - *offset, XFS_CHECKPOINT_SEQUENCE), 1);
+	}
+	return 0;
+}
+
+SEC("raw_tp/xfs_file_fsync")
+int BPF_PROG(xfs_sync_enter)
+{
+	return sync_began(NULL);
+}
+
+SEC("raw_tp/btrfs_transaction_commit")
+int BPF_PROG(btrfs_committed, u64 info)
+{
+	emit_checkpoint(word_at(info, BTRFS_SUPER), BTRFS_MAGIC, word_at(info, BTRFS_COMMITTED), 1);
+	return 0;
+}
+
+SEC("raw_tp/btrfs_sync_file")
+int BPF_PROG(btrfs_sync_enter, struct file *file)
+{
+	return sync_began(BPF_CORE_READ(file, f_inode));
+}
+
+/* `step`: a text, in newer kernels a number. */
+SEC("raw_tp/f2fs_write_checkpoint")
+int BPF_PROG(f2fs_checkpoint, struct super_block *sb, u64 reason, u64 step)
+{
+	u64 version = word_at(word_at((u64)BPF_CORE_READ(sb, s_fs_info), F2FS_CHECKPOINT), F2FS_VERSION);
+	char text[8] = {};
+
+	/* "start block_ops", "finish block_ops", "finish checkpoint" */
+	if (step > 0xffff) {
+		bpf_probe_read_kernel(text, sizeof(text), (void *)step);
+		step = text[0] == 's' ? 0 : text[7] == 'c' ? 2 : 1;
+	}
+	/* The version is counted up between the two. */
+	if (step == 0)
+		emit_checkpoint((u64)sb, F2FS_MAGIC, version + 1, 0);
+	else if (step == 2)
+		emit_checkpoint((u64)sb, F2FS_MAGIC, version, 1);
+	return 0;
+}
+
+SEC("raw_tp/f2fs_sync_file_exit")
+int BPF_PROG(f2fs_sync_exit, struct inode *inode, int reason)
+{
+	if (reason)
+		emit_checkpoint((u64)BPF_CORE_READ(inode, i_sb), F2FS_MAGIC, 0, 2);
+	return 0;
+}

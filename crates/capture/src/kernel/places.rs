@@ -1,0 +1,43 @@
+//! Where fields of btrfs, f2fs and XFS lie, from the types that the kernel, or the module, describes.
+//!
+//! Other fields are found by the loader when the probes are loaded. These file systems may be modules that come later, as
+//! soon as somebody mounts such a disk, so the places of their fields are looked up then and handed to the probes in a
+//! table.
+
+use crate::kernel::btf::Structs;
+use std::fs;
+
+/// The fields, in the order of `enum place` in `checkpoints.bpf.c`: file system, struct, field.
+const FIELDS: [(&str, &str, &str); 13] = [
+    ("xfs", "xfs_mount", "m_super"),
+    ("xfs", "xfs_mount", "m_log"),
+    ("xfs", "xlog", "l_mp"),
+    ("xfs", "xlog", "l_cilp"),
+    ("xfs", "xfs_cil", "xc_current_sequence"),
+    ("xfs", "xlog_in_core", "ic_log"),
+    ("xfs", "xlog_in_core", "ic_callbacks"),
+    ("xfs", "xfs_cil_ctx", "iclog_entry"),
+    ("xfs", "xfs_cil_ctx", "sequence"),
+    ("btrfs", "btrfs_fs_info", "sb"),
+    ("btrfs", "btrfs_fs_info", "last_trans_committed"),
+    ("f2fs", "f2fs_sb_info", "ckpt"),
+    ("f2fs", "f2fs_checkpoint", "checkpoint_ver"),
+];
+
+/// The table's places that belong to this file system, with what stands there: bytes from the struct's begin.
+///
+/// # Errors
+/// In a sentence: the kernel does not describe the file system's types, or they are others.
+pub fn of(file_system: &str) -> Result<Vec<(u32, u32)>, String> {
+    let kernel = fs::read(super::btf::VMLINUX).map_err(|e| format!("{}: {e}", super::btf::VMLINUX))?;
+    // Built in, the kernel's own description has them.
+    let module = fs::read(format!("/sys/kernel/btf/{file_system}")).ok();
+    let structs = Structs::of(&kernel, module.as_deref()).ok_or("the kernel's types are not understood")?;
+    let wanted = FIELDS.iter().enumerate().filter(|(_, (owner, ..))| *owner == file_system);
+    wanted
+        .map(|(place, (_, of, field))| {
+            let offset = structs.offset(of, field).ok_or_else(|| format!("this kernel's {of} has no {field}"))?;
+            Ok((place as u32, offset))
+        })
+        .collect()
+}

@@ -1,0 +1,84 @@
+//! What the probes of XFS and btrfs tell of their logs, against what the file systems themselves count. f2fs is in the lane
+//! `lab`: few kernels have it built in.
+
+mod common;
+
+use capture::{Request, Scope};
+use common::{LoopDisk, Recorder};
+use model::event::{Checkpoint, flags};
+use model::{Call, Event};
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+/// Records a script in the folder of a disk that is mounted after the recording began: its probes come when it does.
+fn on_new_disk(kind: &str, options: &[&str], probe: &str, script: &str) -> (LoopDisk, Vec<Event>) {
+    let mut recorder = Recorder::start(&Request::new(Scope::Command));
+    let disk = LoopDisk::with(kind, 400 << 20, options);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !recorder.session.coverage().iter().any(|c| c.probe == probe && c.attached) {
+        assert!(Instant::now() < deadline, "{probe}: {:?}", recorder.session.coverage());
+        recorder.session.wait(Duration::from_millis(20));
+        recorder.drain();
+    }
+    recorder.until_quiet(&disk);
+    recorder.events.clear();
+    recorder.release(common::gated(&format!("cd {} && {script}", disk.path().display())));
+    recorder.until_quiet(&disk);
+    let (events, finished) = recorder.finish();
+    assert_eq!(finished.lost, 0, "nothing may be lost on a quiet machine");
+    (disk, events)
+}
+
+fn told(events: &[Event], dev: u32, phase: u16) -> Vec<(u64, &Checkpoint)> {
+    records!(*events, Checkpoint)
+        .filter(|(_, r)| r.dev == dev && r.phase == phase)
+        .map(|(e, r)| (e.header.time_ns, r))
+        .collect()
+}
+
+#[test]
+fn an_fsync_on_xfs_waits_for_the_checkpoint_it_asked_for() {
+    needs_live_kernel!();
+    if !common::has_file_system("xfs") {
+        return common::skip("no xfs here, or no mkfs.xfs");
+    }
+    let script = "for i in 1 2 3; do echo $i > f$i; sync f$i; done";
+    let (disk, events) = on_new_disk("xfs", &["-q", "-f", "-K"], "xfs_force", script);
+    let mut asked: Vec<_> =
+        told(&events, disk.dev(), 0).into_iter().filter(|(_, r)| r.ctx & flags::IN_SYSCALL != 0).collect();
+    // The log tells it, then its list of what is to be written does.
+    asked.dedup_by_key(|(_, r)| (r.number, r.syscall_ns));
+    let there = told(&events, disk.dev(), 1);
+    assert_eq!(asked.len(), 3, "an fsync of a new file asks for the log: {asked:?}");
+    for (asked_ns, asker) in asked {
+        let (there_ns, _) = there.iter().find(|(_, r)| r.number == asker.number).expect("it reaches the medium");
+        let (event, call) = records!(events, Syscall)
+            .find(|(_, s)| s.start_ns == asker.syscall_ns && s.call == Call::Fsync as u16)
+            .expect("the call that asked");
+        assert!(call.start_ns < asked_ns && asked_ns < *there_ns && *there_ns < event.header.time_ns);
+        assert_eq!(call.dev, disk.dev());
+    }
+    assert!(there.windows(2).all(|w| w[0].1.number < w[1].1.number), "in order: {there:?}");
+}
+
+#[test]
+fn a_commit_of_btrfs_has_the_generation_of_its_superblock() {
+    needs_live_kernel!();
+    if !common::has_file_system("btrfs") {
+        return common::skip("no btrfs here, or no mkfs.btrfs");
+    }
+    let script = "echo 1 > f; sync -f .; echo 2 > g; sync -f .";
+    let (disk, events) = on_new_disk("btrfs", &["-q", "-f", "-K"], "btrfs_committed", script);
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let at = disk.path();
+    let line = mounts.lines().find(|l| l.split(' ').nth(4) == at.to_str()).expect("its mount");
+    let minor: u32 = line.split(' ').nth(2).unwrap().trim_start_matches("0:").parse().expect("a device without a disk");
+    let there = told(&events, minor, 1);
+    assert_eq!(there.len(), 2, "one commit a sync: {there:?}");
+    // struct btrfs_super_block: at 64 KiB, its generation after 72 bytes.
+    let mut generation = [0; 8];
+    disk.image().read_exact_at(&mut generation, (64 << 10) + 72).unwrap();
+    assert_eq!(there[1].1.number, u64::from_le_bytes(generation));
+    assert_eq!(there[0].1.number + 1, there[1].1.number);
+}

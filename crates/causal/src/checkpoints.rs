@@ -1,0 +1,162 @@
+//! Commits of file systems that are not jbd2's: btrfs's transactions, f2fs's checkpoints, the checkpoints of XFS's log.
+//!
+//! Picture a ferry without tickets. Nobody knows who is on board, but some stand at the pier and call for it, and the
+//! harbour master writes down when it arrives. A call that asked for this crossing, or a later one, and is still standing
+//! there when it arrives, has waited for it. An f2fs fsync says only when it leaves that it needed one: it was the last that
+//! arrived.
+//!
+//! *Uncertainty*: a call that asked waits itself (`structural`), as does one whose own thread wrote the checkpoint. Which
+//! one an f2fs fsync waited for is a conclusion (`interval`). Who waits for a btrfs commit that another thread carries out
+//! is not told. A commit that nobody asked for has no begin that is known: it is a moment.
+
+use crate::Sink;
+use crate::hash::FastMap;
+use crate::linker::State;
+use crate::loss::Window;
+use crate::threads::span;
+use model::event::{Checkpoint, Header};
+use model::table::Span;
+use model::{Confidence, Layer, Relation};
+
+/// Who is remembered to have asked on one file system. Of more, the latest.
+const ASKERS: usize = 1024;
+/// File systems.
+const MOST: usize = 1024;
+
+/// One who asked.
+#[derive(Debug, Clone, Copy)]
+struct Asker {
+    number: u64,
+    time_ns: u64,
+    cpu: u16,
+    tgid: u32,
+    tid: u32,
+    /// The call or the ring's request it is in; 0: none.
+    call_ns: u64,
+    span: u64,
+}
+
+/// The commit that ended last.
+#[derive(Debug)]
+struct Arrived {
+    span: u64,
+    end_ns: u64,
+    cpu: u16,
+    /// The spans that are known to have waited for it.
+    waited: Vec<u64>,
+}
+
+/// Of one file system.
+#[derive(Debug, Default)]
+struct Pier {
+    askers: Vec<Asker>,
+    arrived: Option<Arrived>,
+}
+
+/// All such file systems.
+#[derive(Debug, Default)]
+pub(crate) struct Checkpoints {
+    by_dev: FastMap<u32, Pier>,
+}
+
+impl Checkpoints {
+    fn of(&mut self, dev: u32) -> &mut Pier {
+        if self.by_dev.len() >= MOST && !self.by_dev.contains_key(&dev) {
+            self.by_dev.clear();
+        }
+        self.by_dev.entry(dev).or_default()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_dev.values().map(|p| 1 + p.askers.len() + p.arrived.as_ref().map_or(0, |a| a.waited.len())).sum()
+    }
+}
+
+impl State {
+    /// A file system brings what it logged to the medium.
+    pub(crate) fn on_checkpoint(&mut self, header: &Header, record: &Checkpoint, sink: &mut dyn Sink) {
+        let asker =
+            if record.syscall_ns == 0 { 0 } else { self.doer(header, record.ctx, record.syscall_ns, sink).span };
+        match record.phase {
+            0 => {
+                self.journal.asked(record.dev, asker);
+                let askers = &mut self.checkpoints.of(record.dev).askers;
+                if askers.len() >= ASKERS {
+                    askers.remove(0);
+                }
+                askers.push(Asker {
+                    number: record.number,
+                    time_ns: header.time_ns,
+                    cpu: header.cpu,
+                    tgid: header.tgid,
+                    tid: header.tid,
+                    call_ns: record.syscall_ns,
+                    span: asker,
+                });
+            }
+            1 => self.arrived(header, record, asker, sink),
+            _ => self.left(header, record.dev, asker, sink),
+        }
+    }
+
+    /// A commit is on the medium. `own`: the call whose thread carried it out; 0: none.
+    fn arrived(&mut self, header: &Header, record: &Checkpoint, own: u64, sink: &mut dyn Sink) {
+        let askers = &mut self.checkpoints.of(record.dev).askers;
+        // One that is there brings all before it along.
+        let (mut waited, later): (Vec<_>, Vec<_>) = askers.drain(..).partition(|a| a.number <= record.number);
+        *askers = later;
+        let last_ns = waited.iter().map(|a| a.time_ns).max();
+        waited.retain(|a| a.span != 0 && self.is_under_way(a, header.time_ns));
+        if own != 0 && !waited.iter().any(|a| a.span == own) {
+            waited.push(Asker {
+                number: record.number,
+                time_ns: header.time_ns,
+                cpu: header.cpu,
+                tgid: header.tgid,
+                tid: header.tid,
+                call_ns: record.syscall_ns,
+                span: own,
+            });
+        }
+        waited.sort_unstable_by_key(|a| (a.span, a.time_ns));
+        waited.dedup_by_key(|a| a.span);
+        let begin_ns = waited.iter().map(|a| a.time_ns).min().or(last_ns).unwrap_or(header.time_ns).min(header.time_ns);
+        let id = self.new_span();
+        for asker in &waited {
+            let window = Window { start_ns: asker.time_ns, end_ns: header.time_ns, cpus: [asker.cpu, header.cpu] };
+            self.link(asker.span, id, Relation::WaitsForLog, Confidence::Structural, window, sink);
+        }
+        sink.span(Span {
+            end_ns: Some(header.time_ns),
+            disk: Some(self.config.disk_of(record.dev)),
+            number: Some(record.number),
+            ..span(id, Layer::FileSystem, "commit", begin_ns, header.tgid, header.tid)
+        });
+        self.activity.commit_took((record.dev, record.number as u32), id, begin_ns, header.time_ns);
+        let waited = waited.into_iter().map(|a| a.span).collect();
+        let arrived = Arrived { span: id, end_ns: header.time_ns, cpu: header.cpu, waited };
+        self.checkpoints.of(record.dev).arrived = Some(arrived);
+    }
+
+    /// A call that needed a commit ends.
+    fn left(&mut self, header: &Header, dev: u32, call: u64, sink: &mut dyn Sink) {
+        let start_ns = self.threads.map.get(&header.tid).and_then(|t| t.call).map_or(u64::MAX, |c| c.start_ns);
+        let Some(arrived) = self.checkpoints.of(dev).arrived.as_mut() else { return };
+        if call == 0 || arrived.end_ns < start_ns || arrived.waited.contains(&call) {
+            return;
+        }
+        if arrived.waited.len() < ASKERS {
+            arrived.waited.push(call);
+        }
+        let (commit, cpus) = (arrived.span, [header.cpu, arrived.cpu]);
+        let window = Window { start_ns, end_ns: header.time_ns, cpus };
+        self.link(call, commit, Relation::WaitsForLog, Confidence::Interval, window, sink);
+    }
+
+    /// Whether the call that asked had not returned by then.
+    fn is_under_way(&self, asker: &Asker, time_ns: u64) -> bool {
+        let call = self.threads.map.get(&asker.tid).and_then(|t| t.call);
+        call.is_some_and(|c| [c.span, c.fs_span].contains(&asker.span) && c.end_ns > time_ns)
+            || self.ring(asker.tgid, asker.call_ns).is_some()
+    }
+}
