@@ -13,6 +13,7 @@
 
 mod agent;
 mod bench;
+mod device;
 mod disk;
 mod front;
 mod http;
@@ -65,6 +66,10 @@ pub const TARGETS: &[Target] = &[
     Target { name: "nbd_requests", seeds: front::requests, run: front::request_bytes },
     Target { name: "nbd_replies", seeds: front::replies, run: front::reply_bytes },
     Target { name: "wire_key", seeds: wire_key::keys, run: wire_key::key },
+    Target { name: "device_facts", seeds: device::devices, run: device::facts },
+    Target { name: "proc_maps", seeds: device::maps, run: device::mapped },
+    Target { name: "passwd", seeds: device::passwords, run: device::user },
+    Target { name: "library_cache", seeds: device::library_caches, run: device::library_cache },
     Target { name: "agent_frame", seeds: agent::frames, run: agent::frame },
     Target { name: "net_message", seeds: net::messages, run: net::message },
     Target { name: "net_binary", seeds: net::binaries, run: net::binary },

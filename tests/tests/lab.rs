@@ -159,15 +159,22 @@ fn all_charged(summary: &Value, stack: &Mapped) -> Result<()> {
 
 fn file_systems() -> Result<()> {
     let mut guest = guest(&["a"], &["btrfs", "f2fs", "xfs", "crc32_generic"], &MKFS)?;
-    for (name, make) in [
-        ("f2fs", "mkfs.f2fs -q -f /dev/disk/a"),
-        ("btrfs", "mkfs.btrfs -q -f /dev/disk/a"),
-        ("xfs", "mkfs.xfs -q -f /dev/disk/a"),
+    // The commits that an INSERT waits for at least: on f2fs the sync of a folder needs a checkpoint; on XFS the new journal
+    // and the database's inode are in the log; btrfs writes its tree log instead.
+    for (name, make, commits, probe) in [
+        ("f2fs", "mkfs.f2fs -q -f /dev/disk/a", 1.0, "f2fs_checkpoint"),
+        ("btrfs", "mkfs.btrfs -q -f /dev/disk/a", 0.0, "btrfs_committed"),
+        ("xfs", "mkfs.xfs -q -f /dev/disk/a", 2.0, "xfs_logged"),
     ] {
         sh(&mut guest, &format!("{make} >/dev/null && mount -t {name} /dev/disk/a /mnt"))?;
         let summary = recorded(&mut guest, 10)?;
         let context = || format!("{name}: {:#}\n{:#}", summary["device_commands"], summary["links"]);
         near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 10.0).with_context(context)?;
+        let rows = summary["coverage"].as_array().context("coverage")?;
+        let row = rows.iter().find(|r| r["probe"] == probe).with_context(|| format!("no {probe} in {rows:#?}"))?;
+        ensure!(row["attached"] == true, "{row:#}");
+        let waited = number(shape(&summary, "INSERT")?, "/per_operation/journal_commits")?;
+        ensure!(waited >= commits, "{waited} commits an INSERT: {}", context());
         ensure!(number(&summary, "/device_commands/total")? >= 20.0, "{}", context());
         near("unattributed", number(&summary, "/device_commands/unattributed")?, 0.0).with_context(context)?;
         let fsyncs = number(shape(&summary, "INSERT")?, "/per_operation/fsyncs")?;

@@ -219,17 +219,21 @@ fn python_modules(program: &Path) -> Vec<PathBuf> {
 
 /// A file mapped as code.
 #[derive(Debug, PartialEq, Eq)]
-struct Mapping<'a> {
+pub struct Mapping<'a> {
     /// `START-END`, as `/proc/PID/map_files` names it.
-    range: &'a str,
-    device: &'a str,
-    inode: u64,
-    path: &'a str,
-    deleted: bool,
+    pub range: &'a str,
+    /// `MAJOR:MINOR`, in hexadecimal.
+    pub device: &'a str,
+    /// Inode.
+    pub inode: u64,
+    /// As the process sees it.
+    pub path: &'a str,
+    /// It has been removed or replaced.
+    pub deleted: bool,
 }
 
 /// Reads `/proc/PID/maps` (proc(5)): range, permissions, offset, device, inode, path; the path may hold spaces.
-fn mappings(maps: &str) -> impl Iterator<Item = Mapping<'_>> {
+pub fn mappings(maps: &str) -> impl Iterator<Item = Mapping<'_>> {
     maps.lines().filter_map(|line| {
         let mut words = line.splitn(6, ' ');
         let range = words.next()?;

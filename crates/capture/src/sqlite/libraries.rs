@@ -37,11 +37,31 @@ impl Libraries {
     /// Those of the system below a folder.
     pub fn under(root: &Path) -> Self {
         let below = |path: &str| root.join(path.trim_start_matches('/'));
-        let cache = std::fs::read(below("/etc/ld.so.cache")).map_or_else(|_| Vec::new(), |bytes| parse_cache(&bytes));
+        let cache =
+            std::fs::read(below("/etc/ld.so.cache")).map_or_else(|_| Vec::new(), |bytes| Self::parse_cache(&bytes));
         Self {
             cache: cache.into_iter().map(|(name, path)| (name, below(&path))).collect(),
             folders: FOLDERS.iter().map(|f| below(f)).collect(),
         }
+    }
+
+    /// The cache of glibc's loader (`glibc-ld.so.cache1.1`, its `sysdeps/generic/dl-cache.h`): a header of 48 bytes, entries
+    /// of 24, of which the second and third word say where the name and the path stand, counted from the header. An older
+    /// format may stand before it. (name, path) of every entry that is sound.
+    pub fn parse_cache(bytes: &[u8]) -> Vec<(String, String)> {
+        const LONGEST: usize = 4096;
+        const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
+        let Some(start) = bytes.windows(MAGIC.len()).position(|w| w == MAGIC) else { return Vec::new() };
+        let bytes = &bytes[start..];
+        let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk::<4>()?) as usize);
+        // Every entry may name the same long text.
+        let text = |at: usize| {
+            let rest = bytes.get(at..)?;
+            let end = rest.iter().take(LONGEST).position(|b| *b == 0)?;
+            std::str::from_utf8(&rest[..end]).ok().map(str::to_owned)
+        };
+        let count = word(MAGIC.len()).unwrap_or(0).min(bytes.len() / 24);
+        (0..count).filter_map(|i| Some((text(word(48 + i * 24 + 4)?)?, text(word(48 + i * 24 + 8)?)?))).collect()
     }
 
     /// The file of a library, looked for in `first` before all else.
@@ -63,23 +83,6 @@ impl Libraries {
             in_folders.filter(|e| e.file_name().to_str().is_some_and(|n| n.starts_with(prefix))).map(|e| e.path());
         in_cache.chain(in_folders).collect::<Vec<_>>().into_iter()
     }
-}
-
-/// The cache of glibc's loader (`glibc-ld.so.cache1.1`, its `sysdeps/generic/dl-cache.h`): a header of 48 bytes, entries
-/// of 24, of which the second and third word say where the name and the path stand, counted from the header. An older
-/// format may stand before it. (name, path) of every entry that is sound.
-fn parse_cache(bytes: &[u8]) -> Vec<(String, String)> {
-    const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
-    let Some(start) = bytes.windows(MAGIC.len()).position(|w| w == MAGIC) else { return Vec::new() };
-    let bytes = &bytes[start..];
-    let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk::<4>()?) as usize);
-    let text = |at: usize| {
-        let rest = bytes.get(at..)?;
-        let end = rest.iter().position(|b| *b == 0)?;
-        std::str::from_utf8(&rest[..end]).ok().map(str::to_owned)
-    };
-    let count = word(MAGIC.len()).unwrap_or(0).min(bytes.len() / 24);
-    (0..count).filter_map(|i| Some((text(word(48 + i * 24 + 4)?)?, text(word(48 + i * 24 + 8)?)?))).collect()
 }
 
 #[cfg(test)]
@@ -107,10 +110,10 @@ mod tests {
     fn the_cache_is_read_with_or_without_the_older_one_before_it() {
         let entries = [("libsqlite3.so.0", "/opt/lib/libsqlite3.so.0"), ("libz.so.1", "/lib/libz.so.1")];
         let want: Vec<_> = entries.iter().map(|(n, p)| (n.to_string(), p.to_string())).collect();
-        assert_eq!(parse_cache(&cache(&entries)), want);
+        assert_eq!(Libraries::parse_cache(&cache(&entries)), want);
         let both = [b"ld.so-1.7.0 old entries".to_vec(), cache(&entries)].concat();
-        assert_eq!(parse_cache(&both), want);
-        assert_eq!(parse_cache(b"nothing"), []);
+        assert_eq!(Libraries::parse_cache(&both), want);
+        assert_eq!(Libraries::parse_cache(b"nothing"), []);
     }
 
     #[test]
@@ -137,9 +140,9 @@ mod tests {
     proptest! {
         #[test]
         fn no_cache_can_upset_it(mut noise in proptest::collection::vec(any::<u8>(), 0..200)) {
-            parse_cache(&noise);
+            Libraries::parse_cache(&noise);
             noise.splice(0..0, *b"glibc-ld.so.cache1.1");
-            parse_cache(&noise);
+            Libraries::parse_cache(&noise);
         }
     }
 }
