@@ -134,7 +134,8 @@ pub struct PerOperation {
     pub filesystem_writes: BTreeMap<FileClass, Writes>,
     /// Calls that entered the file system to read.
     pub filesystem_reads: BTreeMap<FileClass, Reads>,
-    /// Commits of the file system's journal: the calls that joined a transaction share its commit.
+    /// Commits of the file system's journal: the calls that joined a transaction share its commit; on btrfs, f2fs and XFS
+    /// those that waited for it.
     pub journal_commits: f64,
     /// Bios queued on the disks that hold the files.
     pub bios: f64,

@@ -26,4 +26,4 @@ mod times;
 
 pub use contract::Summary;
 pub use rows::Rows;
-pub use summary::summarise;
+pub use summary::{summarise, summarise_archive};

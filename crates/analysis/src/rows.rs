@@ -47,6 +47,14 @@ impl Rows {
     /// # Errors
     /// Those of [`Archive::rows`]: not linked, damaged, newer.
     pub fn load(archive: &Archive) -> Result<Self, Error> {
+        Ok(Self { slices: archive.rows()?, ..Self::load_without_slices(archive)? })
+    }
+
+    /// Reads all but the slices, of which there are more than of anything else.
+    ///
+    /// # Errors
+    /// As [`Rows::load`].
+    pub fn load_without_slices(archive: &Archive) -> Result<Self, Error> {
         let meta = archive.meta();
         Ok(Self {
             trace: Trace {
@@ -61,7 +69,7 @@ impl Rows {
             spans: archive.rows()?,
             links: archive.rows()?,
             causes: archive.rows()?,
-            slices: archive.rows()?,
+            slices: Vec::new(),
             files: archive.rows()?,
             processes: archive.rows()?,
             disks: archive.rows()?,
@@ -120,7 +128,7 @@ impl Does {
 pub struct Index<'a> {
     /// The rows.
     pub rows: &'a Rows,
-    span: HashMap<u64, u32>,
+    span: Places,
     operation: HashMap<u64, u32>,
     /// The operation that a span is itself, by position of both.
     operation_of_span: HashMap<u64, u32>,
@@ -148,7 +156,7 @@ impl<'a> Index<'a> {
         let file = positions(rows.files.iter().map(|f| f.id));
         let (counted, below) = roles(rows);
         Self {
-            span: positions(rows.spans.iter().map(|s| s.id)),
+            span: Places::new(rows.spans.iter().map(|s| s.id), rows.spans.len()),
             operation: positions(rows.operations.iter().map(|o| o.id)),
             operation_of_span: positions(rows.operations.iter().map(|o| o.span)),
             shapes: rows.operations.iter().map(|o| shape.get(&o.shape).copied()).collect(),
@@ -164,7 +172,7 @@ impl<'a> Index<'a> {
 
     /// Position of a span.
     pub fn span(&self, id: u64) -> Option<usize> {
-        self.span.get(&id).map(|&i| i as usize)
+        self.span.of(id)
     }
 
     /// Position of an operation.
@@ -230,6 +238,38 @@ impl<'a> Index<'a> {
         let path = self.path_of(span).unwrap_or("");
         let special = ["pipe:", "socket:", "anon_inode:", "/dev/"].iter().any(|start| path.starts_with(start));
         (!special).then(|| self.classes[at])
+    }
+}
+
+/// Positions of numbers that were given one after the other, as the linker gives those of spans.
+#[derive(Debug)]
+enum Places {
+    /// By number, and [`ABSENT`].
+    Dense(Vec<u32>),
+    /// An archive of somebody else's.
+    Sparse(HashMap<u64, u32>),
+}
+
+/// No position.
+const ABSENT: u32 = u32::MAX;
+
+impl Places {
+    fn new(ids: impl Iterator<Item = u64> + Clone, count: usize) -> Self {
+        let end = ids.clone().max().and_then(|last| usize::try_from(last).ok()?.checked_add(1)).unwrap_or(0);
+        if end > count.saturating_mul(4) {
+            return Self::Sparse(positions(ids));
+        }
+        let mut places = vec![ABSENT; end];
+        ids.enumerate().for_each(|(i, id)| places[id as usize] = i as u32);
+        Self::Dense(places)
+    }
+
+    fn of(&self, id: u64) -> Option<usize> {
+        let place = match self {
+            Self::Dense(places) => places.get(usize::try_from(id).ok()?).copied().filter(|&at| at != ABSENT),
+            Self::Sparse(places) => places.get(&id).copied(),
+        };
+        place.map(|at| at as usize)
     }
 }
 
@@ -346,9 +386,20 @@ mod tests {
         let loaded = Rows::load(&archive).unwrap();
         assert_eq!(loaded.trace.created_unix_ns, 7);
         let mut summary = crate::summarise(&loaded);
+        assert_eq!(crate::summarise_archive(&archive).unwrap(), summary);
         let expected = crate::summarise(&rows);
         (summary.trace.created_unix_ns, summary.trace.made_by) = (0, expected.trace.made_by.clone());
         assert_eq!(summary, expected);
+    }
+
+    #[test]
+    fn spans_are_found_by_numbers_of_any_kind() {
+        for ids in [vec![3, 1, 2, 1], vec![u64::MAX, 5, 0], vec![]] {
+            let places = Places::new(ids.iter().copied(), ids.len());
+            for id in [0, 1, 2, 3, 4, 5, u64::MAX] {
+                assert_eq!(places.of(id), ids.iter().rposition(|&i| i == id), "{id} of {ids:?}");
+            }
+        }
     }
 
     #[test]

@@ -362,20 +362,21 @@ fn losses(out: &mut String, summary: &Summary) {
 }
 
 fn coverage(out: &mut String, summary: &Summary) {
-    let (all, force) = (summary.coverage.len(), summary.coverage.iter().filter(|p| p.attached).count());
-    if all == 0 {
+    if summary.coverage.is_empty() {
         line(out, "\nWhich probes were in force is not known.");
         return;
     }
-    line(out, &format!("\nProbes: {force} of {all} in force"));
-    let here: BTreeSet<&str> =
-        summary.coverage.iter().filter(|p| p.attached).filter_map(|p| file_system(&p.probe)).collect();
+    // Of a file system that was not there nothing was missed.
+    let unused = |p: &&Probe| file_system(&p.probe).is_some_and(|name| p.how == format!("no {name} was mounted"));
+    let probes: Vec<&Probe> = summary.coverage.iter().filter(|p| !unused(p)).collect();
+    let force = probes.iter().filter(|p| p.attached).count();
+    line(out, &format!("\nProbes: {force} of {} in force", probes.len()));
+    let here: BTreeSet<&str> = probes.iter().filter(|p| p.attached).filter_map(|p| file_system(&p.probe)).collect();
     let elsewhere = |p: &&Probe| {
         file_system(&p.probe).is_some_and(|name| !here.contains(name))
             && p.how.starts_with("this kernel has no tracepoint")
     };
-    let (missing, blind): (Vec<&Probe>, Vec<&Probe>) =
-        summary.coverage.iter().filter(|p| !p.attached).partition(elsewhere);
+    let (missing, blind): (Vec<&Probe>, Vec<&Probe>) = probes.into_iter().filter(|p| !p.attached).partition(elsewhere);
     let missing: BTreeSet<&str> = missing.into_iter().filter_map(|p| file_system(&p.probe)).collect();
     if !missing.is_empty() {
         let names: Vec<&str> = missing.into_iter().collect();
@@ -537,7 +538,7 @@ mod tests {
             probe("ext4_unlink", false, no),
             probe("f2fs_write_begin", false, no),
             probe("f2fs_write_end", false, no),
-            probe("xfs_write", false, no),
+            probe("xfs_write", false, "no xfs was mounted"),
             probe("btrfs_write", false, "the kernel refused the program (EPERM)"),
         ];
         let file = summary.files[0].clone();

@@ -1,7 +1,7 @@
 //! An archive's tables as one [`Summary`]: what `show` prints and the report's tables hold.
 //!
 //! One pass over each table, into an accumulator a shape; nothing is kept for a span, so that a million of them take
-//! a second or two. The parts that have an idea of their own are elsewhere: who has which share ([`crate::charges`]),
+//! a second or two. Slices, the largest table, are not even held: they come past one by one. The parts that have an idea of their own are elsewhere: who has which share ([`crate::charges`]),
 //! what a phase is ([`crate::gaps`]), what a file is ([`crate::files`]), whose the commands are ([`crate::account`]).
 
 use crate::account;
@@ -15,7 +15,8 @@ use crate::files::{FileClass, PageGrid, database_of, part};
 use crate::gaps::{Act, Phases};
 use crate::rows::{Does, Index, Rows, call};
 use crate::times::times;
-use model::table::{Operation, Span};
+use archive::{Archive, Error};
+use model::table::{Operation, Slice, Span};
 use model::{Call, Environment, Fact, Layer, Reason, Relation};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -27,11 +28,33 @@ const NO_ERROR: [i64; 3] = [0, 100, 101];
 
 /// Summarises a trace.
 pub fn summarise(rows: &Rows) -> Summary {
+    let all = |each: &mut dyn FnMut(&Slice)| {
+        rows.slices.iter().for_each(each);
+        Ok::<(), std::convert::Infallible>(())
+    };
+    match with_slices(rows, all) {
+        Ok(summary) => summary,
+        Err(never) => match never {},
+    }
+}
+
+/// Summarises an archive without holding its slices in memory.
+///
+/// # Errors
+/// Those of [`Rows::load`].
+pub fn summarise_archive(archive: &Archive) -> Result<Summary, Error> {
+    let rows = Rows::load_without_slices(archive)?;
+    with_slices(&rows, |each| archive.for_each(|slice: Slice| each(&slice)))
+}
+
+/// Summarises a trace whose slices are handed over by `slices`, one after the other.
+fn with_slices<E>(rows: &Rows, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Result<(), E>) -> Result<Summary, E> {
     let index = Index::new(rows);
     let charges = Charges::new(&index);
     let mut tallies = Tallies::new(&index);
     tallies.executions();
-    tallies.slices();
+    slices(&mut |slice| tallies.slice(slice))?;
+    tallies.slices_end();
     tallies.calls();
     tallies.charges(&charges);
     let files = std::mem::take(&mut tallies.files);
@@ -45,7 +68,7 @@ pub fn summarise(rows: &Rows) -> Summary {
     let last = || rows.spans.iter().map(|s| s.end_ns.unwrap_or(s.start_ns)).max();
     trace.start_ns = fact("trace.start").or_else(first).unwrap_or(0);
     trace.end_ns = fact("trace.end").or_else(last).unwrap_or(0);
-    Summary {
+    Ok(Summary {
         version: VERSION,
         trace,
         operations,
@@ -59,7 +82,7 @@ pub fn summarise(rows: &Rows) -> Summary {
         files: file_uses(&index, &files),
         coverage: coverage(rows),
         blind: blind::blind(&rows.coverage),
-    }
+    })
 }
 
 /// What is added up for one shape.
@@ -93,6 +116,11 @@ struct Tallies<'a> {
     /// Position of each finished operation's shape.
     of: Vec<Option<usize>>,
     files: Vec<FileSums>,
+    /// Of each operation, the time in each layer that it has any in.
+    layers: HashMap<(u32, Layer), u64>,
+    /// For each operation, when its thread slept until the disk had read or taken something. A page that an earlier call's
+    /// read-ahead is still fetching is in the page cache, but who must wait for it had no hit.
+    waits: Vec<Vec<(u64, u64)>>,
 }
 
 fn finished(operation: &Operation) -> Option<u64> {
@@ -117,6 +145,8 @@ impl<'a> Tallies<'a> {
             shapes: rows.shapes.iter().map(tally).collect(),
             of,
             files: vec![FileSums::default(); rows.files.len()],
+            layers: HashMap::new(),
+            waits: vec![Vec::new(); rows.operations.len()],
         }
     }
 
@@ -141,25 +171,28 @@ impl<'a> Tallies<'a> {
     }
 
     /// Time by layer. Slices of one operation need not stand together in the table.
-    fn slices(&mut self) {
-        let rows = self.index.rows;
-        let mut by_operation: HashMap<(u32, Layer), u64> = HashMap::new();
-        for slice in &rows.slices {
-            let Some(operation) = self.index.operation(slice.operation) else { continue };
-            let Some(shape) = self.of[operation] else { continue };
-            let ns = slice.end_ns.saturating_sub(slice.start_ns);
-            let layer = self.shapes[shape].summary.layers.entry(slice.layer).or_default();
-            layer.exclusive_ns = layer.exclusive_ns.saturating_add(ns);
-            let reason = entry(&mut layer.reasons, slice.reason.name());
-            *reason = reason.saturating_add(ns);
-            let own = by_operation.entry((operation as u32, slice.layer)).or_default();
-            *own = own.saturating_add(ns);
+    fn slice(&mut self, slice: &Slice) {
+        let Some(operation) = self.index.operation(slice.operation) else { return };
+        if matches!(slice.reason, Reason::Device | Reason::Queue) {
+            self.waits[operation].push((slice.start_ns, slice.end_ns));
         }
-        for ((operation, layer), ns) in by_operation {
+        let Some(shape) = self.of[operation] else { return };
+        let ns = slice.end_ns.saturating_sub(slice.start_ns);
+        let layer = self.shapes[shape].summary.layers.entry(slice.layer).or_default();
+        layer.exclusive_ns = layer.exclusive_ns.saturating_add(ns);
+        let reason = entry(&mut layer.reasons, slice.reason.name());
+        *reason = reason.saturating_add(ns);
+        let own = self.layers.entry((operation as u32, slice.layer)).or_default();
+        *own = own.saturating_add(ns);
+    }
+
+    fn slices_end(&mut self) {
+        for ((operation, layer), ns) in std::mem::take(&mut self.layers) {
             if let Some(shape) = self.of[operation as usize] {
                 self.shapes[shape].layers.entry(layer).or_default().push(ns);
             }
         }
+        self.waits.iter_mut().for_each(|own| own.sort_unstable());
     }
 
     /// System calls, what enters the file system, phases.
@@ -168,7 +201,7 @@ impl<'a> Tallies<'a> {
         let rows = index.rows;
         let pages = page_sizes(index);
         let entries = entries(index);
-        let waits = disk_waits(index);
+        let waits = std::mem::take(&mut self.waits);
         let mut acts: Vec<Act> = Vec::new();
         for (i, span) in rows.spans.iter().enumerate() {
             let Some(operation) = span.operation.and_then(|id| index.operation(id)) else { continue };
@@ -447,19 +480,6 @@ fn entries(index: &Index) -> Entries {
         }
     }
     entries
-}
-
-/// For each operation, when its thread slept until the disk had read or taken something. A page that an earlier call's
-/// read-ahead is still fetching is in the page cache, but who must wait for it had no hit.
-fn disk_waits(index: &Index) -> Vec<Vec<(u64, u64)>> {
-    let mut waits = vec![Vec::new(); index.rows.operations.len()];
-    for slice in index.rows.slices.iter().filter(|s| matches!(s.reason, Reason::Device | Reason::Queue)) {
-        if let Some(at) = index.operation(slice.operation) {
-            waits[at].push((slice.start_ns, slice.end_ns));
-        }
-    }
-    waits.iter_mut().for_each(|own| own.sort_unstable());
-    waits
 }
 
 /// For each operation, when its thread began the next of its kind after its end.

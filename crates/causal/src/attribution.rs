@@ -240,7 +240,7 @@ impl State {
 
     /// Whether the command's causes may still become known.
     fn is_open(&self, command: u64) -> bool {
-        self.bills.above.contains(&command) || self.requests.values().any(|r| r.command == command)
+        self.bills.above.contains(&command) || self.stacked.is_open(command)
     }
 }
 

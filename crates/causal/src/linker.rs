@@ -248,6 +248,7 @@ impl State {
         let mut requests: Vec<Request> = std::mem::take(&mut self.requests).into_values().collect();
         requests.sort_by_key(|r| r.command);
         requests.iter().for_each(|r| self.put_command(r, None, None, sink));
+        self.stacked.finish();
         self.settle(true, sink);
         self.names.finish(sink);
     }

@@ -128,7 +128,9 @@ impl State {
             let mut all: Vec<(u64, u64)> = self.requests.iter().map(|(at, r)| (r.issue_ns, *at)).collect();
             all.sort_unstable();
             for (_, at) in &all[..MOST / 2] {
-                self.requests.remove(at).into_iter().for_each(|r| self.put_command(&r, None, None, sink));
+                let Some(old) = self.requests.remove(at) else { continue };
+                self.put_command(&old, None, None, sink);
+                self.stacked.done(old.command);
             }
         }
     }

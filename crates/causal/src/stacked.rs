@@ -39,6 +39,8 @@ pub(crate) struct Stack {
     on_file: FastMap<u32, FileKey>,
     files: FastMap<FileKey, u32>,
     under_way: Vec<Upper>,
+    /// Their commands, and those that are under way for so long that they were taken for lost.
+    open: FastMap<u64, ()>,
     /// The command that a worker was last seen to serve.
     workers: FastMap<u32, u64>,
 }
@@ -65,10 +67,24 @@ impl Stack {
         if self.under_way.len() >= 4096 {
             self.under_way.remove(0);
         }
+        self.open.insert(upper.command, ());
         self.under_way.push(upper);
     }
 
+    /// Whether it is under way.
+    pub(crate) fn is_open(&self, command: u64) -> bool {
+        self.open.contains_key(&command)
+    }
+
+    /// The end of the trace: nothing is under way any more.
+    pub(crate) fn finish(&mut self) {
+        self.open.clear();
+    }
+
     pub(crate) fn done(&mut self, command: u64) {
+        if self.open.remove(&command).is_none() {
+            return;
+        }
         self.under_way.retain(|u| u.command != command);
         self.workers.retain(|_, served| *served != command);
     }
@@ -108,7 +124,7 @@ impl Stack {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.under_way.len() + self.workers.len()
+        self.under_way.len() + self.open.len() + self.workers.len()
     }
 }
 

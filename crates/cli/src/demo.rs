@@ -24,7 +24,7 @@ pub fn run(args: &args::Demo) -> Result<ExitCode> {
         );
     }
     let linked = link::open(&archive, &context)?;
-    say::text(&analysis::show::text(&analysis::summarise(&analysis::Rows::load(&linked)?)));
+    say::text(&analysis::show::text(&analysis::summarise_archive(&linked)?));
     let (page, trace) = (args.folder.join("demo.html"), args.folder.join("demo.pftrace"));
     report::write(&linked, &archive, &page)?;
     export::perfetto(&linked, &trace)?;

@@ -1,7 +1,7 @@
 //! `fathom papers`: the papers' figures on this machine, their values and ours in columns of their own.
 
 use crate::{Usage, args, bench, demo, link, progress, record, report, say};
-use analysis::{Rows, papers};
+use analysis::papers;
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 use serde::Deserialize;
@@ -155,7 +155,7 @@ fn notes(figures: &[&Known]) -> String {
 }
 
 fn values(archive: &Path, made: &[&Known]) -> Result<String> {
-    let summary = analysis::summarise(&Rows::load(&link::open(archive, &progress::context(false))?)?);
+    let summary = analysis::summarise_archive(&link::open(archive, &progress::context(false))?)?;
     let fact = |name: &str| summary.environment.get(name).and_then(|f| f.value.clone());
     let mut machine = Vec::new();
     for (what, name) in [

@@ -10,7 +10,7 @@ pub fn run(args: &args::Show) -> Result<()> {
         let args = args::BenchShow { archive, json, csv: None, markdown: None, penalty: args::Penalty::Fixed };
         return bench::show(&args).map(drop);
     }
-    let summary = analysis::summary::summarise(&analysis::Rows::load(&archive)?);
+    let summary = analysis::summarise_archive(&archive)?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&summary)?);
     } else {

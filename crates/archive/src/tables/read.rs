@@ -10,9 +10,12 @@ use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, DataType};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, FileReader, RowGroupReader, SerializedFileReader};
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 /// Rows taken from a row group at a time.
 const BATCH: usize = 4096;
@@ -149,6 +152,30 @@ fn read_group(
     Ok(rows)
 }
 
+/// Short texts that were read before. Most columns of text hold few words (a layer, a call's name, a request's flags), and
+/// a span would else take more memory for its words than for all its numbers.
+struct Words(BTreeSet<&'static str>);
+
+/// They are kept for the program's life, so there must not be many: 32 KiB at most.
+const MOST_WORDS: usize = 1024;
+const LONGEST_WORD: usize = 32;
+
+static WORDS: Mutex<Words> = Mutex::new(Words(BTreeSet::new()));
+
+impl Words {
+    fn get(&mut self, text: &str) -> Cow<'static, str> {
+        if let Some(&word) = self.0.get(text) {
+            return Cow::Borrowed(word);
+        }
+        if text.len() > LONGEST_WORD || self.0.len() >= MOST_WORDS {
+            return Cow::Owned(text.to_owned());
+        }
+        let word: &'static str = Box::leak(text.to_owned().into_boxed_str());
+        self.0.insert(word);
+        Cow::Borrowed(word)
+    }
+}
+
 enum Column<'a> {
     File { reader: Box<ColumnReader>, kind: ColumnType, optional: bool, cells: Vec<Cell> },
     Always(&'a Cell),
@@ -159,6 +186,7 @@ impl Column<'_> {
     fn fill(&mut self, rows: usize) -> Result<(), ParquetError> {
         let Column::File { reader, kind, optional, cells } = self else { return Ok(()) };
         cells.clear();
+        let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut **reader {
             ColumnReader::Int64ColumnReader(r) if *kind == ColumnType::U64 => {
                 take(r, rows, *optional, cells, |x| Ok(Cell::U64(*x as u64)))
@@ -168,7 +196,7 @@ impl Column<'_> {
             ColumnReader::BoolColumnReader(r) => take(r, rows, *optional, cells, |x| Ok(Cell::Bool(*x))),
             ColumnReader::ByteArrayColumnReader(r) => take(r, rows, *optional, cells, |x: &ByteArray| {
                 let text = std::str::from_utf8(x.data()).map_err(|e| ParquetError::General(e.to_string()))?;
-                Ok(Cell::Text(text.to_string().into()))
+                Ok(Cell::Text(words.get(text)))
             }),
             _ => Err(ParquetError::General("a column chunk of another type than its column".into())),
         }
@@ -180,7 +208,7 @@ fn take<D: DataType>(
     rows: usize,
     optional: bool,
     cells: &mut Vec<Cell>,
-    cell: impl Fn(&D::T) -> Result<Cell, ParquetError>,
+    mut cell: impl FnMut(&D::T) -> Result<Cell, ParquetError>,
 ) -> Result<(), ParquetError> {
     let (mut present, mut values) = (Vec::new(), Vec::new());
     let mut records = 0;

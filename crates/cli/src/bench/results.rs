@@ -36,8 +36,7 @@ pub fn explain(dir: &Path, name: &str, context: &Context) -> Why {
         operation: None,
         layers: BTreeMap::new(),
     };
-    let summary =
-        link::open(archive, context).and_then(|archive| Ok(analysis::summarise(&analysis::Rows::load(&archive)?)));
+    let summary = link::open(archive, context).and_then(|archive| Ok(analysis::summarise_archive(&archive)?));
     let summary = match summary {
         Ok(summary) => summary,
         Err(error) => return nothing(format!("{error:#}")),
