@@ -46,17 +46,31 @@ pub fn describe(tgid: u32) -> Vec<Event> {
     if let Some(text) = comm_of(tgid) {
         all.push(event(Task { parent: parent_of(tgid).unwrap_or(0), what: 3, text, ..Task::default() }.into()));
     }
+    let mounts = fs::read(format!("/proc/{tgid}/mountinfo")).unwrap_or_default();
+    let mounts = String::from_utf8_lossy(&mounts);
     for fd in numbers(Path::new(&format!("/proc/{tgid}/fd"))) {
         let link = format!("/proc/{tgid}/fd/{fd}");
         let (Ok(meta), Ok(path)) = (fs::metadata(&link), fs::read_link(&link)) else { continue };
         if !meta.is_file() {
             continue;
         }
-        let dev = Dev::new(libc::major(meta.dev()), libc::minor(meta.dev())).0;
+        // What stat says of a file on btrfs is the number of its subvolume, which the probes do not see.
+        let about = || fs::read_to_string(format!("/proc/{tgid}/fdinfo/{fd}")).ok();
+        let whole = if libc::major(meta.dev()) == 0 { about().and_then(|t| volume(&t, &mounts)) } else { None };
+        let dev = whole.unwrap_or_else(|| Dev::new(libc::major(meta.dev()), libc::minor(meta.dev()))).0;
         let text = path.to_string_lossy().into_owned();
         all.push(event(File { ino: meta.ino(), dev, what: 4, text, ..File::default() }.into()));
     }
     all
+}
+
+/// The number of the btrfs that an open file is on, from the texts of its `fdinfo` and of its process's `mountinfo` (proc(5)).
+fn volume(fdinfo: &str, mounts: &str) -> Option<Dev> {
+    let mount = fdinfo.lines().find_map(|l| l.strip_prefix("mnt_id:"))?.trim();
+    let line = mounts.lines().find(|l| l.split(' ').next() == Some(mount))?;
+    let (before, after) = line.split_once(" - ")?;
+    let (major, minor) = before.split(' ').nth(2)?.split_once(':')?;
+    (after.split(' ').next() == Some("btrfs")).then_some(Dev::new(major.parse().ok()?, minor.parse().ok()?))
 }
 
 fn comm_of(pid: u32) -> Option<String> {
@@ -66,8 +80,8 @@ fn comm_of(pid: u32) -> Option<String> {
 
 /// The fourth field of `stat`, which stands second after the name; the name may hold anything but ends in the last `)`.
 fn parent_of(pid: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    String::from_utf8_lossy(&stat).rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
 fn numbers(folder: &Path) -> Vec<u32> {
@@ -94,6 +108,16 @@ mod tests {
             Record::File(f) => f.ino == meta.ino() && f.what == 4 && Path::new(&f.text) == file.path(),
             _ => false,
         }));
+    }
+
+    #[test]
+    fn a_file_on_btrfs_is_on_the_whole_of_it() {
+        let mounts = "36 35 0:45 /sub /mnt rw shared:1 - btrfs /dev/vdb rw,subvol=/sub\n\
+                      37 35 254:0 / /home rw - ext4 /dev/vda rw\n";
+        assert_eq!(volume("pos:\t0\nflags:\t02\nmnt_id:\t36\nino:\t257\n", mounts), Some(Dev::new(0, 45)));
+        for other in ["mnt_id:\t37\n", "mnt_id:\t38\n", "mnt_id:\n", ""] {
+            assert_eq!(volume(other, mounts), None, "{other}");
+        }
     }
 
     #[test]
