@@ -32,6 +32,12 @@ const STORY: &str = r#"@50 50/50 task what=1 text="jbd2/vda-8"
 @205 70/70 file dev=5 ino=21 text="/a.db-journal"
 @210 70/70 syscall start_ns=207 dev=5 ino=21 bytes=512 result=512 call=6 ctx=136
 @220 70/70 syscall start_ns=215 dev=5 ino=21 pos=-1 call=15 ctx=136
+@230 10/10 sync_begin dev=9 ino=30 call=10 ctx=9
+@232 10/10 checkpoint number=4 syscall_ns=230 dev=9 ctx=11
+@235 61/61 checkpoint number=4 dev=9 phase=1 kernel
+@236 10/10 checkpoint number=5 syscall_ns=230 dev=9 phase=1 ctx=11
+@237 10/10 checkpoint syscall_ns=230 dev=9 phase=2 ctx=11
+@240 10/10 syscall start_ns=230 dev=9 ino=30 pos=-1 call=10 ctx=137
 "#;
 
 pub fn stories() -> Vec<Vec<u8>> {
