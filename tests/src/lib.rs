@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
 
@@ -117,4 +118,21 @@ pub fn number(value: &Value, path: &str) -> Result<f64> {
 pub fn near(what: &str, ours: f64, truth: f64) -> Result<()> {
     ensure!((ours - truth).abs() < 1e-6, "{what}: we say {ours}, the truth is {truth}");
     Ok(())
+}
+
+/// The rows of a table of an archive, as CSV has them: without commas in what is looked at here.
+pub fn rows(archive: &Path, table: &str) -> Result<Vec<BTreeMap<String, String>>> {
+    let folder = tempfile::tempdir()?;
+    run(Command::new(fathom()).args(["export", "--csv"]).arg(archive).arg("-o").arg(folder.path().join("csv")))?;
+    let text = std::fs::read_to_string(folder.path().join("csv").join(format!("{table}.csv")))?;
+    let mut lines = text.lines();
+    let names: Vec<&str> = lines.next().context("no header")?.split(',').collect();
+    Ok(lines.map(|l| names.iter().map(ToString::to_string).zip(l.split(',').map(str::to_string)).collect()).collect())
+}
+
+/// What a page draws.
+pub fn drawn(page: &Path) -> Result<Value> {
+    let page = std::fs::read_to_string(page)?;
+    let (_, after) = page.split_once("<script type=\"application/json\" id=\"data\">").context("no data")?;
+    Ok(serde_json::from_str(after.split_once("</script>").context("no end of the data")?.0)?)
 }

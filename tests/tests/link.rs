@@ -34,6 +34,11 @@ fn main() -> ExitCode {
             out_into_the_world,
         ),
         ("a_supplied_congestion_control_runs_over_the_link", bed().and_then(|()| fathom_tests::root()), supplied),
+        (
+            "the_link_the_kernel_iperf3_and_fathom_count_the_same",
+            bed().and_then(|()| installed("iperf3")).and_then(|()| installed("python3")),
+            iperf3_agrees,
+        ),
     ];
     lane(cases)
 }
@@ -304,5 +309,136 @@ fn measured_through(router: &Namespace, one: &Namespace, two: &Namespace, block:
     let value: Value = serde_json::from_slice(&asked?.stdout)?;
     let p50 = value["latency_us"]["p50"].as_f64().context("latency")?;
     ensure!(p50 >= 32_000.0, "nothing goes there and back in less than both delays: {p50} us");
+    Ok(())
+}
+
+/// A link of 20 Mb/s and 10 ms each way with a queue of 100 packets, on which a sender of TCP leaves nothing idle once it has begun.
+mod fixed {
+    pub const OPTIONS: [&str; 7] = ["--json", "--rate", "20mbit", "--delay", "10ms", "--queue", "100"];
+    pub const RATE: f64 = 20e6;
+    pub const ROUND_TRIP_S: f64 = 0.02;
+    /// A full packet, and what TCP carries in it: 20 bytes of IP, 20 of TCP, 12 of timestamps.
+    pub const PACKET: f64 = 1500.0;
+    pub const PAYLOAD: f64 = PACKET - 52.0;
+    /// What may be under way at the end of a run: the queue, the line (10 ms at the rate), and one that is being sent.
+    pub const UNDER_WAY: f64 = (100.0 + 1.0) * PACKET + RATE * 0.01 / 8.0;
+    /// What both tools say to each other beside the flow, in the flow's direction, at most, bytes: settings, clocks, results.
+    pub const BESIDE: f64 = 64.0 * 1024.0;
+    pub const SECONDS: f64 = 4.0;
+}
+
+/// What a tool counted where the data arrived, and what the link says of the same run.
+struct Counted {
+    bytes: f64,
+    bps: f64,
+    again: f64,
+    link: Value,
+    /// Packets that the kernel handed to the link, at the client's end and at the server's.
+    handed: [f64; 2],
+}
+
+/// Runs `tool` over a link of its own; it leaves its JSON in `result`. A run over a link that was late, because the machine had no time
+/// for it, is nobody's: it is made again, and said.
+fn over_fixed(result: &Path, tool: &str, read: fn(&Value) -> Option<[f64; 3]>) -> Result<Counted> {
+    let dev = result.with_extension("dev");
+    // Sent packets are the tenth number of the line.
+    let handed = format!("awk '/link0:/ {{ print $11 }}' /proc/net/dev >>{0}", dev.display());
+    let script =
+        format!("{tool} && sleep 0.2 && : >{0} && {handed} && $FATHOM_LINK_ENTER_SERVER {handed}", dev.display());
+    let mut late = String::new();
+    for _ in 0..3 {
+        let output = link(&fixed::OPTIONS, &script)?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{said}");
+        let link = figures(&output)?;
+        if link["valid"] != true {
+            late = link["invalid_because"].to_string();
+            println!("void, and made again: {late}");
+            continue;
+        }
+        let text = std::fs::read_to_string(result)?;
+        let [bytes, bps, again] =
+            serde_json::from_str(&text).ok().as_ref().and_then(read).with_context(|| format!("{said}{text}"))?;
+        let handed: Vec<f64> = std::fs::read_to_string(&dev)?.lines().filter_map(|l| l.parse().ok()).collect();
+        let handed = handed.try_into().map_err(|all| anyhow::anyhow!("no two counters of the kernel: {all:?}"))?;
+        return Ok(Counted { bytes, bps, again, link, handed });
+    }
+    anyhow::bail!("three times the link was not the one asked for: {late}")
+}
+
+fn ours(value: &Value) -> Option<[f64; 3]> {
+    let way = &value["directions"][0];
+    let bytes = way["streams_bytes"].as_array()?.iter().map(|b| b.as_f64()).sum::<Option<f64>>()?;
+    Some([bytes, value["throughput_bps"]["whole_run"].as_f64()?, way["retransmits"].as_f64()?])
+}
+
+fn theirs(value: &Value) -> Option<[f64; 3]> {
+    let sum = |which: &str, what: &str| value["end"][which][what].as_f64();
+    Some([sum("sum_received", "bytes")?, sum("sum_received", "bits_per_second")?, sum("sum_sent", "retransmits")?])
+}
+
+/// The receiver's bytes against the link's, the link's packets against the kernel's, and both tools' rates against the rate of the
+/// link and each other. What they may differ by follows from the link.
+fn iperf3_agrees() -> Result<()> {
+    use fixed::*;
+    let folder = tempfile::tempdir()?;
+    let at = folder.path().display();
+    run(Command::new(fathom()).args(["pool", "keygen"]).arg(folder.path().join("key")))?;
+    let (program, key) = (fathom(), format!("--key {at}/key"));
+    let program = program.display();
+    for way in ["up", "down"] {
+        let fathom = format!(
+            "$FATHOM_LINK_ENTER_SERVER {program} net serve --once --listen $FATHOM_LINK_SERVER:7100 {key} >{at}/up &
+             until [ -s {at}/up ]; do sleep 0.05; done
+             {program} net run $FATHOM_LINK_SERVER:7100 {key} --direction {way} --duration {SECONDS} --json >{at}/fathom.json; s=$?
+             rm {at}/up; wait; [ $s = 0 ]"
+        );
+        let reverse = if way == "up" { "" } else { "-R" };
+        let iperf3 = format!(
+            "$FATHOM_LINK_ENTER_SERVER iperf3 -s -1 -p 5201 >/dev/null &
+             until $FATHOM_LINK_ENTER_SERVER grep -q ':1451 0*:0000 0A' /proc/net/tcp /proc/net/tcp6; do sleep 0.05; done
+             iperf3 -c $FATHOM_LINK_SERVER -p 5201 -t {SECONDS} {reverse} -J >{at}/iperf3.json; s=$?; wait; [ $s = 0 ]"
+        );
+        let ours = over_fixed(&folder.path().join("fathom.json"), &fathom, ours)?;
+        let theirs = over_fixed(&folder.path().join("iperf3.json"), &iperf3, theirs)?;
+        // No faster than the link, and slower by what the beginning costs: half a round trip until the first packet arrives, and then
+        // 10 and 20 segments where 33 would have fitted, which is another; as much again for handshakes and the end.
+        let (most, least) = (RATE * PAYLOAD / PACKET, RATE * PAYLOAD / PACKET * (1.0 - 4.0 * ROUND_TRIP_S / SECONDS));
+        for (tool, c) in [("fathom", &ours), ("iperf3", &theirs)] {
+            let number =
+                |direction: &str, name: &str| c.link[direction][name].as_f64().context("a count of the link's");
+            for (direction, handed) in ["up", "down"].into_iter().zip(c.handed) {
+                let packets = number(direction, "packets")?;
+                ensure!(
+                    packets == handed,
+                    "{tool} {way}: the link took {packets} packets {direction}, the kernel sent {handed}"
+                );
+            }
+            // Every byte that arrived was in a packet of at most so much; beyond them the link carried what was under way at the end,
+            // what was sent again though it was not lost, and the tools' own words.
+            let carried = number(way, "delivered_bytes")?;
+            let needed = c.bytes + (c.bytes / PAYLOAD).ceil() * (PACKET - PAYLOAD);
+            let twice = (c.again - number(way, "queue_full")?).max(0.0) * PACKET;
+            let rest = carried - needed;
+            println!(
+                "{tool} {way}: {:.3} Mb/s of {:.3}; {} bytes in {carried} on the link, {rest:.0} besides, {twice:.0} of them twice",
+                c.bps / 1e6,
+                most / 1e6,
+                c.bytes
+            );
+            ensure!(
+                rest >= 0.0 && rest <= UNDER_WAY + twice + BESIDE,
+                "{tool} {way}: {rest} bytes more on the link: {}",
+                c.link
+            );
+            ensure!(
+                c.bps <= most && c.bps >= least,
+                "{tool} {way}: {} bit/s, between {least} and {most} are possible",
+                c.bps
+            );
+        }
+        let apart = (ours.bps - theirs.bps).abs();
+        ensure!(apart <= most - least, "{way}: fathom {} bit/s, iperf3 {}", ours.bps, theirs.bps);
+    }
     Ok(())
 }

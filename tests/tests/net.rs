@@ -1,10 +1,11 @@
 //! `fathom net` through the program: what it refuses and what it prints.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, fathom, lane, run};
+use fathom_tests::{Case, drawn, fathom, lane, rows, run};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Duration;
 
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
@@ -13,6 +14,8 @@ fn main() -> ExitCode {
         ("json_and_archive_hold_what_the_manual_says", Ok(()), documents),
         ("ctrl_c_ends_both_ends_and_keeps_what_was_measured", Ok(()), interrupted),
         ("udp_keeps_its_rate_and_its_count", Ok(()), udp),
+        ("a_run_whose_program_stood_still_is_no_result", Ok(()), stood_still),
+        ("a_recording_beside_a_run_has_its_clock_and_stands_on_its_page", fathom_tests::root(), recorded),
     ];
     lane(cases)
 }
@@ -143,5 +146,124 @@ fn udp() -> Result<()> {
     let number = |key: &str| packets[key].as_u64().unwrap_or(u64::MAX);
     ensure!(number("received") + number("lost") == 85, "{packets}");
     ensure!(packets["one_way_us"]["offset_error"].as_f64() > Some(0.0), "{packets}");
+    Ok(())
+}
+
+/// For 1.5 s nothing reads and nothing counts: what that gives is not the path's.
+fn stood_still() -> Result<()> {
+    let serving = Serving::start(&[])?;
+    for words in [&["--rate", "10M"][..], &["--udp", "--rate", "10M"], &["--transactions"]] {
+        let mut asking = net(&["run", &serving.at, "--duration", "3", "--json"]);
+        let asking = asking.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        std::thread::sleep(Duration::from_millis(700));
+        for (signal, then_ms) in [("-STOP", 1500), ("-CONT", 0)] {
+            run(Command::new("kill").args([signal, &asking.id().to_string()]))?;
+            std::thread::sleep(Duration::from_millis(then_ms));
+        }
+        let output = asking.wait_with_output()?;
+        let value: Value = serde_json::from_slice(&output.stdout)?;
+        let why = value["invalid"].as_str().unwrap_or_default();
+        ensure!(output.status.code() == Some(1) && value["valid"] == false, "{words:?}: {:?} {value}", output.status);
+        ensure!(why.contains("stood still"), "{words:?}: {why}");
+    }
+    Ok(())
+}
+
+/// A script under `fathom record` stops a run twice, and writes a file when it has stopped and another one before it lets it go on: what
+/// the recording says of these writes and what the run says of its readings must be of one clock, for no reading was made between them.
+fn recorded() -> Result<()> {
+    let serving = Serving::start(&[])?;
+    let folder = tempfile::tempdir()?;
+    let script = format!(
+        r#"{program} net run {at} --duration 3 --rate 20M --tcp-probe --json -o run.fathom >run.json & run=$!
+        sleep 1
+        for pause in one:0.35 two:0.6; do
+            kill -STOP $run
+            while :; do
+                for thread in /proc/$run/task/*/stat; do
+                    read -r pid name state rest <$thread
+                    [ "$state" = T ] || {{ sleep 0.02; continue 2; }}
+                done
+                break
+            done
+            echo begins >${{pause%:*}}.begins
+            sleep ${{pause#*:}}
+            echo ends >${{pause%:*}}.ends
+            kill -CONT $run
+            sleep 0.3
+        done
+        wait $run"#,
+        program = fathom().display(),
+        at = serving.at
+    );
+    let mut record = Command::new(fathom());
+    record.args(["record", "--quiet", "-o", "rec.fathom", "--", "sh", "-c", &script]).current_dir(folder.path());
+    run(&mut record)?;
+    let (net_run, recording) = (folder.path().join("run.fathom"), folder.path().join("rec.fathom"));
+
+    let files = rows(&recording, "files")?;
+    let spans = rows(&recording, "spans")?;
+    let written = |name: &str| -> Result<[u64; 2]> {
+        let file = files.iter().find(|f| f["path"].ends_with(name)).with_context(|| format!("no file {name}"))?;
+        let call = spans.iter().find(|s| s["layer"] == "Syscall" && s["kind"] == "write" && s["file"] == file["id"]);
+        let call = call.with_context(|| format!("no write to {name}"))?;
+        Ok([call["start_ns"].parse()?, call["end_ns"].parse()?])
+    };
+    let samples = rows(&net_run, "samples")?;
+    let times = |metric: &str| -> Result<Vec<u64>> {
+        let of = samples.iter().filter(|s| s["metric"] == metric);
+        let mut all = of.map(|s| Ok(s["time_ns"].parse()?)).collect::<Result<Vec<u64>>>()?;
+        all.sort_unstable();
+        Ok(all)
+    };
+    let (readings, acks) = (times("tcp.cwnd")?, times("ack.cwnd")?);
+    ensure!(readings.len() > 100 && acks.len() > 100, "{} readings, {} acknowledgements", readings.len(), acks.len());
+    let mut before = 0;
+    for pause in ["one", "two"] {
+        let ([begins, _], [_, ends]) = (written(&format!("{pause}.begins"))?, written(&format!("{pause}.ends"))?);
+        let within = readings.iter().filter(|t| (begins..=ends).contains(*t)).count();
+        ensure!(within == 0, "{pause}: {within} readings while the program stood still, from {begins} to {ends}");
+        // The other end acknowledges what it has after 200 ms at the latest (TCP_DELACK_MAX).
+        let late = acks.iter().filter(|t| (begins + 200_000_000..=ends).contains(*t)).count();
+        ensure!(late == 0, "{pause}: {late} acknowledgements long after the last byte was sent");
+        // And it was made during the run: there are readings between it and the one before, and after it. Those next to it bound how far
+        // the clocks could be apart.
+        let last = readings.iter().rev().find(|t| **t < begins).filter(|t| **t > before);
+        let next = readings.iter().find(|t| **t > ends).context("no reading after it")?;
+        let last = last.with_context(|| format!("{pause}: no reading before it"))?;
+        let ms = |ns: u64| ns as f64 / 1e6;
+        println!(
+            "{pause}: the last reading {:.1} ms before it, the next {:.1} ms after",
+            ms(begins - last),
+            ms(next - ends)
+        );
+        before = ends;
+    }
+
+    let page = folder.path().join("page.html");
+    for order in [[&net_run, &recording], [&recording, &net_run]] {
+        run(Command::new(fathom()).arg("report").args(order).arg("-o").arg(&page))?;
+        let page = drawn(&page)?;
+        let charts = page["flows"].as_array().context("flows")?;
+        let line = |title: &str, name: &str| {
+            let chart = charts.iter().find(|c| c["title"].as_str().is_some_and(|t| t.starts_with(title)));
+            let lines = chart.and_then(|c| c["flows"].as_array());
+            lines.and_then(|l| l.iter().find(|l| l["name"].as_str().is_some_and(|n| n.ends_with(name)))).cloned()
+        };
+        ensure!(line("congestion window", "each acknowledgement").is_some(), "no line of acknowledgements");
+        let calls = line("how long what was recorded took", "calls on files").context("no line of the recording")?;
+        let seconds = calls["points"].as_array().context("points")?.iter().filter_map(|p| p[0].as_f64());
+        ensure!(seconds.clone().all(|s| (0.0..=3.5).contains(&s)) && seconds.count() > 2, "{calls}");
+    }
+    // A recording of another time is refused.
+    let other = folder.path().join("other.fathom");
+    run(Command::new(fathom())
+        .args(["record", "--quiet", "-o"])
+        .arg(&other)
+        .args(["--", "sh", "-c", "echo >other"])
+        .current_dir(folder.path()))?;
+    let output = Command::new(fathom()).arg("report").args([&net_run, &other]).arg("-o").arg(&page).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(1) && said.contains("at another time"), "{said}");
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! adb client before a fake of its server (tests/fakes/adb). What is pretended are only the devices: they are this machine.
 
 use anyhow::{Context, Result, bail, ensure};
-use fathom_tests::{Case, fathom, installed, lane, run};
+use fathom_tests::{Case, drawn, fathom, installed, lane, rows, run};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         ("ctrl_c_is_handed_on_and_what_was_measured_comes_home", spaces(), interrupted),
         ("a_killed_conductor_leaves_nothing_running", spaces(), killed),
         ("an_end_that_dies_ends_the_other", spaces(), dies),
+        ("two_devices_behind_one_access_point_stand_on_one_clock", spaces().and_then(|()| nsenter()), access_point),
         ("ssh_brings_the_program_once_and_the_results_home", ssh(), over_ssh),
         ("what_ssh_cannot_do_is_told", ssh(), ssh_troubles),
         ("adb_brings_the_program_once_and_the_results_home", adb(), over_adb),
@@ -31,6 +32,10 @@ fn main() -> ExitCode {
         ),
     ];
     lane(cases)
+}
+
+fn nsenter() -> Result<(), String> {
+    installed("nsenter").and_then(|()| installed("sysctl"))
 }
 
 fn busybox() -> Result<(), String> {
@@ -234,6 +239,137 @@ fn dies() -> Result<()> {
         ensure!(said.contains(&pair.name(end)) || said.contains("broke"), "{said}");
         until("the end of the other", || pair.empty())?;
     }
+    Ok(())
+}
+
+/// Two devices that reach a server through one access point: each has a cable to it, and the way from there on is one medium for all
+/// packets of both, in both directions (54 Mb/s, and 165 us a packet).
+struct Cell {
+    link: Child,
+    name: String,
+}
+
+impl Cell {
+    fn make() -> Result<Self> {
+        let mut command = Command::new(fathom());
+        command.args(["net", "link", "--preset", "wifi-g"]).stdin(Stdio::null()).stdout(Stdio::null());
+        let link = command.stderr(Stdio::piped()).spawn()?;
+        let mut cell = Self { link, name: format!("fathom-{}", std::process::id()) };
+        let mut said = BufReader::new(cell.link.stderr.take().context("stderr")?).lines();
+        for end in ["ap", "server"] {
+            let line = said.by_ref().find(|l| l.as_ref().map_or(true, |l| l.contains("--target")));
+            let line = line.context("it says no process number")??;
+            let number = line.split_whitespace().skip_while(|word| *word != "--target").nth(1).context("no number")?;
+            run(Command::new("ip").args(["netns", "attach", &cell.of(end), number]))?;
+        }
+        // Nobody reads what it says in the end.
+        std::thread::spawn(move || said.for_each(drop));
+        let (ap, server) = (cell.of("ap"), cell.of("server"));
+        let ip = |words: String| run(Command::new("ip").args(words.split(' '))).map(drop);
+        for (number, device) in [(1, cell.of("one")), (2, cell.of("two"))] {
+            ip(format!("netns add {device}"))?;
+            ip(format!("link add eth0 netns {device} type veth peer name sta{number} netns {ap}"))?;
+            ip(format!("-n {device} addr add 10.77.{number}.2/24 dev eth0"))?;
+            ip(format!("-n {ap} addr add 10.77.{number}.1/24 dev sta{number}"))?;
+            ip(format!("-n {device} link set eth0 up"))?;
+            ip(format!("-n {ap} link set sta{number} up"))?;
+            ip(format!("-n {device} route add default via 10.77.{number}.1"))?;
+        }
+        ip(format!("netns exec {ap} sysctl -q net.ipv4.ip_forward=1"))?;
+        ip(format!("-n {server} route add 10.77.0.0/16 dev link0"))?;
+        Ok(cell)
+    }
+
+    fn of(&self, end: &str) -> String {
+        format!("{}-{end}", self.name)
+    }
+
+    /// One device measures the way to the server.
+    fn measures(&self, device: &str, seconds: &str, archive: &Path) -> Result<Child> {
+        let (from, to) = (format!("netns:{}", self.of(device)), format!("netns:{}", self.of("server")));
+        let ends = ["--from", &from, "--to", &to, "--interface", "eth0", "--to-interface", "link0"];
+        let mut command = asking(&ends);
+        command.args(["--duration", seconds, "-o"]).arg(archive).stdout(Stdio::null()).stderr(Stdio::piped());
+        Ok(command.spawn()?)
+    }
+}
+
+impl Drop for Cell {
+    fn drop(&mut self) {
+        for end in ["one", "two", "ap", "server"] {
+            let _ = Command::new("ip").args(["netns", "del", &self.of(end)]).output();
+        }
+        // As Ctrl-C does.
+        let _ = Command::new("kill").args(["-INT", &self.link.id().to_string()]).output();
+        let _ = self.link.wait();
+    }
+}
+
+/// Throughput of a run over time: ends of intervals and bits in them.
+fn throughput(archive: &Path) -> Result<Vec<(u64, f64)>> {
+    let mut all: Vec<(u64, f64)> = rows(archive, "samples")?
+        .iter()
+        .filter(|s| s["metric"] == "interval")
+        .map(|s| Ok((s["time_ns"].parse()?, s["value"].parse()?)))
+        .collect::<Result<_>>()?;
+    all.sort_by_key(|(end, _)| *end);
+    ensure!(all.len() > 10, "only {} intervals", all.len());
+    let mut before = all[0].0 - 100_000_000;
+    for (end, value) in &mut all {
+        *value *= (*end - before) as f64 / 1e9;
+        before = *end;
+    }
+    Ok(all)
+}
+
+/// The mean rate in intervals that ended from `from` to `to`.
+fn mean(of: &[(u64, f64)], from: u64, to: u64) -> f64 {
+    let within = of.iter().filter(|(end, _)| (from..=to).contains(end));
+    within.map(|(_, bits)| bits).sum::<f64>() * 1e9 / (to - from) as f64
+}
+
+fn access_point() -> Result<()> {
+    let cell = Cell::make()?;
+    let folder = tempfile::tempdir()?;
+    let (one, two) = (folder.path().join("one.fathom"), folder.path().join("two.fathom"));
+    let mut first = cell.measures("one", "8", &one)?;
+    // The second begins when the first has been under way for two seconds.
+    let mut told = BufReader::new(first.stderr.take().context("stderr")?).lines();
+    for line in told.by_ref() {
+        if line?.contains("2.0 s  up") {
+            break;
+        }
+    }
+    let second = cell.measures("two", "3", &two)?.wait_with_output()?;
+    let said: Vec<String> = told.map_while(Result::ok).collect();
+    let first = first.wait()?;
+    ensure!(first.success() && second.status.success(), "{said:?} {}", String::from_utf8_lossy(&second.stderr));
+
+    let (a, b) = (throughput(&one)?, throughput(&two)?);
+    let (begin, end) = (b[0].0, b[b.len() - 1].0);
+    ensure!(a[0].0 < begin && end < a[a.len() - 1].0, "the second run is not within the first");
+    // A full packet takes 1500 bytes at 54 Mb/s and 165 us, and carries 1448; acknowledgements take more.
+    let most = 1448.0 * 8.0 / (1500.0 * 8.0 / 54e6 + 165e-6);
+    let (from, to) = (begin + 500_000_000, end - 200_000_000);
+    let (alone, beside, other) = (mean(&a, a[0].0, begin - 200_000_000), mean(&a, from, to), mean(&b, from, to));
+    println!("alone {:.1} Mb/s, then {:.1} beside {:.1}, of {:.1}", alone / 1e6, beside / 1e6, other / 1e6, most / 1e6);
+    // What both carried at one time is what the medium carries. On clocks that differ by as much as the second run lasted, the first would
+    // have all of it meanwhile.
+    let interval = most * 0.1 / ((to - from) as f64 / 1e9);
+    ensure!(beside + other <= most + interval, "{beside} and {other} bit/s at once, of {most}");
+    ensure!(alone + other > most + interval, "both together had no more than one alone, so nothing was shown");
+    ensure!(beside < alone * 0.9, "the first had {alone} bit/s alone, and {beside} beside the second");
+
+    let page = folder.path().join("both.html");
+    run(Command::new(fathom()).arg("report").args([&one, &two]).arg("-o").arg(&page))?;
+    let page = drawn(&page)?;
+    let charts = page["flows"].as_array().context("flows")?;
+    let chart = charts.iter().find(|c| c["title"] == "throughput").context("no chart of throughput")?;
+    let lines = chart["flows"].as_array().context("lines")?;
+    ensure!(lines.len() == 2, "{} lines on the axis", lines.len());
+    let begins = |line: &Value| line["points"][0][0].as_f64().context("a point");
+    let apart = begins(&lines[1])? - begins(&lines[0])?;
+    ensure!((apart - (begin - a[0].0) as f64 / 1e9).abs() < 1e-6, "they stand {apart} s apart on the page");
     Ok(())
 }
 

@@ -22,7 +22,7 @@ const BAND_COLOURS = {
 export class Flows {
   constructor(chart, tip) {
     Object.assign(this, { chart, tip });
-    this.end = Math.max(...chart.flows.flatMap((flow) => flow.points.map((point) => point[0])), 0.1);
+    this.end = Math.max(chart.end, 0.1);
     this.canvas = el('canvas', {
       role: 'img',
       'aria-label': `${chart.title}: ${chart.flows.length} flows`,

@@ -44,6 +44,10 @@ pub struct Meta {
     /// Whether the tables were made. The folder `tables/` decides; this is for people.
     #[serde(default)]
     pub linked: bool,
+    /// The boot whose CLOCK_BOOTTIME the times are of (the kernel's `random/boot_id`): times of two archives can be set beside each
+    /// other if it is the same. Older archives do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<String>,
     /// What else stands there, from a newer minor version or from an instrument; kept as it is.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
@@ -63,6 +67,7 @@ impl Meta {
             event_version: model::event::EVENT_VERSION,
             table_version: model::table::TABLE_VERSION,
             linked: false,
+            boot: None,
             extra: Map::new(),
         }
     }

@@ -169,7 +169,8 @@ pub struct Show {
 /// Make one self-contained HTML page of recordings.
 ///
 /// Of several, the page shows one at a time; the device commands of all can be set side by side. Of two benchmarks it shows the
-/// second, with the first beside it: ratios with verdicts, and what differed between the machines.
+/// second, with the first beside it: ratios with verdicts, and what differed between the machines. Network runs (`fathom net run
+/// -o`) stand on one axis of time, with the recordings that were made beside them.
 #[derive(Debug, Args)]
 pub struct Report {
     /// The archives

@@ -1,31 +1,62 @@
 //! `fathom report`: archives as one page.
 
 use crate::{args, link, progress};
+use analysis::bench::beside::Beside;
+use analysis::bench::results::Bench;
 use analysis::{Rows, figures, summary};
 use anyhow::{Context as _, Result};
+use archive::Archive;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 pub fn run(args: &args::Report) -> Result<()> {
     let context = progress::context(false);
-    let mut parts = Vec::new();
+    let mut opened = Vec::new();
     for path in &args.archives {
-        let archive = link::open(path, &context)?;
-        if matches!(archive.meta().kind.as_str(), "bench" | "net") {
-            anyhow::ensure!(
-                parts.is_empty(),
-                "{} holds benchmarks or network runs, and the archives before it recordings: make a page of each kind",
-                path.display()
-            );
-            return crate::bench::report(&args.archives, args.output.as_deref());
-        }
-        parts.push(Part::of(&archive, path)?);
+        opened.push((link::open(path, &context)?, path));
+    }
+    let of = |kind: &str| opened.iter().filter(|(archive, _)| archive.meta().kind == kind).count();
+    let (runs, benchmarks) = (of("net"), of("bench"));
+    if runs > 0 && benchmarks == 0 {
+        return net(&opened, args.output.as_deref());
+    }
+    if benchmarks > 0 {
+        anyhow::ensure!(
+            benchmarks == opened.len(),
+            "these are benchmarks and other archives: make a page of each kind (network runs and what was recorded beside them are one)"
+        );
+        return crate::bench::report(&args.archives, args.output.as_deref());
+    }
+    let mut parts = Vec::new();
+    for (archive, path) in &opened {
+        parts.push(Part::of(archive, path)?);
     }
     let first = args.archives.first().map_or(Path::new("trace.fathom"), PathBuf::as_path);
     let output = args.output.clone().unwrap_or_else(|| beside(first, "html"));
     write_parts(parts, &output)?;
     println!("{}: open it in a browser; it needs no network", output.display());
     Ok(())
+}
+
+/// The page of network runs: the last is shown, the flows of all stand on one axis, and so does what was recorded beside them.
+fn net(opened: &[(Archive, &PathBuf)], output: Option<&Path>) -> Result<()> {
+    let (mut runs, mut recordings, mut titles) = (Vec::new(), Vec::new(), Vec::new());
+    let mut last = Path::new("net.fathom");
+    for (archive, path) in opened {
+        let (meta, name) = (archive.meta(), path.display().to_string());
+        if meta.kind == "net" {
+            runs.push(Bench::load(archive, &name)?);
+            last = path;
+        } else {
+            recordings.push(Beside::new(&Rows::load(archive)?, &name, meta.boot.clone()));
+        }
+        titles.push(name);
+    }
+    let shown = runs.last().context("no archive holds a network run")?;
+    let nothing = |_: &str| -> analysis::bench::Why { unreachable!("network runs hold no recordings") };
+    let mut page = analysis::bench::page::page(shown, &nothing);
+    page.flows = analysis::bench::flows::together(&runs, &recordings).map_err(anyhow::Error::msg)?;
+    crate::bench::write_page(&titles.join(", "), &serde_json::to_value(page)?, output, last)
 }
 
 /// Spans of one recording in a page, about 150 bytes each. With 300,000 a browser takes four seconds to open the page, with

@@ -62,7 +62,7 @@ fn data() -> Value {
         ],
         "curves": [{"cell": 0, "title": "http mode=slow", "unit": "ns", "processes": (0..5).map(process).collect::<Vec<_>>()}],
         "flows": [{"title": "congestion windows", "unit": "segment", "flows": [{"name": "bic", "points": [[0.0, 10.0], [1.0, 20.0]]}],
-                   "bands": [{"from": 0.0, "to": 0.5, "cause": "application"}, {"from": 0.5, "to": 1.0, "cause": "link rate"}]}],
+                   "bands": [{"from": 0.0, "to": 0.5, "cause": "application"}, {"from": 0.5, "to": 1.0, "cause": "link rate"}], "end": 1.0}],
         "compared": null,
         "metrics": [{"cell": 0, "title": "http mode=slow", "metric": "latency.p99", "unit": "ns", "mean": 2e5, "range": [1e5, 3e5]}],
     })

@@ -1,11 +1,13 @@
 //! What flows did over time: what a sending TCP said of itself (congestion window, round-trip time), what arrived, how long packets
 //! of UDP took. Cells that differ only in the factor that a figure tells lines apart by (the congestion control) are lines of one
 //! chart, so that several flows stand on one axis; so are the streams of a run, and the runs of several archives. Where all lines
-//! of a chart are of one run, what held it back stands behind them.
+//! of a chart are of one run, what held it back stands behind them. What a recording saw at that time stands below, on the same
+//! axis.
 //!
 //! Of each cell the first process that counts is drawn: a course is an example, and an average of courses would be one that
 //! no flow ever took.
 
+use super::beside::Beside;
 use super::counts;
 use super::results::{Bench, Measured, words};
 use serde::Serialize;
@@ -19,7 +21,14 @@ const DRAWN: &[(&str, &str, &str)] = &[
     ("tcp.cwnd", "segments", "congestion window"),
     ("tcp.srtt_us", "us", "round-trip time under load (smoothed, of the sender)"),
     ("one_way_us", "us", "one-way delay under load (of UDP, by both clocks)"),
+    (LATENCY, "us", "how long what was recorded took"),
+    (CARRIED, "bit/s", "what the recorded disks carried"),
 ];
+/// What recordings give; no metric of a run is called so.
+const LATENCY: &str = "beside.latency";
+const CARRIED: &str = "beside.carried";
+/// What the kernel told at each acknowledgement is drawn with the readings of the same name.
+const EACH: (&str, &str, &str) = ("ack.", "tcp.", "each acknowledgement");
 /// What held a run back: the share of a stretch of time, with the cause in its labels.
 const LIMITED: &str = "limited";
 /// The factor that tells the lines of a chart apart.
@@ -36,6 +45,8 @@ pub struct Flows {
     pub flows: Vec<Flow>,
     /// What held the flows back, if all are of one run: stretches in the order of time.
     pub bands: Vec<Band>,
+    /// Where the axis of time ends, s: the same for all charts that belong together.
+    pub end: f64,
 }
 
 /// A flow.
@@ -82,8 +93,9 @@ impl<'a> Courses<'a> {
                 if s.value > greatest.1 {
                     *greatest = (label("cause").unwrap_or_default(), s.value);
                 }
-            } else if let Some(at) = DRAWN.iter().position(|d| d.0 == s.metric) {
-                let rest: Vec<&str> = s.labels.split(' ').filter(|word| !word.starts_with("direction=")).collect();
+            } else if let Some((at, each)) = drawn(&s.metric) {
+                let mut rest: Vec<&str> = s.labels.split(' ').filter(|word| !word.starts_with("direction=")).collect();
+                rest.extend(each);
                 courses.lines.entry((at, direction, rest.join(" "))).or_default().push((t, s.value));
             }
         }
@@ -122,6 +134,15 @@ impl<'a> Courses<'a> {
     }
 }
 
+/// Which chart a metric belongs to, and what its line is besides.
+fn drawn(metric: &str) -> Option<(usize, Option<&'static str>)> {
+    let place = |wanted: &str| DRAWN.iter().position(|d| d.0 == wanted);
+    match metric.strip_prefix(EACH.0) {
+        Some(field) => Some((place(&format!("{}{field}", EACH.1))?, Some(EACH.2))),
+        None => Some((place(metric)?, None)),
+    }
+}
+
 /// A chart that is being made.
 #[derive(Default)]
 struct Chart {
@@ -143,12 +164,15 @@ pub fn flows(bench: &Bench, all: &[Measured]) -> Vec<Flows> {
         let start = courses.start().unwrap_or(0);
         add(&mut charts, &courses, start, &title, &[&apart], &m.cell.name);
     }
-    finished(charts)
+    finished(charts, None)
 }
 
 /// The flows of several runs on one axis. Runs that overlap in time keep their places by the clock, which is that of the
-/// machine that asked; others begin together.
-pub fn together(runs: &[Bench]) -> Vec<Flows> {
+/// machine that asked; others begin together. What was recorded beside them stands on the same axis, for as long as they lasted.
+///
+/// # Errors
+/// A recording has no place there, as a sentence.
+pub fn together(runs: &[Bench], recordings: &[Beside]) -> Result<Vec<Flows>, String> {
     let mut all = Vec::new();
     for bench in runs {
         for m in bench.measured() {
@@ -168,7 +192,37 @@ pub fn together(runs: &[Bench]) -> Vec<Flows> {
         let name = if several { name.as_str() } else { "" };
         add(&mut charts, courses, start, "", &[name, apart], cell);
     }
-    finished(charts)
+    let last = all.iter().filter_map(|a| a.3.end()).max().unwrap_or(least);
+    for recording in recordings {
+        if !overlap {
+            return Err(format!(
+                "these runs were not made at one time, so that {} has no place on their axis: make a page of the run that it was \
+                 recorded beside",
+                recording.name
+            ));
+        }
+        if let Some(run) =
+            runs.iter().find(|run| run.boot.is_some() && recording.boot.is_some() && run.boot != recording.boot)
+        {
+            return Err(format!(
+                "the times of {} and {} are of two clocks: another machine's, or this one's before it was started anew",
+                run.name, recording.name
+            ));
+        }
+        if !recording.saw(least, last) {
+            return Err(format!(
+                "nothing in {} was recorded while the runs lasted: it was made at another time",
+                recording.name
+            ));
+        }
+        for (metric, lines) in [(LATENCY, recording.latencies(least, last)), (CARRIED, recording.carried(least, last))]
+        {
+            let Some((at, _)) = drawn(metric).filter(|_| !lines.is_empty()) else { continue };
+            let lines = lines.into_iter().map(|(name, course)| Flow { name, points: points(course, least) });
+            charts.entry((at, String::new())).or_default().flows.extend(lines);
+        }
+    }
+    Ok(finished(charts, Some(last.saturating_sub(least) as f64 / 1e9).filter(|_| overlap)))
 }
 
 /// The first process of a cell that counts.
@@ -192,10 +246,13 @@ fn add(charts: &mut Charts, courses: &Courses, start: u64, title: &str, called: 
     }
 }
 
-fn finished(charts: Charts) -> Vec<Flows> {
+/// `end`: where all axes end; without it each where its own flows do.
+fn finished(charts: Charts, end: Option<f64>) -> Vec<Flows> {
+    let own = |chart: &Chart| chart.flows.iter().flat_map(|f| &f.points).fold(0.0, |end, point| point.0.max(end));
     let chart = |((at, title), chart): ((usize, String), Chart)| Flows {
         title: [DRAWN[at].2, title.trim()].into_iter().filter(|t| !t.is_empty()).collect::<Vec<_>>().join(": "),
         unit: DRAWN[at].1,
+        end: end.unwrap_or_else(|| own(&chart)),
         flows: chart.flows,
         // What holds one run back says nothing of another.
         bands: if chart.runs.len() == 1 { chart.runs.into_values().flatten().collect() } else { Vec::new() },
@@ -287,7 +344,7 @@ mod tests {
 
     #[test]
     fn the_streams_of_a_run_share_an_axis_and_what_held_them_back_stands_behind() {
-        let charts = together(&[run("a", 5_000_000_000)]);
+        let charts = together(&[run("a", 5_000_000_000)], &[]).unwrap();
         let said: Vec<(&str, Vec<&str>)> =
             charts.iter().map(|c| (c.title.as_str(), c.flows.iter().map(|f| f.name.as_str()).collect())).collect();
         let cell = run("a", 0).tables.cells[0].name.clone();
@@ -301,11 +358,62 @@ mod tests {
     #[test]
     fn runs_of_one_time_stand_where_the_clock_has_them() {
         let course = |charts: &[Flows], flow: usize| charts[1].flows[flow].points[0].0;
-        let charts = together(&[run("a", 5_000_000_000), run("b", 6_000_000_000)]);
+        let charts = together(&[run("a", 5_000_000_000), run("b", 6_000_000_000)], &[]).unwrap();
         assert_eq!((course(&charts, 0), course(&charts, 2)), (0.0, 1.0));
         assert_eq!(charts[1].flows[2].name, "b stream=0");
         assert!(charts.iter().all(|c| c.bands.is_empty()), "of two runs");
-        let charts = together(&[run("a", 5_000_000_000), run("b", 60_000_000_000)]);
+        let charts = together(&[run("a", 5_000_000_000), run("b", 60_000_000_000)], &[]).unwrap();
         assert_eq!((course(&charts, 0), course(&charts, 2)), (0.0, 0.0), "they begin together");
+    }
+
+    #[test]
+    fn a_recording_stands_where_the_clock_has_it_or_is_refused() {
+        let recording = Beside {
+            name: "r".into(),
+            boot: Some("one".into()),
+            operations: vec![(4_000_000_000, 7.0), (5_500_000_000, 8.0)],
+            commands: [(("vda".into(), "write"), vec![(5_150_000_000, 12_500), (5_160_000_000, 12_500)])].into(),
+            ..Beside::default()
+        };
+        let mut run_a = run("a", 5_000_000_000);
+        let charts = together(std::slice::from_ref(&run_a), std::slice::from_ref(&recording)).unwrap();
+        let of = |title: &str| charts.iter().find(|c| c.title.contains(title)).unwrap();
+        let latency = of("recorded took");
+        // What was before the run is not drawn.
+        assert_eq!(latency.flows, [Flow { name: "r operations".into(), points: vec![(0.5, 8.0)] }]);
+        let disk = &of("disks").flows[0];
+        assert_eq!(disk.name, "r vda write");
+        // 25,000 bytes between 100 and 200 ms are 2 Mb/s there.
+        assert_eq!((disk.points[0], disk.points[1], disk.points[2].1), ((0.1, 0.0), (0.2, 2e6), 0.0));
+        assert!(charts.iter().all(|c| c.end == 2.0), "one axis");
+
+        let refused = |runs: &[Bench], reason: &str| {
+            let why = together(runs, std::slice::from_ref(&recording)).unwrap_err();
+            assert!(why.contains(reason), "{why}");
+        };
+        refused(&[run("a", 60_000_000_000)], "at another time");
+        refused(&[run("a", 5_000_000_000), run("b", 60_000_000_000)], "not made at one time");
+        run_a.boot = Some("two".into());
+        refused(&[run_a], "two clocks");
+    }
+
+    #[test]
+    fn each_acknowledgement_is_drawn_beside_the_readings() {
+        let mut a = run("a", 5_000_000_000);
+        for n in 0..3000 {
+            a.tables.samples.push(Sample {
+                replicate: Some(0),
+                metric: "ack.cwnd".into(),
+                unit: "segment".into(),
+                labels: "direction=up stream=0".into(),
+                time_ns: Some(5_000_000_000 + n * 500_000),
+                value: 10.0,
+            });
+        }
+        let charts = together(&[a], &[]).unwrap();
+        let windows = charts.iter().find(|c| c.title == "congestion window").unwrap();
+        let names: Vec<&str> = windows.flows.iter().map(|f| f.name.as_str()).collect();
+        assert_eq!(names, ["stream=0", "stream=0 each acknowledgement", "stream=1"]);
+        assert_eq!(windows.flows[1].points[0], (0.0, 10.0));
     }
 }

@@ -22,6 +22,8 @@ pub struct Bench {
     pub created_unix_ns: u64,
     /// The command that made it.
     pub command: Vec<String>,
+    /// The identity of the boot whose clock its times are of, if it was kept.
+    pub boot: Option<String>,
     /// Its tables.
     pub tables: Tables,
     /// What a change of level must pay when its processes are classified.
@@ -83,6 +85,7 @@ impl Bench {
             name: name.into(),
             created_unix_ns: meta.created_unix_ns,
             command: meta.command.clone(),
+            boot: meta.boot.clone(),
             tables: Tables {
                 designs: archive.rows()?,
                 cells: archive.rows()?,

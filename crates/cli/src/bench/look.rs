@@ -13,19 +13,12 @@ use std::process::ExitCode;
 
 /// The benchmark in an archive.
 pub fn load(path: &Path) -> Result<Bench> {
-    match load_any(path)? {
-        (bench, kind) if kind == "bench" => Ok(bench),
-        (_, kind) if kind == "net" => {
-            bail!("{} is a network run, not a benchmark; `fathom report` makes a page of it", path.display())
-        }
-        (_, kind) => bail!("{} is a {kind}, not a benchmark; `fathom show` shows it", path.display()),
-    }
-}
-
-/// What is kept as a benchmark is, and its kind: a benchmark, or a network run.
-fn load_any(path: &Path) -> Result<(Bench, String)> {
     let archive = link::open(path, &progress::context(true))?;
-    Ok((Bench::load(&archive, &path.display().to_string())?, archive.meta().kind.clone()))
+    match archive.meta().kind.as_str() {
+        "bench" => Ok(Bench::load(&archive, &path.display().to_string())?),
+        "net" => bail!("{} is a network run, not a benchmark; `fathom report` makes a page of it", path.display()),
+        kind => bail!("{} is a {kind}, not a benchmark; `fathom show` shows it", path.display()),
+    }
 }
 
 /// The same, with its processes classified as the user wants it.
@@ -72,23 +65,8 @@ pub fn plan(args: &args::BenchPlan) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `fathom report` of network runs: the last is shown, and the flows of all stand on one axis.
-fn report_net(archives: &[PathBuf], output: Option<&Path>) -> Result<()> {
-    let mut runs = Vec::new();
-    for path in archives {
-        let (bench, kind) = load_any(path)?;
-        anyhow::ensure!(kind == "net", "{} is no network run: make a page of each kind", path.display());
-        runs.push(bench);
-    }
-    let (Some(last), Some(path)) = (runs.last(), archives.last()) else { bail!("no archive is named") };
-    let nothing = |_: &str| -> bench::Why { unreachable!("network runs hold no recordings") };
-    let mut page = bench::page::page(last, &nothing);
-    page.flows = bench::flows::together(&runs);
-    let title = runs.iter().map(|r| r.name.as_str()).collect::<Vec<_>>().join(", ");
-    write(&title, &serde_json::to_value(page)?, output, path)
-}
-
-fn write(title: &str, page: &serde_json::Value, output: Option<&Path>, archive: &Path) -> Result<()> {
+/// Writes a page and says so.
+pub fn write_page(title: &str, page: &serde_json::Value, output: Option<&Path>, archive: &Path) -> Result<()> {
     let output = output.map_or_else(|| crate::report::beside(archive, "html"), Path::to_path_buf);
     std::fs::write(&output, report::bench_page(title, page))
         .with_context(|| format!("writing {}", output.display()))?;
@@ -99,11 +77,6 @@ fn write(title: &str, page: &serde_json::Value, output: Option<&Path>, archive: 
 /// `fathom report` of a benchmark, or of two: the second is shown, with the first beside it.
 pub fn report(archives: &[PathBuf], output: Option<&Path>) -> Result<()> {
     let context = progress::context(true);
-    if let Some(first) = archives.first()
-        && link::open(first, &context)?.meta().kind == "net"
-    {
-        return report_net(archives, output);
-    }
     let (a, shown) = match archives {
         [one] => (None, one),
         [a, b] => (Some(load(a)?), b),
@@ -115,7 +88,7 @@ pub fn report(archives: &[PathBuf], output: Option<&Path>) -> Result<()> {
         Some(a) => (bench::page::page_beside(a, &bench, &why), format!("{} beside {}", bench.name, a.name)),
         None => (bench::page::page(&bench, &why), bench.name.clone()),
     };
-    write(&title, &serde_json::to_value(page)?, output, shown)
+    write_page(&title, &serde_json::to_value(page)?, output, shown)
 }
 
 pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {

@@ -15,7 +15,7 @@ use crate::args::{Bench, BenchVerb};
 use anyhow::Result;
 use std::process::ExitCode;
 
-pub use look::{load, report, show};
+pub use look::{load, report, show, write_page};
 pub use machine::facts;
 pub use run::run as sweep;
 pub use store::{NET_RUN, remake, remake_without_meta};

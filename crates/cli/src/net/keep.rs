@@ -21,7 +21,12 @@ use std::path::Path;
 pub fn keep(outcome: &Outcome, dir: &Path, about: Option<&About>, quiet: bool) -> Result<()> {
     record::keep_old(dir, quiet)?;
     let argv: Vec<String> = std::env::args().collect();
-    let mut meta = Meta::new("net", record::unix_ns(), argv.clone());
+    // Whose clock the times are of.
+    let boot = match about.filter(|about| about.skew_ns.is_some()) {
+        Some(about) => about.boot.clone(),
+        None => record::boot(),
+    };
+    let mut meta = Meta { boot, ..Meta::new("net", record::unix_ns(), argv.clone()) };
     Archive::create(dir, &meta, true)?;
     let mut log = RunsWriter::create(dir)?;
     let mut facts = crate::bench::facts(&[]);

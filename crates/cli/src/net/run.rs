@@ -83,6 +83,9 @@ async fn live(live: Arc<net::traffic::Live>, spec: Spec) {
     let (mut begun, mut before, mut last) = (None, [0; 2], 0.0);
     loop {
         ticks.tick().await;
+        if begun.is_some() && !live.under_way() {
+            continue;
+        }
         let now: Vec<u64> = spec.directions.iter().map(|d| live.amount(*d)).collect();
         let Some(start) = begun else {
             // The clock starts when something has come; before, connections are made.

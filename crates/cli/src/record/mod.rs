@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use surroundings::Surroundings;
-pub use surroundings::unix_ns;
+pub use surroundings::{boot, unix_ns};
 
 /// Room for marks: 64 bytes each, used as they are written.
 const MARKS: u64 = 1 << 20;
@@ -114,7 +114,7 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     libraries.add(&mut session, |finder| finder.system());
     libraries.known_processes(&mut session, args);
 
-    let mut meta = Meta::new("trace", unix_ns(), stored_command(args));
+    let mut meta = Meta { boot: boot(), ..Meta::new("trace", unix_ns(), stored_command(args)) };
     if let Some(first) = args.command.first() {
         let program = launch::resolve(first, std::env::var_os("PATH").as_deref())?;
         libraries.add(&mut session, |finder| finder.command(&program, std::env::var_os("PATH").as_deref()));

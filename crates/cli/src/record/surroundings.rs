@@ -177,6 +177,11 @@ fn header(path: &str, opened: Opened) -> Result<DatabaseHeader, String> {
     DatabaseHeader::parse(&bytes).ok_or_else(|| "it has no header of SQLite's (it may be encrypted)".into())
 }
 
+/// The boot whose CLOCK_BOOTTIME is this machine's.
+pub fn boot() -> Option<String> {
+    Some(std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_string())
+}
+
 /// Now, ns since 1970.
 pub fn unix_ns() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();

@@ -39,7 +39,7 @@ impl Binary {
         let say = |why: String| format!("{}: {why}", path.display());
         let bytes = std::fs::read(path).map_err(|e| say(e.to_string()))?;
         let number = |at: usize, length: usize| {
-            let part = bytes.get(at..at + length)?;
+            let part = bytes.get(at..at.checked_add(length)?)?;
             Some(part.iter().rev().fold(0_u64, |sum, b| sum << 8 | u64::from(*b)))
         };
         let elf = bytes.starts_with(b"\x7fELF") && bytes.get(5) == Some(&1);

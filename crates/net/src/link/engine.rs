@@ -27,6 +27,8 @@ pub const TUN_QUEUE: u32 = 10_000;
 const BATCH: usize = 32;
 /// The longest sleep, after which a wish to stop is noticed.
 const NAP_NS: u64 = 20_000_000;
+/// Whoever did not look for so long did not run: the machine was stopped or suspended, or had no time at all.
+const STILL_NS: u64 = 1_000_000_000;
 /// What is at most this long is kept in a small piece of memory.
 const SMALL: usize = 2048;
 /// Pieces of memory kept for the next packet.
@@ -45,6 +47,8 @@ pub struct Outcome {
     pub unwritten: u64,
     /// Packets that the TUN devices dropped before they were read.
     pub overrun: u64,
+    /// For how long the emulator did not run, in stretches of more than a second, ns.
+    pub still_ns: u64,
     /// Whether SCHED_FIFO was granted.
     pub realtime: bool,
     /// Whether large packets passed in one piece.
@@ -64,7 +68,13 @@ impl Outcome {
             (refused, "packets found the emulator's memory full"),
         ];
         let counted = counted.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
-        self.lateness.verdict(delay).err().into_iter().chain(counted).chain(self.failed.clone()).collect()
+        let still = (self.still_ns > 0).then(|| {
+            format!(
+                "the emulator did not run for {:.1} s: this machine was stopped or suspended",
+                self.still_ns as f64 / 1e9
+            )
+        });
+        self.lateness.verdict(delay).err().into_iter().chain(still).chain(counted).chain(self.failed.clone()).collect()
     }
 }
 
@@ -106,7 +116,12 @@ impl Engine {
     /// Carries packets until `stop` is set. What is still under way then is not delivered.
     pub fn run(mut self, stop: &AtomicBool) -> Outcome {
         self.outcome.realtime = hurry();
+        let mut looked = now_ns();
         while !stop.load(Ordering::Relaxed) {
+            let now = now_ns();
+            // No turn takes that long: the longest nap is a fiftieth of it.
+            self.outcome.still_ns += Some(now - looked).filter(|ns| *ns > STILL_NS).unwrap_or(0);
+            looked = now;
             if let Err(error) = self.turn() {
                 self.outcome.failed = Some(format!("the emulator stopped: {error}"));
                 break;

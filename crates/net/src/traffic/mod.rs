@@ -8,7 +8,7 @@ mod transactions;
 mod udp;
 
 use crate::control::Announcement;
-use crate::outcome::{EndReport, SAMPLE_NS};
+use crate::outcome::{EndReport, INTERVAL_NS, SAMPLE_NS};
 use crate::spec::{Direction, Spec, Traffic};
 use crate::{clock, socket, usage};
 use std::net::{TcpStream, UdpSocket};
@@ -61,9 +61,15 @@ impl Side {
 pub struct Live {
     up: AtomicU64,
     down: AtomicU64,
+    under_way: AtomicBool,
 }
 
 impl Live {
+    /// Whether data still goes: what is counted in a stretch of time that began before the end and ended after it is no rate.
+    pub fn under_way(&self) -> bool {
+        self.under_way.load(Ordering::Relaxed)
+    }
+
     /// How much in a direction, since the beginning of the run under way.
     pub fn amount(&self, direction: Direction) -> u64 {
         self.of(direction).load(Ordering::Relaxed)
@@ -85,6 +91,7 @@ impl Live {
 pub fn run(spec: &Spec, side: Side, carrier: Carrier, stop: &AtomicBool, live: &Live) -> EndReport {
     live.set(Direction::Up, 0);
     live.set(Direction::Down, 0);
+    live.under_way.store(true, Ordering::Relaxed);
     let before = usage::Look::now();
     clock::exact_timers();
     let mut report = match (spec.traffic, carrier) {
@@ -109,21 +116,29 @@ struct Course<'a> {
     start_ns: u64,
     end_ns: u64,
     stop: &'a AtomicBool,
+    live: &'a Live,
     /// Set by a thread whose connection broke.
     broken: AtomicBool,
     /// Set when the time is over: what breaks now is the end.
     over: AtomicBool,
+    /// For how long this end neither ran nor waited for a processor though it was to look, ns.
+    still_ns: AtomicU64,
 }
 
+/// A look that is later than this, for want of nothing, tells of a process or machine that stood still.
+const STILL_NS: u64 = 1_000_000_000;
+
 impl<'a> Course<'a> {
-    fn new(spec: &Spec, stop: &'a AtomicBool) -> Self {
+    fn new(spec: &Spec, stop: &'a AtomicBool, live: &'a Live) -> Self {
         let start_ns = clock::now_ns();
         Self {
             start_ns,
             end_ns: start_ns + spec.duration_ms * 1_000_000,
             stop,
+            live,
             broken: AtomicBool::new(false),
             over: AtomicBool::new(false),
+            still_ns: AtomicU64::new(0),
         }
     }
 
@@ -132,6 +147,7 @@ impl<'a> Course<'a> {
     /// before it.
     fn follow(&self, every_ns: u64, mut each: impl FnMut(u64)) {
         let every_ns = every_ns.max(SAMPLE_NS);
+        let mut waited = (clock::now_ns(), usage::Thread::now().wait_ns);
         loop {
             let step = (clock::now_ns() - self.start_ns) / every_ns + 1;
             let mut at = self.start_ns + step * every_ns;
@@ -143,12 +159,33 @@ impl<'a> Course<'a> {
             while clock::now_ns() < at && !self.cut_short() {
                 clock::sleep_until(at.min(clock::now_ns() + 50_000_000));
             }
+            let now = clock::now_ns();
+            let late = now.saturating_sub(at);
+            if late > STILL_NS || now - waited.0 > INTERVAL_NS {
+                let before = std::mem::replace(&mut waited, (now, usage::Thread::now().wait_ns));
+                // Who waits for a processor is starved; that is a result, and `why` tells it.
+                if late > STILL_NS && waited.1.saturating_sub(before.1) < late / 2 {
+                    self.still_ns.fetch_add(late, Ordering::Relaxed);
+                }
+            }
             each(at);
             if at == self.end_ns || self.cut_short() {
                 break;
             }
         }
         self.over.store(true, Ordering::Release);
+        self.live.under_way.store(false, Ordering::Relaxed);
+    }
+
+    /// Why what was counted is not the path's, if this end stood still.
+    fn stood_still(&self) -> Option<String> {
+        let ns = self.still_ns.load(Ordering::Relaxed);
+        (ns > 0).then(|| {
+            format!(
+                "the program stood still for {:.1} s of the run: it was stopped, frozen or suspended, or its machine was; measure again",
+                ns as f64 / 1e9
+            )
+        })
     }
 
     fn cut_short(&self) -> bool {

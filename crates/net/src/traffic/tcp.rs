@@ -113,7 +113,7 @@ pub fn run(
             Err(why) => report.trouble = Some(why),
         }
     }
-    let course = Course::new(spec, stop);
+    let course = Course::new(spec, stop, live);
     std::thread::scope(|scope| {
         let (course, block) = (&course, &block[..]);
         let mut threads: Vec<Vec<_>> = Vec::new();
@@ -177,6 +177,7 @@ pub fn run(
                 way.streams.clear();
             }
         }
+        report.trouble = report.trouble.take().or_else(|| course.stood_still());
         let end_ns = clock::now_ns().min(course.end_ns);
         for ((way, sockets), threads) in ways.into_iter().zip(granted).zip(joined) {
             if way.sends {

@@ -23,7 +23,7 @@ pub fn run(
     stop: &AtomicBool,
     live: &Live,
 ) -> EndReport {
-    let course = Course::new(spec, stop);
+    let course = Course::new(spec, stop, live);
     let done = AtomicU64::new(0);
     let mut report = EndReport::default();
     let (mut ends_ns, mut totals) = (Vec::new(), Vec::new());
@@ -70,6 +70,7 @@ pub fn run(
             let _ = all.add(times);
             report.trouble = report.trouble.take().or(trouble);
         }
+        report.trouble = report.trouble.take().or_else(|| course.stood_still());
     });
     if side == Side::Asks {
         let before = std::iter::once(0).chain(totals.iter().copied());

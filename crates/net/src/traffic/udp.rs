@@ -41,7 +41,7 @@ pub fn run(
     stop: &AtomicBool,
     live: &Live,
 ) -> EndReport {
-    let course = Course::new(spec, stop);
+    let course = Course::new(spec, stop, live);
     let (counter, handed_over) = (AtomicU64::new(0), AtomicU64::new(0));
     let mut report = EndReport::default();
     let (mut ends_ns, mut totals) = (Vec::new(), Vec::new());
@@ -99,6 +99,7 @@ pub fn run(
                 packets: Some(packets),
             });
         }
+        report.trouble = report.trouble.take().or_else(|| course.stood_still());
     });
     report
 }

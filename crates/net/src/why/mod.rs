@@ -14,7 +14,9 @@
 //!                       the receiver's window held the connection back at other times; the link, if a queue stood in the path;
 //!                       the receiver's window or the send buffer, if it held the connection back at other times and was
 //!                       nearly full of data in flight now (the buffer also if
-//!                       the congestion window was not full); else congestion: the window was cut by loss, or had not yet grown
+//!                       the congestion window was not full); the link, if the congestion control held data back though its window
+//!                       was not full, at a rate no longer growing: what it found the path to carry (BBR);
+//!                       else congestion: the window was cut by loss, or had not yet grown
 //! ```
 //!
 //! A **queue** stood in the path if the round trip took a quarter and 1 ms longer than the least of the run: then more was
@@ -51,6 +53,10 @@ const QUEUE_US: f64 = 1000.0;
 const NEARLY: f64 = 0.6;
 /// It held the connection back at other times: for this share of the run.
 const AT_TIMES: f64 = 0.05;
+/// A window of which less than this share is in flight, though data wait, is not what holds them back.
+const UNFILLED: f64 = 0.8;
+/// A delivery rate below this share of the run's median one is still growing.
+const GROWN: f64 = 0.75;
 /// So few segments in flight make no queue.
 const FEW: f64 = 4.0;
 /// Unread bytes from this share of the receive buffer on say that the receiver is slow (of the buffer, about half can
@@ -136,6 +142,7 @@ enum Reason {
     Loss,
     Growing,
     Queue,
+    Found,
     SenderCpu,
     ReceiverCpu,
 }
@@ -147,7 +154,7 @@ impl Reason {
             Self::Window => Cause::ReceiveWindow,
             Self::Buffer => Cause::SendBuffer,
             Self::Loss | Self::Growing => Cause::Congestion,
-            Self::Queue => Cause::LinkRate,
+            Self::Queue | Self::Found => Cause::LinkRate,
             Self::SenderCpu | Self::ReceiverCpu => Cause::Cpu,
         }
     }
@@ -169,6 +176,9 @@ struct Facts {
     /// Segments sent, and sent again.
     segments: f64,
     again: f64,
+    /// Median rates at which packets were let go and were delivered, bit/s.
+    paced_bps: f64,
+    delivered_bps: f64,
 }
 
 /// What held TCP back in a stretch of time.
@@ -297,6 +307,8 @@ fn of_tcp(seen: &Seen<'_>, facts: &Facts) -> Vec<(u64, Reason, f64)> {
                 || window.flying >= NEARLY * facts.in_flight && window.waiting < window.flying)
         {
             Reason::Buffer
+        } else if !held && window.again == 0 && !window.recovering && window.held_back(facts) {
+            Reason::Found
         } else if window.recovering || facts.again > 0.0 {
             Reason::Loss
         } else if held {
@@ -328,6 +340,20 @@ struct Window {
     waiting: f64,
     again: u64,
     recovering: bool,
+    /// Delivery rate, bit/s.
+    delivered_bps: f64,
+}
+
+impl Window {
+    /// Whether data waited though neither window was full, at the rate of the run: then the congestion control itself holds
+    /// them back, because it has found that the path carries no more.
+    fn held_back(&self, facts: &Facts) -> bool {
+        self.waiting > 0.0
+            && self.in_flight < UNFILLED * self.cwnd
+            && self.flying < UNFILLED * self.offered
+            && self.delivered_bps > 0.0
+            && self.delivered_bps >= GROWN * facts.delivered_bps
+    }
 }
 
 fn windows(samples: &[TcpSample], start_ns: u64) -> Vec<Window> {
@@ -373,6 +399,7 @@ fn windows(samples: &[TcpSample], start_ns: u64) -> Vec<Window> {
                 again: last.total_retrans.saturating_sub(first.total_retrans),
                 // 2: the window is being reduced, 3: recovery, 4: loss (include/uapi/linux/tcp.h).
                 recovering: readings.iter().any(|s| s.ca_state >= 2),
+                delivered_bps: mean(|s| s.delivery_rate) * 8.0,
             })
         })
         .collect()
@@ -425,6 +452,8 @@ fn facts(samples: &[TcpSample]) -> Facts {
         window: most(|s| s.snd_wnd),
         segments: last.values().map(|s| s.data_segs_out).sum::<u64>() as f64,
         again: last.values().map(|s| s.total_retrans).sum::<u64>() as f64,
+        paced_bps: median(|s| s.pacing_rate) * 8.0,
+        delivered_bps: median(|s| s.delivery_rate) * 8.0,
     }
 }
 

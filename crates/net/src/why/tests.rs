@@ -244,3 +244,24 @@ fn nothing_read_is_nothing_said() {
     none.sent.samples.clear();
     assert!(judged(&none).is_empty());
 }
+
+#[test]
+fn a_control_that_paces_at_what_the_path_carries_is_held_by_the_link() {
+    // BBR on a link of 20 Mb/s and 20 ms: 40 segments in flight, a window of 80, data waiting, and hardly a queue.
+    let paced = |delivered: fn(u64) -> u64| {
+        let mut told = story(move |us, s| {
+            (s.srtt_us, s.min_rtt_us, s.cwnd, s.unacked) = (24_000, 20_000, 80, 40);
+            (s.notsent_bytes, s.pacing_rate, s.delivery_rate) = (200_000, 2_500_000, delivered(us));
+        });
+        told.sent.sockets[0].congestion = Some("bbr".into());
+        told
+    };
+    first(&paced(|_| 2_400_000), Cause::LinkRate, &["bbr let packets go at 20.0 Mb/s", "window of 80", "19.2 Mb/s"]);
+    // For two of five seconds it still looked for the rate.
+    let limits = judged(&paced(|us| if us < 2_000_000 { 600_000 } else { 2_400_000 }));
+    assert_eq!((limits[0].cause, limits[1].cause), (Cause::LinkRate, Cause::Congestion), "{limits:?}");
+    assert!((limits[1].share - 0.4).abs() < 0.03, "{limits:?}");
+    // A window that is full is the limit, whatever else is so.
+    let full = story(|_, s| (s.notsent_bytes, s.delivery_rate, s.unacked) = (200_000, 2_400_000, 95));
+    first(&full, Cause::Congestion, &["not yet grown"]);
+}

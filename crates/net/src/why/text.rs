@@ -86,6 +86,18 @@ pub fn of(reason: Reason, seen: &Seen<'_>, f: &Facts) -> (String, Option<String>
             ),
             None,
         ),
+        Reason::Found => {
+            let control =
+                seen.sent.sockets.iter().find_map(|s| s.congestion.as_deref()).unwrap_or("congestion control");
+            let evidence = format!(
+                "{control} let packets go at {}, what it found the path to carry, while data waited and its window of {:.0} segments was \
+                 not full; {} were delivered",
+                rate(f.paced_bps),
+                f.cwnd,
+                rate(f.delivered_bps)
+            );
+            (evidence, None)
+        }
         Reason::SenderCpu => (cpu("sender", &seen.sent.threads, seen, seen.sender), Some(cpu_remedy())),
         Reason::ReceiverCpu => (cpu("receiver", &seen.received.threads, seen, seen.receiver), Some(cpu_remedy())),
     }

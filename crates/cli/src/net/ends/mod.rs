@@ -9,7 +9,7 @@ mod home;
 mod words;
 
 use crate::args::NetRun;
-use crate::{progress, say};
+use crate::{progress, record, say};
 use anyhow::{Context as _, Result, bail};
 use device::reach::{Event, Link, Place, Skew, program};
 use serde::{Deserialize, Serialize};
@@ -42,6 +42,8 @@ pub struct About {
     pub serves: Option<One>,
     /// How far the clock of the end that asks is ahead of this machine's, and the bound of the error, ns.
     pub skew_ns: Option<(i64, u64)>,
+    /// The boot whose clock this machine's is.
+    pub boot: Option<String>,
     /// Where the archive will be.
     pub archive: Option<std::path::PathBuf>,
 }
@@ -216,6 +218,7 @@ impl Run<'_> {
                 .then(|| self.asks.skew())
                 .flatten()
                 .map(|Skew { ahead_ns, error_ns }| (ahead_ns, error_ns)),
+            boot: record::boot(),
             archive: self.args.output.clone(),
         }
     }

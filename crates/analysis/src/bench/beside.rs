@@ -1,0 +1,80 @@
+//! What a recording (`fathom record`) saw while network runs were under way, as courses on the runs' axis: how long its operations and
+//! calls on files took, and what its disks carried. Both archives have CLOCK_BOOTTIME, so that nothing is fitted: they stand where the
+//! clock had them, if it was the same clock ([`crate::bench::flows::together`] asks for that).
+
+use crate::rows::{Does, Rows};
+use model::Layer;
+use std::collections::BTreeMap;
+
+/// What the disks carried is summed over so much, as the runs' throughput is, ns.
+const BIN_NS: u64 = 100_000_000;
+
+/// A recording, as far as it is drawn beside runs.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Beside {
+    /// What the user called it.
+    pub name: String,
+    /// The identity of the clock's boot, if it was kept.
+    pub boot: Option<String>,
+    /// Begin and latency, us, of each operation.
+    pub operations: Vec<(u64, f64)>,
+    /// The same of calls on files.
+    pub calls: Vec<(u64, f64)>,
+    /// End and bytes of each device command, by the disk and what was done.
+    pub commands: BTreeMap<(String, &'static str), Vec<(u64, u64)>>,
+}
+
+impl Beside {
+    /// What these rows hold of it.
+    pub fn new(rows: &Rows, name: &str, boot: Option<String>) -> Self {
+        let latency = |start: u64, end: Option<u64>| Some((start, end?.saturating_sub(start) as f64 / 1e3));
+        let calls = rows.spans.iter().filter(|s| s.layer == Layer::Syscall);
+        let mut commands: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for s in rows.spans.iter().filter(|s| s.layer == Layer::Driver) {
+            let (Some(end), done @ (Does::Read | Does::Write)) = (s.end_ns, Does::on_disk(s)) else { continue };
+            let disk = rows.disks.iter().find(|d| Some(d.dev) == s.disk).map_or("a disk", |d| d.name.as_str());
+            commands.entry((disk.to_string(), done.name())).or_default().push((end, s.bytes));
+        }
+        Self {
+            name: name.into(),
+            boot,
+            operations: rows.operations.iter().filter_map(|o| latency(o.start_ns, o.end_ns)).collect(),
+            calls: calls.filter_map(|s| latency(s.start_ns, s.end_ns)).collect(),
+            commands,
+        }
+    }
+
+    /// Every time in it.
+    fn times(&self) -> impl Iterator<Item = u64> {
+        let begins = self.operations.iter().chain(&self.calls).map(|(t, _)| *t);
+        begins.chain(self.commands.values().flatten().map(|(t, _)| *t))
+    }
+
+    /// Whether any of it lies in that time.
+    pub fn saw(&self, from: u64, to: u64) -> bool {
+        self.times().any(|t| (from..=to).contains(&t))
+    }
+
+    /// Latencies from `from` to `to`: of operations and of calls, by what they are called.
+    pub fn latencies(&self, from: u64, to: u64) -> Vec<(String, Vec<(u64, f64)>)> {
+        let within = |all: &[(u64, f64)]| all.iter().filter(|(t, _)| (from..=to).contains(t)).copied().collect();
+        let both = [("operations", &self.operations), ("calls on files", &self.calls)];
+        let named = both.map(|(what, all)| (format!("{} {what}", self.name), within(all)));
+        named.into_iter().filter(|(_, all): &(_, Vec<_>)| !all.is_empty()).collect()
+    }
+
+    /// What the disks carried from `from` to `to`, bit/s in each stretch of 100 ms, at its end as the runs' throughput is.
+    pub fn carried(&self, from: u64, to: u64) -> Vec<(String, Vec<(u64, f64)>)> {
+        let bins = to.saturating_sub(from).div_ceil(BIN_NS).max(1);
+        let line = |((disk, done), all): (&(String, &str), &Vec<(u64, u64)>)| {
+            let mut sums = vec![0; bins as usize];
+            for (end, bytes) in all.iter().filter(|(t, _)| (from..=to).contains(t)) {
+                sums[((end - from) / BIN_NS).min(bins - 1) as usize] += bytes;
+            }
+            let seconds = BIN_NS as f64 / 1e9;
+            let points = (1..).zip(&sums).map(|(n, sum)| (from + n * BIN_NS, *sum as f64 * 8.0 / seconds)).collect();
+            (sums.iter().any(|sum| *sum > 0)).then(|| (format!("{} {disk} {done}", self.name), points))
+        };
+        self.commands.iter().filter_map(line).collect()
+    }
+}
