@@ -21,6 +21,8 @@ use std::time::Duration;
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 /// What the buffer of each processor holds, KiB.
 const BUFFER_KIB: &str = "8192";
+/// Instances are called so, with the number of their process and one of their own.
+const NAME: &str = "fathom-net-";
 /// No more events are kept.
 const MOST: usize = 1_000_000;
 
@@ -69,7 +71,9 @@ impl Probe {
     pub fn start(cookies: Vec<u64>) -> Result<Self, String> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let dir = place()?.join("instances").join(format!("fathom-net-{}-{number}", std::process::id()));
+        let instances = place()?.join("instances");
+        sweep(&instances);
+        let dir = instances.join(format!("{NAME}{}-{number}", std::process::id()));
         let told = |what: &str, e: std::io::Error| format!("tcp_probe: cannot {what}: {e}");
         fs::create_dir(&dir).map_err(|e| told("make a trace instance", e))?;
         let filter = cookies.iter().map(|c| format!("sock_cookie == {c}")).collect::<Vec<_>>().join(" || ");
@@ -136,6 +140,18 @@ impl Drop for Probe {
     }
 }
 
+/// Removes the instances of processes that were killed and could not.
+fn sweep(instances: &Path) {
+    for entry in fs::read_dir(instances).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|n| n.strip_prefix(NAME)?.split('-').next()?.parse::<u32>().ok());
+        if number.is_some_and(|id| !Path::new(&format!("/proc/{id}")).exists()) {
+            let _ = fs::write(entry.path().join("events/tcp/tcp_probe/enable"), "0");
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
 /// An event from its line; `None` for any other line, or another's socket.
 fn parse(line: &str, cookies: &[u64]) -> Option<TcpSample> {
     let (head, fields) = line.split_once(": tcp_probe: ")?;
@@ -191,7 +207,11 @@ mod tests {
         let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         let cookie = socket2::SockRef::from(&client).cookie().unwrap();
+        // As one that was killed leaves it: no process has that number (kernel/pid.c, PID_MAX_LIMIT).
+        let left = place().unwrap().join("instances").join(format!("{NAME}{}-0", 1 << 30));
+        fs::create_dir(&left).unwrap();
         let mut probe = Probe::start(vec![cookie]).unwrap();
+        assert!(!left.exists());
         let before = crate::clock::now_ns();
         let mut byte = [0];
         for _ in 0..50 {

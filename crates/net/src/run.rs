@@ -127,9 +127,9 @@ impl Session {
         let token = self.ready("asking for a run").await?;
         let carrier = match spec.is_tcp() {
             true => {
-                let carrier = Carrier::Tcp(self.bring(&own_spec, token).await?);
+                let connections = self.bring(&own_spec, token).await?;
                 self.ready("waiting until all connections have arrived").await?;
-                carrier
+                serve::made_ready(spec, Side::Asks, connections).await?
             }
             false => self.bring_udp(spec, token).await?,
         };

@@ -305,11 +305,19 @@ impl Server {
             let options = crate::spec::SocketOptions { mss: None, ..spec.socket.clone() };
             socket::set(&SockRef::from(&c.stream), &options, true)?;
         }
+        let carrier = made_ready(spec, Side::Serves, connections).await?;
         // All have come: only now does the asker know that it may begin.
         channel.send(&ready, "making ready").await?;
         expect_go(channel).await?;
-        Ok(Carrier::Tcp(connections))
+        Ok(carrier)
     }
+}
+
+/// [`Carrier::tcp`], while the runtime goes on.
+pub(crate) async fn made_ready(spec: &Spec, side: Side, connections: Vec<Connection>) -> Result<Carrier> {
+    let spec = spec.clone();
+    let made = tokio::task::spawn_blocking(move || Carrier::tcp(&spec, side, connections));
+    made.await.map_err(|e| Error::Spec(e.to_string()))?.map_err(Error::Spec)
 }
 
 /// Takes a run out of the list when it ends, however it does.

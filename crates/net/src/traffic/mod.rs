@@ -9,16 +9,23 @@ mod udp;
 
 use crate::control::Announcement;
 use crate::outcome::{EndReport, INTERVAL_NS, SAMPLE_NS};
+use crate::probe::Probe;
 use crate::spec::{Direction, Spec, Traffic};
 use crate::{clock, socket, usage};
+use socket2::SockRef;
 use std::net::{TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What data goes through.
 #[derive(Debug)]
 pub enum Carrier {
-    /// TCP: a connection a stream and direction.
-    Tcp(Vec<Connection>),
+    /// TCP.
+    Tcp {
+        /// A connection a stream and direction.
+        connections: Vec<Connection>,
+        /// Of each direction that this end sends, with `--tcp-probe`.
+        probes: Vec<(Direction, Probe)>,
+    },
     /// UDP: a socket that is connected to the other end's.
     Udp {
         /// The socket, [prepared](prepare).
@@ -26,6 +33,24 @@ pub enum Carrier {
         /// How the run's packets name it.
         run: u64,
     },
+}
+
+impl Carrier {
+    /// That of TCP, with all that takes time made ready, so that both ends begin at one moment. Blocks: the kernel may take seconds to
+    /// set up its tracing.
+    ///
+    /// # Errors
+    /// Why acknowledgements cannot be recorded.
+    pub fn tcp(spec: &Spec, side: Side, connections: Vec<Connection>) -> Result<Self, String> {
+        let probe = |direction: &Direction| {
+            let own = connections.iter().filter(|c| c.announcement.direction == *direction);
+            let cookies = own.map(|c| socket::granted(&SockRef::from(&c.stream), true).cookie).collect();
+            Ok((*direction, Probe::start(cookies)?))
+        };
+        let sent = spec.directions.iter().filter(|d| spec.probe && side.sends(**d));
+        let probes = sent.map(probe).collect::<Result<_, String>>()?;
+        Ok(Self::Tcp { connections, probes })
+    }
 }
 
 /// A data connection with its place in the run.
@@ -95,14 +120,14 @@ pub fn run(spec: &Spec, side: Side, carrier: Carrier, stop: &AtomicBool, live: &
     let before = usage::Look::now();
     clock::exact_timers();
     let mut report = match (spec.traffic, carrier) {
-        (Traffic::Transactions { request_bytes, response_bytes }, Carrier::Tcp(connections)) => {
+        (Traffic::Transactions { request_bytes, response_bytes }, Carrier::Tcp { connections, .. }) => {
             transactions::run(spec, side, (request_bytes as usize, response_bytes as usize), connections, stop, live)
         }
         (Traffic::Udp { rate_bps, packet_bytes }, Carrier::Udp { socket, run }) => {
             udp::run(spec, side, (rate_bps, packet_bytes), (&socket, run), stop, live)
         }
-        (Traffic::Tcp { rate_bps }, Carrier::Tcp(connections)) => {
-            tcp::run(spec, side, rate_bps, connections, stop, live)
+        (Traffic::Tcp { rate_bps }, Carrier::Tcp { connections, probes }) => {
+            tcp::run(spec, side, rate_bps, (connections, probes), stop, live)
         }
         _ => EndReport { trouble: Some("the carrier does not fit the traffic".into()), ..EndReport::default() },
     };

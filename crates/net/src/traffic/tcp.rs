@@ -98,19 +98,16 @@ pub fn run(
     spec: &Spec,
     side: Side,
     rate: Option<u64>,
-    connections: Vec<Connection>,
+    (mut connections, probes): (Vec<Connection>, Vec<(Direction, Probe)>),
     stop: &AtomicBool,
     live: &Live,
 ) -> EndReport {
-    let mut connections = connections;
     let mut ways: Vec<Way> = spec.directions.iter().map(|d| Way::new(*d, side, &mut connections)).collect();
     let block = super::noise(BLOCK);
     let mut report = EndReport::default();
-    for way in ways.iter_mut().filter(|way| spec.probe && way.sends) {
-        let cookies = way.granted().iter().map(|g| g.cookie).collect();
-        match Probe::start(cookies) {
-            Ok(probe) => way.probe = Some(probe),
-            Err(why) => report.trouble = Some(why),
+    for (direction, probe) in probes {
+        if let Some(way) = ways.iter_mut().find(|way| way.direction == direction) {
+            way.probe = Some(probe);
         }
     }
     let course = Course::new(spec, stop, live);
