@@ -25,6 +25,7 @@ mod pool;
 mod sqlite;
 mod targets;
 mod wire_key;
+mod words;
 
 /// One reader under test.
 #[derive(Debug, Clone, Copy)]
@@ -72,6 +73,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "library_cache", seeds: device::library_caches, run: device::library_cache },
     Target { name: "agent_frame", seeds: agent::frames, run: agent::frame },
     Target { name: "net_message", seeds: net::messages, run: net::message },
+    Target { name: "net_words", seeds: words::words, run: words::word },
     Target { name: "net_binary", seeds: net::binaries, run: net::binary },
 ];
 

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
             out_into_the_world,
         ),
         ("a_supplied_congestion_control_runs_over_the_link", bed().and_then(|()| fathom_tests::root()), supplied),
+        ("a_sweep_goes_on_where_it_was_ended", bed().and_then(|()| fathom_tests::root()), sweep),
         (
             "the_link_the_kernel_iperf3_and_fathom_count_the_same",
             bed().and_then(|()| installed("iperf3")).and_then(|()| installed("python3")),
@@ -309,6 +310,45 @@ fn measured_through(router: &Namespace, one: &Namespace, two: &Namespace, block:
     let value: Value = serde_json::from_slice(&asked?.stdout)?;
     let p50 = value["latency_us"]["p50"].as_f64().context("latency")?;
     ensure!(p50 >= 32_000.0, "nothing goes there and back in less than both delays: {p50} us");
+    Ok(())
+}
+
+/// Interrupted, then killed, then run to its end: nothing is lost, nothing is run twice, and the order is that of the seed.
+fn sweep() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let sweep = |words: &[&str]| {
+        let mut command = Command::new(fathom());
+        command.args(["net", "sweep", "--no-wait"]).args(words).current_dir(folder.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    // Short runs, which a busy machine may spoil: what is asked is which were made.
+    let made = |archive: &str| -> Result<Vec<(u64, u64)>> {
+        let text = std::fs::read_to_string(folder.path().join(archive).join("runs.jsonl")).unwrap_or_default();
+        let rows = text.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok());
+        let number = |row: &Value, name: &str| row["replicate"]["replicate"][name].as_u64();
+        Ok(rows.filter_map(|row| Some((number(&row, "block")?, number(&row, "cell")?))).collect())
+    };
+    let what = ["net-delay", "-p", "delay_ms=1,2", "-p", "cc=reno,cubic", "-p", "seconds=1", "--blocks=2", "--seed=5"];
+    let whole = sweep(&[&what[..], &["-o", "whole.fathom"]].concat()).output()?;
+    ensure!(made("whole.fathom")?.len() == 8, "{}", String::from_utf8_lossy(&whole.stderr));
+    for (signal, least) in [("-INT", 2), ("-KILL", 4)] {
+        let words = if least == 2 { [&what[..], &["-o", "s.fathom"]].concat() } else { vec!["--resume", "s.fathom"] };
+        let child = sweep(&words).spawn()?;
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while made("s.fathom")?.len() < least {
+            ensure!(Instant::now() < deadline, "{least} runs were not made");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        run(Command::new("kill").args([signal, &child.id().to_string()]))?;
+        let output = child.wait_with_output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let advised = output.status.code() == Some(130) && said.contains("fathom net sweep --resume s.fathom");
+        ensure!(signal == "-KILL" || advised, "{:?}: {said}", output.status);
+    }
+    ensure!(made("s.fathom")?.len() < 8, "it was over before it was killed");
+    sweep(&["--resume", "s.fathom"]).output()?;
+    ensure!(made("s.fathom")? == made("whole.fathom")?, "{:?} is not {:?}", made("s.fathom")?, made("whole.fathom")?);
     Ok(())
 }
 

@@ -125,6 +125,9 @@ pub struct BenchRun {
         "what", "parameters", "quick", "blocks", "seed", "budget", "precision", "why", "dir", "output",
     ])]
     pub resume: Option<PathBuf>,
+    /// What the user called it with, for advice.
+    #[arg(skip = "bench run")]
+    pub verb: &'static str,
 }
 
 /// Compare a workload with itself, again and again.

@@ -100,7 +100,7 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     }
     let complete = benchmark.complete;
     if !complete {
-        eprintln!("fathom: interrupted; go on with: fathom bench run --resume {}", dir.display());
+        eprintln!("fathom: interrupted; go on with: fathom {} --resume {}", args.verb, dir.display());
         return Ok(ExitCode::from(130));
     }
     if !args.quiet {

@@ -128,6 +128,7 @@ impl NetSweep {
             csv: None,
             markdown: self.markdown.clone(),
             resume: self.resume.clone(),
+            verb: "net sweep",
         }
     }
 }

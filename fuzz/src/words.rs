@@ -1,0 +1,41 @@
+//! What people and design files say of links and devices: rates, times, shares of loss, names.
+
+use ::net::link::loss::Loss;
+use ::net::link::spec::{count, rate, time_ns};
+use device::reach::Place;
+
+pub fn words() -> Vec<Vec<u8>> {
+    let words = [
+        "1.5gbit/s",
+        "64kbps",
+        "none",
+        "300us",
+        "0.3s",
+        "64K",
+        "burst:0.5%,25%,100%,0.1%",
+        "1%",
+        "ssh:me@[2001:db8::1]:22",
+        "ssh:me@2001:db8::1",
+        "adb:192.0.2.3:5555",
+        "netns:blue",
+        "local",
+    ];
+    words.iter().map(|w| w.as_bytes().to_vec()).collect()
+}
+
+/// What is understood is within its bounds, and a name is the same again.
+pub fn word(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    assert!(rate(&text).is_ok_and(|bps| bps <= 1_000_000_000_000) || rate(&text).is_err());
+    assert!(time_ns(&text).is_ok_and(|ns| ns <= 60_000_000_000) || time_ns(&text).is_err());
+    assert!(count(&text).is_ok_and(|n| n <= u64::from(u32::MAX) << 20) || count(&text).is_err());
+    if let Ok(loss) = Loss::parse(&text) {
+        assert!((0.0..=1.0).contains(&loss.mean()), "{loss:?}");
+    }
+    if let Ok(place) = text.parse::<Place>() {
+        let again = place.to_string();
+        assert_eq!(again.parse(), Ok(place), "{again}");
+        // It stands in command lines of ssh, adb and ip.
+        assert!(again.split(':').skip(1).all(|word| !again.contains(":-") && !word.contains(char::is_whitespace)));
+    }
+}
