@@ -84,7 +84,7 @@ impl Session {
         let mut stream = wire::connect(key, stream).await.map_err(Error::Key)?;
         stream.write_all(CONTROL).await.doing("say what the connection is for")?;
         let mut channel = Channel::new(Box::new(stream), address);
-        let doing = "agreeing on a version";
+        let doing = "agreeing on a version (is that the address of `fathom net serve`?)";
         let (oldest, newest) = VERSIONS;
         channel.send(&Message::Hello { oldest, newest, program: control::program() }, doing).await?;
         let program = match channel.expect(PATIENCE, doing).await? {

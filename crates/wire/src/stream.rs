@@ -51,10 +51,10 @@ pub enum Refused {
     #[error("no key given: the other end encrypts, and does not show a key")]
     NoKey,
     /// It speaks one of our protocols, without a key.
-    #[error("no key given: the other end was started without one (--insecure), and this one has a key")]
+    #[error("no key given: the other end was started without one, and this one has a key; give both the same key file")]
     Keyless,
     /// It wants a key, and we have none.
-    #[error("no key given: the other end has a key, and this one was started without (--insecure); give --key FILE")]
+    #[error("no key given: the other end has a key, and this one was started without one; give --key FILE")]
     KeyWanted,
     /// It encrypts, with a certificate of another kind.
     #[error("a stranger: the other end encrypts, but with a certificate that is none of Fathom's")]

@@ -5,7 +5,7 @@
 //! registering that map adds the name to net.ipv4.tcp_available_congestion_control.
 //!
 //! From Linux 6.4 on the registration is a link: it ends with its descriptor, however this process ends. Before that it stays
-//! until the map's value is deleted, so a process that is killed leaves its algorithm behind; [`left_behind`] finds those.
+//! until the map's value is deleted, so a process that is killed leaves its algorithm behind; [`by_bpf`] finds those, and [`unregister`] takes them away.
 
 use super::{Algorithm, Error, btf, sys};
 use aya_obj::Object;

@@ -29,8 +29,10 @@ const BATCH: usize = 32;
 const NAP_NS: u64 = 20_000_000;
 /// Whoever did not look for so long did not run: the machine was stopped or suspended, or had no time at all.
 const STILL_NS: u64 = 1_000_000_000;
-/// What is at most this long is kept in a small piece of memory.
+/// What a small piece of memory begins with.
 const SMALL: usize = 2048;
+/// What is longer is kept where it was read, in a piece of [`LARGEST`]: so memory is at most twice what is counted.
+const COPIED: usize = LARGEST / 2;
 /// Pieces of memory kept for the next packet.
 const SPARE: usize = 1024;
 
@@ -188,7 +190,7 @@ impl Engine {
 
     /// The packet just read, in memory of its own.
     fn packed(&mut self, length: usize) -> Vec<u8> {
-        if length <= SMALL {
+        if length <= COPIED {
             let mut packet = self.small.pop().unwrap_or_else(|| Vec::with_capacity(SMALL));
             packet.clear();
             packet.extend_from_slice(&self.room[..length]);
