@@ -34,8 +34,16 @@ pub fn word(bytes: &[u8]) {
     }
     if let Ok(place) = text.parse::<Place>() {
         let again = place.to_string();
-        assert_eq!(again.parse(), Ok(place), "{again}");
-        // It stands in command lines of ssh, adb and ip.
-        assert!(again.split(':').skip(1).all(|word| !again.contains(":-") && !word.contains(char::is_whitespace)));
+        assert_eq!(again.parse().as_ref(), Ok(&place), "{again}");
+        // Each stands as a word of its own in command lines of ssh, adb and ip.
+        let words = match &place {
+            Place::Local | Place::Adb(None) => Vec::new(),
+            Place::Netns(word) | Place::Adb(Some(word)) => vec![word.as_str()],
+            Place::Ssh(user, host, _) => user.iter().map(String::as_str).chain([host.as_str()]).collect(),
+        };
+        assert!(
+            words.iter().all(|w| !w.is_empty() && !w.starts_with('-') && !w.contains(char::is_whitespace)),
+            "{again}"
+        );
     }
 }

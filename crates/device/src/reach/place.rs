@@ -69,6 +69,8 @@ impl fmt::Display for Place {
                 match port {
                     Some(port) if host.contains(':') => write!(f, "[{host}]:{port}"),
                     Some(port) => write!(f, "{host}:{port}"),
+                    // Its end would be taken for a port.
+                    None if host.matches(':').count() == 1 => write!(f, "[{host}]"),
                     None => f.write_str(host),
                 }
             }
@@ -92,6 +94,7 @@ mod tests {
             ("ssh:me@phone:8022", ssh(Some("me"), "phone", Some(8022))),
             ("ssh:me@2001:db8::1", ssh(Some("me"), "2001:db8::1", None)),
             ("ssh:[2001:db8::1]:22", ssh(None, "2001:db8::1", Some(22))),
+            ("ssh:me@[a:b]", ssh(Some("me"), "a:b", None)),
         ] {
             assert_eq!(text.parse(), Ok(place.clone()));
             assert_eq!(place.to_string(), text);
