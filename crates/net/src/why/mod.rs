@@ -15,7 +15,7 @@
 //!                       the receiver's window or the send buffer, if it held the connection back at other times and was
 //!                       nearly full of data in flight now (the buffer also if
 //!                       the congestion window was not full); the link, if the congestion control held data back though its window
-//!                       was not full, at a rate no longer growing: what it found the path to carry (BBR);
+//!                       was not full, at the rate that was delivered: what it found the path to carry (BBR);
 //!                       else congestion: the window was cut by loss, or had not yet grown
 //! ```
 //!
@@ -55,8 +55,9 @@ const NEARLY: f64 = 0.6;
 const AT_TIMES: f64 = 0.05;
 /// A window of which less than this share is in flight, though data wait, is not what holds them back.
 const UNFILLED: f64 = 0.8;
-/// A delivery rate below this share of the run's median one is still growing.
-const GROWN: f64 = 0.75;
+/// A control that paces at what the path carries has so much of it delivered; one that still looks for more paces at twice as much or more
+/// (BBR's startup), and one that does not pace names a rate that its window never reaches.
+const CARRIED: f64 = 0.75;
 /// So few segments in flight make no queue.
 const FEW: f64 = 4.0;
 /// Unread bytes from this share of the receive buffer on say that the receiver is slow (of the buffer, about half can
@@ -307,7 +308,7 @@ fn of_tcp(seen: &Seen<'_>, facts: &Facts) -> Vec<(u64, Reason, f64)> {
                 || window.flying >= NEARLY * facts.in_flight && window.waiting < window.flying)
         {
             Reason::Buffer
-        } else if !held && window.again == 0 && !window.recovering && window.held_back(facts) {
+        } else if !held && window.again == 0 && !window.recovering && window.held_back() {
             Reason::Found
         } else if window.recovering || facts.again > 0.0 {
             Reason::Loss
@@ -340,19 +341,20 @@ struct Window {
     waiting: f64,
     again: u64,
     recovering: bool,
-    /// Delivery rate, bit/s.
-    delivered_bps: f64,
+    /// Rates at which packets were let go and were delivered, byte/s.
+    paced: f64,
+    delivered: f64,
 }
 
 impl Window {
-    /// Whether data waited though neither window was full, at the rate of the run: then the congestion control itself holds
-    /// them back, because it has found that the path carries no more.
-    fn held_back(&self, facts: &Facts) -> bool {
+    /// Whether data waited though neither window was full, and as much was delivered as was let go: then the congestion control itself
+    /// holds them back, because it has found that the path carries no more.
+    fn held_back(&self) -> bool {
         self.waiting > 0.0
             && self.in_flight < UNFILLED * self.cwnd
             && self.flying < UNFILLED * self.offered
-            && self.delivered_bps > 0.0
-            && self.delivered_bps >= GROWN * facts.delivered_bps
+            && self.delivered > 0.0
+            && self.delivered >= CARRIED * self.paced
     }
 }
 
@@ -399,7 +401,8 @@ fn windows(samples: &[TcpSample], start_ns: u64) -> Vec<Window> {
                 again: last.total_retrans.saturating_sub(first.total_retrans),
                 // 2: the window is being reduced, 3: recovery, 4: loss (include/uapi/linux/tcp.h).
                 recovering: readings.iter().any(|s| s.ca_state >= 2),
-                delivered_bps: mean(|s| s.delivery_rate) * 8.0,
+                paced: mean(|s| s.pacing_rate),
+                delivered: mean(|s| s.delivery_rate),
             })
         })
         .collect()

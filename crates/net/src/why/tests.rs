@@ -261,7 +261,12 @@ fn a_control_that_paces_at_what_the_path_carries_is_held_by_the_link() {
     let limits = judged(&paced(|us| if us < 2_000_000 { 600_000 } else { 2_400_000 }));
     assert_eq!((limits[0].cause, limits[1].cause), (Cause::LinkRate, Cause::Congestion), "{limits:?}");
     assert!((limits[1].share - 0.4).abs() < 0.03, "{limits:?}");
+    // Packets were let go at 20 Mb/s, and a third of that came through: that is not what the path carries.
+    let other = paced(|_| 800_000);
+    assert_ne!(judged(&other)[0].cause, Cause::LinkRate);
     // A window that is full is the limit, whatever else is so.
-    let full = story(|_, s| (s.notsent_bytes, s.delivery_rate, s.unacked) = (200_000, 2_400_000, 95));
+    let full = story(|_, s| {
+        (s.notsent_bytes, s.pacing_rate, s.delivery_rate, s.unacked) = (200_000, 2_400_000, 2_400_000, 95);
+    });
     first(&full, Cause::Congestion, &["not yet grown"]);
 }
