@@ -14,7 +14,7 @@ fn main() -> ExitCode {
     let jdk = || installed("java").and_then(|()| installed("javac"));
     let cases: Vec<Case> = vec![
         ("a_dex_file_gives_the_same_results", jdk().and_then(|()| dex_tools()), dex),
-        ("androids_canvas_draws_to_the_pixel", jdk().and_then(|()| robolectric()), canvas),
+        ("androids_canvas_draws_to_the_pixel", jdk().and_then(|()| dex_tools()).and_then(|()| robolectric()), canvas),
     ];
     lane(cases)
 }
@@ -40,19 +40,25 @@ fn robolectric() -> Result<(), String> {
     jars.is_dir().then_some(()).ok_or_else(|| "scripts/setup android was not run (it fetches 550 MB)".into())
 }
 
-/// The jar, dexed, and translated back.
-fn dex() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (jar, back) = (folder.path().join("fathom.jar"), folder.path().join("back.jar"));
-    run(Command::new("sh").arg(root().join("java/build")).arg(&jar))?;
-    let mut d8 = Command::new("java");
-    d8.arg("-cp").arg(root().join("target/jars").join(R8.0)).arg("com.android.tools.r8.D8");
-    run(d8.args(["--release", "--min-api", "21", "--output"]).arg(folder.path()).arg(&jar))?;
-    let dexed = folder.path().join("classes.dex");
+/// The jar for a device, translated back: `back.jar` in the folder.
+fn translated(folder: &Path) -> Result<PathBuf> {
+    let (jar, back) = (folder.join("fathom-dex.jar"), folder.join("back.jar"));
+    run(Command::new("sh").arg(root().join("java/dex")).arg(&jar))?;
+    run(Command::new("python3").args(["-m", "zipfile", "-e"]).args([&jar, folder]))?;
+    let dexed = folder.join("classes.dex");
     ensure!(fs::read(&dexed)?.starts_with(b"dex\n035\0"), "not a dex file of the format that Android 5 reads");
     // Debian's Python: enjarify's module is its, and no other's.
     run(Command::new("enjarify").env("PYTHON", "/usr/bin/python3").arg("-f").arg("-o").arg(&back).arg(&dexed))?;
+    let inside = run(Command::new("python3").args(["-m", "zipfile", "-l"]).arg(&back))?;
+    let inside = String::from_utf8_lossy(&inside.stdout).into_owned();
+    ensure!(inside.contains("fathom/draw/AndroidCanvas.class"), "no canvas: {inside}");
+    ensure!(!inside.contains("android/graphics"), "Android's classes are the device's, not ours: {inside}");
+    Ok(back)
+}
 
+fn dex() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let back = translated(folder.path())?;
     for (name, size, options) in [
         ("himeno", "XS", &["--inner", "3"][..]),
         ("linpack", "100", &["--inner", "2"]),
@@ -78,12 +84,11 @@ fn dex() -> Result<()> {
     Ok(())
 }
 
-fn canvas() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (classes, instrumented) = (folder.path().join("classes"), folder.path().join("instrumented"));
-    fs::create_dir(&classes)?;
+/// The class path of Robolectric, and the options with which it finds what it runs.
+fn host(folder: &Path) -> Result<(Vec<String>, Vec<String>)> {
+    let instrumented = folder.join("instrumented");
     fs::create_dir(&instrumented)?;
-    let mut path = vec![classes.to_string_lossy().into_owned()];
+    let mut path = Vec::new();
     for entry in fs::read_dir(root().join("target/android"))? {
         let file = entry?.path().canonicalize()?;
         let name = file.file_name().context("a name")?.to_string_lossy().into_owned();
@@ -92,25 +97,56 @@ fn canvas() -> Result<()> {
             std::os::unix::fs::symlink(&file, instrumented.join(name))?;
         } else if name.ends_with(".aar") {
             // An archive with the jar in it.
-            let unpacked = folder.path().join(&name);
+            let unpacked = folder.join(&name);
             run(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(&file).arg(&unpacked))?;
             path.push(unpacked.join("classes.jar").to_string_lossy().into_owned());
         } else {
             path.push(file.to_string_lossy().into_owned());
         }
     }
+    let options =
+        ["-Drobolectric.offline=true".into(), format!("-Drobolectric.dependency.dir={}", instrumented.display())];
+    Ok((path, options.to_vec()))
+}
+
+/// What a device would be given, the dexed classes translated back, draws on the real Skia: figure by figure, and as the whole program
+/// behind a FAKE of Android's launcher, whose memory map alone is made up.
+fn canvas() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (mut path, options) = host(folder.path())?;
+    path.insert(0, translated(folder.path())?.to_string_lossy().into_owned());
+    let tests = folder.path().join("tests");
+    fs::create_dir(&tests)?;
+    path.insert(0, tests.to_string_lossy().into_owned());
     let path = path.join(":");
     let mut sources = Vec::new();
-    for start in ["java/src", "java/android"] {
-        collect(&root().join(start), &mut sources)?;
-    }
-    run(Command::new("javac").args(["-nowarn", "-cp", &path, "-d"]).arg(&classes).args(&sources))?;
+    collect(&root().join("java/android/test"), &mut sources)?;
+    run(Command::new("javac").args(["-nowarn", "-cp", &path, "-d"]).arg(&tests).args(&sources))?;
     let mut java = Command::new("java");
-    java.arg("-Drobolectric.offline=true");
-    java.arg(format!("-Drobolectric.dependency.dir={}", instrumented.display()));
-    let output = run(java.args(["-cp", &path, "org.junit.runner.JUnitCore", "fathom.draw.CanvasTest"]))?;
-    let text = String::from_utf8_lossy(&output.stdout);
+    java.args(&options).args(["-cp", &path, "org.junit.runner.JUnitCore", "fathom.draw.CanvasTest"]);
+    let text = String::from_utf8_lossy(&run(&mut java)?.stdout).into_owned();
     ensure!(text.contains("OK (3 tests)"), "{text}");
+
+    let launcher = folder.path().join("app_process64");
+    run(Command::new("cp").arg(root().join("tests/fakes/app_process")).arg(&launcher))?;
+    // Of what JUnit says too, the lines that are ours; and not the map of the JVM that stands in for Android's runtime.
+    let script = format!(
+        "java {} -cp {path} org.junit.runner.JUnitCore fathom.draw.ProgramTest >{out}; status=$?\n\
+         sed -n 's/^[.]*{{/{{/p' {out} | grep -v '\"mark\":\"art.maps\"'; exit $status\n",
+        options.join(" "),
+        out = folder.path().join("out").display()
+    );
+    fs::write(folder.path().join("main"), script)?;
+    for shape in ["rect", "line", "circle"] {
+        let mut command = Command::new(fathom());
+        command.args(["workload", "draw", "--mode=art-jit", "--shape", shape, "--antialias=on", "--iterations=3"]);
+        command.arg(format!("--art={}", launcher.display()));
+        command.arg(format!("--dex-jar={}", folder.path().join("fathom-dex.jar").display()));
+        let output = String::from_utf8(run(command.env("FAKE_ART", folder.path()))?.stdout)?;
+        let drawn = format!("bitmap ARGB_8888, antialiasing on; one {shape} covers");
+        ensure!(output.contains("\"verified\":true") && output.contains(&drawn), "{output}");
+        ensure!(output.matches("\"metric\":\"iteration\"").count() == 3, "{output}");
+    }
     Ok(())
 }
 

@@ -5,6 +5,7 @@
 //! - `o_direct`: the file system under test opens files with O_DIRECT;
 //! - `io_uring`: the kernel makes an io_uring for this process;
 //! - `art`: Android's runtime can be started from the shell;
+//! - `app_process`: the same with the native methods of its framework, as drawing needs them;
 //! - any other word: a program of that name, on PATH or where Debian keeps the administrator's.
 
 use std::collections::BTreeSet;
@@ -13,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// What starts Android's runtime.
+/// What starts Android's runtime; the last two register its framework's native methods.
 const LAUNCHERS: [&str; 4] = ["dalvikvm64", "dalvikvm", "app_process64", "app_process"];
 
 /// Why `need` is not met here, or nothing. `dir` is a folder on the storage under test.
@@ -24,15 +25,20 @@ pub fn unmet(need: &str, dir: &Path) -> Option<String> {
         "drop_caches" => (!may_drop()).then(|| "it needs root, to drop the kernel's caches".into()),
         "o_direct" => opens_direct(dir).err(),
         "io_uring" => makes_ring().err(),
-        "art" => (!LAUNCHERS.into_iter().any(installed)).then(|| {
-            format!(
-                "Android's runtime is not here: it needs the shell of an Android device, with one of {} on PATH and the dexed \
-                 classes that java/dex makes",
-                LAUNCHERS.join(", ")
-            )
-        }),
+        "art" => no_android(&LAUNCHERS),
+        "app_process" => no_android(&LAUNCHERS[2..]),
         program => (!installed(program)).then(|| format!("{program} is not installed")),
     }
+}
+
+fn no_android(launchers: &[&str]) -> Option<String> {
+    (!launchers.iter().any(|name| installed(name))).then(|| {
+        format!(
+            "Android's runtime is not here: it needs the shell of an Android device, with one of {} on PATH and the dexed \
+             classes that java/dex makes",
+            launchers.join(", ")
+        )
+    })
 }
 
 fn may_drop() -> bool {

@@ -6,6 +6,13 @@
 //! | `art-jit` | `dalvikvm64 -Xusejit:true …` | an executable JIT cache, no compiled code of our classes |
 //! | `art-aot` | `dex2oat64 --compiler-filter=speed …`, then `dalvikvm64 -Xusejit:false …` | compiled code of our classes, no JIT cache |
 //!
+//! Drawing is started by `app_process64` (or `app_process`) instead: it alone registers the native methods of `android.graphics`
+//! (AOSP, `AndroidRuntime::startReg`); `dalvikvm` brings the classes of the boot class path without them. It takes the class path from the
+//! environment (`CLASSPATH`), and so our words too (`FATHOM_WORDS`): with a command line of more than some 256 characters it is said to abort on some
+//! devices (scrcpy's issue 4481). What the device's properties `dalvik.vm.*` set comes after the options it is given, and the last one is in
+//! force (`AndroidRuntime::startVm`): the heap's size always, `-Xusejit` on devices that set `dalvik.vm.usejit`. So a heap is not asked for,
+//! and `art-aot` is refused by its proof where that property switches the compiler on.
+//!
 //! The commands are those of ART's own tests (AOSP, `test/run-test`). What they ask for is not always what happens: some
 //! releases are said to pass over code that the shell's user compiled, and old ones compile by themselves. So nothing is taken from the command line: the
 //! process copies the lines of `/proc/self/maps` that tell (java/src/fathom/proof/Art.java), and [`judge`] reads them here. A
@@ -18,6 +25,7 @@
 //! Android look for.
 
 use crate::Error;
+use crate::options::Spec;
 use model::Context;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -30,32 +38,43 @@ use std::time::Duration;
 pub const MODES: [(&str, &[&str]); 3] =
     [("art-interpreter", &["-Xint"]), ("art-jit", &["-Xusejit:true"]), ("art-aot", &["-Xusejit:false"])];
 
-/// The runtime's launchers, the one to be preferred first. `app_process` has the framework besides, which takes longer.
-pub const LAUNCHERS: [&str; 4] = ["dalvikvm64", "dalvikvm", "app_process64", "app_process"];
+/// The runtime's launchers, the ones to be preferred first: `app_process` has the framework besides, which takes longer.
+const BARE: [&str; 2] = ["dalvikvm64", "dalvikvm"];
+/// Those with the framework's native methods.
+const FRAMEWORK: [&str; 2] = ["app_process64", "app_process"];
 /// Its ahead-of-time compiler.
 const COMPILERS: [&str; 2] = ["dex2oat64", "dex2oat"];
-/// Where the dexed jar is expected.
-pub const JAR: &str = "/data/local/tmp/fathom-dex.jar";
+/// Where the dexed jar is.
+pub const DEX_JAR: Spec = Spec {
+    name: "dex-jar",
+    default: "/data/local/tmp/fathom-dex.jar",
+    help: "the dexed classes (java/dex), for the modes art-*",
+};
+const MAIN: &str = "fathom.Main";
 /// How often a running machine is looked at.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Runs the workload that `words` ask for in `mode`, with a heap of `heap` bytes, and prints its lines if the mode is proven.
-/// `launcher` is a program, or empty for the first of [`LAUNCHERS`] on PATH; `jar` is what `java/dex` made.
+/// How Android's runtime is to run the classes.
+pub struct Wish<'a> {
+    /// One of [`MODES`].
+    pub mode: &'a str,
+    /// A program, or empty for the first of the launchers on PATH.
+    pub launcher: &'a str,
+    /// What `java/dex` made.
+    pub jar: &'a Path,
+    /// Bytes that the classes need of the heap.
+    pub heap: u64,
+    /// Whether they use native methods of Android's framework.
+    pub framework: bool,
+}
+
+/// Runs the workload that `words` ask for, and prints its lines if the mode is proven.
 ///
 /// # Errors
 /// There is no ART or no jar; it failed; its result is wrong; or the mode is not proven.
-pub fn run(
-    (launcher, jar): (&str, &Path),
-    mode: &str,
-    heap: u64,
-    words: &[String],
-    context: &Context,
-    out: &mut dyn Write,
-) -> Result<(), Error> {
-    let launcher = match launcher {
-        "" => on_path(&LAUNCHERS).ok_or_else(|| Error::Failed(absent()))?,
-        named => PathBuf::from(named),
-    };
+pub fn run(wish: &Wish, words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
+    let (mode, jar) = (wish.mode, wish.jar);
+    let launcher = launcher(wish.launcher, wish.framework)?;
     if !jar.is_file() {
         return Err(Error::Failed(format!(
             "{} is not here: java/dex fathom-dex.jar makes it (on a machine with a JDK), adb push brings it; --dex-jar names \
@@ -64,29 +83,50 @@ pub fn run(
         )));
     }
     let jar = if mode == "art-aot" { compiled(jar)? } else { jar.to_path_buf() };
-    let mut command = command(&launcher, &jar, mode, heap, words);
+    let mut command = command(&launcher, &jar, mode, wish.heap, words);
     let said = machine(&mut command, &launcher, context)?;
     let (proof, lines) = told(&said);
     let proof = proof.and_then(|maps| judge(mode, &maps, &jar));
     // A process that failed has said why by its lines; its mode is of no interest then.
     if lines.iter().any(|line| line.starts_with("{\"verified\":false")) {
         lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
-        return Err(Error::Wrong(format!("{mode}: wrong result")));
+        return Err(Error::Failed(format!("{mode}: wrong result")));
     }
-    let proof = proof.map_err(|why| Error::Failed(format!("this ART is not in mode {mode}: {why}")))?;
+    let over = if is_app_process(&launcher) {
+        "; what the device's properties dalvik.vm.* set comes before the options that app_process is given"
+    } else {
+        ""
+    };
+    let proof = proof.map_err(|why| Error::Failed(format!("this ART is not in mode {mode}: {why}{over}")))?;
     writeln!(out, "{}", json!({"mark": "mode", "text": format!("{mode}: {proof}")}))?;
     lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
     out.flush()?;
     Ok(())
 }
 
-/// What a machine without ART is told.
-pub fn absent() -> String {
-    format!(
-        "Android's runtime is not here: none of {} is on PATH. The modes art-* run in the shell of an Android device, with the \
-         dexed classes (java/dex) beside",
-        LAUNCHERS.join(", ")
-    )
+fn launcher(named: &str, framework: bool) -> Result<PathBuf, Error> {
+    let names: Vec<&str> = if framework { FRAMEWORK.to_vec() } else { [BARE, FRAMEWORK].concat() };
+    if named.is_empty() {
+        return on_path(&names).ok_or_else(|| {
+            Error::Failed(format!(
+                "Android's runtime is not here: none of {} is on PATH. The modes art-* run in the shell of an Android device, with \
+                 the dexed classes (java/dex) beside",
+                names.join(", ")
+            ))
+        });
+    }
+    let path = PathBuf::from(named);
+    if framework && !is_app_process(&path) {
+        return Err(Error::Usage(format!(
+            "--art {named}: drawing needs {}; dalvikvm registers no native methods of android.graphics",
+            names.join(" or ")
+        )));
+    }
+    Ok(path)
+}
+
+fn is_app_process(launcher: &Path) -> bool {
+    launcher.file_name().is_some_and(|n| n.to_string_lossy().starts_with("app_process"))
 }
 
 fn on_path(names: &[&str]) -> Option<PathBuf> {
@@ -95,21 +135,19 @@ fn on_path(names: &[&str]) -> Option<PathBuf> {
     names.iter().find_map(|name| folders.iter().map(|f| f.join(name)).find(|file| file.is_file()))
 }
 
-/// The command line of a mode.
+/// The command of a mode; the module's header says why there are two kinds.
 fn command(launcher: &Path, jar: &Path, mode: &str, heap: u64, words: &[String]) -> Command {
     let mut command = Command::new(launcher);
-    let flags = MODES.iter().find(|m| m.0 == mode).map_or(&[][..], |m| m.1);
-    let heap = heap.div_ceil(1 << 20).max(64);
-    command.args(flags).args([format!("-Xms{heap}m"), format!("-Xmx{heap}m")]);
-    let is_app_process = launcher.file_name().is_some_and(|n| n.to_string_lossy().starts_with("app_process"));
-    if is_app_process {
-        // It takes the class path from the environment, and a folder that it ignores.
-        command.env("CLASSPATH", jar).arg("/");
+    command.args(MODES.iter().find(|m| m.0 == mode).map_or(&[][..], |m| m.1));
+    let offset = crate::jvm::boottime_offset_ns().to_string();
+    let words = words.iter().map(String::as_str).chain(["--mode", mode, "--boottime-offset-ns", &offset]);
+    if is_app_process(launcher) {
+        // The first word is a folder that it ignores.
+        command.args(["/", MAIN]).env("CLASSPATH", jar).env("FATHOM_WORDS", words.collect::<Vec<_>>().join(" "));
     } else {
-        command.arg("-cp").arg(jar);
+        let heap = heap.div_ceil(1 << 20).max(64);
+        command.args([format!("-Xms{heap}m"), format!("-Xmx{heap}m")]).arg("-cp").arg(jar).arg(MAIN).args(words);
     }
-    command.arg("fathom.Main").args(words);
-    command.args(["--mode", mode, "--boottime-offset-ns", &crate::jvm::boottime_offset_ns().to_string()]);
     command
 }
 
@@ -336,16 +374,30 @@ mod tests {
         let words = ["himeno".to_string(), "--inner".into(), "1".into()];
         let line = |launcher: &str, mode: &str| {
             let command = command(Path::new(launcher), Path::new("/t/fathom-dex.jar"), mode, 100 << 20, &words);
-            let words = command.get_args().map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ");
-            let class_path = command.get_envs().any(|(name, value)| name == "CLASSPATH" && value.is_some());
-            (words.split(" --boottime").next().unwrap().to_string(), class_path)
+            let own = |text: std::borrow::Cow<str>| text.split(" --boottime").next().unwrap_or_default().to_string();
+            let arguments = command.get_args().map(|w| w.to_string_lossy()).collect::<Vec<_>>().join(" ");
+            let envs = command.get_envs().filter_map(|(name, value)| {
+                Some(format!("{}={}", name.to_string_lossy(), own(value?.to_string_lossy())))
+            });
+            (own(arguments.into()), envs.collect::<Vec<_>>())
         };
         let rest = "-Xms100m -Xmx100m -cp /t/fathom-dex.jar fathom.Main himeno --inner 1 --mode";
         for (mode, flags) in MODES {
-            let expected = format!("{} {rest} {mode}", flags.join(" "));
-            assert_eq!(line("/apex/com.android.art/bin/dalvikvm64", mode), (expected, false));
+            let flags = flags.join(" ");
+            assert_eq!(line("/apex/com.android.art/bin/dalvikvm64", mode), (format!("{flags} {rest} {mode}"), vec![]));
+            let envs =
+                ["CLASSPATH=/t/fathom-dex.jar".to_string(), format!("FATHOM_WORDS=himeno --inner 1 --mode {mode}")];
+            assert_eq!(line("/system/bin/app_process64", mode), (format!("{flags} / fathom.Main"), envs.to_vec()));
         }
-        let (words, class_path) = line("/system/bin/app_process64", "art-jit");
-        assert!(words.starts_with("-Xusejit:true -Xms100m -Xmx100m / fathom.Main") && class_path, "{words}");
+    }
+
+    #[test]
+    fn drawing_is_not_started_without_the_frameworks_natives() {
+        let Err(Error::Usage(why)) = launcher("/apex/com.android.art/bin/dalvikvm64", true) else { panic!("taken") };
+        assert!(why.contains("app_process64") && why.contains("android.graphics"), "{why}");
+        for framework in [false, true] {
+            assert!(launcher("/system/bin/app_process64", framework).is_ok());
+        }
+        assert!(launcher("/apex/com.android.art/bin/dalvikvm64", false).is_ok());
     }
 }

@@ -1,22 +1,29 @@
 //! Drawing, as the papers measured it (000, section 4.4): rectangles, lines and circles, again and again, in Java. On a
-//! host it is Java2D on an image in memory; on a device the same classes draw on Android's canvas (see `java/`).
+//! host it is Java2D on an image in memory (the modes `jvm-*`); on a device the same classes draw on Android's canvas
+//! (the modes `art-*`; see `java/` and [`art`]).
 //!
 //! What decides about the speed is recorded or is a parameter: anti-aliasing above all (Java2D's is written in Java), the
 //! size and format of the image, the size of the figures, and how the bytecode is executed. The paper names none of them.
 
 use crate::options::{Options, Spec};
-use crate::{Error, jvm};
+use crate::{Error, art, jvm};
+use model::Context;
 use std::io::Write;
+use std::path::Path;
 
 const ABOUT: &str = "Draws rectangles, lines or circles on an image in memory, in Java.";
 
 const SPECS: &[Spec] = &[
-    Spec { name: "mode", default: "jvm-tiered", help: "jvm-int, jvm-c1, jvm-c2 or jvm-tiered" },
+    Spec {
+        name: "mode",
+        default: "jvm-tiered",
+        help: "jvm-int, jvm-c1, jvm-c2 or jvm-tiered (Java2D), or on Android art-interpreter, art-jit or art-aot (its canvas)",
+    },
     Spec { name: "shape", default: "rect", help: "rect, line or circle; rectangles and circles are filled" },
     Spec { name: "antialias", default: "off", help: "on or off" },
     Spec { name: "size", default: "480x800", help: "of the image, WIDTHxHEIGHT" },
     Spec { name: "extent", default: "100", help: "of a figure, pixels each way" },
-    Spec { name: "format", default: "argb", help: "of a pixel: argb, argb-pre, rgb or rgb565" },
+    Spec { name: "format", default: "argb-pre", help: "of a pixel: argb-pre or rgb565; Java2D has argb and rgb too" },
     Spec { name: "iterations", default: "30", help: "timed iterations" },
     Spec { name: "inner", default: "0", help: "figures in an iteration; 0 finds a number" },
     Spec {
@@ -24,16 +31,24 @@ const SPECS: &[Spec] = &[
         default: "10",
         help: "figures of an iteration are doubled until it lasts so long",
     },
-    Spec { name: "java", default: "java", help: "the JVM's launcher" },
+    Spec { name: "java", default: "java", help: "the JVM's launcher, for the modes jvm-*" },
+    Spec {
+        name: "art",
+        default: "",
+        help: "Android's launcher, for the modes art-*; by default app_process64 or app_process on PATH",
+    },
+    art::DEX_JAR,
 ];
 
-/// Becomes a JVM that draws; comes back with an error only.
+/// Draws: a `jvm-*` mode becomes a JVM and does not come back, an `art-*` mode runs Android's runtime.
 ///
 /// # Errors
 /// See [`Error`].
-pub fn run(words: &[String], out: &mut dyn Write) -> Result<(), Error> {
+pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
     let options = Options::parse(ABOUT, SPECS, words)?;
-    let mode = options.one_of("mode", &jvm::MODES.map(|m| m.0))?;
+    let modes: Vec<&str> = jvm::MODES.iter().chain(&art::MODES).map(|m| m.0).collect();
+    let mode = options.one_of("mode", &modes)?;
+    let on_android = art::MODES.iter().any(|m| m.0 == mode);
     let (width, height) = size(options.text("size"))?;
     let extent: u32 = options.get("extent")?;
     if extent < 4 || extent >= width.min(height) {
@@ -43,19 +58,28 @@ pub fn run(words: &[String], out: &mut dyn Write) -> Result<(), Error> {
         n if (least..=most).contains(&n) => Ok(n.to_string()),
         n => Err(Error::Usage(format!("--{name} is from {least} to {most}, not {n}"))),
     };
+    let format = options.one_of("format", &["argb", "argb-pre", "rgb", "rgb565"])?;
+    if on_android && !["argb-pre", "rgb565"].contains(&format) {
+        return Err(Error::Usage(format!("--format {format}: Android's canvas has argb-pre and rgb565")));
+    }
     let words = [
         ("shape", options.one_of("shape", &["rect", "line", "circle"])?.to_string()),
         ("antialias", options.one_of("antialias", &["on", "off"])?.to_string()),
         ("size", format!("{width},{height}")),
         ("extent", extent.to_string()),
-        ("format", options.one_of("format", &["argb", "argb-pre", "rgb", "rgb565"])?.to_string()),
+        ("format", format.to_string()),
         ("iterations", number("iterations", 1, 10_000_000)?),
         ("inner", number("inner", 0, 1 << 40)?),
         ("min-iteration-ms", number("min-iteration-ms", 0, 3_600_000)?),
     ];
     let words = words.into_iter().flat_map(|(name, value)| [format!("--{name}"), value]);
     let words: Vec<String> = std::iter::once("draw".to_string()).chain(words).collect();
-    jvm::become_jvm(options.text("java"), mode, (256 << 20) + 4 * u64::from(width) * u64::from(height), &words, out)
+    let heap = (256 << 20) + 4 * u64::from(width) * u64::from(height);
+    if on_android {
+        let (launcher, jar) = (options.text("art"), Path::new(options.text("dex-jar")));
+        return art::run(&art::Wish { mode, launcher, jar, heap, framework: true }, &words, context, out);
+    }
+    jvm::become_jvm(options.text("java"), mode, heap, &words, out)
 }
 
 fn size(text: &str) -> Result<(u32, u32), Error> {
@@ -70,7 +94,7 @@ mod tests {
 
     fn error(words: &[&str]) -> String {
         let words: Vec<String> = words.iter().map(ToString::to_string).collect();
-        match run(&words, &mut Vec::new()) {
+        match run(&words, &Context::silent(), &mut Vec::new()) {
             Err(Error::Usage(text)) => text,
             other => panic!("{words:?}: {other:?}"),
         }
@@ -82,6 +106,8 @@ mod tests {
         assert!(error(&["--size", "0x800"]).contains("480x800"));
         assert!(error(&["--extent", "480"]).contains("--extent"));
         assert!(error(&["--mode", "rust"]).contains("jvm-int"));
+        assert!(error(&["--mode", "art-jit", "--format", "argb"]).contains("argb-pre and rgb565"));
+        assert!(error(&["--mode", "art-jit", "--art", "/bin/dalvikvm64"]).contains("app_process"));
         assert!(error(&["--shape", "star"]).contains("circle"));
         assert!(error(&["--iterations", "0"]).contains("--iterations"));
     }

@@ -94,7 +94,7 @@ fn named(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(),
         Some((name, rest)) if name == "linpack" => cpu::run("linpack", rest, context, out),
         Some((name, rest)) if name == "scimark" => cpu::run("scimark", rest, context, out),
         Some((name, rest)) if name == "himeno" => cpu::run("himeno", rest, context, out),
-        Some((name, rest)) if name == "draw" => draw::run(rest, out),
+        Some((name, rest)) if name == "draw" => draw::run(rest, context, out),
         Some((name, rest)) if name == "sqlite" => sqlite::run(rest, context, out),
         Some((name, rest)) if name == "spin" => spin::run(rest, context, out),
         // A name of its own, because it is what people will run under `record` first.

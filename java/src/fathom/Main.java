@@ -4,18 +4,28 @@ import fathom.cpu.Cpu;
 import fathom.draw.Draw;
 import fathom.proof.Mode;
 import fathom.storage.Files;
+import java.io.FileDescriptor;
+import java.io.FileOutputStream;
 import java.io.IOException;
 import java.io.PrintStream;
 
 /**
  * A replicate in Java: options in, lines of JSON out, exit 0, 1 or 2, as every workload does. It is started by `fathom
- * workload`, which has checked the options; the same jar, dexed, is started by app_process on a device.
+ * workload`, which has checked the options; the same classes, dexed, are started by dalvikvm or app_process on a device.
  */
 public final class Main {
+    /** The words, with spaces between, where the command line is to be short (crates/workload/src/art.rs says why). */
+    private static final String WORDS = "FATHOM_WORDS";
+
     private Main() {}
 
-    public static void main(String[] words) {
-        PrintStream out = new PrintStream(new java.io.FileOutputStream(java.io.FileDescriptor.out), false);
+    public static void main(String[] given) {
+        String words = given.length == 0 ? System.getenv(WORDS) : null;
+        run(words == null ? given : words.split(" "));
+    }
+
+    private static void run(String[] words) {
+        PrintStream out = new PrintStream(new FileOutputStream(FileDescriptor.out), false);
         int status;
         try {
             Options options = new Options(words);
@@ -44,14 +54,15 @@ public final class Main {
         } catch (IllegalArgumentException usage) {
             System.err.println("fathom: " + usage.getMessage());
             status = 2;
-        } catch (IOException broken) {
+        } catch (IOException | Mode.Contradiction | IllegalStateException broken) {
             System.err.println("fathom: " + broken.getMessage());
-            status = 1;
-        } catch (Mode.Contradiction contradiction) {
-            System.err.println("fathom: " + contradiction.getMessage());
             status = 1;
         } catch (OutOfMemoryError full) {
             System.err.println("fathom: the heap is too small for this size: " + full.getMessage());
+            status = 1;
+        } catch (RuntimeException | LinkageError unexpected) {
+            // Said here, since app_process would say it to the device's log only.
+            unexpected.printStackTrace();
             status = 1;
         }
         out.flush();

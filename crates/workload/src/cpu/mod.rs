@@ -143,8 +143,6 @@ const ART: Spec = Spec {
     default: "",
     help: "Android's launcher, for the modes art-*; by default dalvikvm64, dalvikvm or app_process on PATH",
 };
-const DEX_JAR: Spec =
-    Spec { name: "dex-jar", default: art::JAR, help: "the dexed classes (java/dex), for the modes art-*" };
 
 const HIMENO: &[Spec] = &[
     MODE,
@@ -154,7 +152,7 @@ const HIMENO: &[Spec] = &[
     MIN,
     JAVA,
     ART,
-    DEX_JAR,
+    art::DEX_JAR,
 ];
 const LINPACK: &[Spec] = &[
     MODE,
@@ -164,7 +162,7 @@ const LINPACK: &[Spec] = &[
     MIN,
     JAVA,
     ART,
-    DEX_JAR,
+    art::DEX_JAR,
 ];
 const SCIMARK: &[Spec] = &[
     MODE,
@@ -179,7 +177,7 @@ const SCIMARK: &[Spec] = &[
     MIN,
     JAVA,
     ART,
-    DEX_JAR,
+    art::DEX_JAR,
 ];
 
 /// Options, the table they come from, and what is said about it.
@@ -414,7 +412,8 @@ fn in_java(parameters: &Parameters, context: &Context, out: &mut dyn Write) -> R
         return Err(Error::Failed(format!("a heap of {heap} bytes is needed, and {available} are available")));
     }
     if art::MODES.iter().any(|(mode, _)| *mode == parameters.mode) {
-        return art::run((&parameters.art, &parameters.dex_jar), &parameters.mode, heap, &words, context, out);
+        let (mode, launcher, jar) = (&parameters.mode, &parameters.art, &parameters.dex_jar);
+        return art::run(&art::Wish { mode, launcher, jar, heap, framework: false }, &words, context, out);
     }
     jvm::become_jvm(&parameters.java, &parameters.mode, heap, &words, out)
 }

@@ -6,6 +6,7 @@ import fathom.Measured;
 import fathom.Options;
 import fathom.Series;
 import fathom.WrongResult;
+import java.lang.reflect.InvocationTargetException;
 
 /**
  * Draws one shape again and again at places and in colours of a fixed sequence (paper 000, section 4.4). Before and after,
@@ -54,8 +55,13 @@ public final class Draw implements Load {
             Class<?> type = Class.forName("fathom.draw.AndroidCanvas");
             return (Surface) type.getConstructor(int.class, int.class, String.class, boolean.class)
                     .newInstance(width, height, format, antialias);
-        } catch (ReflectiveOperationException e) {
-            throw new IllegalArgumentException("this jar has no part for Android's canvas: " + e, e);
+        } catch (InvocationTargetException e) {
+            if (e.getCause() instanceof IllegalArgumentException) {
+                throw (IllegalArgumentException) e.getCause();
+            }
+            throw new IllegalStateException("Android's canvas does not work here: " + e.getCause(), e);
+        } catch (ReflectiveOperationException | LinkageError e) {
+            throw new IllegalStateException("Android's canvas is not here: " + e, e);
         }
     }
 

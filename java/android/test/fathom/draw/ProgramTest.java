@@ -1,0 +1,20 @@
+package fathom.draw;
+
+import fathom.Main;
+import org.junit.Test;
+import org.junit.runner.RunWith;
+import org.robolectric.RobolectricTestRunner;
+import org.robolectric.annotation.Config;
+import org.robolectric.annotation.GraphicsMode;
+
+/** The whole program as a device would run it, its words from the environment, on Robolectric's real Skia. It ends the JVM itself. */
+@RunWith(RobolectricTestRunner.class)
+@GraphicsMode(GraphicsMode.Mode.NATIVE)
+@Config(sdk = 35, manifest = Config.NONE)
+public class ProgramTest {
+    @Test
+    public void asAProcess() {
+        System.setProperty("java.vm.name", "Dalvik");
+        Main.main(new String[0]);
+    }
+}

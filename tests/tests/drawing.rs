@@ -1,0 +1,171 @@
+//! Drawing on a device, without a device: how Android's `app_process` is started, by a FAKE of it (tests/fakes/app_process); what
+//! is refused; and that our classes do not take another machine for Android's canvas.
+
+use anyhow::{Context, Result, ensure};
+use fathom_tests::{Case, fathom, installed, lane, run};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use tempfile::TempDir;
+
+fn main() -> ExitCode {
+    let java = || installed("java").and_then(|()| installed("javac"));
+    let cases: Vec<Case> = vec![
+        ("drawing_on_a_device_is_listed_and_refused_without_android", Ok(()), no_android),
+        ("a_fake_app_process_is_started_as_documented_and_must_prove_its_mode", Ok(()), started),
+        ("a_device_whose_properties_switch_the_jit_on_is_no_art_aot", Ok(()), properties),
+        ("a_cell_of_a_design_is_drawn_by_a_fake_app_process", Ok(()), cell),
+        ("classes_without_androids_graphics_draw_nothing", java(), elsewhere),
+    ];
+    lane(cases)
+}
+
+/// A folder with a fake `app_process64` in `bin`, and dexed classes that are none.
+struct Device(TempDir);
+
+impl Device {
+    fn new() -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let bin = folder.path().join("bin");
+        fs::create_dir(&bin)?;
+        let fake = Path::new(env!("CARGO_MANIFEST_DIR")).join("fakes/app_process");
+        // Copied by another process: a file that this one has open for writing cannot be started.
+        run(Command::new("cp").arg(fake).arg(bin.join("app_process64")))?;
+        let right = "echo '{\"mark\":\"inner\",\"text\":\"1\"}'\n\
+                     echo '{\"metric\":\"work\",\"unit\":\"figure\",\"t\":1,\"v\":100}'\n\
+                     for t in 1 2 3; do echo \"{\\\"metric\\\":\\\"iteration\\\",\\\"unit\\\":\\\"ns\\\",\\\"t\\\":$t,\\\"v\\\":1000}\"; done\n\
+                     echo '{\"verified\":true,\"by\":\"a fake\"}'\n";
+        fs::write(folder.path().join("main"), right)?;
+        fs::write(folder.path().join("fathom-dex.jar"), "dexed classes")?;
+        Ok(Self(folder))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn command(&self, words: &[&str]) -> Result<Command> {
+        let mut command = Command::new(fathom());
+        command.args(words).current_dir(self.0.path()).env("FAKE_ART", self.0.path());
+        command.env("PATH", format!("{}:{}", self.path("bin").display(), std::env::var("PATH")?));
+        Ok(command)
+    }
+
+    fn draw(&self, words: &[&str]) -> Result<(Option<i32>, String, String)> {
+        let jar = format!("--dex-jar={}", self.path("fathom-dex.jar").display());
+        let all = [&["workload", "draw", "--iterations=3", "--inner=100", &jar][..], words].concat();
+        let output = self.command(&all)?.output()?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok((output.status.code(), text(&output.stdout), text(&output.stderr)))
+    }
+}
+
+const MODES: [&str; 3] = ["art-interpreter", "art-jit", "art-aot"];
+
+fn no_android() -> Result<()> {
+    if installed("app_process64").is_ok() || installed("app_process").is_ok() {
+        return Ok(());
+    }
+    let list = String::from_utf8(run(Command::new(fathom()).args(["bench", "list", "draw"]))?.stdout)?;
+    for mode in MODES {
+        let reason = format!("not here (mode={mode}): Android's runtime is not here");
+        ensure!(list.contains(&reason) && list.contains("one of app_process64, app_process"), "{mode}: {list}");
+        let output = Command::new(fathom()).args(["workload", "draw", "--mode", mode]).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(1) && output.stdout.is_empty(), "{said}");
+        ensure!(said.contains("none of app_process64, app_process is on PATH") && said.contains("java/dex"), "{said}");
+    }
+    Ok(())
+}
+
+fn started() -> Result<()> {
+    let device = Device::new()?;
+    for (mode, proof) in [("art-interpreter", "no JIT cache"), ("art-jit", "/memfd:jit-cache")] {
+        let (status, out, said) = device.draw(&["--mode", mode, "--shape=circle", "--antialias=on"])?;
+        ensure!(status == Some(0) && out.contains("\"iteration\"") && out.contains("\"verified\":true"), "{said}");
+        ensure!(out.contains(&format!("{mode}: in /proc/self/maps: ")) && out.contains(proof), "{out}");
+        ensure!(!out.contains("art.maps"), "{out}");
+        // The class path and our words by the environment, and the class without arguments.
+        let commands = fs::read_to_string(device.path("commands"))?;
+        let expected = format!(
+            "{} fathom.Main  (draw --shape circle --antialias on --size 480,800 --extent 100 --format argb-pre --iterations 3 \
+             --inner 100 --min-iteration-ms 10 --mode {mode} --boottime-offset-ns ",
+            device.path("fathom-dex.jar").display()
+        );
+        ensure!(commands.contains(&expected), "{expected} is not among\n{commands}");
+    }
+    for (words, part) in [
+        (&["--mode=art-jit", "--art=/apex/com.android.art/bin/dalvikvm64"][..], "registers no native methods"),
+        (&["--mode=art-jit", "--format=rgb"], "argb-pre and rgb565"),
+    ] {
+        let (status, out, said) = device.draw(words)?;
+        ensure!(status == Some(2) && out.is_empty() && said.contains(part), "{words:?}: {said}");
+    }
+    // A wrong picture is no score.
+    fs::write(device.path("main"), "echo '{\"verified\":false,\"by\":\"a wrong picture\"}'; exit 1\n")?;
+    let (status, out, said) = device.draw(&["--mode=art-jit"])?;
+    ensure!(status == Some(1) && out.contains("a wrong picture") && said.contains("wrong result"), "{out}{said}");
+    ensure!(out.matches("\"verified\"").count() == 1, "{out}");
+    // What it says when it cannot draw is handed on.
+    fs::write(device.path("main"), "echo 'fathom: no canvas' >&2; exit 1\n")?;
+    let (status, out, said) = device.draw(&["--mode=art-jit"])?;
+    ensure!(status == Some(1) && out.is_empty() && said.contains("fathom: no canvas"), "{out}{said}");
+    fs::remove_file(device.path("fathom-dex.jar"))?;
+    let (status, _, said) = device.draw(&["--mode=art-jit"])?;
+    ensure!(status == Some(1) && said.contains("java/dex") && said.contains("--dex-jar"), "{said}");
+    Ok(())
+}
+
+fn properties() -> Result<()> {
+    let device = Device::new()?;
+    // Compiled before, as dex2oat would have left it.
+    let (_, _, said) = device.draw(&["--mode=art-aot"])?;
+    ensure!(said.contains("needs ART's compiler"), "{said}");
+    let oat = device.path("aot/oat").join(if cfg!(target_arch = "aarch64") { "arm64" } else { "x86_64" });
+    fs::create_dir_all(&oat)?;
+    fs::copy(device.path("fathom-dex.jar"), device.path("aot/fathom-dex.jar"))?;
+    fs::write(oat.join("fathom-dex.odex"), "compiled")?;
+    let (status, out, said) = device.draw(&["--mode=art-aot"])?;
+    ensure!(status == Some(0) && out.contains("fathom-dex.odex is mapped executable"), "{out}{said}");
+    fs::write(device.path("usejit"), "true")?;
+    let (status, out, said) = device.draw(&["--mode=art-aot"])?;
+    ensure!(status == Some(1) && out.is_empty(), "{out}");
+    ensure!(said.contains("not in mode art-aot") && said.contains("properties dalvik.vm.*"), "{said}");
+    fs::write(device.path("usejit"), "false")?;
+    let (status, out, said) = device.draw(&["--mode=art-jit"])?;
+    ensure!(status == Some(1) && out.is_empty() && said.contains("no JIT cache"), "{said}");
+    Ok(())
+}
+
+fn cell() -> Result<()> {
+    let device = Device::new()?;
+    let dex = format!("dex_jar={}", device.path("fathom-dex.jar").display());
+    let words = ["-p", "mode=art-jit", "-p", "shape=rect", "-p", "antialias=off", "-p", &dex, "--blocks=2", "--json"];
+    let words = [&["bench", "run", "draw", "--no-wait"][..], &words].concat();
+    let value: Value = serde_json::from_slice(&run(&mut device.command(&words)?)?.stdout)?;
+    let result = &value["results"][0];
+    ensure!(result["processes"] == 2 && result["verified"] == true && result["unit"] == "figure/s", "{value}");
+    // 100 figures in 1000 ns.
+    ensure!(result["estimate"] == 1e8 && result["parameters"]["mode"] == "art-jit", "{value}");
+    let proof = result["marks"]["mode"].as_str().context("a proof")?;
+    ensure!(proof.contains("jit-cache"), "{proof}");
+    Ok(())
+}
+
+/// The real classes, on a JVM that says it is Android's: there is no android.graphics, and that is said.
+fn elsewhere() -> Result<()> {
+    let device = Device::new()?;
+    let jar = device.path("classes.jar");
+    run(Command::new("sh").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../java/build")).arg(&jar).arg("android"))?;
+    let source = "public class Says { public static void main(String[] words) {\n\
+                  System.setProperty(\"java.vm.name\", \"Dalvik\"); fathom.Main.main(words); } }\n";
+    fs::write(device.path("Says.java"), source)?;
+    run(Command::new("javac").arg("-cp").arg(&jar).arg("-d").arg(device.0.path()).arg(device.path("Says.java")))?;
+    let script = format!("exec java -cp {}:{} Says \"$@\"\n", jar.display(), device.0.path().display());
+    fs::write(device.path("main"), script)?;
+    let (status, out, said) = device.draw(&["--mode=art-jit"])?;
+    ensure!(status == Some(1) && out.is_empty(), "{out}");
+    ensure!(said.contains("Android's canvas does not work here") && said.contains("android/graphics/"), "{said}");
+    Ok(())
+}
