@@ -1,6 +1,7 @@
 //! What the tests through the binary share: the binary itself, a private disk, and the words for a test that could not
 //! run here.
 
+pub mod bench;
 pub mod pool;
 
 use anyhow::{Context, Result, bail, ensure};

@@ -2,6 +2,7 @@
 //! whose "durations" are fixed, so that scores are arithmetic.
 
 use anyhow::{Context, Result, ensure};
+use fathom_tests::bench::DESIGN;
 use fathom_tests::{Case, fathom, lane, run};
 use serde_json::Value;
 use std::fs;
@@ -35,60 +36,13 @@ fn main() -> ExitCode {
     lane(cases)
 }
 
-/// Iterations of 1000 ns (a) or 2000 ns (b), in some processes a thousandth more; 5 rows of work each.
-const SCRIPT: &str = r#"
-name = "fake"
-question = "How fast is a script that makes its numbers up?"
-argv = ["/bin/sh", "-c", '''
-sleep {pause}
-for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do
-    echo "{\"metric\":\"iteration\",\"unit\":\"ns\",\"t\":$i,\"v\":$1.$(($$ % 10))}"
-done
-echo "{\"metric\":\"work\",\"unit\":\"row\",\"v\":5}"
-echo "{\"mark\":\"mode\",\"text\":\"made up\"}"
-echo "{\"verified\":{honest},\"by\":\"nothing\"}"
-''', "sh", "{duration}"]
-
-[score]
-
-[run]
-blocks = 6
-precision_percent = 2
-budget_s = 600
-
-[quick]
-blocks = 5
-precision_percent = 2
-budget_s = 60
-
-[[factor]]
-name = "duration"
-about = "ns of an iteration"
-default = [1000, 2000]
-range = [1, 1000000]
-
-[[factor]]
-name = "honest"
-about = "whether the result is right"
-default = true
-values = [true, false]
-
-[[factor]]
-name = "pause"
-about = "s before it begins"
-default = 0
-values = [0, 0.05]
-"#;
-
 struct Bench {
     folder: TempDir,
 }
 
 impl Bench {
     fn new() -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        fs::write(folder.path().join("fake.toml"), SCRIPT)?;
-        Ok(Self { folder })
+        Ok(Self { folder: fathom_tests::bench::folder()? })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -282,7 +236,7 @@ fn design_mistakes() -> Result<()> {
         ("\"{duration}\"]", "\"{dururation}\"]", "{dururation}"),
         ("blocks = 6", "blokcs = 6", "line "),
     ] {
-        fs::write(bench.path("wrong.toml"), SCRIPT.replacen(from, to, 1))?;
+        fs::write(bench.path("wrong.toml"), DESIGN.replacen(from, to, 1))?;
         let (status, said) = bench.said(&["run", "wrong.toml"])?;
         ensure!(status == Some(2) && said.contains("wrong.toml") && said.contains(part), "{status:?}: {said}");
     }
@@ -303,8 +257,8 @@ fn selftest() -> Result<()> {
 
 /// The same script, each of whose durations has a 1 in front: eleven or six times as long.
 fn slower(bench: &Bench) -> Result<()> {
-    let slow = SCRIPT.replacen("\\\"v\\\":$1.", "\\\"v\\\":1$1.", 1);
-    ensure!(slow != SCRIPT, "the script has another form");
+    let slow = DESIGN.replacen("\\\"v\\\":$1.", "\\\"v\\\":1$1.", 1);
+    ensure!(slow != DESIGN, "the script has another form");
     fs::write(bench.path("fake.toml"), slow)?;
     Ok(())
 }

@@ -33,44 +33,11 @@ fn main() -> ExitCode {
     lane(cases)
 }
 
-/// A script whose durations are fixed, so that nothing depends on the machine. `{pause}` is how long a process takes.
-const SCRIPT: &str = r#"
-name = "fake"
-question = "How fast is a script that makes its numbers up?"
-argv = ["/bin/sh", "-c", '''
-sleep {pause}
-for i in 1 2 3 4 5; do echo "{\"metric\":\"iteration\",\"unit\":\"ns\",\"t\":$i,\"v\":$1.$(($$ % 10))}"; done
-echo "{\"metric\":\"work\",\"unit\":\"row\",\"v\":5}"
-echo "{\"verified\":true,\"by\":\"nothing\"}"
-''', "sh", "{duration}"]
-[score]
-[run]
-blocks = 4
-precision_percent = 2
-budget_s = 600
-[quick]
-blocks = 2
-precision_percent = 2
-budget_s = 60
-[[factor]]
-name = "duration"
-about = "ns of an iteration"
-default = [1000, 2000]
-range = [1, 1000000]
-[[factor]]
-name = "pause"
-about = "s before it begins"
-default = 0
-values = [0, 0.05, 0.4]
-"#;
-
 struct Folder(TempDir);
 
 impl Folder {
     fn new() -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        fs::write(folder.path().join("fake.toml"), SCRIPT)?;
-        Ok(Self(folder))
+        Ok(Self(fathom_tests::bench::folder()?))
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -195,7 +162,7 @@ fn lines() -> Result<()> {
     let (status, out, said) = folder.said(&["bench", "run", "fake.toml", "--json"])?;
     let value: Value = serde_json::from_str(&out)?;
     ensure!(status == Some(0) && value["complete"] == true, "{out}");
-    ensure!(said.contains("fathom: fake, warm-up: duration=") && said.contains("(1/10)"), "{said}");
+    ensure!(said.contains("fathom: fake, warm-up: duration=") && said.contains("(1/14)"), "{said}");
     ensure!(said.contains(" left, until ") && !said.contains('\r') && !said.contains('\u{1b}'), "{said}");
     Ok(())
 }
@@ -218,7 +185,10 @@ fn waiting() -> Result<()> {
     let folder = Folder::new()?;
     let _busy = busy()?;
     let mut command = Command::new(fathom());
-    command.args(["bench", "run", "fake.toml", "--quick"]).current_dir(folder.0.path()).stdin(Stdio::null());
+    command
+        .args(["bench", "run", "fake.toml", "--quick", "--blocks=2"])
+        .current_dir(folder.0.path())
+        .stdin(Stdio::null());
     let said = String::from_utf8(run(&mut command)?.stderr)?;
     let line = said.lines().find(|l| l.contains("waits for the machine: load"));
     // The first line of a design is told before its first process waits, so that only a long wait shows as a line.
