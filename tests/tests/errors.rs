@@ -515,7 +515,8 @@ fn nobody_reads_stdout() -> Result<()> {
     let archive = record(folder.path(), &[], &["sqlite3", "-batch", ":memory:", "SELECT 1"])?;
     let page = folder.path().join("page.html");
     let (archive, page) = (archive.to_string_lossy().into_owned(), page.to_string_lossy().into_owned());
-    let lines: [&[&str]; 9] = [
+    let lines: [&[&str]; 10] = [
+        &["workload", "spin", "--iterations", "50000", "--inner", "1"],
         &["show", &archive],
         &["show", "--json", &archive],
         &["report", &archive, "-o", &page],
@@ -540,7 +541,8 @@ fn nobody_reads_stdout() -> Result<()> {
 }
 
 fn full_stdout() -> Result<()> {
-    for line in [&["man"] as &[&str], &["bench", "list"], &["completions", "bash"]] {
+    let spin = ["workload", "spin", "--iterations", "3", "--inner", "1"];
+    for line in [&["man"] as &[&str], &["bench", "list"], &["completions", "bash"], &spin] {
         let full = fs::File::options().write(true).open("/dev/full")?;
         let child = Command::new(fathom()).args(line).stdout(full).stderr(Stdio::piped()).spawn()?;
         let output = child.wait_with_output()?;

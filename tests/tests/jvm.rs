@@ -6,7 +6,7 @@ use fathom_tests::{Case, fathom, installed, lane, run};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Output};
+use std::process::{Command, ExitCode, Output, Stdio};
 
 fn main() -> ExitCode {
     let java = || installed("java").and_then(|()| built_with_java());
@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         ("a_wrong_result_is_a_failure_and_no_score", java(), wrong_result),
         ("figures_are_drawn_to_the_pixel", java(), figures),
         ("nothing_is_left_of_a_jvm_that_was_killed", java(), killed),
+        ("a_reader_that_has_read_enough_is_no_failure", java(), read_enough),
         ("without_java_the_reason_is_told", Ok(()), no_java),
         ("native_modes_print_what_was_agreed", Ok(()), native),
     ];
@@ -168,6 +169,21 @@ fn figures() -> Result<()> {
             ensure!(by.contains(&format!("antialiasing {antialias}")), "{by}");
             ensure!(values(&all, "work") == [50.0] && values(&all, "iteration").len() == 3, "{all:?}");
         }
+    }
+    Ok(())
+}
+
+fn read_enough() -> Result<()> {
+    let words = ["workload", "himeno", "--size=XS", "--iterations=2", "--inner=1", "--mode=jvm-int"];
+    let (reader, writer) = std::io::pipe()?;
+    drop(reader);
+    let full = fs::File::options().write(true).open("/dev/full")?;
+    for (stdout, expected) in [(Stdio::from(writer), 0), (Stdio::from(full), 1)] {
+        let output =
+            Command::new(fathom()).args(words).stdout(stdout).stderr(Stdio::piped()).spawn()?.wait_with_output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(expected), "{}: {said}", output.status);
+        ensure!(said.contains("cannot write the result") == (expected == 1), "{said}");
     }
     Ok(())
 }

@@ -40,6 +40,29 @@ pub fn out(text: Arguments<'_>) {
     }
 }
 
+/// Stdout for who writes many lines; says the same way, so that it never fails.
+pub struct Out;
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if REFUSED.get().is_none()
+            && let Err(error) = io::stdout().lock().write_all(bytes)
+        {
+            let _ = REFUSED.set(error);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if REFUSED.get().is_none()
+            && let Err(error) = io::stdout().lock().flush()
+        {
+            let _ = REFUSED.set(error);
+        }
+        Ok(())
+    }
+}
+
 /// Says a whole text on stdout.
 pub fn text(text: &str) {
     out(format_args!("{text}"));
