@@ -2,12 +2,9 @@
 //! with replacement, from the values themselves; compute the estimate; repeat; the middle share of the results is the
 //! interval (Efron's percentile interval: Efron and Tibshirani, "An Introduction to the Bootstrap", ch. 13).
 //!
-//! [`bca`], which nothing here is estimated by (docs/method.md says why not), corrects that interval for bias and skewness (ch. 14). Its acceleration comes from the jackknife, which is
-//! inconsistent for medians: use it for means, and [`percentile`] for medians. Neither repairs that few values vary less
-//! than what they were drawn from; for the mean of few see [`crate::hierarchy`].
+//! It does not repair that few values vary less than what they were drawn from; for the mean of few see [`crate::hierarchy`].
 
 use crate::random::Random;
-use crate::student::{normal_cdf, normal_quantile};
 use crate::{Estimate, quantile};
 
 /// Resamples that make the ends of a 0.95 interval steady to the third digit.
@@ -39,45 +36,8 @@ pub fn percentile(
     })
 }
 
-/// The estimate of `statistic` with its BCa interval; `None` if there are fewer than two values, one is not finite, or all
-/// resamples lie on one side of the estimate. `statistic` gets the values in ascending order.
-pub fn bca(
-    values: &[f64],
-    statistic: impl Fn(&[f64]) -> f64,
-    level: f64,
-    resamples: usize,
-    seed: u64,
-) -> Option<Estimate> {
-    let sorted = crate::sorted(values)?;
-    let n = sorted.len();
-    if n < 2 {
-        return None;
-    }
-    let value = statistic(&sorted);
-    let method = "BCa bootstrap";
-    if sorted[0] == sorted[n - 1] {
-        return Some(Estimate { value, low: value, high: value, level, n, method });
-    }
-    let results = resampled(&sorted, &statistic, resamples, seed);
-    // Half of the resamples that hit the estimate count as below it.
-    let (below, up_to) = (results.partition_point(|r| *r < value), results.partition_point(|r| *r <= value));
-    let bias = normal_quantile((below + up_to) as f64 / 2.0 / results.len() as f64);
-    let without = |i: usize| statistic(&[&sorted[..i], &sorted[i + 1..]].concat());
-    let jackknife: Vec<f64> = (0..n).map(without).collect();
-    let middle = crate::mean(&jackknife);
-    let power = |k| jackknife.iter().map(|j| (middle - j).powi(k)).sum::<f64>();
-    let acceleration = power(3) / (6.0 * power(2).powf(1.5));
-    let end = |p: f64| {
-        let z = bias + normal_quantile(p);
-        let corrected = normal_cdf(bias + z / (1.0 - acceleration * z));
-        if corrected.is_finite() { quantile::of_sorted(&results, corrected) } else { None }
-    };
-    let tail = (1.0 - level) / 2.0;
-    Some(Estimate { value, low: end(tail)?, high: end(1.0 - tail)?, level, n, method })
-}
-
 /// The statistic of so many resamples of values in ascending order, ascending.
-fn resampled(sorted: &[f64], statistic: impl Fn(&[f64]) -> f64, resamples: usize, seed: u64) -> Vec<f64> {
+pub(crate) fn resampled(sorted: &[f64], statistic: impl Fn(&[f64]) -> f64, resamples: usize, seed: u64) -> Vec<f64> {
     let n = sorted.len();
     let mut random = Random::new(seed);
     let mut resample = Vec::with_capacity(n);

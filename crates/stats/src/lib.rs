@@ -16,6 +16,8 @@
 //! Input is `f64`; a value that is no finite number is a mistake of the caller's and yields `None`, never a number.
 
 pub mod batch;
+#[cfg(test)]
+mod bca;
 pub mod bootstrap;
 pub mod crops;
 pub mod geomean;

@@ -8,7 +8,7 @@ use crate::random::Random;
 use crate::steady::{self, Class};
 use crate::stop::{Rule, Signal};
 use crate::verdict::{self, Better, Verdict};
-use crate::{bootstrap, quantile, student};
+use crate::{bca, quantile, student};
 
 const RESAMPLES: usize = 1000;
 const LEVEL: f64 = 0.95;
@@ -140,7 +140,7 @@ fn the_usual_intervals_miss() {
     assert!(twice > 0.975, "the iterations' spread counted twice: {twice}");
     let bca = share(2000, |trial| {
         let cell = TYPICAL.cell(100.0, 10, &mut Noise::new(trial));
-        bootstrap::bca(cell.means(), crate::mean, LEVEL, RESAMPLES, trial).unwrap().holds(100.0)
+        bca::bca(cell.means(), crate::mean, LEVEL, RESAMPLES, trial).unwrap().holds(100.0)
     });
     assert!((0.87..0.93).contains(&bca), "too narrow: {bca}");
     let t = share(2000, |trial| {

@@ -1,7 +1,7 @@
 //! The same answers as ruptures and SciPy. goldens/make.py made the goldens and says how to make them again.
 
 use serde::Deserialize;
-use stats::{bootstrap, crops, pelt, rank, student};
+use stats::{crops, pelt, rank, student};
 
 #[derive(Deserialize)]
 struct Goldens {
@@ -9,7 +9,6 @@ struct Goldens {
     ranks: Vec<Ranks>,
     student: Vec<Student>,
     t_interval: Interval,
-    bca: Vec<Bca>,
 }
 
 #[derive(Deserialize)]
@@ -47,14 +46,6 @@ struct Interval {
     values: Vec<f64>,
     low: f64,
     high: f64,
-}
-
-#[derive(Deserialize)]
-struct Bca {
-    values: Vec<f64>,
-    low: f64,
-    high: f64,
-    error: f64,
 }
 
 fn goldens() -> Goldens {
@@ -114,21 +105,4 @@ fn t_is_that_of_scipy() {
     let golden = goldens().t_interval;
     let e = student::mean(&golden.values, 0.95).unwrap();
     assert!((e.low - golden.low).abs() < 1e-9 && (e.high - golden.high).abs() < 1e-9, "{e:?}");
-}
-
-/// Both ends come from resamples. The golden is the mean of twenty of SciPy's runs and the scatter of one; ours is the mean
-/// of five runs as long. So their difference scatters by half of one run's, and five times that is allowed.
-#[test]
-fn bca_is_that_of_scipy() {
-    let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
-    for b in goldens().bca {
-        let runs = (0..5).map(|seed| bootstrap::bca(&b.values, mean, 0.95, 100_000, seed).unwrap());
-        let (lows, highs): (Vec<f64>, Vec<f64>) = runs.map(|e| (e.low, e.high)).unzip();
-        let (low, high) = (mean(&lows), mean(&highs));
-        let most = 5.0 * b.error / 2.0;
-        assert!((low - b.low).abs() < most && (high - b.high).abs() < most, "{low} {high}, SciPy {} {}", b.low, b.high);
-        // The test can tell: the percentile interval is further off.
-        let plain = bootstrap::percentile(&b.values, mean, 0.95, 100_000, 1).unwrap();
-        assert!((plain.high - b.high).abs() > 2.0 * most, "{plain:?}");
-    }
 }
