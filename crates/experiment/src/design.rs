@@ -120,6 +120,11 @@ pub struct Cell {
     pub background_settle_ms: u64,
     /// The ratio that is wanted of it, for the table.
     pub goal: Option<f64>,
+    /// How far from the baseline it may be, percent, for the table: an independent tool that does the same is expected to agree.
+    pub within_percent: Option<f64>,
+    /// What was found to set it apart from the baseline, told where it is further off than that.
+    #[serde(default)]
+    pub because: String,
     /// What fills the command's holes besides the design's words.
     #[serde(default)]
     pub fill: Fill,
@@ -151,7 +156,15 @@ impl Design {
         for cell in &mut design.cells {
             if let Some(original) = cell.same_as.as_ref().and_then(|name| commands.get(name)) {
                 let (name, about, same_as) = (cell.name.clone(), cell.about.clone(), cell.same_as.clone());
-                *cell = Cell { name, about, same_as, goal: None, ..original.clone() };
+                *cell = Cell {
+                    name,
+                    about,
+                    same_as,
+                    goal: None,
+                    within_percent: None,
+                    because: String::new(),
+                    ..original.clone()
+                };
             }
         }
         Ok(design)
@@ -193,6 +206,12 @@ impl Design {
                 }
                 None if cell.argv.is_empty() => return Err(format!("cell {:?} has no argv", cell.name)),
                 None => {}
+            }
+            if cell.within_percent.is_some_and(|percent| !(percent > 0.0 && percent < 100.0)) {
+                return Err(format!("cell {:?}: within_percent must lie between 0 and 100", cell.name));
+            }
+            if !cell.because.is_empty() && cell.within_percent.is_none() {
+                return Err(format!("cell {:?}: because is told beside within_percent only", cell.name));
             }
             for word in cell.argv.iter().chain(&cell.background).chain(cell.setup.iter().flatten()) {
                 if let Some(list) = word.strip_prefix('@').filter(|list| !self.words.contains_key(*list)) {
@@ -243,6 +262,8 @@ mod tests {
             ("baseline = \"a\"", "", "no baseline"),
             ("same_as = \"a\"", "same_as = \"a again\"", "same_as must name"),
             ("same_as = \"a\"", "goal = 1.0", "has no argv"),
+            ("goal = 0.5", "within_percent = 0", "between 0 and 100"),
+            ("goal = 0.5", "because = \"?\"", "beside within_percent"),
             ("[\"@load\"]", "[\"@laod\"]", "\"laod\""),
             ("\"a again\"", "\"a\"", "is there twice"),
             ("seed = 1", "sede = 1", "sede"),

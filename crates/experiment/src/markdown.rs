@@ -1,6 +1,7 @@
 //! Results as a section of a Markdown page: a pure function, so that a page can be made again from its archives.
 
-use crate::{Comparison, Results};
+use crate::{Cell, Comparison, Results};
+use stats::Estimate;
 use std::fmt::Write as _;
 
 /// A section with the question, a table of every cell (absent ones with their reason) and how it was measured.
@@ -17,12 +18,13 @@ pub fn markdown(results: &Results) -> String {
     );
     page.push_str("|---|---:|---:|---:|---:|---|\n");
     let comparisons = results.comparisons();
+    let noise = comparisons.iter().filter_map(|c| Some(c.self_check?.noise)).reduce(f64::max);
     for (cell, c) in design.cells.iter().zip(&comparisons) {
         let name = if cell.about.is_empty() { c.cell.clone() } else { format!("{}: {}", c.cell, cell.about) };
         let ratio = c.ratio.map(|r| r.value).or(c.middle).map_or(String::new(), |r| format!("{r:.3}"));
         let interval = c.ratio.map_or(String::new(), |r| format!("{:.3} to {:.3}", r.low, r.high));
         let median = c.median.map_or(String::new(), number);
-        let note = escape(&note(c, cell.goal, Some(&c.cell) == design.baseline.as_ref()));
+        let note = escape(&note(c, cell, noise, Some(&c.cell) == design.baseline.as_ref()));
         let _ = writeln!(page, "| {} | {median} | {} | {ratio} | {interval} | {note} |", escape(&name), c.pairs);
     }
     let _ = write!(
@@ -59,19 +61,23 @@ pub fn markdown(results: &Results) -> String {
     page
 }
 
-fn note(c: &Comparison, goal: Option<f64>, is_baseline: bool) -> String {
+/// What is to be said of a cell. `noise` is what the baseline differs from itself by, as a fraction.
+fn note(c: &Comparison, cell: &Cell, noise: Option<f64>, is_baseline: bool) -> String {
     let mut notes = Vec::new();
     if let Some(check) = &c.self_check {
         let told = if check.passed { "A/A passed" } else { "A/A FAILED" };
         notes.push(format!("{told}: differences below {:.1} % cannot be told from none", check.noise * 100.0));
     }
-    if let Some(goal) = goal {
+    if let Some(goal) = cell.goal {
         notes.push(match c.ratio {
             Some(r) if r.low >= goal => format!("wanted {goal}: reached"),
             Some(r) if r.high < goal => format!("wanted {goal}: missed"),
             Some(_) => format!("wanted {goal}: the interval cannot tell"),
             None => format!("wanted {goal}"),
         });
+    }
+    if let (Some(percent), Some(ratio)) = (cell.within_percent, c.ratio) {
+        notes.push(agreement(percent, &ratio, noise, &cell.because));
     }
     if c.ratio.is_none() && c.pairs > 0 && !is_baseline {
         notes.push("too few pairs for an interval".into());
@@ -83,6 +89,28 @@ fn note(c: &Comparison, goal: Option<f64>, is_baseline: bool) -> String {
         notes.push(format!("absent: {}", brief(why)));
     }
     notes.join("; ")
+}
+
+/// Whether a ratio is within so many percent of 1, and if that is not shown, why.
+fn agreement(percent: f64, ratio: &Estimate, noise: Option<f64>, because: &str) -> String {
+    let (least, most) = (1.0 - percent / 100.0, 1.0 + percent / 100.0);
+    if least <= ratio.low && ratio.high <= most {
+        return format!("within {percent} %");
+    }
+    // A machine that makes more of nothing shows nothing by as much.
+    let nothing = 1.0 + noise.unwrap_or(0.0).max(percent / 100.0);
+    if ratio.high < least.min(1.0 / nothing) || nothing < ratio.low {
+        return match because {
+            "" => format!("further off than {percent} %, for a reason that is not known"),
+            because => format!("further off than {percent} %: {because}"),
+        };
+    }
+    match noise.filter(|noise| *noise * 100.0 > percent) {
+        Some(noise) => {
+            format!("{percent} % cannot be told here: the baseline differs from itself by up to {:.1} %", noise * 100.0)
+        }
+        None => format!("{percent} % cannot be told from so few pairs"),
+    }
 }
 
 /// A reason short enough for a table; the whole of it is in the archive.
@@ -220,6 +248,30 @@ mod tests {
         assert!(row("none again").contains("A/A passed"));
         assert_eq!(row("peer"), "| peer |  | 0 |  |  | absent: p is not installed |");
         assert!(page.contains("seed 5") && page.contains("`t 'a b'`") && !page.contains("stopped"));
+    }
+
+    #[test]
+    fn who_should_agree_does_or_it_is_said_why_not() {
+        let of = |low: f64, high: f64, noise, because| {
+            let ratio = Estimate { value: (low + high) / 2.0, low, high, level: 0.95, n: 20, method: "" };
+            agreement(3.0, &ratio, noise, because)
+        };
+        assert_eq!(of(0.98, 1.02, Some(0.5), "x"), "within 3 %");
+        assert_eq!(
+            of(1.04, 1.2, Some(0.01), "two calls in place of four"),
+            "further off than 3 %: two calls in place of four"
+        );
+        assert!(of(0.8, 0.9, None, "").contains("not known"));
+        assert_eq!(of(0.5, 0.6, Some(0.5), "two calls"), "further off than 3 %: two calls");
+        assert_eq!(
+            of(0.9, 1.02, Some(0.123), "x"),
+            "3 % cannot be told here: the baseline differs from itself by up to 12.3 %"
+        );
+        assert!(
+            of(1.04, 1.2, Some(0.5), "x").contains("by up to 50.0 %"),
+            "no more than a machine of this noise makes of nothing"
+        );
+        assert_eq!(of(0.9, 1.02, Some(0.02), "x"), "3 % cannot be told from so few pairs");
     }
 
     #[test]

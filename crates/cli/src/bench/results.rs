@@ -124,7 +124,9 @@ impl<'a> Files<'a> {
         if let Some(path) = self.markdown {
             let only_comparisons = workloads(benchmark, all).designs.is_empty();
             let text = markdown(benchmark, all);
-            write(path, run.filter(|_| only_comparisons).map_or(text.clone(), |what| page(what, &text)))?;
+            let before = std::fs::read_to_string(path).unwrap_or_default();
+            let page = |what| page(what, by_hand(&before), &text);
+            write(path, run.filter(|_| only_comparisons).map_or(text.clone(), page))?;
         }
         Ok(())
     }
@@ -147,14 +149,42 @@ pub fn markdown(benchmark: &Benchmark, all: &[Results]) -> String {
     bench::show::markdown(&workloads(benchmark, all)) + &sections.collect::<Vec<_>>().join("\n")
 }
 
+/// Between these lines of the manual's page stands what people wrote: it is kept when the page is made again.
+const BY_HAND: [&str; 2] = ["<!-- by hand -->\n", "<!-- made -->\n"];
+
+/// That part of a page, with its lines; empty if there is none.
+fn by_hand(page: &str) -> &str {
+    let [begin, end] = BY_HAND;
+    let part = |from: usize| page[from..].find(end).map(|to| &page[from..from + to + end.len()]);
+    page.find(begin).and_then(part).unwrap_or_default()
+}
+
 /// The manual's page of comparisons.
-fn page(what: &[String], text: &str) -> String {
+fn page(what: &[String], by_hand: &str, text: &str) -> String {
+    let gap = if by_hand.is_empty() { "" } else { "\n" };
     format!(
         "# Performance\n\n\
          Made by `make bench`, which runs `fathom bench run {} --markdown docs/performance.md`: each command of a design in a\n\
          fresh process, in randomised complete blocks, compared pair by pair with the baseline of the same block. A ratio\n\
          is the median of the pairs with its 95 % bootstrap interval; the row \"again\" is the baseline against itself and shows\n\
-         what the machine's noise alone makes.\n\n{text}",
+         what the machine's noise alone makes.\n\n{by_hand}{gap}{text}",
         what.join(" ")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_people_wrote_into_the_page_outlives_its_making() {
+        let what = ["a.toml".to_string()];
+        let first = page(&what, by_hand(""), "## a\n");
+        assert!(first.ends_with("makes.\n\n## a\n"));
+        let written = first.replace("## a\n", "<!-- by hand -->\nwhy\n<!-- made -->\n\n## a\n");
+        let again = page(&what, by_hand(&written), "## b\n");
+        assert!(again.ends_with("<!-- by hand -->\nwhy\n<!-- made -->\n\n## b\n"), "{again}");
+        assert_eq!(by_hand(&again), by_hand(&written));
+        assert_eq!(by_hand("<!-- by hand -->\nnever ended"), "");
+    }
 }
