@@ -296,6 +296,15 @@ fn compared() -> Result<()> {
         run(&mut bench.command(&["compare", "slow.fathom", "a.fathom", "--fail-on=slower", "--markdown=c.md"]))?;
     ensure!(String::from_utf8(output.stdout)?.contains("faster"), "no verdict in the text");
     ensure!(fs::read_to_string(bench.path("c.md"))?.contains("| fake duration=1000"), "no table");
+    // One parameter may differ on purpose: 1000 ns of A beside 12000 ns of B.
+    let value = bench.json(&["compare", "a.fathom", "slow.fathom", "--by=duration=1000,2000", "--json"])?;
+    let results = value["results"].as_array().context("results")?;
+    ensure!(results.len() == 1 && results[0]["levels"] == serde_json::json!(["1000", "2000"]), "{value}");
+    ensure!(results[0]["ratio"].as_f64().is_some_and(|r| (r * 12.0 - 1.0).abs() < 0.01), "{value}");
+    for (by, part) in [("duration=1000", "mode=jvm-tiered,art-jit"), ("duration=1000,7", "there are 1000, 2000")] {
+        let (status, said) = bench.said(&["compare", "a.fathom", "slow.fathom", "--by", by])?;
+        ensure!(status == Some(2) && said.contains(part), "{by}: {status:?}: {said}");
+    }
     let (status, said) = bench.said(&["compare", "a.fathom", "missing.fathom"])?;
     ensure!(status == Some(1) && said.contains("missing.fathom"), "{status:?}: {said}");
     let (status, said) = bench.said(&["compare", "a.fathom", "slow.fathom", "--fail-on=faster"])?;

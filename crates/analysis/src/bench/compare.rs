@@ -3,7 +3,7 @@
 //! Cells are the same if their design's name and all their factors are; what has no counterpart is listed. The ratio is
 //! that of the scores, B to A, so that A is what was and B what is. Its interval comes from the differences between
 //! processes ([`stats::hierarchy`]); two cells of one archive are compared within blocks, two archives are not, since
-//! nothing links their blocks.
+//! nothing links their blocks. One factor may differ on purpose ([`across`]): a host and a phone name their modes differently.
 //!
 //! A verdict needs more than an interval without 1: the difference must be larger than a **margin**, 2 % or what the
 //! machine's own noise makes of a cell compared with itself, if that is more; and among many cells it must survive Holm's
@@ -66,7 +66,7 @@ pub struct Pair {
     pub workload: String,
     /// The factors that both share.
     pub parameters: BTreeMap<String, String>,
-    /// What A and B are, if both are of one archive: `int` and `tiered`.
+    /// What A and B are, if they differ in one factor on purpose: `int` and `tiered`.
     pub levels: Option<[String; 2]>,
     /// Unit of the scores.
     pub unit: String,
@@ -156,31 +156,97 @@ struct Match<'a> {
 /// Compares the cells that both have.
 pub fn archives(a: &Bench, b: &Bench) -> Compared {
     let (first, second) = (a.measured(), b.measured());
-    let key = |m: &Measured| (m.design.name.clone(), m.factors.clone(), same_name(m));
+    let of = |all: &'_ [Measured]| -> BTreeSet<Key> { all.iter().map(|m| key(m, &m.factors)).collect() };
+    let (in_a, in_b) = (of(&first), of(&second));
     let matches: Vec<Match> = first
         .iter()
         .filter_map(|x| {
-            let y = second.iter().find(|y| key(y) == key(x))?;
+            let y = second.iter().find(|y| key(y, &y.factors) == key(x, &x.factors))?;
             Some(Match { a: x, b: y, parameters: named(x), levels: None })
         })
         .collect();
-    let alone = |of: &'static str, mine: &[Measured], others: &[Measured]| -> Vec<Alone> {
-        let keys: BTreeSet<_> = others.iter().map(key).collect();
-        mine.iter()
-            .filter(|m| !keys.contains(&key(m)))
-            .map(|m| Alone { of, workload: m.design.name.clone(), parameters: named(m) })
-            .collect()
+    let mut unmatched = Vec::new();
+    unmatched.extend(first.iter().filter(|m| !in_b.contains(&key(m, &m.factors))).map(|m| alone("a", m)));
+    unmatched.extend(second.iter().filter(|m| !in_a.contains(&key(m, &m.factors))).map(|m| alone("b", m)));
+    compared((a, &first), (b, &second), &matches, unmatched)
+}
+
+/// Compares the cells of `a` that have the first of two values of the factor `by` with those of `b` that have the second, all
+/// other factors being equal that all of these cells have.
+///
+/// # Errors
+/// No such cell is in one of them.
+pub fn across(a: &Bench, b: &Bench, by: &str, values: [&str; 2]) -> Result<Compared, String> {
+    let (first, second) = (a.measured(), b.measured());
+    let mut sides = [Vec::new(), Vec::new()];
+    for (side, (all, bench, value)) in sides.iter_mut().zip([(&first, a, values[0]), (&second, b, values[1])]) {
+        side.extend(all.iter().filter(|m| m.factors.get(by).is_some_and(|v| v == value)));
+        if side.is_empty() {
+            let there: BTreeSet<&str> = all.iter().filter_map(|m| Some(m.factors.get(by)?.as_str())).collect();
+            let there: Vec<&str> = there.into_iter().collect();
+            let there = if there.is_empty() {
+                "none has that factor".into()
+            } else {
+                format!("there are {}", there.join(", "))
+            };
+            return Err(format!("no cell of {} has {by}={value}; {there}", bench.name));
+        }
+    }
+    let [of_a, of_b] = &sides;
+    // What the command of one value takes and that of the other does not keeps no cells apart.
+    let shared = |name: &str, design: &str| {
+        of_a.iter().chain(of_b).filter(|m| m.design.name == design).all(|m| m.factors.contains_key(name))
     };
-    let unmatched = [alone("a", &first, &second), alone("b", &second, &first)].concat();
-    let noise = [noise(&first), noise(&second)].into_iter().flatten().reduce(f64::max);
+    let rest = |m: &Measured| {
+        let mut factors = m.factors.clone();
+        factors.retain(|name, _| name != by && shared(name, &m.design.name));
+        factors
+    };
+    let mut taken = BTreeSet::new();
+    let mut matches = Vec::new();
+    let mut unmatched = Vec::new();
+    for &x in of_a {
+        let same = |y: &&&Measured| key(y, &rest(y)) == key(x, &rest(x)) && !taken.contains(&y.cell.id);
+        match of_b.iter().find(same).copied() {
+            Some(y) => {
+                taken.insert(y.cell.id);
+                let levels = Some(values.map(String::from));
+                matches.push(Match { a: x, b: y, parameters: rest(x), levels });
+            }
+            None => unmatched.push(alone("a", x)),
+        }
+    }
+    unmatched.extend(of_b.iter().filter(|y| !taken.contains(&y.cell.id)).map(|y| alone("b", y)));
+    Ok(compared((a, &first), (b, &second), &matches, unmatched))
+}
+
+/// What makes a cell of one archive that of another: its design's name, its factors, and a comparison's its own.
+type Key = (String, BTreeMap<String, String>, Option<String>);
+
+fn key(m: &Measured, factors: &BTreeMap<String, String>) -> Key {
+    (m.design.name.clone(), factors.clone(), same_name(m))
+}
+
+fn alone(of: &'static str, m: &Measured) -> Alone {
+    Alone { of, workload: m.design.name.clone(), parameters: named(m) }
+}
+
+/// Two archives, their cells matched.
+fn compared(
+    (a, first): (&Bench, &[Measured]),
+    (b, second): (&Bench, &[Measured]),
+    matches: &[Match],
+    unmatched: Vec<Alone>,
+) -> Compared {
+    let noise = [noise(first), noise(second)].into_iter().flatten().reduce(f64::max);
     Compared {
         version: 1,
         a: a.name.clone(),
         b: b.name.clone(),
         by: None,
         noise,
-        overall: overall(&matches, Pairing::Unpaired),
-        results: pairs(&matches, Pairing::Unpaired, noise),
+        overall: overall(matches, Pairing::Unpaired),
+        results: pairs(matches, Pairing::Unpaired, noise),
         unmatched,
         differs: differ::facts(&a.tables.environment, &b.tables.environment),
         scope: differ::scope(&a.tables.environment, &b.tables.environment),
@@ -228,7 +294,7 @@ pub fn within(bench: &Bench, by: &str, base: Option<&str>) -> Result<Compared, S
                 parameters: rest(m).1,
                 levels: Some([a.factors[by].clone(), m.factors[by].clone()]),
             }),
-            _ => unmatched.push(Alone { of: "b", workload: m.design.name.clone(), parameters: named(m) }),
+            _ => unmatched.push(alone("b", m)),
         }
     }
     let noise = noise(&all);

@@ -1,6 +1,6 @@
 //! Tests of comparisons, histories and tables, on benchmarks whose truth is known.
 
-use super::compare::{Compared, archives, within};
+use super::compare::{Compared, across, archives, within};
 use super::made::bench;
 use super::{compared, history};
 
@@ -107,6 +107,28 @@ fn a_factor_that_only_one_mode_has_keeps_no_cells_apart() {
     a.add(&[("mode", "native"), ("iterations", "60")], 100.0, 1000.0, 10);
     let c = within(&a, "mode", None).unwrap();
     assert_eq!((verdicts(&c), c.unmatched.len()), (vec!["slower"], 1));
+}
+
+/// A phone calls its modes otherwise, and its commands take other words besides.
+#[test]
+fn a_mode_of_one_machine_is_compared_with_another_mode_of_another() {
+    let (mut pc, mut phone) = (bench("pc", "w"), bench("phone", "w"));
+    for (shape, times) in [("rect", 1.0), ("line", 2.0)] {
+        pc.add(&[("mode", "jvm-int"), ("shape", shape)], 100.0 * times, 1000.0, 10);
+        pc.add(&[("mode", "jvm-tiered"), ("shape", shape)], 50.0 * times, 1000.0, 10);
+        phone.add(&[("mode", "art-jit"), ("shape", shape), ("dex_jar", "x")], 200.0 * times, 500.0, 10);
+    }
+    phone.add(&[("mode", "art-jit"), ("shape", "circle"), ("dex_jar", "x")], 200.0, 500.0, 10);
+    let c = across(&pc, &phone, "mode", ["jvm-tiered", "art-jit"]).unwrap();
+    assert_eq!(verdicts(&c), ["slower", "slower"]);
+    assert!(c.results.iter().all(|p| (p.ratio.unwrap() / 0.25 - 1.0).abs() < 0.01), "{:?}", c.results);
+    assert_eq!(c.results[0].title(), "w shape=rect: jvm-tiered -> art-jit");
+    assert!((c.overall.as_ref().unwrap().speed / 0.25 - 1.0).abs() < 0.01 && c.by.is_none());
+    let alone: Vec<(&str, &str)> = c.unmatched.iter().map(|u| (u.of, u.parameters["shape"].as_str())).collect();
+    assert_eq!(alone, [("b", "circle")], "other modes were not asked for");
+    let wrong = across(&pc, &phone, "mode", ["jvm-tiered", "art-aot"]).unwrap_err();
+    assert!(wrong.contains("phone has mode=art-aot; there are art-jit"), "{wrong}");
+    assert!(across(&pc, &phone, "node", ["x", "y"]).unwrap_err().contains("none has that factor"));
 }
 
 #[test]

@@ -12,7 +12,7 @@ pub enum Penalty {
     Crops,
 }
 
-/// Compare two benchmarks cell by cell, or the values of one parameter within one.
+/// Compare two benchmarks cell by cell, or the values of one parameter.
 ///
 /// Cells are the same if their workload and all their parameters are. Each gets the ratio B / A of the scores with its
 /// interval and a verdict: faster, slower, equivalent (shown to be within the margin), or inconclusive. The margin is 2 %, or
@@ -25,6 +25,7 @@ Examples:
   fathom bench compare old.fathom new.fathom --fail-on slower:5    for a build that must not become slower
   fathom bench compare bench.fathom --by mode                      each mode with the first
   fathom bench compare bench.fathom --by mode=int                  each mode with int
+  fathom bench compare pc.fathom phone.fathom --by mode=jvm-tiered,art-jit
 
 Exit status: 0 done, 1 failed, or --fail-on was met, 2 wrong usage.")]
 pub struct BenchCompare {
@@ -32,10 +33,11 @@ pub struct BenchCompare {
     #[arg(value_name = "A.fathom")]
     pub a: PathBuf,
     /// What is
-    #[arg(value_name = "B.fathom", required_unless_present = "by", conflicts_with = "by")]
+    #[arg(value_name = "B.fathom", required_unless_present = "by")]
     pub b: Option<PathBuf>,
-    /// Compare the values of a parameter within A, with the first or with VALUE
-    #[arg(long, value_name = "NAME[=VALUE]")]
+    /// Compare the values of a parameter within A, with the first or with VALUE; of two archives A's cells with one value (NAME=A,B) with
+    /// B's with another
+    #[arg(long, value_name = "NAME[=VALUE[,VALUE]]")]
     pub by: Option<String>,
     /// Exit with 1 if a cell is slower (takes more than PERCENT longer)
     #[arg(long, value_name = "slower[:PERCENT]", value_parser = fail_on)]

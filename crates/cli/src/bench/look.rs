@@ -94,7 +94,17 @@ pub fn report(archives: &[PathBuf], output: Option<&Path>) -> Result<()> {
 pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
     let a = classified(&args.a, args.penalty)?;
     let done: Compared = match (&args.b, &args.by) {
-        (Some(b), _) => compare::archives(&a, &classified(b, args.penalty)?),
+        (Some(b), None) => compare::archives(&a, &classified(b, args.penalty)?),
+        (Some(b), Some(by)) => {
+            let values = by.split_once('=').and_then(|(name, values)| Some((name, values.split_once(',')?)));
+            let Some((name, (of_a, of_b))) = values else {
+                return Err(Usage(format!(
+                    "--by {by}: of two archives two values are compared; give it as mode=jvm-tiered,art-jit"
+                ))
+                .into());
+            };
+            compare::across(&a, &classified(b, args.penalty)?, name, [of_a, of_b]).map_err(Usage)?
+        }
         (None, Some(by)) => {
             let (name, base) = by.split_once('=').map_or((by.as_str(), None), |(name, base)| (name, Some(base)));
             compare::within(&a, name, base).map_err(Usage)?
