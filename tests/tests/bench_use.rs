@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         ("a_run_of_nothing_pushes_no_results_out", Ok(()), run_of_nothing),
         ("a_folder_for_loads_without_files_is_refused", Ok(()), fileless),
         ("unknown_names_are_wrong_usage", Ok(()), unknown),
+        ("what_lies_under_a_card_that_was_unmounted_is_not_measured", root(), unmounted),
         ("sqlite_asks_for_room_before_it_begins", root(), no_room),
         ("a_full_disk_for_the_archive_costs_no_score", root(), full),
         ("androids_modes_are_listed_and_refused_without_android", Ok(()), no_art),
@@ -279,6 +280,44 @@ impl Drop for Tmpfs {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
+}
+
+fn unmounted() -> Result<()> {
+    let folder = Folder::new()?;
+    let card = Tmpfs::new(folder.path("card"), "4m")?;
+    let design = fathom_tests::bench::DESIGN.replace("sleep {pause}", "sleep {pause}; : >{dir}/file || exit")
+        + "[[factor]]\nname = \"dir\"\nabout = \"where\"\ndefault = \".\"\nfolder = true\n";
+    fs::write(folder.path("stored.toml"), design)?;
+    let words =
+        ["bench", "run", "stored.toml", "--dir=card=card", "-p", "duration=1000", "-p", "pause=0.4", "--blocks=20"];
+    let ended = |archive: &str| {
+        let log = fs::read_to_string(folder.path(archive).join("runs.jsonl")).unwrap_or_default();
+        log.lines().filter(|line| line.starts_with("{\"replicate\"")).count()
+    };
+    let mut first = start(&mut folder.command(&words))?;
+    until("three processes", || ended("bench.fathom") >= 3)?;
+    run(Command::new("umount").arg("-l").arg(&card.0))?;
+    first.wait()?;
+    let value: Value = serde_json::from_str(&folder.run(&["bench", "show", "bench.fathom", "--json"])?)?;
+    let result = &value["results"][0];
+    let absent = result["absent"].as_str().context("it went on elsewhere")?;
+    ensure!(absent.contains("given up") && absent.contains("no longer at") && absent.contains("Mount it"), "{absent}");
+    ensure!(result["processes"].as_u64().is_some_and(|n| (1..19).contains(&n)), "what was measured is kept: {result}");
+    ensure!(fs::read_dir(folder.path("card"))?.next().is_none(), "files were made under the card");
+
+    // A run that was interrupted is not gone on with on another disk, but on the one it had.
+    run(Command::new("mount").args(["-t", "ramfs", "ramfs"]).arg(&card.0))?;
+    let mut first = start(&mut folder.command(&[&words[..], &["-o", "b.fathom"]].concat()))?;
+    until("two processes", || ended("b.fathom") >= 2)?;
+    first.kill()?;
+    first.wait()?;
+    run(Command::new("umount").arg("-l").arg(&card.0))?;
+    let (status, _, said) = folder.said(&["bench", "run", "--resume", "b.fathom"])?;
+    ensure!(status == Some(1) && said.contains("other storage") && said.contains("fs.type was ramfs"), "{said}");
+    run(Command::new("mount").args(["-t", "ramfs", "ramfs"]).arg(&card.0))?;
+    let value: Value = serde_json::from_str(&folder.run(&["bench", "run", "--resume", "b.fathom", "--json"])?)?;
+    ensure!(value["complete"] == true && value["results"][0]["processes"] == 20, "{value}");
+    Ok(())
 }
 
 fn no_room() -> Result<()> {

@@ -12,6 +12,7 @@ use model::Context;
 use model::table::{DesignCell, MarkRow, Replicate, Sample};
 use stats::stop::{self, Rule};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -135,6 +136,7 @@ pub fn run(
         results: Results::new(design),
         shared: BTreeMap::new(),
         kept: BTreeMap::new(),
+        storage: BTreeMap::new(),
         failures: BTreeMap::new(),
         inner: BTreeMap::new(),
         past: Replay::new(std::mem::take(&mut setting.past)),
@@ -199,6 +201,8 @@ struct Runner<'a, 'b> {
     shared: BTreeMap<usize, Scratch>,
     /// The run's folders on the storage under test.
     kept: BTreeMap<PathBuf, Scratch>,
+    /// The file systems of the folders on storage under test, when the run began.
+    storage: BTreeMap<PathBuf, u64>,
     /// Failures in a row.
     failures: BTreeMap<usize, u64>,
     /// The inner count of each cell's iterations.
@@ -271,6 +275,7 @@ impl Runner<'_, '_> {
         let Some(dir) = &cell.dir else { return Ok(()) };
         // Whether anything can be made there is better known before the first block than in it.
         let probe = Scratch::new(dir)?;
+        self.storage.insert(dir.clone(), file_system(dir)?);
         let words = self.lists(&cell.fill, false);
         let all = cell.argv.iter().chain(words.values().flatten());
         if !self.kept.contains_key(dir) && all.flat_map(|w| template::holes(w)).any(|hole| hole == "kept") {
@@ -552,7 +557,8 @@ impl Runner<'_, '_> {
     fn argv(&self, at: usize, cell: &Cell, fill: &Fill, purpose: Purpose) -> Result<Result<Ready, String>, Error> {
         let scratch = Scratch::new(&self.setting.scratch).map_err(Error::Setting)?;
         // Storage under test may vanish, or become read-only: that is this replicate's failure, and the next may work.
-        let dir = match cell.dir.as_deref().map(Scratch::new).transpose() {
+        let there = cell.dir.as_deref().map(|dir| self.is_still_there(dir).and_then(|()| Scratch::new(dir)));
+        let dir = match there.transpose() {
             Ok(dir) => dir,
             Err(why) => return Ok(Err(why)),
         };
@@ -576,6 +582,18 @@ impl Runner<'_, '_> {
             (Ok(argv), Ok(background)) => Ok(Ready { argv, background, _folders: (scratch, dir) }),
             (Err(why), _) | (_, Err(why)) => Err(why),
         })
+    }
+
+    /// Whether a folder is on the file system on which it was at first. Where a card or stick was mounted, an empty folder of another disk
+    /// is left, on which everything could be done, and measured.
+    fn is_still_there(&self, dir: &Path) -> Result<(), String> {
+        match self.storage.get(dir) {
+            Some(before) if *before != file_system(dir)? => Err(format!(
+                "the storage under test is no longer at {}: that folder is on another file system now. Mount it there again",
+                dir.display()
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn process(&self, cell: &Cell, ready: &Ready) -> Outcome {
@@ -690,6 +708,11 @@ impl Runner<'_, '_> {
     fn timeout(&self) -> Duration {
         Duration::from_secs(self.design.timeout_s)
     }
+}
+
+/// The number of the file system that a folder is on, as long as it is mounted.
+fn file_system(dir: &Path) -> Result<u64, String> {
+    std::fs::metadata(dir).map(|m| m.dev()).map_err(|e| format!("{}: {e}", dir.display()))
 }
 
 /// A process that can be started; its folders go when it does.

@@ -41,6 +41,19 @@ pub fn differences(before: &Environment, now: &Environment) -> Option<String> {
     (!all.is_empty()).then(|| all.join("; "))
 }
 
+/// What says that there is other storage under a folder than before, where a run must not go on: a sentence, or nothing. Disks get other
+/// names when a machine starts; their models and what is on them stay.
+pub fn other_storage(before: &Environment, now: &Environment) -> Option<String> {
+    let storage = |name: &str| {
+        let own = name.strip_prefix("storage.").and_then(|rest| Some(rest.split_once('.')?.1)).unwrap_or(name);
+        ["fs.type", "disk.model", "disk.size"].contains(&own)
+    };
+    let of = |all: &Environment| -> Environment {
+        all.iter().filter(|(name, _)| storage(name)).map(|(name, fact)| (name.clone(), fact.clone())).collect()
+    };
+    differences(&of(before), &of(now))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,5 +76,15 @@ mod tests {
         };
         assert_eq!(differences(&of("6.1", "0"), &of("6.1", "9")), None);
         assert_eq!(differences(&of("6.1", "0"), &of("6.2", "0")).unwrap(), "kernel.release was 6.1 and is 6.2");
+        let of = |kernel: &str, kind: &str, name: &str| {
+            Environment::from([
+                ("kernel.release".to_string(), fact(kernel, "boot")),
+                ("storage.card.fs.type".to_string(), fact(kind, "device")),
+                ("storage.card.disk.name".to_string(), fact(name, "boot")),
+            ])
+        };
+        assert_eq!(other_storage(&of("6.1", "vfat", "sda"), &of("6.2", "vfat", "sdb")), None);
+        let other = other_storage(&of("6.1", "vfat", "sda"), &of("6.1", "ext4", "vda")).unwrap();
+        assert_eq!(other, "storage.card.fs.type was vfat and is ext4");
     }
 }

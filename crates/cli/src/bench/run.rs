@@ -384,6 +384,12 @@ fn resume(dir: &Path) -> Result<Store> {
         .collect();
     let now = machine::facts(&dirs);
     let before = store.runs().machines.last().cloned().unwrap_or_default();
+    if let Some(other) = machine::other_storage(&before, &now).filter(|_| !dirs.is_empty()) {
+        bail!(
+            "{}: there is other storage under the folders that it measures: {other}. Mount what was there, then go on; or start a new run",
+            dir.display()
+        );
+    }
     let text = match machine::differences(&before, &now) {
         Some(changed) => format!("on a machine that has changed: {changed}"),
         None => "on the same machine, as far as its facts tell".into(),
