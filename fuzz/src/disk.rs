@@ -118,7 +118,14 @@ pub fn stores() -> Vec<Vec<u8>> {
             let path = folder.path().join(close.to_string());
             let store = Store::format(&path, Some(BLOCKS * BLOCK_BYTES), "n".into(), false).expect("there is room");
             let place = Place { index: 0, count: 1, stripe_bytes: 0 };
-            let claim = Claim { epoch: 1, coordinator: "c".into(), node: "n".into(), size_bytes: BLOCK_BYTES, place };
+            let claim = Claim {
+                epoch: 1,
+                coordinator: "c".into(),
+                node: "n".into(),
+                size_bytes: BLOCK_BYTES,
+                place,
+                joins: None,
+            };
             store.claim("p", &claim).expect("it is free");
             for round in 1..4 {
                 store.write(round * 3000, &[round as u8; 9000], true).expect("there is room");

@@ -117,10 +117,24 @@ fn mend(bytes: &mut BytesMut) {
 pub fn hellos() -> Vec<Vec<u8>> {
     let place = Place { index: 1, count: 3, stripe_bytes: 65_536 };
     let (node, pool) = ("n".to_string(), "p".to_string());
-    let claim =
-        Claim { epoch: 7, coordinator: "c".into(), node: node.clone(), size_bytes: 1 << 30, place: place.clone() };
-    let welcome =
-        Welcome { node, pool: pool.clone(), place: Some(place), epoch: 6, size_bytes: 1, granted: 9, boot: "b".into() };
+    let claim = Claim {
+        epoch: 7,
+        coordinator: "c".into(),
+        node: node.clone(),
+        size_bytes: 1 << 30,
+        place: place.clone(),
+        joins: Some(3),
+    };
+    let welcome = Welcome {
+        node,
+        pool: pool.clone(),
+        place: Some(place),
+        epoch: 6,
+        size_bytes: 1,
+        granted: 9,
+        boot: "b".into(),
+        session: 5,
+    };
     let mut messages = [BytesMut::new(), BytesMut::new(), BytesMut::new()];
     let put = [
         hello::put(&mut messages[0], &Hello { protocol: 1, pool, claim: Some(claim) }),

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
-        ("nodes_and_coordinators_killed_under_load_lose_nothing_that_was_answered", Ok(()), killed),
+        ("nodes_and_coordinators_killed_under_load_lose_nothing_that_was_answered", Ok(()), || killed("1")),
+        ("nor_do_they_with_three_connections_to_each_node", Ok(()), || killed("3")),
         ("a_node_stays_below_64_mib_whatever_is_asked_of_it", Ok(()), bounded),
     ];
     lane(cases)
@@ -36,10 +37,10 @@ fn content(place: u64, write: u64) -> Vec<u8> {
     word.iter().copied().cycle().take(PLACE_BYTES as usize).collect()
 }
 
-fn killed() -> Result<()> {
+fn killed(connections: &str) -> Result<()> {
     let rounds: u64 = std::env::var("FATHOM_KILL_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(12);
     let seed: u64 = std::env::var("FATHOM_KILL_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(2012);
-    let mut pool = Pool::new(&["6M", "9M", "7M"], &["--layout", "stripe"])?;
+    let mut pool = Pool::new(&["6M", "9M", "7M"], &["--layout", "stripe", "--connections", connections])?;
     let mut random = Random::new(seed);
     let (mut client, size) = Client::connect(&pool.socket())?;
     // The writes that each place may hold; more than one while it is not known what became of them.
@@ -142,7 +143,7 @@ fn look(client: &mut Client, may: &mut [Vec<u64>], place: u64) -> Result<()> {
 
 /// Clients that ask for much, send much and never read.
 fn bounded() -> Result<()> {
-    let pool = Pool::new(&["64M"], &[])?;
+    let pool = Pool::new(&["64M"], &["--connections", "4"])?;
     let peak = |pool: &Pool| pool.peak_kib();
     let idle = peak(&pool)?;
     let mut clients = Vec::new();

@@ -7,6 +7,7 @@
 //! nodes = ["192.0.2.11:7001", "192.0.2.12:7001"]    # in the disk's order
 //! pool = "photos"                                   # its name; "default" if it is not given
 //! layout = "concat"                                 # or "stripe"
+//! connections = 1                                   # to each node
 //! nbd = "unix:/run/pool.sock"                       # or "tcp:ADDR:PORT"
 //! tls = "certificates"                              # folder; NBD clients must encrypt then
 //! verify_clients = false                            # they must show a certificate too
@@ -51,6 +52,8 @@ pub struct Serve {
     /// How the nodes' space is put together.
     #[serde(default)]
     pub layout: Layout,
+    /// Connections to each node.
+    pub connections: Option<u16>,
     /// `unix:PATH` or `tcp:ADDR:PORT`.
     pub nbd: String,
     /// Folder of the certificates for NBD clients.
@@ -103,6 +106,10 @@ impl Config {
             let mut seen = HashSet::new();
             if let Some(twice) = serve.nodes.iter().find(|node| !seen.insert(*node)) {
                 return Err(format!("[serve] nodes has {twice:?} twice; give each node once"));
+            }
+            let most = crate::link::MOST_CONNECTIONS;
+            if serve.connections.is_some_and(|count| !(1..=most).contains(&count)) {
+                return Err(format!("[serve] connections is a number from 1 to {most}"));
             }
             if serve.verify_clients && serve.tls.is_none() {
                 return Err("[serve] verify_clients needs tls, the folder of the certificates".into());
@@ -160,6 +167,7 @@ mod tests {
             ("\"0.0.0.0:7001\"", "7001", "line 10"),
             ("192.0.2.12", "192.0.2.11", "twice"),
             ("[\"192.0.2.11:7001\", \"192.0.2.12:7001\"]", "[]", "is empty"),
+            ("status =", "connections = 0\nstatus =", "from 1 to 64"),
             ("status =", "verify_clients = true\nstatus =", "needs tls"),
             ("store = \"store.img\"", "", "either a store or a backend"),
             ("nbd = \"unix:/run/pool.sock\"", "", "missing field `nbd`"),

@@ -29,8 +29,8 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 /// `FPL1`.
 const MAGIC: u32 = u32::from_le_bytes(*b"FPL1");
-/// 1: the first. 2: [`Operation::Map`].
-pub const VERSION: u8 = 2;
+/// 1: the first. 2: [`Operation::Map`]. 3: several connections in a session (`hello`).
+pub const VERSION: u8 = 3;
 /// Bytes of a head.
 pub const HEAD_BYTES: usize = 40;
 /// Bytes of a request's entry.

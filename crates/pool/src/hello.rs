@@ -4,6 +4,9 @@
 //! it **claims** each, with an epoch that is higher than any of theirs. From then on the node serves this connection alone;
 //! one that claimed it before is ended, and what it asked for is done or dropped before the new one is welcomed, so that no
 //! old write can land on a newer one. A refusal says why.
+//!
+//! The welcome to a claim begins a **session**. A further connection of the same coordinator claims the node with that session's
+//! number: it ends nothing, and is ended with the session.
 
 use crate::frame;
 use crate::store::Place;
@@ -41,6 +44,8 @@ pub struct Claim {
     pub size_bytes: u64,
     /// Where the node's bytes are on the pool's disk.
     pub place: Place,
+    /// A further connection of this session; none: a session is begun.
+    pub joins: Option<u64>,
 }
 
 /// From the node.
@@ -70,6 +75,8 @@ pub struct Welcome {
     pub granted: u16,
     /// Changes when the machine starts anew: what was not flushed may be gone then.
     pub boot: String,
+    /// The session that was claimed or joined; 0 if the other end only looks.
+    pub session: u64,
 }
 
 /// Why there is no message.
@@ -186,7 +193,8 @@ mod tests {
     #[test]
     fn a_message_comes_back_however_it_is_cut_and_nothing_else_does() {
         let place = Place { index: 1, count: 3, stripe_bytes: 65_536 };
-        let claim = Claim { epoch: 7, coordinator: "c".into(), node: "n".into(), size_bytes: 1 << 30, place };
+        let claim =
+            Claim { epoch: 7, coordinator: "c".into(), node: "n".into(), size_bytes: 1 << 30, place, joins: Some(3) };
         let hello = Hello { protocol: 1, pool: "p".into(), claim: Some(claim) };
         let mut bytes = BytesMut::new();
         put(&mut bytes, &hello).expect("it is short");

@@ -1,21 +1,23 @@
-//! The coordinator's end of one node's connection.
+//! The coordinator's end of one node's connection, or of several.
 //!
 //! Requests queue here; as many as the window allows are under way, and the tuner decides how many a write waits for. Answers
 //! come in any order and are matched by tag; data that do not match the checksum that the store gave them count as a broken
-//! connection. When it breaks, or nothing is heard of the node for 10 s, a new one is made, and what was not answered is
+//! connection. When one breaks, or nothing is heard of the node for 10 s, all are made anew, and what was not answered is
 //! asked again. What finds no answer for 30 s fails.
+//!
+//! The first connection claims the node; a **further** one names the session that the first was welcomed to, and ends with it.
+//! A flush may go over any: the node answers it for all that it has answered.
 //!
 //! Two things cannot be mended by asking again, and end the link for good: the node refuses (another coordinator has taken
 //! over, or it is another node now), or its machine was started anew while writes were answered and not flushed.
 
 use crate::connect::{Connect, Stream, read_more};
-use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status, Stretch};
+use crate::frame::{self, Broken, Operation, Request, Status};
 use crate::hello::{self, Answer, Claim, Hello, Welcome};
-use crate::setting::Setting;
-use crate::tuner::Tuner;
 use bytes::{Bytes, BytesMut};
+use futures_util::future::{try_join, try_join_all};
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -23,18 +25,19 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-/// A request that finds no answer fails after this time.
-pub const DEADLINE: Duration = Duration::from_secs(30);
-/// A connection on which nothing is heard for so long, while answers are due, is given up.
-const SILENCE: Duration = Duration::from_secs(10);
+mod state;
+
+pub use state::{Control, DEADLINE, Pace};
+use state::{FRAME_BYTES, State, Tardy};
+
+/// The most connections to a node: more than any has use for.
+pub const MOST_CONNECTIONS: u16 = 64;
 /// Connecting and greeting.
 const GREETING: Duration = Duration::from_secs(15);
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Data in a frame after which it is closed.
-const FRAME_BYTES: usize = 1 << 20;
-/// Data asked for or sent, and not answered.
-const UNDER_WAY_BYTES: usize = 16 << 20;
+/// Between two attempts of a further connection, without which it works as well.
+const LONG_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -64,54 +67,6 @@ pub enum NotJoined {
     Refused(String),
 }
 
-/// Who decides on window and batch.
-#[derive(Debug, Clone)]
-pub enum Control {
-    /// The user.
-    Fixed(Setting),
-    /// The tuner.
-    Tuned,
-}
-
-/// The same for all links of a coordinator, which have one tuner.
-#[derive(Debug, Clone)]
-pub struct Pace {
-    by: By,
-    /// The clock of them all.
-    begin: Instant,
-}
-
-#[derive(Debug, Clone)]
-enum By {
-    Fixed(Setting),
-    Tuned(Rc<RefCell<Tuner>>),
-}
-
-impl Pace {
-    /// For so many nodes.
-    pub fn new(control: &Control, nodes: usize) -> Self {
-        let by = match control {
-            Control::Fixed(setting) => By::Fixed(*setting),
-            Control::Tuned => By::Tuned(Rc::new(RefCell::new(Tuner::new(nodes)))),
-        };
-        Self { by, begin: Instant::now() }
-    }
-
-    fn setting(&self, window: u32) -> Setting {
-        match &self.by {
-            By::Fixed(setting) => Setting::holding(setting.window().min(window), setting.hold()),
-            By::Tuned(tuner) => Setting::holding(window, tuner.borrow().hold()),
-        }
-    }
-
-    /// A frame of `node` brought so many answers; `left` requests are under way or wait.
-    fn answered(&self, node: u32, answers: u32, left: u32) {
-        if let By::Tuned(tuner) = &self.by {
-            tuner.borrow_mut().answered(node as usize, self.begin.elapsed().as_nanos() as u64, answers, left);
-        }
-    }
-}
-
 /// What went over a link since it began.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Counts {
@@ -127,7 +82,7 @@ pub struct Counts {
     pub bytes_sent: u64,
     /// As above.
     pub bytes_received: u64,
-    /// Connections made after the first.
+    /// Times that the connections broke and were made anew.
     pub reconnected: u64,
     /// From when a request left to its answer, smoothed: each frame counts an eighth.
     pub rtt_us: f64,
@@ -143,6 +98,8 @@ pub struct Counts {
     pub window: u32,
     /// In force now.
     pub batch: u32,
+    /// Open now.
+    pub connections: u32,
 }
 
 /// How it stands with a node.
@@ -154,53 +111,6 @@ pub enum Health {
     Connecting(String),
     /// It will not be used again; why.
     Ended(String),
-}
-
-#[derive(Debug)]
-struct Job {
-    request: Request,
-    data: Bytes,
-    since: Instant,
-    /// When it left, the last time; nanoseconds since the link began.
-    sent_ns: u64,
-    /// For a flush: the writes that were answered when it was asked.
-    covers: u64,
-    reply: oneshot::Sender<Result<Bytes, Failure>>,
-}
-
-impl Job {
-    fn bytes(&self) -> usize {
-        match self.request.operation {
-            Operation::Read | Operation::Write => self.request.length as usize,
-            Operation::Flush | Operation::Trim | Operation::Map => 0,
-        }
-    }
-}
-
-#[derive(Debug)]
-struct State {
-    pace: Pace,
-    /// The node's place among those of its coordinator.
-    place: u32,
-    granted: usize,
-    pending: VecDeque<Job>,
-    /// Under way, by tag.
-    tags: Vec<Option<Job>>,
-    free: Vec<u16>,
-    bytes: usize,
-    heard: Instant,
-    sequence: u64,
-    boot: String,
-    /// Writes answered, and those of them that a flush covers.
-    written: u64,
-    flushed: u64,
-    counts: Counts,
-    /// Why there is no connection now.
-    trouble: Option<String>,
-    ended: Option<Failure>,
-    /// Of the frame that is made: kept for its room.
-    requests: Vec<Request>,
-    parts: Vec<Bytes>,
 }
 
 /// One node. It works as a task of the `LocalSet` in which it was made, and ends when it is dropped.
@@ -220,9 +130,9 @@ struct Inner {
     connect: Connect,
     address: SocketAddr,
     hello: Hello,
-    begin: Instant,
     state: RefCell<State>,
-    wake: Notify,
+    /// One for each connection.
+    wakes: Vec<Notify>,
     report: Rc<dyn Fn(String)>,
 }
 
@@ -239,10 +149,8 @@ enum Cut {
     Hello(#[from] hello::Error),
     #[error(transparent)]
     Broken(#[from] Broken),
-    #[error("nothing was heard for {} s", SILENCE.as_secs())]
-    Silence,
-    #[error("a request was not answered for {} s", DEADLINE.as_secs())]
-    Late,
+    #[error(transparent)]
+    Tardy(#[from] Tardy),
 }
 
 /// Connects and says hello.
@@ -267,7 +175,8 @@ pub async fn greet(
 }
 
 impl Link {
-    /// Claims the node for `pool`; `report` is told of trouble.
+    /// Claims the node for `pool`, over so many connections (at least one, and at most [`MOST_CONNECTIONS`]); `report` is told
+    /// of trouble.
     ///
     /// # Errors
     /// [`NotJoined`].
@@ -276,37 +185,18 @@ impl Link {
         address: SocketAddr,
         pool: &str,
         claim: Claim,
+        connections: u16,
         pace: &Pace,
         report: Rc<dyn Fn(String)>,
     ) -> Result<Self, NotJoined> {
+        let connections = usize::from(connections.clamp(1, MOST_CONNECTIONS));
+        let (place, epoch) = (claim.place.index, claim.epoch);
         let hello = Hello { protocol: frame::VERSION, pool: pool.into(), claim: Some(claim) };
         let (stream, welcome) = greet(connect, address, &hello).await?;
-        let granted = usize::from(welcome.granted).clamp(1, frame::MAX_COUNT);
-        let place = hello.claim.as_ref().map_or(0, |claim| claim.place.index);
-        let now = Instant::now();
-        let state = State {
-            pace: pace.clone(),
-            place,
-            granted,
-            pending: VecDeque::new(),
-            tags: (0..granted).map(|_| None).collect(),
-            free: (0..granted as u16).rev().collect(),
-            bytes: 0,
-            heard: now,
-            sequence: 0,
-            boot: welcome.boot,
-            written: 0,
-            flushed: 0,
-            counts: Counts::default(),
-            trouble: None,
-            ended: None,
-            requests: Vec::new(),
-            parts: Vec::new(),
-        };
-        let state = RefCell::new(state);
-        let inner =
-            Rc::new(Inner { connect: connect.clone(), address, hello, begin: now, state, wake: Notify::new(), report });
-        let task = tokio::task::spawn_local(inner.clone().run(stream)).abort_handle();
+        let state = RefCell::new(State::new(pace.clone(), place, epoch, &welcome, connections));
+        let wakes = (0..connections).map(|_| Notify::new()).collect();
+        let inner = Rc::new(Inner { connect: connect.clone(), address, hello, state, wakes, report });
+        let task = tokio::task::spawn_local(inner.clone().run(stream, welcome.session)).abort_handle();
         Ok(Self { inner, task })
     }
 
@@ -336,30 +226,14 @@ impl Link {
 
     async fn put(&self, request: Request, data: Bytes) -> Result<Bytes, Failure> {
         let (reply, answer) = oneshot::channel();
-        {
-            let mut state = self.inner.state.borrow_mut();
-            if let Some(failure) = &state.ended {
-                return Err(failure.clone());
-            }
-            let covers = state.written;
-            state.pending.push_back(Job { request, data, since: Instant::now(), sent_ns: 0, covers, reply });
-        }
-        self.inner.wake.notify_one();
+        let next = self.inner.state.borrow_mut().put(request, data, Instant::now(), reply);
+        self.inner.wake(next);
         answer.await.unwrap_or(Err(Failure::Deadline))
     }
 
     /// What went over it.
     pub fn counts(&self) -> Counts {
-        let state = self.inner.state.borrow();
-        let setting = state.setting();
-        let (waiting, under_way) = (state.pending.len() as u32, state.under_way() as u32);
-        Counts {
-            window: setting.window(),
-            batch: setting.batch(waiting + under_way),
-            waiting,
-            under_way,
-            ..state.counts
-        }
+        self.inner.state.borrow().counts()
     }
 
     /// How it stands with the node.
@@ -389,80 +263,98 @@ impl Link {
 }
 
 impl Inner {
-    async fn run(self: Rc<Self>, stream: Box<dyn Stream>) {
-        let mut next = Some(stream);
+    async fn run(self: Rc<Self>, stream: Box<dyn Stream>, session: u64) {
+        let mut next = (stream, session);
         loop {
-            let stream = match next.take() {
-                Some(stream) => stream,
-                None => match self.reconnect().await {
-                    Ok(stream) => stream,
-                    Err(reason) => return self.end(reason),
-                },
-            };
-            let Err(cut) = self.session(stream).await;
+            let Err(cut) = self.together(next.0, next.1).await;
             (self.report)(format!("node {}: {cut}; connecting again", self.address));
-            let mut state = self.state.borrow_mut();
-            state.trouble = Some(cut.to_string());
-            state.ask_again();
+            {
+                let mut state = self.state.borrow_mut();
+                state.trouble = Some(cut.to_string());
+                state.ask_again(Instant::now());
+            }
+            next = match self.reconnect().await {
+                Ok(welcomed) => welcomed,
+                Err(reason) => return self.end(reason),
+            };
         }
     }
 
-    /// Tries until it succeeds or cannot, and lets fail what waits too long.
-    async fn reconnect(&self) -> Result<Box<dyn Stream>, String> {
+    fn wake(&self, connection: Option<usize>) {
+        if let Some(nth) = connection {
+            self.wakes[nth].notify_one();
+        }
+    }
+
+    /// Tries until it succeeds or cannot, and lets fail what waits too long. The session is given too.
+    async fn reconnect(&self) -> Result<(Box<dyn Stream>, u64), String> {
         loop {
             let attempt = greet(&self.connect, self.address, &self.hello);
             tokio::pin!(attempt);
             let greeted = loop {
                 tokio::select! {
                     greeted = &mut attempt => break greeted,
-                    () = tokio::time::sleep(PAUSE) => self.state.borrow_mut().expire(),
+                    () = tokio::time::sleep(PAUSE) => self.state.borrow_mut().expire(Instant::now()),
                 }
             };
             match greeted {
                 Ok((stream, welcome)) => {
-                    let mut state = self.state.borrow_mut();
-                    if state.boot != welcome.boot && state.flushed < state.written {
-                        return Err("its machine was started anew, and writes that were not flushed may be lost".into());
+                    if self.state.borrow_mut().reopened(&welcome) {
+                        return Ok((stream, welcome.session));
                     }
-                    state.boot = welcome.boot;
-                    state.trouble = None;
-                    state.counts.reconnected += 1;
-                    return Ok(stream);
+                    return Err("its machine was started anew, and writes that were not flushed may be lost".into());
                 }
                 Err(NotJoined::Refused(reason)) => return Err(reason),
                 Err(why @ (NotJoined::Unreachable(_) | NotJoined::Silent)) => {
                     self.state.borrow_mut().trouble = Some(why.to_string());
                     tokio::time::sleep(PAUSE).await;
-                    self.state.borrow_mut().expire();
+                    self.state.borrow_mut().expire(Instant::now());
                 }
             }
         }
     }
 
-    /// Nothing can be asked any more.
     fn end(&self, reason: String) {
         let reason = format!("node {}: {reason}", self.address);
         (self.report)(format!("{reason}; requests to it fail from now on"));
-        let failure = Failure::Ended(reason.into());
-        let mut state = self.state.borrow_mut();
-        state.ended = Some(failure.clone());
-        for job in state.pending.drain(..) {
-            // Whoever asked may be gone.
-            let _ = job.reply.send(Err(failure.clone()));
-        }
-        state.pace.answered(state.place, 0, 0);
+        self.state.borrow_mut().end(Failure::Ended(reason.into()), Instant::now());
     }
 
-    async fn session(&self, stream: Box<dyn Stream>) -> Result<std::convert::Infallible, Cut> {
+    /// All connections, until one of them breaks.
+    async fn together(&self, first: Box<dyn Stream>, session: u64) -> Result<Infallible, Cut> {
+        let further = (1..self.wakes.len()).map(|nth| self.further(nth, session));
+        try_join(self.connection(0, first), try_join_all(further)).await.map(|(never, _)| never)
+    }
+
+    /// A further connection of a session. While it cannot be had, the others do its work.
+    async fn further(&self, nth: usize, session: u64) -> Result<Infallible, Cut> {
+        let claim = self.hello.claim.clone().map(|claim| Claim { joins: Some(session), ..claim });
+        let hello = Hello { claim, ..self.hello.clone() };
+        let mut told = false;
+        loop {
+            match greet(&self.connect, self.address, &hello).await {
+                Ok((stream, _)) => return self.connection(nth, stream).await,
+                Err(why) if !told => {
+                    let (of, address) = (self.wakes.len(), self.address);
+                    (self.report)(format!("node {address}: connection {} of {of}: {why}; trying again", nth + 1));
+                    told = true;
+                }
+                Err(_) => {}
+            }
+            tokio::time::sleep(LONG_PAUSE).await;
+        }
+    }
+
+    async fn connection(&self, nth: usize, stream: Box<dyn Stream>) -> Result<Infallible, Cut> {
         let (mut reader, mut writer) = tokio::io::split(stream);
         let (mut out, mut input) = (BytesMut::new(), BytesMut::with_capacity(FRAME_BYTES / 4));
         let mut tick = tokio::time::interval(Duration::from_secs(1));
         let mut unsent = false;
-        let epoch = self.hello.claim.as_ref().map_or(0, |claim| claim.epoch);
-        self.state.borrow_mut().heard = Instant::now();
+        self.state.borrow_mut().opened(nth, Instant::now());
         loop {
             if out.is_empty() {
-                self.state.borrow_mut().fill(epoch, self.begin, &mut out);
+                let another = self.state.borrow_mut().fill(nth, Instant::now(), &mut out);
+                self.wake(another);
             }
             tokio::select! {
                 biased;
@@ -476,127 +368,18 @@ impl Inner {
                     }
                     let now = Instant::now();
                     let mut state = self.state.borrow_mut();
-                    state.heard = now;
-                    state.counts.bytes_received += count as u64;
+                    state.heard(nth, now, count);
                     while !input.is_empty() && let Some(frame) = frame::take(&mut input)? {
-                        state.answered(frame, (now - self.begin).as_nanos() as u64)?;
+                        state.answered(nth, frame, now)?;
                     }
                 }
-                () = self.wake.notified(), if out.is_empty() => {}
+                () = self.wakes[nth].notified(), if out.is_empty() => {}
                 _ = tick.tick() => {
-                    let state = self.state.borrow();
-                    if state.under_way() > 0 && state.heard.elapsed() > SILENCE {
-                        return Err(Cut::Silence);
-                    }
-                    // Those that wait their turn are nothing to worry about.
-                    let late_ns = self.begin.elapsed().saturating_sub(DEADLINE).as_nanos() as u64;
-                    if state.tags.iter().flatten().any(|job| job.sent_ns < late_ns) {
-                        return Err(Cut::Late);
+                    if let Some(tardy) = self.state.borrow().tardy(nth, Instant::now()) {
+                        return Err(tardy.into());
                     }
                 }
             }
-        }
-    }
-}
-
-impl State {
-    fn setting(&self) -> Setting {
-        self.pace.setting(self.granted as u32)
-    }
-
-    fn under_way(&self) -> usize {
-        self.granted - self.free.len()
-    }
-
-    /// Makes the next frame, if it is time for one.
-    fn fill(&mut self, epoch: u64, begin: Instant, out: &mut BytesMut) {
-        let (setting, under_way, waiting) = (self.setting(), self.under_way(), self.pending.len());
-        let room = setting.frame(waiting as u32, under_way as u32) as usize;
-        if room == 0 {
-            return;
-        }
-        if under_way == 0 {
-            self.heard = Instant::now();
-        }
-        let (mut frame_bytes, sent_ns) = (0, begin.elapsed().as_nanos() as u64);
-        while self.requests.len() < room && frame_bytes < FRAME_BYTES {
-            let Some(bytes) = self.pending.front().map(Job::bytes) else { break };
-            if self.bytes > 0 && self.bytes + bytes > UNDER_WAY_BYTES {
-                break;
-            }
-            let (Some(tag), Some(mut job)) = (self.free.pop(), self.pending.pop_front()) else { break };
-            (job.request.tag, job.sent_ns) = (tag, sent_ns);
-            self.bytes += bytes;
-            frame_bytes += job.data.len();
-            self.requests.push(job.request);
-            self.parts.push(job.data.clone());
-            self.tags[usize::from(tag)] = Some(job);
-        }
-        if self.requests.is_empty() {
-            return;
-        }
-        let granted = u16::try_from(setting.batch((waiting + under_way) as u32)).unwrap_or(u16::MAX);
-        let head = Head { epoch, sequence: self.sequence, granted, ..Head::default() };
-        frame::put_requests(out, &head, &self.requests, |nth| &self.parts[nth]);
-        self.sequence += 1;
-        self.counts.frames_sent += 1;
-        self.counts.bytes_sent += out.len() as u64;
-        self.counts.requests_sent += self.requests.len() as u64;
-        self.requests.clear();
-        self.parts.clear();
-    }
-
-    fn answered(&mut self, frame: Frame, now_ns: u64) -> Result<(), Broken> {
-        let Frame::Replies(head, replies) = frame else { return Err(Broken::Sense("a node asks for nothing")) };
-        self.counts.frames_received += 1;
-        self.counts.queued = head.queued;
-        self.counts.service_us = head.service_us;
-        let (mut left_ns, mut answers) = (now_ns, 0);
-        for (reply, data) in replies {
-            let slot = self.tags.get(usize::from(reply.tag)).and_then(Option::as_ref);
-            let job = slot.ok_or(Broken::Sense("an answer to what was not asked"))?;
-            let result = judge(&job.request, &reply, data)?;
-            let Some(job) = self.tags[usize::from(reply.tag)].take() else { continue };
-            self.free.push(reply.tag);
-            left_ns = job.sent_ns;
-            self.bytes -= job.bytes();
-            self.counts.answered += 1;
-            if result.is_ok() {
-                match job.request.operation {
-                    Operation::Flush => self.flushed = self.flushed.max(job.covers),
-                    Operation::Write | Operation::Trim if !job.request.durable => self.written += 1,
-                    _ => {}
-                }
-            }
-            answers += 1;
-            // Whoever asked may be gone.
-            let _ = job.reply.send(result.map_err(Failure::Node));
-        }
-        self.pace.answered(self.place, answers, (self.under_way() + self.pending.len()) as u32);
-        let took_us = now_ns.saturating_sub(left_ns) as f64 / 1000.0;
-        let rtt_us = &mut self.counts.rtt_us;
-        *rtt_us = if *rtt_us == 0.0 { took_us } else { *rtt_us + (took_us - *rtt_us) / 8.0 };
-        Ok(())
-    }
-
-    /// What is under way is to be asked anew, the oldest first.
-    fn ask_again(&mut self) {
-        let mut jobs: Vec<Job> = self.tags.iter_mut().filter_map(Option::take).collect();
-        jobs.sort_by_key(|job| std::cmp::Reverse(job.since));
-        for job in jobs {
-            self.free.push(job.request.tag);
-            self.pending.push_front(job);
-        }
-        (self.bytes, self.sequence) = (0, 0);
-        self.expire();
-    }
-
-    /// Fails what waits too long; nothing is under way then.
-    fn expire(&mut self) {
-        while self.pending.front().is_some_and(|job| job.since.elapsed() > DEADLINE) {
-            let Some(job) = self.pending.pop_front() else { return };
-            // Whoever asked may be gone.
-            let _ = job.reply.send(Err(Failure::Deadline));
         }
     }
 }
@@ -613,23 +396,4 @@ async fn push(writer: &mut (impl AsyncWrite + Unpin), out: &mut BytesMut, unsent
         *unsent = false;
     }
     Ok(())
-}
-
-/// What the answer says; data that do not match their checksum were damaged on the way.
-fn judge(request: &Request, reply: &Reply, data: Bytes) -> Result<Result<Bytes, Status>, Broken> {
-    if reply.status != Status::Done {
-        return Ok(Err(reply.status));
-    }
-    let fits = match request.operation {
-        Operation::Read => data.len() == request.length as usize,
-        Operation::Map => Stretch::take_all(&data, request.length).is_some(),
-        Operation::Write | Operation::Flush | Operation::Trim => data.is_empty(),
-    };
-    if !fits {
-        return Err(Broken::Sense("an answer has another length than was asked"));
-    }
-    if !data.is_empty() && !request.unchecked && crc32c::crc32c(&data) != reply.checksum {
-        return Err(Broken::Checksum);
-    }
-    Ok(Ok(data))
 }

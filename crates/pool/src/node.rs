@@ -6,23 +6,32 @@
 //! not in fewer than the coordinator's batch while more are to come: where packets are scarce they are so both ways.
 //!
 //! Requests under way together have no order among themselves: a client that needs one waits for the answer. So sorting
-//! them is allowed.
+//! them is allowed, and so is serving a coordinator's connections beside each other, each in a thread of its own ([`crew`]).
+//!
+//! The connections of a coordinator are one **session**. A new session ends all before it, and begins when nothing of them
+//! is being served any more. Whoever serves first counts himself as busy and then looks whether his session is the last; the
+//! new one first becomes the last and then waits until nobody is busy. So no request of an old session is begun or goes on
+//! behind a new one's welcome.
 
 use crate::connect::{Stream, read_more};
 use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status};
-use crate::hello::{self, Answer, Hello, Welcome};
-use crate::store::Store;
+use crate::hello::{self, Answer, Claim, Hello, Welcome};
+use crate::store::{Store, new_name};
 use bytes::{Bytes, BytesMut};
-use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, watch};
 use wire::Key;
+
+mod crew;
+
+use crew::Crew;
 
 /// Data after which an answer is cut.
 const CUT_BYTES: usize = 64 << 10;
@@ -63,7 +72,7 @@ impl From<std::io::Error> for Ended {
 /// What a node did since it was started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Coordinators that were let in.
+    /// Connections of coordinators that were let in.
     pub admitted: u64,
     /// Connections that were refused, or ended otherwise than by the other end's wish.
     pub failed: u64,
@@ -86,10 +95,14 @@ pub struct Node {
     /// Nothing waits in memory.
     inline: bool,
     boot: String,
-    /// The number of the connection that is served.
+    /// The session that is served.
     live: watch::Sender<u64>,
+    /// Held by who begins a session.
+    entrance: Mutex<()>,
     busy: Arc<Busy>,
-    counts: Cell<Counts>,
+    /// Its threads serve the store's file, for all connections.
+    workers: OnceLock<Handle>,
+    counts: Mutex<Counts>,
     /// Who listens lets in only those who have it.
     key: Option<Key>,
 }
@@ -120,61 +133,62 @@ impl Drop for Working {
 
 impl Node {
     /// Serves `store`; `inline` if it is in memory.
-    pub fn new(store: Arc<Store>, inline: bool) -> Rc<Self> {
+    pub fn new(store: Arc<Store>, inline: bool) -> Arc<Self> {
         Self::with_key(store, inline, None)
     }
 
     /// As [`Node::new`], and with a key [`Node::listen`] encrypts, and lets in only those who have it too.
-    pub fn with_key(store: Arc<Store>, inline: bool, key: Option<Key>) -> Rc<Self> {
+    pub fn with_key(store: Arc<Store>, inline: bool, key: Option<Key>) -> Arc<Self> {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        Rc::new(Self {
+        // What is late for a node that was started anew must not find a session of the same number.
+        let first = u64::from_str_radix(&new_name(), 16).unwrap_or_default() >> 1;
+        Arc::new(Self {
             store,
             inline,
             boot: boot.trim().into(),
-            live: watch::Sender::new(0),
+            live: watch::Sender::new(first),
+            entrance: Mutex::default(),
             busy: Arc::default(),
-            counts: Cell::default(),
+            workers: OnceLock::new(),
+            counts: Mutex::default(),
             key,
         })
     }
 
-    /// Serves whoever connects, until `until` is ready; `report` is told why connections ended. Runs in a `LocalSet`.
-    pub async fn listen(self: &Rc<Self>, listener: TcpListener, report: Rc<dyn Fn(String)>, until: impl Future) {
+    /// Serves whoever connects, until `until` is ready; `report` is told why connections ended. Runs in a `LocalSet`, whose
+    /// runtime's threads serve the store's file.
+    pub async fn listen(self: &Arc<Self>, listener: TcpListener, report: Rc<dyn Fn(String)>, until: impl Future) {
+        self.workers.get_or_init(Handle::current);
+        let (said, mut heard) = mpsc::unbounded_channel();
+        let mut crew = Crew::new(self.clone(), said);
         tokio::select! {
             _ = until => {}
-            () = self.accept(listener, report) => {}
+            () = self.accept(listener, &mut crew, &report) => {}
+            () = async { while let Some(line) = heard.recv().await { report(line); } } => {}
         }
         // Nobody is served any more, and what was begun is finished before the store is closed.
         self.live.send_modify(|live| *live += 1);
+        crew.end();
         self.idle().await;
     }
 
-    async fn accept(self: &Rc<Self>, listener: TcpListener, report: Rc<dyn Fn(String)>) {
+    async fn accept(&self, listener: TcpListener, crew: &mut Crew, report: &Rc<dyn Fn(String)>) {
         loop {
-            let (stream, peer) = match listener.accept().await {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    // Too many open files, or the peer is gone again: neither lasts.
-                    report(format!("cannot accept a connection: {error}"));
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
+            let served = match listener.accept().await {
+                Ok((stream, _)) => crew.serve(stream),
+                Err(error) => Err(error),
             };
-            let (node, report) = (self.clone(), report.clone());
-            tokio::task::spawn_local(async move {
-                // Without it, it is slower and nothing else.
-                let _ = stream.set_nodelay(true);
-                if let Err(error) = node.admit(stream).await {
-                    node.count(|counts| counts.failed += 1);
-                    report(format!("{peer}: {error}"));
-                }
-            });
+            if let Err(error) = served {
+                // Too many open files or threads, or the peer is gone again: none of them lasts.
+                report(format!("cannot accept a connection: {error}"));
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
         }
     }
 
     /// What it did.
     pub fn counts(&self) -> Counts {
-        self.counts.get()
+        *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What it serves.
@@ -183,9 +197,7 @@ impl Node {
     }
 
     fn count(&self, change: impl FnOnce(&mut Counts)) {
-        let mut counts = self.counts.get();
-        change(&mut counts);
-        self.counts.set(counts);
+        change(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     fn sent(&self, served: &Served, waiting: usize) {
@@ -211,7 +223,7 @@ impl Node {
         }
     }
 
-    fn welcome(&self) -> Answer {
+    fn welcome(&self, session: u64) -> Answer {
         let header = self.store.header();
         Answer::Welcome(Welcome {
             node: header.node,
@@ -221,6 +233,7 @@ impl Node {
             size_bytes: self.store.size_bytes(),
             granted: GRANTED,
             boot: self.boot.clone(),
+            session,
         })
     }
 
@@ -245,14 +258,14 @@ impl Node {
             other => other?,
         };
         match self.enter(&hello).await {
-            Ok(None) => Ok(hello::send(&mut stream, &self.welcome()).await?),
-            Ok(Some((number, epoch))) => {
-                hello::send(&mut stream, &self.welcome()).await?;
+            Ok(None) => Ok(hello::send(&mut stream, &self.welcome(0)).await?),
+            Ok(Some(session)) => {
+                hello::send(&mut stream, &self.welcome(session.number)).await?;
                 self.count(|counts| counts.admitted += 1);
                 let mut live = self.live.subscribe();
                 tokio::select! {
-                    ended = self.session(stream, input, number, epoch) => ended,
-                    _ = live.wait_for(|live| *live != number) => Err(Ended::TakenOver),
+                    ended = self.serve(stream, input, session) => ended,
+                    _ = live.wait_for(|live| *live != session.number) => Err(Ended::TakenOver),
                 }
             }
             Err(reason) => {
@@ -262,8 +275,8 @@ impl Node {
         }
     }
 
-    /// Lets a coordinator in, or says why not. With a claim: the connection's number, and the epoch.
-    async fn enter(&self, hello: &Hello) -> Result<Option<(u64, u64)>, String> {
+    /// Lets a coordinator in, or says why not. With a claim: its session.
+    async fn enter(&self, hello: &Hello) -> Result<Option<Session>, String> {
         hello::same_protocol(hello.protocol)?;
         let Some(claim) = &hello.claim else { return Ok(None) };
         let header = self.store.header();
@@ -274,18 +287,48 @@ impl Node {
             let has = self.store.size_bytes();
             return Err(format!("this node has {has} bytes, fewer than the {} that it promised", claim.size_bytes));
         }
+        let over = || Err("another connection of a coordinator has taken over".into());
+        if let Some(number) = claim.joins {
+            let begun = (header.epoch, &header.coordinator) == (claim.epoch, &claim.coordinator);
+            let live = *self.live.borrow() == number;
+            return if begun && live { Ok(Some(Session { number, epoch: claim.epoch })) } else { over() };
+        }
         // Before anything is waited for: an older coordinator that connects again meanwhile must find the newer one's epoch.
-        self.store.claim(&hello.pool, claim)?;
-        self.live.send_modify(|live| *live += 1);
-        let number = *self.live.borrow();
+        let number = self.begin(&hello.pool, claim)?;
         self.idle().await;
         if *self.live.borrow() != number {
-            return Err("another connection of a coordinator has taken over".into());
+            return over();
         }
-        Ok(Some((number, claim.epoch)))
+        Ok(Some(Session { number, epoch: claim.epoch }))
     }
 
-    async fn session(&self, stream: impl Stream, mut input: BytesMut, number: u64, epoch: u64) -> Result<(), Ended> {
+    /// A new session: who has the highest epoch has the last one.
+    fn begin(&self, pool: &str, claim: &Claim) -> Result<u64, String> {
+        let _one_at_a_time = self.entrance.lock().unwrap_or_else(PoisonError::into_inner);
+        self.store.claim(pool, claim)?;
+        let mut number = 0;
+        self.live.send_modify(|live| {
+            *live += 1;
+            number = *live;
+        });
+        Ok(number)
+    }
+
+    /// Serves what is in memory, up to the cut; false if there is nothing left.
+    fn serve_now<I>(&self, number: u64, batch: &mut Batch<I>, served: &mut Served) -> Result<bool, Ended>
+    where
+        I: ExactSizeIterator<Item = (Request, Bytes)>,
+    {
+        let _working = Working::new(&self.busy);
+        if *self.live.borrow() != number {
+            return Err(Ended::TakenOver);
+        }
+        Ok(batch.serve(&self.store, served))
+    }
+
+    async fn serve(&self, stream: impl Stream, mut input: BytesMut, session: Session) -> Result<(), Ended> {
+        let Session { number, epoch } = session;
+        let workers = self.workers.get().cloned().unwrap_or_else(Handle::current);
         let (mut reader, mut writer) = tokio::io::split(stream);
         let (ready, mut done) = mpsc::unbounded_channel::<Served>();
         let mut answers = Answers { head: Head { epoch, granted: GRANTED, ..Head::default() }, out: BytesMut::new() };
@@ -297,7 +340,7 @@ impl Node {
             let batch = drain(&mut input, epoch, &mut wanted)?;
             if self.inline {
                 let mut batch = Batch::new(batch.into_iter());
-                while batch.serve(&self.store, &mut served) {
+                while self.serve_now(number, &mut batch, &mut served)? {
                     answers.send(&mut writer, batch.requests.len(), &served).await?;
                     self.sent(&served, batch.requests.len());
                 }
@@ -309,7 +352,7 @@ impl Node {
                     let part = batch.by_ref().take(each).collect::<Vec<_>>();
                     let (store, ready, working) = (self.store.clone(), ready.clone(), Working::new(&self.busy));
                     let live = self.live.subscribe();
-                    tokio::task::spawn_blocking(move || {
+                    workers.spawn_blocking(move || {
                         let mut batch = Batch::new(part.into_iter());
                         let wanted = || *live.borrow() == number;
                         let mut served = Served::default();
@@ -347,6 +390,13 @@ impl Node {
             }
         }
     }
+}
+
+/// What a coordinator's connections have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Session {
+    number: u64,
+    epoch: u64,
 }
 
 /// Never, if there is no such time.
@@ -465,12 +515,12 @@ impl Answers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hello::Claim;
     use crate::store::Place;
 
     fn hello(epoch: u64, coordinator: &str) -> Hello {
         let place = Place { index: 0, count: 1, stripe_bytes: 0 };
-        let claim = Claim { epoch, coordinator: coordinator.into(), node: "n".into(), size_bytes: 4096, place };
+        let claim =
+            Claim { epoch, coordinator: coordinator.into(), node: "n".into(), size_bytes: 4096, place, joins: None };
         Hello { protocol: crate::frame::VERSION, pool: "p".into(), claim: Some(claim) }
     }
 
@@ -488,6 +538,6 @@ mod tests {
         let refused = refused.expect_err("it is fenced off");
         assert!(refused.contains("another coordinator has taken over"), "{refused}");
         drop(working);
-        assert_eq!(entering.await.expect("nobody newer came").map(|(_, epoch)| epoch), Some(2));
+        assert_eq!(entering.await.expect("nobody newer came").map(|session| session.epoch), Some(2));
     }
 }

@@ -80,8 +80,10 @@ pub struct NodeStatus {
     pub frames: Sums,
     /// Bytes of frames since then.
     pub bytes: Sums,
-    /// Connections made after the first.
+    /// Times that the connections broke and were made anew.
     pub reconnected: u64,
+    /// Connections that are open.
+    pub connections: u32,
 }
 
 /// Counted both ways.
@@ -186,6 +188,7 @@ fn node(link: &Link, (ops_per_s, packets, seconds): (f64, Packets, f64)) -> Node
         frames: Sums { sent: counts.frames_sent, received: counts.frames_received },
         bytes: Sums { sent: counts.bytes_sent, received: counts.bytes_received },
         reconnected: counts.reconnected,
+        connections: counts.connections,
     }
 }
 
@@ -272,7 +275,10 @@ impl Status {
         of_nodes("node_received_bytes_total", "counter", "Bytes of frames from the node.", &|n| {
             n.bytes.received as f64
         });
-        of_nodes("node_reconnections_total", "counter", "Connections made after the first.", &|n| n.reconnected as f64);
+        of_nodes("node_reconnections_total", "counter", "Times that connections were made anew.", &|n| {
+            n.reconnected as f64
+        });
+        of_nodes("node_connections", "gauge", "Connections that are open.", &|n| f64::from(n.connections));
         of_nodes("node_packets_sent_per_second", "gauge", "Packets to the node in the last second.", &|n| {
             n.packets_per_s.sent
         });
@@ -298,7 +304,7 @@ pub fn prometheus(node: &Node) -> String {
         |name: &str, kind: &str, help: &str, value: f64| metrics.put(name, kind, help, [(own.clone(), value)]);
     put("store_size_bytes", "gauge", "Bytes of the store.", node.store().size_bytes() as f64);
     put("store_epoch", "gauge", "The highest epoch that it has served.", header.epoch as f64);
-    put("store_coordinators_total", "counter", "Coordinators that were let in.", counts.admitted as f64);
+    put("store_coordinators_total", "counter", "Connections of coordinators that were let in.", counts.admitted as f64);
     put("store_connections_failed_total", "counter", "Connections refused or broken.", counts.failed as f64);
     put("store_requests_total", "counter", "Requests answered.", counts.answered as f64);
     put("store_frames_sent_total", "counter", "Frames of answers.", counts.frames_sent as f64);

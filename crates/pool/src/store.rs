@@ -28,11 +28,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 mod error;
+mod flushes;
 mod header;
 mod map;
 mod medium;
 
 pub use error::Error;
+use flushes::Flushes;
 use header::{HEADER_BYTES, read_header};
 pub use header::{Header, Place, data_bytes, whole_bytes};
 use map::Map;
@@ -59,8 +61,7 @@ pub struct Store {
     locks: Vec<Mutex<()>>,
     /// A write failed in part: the table on the medium may say what the data are not.
     doubtful: AtomicBool,
-    /// A flush failed. The kernel tells of lost writes once, and later flushes would succeed without them.
-    unsound: AtomicBool,
+    flushes: Flushes,
     /// What it is as slow as, if it imitates flash.
     flash: Option<Flash>,
 }
@@ -199,7 +200,7 @@ impl Store {
             table: (0..size_bytes / BLOCK_BYTES).map(|_| AtomicU64::new(0)).collect(),
             locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),
             doubtful: AtomicBool::new(false),
-            unsound: AtomicBool::new(false),
+            flushes: Flushes::default(),
             flash: None,
         }
     }
@@ -458,13 +459,7 @@ impl Store {
     /// # Errors
     /// [`Status`]; after the first failure no flush succeeds until the store is opened anew.
     pub fn flush(&self) -> Result<(), Status> {
-        if self.unsound.load(Ordering::Acquire) {
-            return Err(Status::Io);
-        }
-        self.file.sync_data().map_err(|e| {
-            self.unsound.store(true, Ordering::Release);
-            status(&e)
-        })
+        self.flushes.flush(|| self.file.sync_data().map_err(|e| status(&e)))
     }
 
     /// The range reads as zeroes; whole blocks give their space back where the medium can.

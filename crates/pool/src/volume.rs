@@ -82,7 +82,7 @@ pub struct Volume {
 
 impl Volume {
     /// Claims the nodes for `pool`, in this order, with an epoch higher than any that they know; a coordinator that had them
-    /// before is fenced off. Runs in a `LocalSet`. `report` is told of trouble later.
+    /// before is fenced off. Each node has so many `connections`. Runs in a `LocalSet`. `report` is told of trouble later.
     ///
     /// # Errors
     /// [`NoPool`]. Nodes that belong elsewhere, in another order or to nobody are found before any of them is claimed.
@@ -91,6 +91,7 @@ impl Volume {
         addresses: &[SocketAddr],
         pool: &str,
         arrangement: Arrangement,
+        connections: u16,
         control: &Control,
         report: Rc<dyn Fn(String)>,
     ) -> Result<Self, NoPool> {
@@ -128,12 +129,12 @@ impl Volume {
             .map(|(index, (address, node))| {
                 let place = Place { index, count: addresses.len() as u32, stripe_bytes };
                 let (coordinator, size_bytes) = (coordinator.clone(), node.size_bytes);
-                (address, Claim { epoch, coordinator, node: node.node, size_bytes, place })
+                (address, Claim { epoch, coordinator, node: node.node, size_bytes, place, joins: None })
             })
             .collect();
         let pace = Pace::new(control, claims.len());
         for (address, claim) in claims {
-            let joined = Link::join(connect, address, pool, claim, &pace, report.clone()).await;
+            let joined = Link::join(connect, address, pool, claim, connections, &pace, report.clone()).await;
             links.push(joined.map_err(|why| NoPool::Node { address, why })?);
         }
         let description = format!("pool {pool} of {} node{}", links.len(), if links.len() == 1 { "" } else { "s" });

@@ -141,7 +141,7 @@ async fn join(addresses: &[SocketAddr], pool: &str, stripe_bytes: Option<u64>) -
         let told = told.clone();
         Rc::new(move |line| told.borrow_mut().push(line))
     };
-    let volume = Volume::join(&tcp(), addresses, pool, arrangement, &Control::Tuned, report).await?;
+    let volume = Volume::join(&tcp(), addresses, pool, arrangement, 2, &Control::Tuned, report).await?;
     Ok((volume, told))
 }
 
@@ -399,7 +399,8 @@ fn refused() -> Result<(), Failed> {
         let nobody = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         told_why(join(&[a, nobody], "p", None).await, "refused")?;
         let place = Place { index: 0, count: 2, stripe_bytes: 0 };
-        let claim = Claim { epoch: 99, coordinator: "c".into(), node: "node0".into(), size_bytes: 5 * MIB, place };
+        let claim =
+            Claim { epoch: 99, coordinator: "c".into(), node: "node0".into(), size_bytes: 5 * MIB, place, joins: None };
         let hello = Hello { protocol: pool::frame::VERSION, pool: "p".into(), claim: Some(claim) };
         let why = greet(&tcp(), a, &hello).await.map(drop).expect_err("it is too small").to_string();
         if !why.contains("fewer than the 5242880") {
@@ -440,8 +441,8 @@ fn counted() -> Result<(), Failed> {
     let process = Process::start(Path::new("memory"), "127.0.0.1:0")?;
     local(async {
         let control = Control::Fixed(Setting::new(8, 4));
-        let one =
-            Volume::join(&tcp(), &[process.address], "p", Arrangement::Concatenated, &control, Rc::new(drop)).await?;
+        let one = Volume::join(&tcp(), &[process.address], "p", Arrangement::Concatenated, 1, &control, Rc::new(drop))
+            .await?;
         let volume = Rc::new(one);
         for write in [false, true] {
             let duration = Duration::from_secs(2);

@@ -63,7 +63,7 @@ impl Served {
 
 async fn join(connect: &Connect, address: SocketAddr) -> Result<Volume, String> {
     let joined =
-        Volume::join(connect, &[address], "p", Arrangement::Concatenated, &Control::Tuned, Rc::new(drop)).await;
+        Volume::join(connect, &[address], "p", Arrangement::Concatenated, 3, &Control::Tuned, Rc::new(drop)).await;
     joined.map_err(|error| error.to_string())
 }
 
@@ -182,6 +182,7 @@ fn another_version_and_an_older_epoch_are_refused_and_both_say_why() {
                 node: welcome.node.clone(),
                 size_bytes: SIZE,
                 place: place.clone(),
+                joins: None,
             }),
             ..current.clone()
         };

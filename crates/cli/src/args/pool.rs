@@ -122,6 +122,10 @@ pub struct Disk {
     /// One node after the other (if it is not given), or in turn by stripes of 64 KiB; a pool keeps what it was made with
     #[arg(long, value_enum)]
     pub layout: Option<Order>,
+    /// Connections to each node, which serves each on a processor of its own (1 if it is not given); window and batch stay
+    /// those of the node
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(pool::link::MOST_CONNECTIONS)))]
+    pub connections: Option<u16>,
     /// Whom to trust.
     #[command(flatten)]
     pub trust: Trust,

@@ -76,7 +76,7 @@ pub async fn measure(volume: Rc<Volume>, load: &PoolLoad, threads: u32, write: b
 
 pub fn heading() -> String {
     format!(
-        "{:<34}{:>10}{:>10}{:>10}{:>8}{:>8}{:>12}{:>12}",
+        "{:<34}{:>10}{:>10}{:>10}{:>8}{:>8}{:>14}{:>12}",
         "", "ops/s", "p50 us", "p99 us", "window", "batch", "packets/s up", "down"
     )
 }
@@ -85,7 +85,7 @@ pub fn line(name: &str, figures: &Figures) -> String {
     let Figures { ops_per_s, latency_us, window, batch_mean, packets_per_s, failed, .. } = figures;
     let failed = if *failed > 0 { format!("  {failed} failed") } else { String::new() };
     format!(
-        "{name:<34}{ops_per_s:>10.0}{:>10.1}{:>10.1}{window:>8.1}{batch_mean:>8.1}{:>12.0}{:>12.0}{failed}",
+        "{name:<34}{ops_per_s:>10.0}{:>10.1}{:>10.1}{window:>8.1}{batch_mean:>8.1}{:>14.0}{:>12.0}{failed}",
         latency_us.p50, latency_us.p99, packets_per_s.sent, packets_per_s.received
     )
 }

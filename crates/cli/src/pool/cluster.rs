@@ -164,6 +164,7 @@ pub fn forwarded(args: &PoolBench, count: u32) -> Vec<String> {
         }
         None => {
             words.extend([format!("--block={}", load.block), format!("--threads={}", load.requesters())]);
+            words.extend(args.disk.connections.map(|count| format!("--connections={count}")));
             words.extend(control.window.map(|window| format!("--window={window}")));
             words.extend(control.window.map(|_| format!("--batch={}", control.batch)));
             words.extend(args.write.then(|| "--write".to_string()));

@@ -37,6 +37,7 @@ pub fn serve(args: &PoolServe) -> Result<PoolServe> {
         Layout::Concat => Order::Concat,
         Layout::Stripe => Order::Stripe,
     }));
+    args.disk.connections = args.disk.connections.or(serve.connections);
     args.disk.trust.key = args.disk.trust.key.or(config.key);
     if args.nbd.is_none() {
         args.nbd = Some(given(&path, "nbd", &serve.nbd, value::front)?);

@@ -87,10 +87,8 @@ async fn join(
         Order::Concat => Arrangement::Concatenated,
         Order::Stripe => Arrangement::Striped { stripe_bytes: STRIPE_BYTES },
     };
-    Ok(Rc::new(
-        Volume::join(&tcp_with(key), nodes, disk.pool.as_deref().unwrap_or("default"), arrangement, control, report())
-            .await?,
-    ))
+    let (name, connections) = (disk.pool.as_deref().unwrap_or("default"), disk.connections.unwrap_or(1));
+    Ok(Rc::new(Volume::join(&tcp_with(key), nodes, name, arrangement, connections, control, report()).await?))
 }
 
 fn control(args: &Control) -> pool::link::Control {

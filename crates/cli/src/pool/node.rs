@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
 
-struct Pages(Rc<Node>);
+struct Pages(Arc<Node>);
 
 impl http::Pages for Pages {
     fn metrics(&self) -> String {

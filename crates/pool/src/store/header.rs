@@ -52,7 +52,7 @@ pub struct Header {
     /// The highest epoch of a coordinator that it has served.
     pub epoch: u64,
     /// That coordinator.
-    pub(super) coordinator: String,
+    pub coordinator: String,
     pub(super) sequence: u64,
     /// Whether it was closed in order.
     pub(super) clean: bool,

@@ -16,7 +16,7 @@ fn place() -> At {
 
 fn claim(epoch: u64) -> Claim {
     let place = Place { index: 0, count: 1, stripe_bytes: 0 };
-    Claim { epoch, coordinator: "c".into(), node: "n1".into(), size_bytes: SIZE, place }
+    Claim { epoch, coordinator: "c".into(), node: "n1".into(), size_bytes: SIZE, place, joins: None }
 }
 
 fn made(at: &At) -> Store {

@@ -152,7 +152,7 @@ fn on_one_medium_for_eight_nodes_with_memory() {
 
 #[test]
 fn with_nodes_that_differ() {
-    for world in [ONE_SLOW, ONE_FAR_OF_SLOW] {
+    for world in [ONE_SLOW, ONE_FAR, ONE_FAR_OF_SLOW] {
         within_a_tenth(&world, &LOADS[1..], 12_000 * MS);
     }
 }

@@ -55,6 +55,8 @@ pub struct World {
     faults: Rc<RefCell<Vec<Fault>>>,
     /// What links reported.
     pub told: Rc<RefCell<Vec<String>>>,
+    /// Of a coordinator to each node: one to three, by the seed.
+    connections: u16,
 }
 
 fn name(node: usize) -> String {
@@ -90,7 +92,7 @@ impl World {
             (0..NODES).map(|node| SocketAddr::new(turmoil::lookup(name(node)), PORT)).collect();
         let told = self.told.clone();
         let report = Rc::new(move |line| told.borrow_mut().push(line));
-        Volume::join(&simulated(), &addresses, "p", arrangement, &Control::Tuned, report).await
+        Volume::join(&simulated(), &addresses, "p", arrangement, self.connections, &Control::Tuned, report).await
     }
 }
 
@@ -128,7 +130,8 @@ pub fn run_both(seed: u64, lose: f64, story: Story, rival: Story) -> Result<(), 
             }
         });
     }
-    let (world, ended) = (World::default(), Rc::new(RefCell::new(Vec::new())));
+    let world = World { connections: 1 + (seed % 3) as u16, ..World::default() };
+    let ended = Rc::new(RefCell::new(Vec::new()));
     let faults = world.faults.clone();
     for (host, story) in [(COORDINATOR, story), (RIVAL, rival)] {
         let (world, ended) = (world.clone(), ended.clone());

@@ -1,0 +1,395 @@
+//! What is asked of a node, and how it stands with it: no socket, no task, and no clock but the times that it is told.
+//!
+//! A bank with several counters and one queue: whoever comes waits in the one queue, goes to the counter with the fewest before it, and
+//! is served there to the end. The queue, the window and the tags are the node's; a connection has only what was sent over
+//! it. So several connections never have more under way than one would have, and their frames are no smaller.
+//!
+//! When one connection breaks, all are given up, and what was not answered goes back into the queue. A request that was asked
+//! over a connection that is lost may still be on its way to the node; asked again over another, it could be overtaken by itself,
+//! and land on what was written since. The node lets a coordinator in anew only when nothing of the old connections can land.
+
+use super::{Counts, Failure};
+use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status, Stretch};
+use crate::hello::Welcome;
+use crate::setting::Setting;
+use crate::tuner::Tuner;
+use bytes::{Bytes, BytesMut};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// A request that finds no answer fails after this time.
+pub const DEADLINE: Duration = Duration::from_secs(30);
+/// A connection on which nothing is heard for so long, while answers are due, is given up.
+pub(super) const SILENCE: Duration = Duration::from_secs(10);
+/// Data in a frame after which it is closed.
+pub(super) const FRAME_BYTES: usize = 1 << 20;
+/// Data asked for or sent, and not answered.
+const UNDER_WAY_BYTES: usize = 16 << 20;
+
+/// Who decides on window and batch.
+#[derive(Debug, Clone)]
+pub enum Control {
+    /// The user.
+    Fixed(Setting),
+    /// The tuner.
+    Tuned,
+}
+
+/// The same for all links of a coordinator, which have one tuner.
+#[derive(Debug, Clone)]
+pub struct Pace {
+    by: By,
+    /// The clock of them all.
+    begin: Instant,
+}
+
+#[derive(Debug, Clone)]
+enum By {
+    Fixed(Setting),
+    Tuned(Rc<RefCell<Tuner>>),
+}
+
+impl Pace {
+    /// For so many nodes.
+    pub fn new(control: &Control, nodes: usize) -> Self {
+        let by = match control {
+            Control::Fixed(setting) => By::Fixed(*setting),
+            Control::Tuned => By::Tuned(Rc::new(RefCell::new(Tuner::new(nodes)))),
+        };
+        Self { by, begin: Instant::now() }
+    }
+
+    fn setting(&self, window: u32) -> Setting {
+        match &self.by {
+            By::Fixed(setting) => Setting::holding(setting.window().min(window), setting.hold()),
+            By::Tuned(tuner) => Setting::holding(window, tuner.borrow().hold()),
+        }
+    }
+
+    /// A frame of `node` brought so many answers by `now`; `left` requests are under way or wait.
+    fn answered(&self, node: u32, now: Instant, answers: u32, left: u32) {
+        if let By::Tuned(tuner) = &self.by {
+            let now_ns = now.saturating_duration_since(self.begin).as_nanos() as u64;
+            tuner.borrow_mut().answered(node as usize, now_ns, answers, left);
+        }
+    }
+}
+
+/// Why a connection is of no more use, although it carries bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Tardy {
+    #[error("nothing was heard for {} s", SILENCE.as_secs())]
+    Silence,
+    #[error("a request was not answered for {} s", DEADLINE.as_secs())]
+    Late,
+}
+
+#[derive(Debug)]
+struct Job {
+    request: Request,
+    data: Bytes,
+    since: Instant,
+    /// When it left, the last time, and over which connection.
+    sent: Instant,
+    over: usize,
+    /// For a flush: the writes that were answered when it was asked.
+    covers: u64,
+    reply: oneshot::Sender<Result<Bytes, Failure>>,
+}
+
+impl Job {
+    fn bytes(&self) -> usize {
+        match self.request.operation {
+            Operation::Read | Operation::Write => self.request.length as usize,
+            Operation::Flush | Operation::Trim | Operation::Map => 0,
+        }
+    }
+}
+
+/// One of the node's connections.
+#[derive(Debug, Clone, Copy)]
+struct Connection {
+    /// The node has welcomed it.
+    open: bool,
+    /// What it was given is written, so that it may be given more.
+    free: bool,
+    under_way: usize,
+    heard: Instant,
+    sequence: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pace: Pace,
+    /// The node's place among those of its coordinator.
+    place: u32,
+    epoch: u64,
+    granted: usize,
+    pending: VecDeque<Job>,
+    /// Under way, by tag.
+    tags: Vec<Option<Job>>,
+    free: Vec<u16>,
+    bytes: usize,
+    connections: Vec<Connection>,
+    boot: String,
+    /// Writes answered, and those of them that a flush covers.
+    written: u64,
+    flushed: u64,
+    counts: Counts,
+    /// Why there is no connection now.
+    pub trouble: Option<String>,
+    pub ended: Option<Failure>,
+    /// Of the frame that is made: kept for its room.
+    requests: Vec<Request>,
+    parts: Vec<Bytes>,
+}
+
+impl State {
+    /// Of a node that was claimed with this epoch and has welcomed us; none of the `connections` is open yet.
+    pub fn new(pace: Pace, place: u32, epoch: u64, welcome: &Welcome, connections: usize) -> Self {
+        let granted = usize::from(welcome.granted).clamp(1, frame::MAX_COUNT);
+        let connection = Connection { open: false, free: true, under_way: 0, heard: Instant::now(), sequence: 0 };
+        Self {
+            pace,
+            place,
+            epoch,
+            granted,
+            pending: VecDeque::new(),
+            tags: (0..granted).map(|_| None).collect(),
+            free: (0..granted as u16).rev().collect(),
+            bytes: 0,
+            connections: vec![connection; connections.max(1)],
+            boot: welcome.boot.clone(),
+            written: 0,
+            flushed: 0,
+            counts: Counts::default(),
+            trouble: None,
+            ended: None,
+            requests: Vec::new(),
+            parts: Vec::new(),
+        }
+    }
+
+    /// A request joins the queue. Its answer comes through `reply`; which connection it is worth waking is returned.
+    pub fn put(
+        &mut self,
+        request: Request,
+        data: Bytes,
+        now: Instant,
+        reply: oneshot::Sender<Result<Bytes, Failure>>,
+    ) -> Option<usize> {
+        if let Some(failure) = &self.ended {
+            // Whoever asked may be gone.
+            let _ = reply.send(Err(failure.clone()));
+            return None;
+        }
+        let covers = self.written;
+        self.pending.push_back(Job { request, data, since: now, sent: now, over: 0, covers, reply });
+        self.next()
+    }
+
+    /// Counts, with what is in force now.
+    pub fn counts(&self) -> Counts {
+        let (setting, waiting, under_way) = (self.setting(), self.pending.len() as u32, self.under_way() as u32);
+        Counts {
+            window: setting.window(),
+            batch: setting.batch(waiting + under_way),
+            waiting,
+            under_way,
+            connections: self.connections.iter().filter(|connection| connection.open).count() as u32,
+            ..self.counts
+        }
+    }
+
+    fn setting(&self) -> Setting {
+        self.pace.setting(self.granted as u32)
+    }
+
+    fn under_way(&self) -> usize {
+        self.granted - self.free.len()
+    }
+
+    /// How many requests should leave now.
+    fn room(&self) -> usize {
+        self.setting().frame(self.pending.len() as u32, self.under_way() as u32) as usize
+    }
+
+    /// The connection whose turn it is: of those that can take a frame, the one with the fewest requests under way.
+    fn next(&self) -> Option<usize> {
+        let can = self.connections.iter().enumerate().filter(|(_, connection)| connection.open && connection.free);
+        can.min_by_key(|(nth, connection)| (connection.under_way, *nth)).map(|(nth, _)| nth)
+    }
+
+    /// The node has welcomed a connection; nothing is under way over it.
+    pub fn opened(&mut self, nth: usize, now: Instant) {
+        self.connections[nth] = Connection { open: true, free: true, under_way: 0, heard: now, sequence: 0 };
+    }
+
+    /// Whether it is still the machine that it was, or lost nothing that was answered and not flushed.
+    pub fn reopened(&mut self, welcome: &Welcome) -> bool {
+        if self.boot != welcome.boot && self.flushed < self.written {
+            return false;
+        }
+        self.boot.clone_from(&welcome.boot);
+        self.trouble = None;
+        self.counts.reconnected += 1;
+        true
+    }
+
+    /// What the connection was given is written; makes its next frame, if it is its turn and time for one. Another connection
+    /// that should be woken is returned.
+    pub fn fill(&mut self, nth: usize, now: Instant, out: &mut BytesMut) -> Option<usize> {
+        self.connections[nth].free = true;
+        if self.next() == Some(nth) {
+            self.frame(nth, now, out);
+            self.connections[nth].free = out.is_empty();
+        }
+        self.next().filter(|next| *next != nth && self.room() > 0)
+    }
+
+    fn frame(&mut self, nth: usize, now: Instant, out: &mut BytesMut) {
+        let (under_way, waiting, room) = (self.under_way(), self.pending.len(), self.room());
+        let mut frame_bytes = 0;
+        while self.requests.len() < room && frame_bytes < FRAME_BYTES {
+            let Some(bytes) = self.pending.front().map(Job::bytes) else { break };
+            if self.bytes > 0 && self.bytes + bytes > UNDER_WAY_BYTES {
+                break;
+            }
+            let (Some(tag), Some(mut job)) = (self.free.pop(), self.pending.pop_front()) else { break };
+            (job.request.tag, job.sent, job.over) = (tag, now, nth);
+            self.bytes += bytes;
+            frame_bytes += job.data.len();
+            self.requests.push(job.request);
+            self.parts.push(job.data.clone());
+            self.tags[usize::from(tag)] = Some(job);
+        }
+        if self.requests.is_empty() {
+            return;
+        }
+        let granted = u16::try_from(self.setting().batch((waiting + under_way) as u32)).unwrap_or(u16::MAX);
+        let connection = &mut self.connections[nth];
+        if connection.under_way == 0 {
+            connection.heard = now;
+        }
+        let head = Head { epoch: self.epoch, sequence: connection.sequence, granted, ..Head::default() };
+        frame::put_requests(out, &head, &self.requests, |nth| &self.parts[nth]);
+        connection.sequence += 1;
+        connection.under_way += self.requests.len();
+        self.counts.frames_sent += 1;
+        self.counts.bytes_sent += out.len() as u64;
+        self.counts.requests_sent += self.requests.len() as u64;
+        self.requests.clear();
+        self.parts.clear();
+    }
+
+    /// So many bytes came over a connection.
+    pub fn heard(&mut self, nth: usize, now: Instant, bytes: usize) {
+        self.connections[nth].heard = now;
+        self.counts.bytes_received += bytes as u64;
+    }
+
+    /// A frame came over a connection.
+    pub fn answered(&mut self, nth: usize, frame: Frame, now: Instant) -> Result<(), Broken> {
+        let Frame::Replies(head, replies) = frame else { return Err(Broken::Sense("a node asks for nothing")) };
+        self.counts.frames_received += 1;
+        self.counts.queued = head.queued;
+        self.counts.service_us = head.service_us;
+        let (mut left, mut answers) = (now, 0);
+        for (reply, data) in replies {
+            let slot = self.tags.get(usize::from(reply.tag)).and_then(Option::as_ref).filter(|job| job.over == nth);
+            let job = slot.ok_or(Broken::Sense("an answer to what was not asked"))?;
+            let result = judge(&job.request, &reply, data)?;
+            let Some(job) = self.tags[usize::from(reply.tag)].take() else { continue };
+            self.free.push(reply.tag);
+            self.connections[nth].under_way -= 1;
+            left = job.sent;
+            self.bytes -= job.bytes();
+            self.counts.answered += 1;
+            if result.is_ok() {
+                match job.request.operation {
+                    Operation::Flush => self.flushed = self.flushed.max(job.covers),
+                    Operation::Write | Operation::Trim if !job.request.durable => self.written += 1,
+                    _ => {}
+                }
+            }
+            answers += 1;
+            // Whoever asked may be gone.
+            let _ = job.reply.send(result.map_err(Failure::Node));
+        }
+        self.pace.answered(self.place, now, answers, (self.under_way() + self.pending.len()) as u32);
+        let took_us = now.saturating_duration_since(left).as_nanos() as f64 / 1000.0;
+        let rtt_us = &mut self.counts.rtt_us;
+        *rtt_us = if *rtt_us == 0.0 { took_us } else { *rtt_us + (took_us - *rtt_us) / 8.0 };
+        Ok(())
+    }
+
+    /// Whether a connection has kept us waiting too long. Requests that wait their turn are nothing to worry about.
+    pub fn tardy(&self, nth: usize, now: Instant) -> Option<Tardy> {
+        let connection = &self.connections[nth];
+        if connection.under_way > 0 && now.saturating_duration_since(connection.heard) > SILENCE {
+            return Some(Tardy::Silence);
+        }
+        let late = |job: &Job| job.over == nth && now.saturating_duration_since(job.sent) > DEADLINE;
+        self.tags.iter().flatten().any(late).then_some(Tardy::Late)
+    }
+
+    /// No connection is open any more: what is under way is to be asked anew, the oldest first.
+    pub fn ask_again(&mut self, now: Instant) {
+        let mut jobs: Vec<Job> = self.tags.iter_mut().filter_map(Option::take).collect();
+        jobs.sort_by_key(|job| std::cmp::Reverse(job.since));
+        for job in jobs {
+            self.free.push(job.request.tag);
+            self.pending.push_front(job);
+        }
+        self.bytes = 0;
+        for connection in &mut self.connections {
+            (connection.open, connection.under_way) = (false, 0);
+        }
+        self.expire(now);
+    }
+
+    /// Fails what waits too long; nothing is under way then.
+    pub fn expire(&mut self, now: Instant) {
+        while self.pending.front().is_some_and(|job| now.saturating_duration_since(job.since) > DEADLINE) {
+            let Some(job) = self.pending.pop_front() else { return };
+            // Whoever asked may be gone.
+            let _ = job.reply.send(Err(Failure::Deadline));
+        }
+    }
+
+    /// Nothing can be asked any more.
+    pub fn end(&mut self, failure: Failure, now: Instant) {
+        for job in self.pending.drain(..) {
+            // Whoever asked may be gone.
+            let _ = job.reply.send(Err(failure.clone()));
+        }
+        self.ended = Some(failure);
+        self.pace.answered(self.place, now, 0, 0);
+    }
+}
+
+/// What the answer says; data that do not match their checksum were damaged on the way.
+fn judge(request: &Request, reply: &Reply, data: Bytes) -> Result<Result<Bytes, Status>, Broken> {
+    if reply.status != Status::Done {
+        return Ok(Err(reply.status));
+    }
+    let fits = match request.operation {
+        Operation::Read => data.len() == request.length as usize,
+        Operation::Map => Stretch::take_all(&data, request.length).is_some(),
+        Operation::Write | Operation::Flush | Operation::Trim => data.is_empty(),
+    };
+    if !fits {
+        return Err(Broken::Sense("an answer has another length than was asked"));
+    }
+    if !data.is_empty() && !request.unchecked && crc32c::crc32c(&data) != reply.checksum {
+        return Err(Broken::Checksum);
+    }
+    Ok(Ok(data))
+}
+
+#[cfg(test)]
+mod tests;

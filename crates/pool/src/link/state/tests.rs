@@ -1,0 +1,204 @@
+use super::*;
+use crate::setting::Hold;
+
+type Answered = oneshot::Receiver<Result<Bytes, Failure>>;
+
+/// A link with a node, of which all connections are open.
+struct Trial {
+    state: State,
+    now: Instant,
+}
+
+fn welcome(boot: &str) -> Welcome {
+    let (node, pool, boot) = ("n".into(), "p".into(), boot.into());
+    Welcome { node, pool, place: None, epoch: 3, size_bytes: 1 << 20, granted: 8, boot, session: 1 }
+}
+
+impl Trial {
+    fn new(connections: usize, setting: Setting) -> Self {
+        let (pace, now) = (Pace::new(&Control::Fixed(setting), 1), Instant::now());
+        let mut state = State::new(pace, 0, 3, &welcome("boot"), connections);
+        (0..connections).for_each(|nth| state.opened(nth, now));
+        Self { state, now }
+    }
+
+    fn natural(connections: usize) -> Self {
+        Self::new(connections, Setting::holding(8, Hold::NATURAL))
+    }
+
+    /// Asks, and says which connection is to be woken.
+    fn put(&mut self, operation: Operation) -> (Answered, Option<usize>) {
+        let (reply, answer) = oneshot::channel();
+        let data = Bytes::from_static(if operation == Operation::Write { b"abcd" } else { b"" });
+        let request = Request { operation, durable: false, unchecked: false, tag: 0, length: 4, offset: 0 };
+        let woken = self.state.put(request, data, self.now, reply);
+        (answer, woken)
+    }
+
+    /// What leaves over a connection, and which other one is to be woken.
+    fn fill(&mut self, nth: usize) -> (Vec<Request>, Option<usize>) {
+        let mut out = BytesMut::new();
+        let woken = self.state.fill(nth, self.now, &mut out);
+        match frame::take(&mut out).expect("a frame") {
+            Some(Frame::Requests(head, requests)) => {
+                assert_eq!(head.epoch, 3);
+                (requests.into_iter().map(|(request, _)| request).collect(), woken)
+            }
+            Some(Frame::Replies(..)) => panic!("nobody was asked"),
+            None => (Vec::new(), woken),
+        }
+    }
+
+    /// The node answers these over a connection.
+    fn answer(&mut self, nth: usize, requests: &[Request]) -> Result<(), Broken> {
+        let reply = |request: &Request| {
+            let data = Bytes::from_static(if request.operation == Operation::Read { b"wxyz" } else { b"" });
+            let (length, checksum) = (data.len() as u32, if data.is_empty() { 0 } else { crc32c::crc32c(&data) });
+            (Reply { status: Status::Done, tag: request.tag, length, checksum }, data)
+        };
+        let frame = Frame::Replies(Head::default(), requests.iter().map(reply).collect());
+        self.state.answered(nth, frame, self.now)
+    }
+}
+
+#[test]
+fn the_window_is_the_nodes_and_the_connections_share_it() {
+    let mut trial = Trial::new(3, Setting::new(4, 1));
+    let asked: Vec<Answered> = (0..10).map(|_| trial.put(Operation::Read).0).collect();
+    let (first, woken) = trial.fill(0);
+    assert_eq!((first.len(), woken), (4, None), "the window is full, whoever else could write");
+    assert_eq!((trial.fill(1).0.len(), trial.fill(2).0.len()), (0, 0));
+    trial.answer(0, &first[..3]).expect("they were asked");
+    // It has one under way, the others none.
+    let (none, woken) = trial.fill(0);
+    assert_eq!((none.len(), woken), (0, Some(1)));
+    assert_eq!(trial.fill(1).0.len(), 3);
+    let counts = trial.state.counts();
+    assert_eq!((counts.window, counts.under_way, counts.waiting, counts.connections), (4, 4, 3, 3));
+    drop(asked);
+}
+
+#[test]
+fn the_next_frame_goes_where_the_fewest_are_under_way() {
+    let mut trial = Trial::natural(2);
+    let mut taken = Vec::new();
+    let mut keep = Vec::new();
+    for _ in 0..4 {
+        let (asked, woken) = trial.put(Operation::Read);
+        let nth = woken.expect("both can take one");
+        assert_eq!(trial.fill(nth).0.len(), 1);
+        // It is written.
+        assert_eq!(trial.fill(nth).0.len(), 0);
+        taken.push(nth);
+        keep.push(asked);
+    }
+    assert_eq!(taken, [0, 1, 0, 1]);
+}
+
+#[test]
+fn while_one_connection_writes_or_is_not_there_the_others_go_on() {
+    let mut trial = Trial::natural(2);
+    let (_first, woken) = trial.put(Operation::Read);
+    assert_eq!((woken, trial.fill(0).0.len()), (Some(0), 1));
+    // Its frame is not written yet.
+    let (_second, woken) = trial.put(Operation::Read);
+    assert_eq!((woken, trial.fill(1).0.len()), (Some(1), 1));
+    let (_third, woken) = trial.put(Operation::Read);
+    assert_eq!(woken, None, "both are writing");
+    assert_eq!(trial.fill(1).0.len(), 1, "whoever is done first takes it");
+
+    let mut trial = Trial::natural(1);
+    trial.state = State::new(Pace::new(&Control::Tuned, 1), 0, 3, &welcome("boot"), 2);
+    trial.state.opened(0, trial.now);
+    assert_eq!(trial.put(Operation::Read).1, Some(0));
+    assert_eq!(trial.fill(0), (vec![Request { length: 4, tag: 0, ..read() }], None));
+}
+
+fn read() -> Request {
+    Request { operation: Operation::Read, durable: false, unchecked: false, tag: 0, length: 0, offset: 0 }
+}
+
+#[test]
+fn an_answer_comes_over_the_connection_that_was_asked() {
+    let mut trial = Trial::natural(2);
+    let (mut asked, _) = trial.put(Operation::Read);
+    let (requests, _) = trial.fill(0);
+    assert!(matches!(trial.answer(1, &requests), Err(Broken::Sense(_))));
+    assert!(asked.try_recv().is_err(), "nobody was told anything");
+    trial.answer(0, &requests).expect("it was asked there");
+    assert_eq!(asked.try_recv().expect("an answer"), Ok(Bytes::from_static(b"wxyz")));
+    assert!(matches!(trial.answer(0, &requests), Err(Broken::Sense(_))), "twice");
+}
+
+#[test]
+fn what_was_under_way_over_any_connection_is_asked_again_before_what_waits() {
+    let mut trial = Trial::new(2, Setting::new(2, 1));
+    let mut kept = Vec::new();
+    for operation in [Operation::Write, Operation::Read, Operation::Trim] {
+        kept.push(trial.put(operation).0);
+        trial.now += Duration::from_millis(1);
+        trial.fill(0);
+        trial.fill(1);
+    }
+    trial.state.ask_again(trial.now);
+    assert_eq!(trial.put(Operation::Flush).1, None, "no connection is open");
+    assert_eq!(trial.state.counts().under_way, 0);
+    trial.state.opened(0, trial.now);
+    let operations: Vec<_> = trial.fill(0).0.into_iter().map(|request| request.operation).collect();
+    assert_eq!(operations, [Operation::Write, Operation::Read]);
+}
+
+#[test]
+fn a_flush_over_one_connection_covers_what_was_answered_over_another() {
+    let flushed = |flush: bool| {
+        let mut trial = Trial::natural(2);
+        let _write = trial.put(Operation::Write);
+        let (write, _) = trial.fill(0);
+        trial.answer(0, &write).expect("it was asked");
+        if flush {
+            let _read = trial.put(Operation::Read);
+            trial.fill(0);
+            let _flush = trial.put(Operation::Flush);
+            let (flush, _) = trial.fill(1);
+            assert_eq!(flush[0].operation, Operation::Flush);
+            trial.answer(1, &flush).expect("it was asked");
+        }
+        trial.state.ask_again(trial.now);
+        trial.state.reopened(&welcome("another boot"))
+    };
+    assert!(flushed(true));
+    assert!(!flushed(false), "what was answered is gone, and nobody was told");
+}
+
+#[test]
+fn a_connection_that_is_heard_does_not_speak_for_one_that_is_silent() {
+    let mut trial = Trial::natural(2);
+    let _first = trial.put(Operation::Read);
+    trial.fill(0);
+    let _second = trial.put(Operation::Read);
+    trial.fill(1);
+    trial.now += SILENCE;
+    trial.state.heard(0, trial.now, 1);
+    assert_eq!(trial.state.tardy(1, trial.now), None);
+    trial.now += Duration::from_secs(1);
+    assert_eq!((trial.state.tardy(0, trial.now), trial.state.tardy(1, trial.now)), (None, Some(Tardy::Silence)));
+    trial.now += DEADLINE;
+    trial.state.heard(0, trial.now, 1);
+    assert_eq!(trial.state.tardy(0, trial.now), Some(Tardy::Late));
+}
+
+#[test]
+fn what_waits_too_long_fails_and_after_the_end_everything_does() {
+    let mut trial = Trial::natural(2);
+    let (mut late, _) = trial.put(Operation::Read);
+    trial.fill(0);
+    trial.now += DEADLINE + Duration::from_secs(1);
+    let (mut later, _) = trial.put(Operation::Read);
+    trial.state.ask_again(trial.now);
+    assert_eq!(late.try_recv().expect("an answer"), Err(Failure::Deadline));
+    let ended = Failure::Ended("it is over".into());
+    trial.state.end(ended.clone(), trial.now);
+    assert_eq!(later.try_recv().expect("an answer"), Err(ended.clone()));
+    let (mut last, woken) = trial.put(Operation::Read);
+    assert_eq!((last.try_recv().expect("an answer"), woken), (Err(ended), None));
+}

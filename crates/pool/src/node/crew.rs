@@ -1,0 +1,133 @@
+//! The threads that serve a node's connections: at most one for each processor, each with a runtime of its own.
+//!
+//! A connection goes to the thread that has the fewest, and stays there. The first thread is the one that listens, and no other
+//! is started before there are two connections at once. So a coordinator with one connection is served as by a program of one
+//! thread, and the connections of one with several do not wait for each other.
+
+use super::Node;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{JoinHandle, available_parallelism};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::{LocalSet, spawn_local};
+
+/// More would be of no use to the few connections that a coordinator has.
+const MOST: usize = 16;
+
+/// All of them.
+pub(super) struct Crew {
+    node: Arc<Node>,
+    /// What went wrong, for the thread that listens.
+    said: mpsc::UnboundedSender<String>,
+    /// Connections that it has itself.
+    here: Arc<AtomicUsize>,
+    others: Vec<Other>,
+    most: usize,
+}
+
+struct Other {
+    has: Arc<AtomicUsize>,
+    give: mpsc::UnboundedSender<std::net::TcpStream>,
+    thread: JoinHandle<()>,
+}
+
+/// One more connection of a thread, until it is dropped.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(has: &Arc<AtomicUsize>) -> Self {
+        has.fetch_add(1, Ordering::Relaxed);
+        Self(has.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Crew {
+    pub fn new(node: Arc<Node>, said: mpsc::UnboundedSender<String>) -> Self {
+        let most = available_parallelism().map_or(1, usize::from).min(MOST);
+        Self { node, said, here: Arc::default(), others: Vec::new(), most }
+    }
+
+    /// Gives the connection to a thread.
+    ///
+    /// # Errors
+    /// No thread can be had, or the connection cannot be handed over.
+    pub fn serve(&mut self, stream: TcpStream) -> io::Result<()> {
+        let fewest = self.others.iter().min_by_key(|other| other.has.load(Ordering::Relaxed));
+        let (here, there) = (self.here.load(Ordering::Relaxed), fewest.map(|other| other.has.load(Ordering::Relaxed)));
+        if here == 0 || (there.is_none_or(|there| here <= there) && self.others.len() + 1 >= self.most) {
+            spawn_local(connection(self.node.clone(), stream, Counted::new(&self.here), self.said.clone()));
+            return Ok(());
+        }
+        match fewest {
+            Some(other) if there == Some(0) || self.others.len() + 1 >= self.most => other.take(stream.into_std()?),
+            _ => {
+                let other = Other::start(self.node.clone(), self.said.clone(), self.others.len() + 1)?;
+                other.take(stream.into_std()?);
+                self.others.push(other);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the other threads' end; what they serve ends where it next waits.
+    pub fn end(self) {
+        for Other { give, thread, .. } in self.others {
+            drop(give);
+            // If it panicked it has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Other {
+    fn start(node: Arc<Node>, said: mpsc::UnboundedSender<String>, nth: usize) -> io::Result<Self> {
+        let (give, taken) = mpsc::unbounded_channel();
+        let has = Arc::<AtomicUsize>::default();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let counted = has.clone();
+        let work = move || LocalSet::new().block_on(&runtime, work(node, taken, counted, said));
+        let thread = std::thread::Builder::new().name(format!("node-{nth}")).spawn(work)?;
+        Ok(Self { has, give, thread })
+    }
+
+    fn take(&self, stream: std::net::TcpStream) {
+        // It takes what it is given until it is told to end.
+        let _ = self.give.send(stream);
+    }
+}
+
+async fn work(
+    node: Arc<Node>,
+    mut taken: mpsc::UnboundedReceiver<std::net::TcpStream>,
+    has: Arc<AtomicUsize>,
+    said: mpsc::UnboundedSender<String>,
+) {
+    while let Some(stream) = taken.recv().await {
+        match TcpStream::from_std(stream) {
+            Ok(stream) => drop(spawn_local(connection(node.clone(), stream, Counted::new(&has), said.clone()))),
+            // Nobody listens when the node is ending.
+            Err(error) => drop(said.send(format!("cannot serve a connection: {error}"))),
+        }
+    }
+}
+
+async fn connection(node: Arc<Node>, stream: TcpStream, counted: Counted, said: mpsc::UnboundedSender<String>) {
+    let peer = stream.peer_addr();
+    // Without it, it is slower and nothing else.
+    let _ = stream.set_nodelay(true);
+    if let Err(error) = node.admit(stream).await {
+        node.count(|counts| counts.failed += 1);
+        let peer = peer.map_or_else(|_| "a connection".into(), |peer| peer.to_string());
+        // Nobody listens when the node is ending.
+        let _ = said.send(format!("{peer}: {error}"));
+    }
+    drop(counted);
+}

@@ -1,0 +1,84 @@
+//! One flush at a time, and one for all who wait for it.
+//!
+//! The kernel tells of a write that it lost once, to whoever asks first; another that asks beside it would be told that all is
+//! well. So flushes take turns. A bus that leaves the stop takes all who stand there: whoever came before a flush began is served
+//! by it, and need not have one of his own.
+
+use crate::frame::Status;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+#[derive(Debug, Default)]
+pub struct Flushes {
+    begun: AtomicU64,
+    last: Mutex<Last>,
+}
+
+#[derive(Debug, Default)]
+struct Last {
+    /// The number of the last one that succeeded.
+    done: u64,
+    /// One failed: later ones would succeed without what was lost.
+    failed: bool,
+}
+
+impl Flushes {
+    /// Everything that was written before is on the medium when this returns: by `sync`, or by another's that began since.
+    ///
+    /// # Errors
+    /// What `sync` said; and after one that failed, [`Status::Io`] for ever.
+    pub fn flush(&self, sync: impl FnOnce() -> Result<(), Status>) -> Result<(), Status> {
+        let before = self.begun.load(Ordering::SeqCst);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.failed {
+            return Err(Status::Io);
+        }
+        if last.done > before {
+            return Ok(());
+        }
+        let this = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        let synced = sync();
+        match synced {
+            Ok(()) => last.done = this,
+            Err(_) => last.failed = true,
+        }
+        synced
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_returns_is_covered_by_a_sync_that_began_after_he_came() {
+        const THREADS: u64 = 4;
+        const ROUNDS: u64 = 2000;
+        let (flushes, written, synced) = (Flushes::default(), AtomicU64::new(0), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    for _ in 0..ROUNDS {
+                        let mine = written.fetch_add(1, Ordering::SeqCst) + 1;
+                        let flushed = flushes.flush(|| {
+                            let all = written.load(Ordering::SeqCst);
+                            std::thread::yield_now();
+                            synced.store(all, Ordering::SeqCst);
+                            Ok(())
+                        });
+                        assert_eq!(flushed, Ok(()));
+                        assert!(synced.load(Ordering::SeqCst) >= mine);
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn after_one_that_failed_none_succeeds() {
+        let flushes = Flushes::default();
+        assert_eq!(flushes.flush(|| Ok(())), Ok(()));
+        assert_eq!(flushes.flush(|| Err(Status::Full)), Err(Status::Full));
+        assert_eq!(flushes.flush(|| Ok(())), Err(Status::Io));
+    }
+}
