@@ -226,9 +226,10 @@ impl Link {
 
     async fn put(&self, request: Request, data: Bytes) -> Result<Bytes, Failure> {
         let (reply, answer) = oneshot::channel();
-        let next = self.inner.state.borrow_mut().put(request, data, Instant::now(), reply);
+        let (number, next) = self.inner.state.borrow_mut().put(request, data, Instant::now(), reply);
         self.inner.wake(next);
-        answer.await.unwrap_or(Err(Failure::Deadline))
+        let mut asked = Asked { inner: &self.inner, number, request, answer };
+        (&mut asked.answer).await.unwrap_or(Err(Failure::Deadline))
     }
 
     /// What went over it.
@@ -259,6 +260,23 @@ impl Link {
     /// Where the node is.
     pub fn address(&self) -> SocketAddr {
         self.inner.address
+    }
+}
+
+/// A request that is waited for.
+struct Asked<'l> {
+    inner: &'l Inner,
+    number: u64,
+    request: Request,
+    answer: oneshot::Receiver<Result<Bytes, Failure>>,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        // Its answer may be there, and have come too late for whoever asked.
+        if !self.answer.is_terminated() && self.answer.is_empty() {
+            self.inner.state.borrow_mut().abandon(self.number, &self.request);
+        }
     }
 }
 

@@ -540,4 +540,35 @@ mod tests {
         drop(working);
         assert_eq!(entering.await.expect("nobody newer came").map(|session| session.epoch), Some(2));
     }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_further_connection_ends_nothing_and_is_let_into_the_session_that_is_served_alone() {
+        let node = Node::new(Arc::new(Store::memory(1 << 20, "n".into()).expect("memory")), true);
+        let further = |epoch, coordinator: &str, session| {
+            let mut hello = hello(epoch, coordinator);
+            hello.claim.iter_mut().for_each(|claim| claim.joins = Some(session));
+            hello
+        };
+        let refused = |answer: Result<Option<Session>, String>| {
+            assert!(answer.is_err_and(|why| why.contains("has taken over")), "it must not be let in");
+        };
+        refused(node.enter(&further(1, "a", *node.live.borrow())).await);
+        let first = node.enter(&hello(1, "a")).await.expect("it is free").expect("it claims");
+        assert_eq!(node.enter(&further(1, "a", first.number)).await, Ok(Some(first)));
+        assert_eq!(*node.live.borrow(), first.number, "the first goes on");
+        refused(node.enter(&further(1, "b", first.number)).await);
+        refused(node.enter(&further(2, "a", first.number)).await);
+        refused(node.enter(&further(1, "a", first.number + 1)).await);
+        // The coordinator begins anew: what is late for its old session stays out.
+        let second = node.enter(&hello(1, "a")).await.expect("it is the same").expect("it claims");
+        refused(node.enter(&further(1, "a", first.number)).await);
+        assert_eq!(node.enter(&further(1, "a", second.number)).await, Ok(Some(second)));
+        // What was taken from an old session's connection is not served.
+        let mut served = Served::default();
+        let request =
+            Request { operation: Operation::Trim, durable: false, unchecked: false, tag: 0, length: 1, offset: 0 };
+        let requests = || Batch::new(vec![(request, Bytes::new())].into_iter());
+        assert!(matches!(node.serve_now(first.number, &mut requests(), &mut served), Err(Ended::TakenOver)));
+        assert!(matches!(node.serve_now(second.number, &mut requests(), &mut served), Ok(true)));
+    }
 }

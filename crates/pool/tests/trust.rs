@@ -100,6 +100,13 @@ fn with_one_key_everything_arrives_as_it_was_sent() {
             }
         }
         assert!(volume.read_range(1 << 19, 1).await.is_ok());
+        for _ in 0..500 {
+            if volume.links()[0].counts().connections == 3 {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        assert_eq!(volume.links()[0].counts().connections, 3, "each is encrypted");
         assert!(node.told.borrow().is_empty(), "{:?}", node.told.borrow());
     });
 }

@@ -7,6 +7,10 @@
 //! When one connection breaks, all are given up, and what was not answered goes back into the queue. A request that was asked
 //! over a connection that is lost may still be on its way to the node; asked again over another, it could be overtaken by itself,
 //! and land on what was written since. The node lets a coordinator in anew only when nothing of the old connections can land.
+//!
+//! Whoever asked may go away before the answer, as a client does that is cut off, and comes back to ask for the same again.
+//! What he asked is dropped if it has not left. If it has, whatever touches its range waits until the node has answered it: else
+//! it could land, late, on what was answered since.
 
 use super::{Counts, Failure};
 use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status, Stretch};
@@ -90,6 +94,8 @@ pub(super) enum Tardy {
 
 #[derive(Debug)]
 struct Job {
+    /// Higher than that of all before it.
+    number: u64,
     request: Request,
     data: Bytes,
     since: Instant,
@@ -107,6 +113,24 @@ impl Job {
             Operation::Read | Operation::Write => self.request.length as usize,
             Operation::Flush | Operation::Trim | Operation::Map => 0,
         }
+    }
+}
+
+/// A change whose asker went away.
+#[derive(Debug, Clone, Copy)]
+struct Orphan {
+    number: u64,
+    offset: u64,
+    length: u32,
+}
+
+impl Orphan {
+    fn touches(&self, job: &Job) -> bool {
+        let (one, other) = (self.offset, job.request.offset);
+        let within = |from: u64, to: u64, length: u32| to >= from && to - from < u64::from(length);
+        job.number > self.number
+            && job.request.length > 0
+            && (within(one, other, self.length) || within(other, one, job.request.length))
     }
 }
 
@@ -130,6 +154,8 @@ pub(super) struct State {
     epoch: u64,
     granted: usize,
     pending: VecDeque<Job>,
+    orphans: Vec<Orphan>,
+    jobs: u64,
     /// Under way, by tag.
     tags: Vec<Option<Job>>,
     free: Vec<u16>,
@@ -159,6 +185,8 @@ impl State {
             epoch,
             granted,
             pending: VecDeque::new(),
+            orphans: Vec::new(),
+            jobs: 0,
             tags: (0..granted).map(|_| None).collect(),
             free: (0..granted as u16).rev().collect(),
             bytes: 0,
@@ -174,22 +202,37 @@ impl State {
         }
     }
 
-    /// A request joins the queue. Its answer comes through `reply`; which connection it is worth waking is returned.
+    /// A request joins the queue. Its answer comes through `reply`; its number, and which connection it is worth waking, are
+    /// returned.
     pub fn put(
         &mut self,
         request: Request,
         data: Bytes,
         now: Instant,
         reply: oneshot::Sender<Result<Bytes, Failure>>,
-    ) -> Option<usize> {
+    ) -> (u64, Option<usize>) {
+        self.jobs += 1;
+        let number = self.jobs;
         if let Some(failure) = &self.ended {
             // Whoever asked may be gone.
             let _ = reply.send(Err(failure.clone()));
-            return None;
+            return (number, None);
         }
         let covers = self.written;
-        self.pending.push_back(Job { request, data, since: now, sent: now, over: 0, covers, reply });
-        self.next()
+        self.pending.push_back(Job { number, request, data, since: now, sent: now, over: 0, covers, reply });
+        (number, self.next())
+    }
+
+    /// Whoever asked for that went away, before he was answered.
+    pub fn abandon(&mut self, number: u64, request: &Request) {
+        if matches!(request.operation, Operation::Write | Operation::Trim) && self.ended.is_none() {
+            self.orphans.push(Orphan { number, offset: request.offset, length: request.length });
+        }
+    }
+
+    /// A request is answered, or dropped.
+    fn settled(&mut self, number: u64) {
+        self.orphans.retain(|orphan| orphan.number != number);
     }
 
     /// Counts, with what is in force now.
@@ -255,7 +298,14 @@ impl State {
         let (under_way, waiting, room) = (self.under_way(), self.pending.len(), self.room());
         let mut frame_bytes = 0;
         while self.requests.len() < room && frame_bytes < FRAME_BYTES {
-            let Some(bytes) = self.pending.front().map(Job::bytes) else { break };
+            while let Some(job) = self.pending.pop_front_if(|job| job.reply.is_closed()) {
+                self.settled(job.number);
+            }
+            let Some(job) = self.pending.front() else { break };
+            if self.orphans.iter().any(|orphan| orphan.touches(job)) {
+                break;
+            }
+            let bytes = job.bytes();
             if self.bytes > 0 && self.bytes + bytes > UNDER_WAY_BYTES {
                 break;
             }
@@ -317,8 +367,9 @@ impl State {
                 }
             }
             answers += 1;
-            // Whoever asked may be gone.
-            let _ = job.reply.send(result.map_err(Failure::Node));
+            if job.reply.send(result.map_err(Failure::Node)).is_err() {
+                self.settled(job.number);
+            }
         }
         self.pace.answered(self.place, now, answers, (self.under_way() + self.pending.len()) as u32);
         let took_us = now.saturating_duration_since(left).as_nanos() as f64 / 1000.0;
@@ -340,11 +391,14 @@ impl State {
     /// No connection is open any more: what is under way is to be asked anew, the oldest first.
     pub fn ask_again(&mut self, now: Instant) {
         let mut jobs: Vec<Job> = self.tags.iter_mut().filter_map(Option::take).collect();
-        jobs.sort_by_key(|job| std::cmp::Reverse(job.since));
+        jobs.sort_by_key(|job| std::cmp::Reverse(job.number));
         for job in jobs {
             self.free.push(job.request.tag);
             self.pending.push_front(job);
         }
+        // Nothing of them can land any more.
+        self.pending.retain(|job| !job.reply.is_closed());
+        self.orphans.clear();
         self.bytes = 0;
         for connection in &mut self.connections {
             (connection.open, connection.under_way) = (false, 0);
@@ -356,8 +410,9 @@ impl State {
     pub fn expire(&mut self, now: Instant) {
         while self.pending.front().is_some_and(|job| now.saturating_duration_since(job.since) > DEADLINE) {
             let Some(job) = self.pending.pop_front() else { return };
-            // Whoever asked may be gone.
-            let _ = job.reply.send(Err(Failure::Deadline));
+            if job.reply.send(Err(Failure::Deadline)).is_err() {
+                self.settled(job.number);
+            }
         }
     }
 
@@ -367,6 +422,7 @@ impl State {
             // Whoever asked may be gone.
             let _ = job.reply.send(Err(failure.clone()));
         }
+        self.orphans.clear();
         self.ended = Some(failure);
         self.pace.answered(self.place, now, 0, 0);
     }

@@ -28,11 +28,21 @@ impl Trial {
 
     /// Asks, and says which connection is to be woken.
     fn put(&mut self, operation: Operation) -> (Answered, Option<usize>) {
+        let (_, answer, woken) = self.put_at(operation, 0);
+        (answer, woken)
+    }
+
+    fn put_at(&mut self, operation: Operation, offset: u64) -> (u64, Answered, Option<usize>) {
         let (reply, answer) = oneshot::channel();
         let data = Bytes::from_static(if operation == Operation::Write { b"abcd" } else { b"" });
-        let request = Request { operation, durable: false, unchecked: false, tag: 0, length: 4, offset: 0 };
-        let woken = self.state.put(request, data, self.now, reply);
-        (answer, woken)
+        let (number, woken) = self.state.put(asking(operation, offset), data, self.now, reply);
+        (number, answer, woken)
+    }
+
+    /// Whoever asked goes away.
+    fn leave(&mut self, number: u64, operation: Operation, offset: u64, answer: Answered) {
+        self.state.abandon(number, &asking(operation, offset));
+        drop(answer);
     }
 
     /// What leaves over a connection, and which other one is to be woken.
@@ -110,12 +120,14 @@ fn while_one_connection_writes_or_is_not_there_the_others_go_on() {
     let mut trial = Trial::natural(1);
     trial.state = State::new(Pace::new(&Control::Tuned, 1), 0, 3, &welcome("boot"), 2);
     trial.state.opened(0, trial.now);
-    assert_eq!(trial.put(Operation::Read).1, Some(0));
-    assert_eq!(trial.fill(0), (vec![Request { length: 4, tag: 0, ..read() }], None));
+    let (_asked, woken) = trial.put(Operation::Read);
+    assert_eq!(woken, Some(0));
+    assert_eq!(trial.fill(0), (vec![asking(Operation::Read, 0)], None));
 }
 
-fn read() -> Request {
-    Request { operation: Operation::Read, durable: false, unchecked: false, tag: 0, length: 0, offset: 0 }
+fn asking(operation: Operation, offset: u64) -> Request {
+    let length = if operation == Operation::Flush { 0 } else { 4 };
+    Request { operation, durable: false, unchecked: false, tag: 0, length, offset }
 }
 
 #[test]
@@ -201,4 +213,51 @@ fn what_waits_too_long_fails_and_after_the_end_everything_does() {
     assert_eq!(later.try_recv().expect("an answer"), Err(ended.clone()));
     let (mut last, woken) = trial.put(Operation::Read);
     assert_eq!((last.try_recv().expect("an answer"), woken), (Err(ended), None));
+}
+
+#[test]
+fn what_nobody_waits_for_any_more_does_not_leave() {
+    let mut trial = Trial::natural(1);
+    let (number, write, _) = trial.put_at(Operation::Write, 0);
+    trial.leave(number, Operation::Write, 0, write);
+    let _read = trial.put(Operation::Read);
+    assert_eq!(trial.fill(0).0, [asking(Operation::Read, 0)]);
+    // Nor does what fails in its time hold back anybody.
+    let (number, write, _) = trial.put_at(Operation::Write, 0);
+    trial.state.ask_again(trial.now);
+    trial.leave(number, Operation::Write, 0, write);
+    trial.now += DEADLINE + Duration::from_secs(1);
+    trial.state.expire(trial.now);
+    trial.state.opened(0, trial.now);
+    let _again = trial.put(Operation::Read);
+    assert_eq!(trial.fill(0).0.len(), 1);
+}
+
+#[test]
+fn a_change_that_nobody_waits_for_holds_back_what_touches_it_until_it_is_answered() {
+    for touching in [Operation::Read, Operation::Write, Operation::Trim, Operation::Map] {
+        let mut trial = Trial::natural(2);
+        let (number, write, _) = trial.put_at(Operation::Write, 8);
+        let (left, _) = trial.fill(0);
+        trial.leave(number, Operation::Write, 8, write);
+        let _beside = [trial.put_at(Operation::Write, 4), trial.put_at(Operation::Write, 12)];
+        let _flush = trial.put(Operation::Flush);
+        assert_eq!(trial.fill(1).0.len(), 3, "they do not touch it");
+        let _over = trial.put_at(touching, 11);
+        assert_eq!(trial.fill(1).0.len(), 0);
+        trial.answer(0, &left).expect("it was asked");
+        assert_eq!(trial.fill(0).0.len(), 1);
+    }
+}
+
+#[test]
+fn a_change_that_nobody_waits_for_is_not_asked_again() {
+    let mut trial = Trial::natural(2);
+    let (number, write, _) = trial.put_at(Operation::Write, 0);
+    trial.fill(0);
+    trial.leave(number, Operation::Write, 0, write);
+    trial.state.ask_again(trial.now);
+    trial.state.opened(0, trial.now);
+    let _again = trial.put(Operation::Write);
+    assert_eq!(trial.fill(0).0, [asking(Operation::Write, 0)]);
 }
