@@ -113,6 +113,7 @@ impl Handshake {
     }
 
     /// Takes note that the session is encrypted now.
+    #[cfg(any(feature = "tls", test))]
     pub fn encrypted(&mut self) {
         self.encrypted = true;
         self.structured = false;

@@ -18,7 +18,7 @@ mod trial;
 mod trust;
 
 use crate::args::{Control, Disk, Front, Order, Pool, PoolVerb};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use pool::connect::tcp_with;
 use pool::layout::Arrangement;
 use pool::setting::Setting;
@@ -51,6 +51,21 @@ fn reachable(front: &Front) -> Option<SocketAddr> {
         Front::Tcp(address) => Some(*address),
         Front::Unix(_) => None,
     }
+}
+
+/// Whether this machine has so much memory, used or not: more can be promised to clients, and never kept.
+///
+/// # Errors
+/// How much it has.
+fn in_memory(size_bytes: u64) -> Result<()> {
+    let known = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = known.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok());
+    let total_bytes = total.map_or(u64::MAX, |kib: u64| kib * 1024);
+    ensure!(
+        size_bytes <= total_bytes,
+        "a disk of {size_bytes} bytes in memory: this machine has {total_bytes}; give less, or a --store in a file"
+    );
+    Ok(())
 }
 
 /// Runs on one thread, with `workers` beside it for files.

@@ -47,7 +47,11 @@ pub fn run(args: &PoolNode) -> Result<ExitCode> {
             store
         }
         (Some(path), _) => Store::open(path)?,
-        (None, size) => Store::memory(size.unwrap_or_default(), new_name())?,
+        (None, size) => {
+            let size = size.unwrap_or_default();
+            super::in_memory(size)?;
+            Store::memory(size, new_name())?
+        }
     };
     let Some(listen) = args.listen else { return Ok(ExitCode::SUCCESS) };
     let flash = args.paper.flash.map(Flash::new).transpose().context("the emulated flash")?;

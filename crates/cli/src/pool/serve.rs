@@ -28,7 +28,10 @@ pub fn run(args: &PoolServe) -> Result<ExitCode> {
     }
     super::local(1, async {
         match args.backend {
-            Some(size) => serve(&args, front, tls, Rc::new(Memory::new(size)), Vec::new()).await,
+            Some(size) => {
+                super::in_memory(size)?;
+                serve(&args, front, tls, Rc::new(Memory::new(size)), Vec::new()).await
+            }
             None => {
                 let volume = super::join(&args.node, &args.disk, key, &pool::link::Control::Tuned).await?;
                 let watch = Rc::new(Watch::new(volume.clone()));
@@ -70,7 +73,7 @@ async fn serve<E: Export + 'static>(
         () = door.serve(disk.clone()) => Ok(()),
         () = ended => {
             // What clients did not flush themselves is theirs to lose, but nothing is gained by losing it.
-            Ok(disk.flush().await?)
+            disk.flush().await.context("the last flush failed; what clients wrote and did not flush may be lost")
         }
     }
 }

@@ -57,6 +57,12 @@ fn size(bytes: u64) -> String {
     }
 }
 
+/// Without what steers a terminal.
+fn harmless(text: &str) -> String {
+    let plain = |c: char| matches!(c, '"' | '\'' | '\\');
+    text.chars().map(|c| if plain(c) { c.to_string() } else { c.escape_debug().to_string() }).collect()
+}
+
 /// For people. Names and reasons come from the nodes, so nothing of them may steer the terminal.
 fn table(status: &Status) -> String {
     let Status { pool, epoch, size_bytes, stripe_bytes, nodes, .. } = status;
@@ -79,7 +85,7 @@ fn table(status: &Status) -> String {
         let _ = writeln!(
             out,
             "{address:<22}{:<11}{:>10}  {:>6}{:>7}{:>9.0}{:>8}{:>6}{:>11}{:>10.0}{:>14.0}{:>9.0}{:>17.0}{:>6.0}",
-            state.escape_debug().to_string(),
+            harmless(state),
             size(node.size_bytes),
             node.window,
             node.batch,
@@ -94,7 +100,7 @@ fn table(status: &Status) -> String {
             node.packet_bytes_mean.received,
         );
         if let Some(why) = why {
-            let _ = writeln!(out, "    {}", why.escape_debug());
+            let _ = writeln!(out, "    {}", harmless(why));
         }
     }
     out
