@@ -113,7 +113,7 @@ impl Handshake {
     }
 
     /// Takes note that the session is encrypted now.
-    #[cfg(any(feature = "tls", test))]
+    #[cfg(feature = "tls")]
     pub fn encrypted(&mut self) {
         self.encrypted = true;
         self.structured = false;

@@ -17,8 +17,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use wire::Refused::KeyWanted;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"FPH1");
-/// The longest message.
-const MAX_BYTES: usize = 64 << 10;
+/// The longest message: names that a store's header has room for, twice, and a sentence. It is what a stranger can make us keep.
+const MAX_BYTES: usize = 16 << 10;
 
 /// From the coordinator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
