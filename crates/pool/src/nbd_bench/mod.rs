@@ -286,6 +286,11 @@ impl<'a> Loop<'a> {
         };
         let since = |of: fn(&Snapshot) -> u64| (of(&last) - of(&first)) as f64;
         let each = |nanoseconds: u64| nanoseconds as f64 / since(|s| s.answered);
+        let server_ns = first.server_ns.zip(last.server_ns).map(|(first, last)| last.saturating_sub(first));
+        if server_ns == Some(0) {
+            let why = "the process of --server-pid and its children spent no time while requests were answered";
+            return Err(Error::Load(format!("{why}; is it the server?")));
+        }
         Ok(Figures {
             ops_per_s: since(|s| s.answered) / (last.at - first.at).as_secs_f64(),
             latency_ns: Latency {
@@ -295,7 +300,7 @@ impl<'a> Loop<'a> {
             requests_per_write: since(|s| s.sent) / since(|s| s.writes),
             replies_per_read: since(|s| s.answered) / since(|s| s.reads),
             client_ns: each(last.client_ns - first.client_ns),
-            server_ns: first.server_ns.zip(last.server_ns).map(|(first, last)| each(last.saturating_sub(first))),
+            server_ns: server_ns.map(each),
             compared: self.tally.compared,
             failed: self.tally.failed,
         })

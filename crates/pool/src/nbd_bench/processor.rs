@@ -1,6 +1,6 @@
-//! What processes spent of the processors, to the nanosecond: the first figure of each thread's `schedstat` (proc(5)).
+//! What processes spent of the processors, to the nanosecond, by the clock that the kernel has for each (clock_getcpuclockid(3)).
 //!
-//! A thread that ends takes its figure with it, so this is for a server whose threads stay while a connection does. What the
+//! Threads that have ended are in it: a server may end those of its threads that have nothing to do. What the
 //! kernel does for a socket in the sender's stead, on loopback the receiver's side too, is in the sender's time.
 
 use std::fs;
@@ -47,21 +47,28 @@ impl Spent {
     /// # Errors
     /// [`Unknown`]: one of them ended.
     pub fn now_ns(&self) -> Result<u64, Unknown> {
-        let of = |process: &u32| {
-            let sum = || -> io::Result<u64> {
-                let threads = fs::read_dir(format!("/proc/{process}/task"))?;
-                threads.map(|thread| ran_ns(&fs::read_to_string(thread?.path().join("schedstat"))?)).sum()
-            };
-            sum().map_err(|error| Unknown { process: *process, error })
-        };
+        let of = |process: &u32| ran_ns(*process).map_err(|error| Unknown { process: *process, error });
         self.processes.iter().map(of).sum()
     }
 }
 
-/// The first figure of a `schedstat`.
-fn ran_ns(text: &str) -> io::Result<u64> {
-    let figure = text.split_whitespace().next().and_then(|word| word.parse().ok());
-    figure.ok_or_else(|| io::Error::other("schedstat has no figure"))
+/// Nanoseconds of all threads of a process, those included that have ended.
+fn ran_ns(process: u32) -> io::Result<u64> {
+    // Of 0 and of what is no process' number it would be our own.
+    let known = libc::pid_t::try_from(process).ok().filter(|process| *process > 0);
+    let process = known.ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
+    let mut clock = 0;
+    // SAFETY: it writes the clock's number to `clock`, and nothing else.
+    let error = unsafe { libc::clock_getcpuclockid(process, &raw mut clock) };
+    if error != 0 {
+        return Err(io::Error::from_raw_os_error(error));
+    }
+    let mut spent = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: it writes the time to `spent`, and nothing else.
+    if unsafe { libc::clock_gettime(clock, &raw mut spent) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(spent.tv_sec.cast_unsigned() * 1_000_000_000 + spent.tv_nsec.cast_unsigned())
 }
 
 /// The parent in `/proc/PID/stat`; the name before it may hold anything, so its last parenthesis counts.
@@ -94,6 +101,19 @@ mod tests {
         child.kill().expect("it runs");
         child.wait().expect("it ended");
         assert!(alone.now_ns().is_err());
-        assert!(Spent::of(u32::MAX).is_err());
+        assert!(Spent::of(u32::MAX).is_err() && Spent::of(0).is_err());
+    }
+
+    #[test]
+    fn a_thread_that_ended_keeps_its_time() {
+        let spent = Spent { processes: vec![std::process::id()] };
+        let begin = spent.now_ns().expect("figures");
+        let busy = || {
+            let begin = std::time::Instant::now();
+            while begin.elapsed() < std::time::Duration::from_millis(20) {}
+            rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime).tv_nsec
+        };
+        let thread_ns = std::thread::spawn(busy).join().expect("it ends");
+        assert!(spent.now_ns().expect("figures") - begin >= thread_ns.cast_unsigned());
     }
 }
