@@ -255,11 +255,11 @@ const ABSENT: u32 = u32::MAX;
 
 impl Places {
     fn new(ids: impl Iterator<Item = u64> + Clone, count: usize) -> Self {
-        let end = ids.clone().max().and_then(|last| usize::try_from(last).ok()?.checked_add(1)).unwrap_or(0);
-        if end > count.saturating_mul(4) {
+        let last = ids.clone().max().unwrap_or(0);
+        if last >= (count as u64).saturating_mul(4) {
             return Self::Sparse(positions(ids));
         }
-        let mut places = vec![ABSENT; end];
+        let mut places = vec![ABSENT; last as usize + 1];
         ids.enumerate().for_each(|(i, id)| places[id as usize] = i as u32);
         Self::Dense(places)
     }

@@ -3,7 +3,7 @@
 //! Picture closing a restaurant bill: most lines name a guest at once, some name "table 7" and have to wait until it is
 //! known who sat there. A command's bill is closed one horizon after its completion, when every record that could speak
 //! of it has arrived; if it names a transaction whose commit is still under way, or a command of a disk above that is
-//! still open, it waits for them. Then the lines are added up per actor and divided by their sum, so that the shares of a
+//! still open, or a mark of the application that may yet turn out to be no operation, it waits for them. Then the lines are added up per actor and divided by their sum, so that the shares of a
 //! command are 1 in all; what no line explains is `unattributed`, which is a line like any other.
 //!
 //! A kernel thread's handle in a transaction, unless the pages or the command it worked for are known, is held for others
@@ -22,7 +22,7 @@ use model::{Confidence, Origin, Relation};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
 
-/// A commit or an upper command that is not over after so long is taken as lost.
+/// A commit or an upper command that is not over after so long is taken as lost; a mark is an operation then.
 const PATIENCE_NS: u64 = 30_000_000_000;
 /// Commands of upper disks whose causes are remembered, for writebacks below that come later.
 const OUTCOMES: usize = 1 << 16;
@@ -97,7 +97,7 @@ impl State {
         }
     }
 
-    /// `end`: nothing more will be learnt of commits. `force`: neither of commands above.
+    /// `end`: nothing more will be learnt of commits. `force`: neither of commands above and of marks.
     fn close_bill(&mut self, pending: &Pending, end: bool, force: bool, sink: &mut dyn Sink) -> bool {
         let (mut shares, mut waits) = (std::mem::take(&mut self.bills.shares), std::mem::take(&mut self.bills.waits));
         shares.clear();
@@ -126,6 +126,7 @@ impl State {
         }
         for s in shares.iter_mut() {
             s.actor = self.threads.settled(s.actor);
+            self.threads.decide(s.actor.operation, sink);
         }
         add_up(shares);
         for s in shares.iter() {
@@ -172,6 +173,7 @@ impl State {
             return true;
         }
         match c.source {
+            Source::Actor(actor) if !force.1 && self.threads.is_undecided(actor.operation) => false,
             Source::Actor(actor) => {
                 if c.span != 0 {
                     waits.push((c.span, c.confidence));

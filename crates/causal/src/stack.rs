@@ -80,6 +80,11 @@ impl Frame {
         self.kind != Kind::Mark || self.decided || !self.opened
     }
 
+    /// Whether it is a mark that is no operation if a statement or function begins in it.
+    pub(crate) fn is_undecided(&self) -> bool {
+        self.kind == Kind::Mark && !self.decided && !self.opened
+    }
+
     /// Whether a record told that it began; not so for marks, which are told at once, and for guesses.
     pub(crate) fn is_probed(&self) -> bool {
         matches!(self.kind, Kind::Statement | Kind::Function)

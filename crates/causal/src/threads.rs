@@ -56,6 +56,8 @@ pub(crate) struct Threads {
     /// Marks that turned out to be none: their number and the operation around them.
     void: FastMap<u64, u64>,
     void_order: VecDeque<u64>,
+    /// The threads of the open marks, by the number that a mark has as an operation.
+    marks: BTreeMap<u64, u32>,
     operations: u64,
 }
 
@@ -85,6 +87,25 @@ impl Threads {
             }
         }
         actor
+    }
+
+    fn undecided(&mut self, operation: u64) -> Option<&mut Frame> {
+        let thread = self.map.get_mut(self.marks.get(&operation)?)?;
+        thread.frames.iter_mut().find(|f| f.id == operation && f.is_undecided())
+    }
+
+    /// Whether it is a mark that may yet turn out to be none.
+    pub(crate) fn is_undecided(&self, operation: u64) -> bool {
+        let thread = self.marks.get(&operation).and_then(|tid| self.map.get(tid));
+        thread.is_some_and(|t| t.frames.iter().any(|f| f.id == operation && f.is_undecided()))
+    }
+
+    /// Makes it an operation for good.
+    pub(crate) fn decide(&mut self, operation: u64, sink: &mut dyn Sink) {
+        if let Some(frame) = self.undecided(operation) {
+            frame.decided = true;
+            frame.held.drain(..).for_each(|s| sink.span(s));
+        }
     }
 
     /// The ended operation that `tid` was in at `time_ns`.
@@ -139,6 +160,7 @@ impl State {
     }
 
     fn close_mark(&mut self, tid: u32, mut frame: Frame, sink: &mut dyn Sink) {
+        self.threads.marks.remove(&frame.id);
         let Some(tgid) = self.threads.map.get(&tid).map(|t| t.tgid) else { return };
         let operation = frame.is_operation();
         // Its thread may have ended before it.
@@ -253,7 +275,7 @@ impl State {
         let mut around = 0;
         let mut parent = (0, header.cpu, time_ns);
         for frame in &mut thread.frames {
-            if frame.kind == Kind::Mark && !frame.decided && !frame.opened {
+            if frame.is_undecided() {
                 let outer = (around != 0).then_some(around);
                 frame.held.drain(..).for_each(|s| sink.span(Span { operation: outer, ..s }));
                 frame.slices.clear();
@@ -450,6 +472,7 @@ impl State {
             decided: false,
             ..Frame::new(Kind::Mark, id, span_id, start_ns)
         });
+        self.threads.marks.insert(id, header.tid);
         let window = Window { start_ns: parent.2, end_ns: start_ns, cpus: [parent.1, header.cpu] };
         self.link(parent.0, span_id, Relation::Calls, Confidence::Interval, window, sink);
     }
@@ -495,7 +518,7 @@ impl State {
     pub(crate) fn put_span(&mut self, tid: u32, row: Span, sink: &mut dyn Sink) {
         let thread = self.threads.map.get_mut(&tid).filter(|_| row.operation.is_some());
         let frame = thread.and_then(|t| t.frames.iter_mut().find(|f| row.operation == Some(f.id)));
-        match frame.filter(|f| f.kind == Kind::Mark && !f.decided && !f.opened) {
+        match frame.filter(|f| f.is_undecided()) {
             Some(frame) if frame.held.len() < HELD => frame.held.push(row),
             Some(frame) => {
                 frame.decided = true;

@@ -712,7 +712,7 @@ impl Runner<'_, '_> {
 
 /// The number of the file system that a folder is on, as long as it is mounted.
 fn file_system(dir: &Path) -> Result<u64, String> {
-    std::fs::metadata(dir).map(|m| m.dev()).map_err(|e| format!("{}: {e}", dir.display()))
+    std::fs::metadata(dir).map(|m| m.dev()).map_err(|e| format!("cannot look at {}: {e}", dir.display()))
 }
 
 /// A process that can be started; its folders go when it does.

@@ -303,7 +303,7 @@ fn storage_that_vanishes_is_a_failure_of_its_cells_and_not_of_the_run() {
     let design = design(&workload(script, ""), &card, &["b"], 5);
     let (results, rows) = go(&design, &folder, &Context::silent(), Options::default());
     let last = rows.replicates.last().unwrap().failure.clone().unwrap();
-    assert!(last.contains("cannot make a folder in") && last.contains("card"), "{last}");
+    assert!(last.contains("cannot look at") && last.contains("card"), "{last}");
     assert_eq!((results.stopped, results.absent.len()), (Some(Stopped::Nothing), 1));
     assert!(rows.replicates[0].failure.is_none() && folder.is_empty());
 }
