@@ -9,11 +9,13 @@ const SUREST = CONFIDENCES.length - 1;
 /** Layers at which an upward walk ends: what asked is found; what asked for that is another question. */
 const ASKS = new Set(['App', 'Database']);
 
-/** Walks from spans along links in one direction. Returns Map span -> {level, link}; link is -1 for the spans begun with. */
-function walk(trace, from, downward) {
-  const found = new Map();
+/**
+ * Walks from spans, each with how sure it is, along links in one direction. Adds to `found`, Map span -> {level, link};
+ * link is -1 for the spans begun with.
+ */
+function walk(trace, from, downward, found = new Map()) {
   const waiting = CONFIDENCES.map(() => []);
-  for (const span of from) waiting[SUREST].push([span, -1]);
+  for (const [span, level] of from) waiting[level].push([span, -1]);
   for (let level = SUREST; level >= 0; level -= 1) {
     for (let i = 0; i < waiting[level].length; i += 1) {
       const [span, via] = waiting[level][i];
@@ -48,27 +50,41 @@ export function within(trace, operation) {
   return all;
 }
 
-/** Down from an operation: its spans, what they brought about, and the commands charged to it. */
+/** How sure a span without a way from its operation is: as its surest link upward; without one, by its thread and time. */
+function surestLinkTo(trace, span) {
+  const levels = [...trace.linksUp(span)].map((link) => trace.links.level[link]);
+  return levels.length > 0 ? Math.max(...levels) : CONFIDENCES.indexOf('interval');
+}
+
+/**
+ * Down from an operation: what it brought about, and the commands charged to it. Only its own span is certain; its calls
+ * and all below are as sure as the links to them. What the trace counts to the operation though no link of the page leads
+ * there comes after, with those that ran inside it first.
+ */
 export function chainOfOperation(trace, operation) {
   const own = trace.operations.span[operation];
   const all = within(trace, operation);
-  const from = new Set(
-    all.flatMap((one) => [...trace.spansOf(one), trace.operations.span[one]]).filter((span) => span >= 0),
-  );
-  const down = walk(trace, from, true);
+  const down = walk(trace, own >= 0 ? [[own, SUREST]] : [], true);
+  for (const spans of [
+    all.map((one) => trace.operations.span[one]),
+    all.flatMap((one) => [...trace.spansOf(one)]),
+  ]) {
+    const left = spans.filter((span) => span >= 0 && !down.has(span));
+    walk(trace, left.map((span) => [span, surestLinkTo(trace, span)]), true, down);
+  }
   for (const cause of all.flatMap((one) => [...trace.causesOfOperation(one)])) {
     const command = trace.causes.command[cause];
     const level = Math.max(0, CONFIDENCES.indexOf(trace.text(trace.causes.confidence[cause])));
     if (command >= 0 && !down.has(command)) down.set(command, { level, link: -1 });
   }
-  return chainOf(trace, operation, own, down, own >= 0 ? walk(trace, [own], false) : new Map());
+  return chainOf(trace, operation, own, down, own >= 0 ? walk(trace, [[own, SUREST]], false) : new Map());
 }
 
 /** Both ways from any span; for an operation's own span, the operation's chain. */
 export function chainOfSpan(trace, span) {
   const operation = trace.operationOfSpan.get(span);
   if (operation !== undefined) return chainOfOperation(trace, operation);
-  return chainOf(trace, -1, span, walk(trace, [span], true), walk(trace, [span], false));
+  return chainOf(trace, -1, span, walk(trace, [[span, SUREST]], true), walk(trace, [[span, SUREST]], false));
 }
 
 /** The least sure element of a chain, as a word. */

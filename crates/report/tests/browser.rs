@@ -104,6 +104,30 @@ fn an_operation_clicked_in_the_list_shows_its_chain() -> Result<()> {
     shown.quiet()
 }
 
+fn without_a_mark_the_chain_is_as_sure_as_its_links() -> Result<()> {
+    let [mut timeline, scatter, counts, summary] = Synthetic::without_marks(INSERTS);
+    let shown = show(&PageData { title: "no marks", summary, timeline: timeline.clone(), scatter, counts }, "#op=105")?;
+    assert!(!shown.listed("layer")?.contains(&"App".to_owned()), "no mark is in the chain");
+    let sure: Vec<_> = shown.listed("layer")?.into_iter().zip(shown.listed("confidence")?).collect();
+    // Every way leads through a call, and a call is its statement's by structure: nothing is surer than that.
+    assert!(sure.iter().all(|(_, sure)| ["structural", "interval"].contains(&sure.as_str())), "{sure:?}");
+    let commands = |grade: &str| sure.iter().filter(|(layer, sure)| layer == "Driver" && sure == grade).count();
+    assert_eq!([commands("structural"), commands("interval")], [6, 3], "the journal's three are by time");
+    assert!(shown.browser.text("#panel")?.replace('\n', " ").contains("weakest link interval"));
+    shown.quiet()?;
+
+    // Without links in the page, what the trace counts to the operation is there by its thread and time.
+    let [_, scatter, counts, summary] = Synthetic::without_marks(INSERTS);
+    for (_, column) in timeline["links"].as_object_mut().ok_or("links")?.iter_mut() {
+        *column = json!([]);
+    }
+    let shown = show(&PageData { title: "no links", summary, timeline, scatter, counts }, "#op=105")?;
+    let sure: Vec<_> = shown.listed("layer")?.into_iter().zip(shown.listed("confidence")?).collect();
+    let calls: Vec<_> = sure.iter().filter(|(layer, _)| layer == "Syscall").map(|(_, sure)| sure.as_str()).collect();
+    assert_eq!(calls, ["interval"; 10]);
+    shown.quiet()
+}
+
 fn a_box_clicked_in_the_timeline_is_chosen_and_a_command_leads_back_up() -> Result<()> {
     let shown = show_inserts("")?;
     let database: f64 = shown.browser.attribute(CANVAS, "data-database-y")?.parse()?;
@@ -347,6 +371,7 @@ fn main() {
     run(&[
         ("opens_quietly_on_a_typical_operation", opens_quietly_on_a_typical_operation),
         ("an_operation_clicked_in_the_list_shows_its_chain", an_operation_clicked_in_the_list_shows_its_chain),
+        ("without_a_mark_the_chain_is_as_sure_as_its_links", without_a_mark_the_chain_is_as_sure_as_its_links),
         (
             "a_box_clicked_in_the_timeline_is_chosen_and_a_command_leads_back_up",
             a_box_clicked_in_the_timeline_is_chosen_and_a_command_leads_back_up,

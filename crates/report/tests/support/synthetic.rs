@@ -45,6 +45,7 @@ impl Columns {
 pub struct Synthetic {
     now: u64,
     seed: u64,
+    marks: bool,
     strings: Vec<String>,
     spans: Columns,
     links: Columns,
@@ -56,9 +57,18 @@ pub struct Synthetic {
 }
 
 impl Synthetic {
-    /// The page's parts for so many INSERTs: timeline, scatter, counts, summary.
+    /// The page's parts for so many INSERTs, each inside a mark: timeline, scatter, counts, summary.
     pub fn figures(inserts: u64) -> [Value; 4] {
-        let mut made = Self { now: 3_000_000, seed: 7, ..Self::default() };
+        Self::made(inserts, true)
+    }
+
+    /// The same of a program that marks nothing.
+    pub fn without_marks(inserts: u64) -> [Value; 4] {
+        Self::made(inserts, false)
+    }
+
+    fn made(inserts: u64, marks: bool) -> [Value; 4] {
+        let mut made = Self { now: 3_000_000, seed: 7, marks, ..Self::default() };
         made.string("");
         for nth in 0..inserts {
             made.insert(nth);
@@ -154,7 +164,9 @@ impl Synthetic {
         let label = if kind == "flush" { "flush".to_owned() } else { format!("{kind} {} KiB", bytes / 1024) };
         let place = |lane: u64| json!({ "lane": lane, "disk": 0, "sector": sector, "bytes": bytes, "label": label, "tgid": 0, "tid": 0 });
         let request = if kind == "flush" { "flush" } else { "request" };
-        let bio = self.span(4, "bio", queued, issued - 4_000, None, place(lane));
+        // A bio of the thread's own carries its operation; one of the journal's thread does not.
+        let own = (lane == 0).then_some(operation);
+        let bio = self.span(4, "bio", queued, issued - 4_000, own, place(lane));
         let queue = self.span(5, request, issued - 4_000, issued, None, place(lane));
         let command = self.span(6, request, issued, done, None, place(lane));
         self.link(parent, bio, relation, confidence);
@@ -195,7 +207,7 @@ impl Synthetic {
                 Some(operation),
                 json!({ "file": file, "offset": offset, "bytes": bytes }),
             );
-            self.link(step, wrote, "calls", "exact");
+            self.link(step, wrote, "calls", "structural");
             self.link(wrote, inside, "calls", "exact");
             self.slice(operation, "FileSystem", "cpu", start, self.now);
             self.slice(operation, "Database", "cpu", self.now, self.now + 6_000);
@@ -203,7 +215,7 @@ impl Synthetic {
         }
         let start = self.now;
         let sync = self.span(2, "fdatasync", start, start, Some(operation), json!({ "file": file }));
-        self.link(step, sync, "calls", "exact");
+        self.link(step, sync, "calls", "structural");
         let written =
             self.command(wrote, "dirties", "structural", "write", sector, 4096 * writes.len() as u64, operation, 0);
         self.slice(operation, "Syscall", "cpu", start, start + 15_000);
@@ -241,17 +253,21 @@ impl Synthetic {
 
     fn insert(&mut self, nth: u64) {
         let begin = self.now;
-        let mark = self.span(0, "mark", begin, begin, None, json!({ "label": "insert" }));
+        let mark = self.marks.then(|| self.span(0, "mark", begin, begin, None, json!({ "label": "insert" })));
         self.now += 4_000;
         let (operation, step) = self.operation(0, nth, self.now);
-        self.link(mark, step, "calls", "exact");
+        if let Some(mark) = mark {
+            self.link(mark, step, "calls", "interval");
+        }
         let page = nth / 30;
         self.phase(operation, step, 1, &[(0, 512), (512, 4), (516, 4096), (4612, 4)], 4_300_000 + page * 8);
         self.phase(operation, step, 1, &[(0, 12)], 4_300_000);
         self.phase(operation, step, 0, &[(0, 4096), ((page + 2) * 4096, 4096)], 6_800_000 + page * 8);
         self.end_operation(operation, step);
         self.now += 3_000;
-        self.spans.0[mark as usize].insert("end".into(), json!(self.now));
+        if let Some(mark) = mark {
+            self.spans.0[mark as usize].insert("end".into(), json!(self.now));
+        }
     }
 
     fn select(&mut self, shape: u64, nth: u64) {
@@ -267,7 +283,7 @@ impl Synthetic {
                 Some(operation),
                 json!({ "file": 0, "offset": page * 4096, "bytes": 4096 }),
             );
-            self.link(step, read, "calls", "exact");
+            self.link(step, read, "calls", "structural");
             self.slice(operation, "Database", "cpu", self.now, start);
             self.slice(operation, "Syscall", "cpu", start, start + 7_000);
             self.now = start + 7_000;
