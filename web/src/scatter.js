@@ -7,7 +7,9 @@ import { FONT, paint, sharpen } from './theme.js';
 import { el, fill } from './dom.js';
 
 const MAP_HEIGHT = 300;
-const LEFT = 62;
+/** Room for the address labels, if they need no more. */
+const LEAST_LEFT = 62;
+const LABEL_GAP = 6;
 const TOP = 10;
 const FLUSH_BAND = 26;
 const BOTTOM = 24;
@@ -175,7 +177,7 @@ class Panel {
     const c = sharpen(this.canvas, width, MAP_HEIGHT);
     c.font = FONT;
     c.textBaseline = 'middle';
-    this.range(width);
+    this.range(c, width);
     this.axes(c, width);
     const marks = { write: paint('mark-write'), read: paint('mark-read'), flush: paint('mark-flush') };
     const size = this.shown.length > MANY_POINTS ? 3 : 5;
@@ -192,7 +194,7 @@ class Panel {
   }
 
   /** Both axes hold all points with a margin; addresses are bytes from the disk's start. */
-  range(width) {
+  range(c, width) {
     let [from, to, low, high] = [Infinity, -Infinity, Infinity, -Infinity];
     this.shown = this.window
       ? this.points.filter((point) => point.time >= this.window.from && point.time <= this.window.to)
@@ -213,8 +215,11 @@ class Panel {
     const margin = this.window ? 0 : across * 0.02;
     this.time = { from: from - margin, to: to + margin };
     this.address = { low: Math.max(0, low - up * 0.06), high: high + up * 0.06 };
-    this.plot = { width: width - LEFT - 10, height: MAP_HEIGHT - TOP - FLUSH_BAND - BOTTOM };
-    this.xOf = (time) => LEFT + ((time - this.time.from) / (this.time.to - this.time.from)) * this.plot.width;
+    this.labels = addressLabels(this.address);
+    const widest = Math.max(0, ...this.labels.map(({ label }) => c.measureText(label).width));
+    this.left = Math.max(LEAST_LEFT, Math.ceil(widest) + 2 * LABEL_GAP);
+    this.plot = { width: width - this.left - 10, height: MAP_HEIGHT - TOP - FLUSH_BAND - BOTTOM };
+    this.xOf = (time) => this.left + ((time - this.time.from) / (this.time.to - this.time.from)) * this.plot.width;
     this.yOf = (point) =>
       point.sector === null
         ? TOP + this.plot.height + FLUSH_BAND / 2
@@ -225,37 +230,33 @@ class Panel {
   axes(c, width) {
     const bottom = TOP + this.plot.height + FLUSH_BAND;
     c.fillStyle = paint('band');
-    c.fillRect(LEFT, bottom - FLUSH_BAND + 2, this.plot.width, FLUSH_BAND - 2);
+    c.fillRect(this.left, bottom - FLUSH_BAND + 2, this.plot.width, FLUSH_BAND - 2);
     c.strokeStyle = paint('grid');
     c.fillStyle = paint('muted');
     c.lineWidth = 1;
     c.beginPath();
-    const { unit, size } = addressUnit(this.address.high);
-    const values = numberTicks(this.address.low / size, this.address.high / size, 5).map((value) => value * size);
-    for (const value of values) {
+    for (const { value } of this.labels) {
       const y =
         Math.round(TOP + this.plot.height * (1 - (value - this.address.low) / (this.address.high - this.address.low))) +
         0.5;
-      c.moveTo(LEFT, y);
+      c.moveTo(this.left, y);
       c.lineTo(width - 10, y);
     }
     c.stroke();
     c.textAlign = 'right';
-    const decimals =
-      values.length > 1 ? Math.min(4, Math.max(0, Math.ceil(-Math.log10((values[1] - values[0]) / size) - 1e-6))) : 2;
-    for (const value of values) {
+    for (const { value, label } of this.labels) {
       const y = TOP + this.plot.height * (1 - (value - this.address.low) / (this.address.high - this.address.low));
-      c.fillText(`${(value / size).toFixed(decimals)} ${unit}`, LEFT - 6, y);
+      c.fillText(label, this.left - LABEL_GAP, y);
     }
-    c.fillText('flush', LEFT - 6, bottom - FLUSH_BAND / 2);
+    c.fillText('flush', this.left - LABEL_GAP, bottom - FLUSH_BAND / 2);
     c.textAlign = 'center';
     const { ticks } = timeTicks(this.time.from, this.time.to, this.plot.width, 100);
     for (const { time, label } of ticks) {
       const x = this.xOf(time);
-      if (x > LEFT + 10 && x < width - 24) c.fillText(label, x, bottom + 13);
+      if (x > this.left + 10 && x < width - 24) c.fillText(label, x, bottom + 13);
     }
     c.strokeStyle = paint('line');
-    c.strokeRect(LEFT + 0.5, TOP + 0.5, this.plot.width - 1, bottom - TOP - 1);
+    c.strokeRect(this.left + 0.5, TOP + 0.5, this.plot.width - 1, bottom - TOP - 1);
   }
 
   near(event) {
@@ -308,6 +309,15 @@ function firstWord(text) {
 function addressUnit(high) {
   const power = Math.max(0, Math.min(4, Math.floor(Math.log2(Math.max(high, 1)) / 10)));
   return { unit: ['B', 'KiB', 'MiB', 'GiB', 'TiB'][power], size: 1024 ** power };
+}
+
+/** The axis' values, in bytes, with their labels: digits enough to tell neighbours apart. */
+function addressLabels({ low, high }) {
+  const { unit, size } = addressUnit(high);
+  const values = numberTicks(low / size, high / size, 5);
+  const decimals =
+    values.length > 1 ? Math.min(4, Math.max(0, Math.ceil(-Math.log10(values[1] - values[0]) - 1e-6))) : 2;
+  return values.map((value) => ({ value: value * size, label: `${value.toFixed(decimals)} ${unit}` }));
 }
 
 function mark(c, x, y, kind, colour, size) {

@@ -285,6 +285,30 @@ fn what_is_missing_is_said() -> Result<()> {
     shown.quiet()
 }
 
+fn an_address_is_written_whole_beside_its_axis() -> Result<()> {
+    let [timeline, mut scatter, counts, summary] = Synthetic::figures(INSERTS);
+    // Far out on a large disk, a few MiB apart: labels such as `161.66 GiB`.
+    for (i, sector) in scatter["points"]["sector"].as_array_mut().ok_or("sectors")?.iter_mut().enumerate() {
+        if !sector.is_null() {
+            *sector = json!(339_020_000 + 37 * i as u64);
+        }
+    }
+    let shown = show(&PageData { title: "far out", summary, timeline, scatter, counts }, "")?;
+    let labels = shown.browser.run(
+        "const seen = []; const paint = CanvasRenderingContext2D.prototype.fillText; \
+         CanvasRenderingContext2D.prototype.fillText = function (text, x, y) { \
+           if (this.textAlign === 'right') seen.push([text, x - this.measureText(text).width]); paint.call(this, text, x, y); }; \
+         const s = document.querySelector('.scatter select'); s.dispatchEvent(new Event('change')); \
+         CanvasRenderingContext2D.prototype.fillText = paint; return seen;",
+        &[],
+    )?;
+    let labels = labels.as_array().ok_or("labels")?;
+    let far = |label: &Value| label[0].as_str().is_some_and(|text| text.starts_with("161.") && text.ends_with(" GiB"));
+    assert!(labels.len() > 2 && labels.iter().any(far), "{labels:?}");
+    assert!(labels.iter().all(|label| label[1].as_f64().is_some_and(|x| x >= 0.0)), "cut off at the left: {labels:?}");
+    shown.quiet()
+}
+
 fn several_recordings_are_chosen_from_and_set_side_by_side() -> Result<()> {
     let part = |title, inserts| {
         let [timeline, scatter, counts, summary] = Synthetic::figures(inserts);
@@ -385,6 +409,7 @@ fn main() {
         ("a_shared_command_names_every_cause_with_its_share", a_shared_command_names_every_cause_with_its_share),
         ("what_is_missing_is_said", what_is_missing_is_said),
         ("a_statement_without_device_commands_is_said_in_words", a_statement_without_device_commands_is_said_in_words),
+        ("an_address_is_written_whole_beside_its_axis", an_address_is_written_whole_beside_its_axis),
         (
             "several_recordings_are_chosen_from_and_set_side_by_side",
             several_recordings_are_chosen_from_and_set_side_by_side,
