@@ -79,17 +79,48 @@ fn find(summary: &Summary, wanted: impl Fn(&str) -> bool) -> Option<&OperationSu
     statements.filter(|o| wanted(&o.statement)).max_by_key(|o| o.count)
 }
 
+/// The statement that ended the transactions of the INSERTs, where they ran in some: SQLite writes the database then, and
+/// not while a row is inserted. It is known by that: the INSERTs wrote no page of it themselves.
+fn commit_of<'a>(summary: &'a Summary, insert: &OperationSummary) -> Option<&'a OperationSummary> {
+    let pages = |o: &OperationSummary| written(o, FileClass::Database).0 + written(o, FileClass::Wal).0;
+    let ends = |s: &str| {
+        let word = s.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
+        word.eq_ignore_ascii_case("commit") || word.eq_ignore_ascii_case("end")
+    };
+    if pages(insert) > 0.0 { None } else { find(summary, ends).filter(|commit| pages(commit) > 0.0) }
+}
+
 /// Every figure with our values.
 pub fn compare(summary: &Summary) -> Vec<Figure> {
     let insert = find(summary, |s| s.get(..6).is_some_and(|s| s.eq_ignore_ascii_case("insert")));
     let select = find(summary, looks_read_only);
+    let commit = insert.and_then(|insert| commit_of(summary, insert));
     let of = |operation: Option<&OperationSummary>, value: fn(&OperationSummary) -> f64, how: &str| match operation {
-        Some(o) => (Some(value(o)), format!("{how}; {} executions of {}", o.count, shown(&o.statement))),
+        Some(o) => {
+            let note = format!("{how}; {} executions of {}", o.count, shown(&o.statement));
+            match commit.filter(|_| insert.is_some_and(|insert| std::ptr::eq(insert, o))) {
+                Some(c) => {
+                    let whole = value(o) * o.count as f64 + value(c) * c.count as f64;
+                    let with =
+                        format!("{note}, with {} of {}, whose statements they were", c.count, shown(&c.statement));
+                    (Some(whole / o.count as f64), with)
+                }
+                None => (Some(value(o)), note),
+            }
+        }
         None => (None, "the trace holds no such statement".to_owned()),
+    };
+    let alone = |value: fn(&OperationSummary) -> f64| match (insert, commit) {
+        (Some(o), Some(c)) => {
+            let note = format!("latency of {} alone, without {}", shown(&o.statement), shown(&c.statement));
+            (Some(value(o)), format!("{note}; {} executions", o.count))
+        }
+        _ => of(insert, value, "latency"),
     };
     let row =
         |what, unit, paper: Vec<Stated>, (ours, note): (Option<f64>, String)| Row { what, unit, paper, ours, note };
-    let gap = |from: FileClass, last: bool, to: fn(&Gap) -> bool| gap(insert, from, last, to);
+    let gap =
+        |from: FileClass, last: bool, to: fn(&Gap) -> bool| gap(commit.or(insert), commit.is_some(), from, last, to);
     vec![
         Figure {
             paper: "000",
@@ -131,7 +162,10 @@ pub fn compare(summary: &Summary) -> Vec<Figure> {
                     "size of a database write",
                     "bytes",
                     vec![stated(ANDROID_000, 1024.0, "1024 B"), stated(LINUX_000, 1024.0, "1024 B")],
-                    of(insert, mean_database_write, "mean"),
+                    match commit {
+                        Some(_) => of(commit, mean_database_write, "mean"),
+                        None => of(insert, mean_database_write, "mean"),
+                    },
                 ),
                 row(
                     "device writes around them",
@@ -215,13 +249,13 @@ pub fn compare(summary: &Summary) -> Vec<Figure> {
                     "median of an INSERT",
                     "ns",
                     vec![said(ANDROID, "short where dense, but not always")],
-                    of(insert, |o| o.latency_ns.p50 as f64, "latency"),
+                    alone(|o| o.latency_ns.p50 as f64),
                 ),
                 row(
                     "95th percentile of an INSERT",
                     "ns",
                     vec![said(ANDROID, "sparse parts lower the rate")],
-                    of(insert, |o| o.latency_ns.p95 as f64, "latency"),
+                    alone(|o| o.latency_ns.p95 as f64),
                 ),
             ],
         },
@@ -243,14 +277,23 @@ fn mean_database_write(operation: &OperationSummary) -> f64 {
 }
 
 /// Median of a gap that begins with a write to `from`: of those that fit, the most frequent; `last` wants any ordinal,
-/// else the first.
-fn gap(insert: Option<&OperationSummary>, from: FileClass, last: bool, to: fn(&Gap) -> bool) -> (Option<f64>, String) {
-    let Some(insert) = insert else { return (None, "the trace holds no INSERT".into()) };
+/// else the first. `of`: the INSERT, or the `commit` that wrote for it.
+fn gap(
+    of: Option<&OperationSummary>,
+    commit: bool,
+    from: FileClass,
+    last: bool,
+    to: fn(&Gap) -> bool,
+) -> (Option<f64>, String) {
+    let Some(of) = of else { return (None, "the trace holds no INSERT".into()) };
+    let within = if commit { format!(" of {}", shown(&of.statement)) } else { String::new() };
     let name = from.name();
     let begins = |g: &&Gap| if last { g.from.starts_with(name) } else { g.from == format!("{name} write 1") };
-    match insert.gaps.iter().filter(begins).filter(|g| to(g)).max_by_key(|g| g.count) {
-        Some(g) => (Some(g.duration_ns.p50 as f64), format!("median of {} gaps, {} to {}", g.count, g.from, g.to)),
-        None => (None, "no such phases in this journal mode".into()),
+    match of.gaps.iter().filter(begins).filter(|g| to(g)).max_by_key(|g| g.count) {
+        Some(g) => {
+            (Some(g.duration_ns.p50 as f64), format!("median of {} gaps{within}, {} to {}", g.count, g.from, g.to))
+        }
+        None => (None, format!("{} had no such phases", shown(&of.statement))),
     }
 }
 
@@ -292,6 +335,31 @@ mod tests {
         assert_eq!(row("from the database write to the next INSERT").ours, Some(580_000.0));
         let theirs: Vec<_> = row("file-system writes per INSERT").paper.iter().map(|s| s.value).collect();
         assert_eq!(theirs, [Some(3.0), Some(3.0), Some(14.0)]);
+    }
+
+    /// The writes to the database are where SQLite makes them: in what ends the transaction.
+    #[test]
+    fn inserts_of_a_transaction_are_seen_with_its_commit() {
+        let mut summary = summarise(&case::rows());
+        let at = summary.operations.iter().position(|o| o.statement.starts_with("INSERT")).unwrap();
+        let mut commit = summary.operations[at].clone();
+        commit.statement = "COMMIT".into();
+        commit.per_operation.filesystem_writes.remove(&FileClass::RollbackJournal);
+        let insert = &mut summary.operations[at];
+        insert.count = 2 * commit.count;
+        insert.gaps.clear();
+        insert.per_operation.filesystem_writes.remove(&FileClass::Database);
+        summary.operations.push(commit);
+        let figures = compare(&summary);
+        let row = |what: &str| figures.iter().flat_map(|f| &f.rows).find(|r| r.what == what).unwrap();
+        // Two journal writes of each INSERT; half a database write of each COMMIT, of which there are half as many.
+        assert_eq!(row("of these to the journal").ours, Some(2.0));
+        assert_eq!(row("of these to the database").ours, Some(0.25));
+        assert_eq!(row("file-system writes per INSERT").ours, Some(2.25));
+        assert_eq!(row("size of a database write").ours, Some(4096.0));
+        assert_eq!(row("from the database write to the next INSERT").ours, Some(580_000.0));
+        assert!(row("of these to the database").note.contains("COMMIT"));
+        assert!(row("median of an INSERT").note.contains("without COMMIT"));
     }
 
     #[test]
