@@ -54,7 +54,7 @@ pub fn counts(summary: &Summary) -> Counts {
         add(Layer::Syscall, "recorded system calls", None, per.syscalls, None, String::new());
         add(Layer::Syscall, "fsync, fdatasync", None, per.fsyncs, None, String::new());
         for (class, writes) in &per.filesystem_writes {
-            let note = format!("{} {}", writes.inodes, if writes.inodes == 1 { "inode" } else { "inodes" });
+            let note = format!("{} {} in all", writes.inodes, if writes.inodes == 1 { "inode" } else { "inodes" });
             add(Layer::FileSystem, "writes", Some(*class), writes.count, Some(writes.bytes), note);
         }
         for (class, reads) in &per.filesystem_reads {
