@@ -280,6 +280,38 @@ fn the_limit_keeps_what_was_written() {
     assert_eq!(read(&bytes).0.len() as u64, stored);
 }
 
+/// A chunk that does not fit is no reason to lose those of its events that do.
+#[test]
+fn what_fits_under_the_limit_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    const LIMIT: u64 = 64 << 10;
+    let mut writer = LogWriter::create(dir.path(), Some(LIMIT)).unwrap();
+    let noise = |n: u64| {
+        let mut x = n + 1;
+        let text = std::iter::repeat_with(|| {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            char::from(b'0' + (x >> 33) as u8 % 75)
+        });
+        let record = Statement { text: text.take(200).collect(), len: 200, ..Statement::default() };
+        Event { record: record.into(), ..event(3 * n) }
+    };
+    let given = 600;
+    for n in 0..given {
+        let mut bytes = Vec::new();
+        noise(n).encode(&mut bytes);
+        let taken = writer.append(&bytes);
+        assert!(taken.is_ok() || taken.is_err_and(|e| full(&e)));
+    }
+    let summary = writer.finish().unwrap();
+    assert!(summary.lost_events > 0 && summary.events + summary.lost_events == given, "{summary:?}");
+    // What is tried last is a part of 2 to 4 KiB.
+    assert!((LIMIT - 4096 - 256..=LIMIT).contains(&summary.bytes), "{summary:?}");
+    let (events, losses, damage) = read(&std::fs::read(dir.path().join("events.log")).unwrap());
+    assert_eq!(events, (0..summary.events).map(noise).collect::<Vec<_>>(), "the first that came, whole");
+    assert!(losses.is_empty() && damage.is_none());
+    assert_eq!(summary.lost_since_ns, Some(noise(summary.events).header.time_ns));
+}
+
 #[test]
 fn a_full_disk_is_told_from_a_broken_one() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,9 @@
 //! Writing the log. Nothing is forced to the medium before the end: an fsync while a disk is being observed would be
 //! seen in every number. What a crash of the machine costs is thus what the kernel had not written back yet, and what
 //! a crash of Fathom costs is the chunk being filled.
+//!
+//! Where the room ends, a chunk that does not fit is written as smaller ones, as far as they do: what fits is kept. A little
+//! is left free on the disk, since `meta.json` is written after the log and an archive without it is worth less.
 
 use super::{CHUNK, ChunkHeader, LZ4, MAX_RECORD};
 use crate::error::{Error, Result, Tried};
@@ -9,6 +12,7 @@ use model::event::Header;
 use model::record::Field;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 /// What was written.
@@ -20,7 +24,15 @@ pub struct LogSummary {
     pub bytes: u64,
     /// Events that found no room.
     pub lost_events: u64,
+    /// The earliest time of those, if there are some.
+    pub lost_since_ns: Option<u64>,
 }
+
+/// What does not fit is tried in parts down to this size, unpacked.
+const LEAST: usize = 4096;
+
+/// Bytes left free on a disk: `meta.json` takes 20 to 40 KiB, and twice that while it is replaced.
+const SPARED: u64 = 96 << 10;
 
 /// Writes `events.log`.
 #[derive(Debug)]
@@ -35,14 +47,13 @@ pub struct LogWriter {
     /// Events in them.
     events: u64,
     lost_events: u64,
+    lost_since_ns: Option<u64>,
     /// When the log's first chunk began; what its chunks are known by.
     began_ns: Option<u64>,
     raw: Vec<u8>,
     /// Where a chunk is packed; kept, as new memory would be asked for and given back with each.
     packed: Vec<u8>,
     raw_events: u32,
-    first_ns: u64,
-    last_ns: u64,
     full: Option<String>,
 }
 
@@ -63,12 +74,11 @@ impl LogWriter {
             bytes: 0,
             events: 0,
             lost_events: 0,
+            lost_since_ns: None,
             began_ns: None,
             raw: Vec::with_capacity(CHUNK + MAX_RECORD),
             packed: Vec::new(),
             raw_events: 0,
-            first_ns: u64::MAX,
-            last_ns: 0,
             full: None,
         })
     }
@@ -83,12 +93,9 @@ impl LogWriter {
             return Err(Error::BadRecord { bytes: record.len() });
         }
         if self.full.is_some() {
-            self.lost_events += 1;
+            self.lose(1, u64::get(record));
             return Err(self.full_error());
         }
-        let time_ns = u64::get(record);
-        self.first_ns = self.first_ns.min(time_ns);
-        self.last_ns = self.last_ns.max(time_ns);
         (record.len() as u32).put(&mut self.raw);
         self.raw.extend_from_slice(record);
         self.raw_events += 1;
@@ -99,61 +106,91 @@ impl LogWriter {
     /// Does nothing if it is empty.
     ///
     /// # Errors
-    /// [`Error::Full`], with the chunk's events counted as lost and the file cut to its last whole chunk.
+    /// [`Error::Full`], with those of the chunk's events that found no room counted as lost, and the file cut to its last
+    /// whole chunk.
     pub fn sync_chunk(&mut self) -> Result<()> {
         if self.raw_events == 0 {
             return Ok(());
         }
-        let began_ns = *self.began_ns.get_or_insert(self.first_ns);
-        let room = lz4_flex::block::get_maximum_output_size(self.raw.len());
+        let raw = std::mem::take(&mut self.raw);
+        let result = self.store(&raw);
+        self.raw = raw;
+        self.raw.clear();
+        self.raw_events = 0;
+        result
+    }
+
+    /// Writes records as one chunk; where the room ends, as many smaller ones as fit.
+    fn store(&mut self, records: &[u8]) -> Result<()> {
+        let (mut rest, mut size) = (records, records.len());
+        while !rest.is_empty() {
+            let part = Part::of(rest, size);
+            let why = match self.write(&rest[..part.bytes], part) {
+                Ok(None) => {
+                    rest = &rest[part.bytes..];
+                    continue;
+                }
+                Ok(Some(why)) => why,
+                Err(error) => {
+                    self.full = Some(error.to_string());
+                    let left = Part::of(rest, usize::MAX);
+                    self.lose(left.events.into(), left.first_ns);
+                    return Err(Error::Io { action: "write", path: self.path.clone(), source: error });
+                }
+            };
+            if part.events > 1 && part.bytes > LEAST {
+                size = part.bytes / 2;
+                continue;
+            }
+            self.full = Some(why);
+            let left = Part::of(rest, usize::MAX);
+            self.lose(left.events.into(), left.first_ns);
+            return Err(self.full_error());
+        }
+        Ok(())
+    }
+
+    /// Writes a chunk, or says why there is no room for it, and leaves the file as it was.
+    fn write(&mut self, raw: &[u8], part: Part) -> std::io::Result<Option<String>> {
+        let began_ns = *self.began_ns.get_or_insert(part.first_ns);
+        let room = lz4_flex::block::get_maximum_output_size(raw.len());
         if self.packed.len() < room {
             self.packed.resize(room, 0);
         }
         // It fits by the line above; what does not shrink stands as it is: reading it back is then a copy.
-        let packed = lz4_flex::block::compress_into(&self.raw, &mut self.packed).unwrap_or(usize::MAX);
-        let (flags, payload) = if packed < self.raw.len() { (LZ4, &self.packed[..packed]) } else { (0, &self.raw[..]) };
+        let packed = lz4_flex::block::compress_into(raw, &mut self.packed).unwrap_or(usize::MAX);
+        let (flags, payload) = if packed < raw.len() { (LZ4, &self.packed[..packed]) } else { (0, raw) };
         let header = ChunkHeader {
             version: versions::newest(versions::LOG) as u16,
             flags,
             payload: payload.len() as u32,
-            raw: self.raw.len() as u32,
-            events: self.raw_events,
+            raw: raw.len() as u32,
+            events: part.events,
             began_ns,
             before: self.events,
-            first_ns: self.first_ns,
-            last_ns: self.last_ns,
+            first_ns: part.first_ns,
+            last_ns: part.last_ns,
             crc: crc32fast::hash(payload),
         };
         let size = (ChunkHeader::SIZE + payload.len()) as u64;
-        let result = match self.max_bytes {
-            Some(max) if self.bytes + size > max => {
-                self.full = Some(format!("the limit of {max} bytes is reached"));
-                Err(self.lose_chunk())
+        if let Some(max) = self.max_bytes.filter(|max| self.bytes + size > *max) {
+            return Ok(Some(format!("the limit of {max} bytes is reached")));
+        }
+        if free(&self.file).is_some_and(|free| free < size + SPARED) {
+            return Ok(Some(format!("No space left on the disk but {} KiB for what belongs to it", SPARED >> 10)));
+        }
+        match self.file.write_all(&header.encode()).and_then(|()| self.file.write_all(payload)) {
+            Ok(()) => {
+                self.bytes += size;
+                self.events += u64::from(part.events);
+                Ok(None)
             }
-            _ => match self.file.write_all(&header.encode()).and_then(|()| self.file.write_all(payload)) {
-                Ok(()) => {
-                    self.bytes += size;
-                    self.events += u64::from(self.raw_events);
-                    Ok(())
-                }
-                Err(e) => {
-                    // Half a chunk is of no use, and its room is what meta.json may need.
-                    let _ = self.file.set_len(self.bytes).and_then(|()| self.file.seek(SeekFrom::Start(self.bytes)));
-                    self.full = Some(e.to_string());
-                    let full = self.lose_chunk();
-                    Err(if out_of_room(&e) {
-                        full
-                    } else {
-                        Error::Io { action: "write", path: self.path.clone(), source: e }
-                    })
-                }
-            },
-        };
-        self.raw.clear();
-        self.raw_events = 0;
-        self.first_ns = u64::MAX;
-        self.last_ns = 0;
-        result
+            Err(e) => {
+                // Half a chunk is of no use, and its room is what meta.json may need.
+                let _ = self.file.set_len(self.bytes).and_then(|()| self.file.seek(SeekFrom::Start(self.bytes)));
+                if out_of_room(&e) { Ok(Some(e.to_string())) } else { Err(e) }
+            }
+        }
     }
 
     /// Bytes in the file so far.
@@ -172,12 +209,17 @@ impl LogWriter {
             Err(e) => return Err(e),
         }
         self.file.sync_all().tried("bring to the medium", &self.path)?;
-        Ok(LogSummary { events: self.events, bytes: self.bytes, lost_events: self.lost_events })
+        Ok(LogSummary {
+            events: self.events,
+            bytes: self.bytes,
+            lost_events: self.lost_events,
+            lost_since_ns: self.lost_since_ns,
+        })
     }
 
-    fn lose_chunk(&mut self) -> Error {
-        self.lost_events += u64::from(self.raw_events);
-        self.full_error()
+    fn lose(&mut self, events: u64, first_ns: u64) {
+        self.lost_events += events;
+        self.lost_since_ns = Some(self.lost_since_ns.map_or(first_ns, |since| since.min(first_ns)));
     }
 
     fn full_error(&self) -> Error {
@@ -188,6 +230,44 @@ impl LogWriter {
             lost_events: self.lost_events,
         }
     }
+}
+
+/// The first records of a payload.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    bytes: usize,
+    events: u32,
+    first_ns: u64,
+    last_ns: u64,
+}
+
+impl Part {
+    /// Those that take at most `most` bytes, but one at least. `records` are whole records, each with its length before it.
+    fn of(records: &[u8], most: usize) -> Self {
+        let mut part = Self { bytes: 0, events: 0, first_ns: u64::MAX, last_ns: 0 };
+        while let Some((length, rest)) = records[part.bytes..].split_first_chunk() {
+            let next = part.bytes + 4 + u32::from_le_bytes(*length) as usize;
+            if part.events > 0 && next > most {
+                break;
+            }
+            let time_ns = u64::get(rest);
+            (part.first_ns, part.last_ns) = (part.first_ns.min(time_ns), part.last_ns.max(time_ns));
+            (part.bytes, part.events) = (next, part.events + 1);
+        }
+        part
+    }
+}
+
+/// Bytes that can be written yet to the disk of a file, if its file system tells.
+fn free(file: &File) -> Option<u64> {
+    // SAFETY: a structure of numbers, of which zero is one.
+    let mut about: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open, and the structure lives until the call returns.
+    let done = unsafe { libc::fstatvfs(file.as_raw_fd(), &raw mut about) };
+    // SAFETY: a call without arguments that cannot fail.
+    let blocks = if unsafe { libc::geteuid() } == 0 { about.f_bfree } else { about.f_bavail };
+    // A file system without a limit has no blocks (a tmpfs with size=0, many in user space).
+    (done == 0 && about.f_blocks > 0).then(|| (blocks as u64).saturating_mul(about.f_frsize as u64))
 }
 
 /// No space, no quota, or a file as large as its limit (RLIMIT_FSIZE, file system) lets it be.

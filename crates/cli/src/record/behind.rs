@@ -6,7 +6,6 @@
 //! priority of any other thread until it has caught up.
 
 use archive::{Error, LogWriter};
-use model::event::Header;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -22,9 +21,7 @@ const HURRY: usize = 8;
 #[derive(Debug, Default)]
 struct State {
     /// Why the log takes no more: the disk or the limit is full.
-    full: Option<String>,
-    /// When it became full, by the last record that it took.
-    full_since_ns: u64,
+    full: Option<Error>,
     /// What else stopped it.
     failed: Option<Error>,
     /// Pieces written.
@@ -44,7 +41,7 @@ impl State {
 pub struct Written {
     /// Why it took no more: the disk or the limit was full.
     pub full: Option<String>,
-    /// When it became full, by the last record that it took.
+    /// When it became full, by the first record that found no room.
     pub full_since_ns: u64,
     /// Records in the log.
     pub records: u64,
@@ -140,7 +137,6 @@ fn write(
     let lock = || state.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: a call without arguments that cannot fail.
     lock().thread = unsafe { libc::gettid() };
-    let mut last_ns = 0;
     while let Ok(mut piece) = pieces.recv() {
         let whole = piece.len() + 512 > PIECE;
         let mut rest = &piece[..];
@@ -148,41 +144,49 @@ fn write(
             let (record, after) = after.split_at(u32::from_ne_bytes(*length) as usize);
             rest = after;
             // After the first refusal it is asked on, since it counts what it refuses.
-            match writer.append(record) {
-                Ok(()) => last_ns = Header::decode(record).map_or(last_ns, |h| h.time_ns),
-                Err(error) => note(&mut lock(), error, last_ns),
+            if let Err(error) = writer.append(record) {
+                note(&mut lock(), error);
             }
         }
         // Part of a piece is what a second brought: a crash must not cost it.
         if !whole && let Err(error) = writer.sync_chunk() {
-            note(&mut lock(), error, last_ns);
+            note(&mut lock(), error);
         }
         lock().done += 1;
         piece.clear();
         let _ = give_back.send(piece);
     }
+    // The last chunk too may find no room.
+    if let Err(error) = writer.sync_chunk() {
+        note(&mut lock(), error);
+    }
     let mut state = lock();
     if let Some(error) = state.failed.take() {
         return Err(error);
     }
+    let full = state.full.take();
     let summary = writer.finish()?;
+    // What was said at the first refusal did not know of those that followed.
+    let full = full.map(|error| match error {
+        Error::Full { path, why, .. } => {
+            Error::Full { path, why, kept_events: summary.events, lost_events: summary.lost_events }.to_string()
+        }
+        other => other.to_string(),
+    });
     Ok(Written {
-        full: state.full.take(),
-        full_since_ns: state.full_since_ns,
+        full,
+        full_since_ns: summary.lost_since_ns.unwrap_or_default(),
         records: summary.events,
         refused: summary.lost_events,
     })
 }
 
-fn note(state: &mut State, error: Error, last_ns: u64) {
+fn note(state: &mut State, error: Error) {
     if state.ended() {
         return;
     }
     match error {
-        Error::Full { .. } => {
-            state.full = Some(error.to_string());
-            state.full_since_ns = last_ns;
-        }
+        Error::Full { .. } => state.full = Some(error),
         other => state.failed = Some(other),
     }
 }

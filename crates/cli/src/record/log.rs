@@ -28,7 +28,7 @@ pub struct Log {
     pub records: u64,
     /// Why the log takes no more: the disk or the limit is full. Known once it is finished.
     pub full: Option<String>,
-    /// When it became full, by the last record that it took.
+    /// When it became full, by the first record that found no room.
     pub full_since_ns: u64,
     /// Per file system: files of databases opened, and one of them.
     opened: BTreeMap<u32, (u64, String)>,

@@ -160,11 +160,13 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     for tgid in log.nameless().collect::<Vec<_>>() {
         capture::name_of(tgid).iter().for_each(|event| log.put_event(event));
     }
-    let stopped_ns = workload::clock::now_ns();
     let refused = log.finish()?;
     progress::clear(context);
     if refused > 0 {
-        around.known.no_room = Some((log.full_since_ns, stopped_ns, refused));
+        // What is lost lies within the recording: what came after it was not to be stored.
+        let (from_ns, to_ns) = finished.window_ns;
+        let since_ns = log.full_since_ns.clamp(from_ns, to_ns.max(from_ns));
+        around.known.no_room = Some((since_ns, to_ns.max(from_ns), refused));
     }
     if let Some(why) = &log.full {
         eprintln!("fathom: the recording ended early: {why}");
