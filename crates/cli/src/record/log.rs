@@ -2,8 +2,9 @@
 //! answered at once, and count.
 
 use super::behind::Behind;
+use super::library::Ran;
 use archive::{Error, LogWriter};
-use model::event::{ANY_CPU, BioQueue, File, Header, Join, Record, Statement, Task};
+use model::event::{ANY_CPU, BioQueue, File, Header, Join, OpBegin, Record, Statement, Task};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
@@ -14,6 +15,10 @@ const FILE: u8 = File::INFO.kind;
 /// Those of whoever sends something to the disk or to the file system's journal.
 const QUEUE: u8 = BioQueue::INFO.kind;
 const JOIN: u8 = Join::INFO.kind;
+/// The one that an execution begins with, of a statement or a function.
+const BEGIN: u8 = OpBegin::INFO.kind;
+/// What a file's record says of one that was mapped as code.
+const CODE: u16 = 1;
 /// The one that gives a process its name.
 const TASK: u8 = Task::INFO.kind;
 
@@ -36,6 +41,8 @@ pub struct Log {
     pragmas: BTreeMap<String, String>,
     /// Databases opened: path as a process saw it, its inode if the database itself was opened, and that process.
     databases: BTreeMap<String, Opened>,
+    /// Who executed statements, with which code.
+    ran: Ran,
     /// Processes that sent something to the disk, and those that have a name.
     busy: HashSet<u32>,
     named: HashSet<u32>,
@@ -72,6 +79,7 @@ impl Log {
             opened: BTreeMap::new(),
             pragmas: BTreeMap::new(),
             databases: BTreeMap::new(),
+            ran: Ran::default(),
             busy: HashSet::new(),
             named: HashSet::new(),
             wanted,
@@ -99,11 +107,13 @@ impl Log {
             return;
         }
         if kind == STATEMENT {
+            self.ran.statement(header.tgid);
             self.put_statement(record);
         } else {
             match kind {
                 FILE => self.notice_file(record),
                 TASK => self.notice_task(&header, record),
+                BEGIN if !self.ran.has_told(header.tgid) => self.notice_begin(&header, record),
                 QUEUE | JOIN => drop(self.busy.insert(header.tgid)),
                 _ => {}
             }
@@ -134,6 +144,9 @@ impl Log {
     fn notice_file(&mut self, record: &[u8]) {
         let Some(Record::File(file)) = model::Event::decode(record).map(|e| e.record) else { return };
         use analysis::files::FileClass as Class;
+        if let Some(header) = Header::decode(record).filter(|_| file.what == CODE) {
+            self.ran.mapped(header.tgid, file.ino);
+        }
         let class = analysis::files::class(&file.text);
         let Some(header) = Header::decode(record).filter(|_| class != Class::Other) else { return };
         let database = analysis::files::database_of(&file.text).to_string();
@@ -147,6 +160,14 @@ impl Log {
         self.opened.entry(file.dev).or_insert((0, file.text)).0 += 1;
     }
 
+    fn notice_begin(&mut self, header: &Header, record: &[u8]) {
+        if let Some(Record::OpBegin(begin)) = model::Event::decode(record).map(|e| e.record)
+            && begin.kind == 0
+        {
+            self.ran.statement(header.tgid);
+        }
+    }
+
     fn notice_task(&mut self, header: &Header, record: &[u8]) {
         let Some(Record::Task(task)) = model::Event::decode(record).map(|e| e.record) else { return };
         self.found_wanted |= self.wanted.as_ref() == Some(&task.text);
@@ -158,6 +179,12 @@ impl Log {
     /// Processes that sent something to the disk under no name.
     pub fn nameless(&self) -> impl Iterator<Item = u32> {
         self.busy.difference(&self.named).copied().filter(|tgid| *tgid != 0)
+    }
+
+    /// Who executed statements, and with which code; those that still live are asked.
+    pub fn ran(&mut self) -> &Ran {
+        self.ran.ask_the_living();
+        &self.ran
     }
 
     /// Databases that recorded programs opened, by their paths.
@@ -213,6 +240,8 @@ fn pragma(shape: &str) -> Option<(String, String)> {
     let rest = shape.get(..7).filter(|w| w.eq_ignore_ascii_case("pragma ")).map(|_| &shape[7..])?;
     let (name, value) = rest.split_once('=').or_else(|| rest.strip_suffix(')')?.split_once('('))?;
     let value = value.trim().trim_end_matches(';').trim();
+    let quotes = |q: char| Some(value.strip_prefix(q)?.strip_suffix(q)?.trim());
+    let value = ['\'', '"', '`'].into_iter().find_map(quotes).unwrap_or(value);
     (value != "?").then(|| (name.trim().to_ascii_lowercase(), value.to_ascii_lowercase()))
 }
 
@@ -224,6 +253,8 @@ mod tests {
     fn only_a_pragma_that_sets_something_is_one() {
         assert_eq!(pragma("PRAGMA journal_mode = WAL"), Some(("journal_mode".into(), "wal".into())));
         assert_eq!(pragma("pragma synchronous(off)"), Some(("synchronous".into(), "off".into())));
+        assert_eq!(pragma("PRAGMA page_size = '4096';"), Some(("page_size".into(), "4096".into())));
+        assert_eq!(pragma("PRAGMA synchronous(\"FULL\")"), Some(("synchronous".into(), "full".into())));
         assert_eq!(pragma("PRAGMA journal_mode"), None);
         assert_eq!(pragma("PRAGMA key = ?"), None);
         assert_eq!(pragma("SELECT a = b"), None);

@@ -1,6 +1,7 @@
 //! `fathom record`: starts the probes, then the command, stores what comes, and links it.
 
 mod behind;
+mod library;
 mod log;
 mod surroundings;
 
@@ -13,11 +14,13 @@ use capture::marks::Marks;
 use capture::request::Function;
 use capture::sqlite::find::{Finder, Search};
 use capture::{Request, Scope, Session};
+use library::Probed;
 use log::Log;
 use model::event::Header;
 use model::table::Coverage;
 use model::{Context, Layer, counted};
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -109,7 +112,7 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     let mut libraries = Libraries {
         finder: Finder::new(std::env::var_os("LD_LIBRARY_PATH").as_deref()),
         blind: Vec::new(),
-        versions: Vec::new(),
+        probed: Vec::new(),
     };
     libraries.add(&mut session, |finder| finder.system());
     libraries.known_processes(&mut session, args);
@@ -178,7 +181,7 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
         );
     }
     let here = std::env::current_dir().ok().map(|d| d.to_string_lossy().into_owned());
-    around.say_sqlite(&libraries.versions, log.pragmas(), log.databases());
+    around.say_sqlite(log.ran().version(&libraries.probed), log.pragmas(), log.databases());
     around.finish(&finished, &libraries.blind, log.storage().or(here.as_deref()));
     around.known.store(&mut meta)?;
     meta.complete = log.full.is_none();
@@ -309,8 +312,8 @@ impl<'a> End<'a> {
 struct Libraries {
     finder: Finder,
     blind: Vec<Coverage>,
-    /// Versions of the SQLites found, with their files.
-    versions: Vec<(String, String)>,
+    /// The SQLites found.
+    probed: Vec<Probed>,
 }
 
 impl Libraries {
@@ -319,7 +322,8 @@ impl Libraries {
         for found in search.found {
             session.attach_sqlite(&found.path, &found.symbols);
             let version = found.symbols.version.clone().unwrap_or_else(|| "unknown".into());
-            self.versions.push((found.path.display().to_string(), version));
+            let ino = std::fs::metadata(&found.path).map_or(0, |about| about.ino());
+            self.probed.push(Probed { path: found.path.display().to_string(), ino, version });
         }
         self.blind.extend(search.absent.into_iter().map(|(path, why)| Coverage {
             layer: Layer::Database,

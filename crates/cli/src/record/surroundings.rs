@@ -72,18 +72,16 @@ impl Surroundings {
         self.say("trace.asked", what, None, "the command line");
     }
 
-    /// Which SQLite was there, by file, which PRAGMAs its programs set while they were recorded, and what the headers of
+    /// Which SQLite ran, which PRAGMAs its programs set while they were recorded, and what the headers of
     /// their databases say of the others.
     pub fn say_sqlite(
         &mut self,
-        versions: &[(String, String)],
+        version: Option<Fact>,
         pragmas: &BTreeMap<String, String>,
         databases: &BTreeMap<String, Opened>,
     ) {
-        let distinct: BTreeSet<&str> = versions.iter().map(|(_, version)| version.as_str()).collect();
-        if !distinct.is_empty() {
-            let paths: Vec<&str> = versions.iter().map(|(path, _)| path.as_str()).collect();
-            self.say("sqlite.version", &distinct.into_iter().collect::<Vec<_>>().join(", "), None, &paths.join(" "));
+        if let Some(version) = version {
+            self.known.environment.insert("sqlite.version".into(), version);
         }
         let (stored, unread) = headers(databases);
         for (name, values) in &stored {
