@@ -20,8 +20,8 @@ use std::path::Path;
 /// [`Error::NotLinked`], [`Error::Io`].
 pub fn parquet(archive: &Archive, to: &Path) -> Result<Vec<String>> {
     each_table(archive, to, |name| {
-        let (from, to) = (tables::file(archive.dir(), name), to.join(format!("{name}.parquet")));
-        fs::copy(&from, &to).tried("copy", &from).map(drop)
+        let from = tables::file(archive.dir(), name);
+        whole(&to.join(format!("{name}.parquet")), |to| fs::copy(&from, to).tried("copy", &from).map(drop))
     })
 }
 
@@ -32,34 +32,51 @@ pub fn parquet(archive: &Archive, to: &Path) -> Result<Vec<String>> {
 pub fn csv(archive: &Archive, to: &Path) -> Result<Vec<String>> {
     each_table(archive, to, |name| {
         let Some(table) = TABLES.iter().find(|t| t.name == name) else { return Ok(()) };
-        let path = to.join(format!("{name}.csv"));
-        let mut out = BufWriter::new(File::create(&path).tried("make", &path)?);
-        let names: Vec<&str> = table.columns.iter().map(|c| c.name).collect();
-        let mut written = write!(out, "{}\r\n", names.join(","));
-        let mut line = String::new();
-        tables::read(archive, table, &mut |cells| {
-            line.clear();
-            csv_line(cells, &mut line);
-            if written.is_ok() {
-                written = out.write_all(line.as_bytes());
-            }
-        })?;
-        written.and_then(|()| out.flush()).tried("write", &path)
+        whole(&to.join(format!("{name}.csv")), |path| {
+            let mut out = BufWriter::new(File::create(path).tried("make", path)?);
+            let names: Vec<&str> = table.columns.iter().map(|c| c.name).collect();
+            let mut written = write!(out, "{}\r\n", names.join(","));
+            let mut line = String::new();
+            tables::read(archive, table, &mut |cells| {
+                line.clear();
+                csv_line(cells, &mut line);
+                if written.is_ok() {
+                    written = out.write_all(line.as_bytes());
+                }
+            })?;
+            written.and_then(|()| out.flush()).tried("write", path)
+        })
     })
+}
+
+/// Has a file written under another name, which becomes its own when it is whole.
+fn whole(path: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".tmp");
+    let tmp = Path::new(&name);
+    let filled = fill(tmp).and_then(|()| fs::rename(tmp, path).tried("replace", path));
+    if filled.is_err() {
+        // Half a table is of no use to anybody.
+        let _ = fs::remove_file(tmp);
+    }
+    filled
 }
 
 fn each_table(archive: &Archive, to: &Path, mut each: impl FnMut(&str) -> Result<()>) -> Result<Vec<String>> {
     let index = Index::read(archive.dir())?;
     // A table of a newer minor version has a name that this program does not know, and index.json may be anybody's.
     let names: Vec<String> = index.rows.into_keys().filter(|n| TABLES.iter().any(|t| t.name == n)).collect();
-    match fs::create_dir(to) {
-        Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => {
-            return Err(Error::Io { action: "make the folder", path: to.into(), source: e });
-        }
-        _ => {}
+    let made = match fs::create_dir(to) {
+        Ok(()) => true,
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => false,
+        Err(e) => return Err(Error::Io { action: "make the folder", path: to.into(), source: e }),
+    };
+    let written = names.iter().try_for_each(|name| each(name));
+    if written.is_err() && made {
+        // Some of the tables are not all of them.
+        let _ = fs::remove_dir_all(to);
     }
-    names.iter().try_for_each(|name| each(name))?;
-    Ok(names)
+    written.map(|()| names)
 }
 
 fn csv_line(cells: &[Cell], out: &mut String) {

@@ -1,8 +1,7 @@
 //! `fathom export`: a recording for other tools.
 
-use crate::{args, link, progress, report::beside, say};
+use crate::{args, link, progress, report::beside, say, whole};
 use anyhow::{Context as _, Result};
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
@@ -43,14 +42,14 @@ pub fn run(args: &args::Export) -> Result<()> {
 /// The event log as text, a line an event.
 fn events(archive: &Path, output: Option<&Path>) -> Result<()> {
     let mut log = archive::LogReader::open(archive)?;
-    let mut out: Box<dyn Write> = match output.filter(|path| *path != Path::new(STDOUT)) {
-        Some(path) => {
-            Box::new(BufWriter::new(File::create(path).with_context(|| format!("making {}", path.display()))?))
-        }
-        None => Box::new(BufWriter::new(std::io::stdout())),
+    let mut lines = |out: &mut dyn Write| {
+        std::iter::from_fn(|| log.next_event()).try_for_each(|event| writeln!(out, "{}", event.to_text()))
     };
-    let written = std::iter::from_fn(|| log.next_event()).try_for_each(|event| writeln!(out, "{}", event.to_text()));
-    match written.and_then(|()| out.flush()) {
+    if let Some(path) = output.filter(|path| *path != Path::new(STDOUT)) {
+        return whole::write(path, |out| Ok(lines(out)?));
+    }
+    let mut out = BufWriter::new(std::io::stdout());
+    match lines(&mut out).and_then(|()| out.flush()) {
         Err(error) if output.is_none() && say::has_gone(&error) => Ok(()),
         other => Ok(other?),
     }
@@ -58,11 +57,6 @@ fn events(archive: &Path, output: Option<&Path>) -> Result<()> {
 
 /// Writes the .pftrace of an archive.
 pub fn perfetto(archive: &archive::Archive, output: &Path) -> Result<formats::perfetto::Summary> {
-    let file: Box<dyn Write> = match output == Path::new(STDOUT) {
-        true => Box::new(std::io::stdout()),
-        false => Box::new(File::create(output).with_context(|| format!("making {}", output.display()))?),
-    };
-    let mut out = BufWriter::new(file);
     let rows = analysis::Rows::load(archive)?;
     let tables = formats::perfetto::Tables {
         operations: &rows.operations,
@@ -77,6 +71,10 @@ pub fn perfetto(archive: &archive::Archive, output: &Path) -> Result<formats::pe
         slices: &rows.slices,
         clocks: None,
     };
+    if output != Path::new(STDOUT) {
+        return whole::write(output, |mut out| Ok(formats::perfetto::export(&tables, &mut out)?));
+    }
+    let mut out = BufWriter::new(std::io::stdout());
     formats::perfetto::export(&tables, &mut out)
         .and_then(|written| out.flush().map(|()| written))
         .with_context(|| format!("writing {}", output.display()))

@@ -16,6 +16,7 @@ mod progress;
 mod record;
 mod report;
 mod show;
+mod whole;
 mod workload;
 
 use anyhow::{Context as _, Result};

@@ -80,7 +80,7 @@ pub fn run(args: &args::Papers) -> Result<()> {
         eprintln!("fathom: the figures themselves are drawn in {}", page.display());
     }
     match &args.output {
-        Some(path) => std::fs::write(path, head() + &text).with_context(|| format!("writing {}", path.display())),
+        Some(path) => crate::whole::text(path, &(head() + &text)),
         None => {
             say::text(&text);
             Ok(())

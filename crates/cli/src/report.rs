@@ -1,6 +1,6 @@
 //! `fathom report`: archives as one page.
 
-use crate::{args, link, progress};
+use crate::{args, link, progress, whole};
 use analysis::bench::beside::Beside;
 use analysis::bench::results::Bench;
 use analysis::{Rows, figures, summary};
@@ -105,7 +105,7 @@ fn write_parts(mut parts: Vec<Part>, output: &Path) -> Result<()> {
             summary: part.summary,
         })
         .collect();
-    std::fs::write(output, report::pages(&recordings)).with_context(|| format!("writing {}", output.display()))
+    whole::text(output, &report::pages(&recordings))
 }
 
 /// `T.fathom` with another ending.

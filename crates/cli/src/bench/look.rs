@@ -68,8 +68,7 @@ pub fn plan(args: &args::BenchPlan) -> Result<ExitCode> {
 /// Writes a page and says so.
 pub fn write_page(title: &str, page: &serde_json::Value, output: Option<&Path>, archive: &Path) -> Result<()> {
     let output = output.map_or_else(|| crate::report::beside(archive, "html"), Path::to_path_buf);
-    std::fs::write(&output, report::bench_page(title, page))
-        .with_context(|| format!("writing {}", output.display()))?;
+    crate::whole::text(&output, &report::bench_page(title, page))?;
     println!("{}: open it in a browser; it needs no network", output.display());
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use crate::{link, say};
 use analysis::bench::{self, Benchmark, Penalty, Tables, Why};
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use archive::Runs;
 use experiment::Results;
 use model::Context;
@@ -140,7 +140,7 @@ pub fn write(path: &Path, text: String) -> Result<()> {
         say::text(&text);
         return Ok(());
     }
-    std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+    crate::whole::text(path, &text)
 }
 
 /// As tables of a Markdown page: workloads, then comparisons.
