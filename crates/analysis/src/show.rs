@@ -237,9 +237,9 @@ fn layers(out: &mut String, operation: &OperationSummary) {
     line(out, &format!("  {:<12} {:>9} {:>9} {:>7}", "layer", "median", "p95", "share"));
     for (layer, time) in &operation.layers {
         let (p50, p95) = (duration(time.p50_ns as f64), duration(time.p95_ns as f64));
-        let reasons = reasons(&time.reasons, time.exclusive_ns);
         let bar = bar(time.share);
-        line(out, &format!("  {:<12} {p50:>9} {p95:>9} {:>5.1} % {bar} {reasons}", layer.name(), 100.0 * time.share));
+        let head = format!("  {:<12} {p50:>9} {p95:>9} {:>5.1} % {bar} ", layer.name(), 100.0 * time.share);
+        list(out, &head, &reasons(&time.reasons, time.exclusive_ns));
     }
     let unexplained = operation.unexplained_ns as f64 / operation.latency_ns.sum.max(1) as f64;
     if unexplained > 0.0005 {
@@ -255,13 +255,13 @@ fn bar(share: f64) -> String {
     format!("{bar:<BAR$}")
 }
 
-/// What the time was, the largest first: `cpu 70 %, journal 30 %`.
-fn reasons(reasons: &std::collections::BTreeMap<String, u64>, all: u64) -> String {
+/// What the time was, the largest first: `cpu 70 %`, `journal 30 %`.
+fn reasons(reasons: &std::collections::BTreeMap<String, u64>, all: u64) -> Vec<String> {
     let mut list: Vec<_> = reasons.iter().collect();
     list.sort_by(|a, b| b.1.cmp(a.1));
     let share = |ns: u64| 100.0 * ns as f64 / all.max(1) as f64;
     let part = |(name, ns): (&String, u64)| format!("{name} {:.0} %", share(ns));
-    list.into_iter().filter(|(_, ns)| share(**ns) >= 0.5).map(|(n, ns)| part((n, *ns))).collect::<Vec<_>>().join(", ")
+    list.into_iter().filter(|(_, ns)| share(**ns) >= 0.5).map(|(n, ns)| part((n, *ns))).collect()
 }
 
 fn gaps(out: &mut String, operation: &OperationSummary) {
@@ -271,7 +271,12 @@ fn gaps(out: &mut String, operation: &OperationSummary) {
     line(out, "");
     line(out, &format!("  {:<58} {:>6} {:>9} {:>9} {:>6}", "gaps between phases", "times", "median", "p95", "syncs"));
     for gap in &operation.gaps {
-        let name = format!("{} -> {}", gap.from, gap.to);
+        // A marked span or a function of --op is no statement.
+        let to = match gap.to.as_str() {
+            "next statement" if operation.kind != "statement" => format!("next {}", operation.kind),
+            to => to.to_owned(),
+        };
+        let name = format!("{} -> {to}", gap.from);
         let (p50, p95) = (duration(gap.duration_ns.p50 as f64), duration(gap.duration_ns.p95 as f64));
         line(out, &format!("  {name:<58} {:>6} {p50:>9} {p95:>9} {:>6}", gap.count, count(gap.fsyncs)));
     }
@@ -302,7 +307,7 @@ fn commands(out: &mut String, summary: &Summary) {
         let kinds: Vec<String> = disk.kinds.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
         let text = format!("{} ({}): {}", shown(name), disk.role, kinds.join(", "));
         let [read, written] = [disk.bytes_read, disk.bytes_written].map(|n| bytes(n as f64));
-        line(out, &format!("  {text}; {read} read, {written} written"));
+        wrapped(out, "  ", &format!("{text}; {read} read, {written} written"));
     }
     let processes = &account.processes;
     for process in processes.iter().take(ROWS) {
@@ -424,6 +429,21 @@ fn wrapped(out: &mut String, head: &str, text: &str) {
     line(out, &now);
 }
 
+/// Adds parts behind `head`, with commas between them, over as many lines as they need: none is torn.
+fn list(out: &mut String, head: &str, parts: &[String]) {
+    let mut now = head.to_owned();
+    for (i, part) in parts.iter().enumerate() {
+        let comma = if i + 1 < parts.len() { ", " } else { "" };
+        if i > 0 && now.chars().count() + part.chars().count() + comma.trim_end().len() > WIDTH {
+            line(out, &now);
+            now = " ".repeat(head.chars().count());
+        }
+        now += part;
+        now += comma;
+    }
+    line(out, &now);
+}
+
 /// The file system that a probe is about, if it is about one.
 fn file_system(probe: &str) -> Option<&'static str> {
     FILE_SYSTEMS.into_iter().find(|name| probe.strip_prefix(name).is_some_and(|rest| rest.starts_with('_')))
@@ -493,6 +513,25 @@ mod tests {
         let texts = [12, 512, 1536, 65_536, crate::contract::size_class(65_537), crate::contract::size_class(1 << 20)]
             .map(size_text);
         assert_eq!(texts, ["12 B", "512 B", "1.5 KiB", "64 KiB", "up to 128 KiB", "up to 1024 KiB"]);
+    }
+
+    #[test]
+    fn no_number_is_cut_at_the_edge() {
+        let mut summary = summarise(&case::rows());
+        let time = summary.operations[0].layers.values_mut().next().unwrap();
+        time.exclusive_ns = 100;
+        time.reasons =
+            [("cpu", 34), ("other", 26), ("run queue", 21), ("journal", 19)].map(|(n, ns)| (n.into(), ns)).into();
+        let disk = summary.device_commands.by_disk.values_mut().next().unwrap();
+        disk.kinds =
+            ["discard", "flush", "read", "write", "write zeroes", "zone append"].map(|k| (k.into(), 123_456)).into();
+        (disk.bytes_read, disk.bytes_written) = (40 << 20, 41 << 20);
+        summary.operations[0].kind = "function".into();
+        let text = text(&summary);
+        for whole in ["cpu 34 %, other 26 %,", "journal 19 %", "40.0 MiB read,", "41.0 MiB", "-> next function "] {
+            assert!(text.contains(whole), "{whole:?} is not in {text}");
+        }
+        assert!(text.lines().all(|l| l.chars().count() <= WIDTH && !l.ends_with('…')), "{text}");
     }
 
     #[test]

@@ -51,8 +51,11 @@ pub fn bytes(n: f64) -> String {
     format!("{} {unit}", digits(n / size))
 }
 
-/// A mean count: whole if it is whole.
+/// A mean count: whole if it is whole, and never a zero that is none.
 pub fn count(x: f64) -> String {
+    if x > 0.0 && x < 0.005 {
+        return "<0.01".into();
+    }
     if (x - x.round()).abs() < 1e-9 { format!("{x:.0}") } else { format!("{x:.2}") }
 }
 
@@ -72,6 +75,7 @@ mod tests {
         }
         assert_eq!(bytes(4096.0), "4.00 KiB");
         assert_eq!((count(3.0).as_str(), count(2.5).as_str()), ("3", "2.50"));
+        assert_eq!((count(0.0).as_str(), count(0.004).as_str(), count(0.006).as_str()), ("0", "<0.01", "0.01"));
     }
 
     #[test]
