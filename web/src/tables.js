@@ -283,6 +283,22 @@ function diskTable(disks) {
       );
 }
 
+/** What was done to all files of one name: a rollback journal is a new file with every transaction. */
+function filesByName(files) {
+  const named = new Map();
+  for (const file of files) {
+    // Without a name, the inode is all there is.
+    const key = [file.class, file.dev, file.path ?? `\u0000${file.ino}`].join('\u0000');
+    const sum = named.get(key);
+    if (!sum) named.set(key, { ...file, files: 1 });
+    else {
+      sum.files += 1;
+      for (const what of ['writes', 'bytes_written', 'reads', 'bytes_read']) sum[what] += file[what];
+    }
+  }
+  return [...named.values()];
+}
+
 /** Files that the operations used. */
 export function showFiles(node, summary) {
   const files = summary.files ?? [];
@@ -295,16 +311,16 @@ export function showFiles(node, summary) {
           [
             { name: 'File' },
             { name: 'class' },
-            { name: 'inode', number: true },
+            { name: 'count', number: true },
             { name: 'writes', number: true },
             { name: 'bytes', number: true },
             { name: 'reads', number: true },
             { name: 'bytes', number: true },
           ],
-          files.map((file) => [
-            el('span', { class: 'path' }, file.path ?? 'its name was never learnt'),
+          filesByName(files).map((file) => [
+            el('span', { class: 'path' }, file.path ?? `inode ${file.ino}: its name was never learnt`),
             file.class,
-            el('span', { title: `on device ${file.dev}` }, String(file.ino)),
+            el('span', { title: `on device ${file.dev}` }, count(file.files)),
             count(file.writes),
             bytes(file.bytes_written),
             count(file.reads),

@@ -102,7 +102,7 @@ pub fn compare(summary: &Summary) -> Vec<Figure> {
                 Some(c) => {
                     let whole = value(o) * o.count as f64 + value(c) * c.count as f64;
                     let with =
-                        format!("{note}, with {} of {}, whose statements they were", c.count, shown(&c.statement));
+                        format!("{note}, and {} of {}, which wrote for them", c.count, shown(&c.statement));
                     (Some(whole / o.count as f64), with)
                 }
                 None => (Some(value(o)), note),

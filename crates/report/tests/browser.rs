@@ -262,6 +262,26 @@ fn a_shared_command_names_every_cause_with_its_share() -> Result<()> {
     shown.quiet()
 }
 
+fn files_of_one_name_are_one_row() -> Result<()> {
+    let [timeline, scatter, counts, mut summary] = Synthetic::figures(INSERTS);
+    let file = |path: Option<&str>, ino: u64| json!({ "path": path, "class": "rollback journal", "dev": "254:1", "ino": ino, "writes": 4, "bytes_written": 1024, "reads": 1, "bytes_read": 0 });
+    let journals = (0..200).map(|ino| file(Some("/home/ann/test.db-journal"), ino));
+    let files: Vec<Value> = journals.chain([file(None, 900), file(None, 901)]).collect();
+    summary["files"] = json!(files);
+    let shown = show(&PageData { title: "files", summary, timeline, scatter, counts }, "")?;
+    let rows = shown.browser.run(
+        "return [...document.querySelectorAll('#files tbody tr')].map((r) => [...r.children].map((c) => c.textContent));",
+        &[],
+    )?;
+    let row = |path: &str, n: &str, writes: &str, written: &str, reads: &str| {
+        json!([path, "rollback journal", n, writes, written, reads, "0 B"])
+    };
+    let unnamed = |ino: u64| row(&format!("inode {ino}: its name was never learnt"), "1", "4", "1 KiB", "1");
+    let journals = row("/home/ann/test.db-journal", "200", "800", "200 KiB", "200");
+    assert_eq!(rows, json!([journals, unnamed(900), unnamed(901)]));
+    shown.quiet()
+}
+
 fn what_is_missing_is_said() -> Result<()> {
     let [mut timeline, scatter, counts, mut summary] = Synthetic::figures(INSERTS);
     timeline["losses"] =
@@ -364,6 +384,16 @@ fn a_narrow_window_shows_everything_without_scrolling_sideways() -> Result<()> {
         )?;
         assert_eq!(beyond, json!([]), "at {width} pixels");
     }
+    // What may scroll by itself need not, either: the sections' names, and the panel with its table of times.
+    for width in [360, 420, 800, 1100, 1400] {
+        shown.browser.resize(width, 800)?;
+        let sideways = shown.browser.run(
+            "return ['nav', '#panel'].map((name) => document.querySelector(name)) \
+             .filter((n) => n.scrollWidth > n.clientWidth).map((n) => [n.tagName, n.scrollWidth, n.clientWidth]);",
+            &[],
+        )?;
+        assert_eq!(sideways, json!([]), "at {width} pixels");
+    }
     shown.quiet()
 }
 
@@ -407,6 +437,7 @@ fn main() {
         ("the_pointer_moves_and_scales_the_window", the_pointer_moves_and_scales_the_window),
         ("what_a_program_said_is_shown_as_text", what_a_program_said_is_shown_as_text),
         ("a_shared_command_names_every_cause_with_its_share", a_shared_command_names_every_cause_with_its_share),
+        ("files_of_one_name_are_one_row", files_of_one_name_are_one_row),
         ("what_is_missing_is_said", what_is_missing_is_said),
         ("a_statement_without_device_commands_is_said_in_words", a_statement_without_device_commands_is_said_in_words),
         ("an_address_is_written_whole_beside_its_axis", an_address_is_written_whole_beside_its_axis),
