@@ -101,8 +101,7 @@ pub fn compare(summary: &Summary) -> Vec<Figure> {
             match commit.filter(|_| insert.is_some_and(|insert| std::ptr::eq(insert, o))) {
                 Some(c) => {
                     let whole = value(o) * o.count as f64 + value(c) * c.count as f64;
-                    let with =
-                        format!("{note}, and {} of {}, which wrote for them", c.count, shown(&c.statement));
+                    let with = format!("{note}, and {} of {}, which wrote for them", c.count, shown(&c.statement));
                     (Some(whole / o.count as f64), with)
                 }
                 None => (Some(value(o)), note),

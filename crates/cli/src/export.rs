@@ -72,7 +72,7 @@ pub fn perfetto(archive: &archive::Archive, output: &Path) -> Result<formats::pe
         clocks: None,
     };
     if output != Path::new(STDOUT) {
-        return whole::write(output, |mut out| Ok(formats::perfetto::export(&tables, &mut out)?));
+        return whole::write(output, |out| Ok(formats::perfetto::export(&tables, out)?));
     }
     let mut out = BufWriter::new(std::io::stdout());
     formats::perfetto::export(&tables, &mut out)
