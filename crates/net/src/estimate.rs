@@ -4,7 +4,8 @@
 //! the stretch from the first change after which nothing is slower any more than one twentieth below the last level; if
 //! that leaves less than half of the run, there is no steady part and the whole run is the estimate. The mean of the whole
 //! run is given too, always. Neighbouring intervals are alike, so the interval is that of batch means
-//! ([`stats::batch`]).
+//! ([`stats::batch`]). Before all that the series is cut anew into steps of one length ([`even`]), so that the estimate and its interval weigh
+//! everything by the time it took.
 //!
 //! **Uncertainty.** The interval says how well the mean of this run is known. Another run on the same path may differ by
 //! more; that is for repetitions (`fathom net sweep`) to show.
@@ -52,32 +53,43 @@ pub fn throughput(start_ns: u64, ends_ns: &[u64], amounts: &[u64], unit: f64) ->
     }
     let total = intervals.last()?.0;
     let whole = amounts.iter().take(intervals.len()).sum::<u64>() as f64 * unit / total;
-    // A last interval that was cut short says little, and would weigh as much as a whole one.
-    let typical = quantile::of_sorted(&sorted(&seconds), 0.5)?;
-    let mut rates: Vec<f64> = intervals.iter().map(|i| i.1).collect();
-    if rates.len() > 2 && seconds.last().is_some_and(|s| *s < typical * 0.5) {
-        rates.pop();
-    }
+    let (step, rates) = even(&intervals, &seconds)?;
     let from = steady_from(&rates);
     let part = &rates[from.unwrap_or(0)..];
-    // Intervals are as long as the machine let them be, so the mean is that of all bytes over all time.
-    let time: f64 = seconds.iter().skip(from.unwrap_or(0)).take(part.len()).sum();
-    let sum: f64 = part.iter().zip(seconds.iter().skip(from.unwrap_or(0))).map(|(r, s)| r * s).sum();
-    let (steady, half) = (sum / time, batch::mean(part, LEVEL).map(|e| (e.high - e.low) / 2.0));
-    let steady_from_s = match from {
-        Some(from) if from > 0 => intervals.get(from - 1).map_or(0.0, |i| i.0),
-        _ => 0.0,
-    };
+    let mean = part.iter().sum::<f64>() / part.len() as f64;
+    // That of equal batches of time, around the mean of all the time.
+    let half = batch::mean(part, LEVEL).map(|e| (e.high - e.low) / 2.0);
     Some(Throughput {
-        steady,
+        steady: mean,
         // Less than nothing never arrives.
-        ci95: half.map(|half| ((steady - half).max(0.0), steady + half)),
+        ci95: half.map(|half| ((mean - half).max(0.0), mean + half)),
         whole,
-        steady_from_s,
+        steady_from_s: from.unwrap_or(0) as f64 * step,
         is_steady: from.is_some(),
         alike: batch::alike(part),
         intervals,
     })
+}
+
+/// The same course cut into steps of one length: that in s, and the rate in each. Intervals are as long as the machine let them be: one that
+/// began late is short, and what came in a burst makes its rate a thousandfold. In steps of one length everything weighs as
+/// much as the time that it took. There are no more steps than intervals.
+fn even(intervals: &[(f64, f64)], seconds: &[f64]) -> Option<(f64, Vec<f64>)> {
+    let (total, typical) = (intervals.last()?.0, quantile::of_sorted(&sorted(seconds), 0.5)?);
+    let count = ((total / typical).round() as usize).clamp(1, intervals.len());
+    let step = total / count as f64;
+    let mut amounts = vec![0.0; count];
+    let mut from = 0.0;
+    for (end, rate) in intervals {
+        // The steps that it touches; rounding may put the last end behind the last step.
+        let (first, last) = ((from / step) as usize, (end / step) as usize);
+        for (at, amount) in amounts.iter_mut().enumerate().take(last + 1).skip(first.min(count - 1)) {
+            let (begin, over) = (at as f64 * step, (at + 1) as f64 * step);
+            *amount += rate * (end.min(over) - f64::max(from, begin)).max(0.0);
+        }
+        from = *end;
+    }
+    Some((step, amounts.into_iter().map(|amount| amount / step).collect()))
 }
 
 /// That of what was received, in bit/s.
@@ -114,6 +126,7 @@ fn steady_from(rates: &[f64]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn of(rates: &[u64]) -> Throughput {
         let ends: Vec<u64> = (1..=rates.len() as u64).map(|i| 7 + i * 100_000_000).collect();
@@ -137,6 +150,49 @@ mod tests {
         let t = of(&rates);
         assert!(!t.is_steady && t.steady == of(&rates).steady, "{t:?}");
         assert!((t.steady / t.whole - 1.0).abs() < 1e-9);
+    }
+
+    proptest! {
+        /// Whoever looks late, by up to an interval, ends one interval late and makes the next one short; and some bytes are counted
+        /// a moment early. The path carries 0.9 to 1.1 of a rate all the time, and so the interval must be of that size.
+        #[test]
+        fn a_late_look_does_not_widen_the_interval(
+            course in proptest::collection::vec((0.9_f64..1.1, 0.0_f64..0.999, proptest::bool::weighted(0.1), 0.0_f64..0.2), 20..80),
+        ) {
+            let (mut ends, mut amounts, mut true_total, mut counted) = (Vec::new(), Vec::new(), 0.0, 0.0);
+            let mut before = 0_u64;
+            for (at, (rate, late, is_late, burst)) in course.iter().enumerate() {
+                let end = (at as u64 + 1) * 100_000_000 + if *is_late { (late * 1e8) as u64 } else { 0 };
+                true_total += rate * (end - before) as f64 / 1e2;
+                let told = true_total + burst * 1e6;
+                let amount = f64::max(told - counted, 0.0).round();
+                counted += amount;
+                ends.push(end);
+                amounts.push(amount as u64);
+                before = end;
+            }
+            let t = throughput(0, &ends, &amounts, 1.0).unwrap();
+            let (low, high) = t.ci95.unwrap();
+            prop_assert!(low <= t.steady && t.steady <= high);
+            prop_assert!(low > 0.7e7 && high < 1.3e7, "{low} to {high} around {}", t.steady);
+            prop_assert!((t.steady / t.whole - 1.0).abs() < 0.1, "{} of {}", t.steady, t.whole);
+        }
+
+        #[test]
+        fn steps_of_one_length_hold_all_that_came(
+            course in proptest::collection::vec((1_u64..300_000_000, 0_u64..10_000_000), 1..60),
+        ) {
+            let mut end = 0;
+            let ends: Vec<u64> = course.iter().map(|(long, _)| { end += long; end }).collect();
+            let amounts: Vec<u64> = course.iter().map(|c| c.1).collect();
+            let t = throughput(0, &ends, &amounts, 1.0).unwrap();
+            let seconds: Vec<f64> = course.iter().map(|c| c.0 as f64 / 1e9).collect();
+            let (step, rates) = even(&t.intervals, &seconds).unwrap();
+            let sum: f64 = rates.iter().map(|r| r * step).sum();
+            let all = amounts.iter().sum::<u64>() as f64;
+            prop_assert!((sum - all).abs() <= 1e-6 * all.max(1.0), "{sum} of {all}");
+            prop_assert!(rates.len() <= course.len() && rates.iter().all(|r| r.is_finite() && *r >= 0.0));
+        }
     }
 
     #[test]
