@@ -10,13 +10,16 @@
 //! **Uncertainty.** The interval says how well the mean of this run is known. Another run on the same path may differ by
 //! more; that is for repetitions (`fathom net sweep`) to show.
 
-use crate::outcome::Received;
+use crate::outcome::{INTERVAL_NS, Received, Sent};
+use crate::spec::Traffic;
 use stats::{batch, pelt, quantile};
 
 /// A level that is lower than the last by more than this share belongs to the beginning.
 const LOWER: f64 = 0.05;
 /// The share of the run that the steady part must have.
 const SHARE: f64 = 0.5;
+/// More than this part of the rate that was asked for is not what the path gives, but what had been held back.
+const MORE: f64 = 1.01;
 /// The level of intervals.
 const LEVEL: f64 = 0.95;
 
@@ -42,6 +45,17 @@ pub struct Throughput {
 /// The throughput that amounts in intervals show: `unit` is what one of them counts, 8 for bytes and bits. `None` if no
 /// time has passed.
 pub fn throughput(start_ns: u64, ends_ns: &[u64], amounts: &[u64], unit: f64) -> Option<Throughput> {
+    cut(start_ns, ends_ns, amounts, unit, steady_from)
+}
+
+/// The same with a steady part that begins where `steady_from` says.
+fn cut(
+    start_ns: u64,
+    ends_ns: &[u64],
+    amounts: &[u64],
+    unit: f64,
+    steady_from: impl Fn(&[f64]) -> Option<usize>,
+) -> Option<Throughput> {
     let mut before = start_ns;
     let mut intervals = Vec::new();
     let mut seconds = Vec::new();
@@ -97,6 +111,18 @@ pub fn received(received: &Received) -> Option<Throughput> {
     throughput(received.start_ns, &received.ends_ns, &received.bytes, 8.0)
 }
 
+/// That of a direction, in bit/s. UDP has no slow start: where its sender was late, a slow beginning is time that was lost, and what follows
+/// is the sender catching up, faster than was asked for. Then the whole run is the estimate.
+pub fn of(traffic: Traffic, sent: &Sent, received: &Received) -> Option<Throughput> {
+    let found = self::received(received)?;
+    let (Traffic::Udp { rate_bps, .. }, Some(packets)) = (traffic, &sent.packets) else { return Some(found) };
+    let late = packets.late_us[1] * 1e3 > INTERVAL_NS as f64;
+    if found.steady_from_s > 0.0 && (late || found.steady > rate_bps as f64 * MORE) {
+        return cut(received.start_ns, &received.ends_ns, &received.bytes, 8.0, |_| None);
+    }
+    Some(found)
+}
+
 fn sorted(values: &[f64]) -> Vec<f64> {
     let mut values = values.to_vec();
     values.sort_unstable_by(f64::total_cmp);
@@ -126,6 +152,8 @@ fn steady_from(rates: &[f64]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outcome::PacketsSent;
+    use crate::spec::Direction;
     use proptest::prelude::*;
 
     fn of(rates: &[u64]) -> Throughput {
@@ -193,6 +221,48 @@ mod tests {
             prop_assert!((sum - all).abs() <= 1e-6 * all.max(1.0), "{sum} of {all}");
             prop_assert!(rates.len() <= course.len() && rates.iter().all(|r| r.is_finite() && *r >= 0.0));
         }
+    }
+
+    #[test]
+    fn a_sender_that_catches_up_is_no_steady_part() {
+        // Asked for 3.6 Gb/s for 2 s: 0.8 s at 1.1 Gb/s, then 1.2 s at 4.4.
+        let bytes: Vec<u64> = (0..20).map(|i| if i < 8 { 13_750_000 } else { 55_000_000 + i % 3 * 1000 }).collect();
+        let of = |late_us: f64, asked: u64, bytes: &[u64]| {
+            let packets = PacketsSent { late_us: [late_us / 2.0, late_us, late_us], ..PacketsSent::default() };
+            let sent = Sent {
+                direction: Direction::Up,
+                start_ns: 0,
+                end_ns: 2_000_000_000,
+                sockets: Vec::new(),
+                threads: Default::default(),
+                packets: Some(packets),
+                samples: Vec::new(),
+                acks: Vec::new(),
+                acks_lost: 0,
+            };
+            let received = Received {
+                direction: Direction::Up,
+                start_ns: 0,
+                ends_ns: (1..=20).map(|i| i * 100_000_000).collect(),
+                bytes: bytes.to_vec(),
+                streams: Vec::new(),
+                sockets: Vec::new(),
+                threads: Default::default(),
+                unread: Vec::new(),
+                packets: None,
+            };
+            super::of(Traffic::Udp { rate_bps: asked, packet_bytes: 1400 }, &sent, &received).unwrap()
+        };
+        for t in
+            [of(460_000.0, 3_600_000_000, &bytes), of(50.0, 3_600_000_000, &bytes), of(460_000.0, u64::MAX, &bytes)]
+        {
+            assert!(!t.is_steady && (t.steady / t.whole - 1.0).abs() < 1e-9 && t.steady < 3.6e9, "{t:?}");
+            assert!(t.ci95.is_some_and(|(low, high)| low < t.whole && t.whole < high));
+        }
+        // The time that the first packet takes, here 275 ms, is no rate.
+        let late_start: Vec<u64> = (0..20).map(|i| if i < 3 { 0 } else { 450_000_000 / 10 + i % 2 }).collect();
+        let t = of(50.0, 3_600_000_000, &late_start);
+        assert!(t.is_steady && (t.steady / 3.6e9 - 1.0).abs() < 1e-6, "{t:?}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::control::{self, Announcement, CONTROL, Channel, DATA, Message, PATIEN
 use crate::error::Doing as _;
 use crate::offset::{self, Exchange};
 use crate::outcome::EndReport;
+use crate::search::Trial;
 use crate::spec::{Direction, Spec};
 use crate::traffic::{self, Carrier, Connection, Side, packet};
 use crate::{Error, Result, clock, serve, socket};
@@ -41,6 +42,8 @@ pub struct Outcome {
     pub other: EndReport,
     /// How the clocks of both relate.
     pub clock: Option<offset::Clock>,
+    /// UDP at the highest rate that a search found: what stopped the search.
+    pub searched: Option<Trial>,
 }
 
 impl Outcome {
@@ -143,7 +146,7 @@ impl Session {
             // The end that heard of it last saw its connections break, as was wanted.
             own.trouble = None;
         }
-        Ok(Outcome { spec: spec.clone(), own, other, clock })
+        Ok(Outcome { spec: spec.clone(), own, other, clock, searched: None })
     }
 
     async fn ready(&mut self, doing: &'static str) -> Result<Token> {

@@ -18,8 +18,10 @@ const MOST: u32 = 40;
 pub enum Trial {
     /// Little enough was lost.
     Passed,
-    /// Too much was lost.
+    /// Too much was lost on the way, or a queue grew.
     Lossy,
+    /// Too much was lost, mostly by the receiver's own socket.
+    Dropped,
     /// The sender did not keep the rate.
     Short,
 }

@@ -53,7 +53,7 @@ fn limits(outcome: &Outcome, direction: Direction) -> Vec<why::Limit> {
     let (sent, received) = (outcome.sent(direction).unwrap(), outcome.received(direction).unwrap());
     let rate_bps = net::estimate::received(received).unwrap().whole;
     let (sender, receiver) = (outcome.sender(direction), outcome.receiver(direction));
-    why::limits(&why::Seen { spec: &outcome.spec, sent, received, sender, receiver, rate_bps })
+    why::limits(&why::Seen { spec: &outcome.spec, sent, received, sender, receiver, rate_bps, searched: None })
 }
 
 #[test]

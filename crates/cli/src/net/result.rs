@@ -58,7 +58,7 @@ pub fn told(outcome: &Outcome) -> Vec<Told<'_>> {
 
 fn one(outcome: &Outcome, direction: Direction) -> Option<Told<'_>> {
     let (sent, received) = (outcome.sent(direction)?, outcome.received(direction)?);
-    let throughput = estimate::received(received)?;
+    let throughput = estimate::of(outcome.spec.traffic, sent, received)?;
     let seen = why::Seen {
         spec: &outcome.spec,
         sent,
@@ -66,6 +66,7 @@ fn one(outcome: &Outcome, direction: Direction) -> Option<Told<'_>> {
         sender: outcome.sender(direction),
         receiver: outcome.receiver(direction),
         rate_bps: throughput.whole,
+        searched: outcome.searched,
     };
     let (limits, course) = match outcome.spec.blind {
         true => Default::default(),

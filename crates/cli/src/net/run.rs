@@ -51,21 +51,24 @@ pub fn run(args: &NetRun) -> Result<ExitCode> {
             }
         });
         let (spec, search) = match args.rate {
-            Some(Rate::Auto) => search(&mut session, &spec).await?,
+            Some(Rate::Auto) => {
+                search(&mut session, &spec).await?.map_or((spec, None), |(spec, found)| (spec, Some(found)))
+            }
             _ => (spec, None),
         };
         let shown = (!args.json && !args.lines).then(|| tokio::task::spawn_local(live(session.live(), spec.clone())));
         let outcome = session.run(&spec).await;
         first.abort();
         shown.inspect(|shown| shown.abort());
-        let outcome = outcome?;
+        let mut outcome = outcome?;
+        outcome.searched = search.as_ref().map(|found| found.stopped_by);
         Ok((outcome, search, interrupter.load(Ordering::Relaxed)))
     })?;
     let Some((outcome, found, interrupted)) = done else {
         eprintln!("fathom: interrupted; nothing is kept");
         return Ok(ExitCode::from(130));
     };
-    print(args, &outcome, found.as_ref(), about.as_ref())?;
+    print(args, &outcome, found.as_ref().map(|found| &found.told), about.as_ref())?;
     if interrupted {
         eprintln!("fathom: interrupted; this is what was measured until then");
         return Ok(ExitCode::from(130));
@@ -80,29 +83,40 @@ pub fn run(args: &NetRun) -> Result<ExitCode> {
 /// A line a second while a run is under way, on stderr.
 async fn live(live: Arc<net::traffic::Live>, spec: Spec) {
     let mut ticks = tokio::time::interval(Duration::from_secs(1));
-    let (mut begun, mut before, mut last) = (None, [0; 2], 0.0);
+    let (mut progress, origin) = (Progress::default(), std::time::Instant::now());
     loop {
         ticks.tick().await;
-        if begun.is_some() && !live.under_way() {
-            continue;
-        }
         let now: Vec<u64> = spec.directions.iter().map(|d| live.amount(*d)).collect();
-        let Some(start) = begun else {
-            // The clock starts when something has come; before, connections are made.
-            begun = now.iter().any(|n| *n > 0).then(std::time::Instant::now);
-            (before[..now.len()]).copy_from_slice(&now);
-            continue;
-        };
-        let at: f64 = start.elapsed().as_secs_f64();
-        let rates = spec.directions.iter().zip(now.iter().zip(&mut before)).map(|(direction, (now, before))| {
-            let amount = now.saturating_sub(std::mem::replace(before, *now)) as f64 / (at - last);
-            match spec.traffic {
-                Traffic::Transactions { .. } => format!("{amount:.0} transactions/s"),
-                _ => format!("{} {}", direction.name(), super::text::rate(amount * 8.0)),
-            }
+        let Some((at, rates)) = progress.tick(origin.elapsed().as_secs_f64(), live.under_way(), now) else { continue };
+        let told = spec.directions.iter().zip(rates).map(|(direction, rate)| match spec.traffic {
+            Traffic::Transactions { .. } => format!("{rate:.0} transactions/s"),
+            _ => format!("{} {}", direction.name(), super::text::rate(rate * 8.0)),
         });
-        eprintln!("{at:6.1} s  {}", rates.collect::<Vec<_>>().join("  "));
-        last = at;
+        eprintln!("{at:6.1} s  {}", told.collect::<Vec<_>>().join("  "));
+    }
+}
+
+/// From amounts seen at times to rates between them.
+#[derive(Default)]
+struct Progress {
+    /// When something had come, s; and the last look.
+    begun: Option<(f64, f64, Vec<u64>)>,
+}
+
+impl Progress {
+    /// A look at `now` s: the seconds since the beginning, and the rate of each direction since the last look. Nothing if no data go: what
+    /// is counted then is of the run before, or still connections are made.
+    fn tick(&mut self, now: f64, under_way: bool, amounts: Vec<u64>) -> Option<(f64, Vec<f64>)> {
+        if !under_way {
+            return None;
+        }
+        let Some((start, last, before)) = &mut self.begun else {
+            self.begun = amounts.iter().any(|n| *n > 0).then_some((now, now, amounts));
+            return None;
+        };
+        let rates = amounts.iter().zip(&*before).map(|(n, b)| n.saturating_sub(*b) as f64 / (now - *last)).collect();
+        (*last, *before) = (now, amounts);
+        Some((now - *start, rates))
     }
 }
 
@@ -192,9 +206,17 @@ fn growth_ns(packets: &net::outcome::PacketsReceived) -> i64 {
     median(packets.transit_ns.len() - tenth).saturating_sub(first)
 }
 
+/// What a search found.
+struct Found {
+    /// Why no higher rate passed; [`Trial::Passed`] if there is none.
+    stopped_by: Trial,
+    /// As it is told.
+    told: Value,
+}
+
 /// Finds the highest rate, and gives the run at it.
-async fn search(session: &mut Session, spec: &Spec) -> Result<(Spec, Option<Value>)> {
-    let Traffic::Udp { packet_bytes, .. } = spec.traffic else { return Ok((spec.clone(), None)) };
+async fn search(session: &mut Session, spec: &Spec) -> Result<Option<(Spec, Found)>> {
+    let Traffic::Udp { packet_bytes, .. } = spec.traffic else { return Ok(None) };
     let at = |rate_bps: u64, duration: Duration| Spec {
         traffic: Traffic::Udp { rate_bps, packet_bytes },
         duration_ms: duration.as_millis() as u64,
@@ -210,7 +232,9 @@ async fn search(session: &mut Session, spec: &Spec) -> Result<(Spec, Option<Valu
         };
         // A queue hides a rate that is too high until it overflows: then packets take longer and longer.
         let growth = outcome.received(spec.directions[0]).and_then(|r| r.packets.as_ref()).map_or(0, growth_ns);
-        let trial = if packets.loss > LOSS || growth as f64 > GROWTH * TRIAL.as_nanos() as f64 {
+        let trial = if packets.loss > LOSS && packets.dropped_by_receiver * 2 >= packets.lost {
+            Trial::Dropped
+        } else if packets.loss > LOSS || growth as f64 > GROWTH * TRIAL.as_nanos() as f64 {
             Trial::Lossy
         } else if packets.sent * 100 < packets.due * 99 {
             Trial::Short
@@ -223,10 +247,12 @@ async fn search(session: &mut Session, spec: &Spec) -> Result<(Spec, Option<Valu
     let Some(best) = search.best() else {
         anyhow::bail!("more than 1 % is lost at any rate that can be asked for, down to 10 kb/s");
     };
-    let stopped = match search.stopped_by() {
-        Some(Trial::Short) => "the sender's processor can no more",
-        Some(_) => "above it more than 1 % is lost, or a queue grows without end",
-        None => "no higher rate can be asked for",
+    let stopped_by = search.stopped_by().unwrap_or(Trial::Passed);
+    let stopped = match stopped_by {
+        Trial::Short => "the sender's processor can no more",
+        Trial::Dropped => "above it the receiver's own socket drops more than 1 %",
+        Trial::Lossy => "above it more than 1 % is lost, or a queue grows without end",
+        Trial::Passed => "no higher rate can be asked for",
     };
     let text = format!(
         "highest rate with at most 1 % loss: {} ({stopped}; {} trials of {} s); a whole run at it:",
@@ -234,6 +260,21 @@ async fn search(session: &mut Session, spec: &Spec) -> Result<(Spec, Option<Valu
         trials.len(),
         TRIAL.as_secs()
     );
-    let found = json!({"rate_bps": best, "stopped_by": stopped, "trials": trials, "text": text});
-    Ok((at(best, Duration::from_millis(spec.duration_ms)), Some(found)))
+    let told = json!({"rate_bps": best, "stopped_by": stopped, "trials": trials, "text": text});
+    Ok(Some((at(best, Duration::from_millis(spec.duration_ms)), Found { stopped_by, told })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_amount_of_a_trial_before_is_not_the_beginning_of_a_run() {
+        let mut progress = Progress::default();
+        // The last trial of a search had 4 MB; the run after it counts from 0.
+        assert_eq!(progress.tick(0.0, false, vec![4_000_000]), None);
+        assert_eq!(progress.tick(1.0, true, vec![3_000_000]), None);
+        assert_eq!(progress.tick(2.0, true, vec![6_750_000]), Some((1.0, vec![3_750_000.0])));
+        assert_eq!(progress.tick(3.0, false, vec![7_000_000]), None);
+    }
 }

@@ -29,10 +29,12 @@
 //! Padhye beside it tell what that much loss allows. A processor is judged over the whole run, not by window.
 
 mod text;
+mod udp;
 
 use crate::bound;
 use crate::outcome::{EndReport, Received, Sent, Unread};
 use crate::sampler;
+use crate::search::Trial;
 use crate::spec::{Spec, Traffic};
 use crate::tcp_info::TcpSample;
 use crate::usage::Threads;
@@ -130,6 +132,8 @@ pub struct Seen<'a> {
     pub receiver: &'a EndReport,
     /// What arrived, bit/s over the whole run.
     pub rate_bps: f64,
+    /// UDP at the highest rate that a search found: what stopped the search.
+    pub searched: Option<Trial>,
 }
 
 /// Where a part of the time went, finer than [`Cause`], since remedies differ.
@@ -216,7 +220,7 @@ pub fn limits(seen: &Seen<'_>) -> Vec<Limit> {
     let facts = facts(&seen.sent.samples);
     let parts = match seen.spec.traffic {
         Traffic::Tcp { .. } => of_tcp(seen, &facts),
-        Traffic::Udp { .. } => return text::of_udp(seen),
+        Traffic::Udp { .. } => return udp::limits(seen),
         // A transaction waits for its answer by definition.
         Traffic::Transactions { .. } => return Vec::new(),
     };

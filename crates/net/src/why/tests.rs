@@ -89,6 +89,7 @@ fn seen(story: &Story) -> Seen<'_> {
         sender: &story.ends.0,
         receiver: &story.ends.1,
         rate_bps: 5e7,
+        searched: None,
     }
 }
 
@@ -236,6 +237,22 @@ fn a_mixture_has_shares_of_time() {
     assert_eq!(greatest(1_000_000_000).map(|m| m.cause), Some(Cause::Application));
     assert_eq!(greatest(4_000_000_000).map(|m| m.cause), Some(Cause::SendBuffer));
     assert!(course.is_sorted_by_key(|m| m.start_ns) && course.len() >= 50);
+}
+
+#[test]
+fn what_runs_already_is_not_advised() {
+    let lossy = |control: &str| {
+        let mut told = story(|us, s| (s.total_retrans, s.ca_state) = (us / 10_000, 3));
+        told.sent.sockets[0].congestion = Some(control.into());
+        let limits = judged(&told);
+        assert_eq!(limits[0].cause, Cause::Congestion, "{limits:?}");
+        limits[0].remedy.clone().unwrap()
+    };
+    assert!(lossy("cubic").contains("--cc bbr"));
+    for control in ["bbr", "bbr3"] {
+        let remedy = lossy(control);
+        assert!(!remedy.contains("--cc") && remedy.contains("find where"), "{remedy}");
+    }
 }
 
 #[test]

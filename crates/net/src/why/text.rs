@@ -1,6 +1,6 @@
 //! The sentences of a limit: what shows it, and which setting would change it.
 
-use super::{Cause, Facts, Limit, Reason, Seen, of_facts};
+use super::{Facts, Reason, Seen, of_facts};
 use crate::spec::Traffic;
 use crate::usage::Threads;
 
@@ -68,8 +68,12 @@ pub fn of(reason: Reason, seen: &Seen<'_>, f: &Facts) -> (String, Option<String>
                 "the congestion window was cut by loss: {share:.2} % of the segments were sent again, median window {:.0} segments at {rtt}{bound}",
                 f.cwnd
             );
-            let remedy = "find where packets are lost (`ip -s link`, `tc -s qdisc`, the radio), or take a control that minds loss less: --cc bbr";
-            (evidence, Some(remedy.into()))
+            let mut remedy = "find where packets are lost (`ip -s link`, `tc -s qdisc`, the radio)".to_string();
+            // BBR in any version, among them those that Fathom supplies, is no change where it runs.
+            if !seen.sent.sockets.iter().any(|s| s.congestion.as_deref().is_some_and(|c| c.contains("bbr"))) {
+                remedy += ", or take a control that minds loss less: --cc bbr";
+            }
+            (evidence, Some(remedy))
         }
         Reason::Growing => {
             let evidence = format!(
@@ -107,7 +111,8 @@ fn cpu_remedy() -> String {
     "give that end's threads more processor time (quota, priority, other load, frequency), or spread the load: --streams".into()
 }
 
-fn cpu(end: &str, threads: &Threads, seen: &Seen<'_>, report: &crate::outcome::EndReport) -> String {
+/// How busy an end's threads were.
+pub fn cpu(end: &str, threads: &Threads, seen: &Seen<'_>, report: &crate::outcome::EndReport) -> String {
     let wall = seen.sent.end_ns.saturating_sub(seen.sent.start_ns).max(1) as f64;
     let ran = 100.0 * threads.busiest_cpu_ns as f64 / wall;
     let ready = 100.0 * threads.busiest_ready_ns as f64 / wall;
@@ -118,30 +123,6 @@ fn cpu(end: &str, threads: &Threads, seen: &Seen<'_>, report: &crate::outcome::E
         "the {end}'s busiest thread ran for {ran:.0} % of the time and was ready to for {ready:.0} %{quota}; its machine was {:.0} % busy",
         100.0 * report.machine.busy
     )
-}
-
-/// UDP sends what it is told to: what is lost is the path's or the receiver's.
-pub fn of_udp(seen: &Seen<'_>) -> Vec<Limit> {
-    let (Some(sent), Some(received)) = (&seen.sent.packets, &seen.received.packets) else { return Vec::new() };
-    let limit = |cause, evidence, remedy: Option<&str>| {
-        vec![Limit { cause, share: 1.0, evidence, remedy: remedy.map(String::from) }]
-    };
-    let lost = sent.sent.saturating_sub(received.received);
-    if sent.sent * 1000 < sent.due * 999 {
-        let evidence = format!("the sender handed over {} of {} packets that were due", sent.sent, sent.due);
-        return limit(Cause::Cpu, evidence, Some("send larger packets (--packet), or at a lower rate"));
-    }
-    if lost * 100 <= sent.sent {
-        let evidence = format!("{} of {} packets arrived at the rate that was asked for", received.received, sent.sent);
-        return limit(Cause::Application, evidence, Some("raise --rate, or search the highest: --rate auto"));
-    }
-    if received.dropped_here * 2 >= lost {
-        let evidence =
-            format!("{} of {lost} lost packets were dropped by the receiver's own socket", received.dropped_here);
-        let remedy = "give the receiver more processor time, or a larger buffer: --rcvbuf, net.core.rmem_max there";
-        return limit(Cause::Cpu, evidence, Some(remedy));
-    }
-    limit(Cause::LinkRate, format!("{lost} of {} packets were lost on the way", sent.sent), Some("lower --rate"))
 }
 
 /// The largest of a setting's three numbers, as a size.
@@ -171,8 +152,13 @@ pub(crate) fn rate(bps: f64) -> String {
     }
 }
 
-fn ms(us: f64) -> String {
-    if us >= 10_000.0 { format!("{:.0} ms", us / 1e3) } else { format!("{:.2} ms", us / 1e3) }
+/// A time as people write it, from us.
+pub fn ms(us: f64) -> String {
+    match us {
+        us if us >= 10_000.0 => format!("{:.0} ms", us / 1e3),
+        us if us >= 1000.0 => format!("{:.2} ms", us / 1e3),
+        us => format!("{us:.0} us"),
+    }
 }
 
 #[cfg(test)]
@@ -183,6 +169,8 @@ mod tests {
     fn numbers_read_as_people_write_them() {
         assert_eq!((size(212_992.0), size(4_194_304.0), size(5.0)), ("208 KiB".into(), "4.0 MiB".into(), "5 B".into()));
         assert_eq!((rate(52e6), rate(1.5e9), rate(900.0)), ("52.0 Mb/s".into(), "1.50 Gb/s".into(), "900 b/s".into()));
-        assert_eq!((ms(32_040.0), ms(80.0)), ("32 ms".into(), "0.08 ms".into()));
+        assert_eq!((ms(32_040.0), ms(1080.0)), ("32 ms".into(), "1.08 ms".into()));
+        // A round trip on loopback takes some us: nothing takes no time.
+        assert_eq!((ms(80.0), ms(3.0)), ("80 us".into(), "3 us".into()));
     }
 }

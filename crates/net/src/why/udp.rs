@@ -1,0 +1,283 @@
+//! What held UDP back. It sends what it is told to, so what is looked for is what kept packets from leaving or arriving, and if
+//! nothing did, the rate that was asked for is the limit.
+//!
+//! In this order: more than 1 % lost, and more lost than unsent (by the receiver's socket: its processor; else the link); a queue
+//! that stood in the path: the link; a sender that left late or not at all: its processor; what stopped the search that found the
+//! rate; the rate that was asked for.
+//!
+//! A **queue** stood if no packet of the second half of the run was as quick as the quickest of all: it never emptied, so the link
+//! was busy all the time. What one packet took more than another is no sign, since a single wait (of a radio, of a busy machine) makes
+//! that.
+//!
+//! **Uncertainty.** A path that became longer by itself (a handover) looks like a queue. A queue shorter than 1 ms is not seen until
+//! it overflows. The share is always 1: which limit held when is not told.
+
+use super::text::{ms, rate};
+use super::{Cause, Limit, QUEUE_US, Seen, cpu_bound, text};
+use crate::outcome::PacketsSent;
+use crate::search::Trial;
+use crate::spec::Traffic;
+
+/// A share of lost packets that is borne.
+const LOST: f64 = 0.01;
+/// A share of due packets that may be left unsent.
+const UNSENT: f64 = 0.001;
+/// The sender fell behind if half of its packets left later than this share of the run, or one in a hundred later than ten times that.
+const BEHIND: f64 = 0.01;
+/// Clocks of two machines drift by less than this.
+const DRIFT: f64 = 2e-4;
+/// Fewer delays say nothing of a queue.
+const FEW_DELAYS: usize = 20;
+
+/// What held it back; empty if there is nothing to tell it by.
+pub fn limits(seen: &Seen<'_>) -> Vec<Limit> {
+    let Traffic::Udp { rate_bps: asked, .. } = seen.spec.traffic else { return Vec::new() };
+    let (Some(sent), Some(received)) = (&seen.sent.packets, &seen.received.packets) else { return Vec::new() };
+    let wall_ns = seen.sent.end_ns.saturating_sub(seen.sent.start_ns);
+    let limit = |cause, evidence: String, remedy: Option<&str>| {
+        vec![Limit { cause, share: 1.0, evidence, remedy: remedy.map(String::from) }]
+    };
+    let lost = sent.sent.saturating_sub(received.received);
+    let lossy = lost as f64 > LOST * sent.sent as f64 && lost >= sent.due.saturating_sub(sent.sent);
+    if lossy && received.dropped_here.saturating_mul(2) >= lost {
+        let evidence =
+            format!("{} of {lost} lost packets were dropped by the receiver's own socket", received.dropped_here);
+        let remedy = "give the receiver more processor time, or a larger buffer: --rcvbuf, net.core.rmem_max there";
+        return limit(Cause::Cpu, evidence, Some(remedy));
+    }
+    let came = format!("{} arrived of {} that were asked for", rate(seen.rate_bps), rate(asked as f64));
+    if lossy {
+        let evidence = format!("{lost} of {} packets were lost on the way; {came}", sent.sent);
+        return limit(Cause::LinkRate, evidence, Some("lower --rate"));
+    }
+    if let Some(longer_us) = queue(&received.transit_ns, wall_ns) {
+        let evidence = format!(
+            "a queue stood in the path: at the end packets took {} longer than the quickest, while {came}",
+            ms(longer_us)
+        );
+        return limit(Cause::LinkRate, evidence, Some("lower --rate: what the link does not carry only waits"));
+    }
+    let faster = "send larger packets (--packet) or fewer (--rate), or give the sender's thread more processor time";
+    if behind(sent, wall_ns) {
+        let late = format!(
+            "the sender handed over {} of {} packets that were due, half of them more than {} late, one in a hundred more than {}",
+            sent.sent,
+            sent.due,
+            ms(sent.late_us[0]),
+            ms(sent.late_us[1])
+        );
+        if sent.refused > 0 && !cpu_bound(&seen.sent.threads, seen.sender, wall_ns) {
+            let evidence = format!("{late}; its own network interface had no room {} times", sent.refused);
+            return limit(Cause::LinkRate, evidence, Some("lower --rate"));
+        }
+        let evidence = format!("{late}; {}", text::cpu("sender", &seen.sent.threads, seen, seen.sender));
+        return limit(Cause::Cpu, evidence, Some(faster));
+    }
+    let all = format!("{} of {} packets arrived; {came}", received.received, sent.sent);
+    match seen.searched {
+        Some(Trial::Short) => limit(
+            Cause::Cpu,
+            format!("{all}; at a higher rate the sender did not hand over all that was due"),
+            Some(faster),
+        ),
+        Some(Trial::Dropped) => limit(
+            Cause::Cpu,
+            format!("{all}; at a higher rate the receiver's own socket dropped packets"),
+            Some("give the receiver more processor time, or a larger buffer: --rcvbuf, net.core.rmem_max there"),
+        ),
+        Some(Trial::Lossy) => {
+            limit(Cause::LinkRate, format!("{all}; at a higher rate packets were lost, or a queue grew"), None)
+        }
+        // What passed at every rate there is.
+        Some(Trial::Passed) => limit(Cause::Application, all, None),
+        None => limit(Cause::Application, all, Some("raise --rate, or search the highest: --rate auto")),
+    }
+}
+
+/// Whether the sender could not keep the rate.
+fn behind(sent: &PacketsSent, wall_ns: u64) -> bool {
+    let (unsent, late_us) = (sent.due.saturating_sub(sent.sent), BEHIND * wall_ns as f64 / 1e3);
+    unsent as f64 > UNSENT * sent.due as f64 || sent.late_us[0] > late_us || sent.late_us[1] > 10.0 * late_us
+}
+
+/// How much longer than the quickest packet the last tenth took, by its median, us; `None` if no queue stood all through the second half.
+/// Transit times may be by two clocks: only their differences count.
+fn queue(transits: &[(u64, i64)], wall_ns: u64) -> Option<f64> {
+    if transits.len() < FEW_DELAYS {
+        return None;
+    }
+    let sorted = |part: &[(u64, i64)]| {
+        let mut part: Vec<i64> = part.iter().map(|t| t.1).collect();
+        part.sort_unstable();
+        part
+    };
+    let all = sorted(transits);
+    let last = sorted(transits.get(transits.len() / 2..)?);
+    let end = sorted(transits.get(transits.len() - transits.len() / 10..)?);
+    let least = *all.first()?;
+    let over = |value: i64| value.saturating_sub(least) as f64;
+    let (rise, median) = (over(*last.first()?), over(all[all.len() / 2]));
+    // Where delays vary much, the least of a few is not the least there is.
+    (rise > QUEUE_US * 1e3 + DRIFT * wall_ns as f64 && rise * 2.0 >= median).then(|| over(end[end.len() / 2]) / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::{EndReport, PacketsReceived, Received, Sent};
+    use crate::spec::{Direction, SocketOptions, Spec};
+    use crate::usage::Threads;
+
+    const MS: i64 = 1_000_000;
+
+    /// A run of 3 s at 21 Mb/s in packets of 1200 bytes, all of which arrived as `delay` says, given the share of the run that was over.
+    struct Story {
+        sent: PacketsSent,
+        received: PacketsReceived,
+        threads: Threads,
+        rate_bps: f64,
+        searched: Option<Trial>,
+    }
+
+    fn story(delay: impl Fn(f64) -> i64) -> Story {
+        let sent = PacketsSent { due: 6562, sent: 6562, refused: 0, late_us: [20.0, 300.0, 2000.0] };
+        let at = |i: u64| (i * 457_000, delay(i as f64 / 6562.0));
+        let received =
+            PacketsReceived { received: 6562, transit_ns: (0..6562).map(at).collect(), ..PacketsReceived::default() };
+        Story { sent, received, threads: Threads::default(), rate_bps: 21e6, searched: None }
+    }
+
+    fn judged(story: &Story) -> (Cause, String, Option<String>) {
+        let spec = Spec {
+            traffic: Traffic::Udp { rate_bps: 21_000_000, packet_bytes: 1200 },
+            directions: vec![Direction::Up],
+            streams: 1,
+            duration_ms: 3000,
+            socket: SocketOptions::default(),
+            copy: false,
+            probe: false,
+            blind: false,
+        };
+        let sent = Sent {
+            direction: Direction::Up,
+            start_ns: 0,
+            end_ns: 3_000_000_000,
+            sockets: Vec::new(),
+            threads: story.threads,
+            packets: Some(story.sent.clone()),
+            samples: Vec::new(),
+            acks: Vec::new(),
+            acks_lost: 0,
+        };
+        let received = Received {
+            direction: Direction::Up,
+            start_ns: 0,
+            ends_ns: Vec::new(),
+            bytes: Vec::new(),
+            streams: Vec::new(),
+            sockets: Vec::new(),
+            threads: Threads::default(),
+            unread: Vec::new(),
+            packets: Some(story.received.clone()),
+        };
+        let end = EndReport::default();
+        let mut limits = limits(&Seen {
+            spec: &spec,
+            sent: &sent,
+            received: &received,
+            sender: &end,
+            receiver: &end,
+            rate_bps: story.rate_bps,
+            searched: story.searched,
+        });
+        assert_eq!((limits.len(), limits[0].share), (1, 1.0));
+        let limit = limits.remove(0);
+        (limit.cause, limit.evidence, limit.remedy)
+    }
+
+    /// Without an offset of clocks of hours, either way, it must be the same.
+    const AHEAD: i64 = -7_200_000 * MS;
+
+    #[test]
+    fn a_queue_that_grows_is_the_link_though_nothing_is_lost() {
+        // 5 ms, and up to 150 more: 21 Mb/s into a link that carries 19.54 of them.
+        let mut full = story(|at| AHEAD + 5 * MS + (at * 150e6) as i64);
+        full.rate_bps = 19.55e6;
+        let (cause, evidence, remedy) = judged(&full);
+        assert_eq!(cause, Cause::LinkRate, "{evidence}");
+        assert!(evidence.contains("143 ms longer") && evidence.contains("19.6 Mb/s arrived of 21.0"), "{evidence}");
+        assert!(remedy.unwrap().contains("lower --rate"));
+        // The rate that a search finds is a little too high: 1 % of a queue.
+        assert_eq!(judged(&story(|at| (at * 30e6) as i64)).0, Cause::LinkRate);
+        // One that was full at once, and stands.
+        assert_eq!(judged(&story(|at| if at < 0.05 { (at * 1200e6) as i64 } else { 60 * MS })).0, Cause::LinkRate);
+    }
+
+    #[test]
+    fn what_varies_or_waits_for_a_while_is_no_queue() {
+        let cause = |delay: &dyn Fn(f64) -> i64| judged(&story(delay)).0;
+        assert_eq!(cause(&|_| 5 * MS), Cause::Application);
+        // Jitter of up to 8 ms, a standstill of the last fifth, clocks that drift by 100 ppm.
+        assert_eq!(cause(&|at| ((at * 7919.0).fract() * 8e6) as i64), Cause::Application);
+        assert_eq!(cause(&|at| if at > 0.8 { 200 * MS } else { 5 * MS }), Cause::Application);
+        assert_eq!(cause(&|at| (at * 3e5) as i64), Cause::Application);
+        // Of few packets the least is not the least there is.
+        let mut few = story(|_| 0);
+        few.received.transit_ns = (0..40).map(|i| (i, (i as i64 * 7 + 3) % 40 * MS / 4)).collect();
+        assert_eq!(judged(&few).0, Cause::Application);
+        few.received.transit_ns.clear();
+        assert_eq!(judged(&few).0, Cause::Application);
+    }
+
+    #[test]
+    fn a_sender_that_is_late_is_named() {
+        let mut late = story(|_| 5 * MS);
+        late.sent.late_us = [200_000.0, 460_000.0, 470_000.0];
+        late.threads = Threads { busiest_cpu_ns: 2_900_000_000, busiest_ready_ns: 2_950_000_000, ..Threads::default() };
+        let (cause, evidence, remedy) = judged(&late);
+        assert_eq!(cause, Cause::Cpu, "{evidence}");
+        assert!(evidence.contains("200 ms late") && evidence.contains("ran for 97 %"), "{evidence}");
+        // There is but one flow to spread.
+        assert!(!remedy.unwrap().contains("--streams"));
+        // It slept, since its interface was full.
+        late.threads = Threads::default();
+        late.sent.refused = 700;
+        assert_eq!(judged(&late).0, Cause::LinkRate);
+        // Some were not sent at all.
+        let mut short = story(|_| 5 * MS);
+        (short.sent.sent, short.received.received) = (6000, 6000);
+        assert_eq!(judged(&short).0, Cause::Cpu);
+        // A moment's wait is not what the rate was limited by.
+        let mut moment = story(|_| 5 * MS);
+        moment.sent.late_us = [30.0, 40_000.0, 60_000.0];
+        assert_eq!(judged(&moment).0, Cause::Application);
+    }
+
+    #[test]
+    fn what_is_lost_is_lost_on_the_way_or_at_the_receiver() {
+        let mut lossy = story(|_| 5 * MS);
+        lossy.received.received = 6200;
+        assert_eq!(judged(&lossy).0, Cause::LinkRate);
+        lossy.received.dropped_here = 300;
+        assert_eq!(judged(&lossy).0, Cause::Cpu);
+        // More was not sent than was lost.
+        lossy.sent.sent = 6400;
+        lossy.received.received = 6300;
+        assert!(judged(&lossy).1.contains("handed over 6400 of 6562"));
+    }
+
+    #[test]
+    fn after_a_search_it_is_what_stopped_the_search() {
+        let mut found = story(|_| 5 * MS);
+        for (trial, cause) in
+            [(Trial::Short, Cause::Cpu), (Trial::Dropped, Cause::Cpu), (Trial::Lossy, Cause::LinkRate)]
+        {
+            found.searched = Some(trial);
+            let (named, evidence, remedy) = judged(&found);
+            assert_eq!(named, cause, "{evidence}");
+            assert!(!remedy.unwrap_or_default().contains("auto"), "a search is advised after a search");
+        }
+        found.searched = None;
+        assert!(judged(&found).2.unwrap().contains("--rate auto"));
+    }
+}
