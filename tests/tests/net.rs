@@ -13,6 +13,7 @@ fn main() -> ExitCode {
         ("what_cannot_be_reached_or_listened_on_is_told", Ok(()), unreachable),
         ("json_and_archive_hold_what_the_manual_says", Ok(()), documents),
         ("ctrl_c_ends_both_ends_and_keeps_what_was_measured", Ok(()), interrupted),
+        ("a_run_is_printed_though_it_cannot_be_kept", Ok(()), unkept),
         ("udp_keeps_its_rate_and_its_count", Ok(()), udp),
         ("a_run_whose_program_stood_still_is_no_result", Ok(()), stood_still),
         ("a_recording_beside_a_run_has_its_clock_and_stands_on_its_page", fathom_tests::root(), recorded),
@@ -135,6 +136,37 @@ fn interrupted() -> Result<()> {
     ensure!(std::fs::read_to_string(folder.path().join("csv/samples.csv"))?.contains("tcp.cwnd"));
     // The other end is free for the next.
     json(&["run", &serving.at, "--duration", "0.2"]).map(drop)
+}
+
+/// What was measured is told though the archive's place is gone by then; and a place that is none is told before.
+fn unkept() -> Result<()> {
+    let serving = Serving::start(&[])?;
+    refused(&["run", "127.0.0.1:1", "-o", "/no/such/folder/r.fathom"], 1, "/no/such/folder")?;
+    let folder = tempfile::tempdir()?;
+    for words in [&[][..], &["--json"]] {
+        let place = folder.path().join("place");
+        std::fs::create_dir(&place)?;
+        let mut asking = net(&["run", &serving.at, "--duration", "2", "-o"]);
+        let asking = asking.arg(place.join("r.fathom")).args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let asking = asking.spawn()?;
+        std::thread::sleep(Duration::from_secs(1));
+        ensure!(std::fs::read_dir(&place)?.count() == 0, "something stands there before there is a result");
+        std::fs::remove_dir(&place)?;
+        let output = asking.wait_with_output()?;
+        let (text, said) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
+        ensure!(output.status.code() == Some(1) && said.contains("not kept in"), "{:?}: {said}", output.status);
+        match words {
+            [] => ensure!(text.starts_with("up ") && text.contains("limited by"), "{text}"),
+            _ => {
+                let value: Value = serde_json::from_str(&text)?;
+                ensure!(
+                    value["throughput_bps"]["estimate"].as_f64() > Some(0.0) && value["samples"].is_null(),
+                    "{value}"
+                );
+            }
+        }
+    }
+    Ok(())
 }
 
 fn udp() -> Result<()> {

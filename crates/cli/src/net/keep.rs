@@ -2,6 +2,7 @@
 //! reading of the sender's TCP. All times are CLOCK_BOOTTIME of the end that asked, so that a recording made beside it lies
 //! on the same axis; where both ends were started from a third machine, that machine's.
 
+use super::ends::home::Coming;
 use super::ends::{About, One};
 use super::lines;
 use super::result::{over_time, told};
@@ -12,14 +13,35 @@ use archive::runs::{Entry, Run};
 use archive::{Archive, Meta, RunsWriter};
 use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
 use net::run::Outcome;
+use net::sampler;
 use net::spec::{Direction, Spec, Traffic};
 use net::tcp_info::FIELDS;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Writes it.
-pub fn keep(outcome: &Outcome, dir: &Path, about: Option<&About>, quiet: bool) -> Result<()> {
-    record::keep_old(dir, quiet)?;
+/// Less than this an archive hardly is, bytes: without a sample, with its tables.
+const LEAST: u64 = 64 << 10;
+/// A sample is some 130 bytes in the log; a busy machine makes fewer than it should.
+const SAMPLE: u64 = 60;
+
+/// What a run's archive will take at least, bytes.
+pub fn size(spec: &Spec) -> u64 {
+    let (sockets, ns) = (u64::from(spec.streams) * spec.directions.len() as u64, spec.duration_ms * 1_000_000);
+    let readings = match spec.traffic {
+        Traffic::Tcp { .. } if !spec.blind => sockets * (ns / sampler::every_ns(sockets, ns)),
+        _ => 0,
+    };
+    LEAST + readings * (FIELDS.len() as u64 + 2) * SAMPLE
+}
+
+/// Writes it, beside its place until all of it is there: if that fails, what stood there stands there still.
+pub fn keep(outcome: &Outcome, output: &Path, about: Option<&About>, quiet: bool) -> Result<()> {
+    let coming = Coming::begin(output)?;
+    write(outcome, coming.folder(), about)?;
+    coming.finish(output, quiet)
+}
+
+fn write(outcome: &Outcome, dir: &Path, about: Option<&About>) -> Result<()> {
     let argv: Vec<String> = std::env::args().collect();
     // Whose clock the times are of.
     let boot = match about.filter(|about| about.skew_ns.is_some()) {
@@ -65,7 +87,7 @@ pub fn keep(outcome: &Outcome, dir: &Path, about: Option<&About>, quiet: bool) -
     meta.linked = true;
     meta.complete = true;
     meta.write(dir)?;
-    record::give_to_caller(dir)
+    Ok(())
 }
 
 /// What was asked for, as a cell's factors are written: names and words.

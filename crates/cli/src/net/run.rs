@@ -8,6 +8,7 @@ use net::run::{Outcome, Session};
 use net::search::{Search, Trial};
 use net::spec::{Direction, MAX_RATE, SocketOptions, Spec, Traffic};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,7 +35,10 @@ pub fn run(args: &NetRun) -> Result<ExitCode> {
         }
     };
     if ends::wanted(args) {
-        return ends::run(args);
+        return ends::run(args, &spec);
+    }
+    if let Some(output) = &args.output {
+        ends::home::possible(output, super::keep::size(&spec))?;
     }
     let about = args.ends.as_deref().map(About::read).transpose()?;
     let address = args.address.context("no address")?;
@@ -120,12 +124,28 @@ impl Progress {
     }
 }
 
+/// Keeps it and prints it: also what could not be kept, and says so then.
 fn print(args: &NetRun, outcome: &Outcome, search: Option<&Value>, about: Option<&About>) -> Result<()> {
-    if let Some(dir) = &args.output {
-        super::keep::keep(outcome, dir, about, args.json || args.lines)?;
-    }
+    let kept = args.output.as_deref().map(|output| {
+        let kept = super::keep::keep(outcome, output, about, args.json || args.lines);
+        kept.with_context(|| format!("the run is printed and not kept in {}", output.display()))
+    });
+    let samples = match &kept {
+        Some(Err(_)) => None,
+        _ => about.map_or(args.output.as_deref(), |about| about.archive.as_deref()),
+    };
+    show(args, outcome, search, about, samples)?;
+    kept.unwrap_or(Ok(()))
+}
+
+fn show(
+    args: &NetRun,
+    outcome: &Outcome,
+    search: Option<&Value>,
+    about: Option<&About>,
+    samples: Option<&Path>,
+) -> Result<()> {
     if args.json {
-        let samples = about.map_or(args.output.as_deref(), |about| about.archive.as_deref());
         let mut value = super::json::of(outcome, samples, search)?;
         if let Some(about) = about {
             value["ends"] = json!({"asks": about.asks.name, "serves": about.serves.as_ref().map(|s| &s.name)});

@@ -2,17 +2,31 @@
 
 use crate::record;
 use anyhow::{Context as _, Result, bail};
+use archive::Archive;
 use device::reach::frame::below;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
 /// More than this no run is, bytes: a device shall not fill the disk here.
 const MOST: u64 = 4 << 30;
 
-/// Whether the archive could be written at all, before anything is measured.
-pub fn possible(output: &Path) -> Result<()> {
-    Coming::begin(output).map(drop)
+/// Whether the archive could be written, before anything is measured: the place is one for it, and has room for so many bytes. Leaves
+/// nothing there.
+pub fn possible(output: &Path, bytes: u64) -> Result<()> {
+    let output = &plain(output);
+    Archive::has_room(output, true)?;
+    let tried = Coming::begin(output)?.room(bytes);
+    tried.with_context(|| {
+        let mib = bytes as f64 / 1048576.0;
+        format!("there is no room for {} (some {mib:.1} MiB): free some or choose another place with -o; nothing was measured", output.display())
+    })
+}
+
+/// Without a slash at the end, which names beside it cannot be made from.
+fn plain(output: &Path) -> PathBuf {
+    output.components().collect()
 }
 
 /// It goes if it is not finished.
@@ -23,11 +37,32 @@ pub struct Coming {
 
 impl Coming {
     pub fn begin(output: &Path) -> Result<Self> {
-        let mut name = output.as_os_str().to_owned();
+        let mut name = plain(output).into_os_string();
         name.push(format!(".coming-{}", std::process::id()));
         let folder = PathBuf::from(name);
         fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         Ok(Self { folder, taken: std::cell::Cell::new(0) })
+    }
+
+    /// Where it stands until it is finished.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Takes so many bytes for a moment.
+    fn room(&self, bytes: u64) -> std::io::Result<()> {
+        let file = File::create(self.folder.join("room"))?;
+        let bytes = libc::off_t::try_from(bytes).unwrap_or(libc::off_t::MAX);
+        // SAFETY: integer arguments, and a descriptor that lives until the call returns.
+        if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes) } == 0 {
+            return Ok(());
+        }
+        let error = std::io::Error::last_os_error();
+        match error.raw_os_error() {
+            // The file system cannot tell.
+            Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINTR) => Ok(()),
+            _ => Err(error),
+        }
     }
 
     /// More of a file of the archive, by its name on the device.
@@ -48,7 +83,9 @@ impl Coming {
         file.write_all(bytes).with_context(writing)
     }
 
+    /// Puts it at its place; what was there is kept beside it.
     pub fn finish(self, output: &Path, quiet: bool) -> Result<()> {
+        let output = &plain(output);
         record::keep_old(output, quiet)?;
         fs::rename(&self.folder, output).with_context(|| format!("cannot put the archive at {}", output.display()))?;
         record::give_to_caller(output)
@@ -81,6 +118,24 @@ mod tests {
         coming.take("run.fathom", "run.fathom/d/a", b"3").unwrap();
         coming.finish(&output, true).unwrap();
         assert_eq!(fs::read(output.join("d/a")).unwrap(), b"123");
-        assert!(possible(Path::new("/no/such/folder/r.fathom")).is_err());
+    }
+
+    #[test]
+    fn place_and_room_are_tried_and_nothing_is_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let output = folder.path().join("r.fathom/");
+        possible(&output, 1 << 20).unwrap();
+        let why = format!("{:#}", possible(&output, 1 << 60).unwrap_err());
+        assert!(why.contains("no room for") && why.contains("nothing was measured"), "{why}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert!(possible(Path::new("/no/such/folder/r.fathom"), 1).is_err());
+        // What is no archive is told before, not when there is no place for the result.
+        fs::create_dir(&output).unwrap();
+        fs::write(output.join("mine"), "").unwrap();
+        assert!(possible(&output, 1).unwrap_err().to_string().contains("not a Fathom archive"));
+        // With a slash at its end, the name is the same.
+        fs::remove_file(output.join("mine")).unwrap();
+        Coming::begin(&output).unwrap().finish(&output, true).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

@@ -5,13 +5,14 @@
 //! ([`About`]). What it prints is printed here as it comes, and its archive is brought home. Whatever happens (an end dies, a
 //! device is lost, Ctrl-C), both ends are then let go, and clean up.
 
-mod home;
+pub mod home;
 mod words;
 
 use crate::args::NetRun;
 use crate::{progress, record, say};
 use anyhow::{Context as _, Result, bail};
 use device::reach::{Event, Link, Place, Skew, program};
+use net::spec::Spec;
 use serde::{Deserialize, Serialize};
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -77,7 +78,8 @@ enum End {
     Serves,
 }
 
-pub fn run(args: &NetRun) -> Result<ExitCode> {
+/// `spec` is what they will be asked for.
+pub fn run(args: &NetRun, spec: &Spec) -> Result<ExitCode> {
     let listen = match listen(args) {
         Ok(listen) => listen,
         Err(why) => {
@@ -86,7 +88,7 @@ pub fn run(args: &NetRun) -> Result<ExitCode> {
         }
     };
     if let Some(output) = &args.output {
-        home::possible(output)?;
+        home::possible(output, super::keep::size(spec))?;
     }
     let key = match (&args.key, &args.to) {
         (Some(path), _) => Some(Key::read(path)?),
