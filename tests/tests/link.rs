@@ -142,6 +142,10 @@ fn counts() -> Result<()> {
     ensure!(up("packets")? >= 50 && up("lost")? == 0, "{json}");
     ensure!(up("packets")? == up("delivered")? + up("queue_full")?, "{json}");
     ensure!(up("queue_full")? > 0 && up("queue_max")? == 10, "{json}");
+    // What is on the line when the link ends is told, so that the figures add up.
+    let json = figures(&link(&["--json", "--delay", "800ms"], &sends(20, 0.1))?)?;
+    let up = |name: &str| json["up"][name].as_u64().with_context(|| format!("{name} in {json}"));
+    ensure!(up("under_way")? >= 20 && up("packets")? == up("delivered")? + up("under_way")?, "{json}");
     // What is lost was sent, and is told apart from what found no room.
     let json = figures(&link(&["--json", "--loss", "100%/0"], &sends(20, 0.2))?)?;
     ensure!(json["up"]["delivered"] == 0 && json["up"]["lost"] == json["up"]["packets"], "{json}");

@@ -101,7 +101,8 @@ pub fn document(spec: &Spec, outcome: &Outcome, status: Option<ExitStatus>) -> V
             "delay_ms": way.delay_ns as f64 / 1e6, "rate_bps": way.rate_bps, "packet_cost_us": way.packet_ns as f64 / 1e3,
             "jitter_ms": way.jitter_ns as f64 / 1e6, "loss_mean": way.loss.mean(), "queue_packets": way.queue_packets,
             "queue_bytes": way.queue_bytes, "packets": c.offered, "bytes": c.offered_bytes, "delivered": c.delivered,
-            "delivered_bytes": c.delivered_bytes, "lost": c.lost, "queue_full": c.dropped, "queue_max": c.queue_max,
+            "delivered_bytes": c.delivered_bytes, "lost": c.lost, "queue_full": c.dropped, "under_way": c.under_way(),
+            "queue_max": c.queue_max,
         })
     };
     json!({
@@ -125,14 +126,21 @@ pub fn document(spec: &Spec, outcome: &Outcome, status: Option<ExitStatus>) -> V
 }
 
 fn summary(spec: &Spec, outcome: &Outcome) -> String {
-    let mut text =
-        String::from("\n  direction   packets    delivered      lost  queue full  longest queue        bytes\n");
+    let mut text = String::from(
+        "\n  direction   packets    delivered      lost  queue full  under way  longest queue        bytes\n",
+    );
     for (d, name) in [(UP, "up"), (DOWN, "down")] {
         let c = &outcome.counts[d];
         let _ = writeln!(
             text,
-            "  {name:<9} {:>9} {:>12} {:>9} {:>11} {:>14} {:>12}",
-            c.offered, c.delivered, c.lost, c.dropped, c.queue_max, c.offered_bytes
+            "  {name:<9} {:>9} {:>12} {:>9} {:>11} {:>10} {:>14} {:>12}",
+            c.offered,
+            c.delivered,
+            c.lost,
+            c.dropped,
+            c.under_way(),
+            c.queue_max,
+            c.offered_bytes
         );
     }
     let us = |q: f64| outcome.lateness.quantile(q) as f64 / 1e3;

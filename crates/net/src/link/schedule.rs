@@ -60,6 +60,13 @@ pub struct Counts {
     pub queue_max: u64,
 }
 
+impl Counts {
+    /// Packets of which nothing has become yet: they wait or are on the line. Those that were offered are these and the others.
+    pub fn under_way(&self) -> u64 {
+        self.offered.saturating_sub(self.delivered + self.lost + self.dropped + self.refused)
+    }
+}
+
 /// A packet that leaves.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Departure<T> {

@@ -83,12 +83,15 @@ fn a_full_queue_drops_what_comes_last() {
     let taken: Vec<bool> = (0..5).map(|i| link.push(UP, i, size(1500), 0).is_ok()).collect();
     // One is being sent, two wait.
     assert_eq!(taken, [true, true, true, false, false]);
+    // Nothing has become of those three yet.
+    assert_eq!((link.counts(UP).under_way(), link.counts(UP).dropped), (3, 2));
     // A millisecond later one has been sent, and there is room for one more.
     assert_eq!((link.push(UP, 5, size(1500), MS).is_ok(), link.push(UP, 6, size(1500), MS).is_ok()), (true, false));
     let left: Vec<u32> = drain(&mut link).into_iter().map(|(_, _, item)| item).collect();
     assert_eq!(left, [0, 1, 2, 5]);
     let counts = link.counts(UP);
     assert_eq!((counts.offered, counts.delivered, counts.dropped, counts.queue_max), (7, 4, 3, 2));
+    assert_eq!(counts.under_way(), 0);
 
     let way = Way { rate_bps: 12_000_000, queue_bytes: 3000, ..Way::default() };
     let mut link = Link::new(&Spec::both(way));
