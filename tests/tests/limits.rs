@@ -65,6 +65,23 @@ fn main() -> ExitCode {
                 ..Injected::default()
             })
         }),
+        ("udp_at_seven_percent_more_than_its_link_carries", bed(), || {
+            // The queue holds all of it, so that nothing is lost.
+            named(Injected {
+                cause: "link_rate",
+                link: &["--delay", "10ms", "--rate", "10mbit", "--queue", "1000"],
+                run: &["--udp", "--rate", "10500K"],
+                ..Injected::default()
+            })
+        }),
+        ("udp_at_less_than_its_link_carries", bed(), || {
+            named(Injected {
+                cause: "application",
+                link: &["--delay", "10ms", "--rate", "10mbit", "--queue", "1000"],
+                run: &["--udp", "--rate", "8M"],
+                ..Injected::default()
+            })
+        }),
         ("an_application_that_writes_now_and_then", bed(), || {
             named(Injected { cause: "application", run: &["--rate", "10M"], ..Injected::default() })
         }),
