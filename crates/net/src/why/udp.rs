@@ -6,7 +6,8 @@
 //! rate; the rate that was asked for.
 //!
 //! A **queue** stood if no packet of the second half of the run was as quick as the quickest of all: it never emptied, so the link
-//! was busy all the time. What one packet took more than another is no sign, since a single wait (of a radio, of a busy machine) makes
+//! was busy all the time; if less arrived in the run than was asked for, also if that holds of its last tenth only: the rest of it stood there (a
+//! sender that halts for a moment lets a queue run empty that is there before and after). What one packet took more than another is no sign, since a single wait (of a radio, of a busy machine) makes
 //! that.
 //!
 //! **Uncertainty.** A path that became longer by itself (a handover) looks like a queue. A queue shorter than 1 ms is not seen until
@@ -24,6 +25,8 @@ const LOST: f64 = 0.01;
 const UNSENT: f64 = 0.001;
 /// The sender fell behind if half of its packets left later than this share of the run, or one in a hundred later than ten times that.
 const BEHIND: f64 = 0.01;
+/// Where less than this share of the rate arrived in the run, a queue at its end is enough to say why.
+const SHORT: f64 = 0.98;
 /// Clocks of two machines drift by less than this.
 const DRIFT: f64 = 2e-4;
 /// Fewer delays say nothing of a queue.
@@ -50,7 +53,8 @@ pub fn limits(seen: &Seen<'_>) -> Vec<Limit> {
         let evidence = format!("{lost} of {} packets were lost on the way; {came}", sent.sent);
         return limit(Cause::LinkRate, evidence, Some("lower --rate"));
     }
-    if let Some(longer_us) = queue(&received.transit_ns, wall_ns) {
+    let short = seen.rate_bps < SHORT * asked as f64;
+    if let Some(longer_us) = queue(&received.transit_ns, wall_ns, short) {
         let evidence = format!(
             "a queue stood in the path: at the end packets took {} longer than the quickest, while {came}",
             ms(longer_us)
@@ -100,9 +104,9 @@ fn behind(sent: &PacketsSent, wall_ns: u64) -> bool {
     unsent as f64 > UNSENT * sent.due as f64 || sent.late_us[0] > late_us || sent.late_us[1] > 10.0 * late_us
 }
 
-/// How much longer than the quickest packet the last tenth took, by its median, us; `None` if no queue stood all through the second half.
-/// Transit times may be by two clocks: only their differences count.
-fn queue(transits: &[(u64, i64)], wall_ns: u64) -> Option<f64> {
+/// How much longer than the quickest packet the last tenth took, by its median, us; `None` if no queue stood all through the second half, or,
+/// if what arrived fell `short`, through the last tenth. Transit times may be by two clocks: only their differences count.
+fn queue(transits: &[(u64, i64)], wall_ns: u64, short: bool) -> Option<f64> {
     if transits.len() < FEW_DELAYS {
         return None;
     }
@@ -116,7 +120,8 @@ fn queue(transits: &[(u64, i64)], wall_ns: u64) -> Option<f64> {
     let end = sorted(transits.get(transits.len() - transits.len() / 10..)?);
     let least = *all.first()?;
     let over = |value: i64| value.saturating_sub(least) as f64;
-    let (rise, median) = (over(*last.first()?), over(all[all.len() / 2]));
+    let stood = if short { end.first()? } else { last.first()? };
+    let (rise, median) = (over(*stood), over(all[all.len() / 2]));
     // Where delays vary much, the least of a few is not the least there is.
     (rise > QUEUE_US * 1e3 + DRIFT * wall_ns as f64 && rise * 2.0 >= median).then(|| over(end[end.len() / 2]) / 1e3)
 }
@@ -211,6 +216,18 @@ mod tests {
         assert_eq!(judged(&story(|at| (at * 30e6) as i64)).0, Cause::LinkRate);
         // One that was full at once, and stands.
         assert_eq!(judged(&story(|at| if at < 0.05 { (at * 1200e6) as i64 } else { 60 * MS })).0, Cause::LinkRate);
+    }
+
+    #[test]
+    fn a_queue_that_a_halt_of_the_sender_emptied_is_the_link_if_less_arrived() {
+        // It halts at 60 % for as long as the queue needs to run empty, sends what is due at once, and the queue stands again.
+        let mut halted = story(|at| 5 * MS + if (0.60..0.61).contains(&at) { 0 } else { (at * 150e6) as i64 });
+        halted.rate_bps = 19.8e6;
+        assert_eq!(judged(&halted).0, Cause::LinkRate);
+        // The first packet takes 275 ms, so that less arrives in 3 s; nothing waits.
+        let mut far = story(|_| 275 * MS);
+        far.rate_bps = 19.1e6;
+        assert_eq!(judged(&far).0, Cause::Application);
     }
 
     #[test]
