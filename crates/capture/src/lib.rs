@@ -11,6 +11,7 @@
 //! | `probes` | the list of probes and how each is attached; every one may be missing |
 //! | `kernel/` | what is read of the running kernel: types, symbols, numbers of system calls |
 //! | `uprobes` | probes on SQLite and on functions |
+//! | `multi/` | how they are attached from Linux 6.6 on |
 //! | `rings` | takes records off the kernel side's memory |
 //! | `loss`, `price` | what was lost, and what each probe costs |
 //! | [`sqlite`] | where SQLite's functions are in a file |
@@ -21,6 +22,7 @@ mod kernel;
 pub mod launch;
 mod loss;
 pub mod marks;
+mod multi;
 mod price;
 mod probes;
 pub mod request;

@@ -21,7 +21,8 @@ pub struct CpuState {
 pub struct LossWatch {
     last: Vec<CpuState>,
     last_ns: u64,
-    recursion: BTreeMap<String, u64>,
+    /// By descriptor: two programs may have one name.
+    recursion: BTreeMap<RawFd, u64>,
     recursion_ns: u64,
     lost: u64,
 }
@@ -67,7 +68,7 @@ impl LossWatch {
         let mut all = Vec::new();
         for (name, fd) in programs {
             let Some(info) = program_info(*fd) else { continue };
-            let seen = self.recursion.entry(name.clone()).or_default();
+            let seen = self.recursion.entry(*fd).or_default();
             let count = info.recursion_misses - *seen;
             *seen = info.recursion_misses;
             if count > 0 {

@@ -64,6 +64,14 @@ pub struct ProgramInfo {
     pub recursion_misses: u64,
 }
 
+impl std::ops::AddAssign for ProgramInfo {
+    fn add_assign(&mut self, other: Self) {
+        self.run_time_ns += other.run_time_ns;
+        self.run_count += other.run_count;
+        self.recursion_misses += other.recursion_misses;
+    }
+}
+
 /// Asks the kernel about a loaded program. The loader's own query leaves these fields out.
 pub fn program_info(fd: RawFd) -> Option<ProgramInfo> {
     const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;

@@ -224,22 +224,20 @@ fn attach(ebpf: &mut Ebpf, probe: &Probe, types: &Btf) -> Result<String, String>
 pub fn refusal(tracepoint: &str, error: &ProgramError) -> String {
     match error {
         ProgramError::Btf(_) => format!("this kernel has no tracepoint {tracepoint}"),
-        ProgramError::LoadError { io_error, verifier_log } => {
-            let log = verifier_log.to_string();
-            // The last line but the statistics says what was wrong.
-            let statistics = ["processed ", "stack depth ", "verification time "];
-            let line = log
-                .lines()
-                .rev()
-                .map(str::trim)
-                .find(|l| !l.is_empty() && !statistics.iter().any(|s| l.starts_with(s)));
-            format!("the kernel refused the program ({io_error}): {}", line.unwrap_or("no reason given"))
-        }
+        ProgramError::LoadError { io_error, verifier_log } => not_loaded(io_error, &verifier_log.to_string()),
         ProgramError::SyscallError(e) if e.io_error.kind() == std::io::ErrorKind::NotFound => {
             format!("this kernel has no tracepoint {tracepoint}, or its module is not loaded")
         }
         other => chain(other),
     }
+}
+
+/// Why a program is not loaded, with the verifier's log.
+pub fn not_loaded(error: &std::io::Error, log: &str) -> String {
+    // The last line but the statistics says what was wrong.
+    let statistics = ["processed ", "stack depth ", "verification time "];
+    let line = log.lines().rev().map(str::trim).find(|l| !l.is_empty() && !statistics.iter().any(|s| l.starts_with(s)));
+    format!("the kernel refused the program ({error}): {}", line.unwrap_or("no reason given"))
 }
 
 /// The program's handle, if it is loaded.

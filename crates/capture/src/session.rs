@@ -7,7 +7,8 @@ use crate::kernel::btf::KernelTypes;
 use crate::kernel::clock::{boot_ns, boot_offset_ns, process_cpu_ns};
 use crate::kernel::{calls, symbols};
 use crate::loss::LossWatch;
-use crate::price::{PriceSampler, program_info};
+use crate::multi::Multi;
+use crate::price::{PriceSampler, ProgramInfo, program_info};
 use crate::request::{Request, Scope};
 use crate::rings::{Rings, Shape};
 use crate::sqlite::SqliteSymbols;
@@ -23,7 +24,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fathom.bpf.o"));
+pub(crate) static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fathom.bpf.o"));
 
 /// Bytes of a task's slot; as in `common.h`.
 const SLOT_SIZE: usize = 512;
@@ -51,7 +52,7 @@ pub struct Session {
     price: PriceSampler,
     uprobes: Uprobes,
     coverage: Vec<Coverage>,
-    /// Programs that are loaded, by name.
+    /// Programs that are loaded, by name. One that is attached in two ways is there twice.
     programs: Vec<(String, RawFd)>,
     programs_asked: Instant,
     /// Probes of file systems that nobody has mounted yet.
@@ -96,6 +97,7 @@ impl Session {
         let (possible, running) = cpus()?;
         let shape = Shape::new(possible, running, salt());
         let mut ebpf = load(request, &types, shape)?;
+        let multi = Multi::open(OBJECT, &ebpf, types.for_fields()).ok();
         let rings = Rings::new(shape, array(&ebpf, "ring_controls")?, array(&ebpf, "ring_memory")?)?;
         let mut session = Self {
             rings,
@@ -104,7 +106,7 @@ impl Session {
             tasks: take(&mut ebpf, "tasks", HashMap::try_from)?,
             loss: LossWatch::new(),
             price: PriceSampler::new(false),
-            uprobes: Uprobes::default(),
+            uprobes: Uprobes::new(multi),
             coverage: Vec::new(),
             programs: Vec::new(),
             programs_asked: Instant::now(),
@@ -122,10 +124,7 @@ impl Session {
             Scope::Comm(comm) => tasks::named(comm),
             Scope::All | Scope::Command => Vec::new(),
         };
-        for (nth, function) in request.functions.iter().enumerate() {
-            let row = session.uprobes.attach_function(&mut session.ebpf, nth as u64, function);
-            session.coverage.push(row);
-        }
+        session.coverage.extend(session.uprobes.attach_functions(&mut session.ebpf, &request.functions));
         let rows = probes::attach_all(&mut session.ebpf, &session.types);
         if !rows.iter().any(|r| r.attached) {
             return Err(Error::Blind(rows.first().map_or_else(String::new, |r| r.how.clone())));
@@ -261,8 +260,12 @@ impl Session {
     pub fn finish(mut self, sink: &mut dyn FnMut(&[u8])) -> Finished {
         let end_ns = boot_ns();
         self.pending.extend(self.loss.look_at_programs(&self.programs));
-        let prices: BTreeMap<String, _> =
-            self.programs.iter().filter_map(|(name, fd)| Some((name.clone(), program_info(*fd)?))).collect();
+        let mut prices: BTreeMap<&str, ProgramInfo> = BTreeMap::new();
+        for (name, fd) in &self.programs {
+            if let Some(info) = program_info(*fd) {
+                *prices.entry(name).or_default() += info;
+            }
+        }
         let counted = self.price.counted();
         for row in self.coverage.iter_mut().filter(|r| r.attached) {
             let program = uprobes::program_of(&row.probe).unwrap_or(&row.probe);
@@ -296,6 +299,7 @@ impl Session {
             .ebpf
             .programs()
             .filter_map(|(name, program)| Some((name.to_string(), probes::descriptor(program)?)))
+            .chain(self.uprobes.programs())
             .collect();
     }
 }
@@ -319,7 +323,7 @@ fn detach(ebpf: &mut Ebpf) {
     }
 }
 
-fn load(request: &Request, types: &KernelTypes, rings: Shape) -> Result<Ebpf, Error> {
+pub(crate) fn load(request: &Request, types: &KernelTypes, rings: Shape) -> Result<Ebpf, Error> {
     let everyone: u32 = match (&request.scope, request.also_all) {
         (Scope::All, _) => 2,
         (_, true) => 1,

@@ -243,22 +243,16 @@ impl Elf {
 
     /// The defined symbols among `names` of a table. All of them must begin with `prefix`, for which the names are scanned
     /// first: a file without a match costs one pass over its names and no memory.
-    pub fn symbols(&self, table: Table, prefix: &str, names: &[&'static str]) -> BTreeMap<&'static str, Symbol> {
+    pub fn symbols<'n>(&self, table: Table, prefix: &str, names: &[&'n str]) -> BTreeMap<&'n str, Symbol> {
         self.entries(table, prefix, names, true)
     }
 
     /// Whether it uses a function that another file defines.
-    pub fn imports(&self, name: &'static str) -> bool {
+    pub fn imports(&self, name: &str) -> bool {
         !self.entries(Table::Dynamic, name, &[name], false).is_empty()
     }
 
-    fn entries(
-        &self,
-        table: Table,
-        prefix: &str,
-        names: &[&'static str],
-        defined: bool,
-    ) -> BTreeMap<&'static str, Symbol> {
+    fn entries<'n>(&self, table: Table, prefix: &str, names: &[&'n str], defined: bool) -> BTreeMap<&'n str, Symbol> {
         let kind = if table == Table::Full { elf::SHT_SYMTAB.0 } else { elf::SHT_DYNSYM.0 };
         let mut found = BTreeMap::new();
         for table in self.sections.iter().filter(|s| s.kind == kind) {
@@ -289,7 +283,7 @@ impl Elf {
     /// Where in a string table the names stand. A linker lets one name share the end of a longer one, so a name need not
     /// begin behind a zero. Names that link-time optimisation made unique are taken for what they were; other suffixes
     /// (`.part.0`, `.cold`, `.constprop.0`) are parts or variants of a function, not the function.
-    fn names(&self, strings: &Section, prefix: &str, names: &[&'static str]) -> BTreeMap<u32, &'static str> {
+    fn names<'n>(&self, strings: &Section, prefix: &str, names: &[&'n str]) -> BTreeMap<u32, &'n str> {
         let longest = names.iter().map(|n| n.len()).max().unwrap_or(0) + LTO.len() + 1;
         let mut places = BTreeMap::new();
         self.stream(strings.offset, strings.size, longest, |at, block| {

@@ -144,6 +144,8 @@ const NAMES: &[&str] = &[
     "sqlite3Prepare",
 ];
 const PREFIX: &str = "sqlite3";
+/// Where debug files are, by their build id.
+const DEBUG_FILES: &str = "/usr/lib/debug/.build-id";
 
 /// Public functions first: (name, number of `ppStmt`, UTF-16).
 const PUBLIC: &[(&str, u32, bool)] = &[
@@ -163,7 +165,19 @@ const LOCAL: &[(&str, u32, bool)] = &[("sqlite3LockAndPrepare", 5, false), ("sql
 /// # Errors
 /// [`Absent`] says why there is nothing to probe.
 pub fn find(path: &Path) -> Result<SqliteSymbols, Absent> {
-    find_with_debug_files(path, Path::new("/usr/lib/debug/.build-id"))
+    find_with_debug_files(path, Path::new(DEBUG_FILES))
+}
+
+/// Where in a file the function of this name begins, in bytes; `None` if no symbol says.
+pub(crate) fn function(path: &Path, name: &str) -> Option<u64> {
+    if name.is_empty() {
+        return None;
+    }
+    let elf = Elf::open(path).ok()?;
+    let find = |elf: &Elf, table| elf.symbols(table, name, &[name]).get(name).copied();
+    let own = find(&elf, Table::Full).or_else(|| find(&elf, Table::Dynamic));
+    let debug = || find(&Elf::open(&debug_file(&elf, Path::new(DEBUG_FILES))?).ok()?, Table::Full);
+    elf.code_offset(own.or_else(debug)?.address)
 }
 
 /// As [`find`], with the folder in which debug files are looked for by their build id.

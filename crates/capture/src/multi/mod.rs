@@ -1,0 +1,161 @@
+//! Probes on functions by links of type `BPF_TRACE_UPROBE_MULTI` (Linux 6.6).
+//!
+//! The other way is a perf event for each function. A link needs no more than CAP_BPF and CAP_PERFMON, where perf's
+//! uprobes need CAP_SYS_ADMIN; it takes many functions of a file at once, and goes in one wait of the kernel; and the trap
+//! passes by perf's layer.
+//!
+//! A program must be loaded for the one or for the other way. The loader that the rest of the programs go through knows
+//! only perf's for uprobes, so those are loaded here, from the same object, with the maps that it made. Where anything
+//! of this is refused, perf's way is left.
+
+mod sys;
+
+use crate::error::chain;
+use crate::probes::not_loaded;
+use aya::maps::{Map, MapData};
+use aya::{Btf, Ebpf};
+use aya_obj::generated::bpf_insn;
+use aya_obj::{Function, Object, ProgramSection};
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// A place within a file, and what the program is told there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// In bytes from the file's start.
+    pub offset: u64,
+    /// What `bpf_get_attach_cookie` yields.
+    pub cookie: u64,
+}
+
+/// Probes in force, as long as it lives.
+#[derive(Debug)]
+pub struct Link {
+    _descriptor: OwnedFd,
+}
+
+/// The programs for uprobes, fitted to this kernel and to the maps of the other programs.
+#[derive(Debug)]
+pub struct Multi {
+    programs: BTreeMap<String, Source>,
+    loaded: BTreeMap<String, OwnedFd>,
+    /// The object's own types.
+    types: OwnedFd,
+    /// Their numbers stand in the programs.
+    _maps: Vec<OwnedFd>,
+}
+
+/// A program that can be loaded.
+#[derive(Debug)]
+struct Source {
+    code: Vec<bpf_insn>,
+    license: CString,
+    /// Where in the code its functions begin and of which type they are: as many records of `function_size` bytes.
+    functions: Vec<u8>,
+    function_size: usize,
+    /// Whether it runs at the function's return.
+    at_return: bool,
+}
+
+/// The program that is loaded to see whether the kernel takes such.
+const TRIAL: &str = "sqlite_step";
+
+impl Multi {
+    /// Prepares the uprobes of an object whose maps `ebpf` has made, for a kernel of these types.
+    ///
+    /// # Errors
+    /// Why the kernel does not take them, in words.
+    pub fn open(object: &[u8], ebpf: &Ebpf, kernel: &Btf) -> Result<Self, String> {
+        let mut object = Object::parse(object).map_err(|e| chain(&e))?;
+        let features = aya::features().btf().ok_or("the kernel has no BTF")?;
+        let types = object.fixup_and_sanitize_btf(features).map_err(|e| chain(&e))?;
+        let types = sys::load_types(&types.ok_or("the object has no BTF")?.to_bytes()).map_err(|e| chain(&e))?;
+        object.relocate_btf(kernel).map_err(|e| chain(&e))?;
+        let maps = relocate(&mut object, ebpf)?;
+        let programs = object.programs.iter().filter_map(|(name, program)| {
+            let at_return = match program.section {
+                ProgramSection::UProbe { .. } => false,
+                ProgramSection::URetProbe { .. } => true,
+                _ => return None,
+            };
+            let function = object.functions.get(&program.function_key())?;
+            Some((name.clone(), Source::new(function, &program.license, at_return)))
+        });
+        let mut multi = Self { programs: programs.collect(), loaded: BTreeMap::new(), types, _maps: maps };
+        multi.load(TRIAL)?;
+        let program = multi.loaded.get(TRIAL).ok_or("not in this build")?;
+        sys::links_exist(program).map_err(|e| chain(&e))?;
+        Ok(multi)
+    }
+
+    /// Puts a program at places of a file, all or none.
+    ///
+    /// # Errors
+    /// What the kernel said, in words.
+    pub fn attach(&mut self, name: &str, path: &Path, places: &[Place]) -> Result<Link, String> {
+        self.load(name)?;
+        let (Some(source), Some(program)) = (self.programs.get(name), self.loaded.get(name)) else {
+            return Err("not in this build".into());
+        };
+        let path = CString::new(path.as_os_str().as_bytes()).map_err(|e| chain(&e))?;
+        let link = sys::link(program, &path, places, source.at_return);
+        link.map(|descriptor| Link { _descriptor: descriptor }).map_err(|e| format!("the kernel refused the link: {e}"))
+    }
+
+    fn load(&mut self, name: &str) -> Result<(), String> {
+        if !self.loaded.contains_key(name) {
+            let source = self.programs.get(name).ok_or("not in this build")?;
+            let program = sys::load(name, source, &self.types).map_err(|(e, log)| not_loaded(&e, &log))?;
+            self.loaded.insert(name.into(), program);
+        }
+        Ok(())
+    }
+
+    /// The programs that are loaded, by name.
+    pub fn programs(&self) -> impl Iterator<Item = (String, RawFd)> {
+        self.loaded.iter().map(|(name, program)| (name.clone(), program.as_raw_fd()))
+    }
+}
+
+impl Source {
+    fn new(function: &Function, license: &CStr, at_return: bool) -> Self {
+        Self {
+            code: function.instructions.clone(),
+            license: license.to_owned(),
+            functions: function.func_info.func_info_bytes(),
+            function_size: function.func_info_rec_size,
+            at_return,
+        }
+    }
+}
+
+/// Puts the numbers of the maps and the functions that are called into the programs. Returns the maps.
+fn relocate(object: &mut Object, ebpf: &Ebpf) -> Result<Vec<OwnedFd>, String> {
+    let described = std::mem::take(&mut object.maps);
+    let mut maps = Vec::new();
+    for name in described.keys() {
+        let map = ebpf.map(name).and_then(data).ok_or_else(|| format!("the table {name} is missing"))?;
+        maps.push(map.fd().as_fd().try_clone_to_owned().map_err(|e| chain(&e))?);
+    }
+    let numbered = described.iter().zip(&maps).map(|((name, map), fd)| (name.as_str(), fd.as_raw_fd(), map));
+    let texts = object.functions.keys().map(|(section, _)| *section).collect();
+    object.relocate_maps(numbered, &texts).map_err(|e| chain(&e))?;
+    object.relocate_calls(&texts).map_err(|e| chain(&e))?;
+    Ok(maps)
+}
+
+/// The map itself, of whichever kind that the object has.
+fn data(map: &Map) -> Option<&MapData> {
+    match map {
+        Map::Array(data)
+        | Map::HashMap(data)
+        | Map::LruHashMap(data)
+        | Map::PerCpuArray(data)
+        | Map::ProgramArray(data)
+        | Map::RingBuf(data) => Some(data),
+        _ => None,
+    }
+}
