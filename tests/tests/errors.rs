@@ -15,7 +15,7 @@ fn main() -> ExitCode {
         ("without_btf_it_says_what_the_kernel_lacks", root().and_then(|()| installed("unshare")), without_btf),
         ("without_tracefs_nothing_is_missing", shell().and_then(|()| installed("unshare")), without_tracefs),
         ("lockdown_is_refused_before_zeroes_are_read", root().and_then(|()| installed("unshare")), lockdown),
-        ("two_capabilities_see_statements_or_what_is_left", shell().and_then(|()| installed("setpriv")), two_capabilities),
+        ("two_capabilities_show_what_they_can", shell().and_then(|()| installed("setpriv")), two_capabilities),
         ("a_command_without_its_dashes_is_shown_them", Ok(()), without_dashes),
         ("a_name_that_nobody_has_is_said", root(), nobody_of_that_name),
         ("an_older_recording_is_kept_and_a_second_one_said_to_go", root(), kept_recordings),

@@ -255,8 +255,8 @@ impl Session {
         &self.coverage
     }
 
-    /// Hands on what is left and takes the probes off. That takes the kernel a second or two (it waits, one probe after
-    /// the other, until no CPU can be inside it), so it goes on behind the caller's back; what comes meanwhile is dropped.
+    /// Hands on what is left and takes the probes off. For that the kernel waits until no CPU can be inside one (before
+    /// Linux 6.6 one after the other), so it goes on behind the caller's back; what comes meanwhile is dropped.
     pub fn finish(mut self, sink: &mut dyn FnMut(&[u8])) -> Finished {
         let end_ns = boot_ns();
         self.pending.extend(self.loss.look_at_programs(&self.programs));

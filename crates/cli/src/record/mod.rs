@@ -145,7 +145,7 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     let mut end = End::new(args, context);
     drain_to_the_end(&mut end, &mut session, &mut libraries, &mut log, child.as_mut())?;
 
-    // Taking so many probes off takes a second, in which some see what others do not see any more.
+    // Taking so many probes off takes a while, in which some see what others do not see any more.
     log.ends_at(workload::clock::now_ns());
     let finished = session.finish(&mut |record| log.put(record));
     progress::clear(context);
