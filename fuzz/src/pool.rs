@@ -134,6 +134,7 @@ pub fn hellos() -> Vec<Vec<u8>> {
         granted: 9,
         boot: "b".into(),
         session: 5,
+        served: false,
     };
     let mut messages = [BytesMut::new(), BytesMut::new(), BytesMut::new()];
     let put = [

@@ -71,16 +71,21 @@ fn keyed() -> Result<()> {
         told(&said, words)?;
     }
     let front = format!("unix:{}", path("nbd"));
-    let coordinator = Server::start(&["serve", "--key", &right, "--nbd", &front, "--node", &address])?;
+    let old = path("old");
+    let coordinator = start_telling(&["serve", "--key", &right, "--nbd", &front, "--node", &address], &old)?;
     qemu_io(&coordinator.says, &["write -P 7 1M 2M", "read -P 7 1M 2M", "read -P 0 0 1M"])?;
     // The one that comes later has the higher epoch, and the one before is told.
     let bench = ["bench", "--key", &right, "--node", &address, "--duration", "0.4", "--threads", "16", "--json"];
-    let output = pool(&bench).output()?;
+    refused(&bench, 1, "another coordinator is connected to the node")?;
+    qemu_io(&coordinator.says, &["read -P 7 1M 2M"])?;
+    let output = pool(&[&bench[..], &["--take-over"]].concat()).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let figures: serde_json::Value = serde_json::from_slice(&output.stdout)?;
     ensure!(figures["failed"] == 0 && figures["ops_per_s"].as_f64() > Some(0.0), "{figures}");
     told(&said, "another coordinator has taken over")?;
-    drop(coordinator);
+    told(&old, "another coordinator has taken over (its epoch is 2, this one's 1): process ")?;
+    ensure!(coordinator.end().is_err(), "its last flush cannot succeed");
+    told(&old, "the last flush failed; what clients wrote and did not flush may be lost: node ")?;
     node.end()
 }
 

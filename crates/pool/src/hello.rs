@@ -36,7 +36,7 @@ pub struct Hello {
 pub struct Claim {
     /// Higher than that of any coordinator before.
     pub epoch: u64,
-    /// Tells two coordinators that chose the same epoch apart.
+    /// Tells two coordinators that chose the same epoch apart, and people which one it is.
     pub coordinator: String,
     /// The node that it takes the other end for.
     pub node: String,
@@ -77,6 +77,9 @@ pub struct Welcome {
     pub boot: String,
     /// The session that was claimed or joined; 0 if the other end only looks.
     pub session: u64,
+    /// Whether a coordinator is connected now, besides the other end. A node of an older release does not say.
+    #[serde(default)]
+    pub served: bool,
 }
 
 /// Why there is no message.

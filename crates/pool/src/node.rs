@@ -100,6 +100,8 @@ pub struct Node {
     /// Held by who begins a session.
     entrance: Mutex<()>,
     busy: Arc<Busy>,
+    /// Connections of coordinators that are open now.
+    open: AtomicUsize,
     /// Its threads serve the store's file, for all connections.
     workers: OnceLock<Handle>,
     counts: Mutex<Counts>,
@@ -131,6 +133,22 @@ impl Drop for Working {
     }
 }
 
+/// Counts as one connection until it is dropped, however it ends.
+struct Open<'n>(&'n AtomicUsize);
+
+impl<'n> Open<'n> {
+    fn new(count: &'n AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(count)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 impl Node {
     /// Serves `store`; `inline` if it is in memory.
     pub fn new(store: Arc<Store>, inline: bool) -> Arc<Self> {
@@ -149,6 +167,7 @@ impl Node {
             live: watch::Sender::new(first),
             entrance: Mutex::default(),
             busy: Arc::default(),
+            open: AtomicUsize::new(0),
             workers: OnceLock::new(),
             counts: Mutex::default(),
             key,
@@ -234,6 +253,7 @@ impl Node {
             granted: GRANTED,
             boot: self.boot.clone(),
             session,
+            served: self.open.load(Ordering::Acquire) > 0,
         })
     }
 
@@ -261,6 +281,7 @@ impl Node {
             Ok(None) => Ok(hello::send(&mut stream, &self.welcome(0)).await?),
             Ok(Some(session)) => {
                 hello::send(&mut stream, &self.welcome(session.number)).await?;
+                let _open = Open::new(&self.open);
                 self.count(|counts| counts.admitted += 1);
                 let mut live = self.live.subscribe();
                 tokio::select! {

@@ -240,8 +240,11 @@ impl Store {
         }
         let taken = claim.epoch == header.epoch && claim.coordinator != header.coordinator;
         if claim.epoch < header.epoch || taken {
-            let (theirs, yours) = (header.epoch, claim.epoch);
-            return Err(format!("another coordinator has taken over (its epoch is {theirs}, this one's {yours})"));
+            let (theirs, yours, who) = (header.epoch, claim.epoch, header.coordinator);
+            return Err(format!(
+                "another coordinator has taken over (its epoch is {theirs}, this one's {yours}): {}",
+                who.escape_debug()
+            ));
         }
         Ok(())
     }

@@ -52,6 +52,19 @@ pub enum NoPool {
         /// Its pool.
         pool: String,
     },
+    /// Somebody uses it.
+    #[error(
+        "another coordinator is connected to the node {address} (pool {pool:?}, epoch {epoch}): every request of its clients would \
+         fail from now on; end it first, or say --take-over"
+    )]
+    Served {
+        /// Which node.
+        address: SocketAddr,
+        /// Its pool.
+        pool: String,
+        /// That coordinator's.
+        epoch: u64,
+    },
     /// Nothing to put together.
     #[error("the nodes have no room for a disk of this layout")]
     Empty,
@@ -70,6 +83,27 @@ fn advice(address: &SocketAddr, why: &NotJoined) -> String {
         }
         _ => String::new(),
     }
+}
+
+/// What this coordinator is called: for people the process and its machine, and for nodes what no other has.
+fn own_name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("process {} on {} ({})", std::process::id(), host.trim(), crate::store::new_name())
+}
+
+/// Whether no other coordinator is connected to any of the nodes now. One that is just connecting again is not seen.
+///
+/// # Errors
+/// [`NoPool::Served`], or why a node cannot be asked.
+pub async fn is_free(connect: &Connect, addresses: &[SocketAddr], pool: &str) -> Result<(), NoPool> {
+    let look = Hello { protocol: frame::VERSION, pool: pool.into(), claim: None };
+    for address in addresses {
+        let (_, seen) = greet(connect, *address, &look).await.map_err(|why| NoPool::Node { address: *address, why })?;
+        if seen.served {
+            return Err(NoPool::Served { address: *address, pool: seen.pool, epoch: seen.epoch });
+        }
+    }
+    Ok(())
 }
 
 /// The disk.
@@ -122,7 +156,7 @@ impl Volume {
             Arrangement::Striped { stripe_bytes } => stripe_bytes,
         };
         let epoch = nodes.iter().map(|(_, node)| node.epoch).max().unwrap_or(0) + 1;
-        let coordinator = crate::store::new_name();
+        let coordinator = own_name();
         let mut links = Vec::new();
         let claims: Vec<(SocketAddr, Claim)> = (0..)
             .zip(nodes)

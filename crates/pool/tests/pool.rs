@@ -12,7 +12,7 @@ use pool::link::{Control, greet};
 use pool::node::{Node, WORKERS};
 use pool::setting::Setting;
 use pool::store::{Place, Store};
-use pool::volume::{NoPool, Volume};
+use pool::volume::{NoPool, Volume, is_free};
 use std::cell::RefCell;
 use std::future::Future;
 use std::io::{BufRead as _, BufReader};
@@ -376,13 +376,31 @@ fn fenced() -> Result<(), Failed> {
     local(async {
         let (first, told) = join(&nodes.addresses(), "p", None).await?;
         first.write_range(0, Bytes::from_static(b"first"), true).await?;
+        let busy = is_free(&tcp(), &nodes.addresses(), "p").await.expect_err("the first is connected").to_string();
+        if !busy.contains("another coordinator is connected") || !busy.contains("epoch 1") {
+            return Err(busy.into());
+        }
         let (second, _) = join(&nodes.addresses(), "p", None).await?;
         let error = first.write_range(0, Bytes::from_static(b"stale"), true).await.expect_err("it must be fenced off");
+        let who = format!("process {} on ", std::process::id());
         if !error.to_string().contains("another coordinator has taken over") || told.borrow().is_empty() {
             return Err(format!("{error}, {told:?}").into());
         }
+        if !error.to_string().contains(&who) {
+            return Err(format!("{error}, {told:?}").into());
+        }
         let data = second.read_range(0, 5).await?;
-        if data == "first" { Ok(()) } else { Err(format!("{data:?}").into()) }
+        if data != "first" {
+            return Err(format!("{data:?}").into());
+        }
+        drop((first, second));
+        for _ in 0..500 {
+            if is_free(&tcp(), &nodes.addresses(), "p").await.is_ok() {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Err("nobody is connected, and the nodes still say so".into())
     })
 }
 

@@ -283,8 +283,8 @@ impl PoolLoad {
 
 /// Measure a pool from the coordinator's own process, or any NBD server.
 ///
-/// Uniform random requests in a closed loop. It takes the nodes over as `pool serve` does, so no other coordinator can use
-/// them afterwards until it is started anew.
+/// Uniform random requests in a closed loop. Nodes that another coordinator is connected to are refused, unless --take-over is
+/// said: a node has one coordinator, and the one before can use it no more until it is started anew.
 ///
 /// With --nodes it starts nodes for the purpose, and a medium like Wi-Fi between them with --link; with --paper it is the
 /// cluster of paper 001 that is measured; --paper-figures remakes that paper's figures 7 to 12. With --nbd it is a client of an
@@ -304,6 +304,9 @@ pub struct PoolBench {
     /// The load.
     #[command(flatten)]
     pub load: PoolLoad,
+    /// Take the nodes even from a coordinator that serves them now; its clients' requests fail from then on
+    #[arg(long, requires = "node")]
+    pub take_over: bool,
     /// Write instead of reading; what the disk holds is lost
     #[arg(long)]
     pub write: bool,

@@ -30,6 +30,9 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
     } else {
         let key = trust::settle(&args.disk.trust, args.node.iter().copied())?;
         let figures = super::local(1, async {
+            if !args.take_over {
+                super::is_free(&args.node, &args.disk, key.clone()).await?;
+            }
             let volume = super::join(&args.node, &args.disk, key, &super::control(&args.control)).await?;
             measure(volume, &args.load, args.load.requesters(), args.write, !args.no_checksum).await
         })?;

@@ -126,7 +126,8 @@ impl Cluster {
             Some(medium) => medium.coordinator().command(own),
             None => Command::new(own),
         };
-        command.args(["pool", "bench", "--insecure", "--insecure"]);
+        // The coordinator of the measurement before may not have been missed yet.
+        command.args(["pool", "bench", "--insecure", "--insecure", "--take-over"]);
         for address in self.addresses() {
             command.arg(format!("--node={address}"));
         }

@@ -30,6 +30,8 @@ use std::rc::Rc;
 use tokio::signal::unix::{SignalKind, signal};
 use wire::Key;
 
+/// A pool that was given no name.
+const DEFAULT_POOL: &str = "default";
 /// Bytes of a stripe.
 const STRIPE_BYTES: u64 = 64 << 10;
 
@@ -92,6 +94,12 @@ fn report() -> Rc<dyn Fn(String)> {
     Rc::new(|line| eprintln!("fathom: {line}"))
 }
 
+/// Whether no other coordinator serves the nodes now.
+async fn is_free(nodes: &[SocketAddr], disk: &Disk, key: Option<Key>) -> Result<()> {
+    let name = disk.pool.as_deref().unwrap_or(DEFAULT_POOL);
+    Ok(pool::volume::is_free(&tcp_with(key), nodes, name).await?)
+}
+
 async fn join(
     nodes: &[SocketAddr],
     disk: &Disk,
@@ -102,7 +110,7 @@ async fn join(
         Order::Concat => Arrangement::Concatenated,
         Order::Stripe => Arrangement::Striped { stripe_bytes: STRIPE_BYTES },
     };
-    let (name, connections) = (disk.pool.as_deref().unwrap_or("default"), disk.connections.unwrap_or(1));
+    let (name, connections) = (disk.pool.as_deref().unwrap_or(DEFAULT_POOL), disk.connections.unwrap_or(1));
     Ok(Rc::new(Volume::join(&tcp_with(key), nodes, name, arrangement, connections, control, report()).await?))
 }
 

@@ -4,10 +4,12 @@ use super::front::Door;
 use super::status::{Pages, beside};
 use super::{http, trust};
 use crate::args::{Front, PoolServe};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use nbd::memory::Memory;
 use nbd::{Export, Tls};
+use pool::link::Health;
 use pool::status::Watch;
+use pool::volume::Volume;
 use std::process::ExitCode;
 use std::rc::Rc;
 
@@ -30,7 +32,7 @@ pub fn run(args: &PoolServe) -> Result<ExitCode> {
         match args.backend {
             Some(size) => {
                 super::in_memory(size)?;
-                serve(&args, front, tls, Rc::new(Memory::new(size)), Vec::new()).await
+                serve(&args, front, tls, Rc::new(Memory::new(size)), Vec::new(), || None).await
             }
             None => {
                 let volume = super::join(&args.node, &args.disk, key, &pool::link::Control::Tuned).await?;
@@ -46,20 +48,29 @@ pub fn run(args: &PoolServe) -> Result<ExitCode> {
                     doors.push(door);
                 }
                 tokio::task::spawn_local(async move { watch.run().await });
-                serve(&args, front, tls, volume, doors).await
+                serve(&args, front, tls, volume.clone(), doors, || lost(&volume)).await
             }
         }
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// `doors`: those of the status, which are closed at the end.
+/// Why a node can be used no more, if there is such a one.
+fn lost(volume: &Volume) -> Option<String> {
+    volume.links().iter().find_map(|link| match link.health() {
+        Health::Ended(why) => Some(why),
+        Health::Serving | Health::Connecting(_) => None,
+    })
+}
+
+/// `doors`: those of the status, which are closed at the end. `lost`: why the disk can be used no more.
 async fn serve<E: Export + 'static>(
     args: &PoolServe,
     front: &Front,
     tls: Tls,
     disk: Rc<E>,
     doors: Vec<Rc<Door>>,
+    lost: impl Fn() -> Option<String>,
 ) -> Result<()> {
     let door = Door::open(front, tls).await?;
     let ended = super::ended()?;
@@ -73,7 +84,11 @@ async fn serve<E: Export + 'static>(
         () = door.serve(disk.clone()) => Ok(()),
         () = ended => {
             // What clients did not flush themselves is theirs to lose, but nothing is gained by losing it.
-            disk.flush().await.context("the last flush failed; what clients wrote and did not flush may be lost")
+            let unsaved = "the last flush failed; what clients wrote and did not flush may be lost";
+            disk.flush().await.map_err(|error| match lost() {
+                Some(why) => anyhow!("{unsaved}: {why}"),
+                None => anyhow!(error).context(unsaved),
+            })
         }
     }
 }

@@ -11,7 +11,7 @@ struct Trial {
 
 fn welcome(boot: &str) -> Welcome {
     let (node, pool, boot) = ("n".into(), "p".into(), boot.into());
-    Welcome { node, pool, place: None, epoch: 3, size_bytes: 1 << 20, granted: 8, boot, session: 1 }
+    Welcome { node, pool, place: None, epoch: 3, size_bytes: 1 << 20, granted: 8, boot, session: 1, served: false }
 }
 
 impl Trial {
