@@ -166,6 +166,14 @@ pub struct CellEstimate {
     pub absent: Option<String>,
 }
 
+impl CellEstimate {
+    /// Half the width of the interval as a fraction of the score. Ends of a logarithm's interval are not equally far from it.
+    pub fn half_width(&self) -> Option<f64> {
+        let [low, high] = self.ci95?;
+        self.estimate.map(|value| (high - low) / 2.0 / value.abs()).filter(|half| half.is_finite())
+    }
+}
+
 /// The estimate of every cell, in the order of the table of cells.
 pub fn estimate(tables: &Tables, penalty: Penalty) -> Vec<CellEstimate> {
     let mut by_replicate: HashMap<u64, Vec<&Sample>> = HashMap::new();

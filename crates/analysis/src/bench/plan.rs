@@ -31,7 +31,7 @@ pub struct Planned {
     pub processes: usize,
     /// Iterations of each that count: of the one that has fewest.
     pub iterations: usize,
-    /// Half the width of the interval to expect from as many again, as a fraction.
+    /// Half the width of the interval that it has, as a fraction: what `bench show` tells.
     pub half_width: Option<f64>,
     /// The share of the mean's variance that more iterations of a process would not lower.
     pub between: f64,
@@ -66,6 +66,8 @@ fn planned(m: &Measured, precision: f64, difference: f64) -> Option<Planned> {
     // is narrower than that difference by these quantiles.
     let (z, power) = (student::normal_quantile(0.5 + LEVEL / 2.0), student::normal_quantile(POWER));
     let target = difference * z / (z + power) / 2_f64.sqrt();
+    // The interval is one of the mean's logarithm where there is one: it reaches e^x - e^-x for an x of that logarithm.
+    let reach = |half: f64| if values.iter().all(|v| *v > 0.0) { half.asinh() } else { half };
     let costs = (!lower.is_empty()).then(|| costs(m)).flatten();
     Some(Planned {
         workload: m.design.name.clone(),
@@ -73,10 +75,10 @@ fn planned(m: &Measured, precision: f64, difference: f64) -> Option<Planned> {
         name: m.cell.name.clone(),
         processes: m.processes.len(),
         iterations: shortest,
-        half_width: components.half_width(&counts, LEVEL),
+        half_width: m.estimate.half_width(),
         between: if all > 0.0 { between / all } else { 0.0 },
-        for_precision: components.needed(lower, precision, LEVEL, MOST),
-        for_difference: components.needed(lower, target, LEVEL, MOST),
+        for_precision: components.needed(lower, reach(precision), LEVEL, MOST),
+        for_difference: components.needed(lower, reach(target), LEVEL, MOST),
         best_iterations: costs.and_then(|costs| components.repetitions(&costs)?.first().copied()),
     })
 }
@@ -155,6 +157,35 @@ mod tests {
         // To tell a difference takes a narrower interval than to state a score as well.
         assert!(of(0.001, 0.001).for_difference > of(0.001, 0.001).for_precision);
         assert!(text(&[wide], 0.02, 0.03).contains("a difference of 3.00 %"));
+    }
+
+    /// Processes that differ by more than their mean: an interval of logarithms is much wider than a plain one.
+    #[test]
+    fn it_has_the_half_width_that_is_shown_and_needs_no_more_processes_for_it() {
+        let mut b = bench("b", "w");
+        let cell = b.add(&[], 100.0, 1000.0, 5);
+        let levels = [1.0, 2.0, 3.0, 9.0, 30.0];
+        b.tables.samples.retain(|s| s.metric != "iteration");
+        for (id, level) in (0..).zip(levels) {
+            let (metric, unit) = ("iteration".to_string(), "ns".to_string());
+            let (labels, time_ns) = (String::new(), None);
+            b.tables.samples.push(model::table::Sample {
+                replicate: Some(id),
+                metric,
+                unit,
+                labels,
+                time_ns,
+                value: level,
+            });
+        }
+        let shown = b.measured().remove(cell as usize).estimate.half_width().expect("five processes");
+        let plan_of = |precision| plan(&b, precision, 0.03).remove(0);
+        let planned = plan_of(shown * 1.001);
+        assert_eq!(planned.half_width, Some(shown));
+        // By hand: mean 9, error 5.431, quantile 2.776: sinh(2.776 x 5.431 / 9) = sinh(1.676) = 2.577.
+        assert!((shown - 2.577).abs() < 0.01, "{shown}");
+        assert_eq!(planned.for_precision, Some(5));
+        assert_eq!(plan_of(shown * 0.999).for_precision, Some(6));
     }
 
     #[test]

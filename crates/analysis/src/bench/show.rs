@@ -68,7 +68,7 @@ fn line(result: &CellResult) -> String {
     let processes = counted(e.processes, "process");
     match (e.estimate, e.ci95) {
         (Some(value), Some([low, high])) => {
-            let half = (high - low) / 2.0 / value.abs() * 100.0;
+            let half = e.half_width().unwrap_or(f64::INFINITY) * 100.0;
             let class = e.class.as_deref().map_or(String::new(), |c| format!(", {c}"));
             format!(
                 "{} {}  \u{b1} {} %  [{}, {}]  {processes}{class}",
@@ -165,12 +165,8 @@ pub fn markdown(benchmark: &Benchmark) -> String {
         for result in own {
             let e = &result.estimate;
             let number = |x: Option<f64>| x.map_or(String::new(), digits);
-            let (half, interval) = match (e.estimate, e.ci95) {
-                (Some(value), Some([low, high])) => {
-                    (digits((high - low) / 2.0 / value.abs() * 100.0), format!("{} to {}", digits(low), digits(high)))
-                }
-                _ => (String::new(), String::new()),
-            };
+            let half = e.half_width().map_or(String::new(), |half| digits(half * 100.0));
+            let interval = e.ci95.map_or(String::new(), |[low, high]| format!("{} to {}", digits(low), digits(high)));
             let mut notes = notes(result);
             if e.estimate.is_none() {
                 notes.push(nothing(e));
