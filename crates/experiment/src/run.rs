@@ -139,6 +139,7 @@ pub fn run(
         storage: BTreeMap::new(),
         failures: BTreeMap::new(),
         inner: BTreeMap::new(),
+        not_sized: BTreeMap::new(),
         past: Replay::new(std::mem::take(&mut setting.past)),
         gate: Gate::new(Patience { once_ns: ns(once), allowance_ns: ns(allowance) }),
         begun_ns: process::now_ns(),
@@ -207,6 +208,8 @@ struct Runner<'a, 'b> {
     failures: BTreeMap<usize, u64>,
     /// The inner count of each cell's iterations.
     inner: BTreeMap<usize, String>,
+    /// Why a cell's iterations were not sized.
+    not_sized: BTreeMap<usize, String>,
     past: Replay,
     gate: Gate,
     begun_ns: u64,
@@ -519,6 +522,9 @@ impl Runner<'_, '_> {
             self.gate.as_before(&marks);
         }
         let failure = row.failure.clone();
+        if let Some(why) = failure.as_ref().filter(|_| row.warmup) {
+            self.not_sized.insert(at, why.clone());
+        }
         self.results.replicates.push(row);
         self.results.samples.extend(samples);
         self.results.marks.extend(marks);
@@ -567,7 +573,10 @@ impl Runner<'_, '_> {
             (None, _) | (_, Purpose::Warmup) => None,
             (Some(_), Purpose::Count) => match self.inner.get(&at) {
                 Some(inner) => Some(inner.clone()),
-                None => return Ok(Err("its iteration was not sized, since its warm-up failed".into())),
+                None => {
+                    let why = self.not_sized.get(&at).map_or("it did not end", String::as_str);
+                    return Ok(Err(format!("its iteration was not sized, since its warm-up failed: {why}")));
+                }
             },
         };
         let mut variables = self.variables(at, fill, &scratch);

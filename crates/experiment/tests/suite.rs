@@ -256,6 +256,18 @@ fn the_count_that_the_warm_up_finds_is_fixed_for_all_others() {
     assert_eq!(rest.replicates.len(), 6);
 }
 
+/// What a user must know is what the workload said, not that there was a warm-up.
+#[test]
+fn a_warm_up_that_failed_is_told_with_the_workloads_own_reason() {
+    let script = "echo 'there is no room for 16 MiB' >&2; exit 1";
+    let mut workload = workload(script, "sizing = { calibrate = ['0'], fixed = ['--inner={inner}'] }");
+    workload.argv.push("@sizing".into());
+    let folder = Folder::new("no-room");
+    let design = design(&workload, &folder, &["a"], 3);
+    let (results, _) = go(&design, &folder, &Context::silent(), Options::default());
+    assert!(results.absent[0].why.contains("there is no room for 16 MiB"), "{}", results.absent[0].why);
+}
+
 #[test]
 fn gates_stand_with_each_process_and_a_closed_one_is_marked() {
     let folder = Folder::new("gates");
