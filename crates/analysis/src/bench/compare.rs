@@ -297,6 +297,17 @@ pub fn within(bench: &Bench, by: &str, base: Option<&str>) -> Result<Compared, S
             _ => unmatched.push(alone("b", m)),
         }
     }
+    if matches.is_empty() {
+        let values: BTreeSet<&str> = with.iter().map(|m| m.factors[by].as_str()).collect();
+        let values: Vec<&str> = values.into_iter().collect();
+        return Err(match values[..] {
+            [one] => format!(
+                "every cell has {by}={one}: there is no other value to compare it with; run it with more of them \
+                 (`fathom bench run WORKLOAD -p {by}=A,B`), or give a second archive"
+            ),
+            _ => format!("no two cells differ in {by} alone, which has the values {}", values.join(", ")),
+        });
+    }
     let noise = noise(&all);
     Ok(Compared {
         version: 1,

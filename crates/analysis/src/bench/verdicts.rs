@@ -93,6 +93,10 @@ fn modes_of_one_archive_are_compared_within_blocks() {
     assert_eq!(verdicts(&c), ["slower"; 4]);
     assert!(within(&a, "node", None).unwrap_err().contains("mode, size"));
     assert!(within(&a, "mode", Some("x")).unwrap_err().contains("c1, c2, int"));
+    let mut one = bench("a", "w");
+    one.add(&[("mode", "int"), ("size", "1")], 800.0, 1000.0, 4);
+    let alone = within(&one, "size", None).unwrap_err();
+    assert!(alone.contains("there is no other value to compare it with"), "{alone}");
 }
 
 /// A cell has only the factors that its command uses.

@@ -27,7 +27,7 @@ Examples:
   fathom bench compare bench.fathom --by mode=int                  each mode with int
   fathom bench compare pc.fathom phone.fathom --by mode=jvm-tiered,art-jit
 
-Exit status: 0 done, 1 failed, or --fail-on was met, 2 wrong usage.")]
+Exit status: 0 done, 1 failed, nothing to compare, or --fail-on was met, 2 wrong usage.")]
 pub struct BenchCompare {
     /// What was
     #[arg(value_name = "A.fathom")]

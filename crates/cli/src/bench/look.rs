@@ -118,6 +118,13 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
         true => serde_json::to_string_pretty(&done)? + "\n",
         false => compared::text(&done),
     });
+    if done.results.is_empty() {
+        // A build that compares nothing must not pass for one that is no slower.
+        eprintln!(
+            "fathom: nothing was compared: no cell of the one has the workload and the parameters of a cell of the other"
+        );
+        return Ok(ExitCode::from(1));
+    }
     let Some(percent) = args.fail_on else { return Ok(ExitCode::SUCCESS) };
     let slower = done.slower(percent);
     // A machine that was busy or hot makes things slower, and hides what is: a build that fails, or passes, shall know.
