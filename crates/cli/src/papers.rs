@@ -62,9 +62,16 @@ pub fn run(args: &args::Papers) -> Result<()> {
         wanted.iter().filter(|k| k.command.is_some()).partition(|k| !k.bench.is_empty());
     let mut text = overview(&wanted);
     // An archive that is given makes the figures of its kind.
-    let kind =
-        args.archive.as_ref().map(|path| Ok::<_, anyhow::Error>(archive::Archive::open(path)?.meta().kind.clone()));
-    let benchmark = kind.transpose()?.map(|kind| kind == "bench");
+    let benchmark = match &args.archive {
+        None => None,
+        Some(path) => {
+            let kind = archive::Archive::open(path)?.meta().kind.clone();
+            if let Some(why) = nothing_to_make(&kind, !measured.is_empty(), !made.is_empty()) {
+                return Err(Usage(format!("{}: {why}", path.display())).into());
+            }
+            Some(kind == "bench")
+        }
+    };
     if !measured.is_empty() && benchmark != Some(false) {
         text += &scores(args, &measured)?;
         text += &notes(&measured);
@@ -75,9 +82,7 @@ pub fn run(args: &args::Papers) -> Result<()> {
             None => recorded()?,
         };
         text += &values(&archive, &made)?;
-        let page = report::beside(&archive, "html");
-        report::write(&link::open(&archive, &progress::context(false))?, &archive, &page)?;
-        eprintln!("fathom: the figures themselves are drawn in {}", page.display());
+        draw(&archive, args.archive.is_none())?;
     }
     match &args.output {
         Some(path) => crate::whole::text(path, &(head() + &text)),
@@ -86,6 +91,39 @@ pub fn run(args: &args::Papers) -> Result<()> {
             Ok(())
         }
     }
+}
+
+/// Why an archive of this kind makes none of the figures that are wanted: some that a benchmark makes, some that a recording makes.
+fn nothing_to_make(kind: &str, of_benchmark: bool, of_recording: bool) -> Option<String> {
+    let (kind, fits, needed) = match kind {
+        "bench" => ("a benchmark", of_benchmark, "a recording (`fathom record`, or `fathom demo`)"),
+        "net" => ("a network run", false, "a recording (`fathom record`) or a benchmark (`fathom bench run`)"),
+        _ => ("a recording", of_recording, "a benchmark (`fathom bench run`)"),
+    };
+    let any = of_benchmark || of_recording;
+    let wanted = if any { format!("is made of {needed}") } else { "has a command that makes it".into() };
+    let which = if any { "what was asked for" } else { "nothing that was asked for" };
+    (!fits).then(|| format!("this is {kind}, and {which} {wanted}; without --archive, `fathom papers` measures anew"))
+}
+
+/// Draws the figures of a recording on a page beside it, if it was made for the purpose and no page of somebody else's is there.
+/// Else says how to.
+fn draw(archive: &Path, own: bool) -> Result<()> {
+    let page = report::beside(archive, "html");
+    let there = std::fs::read_to_string(&page);
+    // A page names the recordings that it shows.
+    let named = format!("class=\"recording\" data-title=\"{}\"", archive.display());
+    let replaceable = match &there {
+        Ok(text) => text.contains(&named),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    };
+    if own && replaceable {
+        report::write(&link::open(archive, &progress::context(false))?, archive, &page)?;
+        eprintln!("fathom: the figures themselves are drawn in {}", page.display());
+    } else {
+        eprintln!("fathom: `fathom report {} -o PAGE.html` draws the figures themselves", archive.display());
+    }
+    Ok(())
 }
 
 /// A recording made for the purpose, as the papers ran it: 1,000 autocommit INSERTs, then scans.
@@ -177,6 +215,40 @@ fn values(archive: &Path, made: &[&Known]) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_archive_that_makes_none_of_the_figures_is_refused() {
+        for (kind, of_benchmark, of_recording, told) in [
+            ("bench", true, false, None),
+            ("bench", false, true, Some("this is a benchmark, and what was asked for is made of a recording")),
+            ("trace", false, true, None),
+            ("trace", true, false, Some("this is a recording, and what was asked for is made of a benchmark")),
+            ("net", true, true, Some("this is a network run")),
+            ("bench", false, false, Some("nothing that was asked for has a command")),
+        ] {
+            let why = nothing_to_make(kind, of_benchmark, of_recording);
+            assert_eq!(why.is_some(), told.is_some(), "{kind}: {why:?}");
+            assert!(told.is_none_or(|told| why.as_ref().unwrap().contains(told)), "{why:?}");
+        }
+    }
+
+    /// Whoever names an archive asked for no page, and a page of another's is never replaced.
+    #[test]
+    fn a_page_that_is_not_its_own_stays() {
+        let folder = std::env::temp_dir().join(format!("fathom-papers-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (archive, page) = (folder.join("app.fathom"), folder.join("app.html"));
+        for own in [false, true] {
+            std::fs::write(&page, "mine").unwrap();
+            // The archive is not even there: nothing is read of it.
+            draw(&archive, own).unwrap();
+            assert_eq!(std::fs::read_to_string(&page).unwrap(), "mine");
+        }
+        std::fs::remove_file(&page).unwrap();
+        draw(&archive, false).unwrap();
+        assert!(!page.exists());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 
     #[test]
     fn every_figure_with_a_command_can_be_named() {
