@@ -406,7 +406,7 @@ pub struct DiskInfo {
     pub below: String,
 }
 
-/// A file that operations used.
+/// A file that operations used; in a recording without operations, one that the recorded processes used.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FileUse {
     /// Path; absent if it was never learnt.

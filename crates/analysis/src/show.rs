@@ -47,6 +47,7 @@ pub fn text(summary: &Summary) -> String {
     statements(&mut out, summary);
     if summary.operations.is_empty() {
         out.push_str("\nNo operation was recorded: no SQL statement, marked span or --op function.\n");
+        how_to_see_calls(&mut out, summary);
     }
     let database = |b: &&crate::contract::Blind| b.layer == model::Layer::Database && !b.wholly;
     for blind in summary.blind.iter().filter(database) {
@@ -60,6 +61,24 @@ pub fn text(summary: &Summary) -> String {
     files(&mut out, summary);
     let _ = write!(out, "\nNotes\n{}", indent(NOTES));
     out
+}
+
+/// What there is without operations, and how calls become some.
+fn how_to_see_calls(out: &mut String, summary: &Summary) {
+    if summary.files.is_empty() {
+        return;
+    }
+    let library = |f: &&FileUse| f.path.as_deref().is_some_and(|path| path.ends_with("/libc.so.6"));
+    let library = summary.files.iter().find(library).and_then(|f| f.path.as_deref()).map(shown);
+    let library = library.as_deref().unwrap_or("/lib/x86_64-linux-gnu/libc.so.6");
+    wrapped(
+        out,
+        "",
+        &format!(
+            "What its calls did to files stands below. A call is an operation, with the time that each layer took, if it is named: \
+             `fathom record --op {library}:write -- CMD`."
+        ),
+    );
 }
 
 /// Adds a line, cut at the width: only a name from outside can be so long.

@@ -100,7 +100,7 @@ struct Tally {
     read: HashMap<FileClass, HashSet<u64>>,
 }
 
-/// What operations did to one file.
+/// What operations did to one file; without operations, what the recorded processes did.
 #[derive(Debug, Clone, Copy, Default)]
 struct FileSums {
     writes: u64,
@@ -202,9 +202,13 @@ impl<'a> Tallies<'a> {
         let pages = page_sizes(index);
         let entries = entries(index);
         let waits = std::mem::take(&mut self.waits);
+        let recorded = recorded(rows);
         let mut acts: Vec<Act> = Vec::new();
         for (i, span) in rows.spans.iter().enumerate() {
-            let Some(operation) = span.operation.and_then(|id| index.operation(id)) else { continue };
+            let operation = span.operation.and_then(|id| index.operation(id));
+            if operation.is_none() && !recorded.contains(&span.tgid) {
+                continue;
+            }
             let call = (span.layer == Layer::Syscall).then(|| call(span)).flatten();
             // A call that reads or writes counts once, as the call; what enters the file system in another way
             // (io_uring, splice, a mapped file) counts where it enters.
@@ -215,16 +219,17 @@ impl<'a> Tallies<'a> {
             let read = class.filter(|_| call.is_some_and(Call::reads) || enters && span.kind == "read");
             let syncs = matches!(call, Some(Call::Fsync | Call::Fdatasync));
             let bytes = span.result.map_or(span.bytes, |done| done.try_into().unwrap_or(0));
-            if wrote.is_some() || syncs {
-                let end_ns = span.end_ns.unwrap_or(span.start_ns);
-                acts.push(Act { operation: operation as u32, start_ns: span.start_ns, end_ns, wrote, bytes });
-            }
             let file = span.file.and_then(|id| index.file(id));
             if let Some(sums) = file.map(|at| &mut self.files[at]) {
                 sums.writes += u64::from(wrote.is_some());
                 sums.reads += u64::from(read.is_some());
                 sums.bytes_written = sums.bytes_written.saturating_add(if wrote.is_some() { bytes } else { 0 });
                 sums.bytes_read = sums.bytes_read.saturating_add(if read.is_some() { bytes } else { 0 });
+            }
+            let Some(operation) = operation else { continue };
+            if wrote.is_some() || syncs {
+                let end_ns = span.end_ns.unwrap_or(span.start_ns);
+                acts.push(Act { operation: operation as u32, start_ns: span.start_ns, end_ns, wrote, bytes });
             }
             for shape in index.chain(operation).filter_map(|o| self.of[o]) {
                 let tally = &mut self.shapes[shape];
@@ -553,6 +558,12 @@ fn disks(index: &Index) -> Vec<DiskInfo> {
         below: d.below.clone(),
     };
     index.rows.disks.iter().map(info).collect()
+}
+
+/// In a recording without operations, the processes whose calls were recorded: what they did to files is all that can be told of them.
+fn recorded(rows: &Rows) -> HashSet<u32> {
+    let calls = rows.spans.iter().filter(|s| s.layer == Layer::Syscall && rows.operations.is_empty());
+    calls.map(|s| s.tgid).collect()
 }
 
 fn file_uses(index: &Index, sums: &[FileSums]) -> Vec<FileUse> {

@@ -53,6 +53,25 @@ fn a_warm_scan_reads_from_the_cache_and_charges_nothing() {
     assert_eq!(per.write_amplification, None);
 }
 
+/// Nothing of it is SQLite: its calls on files are all that there is to tell. Another process's write to the same file is not its.
+#[test]
+fn without_operations_the_files_of_the_recorded_processes_are_told() {
+    let mut rows = case::rows();
+    let with = summarise(&rows);
+    rows.operations.clear();
+    rows.spans.iter_mut().for_each(|s| s.operation = None);
+    let other = rows.spans.iter().find(|s| s.id == 22).unwrap().clone();
+    rows.spans.push(Span { id: 9000, layer: Layer::FileSystem, kind: "write".into(), tgid: 7, ..other });
+    let summary = summarise(&rows);
+    assert!(summary.operations.is_empty() && !with.files.is_empty());
+    let journal = |s: &Summary| s.files.iter().find(|f| f.class == FileClass::RollbackJournal).unwrap().clone();
+    assert_eq!(journal(&summary), journal(&with));
+    let text = crate::show::text(&summary);
+    let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat.contains("--op /lib/x86_64-linux-gnu/libc.so.6:write -- CMD"), "{text}");
+    assert!(text.contains("\nFiles"), "{text}");
+}
+
 /// The page was in the cache, since an earlier read's read-ahead had begun to fetch it; who must wait for it had no hit.
 #[test]
 fn a_read_that_waits_for_the_disk_is_no_hit() {
