@@ -320,7 +320,10 @@ fn commands(out: &mut String, summary: &Summary) {
     let fact = |name: &str| summary.environment.get(name)?.value.as_ref()?.parse::<f64>().ok();
     if let (Some(cpu), Some(records)) = (fact("tracer.cpu"), fact("tracer.records")) {
         let text = format!("{} to load its probes and take {} events", duration(cpu), count(records));
-        line(out, &format!("  Fathom itself used a CPU for {text}"));
+        // While probes are put on and taken off, those that are on see what goes on.
+        let outside = fact("tracer.records_outside").filter(|n| *n > 0.0);
+        let outside = outside.map_or(String::new(), |n| format!("; {} of them before or after, not stored", count(n)));
+        line(out, &format!("  Fathom itself used a CPU for {text}{outside}"));
     }
     for (name, disk) in &account.by_disk {
         let kinds: Vec<String> = disk.kinds.iter().map(|(kind, n)| format!("{n} {kind}")).collect();

@@ -31,6 +31,8 @@ pub struct Log {
     to_ns: u64,
     /// Records taken; once it is finished, those stored.
     pub records: u64,
+    /// Records of before and after the window, which are not stored.
+    pub outside: u64,
     /// Why the log takes no more: the disk or the limit is full. Known once it is finished.
     pub full: Option<String>,
     /// When it became full, by the first record that found no room.
@@ -74,6 +76,7 @@ impl Log {
             from_ns: 0,
             to_ns: u64::MAX,
             records: 0,
+            outside: 0,
             full: None,
             full_since_ns: 0,
             opened: BTreeMap::new(),
@@ -104,6 +107,7 @@ impl Log {
         // What gives a name is told once, maybe before the window.
         let names = [STATEMENT, FILE, TASK].contains(&kind) || header.cpu == ANY_CPU;
         if !names && !(self.from_ns..=self.to_ns).contains(&header.time_ns) {
+            self.outside += 1;
             return;
         }
         if kind == STATEMENT {

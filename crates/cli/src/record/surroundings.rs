@@ -47,8 +47,9 @@ impl Surroundings {
         Self { known }
     }
 
-    /// After the end: the facts about where the files were, what the probes saw, and what the recorder took.
-    pub fn finish(&mut self, finished: &Finished, blind: &[Coverage], path: Option<&str>) {
+    /// After the end: the facts about where the files were, what the probes saw, and what the recorder took; of that, so many records were
+    /// `outside` the recorded time.
+    pub fn finish(&mut self, finished: &Finished, outside: u64, blind: &[Coverage], path: Option<&str>) {
         if let Some(path) = path {
             self.known.environment.append(&mut device::collect(&Local, Some(path)));
         }
@@ -62,6 +63,7 @@ impl Surroundings {
             say("tracer.counted", finished.counted_ns, "ns");
         }
         say("tracer.records", finished.records, "");
+        say("tracer.records_outside", outside, "");
         say("tracer.records_lost", finished.lost, "");
         say("trace.start", finished.window_ns.0, "ns");
         say("trace.end", finished.window_ns.1, "ns");
