@@ -3,6 +3,7 @@
 mod behind;
 mod library;
 mod log;
+mod named;
 mod surroundings;
 
 use crate::progress::{self, DRAIN_EVERY};
@@ -106,7 +107,7 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     for function in &request.functions {
         let probe = format!("{}:{}", function.path.display(), function.name);
         if let Some(row) = session.coverage().iter().find(|row| row.probe == probe && !row.attached) {
-            bail!("--op {probe}: {}", row.how);
+            bail!("--op {probe}: {}", named::why(&function.path, &function.name, &row.how));
         }
     }
     let mut libraries = Libraries {
