@@ -69,9 +69,16 @@ pub const NAMES: &[(&str, &str)] = &[
     ("scimark", "SciMark 2's kernels, in C, Rust or Java"),
     ("himeno", "Jacobi's method on a grid, in C, Rust or Java"),
     ("draw", "rectangles, lines or circles on an image, in Java"),
-    ("sqlite", "INSERTs, SELECTs, UPDATEs or DELETEs on a new database, and the demo's sequence of them"),
+    ("sqlite", "INSERTs, SELECTs, UPDATEs or DELETEs on a new database"),
+    ("demo", "INSERTs, then full scans of a new database: sqlite --op demo"),
     ("spin", "arithmetic and nothing else, to try the method on"),
 ];
+
+/// All of [`NAMES`], a line each.
+pub fn list() -> String {
+    let lines: Vec<String> = NAMES.iter().map(|(name, what)| format!("  {name:<8} {what}")).collect();
+    format!("Workloads:\n{}", lines.join("\n"))
+}
 
 /// Runs the workload that the first word names with the words after it.
 ///
@@ -103,9 +110,8 @@ fn named(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(),
             sqlite::run(&words, context, out)
         }
         _ => {
-            let list: Vec<String> = NAMES.iter().map(|(name, what)| format!("  {name}  {what}")).collect();
             let unknown = words.first().map_or(String::new(), |name| format!("there is no {name:?}; "));
-            Err(Error::Usage(format!("{unknown}name a workload:\n{}", list.join("\n"))))
+            Err(Error::Usage(format!("{unknown}name a workload.\n{}", list())))
         }
     }
 }
