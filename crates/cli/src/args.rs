@@ -101,9 +101,9 @@ Examples:
   sudo fathom record --op ./server:handle_request -- ./server
                                                        a function of the program's own as the operation
 
-CMD runs as the user who called sudo, unless --as-root is given. Root, or the capabilities CAP_BPF and CAP_PERFMON
-(CAP_SYS_ADMIN too where the kernel asks it of probes on programs), are needed for recording only; every other verb
-works without.")]
+CMD runs as the user who called sudo, unless --as-root is given. Root, or the capabilities CAP_BPF and CAP_PERFMON \
+(CAP_SYS_ADMIN too where the kernel asks it of probes on programs), are needed for recording only; every other verb works \
+without.")]
 pub struct Record {
     /// The archive to make; an archive of that name is kept as NAME.fathom.old
     #[arg(short, long, value_name = "T.fathom", default_value = "trace.fathom")]
@@ -253,8 +253,9 @@ pub struct Papers {
 
 /// Run one of the built-in workloads.
 #[derive(Debug, Args)]
+#[command(after_help = workload::list())]
 pub struct Workload {
-    /// `http`, `sqlite` or `demo`, then its own options (`--help` after the name lists them)
+    /// Its name, then its own options (`--help` after the name lists them)
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "NAME [OPTION…]")]
     pub words: Vec<String>,
 }
@@ -310,8 +311,11 @@ fn time(text: &str, size: f64) -> Option<Result<std::time::Duration, String>> {
 }
 
 fn positive(value: f64) -> Result<std::time::Duration, String> {
-    let duration = std::time::Duration::try_from_secs_f64(value).map_err(|e| e.to_string())?;
-    if duration.is_zero() { Err("give more than 0 seconds".into()) } else { Ok(duration) }
+    if value <= 0.0 {
+        return Err("give more than 0 seconds".into());
+    }
+    let duration = std::time::Duration::try_from_secs_f64(value).ok().filter(|duration| !duration.is_zero());
+    duration.ok_or_else(|| "give a time that can be waited for, such as 10 or 0.5".into())
 }
 
 fn comm(text: &str) -> Result<String, String> {
@@ -356,7 +360,10 @@ mod tests {
         assert_eq!(bytes("500KiB"), Ok(500 << 10));
         assert!(bytes("0").is_err() && bytes("99999999T").is_err() && bytes("many").is_err() && bytes("").is_err());
         assert_eq!(seconds("0.5"), Ok(std::time::Duration::from_millis(500)));
-        assert!(seconds("-1").is_err() && seconds("nan").is_err());
+        for (text, told) in [("-1", "more than 0"), ("0", "more than 0"), ("nan", "such as 10"), ("1e99", "such as 10")]
+        {
+            assert!(seconds(text).is_err_and(|why| why.contains(told)), "{text}: {:?}", seconds(text));
+        }
         let minutes = |text| long(text).map(|d| d.as_secs_f64() / 60.0);
         assert_eq!(
             (minutes("90"), minutes("90s"), minutes("5m"), minutes("1h")),

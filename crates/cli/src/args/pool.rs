@@ -25,7 +25,7 @@ Start here:
   fathom pool serve --node 192.0.2.11:7001 --node 192.0.2.12:7001 --nbd unix:/tmp/pool.sock --key pool.key
   nbdinfo 'nbd+unix:///?socket=/tmp/pool.sock'
 
-Nodes and coordinator let in only those who have the same key, and encrypt. Without a key --insecure must be said; for
+Nodes and coordinator let in only those who have the same key, and encrypt. Without a key --insecure must be said; for \
 addresses other than loopback, twice."
 )]
 pub struct Pool {
