@@ -57,7 +57,7 @@ pub struct Figures {
     pub ops_per_s: f64,
     /// From asking to the answer, time in the queue included.
     pub latency_us: Latency,
-    /// Mean of the nodes' windows at the end.
+    /// Requests that may be under way at a node: mean of the nodes' windows at the end.
     pub window: f64,
     /// Requests in a frame, on average.
     pub batch_mean: f64,

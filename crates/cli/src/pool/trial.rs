@@ -1,6 +1,6 @@
 //! `fathom pool try`: nodes as processes of this program, joined, measured, ended.
 
-use super::bench::{heading, line, measure};
+use super::bench::{UNITS, heading, line, measure};
 use super::front::Door;
 use super::trust;
 use crate::args::{Disk, PoolTry, Trust};
@@ -11,12 +11,16 @@ use pool::link::Control;
 use pool::setting::Setting;
 use pool::volume::Volume;
 use serde_json::json;
+use std::cell::Cell;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::rc::Rc;
 use wire::Key;
+
+/// What is measured, one after the other.
+const LOADS: usize = 4;
 
 /// A node's process, ended when it is dropped.
 struct Process {
@@ -65,17 +69,28 @@ pub fn run(args: &PoolTry) -> Result<ExitCode> {
     let nodes =
         (0..args.nodes).map(|_| Process::start(args.size, args.key.as_deref())).collect::<Result<Vec<Process>>>()?;
     let addresses: Vec<SocketAddr> = nodes.iter().map(|node| node.address).collect();
+    let measured = Cell::new(0);
     super::local(1, async {
         let ended = super::ended()?;
         tokio::select! {
-            done = show(args, &addresses, key) => done,
-            () = ended => Ok(()),
+            done = show(args, &addresses, key, &measured) => done.map(|()| ExitCode::SUCCESS),
+            () = ended => Ok(interrupted(args, measured.get())),
         }
-    })?;
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
-async fn show(args: &PoolTry, addresses: &[SocketAddr], key: Option<Key>) -> Result<()> {
+/// What Ctrl-C means: once all is measured, only that the disk that is served ends.
+fn interrupted(args: &PoolTry, measured: usize) -> ExitCode {
+    if measured == LOADS && args.nbd.is_some() {
+        return ExitCode::SUCCESS;
+    }
+    let kept = if args.load.json { "nothing is kept" } else { "this is what was measured until then" };
+    eprintln!("fathom: interrupted after {measured} of {LOADS} measurements; {kept}");
+    ExitCode::from(130)
+}
+
+/// `measured` is told how many loads are done.
+async fn show(args: &PoolTry, addresses: &[SocketAddr], key: Option<Key>, measured: &Cell<usize>) -> Result<()> {
     let alone = Control::Fixed(Setting::new(1, 1));
     let threads = args.load.requesters();
     let (mut rows, mut last): (Vec<(String, Figures)>, Option<Rc<Volume>>) = (Vec::new(), None);
@@ -87,12 +102,13 @@ async fn show(args: &PoolTry, addresses: &[SocketAddr], key: Option<Key>) -> Res
             heading()
         );
     }
-    for (what, write, control, threads) in [
+    let loads: [_; LOADS] = [
         ("one read at a time", false, &alone, 1),
         ("reads, one under way a node", false, &alone, threads),
         ("reads, tuned", false, &Control::Tuned, threads),
         ("writes, tuned", true, &Control::Tuned, threads),
-    ] {
+    ];
+    for (what, write, control, threads) in loads {
         // The one before must be gone, or it would report that it was taken over.
         drop(last.take());
         let disk = Disk { pool: Some("try".into()), layout: None, connections: None, trust: Trust::default() };
@@ -103,8 +119,11 @@ async fn show(args: &PoolTry, addresses: &[SocketAddr], key: Option<Key>) -> Res
         }
         rows.push((what.into(), figures));
         last = Some(volume);
+        measured.set(rows.len());
     }
-    if args.load.json {
+    if !args.load.json {
+        println!("\n{UNITS}");
+    } else {
         let rows: Vec<_> = rows.iter().map(|(what, figures)| json!({"what": what, "figures": figures})).collect();
         println!("{}", json!({"nodes": args.nodes, "block_bytes": args.load.block, "threads": threads, "rows": rows}));
     }
