@@ -322,8 +322,13 @@ fn commands(out: &mut String, summary: &Summary) {
         let text = format!("{} to load its probes and take {} events", duration(cpu), count(records));
         // While probes are put on and taken off, those that are on see what goes on.
         let outside = fact("tracer.records_outside").filter(|n| *n > 0.0);
-        let outside = outside.map_or(String::new(), |n| format!("; {} of them before or after, not stored", count(n)));
-        line(out, &format!("  Fathom itself used a CPU for {text}{outside}"));
+        line(out, &format!("  Fathom itself used a CPU for {text}"));
+        if let Some(outside) = outside {
+            line(
+                out,
+                &format!("  ({} of them came before or after the recorded time; they are not stored)", count(outside)),
+            );
+        }
     }
     for (name, disk) in &account.by_disk {
         let kinds: Vec<String> = disk.kinds.iter().map(|(kind, n)| format!("{n} {kind}")).collect();

@@ -66,7 +66,21 @@ fn without_operations_the_files_of_the_recorded_processes_are_told() {
     assert!(summary.operations.is_empty() && !with.files.is_empty());
     let journal = |s: &Summary| s.files.iter().find(|f| f.class == FileClass::RollbackJournal).unwrap().clone();
     assert_eq!(journal(&summary), journal(&with));
-    let text = crate::show::text(&summary);
+    let fact = |name: &str, value: &str| model::table::FactRow {
+        name: name.into(),
+        value: Some(value.into()),
+        unknown: None,
+        unit: None,
+        source: "the recorder".into(),
+        varies: "run".into(),
+    };
+    rows.facts.extend([
+        fact("tracer.cpu", "1000"),
+        fact("tracer.records", "862"),
+        fact("tracer.records_outside", "500"),
+    ]);
+    let text = crate::show::text(&summarise(&rows));
+    assert!(text.contains("(500 of them came before or after the recorded time"), "{text}");
     let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(flat.contains("--op /lib/x86_64-linux-gnu/libc.so.6:write -- CMD"), "{text}");
     assert!(text.contains("\nFiles"), "{text}");
