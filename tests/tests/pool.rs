@@ -5,7 +5,7 @@ use fathom_tests::pool::{Server, pool};
 use fathom_tests::{Case, installed, lane};
 use std::io::{Read as _, Write as _};
 use std::path::Path;
-use std::process::{Command, ExitCode, Output};
+use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::Duration;
 
 fn main() -> ExitCode {
@@ -334,6 +334,17 @@ fn trial() -> Result<()> {
         ensure!(figures["failed"] == 0 && figures["ops_per_s"].as_f64() > Some(0.0), "{row}");
         ensure!(figures["latency_us"]["p50"].as_f64() <= figures["latency_us"]["p99"].as_f64(), "{row}");
     }
+    // Ctrl-C in the middle is no success, and leaves nobody behind either.
+    let mut command = pool(&["try", "--nodes", "2", "--size", &size, "--duration", "60"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut told = [0; 8];
+    child.stdout.as_mut().context("no stdout")?.read_exact(&mut told)?;
+    // The heading is printed once Ctrl-C is heard.
+    ensure!(Command::new("kill").args(["-INT", &child.id().to_string()]).status()?.success(), "it is gone");
+    let output = child.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(130), "{}: {said}", output.status);
+    ensure!(said.contains("interrupted after 0 of 4 measurements"), "{said}");
     nobody_has(&format!("memory:{size}"))
 }
 

@@ -263,7 +263,8 @@ pub fn within(bench: &Bench, by: &str, base: Option<&str>) -> Result<Compared, S
     if with.is_empty() {
         let names: BTreeSet<&String> = all.iter().flat_map(|m| m.factors.keys()).collect();
         let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
-        return Err(format!("no cell has a factor {by:?}; there are {}", names.join(", ")));
+        let there = if names.is_empty() { "none has any".into() } else { format!("there are {}", names.join(", ")) };
+        return Err(format!("no cell has a factor {by:?}; {there}"));
     }
     if let Some(base) = base.filter(|base| !with.iter().any(|m| m.factors[by] == *base)) {
         let values: BTreeSet<&String> = with.iter().map(|m| &m.factors[by]).collect();
