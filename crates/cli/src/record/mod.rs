@@ -182,7 +182,7 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
         );
     }
     let here = std::env::current_dir().ok().map(|d| d.to_string_lossy().into_owned());
-around.say_sqlite(log.ran().version(&libraries.probed), log.pragmas(), log.databases());
+    around.say_sqlite(log.ran().version(&libraries.probed), log.pragmas(), log.databases());
     around.finish(&finished, log.outside, &libraries.blind, log.storage().or(here.as_deref()));
     around.known.store(&mut meta)?;
     meta.complete = log.full.is_none();
