@@ -45,22 +45,23 @@ fn columns_are_those_of_the_figures() {
 
 #[test]
 fn columns_of_a_table_are_equally_long() {
-    let [timeline, scatter, ..] = Synthetic::figures(2);
-    for table in [
-        &timeline["spans"],
-        &timeline["links"],
-        &timeline["operations"],
-        &timeline["slices"],
-        &timeline["causes"],
-        &scatter["points"],
-    ] {
-        let lengths: Vec<usize> =
-            table.as_object().into_iter().flatten().map(|(_, column)| column.as_array().map_or(0, Vec::len)).collect();
-        assert!(
-            lengths[0] > 0 && lengths.iter().all(|length| *length == lengths[0]),
-            "{lengths:?} of {:?}",
-            names(table)
-        );
+    for [timeline, scatter, ..] in [Synthetic::figures(2), Synthetic::without_marks(2)] {
+        for table in [
+            &timeline["spans"],
+            &timeline["links"],
+            &timeline["operations"],
+            &timeline["slices"],
+            &timeline["causes"],
+            &scatter["points"],
+        ] {
+            let columns = table.as_object().into_iter().flatten();
+            let lengths: Vec<usize> = columns.map(|(_, column)| column.as_array().map_or(0, Vec::len)).collect();
+            assert!(
+                lengths[0] > 0 && lengths.iter().all(|length| *length == lengths[0]),
+                "{lengths:?} of {:?}",
+                names(table)
+            );
+        }
     }
 }
 
