@@ -138,6 +138,8 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     // At once, so that a recorder that is killed leaves an archive which can be linked.
     around.known.store(&mut meta)?;
     meta.write(&args.output)?;
+    // Not before: each writing of it makes it a new file.
+    around.writes(&args.output.join("meta.json"));
     log.begins_at(workload::clock::now_ns());
     if let Some(child) = &mut child {
         session.track(child.pid())?;

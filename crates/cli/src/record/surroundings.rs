@@ -39,12 +39,17 @@ impl Surroundings {
                 known.loop_files.push((disk.dev.0, dev.0, *ino));
             }
         }
-        for name in ["events.log", "meta.json", ""] {
-            if let Ok((dev, ino)) = device::identity(&Local, &archive.join(name).to_string_lossy()) {
-                known.tracer_files.push((dev.0, ino));
-            }
+        let mut around = Self { known };
+        around.writes(&archive.join("events.log"));
+        around.writes(archive);
+        around
+    }
+
+    /// A file that the recorder writes. It must be there for as long as is recorded: a removed one's inode may become the program's.
+    pub fn writes(&mut self, file: &Path) {
+        if let Ok((dev, ino)) = device::identity(&Local, &file.to_string_lossy()) {
+            self.known.tracer_files.push((dev.0, ino));
         }
-        Self { known }
     }
 
     /// After the end: the facts about where the files were, what the probes saw, and what the recorder took; of that, so many records were
