@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         ("memory_mode_agrees_with_strace", strace(), || agrees_with_strace("memory")),
         ("totals_equal_the_disks_own", needs(), totals_equal_the_disks_own),
         ("every_command_of_the_journal_is_charged", needs(), every_command_is_charged),
+        ("an_archive_beside_the_database_takes_nothing_of_it", needs(), archive_beside),
         ("warm_scans_charge_no_command", needs(), warm_scans_charge_no_command),
         ("cold_reads_are_charged_to_their_select", needs(), cold_reads_are_charged),
         ("two_programs_are_told_apart", needs(), two_programs_are_told_apart),
@@ -205,6 +206,23 @@ fn every_command_is_charged() -> Result<()> {
         .map(|k| number(all, &format!("/{k}")).unwrap_or(f64::NAN))
         .sum();
     near("the parts of all commands", parts, total)
+}
+
+/// The recorder makes and removes files on the disk that the database comes to, whose inodes are given again at once.
+fn archive_beside() -> Result<()> {
+    let (_apart, apart) = recorded("delete", "0")?;
+    let disk = ext4()?;
+    // ext4 keeps a folder's files together; those of the disk's own folder it spreads.
+    let folder = disk.path().join("folder");
+    fs::create_dir(&folder)?;
+    let (database, rows) = (folder.join("t.db"), ROWS.to_string());
+    let command = ["python3", "-c", PROGRAM, &database.to_string_lossy(), "delete", &rows, "0"];
+    let beside = show(&record(&folder, &[], &command)?)?;
+    let bytes = |summary: &Value| number(shape(summary, "INSERT")?, "/per_operation/device_bytes");
+    let ratio = bytes(&beside)? / bytes(&apart)?;
+    // The database's pages are a quarter of them; blocks of the journal may come or go.
+    ensure!((0.9..1.1).contains(&ratio), "{ratio} of the bytes that an INSERT has with the archive elsewhere");
+    Ok(())
 }
 
 fn warm_scans_charge_no_command() -> Result<()> {
