@@ -479,13 +479,19 @@ fn nothing_is_lost() -> Result<()> {
     );
     let archive = record(folder.path(), &[], &["sh", "-c", &script])?;
     let summary = show(&archive)?;
-    near("lost events", number(&summary, "/loss/events")?, 0.0)?;
-    let text = run(Command::new(fathom()).args(["export", "--events"]).arg(archive))?.stdout;
-    let calls = String::from_utf8(text)?
-        .lines()
-        .filter(|l| l.contains(" syscall ") && l.contains(" bytes=1 result=1 "))
-        .count();
-    near("calls", calls as f64, f64::from(2 * EACH))
+    let lost = number(&summary, "/loss/events")?;
+    let text = String::from_utf8(run(Command::new(fathom()).args(["export", "--events"]).arg(archive))?.stdout)?;
+    let calls = text.lines().filter(|l| l.contains(" syscall ") && l.contains(" bytes=1 result=1 "));
+    let times: Vec<f64> = calls.filter_map(|l| l.strip_prefix('@')?.split(' ').next()?.parse().ok()).collect();
+    let (first, last) = times.iter().fold((f64::MAX, 0.0f64), |(a, b), &t| (a.min(t), b.max(t)));
+    let (missing, rate) = (f64::from(2 * EACH) - times.len() as f64, times.len() as f64 * 1e9 / (last - first));
+    // The rings hold what two CPUs make at three times the rate that is promised; beyond, a loss must be told.
+    if rate > 900_000.0 {
+        ensure!((0.0..=lost).contains(&missing), "{missing} calls are missing, {lost} events are told lost");
+        return Ok(());
+    }
+    near("lost events", lost, 0.0)?;
+    near("calls that are missing", missing, 0.0)
 }
 
 /// Perfetto's own trace processor finds in the export of a real recording what its tables hold, and nothing wrong with it.
