@@ -449,7 +449,8 @@ fn iperf3_agrees() -> Result<()> {
                 );
             }
             // Every byte that arrived was in a packet of at most so much; beyond them the link carried what was under way at the end,
-            // what was sent again though it was not lost, and the ends' own words. iperf3 goes on while its ends agree to stop, which takes as long as the machine is busy.
+            // what was sent again though it was not lost, and the ends' own words. iperf3 goes on while its ends agree to stop, which takes longer on a machine that has
+            // no time for them; the link knows that of itself.
             let carried = number(way, "delivered_bytes")?;
             let needed = c.bytes + (c.bytes / PAYLOAD).ceil() * (PACKET - PAYLOAD);
             let twice = (c.again - number(way, "queue_full")?).max(0.0) * PACKET;
@@ -461,7 +462,7 @@ fn iperf3_agrees() -> Result<()> {
                 c.bytes
             );
             ensure!(
-                rest >= 0.0 && (tool == "iperf3" || rest <= UNDER_WAY + twice + BESIDE),
+                rest >= 0.0 && (rest <= UNDER_WAY + twice + BESIDE || (tool == "iperf3" && c.link["valid"] != true)),
                 "{tool} {way}: {rest} bytes more on the link: {}",
                 c.link
             );

@@ -72,6 +72,20 @@ impl Checkpoints {
     }
 }
 
+impl Asker {
+    fn new(header: &Header, record: &Checkpoint, span: u64) -> Self {
+        Self {
+            number: record.number,
+            time_ns: header.time_ns,
+            cpu: header.cpu,
+            tgid: header.tgid,
+            tid: header.tid,
+            call_ns: record.syscall_ns,
+            span,
+        }
+    }
+}
+
 impl State {
     /// A file system brings what it logged to the medium.
     pub(crate) fn on_checkpoint(&mut self, header: &Header, record: &Checkpoint, sink: &mut dyn Sink) {
@@ -84,15 +98,7 @@ impl State {
                 if askers.len() >= ASKERS {
                     askers.remove(0);
                 }
-                askers.push(Asker {
-                    number: record.number,
-                    time_ns: header.time_ns,
-                    cpu: header.cpu,
-                    tgid: header.tgid,
-                    tid: header.tid,
-                    call_ns: record.syscall_ns,
-                    span: asker,
-                });
+                askers.push(Asker::new(header, record, asker));
             }
             1 => self.arrived(header, record, asker, sink),
             _ => self.left(header, record.dev, asker, sink),
@@ -108,15 +114,7 @@ impl State {
         let last_ns = waited.iter().map(|a| a.time_ns).max();
         waited.retain(|a| a.span != 0 && self.is_under_way(a, header.time_ns));
         if own != 0 && !waited.iter().any(|a| a.span == own) {
-            waited.push(Asker {
-                number: record.number,
-                time_ns: header.time_ns,
-                cpu: header.cpu,
-                tgid: header.tgid,
-                tid: header.tid,
-                call_ns: record.syscall_ns,
-                span: own,
-            });
+            waited.push(Asker::new(header, record, own));
         }
         waited.sort_unstable_by_key(|a| (a.span, a.time_ns));
         waited.dedup_by_key(|a| a.span);
