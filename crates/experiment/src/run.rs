@@ -422,7 +422,7 @@ impl Runner<'_, '_> {
         let cell = &design.cells[at];
         let purpose = if block < design.warmup { Purpose::Warmup } else { Purpose::Count };
         let gates = self.pass_gates();
-        let mut outcome = match self.argv(at, cell, &cell.fill, purpose)? {
+        let mut outcome = match self.argv(at, cell, &cell.fill, block, purpose)? {
             Ok(ready) => self.process(cell, &ready),
             Err(why) => Outcome::failed(why),
         };
@@ -560,7 +560,14 @@ impl Runner<'_, '_> {
     }
 
     /// Makes what a process needs, and its command; the inner error is a reason why this process cannot run.
-    fn argv(&self, at: usize, cell: &Cell, fill: &Fill, purpose: Purpose) -> Result<Result<Ready, String>, Error> {
+    fn argv(
+        &self,
+        at: usize,
+        cell: &Cell,
+        fill: &Fill,
+        block: u64,
+        purpose: Purpose,
+    ) -> Result<Result<Ready, String>, Error> {
         let scratch = Scratch::new(&self.setting.scratch).map_err(Error::Setting)?;
         // Storage under test may vanish, or become read-only: that is this replicate's failure, and the next may work.
         let there = cell.dir.as_deref().map(|dir| self.is_still_there(dir).and_then(|()| Scratch::new(dir)));
@@ -585,6 +592,7 @@ impl Runner<'_, '_> {
         let kept = cell.dir.as_ref().and_then(|d| self.kept.get(d));
         variables.extend(kept.map(|k| ("kept".to_string(), path(&k.0))));
         variables.extend(inner.map(|inner| ("inner".to_string(), inner)));
+        variables.insert("block_number".to_string(), block.to_string());
         let lists = self.lists(fill, purpose == Purpose::Warmup);
         let expand = |words| template::expand(words, &lists, &variables);
         Ok(match (expand(&cell.argv), expand(&cell.background)) {
@@ -633,7 +641,7 @@ impl Runner<'_, '_> {
             }
             self.context.progress(&format!("{}: recording {}", design.name, cell.name), 0, 0);
             let name = format!("{}-{at}.fathom", design.name);
-            let mut ready = match self.argv(at, cell, fill, Purpose::Count)? {
+            let mut ready = match self.argv(at, cell, fill, block, Purpose::Count)? {
                 Ok(ready) => ready,
                 Err(_) => continue,
             };

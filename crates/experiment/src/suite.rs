@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Variables that are there besides the factors.
-pub const GIVEN: &[&str] = &["fathom", "scratch", "shared", "dir", "kept", "inner"];
+pub const GIVEN: &[&str] = &["fathom", "scratch", "shared", "dir", "kept", "inner", "block_number"];
 
 /// A workload with its factors.
 #[derive(Debug, Clone, PartialEq, Deserialize)]

@@ -63,7 +63,7 @@ fn workload(script: &str, rest: &str) -> Workload {
         timeout_s = 60
         {rest}
         [words]
-        more = ["{{dir}}", "{{kept}}", "{{scratch}}"]
+        more = ["{{dir}}", "{{kept}}", "{{scratch}}", "{{block_number}}"]
         [run]
         blocks = 4
         precision_percent = 2
@@ -168,6 +168,16 @@ fn processes_run_in_the_order_of_the_seed_and_keep_what_they_said() {
 }
 
 #[test]
+fn the_cells_of_a_block_are_told_its_number() {
+    let folder = Folder::new("block");
+    let script = format!("echo \"{{\\\"mark\\\":\\\"seed\\\",\\\"text\\\":\\\"$5\\\"}}\"\n{FAKE}");
+    let design = design(&workload(&script, ""), &folder, &["a", "b"], 3);
+    let (_, rows) = go(&design, &folder, &Context::silent(), Options::default());
+    let told: Vec<&str> = rows.marks.iter().filter(|m| m.name == "seed").map(|m| m.text.as_str()).collect();
+    assert_eq!(told, ["0", "0", "1", "1", "2", "2", "3", "3"]);
+}
+
+#[test]
 fn a_run_that_goes_on_is_the_run_that_was_not_interrupted() {
     let folder = Folder::new("resume");
     let design = design(&workload(FAKE, ""), &folder, &["a", "bad", "b"], 5);
@@ -237,9 +247,9 @@ fn blocks_are_added_until_the_intervals_are_narrow() {
 #[test]
 fn the_count_that_the_warm_up_finds_is_fixed_for_all_others() {
     let script = r#"
-        echo "{\"metric\":\"said\",\"v\":${5#--inner=}}"
-        if [ "$5" = 0 ]; then echo "{\"mark\":\"inner\",\"text\":\"64\"}"; exit 0; fi
-        echo "{\"metric\":\"iteration\",\"v\":10}"; echo "{\"metric\":\"work\",\"v\":${5#--inner=}}"
+        echo "{\"metric\":\"said\",\"v\":${6#--inner=}}"
+        if [ "$6" = 0 ]; then echo "{\"mark\":\"inner\",\"text\":\"64\"}"; exit 0; fi
+        echo "{\"metric\":\"iteration\",\"v\":10}"; echo "{\"metric\":\"work\",\"v\":${6#--inner=}}"
     "#;
     let mut workload = workload(script, "sizing = { calibrate = ['0'], fixed = ['--inner={inner}'] }");
     workload.argv.push("@sizing".into());
