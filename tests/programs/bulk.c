@@ -2,8 +2,9 @@
 /*
  * One TCP flow as fast as it goes, and what its sender's TCP says of it: what the tests of congestion controls record.
  * bulk receive PORT: takes connections one after the other until killed.
- * bulk send ADDRESS PORT CC SECONDS: every 10 ms a line `ms cwnd ssthresh srtt_us state retransmits delivered`, where state is
- * that of the kernel's recovery (0 open, 1 disorder, 2 reduced, 3 recovery, 4 loss).
+ * bulk send ADDRESS PORT CC SECONDS: every 10 ms a line `ms cwnd ssthresh srtt_us state retransmits delivered`, where ms is when
+ * it was read, and state that of the kernel's recovery (0 open, 1 disorder, 2 reduced, 3 recovery, 4 loss). What could not be
+ * read in time is left out, so that a gap between two lines is a time in which this program did not run.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -77,8 +78,9 @@ static void send_for(struct sockaddr_in *to, const char *cc, int seconds)
 		long now = now_ms();
 
 		if (now >= next) {
-			sample(fd, next - start);
-			next += EVERY_MS;
+			sample(fd, now - start);
+			while (next <= now)
+				next += EVERY_MS;
 			continue;
 		}
 		if (poll(&poll_for, 1, next - now) > 0 && send(fd, block, sizeof(block), MSG_NOSIGNAL) < 0)

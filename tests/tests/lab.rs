@@ -38,6 +38,7 @@ fn main() -> ExitCode {
             needs().and_then(|()| installed("tc")),
             congestion::trajectories,
         ),
+        ("a_cycle_in_which_the_guest_stood_still_does_not_count", Ok(()), congestion::stalls_are_left_out),
     ];
     lane(cases)
 }

@@ -4,8 +4,8 @@
 //! of its own kind, and must be named right in 19 of 20, or in all but one of fewer. All traffic is in namespaces that the
 //! program makes.
 //!
-//! A run is repeated for one reason only, and whatever it named: that the machine stood still meanwhile ([`Pulse`]), which is another limit
-//! than the one that was injected.
+//! A run is repeated for one reason only, and whatever it named: that the machine had no time for anybody meanwhile ([`Pulse`]), which is
+//! another limit than the one that was injected.
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, installed, lane, root, run};
@@ -22,6 +22,8 @@ const RUNS: usize = 3;
 const SECONDS: f64 = 1.0;
 /// A process that only sleeps for 10 ms at a time and is then this late, s, found no processor, or its machine stood still.
 const LATE: f64 = 0.15;
+/// It wants next to no processor; where it waited for one for this share of a run, others had all of them.
+const WAITED: f64 = 0.25;
 /// How often runs are made in place of void ones.
 const ROUNDS: usize = 3;
 
@@ -119,9 +121,9 @@ fn named(limit: Injected) -> Result<()> {
     let (mut right, mut made, mut void) = (0, 0, 0);
     for _ in 0..ROUNDS {
         for (begin, end, limits) in made_over_a_link(&limit, runs - made)? {
-            if let Some(seconds) = pulse.missed(begin, end)? {
+            if let Some(why) = pulse.missed(begin, end)? {
                 void += 1;
-                println!("void: for {seconds:.2} s of the run this machine had no time for anybody");
+                println!("void, whatever it named: {why}");
                 continue;
             }
             made += 1;
@@ -178,23 +180,28 @@ fn made_over_a_link(limit: &Injected, runs: usize) -> Result<Vec<(f64, f64, Valu
 
 /// Notes when this machine had no time for a process that wants next to none.
 struct Pulse {
-    missed: Arc<Mutex<Vec<(f64, f64)>>>,
+    beats: Arc<Mutex<Vec<Beat>>>,
     stop: Arc<AtomicBool>,
+}
+
+/// A sleep: when it began and ended, s since the machine was started, and how much of it was a wait for a processor.
+struct Beat {
+    from: f64,
+    to: f64,
+    waited: f64,
 }
 
 impl Pulse {
     fn start() -> Self {
-        let pulse = Self { missed: Arc::default(), stop: Arc::default() };
-        let (missed, stop) = (pulse.missed.clone(), pulse.stop.clone());
+        let pulse = Self { beats: Arc::default(), stop: Arc::default() };
+        let (beats, stop) = (pulse.beats.clone(), pulse.stop.clone());
         std::thread::spawn(move || {
-            let mut before = uptime();
+            let mut before = (uptime(), waited());
             while !stop.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(10));
-                let now = uptime();
-                if now - before > LATE
-                    && let Ok(mut missed) = missed.lock()
-                {
-                    missed.push((before, now));
+                let now = (uptime(), waited());
+                if let Ok(mut beats) = beats.lock() {
+                    beats.push(Beat { from: before.0, to: now.0, waited: now.1 - before.1 });
                 }
                 before = now;
             }
@@ -202,12 +209,27 @@ impl Pulse {
         pulse
     }
 
-    /// For how long it was missed between these times, s, if it was.
-    fn missed(&self, begin: f64, end: f64) -> Result<Option<f64>> {
-        let missed = self.missed.lock().map_err(|_| anyhow::anyhow!("the pulse's thread died"))?;
-        let sum: f64 = missed.iter().map(|(from, to)| (to.min(end) - from.max(begin)).max(0.0)).sum();
-        Ok(Some(sum).filter(|s| *s > 0.0))
+    /// Why what was measured between these times is not the injected limit's, if it is not.
+    fn missed(&self, begin: f64, end: f64) -> Result<Option<String>> {
+        let beats = self.beats.lock().map_err(|_| anyhow::anyhow!("the pulse's thread died"))?;
+        let within = |beat: &Beat| (beat.to.min(end) - beat.from.max(begin)).max(0.0);
+        let late: f64 = beats.iter().filter(|beat| beat.to - beat.from > LATE).map(within).sum();
+        let waited: f64 = beats.iter().filter(|beat| within(beat) > 0.0).map(|beat| beat.waited).sum();
+        Ok(if late > 0.0 {
+            Some(format!("for {late:.2} s of the run this machine had no time for anybody"))
+        } else if waited > WAITED * (end - begin) {
+            let share = 100.0 * waited / (end - begin);
+            Some(format!("a process that only sleeps waited for a processor for {share:.0} % of the run"))
+        } else {
+            None
+        })
     }
+}
+
+/// How long the calling thread has waited for a processor so far, s.
+fn waited() -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split(' ').nth(1).and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e9
 }
 
 impl Drop for Pulse {

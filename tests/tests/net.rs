@@ -4,6 +4,7 @@ use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, drawn, fathom, lane, rows, run};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
@@ -101,6 +102,7 @@ fn documents() -> Result<()> {
         ensure!(shares.iter().all(|l| l["cause"].is_string() && l["evidence"].is_string()), "{shares:?}");
         ensure!(way["readings"].as_u64() > Some(0), "{way}");
     }
+    page_says_the_same(&value, archive)?;
     run(Command::new(fathom()).args(["export", "--csv", archive, "-o"]).arg(folder.path().join("csv")))?;
     let samples = std::fs::read_to_string(folder.path().join("csv/samples.csv"))?;
     for metric in ["tcp.cwnd", "interval", "receiver.unread", "limit"] {
@@ -113,6 +115,40 @@ fn documents() -> Result<()> {
     let lines: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     ensure!(lines.iter().any(|l| l["metric"] == "transactions" && l["v"].as_f64() > Some(0.0)), "{text}");
     ensure!(lines.iter().any(|l| l["verified"] == true), "{text}");
+    Ok(())
+}
+
+/// The page of a kept run holds the estimate that the run printed, its interval, and what limited it with evidence and remedy.
+fn page_says_the_same(value: &Value, archive: &str) -> Result<()> {
+    let file = format!("{archive}.html");
+    run(Command::new(fathom()).args(["report", archive, "-o", &file]))?;
+    let page = drawn(Path::new(&file))?;
+    let near = |a: &Value, b: &Value| {
+        let (a, b) = (a.as_f64().unwrap_or(f64::NAN), b.as_f64().unwrap_or(f64::NAN));
+        (a - b).abs() <= 1e-9 * b.abs()
+    };
+    let same = |shown: &Value, told: &Value| {
+        near(&shown["estimate"], &told["estimate"]) && (0..2).all(|end| near(&shown["ci95"][end], &told["ci95"][end]))
+    };
+    let result = &page["shown"]["results"][0];
+    ensure!(same(result, &value["throughput_bps"]), "{result} is not {}", value["throughput_bps"]);
+    let (bars, ways) = (&page["figures"][0]["bars"], value["directions"].as_array().context("directions")?);
+    ensure!(same(&bars[0], &value["throughput_bps"]), "{bars}");
+    for (at, way) in ways.iter().enumerate() {
+        let label = format!("direction={} ", way["direction"].as_str().unwrap_or_default());
+        let bar =
+            bars.as_array().into_iter().flatten().find(|b| b["label"].as_str().is_some_and(|l| l.starts_with(&label)));
+        ensure!(bar.is_some_and(|bar| same(bar, &way["throughput_bps"])), "{label}: {bars}");
+        let (held, limits) = (&page["held"][at], way["limited_by"].as_array().context("limited_by")?);
+        ensure!(
+            held["direction"] == way["direction"] && held["limits"].as_array().is_some_and(|l| l.len() == limits.len()),
+            "{held}"
+        );
+        for (shown, told) in held["limits"].as_array().into_iter().flatten().zip(limits) {
+            let same = ["share", "evidence", "remedy"].iter().all(|key| shown[key] == told[key]);
+            ensure!(same && shown["cause"].as_str().is_some_and(|c| !c.contains('_')), "{shown} is not {told}");
+        }
+    }
     Ok(())
 }
 

@@ -7,7 +7,7 @@ import { Bars } from './bars.js';
 import { Lines } from './lines.js';
 import { Curves } from './curves.js';
 import { Flows } from './flows.js';
-import { showBadges, showFacts, showHow, showMetrics, showResults, showBeside } from './words.js';
+import { showBadges, showFacts, showHeld, showHow, showMetrics, showResults, showBeside } from './words.js';
 
 /** The figure with its heading and what its paper says; a part for each unit. */
 function figureParts(figure, tip) {
@@ -59,7 +59,12 @@ fill(
 );
 fill(byId('curves-body'), curves.map((curve) => curve.node));
 fill(byId('flows-body'), flows.map((chart) => chart.node));
-byId('flows').hidden = flows.length === 0;
+showHeld(byId('held-body'), page.held);
+// A part that has nothing to show is not there, nor the way to it.
+for (const [name, there] of [['curves', curves.length > 0], ['flows', flows.length > 0], ['held', page.held.length > 0]]) {
+  byId(name).hidden = !there;
+  document.querySelector(`nav a[href='#${name}']`).hidden = !there;
+}
 showResults(byId('table-body'), page);
 showMetrics(byId('metrics'), page);
 showBeside(byId, page.compared);

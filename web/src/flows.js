@@ -10,7 +10,7 @@ const FLOWS_LEFT = 92;
 const FLOWS_BOTTOM = 34;
 const FLOWS_NEAR = 12;
 const BAND_ALPHA = 0.16;
-const BAND_COLOURS = {
+export const CAUSE_COLOURS = {
   application: 'app',
   'receive window': 'database',
   'send buffer': 'filesystem',
@@ -54,7 +54,7 @@ export class Flows {
     this.y = (value) => 10 + up * (1 - axis.at(value));
     c.globalAlpha = BAND_ALPHA;
     for (const band of this.chart.bands) {
-      c.fillStyle = layerPaint(BAND_COLOURS[band.cause] ?? 'block');
+      c.fillStyle = layerPaint(CAUSE_COLOURS[band.cause] ?? 'block');
       c.fillRect(this.x(band.from), 10, this.x(band.to) - this.x(band.from), up);
     }
     c.globalAlpha = 1;

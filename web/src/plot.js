@@ -7,10 +7,22 @@ import { paint } from './theme.js';
 /** Beyond this ratio of the largest to the smallest value the small ones could not be seen beside the large. */
 const LOGARITHMIC_FROM = 30;
 
-/** A value with its unit; times are written in the unit that suits them. */
+const PREFIXES = ['', 'k', 'M', 'G', 'T'];
+
+/** A rate of bits with the prefix that suits it: "60 Gbit/s". */
+function bitRate(value) {
+  let [scaled, at] = [value, 0];
+  while (Math.abs(scaled) >= 999.5 && at < PREFIXES.length - 1) [scaled, at] = [scaled / 1000, at + 1];
+  return `${digits3(scaled)} ${PREFIXES[at]}bit/s`;
+}
+
+/** A value with its unit; times and rates of bits are written in the unit that suits them, and a share has none. */
 export function valueText(value, unit) {
   if (value === null || value === undefined || Number.isNaN(value)) return '–';
   if (unit === 'ns') return duration(value);
+  if (unit === 'us') return duration(value * 1e3);
+  if (unit === 'bit/s') return bitRate(value);
+  if (unit === '1') return digits3(value);
   const big = Math.abs(value) >= 1e6;
   return `${big ? `${digits3(value / 1e6)} M` : digits3(value)} ${unit}`;
 }

@@ -1,7 +1,8 @@
 // The page's words: badges, the table of results, further metrics, how it was measured and on what.
 
-import { count } from './format.js';
-import { el, fill, table } from './dom.js';
+import { count, percent } from './format.js';
+import { el, fill, swatch, table } from './dom.js';
+import { CAUSE_COLOURS } from './flows.js';
 import { valueText } from './plot.js';
 
 const parameters = (cell) =>
@@ -76,7 +77,10 @@ export function showResults(node, page) {
     { name: 'checked' },
     { name: 'absent because' },
   ];
-  fill(node, table('Every cell', columns, rows));
+  // A column that is empty in every row takes room and says nothing.
+  const used = columns.map((_, at) => rows.length === 0 || rows.some((row) => row[at] !== ''));
+  const kept = (list) => list.filter((_, at) => used[at]);
+  fill(node, table('Every cell', kept(columns), rows.map(kept)));
 }
 
 /** Another benchmark's cells beside these, and what differed between the machines. */
@@ -113,6 +117,21 @@ export function showBeside(byId, compared) {
   byId('beside').hidden = false;
 }
 
+/** What held network runs back: a table a direction, in the colours that shade the flows. */
+export function showHeld(node, held) {
+  const columns = [{ name: 'Cause' }, { name: 'share', number: true }, { name: 'what shows it' }, { name: 'what would change it' }];
+  const one = ({ run, direction, limits }) => {
+    const rows = limits.map((limit) => [
+      el('span', { class: 'cause' }, swatch(CAUSE_COLOURS[limit.cause] ?? 'block'), limit.cause),
+      percent(limit.share),
+      limit.evidence,
+      limit.remedy ?? '–',
+    ]);
+    return table([run, direction].filter(Boolean).join(', '), columns, rows);
+  };
+  fill(node, held.map(one));
+}
+
 export function showMetrics(node, page) {
   const rows = page.metrics.map((metric) => [
     metric.title,
@@ -134,7 +153,7 @@ export function showHow(nodes, page) {
     ]).flat(2),
   );
   const marks = page.shown.results.flatMap((cell) =>
-    Object.entries(cell.marks).map(([name, text]) => [`${cell.workload} ${parameters(cell)}`, name, text]),
+    Object.entries(cell.marks).filter(([name]) => !name.startsWith('limited_by ')).map(([name, text]) => [`${cell.workload} ${parameters(cell)}`, name, text]),
   );
   marks.unshift(...page.shown.marks.map((mark) => ['the whole run', mark.name, mark.text]));
   const columns = [{ name: 'Cell' }, { name: 'mark' }, { name: 'what all its processes said' }];

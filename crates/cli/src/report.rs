@@ -4,7 +4,7 @@ use crate::{args, link, progress, whole};
 use analysis::bench::beside::Beside;
 use analysis::bench::results::Bench;
 use analysis::{Rows, figures, summary};
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use archive::Archive;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ pub fn run(args: &args::Report) -> Result<()> {
     Ok(())
 }
 
-/// The page of network runs: the last is shown, the flows of all stand on one axis, and so does what was recorded beside them.
+/// The page of network runs: the numbers of all, their flows on one axis, and on it what was recorded beside them.
 fn net(opened: &[(Archive, &PathBuf)], output: Option<&Path>) -> Result<()> {
     let (mut runs, mut recordings, mut titles) = (Vec::new(), Vec::new(), Vec::new());
     let mut last = Path::new("net.fathom");
@@ -52,10 +52,7 @@ fn net(opened: &[(Archive, &PathBuf)], output: Option<&Path>) -> Result<()> {
         }
         titles.push(name);
     }
-    let shown = runs.last().context("no archive holds a network run")?;
-    let nothing = |_: &str| -> analysis::bench::Why { unreachable!("network runs hold no recordings") };
-    let mut page = analysis::bench::page::page(shown, &nothing);
-    page.flows = analysis::bench::flows::together(&runs, &recordings).map_err(anyhow::Error::msg)?;
+    let page = analysis::bench::net::page_of(&runs, &recordings).map_err(anyhow::Error::msg)?;
     crate::bench::write_page(&titles.join(", "), &serde_json::to_value(page)?, output, last)
 }
 

@@ -24,6 +24,10 @@ pub struct EndReport {
     pub machine: crate::usage::Machine,
     /// CPU time that reading TCP's state took, ns, counting bytes included.
     pub sampler_cpu_ns: u64,
+    /// For how long the thread that reads it was ready and did not run, ns: it wants next to nothing, so this tells of the
+    /// machine. 0 where the kernel does not count it, and of UDP.
+    #[serde(default)]
+    pub sampler_wait_ns: u64,
     /// Settings of its kernel, such as `net.ipv4.tcp_wmem`.
     pub settings: BTreeMap<String, String>,
     /// Why the run ended before its time, if it did.

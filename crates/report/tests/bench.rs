@@ -7,6 +7,10 @@ mod support {
     pub mod webdriver;
 }
 
+use analysis::bench::contract::Tables;
+use analysis::bench::net;
+use analysis::bench::results::Bench;
+use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
 use report::bench_page;
 use serde_json::{Value, json};
 use support::shown::{Shown, run};
@@ -64,6 +68,7 @@ fn data() -> Value {
         "flows": [{"title": "congestion windows", "unit": "segment", "flows": [{"name": "bic", "points": [[0.0, 10.0], [1.0, 20.0]]}],
                    "bands": [{"from": 0.0, "to": 0.5, "cause": "application"}, {"from": 0.5, "to": 1.0, "cause": "link rate"}], "end": 1.0}],
         "compared": null,
+        "held": [],
         "metrics": [{"cell": 0, "title": "http mode=slow", "metric": "latency.p99", "unit": "ns", "mean": 2e5, "range": [1e5, 3e5]}],
     })
 }
@@ -160,11 +165,162 @@ fn a_benchmark_without_results_says_so() -> Result<()> {
     shown.quiet()
 }
 
+/// A run of two directions, as `fathom net run -o` keeps it.
+fn network_run(name: &str) -> Bench {
+    let mut tables = Tables::default();
+    tables.designs.push(DesignRow {
+        id: 0,
+        name: net::RUN.into(),
+        question: "What does the link give, and what held it back?".into(),
+        seed: 0,
+        quick: false,
+        score: "value".into(),
+        unit: Some("bit/s".into()),
+        scale: 1.0,
+        better: Some("higher".into()),
+        precision: None,
+        stopped: Some("blocks".into()),
+        baseline: None,
+        design: "{}".into(),
+    });
+    tables.cells.push(DesignCell {
+        id: 0,
+        design: 0,
+        name: "run".into(),
+        factors: json!({"direction": "up+down", "seconds": "2", "streams": "1", "traffic": "tcp"}).to_string(),
+        argv: "[]".into(),
+        metric: Some("throughput".into()),
+        same_as: None,
+        absent: None,
+    });
+    tables.replicates.push(Replicate {
+        id: 0,
+        cell: 0,
+        block: 0,
+        place: 0,
+        start_ns: 5_000_000_000,
+        end_ns: 7_000_000_000,
+        start_unix_ns: None,
+        exit: Some(0),
+        verified: Some(true),
+        verified_by: Some("bytes counted at the receiver".into()),
+        warmup: false,
+        why: None,
+        gates: None,
+        failure: None,
+    });
+    let mut push = |metric: &str, unit: &str, labels: &str, time_ns: Option<u64>, value: f64| {
+        let (metric, unit, labels) = (metric.into(), unit.into(), labels.into());
+        tables.samples.push(Sample { replicate: Some(0), metric, unit, labels, time_ns, value });
+    };
+    for (way, bps) in [("direction=up", 20e9), ("direction=down", 40e9)] {
+        for (metric, value) in [("throughput", bps), ("throughput.low", bps * 0.99), ("throughput.high", bps * 1.02)] {
+            push(metric, "bit/s", way, None, value);
+        }
+        for n in 0..20 {
+            let at = Some(5_000_000_000 + n * 100_000_000);
+            push("interval", "bit/s", way, at, bps);
+            push("limited", "1", &format!("{way} cause=CPU"), at, 1.0);
+            for stream in 0..2 {
+                push("tcp.cwnd", "segment", &format!("{way} stream={stream}"), at, 10.0 + n as f64);
+            }
+            push("one_way_us", "us", way, at, 16_000.0);
+        }
+    }
+    let limits = json!([
+        {"cause": "cpu", "share": 0.97, "evidence": "the sender's <b> ran for 97 %", "remedy": "give it more processor time"},
+        {"cause": "link_rate", "share": 0.03, "evidence": "a queue stood", "remedy": null},
+    ]);
+    let granted =
+        json!({"local": "127.0.0.1:1", "peer": "127.0.0.1:2", "send_buffer": 2_626_560, "cookie": 123_456_789});
+    for (name, text) in [
+        ("limited_by up", limits.to_string()),
+        ("limited_by down", limits.to_string()),
+        ("granted up sender", granted.to_string().repeat(3)),
+        ("limited by", "CPU".into()),
+    ] {
+        tables.marks.push(MarkRow { replicate: Some(0), name: name.into(), text });
+    }
+    Bench { name: name.into(), tables, ..Bench::default() }
+}
+
+fn page_of_runs(runs: &[Bench]) -> Result<Shown> {
+    show(&serde_json::to_value(net::page_of(runs, &[])?)?)
+}
+
+fn a_network_run_shows_its_estimate_and_what_held_it_back() -> Result<()> {
+    let shown = page_of_runs(&[network_run("x.fathom")])?;
+    let scores = "#scores-body canvas";
+    assert_eq!(shown.browser.attribute(scores, "data-bars")?, "3", "both together, and each direction");
+    let words = shown.browser.attribute(scores, "aria-label")?;
+    assert!(words.contains("60 Gbit/s") && words.contains("20 Gbit/s") && words.contains("40 Gbit/s"), "{words}");
+    let tip = pointed(&shown, scores, 0.5, 8.0 + 15.0)?;
+    assert!(tip.contains("95 % interval 59.4 Gbit/s to 61.2 Gbit/s"), "{tip}");
+    let table = shown.browser.text("#table-body")?;
+    assert!(table.contains("60 Gbit/s") && table.contains("59.4 Gbit/s to 61.2 Gbit/s"), "{table}");
+    assert!(!shown.browser.text("body")?.contains("no result"));
+
+    let held = shown.browser.text("#held")?;
+    for part in [
+        "up",
+        "down",
+        "CPU",
+        "97 %",
+        "the sender's <b> ran for 97 %",
+        "give it more processor time",
+        "link rate",
+        "3.0 %",
+    ] {
+        assert!(held.contains(part), "{part:?} is not in {held}");
+    }
+    // Each line of a chart is one of several flows on one axis, and its cause is shaded.
+    let charts = shown.browser.run(
+        "return [...document.querySelectorAll('#flows-body figure')].map((f) => [f.querySelector('h3').textContent, f.querySelector('canvas').dataset.flows,         f.querySelector('canvas').dataset.bands]);",
+        &[],
+    )?;
+    let charts = charts.as_array().ok_or("charts")?;
+    for (title, flows) in
+        [("throughput: direction=up", "1"), ("congestion window: direction=up", "2"), ("one-way delay", "1")]
+    {
+        let found = charts.iter().find(|c| c[0].as_str().is_some_and(|t| t.starts_with(title)));
+        let found = found.ok_or_else(|| format!("{title} is not in {charts:?}"))?;
+        assert!(found[1] == flows && found[2] == "1", "{found}");
+    }
+    let tip = pointed(&shown, "#flows-body canvas", 0.5, 190.0)?;
+    assert!(tip.contains("limited by CPU"), "{tip}");
+    // A run has no iterations; and nothing is wider than the page, at any width.
+    assert_eq!(shown.browser.run("return document.getElementById('curves').hidden;", &[])?, json!(true));
+    for width in [1400, 800, 420] {
+        let cut = shown.browser.run(
+            "document.body.style.width = arguments[0] + 'px';             return [...document.querySelectorAll('.scroll')].filter((n) => n.scrollWidth > n.clientWidth + 1).map((n) => n.getAttribute('aria-label'));",
+            &[json!(width)],
+        )?;
+        assert!(width < 800 || cut == json!([]), "at {width} px these are cut: {cut}");
+    }
+    shown.quiet()
+}
+
+fn several_network_runs_stand_beside_each_other() -> Result<()> {
+    let shown = page_of_runs(&[network_run("a.fathom"), network_run("b.fathom")])?;
+    let words = shown.browser.attribute("#scores-body canvas", "aria-label")?;
+    assert!(words.contains("a.fathom") && words.contains("b.fathom"), "{words}");
+    let held = shown.browser.text("#held")?;
+    assert!(held.contains("a.fathom, up") && held.contains("b.fathom, down"), "{held}");
+    let table = shown.browser.text("#table-body")?;
+    assert!(table.contains("a.fathom") && table.contains("b.fathom"), "{table}");
+    shown.quiet()
+}
+
 fn main() {
     run(&[
         ("figures_are_drawn_and_tell_their_values", figures_are_drawn_and_tell_their_values),
         ("curves_show_the_process_that_is_pointed_at", curves_show_the_process_that_is_pointed_at),
         ("numbers_method_and_doubts_are_said_as_text", numbers_method_and_doubts_are_said_as_text),
+        (
+            "a_network_run_shows_its_estimate_and_what_held_it_back",
+            a_network_run_shows_its_estimate_and_what_held_it_back,
+        ),
+        ("several_network_runs_stand_beside_each_other", several_network_runs_stand_beside_each_other),
         ("a_benchmark_without_results_says_so", a_benchmark_without_results_says_so),
     ]);
 }

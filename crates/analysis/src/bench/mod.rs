@@ -10,6 +10,8 @@
 //! 3. **The score**: for a rate, work divided by that mean time; the ends of the interval likewise. Times are averaged and
 //!    then inverted, since the mean of rates is not the rate of the mean time.
 //!
+//! A network run ([`net`]) is a cell of one process that tells its own interval.
+//!
 //! A replicate that failed, belongs to a warm-up block or was recorded to show why is part of no estimate; failures are
 //! counted and their first reason is kept.
 
@@ -23,6 +25,7 @@ pub mod figures;
 pub mod flows;
 pub mod history;
 pub mod metrics;
+pub mod net;
 pub mod page;
 pub mod plan;
 pub mod results;
@@ -45,7 +48,7 @@ pub const LEVEL: f64 = 0.95;
 /// What is made of a cell's metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Score {
-    /// `rate`, `time` or `value`.
+    /// `rate`, `time` or `value`, or `run` of a network run.
     pub of: String,
     /// The metric.
     pub metric: String,
@@ -59,7 +62,7 @@ impl Score {
     /// That of a cell of a design.
     pub fn of(design: &DesignRow, cell: &DesignCell) -> Self {
         Self {
-            of: design.score.to_string(),
+            of: if design.name == net::RUN { net::OF.into() } else { design.score.to_string() },
             metric: cell.metric.clone().unwrap_or_default(),
             unit: design.unit.clone(),
             scale: design.scale,
@@ -96,7 +99,10 @@ pub struct Process {
 /// metric, or no work where there must be some.
 pub fn process(score: &Score, penalty: Penalty, replicate: u64, samples: &[&Sample]) -> Option<Process> {
     let own: Vec<&&Sample> = samples.iter().filter(|s| s.metric == score.metric).collect();
-    let times: Vec<f64> = own.iter().map(|s| s.value).collect();
+    let times: Vec<f64> = match net::is_told(score) {
+        true => vec![net::told(&score.metric, samples, |_| true)?.value],
+        false => own.iter().map(|s| s.value).collect(),
+    };
     let unit = own.first()?.unit.clone();
     let work = samples.iter().find(|s| s.metric == "work").map(|s| (s.value, s.unit.clone()));
     if score.of == "rate" && work.as_ref().is_none_or(|(amount, _)| *amount <= 0.0) {
@@ -104,7 +110,7 @@ pub fn process(score: &Score, penalty: Penalty, replicate: u64, samples: &[&Samp
     }
     // A printed score is not a time: that a later one is lower says nothing about a warm-up.
     let classified = || steady::classify(&times, steady::EQUIVALENCE, penalty, replicate);
-    let steady = if score.of == "value" { None } else { classified() };
+    let steady = if matches!(score.of.as_str(), "value" | net::OF) { None } else { classified() };
     Some(Process {
         replicate,
         class: steady.as_ref().map(|s| s.class),
@@ -133,7 +139,7 @@ pub struct CellEstimate {
     pub cell: u64,
     /// Unit of the estimate.
     pub unit: String,
-    /// The score with its interval; nothing if fewer than two processes gave a result.
+    /// The score; nothing if fewer than two processes gave a result (of a network run, which is one, if it gave none).
     pub estimate: Option<f64>,
     /// Ends of the interval of 0.95.
     pub ci95: Option<[f64; 2]>,
@@ -211,17 +217,25 @@ fn of_cell(
     let of_first = processes.first().map_or(1.0, amount);
     let same = |p: &Process| -> Vec<f64> { p.values.iter().map(|v| v * of_first / amount(p)).collect() };
     let times: Vec<Vec<f64>> = processes.iter().map(same).collect();
-    let mean = hierarchy::Cell::new(&times).and_then(|c| hierarchy::mean(&c, LEVEL, design.seed.wrapping_add(cell.id)));
     let convert = |time: f64| converted(&score, processes.first(), time);
-    let estimate = mean.and_then(|e| scored(&e, score.of == "rate", &convert));
+    let told = good.iter().filter(|_| net::is_told(&score)).find_map(|r| {
+        let told = net::told(&score.metric, samples.get(&r.id)?, |_| true)?;
+        Some((told.value, told.ci95, told.method()))
+    });
+    let between = || {
+        let mean = hierarchy::mean(&hierarchy::Cell::new(&times)?, LEVEL, design.seed.wrapping_add(cell.id))?;
+        let e = scored(&mean, score.of == "rate", &convert)?;
+        Some((e.value, Some([e.low, e.high]), e.method))
+    };
+    let estimate = if net::is_told(&score) { told } else { between() };
     let firsts: Vec<f64> = processes.iter().map(|p| p.first).collect();
     let verified: Vec<bool> = good.iter().filter_map(|r| r.verified).collect();
     CellEstimate {
         cell: cell.id,
         unit: unit(&score, processes.first()),
-        estimate: estimate.map(|e| e.value),
-        ci95: estimate.map(|e| [e.low, e.high]),
-        method: estimate.map_or_else(String::new, |e| e.method.into()),
+        estimate: estimate.map(|e| e.0),
+        ci95: estimate.and_then(|e| e.1),
+        method: estimate.map_or_else(String::new, |e| e.2.into()),
         class: class.map(Consistency::name).map(Into::into),
         processes: processes.len(),
         failed: failures.len(),

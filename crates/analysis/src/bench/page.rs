@@ -4,6 +4,7 @@ use super::compare::{Compared, archives, named};
 use super::figures::{Figure, figures, others};
 use super::flows::{Flows, flows};
 use super::metrics::{self, Other};
+use super::net::{self, Held};
 use super::results::{Bench, Measured, Run, words};
 use super::{Benchmark, Why, benchmark};
 use crate::text::digits;
@@ -32,6 +33,8 @@ pub struct Page {
     pub curves: Vec<Curves>,
     /// What sending TCPs said of themselves over time.
     pub flows: Vec<Flows>,
+    /// What held network runs back.
+    pub held: Vec<Held>,
     /// Another benchmark beside this one, if there is one.
     pub compared: Option<Compared>,
 }
@@ -112,6 +115,7 @@ pub fn page(bench: &Bench, why: &dyn Fn(&str) -> Why) -> Page {
         figures,
         curves: measured.iter().map(|m| curves(m, bench.penalty)).filter(|c| !c.processes.is_empty()).collect(),
         flows: flows(bench, &measured),
+        held: Vec::new(),
         compared: None,
     }
 }
@@ -122,6 +126,9 @@ pub fn page_beside(a: &Bench, bench: &Bench, why: &dyn Fn(&str) -> Why) -> Page 
 }
 
 fn design(bench: &Bench, d: &model::table::DesignRow) -> Design {
+    if let Some(method) = net::method(d) {
+        return Design { name: d.name.clone(), question: d.question.clone(), method };
+    }
     let cells: Vec<u64> = bench.tables.cells.iter().filter(|c| c.design == d.id).map(|c| c.id).collect();
     let of = bench.tables.replicates.iter().filter(|r| cells.contains(&r.cell));
     let blocks = of.clone().filter(|r| !r.warmup).map(|r| r.block).collect::<BTreeSet<_>>().len();
@@ -171,7 +178,7 @@ fn curves(m: &Measured, penalty: Penalty) -> Curves {
     let one = |run: &Run| {
         // Classified again as the estimate does, since the rows keep no segments.
         let classified = || steady::classify(&run.series, steady::EQUIVALENCE, penalty, run.row.id);
-        let steady = (score.of != "value").then(classified).flatten();
+        let steady = (!matches!(score.of.as_str(), "value" | net::OF)).then(classified).flatten();
         Curve {
             block: run.row.block,
             class: steady.as_ref().map(|s| s.class.name()),

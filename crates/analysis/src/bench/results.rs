@@ -147,7 +147,11 @@ fn run<'a>(score: &Score, penalty: Penalty, row: &'a Replicate, samples: &[&Samp
         _ => Some(value * score.scale),
     };
     let costs: Vec<f64> = process.values.iter().filter_map(cost).collect();
-    let series = samples.iter().filter(|s| s.metric == score.metric).map(|s| s.value).collect();
+    // A run's two directions are no course.
+    let series = match super::net::is_told(score) {
+        true => process.values.clone(),
+        false => samples.iter().filter(|s| s.metric == score.metric).map(|s| s.value).collect(),
+    };
     (costs.len() == process.values.len()).then_some(Run { row, process, costs, series })
 }
 

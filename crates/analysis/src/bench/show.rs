@@ -98,6 +98,8 @@ fn nothing(e: &CellEstimate) -> String {
 fn notes(result: &CellResult) -> Vec<String> {
     let e = &result.estimate;
     let mut notes: Vec<String> = metrics::line(&result.metrics).into_iter().collect();
+    // Runs over a network say it; of those that differ nothing is said here.
+    notes.extend(result.marks.get("limited by").map(|cause| format!("limited by {}", shown(cause))));
     // Of a cell that was given up the same has been said in place of its score.
     if e.failed > 0 && (e.estimate.is_some() || e.absent.is_none()) {
         notes.push(format!("{} failed: {}", e.failed, shown(e.failure.as_deref().unwrap_or_default())));
@@ -334,6 +336,14 @@ mod tests {
         assert!(text(&b).contains("no result: 1 process failed"), "{}", text(&b));
         b.results[0].estimate.processes = 1;
         assert!(text(&b).contains("an interval takes two"), "{}", text(&b));
+    }
+
+    #[test]
+    fn what_all_runs_of_a_network_were_limited_by_stands_beside_the_score() {
+        let mut b = benchmark();
+        assert!(!text(&b).contains("limited by"));
+        b.results[0].marks.insert("limited by".into(), "link rate".into());
+        assert!(text(&b).contains("limited by link rate"), "{}", text(&b));
     }
 
     #[test]

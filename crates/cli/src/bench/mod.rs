@@ -18,7 +18,7 @@ use std::process::ExitCode;
 pub use look::{load, report, show, write_page};
 pub use machine::facts;
 pub use run::run as sweep;
-pub use store::{NET_RUN, remake, remake_without_meta};
+pub use store::{remake, remake_without_meta};
 #[cfg(test)]
 pub use suite::names;
 

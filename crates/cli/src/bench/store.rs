@@ -181,12 +181,9 @@ pub fn remake(dir: &Path) -> Result<Runs> {
 pub fn remake_without_meta(dir: &Path) -> Result<Runs> {
     let runs = Runs::read(dir)?;
     let began = runs.runs.first().and_then(|run| run.replicate.start_unix_ns).unwrap_or(0);
-    let kind = if runs.designs.iter().any(|d| d.name == NET_RUN) { "net" } else { "bench" };
+    let kind = if runs.designs.iter().any(|d| d.name == analysis::bench::net::RUN) { "net" } else { "bench" };
     remake_with(dir, Meta::new(kind, began, Vec::new()))
 }
-
-/// What a network run's only design is called.
-pub const NET_RUN: &str = "net run";
 
 fn remake_with(dir: &Path, mut meta: Meta) -> Result<Runs> {
     let runs = Runs::read(dir)?;

@@ -1,6 +1,6 @@
 //! A run as JSON. Its contract stands in docs/net.md.
 
-use super::result::{Told, told, whole};
+use super::result::{Told, limits, told, whole};
 use anyhow::{Context as _, Result};
 use net::estimate::Throughput;
 use net::run::Outcome;
@@ -14,7 +14,7 @@ pub fn of(outcome: &Outcome, samples: Option<&Path>, search: Option<&Value>) -> 
     let invalid = outcome.own.trouble.clone();
     let mut value = json!({
         "throughput_bps": throughput(&all),
-        "limited_by": told.first().map(|t| &t.limits).cloned().unwrap_or_default(),
+        "limited_by": limits(outcome, &told),
         "samples": samples,
         // Of an emulated link; there is none here.
         "lateness_us": null,

@@ -5,13 +5,15 @@
 use super::ends::home::Coming;
 use super::ends::{About, One};
 use super::lines;
-use super::result::{over_time, told};
+use super::result::{limits, over_time, told, whole};
 use super::text::rate;
 use crate::record;
+use analysis::bench::net::{LIMITED_BY, RUN};
 use anyhow::Result;
 use archive::runs::{Entry, Run};
 use archive::{Archive, Meta, RunsWriter};
 use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
+use net::estimate::Throughput;
 use net::run::Outcome;
 use net::sampler;
 use net::spec::{Direction, Spec, Traffic};
@@ -23,6 +25,9 @@ use std::path::Path;
 const LEAST: u64 = 64 << 10;
 /// A sample is some 130 bytes in the log; a busy machine makes fewer than it should.
 const SAMPLE: u64 = 60;
+
+/// The score of a run of transactions, as its lines call it.
+const TRANSACTIONS: &str = "transactions";
 
 /// What a run's archive will take at least, bytes.
 pub fn size(spec: &Spec) -> u64 {
@@ -56,14 +61,15 @@ fn write(outcome: &Outcome, dir: &Path, about: Option<&About>) -> Result<()> {
         facts.extend(theirs.iter().map(|(name, fact)| (format!("serves.{name}"), fact.clone())));
     }
     log.push(Entry::Machine(facts))?;
+    let metric = metric(&outcome.spec);
     log.push(Entry::Design(DesignRow {
         id: 0,
-        name: crate::bench::NET_RUN.into(),
+        name: RUN.into(),
         question: "What does the link give, and what held it back?".into(),
         seed: 0,
         quick: false,
         score: "value".into(),
-        unit: Some("bit/s".into()),
+        unit: Some(if metric == TRANSACTIONS { "1/s" } else { "bit/s" }.into()),
         scale: 1.0,
         better: Some("higher".into()),
         precision: None,
@@ -77,7 +83,7 @@ fn write(outcome: &Outcome, dir: &Path, about: Option<&About>) -> Result<()> {
         name: "run".into(),
         factors: serde_json::to_string(&factors(&outcome.spec))?,
         argv: serde_json::to_string(&argv)?,
-        metric: Some("throughput".into()),
+        metric: Some(metric.into()),
         same_as: None,
         absent: None,
     }))?;
@@ -122,6 +128,17 @@ fn factors(spec: &Spec) -> BTreeMap<&'static str, String> {
     factors
 }
 
+/// What its score is called.
+fn metric(spec: &Spec) -> &'static str {
+    if matches!(spec.traffic, Traffic::Transactions { .. }) { TRANSACTIONS } else { "throughput" }
+}
+
+/// An estimate and the ends of its interval, as `analysis::bench::net` reads them.
+fn estimate(metric: &str, all: &Throughput) -> Vec<(String, f64)> {
+    let ends = all.ci95.map(|(low, high)| [(format!("{metric}.low"), low), (format!("{metric}.high"), high)]);
+    std::iter::once((metric.to_string(), all.steady)).chain(ends.into_iter().flatten()).collect()
+}
+
 fn replicate(outcome: &Outcome, about: Option<&About>) -> Run {
     let told = told(outcome);
     // Both ends were started from elsewhere: by the clock there.
@@ -149,7 +166,11 @@ fn replicate(outcome: &Outcome, about: Option<&About>) -> Run {
     for t in &told {
         let up = t.direction == Direction::Up;
         let way = format!("direction={}", t.direction.name());
-        push("throughput".into(), "bit/s", way.clone(), None, t.throughput.steady);
+        if outcome.own.transactions.is_none() {
+            for (name, value) in estimate(metric(&outcome.spec), &t.throughput) {
+                push(name, "bit/s", way.clone(), None, value);
+            }
+        }
         for p in over_time(outcome, t) {
             push(p.metric.into(), p.unit, p.labels, Some(p.time_ns), p.value);
         }
@@ -177,6 +198,9 @@ fn replicate(outcome: &Outcome, about: Option<&About>) -> Run {
         end = end.max(here(!up, t.sent.end_ns));
     }
     if let Some(t) = &outcome.own.transactions {
+        for (name, value) in whole(outcome, &told).iter().flat_map(|all| estimate(TRANSACTIONS, all)) {
+            push(name, "1/s", "direction=up".into(), None, value);
+        }
         (start, end) = (t.start_ns, t.ends_ns.last().copied().unwrap_or(t.start_ns));
     }
     // The rest of what a replicate prints: metrics of the whole run, and facts.
@@ -186,7 +210,7 @@ fn replicate(outcome: &Outcome, about: Option<&About>) -> Run {
         let text = |key: &str| value[key].as_str().unwrap_or_default().to_string();
         if value["mark"].is_string() {
             marks.push(MarkRow { replicate: Some(0), name: text("mark"), text: text("text") });
-        } else if value["metric"].is_string() && value["metric"] != "throughput" {
+        } else if value["metric"].as_str().is_some_and(|name| name != metric(&outcome.spec)) {
             push(
                 text("metric"),
                 value["unit"].as_str().unwrap_or_default(),
@@ -201,10 +225,20 @@ fn replicate(outcome: &Outcome, about: Option<&About>) -> Run {
         name: name.into(),
         text,
     }));
-    for (at, limit) in told.iter().flat_map(|t| &t.limits).enumerate() {
-        let remedy = limit.remedy.as_ref().map_or_else(String::new, |r| format!("; {r}"));
-        let text = format!("{} {:.0} %: {}{remedy}", limit.cause.name(), 100.0 * limit.share, limit.evidence);
-        marks.push(MarkRow { replicate: Some(0), name: format!("limit {at}"), text });
+    let of_transactions = outcome.own.transactions.iter().map(|_| (Direction::Up, limits(outcome, &told)));
+    let of_bulk = told.iter().map(|t| (t.direction, t.limits.clone()));
+    for (direction, limits) in of_transactions.chain(of_bulk).filter(|(_, limits)| !limits.is_empty()) {
+        let name = format!("{LIMITED_BY}{}", direction.name());
+        let text = serde_json::to_string(&limits).unwrap_or_default();
+        marks.push(MarkRow { replicate: Some(0), name, text });
+    }
+    for t in told.iter().filter(|_| outcome.own.transactions.is_none()) {
+        let (all, name) = (&t.throughput, format!("steady {}", t.direction.name()));
+        let text = match all.is_steady {
+            true => format!("from {:.1} s on; whole run {}", all.steady_from_s, rate(all.whole)),
+            false => "no steady part: the estimate is the mean of the whole run".into(),
+        };
+        marks.push(MarkRow { replicate: Some(0), name, text });
     }
     let replicate = Replicate {
         id: 0,

@@ -1,6 +1,6 @@
 //! A run as a benchmark's replicate prints it: a line of JSON a sample.
 
-use super::result::{over_time, told, whole};
+use super::result::{limits, over_time, told, whole};
 use net::run::Outcome;
 use net::spec::Direction;
 use serde_json::json;
@@ -48,7 +48,7 @@ pub fn of(outcome: &Outcome) -> Vec<String> {
     };
     let verified = outcome.own.trouble.is_none() && counted > 0;
     lines.push(json!({"verified": verified, "by": by}).to_string());
-    if let Some(first) = told.iter().flat_map(|t| &t.limits).next() {
+    if let Some(first) = limits(outcome, &told).first() {
         lines.push(json!({"mark": "limited by", "text": first.cause.name()}).to_string());
     }
     for t in &told {

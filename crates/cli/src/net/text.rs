@@ -1,9 +1,10 @@
 //! A run for people.
 
-use super::result::{Told, told, whole};
+use super::result::{Told, limits, told, whole};
 use net::estimate::Throughput;
 use net::outcome::Granted;
 use net::run::Outcome;
+use net::why::Limit;
 use std::fmt::Write as _;
 
 /// The whole of it.
@@ -19,6 +20,7 @@ pub fn of(outcome: &Outcome) -> String {
             text,
             "  time of one: median {p50:.1} us, p90 {p90:.1}, p99 {p99:.1}, p99.9 {p999:.1}, longest {max:.1}"
         );
+        held_back(&mut text, &limits(outcome, &told));
     }
     for t in &told {
         one(&mut text, t);
@@ -64,10 +66,14 @@ fn one(text: &mut String, t: &Told<'_>) {
             );
         }
     }
-    if !t.limits.is_empty() {
+    held_back(text, &t.limits);
+}
+
+fn held_back(text: &mut String, limits: &[Limit]) {
+    if !limits.is_empty() {
         let _ = writeln!(text, "      limited by");
     }
-    for limit in &t.limits {
+    for limit in limits {
         let _ = writeln!(text, "        {:14} {:4.0} %  {}", limit.cause.name(), 100.0 * limit.share, limit.evidence);
         if let Some(remedy) = &limit.remedy {
             let _ = writeln!(text, "        {:14}         {remedy}", "");

@@ -150,6 +150,15 @@ struct Course<'a> {
     still_ns: AtomicU64,
 }
 
+/// Whose clock ends a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    /// This end's.
+    Here,
+    /// The other's.
+    There,
+}
+
 /// A look that is later than this, for want of nothing, tells of a process or machine that stood still.
 const STILL_NS: u64 = 1_000_000_000;
 
@@ -221,11 +230,14 @@ impl<'a> Course<'a> {
         self.over.load(Ordering::Acquire)
     }
 
-    /// A connection ended. That is trouble unless the time is over, or as good as over by the other end's clock, which
-    /// began at another moment.
-    fn ended(&self, stream: u16, why: &str) -> Option<String> {
+    /// A connection ended. That is trouble unless the time is over. If it is the other end's clock that ends it, that may have begun
+    /// earlier: then as good as over is over. If it is this end's, nobody else may end it before.
+    fn ended(&self, stream: u16, why: &str, by: Ends) -> Option<String> {
         let now = clock::now_ns();
-        let near = ((self.end_ns - self.start_ns) / 2).clamp(200_000_000, 3_000_000_000);
+        let near = match by {
+            Ends::Here => 0,
+            Ends::There => ((self.end_ns - self.start_ns) / 2).clamp(200_000_000, 3_000_000_000),
+        };
         if self.is_over() || self.stop.load(Ordering::Relaxed) || now + near >= self.end_ns {
             return None;
         }
@@ -241,4 +253,41 @@ fn noise(bytes: usize) -> Vec<u8> {
     let mut noise: Vec<u8> = (0..bytes.div_ceil(8)).flat_map(|_| random.bits().to_le_bytes()).collect();
     noise.truncate(bytes);
     noise
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::SocketOptions;
+
+    #[test]
+    fn what_ends_before_its_time_is_trouble_for_whose_clock_ends_it() {
+        let spec = Spec {
+            traffic: Traffic::Tcp { rate_bps: None },
+            directions: vec![Direction::Up],
+            streams: 1,
+            duration_ms: 10_000,
+            socket: SocketOptions::default(),
+            copy: false,
+            probe: false,
+            blind: false,
+        };
+        let (stop, live) = (AtomicBool::new(false), Live::default());
+        let at = |gone_ms: u64, by: Ends| {
+            let mut course = Course::new(&spec, &stop, &live);
+            (course.start_ns, course.end_ns) =
+                (course.start_ns - gone_ms * 1_000_000, course.end_ns - gone_ms * 1_000_000);
+            course.ended(3, "reset", by)
+        };
+        for by in [Ends::Here, Ends::There] {
+            let said = at(2000, by).unwrap_or_default();
+            assert!(said.contains("data connection 3 ended 2.0 s after the start: reset"), "{said}");
+            assert_eq!(at(10_001, by), None);
+        }
+        // A second before its end: a sender's receiver may have begun a second earlier, a receiver's time is its own.
+        assert_eq!(at(9000, Ends::There), None);
+        assert!(at(9000, Ends::Here).is_some());
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(at(2000, Ends::Here), None, "somebody wanted an end");
+    }
 }

@@ -4,7 +4,7 @@
 //! The receiver's clock ends the run: when its time is over it resets its connections. The sender counts until its own
 //! time is over and goes on sending until that reset arrives, so that the last interval is as full as the others.
 
-use super::{Connection, Course, Live, Side};
+use super::{Connection, Course, Ends, Live, Side};
 use crate::outcome::{EndReport, Granted, INTERVAL_NS, Received, Sent};
 use crate::probe::Probe;
 use crate::sampler;
@@ -124,7 +124,7 @@ pub fn run(
                         true => send(&stream, block, rate, course),
                         false => receive(&stream, spec.copy, &counters[at].0),
                     };
-                    let trouble = course.ended(number, &ended);
+                    let trouble = course.ended(number, &ended, if sends { Ends::There } else { Ends::Here });
                     (Thread::now().since(before), trouble)
                 })
             });
@@ -147,7 +147,8 @@ pub fn run(
                 live.set(way.direction, way.arrived());
             }
         });
-        report.sampler_cpu_ns = Thread::now().since(before).cpu_ns;
+        let used = Thread::now().since(before);
+        (report.sampler_cpu_ns, report.sampler_wait_ns) = (used.cpu_ns, used.wait_ns);
         let granted: Vec<Vec<Granted>> = ways.iter().map(Way::granted).collect();
         let mut joined: Vec<Threads> = vec![Threads::default(); ways.len()];
         // Receivers first: the other end's senders wait for their resets, as ours wait for the other's.

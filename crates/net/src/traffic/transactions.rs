@@ -1,7 +1,7 @@
 //! Transactions: a request, its response, the next request; one under way a connection. Their number and times are taken
 //! at the end that asks. Of a byte each way they show what a packet costs.
 
-use super::{Connection, Course, Live, Side};
+use super::{Connection, Course, Ends, Live, Side};
 use crate::clock;
 use crate::outcome::{EndReport, INTERVAL_NS, Transactions};
 use crate::spec::{Direction, Spec};
@@ -41,8 +41,9 @@ pub fn run(
                         Side::Asks => ask(&c.stream, sizes, done, &mut times, course),
                         Side::Serves => answer(&c.stream, sizes),
                     };
+                    let by = if side == Side::Asks { Ends::Here } else { Ends::There };
                     let why = ended.map_or_else(|e| e.to_string(), |()| "the other end closed it".into());
-                    let trouble = course.ended(c.announcement.stream, &why);
+                    let trouble = course.ended(c.announcement.stream, &why, by);
                     (Thread::now().since(before), times, trouble)
                 })
             })

@@ -9,7 +9,7 @@
 
 use super::order::{Order, Place};
 use super::packet::{HEADER, Packet};
-use super::{Course, Live, Side};
+use super::{Course, Ends, Live, Side};
 use crate::outcome::{EndReport, INTERVAL_NS, PacketsReceived, PacketsSent, Received, Sent};
 use crate::spec::Spec;
 use crate::usage::{Thread, Threads};
@@ -169,7 +169,7 @@ fn send(
                 std::thread::sleep(Duration::from_micros(100));
             }
             Err(e) => {
-                trouble = course.ended(0, &explained(&e, packet_bytes));
+                trouble = course.ended(0, &explained(&e, packet_bytes), Ends::There);
                 break;
             }
         }
@@ -235,7 +235,7 @@ fn receive(
             Ok(taken) => taken,
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => 0,
             Err(e) => {
-                trouble = course.ended(0, &explained(&e, 0));
+                trouble = course.ended(0, &explained(&e, 0), Ends::There);
                 break;
             }
         };

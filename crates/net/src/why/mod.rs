@@ -10,9 +10,10 @@
 //! receiver's window     the receiver's processor, if data lay unread and its thread was ready all the time;
 //!                       the application, if data lay unread; the link, if a queue stood in the path; else the window
 //! send buffer full      the link, if a queue stood in the path; a processor, if an end was ready all the time; else the buffer
-//! the rest              the application, if it asked to be paced; a processor; the application, if data lay unread and
-//!                       the receiver's window held the connection back at other times; the link, if a queue stood in the path;
-//!                       the receiver's window or the send buffer, if it held the connection back at other times and was
+//! the rest              the application, if it asked to be paced; the receiver's processor, if data lay unread and its thread was ready
+//!                       all the time; the application, if data lay unread and the receiver's window held the connection back at
+//!                       other times; the link, if a queue stood in the path; congestion, if the congestion window was full and
+//!                       cut by loss; a processor; the receiver's window or the send buffer, if it held the connection back at other times and was
 //!                       nearly full of data in flight now (the buffer also if
 //!                       the congestion window was not full); the link, if the congestion control held data back though its window
 //!                       was not full, at the rate that was delivered: what it found the path to carry (BBR);
@@ -22,7 +23,12 @@
 //! A **queue** stood in the path if the round trip took a quarter and 1 ms longer than the least of the run: then more was
 //! in flight than the path holds, so no window and no buffer was too small. (With fewer than [`FEW`] segments in flight it is
 //! rather the receiver that delays its acknowledgements, RFC 1122, 4.2.3.2.) A thread was **ready all the time** if it ran
-//! or waited to run for 80 % of it, or if a quota held it back.
+//! or waited to run for 80 % of it, or if a quota held it back, or if even the thread that only looks every 10 ms, which
+//! wants next to nothing, waited for a processor for a quarter of the run: then the machine has none to spare, and no
+//! other thread there had one when it wanted it.
+//!
+//! Processors stand behind queue and loss on purpose. On a machine that is busy with other things every thread waits, but as
+//! long as a queue stands in the path, or what the congestion window allows is in flight, no thread's waiting costs a byte.
 //!
 //! **Uncertainty.** The kernel counts in ticks (1 to 10 ms). A bottleneck without a queue that drops what exceeds its rate
 //! looks like loss, and is called congestion; so does a link that loses packets by itself: the bounds of Mathis and
@@ -47,6 +53,10 @@ const WINDOW_NS: u64 = 100_000_000;
 const READY: f64 = 0.8;
 /// A quota that held threads back for this share of the time was felt.
 const THROTTLED: f64 = 0.1;
+/// A thread that wants next to no processor and waited for one for this share of the time: the machine has none to spare.
+const STARVED: f64 = 0.25;
+/// Of so few segments sent again the window was hardly cut: a path without loss sends some again by mistake.
+const LOSSY: f64 = 0.001;
 /// A queue makes a round trip longer by this factor and by [`QUEUE_US`].
 const QUEUE: f64 = 1.25;
 const QUEUE_US: f64 = 1000.0;
@@ -175,9 +185,11 @@ struct Facts {
     mss: f64,
     /// Median congestion window, segments.
     cwnd: f64,
-    /// Most bytes in flight of a connection, and the widest window that its receiver offered.
+    /// Bytes in flight of a connection while its send buffer, and while its receiver's window, held it back: means over that time.
+    in_buffer: f64,
+    in_window: f64,
+    /// Most bytes in flight of a connection.
     in_flight: f64,
-    window: f64,
     /// Segments sent, and sent again.
     segments: f64,
     again: f64,
@@ -197,14 +209,24 @@ pub struct Moment {
     pub share: f64,
 }
 
-/// What held the direction back as time went on: the shares of each 100 ms, of all streams together. Empty for what is not
-/// bulk over TCP.
+/// What held the direction back as time went on: the shares of each 100 ms, of all streams together. Of UDP one cause holds for
+/// the whole run. Empty for transactions.
 pub fn course(seen: &Seen<'_>) -> Vec<Moment> {
-    if !matches!(seen.spec.traffic, Traffic::Tcp { .. }) {
-        return Vec::new();
+    match seen.spec.traffic {
+        Traffic::Tcp { .. } => (),
+        Traffic::Udp { .. } => {
+            let Some(limit) = udp::limits(seen).into_iter().next() else { return Vec::new() };
+            // However long the other end says that it sent.
+            let long_ns = seen.sent.end_ns.saturating_sub(seen.sent.start_ns).min(seen.spec.duration_ms * 1_000_000);
+            let start = |at: u64| seen.sent.start_ns.saturating_add(at * WINDOW_NS);
+            let one = |at| Moment { start_ns: start(at), cause: limit.cause, share: limit.share };
+            return (0..long_ns.div_ceil(WINDOW_NS)).map(one).collect();
+        }
+        Traffic::Transactions { .. } => return Vec::new(),
     }
     let mut stretches: BTreeMap<u64, BTreeMap<Cause, f64>> = BTreeMap::new();
-    for (number, reason, ns) in of_tcp(seen, &facts(&seen.sent.samples)) {
+    let windows = windows(&seen.sent.samples, seen.sent.start_ns);
+    for (number, reason, ns) in of_tcp(seen, &facts(&seen.sent.samples, &windows), &windows) {
         *stretches.entry(number).or_default().entry(reason.cause()).or_default() += ns;
     }
     let moments = stretches.into_iter().flat_map(|(number, causes)| {
@@ -217,11 +239,12 @@ pub fn course(seen: &Seen<'_>) -> Vec<Moment> {
 
 /// What held the direction back, the largest share first. Empty if too little was read to say.
 pub fn limits(seen: &Seen<'_>) -> Vec<Limit> {
-    let facts = facts(&seen.sent.samples);
+    let windows = windows(&seen.sent.samples, seen.sent.start_ns);
+    let facts = facts(&seen.sent.samples, &windows);
     let parts = match seen.spec.traffic {
-        Traffic::Tcp { .. } => of_tcp(seen, &facts),
+        Traffic::Tcp { .. } => of_tcp(seen, &facts, &windows),
         Traffic::Udp { .. } => return udp::limits(seen),
-        // A transaction waits for its answer by definition.
+        // Transactions have no sender: [`transactions`].
         Traffic::Transactions { .. } => return Vec::new(),
     };
     let mut reasons: BTreeMap<Reason, f64> = BTreeMap::new();
@@ -247,14 +270,40 @@ pub fn limits(seen: &Seen<'_>) -> Vec<Limit> {
     limits
 }
 
+/// What held transactions back, which are asked for one after the other by each connection. Empty if there were none.
+pub fn transactions(spec: &Spec, asks: &EndReport, serves: &EndReport) -> Vec<Limit> {
+    let Some(t) = asks.transactions.as_ref().filter(|t| t.counts.iter().any(|n| *n > 0)) else { return Vec::new() };
+    let wall_ns = t.ends_ns.last().map_or(0, |end| end.saturating_sub(t.start_ns));
+    let limit = |cause, evidence, remedy| vec![Limit { cause, share: 1.0, evidence, remedy: Some(remedy) }];
+    if cpu_bound(&t.threads, asks, wall_ns) {
+        return limit(Cause::Cpu, text::busy("end that asks", &t.threads, wall_ns, asks), text::cpu_remedy());
+    }
+    if serves.machine.throttled >= THROTTLED {
+        let evidence =
+            format!("a quota held the end that serves back for {:.0} % of the time", 100.0 * serves.machine.throttled);
+        return limit(Cause::Cpu, evidence, text::cpu_remedy());
+    }
+    let evidence = format!(
+        "{} connection(s) with one request under way each, which waited {} for its answer (median), the network and the other end included",
+        spec.streams,
+        text::ms(t.latency_us[0])
+    );
+    limit(Cause::Application, evidence, "ask more at a time: --streams; or shorten the way there and back".into())
+}
+
 /// Whether an end's threads were ready all the time, or held back by a quota.
 fn cpu_bound(threads: &Threads, end: &EndReport, wall_ns: u64) -> bool {
     let ready = threads.busiest_ready_ns as f64 / wall_ns.max(1) as f64;
-    ready >= READY || end.machine.throttled >= THROTTLED
+    ready >= READY || end.machine.throttled >= THROTTLED || starved(end, wall_ns) >= STARVED
+}
+
+/// For which share of the time the thread that looks waited for a processor.
+fn starved(end: &EndReport, wall_ns: u64) -> f64 {
+    end.sampler_wait_ns as f64 / wall_ns.max(1) as f64
 }
 
 /// The parts of the run's time: the number of the window, what held the connection back, and for how many ns.
-fn of_tcp(seen: &Seen<'_>, facts: &Facts) -> Vec<(u64, Reason, f64)> {
+fn of_tcp(seen: &Seen<'_>, facts: &Facts, windows: &[Window]) -> Vec<(u64, Reason, f64)> {
     let wall = seen.sent.end_ns.saturating_sub(seen.sent.start_ns);
     let sender_cpu = cpu_bound(&seen.sent.threads, seen.sender, wall);
     let receiver_cpu = cpu_bound(&seen.received.threads, seen.receiver, wall);
@@ -263,14 +312,14 @@ fn of_tcp(seen: &Seen<'_>, facts: &Facts) -> Vec<(u64, Reason, f64)> {
     let every_ns = sampler::every_ns(sockets, seen.spec.duration_ms.saturating_mul(1_000_000));
     let unread = unread(&seen.received.unread, seen.received.start_ns, every_ns);
     let mut parts = Vec::new();
-    let windows = windows(&seen.sent.samples, seen.sent.start_ns);
     let at_times = |of: fn(&Window) -> f64| {
         let (held, all) =
             windows.iter().fold((0.0, 0.0), |(held, all), w| (held + of(w) * w.length_ns, all + w.length_ns));
         held > AT_TIMES * all
     };
     let (by_rwnd, by_sndbuf) = (at_times(|w| w.rwnd), at_times(|w| w.sndbuf));
-    for window in &windows {
+    let lossy = |w: &Window| w.recovering || facts.again >= LOSSY * facts.segments.max(1.0);
+    for window in windows {
         let slow = unread.get(&(window.stream, window.number)).is_some_and(|share| *share >= UNREAD);
         let queue = window.in_flight >= FEW && window.rtt_us > facts.least_rtt_us * QUEUE + QUEUE_US;
         let mut add = |reason, share: f64| {
@@ -295,14 +344,18 @@ fn of_tcp(seen: &Seen<'_>, facts: &Facts) -> Vec<(u64, Reason, f64)> {
         add(by_buffer, window.sndbuf);
         let rest = if seen.spec.socket.pacing_bps.is_some() && !queue && window.again == 0 {
             Reason::Paced
-        } else if sender_cpu {
-            Reason::SenderCpu
-        } else if receiver_cpu {
+        } else if slow && receiver_cpu {
             Reason::ReceiverCpu
         } else if by_rwnd && slow {
             Reason::NotRead
         } else if queue {
             Reason::Queue
+        } else if window.in_flight >= UNFILLED * window.cwnd && lossy(window) {
+            Reason::Loss
+        } else if sender_cpu {
+            Reason::SenderCpu
+        } else if receiver_cpu {
+            Reason::ReceiverCpu
         } else if by_rwnd && window.again == 0 && window.flying >= NEARLY * window.offered {
             Reason::Window
         } else if by_sndbuf
@@ -439,7 +492,17 @@ fn unread(looks: &[Unread], start_ns: u64, every_ns: u64) -> BTreeMap<(u64, u64)
     sums.into_iter().map(|(place, (sum, ns))| (place, sum / ns)).collect()
 }
 
-fn facts(samples: &[TcpSample]) -> Facts {
+/// The mean of what was in flight over the time that `held` gives a share of each window of; all of the time if it was never so.
+fn while_held(windows: &[Window], held: fn(&Window) -> f64) -> f64 {
+    let mean = |held: &dyn Fn(&Window) -> f64| {
+        let ns: f64 = windows.iter().map(|w| held(w) * w.length_ns).sum();
+        let sum: f64 = windows.iter().map(|w| held(w) * w.length_ns * w.flying.min(w.offered)).sum();
+        (ns > 0.0).then_some(sum / ns)
+    };
+    mean(&held).or_else(|| mean(&|_| 1.0)).unwrap_or(0.0)
+}
+
+fn facts(samples: &[TcpSample], windows: &[Window]) -> Facts {
     let median = |of: fn(&TcpSample) -> u64| {
         let mut all: Vec<u64> = samples.iter().map(of).collect();
         all.sort_unstable();
@@ -455,8 +518,9 @@ fn facts(samples: &[TcpSample]) -> Facts {
         rto_us: median(|s| s.rto_us),
         mss: median(|s| s.snd_mss),
         cwnd: median(|s| s.cwnd),
+        in_buffer: while_held(windows, |w| w.sndbuf),
+        in_window: while_held(windows, |w| w.rwnd),
         in_flight: most(TcpSample::in_flight_bytes),
-        window: most(|s| s.snd_wnd),
         segments: last.values().map(|s| s.data_segs_out).sum::<u64>() as f64,
         again: last.values().map(|s| s.total_retrans).sum::<u64>() as f64,
         paced_bps: median(|s| s.pacing_rate) * 8.0,
@@ -467,7 +531,7 @@ fn facts(samples: &[TcpSample]) -> Facts {
 /// The bounds of Mathis and Padhye for the loss and the round trip that were measured, in bit/s for all streams together;
 /// `None` if nothing was sent again.
 pub fn bounds(samples: &[TcpSample], streams: usize) -> Option<(f64, f64)> {
-    let f = facts(samples);
+    let f = facts(samples, &[]);
     of_facts(&f, streams)
 }
 

@@ -287,3 +287,83 @@ fn a_control_that_paces_at_what_the_path_carries_is_held_by_the_link() {
     });
     first(&full, Cause::Congestion, &["not yet grown"]);
 }
+
+#[test]
+fn a_queue_and_a_full_window_are_the_paths_however_long_threads_wait() {
+    // A machine that is busy with other things: both threads wait to run nearly all the time.
+    let busy = |mut story: Story| {
+        for threads in [&mut story.sent.threads, &mut story.received.threads] {
+            (threads.busiest_ready_ns, threads.busiest_cpu_ns) = (4_900_000_000, 100_000_000);
+        }
+        story
+    };
+    first(&busy(story(|_, s| s.srtt_us = 60_000)), Cause::LinkRate, &[]);
+    let lossy = story(|us, s| (s.total_retrans, s.cwnd, s.unacked) = (us / 10_000, 12, 12));
+    first(&busy(lossy), Cause::Congestion, &["1.00 %"]);
+    // Where there is neither, it is the processor; a segment in ten thousand that was sent again by mistake changes nothing.
+    first(&busy(story(|_, _| ())), Cause::Cpu, &["sender"]);
+    first(&busy(story(|us, s| s.total_retrans = u64::from(us > 2_000_000))), Cause::Cpu, &["sender"]);
+    // And where data lie unread, the queue that the receiver lets stand is its own.
+    let mut unread = busy(story(|_, s| s.srtt_us = 60_000));
+    unread.received.unread.iter_mut().for_each(|u| u.unread_bytes = 60_000);
+    first(&unread, Cause::Cpu, &["receiver"]);
+}
+
+#[test]
+fn a_machine_that_has_no_time_for_a_thread_that_wants_none_is_the_limit() {
+    let mut starved = story(|us, s| s.rwnd_limited_us = us * 9 / 10);
+    starved.received.unread.iter_mut().for_each(|u| u.unread_bytes = 60_000);
+    first(&starved, Cause::Application, &["unread"]);
+    // Its reading thread slept half of the time, since the sender had no processor either.
+    starved.received.threads.busiest_ready_ns = 2_500_000_000;
+    starved.ends.1.sampler_wait_ns = 1_500_000_000;
+    first(&starved, Cause::Cpu, &["only looks every 10 ms", "30 %"]);
+    // Who reads in time is not slow, whatever his machine does.
+    starved.received.unread.iter_mut().for_each(|u| u.unread_bytes = 0);
+    first(&starved, Cause::ReceiveWindow, &[]);
+}
+
+#[test]
+fn of_udp_one_cause_holds_for_the_whole_run() {
+    let mut udp = story(|_, _| ());
+    udp.spec.traffic = Traffic::Udp { rate_bps: 1_000_000, packet_bytes: 1000 };
+    assert!(course(&seen(&udp)).is_empty(), "without packets nothing is known");
+    udp.sent.packets = Some(crate::outcome::PacketsSent { due: 625, sent: 625, ..Default::default() });
+    udp.received.packets = Some(crate::outcome::PacketsReceived { received: 625, ..Default::default() });
+    let all = course(&seen(&udp));
+    assert_eq!((all.len(), all[7].start_ns, all[7].share), (50, 700_000_000, 1.0));
+    assert!(all.iter().all(|m| m.cause == Cause::Application));
+    // What the other end says of its times bounds nothing.
+    udp.sent.end_ns = u64::MAX;
+    assert_eq!(course(&seen(&udp)).len(), 50);
+}
+
+#[test]
+fn a_window_caps_at_what_it_let_be_in_flight() {
+    // It was 1 MiB wide once, for a moment, and held the rest of the run back with 30 segments in flight.
+    let narrow = story(|us, s| {
+        s.rwnd_limited_us = us * 9 / 10;
+        (s.unacked, s.snd_wnd) = if us == 10_000 { (30, 1 << 20) } else { (30, 45_000) };
+    });
+    // 30 x 1448 bytes in 32 ms are 10.9 Mb/s.
+    first(&narrow, Cause::ReceiveWindow, &["42 KiB in flight", "10.9 Mb/s"]);
+}
+
+#[test]
+fn transactions_wait_for_answers_or_for_a_processor() {
+    let mut told = story(|_, _| ());
+    told.spec.traffic = Traffic::Transactions { request_bytes: 1, response_bytes: 1 };
+    assert!(transactions(&told.spec, &told.ends.0, &told.ends.1).is_empty(), "there were none");
+    told.ends.0.transactions = Some(crate::outcome::Transactions {
+        ends_ns: vec![5_000_000_000],
+        counts: vec![400],
+        latency_us: [12_500.0, 0.0, 0.0, 0.0, 0.0],
+        ..Default::default()
+    });
+    let limits = transactions(&told.spec, &told.ends.0, &told.ends.1);
+    assert_eq!((limits.len(), limits[0].cause, limits[0].share), (1, Cause::Application, 1.0));
+    assert!(limits[0].evidence.contains("1 connection(s)") && limits[0].evidence.contains("12 ms"), "{limits:?}");
+    told.ends.0.transactions.as_mut().unwrap().threads.busiest_ready_ns = 4_500_000_000;
+    let limits = transactions(&told.spec, &told.ends.0, &told.ends.1);
+    assert!(limits[0].cause == Cause::Cpu && limits[0].evidence.contains("90 %"), "{limits:?}");
+}

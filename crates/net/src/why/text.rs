@@ -30,12 +30,11 @@ pub fn of(reason: Reason, seen: &Seen<'_>, f: &Facts) -> (String, Option<String>
         ),
         Reason::Window => {
             let buffer = seen.received.sockets.iter().map(|s| s.receive_buffer).max().unwrap_or(0) as f64;
-            let window = if f.window > 0.0 { f.window } else { buffer };
             let evidence = format!(
-                "the receiver's window was full: {} of a receive buffer of {} cap a stream at {} at {rtt}",
-                size(window),
+                "the receiver's window was full: the {} in flight that it let be, of a receive buffer of {}, cap a stream at {} at {rtt}",
+                size(f.in_window),
                 size(buffer),
-                cap(window)
+                cap(f.in_window)
             );
             let most = setting(seen.receiver, "net.ipv4.tcp_rmem");
             let remedy = match seen.spec.socket.receive_buffer {
@@ -49,8 +48,8 @@ pub fn of(reason: Reason, seen: &Seen<'_>, f: &Facts) -> (String, Option<String>
             let evidence = format!(
                 "the send buffer was full of data in flight: send buffer {}, of which {} were in flight, caps a stream at {} at {rtt}",
                 size(buffer),
-                size(f.in_flight),
-                cap(f.in_flight)
+                size(f.in_buffer),
+                cap(f.in_buffer)
             );
             let most = setting(seen.sender, "net.ipv4.tcp_wmem");
             let remedy = match seen.spec.socket.send_buffer {
@@ -107,20 +106,30 @@ pub fn of(reason: Reason, seen: &Seen<'_>, f: &Facts) -> (String, Option<String>
     }
 }
 
-fn cpu_remedy() -> String {
+pub fn cpu_remedy() -> String {
     "give that end's threads more processor time (quota, priority, other load, frequency), or spread the load: --streams".into()
 }
 
-/// How busy an end's threads were.
+/// How busy an end's threads were while data went.
 pub fn cpu(end: &str, threads: &Threads, seen: &Seen<'_>, report: &crate::outcome::EndReport) -> String {
-    let wall = seen.sent.end_ns.saturating_sub(seen.sent.start_ns).max(1) as f64;
+    busy(end, threads, seen.sent.end_ns.saturating_sub(seen.sent.start_ns), report)
+}
+
+/// How busy an end's threads were in so many ns.
+pub fn busy(end: &str, threads: &Threads, wall_ns: u64, report: &crate::outcome::EndReport) -> String {
+    let wall = wall_ns.max(1) as f64;
     let ran = 100.0 * threads.busiest_cpu_ns as f64 / wall;
     let ready = 100.0 * threads.busiest_ready_ns as f64 / wall;
     let throttled = 100.0 * report.machine.throttled;
     let quota =
         if throttled >= 1.0 { format!(", and a quota held it back for {throttled:.0} %") } else { String::new() };
+    let starved = 100.0 * super::starved(report, wall_ns);
+    let starved = match starved >= 10.0 {
+        true => format!("; even the thread that only looks every 10 ms waited for a processor for {starved:.0} %"),
+        false => String::new(),
+    };
     format!(
-        "the {end}'s busiest thread ran for {ran:.0} % of the time and was ready to for {ready:.0} %{quota}; its machine was {:.0} % busy",
+        "the {end}'s busiest thread ran for {ran:.0} % of the time and was ready to for {ready:.0} %{quota}{starved}; its machine was {:.0} % busy",
         100.0 * report.machine.busy
     )
 }
