@@ -66,7 +66,8 @@ fn cut(
         before = *end;
     }
     let total = intervals.last()?.0;
-    let whole = amounts.iter().take(intervals.len()).sum::<u64>() as f64 * unit / total;
+    // The other end's counters may be anything: their sum need not fit a counter.
+    let whole = amounts.iter().take(intervals.len()).map(|n| *n as f64).sum::<f64>() * unit / total;
     let (step, rates) = even(&intervals, &seconds)?;
     let from = steady_from(&rates);
     let part = &rates[from.unwrap_or(0)..];
@@ -273,6 +274,8 @@ mod tests {
         let t = of(&[5]);
         assert_eq!((t.ci95, t.steady), (None, 400.0));
         assert_eq!(throughput(5, &[], &[], 8.0), None);
+        let most = throughput(0, &[1, 2], &[u64::MAX, u64::MAX], 1.0).unwrap();
+        assert!((most.whole / (u64::MAX as f64 * 1e9) - 1.0).abs() < 1e-9, "{most:?}");
         assert_eq!(throughput(5, &[4], &[1], 8.0), None);
         assert_eq!(throughput(5, &[5], &[1], 8.0), None);
     }

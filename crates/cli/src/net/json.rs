@@ -59,7 +59,7 @@ fn direction(t: &Told<'_>, outcome: &Outcome) -> Value {
     let last = |of: fn(&net::tcp_info::TcpSample) -> u64| {
         let streams = t.sent.sockets.len() as u64;
         let last = |stream| t.sent.samples.iter().rev().find(|s| s.stream == stream);
-        (0..streams).filter_map(last).map(of).sum::<u64>()
+        (0..streams).filter_map(last).map(of).fold(0, u64::saturating_add)
     };
     let tcp = !t.sent.samples.is_empty();
     json!({

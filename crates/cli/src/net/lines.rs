@@ -40,7 +40,7 @@ pub fn of(outcome: &Outcome) -> Vec<String> {
             p.one_way_us.as_ref().inspect(|one| metric(&format!("one_way.{d}.p50"), "us", one.p50));
         }
     }
-    let received: u64 = told.iter().flat_map(|t| &t.received.streams).sum();
+    let received = told.iter().flat_map(|t| &t.received.streams).fold(0_u64, |sum, n| sum.saturating_add(*n));
     let counted = outcome.own.transactions.as_ref().map_or(received, |t| t.counts.iter().sum());
     let by = match &outcome.own.trouble {
         Some(trouble) => trouble.clone(),

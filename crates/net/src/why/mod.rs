@@ -25,7 +25,7 @@
 //! rather the receiver that delays its acknowledgements, RFC 1122, 4.2.3.2.) A thread was **ready all the time** if it ran
 //! or waited to run for 80 % of it, or if a quota held it back, or if even the thread that only looks every 10 ms, which
 //! wants next to nothing, waited for a processor for a quarter of the run: then the machine has none to spare, and no
-//! other thread there had one when it wanted it.
+//! other thread there had one when it wanted it. That is the weakest sign, and comes after windows and buffers that are nearly full.
 //!
 //! Processors stand behind queue and loss on purpose. On a machine that is busy with other things every thread waits, but as
 //! long as a queue stands in the path, or what the congestion window allows is in flight, no thread's waiting costs a byte.
@@ -294,7 +294,12 @@ pub fn transactions(spec: &Spec, asks: &EndReport, serves: &EndReport) -> Vec<Li
 /// Whether an end's threads were ready all the time, or held back by a quota.
 fn cpu_bound(threads: &Threads, end: &EndReport, wall_ns: u64) -> bool {
     let ready = threads.busiest_ready_ns as f64 / wall_ns.max(1) as f64;
-    ready >= READY || end.machine.throttled >= THROTTLED || starved(end, wall_ns) >= STARVED
+    ready >= READY || end.machine.throttled >= THROTTLED
+}
+
+/// Whether they were that, or their machine had no time for anybody.
+fn short_of_cpu(threads: &Threads, end: &EndReport, wall_ns: u64) -> bool {
+    cpu_bound(threads, end, wall_ns) || starved(end, wall_ns) >= STARVED
 }
 
 /// For which share of the time the thread that looks waited for a processor.
@@ -307,6 +312,8 @@ fn of_tcp(seen: &Seen<'_>, facts: &Facts, windows: &[Window]) -> Vec<(u64, Reaso
     let wall = seen.sent.end_ns.saturating_sub(seen.sent.start_ns);
     let sender_cpu = cpu_bound(&seen.sent.threads, seen.sender, wall);
     let receiver_cpu = cpu_bound(&seen.received.threads, seen.receiver, wall);
+    let sender_short = short_of_cpu(&seen.sent.threads, seen.sender, wall);
+    let receiver_short = short_of_cpu(&seen.received.threads, seen.receiver, wall);
     let held = matches!(seen.spec.traffic, Traffic::Tcp { rate_bps: Some(_) });
     let sockets = u64::from(seen.spec.streams) * seen.spec.directions.len() as u64;
     let every_ns = sampler::every_ns(sockets, seen.spec.duration_ms.saturating_mul(1_000_000));
@@ -328,15 +335,15 @@ fn of_tcp(seen: &Seen<'_>, facts: &Facts, windows: &[Window]) -> Vec<(u64, Reaso
             }
         };
         // A paced application is idle by its own will, whatever its processor does.
-        add(if sender_cpu && !held { Reason::SenderCpu } else { Reason::NothingToSend }, window.idle);
-        let by_window = match (slow, receiver_cpu, queue) {
+        add(if sender_short && !held { Reason::SenderCpu } else { Reason::NothingToSend }, window.idle);
+        let by_window = match (slow, receiver_short, queue) {
             (true, true, _) => Reason::ReceiverCpu,
             (true, false, _) => Reason::NotRead,
             (false, _, true) => Reason::Queue,
             (false, _, false) => Reason::Window,
         };
         add(by_window, window.rwnd);
-        let by_buffer = match (queue, slow && receiver_cpu) {
+        let by_buffer = match (queue, slow && receiver_short) {
             (_, true) => Reason::ReceiverCpu,
             (true, _) => Reason::Queue,
             (false, false) => Reason::Buffer,
@@ -344,7 +351,7 @@ fn of_tcp(seen: &Seen<'_>, facts: &Facts, windows: &[Window]) -> Vec<(u64, Reaso
         add(by_buffer, window.sndbuf);
         let rest = if seen.spec.socket.pacing_bps.is_some() && !queue && window.again == 0 {
             Reason::Paced
-        } else if slow && receiver_cpu {
+        } else if slow && receiver_short {
             Reason::ReceiverCpu
         } else if by_rwnd && slow {
             Reason::NotRead
@@ -367,6 +374,10 @@ fn of_tcp(seen: &Seen<'_>, facts: &Facts, windows: &[Window]) -> Vec<(u64, Reaso
             Reason::Buffer
         } else if !held && window.again == 0 && !window.recovering && window.held_back() {
             Reason::Found
+        } else if sender_short && !held {
+            Reason::SenderCpu
+        } else if receiver_short && !held {
+            Reason::ReceiverCpu
         } else if window.recovering || facts.again > 0.0 {
             Reason::Loss
         } else if held {

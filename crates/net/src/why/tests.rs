@@ -318,6 +318,14 @@ fn a_machine_that_has_no_time_for_a_thread_that_wants_none_is_the_limit() {
     starved.received.threads.busiest_ready_ns = 2_500_000_000;
     starved.ends.1.sampler_wait_ns = 1_500_000_000;
     first(&starved, Cause::Cpu, &["only looks every 10 ms", "30 %"]);
+    // What is nearly full is the limit, as long as no thread of the ends themselves lacks a processor.
+    let mut narrow = story(|us, s| (s.rwnd_limited_us, s.snd_wnd) = (us / 5, 160_000));
+    narrow.ends.1.sampler_wait_ns = 1_500_000_000;
+    first(&narrow, Cause::ReceiveWindow, &[]);
+    assert!(judged(&narrow)[0].share > 0.95);
+    let mut nothing_else = story(|_, _| ());
+    nothing_else.ends.0.sampler_wait_ns = 1_500_000_000;
+    first(&nothing_else, Cause::Cpu, &["sender", "30 %"]);
     // Who reads in time is not slow, whatever his machine does.
     starved.received.unread.iter_mut().for_each(|u| u.unread_bytes = 0);
     first(&starved, Cause::ReceiveWindow, &[]);
