@@ -30,15 +30,14 @@ function statedTable(stated) {
 
 function figureNode(figure, parts) {
   const name = figure.paper ? `${figure.paper} figure ${figure.figure}: ` : '';
-  const shared = parts.map((part) => part.shared).find(Boolean);
   return el(
     'figure',
     { class: 'figure', dataset: { figure: figure.paper ? `${figure.paper}/${figure.figure}` : figure.title } },
     el('h3', {}, `${name}${figure.title}`),
     figure.says ? el('p', { class: 'says' }, `The paper, of its machines: ${figure.says}.`) : null,
     figure.stated.length > 0 ? statedTable(figure.stated) : null,
-    parts.map((part) => part.canvas),
-    shared ? el('figcaption', {}, `All with ${shared}.`) : null,
+    // Each part has left out of its labels what its own bars share.
+    parts.flatMap((part) => [part.canvas, part.shared ? el('p', { class: 'note' }, `All with ${part.shared}.`) : null]),
   );
 }
 

@@ -308,6 +308,16 @@ fn several_network_runs_stand_beside_each_other() -> Result<()> {
     assert!(held.contains("a.fathom, up") && held.contains("b.fathom, down"), "{held}");
     let table = shown.browser.text("#table-body")?;
     assert!(table.contains("a.fathom") && table.contains("b.fathom"), "{table}");
+    shown.quiet()?;
+    // What is in another unit stands apart, and shares with its own only.
+    let mut other = network_run("b.fathom");
+    other.tables.designs[0].unit = Some("1/s".into());
+    other.tables.cells[0].factors = json!({"direction": "up+down", "seconds": "9"}).to_string();
+    let shown = page_of_runs(&[network_run("a.fathom"), other])?;
+    let scores = shown.browser.text("#scores-body")?;
+    let apart = |name: &str, seconds: &str| scores.lines().any(|line| line.contains(name) && line.contains(seconds));
+    assert!(apart("a.fathom", "seconds=2") && apart("b.fathom", "seconds=9"), "{scores}");
+    assert!(!apart("b.fathom", "seconds=2"), "{scores}");
     shown.quiet()
 }
 
