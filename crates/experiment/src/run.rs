@@ -641,17 +641,11 @@ impl Runner<'_, '_> {
             }
             self.context.progress(&format!("{}: recording {}", design.name, cell.name), 0, 0);
             let name = format!("{}-{at}.fathom", design.name);
-            let mut ready = match self.argv(at, cell, fill, block, Purpose::Count)? {
-                Ok(ready) => ready,
-                Err(_) => continue,
+            // What hinders a recording is told as a failed one's reason.
+            let outcome = match self.argv(at, cell, fill, block, Purpose::Count)? {
+                Ok(ready) => self.process(cell, &self.recording(ready, &folder.join(&name))),
+                Err(why) => Outcome::failed(why),
             };
-            let fathom = self.setting.variables.get("fathom").cloned().unwrap_or_default();
-            let archive = folder.join(&name);
-            let record = ["record", "--quiet", "--as-root", "--output"].map(String::from);
-            let record =
-                std::iter::once(fathom).chain(record).chain([archive.to_string_lossy().into_owned(), "--".into()]);
-            ready.argv = record.chain(std::mem::take(&mut ready.argv)).collect();
-            let outcome = self.process(cell, &ready);
             if outcome.interrupted {
                 return Ok(());
             }
@@ -663,6 +657,14 @@ impl Runner<'_, '_> {
             self.results.marks.extend(marks);
         }
         Ok(())
+    }
+
+    /// The same process under the recorder.
+    fn recording(&self, ready: Ready, archive: &Path) -> Ready {
+        let fathom = self.setting.variables.get("fathom").cloned().unwrap_or_default();
+        let record = ["record", "--quiet", "--as-root", "--output"].map(String::from);
+        let record = std::iter::once(fathom).chain(record).chain([archive.to_string_lossy().into_owned(), "--".into()]);
+        Ready { argv: record.chain(ready.argv).collect(), ..ready }
     }
 
     /// Gives up a cell. A baseline takes all others with it, since nothing is left to compare them with.

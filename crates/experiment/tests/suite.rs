@@ -111,6 +111,7 @@ struct Options<'a> {
     past: Past,
     sensors: Option<&'a mut dyn FnMut() -> Readings>,
     widths: Option<Box<experiment::HalfWidths<'static>>>,
+    why: Option<PathBuf>,
 }
 
 fn go(design: &Design, folder: &Folder, context: &Context, options: Options<'_>) -> (Results, Rows) {
@@ -126,6 +127,7 @@ fn go(design: &Design, folder: &Folder, context: &Context, options: Options<'_>)
     let mut setting = Setting::new(Path::new("/bin/sh"), &mut make);
     setting.scratch = folder.0.clone();
     setting.past = options.past;
+    setting.why = options.why;
     setting.half_widths = Some(&mut look);
     if gated {
         setting.sensors = Some(&mut read);
@@ -198,6 +200,20 @@ fn a_run_that_goes_on_is_the_run_that_was_not_interrupted() {
         assert_eq!(plan(&rest.replicates), plan(&whole.replicates[cut..]), "cut at {cut}");
         assert_eq!((results.absent, results.samples.len()), (whole.absent.clone(), whole.samples.len()));
     }
+}
+
+#[test]
+fn a_recording_that_cannot_be_made_says_why() {
+    let folder = Folder::new("why");
+    let mut design = design(&workload(FAKE, "why = {}"), &folder, &["a"], 2);
+    // As if its folder could not be made: there is no command to record.
+    design.cells[0].why.as_mut().unwrap().variables.clear();
+    let options = Options { why: Some(folder.0.clone()), ..Options::default() };
+    let (results, rows) = go(&design, &folder, &Context::silent(), options);
+    let told = |r: &&Replicate| r.why.as_deref() == Some("fake-0.fathom");
+    let (kept, stored) = (results.replicates.iter().find(told), rows.replicates.iter().find(told));
+    assert!(kept.and_then(|r| r.failure.as_ref()).is_some_and(|why| why.contains("{kind}")), "{kept:?}");
+    assert_eq!(kept, stored);
 }
 
 #[test]
