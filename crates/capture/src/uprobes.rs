@@ -25,7 +25,9 @@ const UTF16: u64 = 1 << 56;
 /// Files whose SQLite is probed already, by device and inode: one library has many names.
 #[derive(Debug)]
 pub struct Uprobes {
-    by: By,
+    /// Links that take many functions. Perf events, one each, take what the kernel refuses them, and functions that only their
+    /// loader finds.
+    multi: Option<Multi>,
     files: HashSet<(u64, u64)>,
     links: Vec<Link>,
     /// Whether resets are watched everywhere.
@@ -43,24 +45,9 @@ struct Reset {
     place: Place,
 }
 
-/// How they are attached: one way for all of a recording, but for functions that only a perf event's loader finds.
-#[derive(Debug)]
-enum By {
-    /// By links that take many functions.
-    Link(Multi),
-    /// By a perf event each.
-    Perf,
-}
-
-impl By {
-    /// As the coverage calls it.
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Link(_) => "uprobe_multi",
-            Self::Perf => "uprobe",
-        }
-    }
-}
+/// As the coverage calls the two ways.
+const LINK: &str = "uprobe_multi";
+const PERF: &str = "uprobe";
 
 /// A probe in force, as long as it lives.
 #[derive(Debug)]
@@ -76,8 +63,7 @@ const WAITING: &str = "put in when statements that are left between their rows e
 impl Uprobes {
     /// Attaches nothing yet. Without `multi`, by perf events.
     pub fn new(multi: Option<Multi>) -> Self {
-        let by = multi.map_or(By::Perf, By::Link);
-        Self { by, files: HashSet::new(), links: Vec::new(), resets: false, waiting: Vec::new() }
+        Self { multi, files: HashSet::new(), links: Vec::new(), resets: false, waiting: Vec::new() }
     }
 
     /// Probes the SQLite in a file. `None` if that file is probed already.
@@ -130,34 +116,53 @@ impl Uprobes {
     /// Puts programs, in their order, at functions of a file; a row for each function.
     fn put(&mut self, ebpf: &mut Ebpf, path: &Path, programs: &[&str], functions: &[(&str, Place)]) -> Vec<Coverage> {
         let places: Vec<Place> = functions.iter().map(|(_, place)| *place).collect();
-        let together = self.attach(ebpf, path, programs, &places);
+        let together = if places.len() > 1 { self.by_link(path, programs, &places) } else { None };
         let alone = |&(name, place): &(&str, Place)| {
             let outcome = match &together {
-                Err(_) if functions.len() > 1 => self.attach(ebpf, path, programs, &[place]),
-                outcome => outcome.clone(),
+                Some(Ok(())) => Ok(at(LINK, place)),
+                _ => self.attach(ebpf, path, programs, place),
             };
-            let how = outcome.map(|()| format!("{} at {:#x}", self.by.name(), place.offset));
-            row(Layer::Database, &format!("{}:{name}", path.display()), how)
+            row(Layer::Database, &format!("{}:{name}", path.display()), outcome)
         };
         functions.iter().map(alone).collect()
     }
 
-    /// Puts programs, in their order, at places of a file; all or nothing.
-    fn attach(&mut self, ebpf: &mut Ebpf, path: &Path, programs: &[&str], places: &[Place]) -> Result<(), String> {
-        let before = self.links.len();
-        let outcome = programs.iter().try_for_each(|program| match &mut self.by {
-            By::Link(_) if places.is_empty() => Ok(()),
-            By::Link(multi) => multi.attach(program, path, places).map(|link| self.links.push(Link::Multi(link))),
-            By::Perf => places.iter().try_for_each(|place| {
-                let point = UProbeAttachLocation::AbsoluteOffset(place.offset);
-                self.links.push(Link::Perf(attach_at(ebpf, program, path, point, place.cookie)?));
-                Ok(())
-            }),
-        });
-        if outcome.is_err() {
-            self.links.truncate(before);
+    /// Puts programs, in their order, at a place of a file, all of them in one way or none. Returns how, for the coverage.
+    fn attach(&mut self, ebpf: &mut Ebpf, path: &Path, programs: &[&str], place: Place) -> Result<String, String> {
+        let refused = match self.by_link(path, programs, &[place]) {
+            Some(Ok(())) => return Ok(at(LINK, place)),
+            Some(Err(why)) => Some(format!("{LINK}: {why}")),
+            None => None,
+        };
+        let point = || UProbeAttachLocation::AbsoluteOffset(place.offset);
+        match (self.by_perf(ebpf, path, programs, point, place.cookie), refused) {
+            (Ok(()), None) => Ok(at(PERF, place)),
+            (Ok(()), Some(refused)) => Ok(format!("{}, since {refused}", at(PERF, place))),
+            (Err(why), None) => Err(why),
+            (Err(why), Some(refused)) => Err(format!("{refused}; {PERF}: {why}")),
         }
-        outcome
+    }
+
+    /// Puts programs at places of a file by links, all or none; `None` where there are no links.
+    fn by_link(&mut self, path: &Path, programs: &[&str], places: &[Place]) -> Option<Result<(), String>> {
+        let multi = self.multi.as_mut()?;
+        let links: Result<Vec<_>, _> = programs.iter().map(|program| multi.attach(program, path, places)).collect();
+        Some(links.map(|links| self.links.extend(links.into_iter().map(Link::Multi))))
+    }
+
+    /// Puts programs at one place of a file by perf events, all or none.
+    fn by_perf<'p>(
+        &mut self,
+        ebpf: &mut Ebpf,
+        path: &Path,
+        programs: &[&str],
+        point: impl Fn() -> UProbeAttachLocation<'p>,
+        cookie: u64,
+    ) -> Result<(), String> {
+        let links = programs.iter().map(|program| attach_at(ebpf, program, path, point(), cookie));
+        let links = links.collect::<Result<Vec<_>, _>>()?;
+        self.links.extend(links.into_iter().map(Link::Perf));
+        Ok(())
     }
 
     /// Watches all resets from now on; returns what became of those that were not watched.
@@ -166,9 +171,8 @@ impl Uprobes {
         let mut rows = Vec::new();
         for reset in std::mem::take(&mut self.waiting) {
             let path = format!("/proc/self/fd/{}", reset.file.as_raw_fd());
-            let outcome = self.attach(ebpf, Path::new(&path), &["sqlite_reset"], &[reset.place]);
-            let how = outcome.map(|()| format!("{} at {:#x}, {WAITING}", self.by.name(), reset.place.offset));
-            rows.push(row(Layer::Database, &reset.probe, how));
+            let outcome = self.attach(ebpf, Path::new(&path), &["sqlite_reset"], reset.place);
+            rows.push(row(Layer::Database, &reset.probe, outcome.map(|how| format!("{how}, {WAITING}"))));
         }
         rows
     }
@@ -185,29 +189,22 @@ impl Uprobes {
         for (function, cookie) in functions.iter().zip(0..) {
             let path = &function.path;
             let outcome = match function.offset.or_else(|| sqlite::function(path, &function.name)) {
-                Some(offset) => {
-                    self.attach(ebpf, path, &programs, &[Place { offset, cookie }]).map(|()| self.by.name())
-                }
+                Some(offset) => self.attach(ebpf, path, &programs, Place { offset, cookie }),
                 // The other loader knows further places to look for symbols.
-                None => programs
-                    .iter()
-                    .map(|p| attach_at(ebpf, p, path, UProbeAttachLocation::Symbol(&function.name), cookie))
-                    .collect::<Result<Vec<_>, _>>()
-                    .map(|links| self.links.extend(links.into_iter().map(Link::Perf)))
-                    .map(|()| By::Perf.name()),
+                None => {
+                    let point = || UProbeAttachLocation::Symbol(&function.name);
+                    self.by_perf(ebpf, path, &programs, point, cookie).map(|()| PERF.into())
+                }
             };
             let name = format!("{}:{}", path.display(), function.name);
-            rows.push(row(Layer::Database, &name, outcome.map(str::to_owned)));
+            rows.push(row(Layer::Database, &name, outcome));
         }
         rows
     }
 
     /// The programs that are in force otherwise than through `ebpf`, by name.
     pub fn programs(&self) -> Vec<(String, RawFd)> {
-        match &self.by {
-            By::Link(multi) => multi.programs().collect(),
-            By::Perf => Vec::new(),
-        }
+        self.multi.iter().flat_map(Multi::programs).collect()
     }
 
     /// Takes all probes off. The kernel waits for each link until no CPU can be inside it. Each has a thread, so that they
@@ -219,6 +216,11 @@ impl Uprobes {
             }
         });
     }
+}
+
+/// A way, and where.
+fn at(way: &str, place: Place) -> String {
+    format!("{way} at {:#x}", place.offset)
 }
 
 /// The program whose price is that of a row of [`Uprobes`]: the one at the function's begin.
@@ -288,8 +290,8 @@ mod tests {
         assert_eq!(prepare_cookie(&prepare, Some(0xf8)), 0x0102_0104_0000_00f9);
     }
 
-    /// The rows of this very program, which has SQLite in it, by each way that this kernel has. One of its functions is said
-    /// to lie behind the file's end.
+    /// The rows of this very program, which has SQLite in it, by each way that this kernel has; last with a kernel that
+    /// refuses one of the programs for links. One of its functions is said to lie behind the file's end.
     fn rows_of_a_program() -> Vec<(&'static str, Vec<Coverage>)> {
         let path = std::env::current_exe().unwrap();
         let mut symbols = sqlite::find(&path).unwrap();
@@ -299,20 +301,27 @@ mod tests {
         symbols.prepares[1].offset = fs::metadata(&path).unwrap().len().next_multiple_of(1 << 20);
         let types = KernelTypes::read().unwrap();
         let mut ebpf = session::load(&Request::new(Scope::Command), &types, Shape::new(1, 1, 0)).unwrap();
-        let multi = Multi::open(session::OBJECT, &ebpf, types.for_fields());
+        let open = |ebpf: &Ebpf| Multi::open(session::OBJECT, ebpf, types.for_fields());
         let known = fs::read("/sys/kernel/btf/vmlinux").unwrap();
         let known = known.windows(22).any(|w| w == b"BPF_TRACE_UPROBE_MULTI");
-        assert_eq!(multi.as_ref().err().filter(|_| known), None, "this kernel has such links");
-        let ways = [Some(Uprobes::new(None)), multi.ok().map(|m| Uprobes::new(Some(m)))];
-        let rows = ways.into_iter().flatten().map(|mut uprobes| {
+        assert_eq!(open(&ebpf).err().filter(|_| known), None, "this kernel has such links");
+        let mut ways = vec![(PERF, Uprobes::new(None), 0)];
+        ways.extend(open(&ebpf).ok().map(|multi| (LINK, Uprobes::new(Some(multi)), 6)));
+        ways.extend(open(&ebpf).ok().map(|mut multi| {
+            multi.refuse("sqlite_finalize");
+            (REFUSED, Uprobes::new(Some(multi)), 5)
+        }));
+        let rows = ways.into_iter().map(|(way, mut uprobes, of_links)| {
             let rows = uprobes.attach_sqlite(&mut ebpf, &path, &symbols).unwrap();
-            let loaded = uprobes.programs().len();
-            assert_eq!(loaded, if uprobes.by.name() == "uprobe" { 0 } else { 6 }, "programs of its own");
+            assert_eq!(uprobes.programs().len(), of_links, "{way}: programs of its own");
             uprobes.detach();
-            (uprobes.by.name(), rows)
+            (way, rows)
         });
         rows.collect()
     }
+
+    /// By links, but for one program.
+    const REFUSED: &str = "uprobe_multi and uprobe";
 
     #[test]
     #[ignore = "root: attaches probes"]
@@ -321,7 +330,12 @@ mod tests {
             for row in rows {
                 let blind = row.probe.ends_with(":sqlite3_prepare_v2") || row.how.starts_with("blind to ");
                 assert_eq!(row.attached, !blind, "{row:?}");
-                assert!(blind || row.how.starts_with(&format!("{way} at 0x")), "{row:?}");
+                let by_perf = way == PERF || way == REFUSED && row.probe.ends_with(":sqlite3_finalize");
+                assert!(
+                    blind || row.how.starts_with(if by_perf { "uprobe at 0x" } else { "uprobe_multi at 0x" }),
+                    "{row:?}"
+                );
+                assert_eq!(way == REFUSED && by_perf, row.how.contains(", since uprobe_multi: "), "{row:?}");
             }
         }
     }

@@ -6,7 +6,7 @@
 //!
 //! A program must be loaded for the one or for the other way. The loader that the rest of the programs go through knows
 //! only perf's for uprobes, so those are loaded here, from the same object, with the maps that it made. Where anything
-//! of this is refused, perf's way is left.
+//! of this is refused, at once or for one function later, perf's way is left.
 
 mod sys;
 
@@ -112,6 +112,12 @@ impl Multi {
             self.loaded.insert(name.into(), program);
         }
         Ok(())
+    }
+
+    /// As if the kernel refused a program.
+    #[cfg(test)]
+    pub fn refuse(&mut self, name: &str) {
+        self.programs.remove(name);
     }
 
     /// The programs that are loaded, by name.
