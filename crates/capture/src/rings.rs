@@ -145,6 +145,11 @@ impl Rings {
         }
         count
     }
+
+    /// When the oldest record that is there was made.
+    pub fn oldest(&self) -> Option<u64> {
+        (0..self.shape.rings).filter_map(|ring| Reader::new(self, ring).time()).min()
+    }
 }
 
 /// One ring, being read.
@@ -359,6 +364,16 @@ mod tests {
         kernel.fill(0, open, 32, 2);
         assert_eq!(kernel.drain(), [(2, 32), (3, 24)]);
         assert_eq!(kernel.drain(), []);
+    }
+
+    #[test]
+    fn what_a_drain_had_no_time_for_is_known_to_be_there() {
+        let mut kernel = Kernel::new();
+        assert!(kernel.put(0, 24, 7) && kernel.put(1, 24, 5));
+        assert_eq!(kernel.rings.drain(Duration::ZERO, &mut |_| ()), 0);
+        assert_eq!(kernel.rings.oldest(), Some(5));
+        kernel.drain();
+        assert_eq!(kernel.rings.oldest(), None);
     }
 
     #[test]
