@@ -63,7 +63,7 @@ impl Phases {
                 format!("{} write {MAX_ORDINAL}+", class.name())
             };
             self.gap(&from, &name, syncs, run[0].start_ns.saturating_sub(from_ns));
-            let bytes = run.iter().map(|a| a.bytes).sum();
+            let bytes = run.iter().fold(0_u64, |sum, a| sum.saturating_add(a.bytes));
             self.phase(&name, run.len() as u64, bytes, end_ns.saturating_sub(run[0].start_ns));
             (from, from_ns, syncs) = (name, end_ns, 0);
         }
@@ -86,7 +86,7 @@ impl Phases {
         match self.phases.iter_mut().find(|p| p.0 == name) {
             Some(phase) => {
                 phase.1 += writes;
-                phase.2 += bytes;
+                phase.2 = phase.2.saturating_add(bytes);
                 phase.3 += 1;
                 phase.4.push(ns);
             }

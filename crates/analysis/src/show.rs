@@ -144,7 +144,7 @@ fn header(out: &mut String, summary: &Summary) {
 /// What matters in full, the rest in a table.
 fn statements(out: &mut String, summary: &Summary) {
     let counts = counts::counts(summary);
-    let all: u64 = summary.operations.iter().map(|o| o.latency_ns.sum).sum();
+    let all = summary.operations.iter().fold(0_u64, |sum, o| sum.saturating_add(o.latency_ns.sum));
     let mut others = Vec::new();
     for (i, (operation, counts)) in summary.operations.iter().zip(&counts.statements).enumerate() {
         // What failed or never ended is worth its block however little time it took.
@@ -486,9 +486,9 @@ fn files_by_name(files: &[FileUse]) -> Vec<(u64, FileUse)> {
             Some((n, sum)) => {
                 *n += 1;
                 sum.writes += file.writes;
-                sum.bytes_written += file.bytes_written;
+                sum.bytes_written = sum.bytes_written.saturating_add(file.bytes_written);
                 sum.reads += file.reads;
-                sum.bytes_read += file.bytes_read;
+                sum.bytes_read = sum.bytes_read.saturating_add(file.bytes_read);
             }
             None => drop(named.insert(key, (1, file.clone()))),
         }

@@ -319,14 +319,14 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
         links: rows.links.len() - links.parent.len(),
         slices: rows.slices.len() - slices.operation.len(),
         causes: rows.causes.len() - causes.command.len(),
-        after_ns: cut_ns.map(|cut| cut - origin_ns),
+        after_ns: cut_ns.map(|cut| cut.saturating_sub(origin_ns)),
         why: if cut_ns.is_some() {
             format!(
                 "The page holds at most {} spans of the {} recorded: whole operations from the beginning, {:.3} s of {:.3} s. The \
                  rest is hatched; the numbers below are of the whole recording, and `fathom export --perfetto` shows all of it.",
                 limits.spans,
                 rows.spans.len(),
-                (cut_ns.unwrap_or(origin_ns) - origin_ns) as f64 / 1e9,
+                cut_ns.unwrap_or(origin_ns).saturating_sub(origin_ns) as f64 / 1e9,
                 (recorded_ns - origin_ns) as f64 / 1e9
             )
         } else {
