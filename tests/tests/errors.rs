@@ -29,11 +29,13 @@ fn main() -> ExitCode {
         ("a_reader_that_goes_after_a_line_is_no_failure", shell(), nobody_reads_stdout),
         ("a_stdout_that_is_full_is_a_failure", Ok(()), full_stdout),
         ("a_full_disk_keeps_what_fitted", shell(), full_disk),
+        ("tables_without_room_are_made_elsewhere", shell(), no_room_for_tables),
         ("max_size_ends_the_recording", shell(), max_size),
         ("a_log_cut_short_is_read_up_to_the_cut", shell(), cut_short),
         ("a_damaged_table_is_named_with_the_remedy", shell(), damaged_table),
         ("a_newer_archive_is_refused_with_its_version", shell(), newer_archive),
         ("a_folder_that_is_no_archive_is_not_touched", root(), foreign_folder),
+        ("an_archive_that_was_removed_is_not_called_kept", root(), removed_meanwhile),
         ("no_literal_is_stored_and_nothing_hostile_is_shown", shell(), hostile_sql),
         ("a_program_without_sqlite_is_recorded_all_the_same", root(), no_sqlite),
         ("an_interrupted_load_removes_its_files", Ok(()), interrupted_load),
@@ -338,6 +340,24 @@ fn full_disk() -> Result<()> {
     Ok(())
 }
 
+fn no_room_for_tables() -> Result<()> {
+    let disk = ext4()?;
+    let script = many(&disk.path().join("t.db"), 200) + "; exit 3";
+    // What the log and meta.json take, and half of what the tables do.
+    let roomy = tempfile::tempdir()?;
+    let whole = record(roomy.path(), &[], &["sh", "-c", &many(&disk.path().join("u.db"), 200)])?;
+    let size = |path: &Path| fs::metadata(path).map_or(0, |about| about.len());
+    let tables: u64 = fs::read_dir(whole.join("tables"))?.flatten().map(|entry| size(&entry.path())).sum();
+    let small = Small::new(&(size(&whole.join("events.log")) + tables / 2 + (160 << 10)).to_string())?;
+    let archive = small.0.path().join("t.fathom");
+    let output = out(Command::new(fathom()).args(["record", "-o"]).arg(&archive).args(["--", "sh", "-c", &script]))?;
+    let said = said(&output);
+    ensure!(output.status.code() == Some(3), "not the command's status: {:?}: {said}", output.status);
+    ensure!(said.contains("roomier disk") && said.contains("not linked") && !said.contains("next:"), "{said}");
+    run(Command::new("cp").arg("-r").arg(&archive).arg(roomy.path().join("copy.fathom")))?;
+    near("INSERTs", number(shape(&show(&roomy.path().join("copy.fathom"))?, "INSERT")?, "/count")?, 200.0)
+}
+
 fn max_size() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let archive = folder.path().join("t.fathom");
@@ -370,6 +390,12 @@ fn cut_short() -> Result<()> {
     let left = shape(&summary, "INSERT").and_then(|s| number(s, "/count")).unwrap_or(0.0);
     ensure!(left <= whole, "a shorter log shows more");
     ensure!(!summary["loss"]["intervals"].as_array().context("intervals")?.is_empty(), "the cut is not told as a loss");
+    // Cut at the edge of a chunk, the log itself shows nothing.
+    let all = number(&summary, "/loss/events")?;
+    fs::write(&log, [])?;
+    run(Command::new(fathom()).arg("link").arg(&archive))?;
+    let none = number(&show(&archive)?, "/loss/events")?;
+    ensure!(none > all && none > 1000.0, "of an empty log {none} events are told as lost");
     Ok(())
 }
 
@@ -385,7 +411,15 @@ fn damaged_table() -> Result<()> {
     let said = said(&output);
     ensure!(output.status.code() == Some(1) && said.contains("spans") && said.contains("fathom link"), "{said}");
     run(Command::new(fathom()).arg("link").arg(&archive))?;
-    run(Command::new(fathom()).arg("show").arg(&archive)).map(drop)
+    run(Command::new(fathom()).arg("show").arg(&archive))?;
+    // A single bit must not become a number.
+    let mut bytes = fs::read(&table)?;
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&table, bytes)?;
+    let output = out(Command::new(fathom()).arg("show").arg(&archive))?;
+    ensure!(output.status.code() == Some(1), "a flipped bit was not seen: {:?}", output.status);
+    Ok(())
 }
 
 fn newer_archive() -> Result<()> {
@@ -397,6 +431,11 @@ fn newer_archive() -> Result<()> {
     fs::write(&meta, value.to_string())?;
     let output = out(Command::new(fathom()).arg("show").arg(&archive))?;
     ensure!(output.status.code() == Some(1) && said(&output).contains("999"), "{}", said(&output));
+    // Who made it is anybody's word.
+    value["made_by"] = "Fathom \u{1b}[31m9".into();
+    fs::write(&meta, value.to_string())?;
+    let output = out(Command::new(fathom()).arg("show").arg(&archive))?;
+    ensure!(!output.stderr.contains(&0x1b), "an escape sequence of an archive reaches the terminal");
     Ok(())
 }
 
@@ -408,6 +447,17 @@ fn foreign_folder() -> Result<()> {
     let output = out(Command::new(fathom()).args(["record", "-o"]).arg(&precious).args(["--", "true"]))?;
     ensure!(output.status.code() == Some(1), "{:?}", output.status);
     ensure!(fs::read_to_string(precious.join("wedding.jpg"))? == "precious", "the folder was touched");
+    Ok(())
+}
+
+fn removed_meanwhile() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut command = Command::new(fathom());
+    command.args(["record", "-o", "t.fathom", "--", "rm", "-r", "t.fathom"]).current_dir(folder.path());
+    let output = out(&mut command)?;
+    let said = said(&output);
+    ensure!(output.status.code() == Some(1), "{:?}: {said}", output.status);
+    ensure!(said.contains("was removed while it was being written") && !said.contains("kept"), "{said}");
     Ok(())
 }
 

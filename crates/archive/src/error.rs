@@ -87,6 +87,12 @@ pub enum Error {
         /// Events that were handed over and are not in it, the one just refused included.
         lost_events: u64,
     },
+    /// Somebody asked for an end.
+    #[error("interrupted: {} is not whole, and what was written of it is removed", path.display())]
+    Interrupted {
+        /// What was being made.
+        path: PathBuf,
+    },
     /// A record that no probe can have made was handed to the log.
     #[error(
         "a record of {bytes} bytes cannot be logged; a record has {} to {} bytes",

@@ -7,6 +7,7 @@
 use crate::archive::Archive;
 use crate::error::{Error, Result, Tried};
 use crate::tables::{self, Index};
+use model::Context;
 use model::table::{Cell, TABLES};
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -17,19 +18,24 @@ use std::path::Path;
 /// Copies the Parquet files into the folder `to`, which is made if it is not there. Returns the tables' names.
 ///
 /// # Errors
-/// [`Error::NotLinked`], [`Error::Io`].
-pub fn parquet(archive: &Archive, to: &Path) -> Result<Vec<String>> {
+/// [`Error::NotLinked`], [`Error::Io`], [`Error::Interrupted`] if `context` was cancelled.
+pub fn parquet(archive: &Archive, to: &Path, context: &Context) -> Result<Vec<String>> {
     each_table(archive, to, |name| {
+        interrupted(to, context)?;
         let from = tables::file(archive.dir(), name);
-        whole(&to.join(format!("{name}.parquet")), |to| fs::copy(&from, to).tried("copy", &from).map(drop))
+        let mut source = tables::sound(&Index::read(archive.dir())?, name, &from)?;
+        whole(&to.join(format!("{name}.parquet")), |to| {
+            let mut copy = File::create(to).tried("make", to)?;
+            std::io::copy(&mut source, &mut copy).tried("write", to).map(drop)
+        })
     })
 }
 
 /// Writes each table as `NAME.csv` into the folder `to`, which is made if it is not there. Returns the tables' names.
 ///
 /// # Errors
-/// Those of [`Archive::for_each`].
-pub fn csv(archive: &Archive, to: &Path) -> Result<Vec<String>> {
+/// Those of [`Archive::for_each`], and [`Error::Interrupted`] if `context` was cancelled.
+pub fn csv(archive: &Archive, to: &Path, context: &Context) -> Result<Vec<String>> {
     each_table(archive, to, |name| {
         let Some(table) = TABLES.iter().find(|t| t.name == name) else { return Ok(()) };
         whole(&to.join(format!("{name}.csv")), |path| {
@@ -40,13 +46,19 @@ pub fn csv(archive: &Archive, to: &Path) -> Result<Vec<String>> {
             tables::read(archive, table, &mut |cells| {
                 line.clear();
                 csv_line(cells, &mut line);
-                if written.is_ok() {
+                // The reader cannot be stopped; it reads on for nobody.
+                if written.is_ok() && !context.cancelled() {
                     written = out.write_all(line.as_bytes());
                 }
             })?;
+            interrupted(to, context)?;
             written.and_then(|()| out.flush()).tried("write", path)
         })
     })
+}
+
+fn interrupted(to: &Path, context: &Context) -> Result<()> {
+    if context.cancelled() { Err(Error::Interrupted { path: to.into() }) } else { Ok(()) }
 }
 
 /// Has a file written under another name, which becomes its own when it is whole.

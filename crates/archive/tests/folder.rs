@@ -6,10 +6,11 @@ use model::table::{
     Cell, ColumnInfo, ColumnType, DesignCell, DesignRow, Link, Operation, Replicate, Row, Sample, Shape, Span,
     TableInfo,
 };
-use model::{Confidence, Layer, Relation};
+use model::{Confidence, Context, Layer, Relation};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use std::fs::{self, File};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 fn span(id: u64) -> Span {
     let odd = |x: u64| (id % 2 == 1).then_some(x);
@@ -156,6 +157,33 @@ fn damage_names_the_file_and_the_remedy() {
     told(None);
 }
 
+/// As an archive has it that was made before its tables had sums.
+fn forget_sums(dir: &Path) {
+    let mut index = Index::read(dir).unwrap();
+    index.sums.clear();
+    fs::write(Index::path(dir), serde_json::to_vec(&index).unwrap()).unwrap();
+}
+
+#[test]
+fn no_flipped_bit_becomes_a_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = make(&dir.path().join("a.fathom"), 40);
+    let path = archive.dir().join("tables/spans.parquet");
+    let (whole, spans) = (fs::read(&path).unwrap(), archive.rows::<Span>().unwrap());
+    for at in (0..whole.len()).step_by(7) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << (at % 8);
+        fs::write(&path, bytes).unwrap();
+        assert!(matches!(archive.rows::<Span>(), Err(Error::Damaged { .. })), "byte {at}");
+    }
+    let out = dir.path().join("out");
+    assert!(matches!(export::parquet(&archive, &out, &Context::silent()), Err(Error::Damaged { .. })));
+    assert!(!out.exists(), "a damaged table is not handed on");
+    fs::write(&path, whole).unwrap();
+    forget_sums(archive.dir());
+    assert_eq!(archive.rows::<Span>().unwrap(), spans, "an older archive is read as it was");
+}
+
 #[test]
 fn a_row_with_a_word_of_another_list_is_damage_and_not_a_guess() {
     let dir = tempfile::tempdir().unwrap();
@@ -166,6 +194,7 @@ fn a_row_with_a_word_of_another_list_is_damage_and_not_a_guess() {
     let at = bytes.windows(3).position(|w| w == b"App").expect("the layer's name");
     bytes[at] = b'Q';
     fs::write(&path, bytes).unwrap();
+    forget_sums(dir.path());
     assert!(matches!(archive.rows::<Span>(), Err(Error::Damaged { .. })));
 }
 
@@ -243,18 +272,36 @@ fn exports_hold_every_table() {
     let dir = tempfile::tempdir().unwrap();
     let archive = make(&dir.path().join("a.fathom"), 2);
     let out = dir.path().join("out");
-    assert_eq!(export::csv(&archive, &out).unwrap(), ["shapes", "spans"]);
+    assert_eq!(export::csv(&archive, &out, &Context::silent()).unwrap(), ["shapes", "spans"]);
     assert_eq!(
         fs::read_to_string(out.join("shapes.csv")).unwrap(),
         "id,kind,text\r\n1,statement,\"'=1+1;\\n\"\"é\"\"\"\r\n"
     );
     let spans = fs::read_to_string(out.join("spans.csv")).unwrap();
     assert_eq!(spans.lines().nth(1), Some("0,App,bio,0,,3,4,,,,,,4096,,,,sync"));
-    export::parquet(&archive, &out).unwrap();
+    export::parquet(&archive, &out, &Context::silent()).unwrap();
     assert_eq!(
         fs::read(out.join("spans.parquet")).unwrap(),
         fs::read(dir.path().join("a.fathom/tables/spans.parquet")).unwrap()
     );
+}
+
+#[test]
+fn an_interrupted_export_leaves_nothing_of_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = make(&dir.path().join("a.fathom"), 2);
+    let context = Context::silent();
+    context.cancel_flag().store(true, Ordering::Relaxed);
+    let out = dir.path().join("out");
+    assert!(matches!(export::csv(&archive, &out, &context), Err(Error::Interrupted { .. })));
+    assert!(matches!(export::parquet(&archive, &out, &context), Err(Error::Interrupted { .. })));
+    assert!(!out.exists());
+    // What stood there before stays.
+    fs::create_dir(&out).unwrap();
+    fs::write(out.join("spans.csv"), "old").unwrap();
+    assert!(export::csv(&archive, &out, &context).is_err());
+    let left: Vec<_> = fs::read_dir(&out).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!((left, fs::read_to_string(out.join("spans.csv")).unwrap().as_str()), (vec!["spans.csv".into()], "old"));
 }
 
 #[test]

@@ -12,7 +12,8 @@ pub fn run(args: &args::Export) -> Result<()> {
     if args.events {
         return events(&args.archive, args.output.as_deref());
     }
-    let archive = link::open(&args.archive, &progress::context(false))?;
+    let context = progress::context(false);
+    let archive = link::open(&args.archive, &context)?;
     if args.perfetto {
         let output = args.output.clone().unwrap_or_else(|| beside(&args.archive, "pftrace"));
         let written = perfetto(&archive, &output);
@@ -31,9 +32,11 @@ pub fn run(args: &args::Export) -> Result<()> {
     }
     let output =
         args.output.clone().unwrap_or_else(|| beside(&args.archive, if args.parquet { "parquet" } else { "csv" }));
+    // Some of the tables are not all of them: they are removed.
+    progress::end_on_signal(&context);
     let tables = match args.parquet {
-        true => archive::export::parquet(&archive, &output)?,
-        false => archive::export::csv(&archive, &output)?,
+        true => archive::export::parquet(&archive, &output, &context)?,
+        false => archive::export::csv(&archive, &output, &context)?,
     };
     println!("{}: {} tables: {}", output.display(), tables.len(), tables.join(", "));
     Ok(())

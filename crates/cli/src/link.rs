@@ -1,8 +1,9 @@
 //! From the event log to the tables. The linker is pure; here it meets the archive's files.
 
 use anyhow::{Context as _, Result};
-use archive::{Archive, Lock, LogReader, Meta, TablesWriter};
+use archive::{Archive, Damage, Lock, LogReader, Meta, TablesWriter};
 use causal::{Below, InnerTasks, Linker, Sink, Stacked};
+use model::event::{ANY_CPU, Header, Loss};
 use model::files::FileClass;
 use model::table::{Coverage, Disk, FactRow, LossRow, Process, Row};
 use model::{Context, Environment, Event, Layer, LossSource, Record, counted};
@@ -29,6 +30,9 @@ pub struct Surroundings {
     /// Records for which the log had no room: since when, until when, how many.
     #[serde(default)]
     pub no_room: Option<(u64, u64, u64)>,
+    /// Records in the log: what a log holds less was cut off it. Unknown of a recorder that was killed.
+    #[serde(default)]
+    pub stored: Option<u64>,
     /// What could be seen, and what not.
     pub coverage: Vec<Coverage>,
     /// Facts about the device.
@@ -231,7 +235,11 @@ pub struct Linked {
 /// Makes the tables of the archive at `dir` from its log.
 pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
     let mut meta = Meta::read(dir).or_else(|error| without_meta(dir, error))?;
-    let known = Surroundings::of(&meta)?;
+    let known = Surroundings::of(&meta).unwrap_or_else(|error| {
+        eprintln!("fathom: {}: {error:#}", dir.display());
+        eprintln!("fathom: going on with the events alone; disks, facts and coverage are lost");
+        Surroundings::default()
+    });
     let mut log = LogReader::open(dir)?;
     let mut tables = Tables {
         writer: TablesWriter::create(dir)?,
@@ -246,9 +254,10 @@ pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
     let (marks, told) = first_look(dir)?;
     let mut linker = Linker::new(known.config(told));
     marks.into_iter().for_each(|mark| linker.push(mark, &mut tables));
-    let mut events = 0;
+    let (mut events, mut last_ns) = (0, 0);
     while let Some(event) = log.next_event() {
         events += 1;
+        last_ns = event.header.time_ns.max(last_ns);
         if !is_mark(&event) {
             linker.push(event, &mut tables);
         }
@@ -256,6 +265,9 @@ pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
             let (done, total) = log.progress();
             context.progress("linking", done, total);
         }
+    }
+    if let Some(loss) = cut_off(&known, events, last_ns, log.damage()) {
+        linker.push(loss, &mut tables);
     }
     linker.finish(&mut tables);
     for row in known.coverage.iter().chain(&tables.seen.coverage()) {
@@ -300,6 +312,20 @@ pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
     meta.write(dir)?;
     crate::progress::clear(context);
     Ok(Linked { events, operations: tables.operations })
+}
+
+/// What was cut off the end of a log, exactly at the edge of a chunk, so that the log itself shows nothing of it: it holds so
+/// many `events`, told damage included.
+fn cut_off(known: &Surroundings, events: u64, last_ns: u64, damage: &Damage) -> Option<Event> {
+    let told = events.saturating_sub(damage.tellings);
+    let missing =
+        known.stored?.checked_sub(told.saturating_add(damage.events)).filter(|n| *n > 0 && !damage.at_least)?;
+    let fact = |name: &str| known.environment.get(name)?.value.as_ref()?.parse::<u64>().ok();
+    let start_ns = if last_ns > 0 { last_ns } else { fact("trace.start").unwrap_or(0) };
+    let loss = Loss { start_ns, events: missing, source: LossSource::Damage.number(), ..Loss::default() };
+    let time_ns = fact("trace.end").unwrap_or(0).max(start_ns);
+    let header = Header { time_ns, cpu: ANY_CPU, kind: Loss::INFO.kind, ..Header::default() };
+    Some(Event { header, record: loss.into() })
 }
 
 /// A log whose `meta.json` is gone or damaged is still worth its events; what was known of the machine is lost.
@@ -362,8 +388,21 @@ pub fn open(dir: &Path, context: &Context) -> Result<Archive> {
         return Ok(Archive::open(dir)?);
     }
     eprintln!("fathom: {} has no tables yet; linking its events", dir.display());
-    link(dir, context)?;
+    link(dir, context).map_err(|error| match lacks_room(&error) {
+        true => error.context("the tables find no room; copy the archive to where there is some, and look at that"),
+        false => error,
+    })?;
     Ok(Archive::open(dir)?)
+}
+
+/// Whether the tables could not be written where the archive is: no space, no quota, or not a place to write to.
+pub fn lacks_room(error: &anyhow::Error) -> bool {
+    use std::io::ErrorKind as Kind;
+    let kinds =
+        [Kind::StorageFull, Kind::QuotaExceeded, Kind::FileTooLarge, Kind::ReadOnlyFilesystem, Kind::PermissionDenied];
+    let io =
+        |cause: &(dyn std::error::Error + 'static)| cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+    error.chain().filter_map(io).any(|kind| kinds.contains(&kind))
 }
 
 /// `fathom link`.

@@ -29,7 +29,8 @@
 //! anything else it goes on to the next magic. What it passed over becomes one `loss` event, in its place, whose
 //! interval is that of the passed chunk (if its header is whole) or of its neighbours, and whose number is exact as
 //! soon as a later chunk says how many came before it. So damage can hide events but neither invent them nor go
-//! unnoticed, but for its last chunk cut off exactly at its edge; then `meta.json` says that the log is incomplete.
+//! unnoticed, but for a log cut off exactly at a chunk's edge; there `meta.json` helps, which says that a log is incomplete
+//! or how many events the recorder stored.
 
 mod reader;
 mod writer;

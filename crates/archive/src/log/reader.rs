@@ -15,7 +15,9 @@ use std::path::Path;
 pub struct Damage {
     /// Places that were passed over, each told of by one `loss` event.
     pub places: u64,
-    /// Bytes in them.
+    /// `loss` events that told of damage.
+    pub tellings: u64,
+    /// Bytes in the places.
     pub bytes: u64,
     /// Events that are known to be missing.
     pub events: u64,
@@ -275,6 +277,7 @@ impl<R: Read + Seek> LogReader<R> {
     fn lost(&mut self, start_ns: u64, end_ns: u64, events: u64, at_least: bool) {
         self.damage.events = self.damage.events.saturating_add(events);
         self.damage.at_least |= at_least;
+        self.damage.tellings += 1;
         let loss =
             Loss { start_ns, events, bound: at_least.into(), source: LossSource::Damage.number(), ..Loss::default() };
         let header = Header { time_ns: end_ns, cpu: ANY_CPU, kind: Loss::INFO.kind, ..Header::default() };

@@ -10,8 +10,8 @@
 mod read;
 mod write;
 
-pub(crate) use read::read;
 pub use read::read_file;
+pub(crate) use read::{read, sound};
 pub use write::TablesWriter;
 
 use crate::error::{Error, Result, Tried};
@@ -37,6 +37,10 @@ pub struct Index {
     pub made_by: String,
     /// Rows of each table.
     pub rows: BTreeMap<String, u64>,
+    /// CRC-32 of each table's file: a Parquet page keeps no sum, and a flipped bit in it would be a wrong number. Older
+    /// archives have none.
+    #[serde(default)]
+    pub sums: BTreeMap<String, u32>,
 }
 
 impl Index {

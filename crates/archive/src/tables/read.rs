@@ -13,6 +13,7 @@ use parquet::file::reader::{ChunkReader, FileReader, RowGroupReader, SerializedF
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::io::{Read, Seek};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -25,17 +26,38 @@ pub(crate) fn read(archive: &Archive, table: &TableInfo, each: &mut dyn FnMut(&[
     let index = Index::read(archive.dir())?;
     let Some(&expected) = index.rows.get(table.name) else { return Ok(()) };
     let path = file(archive.dir(), table.name);
-    let file = match File::open(&path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            return Err(Error::damaged_table(&path, "it is missing"));
-        }
-        other => other.tried("open", &path)?,
-    };
+    let file = sound(&index, table.name, &path)?;
     let rows = read_file(file, &path, table, index.table_version, each)?;
     if rows != expected {
         return Err(Error::damaged_table(&path, format!("it has {rows} rows, and index.json says {expected}")));
     }
     Ok(())
+}
+
+/// Opens a table's file, if it is what was written.
+///
+/// # Errors
+/// [`Error::Damaged`] if it is not, [`Error::Io`].
+pub(crate) fn sound(index: &Index, table: &str, path: &Path) -> Result<File> {
+    let mut file = match File::open(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            return Err(Error::damaged_table(path, "it is missing"));
+        }
+        other => other.tried("open", path)?,
+    };
+    let Some(&expected) = index.sums.get(table) else { return Ok(file) };
+    let (mut sum, mut bytes) = (crc32fast::Hasher::new(), vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut bytes).tried("read", path)? {
+            0 => break,
+            n => sum.update(&bytes[..n]),
+        }
+    }
+    if sum.finalize() != expected {
+        return Err(Error::damaged_table(path, "it is not what was written (its sum is not that of index.json)"));
+    }
+    file.rewind().tried("read", path)?;
+    Ok(file)
 }
 
 /// Hands each row of a Parquet file to `each` and returns how many there were. `path` is for messages; `version` is

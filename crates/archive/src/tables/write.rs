@@ -13,6 +13,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -60,12 +61,14 @@ impl TablesWriter {
     /// # Errors
     /// [`Error::Io`]; the old tables are still there then.
     pub fn finish(mut self) -> Result<()> {
-        let mut rows = BTreeMap::new();
+        let (mut rows, mut sums) = (BTreeMap::new(), BTreeMap::new());
         for (name, table) in std::mem::take(&mut self.tables) {
-            rows.insert(name.to_string(), table.finish()?);
+            let (count, sum) = table.finish()?;
+            rows.insert(name.to_string(), count);
+            sums.insert(name.to_string(), sum);
         }
         let made_by = format!("Fathom {}", env!("CARGO_PKG_VERSION"));
-        let index = Index { table_version: TABLE_VERSION, made_by, rows };
+        let index = Index { table_version: TABLE_VERSION, made_by, rows, sums };
         let path = self.tmp.join("index.json");
         let bytes = serde_json::to_vec_pretty(&index).map_err(std::io::Error::from).tried("write", &path)?;
         replace(&path, &bytes)?;
@@ -110,10 +113,28 @@ enum Values {
     Text(Vec<ByteArray>, HashMap<String, ByteArray>),
 }
 
+/// A file, and the sum of what was written to it.
+struct Summed {
+    file: File,
+    sum: crc32fast::Hasher,
+}
+
+impl Write for Summed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.sum.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
 struct Table {
     path: PathBuf,
     info: TableInfo,
-    file: SerializedFileWriter<File>,
+    file: SerializedFileWriter<Summed>,
     columns: Vec<Buffer>,
     buffered: usize,
     rows: u64,
@@ -130,6 +151,7 @@ impl Table {
             ]))
             .build();
         let file = File::create(&path).tried("make", &path)?;
+        let file = Summed { file, sum: crc32fast::Hasher::new() };
         let file = schema(&info)
             .and_then(|schema| SerializedFileWriter::new(file, schema, Arc::new(properties)))
             .map_err(|e| failed(&path, e))?;
@@ -159,12 +181,13 @@ impl Table {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<u64> {
+    /// Its rows, and the sum of its file.
+    fn finish(mut self) -> Result<(u64, u32)> {
         self.flush()?;
         debug_assert_eq!(self.columns.len(), self.info.columns.len());
-        let file = self.file.into_inner().map_err(|e| failed(&self.path, e))?;
+        let Summed { file, sum } = self.file.into_inner().map_err(|e| failed(&self.path, e))?;
         file.sync_all().tried("bring to the medium", &self.path)?;
-        Ok(self.rows)
+        Ok((self.rows, sum.finalize()))
     }
 }
 
@@ -205,7 +228,7 @@ impl Buffer {
         }
     }
 
-    fn flush(&mut self, group: &mut SerializedRowGroupWriter<'_, File>) -> Result<(), ParquetError> {
+    fn flush(&mut self, group: &mut SerializedRowGroupWriter<'_, Summed>) -> Result<(), ParquetError> {
         let present = self.present.as_deref();
         match &mut self.values {
             Values::Int(all) => write::<Int64Type>(group, all, present),
@@ -224,7 +247,7 @@ impl Buffer {
 }
 
 fn write<D: DataType>(
-    group: &mut SerializedRowGroupWriter<'_, File>,
+    group: &mut SerializedRowGroupWriter<'_, Summed>,
     all: &mut Vec<D::T>,
     present: Option<&[i16]>,
 ) -> Result<(), ParquetError> {

@@ -5,25 +5,58 @@
 //! of the probed files; then the version is known only if they all have the same.
 
 use capture::sqlite::find::mappings;
-use model::Fact;
+use device::Local;
+use model::{Dev, Fact};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CString;
 
 /// A file with SQLite in it that was probed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probed {
     /// Its path.
     pub path: String,
-    /// Its inode; 0 if it is not known. Of the few files that are probed, it tells one from another.
-    pub ino: u64,
+    /// Which file it is, if that is known.
+    pub file: Option<Identity>,
     /// The version that it names itself.
     pub version: String,
+}
+
+/// A file's file system, as the kernel's own records name it, and its inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// `None` where stat tells another number than the kernel's records: then the inode alone decides.
+    pub dev: Option<Dev>,
+    /// Inode.
+    pub ino: u64,
+}
+
+impl Identity {
+    /// That of a file that can be opened here.
+    pub fn of(path: &str) -> Option<Self> {
+        let (dev, ino) = device::identity(&Local, path).ok()?;
+        Some(Self { dev: Some(dev).filter(|_| stat_tells_the_truth(path)), ino })
+    }
+
+    fn is(&self, (dev, ino): (Dev, u64)) -> bool {
+        self.ino == ino && self.dev.is_none_or(|own| own == dev)
+    }
+}
+
+/// btrfs and overlayfs make up a number for each subvolume or layer.
+fn stat_tells_the_truth(path: &str) -> bool {
+    let Ok(path) = CString::new(path) else { return false };
+    // SAFETY: a structure of numbers, of which zero is one.
+    let mut about: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path ends with a zero, and both live until the call returns.
+    let done = unsafe { libc::statfs(path.as_ptr(), &raw mut about) };
+    done == 0 && ![libc::BTRFS_SUPER_MAGIC as i64, libc::OVERLAYFS_SUPER_MAGIC as i64].contains(&(about.f_type as i64))
 }
 
 /// What the recorded processes did.
 #[derive(Debug, Default)]
 pub struct Ran {
     told: BTreeSet<u32>,
-    mapped: BTreeMap<u32, BTreeSet<u64>>,
+    mapped: BTreeMap<u32, BTreeSet<(Dev, u64)>>,
 }
 
 impl Ran {
@@ -37,17 +70,18 @@ impl Ran {
         self.told.contains(&tgid)
     }
 
-    /// A process mapped a file as code.
-    pub fn mapped(&mut self, tgid: u32, ino: u64) {
-        self.mapped.entry(tgid).or_default().insert(ino);
+    /// A process mapped a file as code: its file system and inode.
+    pub fn mapped(&mut self, tgid: u32, file: (Dev, u64)) {
+        self.mapped.entry(tgid).or_default().insert(file);
     }
 
     /// Asks those that still live what they have mapped.
     pub fn ask_the_living(&mut self) {
         for &tgid in &self.told {
             let Ok(maps) = std::fs::read(format!("/proc/{tgid}/maps")) else { continue };
-            let inodes = mappings(&String::from_utf8_lossy(&maps)).map(|m| m.inode).collect::<Vec<_>>();
-            self.mapped.entry(tgid).or_default().extend(inodes);
+            let maps = String::from_utf8_lossy(&maps);
+            let files = mappings(&maps).filter_map(|m| Some((device_of(m.device)?, m.inode)));
+            self.mapped.entry(tgid).or_default().extend(files);
         }
     }
 
@@ -68,7 +102,8 @@ impl Ran {
         let mut sure = true;
         for tgid in &self.told {
             let its = self.mapped.get(tgid);
-            let has = |p: &Probed| its.is_some_and(|inodes| inodes.contains(&p.ino));
+            let has =
+                |p: &Probed| its.zip(p.file).is_some_and(|(files, probed)| files.iter().any(|file| probed.is(*file)));
             let files: Vec<usize> = (0..probed.len()).filter(|&i| has(&probed[i])).collect();
             sure &= files.len() == 1;
             ran.extend(if files.is_empty() { (0..probed.len()).collect() } else { files });
@@ -83,27 +118,65 @@ impl Ran {
     }
 }
 
+/// `MAJOR:MINOR`, in hexadecimal.
+fn device_of(text: &str) -> Option<Dev> {
+    let (major, minor) = text.split_once(':')?;
+    let number = |hex| u32::from_str_radix(hex, 16).ok();
+    Some(Dev::new(number(major)?, number(minor)?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const DISK: Dev = Dev(254 << 20);
+
+    /// On one file system.
     fn probed(all: &[(&str, u64, &str)]) -> Vec<Probed> {
-        all.iter().map(|&(path, ino, version)| Probed { path: path.into(), ino, version: version.into() }).collect()
+        let file = |ino| Some(Identity { dev: Some(DISK), ino });
+        all.iter()
+            .map(|&(path, ino, version)| Probed { path: path.into(), file: file(ino), version: version.into() })
+            .collect()
+    }
+
+    #[test]
+    fn one_inode_of_two_file_systems_is_two_files() {
+        let mut both = probed(&[("/a", 5, "3.40.1"), ("/mnt/b", 5, "3.54.1")]);
+        both[1].file = Some(Identity { dev: Some(Dev(7 << 20)), ino: 5 });
+        let mut ran = Ran::default();
+        ran.mapped(1, (Dev(7 << 20), 5));
+        ran.statement(1);
+        assert_eq!(ran.version(&both).unwrap().value.as_deref(), Some("3.54.1"));
+        // Where stat does not tell, it may be either.
+        both[0].file = Some(Identity { dev: None, ino: 5 });
+        assert!(ran.version(&both).unwrap().value.is_none());
+    }
+
+    #[test]
+    fn this_program_is_the_file_that_it_has_mapped() {
+        let own = std::env::current_exe().unwrap();
+        let mut ran = Ran::default();
+        ran.statement(std::process::id());
+        ran.ask_the_living();
+        let identity = Identity::of(own.to_str().unwrap()).unwrap();
+        assert!(ran.mapped[&std::process::id()].iter().any(|file| identity.is(*file)), "{identity:?}");
+        assert_eq!(device_of("fe:01"), Some(Dev::new(254, 1)));
+        assert_eq!(device_of("fe"), None);
     }
 
     #[test]
     fn a_library_that_nobody_used_is_not_named() {
         let both = probed(&[("/lib/libsqlite3.so.0", 5, "3.40.1"), ("/opt/app", 6, "3.54.1")]);
         let mut ran = Ran::default();
-        ran.mapped(1, 5);
+        ran.mapped(1, (DISK, 5));
         let nobody = ran.version(&both).unwrap();
         assert_eq!(nobody.value, None);
         let why = nobody.unknown.unwrap();
         assert!(why.starts_with("no statement") && why.contains("/lib/libsqlite3.so.0 (3.40.1)"), "{why}");
         assert!(Ran::default().version(&[]).is_none());
 
-        ran.mapped(2, 6);
-        ran.mapped(2, 7);
+        ran.mapped(2, (DISK, 6));
+        ran.mapped(2, (DISK, 7));
         ran.statement(2);
         let one = ran.version(&both).unwrap();
         assert_eq!((one.value.as_deref(), one.source.as_str()), (Some("3.54.1"), "/opt/app"));

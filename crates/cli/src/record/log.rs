@@ -4,6 +4,7 @@
 use super::behind::Behind;
 use super::library::Ran;
 use archive::{Error, LogWriter};
+use model::Dev;
 use model::event::{ANY_CPU, BioQueue, File, Header, Join, OpBegin, Record, Statement, Task};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -149,7 +150,7 @@ impl Log {
         let Some(Record::File(file)) = model::Event::decode(record).map(|e| e.record) else { return };
         use analysis::files::FileClass as Class;
         if let Some(header) = Header::decode(record).filter(|_| file.what == CODE) {
-            self.ran.mapped(header.tgid, file.ino);
+            self.ran.mapped(header.tgid, (Dev(file.dev), file.ino));
         }
         let class = analysis::files::class(&file.text);
         let Some(header) = Header::decode(record).filter(|_| class != Class::Other) else { return };

@@ -15,13 +15,12 @@ use capture::marks::Marks;
 use capture::request::Function;
 use capture::sqlite::find::{Finder, Search};
 use capture::{Request, Scope, Session};
-use library::Probed;
+use library::{Identity, Probed};
 use log::Log;
 use model::event::Header;
 use model::table::Coverage;
 use model::{Context, Layer, counted};
 use std::ffi::OsString;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -42,8 +41,8 @@ pub struct Recorded {
     pub records: u64,
     /// Records lost.
     pub lost: u64,
-    /// Operations found.
-    pub operations: u64,
+    /// Operations found; `None` if the tables could not be made for want of room.
+    pub operations: Option<u64>,
 }
 
 /// `fathom record`.
@@ -68,14 +67,17 @@ pub fn run(args: &args::Record) -> Result<ExitCode> {
         give_to_caller(&args.output)?;
     }
     if !args.quiet && args.backend == args::Backend::Ebpf {
+        let operations = done.operations.map(|n| format!(", {}", counted(n as usize, "operation")));
         eprintln!(
-            "{}: {}, {}{}",
+            "{}: {}{}{}",
             args.output.display(),
             counted(done.records as usize, "event"),
-            counted(done.operations as usize, "operation"),
+            operations.as_deref().unwrap_or(", not linked"),
             if done.lost > 0 { format!(", {} lost", counted(done.lost as usize, "event")) } else { String::new() }
         );
-        eprintln!("next: fathom show {0}, or fathom report {0}", args.output.display());
+        if operations.is_some() {
+            eprintln!("next: fathom show {0}, or fathom report {0}", args.output.display());
+        }
     }
     Ok(ExitCode::from(u8::try_from(done.status).unwrap_or(1)))
 }
@@ -91,7 +93,7 @@ fn untraced(args: &args::Record, context: &Context) -> Result<Recorded> {
     while end.waits(Some(&mut child))? {
         std::thread::sleep(DRAIN_EVERY);
     }
-    Ok(Recorded { status: end.status, records: 0, lost: 0, operations: 0 })
+    Ok(Recorded { status: end.status, records: 0, lost: 0, operations: None })
 }
 
 /// Records, and links what was recorded.
@@ -167,6 +169,7 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
         capture::name_of(tgid).iter().for_each(|event| log.put_event(event));
     }
     let refused = log.finish()?;
+    around.known.stored = Some(log.records);
     progress::clear(context);
     if refused > 0 {
         // What is lost lies within the recording: what came after it was not to be stored.
@@ -188,15 +191,19 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     around.finish(&finished, log.outside, &libraries.blind, log.storage().or(here.as_deref()));
     around.known.store(&mut meta)?;
     meta.complete = log.full.is_none();
-    meta.write(&args.output)
-        .with_context(|| "the events are kept; `fathom link` can make the tables where there is room")?;
+    meta.write(&args.output).with_context(|| match archive::log::path(&args.output).is_file() {
+        true => "the events are kept; `fathom link` can make the tables where there is room".to_string(),
+        false => format!("{} was removed while it was being written: what was recorded is gone", args.output.display()),
+    })?;
     let operations = match link::link(&args.output, context) {
-        Ok(linked) => linked.operations,
-        Err(error) if log.full.is_some() => {
+        Ok(linked) => Some(linked.operations),
+        Err(error) if log.full.is_some() || link::lacks_room(&error) => {
+            eprintln!("fathom: {}", crate::sentence(&error));
             eprintln!(
-                "fathom: {error:#}; the events are kept: copy the archive to a roomier disk and run `fathom link`"
+                "fathom: the events are kept, but their tables find no room here: copy {} to a roomier disk and run `fathom link` on it",
+                args.output.display()
             );
-            0
+            None
         }
         Err(error) => return Err(error),
     };
@@ -325,8 +332,8 @@ impl Libraries {
         for found in search.found {
             session.attach_sqlite(&found.path, &found.symbols);
             let version = found.symbols.version.clone().unwrap_or_else(|| "unknown".into());
-            let ino = std::fs::metadata(&found.path).map_or(0, |about| about.ino());
-            self.probed.push(Probed { path: found.path.display().to_string(), ino, version });
+            let path = found.path.display().to_string();
+            self.probed.push(Probed { file: Identity::of(&path), path, version });
         }
         self.blind.extend(search.absent.into_iter().map(|(path, why)| Coverage {
             layer: Layer::Database,
@@ -365,8 +372,9 @@ fn request(args: &args::Record) -> Result<Request> {
     request.also_all = args.all;
     request.price = !args.no_probe_cost;
     for (binary, name) in &args.functions {
+        // In words: it is not the command that was not found.
         let path = launch::resolve(binary.as_os_str(), std::env::var_os("PATH").as_deref())
-            .with_context(|| format!("--op {}:{name}", binary.display()))?;
+            .map_err(|error| anyhow::anyhow!("--op {}:{name}: {error}", binary.display()))?;
         request.functions.push(Function { path, name: name.clone(), offset: None });
     }
     Ok(request)

@@ -26,6 +26,7 @@ impl Surroundings {
         let mut known = link::Surroundings {
             functions: Vec::new(),
             no_room: None,
+            stored: None,
             tracer: Some(std::process::id()),
             tracer_files: Vec::new(),
             disks: disks.rows(None),
