@@ -15,6 +15,7 @@ fn main() -> ExitCode {
         ("without_btf_it_says_what_the_kernel_lacks", root().and_then(|()| installed("unshare")), without_btf),
         ("without_tracefs_nothing_is_missing", shell().and_then(|()| installed("unshare")), without_tracefs),
         ("lockdown_is_refused_before_zeroes_are_read", root().and_then(|()| installed("unshare")), lockdown),
+        ("one_capability_of_two_is_told_the_other", root().and_then(|()| installed("setpriv")), one_capability),
         ("two_capabilities_show_what_they_can", shell().and_then(|()| installed("setpriv")), two_capabilities),
         ("a_command_without_its_dashes_is_shown_them", Ok(()), without_dashes),
         ("a_name_that_nobody_has_is_said", root(), nobody_of_that_name),
@@ -109,6 +110,24 @@ fn lockdown() -> Result<()> {
     let output = with_mounts(script, folder.path())?;
     let said = said(&output);
     ensure!(output.status.code() == Some(1) && said.contains("lockdown"), "{:?}: {said}", output.status);
+    Ok(())
+}
+
+fn one_capability() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let copy = folder.path().join("fathom");
+    fs::copy(fathom(), &copy)?;
+    run(Command::new("chmod").args(["-R", "a+rwx"]).arg(folder.path()))?;
+    for (has, lacks) in [("bpf", "CAP_PERFMON"), ("perfmon", "CAP_BPF")] {
+        let output = out(Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups", &format!("--inh-caps=-all,+{has}")])
+            .args([format!("--ambient-caps=-all,+{has}"), format!("--bounding-set=-all,+{has}")])
+            .arg(&copy)
+            .args(["record", "--", "true"])
+            .current_dir(folder.path()))?;
+        let said = said(&output);
+        ensure!(output.status.code() == Some(1) && said.contains(lacks), "{has}: {:?}: {said}", output.status);
+    }
     Ok(())
 }
 

@@ -127,7 +127,10 @@ impl Session {
         session.coverage.extend(session.uprobes.attach_functions(&mut session.ebpf, &request.functions));
         let rows = probes::attach_all(&mut session.ebpf, &session.types);
         if !rows.iter().any(|r| r.attached) {
-            return Err(Error::Blind(rows.first().map_or_else(String::new, |r| r.how.clone())));
+            let how = rows.first().map_or_else(String::new, |r| r.how.clone());
+            // With CAP_BPF alone the maps are made and every program is refused.
+            let forbidden = ["Operation not permitted", "Permission denied"].iter().any(|why| how.contains(why));
+            return Err(if forbidden { Error::NotPermitted { what: how } } else { Error::Blind(how) });
         }
         session.coverage.extend(rows);
         session.find_programs();
