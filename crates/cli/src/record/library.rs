@@ -42,6 +42,10 @@ impl Identity {
     }
 }
 
+/// `f_type` of statfs(2).
+const BTRFS: u64 = 0x9123_683e;
+const OVERLAYFS: u64 = 0x794c_7630;
+
 /// btrfs and overlayfs make up a number for each subvolume or layer.
 fn stat_tells_the_truth(path: &str) -> bool {
     let Ok(path) = CString::new(path) else { return false };
@@ -49,7 +53,7 @@ fn stat_tells_the_truth(path: &str) -> bool {
     let mut about: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: the path ends with a zero, and both live until the call returns.
     let done = unsafe { libc::statfs(path.as_ptr(), &raw mut about) };
-    done == 0 && ![libc::BTRFS_SUPER_MAGIC as i64, libc::OVERLAYFS_SUPER_MAGIC as i64].contains(&(about.f_type as i64))
+    done == 0 && ![BTRFS, OVERLAYFS].contains(&(about.f_type as u64))
 }
 
 /// What the recorded processes did.
