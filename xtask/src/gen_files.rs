@@ -11,7 +11,7 @@ use std::path::Path;
 /// Path within the repository, and content.
 fn files() -> Vec<(&'static str, String)> {
     vec![
-        ("crates/capture/src/bpf/events.h", c_header(&c_constants(), Header::FIELDS, Record::KINDS)),
+        ("crates/capture/src/bpf/events.h", c_header(&c_constants(), Record::KINDS)),
         ("docs/reference/events.md", events()),
         ("docs/reference/tables.md", tables()),
     ]

@@ -13,6 +13,7 @@
 //! | `uprobes` | probes on SQLite and on functions |
 //! | `multi/` | how they are attached from Linux 6.6 on |
 //! | `rings` | takes records off the kernel side's memory |
+//! | `unpack` | makes them whole |
 //! | `loss`, `price` | what was lost, and what each probe costs |
 //! | [`sqlite`] | where SQLite's functions are in a file |
 //! | [`launch`], [`marks`] | the traced program, and the marks it makes itself |
@@ -30,6 +31,7 @@ mod rings;
 pub mod session;
 pub mod sqlite;
 mod tasks;
+mod unpack;
 mod uprobes;
 
 pub use error::Error;

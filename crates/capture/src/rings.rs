@@ -3,10 +3,12 @@
 //!
 //! A ring is read up to its first record that is not whole yet. Of several rings a stretch of time is read from each by
 //! turns, since who reads the log puts records in order only as far as they are apart in it. A record stays where it is
-//! until the sink has seen it; then its room is given back.
+//! until the sink has seen it, made whole ([`crate::unpack`]); then its room is given back.
 
 use crate::Error;
+use crate::kernel::clock::boot_ns;
 use crate::loss::CpuState;
+use crate::unpack::{CHECK, Raw};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,8 +18,6 @@ use std::time::{Duration, Instant};
 const CHUNK: u64 = 1 << 20;
 /// Bytes behind it, for a record that begins in it.
 const SPARE: u64 = 8 << 10;
-/// Bits of a word that hold the length.
-const LENGTH_BITS: u32 = 13;
 /// Chunks of all rings together at most.
 const CHUNKS: u32 = 64;
 const LEAST_CHUNKS: u32 = 2;
@@ -32,12 +32,11 @@ const GIVE_BACK: u64 = 256 << 10;
 #[repr(C)]
 struct Control {
     head: AtomicU64,
-    seq: AtomicU64,
     lost: AtomicU64,
     table_full: AtomicU64,
     late_ns: AtomicU64,
     reset_wanted: AtomicU64,
-    pad: [u64; 2],
+    pad: [u64; 3],
     tail: AtomicU64,
     pad_tail: [u64; 7],
 }
@@ -51,16 +50,17 @@ pub struct Shape {
     pub rings: u32,
     /// Chunks of each ring, a power of two.
     pub chunks: u32,
-    /// What the words are mixed with.
+    /// What the words' checks are mixed with.
     pub salt: u64,
 }
 
 impl Shape {
-    /// For so many CPUs that there may ever be, and so many that run: at most 64 MiB in all, 2 to 32 MiB each.
+    /// For so many CPUs that there may ever be, and so many that run: at most 64 MiB in all, 2 to 32 MiB each. Of `salt` what
+    /// the check has room for is taken.
     pub fn new(cpus: u32, running: u32, salt: u64) -> Self {
         let rings = running.clamp(1, CHUNKS / LEAST_CHUNKS);
         let share = (CHUNKS / rings).min(MOST_CHUNKS);
-        Self { cpus: cpus.max(rings), rings, chunks: 1 << share.ilog2(), salt }
+        Self { cpus: cpus.max(rings), rings, chunks: 1 << share.ilog2(), salt: salt & CHECK }
     }
 
     fn ring_bytes(&self) -> u64 {
@@ -81,21 +81,101 @@ impl Shape {
 
 /// The rings.
 pub struct Rings {
+    maps: Maps,
+    numbers: Numbers,
+    /// Before any record was made.
+    began_ns: u64,
+    /// A record that is handed on.
+    whole: Vec<u64>,
+}
+
+impl Rings {
+    /// Maps the two tables, `ring_controls` and `ring_memory`. To be called before anything writes into them.
+    pub fn new(shape: Shape, controls: BorrowedFd<'_>, memory: BorrowedFd<'_>) -> Result<Self, Error> {
+        let maps = Maps {
+            shape,
+            controls: Mapping::new(controls, u64::from(shape.cpus) * size_of::<Control>() as u64)?,
+            memory: Mapping::new(memory, shape.memory())?,
+        };
+        Ok(Self { maps, numbers: Numbers::new(shape.cpus), began_ns: boot_ns(), whole: Vec::new() })
+    }
+
+    /// Whether so many statements were left between their rows that their resets matter.
+    pub fn reset_wanted(&self) -> bool {
+        self.maps.each_cpu().any(|control| control.reset_wanted.load(Ordering::Relaxed) != 0)
+    }
+
+    /// The counters of each CPU.
+    pub fn counters(&self) -> Vec<CpuState> {
+        let state = |control: &Control| CpuState {
+            lost: control.lost.load(Ordering::Relaxed),
+            table_full: control.table_full.load(Ordering::Relaxed),
+        };
+        self.maps.each_cpu().map(state).collect()
+    }
+
+    /// How full the fullest ring is, from 0 to 1.
+    pub fn fill(&self) -> f64 {
+        self.maps.fill()
+    }
+
+    /// Hands on what is there, for no longer than `at_most`; returns how many records. They are whole: a header and a body as in
+    /// `model::event`.
+    pub fn drain(&mut self, at_most: Duration, sink: &mut dyn FnMut(&[u8])) -> usize {
+        let Self { maps, numbers, began_ns, whole } = self;
+        let mut count = 0;
+        maps.drain(at_most, *began_ns, &mut |ring, record| {
+            let cpu = record.cpu().unwrap_or(ring);
+            if record.unpack(record.time_ns(*began_ns), cpu, numbers.next(cpu), whole) {
+                sink(bytes_of(whole));
+                count += 1;
+            }
+        });
+        numbers.pass(maps.each_cpu().map(|control| control.lost.load(Ordering::Relaxed)));
+        count
+    }
+}
+
+/// Numbers the records of each CPU, those lost included. The kernel side does not, since that took a locked instruction a record.
+struct Numbers {
+    next: Vec<u32>,
+    lost: Vec<u64>,
+}
+
+impl Numbers {
+    fn new(cpus: u32) -> Self {
+        Self { next: vec![0; cpus as usize], lost: vec![0; cpus as usize] }
+    }
+
+    fn next(&mut self, cpu: u32) -> u32 {
+        let Some(next) = self.next.get_mut(cpu as usize) else { return 0 };
+        *next = next.wrapping_add(1);
+        next.wrapping_sub(1)
+    }
+
+    /// Leaves out the numbers of those that were lost, by each CPU's count.
+    fn pass(&mut self, counts: impl Iterator<Item = u64>) {
+        for ((next, lost), count) in self.next.iter_mut().zip(&mut self.lost).zip(counts) {
+            *next = next.wrapping_add((count - *lost) as u32);
+            *lost = count;
+        }
+    }
+}
+
+/// Words as the bytes that they are in memory.
+fn bytes_of(words: &[u64]) -> &[u8] {
+    // SAFETY: as many bytes as the words have, which any value is good for; they are lent as long as the words.
+    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
+}
+
+/// What both sides see.
+struct Maps {
     shape: Shape,
     controls: Mapping,
     memory: Mapping,
 }
 
-impl Rings {
-    /// Maps the two tables, `ring_controls` and `ring_memory`.
-    pub fn new(shape: Shape, controls: BorrowedFd<'_>, memory: BorrowedFd<'_>) -> Result<Self, Error> {
-        Ok(Self {
-            shape,
-            controls: Mapping::new(controls, u64::from(shape.cpus) * size_of::<Control>() as u64)?,
-            memory: Mapping::new(memory, shape.memory())?,
-        })
-    }
-
+impl Maps {
     /// That of a CPU, or of a ring.
     fn control(&self, cpu: u32) -> &Control {
         assert!(cpu < self.shape.cpus);
@@ -104,26 +184,11 @@ impl Rings {
         unsafe { self.controls.start.cast::<Control>().add(cpu as usize).as_ref() }
     }
 
-    /// Whether so many statements were left between their rows that their resets matter.
-    pub fn reset_wanted(&self) -> bool {
-        (0..self.shape.cpus).any(|cpu| self.control(cpu).reset_wanted.load(Ordering::Relaxed) != 0)
+    fn each_cpu(&self) -> impl Iterator<Item = &Control> {
+        (0..self.shape.cpus).map(|cpu| self.control(cpu))
     }
 
-    /// The counters of each CPU.
-    pub fn counters(&self) -> Vec<CpuState> {
-        (0..self.shape.cpus)
-            .map(|cpu| {
-                let control = self.control(cpu);
-                CpuState {
-                    lost: control.lost.load(Ordering::Relaxed),
-                    table_full: control.table_full.load(Ordering::Relaxed),
-                }
-            })
-            .collect()
-    }
-
-    /// How full the fullest ring is, from 0 to 1.
-    pub fn fill(&self) -> f64 {
+    fn fill(&self) -> f64 {
         let used = |ring| {
             let control = self.control(ring);
             control.head.load(Ordering::Relaxed).saturating_sub(control.tail.load(Ordering::Relaxed))
@@ -131,19 +196,17 @@ impl Rings {
         (0..self.shape.rings).map(used).max().unwrap_or(0) as f64 / self.shape.ring_bytes() as f64
     }
 
-    /// Hands on what is there, for no longer than `at_most`; returns how many records.
-    pub fn drain(&self, at_most: Duration, sink: &mut dyn FnMut(&[u8])) -> usize {
+    /// Hands on what is there, each with its ring, for no longer than `at_most`.
+    fn drain(&self, at_most: Duration, began_ns: u64, sink: &mut dyn FnMut(u32, Raw<'_>)) {
         let began = Instant::now();
-        let mut readers: Vec<Reader<'_>> = (0..self.shape.rings).map(|ring| Reader::new(self, ring)).collect();
-        let mut count = 0;
+        let mut readers: Vec<Reader<'_>> = (0..self.shape.rings).map(|ring| Reader::new(self, ring, began_ns)).collect();
         // Where records come faster than they are taken (an emulated machine), a drain would never end.
         while began.elapsed() < at_most {
             let Some(oldest) = readers.iter().filter_map(Reader::time).min() else { break };
             for reader in &mut readers {
-                count += reader.take(oldest.saturating_add(STRETCH_NS), sink);
+                reader.take(oldest.saturating_add(STRETCH_NS), sink);
             }
         }
-        count
     }
 
     /// When the oldest record that is there was made.
@@ -154,9 +217,10 @@ impl Rings {
 
 /// One ring, being read.
 struct Reader<'a> {
-    rings: &'a Rings,
+    maps: &'a Maps,
     control: &'a Control,
     ring: u32,
+    began_ns: u64,
     at: u64,
     given_back: u64,
     /// What was there when the reading began.
@@ -164,54 +228,48 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(rings: &'a Rings, ring: u32) -> Self {
-        let control = rings.control(ring);
+    fn new(maps: &'a Maps, ring: u32, began_ns: u64) -> Self {
+        let control = maps.control(ring);
         let at = control.tail.load(Ordering::Relaxed);
-        Self { rings, control, ring, at, given_back: at, head: control.head.load(Ordering::Acquire) }
+        Self { maps, control, ring, began_ns, at, given_back: at, head: control.head.load(Ordering::Acquire) }
     }
 
     /// The record at the current place, if there is one and it is whole.
-    fn record(&self) -> Option<&'a [u8]> {
+    fn record(&self) -> Option<Raw<'a>> {
         if self.at >= self.head {
             return None;
         }
-        let shape = &self.rings.shape;
+        let shape = &self.maps.shape;
         // SAFETY: the place is within the mapping, and a multiple of 8 since all lengths are; the kernel side stores words
         // whole.
         let (start, word) = unsafe {
-            let start = self.rings.memory.start.add(shape.offset(self.ring, self.at));
+            let start = self.maps.memory.start.add(shape.offset(self.ring, self.at)).cast::<u64>();
             (start, start.cast::<AtomicU64>().as_ref().load(Ordering::Acquire))
         };
-        let length = word & ((1 << LENGTH_BITS) - 1);
-        if word ^ length != ((self.at / 8) ^ shape.salt) << LENGTH_BITS || length + 8 > SPARE {
-            return None;
-        }
+        let length = Raw::length(word, self.at, shape.salt).filter(|words| 8 * *words as u64 <= SPARE)?;
         // SAFETY: it ends within its chunk or the bytes behind that, hence within the mapping. It is whole, and the kernel side
         // does not write there again before `tail` has passed it.
-        Some(unsafe { std::slice::from_raw_parts(start.add(8).as_ptr(), length as usize) })
+        Some(Raw::new(unsafe { std::slice::from_raw_parts(start.as_ptr(), length) }))
     }
 
-    /// When the record at the current place was made: the first that a record says.
+    /// When the record at the current place was made.
     fn time(&self) -> Option<u64> {
-        self.record()?.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
+        Some(self.record()?.time_ns(self.began_ns))
     }
 
     /// Hands on the records up to a time.
-    fn take(&mut self, until_ns: u64, sink: &mut dyn FnMut(&[u8])) -> usize {
-        let mut count = 0;
+    fn take(&mut self, until_ns: u64, sink: &mut dyn FnMut(u32, Raw<'_>)) {
         while let Some(record) = self.record() {
-            if record.first_chunk().is_some_and(|bytes| u64::from_ne_bytes(*bytes) > until_ns) {
+            if record.time_ns(self.began_ns) > until_ns {
                 break;
             }
-            sink(record);
-            count += 1;
-            self.at += 8 + (record.len() as u64).next_multiple_of(8);
+            sink(self.ring, record);
+            self.at += 8 * record.words() as u64;
             if self.at - self.given_back >= GIVE_BACK {
                 self.give_back();
             }
         }
         self.give_back();
-        count
     }
 
     fn give_back(&mut self) {
@@ -261,7 +319,9 @@ mod tests {
     use std::fs::File;
     use std::os::fd::AsFd;
 
-    const SHAPE: Shape = Shape { cpus: 2, rings: 2, chunks: 2, salt: 0x1234_5678_9abc_def0 };
+    const SHAPE: Shape = Shape { cpus: 2, rings: 2, chunks: 2, salt: 0x1234 << 48 };
+    /// Words of a record without a body.
+    const HEAD: u64 = 2;
 
     /// Rings in plain files, and what the kernel side does to them.
     struct Kernel {
@@ -278,53 +338,60 @@ mod tests {
             };
             let controls = file(4096);
             let memory = file(SHAPE.memory());
-            Self { rings: Rings::new(SHAPE, controls.as_fd(), memory.as_fd()).unwrap(), heads: [0; 2] }
+            let mut rings = Rings::new(SHAPE, controls.as_fd(), memory.as_fd()).unwrap();
+            rings.began_ns = 0;
+            Self { rings, heads: [0; 2] }
+        }
+
+        fn control(&self, cpu: usize) -> &Control {
+            self.rings.maps.control(cpu as u32)
         }
 
         /// A word of a record that begins at a place.
-        fn store(&self, cpu: usize, place: u64, at: u64, word: u64) {
-            let offset = SHAPE.offset(cpu as u32, place) + at as usize;
+        fn store(&self, cpu: usize, place: u64, nth: u64, word: u64) {
+            let offset = SHAPE.offset(cpu as u32, place) + 8 * nth as usize;
             // SAFETY: within the mapping, and a multiple of 8.
-            unsafe { self.rings.memory.start.add(offset).cast::<AtomicU64>().as_ref() }.store(word, Ordering::Release);
+            unsafe { self.rings.maps.memory.start.add(offset).cast::<AtomicU64>().as_ref() }.store(word, Ordering::Release);
         }
 
-        fn word(place: u64, length: u64) -> u64 {
-            ((place / 8) ^ SHAPE.salt) << LENGTH_BITS | length
+        fn word(place: u64, words: u64) -> u64 {
+            (place / CHUNK) << 48 ^ SHAPE.salt | words
         }
 
         /// Takes room for a record; returns its place, `None` if there is none left.
-        fn take(&mut self, cpu: usize, length: u64) -> Option<u64> {
-            let (whole, place) = (8 + length.next_multiple_of(8), self.heads[cpu]);
-            let control = self.rings.control(cpu as u32);
-            if place + whole - control.tail.load(Ordering::Relaxed) > SHAPE.ring_bytes() {
+        fn take(&mut self, cpu: usize, words: u64) -> Option<u64> {
+            let place = self.heads[cpu];
+            let control = self.control(cpu);
+            if place + 8 * words - control.tail.load(Ordering::Relaxed) > SHAPE.ring_bytes() {
                 return None;
             }
-            self.heads[cpu] = place + whole;
-            control.head.store(self.heads[cpu], Ordering::Release);
-            self.store(cpu, place, 0, !Self::word(place, length));
+            control.head.store(place + 8 * words, Ordering::Release);
+            self.heads[cpu] += 8 * words;
+            self.store(cpu, place, 0, !Self::word(place, words));
             Some(place)
         }
 
-        fn fill(&self, cpu: usize, place: u64, length: u64, time: u64) {
-            self.store(cpu, place, 8, time);
-            for at in (8..length).step_by(8) {
-                self.store(cpu, place, 8 + at, time ^ at);
+        fn fill(&self, cpu: usize, place: u64, words: u64, time: u64) {
+            self.store(cpu, place, 1, time << 9);
+            for nth in HEAD..words {
+                self.store(cpu, place, nth, time ^ nth);
             }
-            self.store(cpu, place, 0, Self::word(place, length));
+            self.store(cpu, place, 0, Self::word(place, words));
         }
 
-        fn put(&mut self, cpu: usize, length: u64, time: u64) -> bool {
-            self.take(cpu, length).map(|place| self.fill(cpu, place, length, time)).is_some()
+        fn put(&mut self, cpu: usize, words: u64, time: u64) -> bool {
+            self.take(cpu, words).map(|place| self.fill(cpu, place, words, time)).is_some()
         }
 
-        fn drain(&self) -> Vec<(u64, usize)> {
+        /// Times and lengths of what is there.
+        fn drain(&self) -> Vec<(u64, u64)> {
             let mut all = Vec::new();
-            self.rings.drain(Duration::from_secs(60), &mut |record| {
-                let time = u64::from_ne_bytes(*record.first_chunk().unwrap());
-                for (i, word) in record.chunks_exact(8).enumerate().skip(1) {
-                    assert_eq!(u64::from_ne_bytes(word.try_into().unwrap()), time ^ (8 * i as u64));
+            self.rings.maps.drain(Duration::from_secs(60), 0, &mut |_, record| {
+                let time = record.time_ns(0);
+                for (nth, word) in record.all().iter().enumerate().skip(HEAD as usize) {
+                    assert_eq!(*word, time ^ nth as u64);
                 }
-                all.push((time, record.len()));
+                all.push((time, record.words() as u64));
             });
             all
         }
@@ -339,9 +406,9 @@ mod tests {
             // Now and then more than there is room for.
             for i in 0..(if round % 20 == 0 { 30_000 } else { 3_000 }) {
                 time += 1;
-                let length = 24 + (time * 37 % 200 + i % 5) / 8 * 8;
-                if kernel.put((time % 3 == 0).into(), length, time) {
-                    put.push((time, length as usize));
+                let words = 3 + (time * 37 % 200 + i % 5) / 8;
+                if kernel.put((time % 3 == 0).into(), words, time) {
+                    put.push((time, words));
                 } else {
                     lost += 1;
                 }
@@ -357,12 +424,12 @@ mod tests {
     #[test]
     fn reading_stops_at_a_record_that_is_not_whole() {
         let mut kernel = Kernel::new();
-        assert!(kernel.put(0, 24, 1));
-        let open = kernel.take(0, 32).unwrap();
-        assert!(kernel.put(0, 24, 3) && kernel.put(1, 24, 4));
-        assert_eq!(kernel.drain(), [(1, 24), (4, 24)]);
-        kernel.fill(0, open, 32, 2);
-        assert_eq!(kernel.drain(), [(2, 32), (3, 24)]);
+        assert!(kernel.put(0, 3, 1));
+        let open = kernel.take(0, 4).unwrap();
+        assert!(kernel.put(0, 3, 3) && kernel.put(1, 3, 4));
+        assert_eq!(kernel.drain(), [(1, 3), (4, 3)]);
+        kernel.fill(0, open, 4, 2);
+        assert_eq!(kernel.drain(), [(2, 4), (3, 3)]);
         assert_eq!(kernel.drain(), []);
     }
 
@@ -379,10 +446,10 @@ mod tests {
     #[test]
     fn what_an_earlier_lap_left_is_not_taken_for_a_record() {
         let mut kernel = Kernel::new();
-        while kernel.put(0, 24, 7) {}
+        while kernel.put(0, 4, 7) {}
         kernel.drain();
         // Taken, and interrupted before its word was stored: there stands the word of the lap before.
-        kernel.rings.control(0).head.store(kernel.heads[0] + 32, Ordering::Release);
+        kernel.control(0).head.store(kernel.heads[0] + 32, Ordering::Release);
         assert_eq!(kernel.drain(), []);
     }
 
@@ -391,13 +458,42 @@ mod tests {
         let mut kernel = Kernel::new();
         let ms = |n: u64| n * 1_000_000;
         for time in [1, 2, 30, 31] {
-            assert!(kernel.put(0, 24, ms(time)));
+            assert!(kernel.put(0, 3, ms(time)));
         }
         for time in [0, 5, 29, 90] {
-            assert!(kernel.put(1, 24, ms(time)));
+            assert!(kernel.put(1, 3, ms(time)));
         }
         let times: Vec<u64> = kernel.drain().into_iter().map(|(time, _)| time / 1_000_000).collect();
         assert_eq!(times, [1, 2, 0, 5, 30, 31, 29, 90]);
+    }
+
+    #[test]
+    fn records_are_numbered_on_their_cpu_and_lost_ones_have_numbers_too() {
+        let mut kernel = Kernel::new();
+        // A commit's begin, whose body is one word.
+        let commit = u64::from(model::event::CommitBegin::INFO.kind) << 10;
+        let put = |kernel: &mut Kernel, cpu: usize, time: u64| {
+            let place = kernel.take(cpu, 3).unwrap();
+            kernel.store(cpu, place, 1, time << 9);
+            kernel.store(cpu, place, 2, 5);
+            kernel.store(cpu, place, 0, Kernel::word(place, 3) | commit);
+        };
+        let numbers = |kernel: &mut Kernel| {
+            let mut all = Vec::new();
+            let drained = kernel.rings.drain(Duration::from_secs(60), &mut |bytes| {
+                let event = model::Event::decode(bytes).unwrap();
+                all.push((event.header.cpu, event.header.seq, event.header.time_ns));
+            });
+            assert_eq!(drained, all.len());
+            all
+        };
+        put(&mut kernel, 0, 10);
+        put(&mut kernel, 1, 20);
+        put(&mut kernel, 0, 30);
+        kernel.control(0).lost.store(3, Ordering::Relaxed);
+        assert_eq!(numbers(&mut kernel), [(0, 0, 10), (0, 1, 30), (1, 0, 20)]);
+        put(&mut kernel, 0, 40);
+        assert_eq!(numbers(&mut kernel), [(0, 5, 40)]);
     }
 
     #[test]

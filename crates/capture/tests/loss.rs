@@ -13,7 +13,7 @@ fn a_full_ring_is_counted_to_the_record() {
     let folder = tempfile::tempdir().unwrap();
     // More records than the ring holds, and nobody drains meanwhile.
     let mut child =
-        common::gated(&format!("exec dd if=/dev/zero of={}/f bs=1 count=400000 status=none", folder.path().display()));
+        common::gated(&format!("exec dd if=/dev/zero of={}/f bs=1 count=1500000 status=none", folder.path().display()));
     let mut recorder = Recorder::start(&Request::new(Scope::Pids(vec![child.id()])));
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"go\n").unwrap();
     assert!(child.wait().unwrap().success());

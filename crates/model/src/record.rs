@@ -284,9 +284,9 @@ pub fn cut_to_u16(text: &mut String) {
     text.truncate(end);
 }
 
-/// The header that BPF programs include: one struct a record and one constant a kind. Generated into
+/// The header that BPF programs include: one struct for a record's body and one constant a kind. Generated into
 /// `crates/capture/src/bpf/events.h` by `cargo xtask gen`; lint fails when that file is stale.
-pub fn c_header(constants: &[(&str, u64)], header: &[FieldInfo], kinds: &[RecordInfo]) -> String {
+pub fn c_header(constants: &[(&str, u64)], kinds: &[RecordInfo]) -> String {
     let mut out = String::from(
         "/* Generated from crates/model by `cargo xtask gen`. Do not edit. */\n\
          /* SPDX-License-Identifier: Apache-2.0 OR MIT */\n#ifndef FATHOM_EVENTS_H\n#define FATHOM_EVENTS_H\n\n",
@@ -302,11 +302,8 @@ pub fn c_header(constants: &[(&str, u64)], header: &[FieldInfo], kinds: &[Record
     for k in kinds {
         let _ = writeln!(out, "#define FATHOM_KIND_{} {}", k.name.to_uppercase(), k.kind);
     }
-    out.push_str("\nstruct fathom_header {\n");
-    header.iter().for_each(|f| out.push_str(&line(f)));
-    out.push_str("};\n");
     for k in kinds {
-        let _ = write!(out, "\n/* {} */\nstruct fathom_{} {{\n\tstruct fathom_header h;\n", k.doc.trim(), k.name);
+        let _ = write!(out, "\n/* {} */\nstruct fathom_{} {{\n", k.doc.trim(), k.name);
         k.fields.iter().for_each(|f| out.push_str(&line(f)));
         out.push_str("};\n");
     }

@@ -329,13 +329,15 @@ int BPF_PROG(bio_queue, struct bio *bio)
 	struct who who = who_is(task);
 	struct slot *slot = slot_of_thread(task);
 	u64 now = bpf_ktime_get_boot_ns();
-	struct fathom_bio_queue *r;
+	u64 pages, place, ino, call_ns, *r;
 	struct walk *w;
 	struct file_id id = {};
 	u32 opf = bio->bi_opf;
 	u8 op = disk_op(opf);
 	u32 bytes = bio->bi_iter.bi_size;
+	u32 words = 3;
 	u32 zero = 0;
+	u32 disk;
 
 	w = bpf_map_lookup_elem(&walks, &zero);
 	if (!w)
@@ -360,22 +362,34 @@ int BPF_PROG(bio_queue, struct bio *bio)
 		w->left = bytes;
 		walk_pages(w, &id);
 	}
-	r = RESERVE(bio_queue, BIO_QUEUE, now, who);
+	disk = bio_disk(bio);
+	call_ns = identity_of(slot);
+	if (!id.ino)
+		w->first.pages = 0;
+	pages = w->first.pages;
+	place = pages ? two_words(id.dev ^ disk, pages >> 12) : 0;
+	ino = pages ? id.ino ^ id.dev : 0;
+	if (call_ns)
+		words = 7;
+	else if (ino)
+		words = 6;
+	else if (place)
+		words = 5;
+	else if (pages)
+		words = 4;
+	r = ring_reserve(PACKED_BIO_QUEUE, words, now, who, context(slot, who));
 	if (r) {
-		r->bio = (u64)bio;
-		r->sector = bio->bi_iter.bi_sector;
-		r->ino = id.ino;
-		r->index = id.ino ? w->first.index : 0;
-		r->syscall_ns = identity_of(slot);
-		r->bytes = bytes;
-		r->disk = bio_disk(bio);
-		r->dev = id.dev;
-		r->pages = id.ino ? w->first.pages : 0;
-		r->op = op;
-		r->end = bio_end(bio->bi_end_io);
-		r->flags = op_flags(opf);
-		r->ctx = context(slot, who);
-		r->pad = 0;
+		put_with_byte(&r[0], (u64)bio, op_flags(opf));
+		put_with_byte(&r[1], bio->bi_iter.bi_sector, bio_end(bio->bi_end_io) << 3 | op);
+		r[2] = two_words(bytes, disk);
+		if (words > 3)
+			r[3] = pages ? w->first.index << 12 | (pages & 0xfff) : 0;
+		if (words > 4)
+			r[4] = place;
+		if (words > 5)
+			r[5] = ino;
+		if (words > 6)
+			r[6] = call_ns;
 		submit(r);
 	}
 	if (w->runs)

@@ -40,6 +40,7 @@ const volatile u64 end_functions[END_FUNCTIONS];
 const volatile u8 end_classes[END_FUNCTIONS];
 
 #include "ring.h"
+#include "packed.h"
 
 /* Executions open at once on a thread. A scan that updates another table between its rows needs two. */
 #define OPS 4
@@ -148,13 +149,6 @@ static __always_inline void count_table_full(void)
 		__sync_fetch_and_add(&control->table_full, 1);
 }
 
-/* Who a record speaks of. */
-struct who {
-	u32 tgid;
-	u32 tid;
-	u8 flags;
-};
-
 static __always_inline struct who who_is(struct task_struct *task)
 {
 	struct who who = { .tgid = task->tgid, .tid = task->pid, .flags = !!(task->flags & PF_KTHREAD) };
@@ -191,31 +185,8 @@ static __always_inline struct who nobody(void)
 	return who;
 }
 
-static __always_inline void fill_header(struct fathom_header *h, u8 kind, struct ring_number n, u64 now, struct who who)
-{
-	h->time_ns = now;
-	h->seq = n.seq;
-	h->cpu = n.cpu;
-	h->kind = kind;
-	h->flags = who.flags;
-	h->tgid = who.tgid;
-	h->tid = who.tid;
-}
-
-/* Reserves a record and fills its header. */
-static __always_inline void *reserve(u8 kind, u32 size, u64 now, struct who who)
-{
-	struct fathom_header *h;
-	struct ring_number number;
-
-	h = ring_reserve(size, &number);
-	if (h)
-		fill_header(h, kind, number, now, who);
-	return h;
-}
-
 #define RESERVE(name, KIND, now, who) \
-	(struct fathom_##name *)reserve(FATHOM_KIND_##KIND, sizeof(struct fathom_##name), now, who)
+	(struct fathom_##name *)ring_reserve(FATHOM_KIND_##KIND, sizeof(struct fathom_##name) / sizeof(u64), now, who, 0)
 
 /* Records that end in a text are put together in a scratch buffer and copied out at the length they have. */
 #define TEXT_MAX 4096
@@ -260,7 +231,6 @@ struct {
 /* Takes a buffer. A CPU has several: programs on uprobes may be preempted by one another, or interrupted. */
 static __always_inline struct scratch *take_scratch(void)
 {
-	struct ring_control *control;
 	u32 i;
 
 #pragma unroll
@@ -271,11 +241,7 @@ static __always_inline struct scratch *take_scratch(void)
 		if (s && !__sync_lock_test_and_set(&s->busy, 1))
 			return s;
 	}
-	control = ring_control_here();
-	if (control) {
-		__sync_fetch_and_add(&control->seq, 1);
-		__sync_fetch_and_add(&control->lost, 1);
-	}
+	count_lost();
 	return NULL;
 }
 
@@ -284,23 +250,24 @@ static __always_inline void put_scratch(struct scratch *s)
 	__sync_lock_test_and_set(&s->busy, 0);
 }
 
-/* The longest record with a text, its header included. */
+/* The longest body with a text. */
 #define LONGEST (TEXT_MAX + 256)
-_Static_assert(LONGEST < CHUNK_SPARE && LONGEST < 1 << LENGTH_BITS, "a record must fit");
+_Static_assert(LONGEST + 64 < CHUNK_SPARE && LONGEST / 8 + 3 < 1 << KIND_SHIFT, "a record must fit");
 
-/* Copies out a record of `size` bytes that stands in a scratch buffer. */
-static __always_inline void output(struct fathom_header *h, u8 kind, u32 size, u64 now, struct who who)
+/* Copies out a record whose body of `size` bytes stands in a scratch buffer. */
+static __always_inline void output(const void *body, u8 kind, u32 size, u64 now, struct who who)
 {
-	struct ring_number number;
+	u32 words = (size + 7) / 8;
 	void *to;
 
 	if (size > LONGEST)
 		return;
-	to = ring_reserve(size, &number);
+	/* The mask changes nothing; it is what the verifier understands. */
+	asm volatile("" : "+r"(words));
+	to = ring_reserve(kind, words & ((1 << KIND_SHIFT) - 1), now, who, 0);
 	if (!to)
 		return;
-	fill_header(h, kind, number, now, who);
-	bpf_probe_read_kernel(to, size, h);
+	bpf_probe_read_kernel(to, size, body);
 	submit(to);
 }
 
@@ -447,7 +414,7 @@ static __always_inline void tell_ring(struct slot *slot)
 	if (!r)
 		return;
 	slot->ring_told = request;
-	__builtin_memset((void *)r + sizeof(r->h), 0, sizeof(*r) - sizeof(r->h));
+	__builtin_memset(r, 0, sizeof(*r));
 	r->result = request;
 	r->phase = 2;
 	submit(r);

@@ -91,19 +91,8 @@
 #define FATHOM_KIND_INNER_TASK 27
 #define FATHOM_KIND_CHECKPOINT 28
 
-struct fathom_header {
-	__u64 time_ns; /* CLOCK_BOOTTIME, ns */
-	__u32 seq; /* counts the CPU's records, lost ones included */
-	__u16 cpu; /* CPU */
-	__u8 kind; /* kind of the record */
-	__u8 flags; /* bit set of `header_flags` */
-	__u32 tgid; /* process */
-	__u32 tid; /* thread */
-};
-
 /* An SQL statement became known: prepared, or first seen at a step because it was prepared before the trace. */
 struct fathom_statement {
-	struct fathom_header h;
 	__u64 stmt; /* Address of the `sqlite3_stmt`, unique in its process until finalised. */
 	__u64 start_ns; /* When its prepare call began; 0 if it was first seen at a step. */
 	__s32 result; /* The prepare's result code. */
@@ -113,7 +102,6 @@ struct fathom_statement {
 
 /* An execution of a statement (or of a function named by --op) began on this thread. */
 struct fathom_op_begin {
-	struct fathom_header h;
 	__u64 key; /* Address of the `sqlite3_stmt`; for a function its number in the list of --op. */
 	__u32 kind; /* 0: SQL statement; 1: function named by --op. */
 	__u32 depth; /* Nesting on this thread: 1 is the outermost. Statements that are open but between two steps do not count. */
@@ -121,7 +109,6 @@ struct fathom_op_begin {
 
 /* That execution ended: the step said done or failed, or the statement was reset or finalised. */
 struct fathom_op_end {
-	struct fathom_header h;
 	__u64 key; /* As in `op_begin`. */
 	__u64 start_ns; /* When it began. */
 	__u64 rows; /* Rows it returned, counted in the kernel. */
@@ -133,7 +120,6 @@ struct fathom_op_end {
 
 /* A span of the application's own, from its marks (see `model::marks`): the App layer. */
 struct fathom_mark {
-	struct fathom_header h;
 	__u64 start_ns; /* When it began. */
 	__u64 nth; /* Its ordinal among the program's marks. */
 	__u16 pad[3]; /* Keeps the layout free of gaps. */
@@ -142,7 +128,6 @@ struct fathom_mark {
 
 /* A system call that waits for the disk began (fsync, fdatasync, sync_file_range): it may last long, and others need to know that it waits before its `syscall` record is there. */
 struct fathom_sync_begin {
-	struct fathom_header h;
 	__u64 ino; /* Inode. */
 	__u32 dev; /* File system (kernel's dev_t: major << 20 | minor). */
 	__u16 call; /* Which call ([`Call`]). */
@@ -151,7 +136,6 @@ struct fathom_sync_begin {
 
 /* A system call ended. One record per call, written at its exit. */
 struct fathom_syscall {
-	struct fathom_header h;
 	__u64 start_ns; /* When it was entered; with the thread, the call's identity. */
 	__u64 ino; /* Inode, 0 if none. */
 	__s64 pos; /* File position in bytes; -1 if it has none. */
@@ -171,7 +155,6 @@ struct fathom_syscall {
 
 /* A file became known by name: opened, mapped as code, renamed or removed. */
 struct fathom_file {
-	struct fathom_header h;
 	__u64 ino; /* Inode. */
 	__u32 dev; /* File system. */
 	__u16 what; /* 0 open, 1 mapped as code, 2 removed, 3 renamed to this, 4 open when the trace began. */
@@ -180,7 +163,6 @@ struct fathom_file {
 
 /* A thread of an operation was off the CPU; stamped when it ran again. */
 struct fathom_off_cpu {
-	struct fathom_header h;
 	__u64 start_ns; /* When it left the CPU. */
 	__u64 wake_ns; /* When it was woken (0: it was never asleep, only preempted). */
 	__u32 waker; /* Who woke it. */
@@ -190,7 +172,6 @@ struct fathom_off_cpu {
 
 /* A bio entered the block layer. */
 struct fathom_bio_queue {
-	struct fathom_header h;
 	__u64 bio; /* Address of the bio. */
 	__u64 sector; /* First sector (512 B) on `disk`. */
 	__u64 ino; /* Inode whose pages it carries; for metadata the block device's own inode. 0: none. */
@@ -209,7 +190,6 @@ struct fathom_bio_queue {
 
 /* More pages of the bio just queued by this thread. */
 struct fathom_bio_pages {
-	struct fathom_header h;
 	__u64 bio; /* Address of the bio. */
 	__u64 ino; /* Inode. */
 	__u64 index; /* First page. */
@@ -219,7 +199,6 @@ struct fathom_bio_pages {
 
 /* A bio was split: a new one took its first part. */
 struct fathom_bio_split {
-	struct fathom_header h;
 	__u64 bio; /* The new bio, the first part. */
 	__u64 parent; /* The old one, which keeps the rest. */
 	__u64 sector; /* Where the rest begins. */
@@ -229,7 +208,6 @@ struct fathom_bio_split {
 
 /* A bio was sent on to another disk (device mapper) or from a partition to its disk. */
 struct fathom_bio_remap {
-	struct fathom_header h;
 	__u64 bio; /* The bio as it goes on. */
 	__u64 parent; /* The bio it was made from (0: itself). */
 	__u64 sector; /* Sector on `disk`. */
@@ -240,7 +218,6 @@ struct fathom_bio_remap {
 
 /* A request entered the I/O scheduler. */
 struct fathom_rq_insert {
-	struct fathom_header h;
 	__u64 rq; /* Address of the request. */
 	__u32 disk; /* Disk. */
 	__u32 pad; /* Keeps the layout free of gaps. */
@@ -248,7 +225,6 @@ struct fathom_rq_insert {
 
 /* A request went to the driver. */
 struct fathom_rq_issue {
-	struct fathom_header h;
 	__u64 rq; /* Address of the request. */
 	__u64 sector; /* First sector. */
 	__u64 alloc_ns; /* When the request was made (0 if the kernel keeps no such time). */
@@ -263,7 +239,6 @@ struct fathom_rq_issue {
 
 /* More bios of the request just issued on this CPU. */
 struct fathom_rq_bios {
-	struct fathom_header h;
 	__u64 rq; /* Address of the request. */
 	__u64 listed; /* How many of `bios` are filled. */
 	__u64 bios[8]; /* Bios. */
@@ -271,7 +246,6 @@ struct fathom_rq_bios {
 
 /* A flush went to the driver, for the waiters of its queue. Follows the `rq_issue` of the same request. */
 struct fathom_flush_issue {
-	struct fathom_header h;
 	__u64 rq; /* Address of the flush request. */
 	__u64 bios[4]; /* The waiting bios (0: a bare flush whose bio is not at hand). */
 	__u8 steps[4]; /* Step of each waiter: 1 before its data, 4 after its data, 7 nothing but the flush. */
@@ -281,7 +255,6 @@ struct fathom_flush_issue {
 
 /* A request, or a part of it, completed. */
 struct fathom_rq_done {
-	struct fathom_header h;
 	__u64 rq; /* Address of the request. */
 	__u64 sector; /* First sector of what completed. */
 	__u32 bytes; /* Bytes completed. */
@@ -294,7 +267,6 @@ struct fathom_rq_done {
 
 /* A bio without data ended (a bare flush, of which the driver may never hear). */
 struct fathom_bio_done {
-	struct fathom_header h;
 	__u64 bio; /* Address of the bio. */
 	__u32 disk; /* Disk. */
 	__s32 error; /* 0, or a negative error number. */
@@ -302,21 +274,18 @@ struct fathom_bio_done {
 
 /* The journal thread began to commit a transaction. */
 struct fathom_commit_begin {
-	struct fathom_header h;
 	__u32 dev; /* Disk of the journal. */
 	__u32 txn; /* Transaction. */
 };
 
 /* It finished: the transaction is on the medium. */
 struct fathom_commit_end {
-	struct fathom_header h;
 	__u32 dev; /* Disk of the journal. */
 	__u32 txn; /* Transaction. */
 };
 
 /* A thread joined a transaction outside any recorded system call, or a second one inside it. */
 struct fathom_join {
-	struct fathom_header h;
 	__u64 start_ns; /* When (the record may be written later, with the count). */
 	__u32 dev; /* Disk of the journal. */
 	__u32 txn; /* Transaction. */
@@ -326,7 +295,6 @@ struct fathom_join {
 
 /* The file system began to write a range: recorded for kernel threads (a loop disk's worker) and for long calls, whose pages may be written back before the call ends. */
 struct fathom_fs_write {
-	struct fathom_header h;
 	__u64 ino; /* Inode. */
 	__u64 pos; /* First byte. */
 	__u32 bytes; /* Bytes. */
@@ -336,7 +304,6 @@ struct fathom_fs_write {
 
 /* Pages were added to the page cache outside a recorded system call: a mapped file was touched. */
 struct fathom_cache_add {
-	struct fathom_header h;
 	__u64 ino; /* Inode. */
 	__u64 index; /* First page. */
 	__u32 dev; /* File system. */
@@ -345,7 +312,6 @@ struct fathom_cache_add {
 
 /* A task was made, became another program, or ended. */
 struct fathom_task {
-	struct fathom_header h;
 	__u32 parent; /* Its parent's tgid. */
 	__u16 what; /* 0 forked, 1 became another program, 2 ended, 3 was there when the trace began. */
 	__u16 len; /* Bytes of name. */
@@ -353,7 +319,6 @@ struct fathom_task {
 
 /* An io_uring request for a file was submitted or completed. The time of its submission is its identity, as a system call's is its start: other records name it in `syscall_ns`. */
 struct fathom_uring {
-	struct fathom_header h;
 	__u64 req; /* Address of the request. */
 	__u64 ino; /* Inode; 0: not known yet (a registered file, at submission). */
 	__s64 pos; /* File position; -1 at submission: the file's own, which the completion tells. */
@@ -366,7 +331,6 @@ struct fathom_uring {
 
 /* Records were lost on this CPU between two moments. */
 struct fathom_loss {
-	struct fathom_header h;
 	__u64 start_ns; /* Last moment at which nothing was lost yet. */
 	__u64 events; /* How many. */
 	__u16 bound; /* 0 exactly so many, 1 at least so many. */
@@ -377,7 +341,6 @@ struct fathom_loss {
 
 /* A task has another number inside the PID namespace it lives in, by which its own marks name it. */
 struct fathom_inner_task {
-	struct fathom_header h;
 	__u32 inner_tgid; /* Its process's number in there. */
 	__u32 inner_tid; /* Its own number in there. */
 	__u32 tgid; /* Its process, as everywhere else; the header speaks of who made it. */
@@ -386,7 +349,6 @@ struct fathom_inner_task {
 
 /* btrfs, f2fs or XFS brings what it logged to the medium: btrfs commits a transaction, f2fs writes a checkpoint, XFS writes a checkpoint of its log. */
 struct fathom_checkpoint {
-	struct fathom_header h;
 	__u64 number; /* Its number: btrfs's transaction, f2fs's checkpoint version, XFS's checkpoint sequence. 0 in phase 2. */
 	__u64 syscall_ns; /* The system call the thread was in, by its `start_ns`; 0: none that is recorded. */
 	__u32 dev; /* File system. */

@@ -15,11 +15,11 @@
 SEC("tp_btf/block_rq_issue")
 int BPF_PROG(flush_issue, struct request *rq)
 {
-	struct fathom_flush_issue *r;
 	struct blk_flush_queue *fq;
 	struct list_head *list, *at;
-	u64 link, running;
-	u32 total = 0;
+	u64 waiters[LISTED] = {};
+	u64 link, running, *r;
+	u32 listed = 0, total;
 	int i;
 
 	fq = rq->mq_hctx->fq;
@@ -31,39 +31,43 @@ int BPF_PROG(flush_issue, struct request *rq)
 		link = bpf_core_field_offset(((struct request___own_list *)0)->flush.list);
 	else
 		link = bpf_core_field_offset(struct request, queuelist);
-	r = RESERVE(flush_issue, FLUSH_ISSUE, bpf_ktime_get_boot_ns(), whoami());
-	if (!r)
-		return 0;
-	r->rq = (u64)rq;
 	at = BPF_CORE_READ(list, next);
 #pragma unroll
 	for (i = 0; i < LISTED; i++) {
 		struct request *waiter = (void *)at - link;
+		u64 bio, step;
 		u32 seq;
 
-		r->bios[i] = 0;
-		r->steps[i] = 0;
 		if (!at || at == list)
 			continue;
 		/* After its data phase the bio is left in biotail only. */
-		r->bios[i] = (u64)BPF_CORE_READ(waiter, bio);
-		if (!r->bios[i])
-			r->bios[i] = (u64)BPF_CORE_READ(waiter, biotail);
+		bio = (u64)BPF_CORE_READ(waiter, bio);
+		if (!bio)
+			bio = (u64)BPF_CORE_READ(waiter, biotail);
 		seq = BPF_CORE_READ(waiter, flush.seq);
 		/* flush.seq holds the steps that are done or not needed. */
 		if (seq & FSEQ_PREFLUSH)
-			r->steps[i] = 4;
+			step = 4;
 		else
-			r->steps[i] = seq & FSEQ_DATA ? 7 : 1;
-		total++;
+			step = seq & FSEQ_DATA ? 7 : 1;
+		waiters[i] = bio << 8 >> 8 | step << 56;
+		listed++;
 		at = BPF_CORE_READ(at, next);
 	}
-	r->listed = total;
+	total = listed;
 	for (i = 0; at && at != list && i < WAITERS; i++) {
 		total++;
 		at = BPF_CORE_READ(at, next);
 	}
-	r->total = total;
+	r = ring_reserve(PACKED_FLUSH_ISSUE, 1 + listed, bpf_ktime_get_boot_ns(), whoami(), 0);
+	if (!r)
+		return 0;
+	put_with_byte(&r[0], (u64)rq, total);
+#pragma unroll
+	for (i = 0; i < LISTED; i++) {
+		if (i < listed)
+			r[1 + i] = waiters[i];
+	}
 	submit(r);
 	return 0;
 }

@@ -86,7 +86,7 @@ static __always_inline void emit_file(struct file *file, u16 what, u64 now)
 	s->file.r.dev = id.dev;
 	s->file.r.what = what;
 	s->file.r.len = len;
-	output(&s->file.r.h, FATHOM_KIND_FILE, sizeof(s->file.r) + (len & (TEXT_MAX - 1)), now, whoami());
+	output(&s->file, FATHOM_KIND_FILE, sizeof(s->file.r) + (len & (TEXT_MAX - 1)), now, whoami());
 	put_scratch(s);
 }
 

@@ -84,38 +84,42 @@ int BPF_PROG(rq_issue, struct request *rq)
 	struct who who = whoami();
 	u64 now = bpf_ktime_get_boot_ns();
 	u64 made = rq->start_time_ns;
-	struct fathom_rq_issue *r;
 	struct bio *bio = rq->bio;
 	struct bio *rest;
-	u32 total = 0;
+	u32 listed = 0;
+	u32 more = 0;
+	u64 *r;
 	int i;
 
-	r = RESERVE(rq_issue, RQ_ISSUE, now, who);
-	if (!r)
-		return 0;
-	r->rq = (u64)rq;
-	r->sector = rq->__sector;
-	r->alloc_ns = made ? made + boot_offset_ns : 0;
-	r->bytes = rq->__data_len;
-	r->disk = rq_disk(rq);
-	r->op = disk_op(rq->cmd_flags);
-	r->flags = rq_flags(rq);
+	/* Counted to the end first, since the record is as long as its list, and says how many follow. */
 #pragma unroll
 	for (i = 0; i < LISTED; i++) {
-		r->bios[i] = (u64)bio;
 		if (bio) {
-			total++;
+			listed++;
 			bio = bio->bi_next;
 		}
 	}
-	r->listed = total;
-	/* Counted to the end first, since the record says how many follow. */
 	rest = bio;
 	for (i = 0; bio && i < RQ_BIOS_RECORDS * LISTED_MORE; i++) {
-		total++;
+		more++;
 		bio = bio->bi_next;
 	}
-	r->total = total;
+	r = ring_reserve(PACKED_RQ_ISSUE, 4 + listed, now, who, 0);
+	if (!r)
+		return 0;
+	put_with_byte(&r[0], (u64)rq, rq_flags(rq));
+	put_with_byte(&r[1], rq->__sector, disk_op(rq->cmd_flags));
+	r[2] = two_words(rq->__data_len, rq_disk(rq));
+	r[3] = made ? made + boot_offset_ns : 0;
+	bio = rq->bio;
+#pragma unroll
+	for (i = 0; i < LISTED; i++) {
+		if (i < listed) {
+			put_with_byte(&r[4 + i], (u64)bio, i == 0 ? more : i == 1 ? more >> 8 : 0);
+			if (bio)
+				bio = bio->bi_next;
+		}
+	}
 	submit(r);
 
 	/* Goes on there and does not return; where that program was refused, it goes on here. */
@@ -130,19 +134,18 @@ int BPF_PROG(rq_issue, struct request *rq)
 SEC("tp_btf/block_rq_complete")
 int BPF_PROG(rq_done, struct request *rq, u32 error, unsigned int bytes)
 {
-	struct fathom_rq_done *r = RESERVE(rq_done, RQ_DONE, bpf_ktime_get_boot_ns(), nobody());
+	s32 number = status_error(error);
+	/* Told before the request moves on (blk_update_request), so this is what was left of it. */
+	bool last = bytes >= rq->__data_len;
+	u64 *r = ring_reserve(PACKED_RQ_DONE, number ? 4 : 3, bpf_ktime_get_boot_ns(), nobody(), 0);
 
 	if (!r)
 		return 0;
-	r->rq = (u64)rq;
-	r->sector = rq->__sector;
-	r->bytes = bytes;
-	r->disk = rq_disk(rq);
-	r->error = status_error(error);
-	r->op = disk_op(rq->cmd_flags);
-	/* Told before the request moves on (blk_update_request), so this is what was left of it. */
-	r->last = bytes >= rq->__data_len;
-	r->flags = rq_flags(rq);
+	put_with_byte(&r[0], (u64)rq, rq_flags(rq));
+	put_with_byte(&r[1], rq->__sector, last << 7 | disk_op(rq->cmd_flags));
+	r[2] = two_words(bytes, rq_disk(rq));
+	if (number)
+		r[3] = (u32)number;
 	submit(r);
 	return 0;
 }

@@ -8,9 +8,20 @@
  * one array, since the verifier must see how far a record may reach: a chunk's last record may run on into the chunk's
  * spare bytes, in place of those that the next chunk begins with.
  *
- * A record is a word and the record itself. The word holds the record's length and its place, counted from the first byte
- * ever taken, mixed with a number that only this recording knows: what an earlier lap left in the memory is never taken
- * for it. It stands inverted until the record is whole. User space (../rings.rs) stops at the first that is not.
+ * A record is as short as it can be told, since most of what it costs is memory that no cache holds any more. All of it is
+ * words of 8 bytes:
+ *
+ *   its word   bits 0-9 how many words, 10-15 its kind, 16-19 the header's flags, 20 whether it has a last word, 26-47 the
+ *              thread (PID_MAX_LIMIT is 2^22), 48-63 the check
+ *   a time     bits 0-8 the context (FATHOM_IN_OP and so on), 9-63 the low bits of CLOCK_BOOTTIME
+ *   its body   as events.h has it, or packed (packed.h)
+ *   a last one bits 0-31 the process, 32-47 the CPU: if the process has another number than the thread, or the ring than the CPU
+ *
+ * Words of zeroes at a body's end need not be written. User space (../rings.rs, ../unpack.rs) makes the whole record of it.
+ *
+ * The check is the number of the chunk, counted from the first byte ever taken, mixed with a number that only this recording
+ * knows: what an earlier lap left in the memory is not taken for a record. The word stands inverted until the record is whole.
+ * User space stops at the first that is not.
  *
  * The kernel's own ring buffer does the same for all CPUs at once, and costs 60 to 75 ns a record more on one CPU.
  */
@@ -20,8 +31,16 @@
 /* As in rings.rs. The memory of Linux 6.1's largest element is 4 MiB. */
 #define CHUNK (1 << 20)
 #define CHUNK_SPARE (8 << 10)
-/* Bits of a word that hold the length. */
-#define LENGTH_BITS 13
+/* Where a record's word holds what. */
+#define KIND_SHIFT 10
+#define FLAGS_SHIFT 16
+#define LAST_SHIFT 20
+#define THREAD_SHIFT 26
+#define CHECK_SHIFT 48
+/* Bits of the context, below the time. */
+#define CONTEXT_BITS 9
+/* The words before a body. */
+#define HEAD_WORDS 2
 /* Interruptions between reading and taking that are put up with, one after the other. */
 #define TAKES 8
 
@@ -29,17 +48,17 @@
 const volatile u32 ring_count;
 /* Chunks of a ring; a power of two. */
 const volatile u32 ring_chunks;
+/* Of the bits of the check. */
 const volatile u64 ring_salt;
 
 /* Of a CPU, and of the ring of that number, if there is one. */
 struct ring_control {
 	u64 head; /* bytes ever taken */
-	u64 seq; /* records so far, those lost included */
 	u64 lost;
 	u64 table_full;
 	u64 late_ns; /* by which statements that were reset may have ended too late */
 	u64 reset_wanted; /* that is too much: resets are to be seen */
-	u64 pad[2];
+	u64 pad[3];
 	u64 tail; /* bytes that user space has read; in a line of its own, since another CPU writes it */
 	u64 pad_tail[7];
 };
@@ -80,11 +99,6 @@ static __always_inline struct ring_control *ring_control_here(void)
 	return bpf_map_lookup_elem(&ring_controls, &cpu);
 }
 
-static __always_inline u64 ring_word(u64 place, u32 length)
-{
-	return (place / 8 ^ ring_salt) << LENGTH_BITS | length;
-}
-
 /* Stores a word after all that was stored before it. */
 static __always_inline void ring_store(u64 *at, u64 word)
 {
@@ -121,29 +135,36 @@ __attribute__((noinline)) u64 ring_take(u32 ring, u32 size)
 	return NO_ROOM;
 }
 
-/* Which record this is. */
-struct ring_number {
-	u32 cpu;
-	u32 seq;
+/* Who a record speaks of. */
+struct who {
+	u32 tgid;
+	u32 tid;
+	u8 flags;
 };
 
-/* Room for a record, and its number, which is taken first, so that a record that found no room leaves a hole. */
-static __always_inline void *ring_reserve(u32 size, struct ring_number *number)
+/* A record finds no room. */
+seldom void count_lost(void)
+{
+	struct ring_control *control = ring_control_here();
+
+	if (control)
+		__sync_fetch_and_add(&control->lost, 1);
+}
+
+/* Room for a record with a body of so many words, all of which the caller writes. Returns the body. */
+static __always_inline u64 *ring_reserve(u8 kind, u32 words, u64 now, struct who who, u16 ctx)
 {
 	u32 cpu = bpf_get_smp_processor_id();
-	struct ring_control *control = bpf_map_lookup_elem(&ring_controls, &cpu);
 	u32 ring = cpu < ring_count ? cpu : cpu % ring_count;
-	u64 place, *at;
+	bool last = who.tid != who.tgid || cpu != ring;
+	u32 all = HEAD_WORDS + words + last;
+	u64 place, word, *at;
 	void *chunk;
 	u32 index;
 
-	if (!control)
-		return NULL;
-	number->cpu = cpu;
-	number->seq = __sync_fetch_and_add(&control->seq, 1);
-	place = ring_take(ring, sizeof(u64) + ((size + 7) & ~7U));
+	place = ring_take(ring, all * sizeof(u64));
 	if (place == NO_ROOM) {
-		__sync_fetch_and_add(&control->lost, 1);
+		count_lost();
 		return NULL;
 	}
 	index = ring * ring_chunks + (place / CHUNK & (ring_chunks - 1));
@@ -152,14 +173,19 @@ static __always_inline void *ring_reserve(u32 size, struct ring_number *number)
 		return NULL;
 	/* All lengths are multiples of 8, so the mask changes nothing; it is what the verifier understands. */
 	at = chunk + (place & (CHUNK - sizeof(u64)));
-	ring_store(at, ~ring_word(place, size));
-	return at + 1;
+	word = place / CHUNK << CHECK_SHIFT ^ ring_salt;
+	word |= (u64)who.tid << THREAD_SHIFT | (u64)last << LAST_SHIFT | (u32)who.flags << FLAGS_SHIFT | kind << KIND_SHIFT | all;
+	ring_store(at, ~word);
+	at[1] = now << CONTEXT_BITS | ctx;
+	if (last)
+		at[HEAD_WORDS + words] = (u64)cpu << 32 | who.tgid;
+	return at + HEAD_WORDS;
 }
 
-/* The record is whole. */
-static __always_inline void submit(void *record)
+/* The record of this body is whole. */
+static __always_inline void submit(void *body)
 {
-	u64 *at = (u64 *)record - 1;
+	u64 *at = (u64 *)body - HEAD_WORDS;
 
 	ring_store(at, ~*at);
 }

@@ -9,9 +9,8 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 {
 	struct slot *out = slot_of_thread(prev);
 	struct slot *in = slot_of_thread(next);
-	struct fathom_off_cpu *r;
 	struct who who;
-	u64 now;
+	u64 now, *r;
 
 	if (!(out && (out->ops_open || out->call)) && !(in && in->out_ns))
 		return 0;
@@ -31,16 +30,14 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 		out->out_ns = now;
 	}
 	if (in && in->out_ns) {
-		who.tgid = next->tgid;
-		who.tid = next->pid;
-		who.flags = !!(next->flags & PF_KTHREAD);
-		r = RESERVE(off_cpu, OFF_CPU, now, who);
+		who = who_is(next);
+		r = ring_reserve(PACKED_OFF_CPU, in->wake_ns ? 3 : 1, now, who, context(in, who));
 		if (r) {
-			r->start_ns = in->out_ns;
-			r->wake_ns = in->wake_ns;
-			r->waker = in->waker;
-			r->state = in->out_state;
-			r->ctx = context(in, who);
+			r[0] = in->out_ns << 2 | in->out_state;
+			if (in->wake_ns) {
+				r[1] = in->wake_ns;
+				r[2] = in->waker;
+			}
 			submit(r);
 		}
 		in->out_ns = 0;

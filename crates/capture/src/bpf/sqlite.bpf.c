@@ -88,7 +88,7 @@ static __always_inline void emit_statement(struct slot *slot, u64 stmt, u64 text
 	s->statement.r.start_ns = start_ns;
 	s->statement.r.result = result;
 	s->statement.r.len = len;
-	output(&s->statement.r.h, FATHOM_KIND_STATEMENT, sizeof(s->statement.r) + len, now, whoami_between(slot));
+	output(&s->statement, FATHOM_KIND_STATEMENT, sizeof(s->statement.r) + len, now, whoami_between(slot));
 	put_scratch(s);
 }
 

@@ -191,7 +191,7 @@ seldom void exit_unlink(struct slot *slot, u64 name, u64 now)
 	s->file.r.dev = slot->dev;
 	s->file.r.what = 2;
 	s->file.r.len = len;
-	output(&s->file.r.h, FATHOM_KIND_FILE, sizeof(s->file.r) + len, now, whoami());
+	output(&s->file, FATHOM_KIND_FILE, sizeof(s->file.r) + len, now, whoami());
 	put_scratch(s);
 }
 
@@ -211,15 +211,83 @@ static __always_inline s64 position(struct slot *slot, u8 pos_arg, u64 *args, s6
 	return pos;
 }
 
+/* The descriptor that a call is about; that of an open file is its result. */
+static __always_inline s32 call_fd(struct slot *slot, s64 result)
+{
+	return slot->call == FATHOM_CALL_OPEN ? result : slot->fd;
+}
+
+/* A call that lasted seconds, or with numbers that few have. */
+seldom void tell_odd_call(struct slot *slot, s64 pos, u64 asked, s64 result, u64 now)
+{
+	struct who who = whoami();
+	struct fathom_syscall *r = RESERVE(syscall, SYSCALL, now, who);
+
+	if (!r)
+		return;
+	r->start_ns = slot->start_ns;
+	r->ino = slot->ino;
+	r->pos = pos;
+	r->bytes = asked;
+	r->result = result;
+	r->fs_start_ns = slot->fs_start_ns;
+	r->fs_end_ns = slot->fs_start_ns ? now : 0;
+	r->dev = slot->dev;
+	r->txn = slot->txn;
+	r->handles = slot->handles;
+	r->cache_added = slot->cache_added;
+	r->call = slot->call;
+	r->ctx = context(slot, who) | slot->file_flags;
+	r->fd = call_fd(slot, result);
+	r->fs_writes = slot->fs_writes;
+	submit(r);
+}
+
+static __always_inline void tell_call(struct task_struct *task, struct slot *slot, s64 pos, u64 asked, s64 result,
+				      u64 now)
+{
+	u64 inside = slot->fs_start_ns ? slot->fs_start_ns - slot->start_ns + 1 : 0;
+	u64 took = now - slot->start_ns;
+	s32 fd = call_fd(slot, result);
+	struct who who = who_is(task);
+	u64 done, joined, *r;
+	u32 words = 3;
+
+	if ((took | inside | asked) >> 32 || (s32)result != result || (s16)fd != fd || slot->fs_writes > 0xff) {
+		tell_odd_call(slot, pos, asked, result, now);
+		return;
+	}
+	done = two_words(result, asked - result);
+	joined = two_words(slot->txn, (u32)slot->cache_added << 16 | slot->handles);
+	if (joined)
+		words = 6;
+	else if (pos != -1)
+		words = 5;
+	else if (done)
+		words = 4;
+	r = ring_reserve(PACKED_SYSCALL, words, now, who, context(slot, who) | slot->file_flags);
+	if (!r)
+		return;
+	r[0] = two_words(took, inside);
+	r[1] = slot->ino;
+	r[2] = two_words(slot->dev, slot->fs_writes << 24 | (u32)slot->call << 16 | (u16)fd);
+	if (words > 3)
+		r[3] = done;
+	if (words > 4)
+		r[4] = pos + 1;
+	if (words > 5)
+		r[5] = joined;
+	submit(r);
+}
+
 SEC("tp_btf/sys_exit")
 int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
 {
 	u64 nr = (s64)CALL_NR(regs);
-	struct fathom_syscall *r;
 	struct task_struct *task;
 	struct slot *slot;
-	struct who who;
 	u64 args[8];
+	u64 asked;
 	u64 now;
 	s64 pos;
 
@@ -252,28 +320,10 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
 	pos = -1;
 	if (slot->call != FATHOM_CALL_UNLINK)
 		pos = position(slot, call_shapes[nr].pos, args, result);
-	who = who_is(task);
-	r = RESERVE(syscall, SYSCALL, now, who);
-	if (!r)
-		goto out;
-	r->start_ns = slot->start_ns;
-	r->ino = slot->ino;
-	r->pos = pos;
-	r->bytes = slot->asked;
+	asked = slot->asked;
 	if (call_shapes[nr].bytes == NO_ARG && call_transfers(slot->call) && result > 0)
-		r->bytes = result;
-	r->result = result;
-	r->fs_start_ns = slot->fs_start_ns;
-	r->fs_end_ns = slot->fs_start_ns ? now : 0;
-	r->dev = slot->dev;
-	r->txn = slot->txn;
-	r->handles = slot->handles;
-	r->cache_added = slot->cache_added;
-	r->call = slot->call;
-	r->ctx = context(slot, who) | slot->file_flags;
-	r->fd = slot->call == FATHOM_CALL_OPEN ? result : slot->fd;
-	r->fs_writes = slot->fs_writes;
-	submit(r);
+		asked = result;
+	tell_call(task, slot, pos, asked, result, now);
 out:
 	slot->call = 0;
 	slot->start_ns = 0;

@@ -22,7 +22,7 @@ seldom void emit_task(struct task_struct *task, u16 what, u64 now)
 	len = bpf_probe_read_kernel_str(s->task.text, sizeof(s->task.text), task->comm);
 	len = len > 0 ? (len - 1) & 15 : 0;
 	s->task.r.len = len;
-	output(&s->task.r.h, FATHOM_KIND_TASK, sizeof(s->task.r) + len, now, who);
+	output(&s->task, FATHOM_KIND_TASK, sizeof(s->task.r) + len, now, who);
 	put_scratch(s);
 }
 

@@ -1,0 +1,473 @@
+//! Makes of what the kernel side leaves in the rings (`bpf/ring.h`, `bpf/packed.h`) the records that everyone else knows.
+//!
+//! Most of what a record costs its program is the memory it is written to, which no cache holds any more; so it is as short as
+//! it can be told, and the work of making it whole is done here, where nobody waits.
+//!
+//! Everything is words of 8 bytes, in the order of the bytes that both sides share (x86-64 and arm64).
+
+use model::Record;
+use model::event::{BioQueue, FlushIssue, OffCpu, RqDone, RqIssue, Syscall};
+use model::record::RecordInfo;
+
+/// Bits of a record's first word that say how many words it has.
+const LENGTH_BITS: u32 = 10;
+/// Words before a body.
+const HEAD: usize = 2;
+/// Words of a whole record's header.
+const HEADER: usize = 3;
+/// Bits of the context, below the time.
+const CONTEXT_BITS: u32 = 9;
+/// The bits of the first word that no other record's has.
+pub const CHECK: u64 = 0xffff << 48;
+/// Bytes of a chunk: the check is the number of the record's.
+const CHUNK: u64 = 1 << 20;
+
+/// Kinds of `packed.h`.
+const SYSCALL: usize = 41;
+const OFF_CPU: usize = 42;
+const BIO_QUEUE: usize = 43;
+const RQ_ISSUE: usize = 44;
+const FLUSH_ISSUE: usize = 45;
+const RQ_DONE: usize = 46;
+
+/// Kinds that a word has room for.
+const KINDS: usize = 64;
+
+/// How the bodies of `events.h` are laid out, by kind: words of the fixed part (0: no such kind), and whether a text follows.
+static PLAIN: [(usize, bool); KINDS] = plain();
+
+const fn plain() -> [(usize, bool); KINDS] {
+    let mut all = [(0, false); KINDS];
+    let mut i = 0;
+    while i < Record::KINDS.len() {
+        let kind = &Record::KINDS[i];
+        all[kind.kind as usize] = (words_of(kind), kind.tail);
+        i += 1;
+    }
+    all
+}
+
+const fn words_of(kind: &RecordInfo) -> usize {
+    let (mut bytes, mut i) = (0, 0);
+    while i < kind.fields.len() {
+        bytes += kind.fields[i].size;
+        i += 1;
+    }
+    bytes / 8
+}
+
+/// A record as it lies in a ring.
+#[derive(Debug, Clone, Copy)]
+pub struct Raw<'a>(&'a [u64]);
+
+impl<'a> Raw<'a> {
+    /// How many words the record has that begins with this one at a place; `None` if none begins there, or it is not whole.
+    pub fn length(word: u64, place: u64, salt: u64) -> Option<usize> {
+        let check = (place / CHUNK) << 48 ^ salt;
+        let length = (word & ((1 << LENGTH_BITS) - 1)) as usize;
+        ((word ^ check) & CHECK == 0 && length >= HEAD).then_some(length)
+    }
+
+    /// Those words.
+    pub fn new(words: &'a [u64]) -> Self {
+        debug_assert!(words.len() >= HEAD);
+        Self(words)
+    }
+
+    /// All of them.
+    #[cfg(test)]
+    pub fn all(&self) -> &'a [u64] {
+        self.0
+    }
+
+    /// How many.
+    pub fn words(&self) -> usize {
+        self.0.len()
+    }
+
+    fn bits(&self, from: u32, count: u32) -> u64 {
+        self.0[0] >> from & ((1 << count) - 1)
+    }
+
+    /// The low bits of its time, all but the upper [`CONTEXT_BITS`].
+    fn low_time(&self) -> u64 {
+        self.0[1] >> CONTEXT_BITS
+    }
+
+    /// When it was made, by a clock that read `began_ns` less than a year before.
+    pub fn time_ns(&self, began_ns: u64) -> u64 {
+        let mask = u64::MAX >> CONTEXT_BITS;
+        began_ns.wrapping_add(self.low_time().wrapping_sub(began_ns) & mask)
+    }
+
+    fn context(&self) -> u64 {
+        self.0[1] & ((1 << CONTEXT_BITS) - 1)
+    }
+
+    /// Its body, and its last word, if it has one.
+    fn parts(&self) -> (&'a [u64], Option<u64>) {
+        match self.0[HEAD..].split_last() {
+            Some((last, body)) if self.bits(20, 1) == 1 => (body, Some(*last)),
+            _ => (&self.0[HEAD..], None),
+        }
+    }
+
+    /// Its CPU, where the ring alone does not say it.
+    pub fn cpu(&self) -> Option<u32> {
+        self.parts().1.map(|last| (last >> 32) as u32 & 0xffff)
+    }
+
+    /// The whole record, in place of what `out` holds; `false` if nobody knows its kind.
+    pub fn unpack(&self, time_ns: u64, cpu: u32, seq: u32, out: &mut Vec<u64>) -> bool {
+        let (body, last) = self.parts();
+        let (kind, flags, tid) = (self.bits(10, 6) as usize, self.bits(16, 4), self.bits(26, 22));
+        let tgid = last.map_or(tid, |last| u64::from(last as u32));
+        let mut header = |kind: u64| {
+            out.clear();
+            out.extend([time_ns, u64::from(seq) | u64::from(cpu) << 32 | kind << 48 | flags << 56, tgid | tid << 32]);
+        };
+        let whole = |kind: &RecordInfo| u64::from(kind.kind);
+        match kind {
+            SYSCALL => {
+                header(whole(&Syscall::INFO));
+                out.extend(syscall(fill(body), time_ns, self.context()));
+            }
+            OFF_CPU => {
+                header(whole(&OffCpu::INFO));
+                out.extend(off_cpu(fill(body), self.context()));
+            }
+            BIO_QUEUE => {
+                header(whole(&BioQueue::INFO));
+                out.extend(bio_queue(fill(body), self.context()));
+            }
+            RQ_ISSUE => {
+                header(whole(&RqIssue::INFO));
+                out.extend(rq_issue(fill(body), body.len()));
+            }
+            FLUSH_ISSUE => {
+                header(whole(&FlushIssue::INFO));
+                out.extend(flush_issue(fill(body), body.len()));
+            }
+            RQ_DONE => {
+                header(whole(&RqDone::INFO));
+                out.extend(rq_done(fill(body)));
+            }
+            _ => {
+                let (fixed, text) = PLAIN[kind];
+                if fixed == 0 {
+                    return false;
+                }
+                header(kind as u64);
+                plain_body(body, fixed, text, out);
+            }
+        }
+        true
+    }
+}
+
+/// A body as it is, with the words of zeroes that were left out. Behind a text stands what an earlier lap left.
+fn plain_body(body: &[u64], fixed: usize, text: bool, out: &mut Vec<u64>) {
+    let there = body.len().min(fixed);
+    out.extend(&body[..there]);
+    out.resize(HEADER + fixed, 0);
+    if !text {
+        return;
+    }
+    // A text's length is the fixed part's last field.
+    let bytes = (out[HEADER + fixed - 1] >> 48) as usize;
+    let words = &body[there..];
+    let words = &words[..words.len().min(bytes.div_ceil(8))];
+    out.extend(words);
+    if let (Some(word), rest @ 1..) = (out.last_mut().filter(|_| !words.is_empty()), bytes % 8)
+        && words.len() == bytes.div_ceil(8)
+    {
+        *word &= (1 << (8 * rest)) - 1;
+    }
+}
+
+/// A body with the words of zeroes that were left out.
+fn fill<const N: usize>(body: &[u64]) -> [u64; N] {
+    let mut all = [0; N];
+    let there = body.len().min(N);
+    all[..there].copy_from_slice(&body[..there]);
+    all
+}
+
+/// The two halves of a word.
+fn halves(word: u64) -> (u64, u64) {
+    (word & 0xffff_ffff, word >> 32)
+}
+
+/// A word without its last byte, and that.
+fn address(word: u64) -> (u64, u64) {
+    let low = word << 8 >> 8;
+    (if low == 0 { 0 } else { low | 0xff << 56 }, word >> 56)
+}
+
+fn sector(word: u64) -> (u64, u64) {
+    (((word << 8).cast_signed() >> 8).cast_unsigned(), word >> 56)
+}
+
+fn sign_extended(word: u64, bits: u32) -> u64 {
+    ((word << (64 - bits)).cast_signed() >> (64 - bits)).cast_unsigned()
+}
+
+fn syscall([times, ino, about, done, pos, joined]: [u64; 6], end_ns: u64, ctx: u64) -> [u64; 10] {
+    let (took, inside) = halves(times);
+    let start_ns = end_ns.wrapping_sub(took);
+    let (dev, what) = halves(about);
+    let (fd, call, fs_writes) = (sign_extended(what & 0xffff, 16) & 0xffff_ffff, what >> 16 & 0xff, what >> 24);
+    let (result, more) = halves(done);
+    let (txn, counts) = halves(joined);
+    let (handles, cache_added) = (counts & 0xffff, counts >> 16);
+    [
+        start_ns,
+        ino,
+        pos.wrapping_sub(1),
+        (result + more) & 0xffff_ffff,
+        sign_extended(result, 32),
+        if inside == 0 { 0 } else { start_ns.wrapping_add(inside - 1) },
+        if inside == 0 { 0 } else { end_ns },
+        dev | txn << 32,
+        handles | cache_added << 16 | call << 32 | ctx << 48,
+        fd | fs_writes << 32,
+    ]
+}
+
+fn off_cpu([left, wake_ns, waker]: [u64; 3], ctx: u64) -> [u64; 3] {
+    [left >> 2, wake_ns, (waker & 0xffff_ffff) | (left & 3) << 32 | ctx << 48]
+}
+
+fn bio_queue([bio, sector_op, bytes_disk, index, place, ino, call_ns]: [u64; 7], ctx: u64) -> [u64; 8] {
+    let (bio, flags) = address(bio);
+    let (first, op_end) = sector(sector_op);
+    let disk = bytes_disk >> 32;
+    let (dev, high_pages) = halves(place);
+    let pages = (index & 0xfff | high_pages << 12) & 0xffff_ffff;
+    let dev = if pages == 0 { 0 } else { dev ^ disk };
+    let ino = if pages == 0 { 0 } else { ino ^ dev };
+    let (op, end) = (op_end & 7, op_end >> 3 & 7);
+    [bio, first, ino, index >> 12, call_ns, bytes_disk, dev | pages << 32, op | end << 8 | flags << 16 | ctx << 32]
+}
+
+fn rq_issue([rq, sector_op, bytes_disk, made_ns, a, b, c, d]: [u64; 8], words: usize) -> [u64; 9] {
+    let (rq, flags) = address(rq);
+    let (first, op) = sector(sector_op);
+    let [(a, low), (b, high), (c, _), (d, _)] = [a, b, c, d].map(address);
+    let listed = (words.clamp(4, 8) - 4) as u64;
+    let total = listed + (low | high << 8);
+    [rq, first, made_ns, bytes_disk, op | listed << 8 | flags << 16 | total << 32, a, b, c, d]
+}
+
+fn flush_issue([rq, waiters @ ..]: [u64; 5], words: usize) -> [u64; 6] {
+    let (rq, total) = address(rq);
+    let [(a, s), (b, t), (c, u), (d, v)] = waiters.map(address);
+    let listed = (words.clamp(1, 5) - 1) as u64;
+    [rq, a, b, c, d, s | t << 8 | u << 16 | v << 24 | listed << 32 | total << 48]
+}
+
+fn rq_done([rq, sector_op, bytes_disk, error]: [u64; 4]) -> [u64; 4] {
+    let (rq, flags) = address(rq);
+    let (first, op_last) = sector(sector_op);
+    [rq, first, bytes_disk, (error & 0xffff_ffff) | (op_last & 0x7f) << 32 | (op_last >> 7) << 40 | flags << 48]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::Event;
+    use model::event::{self, CommitBegin, File, Header, RqBios};
+    use proptest::prelude::*;
+
+    /// A ring's record of these words, as the kernel side writes its first.
+    fn raw(kind: u64, ctx: u64, body: &[u64]) -> Vec<u64> {
+        let words = (HEAD + body.len()) as u64;
+        [&[kind << 10 | words | 7 << 26, 1_000_000 << 9 | ctx], body].concat()
+    }
+
+    fn whole(words: &[u64]) -> Event {
+        let (raw, mut out) = (Raw::new(words), Vec::new());
+        assert!(raw.unpack(raw.time_ns(0), 3, 9, &mut out));
+        let bytes: Vec<u8> = out.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let event = Event::decode(&bytes).expect("a record of model::event");
+        let header = event.header;
+        assert_eq!((header.time_ns, header.seq, header.cpu, header.tid), (1_000_000, 9, 3, 7));
+        event
+    }
+
+    /// An address or sector with what stands in its last byte.
+    fn with_byte(value: u64, byte: u64) -> u64 {
+        value << 8 >> 8 | byte << 56
+    }
+
+    const BIO: u64 = 0xffff_8881_0020_4000;
+    /// Of a kernel with five levels of page tables, bit 55 is not as the ones above it.
+    const RQ: u64 = 0xff11_0001_0020_4000;
+
+    #[test]
+    fn a_call_is_as_long_as_what_there_is_to_tell() {
+        // A write of 24 bytes out of 4096 at 8192, with all that a call can tell.
+        let body = [100 | 41 << 32, 12, 0x70_0001 | 5 << 32 | 6 << 48 | 2 << 56, 24 | 4072 << 32, 8193, 77 | 3 << 32 | 4 << 48];
+        let call = Syscall {
+            start_ns: 999_900,
+            ino: 12,
+            pos: 8192,
+            bytes: 4096,
+            result: 24,
+            fs_start_ns: 999_940,
+            fs_end_ns: 1_000_000,
+            dev: 0x70_0001,
+            txn: 77,
+            handles: 3,
+            cache_added: 4,
+            call: 6,
+            ctx: 0x10b,
+            fd: 5,
+            fs_writes: 2,
+        };
+        assert_eq!(whole(&raw(41, 0x10b, &body)).record, call.into());
+        // An fsync of no file that fails: no position, no bytes.
+        let failed = u64::from((-5i32).cast_unsigned());
+        let body = [100, 0, 0xffff << 32 | 10 << 48, failed | u64::from(5u32) << 32];
+        let call = Syscall { start_ns: 999_900, pos: -1, result: -5, call: 10, fd: -1, ..Syscall::default() };
+        assert_eq!(whole(&raw(41, 0, &body)).record, call.clone().into());
+        assert_eq!(whole(&raw(41, 0, &body[..3])).record, Syscall { result: 0, ..call }.into());
+    }
+
+    #[test]
+    fn a_bio_of_a_file_and_one_of_none() {
+        let (disk, dev, ino) = (0x70_0000, 0x70_0001, 13u64);
+        let index = (1 << 40) << 12 | 0x123;
+        let body = [with_byte(BIO, 5), with_byte(640, 1 | 2 << 3), 8192 | disk << 32, index, (dev ^ disk) | 1 << 32, ino ^ dev, 55];
+        let bio = BioQueue {
+            bio: BIO,
+            sector: 640,
+            ino,
+            index: 1 << 40,
+            syscall_ns: 55,
+            bytes: 8192,
+            disk: disk as u32,
+            dev: dev as u32,
+            pages: 0x1123,
+            op: 1,
+            end: 2,
+            flags: 5,
+            ctx: 0x1ff,
+            pad: 0,
+        };
+        assert_eq!(whole(&raw(43, 0x1ff, &body)).record, bio.clone().into());
+        // A disk's own page, on a disk without partitions.
+        let own = BioQueue { ino: disk, dev: disk as u32, pages: 1, index: 8, syscall_ns: 0, ..bio.clone() };
+        let words = [body[0], body[1], body[2], 8 << 12 | 1];
+        assert_eq!(whole(&raw(43, 0x1ff, &words)).record, own.into());
+        // A bare flush within a call.
+        let flush = BioQueue { ino: 0, dev: 0, pages: 0, index: 0, ..bio };
+        assert_eq!(whole(&raw(43, 0x1ff, &[body[0], body[1], body[2], 0, 0, 0, 55])).record, flush.into());
+    }
+
+    #[test]
+    fn requests_list_their_bios_and_a_flush_has_no_sector() {
+        let head = [with_byte(RQ, 0x81), with_byte(640, 1), 1024 | 7 << 32, 44];
+        let issue = RqIssue {
+            rq: RQ,
+            sector: 640,
+            alloc_ns: 44,
+            bytes: 1024,
+            disk: 7,
+            op: 1,
+            listed: 4,
+            flags: 0x81,
+            total: 4 + 0x104,
+            bios: [BIO, BIO + 64, BIO + 128, BIO + 192],
+        };
+        let bios = [with_byte(BIO, 4), with_byte(BIO + 64, 1), with_byte(BIO + 128, 0), with_byte(BIO + 192, 0)];
+        assert_eq!(whole(&raw(44, 0, &[&head[..], &bios].concat())).record, issue.clone().into());
+        let none = RqIssue { sector: u64::MAX, listed: 0, total: 0, bios: [0; 4], ..issue };
+        let words = [head[0], with_byte(u64::MAX, 1), head[2], head[3]];
+        assert_eq!(whole(&raw(44, 0, &words)).record, none.into());
+
+        let flush = FlushIssue { rq: RQ, bios: [BIO, 0, 0, 0], steps: [1, 7, 0, 0], listed: 2, total: 66 };
+        let words = [with_byte(RQ, 66), with_byte(BIO, 1), with_byte(0, 7)];
+        assert_eq!(whole(&raw(45, 0, &words)).record, flush.into());
+
+        let done = RqDone { rq: RQ, sector: 640, bytes: 1024, disk: 7, error: -5, op: 1, last: 1, flags: 0x81 };
+        let words = [head[0], with_byte(640, 1 | 0x80), head[2], u64::from((-5i32).cast_unsigned())];
+        assert_eq!(whole(&raw(46, 0, &words)).record, done.clone().into());
+        assert_eq!(whole(&raw(46, 0, &words[..3])).record, RqDone { error: 0, ..done }.into());
+    }
+
+    #[test]
+    fn a_thread_off_the_cpu_was_woken_or_not() {
+        let asleep = OffCpu { start_ns: 500, wake_ns: 700, waker: 9, state: 2, ctx: 0x103 };
+        assert_eq!(whole(&raw(42, 0x103, &[500 << 2 | 2, 700, 9])).record, asleep.clone().into());
+        let preempted = OffCpu { wake_ns: 0, waker: 0, state: 0, ..asleep };
+        assert_eq!(whole(&raw(42, 0x103, &[500 << 2])).record, preempted.into());
+    }
+
+    #[test]
+    fn what_is_not_packed_is_as_it_was_and_a_text_ends_where_it_says() {
+        let bios = RqBios { rq: RQ, listed: 2, bios: [BIO, BIO + 64, 0, 0, 0, 0, 0, 0] };
+        assert_eq!(whole(&raw(RqBios::INFO.kind.into(), 0, &[RQ, 2, BIO, BIO + 64])).record, bios.into());
+        // Three bytes of text; the rest of the word is another record's.
+        let text = u64::from_le_bytes(*b"/dbstale");
+        let words = raw(File::INFO.kind.into(), 0, &[12, 0x70_0001 | 1 << 32 | 3 << 48, text]);
+        let file = File { ino: 12, dev: 0x70_0001, what: 1, len: 3, text: "/db".into() };
+        assert_eq!(whole(&words).record, file.into());
+        let mut out = Vec::new();
+        Raw::new(&words).unpack(0, 0, 0, &mut out);
+        assert_eq!(out.last().unwrap().to_le_bytes(), *b"/db\0\0\0\0\0");
+    }
+
+    #[test]
+    fn a_process_with_another_number_and_a_shared_ring_are_told() {
+        let mut words = raw(CommitBegin::INFO.kind.into(), 0, &[0x70_0001 | 5 << 32, 33 << 32 | 8]);
+        words[0] |= 1 << 20 | 0b1011 << 16;
+        let event = whole(&words);
+        assert_eq!(event.record, CommitBegin { dev: 0x70_0001, txn: 5 }.into());
+        assert_eq!((event.header.tgid, event.header.flags, Raw::new(&words).cpu()), (8, 0b1011, Some(33)));
+        words[0] &= !(1 << 20);
+        assert_eq!((whole(&words).header.tgid, Raw::new(&words).cpu()), (7, None));
+    }
+
+    #[test]
+    fn the_time_is_told_whole_by_when_the_recording_began() {
+        for began in [0, 5, (1 << 55) - 1, 1 << 55, (1 << 60) + 12345] {
+            for later in [0, 1, 1 << 40, (1 << 55) - 1] {
+                let words = [2, (began + later) << 9];
+                assert_eq!(Raw::new(&words).time_ns(began), began + later);
+            }
+        }
+    }
+
+    /// What the packed records' fields rely on.
+    #[test]
+    fn fields_fit_where_they_are_packed() {
+        let bio = [event::bio_flags::COUNTED, event::bio_flags::FLUSH_SEQUENCE, event::bio_flags::BACKGROUND];
+        assert!(bio.iter().all(|flag| *flag < 1 << 8));
+        assert!(event::flags::BETWEEN_ROWS < 1 << CONTEXT_BITS);
+        assert!(event::header_flags::POLLING < 1 << 4);
+        assert!(model::DiskOp::ALL.iter().all(|op| (*op as u64) < 8));
+        assert!(model::BioEnd::ALL.iter().all(|end| (*end as u64) < 8));
+        assert!(model::Call::ALL.iter().all(|call| (*call as u64) < 256));
+        for kind in Record::KINDS {
+            assert!(usize::from(kind.kind) < SYSCALL && words_of(kind) * 8 == kind.size(), "{}", kind.name);
+        }
+        assert_eq!(Header::SIZE, HEADER * 8);
+    }
+
+    proptest! {
+        /// Whatever stands in the memory, nothing panics, and what is made can be read.
+        #[test]
+        fn any_words_are_a_record_or_none(words in prop::collection::vec(any::<u64>(), 2..40), kind in 0u64..64) {
+            let mut words = words;
+            words[0] = words[0] & !(0x3f << 10) | kind << 10;
+            let (raw, mut out) = (Raw::new(&words), Vec::new());
+            if raw.unpack(1, 0, 0, &mut out) {
+                let bytes: Vec<u8> = out.iter().flat_map(|word| word.to_le_bytes()).collect();
+                let text = PLAIN[kind as usize].1;
+                prop_assert!(text || Event::decode(&bytes).is_some());
+            }
+            raw.cpu();
+        }
+    }
+}
