@@ -11,6 +11,9 @@ static __always_inline struct op *find_op(struct slot *slot, u64 key, u32 kind)
 {
 	int i;
 
+	/* Mostly none is open: a new execution begins. */
+	if (!slot->ops_open)
+		return NULL;
 #pragma unroll
 	for (i = 0; i < OPS; i++) {
 		if (slot->ops[i].open && slot->ops[i].key == key && slot->ops[i].kind == kind)
@@ -99,7 +102,9 @@ static __always_inline struct op *begin_op(struct slot *slot, u64 key, u32 kind,
 	/* A free place, else the longest open. */
 #pragma unroll
 	for (i = 1; i < OPS; i++) {
-		if (op->open && (!slot->ops[i].open || slot->ops[i].start_ns < op->start_ns))
+		if (!op->open)
+			break;
+		if (!slot->ops[i].open || slot->ops[i].start_ns < op->start_ns)
 			op = &slot->ops[i];
 	}
 	if (op->open) {
