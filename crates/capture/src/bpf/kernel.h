@@ -40,6 +40,10 @@ typedef __s64 s64;
  */
 #define seldom static __attribute__((noinline))
 
+/* The same within a program. */
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
 #define true 1
 #define false 0
 #define NULL ((void *)0)

@@ -113,11 +113,8 @@ static __always_inline void ring_store(u64 *at, u64 word)
 
 #define NO_ROOM ~0ULL
 
-/*
- * Takes `size` bytes of a ring; NO_ROOM if there are none. Not static, so that the verifier looks at it once and not at
- * every record.
- */
-__attribute__((noinline)) u64 ring_take(u32 ring, u32 size)
+/* After an interruption. Not static, so that the verifier looks at it once and not at every record. */
+__attribute__((noinline)) u64 ring_take_again(u32 ring, u32 size)
 {
 	struct ring_control *control = bpf_map_lookup_elem(&ring_controls, &ring);
 	u64 place;
@@ -125,6 +122,7 @@ __attribute__((noinline)) u64 ring_take(u32 ring, u32 size)
 
 	if (!control)
 		return NO_ROOM;
+#pragma clang loop unroll(disable)
 	for (i = 0; i < TAKES; i++) {
 		place = *(volatile u64 *)&control->head;
 		if (place + size - *(volatile u64 *)&control->tail > (u64)ring_chunks * CHUNK)
@@ -133,6 +131,22 @@ __attribute__((noinline)) u64 ring_take(u32 ring, u32 size)
 			return place;
 	}
 	return NO_ROOM;
+}
+
+/* Takes `size` bytes of a ring; NO_ROOM if there are none. */
+static __always_inline u64 ring_take(u32 ring, u32 size)
+{
+	struct ring_control *control = bpf_map_lookup_elem(&ring_controls, &ring);
+	u64 place;
+
+	if (unlikely(!control))
+		return NO_ROOM;
+	place = *(volatile u64 *)&control->head;
+	if (unlikely(place + size - *(volatile u64 *)&control->tail > (u64)ring_chunks * CHUNK))
+		return NO_ROOM;
+	if (likely(__sync_val_compare_and_swap(&control->head, place, place + size) == place))
+		return place;
+	return ring_take_again(ring, size);
 }
 
 /* Who a record speaks of. */
@@ -163,13 +177,13 @@ static __always_inline u64 *ring_reserve(u8 kind, u32 words, u64 now, struct who
 	u32 index;
 
 	place = ring_take(ring, all * sizeof(u64));
-	if (place == NO_ROOM) {
+	if (unlikely(place == NO_ROOM)) {
 		count_lost();
 		return NULL;
 	}
 	index = ring * ring_chunks + (place / CHUNK & (ring_chunks - 1));
 	chunk = bpf_map_lookup_elem(&ring_memory, &index);
-	if (!chunk)
+	if (unlikely(!chunk))
 		return NULL;
 	/* All lengths are multiples of 8, so the mask changes nothing; it is what the verifier understands. */
 	at = chunk + (place & (CHUNK - sizeof(u64)));

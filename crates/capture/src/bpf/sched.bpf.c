@@ -15,7 +15,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	if (!(out && (out->ops_open || out->call)) && !(in && in->out_ns))
 		return 0;
 	now = bpf_ktime_get_boot_ns();
-	if (between_rows(out))
+	if (unlikely(between_rows(out)))
 		settle_statements(out, now);
 	if (out && (out->ops_open || out->call)) {
 		out->wake_ns = 0;

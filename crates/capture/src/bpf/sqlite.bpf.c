@@ -116,7 +116,7 @@ int sqlite_step(struct pt_regs *ctx)
 	if (!slot || !stmt)
 		return 0;
 	now = bpf_ktime_get_boot_ns();
-	if (between_rows(slot))
+	if (unlikely(between_rows(slot)))
 		settle_statements(slot, now);
 	op = find_op(slot, stmt, OP_STATEMENT);
 	if (!op) {

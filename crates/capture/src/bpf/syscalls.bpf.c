@@ -104,14 +104,14 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 		return 0;
 	task = (void *)bpf_get_current_task_btf();
 	slot = slot_for(task->tgid, task->pid);
-	if (!slot || FOREIGN_ABI(regs))
+	if (!slot || unlikely(FOREIGN_ABI(regs)))
 		return 0;
 	READ_ARGS(args, regs);
 	shape.fd = call_shapes[nr].fd;
 	shape.bytes = call_shapes[nr].bytes;
-	if (shape.call == FATHOM_CALL_MMAP && !(args[2] & PROT_EXEC))
+	if (unlikely(shape.call == FATHOM_CALL_MMAP) && !(args[2] & PROT_EXEC))
 		return 0;
-	if (shape.call == FATHOM_CALL_IO_URING_ENTER) {
+	if (unlikely(shape.call == FATHOM_CALL_IO_URING_ENTER)) {
 		/* Most rings of a machine are for sockets: the call counts once it has to do with a file. */
 		slot->ring_enter_ns = bpf_ktime_get_boot_ns();
 		if (slot->ring_open)
@@ -129,7 +129,7 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 			return 0;
 	}
 	now = bpf_ktime_get_boot_ns();
-	if (between_rows(slot))
+	if (unlikely(between_rows(slot)))
 		settle_statements(slot, now);
 	slot->fd = fd;
 	slot->start_ns = now;
@@ -253,7 +253,7 @@ static __always_inline void tell_call(struct task_struct *task, struct slot *slo
 	u64 done, joined, *r;
 	u32 words = 3;
 
-	if ((took | inside | asked) >> 32 || (s32)result != result || (s16)fd != fd || slot->fs_writes > 0xff) {
+	if (unlikely((took | inside | asked) >> 32 || (s32)result != result || (s16)fd != fd || slot->fs_writes > 0xff)) {
 		tell_odd_call(slot, pos, asked, result, now);
 		return;
 	}
@@ -303,14 +303,14 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
 		return 0;
 	now = bpf_ktime_get_boot_ns();
 	READ_ARGS(args, regs);
-	if (slot->call == FATHOM_CALL_MMAP) {
+	if (unlikely(slot->call == FATHOM_CALL_MMAP)) {
 		if (result > 0 || result < -4095)
 			exit_names(task, slot, args[4], now);
 		goto out;
 	}
-	if (slot->call == FATHOM_CALL_OPEN && result >= 0)
+	if (unlikely(slot->call == FATHOM_CALL_OPEN && result >= 0))
 		exit_names(task, slot, result, now);
-	if (slot->call == FATHOM_CALL_UNLINK && result == 0)
+	if (unlikely(slot->call == FATHOM_CALL_UNLINK && result == 0))
 		exit_unlink(slot, ARG(args, call_shapes[nr].pos), now);
 	/* Opening or removing what is no file of a disk is no storage. */
 	if (slot->call == FATHOM_CALL_OPEN && !slot->handles && !(slot->file_flags & FATHOM_REGULAR))
