@@ -329,7 +329,9 @@ int BPF_PROG(bio_queue, struct bio *bio)
 	struct who who = who_is(task);
 	struct slot *slot = slot_of_thread(task);
 	u64 now = bpf_ktime_get_boot_ns();
-	u64 pages, place, ino, call_ns, *r;
+	u64 pages, place, ino, call_ns;
+	/* Whether there is something to tell in this word or one behind it. */
+	u64 from_3, from_4, from_5, *r;
 	struct walk *w;
 	struct file_id id = {};
 	u32 opf = bio->bi_opf;
@@ -369,27 +371,33 @@ int BPF_PROG(bio_queue, struct bio *bio)
 	pages = w->first.pages;
 	place = pages ? two_words(id.dev ^ disk, pages >> 12) : 0;
 	ino = pages ? id.ino ^ id.dev : 0;
+	from_5 = ino | call_ns;
+	from_4 = place | from_5;
+	from_3 = pages | from_4;
 	if (call_ns)
 		words = 7;
-	else if (ino)
+	else if (from_5)
 		words = 6;
-	else if (place)
+	else if (from_4)
 		words = 5;
-	else if (pages)
+	else if (from_3)
 		words = 4;
 	r = ring_reserve(PACKED_BIO_QUEUE, words, now, who, context(slot, who));
 	if (r) {
+		r[2] = two_words(bytes, disk);
+		if (from_3) {
+			r[3] = pages ? w->first.index << 12 | (pages & 0xfff) : 0;
+			if (from_4) {
+				r[4] = place;
+				if (from_5) {
+					r[5] = ino;
+					if (call_ns)
+						r[6] = call_ns;
+				}
+			}
+		}
 		put_with_byte(&r[0], (u64)bio, op_flags(opf));
 		put_with_byte(&r[1], bio->bi_iter.bi_sector, bio_end(bio->bi_end_io) << 3 | op);
-		r[2] = two_words(bytes, disk);
-		if (words > 3)
-			r[3] = pages ? w->first.index << 12 | (pages & 0xfff) : 0;
-		if (words > 4)
-			r[4] = place;
-		if (words > 5)
-			r[5] = ino;
-		if (words > 6)
-			r[6] = call_ns;
 		submit(r);
 	}
 	if (w->runs)

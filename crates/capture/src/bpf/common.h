@@ -262,9 +262,7 @@ static __always_inline void output(const void *body, u8 kind, u32 size, u64 now,
 
 	if (size > LONGEST)
 		return;
-	/* The mask changes nothing; it is what the verifier understands. */
-	asm volatile("" : "+r"(words));
-	to = ring_reserve(kind, words & ((1 << KIND_SHIFT) - 1), now, who, 0);
+	to = ring_reserve(kind, words, now, who, 0);
 	if (!to)
 		return;
 	bpf_probe_read_kernel(to, size, body);

@@ -44,7 +44,7 @@ int BPF_PROG(flush_issue, struct request *rq)
 	struct list_head *list, *at;
 	u64 waiters[LISTED] = {};
 	u64 link, running, *r;
-	u32 listed = 0, total;
+	u32 listed = 0;
 	int i;
 
 	fq = rq->mq_hctx->fq;
@@ -64,20 +64,19 @@ int BPF_PROG(flush_issue, struct request *rq)
 		waiters[i] = read_waiter((void *)at - link, &at);
 		listed++;
 	}
-	total = listed;
-	for (i = 0; at && at != list && i < WAITERS; i++) {
-		total++;
-		at = BPF_CORE_READ(at, next);
-	}
 	r = ring_reserve(PACKED_FLUSH_ISSUE, 1 + listed, bpf_ktime_get_boot_ns(), whoami(), 0);
 	if (!r)
 		return 0;
-	put_with_byte(&r[0], (u64)rq, total);
 #pragma unroll
 	for (i = 0; i < LISTED; i++) {
 		if (i < listed)
 			r[1 + i] = waiters[i];
 	}
+	for (i = 0; at && at != list && i < WAITERS; i++) {
+		listed++;
+		at = BPF_CORE_READ(at, next);
+	}
+	put_with_byte(&r[0], (u64)rq, listed);
 	submit(r);
 	return 0;
 }

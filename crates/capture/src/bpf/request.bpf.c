@@ -4,6 +4,7 @@
  * over and they hang on one chain; at completion they are gone already.
  */
 
+/* As rq_issue lists them. */
 #define LISTED 4
 #define LISTED_MORE 8
 #define RQ_BIOS_RECORDS 32
@@ -54,8 +55,11 @@ int BPF_PROG(rq_insert, struct request *rq)
 	return 0;
 }
 
-/* The bios that its record has no room for. */
-seldom void list_rest(struct request *rq, struct bio *bio, u64 now)
+/*
+ * The bios that its record has no room for. Not static, so that the verifier looks at it once and not after each way of
+ * counting them; hence addresses.
+ */
+__attribute__((noinline)) int list_rest(u64 rq, u64 bio, u64 now)
 {
 	struct fathom_rq_bios *more;
 	int i, j;
@@ -63,19 +67,27 @@ seldom void list_rest(struct request *rq, struct bio *bio, u64 now)
 	for (i = 0; bio && i < RQ_BIOS_RECORDS; i++) {
 		more = RESERVE(rq_bios, RQ_BIOS, now, whoami());
 		if (!more)
-			return;
-		more->rq = (u64)rq;
+			return 0;
+		more->rq = rq;
 		more->listed = 0;
 #pragma unroll
 		for (j = 0; j < LISTED_MORE; j++) {
-			more->bios[j] = (u64)bio;
+			more->bios[j] = bio;
 			if (bio) {
 				more->listed++;
-				bio = bio->bi_next;
+				bio = (u64)BPF_CORE_READ((struct bio *)bio, bi_next);
 			}
 		}
 		submit(more);
 	}
+	return 0;
+}
+
+/* An address as a mere number. Through the ring's memory, since the verifier knows what stands on the stack. */
+static __always_inline u64 number_of(u64 *scratch, void *address)
+{
+	*(volatile u64 *)scratch = (u64)address;
+	return *(volatile u64 *)scratch;
 }
 
 SEC("tp_btf/block_rq_issue")
@@ -84,50 +96,67 @@ int BPF_PROG(rq_issue, struct request *rq)
 	struct who who = whoami();
 	u64 now = bpf_ktime_get_boot_ns();
 	u64 made = rq->start_time_ns;
-	struct bio *bio = rq->bio;
-	struct bio *rest;
+	struct bio *a = rq->bio, *b = NULL, *c = NULL, *d = NULL;
+	struct bio *rest = NULL;
+	u64 first, rq_address;
 	u32 listed = 0;
 	u32 more = 0;
 	u64 *r;
 	int i;
 
-	/* Counted to the end first, since the record is as long as its list, and says how many follow. */
-#pragma unroll
-	for (i = 0; i < LISTED; i++) {
-		if (bio) {
-			listed++;
-			bio = bio->bi_next;
+	/* As one hangs on the other. */
+	if (a) {
+		listed = 1;
+		b = a->bi_next;
+		if (b) {
+			listed = 2;
+			c = b->bi_next;
+			if (c) {
+				listed = 3;
+				d = c->bi_next;
+				if (d) {
+					listed = 4;
+					rest = d->bi_next;
+				}
+			}
 		}
-	}
-	rest = bio;
-	for (i = 0; bio && i < RQ_BIOS_RECORDS * LISTED_MORE; i++) {
-		more++;
-		bio = bio->bi_next;
 	}
 	r = ring_reserve(PACKED_RQ_ISSUE, 4 + listed, now, who, 0);
 	if (!r)
 		return 0;
-	put_with_byte(&r[0], (u64)rq, rq_flags(rq));
-	put_with_byte(&r[1], rq->__sector, disk_op(rq->cmd_flags));
-	r[2] = two_words(rq->__data_len, rq_disk(rq));
-	r[3] = made ? made + boot_offset_ns : 0;
-	bio = rq->bio;
-#pragma unroll
-	for (i = 0; i < LISTED; i++) {
-		if (i < listed) {
-			put_with_byte(&r[4 + i], (u64)bio, i == 0 ? more : i == 1 ? more >> 8 : 0);
-			if (bio)
-				bio = bio->bi_next;
+	if (a) {
+		put_with_byte(&r[4], (u64)a, 0);
+		if (b) {
+			put_with_byte(&r[5], (u64)b, 0);
+			if (c) {
+				put_with_byte(&r[6], (u64)c, 0);
+				if (d)
+					put_with_byte(&r[7], (u64)d, 0);
+			}
 		}
 	}
+	put_with_byte(&r[1], rq->__sector, disk_op(rq->cmd_flags));
+	r[2] = two_words(rq->__data_len, rq_disk(rq));
+	if (unlikely(rest)) {
+		rq_address = number_of(&r[0], rq);
+		first = number_of(&r[0], rest);
+		for (i = 0; rest && i < RQ_BIOS_RECORDS * LISTED_MORE; i++) {
+			more++;
+			rest = rest->bi_next;
+		}
+		((volatile u8 *)&r[4])[7] = more;
+		((volatile u8 *)&r[5])[7] = more >> 8;
+	}
+	r[3] = made ? made + boot_offset_ns : 0;
+	put_with_byte(&r[0], (u64)rq, rq_flags(rq));
 	submit(r);
 
 	/* Goes on there and does not return; where that program was refused, it goes on here. */
 	if ((rq->cmd_flags & 0xff) == 2)
 		bpf_tail_call(ctx, &flush_program, 0);
 
-	if (rest)
-		list_rest(rq, rest, now);
+	if (unlikely(more))
+		list_rest(rq_address, first, now);
 	return 0;
 }
 

@@ -10,7 +10,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	struct slot *out = slot_of_thread(prev);
 	struct slot *in = slot_of_thread(next);
 	struct who who;
-	u64 now, *r;
+	u64 now, woken, *r;
 
 	if (!(out && (out->ops_open || out->call)) && !(in && in->out_ns))
 		return 0;
@@ -31,11 +31,13 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	}
 	if (in && in->out_ns) {
 		who = who_is(next);
-		r = ring_reserve(PACKED_OFF_CPU, in->wake_ns ? 3 : 1, now, who, context(in, who));
+		/* Read once, as the record's length hangs on it. */
+		woken = *(volatile u64 *)&in->wake_ns;
+		r = ring_reserve(PACKED_OFF_CPU, woken ? 3 : 1, now, who, context(in, who));
 		if (r) {
 			r[0] = in->out_ns << 2 | in->out_state;
-			if (in->wake_ns) {
-				r[1] = in->wake_ns;
+			if (woken) {
+				r[1] = woken;
 				r[2] = in->waker;
 			}
 			submit(r);

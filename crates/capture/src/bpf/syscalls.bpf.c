@@ -250,20 +250,26 @@ static __always_inline void tell_call(struct task_struct *task, struct slot *slo
 	u64 took = now - slot->start_ns;
 	s32 fd = call_fd(slot, result);
 	struct who who = who_is(task);
-	u64 done, joined, *r;
+	u64 place = pos + 1;
+	u64 done, joined;
+	/* Whether there is something to tell in this word or one behind it. */
+	u64 from_3, from_4, *r;
 	u32 words = 3;
 
-	if (unlikely((took | inside | asked) >> 32 || (s32)result != result || (s16)fd != fd || slot->fs_writes > 0xff)) {
+	if (unlikely((took | inside | asked) >> 32 || (s32)result != result || (s16)fd != fd ||
+		     slot->fs_writes > 0xff)) {
 		tell_odd_call(slot, pos, asked, result, now);
 		return;
 	}
 	done = two_words(result, asked - result);
 	joined = two_words(slot->txn, (u32)slot->cache_added << 16 | slot->handles);
+	from_4 = joined | place;
+	from_3 = done | from_4;
 	if (joined)
 		words = 6;
-	else if (pos != -1)
+	else if (from_4)
 		words = 5;
-	else if (done)
+	else if (from_3)
 		words = 4;
 	r = ring_reserve(PACKED_SYSCALL, words, now, who, context(slot, who) | slot->file_flags);
 	if (!r)
@@ -271,12 +277,14 @@ static __always_inline void tell_call(struct task_struct *task, struct slot *slo
 	r[0] = two_words(took, inside);
 	r[1] = slot->ino;
 	r[2] = two_words(slot->dev, slot->fs_writes << 24 | (u32)slot->call << 16 | (u16)fd);
-	if (words > 3)
+	if (from_3) {
 		r[3] = done;
-	if (words > 4)
-		r[4] = pos + 1;
-	if (words > 5)
-		r[5] = joined;
+		if (from_4) {
+			r[4] = place;
+			if (joined)
+				r[5] = joined;
+		}
+	}
 	submit(r);
 }
 
