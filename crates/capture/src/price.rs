@@ -1,13 +1,15 @@
-//! What each probe costs. The kernel can time every run of a program, at about 50 ns a run; so it is asked to for a short
-//! window of each second only, and the mean over the windows is told.
+//! What each probe costs. The kernel can time every run of a program, at about 50 ns a run, which is as much as the run itself;
+//! so it is asked to for short windows only, one fiftieth of the time, and the mean over the windows is told.
 
 use aya::sys::{Stats, enable_stats};
 use std::mem::size_of_val;
 use std::os::fd::{OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-const PERIOD: Duration = Duration::from_secs(1);
-const WINDOW: Duration = Duration::from_millis(20);
+/// Without a window, between two and before the first. A short trace has one too, but not while its program still starts.
+const PERIOD: Duration = Duration::from_millis(245);
+const BEFORE: Duration = Duration::from_millis(25);
+const WINDOW: Duration = Duration::from_millis(5);
 
 /// Opens and closes the windows.
 #[derive(Debug)]
@@ -15,17 +17,23 @@ pub struct PriceSampler {
     wanted: bool,
     /// Timing is on while this lives.
     window: Option<OwnedFd>,
+    /// When it began, or the last one ended.
     turned: Instant,
+    /// How long after that the next one begins.
+    pause: Duration,
     /// How long the windows that are closed were open.
     open_for: Duration,
 }
 
 impl PriceSampler {
-    /// A sampler that does nothing unless wanted. The first window opens at once, so that a short trace has one too.
+    /// A sampler that does nothing unless wanted.
     pub fn new(wanted: bool) -> Self {
-        let mut sampler = Self { wanted, window: None, turned: Instant::now(), open_for: Duration::ZERO };
-        sampler.open();
-        sampler
+        Self { wanted, window: None, turned: Instant::now(), pause: BEFORE, open_for: Duration::ZERO }
+    }
+
+    /// How long until the window that is open should be closed.
+    pub fn rest(&self) -> Option<Duration> {
+        self.window.as_ref().map(|_| WINDOW.saturating_sub(self.turned.elapsed()))
     }
 
     /// To be called often; opens or closes a window when it is time.
@@ -35,7 +43,8 @@ impl PriceSampler {
             self.window = None;
             self.open_for += since;
             self.turned = Instant::now();
-        } else if self.window.is_none() && since >= PERIOD {
+            self.pause = PERIOD;
+        } else if self.window.is_none() && since >= self.pause {
             self.open();
         }
     }

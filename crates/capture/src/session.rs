@@ -209,7 +209,9 @@ impl Session {
         // A number below zero is left out.
         let mounts = self.mounts.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         let mut polls = [poll(self.bell.as_raw_fd(), libc::POLLIN), poll(mounts, libc::POLLPRI)];
-        let timeout = i32::try_from(at_most.as_millis()).unwrap_or(i32::MAX);
+        let at_most = self.price.rest().map_or(at_most, |rest| rest.min(at_most));
+        // Rounded up, so that a rest of less is not waited for by asking again and again.
+        let timeout = i32::try_from(at_most.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
         // SAFETY: they live until the call returns.
         unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout) };
         let rang = polls[0].revents != 0;
