@@ -199,7 +199,8 @@ impl Maps {
     /// Hands on what is there, each with its ring, for no longer than `at_most`.
     fn drain(&self, at_most: Duration, began_ns: u64, sink: &mut dyn FnMut(u32, Raw<'_>)) {
         let began = Instant::now();
-        let mut readers: Vec<Reader<'_>> = (0..self.shape.rings).map(|ring| Reader::new(self, ring, began_ns)).collect();
+        let mut readers: Vec<Reader<'_>> =
+            (0..self.shape.rings).map(|ring| Reader::new(self, ring, began_ns)).collect();
         // Where records come faster than they are taken (an emulated machine), a drain would never end.
         while began.elapsed() < at_most {
             let Some(oldest) = readers.iter().filter_map(Reader::time).min() else { break };
@@ -351,7 +352,8 @@ mod tests {
         fn store(&self, cpu: usize, place: u64, nth: u64, word: u64) {
             let offset = SHAPE.offset(cpu as u32, place) + 8 * nth as usize;
             // SAFETY: within the mapping, and a multiple of 8.
-            unsafe { self.rings.maps.memory.start.add(offset).cast::<AtomicU64>().as_ref() }.store(word, Ordering::Release);
+            unsafe { self.rings.maps.memory.start.add(offset).cast::<AtomicU64>().as_ref() }
+                .store(word, Ordering::Release);
         }
 
         fn word(place: u64, words: u64) -> u64 {

@@ -307,7 +307,14 @@ mod tests {
     #[test]
     fn a_call_is_as_long_as_what_there_is_to_tell() {
         // A write of 24 bytes out of 4096 at 8192, with all that a call can tell.
-        let body = [100 | 41 << 32, 12, 0x70_0001 | 5 << 32 | 6 << 48 | 2 << 56, 24 | 4072 << 32, 8193, 77 | 3 << 32 | 4 << 48];
+        let body = [
+            100 | 41 << 32,
+            12,
+            0x70_0001 | 5 << 32 | 6 << 48 | 2 << 56,
+            24 | 4072 << 32,
+            8193,
+            77 | 3 << 32 | 4 << 48,
+        ];
         let call = Syscall {
             start_ns: 999_900,
             ino: 12,
@@ -338,7 +345,15 @@ mod tests {
     fn a_bio_of_a_file_and_one_of_none() {
         let (disk, dev, ino) = (0x70_0000, 0x70_0001, 13u64);
         let index = (1 << 40) << 12 | 0x123;
-        let body = [with_byte(BIO, 5), with_byte(640, 1 | 2 << 3), 8192 | disk << 32, index, (dev ^ disk) | 1 << 32, ino ^ dev, 55];
+        let body = [
+            with_byte(BIO, 5),
+            with_byte(640, 1 | 2 << 3),
+            8192 | disk << 32,
+            index,
+            (dev ^ disk) | 1 << 32,
+            ino ^ dev,
+            55,
+        ];
         let bio = BioQueue {
             bio: BIO,
             sector: 640,
@@ -444,8 +459,8 @@ mod tests {
     fn fields_fit_where_they_are_packed() {
         let bio = [event::bio_flags::COUNTED, event::bio_flags::FLUSH_SEQUENCE, event::bio_flags::BACKGROUND];
         assert!(bio.iter().all(|flag| *flag < 1 << 8));
-        assert!(event::flags::BETWEEN_ROWS < 1 << CONTEXT_BITS);
-        assert!(event::header_flags::POLLING < 1 << 4);
+        const { assert!(event::flags::BETWEEN_ROWS < 1 << CONTEXT_BITS) };
+        const { assert!(event::header_flags::POLLING < 1 << 4) };
         assert!(model::DiskOp::ALL.iter().all(|op| (*op as u64) < 8));
         assert!(model::BioEnd::ALL.iter().all(|end| (*end as u64) < 8));
         assert!(model::Call::ALL.iter().all(|call| (*call as u64) < 256));
