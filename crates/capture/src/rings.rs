@@ -125,8 +125,13 @@ impl Rings {
         let Self { maps, numbers, began_ns, whole } = self;
         let mut count = 0;
         maps.drain(at_most, *began_ns, &mut |ring, record| {
-            let cpu = record.cpu().unwrap_or(ring);
-            if record.unpack(record.time_ns(*began_ns), cpu, numbers.next(cpu), whole) {
+            let (cpu, time_ns) = (record.cpu().unwrap_or(ring), record.time_ns(*began_ns));
+            if record.unpack(time_ns, cpu, numbers.next(cpu), whole) {
+                sink(bytes_of(whole));
+                count += 1;
+            }
+            if record.has_rest() {
+                record.unpack_rest(time_ns, cpu, numbers.next(cpu), whole);
                 sink(bytes_of(whole));
                 count += 1;
             }

@@ -6,7 +6,7 @@
 //! Everything is words of 8 bytes, in the order of the bytes that both sides share (x86-64 and arm64).
 
 use model::Record;
-use model::event::{BioQueue, FlushIssue, OffCpu, RqDone, RqIssue, Syscall};
+use model::event::{BioQueue, FlushIssue, OffCpu, RqBios, RqDone, RqIssue, Syscall};
 use model::record::RecordInfo;
 
 /// Bits of a record's first word that say how many words it has.
@@ -29,6 +29,11 @@ const BIO_QUEUE: usize = 43;
 const RQ_ISSUE: usize = 44;
 const FLUSH_ISSUE: usize = 45;
 const RQ_DONE: usize = 46;
+
+/// Words of a packed request before its bios; how many of these its whole record lists, and how many the next one.
+const RQ_HEAD: usize = 4;
+const RQ_LISTED: usize = 4;
+const RQ_REST: usize = 8;
 
 /// Kinds that a word has room for.
 const KINDS: usize = 64;
@@ -104,6 +109,10 @@ impl<'a> Raw<'a> {
         self.0[1] & ((1 << CONTEXT_BITS) - 1)
     }
 
+    fn kind(&self) -> usize {
+        self.bits(10, 6) as usize
+    }
+
     /// Its body, and its last word, if it has one.
     fn parts(&self) -> (&'a [u64], Option<u64>) {
         match self.0[HEAD..].split_last() {
@@ -117,39 +126,55 @@ impl<'a> Raw<'a> {
         self.parts().1.map(|last| (last >> 32) as u32 & 0xffff)
     }
 
+    /// Puts the header of a whole record in place of what `out` holds.
+    fn header(&self, kind: u64, time_ns: u64, cpu: u32, seq: u32, out: &mut Vec<u64>) {
+        let (flags, tid) = (self.bits(16, 4), self.bits(26, 22));
+        let tgid = self.parts().1.map_or(tid, |last| u64::from(last as u32));
+        out.clear();
+        out.extend([time_ns, u64::from(seq) | u64::from(cpu) << 32 | kind << 48 | flags << 56, tgid | tid << 32]);
+    }
+
+    /// Whether it is of a request with more bios than its whole record has room for.
+    pub fn has_rest(&self) -> bool {
+        self.kind() == RQ_ISSUE && self.parts().0.len() > RQ_HEAD + RQ_LISTED
+    }
+
+    /// The record of these, as [`Raw::unpack`] makes it.
+    pub fn unpack_rest(&self, time_ns: u64, cpu: u32, seq: u32, out: &mut Vec<u64>) {
+        let (body, _) = self.parts();
+        let words: [u64; RQ_HEAD + RQ_LISTED + RQ_REST] = fill(body);
+        self.header(RqBios::INFO.kind.into(), time_ns, cpu, seq, out);
+        let listed = body.len().saturating_sub(RQ_HEAD + RQ_LISTED).min(RQ_REST) as u64;
+        out.extend([address(words[0]).0, listed]);
+        out.extend(words[RQ_HEAD + RQ_LISTED..].iter().map(|word| address(*word).0));
+    }
+
     /// The whole record, in place of what `out` holds; `false` if nobody knows its kind.
     pub fn unpack(&self, time_ns: u64, cpu: u32, seq: u32, out: &mut Vec<u64>) -> bool {
-        let (body, last) = self.parts();
-        let (kind, flags, tid) = (self.bits(10, 6) as usize, self.bits(16, 4), self.bits(26, 22));
-        let tgid = last.map_or(tid, |last| u64::from(last as u32));
-        let mut header = |kind: u64| {
-            out.clear();
-            out.extend([time_ns, u64::from(seq) | u64::from(cpu) << 32 | kind << 48 | flags << 56, tgid | tid << 32]);
-        };
-        let whole = |kind: &RecordInfo| u64::from(kind.kind);
+        let (body, kind) = (self.parts().0, self.kind());
         match kind {
             SYSCALL => {
-                header(whole(&Syscall::INFO));
+                self.header(Syscall::INFO.kind.into(), time_ns, cpu, seq, out);
                 out.extend(syscall(fill(body), time_ns, self.context()));
             }
             OFF_CPU => {
-                header(whole(&OffCpu::INFO));
+                self.header(OffCpu::INFO.kind.into(), time_ns, cpu, seq, out);
                 out.extend(off_cpu(fill(body), self.context()));
             }
             BIO_QUEUE => {
-                header(whole(&BioQueue::INFO));
+                self.header(BioQueue::INFO.kind.into(), time_ns, cpu, seq, out);
                 out.extend(bio_queue(fill(body), self.context()));
             }
             RQ_ISSUE => {
-                header(whole(&RqIssue::INFO));
+                self.header(RqIssue::INFO.kind.into(), time_ns, cpu, seq, out);
                 out.extend(rq_issue(fill(body), body.len()));
             }
             FLUSH_ISSUE => {
-                header(whole(&FlushIssue::INFO));
+                self.header(FlushIssue::INFO.kind.into(), time_ns, cpu, seq, out);
                 out.extend(flush_issue(fill(body), body.len()));
             }
             RQ_DONE => {
-                header(whole(&RqDone::INFO));
+                self.header(RqDone::INFO.kind.into(), time_ns, cpu, seq, out);
                 out.extend(rq_done(fill(body)));
             }
             _ => {
@@ -157,7 +182,7 @@ impl<'a> Raw<'a> {
                 if fixed == 0 {
                     return false;
                 }
-                header(kind as u64);
+                self.header(kind as u64, time_ns, cpu, seq, out);
                 plain_body(body, fixed, text, out);
             }
         }
@@ -254,8 +279,9 @@ fn rq_issue([rq, sector_op, bytes_disk, made_ns, a, b, c, d]: [u64; 8], words: u
     let (rq, flags) = address(rq);
     let (first, op) = sector(sector_op);
     let [(a, low), (b, high), (c, _), (d, _)] = [a, b, c, d].map(address);
-    let listed = (words.clamp(4, 8) - 4) as u64;
-    let total = listed + (low | high << 8);
+    let (bios, longest) = (words.saturating_sub(RQ_HEAD), RQ_LISTED + RQ_REST);
+    let listed = bios.min(RQ_LISTED) as u64;
+    let total = bios.min(longest) as u64 + (low | high << 8);
     [rq, first, made_ns, bytes_disk, op | listed << 8 | flags << 16 | total << 32, a, b, c, d]
 }
 
@@ -293,6 +319,13 @@ mod tests {
         let header = event.header;
         assert_eq!((header.time_ns, header.seq, header.cpu, header.tid), (1_000_000, 9, 3, 7));
         event
+    }
+
+    fn rest_of(words: &[u64]) -> Option<Event> {
+        let (raw, mut out) = (Raw::new(words), Vec::new());
+        raw.unpack_rest(raw.time_ns(0), 3, 9, &mut out);
+        let bytes: Vec<u8> = out.iter().flat_map(|word| word.to_le_bytes()).collect();
+        raw.has_rest().then(|| Event::decode(&bytes).expect("a record of model::event"))
     }
 
     /// An address or sector with what stands in its last byte.
@@ -397,6 +430,13 @@ mod tests {
         };
         let bios = [with_byte(BIO, 4), with_byte(BIO + 64, 1), with_byte(BIO + 128, 0), with_byte(BIO + 192, 0)];
         assert_eq!(whole(&raw(44, 0, &[&head[..], &bios].concat())).record, issue.clone().into());
+        // Two of six have no room in its own record.
+        let more: Vec<u64> = head.iter().chain(&bios).copied().chain([BIO + 256, BIO + 320]).collect();
+        let six = RqIssue { total: 6 + 0x104, ..issue.clone() };
+        assert_eq!(whole(&raw(44, 0, &more)).record, six.into());
+        let rest = RqBios { rq: RQ, listed: 2, bios: [BIO + 256, BIO + 320, 0, 0, 0, 0, 0, 0] };
+        assert_eq!(rest_of(&raw(44, 0, &more)).map(|event| event.record), Some(rest.into()));
+        assert_eq!(rest_of(&raw(44, 0, &more[..8])), None);
         let none = RqIssue { sector: u64::MAX, listed: 0, total: 0, bios: [0; 4], ..issue };
         let words = [head[0], with_byte(u64::MAX, 1), head[2], head[3]];
         assert_eq!(whole(&raw(44, 0, &words)).record, none.into());
@@ -483,6 +523,7 @@ mod tests {
                 prop_assert!(text || Event::decode(&bytes).is_some());
             }
             raw.cpu();
+            raw.unpack_rest(1, 0, 0, &mut out);
         }
     }
 }

@@ -47,7 +47,7 @@ enum packed {
  *   1: sector; operation in the last byte
  *   2: bytes; disk
  *   3: when it was made
- *   4 to 7: the bios; in the last bytes of the first two how many more there are, low byte first
+ *   4 to 15: the bios; in the last bytes of the first two how many more there are, low byte first
  *
  * PACKED_FLUSH_ISSUE
  *   0: request; how many wait in the last byte

@@ -4,8 +4,10 @@
  * over and they hang on one chain; at completion they are gone already.
  */
 
-/* As rq_issue lists them. */
+/* As flush_issue lists them. */
 #define LISTED 4
+/* As rq_issue does, packed; user space makes a record of rq_bios of those that have no place in its own. */
+#define PACKED_BIOS 12
 #define LISTED_MORE 8
 #define RQ_BIOS_RECORDS 32
 
@@ -90,59 +92,55 @@ static __always_inline u64 number_of(u64 *scratch, void *address)
 	return *(volatile u64 *)scratch;
 }
 
+/*
+ * One after the other, by hand: in a loop the compiler keeps them all on the stack. The chain is followed twice, and rests
+ * meanwhile: a request that is issued is merged no more. Were it not so, some would be told as 0.
+ */
+#define TAKE_BIO(n)                                                                                                    \
+	if (!bio)                                                                                                      \
+		goto taken;                                                                                            \
+	listed = n + 1;                                                                                                \
+	bio = bio->bi_next
+#define PUT_BIO(n)                                                                                                     \
+	if (n >= listed)                                                                                               \
+		goto put;                                                                                              \
+	put_with_byte(&r[4 + n], (u64)bio, 0);                                                                          \
+	if (bio)                                                                                                       \
+		bio = bio->bi_next
+
 SEC("tp_btf/block_rq_issue")
 int BPF_PROG(rq_issue, struct request *rq)
 {
 	struct who who = whoami();
 	u64 now = bpf_ktime_get_boot_ns();
 	u64 made = rq->start_time_ns;
-	struct bio *a = rq->bio, *b = NULL, *c = NULL, *d = NULL;
-	struct bio *rest = NULL;
-	u64 first, rq_address;
+	struct bio *bio = rq->bio;
+	u64 first = 0, rq_address = 0;
 	u32 listed = 0;
 	u32 more = 0;
 	u64 *r;
 	int i;
 
-	/* As one hangs on the other. */
-	if (a) {
-		listed = 1;
-		b = a->bi_next;
-		if (b) {
-			listed = 2;
-			c = b->bi_next;
-			if (c) {
-				listed = 3;
-				d = c->bi_next;
-				if (d) {
-					listed = 4;
-					rest = d->bi_next;
-				}
-			}
-		}
-	}
+	TAKE_BIO(0); TAKE_BIO(1); TAKE_BIO(2); TAKE_BIO(3); TAKE_BIO(4); TAKE_BIO(5);
+	TAKE_BIO(6); TAKE_BIO(7); TAKE_BIO(8); TAKE_BIO(9); TAKE_BIO(10); TAKE_BIO(11);
+taken:
+	/* Else the compiler prepares all that follows once for each count. */
+	asm volatile("" : "+r"(listed));
 	r = ring_reserve(PACKED_RQ_ISSUE, 4 + listed, now, who, 0);
 	if (!r)
 		return 0;
-	if (a) {
-		put_with_byte(&r[4], (u64)a, 0);
-		if (b) {
-			put_with_byte(&r[5], (u64)b, 0);
-			if (c) {
-				put_with_byte(&r[6], (u64)c, 0);
-				if (d)
-					put_with_byte(&r[7], (u64)d, 0);
-			}
-		}
-	}
+	bio = rq->bio;
+	PUT_BIO(0); PUT_BIO(1); PUT_BIO(2); PUT_BIO(3); PUT_BIO(4); PUT_BIO(5);
+	PUT_BIO(6); PUT_BIO(7); PUT_BIO(8); PUT_BIO(9); PUT_BIO(10); PUT_BIO(11);
+put:
 	put_with_byte(&r[1], rq->__sector, disk_op(rq->cmd_flags));
 	r[2] = two_words(rq->__data_len, rq_disk(rq));
-	if (unlikely(rest)) {
+	if (unlikely(bio)) {
 		rq_address = number_of(&r[0], rq);
-		first = number_of(&r[0], rest);
-		for (i = 0; rest && i < RQ_BIOS_RECORDS * LISTED_MORE; i++) {
+		first = number_of(&r[0], bio);
+		for (i = 0; bio && i < RQ_BIOS_RECORDS * LISTED_MORE; i++) {
 			more++;
-			rest = rest->bi_next;
+			bio = bio->bi_next;
 		}
 		((volatile u8 *)&r[4])[7] = more;
 		((volatile u8 *)&r[5])[7] = more >> 8;
