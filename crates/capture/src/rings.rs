@@ -8,15 +8,13 @@
 use crate::Error;
 use crate::kernel::clock::boot_ns;
 use crate::loss::CpuState;
-use crate::unpack::{CHECK, Raw};
+use crate::unpack::{CHECK, CHUNK, Raw};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes of a chunk; as in `ring.h`.
-const CHUNK: u64 = 1 << 20;
-/// Bytes behind it, for a record that begins in it.
+/// Bytes behind a chunk, for a record that begins in it; as in `ring.h`.
 const SPARE: u64 = 8 << 10;
 /// Chunks of all rings together at most.
 const CHUNKS: u32 = 64;
@@ -25,6 +23,8 @@ const MOST_CHUNKS: u32 = 32;
 
 /// How much later than the oldest record of all others a ring's may be when they are handed on.
 const STRETCH_NS: u64 = 10_000_000;
+/// By how much the kernel's fast clock may be behind ours, amply; the low bits of a time that we have would stand for one of a year later.
+const CLOCKS_DIFFER_NS: u64 = 3_600_000_000_000;
 /// How often room is given back meanwhile.
 const GIVE_BACK: u64 = 256 << 10;
 
@@ -97,7 +97,8 @@ impl Rings {
             controls: Mapping::new(controls, u64::from(shape.cpus) * size_of::<Control>() as u64)?,
             memory: Mapping::new(memory, shape.memory())?,
         };
-        Ok(Self { maps, numbers: Numbers::new(shape.cpus), began_ns: boot_ns(), whole: Vec::new() })
+        let began_ns = boot_ns().saturating_sub(CLOCKS_DIFFER_NS);
+        Ok(Self { maps, numbers: Numbers::new(shape.cpus), began_ns, whole: Vec::new() })
     }
 
     /// Whether so many statements were left between their rows that their resets matter.

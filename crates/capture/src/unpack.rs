@@ -19,8 +19,8 @@ const HEADER: usize = 3;
 const CONTEXT_BITS: u32 = 9;
 /// The bits of the first word that no other record's has.
 pub const CHECK: u64 = 0xffff << 48;
-/// Bytes of a chunk: the check is the number of the record's.
-const CHUNK: u64 = 1 << 20;
+/// Bytes of a chunk, as in `ring.h`: the check is the number of the record's.
+pub const CHUNK: u64 = 1 << 20;
 
 /// Kinds of `packed.h`.
 const SYSCALL: usize = 41;
