@@ -190,12 +190,19 @@ static __always_inline struct who nobody(void)
 
 /* Records that end in a text are put together in a scratch buffer and copied out at the length they have. */
 #define TEXT_MAX 4096
+/* The first bytes of a struct of the kernel's; inode.h says what for. */
+#define HEAD 96
+struct head {
+	u8 bytes[HEAD];
+};
+
 struct path_walk {
 	u64 root;
 	u64 root_vfs;
 	u64 dentry;
 	u64 vfs;
 	u64 at;
+	struct head head; /* of a step: on the stack it would exceed what Linux 6.1 allows a program, its function and this callback */
 };
 
 struct scratch {

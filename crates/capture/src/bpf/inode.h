@@ -16,11 +16,6 @@ struct file_id {
  * Several fields of a struct in one read, since a guarded read costs far more than the bytes it copies. `head` holds the
  * struct's first bytes; a field that lies beyond them (the offsets are constants when the verifier looks) is read by itself.
  */
-#define HEAD 96
-struct head {
-	u8 bytes[HEAD];
-};
-
 static __always_inline void read_head(struct head *head, const void *from)
 {
 	if (bpf_probe_read_kernel(head, sizeof(*head), from))

@@ -19,7 +19,6 @@ static long step_up(u32 i, struct scratch **context)
 	struct vfsmount *vfs = (void *)w->vfs;
 	struct dentry *parent;
 	const unsigned char *name;
-	struct head head;
 	u32 len, at;
 
 	if (w->dentry == w->root && w->vfs == w->root_vfs)
@@ -34,12 +33,12 @@ static long step_up(u32 i, struct scratch **context)
 		w->vfs = (u64)above + bpf_core_field_offset(struct mount, mnt);
 		return 0;
 	}
-	read_head(&head, dentry);
-	parent = HEAD_FIELD(&head, struct dentry, dentry, d_parent);
+	read_head(&w->head, dentry);
+	parent = HEAD_FIELD(&w->head, struct dentry, dentry, d_parent);
 	if (parent == dentry)
 		return 1;
-	len = HEAD_FIELD(&head, struct dentry, dentry, d_name.len);
-	name = HEAD_FIELD(&head, struct dentry, dentry, d_name.name);
+	len = HEAD_FIELD(&w->head, struct dentry, dentry, d_name.len);
+	name = HEAD_FIELD(&w->head, struct dentry, dentry, d_name.name);
 	at = w->at;
 	if (len > NAME_MAX || at < len + 1)
 		return 1;
