@@ -84,6 +84,27 @@ impl Layout {
         })
     }
 
+    /// What a range has of each node, all of a node's in one piece: stripes that lie apart on the disk follow one another on their
+    /// node. For what has no data that would have to be put in order: the node, its first byte there, and bytes.
+    pub fn shares(&self, offset: u64, length: u32) -> impl Iterator<Item = (usize, u64, u32)> {
+        let end = offset + u64::from(length);
+        (0..self.begins.len() - 1).filter_map(move |node| {
+            let (first, last) = (self.before(node, offset), self.before(node, end));
+            (first < last).then_some((node, first, (last - first) as u32))
+        })
+    }
+
+    /// Bytes of a node that lie before a place on the disk: a node's bytes have the same order on both.
+    fn before(&self, node: usize, at: u64) -> u64 {
+        match self.arrangement {
+            Arrangement::Concatenated => at.clamp(self.begins[node], self.begins[node + 1]) - self.begins[node],
+            Arrangement::Striped { stripe_bytes } => {
+                let (round, within) = (at / (stripe_bytes * self.nodes()), at % (stripe_bytes * self.nodes()));
+                round * stripe_bytes + within.saturating_sub(node as u64 * stripe_bytes).min(stripe_bytes)
+            }
+        }
+    }
+
     /// Node, place there, and bytes up to where the next node's begin.
     fn find(&self, at: u64) -> (usize, u64, u64) {
         match self.arrangement {
@@ -144,6 +165,26 @@ mod tests {
                 }
             }
             prop_assert_eq!(u64::from(expected), layout.size_bytes());
+        }
+
+        /// A range's shares are the bytes of its pieces, and at most one for each node.
+        #[test]
+        fn shares_are_the_pieces_put_together(
+            sizes in proptest::collection::vec(0_u64..300, 1..5),
+            stripe in proptest::option::of(1_u64..40),
+            range in (0_u64..1200, 0_u64..1200),
+        ) {
+            let arrangement = stripe.map_or(Arrangement::Concatenated, |stripe_bytes| Arrangement::Striped { stripe_bytes });
+            let layout = Layout::new(arrangement, &sizes);
+            let (one, other) = (range.0.min(layout.size_bytes()), range.1.min(layout.size_bytes()));
+            let (offset, length) = (one.min(other), one.abs_diff(other) as u32);
+            let bytes = |node: usize, offset: u64, length: u32| (offset..offset + u64::from(length)).map(move |at| (node, at));
+            let pieces: BTreeSet<_> = layout.pieces(offset, length).flat_map(|p| bytes(p.node, p.offset, p.length)).collect();
+            let shares: Vec<_> = layout.shares(offset, length).collect();
+            prop_assert!(shares.len() <= sizes.len());
+            let together: Vec<_> = shares.iter().flat_map(|(node, offset, length)| bytes(*node, *offset, *length)).collect();
+            prop_assert_eq!(together.len(), pieces.len());
+            prop_assert_eq!(together.into_iter().collect::<BTreeSet<_>>(), pieces);
         }
     }
 }

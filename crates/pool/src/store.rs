@@ -44,6 +44,9 @@ use medium::{alone, length, reads_as_zeroes};
 pub const BLOCK_BYTES: u64 = 4096;
 /// Blocks that share a lock.
 const LOCKS: u64 = 256;
+/// Blocks whose pairs are read or written at once: of a large store the whole table must not be in memory twice.
+const TABLE_PIECE: usize = 64 << 10;
+
 /// A store that is open. Calls may come from several threads.
 #[derive(Debug)]
 pub struct Store {
@@ -173,11 +176,14 @@ impl Store {
         let header = read_header(path, &file, there)?;
         let clean = header.clean;
         let store = Self { recovered: !clean, ..Self::new(file, header, there) };
-        let mut bytes = vec![0; store.table.len() * 8];
-        store.file.read_exact_at(&mut bytes, store.size_bytes).map_err(tried("read"))?;
-        for (entry, bytes) in store.table.iter().zip(bytes.chunks_exact(8)) {
-            let pair = u64::from_le_bytes(bytes.try_into().unwrap_or_default());
-            entry.store(if clean { settled(pair as u32) } else { pair }, Ordering::Relaxed);
+        let mut bytes = vec![0; TABLE_PIECE * 8];
+        for (nth, entries) in store.table.chunks(TABLE_PIECE).enumerate() {
+            let bytes = &mut bytes[..entries.len() * 8];
+            store.file.read_exact_at(bytes, store.table_at(nth * TABLE_PIECE)).map_err(tried("read"))?;
+            for (entry, bytes) in entries.iter().zip(bytes.as_chunks::<8>().0) {
+                let pair = u64::from_le_bytes(*bytes);
+                entry.store(if clean { settled(pair as u32) } else { pair }, Ordering::Relaxed);
+            }
         }
         Ok(store)
     }
@@ -273,11 +279,23 @@ impl Store {
         // A block that was not looked at since an unclean end keeps both its sums.
         let settled = self.table.iter().all(|entry| is_settled(entry.load(Ordering::Relaxed)));
         if self.recovered || self.doubtful.load(Ordering::Acquire) {
-            let bytes: Vec<u8> = self.table.iter().flat_map(|e| e.load(Ordering::Relaxed).to_le_bytes()).collect();
-            self.file.write_all_at(&bytes, self.size_bytes)?;
+            self.write_table()?;
         }
         self.flush().map_err(io::Error::other)?;
         self.write_header(|h| h.clean = settled)
+    }
+
+    /// Where a block's pair stands on the medium.
+    fn table_at(&self, block: usize) -> u64 {
+        self.size_bytes + block as u64 * 8
+    }
+
+    fn write_table(&self) -> io::Result<()> {
+        for (nth, entries) in self.table.chunks(TABLE_PIECE).enumerate() {
+            let bytes: Vec<u8> = entries.iter().flat_map(|e| e.load(Ordering::Relaxed).to_le_bytes()).collect();
+            self.file.write_all_at(&bytes, self.table_at(nth * TABLE_PIECE))?;
+        }
+        Ok(())
     }
 
     fn write_header(&self, change: impl FnOnce(&mut Header)) -> io::Result<()> {
@@ -292,14 +310,12 @@ impl Store {
     /// Sums what is there.
     fn take_in(&self) -> io::Result<()> {
         let mut block = vec![0; BLOCK_BYTES as usize];
-        let mut bytes = Vec::with_capacity(self.table.len() * 8);
         for (nth, entry) in self.table.iter().enumerate() {
             self.file.read_exact_at(&mut block, nth as u64 * BLOCK_BYTES)?;
             let pair = if is_zero(&block) { 0 } else { settled(checksum(&block)) };
             entry.store(pair, Ordering::Relaxed);
-            bytes.extend(pair.to_le_bytes());
         }
-        self.file.write_all_at(&bytes, self.size_bytes)
+        self.write_table()
     }
 
     fn within(&self, offset: u64, length: u64) -> Result<(), Status> {
@@ -348,7 +364,7 @@ impl Store {
     /// locks.
     fn replace(&self, first: u64, pairs: &[u64], change: impl FnOnce() -> io::Result<()>) -> Result<(), Status> {
         let bytes: Vec<u8> = pairs.iter().flat_map(|pair| pair.to_le_bytes()).collect();
-        let changed = self.file.write_all_at(&bytes, self.size_bytes + first * 8).and_then(|()| change());
+        let changed = self.file.write_all_at(&bytes, self.table_at(first as usize)).and_then(|()| change());
         if changed.is_err() {
             self.doubtful.store(true, Ordering::Release);
         }

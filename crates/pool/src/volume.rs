@@ -13,8 +13,9 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-/// The longest piece of a trim: a node does it in one go.
-const TRIM_BYTES: u32 = 256 << 20;
+/// The longest piece of a trim: a node does it in one go, and must not need longer for it than an answer may take. The next
+/// one is asked when it is done.
+const TRIM_BYTES: u32 = 64 << 20;
 
 /// The most pieces whose map is asked for at once: 64 MiB of stripes. A client asks again for the rest.
 const MAP_PIECES: usize = 1024;
@@ -112,6 +113,8 @@ pub struct Volume {
     info: Info,
     layout: Layout,
     links: Vec<Link>,
+    /// As many as are written at once: one piece for all who ask.
+    zeroes: Bytes,
 }
 
 impl Volume {
@@ -172,7 +175,8 @@ impl Volume {
             links.push(joined.map_err(|why| NoPool::Node { address, why })?);
         }
         let description = format!("pool {pool} of {} node{}", links.len(), if links.len() == 1 { "" } else { "s" });
-        Ok(Self { info: Info { description, ..Info::disk(layout.size_bytes()) }, layout, links })
+        let zeroes = Bytes::from(vec![0; MAX_DATA_BYTES]);
+        Ok(Self { info: Info { description, ..Info::disk(layout.size_bytes()) }, layout, links, zeroes })
     }
 
     /// Bytes of the disk.
@@ -266,10 +270,14 @@ impl Volume {
     }
 
     async fn trim_range(&self, offset: u64, length: u32, durable: bool) -> Result<(), Failure> {
-        let pieces = self.pieces(offset, length, TRIM_BYTES).map(|piece| {
-            self.links[piece.node].ask(Operation::Trim, piece.offset, piece.length, Bytes::new(), durable)
+        let shares = self.layout.shares(offset, length).map(|(node, begin, length)| async move {
+            for at in (0..length).step_by(TRIM_BYTES as usize) {
+                let (now, begin) = (TRIM_BYTES.min(length - at), begin + u64::from(at));
+                self.links[node].ask(Operation::Trim, begin, now, Bytes::new(), durable).await?;
+            }
+            Ok(Bytes::new())
         });
-        first_failure(join_all(pieces).await)
+        first_failure(join_all(shares).await)
     }
 }
 
@@ -326,11 +334,10 @@ impl Export for Volume {
         if !allocate {
             return self.trim(offset, length, durable).await;
         }
-        let zeroes = Bytes::from(vec![0; (length as usize).min(MAX_DATA_BYTES)]);
         let mut done = 0;
         while done < length {
             let now = (length - done).min(MAX_DATA_BYTES as u32);
-            self.write(offset + u64::from(done), zeroes.slice(..now as usize), durable).await?;
+            self.write(offset + u64::from(done), self.zeroes.slice(..now as usize), durable).await?;
             done += now;
         }
         Ok(())

@@ -99,8 +99,8 @@ impl Door {
                 }),
                 Socket::Tcp(listener) => listener.accept().await.map(|(stream, _)| {
                     tokio::task::spawn_local(async move {
-                        // Without it, it is slower and nothing else.
-                        let _ = stream.set_nodelay(true);
+                        // Without it, it is slower, or is kept for longer than it should be, and nothing else.
+                        let _ = pool::connect::prepare(&stream);
                         nbd::serve(stream, &*exports, &tls).await.map_err(told)
                     });
                 }),

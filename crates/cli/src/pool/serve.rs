@@ -4,14 +4,22 @@ use super::front::Door;
 use super::status::{Pages, beside};
 use super::{http, trust};
 use crate::args::{Front, PoolServe};
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use nbd::memory::Memory;
 use nbd::{Export, Tls};
 use pool::link::Health;
 use pool::status::Watch;
 use pool::volume::Volume;
+use std::future::Future;
+use std::pin::{Pin, pin};
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::time::Duration;
+
+/// A flush that takes longer is told of.
+const SOON: Duration = Duration::from_secs(1);
+/// When it did not succeed.
+const UNSAVED: &str = "the last flush failed; what clients wrote and did not flush may be lost";
 
 pub fn run(args: &PoolServe) -> Result<ExitCode> {
     let args = super::config::serve(args)?;
@@ -84,11 +92,27 @@ async fn serve<E: Export + 'static>(
         () = door.serve(disk.clone()) => Ok(()),
         () = ended => {
             // What clients did not flush themselves is theirs to lose, but nothing is gained by losing it.
-            let unsaved = "the last flush failed; what clients wrote and did not flush may be lost";
-            disk.flush().await.map_err(|error| match lost() {
-                Some(why) => anyhow!("{unsaved}: {why}"),
-                None => anyhow!(error).context(unsaved),
+            let flushed = last_flush(&*disk, pin!(super::ended()?)).await?;
+            flushed.map_err(|error| match lost() {
+                Some(why) => anyhow!("{UNSAVED}: {why}"),
+                None => anyhow!(error).context(UNSAVED),
             })
         }
+    }
+}
+
+/// Flushes. A node that is away is waited for as long as requests are, unless the user does not want to.
+///
+/// # Errors
+/// That he did not.
+async fn last_flush<E: Export>(disk: &E, again: Pin<&mut impl Future<Output = ()>>) -> Result<Result<(), nbd::Error>> {
+    let mut flush = pin!(disk.flush());
+    if let Ok(flushed) = tokio::time::timeout(SOON, &mut flush).await {
+        return Ok(flushed);
+    }
+    eprintln!("fathom: the nodes are flushing; Ctrl-C again ends it without");
+    tokio::select! {
+        flushed = flush => Ok(flushed),
+        () = again => bail!("{UNSAVED}: it was not waited for"),
     }
 }

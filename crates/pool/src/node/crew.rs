@@ -121,8 +121,8 @@ async fn work(
 
 async fn connection(node: Arc<Node>, stream: TcpStream, counted: Counted, said: mpsc::UnboundedSender<String>) {
     let peer = stream.peer_addr();
-    // Without it, it is slower and nothing else.
-    let _ = stream.set_nodelay(true);
+    // Without it, it is slower, or is kept for longer than it should be, and nothing else.
+    let _ = crate::connect::prepare(&stream);
     if let Err(error) = node.admit(stream).await {
         node.count(|counts| counts.failed += 1);
         let peer = peer.map_or_else(|_| "a connection".into(), |peer| peer.to_string());

@@ -26,7 +26,12 @@ pub enum Error {
         path: PathBuf,
     },
     /// No header.
-    #[error("{} is no store of a pool; make it one with `fathom pool node --init --store {}`", path.display(), path.display())]
+    #[error(
+        "{} is no store of a pool (one that was cut short has lost its headers, which stand at its very end); make it one with \
+         `fathom pool node --init --store {}`",
+        path.display(),
+        path.display()
+    )]
     Unformatted {
         /// Where.
         path: PathBuf,
