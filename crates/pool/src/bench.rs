@@ -87,12 +87,22 @@ pub async fn run(volume: Rc<Volume>, load: Load) -> Result<Figures, String> {
         return Err(format!("a block of {} bytes does not fit on the disk", load.block_bytes));
     }
     let latency_ns = Histogram::new_with_bounds(1, 60_000_000_000, 3).map_err(|e| e.to_string())?;
+    // The same for all: of each its own would be gigabytes, and seconds to fill them.
+    let data = if load.write { Bytes::from(vec![0x5a; load.block_bytes as usize]) } else { Bytes::new() };
     let tally = Rc::new(RefCell::new(Tally { latency_ns, answered: 0, failed: 0, failure: None }));
     let (begin, end) = (Instant::now() + load.duration / 4, Instant::now() + load.duration);
     let requesters: Vec<_> = (0..u64::from(load.threads))
         .map(|nth| {
             let random = Random::new(load.seed ^ nth.wrapping_mul(0xd1b5_4a32_d192_ed03));
-            tokio::task::spawn_local(requester(volume.clone(), load, random, places, begin, end, tally.clone()))
+            tokio::task::spawn_local(requester(
+                volume.clone(),
+                load,
+                data.clone(),
+                random,
+                places,
+                begin..end,
+                tally.clone(),
+            ))
         })
         .collect();
     tokio::time::sleep_until(begin).await;
@@ -136,15 +146,14 @@ fn sum(volume: &Volume) -> Counts {
 async fn requester(
     volume: Rc<Volume>,
     load: Load,
+    data: Bytes,
     mut random: Random,
     places: u64,
-    begin: Instant,
-    end: Instant,
+    counted: std::ops::Range<Instant>,
     tally: Rc<RefCell<Tally>>,
 ) {
-    let data = if load.write { Bytes::from(vec![0x5a; load.block_bytes as usize]) } else { Bytes::new() };
     let mut asked = Instant::now();
-    while asked < end {
+    while asked < counted.end {
         let offset = random.below(places) * u64::from(load.block_bytes);
         let result = if load.write {
             volume.write_range(offset, data.clone(), false).await
@@ -157,7 +166,7 @@ async fn requester(
         let mut tally = tally.borrow_mut();
         tally.answered += u64::from(result.is_ok());
         match result {
-            Ok(()) if now >= begin && now < end => {
+            Ok(()) if counted.contains(&now) => {
                 tally.latency_ns.saturating_record((now - asked).as_nanos() as u64);
             }
             Ok(()) => {}

@@ -63,15 +63,16 @@ pub fn run(args: &PoolServe) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Why a node can be used no more, if there is such a one.
+/// Why a node cannot be used, if there is such a one.
 fn lost(volume: &Volume) -> Option<String> {
     volume.links().iter().find_map(|link| match link.health() {
         Health::Ended(why) => Some(why),
-        Health::Serving | Health::Connecting(_) => None,
+        Health::Connecting(why) => Some(format!("node {}: {why}", link.address())),
+        Health::Serving => None,
     })
 }
 
-/// `doors`: those of the status, which are closed at the end. `lost`: why the disk can be used no more.
+/// `doors`: those of the status, which are closed at the end. `lost`: why the disk cannot be used whole.
 async fn serve<E: Export + 'static>(
     args: &PoolServe,
     front: &Front,

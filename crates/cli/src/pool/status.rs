@@ -34,8 +34,19 @@ pub fn run(args: &PoolStatus) -> Result<ExitCode> {
     let given = args.place.strip_prefix("unix:").unwrap_or(&args.place);
     let beside = beside(Path::new(given));
     let place = if beside.exists() { beside.to_string_lossy().into_owned() } else { given.into() };
+    let mut answered = false;
     loop {
-        let text = http::get(&place, "/status")?;
+        let text = match http::get(&place, "/status") {
+            Ok(text) => text,
+            // It may be started anew.
+            Err(error) if args.watch && answered => {
+                eprintln!("fathom: {error:#}; asking again");
+                std::thread::sleep(Duration::from_secs(1));
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        answered = true;
         let status: Status = serde_json::from_str(&text)
             .with_context(|| format!("what answers at {place} is the status of another release"))?;
         let shown = if args.json { format!("{text}\n") } else { table(&status) };

@@ -94,8 +94,7 @@ fn best(world: &World, load: u32, span_ns: u64) -> (f64, u32, u32) {
 }
 
 /// Fails with all that was found if the tuner came short of nine tenths of the best, on average over the seeds, since on some links a
-/// rhythm that is chance decides on a fifth; or, with any one of them, short by half as much again; or while its first trials are made
-/// by as much.
+/// rhythm that is chance decides on a fifth; or of 0.85 with any one of them; or while its first trials are made.
 fn within_a_tenth(world: &World, loads: &[u32], span_ns: u64) {
     let (mut told, mut short) = (Vec::new(), false);
     for load in loads.iter().copied() {
