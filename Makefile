@@ -52,6 +52,13 @@ bench:
 papers: build
 	@$(FATHOM) papers $(or $(FIG),--output docs/papers.md)
 
+# README shows what this prints, and the picture.
+.PHONY: picture
+picture: setup-test
+	@scripts/build
+	@$(FATHOM) demo
+	@scripts/picture demo.html docs/images/report.png
+
 .PHONY: dist
 dist: build
 	@cargo xtask dist

@@ -69,7 +69,7 @@ fn fields(out: &mut String, fields: &[FieldInfo]) {
 
 fn tables() -> String {
     let mut out = format!(
-        "# Tables\n\n{NOTICE}\nThe Parquet files of an archive, one a table: `NAME.fathom/TABLE.parquet`. \
+        "# Tables\n\n{NOTICE}\nThe Parquet files of an archive, one a table: `NAME.fathom/tables/TABLE.parquet`. \
          Version {TABLE_VERSION}.\n"
     );
     for table in TABLES {

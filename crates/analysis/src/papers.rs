@@ -4,12 +4,13 @@
 //!
 //! The papers print their figures as plots without tables; only what the text states is here, with its system. A
 //! paper's number stands in [`Stated`] and nowhere else; ours in [`Row::ours`], absent if the trace cannot tell. Nothing
-//! is averaged, scaled or compared between the two: their disks, kernels and SQLite are of 2010.
+//! is averaged, scaled or compared between the two: their disks, kernels and SQLite are of 2009 to 2012.
 
 use crate::contract::{Gap, OperationSummary, Summary};
 use crate::figures::looks_read_only;
 use crate::files::FileClass;
 use crate::text::{bytes, count, duration, shown};
+use model::Layer;
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -256,9 +257,21 @@ pub fn compare(summary: &Summary) -> Vec<Figure> {
                     vec![said(ANDROID, "sparse parts lower the rate")],
                     alone(|o| o.latency_ns.p95 as f64),
                 ),
+                row(
+                    "time of an INSERT between the file system and the driver",
+                    "ns",
+                    vec![said(ANDROID, "requests take long from layer to layer")],
+                    of(insert, between_layers, "mean time in the block layer and the I/O scheduler"),
+                ),
             ],
         },
     ]
+}
+
+/// Mean time that an execution waited for requests on their way to the driver, ns.
+fn between_layers(operation: &OperationSummary) -> f64 {
+    let layers = [Layer::Block, Layer::IoScheduler].iter().filter_map(|layer| operation.layers.get(layer));
+    layers.map(|time| time.exclusive_ns).sum::<u64>() as f64 / operation.count.max(1) as f64
 }
 
 fn commands(operation: &OperationSummary) -> f64 {

@@ -34,7 +34,7 @@ use std::path::PathBuf;
     after_help = "\
 Start here:
   sudo fathom demo                              record 1,000 INSERTs and some scans, and show where their time went
-  sudo fathom record -- sqlite3 my.db 'INSERT INTO t VALUES (1)'
+  sudo fathom record -- sqlite3 my.db 'CREATE TABLE IF NOT EXISTS t (x); INSERT INTO t VALUES (1)'
   fathom show trace.fathom                      the summary of a recording
   fathom report trace.fathom -o trace.html      the same as a page with the timeline
   fathom export --perfetto trace.fathom         for ui.perfetto.dev

@@ -13,7 +13,15 @@ const LIST: &str = include_str!("../../../experiments/papers/figures.toml");
 
 #[derive(Deserialize)]
 struct List {
+    paper: Vec<Paper>,
     figure: Vec<Known>,
+}
+
+/// A paper, by the number that stands for it everywhere here.
+#[derive(Deserialize)]
+struct Paper {
+    number: String,
+    is: String,
 }
 
 /// A figure of the list.
@@ -60,7 +68,7 @@ pub fn run(args: &args::Papers) -> Result<()> {
         list.figure.iter().filter(|k| args.figures.is_empty() || args.figures.iter().any(|f| k.is(f))).collect();
     let (measured, made): (Vec<&Known>, Vec<&Known>) =
         wanted.iter().filter(|k| k.command.is_some()).partition(|k| !k.bench.is_empty());
-    let mut text = overview(&wanted);
+    let mut text = overview(&list.paper, &wanted);
     // An archive that is given makes the figures of its kind.
     let benchmark = match &args.archive {
         None => None,
@@ -173,13 +181,18 @@ fn scores(args: &args::Papers, figures: &[&Known]) -> Result<String> {
 
 fn head() -> String {
     "# The papers' figures\n\n\
-     Made by `make papers`, on the machine named below. A paper's numbers stand in the column \"paper\" and are of its own \
-     machines of 2010;\nours in the column \"ours\". Where a figure is not made yet, its state says so.\n\n"
+     A paper's numbers stand in the column \"paper\" and are of its own machines; ours stand in the column \"ours\". What a figure was made \
+     on, and\nwhat not, its state says. `make papers` makes them all, in some hours; each command below makes one.\n\n"
         .into()
 }
 
-fn overview(wanted: &[&Known]) -> String {
-    let mut text = String::from("| paper | figure | shows | command | state |\n|---|---|---|---|---|\n");
+/// Which papers these are, and what there is of them.
+fn overview(papers: &[Paper], wanted: &[&Known]) -> String {
+    let mut text = String::new();
+    for paper in papers.iter().filter(|p| wanted.iter().any(|k| k.paper == p.number)) {
+        let _ = writeln!(text, "- **{}**: {}", paper.number, paper.is);
+    }
+    text.push_str("\n| paper | figure | shows | command | state |\n|---|---|---|---|---|\n");
     for k in wanted {
         let command = k.command.as_ref().map_or_else(String::new, |c| format!("`{c}`"));
         let _ = writeln!(text, "| {} | {} | {} | {command} | {} |", k.paper, k.number, k.shows, k.state);
@@ -266,6 +279,11 @@ mod tests {
                 );
                 assert!(known.command.is_some());
             }
+        }
+        // The manual says of every figure what the list says.
+        let whole = overview(&list.paper, &list.figure.iter().collect::<Vec<_>>());
+        for line in head().lines().chain(whole.lines()) {
+            assert!(include_str!("../../../docs/papers.md").lines().any(|l| l == line), "docs/papers.md lacks: {line}");
         }
         // What is told besides is told in the manual in the same words, so that making the page anew drops nothing.
         let page = include_str!("../../../docs/papers.md");
