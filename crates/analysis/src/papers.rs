@@ -349,6 +349,21 @@ mod tests {
         assert_eq!(theirs, [Some(3.0), Some(3.0), Some(14.0)]);
     }
 
+    /// The mean over all executions, of both layers that lie between.
+    #[test]
+    fn time_between_the_layers_is_that_of_the_block_layer_and_the_scheduler() {
+        let mut summary = summarise(&case::rows());
+        let insert = summary.operations.iter_mut().find(|o| o.statement.starts_with("INSERT")).unwrap();
+        let other = insert.layers[&Layer::Driver].clone();
+        let n = insert.count;
+        insert.layers.insert(Layer::Block, crate::contract::LayerTime { exclusive_ns: 3_000 * n, ..other.clone() });
+        insert.layers.insert(Layer::IoScheduler, crate::contract::LayerTime { exclusive_ns: 500 * n, ..other });
+        let figures = compare(&summary);
+        let row =
+            figures.iter().flat_map(|f| &f.rows).find(|r| r.what.starts_with("time of an INSERT between")).unwrap();
+        assert_eq!(row.ours, Some(3_500.0));
+    }
+
     /// The writes to the database are where SQLite makes them: in what ends the transaction.
     #[test]
     fn inserts_of_a_transaction_are_seen_with_its_commit() {

@@ -47,30 +47,19 @@ pub struct Cli {
     pub verb: Verb,
 }
 
-/// The instruments.
+/// The instruments. Each is told by the words at its arguments: words here would hide the longer ones there.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Record what a program does, from its SQL statements to the device commands
     Record(Record),
-    /// Show where the time of each statement went
     Show(Show),
-    /// Make one self-contained HTML page of one or more recordings
     Report(Report),
-    /// Write a recording in a format of other tools
     Export(Export),
-    /// Make a recording's tables again from its event log
     Link(Link),
-    /// Record 1,000 INSERTs and full scans on the disk that this folder is on, and show them
     Demo(Demo),
-    /// Make the figures of the papers on this machine, beside the papers' values
     Papers(Papers),
-    /// Measure this device: CPU, storage, SQLite, HTTP; processes in randomised blocks, scores with intervals
     Bench(Bench),
-    /// Measure a link: TCP, UDP, one-way delay, and what held a transfer back
     Net(Box<Net>),
-    /// Many devices as one fast random-access disk that any Linux tool can use
     Pool(Pool),
-    /// Run one of the built-in workloads as a benchmark's replicate: JSON lines on stdout
     Workload(Workload),
     /// Take orders for a device, from the Fathom that reached it
     #[command(hide = true)]
@@ -166,7 +155,7 @@ pub struct Show {
     pub json: bool,
 }
 
-/// Make one self-contained HTML page of recordings.
+/// Make one self-contained HTML page of one or more recordings.
 ///
 /// Of several, the page shows one at a time; the device commands of all can be set side by side. Of two benchmarks it shows the
 /// second, with the first beside it: ratios with verdicts, and what differed between the machines. Network runs (`fathom net run
@@ -221,13 +210,13 @@ pub struct Link {
 #[derive(Debug, Args)]
 pub struct Demo {
     /// Rows to insert, each in a transaction of its own
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub rows: u64,
     /// Full scans of the table
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 10)]
     pub scans: u64,
-    /// Journal mode of SQLite: delete, truncate, persist, memory, wal
-    #[arg(long, default_value = "delete")]
+    /// Journal mode of SQLite
+    #[arg(long, value_name = "MODE", default_value = "delete", value_parser = ["delete", "truncate", "persist", "memory", "wal", "off"])]
     pub journal_mode: String,
     /// The folder in which the database and the results are made
     #[arg(long, default_value = ".")]
@@ -246,12 +235,12 @@ pub struct Papers {
     /// Run benchmarks with few processes and small values, to see that it works
     #[arg(long)]
     pub quick: bool,
-    /// Write docs/papers.md in place of printing
+    /// Write this to a file, as docs/papers.md is, in place of printing it
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
 
-/// Run one of the built-in workloads.
+/// Run one of the built-in workloads as a benchmark's replicate: JSON lines on stdout.
 #[derive(Debug, Args)]
 #[command(after_help = workload::list())]
 pub struct Workload {
@@ -348,10 +337,46 @@ fn function(text: &str) -> Result<(PathBuf, String), String> {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+    use std::collections::BTreeMap;
 
     #[test]
     fn the_definitions_hold_together() {
         Cli::command().debug_assert();
+    }
+
+    /// Words at a verb's name would hide the longer ones at its arguments, which `--help` is to show.
+    #[test]
+    fn help_teaches_what_is_written_for_it() {
+        fn each(command: &clap::Command, path: &str, seen: &mut BTreeMap<String, String>) {
+            for verb in command.get_subcommands() {
+                let path = format!("{path} {}", verb.get_name());
+                assert!(verb.get_about().is_some(), "{path} has no words");
+                if let Some(long) = verb.get_long_about() {
+                    seen.insert(path.clone(), long.to_string());
+                }
+                each(verb, &path, seen);
+            }
+        }
+        let mut seen = BTreeMap::new();
+        each(&Cli::command(), "fathom", &mut seen);
+        for (verb, words) in [
+            ("fathom record", "Ctrl-C"),
+            ("fathom report", "side by side"),
+            ("fathom bench compare", "Holm"),
+            ("fathom net run", "slow start"),
+            ("fathom net link", "network namespaces"),
+            ("fathom pool bench", "closed loop"),
+        ] {
+            assert!(seen.get(verb).is_some_and(|long| long.contains(words)), "{verb}: {:?}", seen.get(verb));
+        }
+    }
+
+    /// The demo's words are refused before the recording of an earlier one is put aside.
+    #[test]
+    fn the_demo_takes_only_what_its_load_takes() {
+        let parses = |words: &[&str]| Cli::try_parse_from(["fathom", "demo"].iter().chain(words)).is_ok();
+        assert!(parses(&["--rows", "5", "--journal-mode", "wal"]));
+        assert!(!parses(&["--rows", "0"]) && !parses(&["--journal-mode", "foo"]));
     }
 
     #[test]

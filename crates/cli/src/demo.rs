@@ -32,8 +32,8 @@ pub fn run(args: &args::Demo) -> Result<ExitCode> {
         record::give_to_caller(made)?;
     }
     println!("\nLeft here, and how to open it:");
-    println!("  {:<14} every number of it: fathom show {}", "demo.fathom", archive.display());
-    println!("  {:<14} the timeline, in any browser: xdg-open {}", "demo.html", page.display());
+    println!("  {:<14} every number of it: fathom show {}", "demo.fathom", say::word(&archive));
+    println!("  {:<14} the timeline, in any browser: xdg-open {}", "demo.html", say::word(&page));
     println!("  {:<14} drag it into ui.perfetto.dev, or open it with trace_processor", "demo.pftrace");
     Ok(ExitCode::SUCCESS)
 }

@@ -1,7 +1,7 @@
 //! `fathom export`: a recording for other tools.
 
 use crate::{args, link, progress, report::beside, say, whole};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
@@ -9,6 +9,21 @@ use std::path::Path;
 const STDOUT: &str = "-";
 
 pub fn run(args: &args::Export) -> Result<()> {
+    // Neither has an event log, nor anything with layers: what would be written is an empty trace.
+    if (args.perfetto || args.events)
+        && let Ok(meta) = archive::Meta::read(&args.archive)
+        && let Some(what) = match meta.kind.as_str() {
+            "bench" => Some("a benchmark"),
+            "net" => Some("a network run"),
+            _ => None,
+        }
+    {
+        bail!(
+            "{} is {what}: it has no events and no trace to export; its numbers are had by --csv or --parquet, and `fathom report` \
+             draws them",
+            args.archive.display()
+        );
+    }
     if args.events {
         return events(&args.archive, args.output.as_deref());
     }

@@ -129,7 +129,7 @@ fn draw(archive: &Path, own: bool) -> Result<()> {
         report::write(&link::open(archive, &progress::context(false))?, archive, &page)?;
         eprintln!("fathom: the figures themselves are drawn in {}", page.display());
     } else {
-        eprintln!("fathom: `fathom report {} -o PAGE.html` draws the figures themselves", archive.display());
+        eprintln!("fathom: `fathom report {} -o PAGE.html` draws the figures themselves", say::word(archive));
     }
     Ok(())
 }

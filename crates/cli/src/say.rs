@@ -9,6 +9,7 @@
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
@@ -73,6 +74,13 @@ pub fn aside(text: Arguments<'_>) {
     let _ = io::stderr().lock().write_fmt(text);
 }
 
+/// A path within a command line that is told, so that a shell takes it as one word.
+pub fn word(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+:@%,=".contains(c);
+    if !text.is_empty() && text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
 /// Whether the reader of stdout has gone: what would be printed for ever need not be.
 pub fn nobody_reads() -> bool {
     REFUSED.get().is_some()
@@ -91,5 +99,20 @@ pub fn end(code: ExitCode) -> ExitCode {
             ExitCode::from(1)
         }
         None => code,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_takes_a_path_as_one_word() {
+        for path in ["./demo.fathom", "/mnt/a b/ü's.fathom", "a;b", "$HOME", "x*"] {
+            let line = format!("printf %s {}", word(Path::new(path)));
+            let said = std::process::Command::new("sh").args(["-c", &line]).output().unwrap().stdout;
+            assert_eq!(String::from_utf8_lossy(&said), path);
+        }
+        assert_eq!(word(Path::new("./demo.fathom")), "./demo.fathom");
     }
 }

@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Measure this device: CPU, storage, SQLite, HTTP.
+/// Measure this device: CPU, storage, SQLite, HTTP; processes in randomised blocks, scores with intervals.
 ///
 /// Every cell (a combination of parameters) is measured in fresh processes, in randomised blocks that run each cell once.
 /// A score is an estimate with its interval; results, raw numbers and everything known of the machine go into an archive.
@@ -26,28 +26,20 @@ pub struct Bench {
     pub verb: BenchVerb,
 }
 
-/// What `bench` can do.
+/// What `bench` can do, told at the arguments of each.
 #[derive(Debug, Subcommand)]
 pub enum BenchVerb {
-    /// List the workloads, their parameters with defaults and possible values, and what they need
     List(BenchList),
-    /// Run workloads or designs, and store what they measured
     Run(BenchRun),
-    /// Show the results of a benchmark
     Show(BenchShow),
-    /// Compare two benchmarks cell by cell, or the values of one parameter within one
     Compare(BenchCompare),
-    /// Show results over time, with what changed of the machine
     History(BenchHistory),
-    /// Say how many processes it would take for narrower intervals, or to tell a smaller difference
     Plan(BenchPlan),
-    /// Serve a byte by HTTP, for the workload `http` on another machine
     ServeHttp(ServeHttp),
-    /// Compare a workload with itself, again and again: how many false alarms does the method raise on this machine?
     Selftest(BenchSelftest),
 }
 
-/// List the workloads.
+/// List the workloads, their parameters with defaults and possible values, and what they need.
 #[derive(Debug, Args)]
 pub struct BenchList {
     /// Workloads; all if none is named

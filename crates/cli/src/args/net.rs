@@ -15,7 +15,7 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Measure a link, and what held a transfer back.
+/// Measure a link: TCP, UDP, one-way delay, and what held a transfer back.
 ///
 /// One end serves, the other asks. The sending end's TCP is read every 10 ms, whichever end it is, and each run ends with
 /// what limited it: application, receive window, send buffer, congestion, link rate or CPU, and the setting that would
@@ -41,24 +41,18 @@ pub struct Net {
     pub verb: NetVerb,
 }
 
-/// What `net` can do.
+/// What `net` can do, told at the arguments of each.
 #[derive(Debug, Subcommand)]
 pub enum NetVerb {
-    /// Wait for runs, on one port
     Serve(NetServe),
-    /// Measure the way to an end that serves, and back
     Run(Box<NetRun>),
-    /// List the congestion controls of this machine, or run a command with one that the kernel lacks
     Cc(NetCc),
-    /// Make an emulated link between two network namespaces: delay, rate, loss, jitter, queue
     Link(NetLink),
-    /// Throughput over emulated links: delay, congestion control, buffer, direction and loss as a design
     Sweep(NetSweep),
-    /// One run over an emulated link, as a replicate of a benchmark
     Trial(NetTrial),
 }
 
-/// Wait for runs.
+/// Wait for runs, on one port.
 ///
 /// All goes through the one TCP port: control, which a key authenticates and encrypts, and data, which a run's random token
 /// lets in. A run of UDP uses the UDP port of that number on the same address while it lasts. Nothing else is opened.

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Many devices as one fast random-access disk.
+/// Many devices as one fast random-access disk that any Linux tool can use.
 ///
 /// Each device serves a store (a file, a disk, or memory) as a node. A coordinator joins the nodes into one disk and serves
 /// it by NBD, which Linux, QEMU, fio, nbdcopy and others know as a disk. How many requests are under way at each node, and how
@@ -34,22 +34,15 @@ pub struct Pool {
     pub verb: PoolVerb,
 }
 
-/// What `pool` can do.
+/// What `pool` can do, told at the arguments of each.
 #[derive(Debug, Subcommand)]
 pub enum PoolVerb {
-    /// Make a key that nodes and coordinator share
     Keygen(PoolKeygen),
-    /// Make a store, or serve one as a node
     Node(PoolNode),
-    /// Join nodes into one disk and serve it by NBD
     Serve(PoolServe),
-    /// Show how a pool's nodes are: window, batch, round trip, queues, packets
     Status(PoolStatus),
-    /// Make a served pool a block device of this machine
     Attach(PoolAttach),
-    /// Measure a pool from the coordinator's own process, or any NBD server
     Bench(PoolBench),
-    /// Start nodes in memory on this machine, join them, measure, and end them
     Try(PoolTry),
 }
 
@@ -176,7 +169,7 @@ pub struct PoolServe {
     pub metrics: Option<SocketAddr>,
 }
 
-/// Show how a pool's nodes are, as their coordinator sees them.
+/// Show how a pool's nodes are: window, batch, round trip, queues, packets.
 ///
 /// For each: window and batch in force, the time from a request's leaving to its answer, requests that wait in the coordinator
 /// and at the node, the node's time in its store; and of the last second, answers, packets and bytes in a packet, both ways.

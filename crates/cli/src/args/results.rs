@@ -12,7 +12,7 @@ pub enum Penalty {
     Crops,
 }
 
-/// Compare two benchmarks cell by cell, or the values of one parameter.
+/// Compare two benchmarks cell by cell, or the values of one parameter within one.
 ///
 /// Cells are the same if their workload and all their parameters are. Each gets the ratio B / A of the scores with its
 /// interval and a verdict: faster, slower, equivalent (shown to be within the margin), or inconclusive. The margin is 2 %, or
@@ -66,7 +66,7 @@ pub struct BenchHistory {
     pub json: bool,
 }
 
-/// Say how many processes it would take.
+/// Say how many processes it would take for narrower intervals, or to tell a smaller difference.
 ///
 /// A benchmark's own spread, within processes and between them, says how narrow the interval of more processes would be.
 /// Of five processes the spread is known to a factor of about 1.7: a hint, not a promise.
@@ -111,7 +111,7 @@ pub struct BenchShow {
     pub markdown: Option<PathBuf>,
 }
 
-/// Serve a byte by HTTP, for `fathom workload http --url` on another machine.
+/// Serve a byte by HTTP, for the workload `http` on another machine.
 ///
 /// Whoever reaches the address may fetch. There is no TLS: it is for a network under test. Ctrl-C ends it.
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 use super::eta::{self, Eta, Part};
 use super::suite::{self, Runnable};
 use super::{machine, results, store::Store};
-use crate::{args, progress, record};
+use crate::{args, progress, record, say};
 use analysis::bench::{self as estimates, Penalty, Process, Score};
 use anyhow::{Context as _, Result, bail};
 use archive::runs::Entry;
@@ -94,20 +94,20 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     }
     files
         .write(&benchmark, &all, Some(&args.what))
-        .with_context(|| format!("everything measured is kept; fathom bench show {} shows it", dir.display()))?;
+        .with_context(|| format!("everything measured is kept; fathom bench show {} shows it", say::word(&dir)))?;
     if let Some(error) = failed {
         return Err(error.context(format!("what was measured before is in {}", dir.display())));
     }
     let complete = benchmark.complete;
     if !complete {
-        eprintln!("fathom: interrupted; go on with: fathom {} --resume {}", args.verb, dir.display());
+        eprintln!("fathom: interrupted; go on with: fathom {} --resume {}", args.verb, say::word(&dir));
         return Ok(ExitCode::from(130));
     }
     if !args.quiet {
         eprintln!(
             "fathom: kept in {0}. Show it again: fathom bench show {0}. Draw it: fathom report {0}. Compare it: fathom bench \
              compare {0} ANOTHER.fathom",
-            dir.display()
+            say::word(&dir)
         );
     }
     let nothing = benchmark.results.iter().all(|r| r.estimate.processes == 0);

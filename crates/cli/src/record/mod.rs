@@ -76,7 +76,7 @@ pub fn run(args: &args::Record) -> Result<ExitCode> {
             if done.lost > 0 { format!(", {} lost", counted(done.lost as usize, "event")) } else { String::new() }
         );
         if operations.is_some() {
-            eprintln!("next: fathom show {0}, or fathom report {0}", args.output.display());
+            eprintln!("next: fathom show {0}, or fathom report {0}", crate::say::word(&args.output));
         }
     }
     Ok(ExitCode::from(u8::try_from(done.status).unwrap_or(1)))

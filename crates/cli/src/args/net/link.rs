@@ -6,7 +6,7 @@ use ::net::link::spec::{self, Gso, PRESETS};
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 
-/// Make an emulated link between two network namespaces, and run a command on one end of it.
+/// Make an emulated link between two network namespaces: delay, rate, loss, jitter, queue.
 ///
 /// The client's end and the server's end are network namespaces; all IP packets between them pass through the emulator, which
 /// holds each until it is due and notes how late it was. A result is marked as invalid if one packet in a hundred was later
