@@ -64,11 +64,16 @@ function nothingLost(loss) {
   return loss.events === 0 && !loss.at_least && (loss.intervals ?? []).length === 0;
 }
 
+/** Whether a probe was not needed: of a file system that was not there nothing was missed. */
+function unused(probe) {
+  return probe.how === `no ${probe.probe.split('_')[0]} was mounted`;
+}
+
 function badges(summary, trace) {
   const all = [lossBadge(summary.loss)];
   if (summary.trace?.complete === false)
     all.push(el('a', { class: 'badge bad', href: '#method' }, 'cut short: the recording did not end in order'));
-  const blind = (summary.coverage ?? []).filter((probe) => !probe.attached);
+  const blind = (summary.coverage ?? []).filter((probe) => !probe.attached && !unused(probe));
   if (blind.length > 0)
     all.push(
       el(

@@ -402,6 +402,7 @@ fn summary(inserts: u64, commands: u64, duration_ns: u64) -> Value {
             { "layer": "Database", "probe": "uprobe sqlite3_step", "attached": true, "how": "symbol in libsqlite3.so.0.8.6", "hits": 2200, "misses": 0, "price_ns": 1180.0 },
             { "layer": "Driver", "probe": "tp_btf block_rq_issue", "attached": true, "how": "BTF of vmlinux", "hits": commands, "misses": 0, "price_ns": 310.0 },
             { "layer": "FileSystem", "probe": "raw_tp f2fs_write_begin", "attached": false, "how": "f2fs is not loaded", "hits": null, "misses": null, "price_ns": null },
+            { "layer": "FileSystem", "probe": "btrfs_sync_enter", "attached": false, "how": "no btrfs was mounted", "hits": null, "misses": null, "price_ns": null },
         ],
         "environment": {
             "cpu.model": fact("Example CPU at 2.4 GHz", "/proc/cpuinfo"), "kernel.release": fact("6.1.0-18-amd64", "uname"),
