@@ -33,7 +33,7 @@ use std::path::PathBuf;
     arg_required_else_help = true,
     after_help = "\
 Start here:
-  sudo fathom demo                              record 1,000 INSERTs and some scans, and show where their time went
+  sudo fathom demo                              record 1,000 INSERTs, and show where the time went
   sudo fathom record -- sqlite3 my.db 'CREATE TABLE IF NOT EXISTS t (x); INSERT INTO t VALUES (1)'
   fathom show trace.fathom                      the summary of a recording
   fathom report trace.fathom -o trace.html      the same as a page with the timeline
@@ -88,7 +88,7 @@ Examples:
   sudo fathom record --pid 1234 --duration 10          a running one, for ten seconds
   sudo fathom record --all --duration 5 -o all.fathom  everyone
   sudo fathom record --op ./server:handle_request -- ./server
-                                                       a function of the program's own as the operation
+                                                       a function of the program as the operation
 
 CMD runs as the user who called sudo, unless --as-root is given. Root, or the capabilities CAP_BPF and CAP_PERFMON \
 (CAP_SYS_ADMIN too where the kernel asks it of probes on programs), are needed for recording only; every other verb works \
@@ -369,6 +369,21 @@ mod tests {
         ] {
             assert!(seen.get(verb).is_some_and(|long| long.contains(words)), "{verb}: {:?}", seen.get(verb));
         }
+    }
+
+    /// A line of an example that is wrapped can no longer be read as one; paragraphs wrap by themselves.
+    #[test]
+    fn examples_fit_a_hundred_columns() {
+        fn each(command: &clap::Command, path: &str) {
+            let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for line in after.lines().filter(|line| line.starts_with(' ')) {
+                assert!(line.chars().count() <= 100, "{path}: {line}");
+            }
+            for verb in command.get_subcommands() {
+                each(verb, &format!("{path} {}", verb.get_name()));
+            }
+        }
+        each(&Cli::command(), "fathom");
     }
 
     /// The demo's words are refused before the recording of an earlier one is put aside.

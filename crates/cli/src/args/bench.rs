@@ -16,9 +16,9 @@ use std::time::Duration;
 Start here:
   fathom bench list                          the workloads and their parameters
   fathom bench run --quick                   the whole suite in a few minutes, to see that it works
-  fathom bench run sqlite                    one workload as in the papers, until its intervals are narrow
+  fathom bench run sqlite                    one workload as in the papers, to narrow intervals
   fathom bench run sqlite -p journal_mode=wal,delete -p synchronous=full,normal --dir /mnt/card
-  fathom bench selftest                      how often the method finds a difference where there is none"
+  fathom bench selftest                      how many false alarms the method gives here"
 )]
 pub struct Bench {
     /// What to do.
@@ -60,7 +60,7 @@ Examples:
   fathom bench run --quick                              everything, quick values, 5 processes a cell
   fathom bench run sqlite -p op=insert -p rows=100,10000
   fathom bench run sqlite --dir internal=/data --dir card=/mnt/card
-  fathom bench run sqlite --why                         and record one process of each cell: where the time goes
+  fathom bench run sqlite --why                         and where the time of each cell goes
   fathom bench run experiments/peers/*.toml             comparisons with a baseline
   fathom bench run --resume bench.fathom                go on after Ctrl-C, a crash or a power cut
 

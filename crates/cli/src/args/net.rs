@@ -81,7 +81,7 @@ pub struct NetServe {
     after_help = "\
 Examples:
   fathom net run 127.0.0.1:7100 --duration 30 --cc reno --sndbuf 256K
-  fathom net run 127.0.0.1:7100 --udp --preset iperf2       1 Mb/s, as iperf 2 sends if nobody says more
+  fathom net run 127.0.0.1:7100 --udp --preset iperf2       1 Mb/s, as iperf 2 by default
   fathom net run 127.0.0.1:7100 --transactions              a byte there, a byte back
   fathom net run 127.0.0.1:7100 --json -o run.fathom
 
@@ -92,8 +92,8 @@ Both ends, started from here, with a key of the run's own:
   fathom net run --from adb --interface wlan0 --to local --to-interface eth0
   fathom net run 192.0.2.7:7100 --from ssh:me@one:2222 --to ssh:two
 
-A device is local, ssh:[USER@]HOST[:PORT] (as `ssh` gets in without a password), adb:SERIAL (as `adb devices` lists it; adb if
-there is one), or netns:NAME (as `ip netns` lists it). Fathom is put there once. The way to a device carries orders and results;
+A device is local, ssh:[USER@]HOST[:PORT] (as `ssh` gets in without a password), adb:SERIAL (as `adb devices` lists it; adb if \
+there is one), or netns:NAME (as `ip netns` lists it). Fathom is put there once. The way to a device carries orders and results; \
 data goes directly from one end to the other.",
     group(clap::ArgGroup::new("traffic").args(["tcp", "udp", "transactions"]))
 )]

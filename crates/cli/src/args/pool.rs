@@ -18,11 +18,12 @@ use std::time::Duration;
     arg_required_else_help = true,
     after_help = "\
 Start here:
-  fathom pool try                                           eight nodes on this machine, and what they do
+  fathom pool try                                           eight nodes on this machine, measured
   fathom pool keygen pool.key                               make a key, and copy it to every device
   fathom pool node --init --store a.img --size 1G           make a store on each
   fathom pool node --store a.img --listen 0.0.0.0:7001 --key pool.key
-  fathom pool serve --node 192.0.2.11:7001 --node 192.0.2.12:7001 --nbd unix:/tmp/pool.sock --key pool.key
+  fathom pool serve --node 192.0.2.11:7001 --node 192.0.2.12:7001 \\
+    --nbd unix:/tmp/pool.sock --key pool.key
   nbdinfo 'nbd+unix:///?socket=/tmp/pool.sock'
 
 Nodes and coordinator let in only those who have the same key, and encrypt. Without a key --insecure must be said; for \

@@ -22,7 +22,7 @@ pub enum Penalty {
 Examples:
   fathom bench compare monday.fathom tuesday.fathom
   fathom bench compare phone.fathom pc.fathom --markdown phone-pc.md
-  fathom bench compare old.fathom new.fathom --fail-on slower:5    for a build that must not become slower
+  fathom bench compare old.fathom new.fathom --fail-on slower:5    fails if a cell is slower
   fathom bench compare bench.fathom --by mode                      each mode with the first
   fathom bench compare bench.fathom --by mode=int                  each mode with int
   fathom bench compare pc.fathom phone.fathom --by mode=jvm-tiered,art-jit
@@ -73,7 +73,7 @@ pub struct BenchHistory {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fathom bench plan bench.fathom                                   for intervals of 2 %, and differences of 3 %
+  fathom bench plan bench.fathom                                   intervals of 2 %, differences of 3 %
   fathom bench plan pilot.fathom --precision 1 --difference 2
   fathom bench run sqlite --blocks 24                              and then so many")]
 pub struct BenchPlan {

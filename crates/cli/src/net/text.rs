@@ -96,8 +96,9 @@ fn interval(t: &Throughput, show: impl Fn(f64) -> String) -> String {
 
 pub fn rate(bps: f64) -> String {
     match bps {
-        r if r >= 1e9 => format!("{:.3} Gb/s", r / 1e9),
-        r if r >= 1e6 => format!("{:.2} Mb/s", r / 1e6),
+        // What would be rounded to a thousand is one of the next unit.
+        r if r >= 999.995e6 => format!("{:.3} Gb/s", r / 1e9),
+        r if r >= 999.95e3 => format!("{:.2} Mb/s", r / 1e6),
         r => format!("{:.1} kb/s", r / 1e3),
     }
 }

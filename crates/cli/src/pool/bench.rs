@@ -48,7 +48,8 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
     } else if args.load.json {
         println!("{}", serde_json::to_string(&figures)?);
     } else {
-        println!("{}\n{}\n\n{UNITS}", heading(), line("", &figures));
+        let units = if paper.paper == Some(Paper::Cluster) { PAPER_UNITS } else { UNITS };
+        println!("{}\n{}\n\n{units}", heading(), line("", &figures));
     }
     Ok(if figures.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -79,6 +80,9 @@ pub async fn measure(volume: Rc<Volume>, load: &PoolLoad, threads: u32, write: b
 
 /// Of the columns whose headings have no room for them.
 pub const UNITS: &str = "window: requests that may be under way at a node; batch: requests in a frame";
+
+/// The same of the paper's cluster, which has no frames and no limit on them.
+const PAPER_UNITS: &str = "window: requests under way at a node, on average; batch: requests in a write";
 
 pub fn heading() -> String {
     format!(

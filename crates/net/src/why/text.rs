@@ -153,9 +153,10 @@ fn size(bytes: f64) -> String {
 /// A rate as people write it.
 pub(crate) fn rate(bps: f64) -> String {
     match bps {
-        r if r >= 1e9 => format!("{:.2} Gb/s", r / 1e9),
+        // What would be rounded to a thousand is one of the next unit.
+        r if r >= 999.5e6 => format!("{:.2} Gb/s", r / 1e9),
         r if r >= 1e8 => format!("{:.0} Mb/s", r / 1e6),
-        r if r >= 1e6 => format!("{:.1} Mb/s", r / 1e6),
+        r if r >= 999.5e3 => format!("{:.1} Mb/s", r / 1e6),
         r if r >= 1e3 => format!("{:.0} kb/s", r / 1e3),
         r => format!("{r:.0} b/s"),
     }
@@ -178,6 +179,7 @@ mod tests {
     fn numbers_read_as_people_write_them() {
         assert_eq!((size(212_992.0), size(4_194_304.0), size(5.0)), ("208 KiB".into(), "4.0 MiB".into(), "5 B".into()));
         assert_eq!((rate(52e6), rate(1.5e9), rate(900.0)), ("52.0 Mb/s".into(), "1.50 Gb/s".into(), "900 b/s".into()));
+        assert_eq!((rate(999_600.0), rate(999.6e6)), ("1.0 Mb/s".into(), "1.00 Gb/s".into()));
         assert_eq!((ms(32_040.0), ms(1080.0)), ("32 ms".into(), "1.08 ms".into()));
         // A round trip on loopback takes some us: nothing takes no time.
         assert_eq!((ms(80.0), ms(3.0)), ("80 us".into(), "3 us".into()));

@@ -10,10 +10,10 @@ use std::ffi::OsString;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fathom net cc                                        what this machine has, what Fathom can supply, what is missing
+  fathom net cc                                        what is here, can be supplied, or is missing
   sudo fathom net cc --load htcp -- iperf3 -c host -C htcp
   sudo fathom net cc --load fathom_bic -- ./compare    Fathom's own, where the kernel has a bic too
-  sudo fathom net cc --unload bic                      take away one that a killed process left (before Linux 6.4)
+  sudo fathom net cc --unload bic                      what a killed process left (before Linux 6.4)
 
 CMD runs as the user who called sudo, and fathom exits as CMD does.")]
 pub struct NetCc {

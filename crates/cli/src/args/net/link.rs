@@ -19,12 +19,12 @@ use std::ffi::OsString;
 Examples:
   fathom net link --delay 8ms -- ping -c 3 198.18.0.2
   fathom net link --delay 16ms --rate 50mbit --loss 1% --queue 100
-  fathom net link --delay 16ms --rate 5mbit/50mbit --json -- sh -c '$FATHOM_LINK_ENTER_SERVER iperf3 -s -1 &
-                                         sleep 1; iperf3 -c $FATHOM_LINK_SERVER'
+  fathom net link --delay 16ms --rate 5mbit/50mbit --json \\
+    -- sh -c '$FATHOM_LINK_ENTER_SERVER iperf3 -s -1 & sleep 1; iperf3 -c $FATHOM_LINK_SERVER'
   fathom net link --preset wifi-g
 
-CMD finds the addresses in FATHOM_LINK_CLIENT and FATHOM_LINK_SERVER (FATHOM_LINK_CLIENT6 and FATHOM_LINK_SERVER6 for IPv6),
-and in FATHOM_LINK_ENTER_SERVER the words that make a command run on the server's end. It exits as CMD does. With --json the
+CMD finds the addresses in FATHOM_LINK_CLIENT and FATHOM_LINK_SERVER (FATHOM_LINK_CLIENT6 and FATHOM_LINK_SERVER6 for IPv6), \
+and in FATHOM_LINK_ENTER_SERVER the words that make a command run on the server's end. It exits as CMD does. With --json the \
 figures come to stdout and what CMD prints goes to stderr.
 
 Needs root or user namespaces, iproute2, and /dev/net/tun.")]

@@ -58,7 +58,7 @@ Designs of its own:
   net-delay    one-way delay 0 to 32 ms x congestion control x direction (002, figures 5 and 6)
   net-loss     loss x congestion control (what 002 still had to do)
   net-wlan     Wi-Fi and Bluetooth, TCP and UDP, both ways (002, chapter 4)
-  net-devices  between devices that Fathom can reach: -p from=adb:A,adb:B -p to=ssh:S -p interface=wlan0
+  net-devices  between devices: -p from=adb:A,adb:B -p to=ssh:S -p interface=wlan0
 
 Examples:
   sudo fathom net sweep --quick
