@@ -73,9 +73,9 @@ pub struct BenchHistory {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fathom bench plan bench.fathom                                   intervals of 2 %, differences of 3 %
+  fathom bench plan bench.fathom                    intervals of 2 %, differences of 3 %
   fathom bench plan pilot.fathom --precision 1 --difference 2
-  fathom bench run sqlite --blocks 24                              and then so many")]
+  fathom bench run sqlite --blocks 24               and then so many")]
 pub struct BenchPlan {
     /// The archive
     #[arg(value_name = "B.fathom")]
