@@ -182,7 +182,7 @@ fn scores(args: &args::Papers, figures: &[&Known]) -> Result<String> {
 fn head() -> String {
     "# The papers' figures\n\n\
      A paper's numbers stand in the column \"paper\" and are of its own machines; ours stand in the column \"ours\". What a figure was made \
-     on, and\nwhat not, its state says. `make papers` makes them all, in some hours; each command below makes one.\n\n"
+     on, and\nwhat not, its state says. `make papers` makes them all; each command below makes one.\n\n"
         .into()
 }
 
