@@ -388,17 +388,11 @@ pub fn open(dir: &Path, context: &Context) -> Result<Archive> {
         return Ok(Archive::open(dir)?);
     }
     eprintln!("fathom: {} has no tables yet; linking its events", dir.display());
-    link(dir, context).map_err(|error| {
-        let kind = error.root_cause().downcast_ref::<std::io::Error>().map(std::io::Error::kind);
-        if lacks_room(&error) {
-            return error.context("the tables find no room; copy the archive to where there is some, and look at that");
-        }
-        match kind {
-            Some(std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem) => {
-                error.context("tables are made within the archive; copy it to where you may write, and open the copy")
-            }
-            _ => error,
-        }
+    link(dir, context).map_err(|error| match lacks_room(&error) {
+        true => error.context(
+            "tables are made within the archive; copy it to where there is room and you may write, and open the copy",
+        ),
+        false => error,
     })?;
     Ok(Archive::open(dir)?)
 }
