@@ -140,6 +140,11 @@ impl Rings {
         numbers.pass(maps.each_cpu().map(|control| control.lost.load(Ordering::Relaxed)));
         count
     }
+
+    /// When the oldest record that is there was made.
+    pub fn oldest(&self) -> Option<u64> {
+        self.maps.oldest(self.began_ns)
+    }
 }
 
 /// Numbers the records of each CPU, those lost included. The kernel side does not, since that took a locked instruction a record.
@@ -217,8 +222,8 @@ impl Maps {
     }
 
     /// When the oldest record that is there was made.
-    pub fn oldest(&self) -> Option<u64> {
-        (0..self.shape.rings).filter_map(|ring| Reader::new(self, ring).time()).min()
+    fn oldest(&self, began_ns: u64) -> Option<u64> {
+        (0..self.shape.rings).filter_map(|ring| Reader::new(self, ring, began_ns).time()).min()
     }
 }
 
