@@ -356,7 +356,7 @@ impl Tuner {
                 trial.pairs.add(gain);
                 if hopeless { Some(false) } else { trial.pairs.verdict() }
             }
-            false => (gain < -SCREEN || gain > CLEAR).then_some(gain > 0.0),
+            false => (!(-SCREEN..=CLEAR).contains(&gain)).then_some(gain > 0.0),
         };
         match verdict {
             None => self.trial = Some(Trial { on: false, serious: true, ..trial }),
