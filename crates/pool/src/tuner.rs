@@ -3,16 +3,16 @@
 //! A ferry may leave with each passenger, or only when the other one is back. Which carries more depends on what is scarce: the
 //! harbour's slots (packets, calls of the system), or the passengers. Nobody tells us, and it changes with the load and the link.
 //!
-//! **What is tuned** is not a number of requests but how many frames are under way at each node ([`RULES`]): one, two, three, six,
-//! twelve, or forty, which is natural batching (whatever has gathered leaves at once) for up to 79 requests a node. A batch then
-//! is whatever has gathered meanwhile, so it follows the load by itself, and a wrong scale cannot be learned. In simulations of
+//! **What is tuned** is not a number of requests but how many frames are under way at each node ([`RULES`]): one, two, three, six, or
+//! forty, which is natural batching (whatever has gathered leaves at once) for up to 79 requests a node. A batch then is
+//! whatever has gathered meanwhile, so it follows the load by itself, and a wrong scale cannot be learned. In simulations of
 //! every pair of window and batch, the best of these rules is within a tenth of the best pair on every link and at every
 //! load, and on a shared medium far above those of a small batch:
 //! * packets are scarce: few frames. With eight nodes on one medium natural batching falls to one request a packet, for
 //!   each answer sets one request free, which goes to some other node;
 //! * the store is slow, or the link's bytes are scarce: many, since a held answer is a requester that waits in vain;
-//! * packets are scarce and the way is long: six or twelve, so that some requests share a packet and yet the way is never empty. A pool
-//!   needs that of which one node is behind a radio: with 32 requesters the other four rules have at most 0.66 of the best;
+//! * packets are scarce and the way is long: six, so that some requests share a packet and yet the way is never empty. A pool needs that
+//!   of which one node is behind a radio: with 32 requesters the other four rules have at most 0.66 of the best;
 //! * the processor is scarce: it depends, and is measured.
 //!
 //! Why no more than forty: a trial of what is hopeless must do no harm that lasts. Thousands of frames of one request overflow
@@ -28,18 +28,15 @@
 //! sum that counts: nodes that share a medium hinder each other, and a node that were judged alone would take what the others
 //! lose. So all nodes change their rule at once.
 //!
-//! **How it is compared.** An epoch of the settled rule, one of another, and so on. The first pair of epochs is short: what loses a tenth
-//! in it has lost. Then they are longer, the longer the load has lasted: a rule may need a quarter of a second until it shows what it
-//! is, and on some links epochs of less differ by a tenth for no reason. It ends when the mean of the differences is two standard errors
-//! from a margin, or when six pairs are through; and in favour of what is settled as soon as two pairs show no gain: to change for nothing is
-//! no use, and to go on looking is harm. What was asked before an epoch began does not count: in the order of the queue, that is
-//! as many answers as there were requests. A trial that falls behind by what the settled rule answers in 80 ms
+//! **How it is compared.** An epoch of the settled rule, one of another, and so on, until the mean of the differences is two
+//! standard errors from a margin, or six pairs are through. What was asked before an epoch began does not count: in the order of the
+//! queue, that is as many answers as there were requests. A trial that falls behind by what the settled rule answers in 80 ms
 //! is given up, and made once more later, since it may have been the machine. A rule that won is on probation: if it falls behind what it replaced,
-//! that one comes back at once. A rule that lost rests, for fifty times as long as its trial and each time
+//! that one comes back at once. A rule that lost rests, for a hundred times what trying it cost and each time
 //! twice as long, until the load or the link has changed.
 //!
 //! **Uncertain:** a pool whose nodes differ (one behind a radio, one with a slow disk) gets one rule, the best for the sum; with
-//! seven nodes in memory and one behind a radio that is 0.97 to 0.99 of the best window and batch for all.
+//! seven nodes in memory and one behind a radio that is 0.90 to 1.0 of the best window and batch for all.
 //! A load that changes faster than an epoch (some 0.1 s) is judged by its average.
 //!
 //! No clock, no I/O: told of answers and the time, asked for the rule.
@@ -47,46 +44,33 @@
 use crate::setting::Hold;
 
 /// What is tried.
-const RULES: [Hold; 6] =
-    [Hold::Frames(1), Hold::Frames(2), Hold::Frames(3), Hold::Frames(6), Hold::Part(12), Hold::Part(40)];
+const RULES: [Hold; 5] = [Hold::Frames(1), Hold::Frames(2), Hold::Frames(3), Hold::Frames(6), Hold::Part(40)];
 /// Where it begins.
 const FIRST: usize = 1;
 /// An epoch counts so long, and so many answers, at least.
 const EPOCH_NS: u64 = 80_000_000;
 const EPOCH_ANSWERS: u64 = 128;
-/// After a first look an epoch lasts this part of the time that the load has lasted, up to a limit.
-const AGE_PART: u64 = 8;
-const LONG_EPOCH_NS: u64 = 250_000_000;
-/// An epoch in which nothing was asked for a while does not make the load older than this.
-const AGING_NS: u64 = 1_000_000_000;
 /// A trial that lacks so many answers of the settled rule's is given up: those of this time.
 const PATIENCE_NS: u64 = 80_000_000;
-/// A loss (of logarithms) that is believed of a first look.
-const SCREEN: f64 = 0.1;
-/// A difference that needs no second pair, and a gain that is believed of a first look.
+/// A difference (of logarithms) that needs no second look.
 const CLEAR: f64 = 0.3;
 /// One that is worth a change.
 const MARGIN: f64 = 0.015;
-/// Pairs of epochs at most; and at most without a gain.
+/// Pairs of epochs at most.
 const PAIRS: u32 = 6;
-const FUTILE_PAIRS: u32 = 2;
-/// Standard errors that a difference must have, and that a gain must have in the end; and the least of them.
+/// Standard errors that a difference must have; and the least of them.
 const ERRORS: f64 = 2.0;
-const LAST_ERRORS: f64 = 1.5;
 const LEAST_ERROR: f64 = 0.005;
-/// Epochs for which a rule that won must keep up, while nothing else is tried; and how far it may fall behind the one that it replaced.
-const PROBATION: u32 = 5;
+/// Epochs for which a rule that won must keep up; and how far it may fall behind the one that it replaced.
+const PROBATION: u32 = 8;
 const RELAPSE: f64 = 0.1;
-/// Epochs of the settled rule between two trials, until it is as it is undisturbed: a trial may set it going too.
-const CALM: u32 = 3;
 /// A rule that lost is not tried again for so long, at least and at most; each time twice as long.
 const REST_NS: u64 = 1_000_000_000;
 const LONGEST_REST_NS: u64 = 512_000_000_000;
 /// One that was given up at its first trial rests for so long.
 const SECOND_TRY_NS: u64 = 4_000_000_000;
-/// And for so many times what its trial took; one that was replaced, for so many times what that took.
-const THRIFT: u64 = 50;
-const THRIFT_REPLACED: u64 = 20;
+/// And for so many times what its trial cost.
+const THRIFT: f64 = 100.0;
 /// A demand or a goodput that changed by this factor (a logarithm) is another load or another link: all is tried anew.
 const CHANGED: f64 = 0.7;
 /// But not more often than this: what changes faster cannot be learned.
@@ -100,14 +84,10 @@ pub struct Tuner {
     /// Unanswered and waiting, by node, and together.
     demands: Vec<u32>,
     demand: u64,
-    /// How long this load has lasted.
-    age_ns: u64,
     epoch: Epoch,
     trial: Option<Trial>,
     known: Option<Known>,
     probation: Option<Probation>,
-    /// Epochs of the settled rule until the next trial.
-    calm: u32,
 }
 
 /// A rule may win by what the one before it set going: a rhythm in which answers and requests happen to meet lasts a while.
@@ -142,8 +122,6 @@ struct Trial {
     other: usize,
     /// Its epoch is on.
     on: bool,
-    /// A first look has not ruled it out.
-    serious: bool,
     /// The merit of the settled one's last epoch, and its answers a nanosecond.
     here: f64,
     goodput: f64,
@@ -164,8 +142,6 @@ impl Trial {
 #[derive(Debug, Clone, Copy, Default)]
 struct Epoch {
     began_ns: u64,
-    /// It counts so long at least.
-    least_ns: u64,
     /// Answers to what was asked before: they do not count.
     stale: u64,
     counts_from_ns: u64,
@@ -177,7 +153,7 @@ struct Epoch {
 
 impl Epoch {
     fn new(now_ns: u64, demand: u64) -> Self {
-        Self { began_ns: now_ns, least_ns: EPOCH_NS, stale: demand, counts_from_ns: now_ns, ..Self::default() }
+        Self { began_ns: now_ns, stale: demand, counts_from_ns: now_ns, ..Self::default() }
     }
 
     /// Whether it is over.
@@ -191,7 +167,7 @@ impl Epoch {
         self.answers += answers;
         self.demand_sum = self.demand_sum.saturating_add(answers.saturating_mul(demand));
         let counted_ns = now_ns.saturating_sub(self.counts_from_ns);
-        counted_ns >= self.least_ns && self.answers >= EPOCH_ANSWERS.max(demand)
+        counted_ns >= EPOCH_NS && self.answers >= EPOCH_ANSWERS.max(demand)
     }
 
     /// Mean requests under way or waiting, as answers find it.
@@ -233,14 +209,8 @@ impl Pairs {
             return (self.mean.abs() > CLEAR).then_some(self.mean > 0.0);
         }
         let error = (self.squares / (count - 1.0) / count).sqrt().max(LEAST_ERROR);
-        let gain = self.mean - MARGIN;
-        if gain.abs() > ERRORS * error {
-            return Some(gain > 0.0);
-        }
-        if self.count >= FUTILE_PAIRS && gain < 0.0 {
-            return Some(false);
-        }
-        (self.count >= PAIRS).then_some(self.mean > LAST_ERRORS * error)
+        let sure = (self.mean - MARGIN).abs() > ERRORS * error;
+        (sure || self.count >= PAIRS).then_some(self.mean > MARGIN)
     }
 }
 
@@ -252,12 +222,10 @@ impl Tuner {
             rests: [Rest::default(); RULES.len()],
             demands: vec![0; nodes],
             demand: 0,
-            age_ns: 0,
-            epoch: Epoch::new(0, 0),
+            epoch: Epoch::default(),
             trial: None,
             known: None,
             probation: None,
-            calm: 0,
         }
     }
 
@@ -274,16 +242,11 @@ impl Tuner {
         let hopeless = self.trial.is_some_and(|t| t.on && t.lacks(&self.epoch, now_ns) > t.credit);
         if over || hopeless {
             let epoch = std::mem::replace(&mut self.epoch, Epoch::new(now_ns, self.demand));
-            self.age_ns += now_ns.saturating_sub(epoch.began_ns).min(AGING_NS);
             match self.trial.take() {
                 Some(Trial { on: false, .. }) | None if self.relapsed(&epoch, now_ns) => {}
-                None if self.probation.is_some() => {}
                 None => self.look(epoch, now_ns),
                 Some(trial) if trial.on => self.compare(trial, epoch, hopeless, now_ns),
                 Some(trial) => self.begin(trial, &epoch, now_ns),
-            }
-            if self.trial.is_some_and(|trial| trial.serious) {
-                self.epoch.least_ns = (self.age_ns / AGE_PART).clamp(EPOCH_NS, LONG_EPOCH_NS);
             }
         }
     }
@@ -294,7 +257,6 @@ impl Tuner {
         // Fewer frames wait for all that is under way, once; more frames for nothing.
         let pause = if trial.other < self.settled { self.demand as f64 } else { 0.0 };
         let credit = pause + goodput * PATIENCE_NS as f64;
-        self.calm = CALM;
         self.trial = Some(Trial { on: true, here: epoch.merit(now_ns), goodput, credit, ..trial });
     }
 
@@ -308,16 +270,16 @@ impl Tuner {
             self.probation = None;
         }
         if relapsed {
-            self.lost(self.settled, 0, now_ns);
+            self.lost(self.settled, 0.0, now_ns);
             (self.settled, self.known) = (before, None);
         }
         relapsed
     }
 
-    /// A rule lost a trial of that length: it rests.
-    fn lost(&mut self, rule: usize, took_ns: u64, now_ns: u64) {
+    /// A rule lost, and that cost so much: it rests.
+    fn lost(&mut self, rule: usize, cost_ns: f64, now_ns: u64) {
         let rest = &mut self.rests[rule];
-        let length_ns = (2 * rest.length_ns).max(THRIFT.saturating_mul(took_ns)).clamp(REST_NS, LONGEST_REST_NS);
+        let length_ns = (2 * rest.length_ns).max((THRIFT * cost_ns) as u64).clamp(REST_NS, LONGEST_REST_NS);
         *rest = Rest { until_ns: now_ns + length_ns, length_ns };
     }
 
@@ -330,17 +292,12 @@ impl Tuner {
         known.usual_goodput += (goodput - known.usual_goodput) / 8.0;
         let change = (known.usual_demand - known.demand).abs().max((known.usual_goodput - known.goodput).abs());
         if change > CHANGED && now_ns > known.since_ns + STEADY_NS {
-            (self.known, self.rests, self.age_ns) = (Some(fresh), [Rest::default(); RULES.len()], 0);
-        }
-        if self.calm > 0 {
-            self.calm -= 1;
-            return;
+            (self.known, self.rests) = (Some(fresh), [Rest::default(); RULES.len()]);
         }
         let due = (0..RULES.len()).filter(|rule| *rule != self.settled && self.rests[*rule].until_ns <= now_ns);
         if let Some(other) = due.min_by_key(|rule| (self.rests[*rule].until_ns, rule.abs_diff(self.settled))) {
             let (none, pairs) = (0.0, Pairs::default());
-            let trial =
-                Trial { other, on: true, serious: false, here: none, goodput: none, credit: none, spent_ns: 0, pairs };
+            let trial = Trial { other, on: true, here: none, goodput: none, credit: none, spent_ns: 0, pairs };
             self.begin(trial, &epoch, now_ns);
         }
     }
@@ -350,19 +307,12 @@ impl Tuner {
         let took_ns = now_ns.saturating_sub(epoch.began_ns);
         let expected = trial.goodput * took_ns as f64;
         let gain = if hopeless { (epoch.all as f64 / expected).ln() } else { epoch.merit(now_ns) - trial.here };
+        trial.pairs.add(gain);
         trial.spent_ns += took_ns;
-        let verdict = match trial.serious || hopeless {
-            true => {
-                trial.pairs.add(gain);
-                if hopeless { Some(false) } else { trial.pairs.verdict() }
-            }
-            false => (!(-SCREEN..=CLEAR).contains(&gain)).then_some(gain > 0.0),
-        };
-        match verdict {
-            None => self.trial = Some(Trial { on: false, serious: true, ..trial }),
+        match if hopeless { Some(false) } else { trial.pairs.verdict() } {
+            None => self.trial = Some(Trial { on: false, ..trial }),
             Some(true) => {
-                let length_ns = THRIFT_REPLACED.saturating_mul(trial.spent_ns).clamp(REST_NS, LONGEST_REST_NS);
-                self.rests[self.settled] = Rest { until_ns: now_ns + length_ns, length_ns };
+                self.rests[self.settled] = Rest { until_ns: now_ns + REST_NS, length_ns: REST_NS };
                 self.probation = Some(Probation { before: self.settled, merit: trial.here, left: PROBATION });
                 (self.settled, self.known) = (trial.other, None);
             }
@@ -370,7 +320,10 @@ impl Tuner {
                 // It may have been a hiccup of the machine.
                 self.rests[trial.other] = Rest { until_ns: now_ns + SECOND_TRY_NS, length_ns: SECOND_TRY_NS };
             }
-            Some(false) => self.lost(trial.other, trial.spent_ns, now_ns),
+            Some(false) => {
+                let cost_ns = trial.spent_ns as f64 * (1.0 - trial.pairs.mean.exp()).max(0.0);
+                self.lost(trial.other, cost_ns, now_ns);
+            }
         }
     }
 }
@@ -401,7 +354,7 @@ mod tests {
     fn it_finds_the_best_of_the_rules_whichever_it_is() {
         for best in RULES {
             let mut tuner = Tuner::new(2);
-            let found = settle(&mut tuner, 0, 20, 100, |hold| if hold == best { 10_000.0 } else { 9_000.0 });
+            let found = settle(&mut tuner, 0, 5, 100, |hold| if hold == best { 10_000.0 } else { 9_000.0 });
             assert_eq!(found, best);
         }
     }
@@ -424,7 +377,7 @@ mod tests {
         let cable = |hold| if hold == LOOSE { 50_000.0 } else { 30_000.0 };
         assert_eq!(settle(&mut tuner, 0, 60, 100, radio), Hold::Frames(1));
         assert_eq!(settle(&mut tuner, 60 * SECOND, 10, 100, cable), LOOSE);
-        assert_eq!(settle(&mut tuner, 70 * SECOND, 40, 1000, |hold| 2.0 * radio(hold)), Hold::Frames(1));
+        assert_eq!(settle(&mut tuner, 70 * SECOND, 20, 1000, |hold| 2.0 * radio(hold)), Hold::Frames(1));
     }
 
     #[test]
