@@ -319,7 +319,11 @@ fn loop_leads_below() -> Result<()> {
     let outer = LoopDisk::create(256 << 20, FileSystem::Ext4, &Backing::Ram, &hasty)?;
     let below = Backing::Folder(outer.path().to_path_buf());
     let inner = LoopDisk::create(100 << 20, FileSystem::Ext4, &below, &Options::default())?;
-    run(&mut Command::new("sync"))?;
+    // The upper one first: what it writes changes the time stamps below, whose transaction would be the timer's to commit within
+    // the recording, with members that joined it before. A plain `sync` goes by the order of mounting.
+    for disk in [&inner, &outer] {
+        run(Command::new("sync").arg("-f").arg(disk.path()))?;
+    }
     let summary = all_charged_on(&inner, folder.path(), inner.path())?;
     let all = format!("/device_commands/by_disk/{}", outer.name());
     ensure!(summary.pointer(&format!("{all}/role")) == Some(&"below".into()), "{:#}", summary["device_commands"]);

@@ -200,7 +200,9 @@ impl State {
         if kernel {
             let uppers = match bio.op {
                 DiskOp::Flush => self.stacked.flushes(|dev| self.config.disk_of(dev) == self.config.disk_of(r.disk)),
-                DiskOp::Read if self.stacked_file(file) => self.stacked.reads(file, r.index * PAGE, r.bytes.into()),
+                DiskOp::Read if self.stacked_file(file) => {
+                    self.stacked.reads(file, r.index.saturating_mul(PAGE), r.bytes.into())
+                }
                 op => self
                     .stacked
                     .direct(op, r.bytes.into(), |dev| self.config.disk_of(dev) == self.config.disk_of(r.disk)),

@@ -164,8 +164,11 @@ impl State {
             return call; // Older than what the thread does now: see `keeps`.
         }
         let old = std::mem::replace(&mut thread.before, thread.call.replace(call));
+        let next_ns = thread.before.map_or(start_ns, |c| c.start_ns);
         if let Some(old) = old.filter(|c| !c.seen) {
             let (tgid, tid) = (header.tgid, header.tid);
+            // Its end was lost. Else all that comes would be taken to wait with it.
+            self.journal.sync_ended(old.dev, old.deepest(), next_ns);
             self.put_unfinished_call(&Thread { tgid, tid, ..Thread::default() }, &old, sink);
         }
         call

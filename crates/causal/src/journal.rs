@@ -10,7 +10,8 @@
 //! *Uncertainty*: which fsync waits for which commit is not told by the kernel. An fsync waits if it is under way when
 //! the commit ends, unless its inode is known to belong to another transaction (ext4's `i_sync_tid` says that, but no
 //! tracepoint shows it; the handles of earlier calls on the inode stand in for it). Handles are weighed alike,
-//! although one may log more blocks than another.
+//! although one may log more blocks than another. Of a commit whose end was lost it is known that it was over when its
+//! journal's thread began the next one; who waited for it is a guess.
 
 use crate::actor::{Actor, Source, TxnKey};
 use crate::hash::FastMap;
@@ -180,6 +181,24 @@ impl Journal {
 
     /// The commit ended: settles who waited for it.
     pub(crate) fn end(&mut self, key: TxnKey, tid: u32, time_ns: u64) -> Option<&Transaction> {
+        self.over(key, tid, time_ns, |s, _| (s.end_ns > time_ns).then_some(s.confidence))
+    }
+
+    /// The commit ended unseen, before `by_ns`. Who waited for it is a guess: those whose wait ended since it began.
+    pub(crate) fn end_unseen(&mut self, key: TxnKey, tid: u32, by_ns: u64) -> Option<&Transaction> {
+        self.over(key, tid, by_ns, |s, begin_ns| {
+            (begin_ns < s.end_ns && s.end_ns <= by_ns).then_some(Confidence::Guess)
+        })
+    }
+
+    /// `waited`: whether somebody who began to wait by then waited for it, given when it began, and how sure that is.
+    fn over(
+        &mut self,
+        key: TxnKey,
+        tid: u32,
+        time_ns: u64,
+        waited: impl Fn(&Sync, u64) -> Option<Confidence>,
+    ) -> Option<&Transaction> {
         self.committing.remove(&tid);
         let transaction = self.transactions.get_mut(&key)?;
         if transaction.end_ns.is_some() || transaction.span == 0 {
@@ -187,10 +206,11 @@ impl Journal {
         }
         transaction.end_ns = Some(time_ns.max(transaction.begin_ns));
         let syncs = self.syncs.entry(key.0).or_default();
+        let begin_ns = transaction.begin_ns;
         transaction.waiters = syncs
             .iter()
-            .filter(|s| s.start_ns <= time_ns && s.end_ns > time_ns && (s.expects == 0 || s.expects == key.1))
-            .map(|s| Waiter { source: s.source, span: s.span, confidence: s.confidence })
+            .filter(|s| s.start_ns <= time_ns && (s.expects == 0 || s.expects == key.1))
+            .filter_map(|s| Some(Waiter { source: s.source, span: s.span, confidence: waited(s, begin_ns)? }))
             .collect();
         syncs.retain(|s| s.end_ns > time_ns);
         self.members -= add_up(&mut transaction.joiners);

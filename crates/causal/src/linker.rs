@@ -191,6 +191,13 @@ impl State {
         if self.journal.get(key).is_some_and(|t| t.span != 0) {
             return; // The same number again: a damaged log, or a disk made anew.
         }
+        // A journal's thread commits one after the other: of the one before only the end was lost.
+        if let Some(old) = self.journal.committing(h.tid)
+            && let Some(transaction) = self.journal.end_unseen(old, h.tid, h.time_ns)
+        {
+            sink.span(Span { end_ns: None, ..commit(old, transaction) });
+            self.activity.commit_ended(old, h.time_ns);
+        }
         let id = self.new_span();
         let joiners = self.journal.begin(key, h.tgid, h.tid, h.cpu, h.time_ns, id).joiners.clone();
         joiners.iter().for_each(|j| self.link_joiner(j, id, h.time_ns, h.cpu, sink));

@@ -66,8 +66,7 @@ impl State {
         if let Some(mut old) = self.requests.remove(&r.rq) {
             let first = if r.listed > 0 { r.bios.first() } else { None };
             let again = (old.disk, old.sector, old.op) == (r.disk, r.sector, op) && old.bios.first() == first;
-            self.put_command(&old, None, None, sink);
-            self.stacked.done(old.command);
+            self.put_lost(&old, header.time_ns, sink);
             if again {
                 let tried = old.command;
                 old.command = self.new_span();
@@ -87,6 +86,9 @@ impl State {
                 self.requests.insert(r.rq, old);
                 return;
             }
+            // It was over when its memory became another request.
+            let by_ns = if r.alloc_ns != 0 { r.alloc_ns.min(header.time_ns) } else { header.time_ns };
+            self.land(&old, by_ns.max(old.issue_ns));
         }
         let made_ns = if r.alloc_ns != 0 { r.alloc_ns } else { inserted.unwrap_or(header.time_ns) };
         let mut request = Request {
@@ -129,8 +131,8 @@ impl State {
             all.sort_unstable();
             for (_, at) in &all[..MOST / 2] {
                 let Some(old) = self.requests.remove(at) else { continue };
-                self.put_command(&old, None, None, sink);
-                self.stacked.done(old.command);
+                self.put_lost(&old, header.time_ns, sink);
+                self.land(&old, old.issue_ns);
             }
         }
     }
@@ -235,14 +237,10 @@ impl State {
         }
         request.flags |= r.flags;
         let end_ns = header.time_ns.max(request.issue_ns);
-        for i in 0..request.flights.len() {
-            if let Some(f) = self.activity.get(request.flights[i]) {
-                f.done_ns = end_ns;
-            }
-        }
         if request.op == DiskOp::Flush && request.waiters == 0 {
             self.guess_waiters(&mut request, sink);
         }
+        self.land(&request, end_ns);
         let result = if r.error != 0 { i64::from(r.error) } else { request.done_bytes as i64 };
         self.put_command(&request, Some(end_ns), Some(result), sink);
         let above = self.stacked.file_below(request.disk);
@@ -270,6 +268,24 @@ impl State {
             above: above.is_some(),
             charges: request.charges,
         });
+    }
+
+    /// Whoever waited for this command waits no more.
+    fn land(&mut self, request: &Request, end_ns: u64) {
+        for flight in &request.flights {
+            if let Some(f) = self.activity.get(*flight) {
+                f.done_ns = f.done_ns.min(end_ns);
+            }
+        }
+    }
+
+    /// A command whose end was not seen, and will not be.
+    fn put_lost(&mut self, request: &Request, by_ns: u64, sink: &mut dyn Sink) {
+        self.put_command(request, None, None, sink);
+        if let Some(file) = self.stacked.file_below(request.disk) {
+            self.journal.sync_ended(file.0, request.command, by_ns);
+        }
+        self.stacked.done(request.command);
     }
 
     /// A bio's command is over.

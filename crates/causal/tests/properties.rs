@@ -236,6 +236,50 @@ fn memory_is_bounded_by_the_horizon_and_not_by_the_trace() {
     assert_eq!(sink.0, 60_000);
 }
 
+/// Kinds of records in the stream of INSERTs.
+fn kinds() -> BTreeSet<u8> {
+    inserts(1, 2).iter().map(|e| e.header.kind).collect()
+}
+
+fn name(kind: u8) -> &'static str {
+    Record::KINDS.iter().find(|k| k.kind == kind).map_or("?", |k| k.name)
+}
+
+#[test]
+fn what_was_lost_is_not_waited_for_ever_after() {
+    let whole = inserts(1, 40);
+    // The last INSERT's time, by layer and reason.
+    let last = |events: Vec<Event>| {
+        let rows = link(Config::default(), events);
+        let operation = rows.operations.last().unwrap().id;
+        let slices = rows.slices.iter().filter(|s| s.operation == operation);
+        slices.map(|s| (s.start_ns, s.end_ns, s.layer, s.reason)).collect::<Vec<_>>()
+    };
+    let seen = last(whole.clone());
+    for kind in kinds() {
+        let mut left = whole.len() / 2;
+        let mut events = whole.clone();
+        events.retain(|e| {
+            left = left.saturating_sub(1);
+            left == 0 || e.header.kind != kind
+        });
+        assert_eq!(last(events), seen, "half of the INSERTs lack {}", name(kind));
+    }
+}
+
+#[test]
+fn a_record_that_never_comes_makes_no_flood_of_rows() {
+    let rows = |n, kind| {
+        let events = inserts(2, n).into_iter().filter(|e| e.header.kind != kind);
+        let rows = link(Config::default(), events);
+        rows.spans.len() + rows.links.len() + rows.causes.len() + rows.slices.len()
+    };
+    for kind in kinds() {
+        let (some, twice) = (rows(300, kind), rows(600, kind));
+        assert!(twice <= some * 2 + some / 10, "without {}: {some} rows, {twice} of twice as much", name(kind));
+    }
+}
+
 #[test]
 fn lost_ends_do_not_let_memory_grow() {
     let mut linker = Linker::new(Config { horizon_ns: 1_000, ..Config::default() });
