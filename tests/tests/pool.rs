@@ -4,6 +4,7 @@ use anyhow::{Context, Result, ensure};
 use fathom_tests::pool::{Server, pool};
 use fathom_tests::{Case, installed, lane};
 use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::Duration;
@@ -17,6 +18,7 @@ fn main() -> ExitCode {
         ("what_is_wrong_with_a_file_is_said_with_its_line", Ok(()), wrong_file),
         ("attach_says_what_is_missing_and_what_it_would_do", Ok(()), attach),
         ("a_store_in_use_and_a_node_that_is_not_there_are_told_apart", Ok(()), not_there),
+        ("one_client_too_many_is_turned_away_and_told_of", Ok(()), too_many_clients),
         ("a_pool_that_was_ended_in_order_has_its_data_when_it_is_back", installed("qemu-io"), back_again),
         ("a_store_is_not_made_over_what_is_there", Ok(()), not_over),
         ("a_trial_measures_and_leaves_no_process", Ok(()), trial),
@@ -268,6 +270,36 @@ fn not_there() -> Result<()> {
     let advice = format!("start `fathom pool node --store FILE --listen {nobody}`");
     refused(&["bench", "--insecure", "--node", &node.says, "--node", &nobody], 1, &advice)?;
     node.end()
+}
+
+fn too_many_clients() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let (socket, said) = (path("nbd"), path("said"));
+    let words = ["serve", "--backend", "memory:1M", "--nbd", &format!("unix:{socket}"), "--insecure"];
+    let coordinator = start_telling(&words, &said)?;
+    let greeted = || -> Result<Option<UnixStream>> {
+        let mut client = UnixStream::connect(&socket)?;
+        client.set_read_timeout(Some(Duration::from_secs(20)))?;
+        let mut greeting = [0; 8];
+        // What is closed at once may be met before or after the first byte.
+        let there = client.read_exact(&mut greeting).is_ok() && greeting == *b"NBDMAGIC";
+        Ok(there.then_some(client))
+    };
+    let mut clients = Vec::new();
+    for nth in 0..256 {
+        clients.push(greeted()?.with_context(|| format!("client {nth} was turned away"))?);
+    }
+    ensure!(greeted()?.is_none(), "a client too many is greeted");
+    ensure!(std::fs::read_to_string(&said)?.contains("turned away: 256 are connected"), "nothing tells of it");
+    clients.pop();
+    let again = (0..200).any(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        greeted().is_ok_and(|client| client.is_some())
+    });
+    ensure!(again, "nobody is let in when one has gone");
+    drop(clients);
+    coordinator.end()
 }
 
 /// Starts one whose stderr goes to the file.

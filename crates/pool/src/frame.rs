@@ -1,7 +1,7 @@
 //! The wire format between coordinator and node: frames of many requests, or of many replies.
 //!
-//! One frame is what one write carries: a head, an entry for each request or reply, then their data in the same order, then a
-//! checksum. Everything is little-endian.
+//! A frame is a head, an entry for each request or reply, then their data in the same order, then a checksum. A coordinator's write
+//! carries one; a node's one or a few. Everything is little-endian.
 //!
 //! ```text
 //!  head, 40 bytes                                       entry of a request, 16 bytes

@@ -1,7 +1,9 @@
 //! A node: answers a coordinator's requests from its store.
 //!
 //! It takes all that has come, sorts it by offset, serves it and answers in one write, which is cut when it has 64 KiB of
-//! data or 1 ms has gone, so that the first answers do not wait for the last. Memory is served on the spot. A file may make
+//! data or 1 ms has gone, so that the first answers do not wait for the last. Memory is served on the spot, and no frame of such
+//! answers has more of them than the largest frame of requests: were those of three frames to share one, the coordinator would hear
+//! of nothing until the last had come, ask for all anew at once, and the way would lie empty meanwhile. A file may make
 //! its reader wait, so that is done by a few threads beside it; then answers leave as they are ready, in whatever order, but
 //! not in fewer than the coordinator's batch while more are to come: where packets are scarce they are so both ways.
 //!
@@ -14,33 +16,35 @@
 //! behind a new one's welcome.
 
 use crate::connect::{Stream, read_more};
-use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status};
+use crate::frame::{Broken, Request};
 use crate::hello::{self, Answer, Claim, Hello, Welcome};
+use crate::link::MOST_CONNECTIONS;
 use crate::store::{Store, new_name};
 use bytes::{Bytes, BytesMut};
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
-use tokio::io::{AsyncWrite, AsyncWriteExt};
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, watch};
 use wire::Key;
 
+mod batch;
 mod crew;
 
+use batch::{Answers, Batch, CUT_BYTES, Served, drain, moved_bytes};
 use crew::Crew;
 
-/// Data after which an answer is cut.
-const CUT_BYTES: usize = 64 << 10;
-/// And time.
-const CUT_TIME: Duration = Duration::from_millis(1);
 /// An answer waits at most so long for others to leave with.
 const HELD: Duration = Duration::from_millis(50);
 /// Requests that may be under way.
 const GRANTED: u16 = 1024;
+/// Data that they may carry and ask for together: four times what a coordinator of ours has under way, and what it can make a node
+/// keep for each connection.
+const GRANTED_BYTES: usize = 64 << 20;
 /// A coordinator has so long for its greeting.
 const HELLO_LIMIT: Duration = Duration::from_secs(10);
 /// Threads that serve a file.
@@ -312,6 +316,9 @@ impl Node {
         if let Some(number) = claim.joins {
             let begun = (header.epoch, &header.coordinator) == (claim.epoch, &claim.coordinator);
             let live = *self.live.borrow() == number;
+            if self.open.load(Ordering::Acquire) >= usize::from(MOST_CONNECTIONS) {
+                return Err(format!("its {MOST_CONNECTIONS} connections are all there are"));
+            }
             return if begun && live { Ok(Some(Session { number, epoch: claim.epoch })) } else { over() };
         }
         // Before anything is waited for: an older coordinator that connects again meanwhile must find the newer one's epoch.
@@ -352,19 +359,28 @@ impl Node {
         let workers = self.workers.get().cloned().unwrap_or_else(Handle::current);
         let (mut reader, mut writer) = tokio::io::split(stream);
         let (ready, mut done) = mpsc::unbounded_channel::<Served>();
-        let mut answers = Answers { head: Head { epoch, granted: GRANTED, ..Head::default() }, out: BytesMut::new() };
+        let mut answers = Answers::new(epoch);
         // Not answered yet; of these, `held` are served.
-        let (mut waiting, mut wanted) = (0, 1);
+        let (mut waiting, mut waiting_bytes, mut wanted) = (0, 0, 1);
         let (mut served, mut held) = (Served::default(), Served::default());
         let mut held_since: Option<tokio::time::Instant> = None;
         loop {
-            let batch = drain(&mut input, epoch, &mut wanted)?;
+            let (batch, most) = drain(&mut input, epoch, &mut wanted)?;
+            waiting_bytes += batch.iter().map(|(request, _)| moved_bytes(request)).sum::<usize>();
+            if waiting_bytes > GRANTED_BYTES {
+                return Err(Broken::Sense("more data is under way than was granted").into());
+            }
             if self.inline {
-                let mut batch = Batch::new(batch.into_iter());
+                let mut batch = Batch { most, ..Batch::new(batch.into_iter()) };
                 while self.serve_now(number, &mut batch, &mut served)? {
-                    answers.send(&mut writer, batch.requests.len(), &served).await?;
+                    waiting_bytes -= served.moved_bytes;
+                    answers.put(batch.requests.len(), &served);
                     self.sent(&served, batch.requests.len());
+                    if answers.cut() {
+                        answers.leave(&mut writer).await?;
+                    }
                 }
+                answers.leave(&mut writer).await?;
             } else if !batch.is_empty() {
                 waiting += batch.len();
                 let each = batch.len().div_ceil(WORKERS);
@@ -405,7 +421,9 @@ impl Node {
             let full = held.replies.len() >= wanted || held.replies.len() == waiting || held.data.len() >= CUT_BYTES;
             if !held.replies.is_empty() && (full || held_since.is_some_and(|since| since.elapsed() >= HELD)) {
                 waiting -= held.replies.len();
-                answers.send(&mut writer, waiting, &held).await?;
+                waiting_bytes -= held.moved_bytes;
+                answers.put(waiting, &held);
+                answers.leave(&mut writer).await?;
                 self.sent(&held, waiting);
                 (held, held_since) = (Served::default(), None);
             }
@@ -428,114 +446,10 @@ async fn until(time: Option<tokio::time::Instant>) {
     }
 }
 
-/// All whole frames' requests, sorted by offset; `wanted` becomes how many answers the coordinator wants in a frame.
-fn drain(input: &mut BytesMut, epoch: u64, wanted: &mut usize) -> Result<Vec<(Request, Bytes)>, Broken> {
-    let mut batch = Vec::new();
-    while !input.is_empty() {
-        match frame::take(input)? {
-            Some(Frame::Requests(head, requests)) if head.epoch == epoch => {
-                *wanted = usize::from(head.granted).max(1);
-                batch.extend(requests);
-            }
-            Some(Frame::Requests(..)) => return Err(Broken::Sense("its epoch is not the one of the greeting")),
-            Some(Frame::Replies(..)) => return Err(Broken::Sense("a node asks for nothing")),
-            None => break,
-        }
-    }
-    if batch.len() > usize::from(GRANTED) {
-        return Err(Broken::Sense("there are more requests than were granted"));
-    }
-    batch.sort_unstable_by_key(|(request, _)| request.offset);
-    Ok(batch)
-}
-
-/// Requests that are served one after the other.
-struct Batch<I> {
-    requests: I,
-}
-
-/// Answers that leave together.
-#[derive(Default)]
-struct Served {
-    replies: Vec<Reply>,
-    data: Vec<u8>,
-    time: Duration,
-}
-
-impl Served {
-    fn join(&mut self, more: Self) {
-        self.replies.extend(more.replies);
-        self.data.extend(more.data);
-        self.time += more.time;
-    }
-}
-
-impl<I: ExactSizeIterator<Item = (Request, Bytes)>> Batch<I> {
-    fn new(requests: I) -> Self {
-        Self { requests }
-    }
-
-    /// Serves the next ones into `served`, up to the cut; false if there are none.
-    fn serve(&mut self, store: &Store, served: &mut Served) -> bool {
-        let begin = Instant::now();
-        served.replies.clear();
-        served.data.clear();
-        served.time = Duration::ZERO;
-        while served.data.len() < CUT_BYTES && served.time < CUT_TIME {
-            let Some((request, data)) = self.requests.next() else { break };
-            served.replies.push(answer(store, &request, &data, &mut served.data));
-            served.time = begin.elapsed();
-        }
-        !served.replies.is_empty()
-    }
-}
-
-fn answer(store: &Store, request: &Request, data: &[u8], out: &mut Vec<u8>) -> Reply {
-    let Request { operation, durable, unchecked, tag, length, offset } = *request;
-    let result = match operation {
-        Operation::Read if length as usize > frame::MAX_DATA_BYTES => Err(Status::Range),
-        Operation::Read if unchecked => store.read_unchecked(offset, length, out).map(|()| (length, 0)),
-        Operation::Read => store.read(offset, length, out).map(|checksum| (length, checksum)),
-        Operation::Write => store.write(offset, data, durable).map(|()| (0, 0)),
-        Operation::Flush => store.flush().map(|()| (0, 0)),
-        Operation::Trim => store.trim(offset, length, durable).map(|()| (0, 0)),
-        Operation::Map => {
-            let begin = out.len();
-            store.map(offset, length, out).map(|checksum| ((out.len() - begin) as u32, checksum))
-        }
-    };
-    match result {
-        Ok((length, checksum)) => Reply { status: Status::Done, tag, length, checksum },
-        Err(status) => Reply { status, tag, length: 0, checksum: 0 },
-    }
-}
-
-/// Frames of replies, on their way out.
-struct Answers {
-    head: Head,
-    out: BytesMut,
-}
-
-impl Answers {
-    async fn send(
-        &mut self,
-        writer: &mut (impl AsyncWrite + Unpin),
-        waiting: usize,
-        served: &Served,
-    ) -> Result<(), Ended> {
-        let count = served.replies.len() as u128;
-        self.head.queued = waiting.min(usize::from(u16::MAX)) as u16;
-        self.head.service_us = u32::try_from(served.time.as_micros() / count.max(1)).unwrap_or(u32::MAX);
-        frame::put_replies(&mut self.out, &self.head, &served.replies, &served.data);
-        self.head.sequence += 1;
-        writer.write_all_buf(&mut self.out).await?;
-        Ok(writer.flush().await?)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::{self, Head, Operation};
     use crate::store::Place;
 
     fn hello(epoch: u64, coordinator: &str) -> Hello {
@@ -580,6 +494,10 @@ mod tests {
         refused(node.enter(&further(1, "b", first.number)).await);
         refused(node.enter(&further(2, "a", first.number)).await);
         refused(node.enter(&further(1, "a", first.number + 1)).await);
+        let all: Vec<_> = (0..MOST_CONNECTIONS).map(|_| Open::new(&node.open)).collect();
+        let one_more = node.enter(&further(1, "a", first.number)).await.expect_err("there are enough");
+        assert!(one_more.contains("64 connections"), "{one_more}");
+        drop(all);
         // The coordinator begins anew: what is late for its old session stays out.
         let second = node.enter(&hello(1, "a")).await.expect("it is the same").expect("it claims");
         refused(node.enter(&further(1, "a", first.number)).await);
@@ -591,5 +509,36 @@ mod tests {
         let requests = || Batch::new(vec![(request, Bytes::new())].into_iter());
         assert!(matches!(node.serve_now(first.number, &mut requests(), &mut served), Err(Ended::TakenOver)));
         assert!(matches!(node.serve_now(second.number, &mut requests(), &mut served), Ok(true)));
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn who_asks_for_more_than_is_granted_is_refused_before_it_is_kept() {
+        let node = Node::new(Arc::new(Store::memory(1 << 20, "n".into()).expect("memory")), true);
+        for (count, granted) in [(64, true), (65, false)] {
+            let (here, mut there) = tokio::io::duplex(1 << 20);
+            let asks = async {
+                hello::send(&mut there, &hello(1, "a")).await.expect("it listens");
+                hello::receive::<_, Answer>(&mut there, &mut BytesMut::new()).await.expect("it answers");
+                let length = frame::MAX_DATA_BYTES as u32;
+                let read = |tag| Request {
+                    operation: Operation::Read,
+                    durable: false,
+                    unchecked: false,
+                    tag,
+                    length,
+                    offset: 0,
+                };
+                let mut out = BytesMut::new();
+                let all: Vec<Request> = (0..count).map(read).collect();
+                frame::put_requests(&mut out, &Head { epoch: 1, ..Head::default() }, &all, |_| &[]);
+                there.write_all(&out).await.expect("it reads");
+                there.shutdown().await.expect("it is there");
+                tokio::io::copy(&mut there, &mut tokio::io::sink()).await.expect("what it answers")
+            };
+            let (served, answered) = tokio::join!(node.connection(here), asks);
+            let why = served.err().map_or_else(String::new, |why| why.to_string());
+            assert!(if granted { why.is_empty() } else { why.contains("more data is under way") }, "{count}: {why}");
+            assert_eq!(answered > 64 << 20, granted);
+        }
     }
 }

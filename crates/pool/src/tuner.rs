@@ -30,13 +30,15 @@
 //!
 //! **How it is compared.** An epoch of the settled rule, one of another, and so on, until the mean of the differences is two
 //! standard errors from a margin, or six pairs are through. What was asked before an epoch began does not count: in the order of the
-//! queue, that is as many answers as there were requests. A trial that falls behind by what the settled rule answers in 80 ms
-//! is given up, and made once more later, since it may have been the machine. A rule that won is on probation: if it falls behind what it replaced,
-//! that one comes back at once. A rule that lost rests, for a hundred times what trying it cost and each time
-//! twice as long, until the load or the link has changed.
+//! queue, that is as many answers as there were requests. Nor is anything compared with the first epochs, in which queues fill and
+//! TCP's windows open, until two of them agree. A trial that falls behind by what the settled rule answers in 80 ms
+//! is given up, and made once more later, since it may have been the machine; what it leaves behind is not compared with either. A rule
+//! that won is on probation: if it falls behind what it replaced, that one comes back at once. A rule that lost rests, for two hundred
+//! times what trying it cost and each time twice as long, until the load or the link has changed. If it was far behind, the
+//! rules beyond it wait for as long, once: a hopeless one is then tried late.
 //!
 //! **Uncertain:** a pool whose nodes differ (one behind a radio, one with a slow disk) gets one rule, the best for the sum; with
-//! seven nodes in memory and one behind a radio that is 0.90 to 1.0 of the best window and batch for all.
+//! seven nodes in memory and one behind a radio that is 0.92 to 1.0 of the best window and batch for all.
 //! A load that changes faster than an epoch (some 0.1 s) is judged by its average.
 //!
 //! No clock, no I/O: told of answers and the time, asked for the rule.
@@ -47,6 +49,10 @@ use crate::setting::Hold;
 const RULES: [Hold; 5] = [Hold::Frames(1), Hold::Frames(2), Hold::Frames(3), Hold::Frames(6), Hold::Part(40)];
 /// Where it begins.
 const FIRST: usize = 1;
+/// At the begin, and after a trial that was given up: nothing is compared until two epochs differ by no more than this (of logarithms), or
+/// so many are through.
+const STEADY: f64 = 0.1;
+const STEADY_EPOCHS: u32 = 4;
 /// An epoch counts so long, and so many answers, at least.
 const EPOCH_NS: u64 = 80_000_000;
 const EPOCH_ANSWERS: u64 = 128;
@@ -54,6 +60,8 @@ const EPOCH_ANSWERS: u64 = 128;
 const PATIENCE_NS: u64 = 80_000_000;
 /// A difference (of logarithms) that needs no second look.
 const CLEAR: f64 = 0.3;
+/// A loss that needs none.
+const CLEARLY_WORSE: f64 = 0.15;
 /// One that is worth a change.
 const MARGIN: f64 = 0.015;
 /// Pairs of epochs at most.
@@ -70,7 +78,7 @@ const LONGEST_REST_NS: u64 = 512_000_000_000;
 /// One that was given up at its first trial rests for so long.
 const SECOND_TRY_NS: u64 = 4_000_000_000;
 /// And for so many times what its trial cost.
-const THRIFT: f64 = 100.0;
+const THRIFT: f64 = 200.0;
 /// A demand or a goodput that changed by this factor (a logarithm) is another load or another link: all is tried anew.
 const CHANGED: f64 = 0.7;
 /// But not more often than this: what changes faster cannot be learned.
@@ -88,6 +96,14 @@ pub struct Tuner {
     trial: Option<Trial>,
     known: Option<Known>,
     probation: Option<Probation>,
+    shaken: Option<Shaken>,
+}
+
+/// What the settled rule brings is not yet known again: its last epoch's merit, and how many there were.
+#[derive(Debug, Clone, Copy, Default)]
+struct Shaken {
+    merit: Option<f64>,
+    epochs: u32,
 }
 
 /// A rule may win by what the one before it set going: a rhythm in which answers and requests happen to meet lasts a while.
@@ -206,7 +222,7 @@ impl Pairs {
     fn verdict(&self) -> Option<bool> {
         let count = f64::from(self.count);
         if self.count == 1 {
-            return (self.mean.abs() > CLEAR).then_some(self.mean > 0.0);
+            return (self.mean > CLEAR || self.mean < -CLEARLY_WORSE).then_some(self.mean > 0.0);
         }
         let error = (self.squares / (count - 1.0) / count).sqrt().max(LEAST_ERROR);
         let sure = (self.mean - MARGIN).abs() > ERRORS * error;
@@ -226,6 +242,7 @@ impl Tuner {
             trial: None,
             known: None,
             probation: None,
+            shaken: Some(Shaken::default()),
         }
     }
 
@@ -244,6 +261,7 @@ impl Tuner {
             let epoch = std::mem::replace(&mut self.epoch, Epoch::new(now_ns, self.demand));
             match self.trial.take() {
                 Some(Trial { on: false, .. }) | None if self.relapsed(&epoch, now_ns) => {}
+                None if self.unsteady(&epoch, now_ns) => {}
                 None => self.look(epoch, now_ns),
                 Some(trial) if trial.on => self.compare(trial, epoch, hopeless, now_ns),
                 Some(trial) => self.begin(trial, &epoch, now_ns),
@@ -276,11 +294,32 @@ impl Tuner {
         relapsed
     }
 
+    /// After an epoch of rest: whether it still differs from the one before as it does while a queue fills.
+    fn unsteady(&mut self, epoch: &Epoch, now_ns: u64) -> bool {
+        let Some(Shaken { merit: before, epochs }) = self.shaken.take() else { return false };
+        let merit = epoch.merit(now_ns);
+        let steady = before.is_some_and(|before| (merit - before).abs() <= STEADY) || epochs + 1 >= STEADY_EPOCHS;
+        self.shaken = (!steady).then_some(Shaken { merit: Some(merit), epochs: epochs + 1 });
+        !steady
+    }
+
     /// A rule lost, and that cost so much: it rests.
     fn lost(&mut self, rule: usize, cost_ns: f64, now_ns: u64) {
         let rest = &mut self.rests[rule];
         let length_ns = (2 * rest.length_ns).max((THRIFT * cost_ns) as u64).clamp(REST_NS, LONGEST_REST_NS);
         *rest = Rest { until_ns: now_ns + length_ns, length_ns };
+    }
+
+    /// What lies beyond a rule that is far behind is most likely further behind: its first turn is after that one's next.
+    fn postpone_beyond(&mut self, rule: usize) {
+        let until_ns = self.rests[rule].until_ns;
+        for (beyond, rest) in self.rests.iter_mut().enumerate() {
+            let further = if rule > self.settled { beyond > rule } else { beyond < rule };
+            // Once: it is not for its neighbour to keep it out.
+            if further && rest.until_ns == 0 {
+                rest.until_ns = until_ns;
+            }
+        }
     }
 
     /// After an epoch of rest: whether something is to be tried.
@@ -309,6 +348,10 @@ impl Tuner {
         let gain = if hopeless { (epoch.all as f64 / expected).ln() } else { epoch.merit(now_ns) - trial.here };
         trial.pairs.add(gain);
         trial.spent_ns += took_ns;
+        if hopeless {
+            self.shaken = Some(Shaken::default());
+        }
+        let far_behind = hopeless || trial.pairs.mean < -CLEAR;
         match if hopeless { Some(false) } else { trial.pairs.verdict() } {
             None => self.trial = Some(Trial { on: false, ..trial }),
             Some(true) => {
@@ -324,6 +367,9 @@ impl Tuner {
                 let cost_ns = trial.spent_ns as f64 * (1.0 - trial.pairs.mean.exp()).max(0.0);
                 self.lost(trial.other, cost_ns, now_ns);
             }
+        }
+        if far_behind {
+            self.postpone_beyond(trial.other);
         }
     }
 }
@@ -357,6 +403,34 @@ mod tests {
             let found = settle(&mut tuner, 0, 5, 100, |hold| if hold == best { 10_000.0 } else { 9_000.0 });
             assert_eq!(found, best);
         }
+    }
+
+    #[test]
+    fn nothing_is_compared_with_a_queue_that_still_fills() {
+        let (mut tuner, frames) = (Tuner::new(2), std::cell::Cell::new(0));
+        // Ever faster for 0.16 s, whatever the rule; then as fast with each.
+        let found = settle(&mut tuner, 0, 1, 100, |_| {
+            frames.set(frames.get() + 1);
+            f64::min(10_000.0, 2000.0 + 100.0 * f64::from(frames.get()))
+        });
+        assert_eq!(found, RULES[FIRST]);
+    }
+
+    #[test]
+    fn what_lies_beyond_a_rule_that_is_far_behind_is_tried_late_but_tried() {
+        let (mut tuner, tried) = (Tuner::new(2), std::cell::Cell::new(0));
+        let per_s = |hold| match hold {
+            Hold::Frames(6) => 5000.0,
+            LOOSE => {
+                tried.set(tried.get() + 1);
+                2000.0
+            }
+            _ => 10_000.0,
+        };
+        settle(&mut tuner, 0, 3, 100, per_s);
+        assert_eq!(tried.get(), 0);
+        settle(&mut tuner, 3 * SECOND, 20, 100, per_s);
+        assert!(tried.get() > 0);
     }
 
     #[test]

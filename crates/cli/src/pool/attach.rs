@@ -4,11 +4,11 @@
 //! a new connection after a restart of the coordinator, and the same by `nbd-client` or `qemu-nbd`, which do not. Which of them can be
 //! gone is found out first; what each lacks is said if none can.
 
-use crate::Usage;
 use crate::args::{AttachWith, Front, PoolAttach};
+use crate::{Usage, say};
 use anyhow::{Context as _, Result};
 use pool::kernel::{Attached, State};
-use pool::nbd_bench::{Place, To};
+use pool::nbd_bench::{Place, To, escaped};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -100,7 +100,7 @@ fn name(way: AttachWith) -> &'static str {
 fn commands(way: AttachWith, front: &Front, device: &str) -> (Vec<String>, Vec<String>) {
     let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<String>>();
     let uri = match front {
-        Front::Unix(path) => format!("nbd+unix:///pool?socket={}", path.display()),
+        Front::Unix(path) => format!("nbd+unix:///pool?socket={}", escaped(path)),
         Front::Tcp(address) => format!("nbd://{address}/pool"),
     };
     match (way, front) {
@@ -147,12 +147,14 @@ pub fn run(args: &PoolAttach) -> Result<ExitCode> {
     if way == AttachWith::Kernel && !args.dry_run {
         return stay(&args.nbd, &device);
     }
-    println!("{}", attach.join(" "));
+    // As a shell takes them.
+    let line = |words: &[String]| words.iter().map(|word| say::word(Path::new(word))).collect::<Vec<_>>().join(" ");
+    println!("{}", line(&attach));
     if args.dry_run {
-        println!("{}", detach.join(" "));
+        println!("{}", line(&detach));
         return Ok(ExitCode::SUCCESS);
     }
-    eprintln!("fathom: to detach it, before the coordinator ends: {}", detach.join(" "));
+    eprintln!("fathom: to detach it, before the coordinator ends: {}", line(&detach));
     let status = Command::new(&attach[0]).args(&attach[1..]).status();
     let status = status.with_context(|| format!("cannot start {}", attach[0]))?;
     if !status.success() {

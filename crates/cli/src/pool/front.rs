@@ -4,11 +4,16 @@ use crate::args::Front;
 use anyhow::{Context as _, Result, bail};
 use nbd::{Export, Exports, Tls};
 use pool::connect::Stream;
+use pool::nbd_bench::escaped;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use tokio::net::{TcpListener, UnixListener};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+/// NBD connections at once. Each may keep some 100 MiB, and no client that is known has use for more.
+const CLIENTS: usize = 256;
 
 /// The export's name, which is also the default.
 const NAME: &str = "pool";
@@ -66,7 +71,7 @@ impl Door {
         let scheme = if matches!(self.tls, Tls::Off) { "nbd" } else { "nbds" };
         Ok(match &self.socket {
             Socket::Unix(_, path) => {
-                format!("{scheme}+unix:///{NAME}?socket={}", std::path::absolute(path)?.display())
+                format!("{scheme}+unix:///{NAME}?socket={}", escaped(&std::path::absolute(path)?))
             }
             Socket::Tcp(listener) => format!("{scheme}://{}/{NAME}", listener.local_addr()?),
         })
@@ -91,26 +96,51 @@ impl Door {
     /// Serves NBD to whoever connects. Runs in a `LocalSet`, without end.
     pub async fn serve<E: Export + 'static>(&self, disk: Rc<E>) {
         let exports = Rc::new(One(disk));
+        // Each connection holds one until it ends.
+        let place = Rc::new(());
         loop {
-            let (exports, tls) = (exports.clone(), self.tls.clone());
-            let accepted = match &self.socket {
-                Socket::Unix(listener, _) => listener.accept().await.map(|(stream, _)| {
-                    tokio::task::spawn_local(async move { nbd::serve(stream, &*exports, &tls).await.map_err(told) });
-                }),
-                Socket::Tcp(listener) => listener.accept().await.map(|(stream, _)| {
-                    tokio::task::spawn_local(async move {
-                        // Without it, it is slower, or is kept for longer than it should be, and nothing else.
-                        let _ = pool::connect::prepare(&stream);
-                        nbd::serve(stream, &*exports, &tls).await.map_err(told)
-                    });
-                }),
+            let stream = match self.next().await {
+                Ok(stream) => stream,
+                Err(error) => {
+                    eprintln!("fathom: cannot accept a client: {error}");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
             };
-            if let Err(error) = accepted {
-                eprintln!("fathom: cannot accept a client: {error}");
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            if Rc::strong_count(&place) > CLIENTS {
+                // The protocol has no word for it before the client's first one; it sees its connection closed.
+                eprintln!("fathom: an NBD client is turned away: {CLIENTS} are connected");
+                continue;
             }
+            let (exports, tls, place) = (exports.clone(), self.tls.clone(), place.clone());
+            tokio::task::spawn_local(async move {
+                let served = match stream {
+                    Accepted::Unix(stream) => nbd::serve(stream, &*exports, &tls).await,
+                    Accepted::Tcp(stream) => nbd::serve(stream, &*exports, &tls).await,
+                };
+                drop(place);
+                served.map_err(told)
+            });
         }
     }
+
+    async fn next(&self) -> std::io::Result<Accepted> {
+        Ok(match &self.socket {
+            Socket::Unix(listener, _) => Accepted::Unix(listener.accept().await?.0),
+            Socket::Tcp(listener) => {
+                let stream = listener.accept().await?.0;
+                // Without it, it is slower, or is kept for longer than it should be, and nothing else.
+                let _ = pool::connect::prepare(&stream);
+                Accepted::Tcp(stream)
+            }
+        })
+    }
+}
+
+/// A client's stream; of its own kind, so that a request costs no call by a table.
+enum Accepted {
+    Unix(UnixStream),
+    Tcp(TcpStream),
 }
 
 fn told(failure: nbd::Failure) {

@@ -2,6 +2,7 @@
 
 use super::http;
 use crate::args::PoolStatus;
+use analysis::text::shown;
 use anyhow::{Context as _, Result};
 use pool::status::{NodeStatus, Status, Watch};
 use std::fmt::Write as _;
@@ -36,28 +37,33 @@ pub fn run(args: &PoolStatus) -> Result<ExitCode> {
     let place = if beside.exists() { beside.to_string_lossy().into_owned() } else { given.into() };
     let mut answered = false;
     loop {
-        let text = match http::get(&place, "/status") {
-            Ok(text) => text,
+        match http::get(&place, "/status") {
+            Ok(text) => show(args, &place, &text)?,
             // It may be started anew.
-            Err(error) if args.watch && answered => {
-                eprintln!("fathom: {error:#}; asking again");
-                std::thread::sleep(Duration::from_secs(1));
-                continue;
-            }
+            Err(error) if args.watch && answered => eprintln!("fathom: {}; asking again", crate::sentence(&error)),
             Err(error) => return Err(error),
-        };
+        }
         answered = true;
-        let status: Status = serde_json::from_str(&text)
-            .with_context(|| format!("what answers at {place} is the status of another release"))?;
-        let shown = if args.json { format!("{text}\n") } else { table(&status) };
-        // A terminal shows the newest alone.
-        let clear = if args.watch && !args.json && std::io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" };
-        print!("{clear}{shown}");
         if !args.watch || crate::say::nobody_reads() {
             return Ok(ExitCode::SUCCESS);
         }
         std::thread::sleep(Duration::from_secs(1));
     }
+}
+
+fn show(args: &PoolStatus, place: &str, text: &str) -> Result<()> {
+    let status: Status = serde_json::from_str(text)
+        .with_context(|| format!("what answers at {place} is the status of another release"))?;
+    if args.json {
+        println!("{text}");
+        return Ok(());
+    }
+    // A terminal shows the newest alone.
+    if args.watch && std::io::stdout().is_terminal() {
+        crate::say::clear();
+    }
+    print!("{}", table(&status));
+    Ok(())
 }
 
 fn size(bytes: u64) -> String {
@@ -68,13 +74,7 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// Without what steers a terminal.
-fn harmless(text: &str) -> String {
-    let plain = |c: char| matches!(c, '"' | '\'' | '\\');
-    text.chars().map(|c| if plain(c) { c.to_string() } else { c.escape_debug().to_string() }).collect()
-}
-
-/// For people. Names and reasons come from the nodes, so nothing of them may steer the terminal.
+/// For people. Names and reasons come from the nodes, and may not look like lines of their own.
 fn table(status: &Status) -> String {
     let Status { pool, epoch, size_bytes, stripe_bytes, nodes, .. } = status;
     let layout = if *stripe_bytes == 0 {
@@ -95,8 +95,9 @@ fn table(status: &Status) -> String {
         let NodeStatus { address, state, why, .. } = node;
         let _ = writeln!(
             out,
-            "{address:<22}{:<11}{:>10}  {:>6}{:>7}{:>9.0}{:>8}{:>6}{:>11}{:>10.0}{:>14.0}{:>9.0}{:>17.0}{:>6.0}",
-            harmless(state),
+            "{:<22}{:<11}{:>10}  {:>6}{:>7}{:>9.0}{:>8}{:>6}{:>11}{:>10.0}{:>14.0}{:>9.0}{:>17.0}{:>6.0}",
+            shown(address),
+            shown(state),
             size(node.size_bytes),
             node.window,
             node.batch,
@@ -111,7 +112,7 @@ fn table(status: &Status) -> String {
             node.packet_bytes_mean.received,
         );
         if let Some(why) = why {
-            let _ = writeln!(out, "    {}", harmless(why));
+            let _ = writeln!(out, "    {}", shown(why));
         }
     }
     out

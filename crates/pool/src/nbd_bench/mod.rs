@@ -12,7 +12,7 @@ mod place;
 mod processor;
 mod session;
 
-pub use place::{Place, To};
+pub use place::{Place, To, escaped};
 
 use hdrhistogram::Histogram;
 use nbd::wire::command;

@@ -1,6 +1,8 @@
 //! Where an NBD server is, as its clients write it (`doc/uri.md` of the NetworkBlockDevice project), without encryption.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// A server and one of its exports.
@@ -29,10 +31,10 @@ impl FromStr for Place {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let advice = "give nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH";
-        if text.contains('%') {
-            return Err(format!("escapes by % are not understood; {advice}"));
-        }
         match text.split_once("://") {
+            Some(("nbd", rest)) if rest.contains('%') => {
+                Err(format!("escapes by % are understood in the path of a socket only; {advice}"))
+            }
             Some(("nbd", rest)) => {
                 let (authority, export) = rest.split_once('/').unwrap_or((rest, ""));
                 let port = |port: &str| port.parse().map_err(|_| format!("{port:?} is no port; {advice}"));
@@ -50,7 +52,9 @@ impl FromStr for Place {
             Some(("nbd+unix", rest)) => {
                 let (export, socket) = rest.split_once("?socket=").ok_or(advice)?;
                 let export = export.strip_prefix('/').ok_or(advice)?;
-                Ok(Self { export: export.into(), to: To::Unix(socket.into()) })
+                let socket =
+                    unescaped(socket).ok_or_else(|| format!("{socket:?} has a % without two digits; {advice}"))?;
+                Ok(Self { export: export.into(), to: To::Unix(socket) })
             }
             Some(("nbds" | "nbds+unix", _)) => Err("this client does not encrypt".into()),
             _ => Err(advice.into()),
@@ -63,9 +67,32 @@ impl std::fmt::Display for Place {
         match &self.to {
             To::Tcp(host, port) if host.contains(':') => write!(f, "nbd://[{host}]:{port}/{}", self.export),
             To::Tcp(host, port) => write!(f, "nbd://{host}:{port}/{}", self.export),
-            To::Unix(path) => write!(f, "nbd+unix:///{}?socket={}", self.export, path.display()),
+            To::Unix(path) => write!(f, "nbd+unix:///{}?socket={}", self.export, escaped(path)),
         }
     }
+}
+
+/// A path as it stands in a URI: what means something there is written as `%` and two digits.
+pub fn escaped(path: &Path) -> String {
+    let mut text = String::new();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'/' | b'-' | b'.' | b'_' | b'~' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => text.push(char::from(*byte)),
+            other => text.push_str(&format!("%{other:02X}")),
+        }
+    }
+    text
+}
+
+fn unescaped(text: &str) -> Option<PathBuf> {
+    let mut parts = text.split('%');
+    let mut path = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let digits = part.get(..2).filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))?;
+        path.push(u8::from_str_radix(digits, 16).ok()?);
+        path.extend_from_slice(&part.as_bytes()[2..]);
+    }
+    Some(OsString::from_vec(path).into())
 }
 
 #[cfg(test)]
@@ -74,13 +101,26 @@ mod tests {
 
     #[test]
     fn a_place_is_read_as_clients_write_it() {
-        for text in ["nbd://127.0.0.1:10809/pool", "nbd://[::1]:7/", "nbd+unix:///pool?socket=/tmp/a b"] {
+        for text in ["nbd://127.0.0.1:10809/pool", "nbd://[::1]:7/", "nbd+unix:///pool?socket=/tmp/a%20b"] {
             assert_eq!(text.parse::<Place>().map(|place| place.to_string()), Ok(text.into()));
         }
+        let odd = Place { export: "pool".into(), to: To::Unix("/a b/%?&#é".into()) };
+        assert_eq!(odd.to_string(), "nbd+unix:///pool?socket=/a%20b/%25%3F%26%23%C3%A9");
+        assert_eq!(odd.to_string().parse(), Ok(odd.clone()));
+        assert_eq!("nbd+unix:///pool?socket=/a b/%25?&#é".parse(), Ok(odd));
         let default = Place { export: String::new(), to: To::Tcp("host".into(), PORT) };
         assert_eq!("nbd://host".parse(), Ok(default.clone()));
         assert_eq!("nbd://host/".parse(), Ok(default));
-        for text in ["", "host:1", "nbd://:1/", "nbd://host:x/", "nbds://host", "nbd+unix:///a", "nbd://h/%41"] {
+        for text in [
+            "",
+            "host:1",
+            "nbd://:1/",
+            "nbd://host:x/",
+            "nbds://host",
+            "nbd+unix:///a",
+            "nbd://h/%41",
+            "nbd+unix:///a?socket=/%4",
+        ] {
             assert!(text.parse::<Place>().is_err(), "{text}");
         }
     }

@@ -93,13 +93,9 @@ fn best(world: &World, load: u32, span_ns: u64) -> (f64, u32, u32) {
     again.max_by(|one, two| one.0.total_cmp(&two.0)).unwrap()
 }
 
-fn within_a_tenth(world: &World, loads: &[u32], span_ns: u64) {
-    at_least(0.9, world, loads, span_ns);
-}
-
-/// Fails with all that was found if the tuner came short of that share of the best: on average over the seeds, since on some links a
+/// Fails with all that was found if the tuner came short of nine tenths of the best: on average over the seeds, since on some links a
 /// rhythm that is chance decides on a fifth; or while its first trials are made, when it may lack a fifth.
-fn at_least(least: f64, world: &World, loads: &[u32], span_ns: u64) {
+fn within_a_tenth(world: &World, loads: &[u32], span_ns: u64) {
     let (mut told, mut short) = (Vec::new(), false);
     for load in loads.iter().copied() {
         let (best, window, batch) = best(world, load, span_ns);
@@ -109,7 +105,7 @@ fn at_least(least: f64, world: &World, loads: &[u32], span_ns: u64) {
         };
         // The first as the bench has it in 6 s.
         let (early, share) = (mean((1500 * MS, 6000 * MS)), mean((span_ns / 2, span_ns)));
-        short |= share < least || early < 0.8;
+        short |= share < 0.9 || early < 0.8;
         told.push(format!(
             "load {load}: {share:.3} ({early:.3} early) of {best:.0}/s (window {window}, batch {batch})"
         ));
@@ -156,11 +152,9 @@ fn on_one_medium_for_eight_nodes_with_memory() {
 
 #[test]
 fn with_nodes_that_differ() {
-    for world in [ONE_SLOW, ONE_FAR_OF_SLOW] {
+    for world in [ONE_SLOW, ONE_FAR, ONE_FAR_OF_SLOW] {
         within_a_tenth(&world, &LOADS[1..], 12_000 * MS);
     }
-    // Seven in memory and one behind a radio: all wait for that one, and what is best for it is not for the others.
-    at_least(0.85, &ONE_FAR, &LOADS[1..], 12_000 * MS);
 }
 
 /// Whoever asks nothing of a node that is slow must not wait for it.

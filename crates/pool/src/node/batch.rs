@@ -1,0 +1,186 @@
+//! What one drain of a connection is: the requests that have come, served in the order of the store, and their answers in frames
+//! that leave in as few writes as the cuts allow.
+
+use super::GRANTED;
+use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status};
+use crate::store::Store;
+use bytes::{Bytes, BytesMut};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+
+/// Data after which an answer is cut.
+pub(super) const CUT_BYTES: usize = 64 << 10;
+/// And time.
+const CUT_TIME: Duration = Duration::from_millis(1);
+/// All whole frames' requests, sorted by offset, and how many the largest frame had; `wanted` becomes how many answers the coordinator
+/// wants in a frame.
+pub(super) fn drain(
+    input: &mut BytesMut,
+    epoch: u64,
+    wanted: &mut usize,
+) -> Result<(Vec<(Request, Bytes)>, usize), Broken> {
+    let (mut batch, mut most) = (Vec::new(), 0);
+    while !input.is_empty() {
+        match frame::take(input)? {
+            Some(Frame::Requests(head, requests)) if head.epoch == epoch => {
+                *wanted = usize::from(head.granted).max(1);
+                let before = batch.len();
+                batch.extend(requests);
+                most = most.max(batch.len() - before);
+            }
+            Some(Frame::Requests(..)) => return Err(Broken::Sense("its epoch is not the one of the greeting")),
+            Some(Frame::Replies(..)) => return Err(Broken::Sense("a node asks for nothing")),
+            None => break,
+        }
+    }
+    if batch.len() > usize::from(GRANTED) {
+        return Err(Broken::Sense("there are more requests than were granted"));
+    }
+    batch.sort_unstable_by_key(|(request, _)| request.offset);
+    Ok((batch, most))
+}
+
+/// What a request carries or asks for; a node's answer to a map is some bytes a block at most, and few blocks' as a rule.
+pub(super) fn moved_bytes(request: &Request) -> usize {
+    match request.operation {
+        Operation::Read | Operation::Write => (request.length as usize).min(frame::MAX_DATA_BYTES),
+        Operation::Map | Operation::Flush | Operation::Trim => 0,
+    }
+}
+
+/// Requests that are served one after the other.
+pub(super) struct Batch<I> {
+    pub requests: I,
+    /// Answers in a frame, at most.
+    pub most: usize,
+}
+
+/// Answers that leave together.
+#[derive(Default)]
+pub(super) struct Served {
+    pub replies: Vec<Reply>,
+    pub data: Vec<u8>,
+    /// What the requests carried and asked for.
+    pub moved_bytes: usize,
+    pub time: Duration,
+}
+
+impl Served {
+    pub fn join(&mut self, more: Self) {
+        self.replies.extend(more.replies);
+        self.data.extend(more.data);
+        self.moved_bytes += more.moved_bytes;
+        self.time += more.time;
+    }
+}
+
+impl<I: ExactSizeIterator<Item = (Request, Bytes)>> Batch<I> {
+    pub fn new(requests: I) -> Self {
+        Self { requests, most: usize::MAX }
+    }
+
+    /// Serves the next ones into `served`, up to the cut; false if there are none.
+    pub fn serve(&mut self, store: &Store, served: &mut Served) -> bool {
+        let begin = Instant::now();
+        served.replies.clear();
+        served.data.clear();
+        (served.moved_bytes, served.time) = (0, Duration::ZERO);
+        while served.replies.len() < self.most && served.data.len() < CUT_BYTES && served.time < CUT_TIME {
+            let Some((request, data)) = self.requests.next() else { break };
+            served.replies.push(answer(store, &request, &data, &mut served.data));
+            served.moved_bytes += moved_bytes(&request);
+            served.time = begin.elapsed();
+        }
+        !served.replies.is_empty()
+    }
+}
+
+fn answer(store: &Store, request: &Request, data: &[u8], out: &mut Vec<u8>) -> Reply {
+    let Request { operation, durable, unchecked, tag, length, offset } = *request;
+    let result = match operation {
+        Operation::Read if length as usize > frame::MAX_DATA_BYTES => Err(Status::Range),
+        Operation::Read if unchecked => store.read_unchecked(offset, length, out).map(|()| (length, 0)),
+        Operation::Read => store.read(offset, length, out).map(|checksum| (length, checksum)),
+        Operation::Write => store.write(offset, data, durable).map(|()| (0, 0)),
+        Operation::Flush => store.flush().map(|()| (0, 0)),
+        Operation::Trim => store.trim(offset, length, durable).map(|()| (0, 0)),
+        Operation::Map => {
+            let begin = out.len();
+            store.map(offset, length, out).map(|checksum| ((out.len() - begin) as u32, checksum))
+        }
+    };
+    match result {
+        Ok((length, checksum)) => Reply { status: Status::Done, tag, length, checksum },
+        Err(status) => Reply { status, tag, length: 0, checksum: 0 },
+    }
+}
+
+/// Frames of replies, on their way out.
+pub(super) struct Answers {
+    head: Head,
+    out: BytesMut,
+    /// What serving those in `out` took.
+    time: Duration,
+}
+
+impl Answers {
+    /// Of a coordinator with this epoch.
+    pub fn new(epoch: u64) -> Self {
+        let head = Head { epoch, granted: GRANTED, ..Head::default() };
+        Self { head, out: BytesMut::new(), time: Duration::ZERO }
+    }
+
+    pub fn put(&mut self, waiting: usize, served: &Served) {
+        let count = served.replies.len() as u128;
+        self.head.queued = waiting.min(usize::from(u16::MAX)) as u16;
+        self.head.service_us = u32::try_from(served.time.as_micros() / count.max(1)).unwrap_or(u32::MAX);
+        frame::put_replies(&mut self.out, &self.head, &served.replies, &served.data);
+        self.head.sequence += 1;
+        self.time += served.time;
+    }
+
+    /// Whether enough has gathered for a write.
+    pub fn cut(&self) -> bool {
+        self.out.len() >= CUT_BYTES || self.time >= CUT_TIME
+    }
+
+    pub async fn leave(&mut self, writer: &mut (impl AsyncWrite + Unpin)) -> std::io::Result<()> {
+        self.time = Duration::ZERO;
+        writer.write_all_buf(&mut self.out).await?;
+        writer.flush().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_has_no_more_answers_than_the_largest_frame_has_requests() {
+        let store = Store::memory(1 << 20, "n".into()).expect("memory");
+        let mut input = BytesMut::new();
+        let mut tags = 0..;
+        for count in [3, 1, 2] {
+            let request = |tag| Request {
+                operation: Operation::Read,
+                durable: false,
+                unchecked: false,
+                tag,
+                length: 1,
+                offset: 1000 - u64::from(tag),
+            };
+            let requests = tags.by_ref().take(count).map(request).collect::<Vec<_>>();
+            let head = Head { epoch: 7, granted: 5, ..Head::default() };
+            frame::put_requests(&mut input, &head, &requests, |_| &[]);
+        }
+        let mut wanted = 0;
+        let (requests, most) = drain(&mut input, 7, &mut wanted).expect("whole frames");
+        assert_eq!((requests.len(), most, wanted), (6, 3, 5));
+        let (mut batch, mut served) = (Batch { most, ..Batch::new(requests.into_iter()) }, Served::default());
+        let mut tags = Vec::new();
+        while batch.serve(&store, &mut served) {
+            tags.push(served.replies.iter().map(|reply| reply.tag).collect::<Vec<_>>());
+        }
+        assert_eq!(tags, [[5, 4, 3], [2, 1, 0]], "by offset");
+    }
+}
