@@ -15,7 +15,7 @@ pub fn messages() -> Vec<Vec<u8>> {
         socket: SocketOptions { congestion: Some("cubic".into()), send_buffer: Some(9), ..SocketOptions::default() },
         copy: false,
         probe: false,
-        blind: false,
+        readings: net::spec::Readings::All,
     };
     let samples = vec![TcpSample { time_ns: 5, cwnd: 10, ..TcpSample::default() }; 2];
     [

@@ -11,6 +11,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// A test, or why it cannot run here.
 pub type Case = (&'static str, Result<(), String>, fn() -> Result<()>);
@@ -50,6 +51,16 @@ pub fn root() -> Result<(), String> {
 pub fn installed(program: &str) -> Result<(), String> {
     let found = std::env::var_os("PATH").is_some_and(|p| std::env::split_paths(&p).any(|d| d.join(program).is_file()));
     found.then_some(()).ok_or_else(|| format!("{program} is not installed"))
+}
+
+/// Waits until it is so; after two minutes it is not going to be.
+pub fn until(what: &str, mut so: impl FnMut() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !so()? {
+        ensure!(Instant::now() < deadline, "{what} did not come about");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
 }
 
 /// The binary under test: FATHOM, or target/release/fathom.

@@ -196,6 +196,7 @@ fn nonsense() -> Result<()> {
         (&["--gso", "on", "--loss", "1%"], "--gso"),
         (&["--preset", "avian"], "satellite"),
         (&["--delay", "2h"], "time"),
+        (&["--delay", "5"], "5ms, 5us or 5s"),
         (&["--rate", "fast"], "rate"),
     ] {
         for verb in ["link", "trial"] {

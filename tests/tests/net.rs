@@ -103,12 +103,27 @@ fn documents() -> Result<()> {
         ensure!(way["readings"].as_u64() > Some(0), "{way}");
     }
     page_says_the_same(&value, archive)?;
+    let shown = String::from_utf8(run(Command::new(fathom()).args(["show", archive]))?.stdout)?;
+    ensure!(shown.contains("up was limited by") && shown.contains("down was limited by"), "{shown}");
+    let shown: Value = serde_json::from_slice(&run(Command::new(fathom()).args(["show", "--json", archive]))?.stdout)?;
+    let said = shown["results"][0]["estimate"].as_f64().context("an estimate")?;
+    ensure!((said / value["throughput_bps"]["estimate"].as_f64().unwrap_or(0.0) - 1.0).abs() < 1e-9, "{shown}");
+    ensure!(shown["limited_by"].as_array().is_some_and(|l| l.len() == 2), "{shown}");
     run(Command::new(fathom()).args(["export", "--csv", archive, "-o"]).arg(folder.path().join("csv")))?;
     let samples = std::fs::read_to_string(folder.path().join("csv/samples.csv"))?;
     for metric in ["tcp.cwnd", "interval", "receiver.unread", "limit"] {
         ensure!(samples.contains(metric), "there is no {metric}");
     }
     ensure!(samples.contains("direction=down stream=0"), "the other end's readings are missing");
+
+    // Half of the intervals have readings, and a ratio is told, or on a machine that is late why not.
+    for way in ["up", "down"] {
+        let value = json(&["run", &serving.at, "--duration", "4", "--direction", way, "--readings-cost"])?;
+        let (one, readings) = (&value["directions"][0]["readings_ratio"], &value["directions"][0]["readings"]);
+        ensure!(one["pairs"].as_u64() >= Some(6) || one["unknown"].is_string(), "{value}");
+        ensure!(readings.as_u64() > Some(20) && readings.as_u64() < Some(320), "{readings} of 400");
+        ensure!(value["limited_by"] == Value::Array(Vec::new()), "{value}");
+    }
 
     let lines = run(&mut net(&["run", &serving.at, "--duration", "0.5", "--lines", "--transactions"]))?;
     let text = String::from_utf8(lines.stdout)?;

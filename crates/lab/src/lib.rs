@@ -2,6 +2,7 @@
 //! both need it, and neither may know the other.
 
 pub mod debian;
+pub mod detour;
 mod error;
 pub mod guest;
 pub mod initramfs;

@@ -298,28 +298,7 @@ impl Namespace {
     /// # Errors
     /// /dev/net/tun is missing or may not be opened, the name is too long or taken.
     pub fn tun(&self, name: &str, vnet_header: bool) -> Result<OwnedFd> {
-        const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
-        if name.len() >= libc::IFNAMSIZ {
-            return Err(Error::other(format!("{name:?} is too long for the name of a network device")));
-        }
-        let mut request = [0u8; 40];
-        request[..name.len()].copy_from_slice(name.as_bytes());
-        let vnet = if vnet_header { libc::IFF_VNET_HDR } else { 0 };
-        let flags = (libc::IFF_TUN | libc::IFF_NO_PI | vnet) as i16;
-        request[16..18].copy_from_slice(&flags.to_ne_bytes());
-        let make = move || {
-            // SAFETY: the path is a C string; the result is checked.
-            let fd = check(unsafe { libc::open(c"/dev/net/tun".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) })?;
-            // SAFETY: struct ifreq is 40 bytes, of which the kernel reads and writes no more.
-            check(unsafe { libc::ioctl(fd, TUNSETIFF, request.as_mut_ptr()) })?;
-            Ok(fd)
-        };
-        self.open(make).map_err(|error| {
-            Error::new(
-                error.kind(),
-                format!("cannot make a TUN device (needs /dev/net/tun readable and writable): {error}"),
-            )
-        })
+        self.open(maker(name, vnet_header)?).map_err(no_tun)
     }
 
     /// Removes the namespace now and tells whether that worked; dropping removes it as well, but cannot tell.
@@ -336,6 +315,47 @@ impl Drop for Namespace {
     fn drop(&mut self) {
         let _ = farewell(&mut self.keeper);
     }
+}
+
+/// Makes a TUN device in the network namespace of this process; otherwise as [`Namespace::tun`].
+///
+/// # Errors
+/// As there.
+pub fn tun(name: &str, vnet_header: bool) -> Result<OwnedFd> {
+    let fd = maker(name, vnet_header)?().map_err(no_tun)?;
+    // SAFETY: the descriptor was just made and is nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// What makes a TUN device wherever it is called, by system calls only.
+fn maker(name: &str, vnet_header: bool) -> Result<impl FnMut() -> Result<RawFd> + Send + Sync + 'static> {
+    const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
+    if name.len() >= libc::IFNAMSIZ {
+        return Err(Error::other(format!("{name:?} is too long for the name of a network device")));
+    }
+    let mut request = [0u8; 40];
+    request[..name.len()].copy_from_slice(name.as_bytes());
+    let vnet = if vnet_header { libc::IFF_VNET_HDR } else { 0 };
+    let flags = (libc::IFF_TUN | libc::IFF_NO_PI | vnet) as i16;
+    request[16..18].copy_from_slice(&flags.to_ne_bytes());
+    Ok(move || {
+        // SAFETY: the path is a C string; the result is checked.
+        let fd = check(unsafe { libc::open(c"/dev/net/tun".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) })?;
+        // SAFETY: struct ifreq is 40 bytes, of which the kernel reads and writes no more.
+        match check(unsafe { libc::ioctl(fd, TUNSETIFF, request.as_mut_ptr()) }) {
+            Ok(_) => Ok(fd),
+            Err(error) => {
+                // SAFETY: the descriptor is ours.
+                unsafe { libc::close(fd) };
+                Err(error)
+            }
+        }
+    })
+}
+
+fn no_tun(error: Error) -> Error {
+    let text = format!("cannot make a TUN device (needs /dev/net/tun readable and writable): {error}");
+    Error::new(error.kind(), text)
 }
 
 /// Closes the keeper's standard input and lets it finish.

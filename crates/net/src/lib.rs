@@ -24,6 +24,7 @@ pub mod socket;
 pub mod spec;
 pub mod tcp_info;
 pub mod traffic;
+pub mod turns;
 pub mod usage;
 pub mod why;
 

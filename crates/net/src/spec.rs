@@ -95,9 +95,31 @@ pub struct Spec {
     pub copy: bool,
     /// Whether sending ends record every acknowledgement ([`crate::probe`]).
     pub probe: bool,
-    /// Whether TCP's state is left unread, to see what reading it costs: nothing then tells what held the run back.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub blind: bool,
+    /// When TCP's state is read.
+    #[serde(default, skip_serializing_if = "Readings::is_all")]
+    pub readings: Readings,
+}
+
+/// When TCP's state is read. Only with all readings can be told what held a run back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Readings {
+    /// Every 10 ms.
+    #[default]
+    All,
+    /// Never.
+    None,
+    /// In some intervals and not in others, by lot ([`crate::turns`]), to see what reading it costs.
+    ByTurns {
+        /// Of the lots.
+        seed: u64,
+    },
+}
+
+impl Readings {
+    fn is_all(&self) -> bool {
+        *self == Self::All
+    }
 }
 
 impl Spec {
@@ -137,6 +159,11 @@ impl Spec {
         if self.probe && !matches!(self.traffic, Traffic::Tcp { .. }) {
             return Err("--tcp-probe is for bulk TCP".into());
         }
+        if matches!(self.readings, Readings::ByTurns { .. })
+            && (self.directions.len() > 1 || self.traffic != Traffic::Tcp { rate_bps: None })
+        {
+            return Err("what readings cost is told of bulk TCP in one direction".into());
+        }
         let name = self.socket.congestion.as_deref();
         if name.is_some_and(|n| n.is_empty() || n.len() > 15 || !n.bytes().all(|b| b.is_ascii_graphic())) {
             return Err("the name of a congestion control has 1 to 15 letters, such as cubic".into());
@@ -168,7 +195,7 @@ mod tests {
             socket: SocketOptions::default(),
             copy: false,
             probe: false,
-            blind: false,
+            readings: Readings::All,
         }
     }
 

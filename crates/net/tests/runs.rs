@@ -19,7 +19,7 @@ fn spec(traffic: Traffic, directions: &[Direction], duration_ms: u64) -> Spec {
         socket: SocketOptions::default(),
         copy: false,
         probe: false,
-        blind: false,
+        readings: net::spec::Readings::All,
     }
 }
 

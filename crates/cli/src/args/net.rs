@@ -5,7 +5,7 @@ mod link;
 mod sweep;
 
 pub use cc::NetCc;
-pub use link::NetLink;
+pub use link::{InOneWord, NetLink};
 pub use sweep::{NetSweep, NetTrial};
 
 use super::seconds;
@@ -91,6 +91,7 @@ Both ends, started from here, with a key of the run's own:
   fathom net run --from adb:R58M1 --to adb:R58M2 --interface bt-pan
   fathom net run --from adb --interface wlan0 --to local --to-interface eth0
   fathom net run 192.0.2.7:7100 --from ssh:me@one:2222 --to ssh:two
+  sudo fathom net run --from netns:a --to netns:b --interface eth0 --link delay=16ms,loss=1%
 
 A device is local, ssh:[USER@]HOST[:PORT] (as `ssh` gets in without a password), adb:SERIAL (as `adb devices` lists it; adb if \
 there is one), or netns:NAME (as `ip netns` lists it). Fathom is put there once. The way to a device carries orders and results; \
@@ -167,6 +168,10 @@ pub struct NetRun {
     /// Do not read TCP's state, to see what reading it costs; nothing then tells what held the run back
     #[arg(long, conflicts_with_all = ["udp", "transactions", "tcp_probe", "readings"])]
     pub no_readings: bool,
+    /// Tell what reading TCP's state costs here: read it in some tenths of a second and not in others, by lot, and compare their
+    /// throughput; one direction, 30 s or more
+    #[arg(long, conflicts_with_all = ["udp", "transactions", "rate", "tcp_probe", "readings", "no_readings"])]
+    pub readings_cost: bool,
     /// Print JSON (its contract: docs/net.md)
     #[arg(long)]
     pub json: bool,
@@ -188,6 +193,10 @@ pub struct NetRun {
     /// The end that serves listens on the address of this interface, if it is not called as at the other end
     #[arg(long, value_name = "IF", requires = "to", conflicts_with = "address")]
     pub to_interface: Option<String>,
+    /// Lead the way between both devices through an emulated link on this machine, which is the router between them: the words of
+    /// `fathom net link` with commas between, such as delay=16ms,rate=20mbit,loss=1%
+    #[arg(long, value_name = "LINK")]
+    pub link: Option<InOneWord>,
     /// The program for devices with another processor than this machine's (may be given again)
     #[arg(long, value_name = "FILE")]
     pub binary: Vec<PathBuf>,

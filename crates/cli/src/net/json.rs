@@ -73,6 +73,10 @@ fn direction(t: &Told<'_>, outcome: &Outcome) -> Value {
         "readings": t.sent.samples.len(),
         "acknowledgements": {"recorded": t.sent.acks.len(), "lost": t.sent.acks_lost},
         "packets": t.packets,
+        "readings_ratio": t.cost.as_ref().map(|cost| match cost {
+            Ok(r) => json!({"estimate": r.value, "ci95": [r.low, r.high], "pairs": r.n}),
+            Err(why) => json!({"unknown": why}),
+        }),
         "sender": {"sockets": t.sent.sockets, "threads": t.sent.threads},
         "sampler_cpu_share": sampler(t, outcome),
         "receiver": {"sockets": t.received.sockets, "threads": t.received.threads},

@@ -16,7 +16,7 @@ use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
 use net::estimate::Throughput;
 use net::run::Outcome;
 use net::sampler;
-use net::spec::{Direction, Spec, Traffic};
+use net::spec::{Direction, Readings, Spec, Traffic};
 use net::tcp_info::FIELDS;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,7 +33,7 @@ const TRANSACTIONS: &str = "transactions";
 pub fn size(spec: &Spec) -> u64 {
     let (sockets, ns) = (u64::from(spec.streams) * spec.directions.len() as u64, spec.duration_ms * 1_000_000);
     let readings = match spec.traffic {
-        Traffic::Tcp { .. } if !spec.blind => sockets * (ns / sampler::every_ns(sockets, ns)),
+        Traffic::Tcp { .. } if spec.readings != Readings::None => sockets * (ns / sampler::every_ns(sockets, ns)),
         _ => 0,
     };
     LEAST + readings * (FIELDS.len() as u64 + 2) * SAMPLE

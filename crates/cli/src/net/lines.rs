@@ -34,6 +34,12 @@ pub fn of(outcome: &Outcome) -> Vec<String> {
             let cause = limit.cause.name().replace(' ', "_").to_lowercase();
             metric(&format!("limit.{d}.{cause}"), "1", limit.share);
         }
+        if let Some(Ok(ratio)) = &t.cost {
+            metric("readings.ratio", "1", ratio.value);
+            metric("readings.ratio.low", "1", ratio.low);
+            metric("readings.ratio.high", "1", ratio.high);
+            metric("readings.pairs", "pair", ratio.n as f64);
+        }
         if let Some(p) = &t.packets {
             metric(&format!("loss.{d}"), "1", p.loss);
             metric(&format!("jitter.{d}"), "us", p.jitter_us);

@@ -91,7 +91,7 @@ fn usage(bed: &Bed) -> String {
     )
 }
 
-/// The figures as JSON; `net trial` marks its lines with the same.
+/// The figures as JSON; what is measured over a link is marked with the same.
 pub fn document(spec: &Spec, outcome: &Outcome, status: Option<ExitStatus>) -> Value {
     let invalid = outcome.invalid(spec);
     let us = |q: f64| outcome.lateness.quantile(q) as f64 / 1e3;
@@ -125,7 +125,8 @@ pub fn document(spec: &Spec, outcome: &Outcome, status: Option<ExitStatus>) -> V
     })
 }
 
-fn summary(spec: &Spec, outcome: &Outcome) -> String {
+/// The figures for people.
+pub fn summary(spec: &Spec, outcome: &Outcome) -> String {
     let mut text = String::from(
         "\n  direction   packets    delivered      lost  queue full  under way  longest queue        bytes\n",
     );

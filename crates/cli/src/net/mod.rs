@@ -6,11 +6,14 @@ mod json;
 mod keep;
 mod lines;
 mod link;
+mod linked;
 mod result;
 mod run;
 mod serve;
 mod text;
 mod trial;
+
+pub use text::rate;
 
 use crate::args::{Net, NetVerb};
 use anyhow::{Context as _, Result};

@@ -3,7 +3,8 @@
 use net::estimate::{self, Throughput};
 use net::outcome::{Received, Sent};
 use net::run::Outcome;
-use net::spec::Direction;
+use net::spec::{Direction, Readings};
+use net::turns::{self, Turns};
 use net::why::{self, Limit, Moment};
 
 /// One direction.
@@ -18,6 +19,8 @@ pub struct Told<'a> {
     pub packets: Option<Packets>,
     /// Mathis' and Padhye's bounds, bit/s.
     pub bounds: Option<(f64, f64)>,
+    /// Throughput with readings of TCP's state over that without, or why it cannot be told; if it was asked for.
+    pub cost: Option<Result<stats::Estimate, String>>,
 }
 
 /// What became of the packets of UDP.
@@ -68,13 +71,32 @@ fn one(outcome: &Outcome, direction: Direction) -> Option<Told<'_>> {
         rate_bps: throughput.whole,
         searched: outcome.searched,
     };
-    let (limits, course) = match outcome.spec.blind {
-        true => Default::default(),
-        false => (why::limits(&seen), why::course(&seen)),
+    let (limits, course) = match outcome.spec.readings {
+        Readings::All => (why::limits(&seen), why::course(&seen)),
+        _ => Default::default(),
     };
     let bounds = why::bounds(&sent.samples, sent.sockets.len());
     let packets = packets(outcome, sent, received);
-    Some(Told { direction, limits, course, packets, throughput, sent, received, bounds })
+    let cost = match outcome.spec.readings {
+        Readings::ByTurns { seed } => Some(cost(outcome, &Turns::new(seed, outcome.spec.duration_ms), sent, received)),
+        _ => None,
+    };
+    Some(Told { direction, limits, course, packets, throughput, sent, received, bounds, cost })
+}
+
+/// What the readings cost.
+fn cost(outcome: &Outcome, turns: &Turns, sent: &Sent, received: &Received) -> Result<stats::Estimate, String> {
+    // Both ends' beginnings by the clock of the one that asked.
+    let ours = |ns: u64, there: bool| outcome.clock.filter(|_| there).map_or(ns, |clock| clock.ours(ns));
+    let up = sent.direction == Direction::Up;
+    let apart = ours(sent.start_ns, !up).abs_diff(ours(received.start_ns, up));
+    if apart > turns::APART_NS {
+        return Err(format!(
+            "the ends began {:.0} ms apart, and readings took effect too long after they were made: ask over a shorter way",
+            apart as f64 / 1e6
+        ));
+    }
+    turns.ratio(received).ok_or_else(|| "too few tenths of a second could be compared: give a longer --duration".into())
 }
 
 fn packets(outcome: &Outcome, sent: &Sent, received: &Received) -> Option<Packets> {

@@ -6,7 +6,7 @@ use crate::say;
 use anyhow::{Context as _, Result};
 use net::run::{Outcome, Session};
 use net::search::{Search, Trial};
-use net::spec::{Direction, MAX_RATE, SocketOptions, Spec, Traffic};
+use net::spec::{Direction, MAX_RATE, Readings, SocketOptions, Spec, Traffic};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::ExitCode;
@@ -36,6 +36,10 @@ pub fn run(args: &NetRun) -> Result<ExitCode> {
     };
     if ends::wanted(args) {
         return ends::run(args, &spec);
+    }
+    if args.link.is_some() {
+        eprintln!("fathom: {}", ends::BETWEEN);
+        return Ok(ExitCode::from(2));
     }
     if let Some(output) = &args.output {
         ends::home::possible(output, super::keep::size(&spec))?;
@@ -78,7 +82,7 @@ pub fn run(args: &NetRun) -> Result<ExitCode> {
         return Ok(ExitCode::from(130));
     }
     if let Some(trouble) = &outcome.own.trouble {
-        eprintln!("fathom: {trouble}");
+        eprintln!("fathom: {}", analysis::text::shown(trouble));
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
@@ -209,7 +213,11 @@ fn spec(args: &NetRun) -> Result<Spec, String> {
         },
         copy: args.copy,
         probe: args.tcp_probe,
-        blind: args.no_readings,
+        readings: match (args.no_readings, args.readings_cost) {
+            (true, _) => Readings::None,
+            (_, true) => Readings::ByTurns { seed: net::clock::now_ns() },
+            _ => Readings::All,
+        },
     })
 }
 
@@ -252,11 +260,11 @@ async fn search(session: &mut Session, spec: &Spec) -> Result<Option<(Spec, Foun
         };
         // A queue hides a rate that is too high until it overflows: then packets take longer and longer.
         let growth = outcome.received(spec.directions[0]).and_then(|r| r.packets.as_ref()).map_or(0, growth_ns);
-        let trial = if packets.loss > LOSS && packets.dropped_by_receiver * 2 >= packets.lost {
+        let trial = if packets.loss > LOSS && packets.dropped_by_receiver.saturating_mul(2) >= packets.lost {
             Trial::Dropped
         } else if packets.loss > LOSS || growth as f64 > GROWTH * TRIAL.as_nanos() as f64 {
             Trial::Lossy
-        } else if packets.sent * 100 < packets.due * 99 {
+        } else if packets.sent.saturating_mul(100) < packets.due.saturating_mul(99) {
             Trial::Short
         } else {
             Trial::Passed

@@ -1,6 +1,7 @@
-//! A run for people.
+//! A run for people. What the other end told, such as a setting, may not look like a line of ours.
 
 use super::result::{Told, limits, told, whole};
+use analysis::text::shown;
 use net::estimate::Throughput;
 use net::outcome::Granted;
 use net::run::Outcome;
@@ -66,6 +67,19 @@ fn one(text: &mut String, t: &Told<'_>) {
             );
         }
     }
+    match &t.cost {
+        Some(Ok(ratio)) => {
+            let _ = writeln!(
+                text,
+                "      with TCP read every 10 ms {:.4} of the throughput without  ({:.4} to {:.4}; {} pairs of 0.1 s)",
+                ratio.value, ratio.low, ratio.high, ratio.n
+            );
+        }
+        Some(Err(why)) => {
+            let _ = writeln!(text, "      what reading TCP costs cannot be told: {why}");
+        }
+        None => {}
+    }
     held_back(text, &t.limits);
 }
 
@@ -74,15 +88,21 @@ fn held_back(text: &mut String, limits: &[Limit]) {
         let _ = writeln!(text, "      limited by");
     }
     for limit in limits {
-        let _ = writeln!(text, "        {:14} {:4.0} %  {}", limit.cause.name(), 100.0 * limit.share, limit.evidence);
+        let _ = writeln!(
+            text,
+            "        {:14} {:4.0} %  {}",
+            limit.cause.name(),
+            100.0 * limit.share,
+            shown(&limit.evidence)
+        );
         if let Some(remedy) = &limit.remedy {
-            let _ = writeln!(text, "        {:14}         {remedy}", "");
+            let _ = writeln!(text, "        {:14}         {}", "", shown(remedy));
         }
     }
 }
 
 fn sockets(sent: &Granted, received: &Granted) -> String {
-    let congestion = sent.congestion.as_ref().map_or_else(String::new, |c| format!(", {c}, MSS {}", sent.mss));
+    let congestion = sent.congestion.as_ref().map_or_else(String::new, |c| format!(", {}, MSS {}", shown(c), sent.mss));
     format!(
         "granted: send buffer {} KiB, receive buffer {} KiB{congestion}",
         sent.send_buffer / 1024,

@@ -4,13 +4,11 @@
 //! is handed on, with what the link did; and its `verified` is taken back if the link was not the one asked for, since the
 //! number is then nobody's.
 
+use super::linked::{parsed, with_link};
 use crate::args::{NetTrial, Way};
 use crate::progress;
 use ::net::link::bed::{Bed, SERVER};
-use ::net::link::schedule::{DOWN, UP};
-use ::net::link::{Outcome, Spec};
 use anyhow::{Context as _, Result, bail};
-use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _};
@@ -110,67 +108,4 @@ fn key() -> Result<File> {
     file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
     file.write_all(wire::Key::generate()?.to_text().as_bytes())?;
     Ok(file)
-}
-
-/// The run's lines with the link's, and whether the result counts.
-fn with_link(said: &[String], spec: &Spec, outcome: &Outcome) -> (Vec<String>, bool) {
-    let is_verdict = |line: &&String| line.starts_with('{') && parsed(line).get("verified").is_some();
-    let verdict = said.iter().find(is_verdict).map(|line| parsed(line)).unwrap_or_default();
-    let mut lines: Vec<String> = said.iter().filter(|l| !is_verdict(l)).cloned().collect();
-    let mut metric = |name: &str, unit: &str, v: f64| {
-        lines.push(json!({"metric": name, "unit": unit, "v": v}).to_string());
-    };
-    for (name, q) in [("link.late.p50", 0.5), ("link.late.p99", 0.99)] {
-        metric(name, "us", outcome.lateness.quantile(q) as f64 / 1e3);
-    }
-    for (d, way) in [(UP, "up"), (DOWN, "down")] {
-        let c = &outcome.counts[d];
-        let share = |n: u64| n as f64 / c.offered.max(1) as f64;
-        metric(&format!("link.lost.{way}"), "1", share(c.lost));
-        metric(&format!("link.queue_full.{way}"), "1", share(c.dropped));
-        metric(&format!("link.queue_max.{way}"), "packet", c.queue_max as f64);
-    }
-    let document = super::link::document(spec, outcome, None);
-    lines.push(json!({"mark": "link", "text": document.to_string()}).to_string());
-    let invalid = outcome.invalid(spec);
-    let by = verdict["by"].as_str().unwrap_or("the run said nothing of its result");
-    let by = match invalid.is_empty() {
-        true => format!("{by}; one packet in a hundred late by {} us", outcome.lateness.quantile(0.99) / 1000),
-        false => format!("{by}; but the link was not the one asked for: {}", invalid.join("; ")),
-    };
-    let verified = invalid.is_empty() && verdict["verified"] == true;
-    lines.push(json!({"verified": verified, "by": by}).to_string());
-    (lines, verified)
-}
-
-fn parsed(line: &str) -> Value {
-    serde_json::from_str(line).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use ::net::link::Way as OneWay;
-
-    fn lines(run: &[&str], late_ns: u64) -> (Vec<String>, bool) {
-        let spec = Spec::both(OneWay { delay_ns: 10_000_000, ..OneWay::default() });
-        let mut outcome = Outcome::default();
-        outcome.lateness.record(0, late_ns);
-        with_link(&run.iter().map(ToString::to_string).collect::<Vec<_>>(), &spec, &outcome)
-    }
-
-    #[test]
-    fn a_run_over_a_late_link_is_no_score() {
-        let run = [r#"{"metric":"throughput","unit":"bit/s","v":1}"#, r#"{"verified":true,"by":"7 counted"}"#];
-        let verdict = |lines: &[String]| parsed(lines.last().unwrap());
-        let (on_time, good) = lines(&run, 20_000);
-        assert!(good && verdict(&on_time)["verified"] == true);
-        assert!(verdict(&on_time)["by"].as_str().unwrap().starts_with("7 counted; "));
-        assert_eq!(on_time.iter().filter(|l| l.contains("verified")).count(), 1);
-        let (late, bad) = lines(&run, 600_000);
-        assert!(!bad && verdict(&late)["by"].as_str().unwrap().contains("500 us are allowed"), "{late:?}");
-        // Whatever the link was like, a run that says nothing is no result.
-        assert!(!lines(&[], 20_000).1);
-        assert!(!lines(&[r#"{"verified":false,"by":"nothing arrived"}"#], 20_000).1);
-    }
 }

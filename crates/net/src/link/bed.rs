@@ -4,14 +4,11 @@
 //! for benchmarks (RFC 2544, RFC 5180), which no real network uses. Programs run inside by
 //! [`Namespace::command`](lab::netns::Namespace::command).
 
-use super::engine::{Engine, Outcome, TUN_QUEUE};
+use super::engine::{Emulator, Engine, Outcome, TUN_QUEUE};
 use super::spec::Spec;
 use lab::netns::Namespace;
 use std::io::{Error, Result};
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 
 /// Name of the device in both namespaces.
 pub const DEVICE: &str = "link0";
@@ -24,8 +21,7 @@ pub const SERVER: [&str; 2] = ["198.18.0.2", "2001:2::2"];
 #[derive(Debug)]
 pub struct Bed {
     // The emulator ends before the namespaces whose devices it holds.
-    emulator: Option<JoinHandle<Outcome>>,
-    stop: Arc<AtomicBool>,
+    emulator: Emulator,
     client: Namespace,
     server: Namespace,
 }
@@ -52,11 +48,8 @@ impl Bed {
             }
         }
         let [from_client, from_server] = ends;
-        let engine = Engine::new(from_client, from_server, spec)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let flag = stop.clone();
-        let emulator = std::thread::Builder::new().name("link".into()).spawn(move || engine.run(&flag))?;
-        Ok(Self { emulator: Some(emulator), stop, client, server })
+        let emulator = Engine::new(from_client, from_server, spec)?.start()?;
+        Ok(Self { emulator, client, server })
     }
 
     /// Where the client runs.
@@ -86,30 +79,22 @@ impl Bed {
     /// The devices' counters cannot be read.
     pub fn finish(mut self) -> Result<Outcome> {
         // While the devices are still there.
-        let overrun = overrun(&self.client).and_then(|n| Ok(n + overrun(&self.server)?));
-        let mut outcome = self.halt().unwrap_or_default();
+        let overrun = dropped(&self.client).and_then(|n| Ok(n + dropped(&self.server)?));
+        let mut outcome = self.emulator.halt();
         outcome.overrun = overrun?;
         Ok(outcome)
-    }
-
-    fn halt(&mut self) -> Option<Outcome> {
-        self.stop.store(true, Ordering::Relaxed);
-        let outcome = self.emulator.take()?.join();
-        Some(outcome.unwrap_or_else(|_| Outcome { failed: Some("the emulator failed".into()), ..Outcome::default() }))
-    }
-}
-
-impl Drop for Bed {
-    fn drop(&mut self) {
-        self.halt();
     }
 }
 
 /// Packets that the namespace's device dropped because nobody had read them.
-fn overrun(namespace: &Namespace) -> Result<u64> {
+fn dropped(namespace: &Namespace) -> Result<u64> {
     // Two counters of sysfs would need it mounted inside; this file shows the reader's own namespace.
-    let table = namespace.run("/bin/cat", &["/proc/self/net/dev"])?;
-    let line = table.lines().find_map(|l| l.trim().strip_prefix(DEVICE)?.strip_prefix(':')).unwrap_or_default();
+    overrun(&namespace.run("/bin/cat", &["/proc/self/net/dev"])?, DEVICE)
+}
+
+/// Packets that a device dropped because nobody had read them, by the kernel's table of devices.
+pub(super) fn overrun(table: &str, device: &str) -> Result<u64> {
+    let line = table.lines().find_map(|l| l.trim().strip_prefix(device)?.strip_prefix(':')).unwrap_or_default();
     // Received: bytes, packets, errs, drop, fifo, frame, compressed, multicast; sent: the same first four.
     line.split_whitespace().nth(11).and_then(|n| n.parse().ok()).ok_or_else(|| Error::other("no counters of the link"))
 }

@@ -17,7 +17,9 @@ use super::spec::Spec;
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 
 /// The last part of a wait is spent watching the clock.
 pub const SPIN_NS: u64 = 40_000;
@@ -55,7 +57,7 @@ pub struct Outcome {
     pub realtime: bool,
     /// Whether large packets passed in one piece.
     pub large_packets: bool,
-    /// Whether the emulator's thread ended by itself, and why.
+    /// Why the emulator's thread ended by itself, or was not in the way.
     pub failed: Option<String>,
 }
 
@@ -115,8 +117,19 @@ impl Engine {
         Ok(Self { ends, link: Link::new(spec), room, small: Vec::new(), large: Vec::new(), outcome })
     }
 
+    /// Carries packets on a thread of its own.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn start(self) -> Result<Emulator> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = stop.clone();
+        let thread = std::thread::Builder::new().name("link".into()).spawn(move || self.run(&flag))?;
+        Ok(Emulator { thread: Some(thread), stop })
+    }
+
     /// Carries packets until `stop` is set. What is still under way then is not delivered.
-    pub fn run(mut self, stop: &AtomicBool) -> Outcome {
+    fn run(mut self, stop: &AtomicBool) -> Outcome {
         self.outcome.realtime = hurry();
         let mut looked = now_ns();
         while !stop.load(Ordering::Relaxed) {
@@ -222,6 +235,28 @@ impl Engine {
         let ready = unsafe { libc::ppoll(fds.as_mut_ptr(), 2, &time, std::ptr::null()) };
         let error = Error::last_os_error();
         if ready < 0 && error.kind() != ErrorKind::Interrupted { Err(error) } else { Ok(()) }
+    }
+}
+
+/// A running engine, whose end this is when it is dropped.
+#[derive(Debug)]
+pub struct Emulator {
+    thread: Option<JoinHandle<Outcome>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Emulator {
+    /// Ends it and says how it went; its devices are closed then.
+    pub fn halt(&mut self) -> Outcome {
+        self.stop.store(true, Ordering::Relaxed);
+        let Some(thread) = self.thread.take() else { return Outcome::default() };
+        thread.join().unwrap_or_else(|_| Outcome { failed: Some("the emulator failed".into()), ..Outcome::default() })
+    }
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        self.halt();
     }
 }
 

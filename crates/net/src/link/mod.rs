@@ -7,9 +7,11 @@
 //! - [`packet`]: what a TUN device hands over, read without believing it;
 //! - [`lateness`]: how late packets were written, and whether a result may be believed;
 //! - [`engine`]: the loop that reads, waits and writes;
-//! - [`bed`]: two namespaces with the link between them.
+//! - [`bed`]: two namespaces with the link between them;
+//! - [`between`]: two devices with the link between them.
 
 pub mod bed;
+pub mod between;
 pub mod engine;
 pub mod lateness;
 pub mod loss;
@@ -18,5 +20,6 @@ pub mod schedule;
 pub mod spec;
 
 pub use bed::Bed;
+pub use between::Between;
 pub use engine::Outcome;
 pub use spec::{Spec, Way};

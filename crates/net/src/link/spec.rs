@@ -189,7 +189,7 @@ pub fn rate(text: &str) -> Result<u64, String> {
     value.map(|v| v.round() as u64).ok_or_else(|| format!("{text:?} is no rate; give such as 50mbit, up to 1000gbit"))
 }
 
-/// Reads a time: `8ms`, `500us`, `1.5s`, `0`; a plain number is milliseconds.
+/// Reads a time: `8ms`, `500us`, `1.5s`, `0`. Any other number without a unit is refused: elsewhere it would be seconds, to `tc` microseconds.
 ///
 /// # Errors
 /// What would be understood.
@@ -199,7 +199,12 @@ pub fn time_ns(text: &str) -> Result<u64, String> {
     let scale = match &text[number.len()..] {
         "ns" => 1.0,
         "us" => 1e3,
-        "" | "ms" => 1e6,
+        "ms" => 1e6,
+        // Nothing is nothing in any unit.
+        "" if number.parse() == Ok(0.0) => 0.0,
+        "" if number.parse::<f64>().is_ok() => {
+            return Err(format!("{text} of what? Give {text}ms, {text}us or {text}s"));
+        }
         "s" => 1e9,
         _ => return Err(format!("{text:?} is no time; give such as 8ms, 500us or 0.3s")),
     };
@@ -233,9 +238,10 @@ mod tests {
         assert_eq!(rate("64kbps"), Ok(64_000));
         assert_eq!((rate("0"), rate("none")), (Ok(0), Ok(0)));
         assert_eq!(time_ns("8ms"), Ok(8_000_000));
-        assert_eq!((time_ns("0"), time_ns("8"), time_ns("0.3s")), (Ok(0), Ok(8_000_000), Ok(300_000_000)));
+        assert_eq!((time_ns("0"), time_ns("0.0"), time_ns("0.3s")), (Ok(0), Ok(0), Ok(300_000_000)));
         assert_eq!(time_ns("500us"), Ok(500_000));
         assert_eq!((count("100"), count("64K")), (Ok(100), Ok(65_536)));
+        assert!(time_ns("8").unwrap_err().contains("8ms, 8us or 8s"));
         for wrong in ["", "x", "-1ms", "1h", "nan", "1e99s"] {
             assert!(time_ns(wrong).is_err() && rate(wrong).is_err() && count(wrong).is_err(), "{wrong}");
         }

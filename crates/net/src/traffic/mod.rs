@@ -176,14 +176,15 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// Calls `each` at the end of every step of `every_ns` (a multiple of 10 ms), until the time is over, a connection has
+    /// Calls `each` at the end of every step, which is as long as `step_ns` says of the time since the start (a multiple of 10 ms), until the time is over, a connection has
     /// broken, or somebody wants an end. A step that was slept through is left out, so that none is cut short by the one
     /// before it.
-    fn follow(&self, every_ns: u64, mut each: impl FnMut(u64)) {
-        let every_ns = every_ns.max(SAMPLE_NS);
+    fn follow(&self, step_ns: impl Fn(u64) -> u64, mut each: impl FnMut(u64)) {
         let mut waited = (clock::now_ns(), usage::Thread::now().wait_ns);
         loop {
-            let step = (clock::now_ns() - self.start_ns) / every_ns + 1;
+            let elapsed = clock::now_ns() - self.start_ns;
+            let every_ns = step_ns(elapsed).max(SAMPLE_NS);
+            let step = elapsed / every_ns + 1;
             let mut at = self.start_ns + step * every_ns;
             // The rest belongs to the last step if it is less than half a one.
             if at + every_ns / 2 > self.end_ns {
@@ -270,7 +271,7 @@ mod tests {
             socket: SocketOptions::default(),
             copy: false,
             probe: false,
-            blind: false,
+            readings: crate::spec::Readings::All,
         };
         let (stop, live) = (AtomicBool::new(false), Live::default());
         let at = |gone_ms: u64, by: Ends| {

@@ -8,7 +8,8 @@ use super::{Connection, Course, Ends, Live, Side};
 use crate::outcome::{EndReport, Granted, INTERVAL_NS, Received, Sent};
 use crate::probe::Probe;
 use crate::sampler;
-use crate::spec::{Direction, Spec};
+use crate::spec::{Direction, Readings, Spec};
+use crate::turns::Turns;
 use crate::usage::{Thread, Threads};
 use crate::{clock, socket};
 use socket2::SockRef;
@@ -64,10 +65,10 @@ impl Way {
         }
     }
 
-    fn look(&mut self, interval: bool, blind: bool) {
+    fn look(&mut self, interval: bool, read: bool) {
         let sockets: Vec<_> = self.streams.iter().map(|(n, s)| (*n, s.as_fd())).collect();
         match self.sends {
-            _ if blind => {}
+            _ if !read => {}
             true => self.sender.read(&sockets),
             false => self.receiver.read(&sockets),
         }
@@ -131,22 +132,34 @@ pub fn run(
             threads.push(of_way.collect());
         }
         let sockets = ways.iter().map(|w| w.streams.len() as u64).sum();
-        let every_ns = match spec.blind {
-            true => INTERVAL_NS,
-            false => sampler::every_ns(sockets, spec.duration_ms * 1_000_000),
+        let often = sampler::every_ns(sockets, spec.duration_ms * 1_000_000);
+        let turns = match spec.readings {
+            Readings::ByTurns { seed } => Some(Turns::new(seed, spec.duration_ms)),
+            _ => None,
+        };
+        // Whether an interval has readings, by the time since the start at which it began.
+        let reads = |elapsed: u64| match (&turns, spec.readings) {
+            (Some(turns), _) => turns.reads(elapsed / INTERVAL_NS),
+            (None, readings) => readings == Readings::All,
         };
         let before = Thread::now();
         let mut next = course.start_ns + INTERVAL_NS;
-        course.follow(every_ns, |at| {
-            let interval = at >= next || at == course.end_ns || course.cut_short();
-            if interval {
-                next = at + INTERVAL_NS - (at - course.start_ns) % INTERVAL_NS;
-            }
-            for way in &mut ways {
-                way.look(interval, spec.blind);
-                live.set(way.direction, way.arrived());
-            }
-        });
+        course.follow(
+            |elapsed| if !reads(elapsed) || often > INTERVAL_NS && turns.is_some() { INTERVAL_NS } else { often },
+            |at| {
+                let read = reads((at - course.start_ns).saturating_sub(1));
+                // Where intervals are compared, one with readings ends when its thread runs, as one without does, and not a step later.
+                let at = if turns.is_some() { at.max(clock::now_ns()).min(course.end_ns) } else { at };
+                let interval = at >= next || at == course.end_ns || course.cut_short();
+                if interval {
+                    next = at + INTERVAL_NS - (at - course.start_ns) % INTERVAL_NS;
+                }
+                for way in &mut ways {
+                    way.look(interval, read);
+                    live.set(way.direction, way.arrived());
+                }
+            },
+        );
         let used = Thread::now().since(before);
         (report.sampler_cpu_ns, report.sampler_wait_ns) = (used.cpu_ns, used.wait_ns);
         let granted: Vec<Vec<Granted>> = ways.iter().map(Way::granted).collect();

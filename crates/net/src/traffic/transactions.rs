@@ -48,11 +48,14 @@ pub fn run(
                 })
             })
             .collect();
-        course.follow(INTERVAL_NS, |_| {
-            ends_ns.push(clock::now_ns());
-            totals.push(done.load(Ordering::Relaxed));
-            live.set(Direction::Up, done.load(Ordering::Relaxed));
-        });
+        course.follow(
+            |_| INTERVAL_NS,
+            |_| {
+                ends_ns.push(clock::now_ns());
+                totals.push(done.load(Ordering::Relaxed));
+                live.set(Direction::Up, done.load(Ordering::Relaxed));
+            },
+        );
         if side == Side::Serves {
             // The end that asks has its own clock; what it still asks is answered.
             let deadline = clock::now_ns() + 2_000_000_000;

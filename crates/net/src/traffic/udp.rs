@@ -58,14 +58,17 @@ pub fn run(
                 receiver = Some((*direction, scope.spawn(move || receive(socket, run, expected, counter, course))));
             }
         }
-        course.follow(INTERVAL_NS, |_| {
-            ends_ns.push(clock::now_ns());
-            totals.push(counter.load(Ordering::Relaxed));
-            for direction in &spec.directions {
-                let amount = if side.sends(*direction) { handed_over } else { counter };
-                live.set(*direction, amount.load(Ordering::Relaxed));
-            }
-        });
+        course.follow(
+            |_| INTERVAL_NS,
+            |_| {
+                ends_ns.push(clock::now_ns());
+                totals.push(counter.load(Ordering::Relaxed));
+                for direction in &spec.directions {
+                    let amount = if side.sends(*direction) { handed_over } else { counter };
+                    live.set(*direction, amount.load(Ordering::Relaxed));
+                }
+            },
+        );
         let end_ns = clock::now_ns();
         let sockets = vec![socket::granted(&SockRef::from(socket), false)];
         if let Some((direction, handle)) = sender {

@@ -24,7 +24,7 @@ fn story(at: impl Fn(u64, &mut TcpSample)) -> Story {
         socket: SocketOptions::default(),
         copy: false,
         probe: false,
-        blind: false,
+        readings: crate::spec::Readings::All,
     };
     let samples = (1..=SECONDS * 100).map(|i| {
         let us = i * 10_000;

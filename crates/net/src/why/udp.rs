@@ -161,7 +161,7 @@ mod tests {
             socket: SocketOptions::default(),
             copy: false,
             probe: false,
-            blind: false,
+            readings: crate::spec::Readings::All,
         };
         let sent = Sent {
             direction: Direction::Up,

@@ -3,8 +3,9 @@
 use ::net::link::Spec;
 use ::net::link::loss::Loss;
 use ::net::link::spec::{self, Gso, PRESETS};
-use clap::{Args, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 use std::ffi::OsString;
+use std::str::FromStr;
 
 /// Make an emulated link between two network namespaces: delay, rate, loss, jitter, queue.
 ///
@@ -137,6 +138,45 @@ impl Link {
     }
 }
 
+/// A link in one word: what `fathom net link` takes, with commas between, such as `delay=16ms,loss=1%,half-duplex`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InOneWord {
+    /// As it was given.
+    pub text: String,
+    /// What it means.
+    pub spec: Spec,
+}
+
+/// For the parser of its words.
+#[derive(Debug, Parser)]
+struct Alone {
+    #[command(flatten)]
+    link: Link,
+}
+
+impl FromStr for InOneWord {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut words = vec!["link".to_string()];
+        for part in text.split(',').filter(|part| !part.is_empty()) {
+            match words.last_mut() {
+                // The chances of bursts have commas between them.
+                Some(before) if part.starts_with(|c: char| c.is_ascii_digit()) && before.contains('=') => {
+                    *before += &format!(",{part}");
+                }
+                _ => words.push(format!("--{part}")),
+            }
+        }
+        let link = Alone::try_parse_from(&words).map_err(|error| {
+            let said = error.to_string();
+            let said = said.lines().next().unwrap_or_default().trim_start_matches("error: ");
+            format!("{said}; a link is what `fathom net link --help` names, with commas between: delay=16ms,rate=20mbit,loss=1%")
+        })?;
+        Ok(Self { text: text.into(), spec: link.link.spec()? })
+    }
+}
+
 fn pair<T: Copy + 'static>(
     one: fn(&str) -> Result<T, String>,
 ) -> impl Fn(&str) -> Result<Pair<T>, String> + Clone + Send + Sync + 'static {
@@ -155,17 +195,10 @@ fn preset(name: &str) -> Result<Spec, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Words {
-        #[command(flatten)]
-        link: Link,
-    }
 
     fn spec(words: &[&str]) -> Result<Spec, String> {
         let words = std::iter::once("link").chain(words.iter().copied());
-        Words::try_parse_from(words).map_err(|e| e.to_string())?.link.spec()
+        Alone::try_parse_from(words).map_err(|e| e.to_string())?.link.spec()
     }
 
     #[test]
@@ -184,6 +217,28 @@ mod tests {
         assert!(plain.half_duplex && changed.half_duplex);
         assert_eq!((changed.up.rate_bps, changed.up.delay_ns), (plain.up.rate_bps, 16_000_000));
         assert!(spec(&["--preset", "avian"]).unwrap_err().contains("satellite"));
+    }
+
+    #[test]
+    fn a_link_in_one_word_is_the_same_link() {
+        let one = |text: &str| text.parse::<InOneWord>();
+        let whole = one("preset=lte,delay=8ms/20ms,loss=burst:0.01,0.3,0.5/0,queue=50,half-duplex,seed=7").unwrap();
+        let words = [
+            "--preset=lte",
+            "--delay=8ms/20ms",
+            "--loss=burst:0.01,0.3,0.5/0",
+            "--queue=50",
+            "--half-duplex",
+            "--seed=7",
+        ];
+        assert_eq!(whole.spec, spec(&words).unwrap());
+        assert_eq!(one("").unwrap().spec, spec(&[]).unwrap());
+        for (bad, word) in
+            [("dealy=8ms", "dealy"), ("delay=x", "delay"), ("8ms", "8ms"), ("jitter=5ms", "--delay"), ("help", "help")]
+        {
+            let why = one(bad).unwrap_err();
+            assert!(why.contains(word) && !why.contains('\n'), "{bad}: {why}");
+        }
     }
 
     #[test]

@@ -55,10 +55,12 @@ pub struct NetTrial {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Designs of its own:
-  net-delay    one-way delay 0 to 32 ms x congestion control x direction (002, figures 5 and 6)
-  net-loss     loss x congestion control (what 002 still had to do)
-  net-wlan     Wi-Fi and Bluetooth, TCP and UDP, both ways (002, chapter 4)
-  net-devices  between devices: -p from=adb:A,adb:B -p to=ssh:S -p interface=wlan0
+  net-delay          delay 0 to 32 ms x congestion control x direction (002, figures 5 and 6)
+  net-loss           loss x congestion control (what 002 still had to do)
+  net-wlan           Wi-Fi and Bluetooth, TCP and UDP, both ways (002, chapter 4)
+  net-devices        between devices: -p from=adb:A,adb:B -p to=ssh:S -p interface=wlan0
+  net-delay-devices  the same, with this machine as the router that delays: x delay x loss
+  net-readings       what Fathom's own readings of TCP's state cost here, over loopback
 
 Examples:
   sudo fathom net sweep --quick

@@ -8,10 +8,12 @@
 pub mod home;
 mod words;
 
-use crate::args::NetRun;
+use super::linked::{self, Form};
+use crate::args::{InOneWord, NetRun};
 use crate::{progress, record, say};
 use anyhow::{Context as _, Result, bail};
 use device::reach::{Event, Link, Place, Skew, program};
+use net::link::Between;
 use net::spec::Spec;
 use serde::{Deserialize, Serialize};
 use std::io::Write as _;
@@ -33,6 +35,9 @@ const STALLED: Duration = Duration::from_secs(60);
 const KEY: &str = "net.key";
 const ABOUT: &str = "ends.json";
 const ARCHIVE: &str = "run.fathom";
+
+/// Why this machine is no end of a run whose way is led through it.
+pub const BETWEEN: &str = "--link stands between two other devices, to which this machine is the router: give --from DEVICE and --to DEVICE (or ADDR:PORT). This machine itself can be an end as a network namespace: docs/net-link.md has the commands";
 
 /// What the end that asks is told of both.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -111,13 +116,16 @@ pub fn run(args: &NetRun, spec: &Spec) -> Result<ExitCode> {
     };
     let serves = args.to.as_ref().map(|place| reach(End::Serves, place)).transpose()?;
     let asks = reach(End::Asks, &args.from)?;
-    let mut run = Run { args, context, events, asks, serves, complaints: String::new(), left: None };
+    let mut run = Run { args, context, events, asks, serves, complaints: String::new(), left: None, said: Vec::new() };
     let code = run.conduct(&listen, key.is_some());
     run.end(code)
 }
 
 /// How the end that serves is told where to listen; or where the one that asks will find it.
 fn listen(args: &NetRun) -> Result<Vec<String>, String> {
+    if args.link.is_some() && (args.from == Place::Local || args.to == Some(Place::Local)) {
+        return Err(BETWEEN.into());
+    }
     let interface = args.to_interface.as_ref().or(args.interface.as_ref());
     match (args.address, interface, &args.to) {
         (Some(address), ..) if address.ip().is_unspecified() => {
@@ -143,6 +151,8 @@ struct Run<'a> {
     complaints: String,
     /// Since when one end is alone.
     left: Option<Instant>,
+    /// What the end that asks printed, if the link is still to be added to it.
+    said: Vec<u8>,
 }
 
 impl Run<'_> {
@@ -157,21 +167,54 @@ impl Run<'_> {
             }
             None => self.args.address.context("no address")?,
         };
+        let between = self.args.link.as_ref().map(|link| Between::create(&link.spec, address)).transpose()?;
         let about = serde_json::to_vec(&self.about())?;
         self.asks.put(ABOUT, &about)?;
         let mut argv = vec![self.asks.ground().program.clone()];
         argv.extend(words::asking(self.args, address, key));
         self.asks.start(&argv)?;
         let status = self.follow()?;
+        let link = match (&self.args.link, between) {
+            (Some(link), Some(between)) => Some((link, between.finish()?)),
+            _ => None,
+        };
+        let valid = link.as_ref().is_none_or(|(link, outcome)| self.tell(link, outcome, status));
         if let Some(output) = &self.args.output {
             self.asks.fetch(ARCHIVE)?;
-            let came = self.bring(output);
+            let came = self.bring(output, link.as_ref().map(|(link, outcome)| (*link, outcome)));
             // Of a run that failed there may be none.
             if status == 0 || status == 130 {
                 came?;
             }
         }
+        let status = if status == 0 && !valid {
+            // Both ends did what they should.
+            self.complaints.clear();
+            1
+        } else {
+            status
+        };
         Ok(ExitCode::from(u8::try_from(status).unwrap_or(1)))
+    }
+
+    /// Prints what the end that asks said, with the link's part of it. Whether the result counts.
+    fn tell(&self, link: &InOneWord, outcome: &net::link::Outcome, status: i32) -> bool {
+        let form = match (self.args.json, self.args.lines) {
+            (true, _) => Form::Json,
+            (_, true) => Form::Lines,
+            _ => Form::Text,
+        };
+        let said = String::from_utf8_lossy(&self.said);
+        match status {
+            0 | 130 => say::text(&linked::printed(&said, form, &link.spec, outcome)),
+            // Of a run that failed there is nothing over which the link stood.
+            _ => say::text(&said),
+        }
+        let invalid = outcome.invalid(&link.spec);
+        if !invalid.is_empty() {
+            eprintln!("fathom: {}", linked::not_the_one(&invalid));
+        }
+        invalid.is_empty()
     }
 
     fn next(&mut self) -> Result<Option<(End, Event)>> {
@@ -244,6 +287,7 @@ impl Run<'_> {
                 }
                 Ok((End::Serves, Event::Exit(_))) => drop(self.left.get_or_insert_with(Instant::now)),
                 Ok((End::Serves, Event::Err(bytes))) => self.complaints += &String::from_utf8_lossy(&bytes),
+                Ok((End::Asks, Event::Out(bytes))) if self.args.link.is_some() => self.said.extend(bytes),
                 Ok((End::Asks, Event::Out(bytes))) => {
                     let mut out = std::io::stdout().lock();
                     match out.write_all(&bytes).and_then(|()| out.flush()) {
@@ -263,7 +307,7 @@ impl Run<'_> {
     }
 
     /// Brings the archive home.
-    fn bring(&mut self, output: &std::path::Path) -> Result<()> {
+    fn bring(&mut self, output: &std::path::Path, link: Option<(&InOneWord, &net::link::Outcome)>) -> Result<()> {
         let coming = home::Coming::begin(output)?;
         let mut last = Instant::now();
         loop {
@@ -274,6 +318,9 @@ impl Run<'_> {
                 }
                 Ok((End::Asks, Event::Done(done))) => {
                     done.map_err(anyhow::Error::msg).context("the archive cannot be brought home")?;
+                    if let Some((link, outcome)) = link {
+                        linked::keep(coming.folder(), &link.text, &link.spec, outcome)?;
+                    }
                     return coming.finish(output, self.args.json || self.args.lines);
                 }
                 Ok((End::Asks, Event::Gone(why))) => return Err(why.into()),

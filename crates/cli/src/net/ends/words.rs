@@ -32,6 +32,7 @@ pub fn asking(args: &NetRun, address: SocketAddr, key: bool) -> Vec<String> {
         copy,
         tcp_probe,
         no_readings,
+        readings_cost,
         json,
         lines,
         readings,
@@ -39,6 +40,7 @@ pub fn asking(args: &NetRun, address: SocketAddr, key: bool) -> Vec<String> {
         from: _,
         to: _,
         to_interface: _,
+        link: _,
         binary: _,
         ends: _,
     } = args;
@@ -81,6 +83,7 @@ pub fn asking(args: &NetRun, address: SocketAddr, key: bool) -> Vec<String> {
         ("copy", copy),
         ("tcp-probe", tcp_probe),
         ("no-readings", no_readings),
+        ("readings-cost", readings_cost),
         ("json", json),
         ("lines", lines),
         ("readings", readings),
@@ -120,6 +123,8 @@ mod tests {
             "net run --to local --transactions --request 7 --response 99 --mss 1200 --nodelay",
             "net run --to local --tcp --rate 10M --cc reno --sndbuf 256K --rcvbuf 64K --pacing 50M --tcp-probe",
             "net run --to local --no-readings",
+            "net run --to local --readings-cost",
+            "net run --from netns:a --to netns:b --interface eth0 --link delay=5ms,loss=1%",
         ] {
             let asked = parse(line.split(' ').map(String::from));
             let mut there = parse(asking(&asked, "192.0.2.7:7100".parse().unwrap(), true));
@@ -130,7 +135,7 @@ mod tests {
             there.address = asked.address;
             there.output = asked.output.clone();
             (there.from, there.to) = (asked.from.clone(), asked.to.clone());
-            there.to_interface = asked.to_interface.clone();
+            (there.to_interface, there.link) = (asked.to_interface.clone(), asked.link.clone());
             assert_eq!(format!("{there:?}"), format!("{asked:?}"), "{line}");
         }
     }

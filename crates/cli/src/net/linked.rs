@@ -1,0 +1,197 @@
+//! What an emulated link did, beside what was measured over it: as lines, as JSON, for people, and in the archive. A link that was not
+//! the one asked for takes the result back, since the number is then nobody's.
+
+use super::link::{document, summary};
+use ::net::link::schedule::{DOWN, UP};
+use ::net::link::{Outcome, Spec};
+use anyhow::{Context as _, Result};
+use archive::RunsWriter;
+use archive::runs::{Entry, Runs};
+use model::table::{MarkRow, Sample};
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// What a link told: metrics of a whole run, with their units.
+fn metrics(outcome: &Outcome) -> Vec<(String, &'static str, f64)> {
+    let late = |q| outcome.lateness.quantile(q) as f64 / 1e3;
+    let mut all = vec![("link.late.p50".into(), "us", late(0.5)), ("link.late.p99".into(), "us", late(0.99))];
+    for (d, way) in [(UP, "up"), (DOWN, "down")] {
+        let c = &outcome.counts[d];
+        let share = |n: u64| n as f64 / c.offered.max(1) as f64;
+        all.push((format!("link.lost.{way}"), "1", share(c.lost)));
+        all.push((format!("link.queue_full.{way}"), "1", share(c.dropped)));
+        all.push((format!("link.queue_max.{way}"), "packet", c.queue_max as f64));
+    }
+    all
+}
+
+/// The run's lines with the link's, and whether the result counts.
+pub fn with_link(said: &[String], spec: &Spec, outcome: &Outcome) -> (Vec<String>, bool) {
+    let is_verdict = |line: &&String| line.starts_with('{') && parsed(line).get("verified").is_some();
+    let verdict = said.iter().find(is_verdict).map(|line| parsed(line)).unwrap_or_default();
+    let mut lines: Vec<String> = said.iter().filter(|l| !is_verdict(l)).cloned().collect();
+    let figures = metrics(outcome).into_iter();
+    lines.extend(figures.map(|(name, unit, v)| json!({"metric": name, "unit": unit, "v": v}).to_string()));
+    lines.push(json!({"mark": "link", "text": document(spec, outcome, None).to_string()}).to_string());
+    let invalid = outcome.invalid(spec);
+    let by = verdict["by"].as_str().unwrap_or("the run said nothing of its result");
+    let by = match invalid.is_empty() {
+        true => format!("{by}; one packet in a hundred late by {} us", outcome.lateness.quantile(0.99) / 1000),
+        false => format!("{by}; but {}", not_the_one(&invalid)),
+    };
+    let verified = invalid.is_empty() && verdict["verified"] == true;
+    lines.push(json!({"verified": verified, "by": by}).to_string());
+    (lines, verified)
+}
+
+/// Why a result does not count.
+pub fn not_the_one(invalid: &[String]) -> String {
+    format!("the link was not the one asked for: {}", invalid.join("; "))
+}
+
+pub fn parsed(line: &str) -> Value {
+    serde_json::from_str(line).unwrap_or_default()
+}
+
+/// What a run of two devices printed, in whatever form, with the link's part of it.
+pub fn printed(said: &str, form: Form, spec: &Spec, outcome: &Outcome) -> String {
+    match form {
+        Form::Text => format!("{said}{}", summary(spec, outcome)),
+        Form::Lines => {
+            let lines: Vec<String> = said.lines().map(str::to_string).collect();
+            with_link(&lines, spec, outcome).0.join("\n") + "\n"
+        }
+        Form::Json => {
+            let mut value = parsed(said);
+            if !value.is_object() {
+                return said.into();
+            }
+            let link = document(spec, outcome, None);
+            let late = &link["lateness_us"];
+            value["lateness_us"] = json!({"p50": late["p50"], "p99": late["p99"]});
+            let invalid = outcome.invalid(spec);
+            if !invalid.is_empty() {
+                value["valid"] = false.into();
+                let own = value["invalid"].as_str().map(str::to_string);
+                value["invalid"] = own.into_iter().chain([not_the_one(&invalid)]).collect::<Vec<_>>().join("; ").into();
+            }
+            value["link"] = link;
+            format!("{value:#}\n")
+        }
+    }
+}
+
+/// The form in which a run is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// For people.
+    Text,
+    /// A line of JSON a sample.
+    Lines,
+    /// One object.
+    Json,
+}
+
+/// Adds the link to the archive of a run: its words to the factors, its figures to the samples and marks, and its verdict.
+pub fn keep(archive: &Path, words: &str, spec: &Spec, outcome: &Outcome) -> Result<()> {
+    let mut runs = Runs::read(archive)?;
+    for cell in &mut runs.cells {
+        let mut factors = parsed(&cell.factors);
+        factors["link"] = words.into();
+        cell.factors = factors.to_string();
+    }
+    let invalid = outcome.invalid(spec);
+    for run in &mut runs.runs {
+        let replicate = Some(run.replicate.id);
+        let figures = metrics(outcome).into_iter();
+        run.samples.extend(figures.map(|(metric, unit, value)| Sample {
+            replicate,
+            metric,
+            unit: unit.into(),
+            labels: String::new(),
+            time_ns: None,
+            value,
+        }));
+        let text = document(spec, outcome, None).to_string();
+        run.marks.push(MarkRow { replicate, name: "link".into(), text });
+        if !invalid.is_empty() {
+            run.replicate.verified = Some(false);
+            let own = run.replicate.failure.take();
+            run.replicate.failure = Some(own.into_iter().chain([not_the_one(&invalid)]).collect::<Vec<_>>().join("; "));
+        }
+    }
+    // The log is written once more, whole: a line of it cannot be changed. The old one stays until the new one is there.
+    let log = archive::runs::path(archive);
+    let old = log.with_extension("before");
+    std::fs::rename(&log, &old).with_context(|| format!("rewriting {}", log.display()))?;
+    let written = rewrite(archive, runs);
+    match written {
+        Ok(()) => std::fs::remove_file(&old),
+        Err(_) => std::fs::rename(&old, &log),
+    }
+    .with_context(|| format!("the run as it was is {}", old.display()))?;
+    written
+}
+
+fn rewrite(archive: &Path, runs: Runs) -> Result<()> {
+    let mut writer = RunsWriter::create(archive)?;
+    let machines = runs.machines.into_iter().map(Entry::Machine);
+    let designs = runs.designs.into_iter().map(Entry::Design);
+    let cells = runs.cells.into_iter().map(Entry::Cell);
+    let all = runs.runs.into_iter().map(|run| Entry::Replicate(Box::new(run)));
+    let marks = runs.marks.into_iter().map(Entry::Mark);
+    for entry in machines.chain(designs).chain(cells).chain(all).chain(marks) {
+        writer.push(entry)?;
+    }
+    Ok(writer.runs().make_tables(archive)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ::net::link::Way as OneWay;
+
+    fn lines(run: &[&str], late_ns: u64) -> (Vec<String>, bool) {
+        let spec = Spec::both(OneWay { delay_ns: 10_000_000, ..OneWay::default() });
+        let mut outcome = Outcome::default();
+        outcome.lateness.record(0, late_ns);
+        with_link(&run.iter().map(ToString::to_string).collect::<Vec<_>>(), &spec, &outcome)
+    }
+
+    #[test]
+    fn a_run_over_a_late_link_is_no_score() {
+        let run = [r#"{"metric":"throughput","unit":"bit/s","v":1}"#, r#"{"verified":true,"by":"7 counted"}"#];
+        let verdict = |lines: &[String]| parsed(lines.last().unwrap());
+        let (on_time, good) = lines(&run, 20_000);
+        assert!(good && verdict(&on_time)["verified"] == true);
+        assert!(verdict(&on_time)["by"].as_str().unwrap().starts_with("7 counted; "));
+        assert_eq!(on_time.iter().filter(|l| l.contains("verified")).count(), 1);
+        let (late, bad) = lines(&run, 600_000);
+        assert!(!bad && verdict(&late)["by"].as_str().unwrap().contains("500 us are allowed"), "{late:?}");
+        // Whatever the link was like, a run that says nothing is no result.
+        assert!(!lines(&[], 20_000).1);
+        assert!(!lines(&[r#"{"verified":false,"by":"nothing arrived"}"#], 20_000).1);
+    }
+
+    #[test]
+    fn a_run_in_json_gets_lateness_and_verdict() {
+        let spec = Spec::both(OneWay { delay_ns: 10_000_000, ..OneWay::default() });
+        let run = r#"{"lateness_us":null,"valid":true,"invalid":null,"throughput_bps":{"estimate":5.0}}"#;
+        let json = |late_ns| {
+            let mut outcome = Outcome::default();
+            outcome.lateness.record(0, late_ns);
+            parsed(&printed(run, Form::Json, &spec, &outcome))
+        };
+        let good = json(20_000);
+        assert!(
+            good["valid"] == true && good["invalid"].is_null() && good["throughput_bps"]["estimate"] == 5.0,
+            "{good}"
+        );
+        assert!(good["lateness_us"]["p99"].as_f64().is_some_and(|us| (19.0..21.0).contains(&us)), "{good}");
+        assert_eq!(good["link"]["up"]["delay_ms"], 10.0);
+        let late = json(600_000);
+        assert!(late["valid"] == false && late["invalid"].as_str().unwrap().contains("500 us"), "{late}");
+        // Of a run that failed there is no object.
+        assert_eq!(printed("", Form::Json, &spec, &Outcome::default()), "");
+    }
+}

@@ -1,0 +1,190 @@
+//! A way between two devices that this machine routes, led through two TUN devices of our own, for as long as something stands
+//! between them.
+//!
+//! # What is led
+//!
+//! Packets to one address and port, and those that come back from it: nothing else on this machine notices. What comes for
+//! the address goes into the first device, and what its owner writes to the second goes on as it always did; and back.
+//! That takes rules of routing (`ip rule`, since Linux 4.17 by port) and no address, translation or firewall:
+//!
+//! - from this machine itself, or out of one of the two devices: as ever (those must come first, or packets would go round in a circle;
+//!   and the reverse-path filter asks in their name);
+//! - to the address and port: into the first device;
+//! - from the address and port: into the second.
+//!
+//! # How it goes
+//!
+//! The devices and the routes through them go with the file descriptors, even if their owner is killed. The rules do not, so a process
+//! holds them, as [`crate::netns`] holds a namespace: a shell that waits for the end of its input, which the kernel closes whatever
+//! becomes of us, and takes away the rules of our [`PROTOCOL`]. It does so at its beginning too, in case one was killed itself. Rules whose
+//! device is gone lead nowhere, and packets take their usual way.
+//!
+//! One at a time in a network namespace: a name that is bound there, which the shell holds as well, tells.
+
+use std::io::{BufRead as _, BufReader, Error, Read as _, Result, Write as _};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The devices: into the first goes what is for the address, into the second what comes from it.
+pub const DEVICES: [&str; 2] = ["fathom-to", "fathom-from"];
+/// By this number our rules are known from others (`ip rule list protocol 217`); the kernel does not mind which it is.
+pub const PROTOCOL: u8 = 217;
+/// The first of our rules, before the machine's own that are made without a number (they count down from 32766), and our tables.
+const FIRST: u32 = 7100;
+/// How long a detour before us may take to go.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+const SCRIPT: &str = r#"
+trap '' HUP INT TERM QUIT PIPE
+clean() {
+    "$1" -4 rule flush protocol "$2" 2>/dev/null
+    "$1" -6 rule flush protocol "$2" 2>/dev/null
+}
+clean "$@"
+echo ready
+read -r line
+clean "$@"
+exit 0
+"#;
+
+/// A way that is led; dropping it takes the rules away.
+#[derive(Debug)]
+pub struct Detour(Child);
+
+impl Detour {
+    /// Leads what goes to `address`, and what comes from there, through two new devices, and returns these.
+    ///
+    /// # Errors
+    /// This machine is no router, there is no right to change its routes, another detour stands, or what `ip` said.
+    pub fn create(address: SocketAddr, mtu: u32, queue: u32) -> Result<(Self, [OwnedFd; 2])> {
+        let ip = crate::need("ip", "iproute2").map_err(Error::other)?;
+        routes(address)?;
+        let lock = alone()?;
+        let held = lock.as_raw_fd();
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", SCRIPT, "fathom-detour"]).arg(&ip).arg(PROTOCOL.to_string());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        // Neither the terminal's Ctrl-C nor the end of our group must reach it.
+        command.process_group(0);
+        // SAFETY: between fork and exec only a system call with integers; the descriptor is open until the child has its own.
+        unsafe {
+            command.pre_exec(move || match libc::fcntl(held, libc::F_SETFD, 0) {
+                0 => Ok(()),
+                _ => Err(Error::last_os_error()),
+            });
+        }
+        let mut keeper = Self(command.spawn()?);
+        let mut line = String::new();
+        if let Some(stdout) = keeper.0.stdout.as_mut() {
+            BufReader::new(stdout).read_line(&mut line)?;
+        }
+        if line != "ready\n" {
+            return Err(Error::other("the shell that holds the routes ended at once"));
+        }
+        let devices = [crate::netns::tun(DEVICES[0], true)?, crate::netns::tun(DEVICES[1], true)?];
+        DEVICES.iter().try_for_each(|device| quiet(device, address))?;
+        keeper.lead(&ip, address, mtu, queue)?;
+        Ok((keeper, devices))
+    }
+
+    fn lead(&mut self, ip: &Path, address: SocketAddr, mtu: u32, queue: u32) -> Result<()> {
+        let (host, port, last) = (address.ip(), address.port(), FIRST + 9);
+        let [to, from] = DEVICES;
+        let (table_to, table_from) = (FIRST + 1, FIRST + 2);
+        // The rules that let pass stand before those that lead.
+        let orders = format!(
+            "link set dev {to} mtu {mtu} txqueuelen {queue} up\n\
+             link set dev {from} mtu {mtu} txqueuelen {queue} up\n\
+             route add default dev {to} table {table_to}\n\
+             route add default dev {from} table {table_from}\n\
+             rule add pref {last} nop protocol {PROTOCOL}\n\
+             rule add pref {FIRST} iif lo goto {last} protocol {PROTOCOL}\n\
+             rule add pref {} iif {to} goto {last} protocol {PROTOCOL}\n\
+             rule add pref {} iif {from} goto {last} protocol {PROTOCOL}\n\
+             rule add pref {} to {host} dport {port} table {table_to} protocol {PROTOCOL}\n\
+             rule add pref {} from {host} sport {port} table {table_from} protocol {PROTOCOL}\n",
+            FIRST + 1,
+            FIRST + 2,
+            FIRST + 3,
+            FIRST + 4,
+        );
+        let mut command = Command::new(ip);
+        command.args([if address.is_ipv4() { "-4" } else { "-6" }, "-batch", "-"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+        if let Some(mut stdin) = child.stdin.take() {
+            stdin.write_all(orders.as_bytes())?;
+        }
+        let output = child.wait_with_output()?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.lines().filter(|l| !l.starts_with("Command failed")).collect::<Vec<_>>().join("; ");
+        Err(Error::other(format!("cannot lead the way through the emulator: ip: {said}")))
+    }
+}
+
+impl Drop for Detour {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        if let Some(mut stdout) = self.0.stdout.take() {
+            let _ = stdout.read_to_end(&mut Vec::new());
+        }
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether this machine routes packets of that kind at all.
+fn routes(address: SocketAddr) -> Result<()> {
+    let (file, name) = match address.is_ipv4() {
+        true => ("/proc/sys/net/ipv4/ip_forward", "net.ipv4.ip_forward"),
+        false => ("/proc/sys/net/ipv6/conf/all/forwarding", "net.ipv6.conf.all.forwarding"),
+    };
+    match std::fs::read_to_string(file)?.trim() {
+        "0" => Err(Error::other(format!(
+            "this machine is no router, which it must be between the two devices: `sysctl {name}=1`, and both devices reach each other through it"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The name that only one has in a network namespace. It is bound as long as the descriptor or a copy of it is open.
+fn alone() -> Result<UnixDatagram> {
+    let name = std::os::unix::net::SocketAddr::from_abstract_name("fathom-detour")?;
+    let begun = Instant::now();
+    loop {
+        match UnixDatagram::bind_addr(&name) {
+            Ok(lock) => return Ok(lock),
+            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse && begun.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
+                return Err(Error::other("another run is led through an emulator on this machine: wait for its end"));
+            }
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// The kernel says nothing of its own on this device, and passes on what comes out of it.
+fn quiet(device: &str, address: SocketAddr) -> Result<()> {
+    let set = |file: String, value: &str| {
+        std::fs::write(&file, value).map_err(|e| Error::new(e.kind(), format!("cannot set {file}: {e}")))
+    };
+    let v6 = |name: &str| format!("/proc/sys/net/ipv6/conf/{device}/{name}");
+    if address.is_ipv4() {
+        if Path::new(&v6("disable_ipv6")).exists() {
+            set(v6("disable_ipv6"), "1")?;
+        }
+        return set(format!("/proc/sys/net/ipv4/conf/{device}/forwarding"), "1");
+    }
+    set(v6("router_solicitations"), "0")?;
+    set(v6("addr_gen_mode"), "1")?;
+    set(v6("forwarding"), "1")
+}

@@ -1,0 +1,79 @@
+//! The emulated link between two devices that this machine routes: what goes to an address, and what comes back, passes it.
+//!
+//! The devices stay where they are, and so does the rest of the machine ([`lab::detour`]). The client of the link is whoever asks,
+//! the server is the address. The delay of the real ways comes on top of the link's.
+
+use super::bed::overrun;
+use super::engine::{Emulator, Engine, Outcome, TUN_QUEUE};
+use super::schedule::{DOWN, UP};
+use super::spec::Spec;
+use lab::detour::{DEVICES, Detour};
+use std::io::{Error, Result};
+use std::net::SocketAddr;
+
+/// A link in the way; dropping it gives the way back.
+#[derive(Debug)]
+pub struct Between {
+    // The rules go before the devices to which they lead.
+    detour: Detour,
+    emulator: Emulator,
+    server: SocketAddr,
+}
+
+impl Between {
+    /// Leads what goes to `server` through an emulator.
+    ///
+    /// # Errors
+    /// The link cannot be, or this machine does not let it; the text says what is missing.
+    pub fn create(spec: &Spec, server: SocketAddr) -> Result<Self> {
+        spec.check().map_err(Error::other)?;
+        let (detour, [to, from]) = Detour::create(server, spec.mtu(), TUN_QUEUE)?;
+        let emulator = Engine::new(to, from, spec)?.start()?;
+        Ok(Self { detour, emulator, server })
+    }
+
+    /// Gives the way back and says how it went. A link that nothing passed is none: [`Outcome::failed`] then says so.
+    ///
+    /// # Errors
+    /// The devices' counters cannot be read.
+    pub fn finish(mut self) -> Result<Outcome> {
+        let table = std::fs::read_to_string("/proc/self/net/dev");
+        drop(self.detour);
+        let mut outcome = self.emulator.halt();
+        let table = table?;
+        for device in DEVICES {
+            outcome.overrun += overrun(&table, device)?;
+        }
+        if outcome.failed.is_none() {
+            outcome.failed = missed(self.server, outcome.counts.map(|c| c.offered));
+        }
+        Ok(outcome)
+    }
+}
+
+/// Why the link was not in the way of either direction, from the packets that came to it.
+fn missed(server: SocketAddr, offered: [u64; 2]) -> Option<String> {
+    match (offered[UP], offered[DOWN]) {
+        (0, _) => Some(format!(
+            "no packet for {server} came to the link: the device that asks reaches it by another way than through this machine, or a firewall here lets nothing pass (`nft list ruleset`)"
+        )),
+        (_, 0) => Some(format!(
+            "packets for {server} passed the link, and none came back through it: the way back leads past this machine (the device that serves needs a route through it), or a firewall or an address translation here is in the way (`nft list ruleset`)"
+        )),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_is_passed_by_is_told() {
+        let server = "192.0.2.7:7100".parse().unwrap();
+        let told = |up, down| missed(server, [up, down]).unwrap_or_default();
+        assert!(told(0, 0).contains("another way") && told(0, 9).contains("another way"));
+        assert!(told(9, 0).contains("the way back"));
+        assert_eq!(missed(server, [1, 1]), None);
+    }
+}
