@@ -2,7 +2,7 @@
 
 import { FONT, FONT_BOLD, paint, sharpen } from './theme.js';
 import { el } from './dom.js';
-import { tellApart, valueAxis, valueText } from './plot.js';
+import { tellApart, tickTexts, valueAxis, valueText } from './plot.js';
 
 const BAR_ROW = 30;
 const BAR_TOP = 8;
@@ -41,14 +41,15 @@ export class Bars {
     c.strokeStyle = paint('grid');
     c.fillStyle = paint('muted');
     c.textAlign = 'center';
-    for (const tick of axis.ticks) {
+    const texts = tickTexts(axis.ticks, this.unit);
+    axis.ticks.forEach((tick, i) => {
       const at = Math.round(x(tick)) + 0.5;
       c.beginPath();
       c.moveTo(at, BAR_TOP);
       c.lineTo(at, height - BAR_AXIS);
       c.stroke();
-      c.fillText(valueText(tick, this.unit), at, height - BAR_AXIS / 2);
-    }
+      c.fillText(texts[i], at, height - BAR_AXIS / 2);
+    });
     if (axis.log) {
       // Under the values, where no tick stands.
       c.textAlign = 'right';

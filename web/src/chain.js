@@ -46,7 +46,7 @@ function chainOf(trace, operation, span, down, up) {
 /** An operation with those that ran inside it: a mark holds its statements. */
 export function within(trace, operation) {
   const all = [operation];
-  for (let i = 0; i < all.length; i += 1) all.push(...trace.operationsIn(all[i]));
+  for (let i = 0; i < all.length; i += 1) for (const inner of trace.operationsIn(all[i])) all.push(inner);
   return all;
 }
 

@@ -5,10 +5,10 @@ export const MISSING = '–';
 
 const absent = (value) => value === null || value === undefined || Number.isNaN(value);
 
-/** Three significant digits, without exponent and without trailing zeros of a decimal part. */
-export function digits3(value) {
+/** Three significant digits, or as many as are wanted, without exponent and without trailing zeros of a decimal part. */
+export function digits(value, wanted = 3) {
   const magnitude = Math.abs(value);
-  const decimals = magnitude >= 100 || magnitude === 0 ? 0 : magnitude >= 10 ? 1 : magnitude >= 1 ? 2 : 3;
+  const decimals = magnitude === 0 ? 0 : Math.min(15, Math.max(0, wanted - 1 - Math.floor(Math.log10(magnitude))));
   const text = value.toFixed(decimals);
   return decimals ? text.replace(/\.?0+$/, '') : text;
 }
@@ -22,7 +22,7 @@ export function count(value) {
 export function mean(value) {
   if (absent(value)) return MISSING;
   if (Number.isInteger(value) || Math.abs(value) >= 1000) return count(value);
-  return digits3(value);
+  return digits(value);
 }
 
 const TIME_UNITS = [
@@ -39,12 +39,12 @@ export function timeUnit(ns) {
 }
 
 /** A length of time with its unit: "1.23 ms". */
-export function duration(ns) {
+export function duration(ns, wanted = 3) {
   if (absent(ns)) return MISSING;
   let [size, unit] = timeUnit(ns);
   if (Math.abs(ns / size) >= 999.5 && unit !== 's')
     [size, unit] = TIME_UNITS[TIME_UNITS.findIndex((u) => u[1] === unit) - 1];
-  return `${digits3(ns / size)} ${unit}`;
+  return `${digits(ns / size, wanted)} ${unit}`;
 }
 
 /** A point in time, in milliseconds from the first operation's start, exact to the microsecond: "1,234.567 ms". */
@@ -59,11 +59,12 @@ export function bytes(value) {
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
   let scaled = value;
   let unit = 0;
-  while (Math.abs(scaled) >= 1024 && unit < units.length - 1) {
+  // What would be rounded to 1024 is one of the next unit.
+  while (Math.abs(scaled) >= 1023.5 && unit < units.length - 1) {
     scaled /= 1024;
     unit += 1;
   }
-  return `${unit === 0 && Number.isInteger(scaled) ? count(scaled) : digits3(scaled)} ${units[unit]}`;
+  return `${unit === 0 && Number.isInteger(scaled) ? count(scaled) : digits(scaled)} ${units[unit]}`;
 }
 
 /** A part of one as a percentage; what is there but rounds to nothing says so. */
@@ -86,14 +87,14 @@ export function shorten(text, limit) {
 }
 
 /** Control characters made visible, so that text from a traced program cannot move or hide other text.
- *  C0 and DEL have pictures of their own in Unicode; C1 and the direction overrides become their code points. */
+ *  C0 and DEL have pictures of their own in Unicode; C1, the direction overrides and what has no width become their code points. */
 export function visible(text) {
   return text
     .replace(/[\u0000-\u001f\u007f]/g, (c) =>
       c === '\u007f' ? '\u2421' : String.fromCharCode(0x2400 + c.charCodeAt(0)),
     )
     .replace(
-      /[\u0080-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069]/g,
+      /[\u0080-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g,
       (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`,
     );
 }

@@ -1,7 +1,7 @@
 // The side panel: what is chosen, in words. Every element of its chain names its file, offset, sector, size, time and how
 // sure it is that it belongs there.
 
-import { baseName, bytes, count, digits3, duration, moment, percent } from './format.js';
+import { baseName, bytes, count, digits, duration, moment, percent } from './format.js';
 import { el, fill, sureness, swatch, terms } from './dom.js';
 import { CONFIDENCES } from './data.js';
 import { surenessOf, within } from './chain.js';
@@ -222,7 +222,7 @@ function causeList(trace, span, chooseOperation) {
     ];
     return el(
       'li',
-      { dataset: { cause: operation >= 0 ? trace.operations.id[operation] : '', share: digits3(share) } },
+      { dataset: { cause: operation >= 0 ? trace.operations.id[operation] : '', share: digits(share) } },
       operation >= 0
         ? el('button', { type: 'button', class: 'element', onclick: () => chooseOperation(operation) }, inside)
         : el('div', { class: 'element' }, inside),
@@ -250,7 +250,7 @@ function charged(trace, operation) {
     touched.add(command);
   }
   if (touched.size === 0) return 'none';
-  return `${digits3(commands)} (shares of ${count(touched.size)}), ${bytes(Math.round(size))}`;
+  return `${digits(commands)} (shares of ${count(touched.size)}), ${bytes(Math.round(size))}`;
 }
 
 /** SQLite's two codes that are no error say so. */

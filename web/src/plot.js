@@ -1,6 +1,6 @@
 // What every plot of a benchmark shares: a linear or logarithmic axis of values, ticks, words for them, and lines across.
 
-import { digits3, duration } from './format.js';
+import { digits, duration } from './format.js';
 import { niceStep } from './scale.js';
 import { paint } from './theme.js';
 
@@ -10,28 +10,48 @@ const LOGARITHMIC_FROM = 30;
 const PREFIXES = ['', 'k', 'M', 'G', 'T'];
 
 /** A rate of bits with the prefix that suits it: "60 Gbit/s". */
-function bitRate(value) {
+function bitRate(value, wanted) {
   let [scaled, at] = [value, 0];
   while (Math.abs(scaled) >= 999.5 && at < PREFIXES.length - 1) [scaled, at] = [scaled / 1000, at + 1];
-  return `${digits3(scaled)} ${PREFIXES[at]}bit/s`;
+  return `${digits(scaled, wanted)} ${PREFIXES[at]}bit/s`;
 }
 
 /** A value with its unit; times and rates of bits are written in the unit that suits them, and a share has none. */
-export function valueText(value, unit) {
+export function valueText(value, unit, wanted = 3) {
   if (value === null || value === undefined || Number.isNaN(value)) return '–';
-  if (unit === 'ns') return duration(value);
-  if (unit === 'us') return duration(value * 1e3);
-  if (unit === 'bit/s') return bitRate(value);
-  if (unit === '1') return digits3(value);
+  if (unit === 'ns') return duration(value, wanted);
+  if (unit === 'us') return duration(value * 1e3, wanted);
+  if (unit === 'bit/s') return bitRate(value, wanted);
+  if (unit === '1') return digits(value, wanted);
   const big = Math.abs(value) >= 1e6;
-  return `${big ? `${digits3(value / 1e6)} M` : digits3(value)} ${unit}`;
+  return `${big ? `${digits(value / 1e6, wanted)} M` : digits(value, wanted)} ${unit}`;
+}
+
+/** Ticks as text, with digits enough to tell neighbours apart: close to each other they differ in the fourth. */
+export function tickTexts(ticks, unit) {
+  const texts = (wanted) => ticks.map((tick) => valueText(tick, unit, wanted));
+  for (let wanted = 3; wanted < 12; wanted += 1) {
+    const all = texts(wanted);
+    // Of a tick that is rounded its neighbours are too far or too near: what is written must be where it stands.
+    const longer = texts(wanted + 1);
+    if (all.every((text, i) => text === longer[i])) return all;
+  }
+  return texts(12);
+}
+
+/** The least and the most of numbers, however many. */
+function extent(values) {
+  let [least, most] = [Infinity, -Infinity];
+  for (const value of values) [least, most] = [Math.min(least, value), Math.max(most, value)];
+  return [least, most];
 }
 
 /** An axis over values, from zero unless it must be logarithmic: {log, low, high, at(value) in 0 to 1, ticks}. */
 export function valueAxis(values, wanted) {
   const all = values.filter((value) => Number.isFinite(value));
   const positive = all.filter((value) => value > 0);
-  const [least, most] = [Math.min(...positive), Math.max(...all, 0)];
+  const [lowest, highest] = extent(all);
+  const [least, most] = [extent(positive)[0], Math.max(highest, 0)];
   const log = positive.length === all.length && positive.length > 0 && most / least > LOGARITHMIC_FROM;
   if (log) {
     const [low, high] = [Math.floor(Math.log10(least)), Math.ceil(Math.log10(most) + 1e-9)];
@@ -39,7 +59,7 @@ export function valueAxis(values, wanted) {
     for (let power = low; power <= high; power += 1) ticks.push(10 ** power);
     return { log, ticks, at: (value) => (value > 0 ? (Math.log10(value) - low) / Math.max(high - low, 1) : 0) };
   }
-  const low = Math.min(0, ...all);
+  const low = Math.min(0, lowest);
   const high = (most > low ? most : low + 1) * 1.04;
   const step = niceStep((high - low) / Math.max(wanted, 1));
   const ticks = [];
@@ -50,7 +70,7 @@ export function valueAxis(values, wanted) {
 /** An axis about values that lie close together, with a margin; not from zero, since it shows a course and no size. */
 export function closeAxis(values, wanted) {
   const all = values.filter((value) => Number.isFinite(value));
-  const [least, most] = [Math.min(...all), Math.max(...all)];
+  const [least, most] = extent(all);
   if (least > 0 && most / least > LOGARITHMIC_FROM) return valueAxis(values, wanted);
   const room = Math.max((most - least) * 0.08, Math.abs(most) * 0.005, 1e-12);
   const [low, high] = [least - room, most + room];
@@ -65,14 +85,15 @@ export function valueLines(c, ticks, y, { left, right, unit }) {
   c.strokeStyle = paint('grid');
   c.fillStyle = paint('muted');
   c.textAlign = 'right';
-  for (const tick of ticks) {
+  const texts = tickTexts(ticks, unit);
+  ticks.forEach((tick, i) => {
     const at = Math.round(y(tick)) + 0.5;
     c.beginPath();
     c.moveTo(left, at);
     c.lineTo(right, at);
     c.stroke();
-    c.fillText(valueText(tick, unit), left - 6, at);
-  }
+    c.fillText(texts[i], left - 6, at);
+  });
 }
 
 /** The words that not all labels share, and those that they do. */

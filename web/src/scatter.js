@@ -316,7 +316,7 @@ function addressLabels({ low, high }) {
   const { unit, size } = addressUnit(high);
   const values = numberTicks(low / size, high / size, 5);
   const decimals =
-    values.length > 1 ? Math.min(4, Math.max(0, Math.ceil(-Math.log10(values[1] - values[0]) - 1e-6))) : 2;
+    values.length > 1 ? Math.min(15, Math.max(0, Math.ceil(-Math.log10(values[1] - values[0]) - 1e-6))) : 2;
   return values.map((value) => ({ value: value * size, label: `${value.toFixed(decimals)} ${unit}` }));
 }
 

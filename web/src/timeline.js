@@ -2,7 +2,7 @@
 // figures 13 to 15. Boxes narrower than a pixel are not drawn one over another but summed: the column's shade is the
 // share of that pixel's time in which the row was busy.
 
-import { duration } from './format.js';
+import { duration, visible } from './format.js';
 import { timeTicks } from './scale.js';
 import { buildRows, firstReaching, spanAt } from './lanes.js';
 import { FONT, FONT_BOLD, hatch, layerInk, layerPaint, paint, sharpen } from './theme.js';
@@ -21,7 +21,7 @@ export class Timeline {
     this.trace = trace;
     this.commandKind = commandKind;
     this.rows = buildRows(trace);
-    this.boxes = { cover: new Float32Array(0), count: new Uint16Array(0), last: new Int32Array(0) };
+    this.boxes = { cover: new Float32Array(0), count: new Uint32Array(0) };
   }
 
   /** Each layer has about the same room: few rows are high enough for words, many still fit a screen. */
@@ -165,13 +165,9 @@ export class Timeline {
     const { start } = trace.spans;
     const pixels = Math.ceil(this.plotWidth);
     if (this.boxes.cover.length < pixels + 1) {
-      this.boxes = {
-        cover: new Float32Array(pixels + 1),
-        count: new Uint16Array(pixels + 1),
-        last: new Int32Array(pixels + 1),
-      };
+      this.boxes = { cover: new Float32Array(pixels + 1), count: new Uint32Array(pixels + 1) };
     }
-    const { cover, count, last } = this.boxes;
+    const { cover, count } = this.boxes;
     cover.fill(0);
     count.fill(0);
     const scale = this.plotWidth / (view.to - view.from);
@@ -189,7 +185,6 @@ export class Timeline {
         const pixel = Math.max(0, Math.min(pixels, Math.floor(x)));
         cover[pixel] += w;
         count[pixel] += 1;
-        last[pixel] = span;
       }
     }
     const alpha = c.globalAlpha;
@@ -221,8 +216,9 @@ export class Timeline {
       this.write(trace.labelOf(span), left, width, row, kind === 'flush' || kind === 'commit' || kind === 'read');
   }
 
-  write(text, left, width, row, backed) {
+  write(said, left, width, row, backed) {
     const { context: c } = this;
+    const text = visible(said);
     const room = Math.floor((width - 7) / 5.6);
     if (room < 3) return;
     const label = text.length > room ? `${text.slice(0, room - 1)}…` : text;
@@ -348,7 +344,7 @@ export class Timeline {
     for (const row of this.rows) {
       if (row.first) free = row.y;
       if (!(row.first || row.head) || row.y < free || this.gutter < 120) continue;
-      c.fillText(row.name, 96, row.y + 8, this.gutter - 96 - 6);
+      c.fillText(visible(row.name), 96, row.y + 8, this.gutter - 96 - 6);
       free = row.y + NAME_HEIGHT;
     }
     c.font = FONT_BOLD;

@@ -9,11 +9,10 @@ const STYLE: &str = concat!(include_str!("../../../web/style.css"), include_str!
 /// The page of a benchmark (`analysis::bench::page`): one HTML document in UTF-8 that refers to nothing outside itself.
 pub fn bench_page(title: &str, data: &Value) -> String {
     let script = script::script(script::BENCH_MODULES);
-    let source = |text: &str| format!("'sha256-{}'", hash::base64(&hash::sha256(text.as_bytes())));
     let policy = format!(
         "default-src 'none'; script-src {}; style-src {}; base-uri 'none'; form-action 'none'",
-        source(&script),
-        source(STYLE)
+        hash::source(&script),
+        hash::source(STYLE)
     );
     let (title, data) = (escape(title), data_block(data));
     fill(TEMPLATE, &[("policy", &policy), ("title", &title), ("style", STYLE), ("data", &data), ("script", &script)])

@@ -40,11 +40,10 @@ pub fn page(data: &PageData) -> String {
 /// The page of several recordings, of which one is shown at a time, but for the device commands.
 pub fn pages(recordings: &[PageData]) -> String {
     let script = script::script(script::MODULES);
-    let source = |text: &str| format!("'sha256-{}'", hash::base64(&hash::sha256(text.as_bytes())));
     let policy = format!(
         "default-src 'none'; script-src {}; style-src {}; base-uri 'none'; form-action 'none'",
-        source(&script),
-        source(STYLE)
+        hash::source(&script),
+        hash::source(STYLE)
     );
     let title = escape(&recordings.iter().map(|r| r.title).collect::<Vec<_>>().join(", "));
     let blocks: String = recordings.iter().map(blocks).collect();
@@ -171,7 +170,7 @@ mod tests {
         let script = between(&page, "<script type=\"module\">", "</script>");
         let style = between(&page, "<style>", "</style>");
         for text in [script, style] {
-            assert!(policy.contains(&hash::base64(&hash::sha256(text.as_bytes()))), "{policy}");
+            assert!(policy.contains(&hash::source(text)), "{policy}");
         }
         assert!(policy.starts_with("default-src 'none'; ") && !policy.contains("unsafe") && !policy.contains("http"));
     }

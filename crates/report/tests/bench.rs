@@ -13,7 +13,7 @@ use analysis::bench::results::Bench;
 use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
 use report::bench_page;
 use serde_json::{Value, json};
-use support::shown::{Shown, run};
+use support::shown::{Shown, of_modules, run};
 use support::webdriver::Result;
 
 fn show(data: &Value) -> Result<Shown> {
@@ -132,6 +132,24 @@ fn curves_show_the_process_that_is_pointed_at() -> Result<()> {
     }
     assert!(!shown.browser.attribute(canvas, "data-chosen")?.is_empty());
     assert!(shown.browser.text("#curves-body")?.contains("5 warmup"));
+    shown.quiet()
+}
+
+fn a_number_is_neither_nothing_nor_its_neighbour() -> Result<()> {
+    let shown = show(&data())?;
+    let modules = [
+        include_str!("../../../web/src/format.js"),
+        include_str!("../../../web/src/scale.js"),
+        include_str!("../../../web/src/plot.js"),
+    ];
+    let said = of_modules(
+        &shown,
+        &modules,
+        "return [digits(0), digits(0.000123456), digits(9.999), digits(99.96), bytes(1048500), ...tickTexts([1e6, 1.002e6], 'ns'),
+         closeAxis(Array.from({ length: 400000 }, (_, i) => 1e6 + i), 4).ticks.join()];",
+    )?;
+    let expected = ["0", "0.000123", "10", "100", "1 MiB", "1 ms", "1.002 ms", "1000000,1200000,1400000"];
+    assert_eq!(said, json!(expected));
     shown.quiet()
 }
 
@@ -325,6 +343,7 @@ fn main() {
     run(&[
         ("figures_are_drawn_and_tell_their_values", figures_are_drawn_and_tell_their_values),
         ("curves_show_the_process_that_is_pointed_at", curves_show_the_process_that_is_pointed_at),
+        ("a_number_is_neither_nothing_nor_its_neighbour", a_number_is_neither_nothing_nor_its_neighbour),
         ("numbers_method_and_doubts_are_said_as_text", numbers_method_and_doubts_are_said_as_text),
         (
             "a_network_run_shows_its_estimate_and_what_held_it_back",

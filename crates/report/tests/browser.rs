@@ -9,7 +9,7 @@ mod support {
 
 use report::{PageData, page, pages};
 use serde_json::{Value, json};
-use support::shown::{Shown, run};
+use support::shown::{Shown, of_modules, run};
 use support::synthetic::{HOSTILE, INSERT, Synthetic};
 use support::webdriver::Result;
 
@@ -329,6 +329,15 @@ fn an_address_is_written_whole_beside_its_axis() -> Result<()> {
     let far = |label: &Value| label[0].as_str().is_some_and(|text| text.starts_with("161.") && text.ends_with(" GiB"));
     assert!(labels.len() > 2 && labels.iter().any(far), "{labels:?}");
     assert!(labels.iter().all(|label| label[1].as_f64().is_some_and(|x| x >= 0.0)), "cut off at the left: {labels:?}");
+    // Some blocks beside each other, farther out: no two lines may claim one address.
+    let modules = [include_str!("../../../web/src/scale.js"), include_str!("../../../web/src/scatter.js")];
+    let alike = of_modules(
+        &shown,
+        &modules,
+        "const labels = addressLabels({ low: 2 ** 41, high: 2 ** 41 + 70000 }).map(({ label }) => label); \
+         return [labels.length > 2, labels.length - new Set(labels).size];",
+    )?;
+    assert_eq!(alike, json!([true, 0]));
     shown.quiet()
 }
 

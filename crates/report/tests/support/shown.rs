@@ -2,6 +2,7 @@
 
 use super::webdriver::{Browser, Result, installed};
 use libtest_mimic::{Arguments, Failed, Trial};
+use serde_json::Value;
 use tempfile::TempDir;
 
 /// A browser that shows a page; both go when it goes.
@@ -51,4 +52,11 @@ pub fn run(tests: &[Case]) {
             .with_ignored_flag(missing.is_some())
     });
     libtest_mimic::run(&arguments, trials.collect()).exit();
+}
+
+/// What these modules of the page make of `then`, such as `return [digits(0)];`: nothing of a page's script can be called from outside.
+pub fn of_modules(shown: &Shown, modules: &[&str], then: &str) -> Result<Value> {
+    let lines = modules.iter().flat_map(|text| text.lines()).filter(|line| !line.starts_with("import "));
+    let script: Vec<&str> = lines.map(|line| line.strip_prefix("export ").unwrap_or(line)).chain([then]).collect();
+    shown.browser.run(&script.join("\n"), &[])
 }
