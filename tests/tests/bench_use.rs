@@ -2,12 +2,11 @@
 //! where there is no Android, or a fake of it.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, fathom, installed, lane, root, run};
+use fathom_tests::{Case, fathom, installed, lane, root, run, until};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 fn main() -> ExitCode {
@@ -65,16 +64,6 @@ impl Folder {
     }
 }
 
-/// Waits until something is there.
-fn until(what: &str, there: impl Fn() -> bool) -> Result<()> {
-    let end = Instant::now() + Duration::from_secs(120);
-    while !there() {
-        ensure!(Instant::now() < end, "{what} does not appear");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    Ok(())
-}
-
 fn start(command: &mut Command) -> Result<Child> {
     Ok(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?)
 }
@@ -83,7 +72,8 @@ fn two_runs() -> Result<()> {
     let folder = Folder::new()?;
     let mut first = start(&mut folder.command(&["bench", "run", "fake.toml", "-p", "pause=0.4", "--blocks=20"]))?;
     until("a process in the log", || {
-        fs::read_to_string(folder.path("bench.fathom/runs.jsonl")).is_ok_and(|log| log.contains("{\"replicate\""))
+        let log = fs::read_to_string(folder.path("bench.fathom/runs.jsonl"));
+        Ok(log.is_ok_and(|log| log.contains("{\"replicate\"")))
     })?;
     let holder = format!("bench.fathom is being written by process {}", first.id());
     for words in
@@ -108,7 +98,7 @@ fn two_runs() -> Result<()> {
 fn two_recordings() -> Result<()> {
     let folder = Folder::new()?;
     let mut first = start(&mut folder.command(&["record", "-o", "t.fathom", "--", "sleep", "60"]))?;
-    until("a recording", || folder.path("t.fathom/lock").exists())?;
+    until("a recording", || Ok(folder.path("t.fathom/lock").exists()))?;
     let (status, _, said) = folder.said(&["record", "-o", "t.fathom", "--", "true"])?;
     let held = said.contains(&format!("being written by process {}", first.id()));
     // A second wish ends it at once.
@@ -295,7 +285,7 @@ fn unmounted() -> Result<()> {
         log.lines().filter(|line| line.starts_with("{\"replicate\"")).count()
     };
     let mut first = start(&mut folder.command(&words))?;
-    until("three processes", || ended("bench.fathom") >= 3)?;
+    until("three processes", || Ok(ended("bench.fathom") >= 3))?;
     run(Command::new("umount").arg("-l").arg(&card.0))?;
     first.wait()?;
     let value: Value = serde_json::from_str(&folder.run(&["bench", "show", "bench.fathom", "--json"])?)?;
@@ -308,7 +298,7 @@ fn unmounted() -> Result<()> {
     // A run that was interrupted is not gone on with on another disk, but on the one it had.
     run(Command::new("mount").args(["-t", "ramfs", "ramfs"]).arg(&card.0))?;
     let mut first = start(&mut folder.command(&[&words[..], &["-o", "b.fathom"]].concat()))?;
-    until("two processes", || ended("b.fathom") >= 2)?;
+    until("two processes", || Ok(ended("b.fathom") >= 2))?;
     first.kill()?;
     first.wait()?;
     run(Command::new("umount").arg("-l").arg(&card.0))?;

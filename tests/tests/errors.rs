@@ -1,7 +1,7 @@
 //! Bad input and bad luck: a clear error, and nothing lost.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, ext4, fathom, installed, lane, near, number, record, root, run, shape, show};
+use fathom_tests::{Case, ext4, fathom, installed, lane, near, number, record, root, run, shape, show, until};
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -19,6 +19,7 @@ fn main() -> ExitCode {
         ("two_capabilities_show_what_they_can", shell().and_then(|()| installed("setpriv")), two_capabilities),
         ("a_command_without_its_dashes_is_shown_them", Ok(()), without_dashes),
         ("a_name_that_nobody_has_is_said", root(), nobody_of_that_name),
+        ("a_thread_of_the_kernel_is_told_to_do_little", root(), kernel_thread),
         ("an_older_recording_is_kept_and_a_second_one_said_to_go", root(), kept_recordings),
         ("an_unknown_command_exits_as_a_shell_would", root(), unknown_command),
         ("an_unknown_process_is_named", root(), unknown_process),
@@ -183,6 +184,24 @@ fn nobody_of_that_name() -> Result<()> {
     Ok(())
 }
 
+fn kernel_thread() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let record = |pid: u32| {
+        let pid = pid.to_string();
+        out(Command::new(fathom()).args(["record", "--duration", "1", "--pid", &pid]).current_dir(folder.path()))
+    };
+    // kthreadd, where this is not within a namespace of processes.
+    ensure!(fs::read_to_string("/proc/2/comm")?.trim() == "kthreadd", "process 2 is another");
+    let output = record(2)?;
+    ensure!(
+        output.status.success() && said(&output).contains("(kthreadd) is a thread of the kernel"),
+        "{}",
+        said(&output)
+    );
+    ensure!(!said(&record(std::process::id())?).contains("of the kernel"), "this very process is called one");
+    Ok(())
+}
+
 fn kept_recordings() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let record = || out(Command::new(fathom()).args(["record", "--", "true"]).current_dir(folder.path()));
@@ -261,16 +280,6 @@ impl Drop for Recording {
     }
 }
 
-/// Waits until `condition` holds.
-fn until(what: &str, mut condition: impl FnMut() -> bool) -> Result<()> {
-    let end = Instant::now() + Duration::from_secs(30);
-    while !condition() {
-        ensure!(Instant::now() < end, "{what} did not come");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
-}
-
 fn has_rows(database: &Path, least: u64) -> bool {
     let count = Command::new("sqlite3").arg(database).arg("select count(*) from t").stderr(Stdio::null()).output();
     count.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).trim().parse().is_ok_and(|n: u64| n >= least))
@@ -280,7 +289,7 @@ fn interrupt_keeps() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let (archive, database) = (folder.path().join("t.fathom"), disk.path().join("t.db"));
     let mut recording = Recording::start(&archive, &[], &["sh", "-c", ENDLESS, &database.to_string_lossy()])?;
-    until("an INSERT", || has_rows(&database, 5))?;
+    until("an INSERT", || Ok(has_rows(&database, 5)))?;
     recording.signal("INT", true)?;
     recording.ended()?;
     ensure!(number(shape(&show(&archive)?, "INSERT")?, "/count")? >= 5.0, "the INSERTs before Ctrl-C are gone");
@@ -305,7 +314,7 @@ fn killed_tracer() -> Result<()> {
     let (archive, database) = (folder.path().join("t.fathom"), disk.path().join("t.db"));
     let mut recording = Recording::start(&archive, &[], &["sh", "-c", ENDLESS, &database.to_string_lossy()])?;
     // Long enough for the log to have been written to the disk once, which it is by the megabyte.
-    until("a chunk of the log", || fs::metadata(archive.join("events.log")).is_ok_and(|m| m.len() > 1000))?;
+    until("a chunk of the log", || Ok(fs::metadata(archive.join("events.log")).is_ok_and(|m| m.len() > 1000)))?;
     recording.signal("KILL", false)?;
     recording.ended()?;
     let summary = show(&archive)?;
@@ -361,14 +370,19 @@ fn full_disk() -> Result<()> {
 
 fn no_room_for_tables() -> Result<()> {
     let disk = ext4()?;
-    let script = many(&disk.path().join("t.db"), 200) + "; exit 3";
-    // What the log and meta.json take, and half of what the tables do.
+    // What tables take: half of it is left when the log is stored. How long logs are differs too much to say it before.
     let roomy = tempfile::tempdir()?;
     let whole = record(roomy.path(), &[], &["sh", "-c", &many(&disk.path().join("u.db"), 200)])?;
     let size = |path: &Path| fs::metadata(path).map_or(0, |about| about.len());
     let tables: u64 = fs::read_dir(whole.join("tables"))?.flatten().map(|entry| size(&entry.path())).sum();
-    let small = Small::new(&(size(&whole.join("events.log")) + tables / 2 + (160 << 10)).to_string())?;
+    let small = Small::new("64m")?;
     let archive = small.0.path().join("t.fathom");
+    let fill = format!(
+        "sleep 2; fallocate -l $(($(stat -f -c '%a * %S' {0}) - {1})) {0}/filler; exit 3",
+        small.0.path().display(),
+        tables / 2 + (160 << 10)
+    );
+    let script = format!("{}; {fill}", many(&disk.path().join("t.db"), 200));
     let output = out(Command::new(fathom()).args(["record", "-o"]).arg(&archive).args(["--", "sh", "-c", &script]))?;
     let said = said(&output);
     ensure!(output.status.code() == Some(3), "not the command's status: {:?}: {said}", output.status);
@@ -494,6 +508,19 @@ fn hostile_sql() -> Result<()> {
     ensure!(!page.contains("<img src=x"), "HTML of the traced program is part of the page");
     run(Command::new(fathom()).args(["export", "--csv"]).arg(&archive).arg("-o").arg(folder.path().join("csv")))?;
     run(Command::new(fathom()).args(["export", "--perfetto"]).arg(&archive).arg("-o").arg(folder.path().join("p")))?;
+    // A name of a file may hold anything but `/`.
+    let name = disk.path().join("\u{1b}[2J\u{9b}1A\u{202e}bd.t");
+    let script = r#"import sqlite3, sys; d = sqlite3.connect(sys.argv[1]); d.execute("create table t (a)"); d.execute("insert into t values (1)"); d.commit()"#;
+    let archive = record(folder.path(), &[], &["python3", "-c", script, &name.to_string_lossy()])?;
+    for options in [&[][..], &["--json"]] {
+        let said = run(Command::new(fathom()).arg("show").args(options).arg(&archive))?.stdout;
+        let said = String::from_utf8(said)?;
+        ensure!(!said.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{options:?}: a name steers the terminal: {said:?}");
+        ensure!(said.contains("bd.t"), "{options:?}: the file is not told of");
+    }
+    let files = &show(&archive)?["files"];
+    let told = |file: &serde_json::Value| file["path"].as_str() == name.to_str();
+    ensure!(files.as_array().is_some_and(|files| files.iter().any(told)), "JSON tells another name: {files}");
     let secret = Command::new("grep").args(["-rlF", "s3cr3t-t0ken"]).arg(folder.path()).output()?;
     ensure!(secret.stdout.is_empty(), "a literal was stored: {}", String::from_utf8_lossy(&secret.stdout));
     Ok(())
@@ -590,12 +617,13 @@ fn nobody_reads_stdout() -> Result<()> {
     let archive = record(folder.path(), &[], &["sqlite3", "-batch", ":memory:", "SELECT 1"])?;
     let page = folder.path().join("page.html");
     let (archive, page) = (archive.to_string_lossy().into_owned(), page.to_string_lossy().into_owned());
-    let lines: [&[&str]; 10] = [
+    let lines: [&[&str]; 11] = [
         &["workload", "spin", "--iterations", "50000", "--inner", "1"],
         &["show", &archive],
         &["show", "--json", &archive],
         &["report", &archive, "-o", &page],
         &["export", "--events", &archive],
+        &["export", "--events", "-o", "-", &archive],
         &["export", "--perfetto", "-o", "-", &archive],
         &["bench", "list"],
         &["completions", "bash"],

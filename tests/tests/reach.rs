@@ -2,13 +2,12 @@
 //! adb client before a fake of its server (tests/fakes/adb). What is pretended are only the devices: they are this machine.
 
 use anyhow::{Context, Result, bail, ensure};
-use fathom_tests::{Case, drawn, fathom, installed, lane, rows, run};
+use fathom_tests::{Case, drawn, fathom, installed, lane, rows, run, until};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
-use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
     let spaces = || fathom_tests::root().and_then(|()| installed("ip"));
@@ -70,16 +69,6 @@ fn document(output: &Output) -> Result<Value> {
     let value: Value = serde_json::from_slice(&output.stdout)?;
     ensure!(value["valid"] == true && value["throughput_bps"]["estimate"].as_f64() > Some(0.0), "{value}");
     Ok(value)
-}
-
-/// Waits until it is so.
-fn until(what: &str, mut so: impl FnMut() -> Result<bool>) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(90);
-    while !so()? {
-        ensure!(Instant::now() < deadline, "{what} did not come about");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    Ok(())
 }
 
 fn names() -> Result<()> {

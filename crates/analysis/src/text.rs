@@ -5,15 +5,20 @@
 pub fn shown(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
-        {
+        if steers(c) {
             out.extend(c.escape_unicode());
         } else {
             out.push(c);
         }
     }
     out
+}
+
+/// Whether a character steers a terminal, or what stands beside it, and shows nothing itself: controls, among them line breaks and
+/// the one-character sequences of C1, and what turns or joins writing. Each is at most U+FFFF.
+pub fn steers(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 /// Three significant digits, as people write them: `0.0123`, `1.23`, `12.3`, `1234`.
@@ -43,9 +48,10 @@ pub fn duration(ns: f64) -> String {
 /// A number of bytes, in binary units.
 pub fn bytes(n: f64) -> String {
     let (unit, size) = match n.abs() {
-        x if x < 1024.0 => ("B", 1.0),
-        x if x < 1024.0 * 1024.0 => ("KiB", 1024.0),
-        x if x < 1024.0 * 1024.0 * 1024.0 => ("MiB", 1024.0 * 1024.0),
+        // What would be rounded to 1024 is one of the next unit.
+        x if x < 1023.5 => ("B", 1.0),
+        x if x < 1023.5 * 1024.0 => ("KiB", 1024.0),
+        x if x < 1023.5 * 1024.0 * 1024.0 => ("MiB", 1024.0 * 1024.0),
         _ => ("GiB", 1024.0 * 1024.0 * 1024.0),
     };
     format!("{} {unit}", digits(n / size))
@@ -74,6 +80,7 @@ mod tests {
             assert_eq!(duration(ns), text, "{ns}");
         }
         assert_eq!(bytes(4096.0), "4.00 KiB");
+        assert_eq!(bytes(1_048_500.0), "1.00 MiB");
         assert_eq!((count(3.0).as_str(), count(2.5).as_str()), ("3", "2.50"));
         assert_eq!((count(0.0).as_str(), count(0.004).as_str(), count(0.006).as_str()), ("0", "<0.01", "0.01"));
     }

@@ -68,7 +68,7 @@ fn events(archive: &Path, output: Option<&Path>) -> Result<()> {
     }
     let mut out = BufWriter::new(std::io::stdout());
     match lines(&mut out).and_then(|()| out.flush()) {
-        Err(error) if output.is_none() && say::has_gone(&error) => Ok(()),
+        Err(error) if say::has_gone(&error) => Ok(()),
         other => Ok(other?),
     }
 }

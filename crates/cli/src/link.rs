@@ -1,5 +1,6 @@
 //! From the event log to the tables. The linker is pure; here it meets the archive's files.
 
+use crate::unfinished::Unfinished;
 use anyhow::{Context as _, Result};
 use archive::{Archive, Damage, Lock, LogReader, Meta, TablesWriter};
 use causal::{Below, InnerTasks, Linker, Sink, Stacked};
@@ -241,6 +242,7 @@ pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
         Surroundings::default()
     });
     let mut log = LogReader::open(dir)?;
+    let _unfinished = Unfinished::folder(&TablesWriter::litter(dir))?;
     let mut tables = Tables {
         writer: TablesWriter::create(dir)?,
         failed: None,

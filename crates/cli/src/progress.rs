@@ -49,11 +49,14 @@ pub fn end_on_signal(context: &Context) {
         match FIRST_NS.compare_exchange(0, now_ns, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => flag.store(true, Ordering::Relaxed),
             Err(first_ns) if now_ns.saturating_sub(first_ns) < SAME_SIGNAL.as_nanos() as u64 => {}
-            // SAFETY: both calls are async-signal-safe; the default action of the signal then ends the process.
-            Err(_) => unsafe {
-                libc::signal(signal, libc::SIG_DFL);
-                libc::raise(signal);
-            },
+            Err(_) => {
+                crate::unfinished::remove();
+                // SAFETY: both calls are async-signal-safe; the default action of the signal then ends the process.
+                unsafe {
+                    libc::signal(signal, libc::SIG_DFL);
+                    libc::raise(signal);
+                }
+            }
         }
     }
     if FLAG.set(context.cancel_flag()).is_err() {

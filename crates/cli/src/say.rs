@@ -6,8 +6,14 @@
 //!
 //! What stderr does not take is dropped. What stdout does not take because its reader has gone is dropped too, and is no
 //! failure; any other refusal, such as a full disk, is told at the end, with exit status 1.
+//!
+//! Much of what is said is not ours: names of files and processes, SQL, what another machine told. Nothing of it may steer the
+//! terminal, and who composes a text need not think of it: what could is written as an escape here, at the one way out. In JSON that
+//! escape means the same character.
 
-use std::fmt::Arguments;
+use analysis::text::steers;
+use std::borrow::Cow;
+use std::fmt::{Arguments, Write as _};
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -31,11 +37,20 @@ macro_rules! eprint {
 
 /// Says a result on stdout, at once.
 pub fn out(text: Arguments<'_>) {
+    all(&harmless(&text.to_string()));
+}
+
+/// Empties the terminal that stdout is.
+pub fn clear() {
+    all("\x1b[H\x1b[2J");
+}
+
+fn all(text: &str) {
     if REFUSED.get().is_some() {
         return;
     }
     let mut stdout = io::stdout().lock();
-    if let Err(error) = stdout.write_fmt(text).and_then(|()| stdout.flush()) {
+    if let Err(error) = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         // Another thread may have met it first; both met the same.
         let _ = REFUSED.set(error);
     }
@@ -71,7 +86,27 @@ pub fn text(text: &str) {
 
 /// Says a remark on stderr.
 pub fn aside(text: Arguments<'_>) {
-    let _ = io::stderr().lock().write_fmt(text);
+    let _ = io::stderr().lock().write_all(harmless(&text.to_string()).as_bytes());
+}
+
+/// A text whose lines and columns stay, and that steers nothing else.
+fn harmless(text: &str) -> Cow<'_, str> {
+    let steers = |c: char| steers(c) && !matches!(c, '\n' | '\t');
+    if !text.contains(steers) {
+        return text.into();
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        // Lines of CSV end in both.
+        let ends_line = c == '\r' && chars.peek() == Some(&'\n');
+        match steers(c) && !ends_line {
+            // Writing to a string does not fail.
+            true => drop(write!(out, "\\u{:04x}", u32::from(c))),
+            false => out.push(c),
+        }
+    }
+    out.into()
 }
 
 /// A path within a command line that is told, so that a shell takes it as one word.
@@ -105,6 +140,17 @@ pub fn end(code: ExitCode) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_that_is_said_steers_the_terminal() {
+        assert_eq!(harmless("a\tb\r\nü"), "a\tb\r\nü");
+        assert_eq!(harmless("\u{1b}[2J\r\u{9b}1A\u{202e}x\u{7f}"), "\\u001b[2J\\u000d\\u009b1A\\u202ex\\u007f");
+        // What JSON leaves as it is comes back from it.
+        let hostile = serde_json::json!({"a": "\u{1b}[2J\u{9b}1A\u{202e}\u{feff}"});
+        let said = hostile.to_string();
+        assert!(said.contains('\u{202e}') && !harmless(&said).contains(steers));
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&harmless(&said)).unwrap(), hostile);
+    }
 
     #[test]
     fn a_shell_takes_a_path_as_one_word() {

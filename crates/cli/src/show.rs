@@ -1,11 +1,18 @@
 //! `fathom show`: the summary of an archive, for people or for programs.
 
-use crate::{args, bench, link, progress};
+use crate::net::rate;
+use crate::{args, bench, link, progress, say};
+use analysis::bench::net::{Held, page_of};
+use analysis::bench::results::Bench;
 use anyhow::Result;
+use std::fmt::Write as _;
 
 pub fn run(args: &args::Show) -> Result<()> {
     let archive = link::open(&args.archive, &progress::context(args.json))?;
-    if matches!(archive.meta().kind.as_str(), "bench" | "net") {
+    if archive.meta().kind == "net" {
+        return net(&Bench::load(&archive, &args.archive.display().to_string())?, args.json);
+    }
+    if archive.meta().kind == "bench" {
         let (archive, json) = (args.archive.clone(), args.json);
         let args = args::BenchShow { archive, json, csv: None, markdown: None, penalty: args::Penalty::Fixed };
         return bench::show(&args).map(drop);
@@ -16,5 +23,41 @@ pub fn run(args: &args::Show) -> Result<()> {
     } else {
         print!("{}", analysis::show::text(&summary));
     }
+    Ok(())
+}
+
+/// A network run: what came through, and what held it back. Time is on the page (`fathom report`).
+fn net(run: &Bench, json: bool) -> Result<()> {
+    let page = page_of(std::slice::from_ref(run), &[]).map_err(anyhow::Error::msg)?;
+    if json {
+        let mut value = serde_json::to_value(&page.shown)?;
+        value["limited_by"] = serde_json::to_value(&page.held)?;
+        say::text(&(serde_json::to_string_pretty(&value)? + "\n"));
+        return Ok(());
+    }
+    let mut text = String::new();
+    for bar in page.figures.iter().flat_map(|figure| &figure.bars) {
+        let told = |v: f64| if bar.unit == "bit/s" { rate(v) } else { format!("{v:.1} {}", bar.unit) };
+        let value = bar.estimate.map_or_else(|| "no result".into(), told);
+        let interval = bar.ci95.map_or_else(String::new, |[low, high]| format!("  ({} to {})", told(low), told(high)));
+        let _ = writeln!(text, "{}\n  {value}{interval}", bar.label);
+        // What limited it follows with its evidence.
+        for note in bar.notes.iter().filter(|note| !note.starts_with("limited by")) {
+            let _ = writeln!(text, "  {note}");
+        }
+    }
+    for mark in run.tables.marks.iter().filter(|m| m.name.starts_with("end.")) {
+        let _ = writeln!(text, "  {}: {}", mark.name, mark.text);
+    }
+    for Held { direction, limits, .. } in &page.held {
+        let _ = writeln!(text, "\n{direction} was limited by");
+        for limit in limits {
+            let _ = writeln!(text, "  {:14} {:4.0} %  {}", limit.cause, 100.0 * limit.share, limit.evidence);
+            if let Some(remedy) = &limit.remedy {
+                let _ = writeln!(text, "  {:14}         {remedy}", "");
+            }
+        }
+    }
+    say::text(&text);
     Ok(())
 }

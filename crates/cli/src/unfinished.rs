@@ -1,42 +1,67 @@
-//! A file that is being written, removed should a signal end the program meanwhile.
+//! What is being written, removed should a signal end the program meanwhile.
 //!
 //! Whoever presses Ctrl-C shall not find half a page beside his archives, under a name that says nothing to him. The signals
-//! that end a program are caught for as long as a file is unfinished; then the program ends by the signal as it would have.
+//! that end a program are caught for as long as something is unfinished; then the program ends by the signal as it would have.
 
 use anyhow::Result;
-use std::ffi::{CString, c_char};
+use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Those that a user or a system sends. One that is ignored (nohup) stays so.
 const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
-/// The name of the file, null if there is none: one at a time is written.
-static NAME: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
+/// Files, and the folder that they are in if that goes too.
+struct Names {
+    files: Vec<CString>,
+    folder: Option<CString>,
+}
 
-/// As long as it lives, its file goes with the program.
+/// What is unfinished, null if nothing is: one thing at a time is written.
+static NAMES: AtomicPtr<Names> = AtomicPtr::new(null_mut());
+
+/// As long as it lives, what it names goes with the program.
 pub struct Unfinished {
     before: [Option<libc::sigaction>; SIGNALS.len()],
 }
 
 impl Unfinished {
-    /// Of the file at `path`, which is about to be made.
+    /// The file at `path`, which is about to be made.
     ///
     /// # Errors
     /// The path holds a zero.
     pub fn new(path: &Path) -> Result<Self> {
-        let name = CString::new(path.as_os_str().as_bytes())?;
-        // Kept for ever: a handler may be reading it while this is dropped. It is a path for each file that is written.
-        NAME.store(name.into_raw(), Ordering::SeqCst);
-        Ok(Self { before: SIGNALS.map(catch) })
+        let names = Names { files: vec![name(path)?], folder: None };
+        Ok(Self::begin(names, |_| true))
     }
+
+    /// The `files` of a folder, and last the folder itself. Who catches the signals already goes on doing so, and calls [`remove`]
+    /// before it ends the program.
+    ///
+    /// # Errors
+    /// A path holds a zero.
+    pub fn folder(files: &[PathBuf]) -> Result<Self> {
+        let mut files = files.iter().map(|path| name(path)).collect::<Result<Vec<_>>>()?;
+        let folder = files.pop();
+        Ok(Self::begin(Names { files, folder }, |before| before.sa_sigaction == libc::SIG_DFL))
+    }
+
+    fn begin(names: Names, wanted: impl Fn(&libc::sigaction) -> bool) -> Self {
+        // Kept for ever: a handler may be reading it while this is dropped. It is some paths for each thing that is written.
+        NAMES.store(Box::into_raw(Box::new(names)), Ordering::SeqCst);
+        Self { before: SIGNALS.map(|signal| catch(signal, &wanted)) }
+    }
+}
+
+fn name(path: &Path) -> Result<CString> {
+    Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        NAME.store(null_mut(), Ordering::SeqCst);
+        NAMES.store(null_mut(), Ordering::SeqCst);
         for (signal, before) in SIGNALS.into_iter().zip(&self.before) {
             if let Some(before) = before {
                 // SAFETY: what the kernel itself handed out for this signal.
@@ -46,27 +71,38 @@ impl Drop for Unfinished {
     }
 }
 
-extern "C" fn on_signal(signal: libc::c_int) {
-    let name = NAME.swap(null_mut(), Ordering::SeqCst);
-    // SAFETY: the name ends with a zero and is never freed; the calls are async-signal-safe. The default action of the signal
-    // ends the process as soon as this returns.
+/// Removes what is unfinished, if anything is. Async-signal-safe.
+pub fn remove() {
+    // SAFETY: never freed, and not changed after it was stored.
+    let Some(names) = (unsafe { NAMES.swap(null_mut(), Ordering::SeqCst).as_ref() }) else { return };
+    // SAFETY: each name ends with a zero; the calls are async-signal-safe.
     unsafe {
-        if !name.is_null() {
-            libc::unlink(name);
+        for name in &names.files {
+            libc::unlink(name.as_ptr());
         }
+        if let Some(name) = &names.folder {
+            libc::rmdir(name.as_ptr());
+        }
+    }
+}
+
+extern "C" fn on_signal(signal: libc::c_int) {
+    remove();
+    // SAFETY: async-signal-safe calls. The default action of the signal ends the process as soon as this returns.
+    unsafe {
         libc::signal(signal, libc::SIG_DFL);
         libc::raise(signal);
     }
 }
 
-/// Has a signal end the program by way of [`on_signal`]; what it did before, unless it is ignored.
-fn catch(signal: libc::c_int) -> Option<libc::sigaction> {
+/// Has a signal end the program by way of [`on_signal`], if what it does before is `wanted` to be replaced; that, unless it is ignored.
+fn catch(signal: libc::c_int, wanted: impl Fn(&libc::sigaction) -> bool) -> Option<libc::sigaction> {
     // SAFETY: plain data, valid when zeroed; both structures live until the calls return, and the handler makes only
     // async-signal-safe calls.
     unsafe {
         let (mut before, mut action): (libc::sigaction, libc::sigaction) = (std::mem::zeroed(), std::mem::zeroed());
         let asked = libc::sigaction(signal, std::ptr::null(), &raw mut before) == 0;
-        if !asked || before.sa_sigaction == libc::SIG_IGN {
+        if !asked || before.sa_sigaction == libc::SIG_IGN || !wanted(&before) {
             return None;
         }
         action.sa_sigaction = on_signal as extern "C" fn(libc::c_int) as libc::sighandler_t;
@@ -78,12 +114,41 @@ fn catch(signal: libc::c_int) -> Option<libc::sigaction> {
 mod tests {
     use super::*;
     use std::os::unix::process::{CommandExt, ExitStatusExt};
-    use std::process::{Command, Stdio};
+    use std::process::{Child, Command, Stdio};
     use std::time::{Duration, Instant};
 
     const OF_CHILD: &str = "FATHOM_TEST_UNFINISHED";
 
-    /// This very test is also the child, which writes until it is ended.
+    /// The test of that name as a process, which writes until it is ended; once `there` holds something.
+    fn writer(test: &str, there: &Path) -> Child {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        // SAFETY: async-signal-safe calls. Whoever runs the tests in the background may ignore some of them.
+        unsafe {
+            command.pre_exec(|| {
+                SIGNALS.iter().for_each(|signal| {
+                    libc::signal(*signal, libc::SIG_DFL);
+                });
+                Ok(())
+            });
+        }
+        let child = command
+            .args(["--exact", &format!("unfinished::tests::{test}")])
+            .env(OF_CHILD, there)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let deadline = Instant::now() + Duration::from_secs(50);
+        while std::fs::read(there).map_or(true, |text| text.is_empty()) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        child
+    }
+
+    fn send(child: &Child, signal: libc::c_int) {
+        // SAFETY: a child of ours that was not waited for.
+        unsafe { libc::kill(child.id() as libc::pid_t, signal) };
+    }
+
     #[test]
     fn a_signal_takes_the_file_along_and_ends_the_program() {
         if let Some(path) = std::env::var_os(OF_CHILD) {
@@ -96,30 +161,48 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(".x.html.1.tmp");
         for signal in SIGNALS {
-            let mut command = Command::new(std::env::current_exe().unwrap());
-            // SAFETY: async-signal-safe calls. Whoever runs the tests in the background may ignore some of them.
-            unsafe {
-                command.pre_exec(|| {
-                    SIGNALS.iter().for_each(|signal| {
-                        libc::signal(*signal, libc::SIG_DFL);
-                    });
-                    Ok(())
-                });
-            }
-            let mut child = command
-                .args(["--exact", "unfinished::tests::a_signal_takes_the_file_along_and_ends_the_program"])
-                .env(OF_CHILD, &path)
-                .stdout(Stdio::null())
-                .spawn()
-                .unwrap();
-            let deadline = Instant::now() + Duration::from_secs(50);
-            while std::fs::read(&path).map_or(true, |text| text.is_empty()) && Instant::now() < deadline {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            // SAFETY: a child of ours that was not waited for.
-            unsafe { libc::kill(child.id() as libc::pid_t, signal) };
+            let mut child = writer("a_signal_takes_the_file_along_and_ends_the_program", &path);
+            send(&child, signal);
             assert_eq!(child.wait().unwrap().signal(), Some(signal));
             assert!(!path.exists(), "signal {signal}");
         }
+    }
+
+    fn write_tables(there: &Path) {
+        let tmp = there.parent().unwrap();
+        let _unfinished = Unfinished::folder(&[there.to_path_buf(), tmp.join("not-yet"), tmp.to_path_buf()]).unwrap();
+        std::fs::create_dir(tmp).unwrap();
+        std::fs::write(there, "half").unwrap();
+        std::thread::sleep(Duration::from_secs(60));
+    }
+
+    #[test]
+    fn a_signal_takes_the_tables_along() {
+        if let Some(path) = std::env::var_os(OF_CHILD) {
+            return write_tables(Path::new(&path));
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = writer("a_signal_takes_the_tables_along", &folder.path().join("tables.tmp/spans.parquet"));
+        send(&child, libc::SIGTERM);
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+    }
+
+    /// The first signal ends a recording; what its tables are made of is kept by the same one sent twice, and not by a second.
+    #[test]
+    fn after_a_recording_the_second_signal_takes_the_tables_along() {
+        if let Some(path) = std::env::var_os(OF_CHILD) {
+            crate::progress::end_on_signal(&model::Context::silent());
+            return write_tables(Path::new(&path));
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let there = folder.path().join("tables.tmp/spans.parquet");
+        let mut child = writer("after_a_recording_the_second_signal_takes_the_tables_along", &there);
+        send(&child, libc::SIGINT);
+        std::thread::sleep(crate::progress::SAME_SIGNAL + Duration::from_millis(100));
+        assert!(child.try_wait().unwrap().is_none() && there.exists());
+        send(&child, libc::SIGINT);
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGINT));
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
     }
 }

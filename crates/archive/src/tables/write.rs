@@ -4,7 +4,7 @@
 use super::{GROUP_ROWS, Index, folder, schema};
 use crate::error::{Error, Result, Tried};
 use crate::meta::replace;
-use model::table::{Cell, ColumnInfo, ColumnType, Row, TABLE_VERSION, TableInfo};
+use model::table::{Cell, ColumnInfo, ColumnType, Row, TABLE_VERSION, TABLES, TableInfo};
 use parquet::basic::Compression;
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
@@ -17,6 +17,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+fn unfinished(dir: &Path) -> PathBuf {
+    dir.join("tables.tmp")
+}
+
 /// Writes the tables of an archive. Dropped before [`TablesWriter::finish`], it leaves the old tables as they were.
 pub struct TablesWriter {
     dir: PathBuf,
@@ -26,12 +30,21 @@ pub struct TablesWriter {
 }
 
 impl TablesWriter {
+    /// All files that a writer may have in the archive `dir` before it has finished, and last the folder that they are in: for who
+    /// is ended by a signal, and can drop nothing.
+    pub fn litter(dir: &Path) -> Vec<PathBuf> {
+        let tmp = unfinished(dir);
+        let tables = TABLES.iter().map(|table| format!("{}.parquet", table.name));
+        let index = ["index.json", "index.json.tmp"].map(String::from);
+        tables.chain(index).map(|name| tmp.join(name)).chain([tmp.clone()]).collect()
+    }
+
     /// Begins new tables in the archive `dir`.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn create(dir: &Path) -> Result<Self> {
-        let tmp = dir.join("tables.tmp");
+        let tmp = unfinished(dir);
         match fs::remove_dir_all(&tmp) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e).tried("remove", &tmp),
             _ => {}

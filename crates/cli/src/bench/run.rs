@@ -247,7 +247,8 @@ fn chosen(args: &args::BenchRun, dirs: &[(String, PathBuf)]) -> Result<(Vec<Desi
     let runnable: Vec<Runnable> = if args.what.is_empty() {
         suite::all()?.into_iter().map(Runnable::Workload).collect()
     } else {
-        args.what.iter().map(|word| suite::find(word)).collect::<Result<_>>()?
+        let find = if args.verb == "net sweep" { suite::find_sweep } else { suite::find };
+        args.what.iter().map(|word| find(word)).collect::<Result<_>>()?
     };
     let workloads: Vec<&Workload> = runnable
         .iter()

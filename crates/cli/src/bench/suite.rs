@@ -46,9 +46,24 @@ pub fn selftest() -> Result<Workload> {
     Ok(Workload::parse(SELFTEST.0, SELFTEST.1)?)
 }
 
+/// The sweep of a network of that name, or the design in that file.
+pub fn find_sweep(word: &str) -> Result<Runnable> {
+    let all = sweeps()?;
+    if is_file(word) || all.iter().any(|w| w.name == word) {
+        return find(word);
+    }
+    let names: Vec<&str> = all.iter().map(|w| w.name.as_str()).collect();
+    Err(Usage(format!("there is no sweep {word:?}; there are {}, or give a file: DESIGN.toml", names.join(", ")))
+        .into())
+}
+
+fn is_file(word: &str) -> bool {
+    word.ends_with(".toml") || word.contains('/')
+}
+
 /// The workload of that name, or the design in that file.
 pub fn find(word: &str) -> Result<Runnable> {
-    if !word.ends_with(".toml") && !word.contains('/') {
+    if !is_file(word) {
         if word == "cluster" {
             return Ok(Runnable::Workload(Workload::parse(CLUSTER.0, CLUSTER.1)?));
         }

@@ -143,6 +143,7 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     // Not before: each writing of it makes it a new file.
     around.writes(&args.output.join("meta.json"));
     log.begins_at(workload::clock::now_ns());
+    args.pid.iter().copied().filter(|pid| capture::is_of_the_kernel(*pid)).for_each(warn_of_the_kernel);
     if let Some(child) = &mut child {
         session.track(child.pid())?;
         child.release().inspect_err(|_| put_back(&args.output, kept.as_deref()))?;
@@ -224,14 +225,26 @@ fn warn_of_refusals(coverage: &[Coverage]) {
     }
 }
 
-/// What was asked for, in words: the recording's title if there is no command.
-fn asked(args: &args::Record) -> String {
-    let process = |pid: &u32| match capture::name_of(*pid).map(|e| e.record) {
+/// What looks like a recording that saw nothing.
+fn warn_of_the_kernel(pid: u32) {
+    eprintln!(
+        "fathom: {} is a thread of the kernel: it makes no system calls and runs no statements, and what it writes it \
+         mostly writes for others. Record who it works for, or --all",
+        process(pid)
+    );
+}
+
+fn process(pid: u32) -> String {
+    match capture::name_of(pid).map(|e| e.record) {
         Some(model::Record::Task(task)) => format!("process {pid} ({})", task.text),
         _ => format!("process {pid}"),
-    };
+    }
+}
+
+/// What was asked for, in words: the recording's title if there is no command.
+fn asked(args: &args::Record) -> String {
     match &args.comm {
-        _ if !args.pid.is_empty() => args.pid.iter().map(process).collect::<Vec<_>>().join(", "),
+        _ if !args.pid.is_empty() => args.pid.iter().map(|pid| process(*pid)).collect::<Vec<_>>().join(", "),
         Some(name) => format!("processes named {name}"),
         None => "every process".into(),
     }
