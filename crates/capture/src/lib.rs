@@ -37,4 +37,4 @@ mod uprobes;
 pub use error::Error;
 pub use request::{Request, Scope};
 pub use session::{Finished, Session};
-pub use tasks::{cut_comm, name_of};
+pub use tasks::{cut_comm, is_of_the_kernel, name_of};

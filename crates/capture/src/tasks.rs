@@ -78,10 +78,22 @@ fn comm_of(pid: u32) -> Option<String> {
     Some(String::from_utf8_lossy(&text).trim_end_matches('\n').to_string())
 }
 
-/// The fourth field of `stat`, which stands second after the name; the name may hold anything but ends in the last `)`.
+/// `PF_KTHREAD` of include/linux/sched.h.
+const KERNEL_THREAD: u32 = 0x0020_0000;
+
+/// Whether it is a thread of the kernel's own.
+pub fn is_of_the_kernel(tgid: u32) -> bool {
+    stat(tgid, 6).is_some_and(|flags| flags & KERNEL_THREAD != 0)
+}
+
 fn parent_of(pid: u32) -> Option<u32> {
+    stat(pid, 1)
+}
+
+/// A field of `/proc/PID/stat`, counted from the one after the name, the state; the name may hold anything but ends in the last `)`.
+fn stat(pid: u32, field: usize) -> Option<u32> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    String::from_utf8_lossy(&stat).rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+    String::from_utf8_lossy(&stat).rsplit_once(") ")?.1.split(' ').nth(field)?.parse().ok()
 }
 
 fn numbers(folder: &Path) -> Vec<u32> {
@@ -98,6 +110,8 @@ mod tests {
         let me = std::process::id();
         assert!(threads(me).contains(&me));
         assert_eq!(threads(0), Vec::<u32>::new());
+        assert_eq!(parent_of(me), Some(std::os::unix::process::parent_id()));
+        assert!(!is_of_the_kernel(me));
         let file = tempfile::NamedTempFile::new().unwrap();
         let meta = file.as_file().metadata().unwrap();
         let events = describe(me);

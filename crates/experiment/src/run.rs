@@ -1,6 +1,5 @@
 //! Runs a design: blocks, order, gates, disks, folders; gives rows to the sink as they are made.
 
-use crate::expand::Fill;
 use crate::gate::{self, Gate, Patience, Signal};
 use crate::process::{self, Background, Outcome};
 use crate::results::{Absent, Results, Stopped};
@@ -15,6 +14,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+mod ready;
+mod replay;
+
+use ready::Ready;
+pub use replay::Past;
+use replay::Replay;
 
 /// After so many failures in a row a cell is given up, so that a peer that cannot run here costs minutes and not hours.
 const PATIENCE: u64 = 3;
@@ -47,9 +53,9 @@ pub type HalfWidths<'a> = dyn FnMut(&Results) -> Vec<Option<f64>> + 'a;
 
 /// Where a design runs.
 pub struct Setting<'a> {
-    /// Variables of the design's words: at least `fathom`, the path of this program. `disk`, `device`, `scratch` (a folder
-    /// of the replicate's own, removed after it), `shared` (a folder of the cell's own), `dir` and `kept` (the same on the
-    /// storage under test, the latter of the run's own) are added.
+    /// Variables of the design's words: at least `fathom`, the path of this program. `disk`, `device`, `design` (the design's
+    /// folder), `scratch` (a folder of the replicate's own, removed after it), `shared` (a folder of the cell's own), `dir` and
+    /// `kept` (the same on the storage under test, the latter of the run's own), `inner` and `block_number` are added.
     pub variables: BTreeMap<String, String>,
     /// Folder in which scratch folders are made; in memory, lest the peers' own output compete for the disk.
     pub scratch: PathBuf,
@@ -65,19 +71,6 @@ pub struct Setting<'a> {
     pub why: Option<PathBuf>,
     /// What was measured before an interruption.
     pub past: Past,
-}
-
-/// What was measured before an interruption, numbered as in [`Results`].
-#[derive(Debug, Clone, Default)]
-pub struct Past {
-    /// The replicates in their order.
-    pub replicates: Vec<Replicate>,
-    /// Their samples.
-    pub samples: Vec<Sample>,
-    /// Their marks.
-    pub marks: Vec<MarkRow>,
-    /// The cells that were given up, by number, with the reason.
-    pub absent: BTreeMap<u64, String>,
 }
 
 impl<'a> Setting<'a> {
@@ -154,42 +147,6 @@ pub fn run(
     runner.blocks()?;
     runner.whys()?;
     Ok(runner.results)
-}
-
-/// A replicate with what it printed.
-type Run = (Replicate, Vec<Sample>, Vec<MarkRow>);
-
-/// What was measured before, by block and cell.
-#[derive(Default)]
-struct Replay {
-    runs: BTreeMap<(u64, u64), Run>,
-    /// Those that were recorded, by cell.
-    whys: BTreeMap<u64, Run>,
-    absent: BTreeMap<u64, String>,
-    /// How long it took.
-    took_ns: u64,
-}
-
-impl Replay {
-    fn new(past: Past) -> Self {
-        let mut by_id: BTreeMap<u64, Run> =
-            past.replicates.into_iter().map(|r| (r.id, (r, Vec::new(), Vec::new()))).collect();
-        let took_ns = by_id.values().map(|(r, ..)| r.end_ns.saturating_sub(r.start_ns)).sum();
-        for sample in past.samples {
-            if let Some((_, samples, _)) = sample.replicate.and_then(|id| by_id.get_mut(&id)) {
-                samples.push(sample);
-            }
-        }
-        for mark in past.marks {
-            if let Some((.., marks)) = mark.replicate.and_then(|id| by_id.get_mut(&id)) {
-                marks.push(mark);
-            }
-        }
-        let (whys, runs): (Vec<Run>, Vec<Run>) = by_id.into_values().partition(|run| run.0.why.is_some());
-        let runs = runs.into_iter().map(|run| ((run.0.block, run.0.cell), run)).collect();
-        let whys = whys.into_iter().map(|run| (run.0.cell, run)).collect();
-        Self { runs, whys, absent: past.absent, took_ns }
-    }
 }
 
 struct Runner<'a, 'b> {
@@ -285,17 +242,6 @@ impl Runner<'_, '_> {
             self.kept.insert(dir.clone(), probe);
         }
         Ok(())
-    }
-
-    /// The cell's command with lists taken in and variables as they were written, for the record.
-    fn unfolded(&self, cell: &Cell) -> Vec<String> {
-        let lists = self.lists(&cell.fill, false);
-        let list = |word: &String| match word.strip_prefix('@').and_then(|name| lists.get(name)) {
-            Some(list) => list.clone(),
-            None => vec![word.clone()],
-        };
-        let filled = |word: String| template::fill(&word, &cell.fill.variables);
-        cell.argv.iter().flat_map(list).map(filled).collect()
     }
 
     /// Runs the cell's setup; the reason if it failed.
@@ -559,60 +505,6 @@ impl Runner<'_, '_> {
         }
     }
 
-    /// Makes what a process needs, and its command; the inner error is a reason why this process cannot run.
-    fn argv(
-        &self,
-        at: usize,
-        cell: &Cell,
-        fill: &Fill,
-        block: u64,
-        purpose: Purpose,
-    ) -> Result<Result<Ready, String>, Error> {
-        let scratch = Scratch::new(&self.setting.scratch).map_err(Error::Setting)?;
-        // Storage under test may vanish, or become read-only: that is this replicate's failure, and the next may work.
-        let there = cell.dir.as_deref().map(|dir| self.is_still_there(dir).and_then(|()| Scratch::new(dir)));
-        let dir = match there.transpose() {
-            Ok(dir) => dir,
-            Err(why) => return Ok(Err(why)),
-        };
-        let sizing = self.design.plan.as_ref().and_then(|p| p.sizing.as_ref());
-        let inner = match (sizing, purpose) {
-            (None, _) | (_, Purpose::Warmup) => None,
-            (Some(_), Purpose::Count) => match self.inner.get(&at) {
-                Some(inner) => Some(inner.clone()),
-                None => {
-                    let why = self.not_sized.get(&at).map_or("it did not end", String::as_str);
-                    return Ok(Err(format!("its iteration was not sized, since its warm-up failed: {why}")));
-                }
-            },
-        };
-        let mut variables = self.variables(at, fill, &scratch);
-        let path = |p: &Path| p.to_string_lossy().into_owned();
-        variables.extend(dir.iter().map(|d| ("dir".to_string(), path(&d.0))));
-        let kept = cell.dir.as_ref().and_then(|d| self.kept.get(d));
-        variables.extend(kept.map(|k| ("kept".to_string(), path(&k.0))));
-        variables.extend(inner.map(|inner| ("inner".to_string(), inner)));
-        variables.insert("block_number".to_string(), block.to_string());
-        let lists = self.lists(fill, purpose == Purpose::Warmup);
-        let expand = |words| template::expand(words, &lists, &variables);
-        Ok(match (expand(&cell.argv), expand(&cell.background)) {
-            (Ok(argv), Ok(background)) => Ok(Ready { argv, background, _folders: (scratch, dir) }),
-            (Err(why), _) | (_, Err(why)) => Err(why),
-        })
-    }
-
-    /// Whether a folder is on the file system on which it was at first. Where a card or stick was mounted, an empty folder of another disk
-    /// is left, on which everything could be done, and measured.
-    fn is_still_there(&self, dir: &Path) -> Result<(), String> {
-        match self.storage.get(dir) {
-            Some(before) if *before != file_system(dir)? => Err(format!(
-                "the storage under test is no longer at {}: that folder is on another file system now. Mount it there again",
-                dir.display()
-            )),
-            _ => Ok(()),
-        }
-    }
-
     fn process(&self, cell: &Cell, ready: &Ready) -> Outcome {
         let beside = (!ready.background.is_empty())
             .then(|| Background::start(&ready.background, Duration::from_millis(cell.background_settle_ms)))
@@ -659,14 +551,6 @@ impl Runner<'_, '_> {
         Ok(())
     }
 
-    /// The same process under the recorder.
-    fn recording(&self, ready: Ready, archive: &Path) -> Ready {
-        let fathom = self.setting.variables.get("fathom").cloned().unwrap_or_default();
-        let record = ["record", "--quiet", "--as-root", "--output"].map(String::from);
-        let record = std::iter::once(fathom).chain(record).chain([archive.to_string_lossy().into_owned(), "--".into()]);
-        Ready { argv: record.chain(ready.argv).collect(), ..ready }
-    }
-
     /// Gives up a cell. A baseline takes all others with it, since nothing is left to compare them with.
     fn give_up(&mut self, at: usize, why: String) -> Result<(), Error> {
         let name = &self.design.cells[at].name;
@@ -695,35 +579,6 @@ impl Runner<'_, '_> {
         Ok(())
     }
 
-    /// The lists of words that a command may take in.
-    fn lists(&self, fill: &Fill, calibrate: bool) -> BTreeMap<String, Vec<String>> {
-        let mut lists = self.design.words.clone();
-        lists.extend(fill.words.clone());
-        if let Some(sizing) = self.design.plan.as_ref().and_then(|p| p.sizing.as_ref()) {
-            let words = if calibrate { &sizing.calibrate } else { &sizing.fixed };
-            lists.insert("sizing".into(), words.clone());
-        }
-        lists
-    }
-
-    fn variables(&self, at: usize, fill: &Fill, scratch: &Scratch) -> BTreeMap<String, String> {
-        let mut variables = self.setting.variables.clone();
-        variables.extend(fill.variables.clone());
-        let mut add = |name: &str, path: &Path| variables.insert(name.into(), path.to_string_lossy().into_owned());
-        add("scratch", &scratch.0);
-        if let Some(folder) = &self.design.folder {
-            add("design", folder);
-        }
-        if let Some(shared) = self.shared.get(&at) {
-            add("shared", &shared.0);
-        }
-        if let Some(disk) = &self.disk {
-            add("disk", disk.path());
-            add("device", disk.device());
-        }
-        variables
-    }
-
     fn timeout(&self) -> Duration {
         Duration::from_secs(self.design.timeout_s)
     }
@@ -732,11 +587,4 @@ impl Runner<'_, '_> {
 /// The number of the file system that a folder is on, as long as it is mounted.
 fn file_system(dir: &Path) -> Result<u64, String> {
     std::fs::metadata(dir).map(|m| m.dev()).map_err(|e| format!("cannot look at {}: {e}", dir.display()))
-}
-
-/// A process that can be started; its folders go when it does.
-struct Ready {
-    argv: Vec<String>,
-    background: Vec<String>,
-    _folders: (Scratch, Option<Scratch>),
 }

@@ -12,11 +12,17 @@
 //! # Time
 //!
 //! `CLOCK_BOOTTIME` in ns. A record that covers an interval (`syscall`, `op_end`, `off_cpu`, `join`, `statement`) is
-//! stamped with its **end** and carries its start, since it is written when it ends; [`Event::start_ns`] gives the start.
+//! stamped with its **end** and carries its start, since it is written when it ends. [`Event::start_ns`] gives the moment from which
+//! it matters to others: the start, but for `op_end` and `statement`.
 
 use crate::record::{Field, FieldInfo};
 use crate::records;
 use crate::words::Call;
+
+mod bits;
+mod text;
+
+pub use bits::{bio_flags, flags, header_flags};
 
 /// Version of the records below; a change of their layout adds one. The archive stores it.
 pub const EVENT_VERSION: u32 = 1;
@@ -421,60 +427,6 @@ records! {
     }
 }
 
-/// Bits of `ctx`: in which context the thread was.
-pub mod flags {
-    /// Inside an operation.
-    pub const IN_OP: u16 = 1;
-    /// Inside a recorded system call.
-    pub const IN_SYSCALL: u16 = 2;
-    /// A kernel thread.
-    pub const KERNEL_THREAD: u16 = 4;
-    /// Belongs to what was asked to be recorded.
-    pub const TRACKED: u16 = 8;
-    /// Belongs to Fathom itself.
-    pub const TRACER: u16 = 16;
-    /// O_DIRECT file.
-    pub const DIRECT: u16 = 32;
-    /// O_SYNC or O_DSYNC file.
-    pub const SYNC_FILE: u16 = 64;
-    /// Regular file.
-    pub const REGULAR: u16 = 128;
-    /// A statement is open on the thread, but none of its steps runs: the application is between its rows.
-    pub const BETWEEN_ROWS: u16 = 256;
-}
-
-/// Bits of a header's `flags`. What a record's own `ctx` says it does not repeat; of those without one it says all.
-pub mod header_flags {
-    /// The thread is a kernel thread.
-    pub const KERNEL_THREAD: u8 = 1;
-    /// Of `statement`, `fs_write`, `cache_add` and `uring`: a statement is open, but none of its steps ran.
-    pub const BETWEEN_ROWS: u8 = 2;
-    /// Of `uring`: the file is opened with O_DIRECT.
-    pub const DIRECT: u8 = 4;
-    /// Of `uring`: submitted by the kernel's own thread that polls the ring (SQPOLL), which serves the whole process.
-    pub const POLLING: u8 = 8;
-}
-
-/// Bits of `flags` of bios and requests, the same on every kernel.
-pub mod bio_flags {
-    /// Somebody waits.
-    pub const SYNC: u16 = 1;
-    /// Metadata.
-    pub const META: u16 = 2;
-    /// Flush the disk's cache first.
-    pub const PREFLUSH: u16 = 4;
-    /// To the medium before it completes.
-    pub const FUA: u16 = 8;
-    /// Read ahead.
-    pub const READ_AHEAD: u16 = 16;
-    /// Background.
-    pub const BACKGROUND: u16 = 32;
-    /// The request is the flush machinery's own (RQF_FLUSH_SEQ).
-    pub const FLUSH_SEQUENCE: u16 = 64;
-    /// The request counts in the disk's statistics (RQF_IO_STAT).
-    pub const COUNTED: u16 = 128;
-}
-
 /// When, where and who. 24 bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Header {
@@ -557,7 +509,8 @@ impl Event {
         out.resize(start + (out.len() - start).next_multiple_of(8), 0);
     }
 
-    /// When what it tells began (its own time for a moment).
+    /// When what it tells began to matter: its start, or its own time for a moment, and for the end of an execution and a
+    /// statement's text, which nothing before them needs.
     pub fn start_ns(&self) -> u64 {
         match &self.record {
             Record::Syscall(x) => x.start_ns,
@@ -567,84 +520,6 @@ impl Event {
             _ => self.header.time_ns,
         }
     }
-
-    /// The text form: `@TIME cpuN TGID/TID NAME field=value …`, fields that are zero left out. Read by [`Event::parse`].
-    pub fn to_text(&self) -> String {
-        let h = &self.header;
-        let mut out = format!("@{} cpu{} {}/{} {}", h.time_ns, h.cpu, h.tgid, h.tid, self.record.name());
-        self.record.show_fields(&mut out);
-        out
-    }
-
-    /// Reads the text form. The CPU may be left out (0), and a thread that is its process's first may be given once.
-    ///
-    /// # Errors
-    /// A sentence that names what could not be read.
-    pub fn parse(line: &str) -> Result<Self, String> {
-        let mut words = split_words(line)?.into_iter().peekable();
-        let time = words.next().ok_or("an empty line")?;
-        let time_ns = time.strip_prefix('@').and_then(|t| t.replace('_', "").parse().ok());
-        let mut header =
-            Header { time_ns: time_ns.ok_or(format!("{time}: not a time such as @1000"))?, ..Header::default() };
-        if let Some(cpu) = words.peek().and_then(|w| w.strip_prefix("cpu")?.parse().ok()) {
-            header.cpu = cpu;
-            words.next();
-        }
-        let who = words.next().ok_or("no thread")?;
-        let (tgid, tid) = who.split_once('/').unwrap_or((&who, &who));
-        header.tgid = tgid.parse().map_err(|_| format!("{who}: not TGID/TID"))?;
-        header.tid = tid.parse().map_err(|_| format!("{who}: not TGID/TID"))?;
-        let name = words.next().ok_or("no record name")?;
-        let fields: Vec<(String, String)> = words
-            .map(|w| w.split_once('=').map(|(k, v)| (k.into(), v.into())).ok_or(format!("{w}: not field=value")))
-            .collect::<Result<_, _>>()?;
-        let record = Record::parse_fields(&name, &fields)?;
-        header.kind = record.kind();
-        Ok(Self { header, record })
-    }
-}
-
-/// Splits at spaces, but not inside a double-quoted value, whose escapes are Rust's.
-fn split_words(line: &str) -> Result<Vec<String>, String> {
-    let mut words = Vec::new();
-    let mut chars = line.trim().chars().peekable();
-    while let Some(&c) = chars.peek() {
-        if c.is_whitespace() {
-            chars.next();
-            continue;
-        }
-        let mut word = String::new();
-        while let Some(&c) = chars.peek() {
-            if c.is_whitespace() {
-                break;
-            }
-            chars.next();
-            if c != '"' {
-                word.push(c);
-                continue;
-            }
-            loop {
-                match chars.next().ok_or("a text without its closing quote")? {
-                    '"' => break,
-                    '\\' => word.push(match chars.next().ok_or("a backslash at the end")? {
-                        'n' => '\n',
-                        't' => '\t',
-                        'r' => '\r',
-                        '0' => '\0',
-                        'u' => {
-                            let code: String =
-                                chars.by_ref().skip_while(|&c| c == '{').take_while(|&c| c != '}').collect();
-                            u32::from_str_radix(&code, 16).ok().and_then(char::from_u32).ok_or("a bad \\u{…}")?
-                        }
-                        other => other,
-                    }),
-                    other => word.push(other),
-                }
-            }
-        }
-        words.push(word);
-    }
-    Ok(words)
 }
 
 /// The constants that C needs besides the records.
@@ -722,16 +597,6 @@ mod tests {
             assert_eq!(Event::decode(&bytes).as_ref(), Some(&event));
             assert_eq!(Event::parse(&event.to_text()).as_ref(), Ok(&event), "{}", event.to_text());
         }
-    }
-
-    #[test]
-    fn text_survives_quotes_and_control_characters() {
-        let text = "say \"hi\"\n\\ <b> \u{7f}\u{1}é".to_string();
-        let record = Statement { stmt: 9, text, ..Statement::default() }.into();
-        let mut bytes = Vec::new();
-        Event { header: Header::default(), record }.encode(&mut bytes);
-        let event = Event::decode(&bytes).unwrap();
-        assert_eq!(Event::parse(&event.to_text()), Ok(event));
     }
 
     #[test]

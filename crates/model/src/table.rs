@@ -415,7 +415,7 @@ tables! {
         attached: bool,
         /// How it was attached, or why it is blind.
         how: String,
-        /// Times its program ran while the kernel counted: a window of 20 ms in each second, which together are the fact
+        /// Times its program ran while the kernel counted: 5 ms of each quarter of a second, which together are the fact
         /// `tracer.counted`. Empty if it did not count. Functions of several files may share one program.
         hits: Option<u64>,
         /// Times it could not run because it was running already on that CPU.

@@ -1,0 +1,119 @@
+//! From a cell to a process that can be started: its folders, its variables, its words.
+
+use super::{Purpose, Runner, file_system};
+use crate::expand::Fill;
+use crate::scratch::Scratch;
+use crate::{Cell, Error, template};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A process that can be started; its folders go when it does.
+pub(super) struct Ready {
+    pub argv: Vec<String>,
+    pub background: Vec<String>,
+    _folders: (Scratch, Option<Scratch>),
+}
+
+impl Runner<'_, '_> {
+    /// The cell's command with lists taken in and variables as they were written, for the record.
+    pub(super) fn unfolded(&self, cell: &Cell) -> Vec<String> {
+        let lists = self.lists(&cell.fill, false);
+        let list = |word: &String| match word.strip_prefix('@').and_then(|name| lists.get(name)) {
+            Some(list) => list.clone(),
+            None => vec![word.clone()],
+        };
+        let filled = |word: String| template::fill(&word, &cell.fill.variables);
+        cell.argv.iter().flat_map(list).map(filled).collect()
+    }
+
+    /// Makes what a process needs, and its command; the inner error is a reason why this process cannot run.
+    pub(super) fn argv(
+        &self,
+        at: usize,
+        cell: &Cell,
+        fill: &Fill,
+        block: u64,
+        purpose: Purpose,
+    ) -> Result<Result<Ready, String>, Error> {
+        let scratch = Scratch::new(&self.setting.scratch).map_err(Error::Setting)?;
+        // Storage under test may vanish, or become read-only: that is this replicate's failure, and the next may work.
+        let there = cell.dir.as_deref().map(|dir| self.is_still_there(dir).and_then(|()| Scratch::new(dir)));
+        let dir = match there.transpose() {
+            Ok(dir) => dir,
+            Err(why) => return Ok(Err(why)),
+        };
+        let sizing = self.design.plan.as_ref().and_then(|p| p.sizing.as_ref());
+        let inner = match (sizing, purpose) {
+            (None, _) | (_, Purpose::Warmup) => None,
+            (Some(_), Purpose::Count) => match self.inner.get(&at) {
+                Some(inner) => Some(inner.clone()),
+                None => {
+                    let why = self.not_sized.get(&at).map_or("it did not end", String::as_str);
+                    return Ok(Err(format!("its iteration was not sized, since its warm-up failed: {why}")));
+                }
+            },
+        };
+        let mut variables = self.variables(at, fill, &scratch);
+        let path = |p: &Path| p.to_string_lossy().into_owned();
+        variables.extend(dir.iter().map(|d| ("dir".to_string(), path(&d.0))));
+        let kept = cell.dir.as_ref().and_then(|d| self.kept.get(d));
+        variables.extend(kept.map(|k| ("kept".to_string(), path(&k.0))));
+        variables.extend(inner.map(|inner| ("inner".to_string(), inner)));
+        variables.insert("block_number".to_string(), block.to_string());
+        let lists = self.lists(fill, purpose == Purpose::Warmup);
+        let expand = |words| template::expand(words, &lists, &variables);
+        Ok(match (expand(&cell.argv), expand(&cell.background)) {
+            (Ok(argv), Ok(background)) => Ok(Ready { argv, background, _folders: (scratch, dir) }),
+            (Err(why), _) | (_, Err(why)) => Err(why),
+        })
+    }
+
+    /// Whether a folder is on the file system on which it was at first. Where a card or stick was mounted, an empty folder of another disk
+    /// is left, on which everything could be done, and measured.
+    fn is_still_there(&self, dir: &Path) -> Result<(), String> {
+        match self.storage.get(dir) {
+            Some(before) if *before != file_system(dir)? => Err(format!(
+                "the storage under test is no longer at {}: that folder is on another file system now. Mount it there again",
+                dir.display()
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same process under the recorder.
+    pub(super) fn recording(&self, ready: Ready, archive: &Path) -> Ready {
+        let fathom = self.setting.variables.get("fathom").cloned().unwrap_or_default();
+        let record = ["record", "--quiet", "--as-root", "--output"].map(String::from);
+        let record = std::iter::once(fathom).chain(record).chain([archive.to_string_lossy().into_owned(), "--".into()]);
+        Ready { argv: record.chain(ready.argv).collect(), ..ready }
+    }
+
+    /// The lists of words that a command may take in.
+    pub(super) fn lists(&self, fill: &Fill, calibrate: bool) -> BTreeMap<String, Vec<String>> {
+        let mut lists = self.design.words.clone();
+        lists.extend(fill.words.clone());
+        if let Some(sizing) = self.design.plan.as_ref().and_then(|p| p.sizing.as_ref()) {
+            let words = if calibrate { &sizing.calibrate } else { &sizing.fixed };
+            lists.insert("sizing".into(), words.clone());
+        }
+        lists
+    }
+
+    pub(super) fn variables(&self, at: usize, fill: &Fill, scratch: &Scratch) -> BTreeMap<String, String> {
+        let mut variables = self.setting.variables.clone();
+        variables.extend(fill.variables.clone());
+        let mut add = |name: &str, path: &Path| variables.insert(name.into(), path.to_string_lossy().into_owned());
+        add("scratch", &scratch.0);
+        if let Some(folder) = &self.design.folder {
+            add("design", folder);
+        }
+        if let Some(shared) = self.shared.get(&at) {
+            add("shared", &shared.0);
+        }
+        if let Some(disk) = &self.disk {
+            add("disk", disk.path());
+            add("device", disk.device());
+        }
+        variables
+    }
+}

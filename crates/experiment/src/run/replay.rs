@@ -1,0 +1,53 @@
+//! What was measured before an interruption: a run that goes on takes it in the place of its processes, in the same order.
+
+use model::table::{MarkRow, Replicate, Sample};
+use std::collections::BTreeMap;
+
+/// What was measured before an interruption, numbered as in [`Results`].
+#[derive(Debug, Clone, Default)]
+pub struct Past {
+    /// The replicates in their order.
+    pub replicates: Vec<Replicate>,
+    /// Their samples.
+    pub samples: Vec<Sample>,
+    /// Their marks.
+    pub marks: Vec<MarkRow>,
+    /// The cells that were given up, by number, with the reason.
+    pub absent: BTreeMap<u64, String>,
+}
+
+/// A replicate with what it printed.
+pub(super) type Run = (Replicate, Vec<Sample>, Vec<MarkRow>);
+
+/// What was measured before, by block and cell.
+#[derive(Default)]
+pub(super) struct Replay {
+    pub runs: BTreeMap<(u64, u64), Run>,
+    /// Those that were recorded, by cell.
+    pub whys: BTreeMap<u64, Run>,
+    pub absent: BTreeMap<u64, String>,
+    /// How long it took.
+    pub took_ns: u64,
+}
+
+impl Replay {
+    pub(super) fn new(past: Past) -> Self {
+        let mut by_id: BTreeMap<u64, Run> =
+            past.replicates.into_iter().map(|r| (r.id, (r, Vec::new(), Vec::new()))).collect();
+        let took_ns = by_id.values().map(|(r, ..)| r.end_ns.saturating_sub(r.start_ns)).sum();
+        for sample in past.samples {
+            if let Some((_, samples, _)) = sample.replicate.and_then(|id| by_id.get_mut(&id)) {
+                samples.push(sample);
+            }
+        }
+        for mark in past.marks {
+            if let Some((.., marks)) = mark.replicate.and_then(|id| by_id.get_mut(&id)) {
+                marks.push(mark);
+            }
+        }
+        let (whys, runs): (Vec<Run>, Vec<Run>) = by_id.into_values().partition(|run| run.0.why.is_some());
+        let runs = runs.into_iter().map(|run| ((run.0.block, run.0.cell), run)).collect();
+        let whys = whys.into_iter().map(|run| (run.0.cell, run)).collect();
+        Self { runs, whys, absent: past.absent, took_ns }
+    }
+}

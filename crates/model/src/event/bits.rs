@@ -1,0 +1,55 @@
+//! Bit sets that records and their headers carry, the same on every kernel.
+
+/// Bits of `ctx`: in which context the thread was.
+pub mod flags {
+    /// Inside an operation.
+    pub const IN_OP: u16 = 1;
+    /// Inside a recorded system call.
+    pub const IN_SYSCALL: u16 = 2;
+    /// A kernel thread.
+    pub const KERNEL_THREAD: u16 = 4;
+    /// Belongs to what was asked to be recorded.
+    pub const TRACKED: u16 = 8;
+    /// Belongs to Fathom itself.
+    pub const TRACER: u16 = 16;
+    /// O_DIRECT file.
+    pub const DIRECT: u16 = 32;
+    /// O_SYNC or O_DSYNC file.
+    pub const SYNC_FILE: u16 = 64;
+    /// Regular file.
+    pub const REGULAR: u16 = 128;
+    /// A statement is open on the thread, but none of its steps runs: the application is between its rows.
+    pub const BETWEEN_ROWS: u16 = 256;
+}
+
+/// Bits of a header's `flags`. What a record's own `ctx` says it does not repeat; of those without one it says all.
+pub mod header_flags {
+    /// The thread is a kernel thread.
+    pub const KERNEL_THREAD: u8 = 1;
+    /// Of `statement`, `fs_write`, `cache_add` and `uring`: a statement is open, but none of its steps ran.
+    pub const BETWEEN_ROWS: u8 = 2;
+    /// Of `uring`: the file is opened with O_DIRECT.
+    pub const DIRECT: u8 = 4;
+    /// Of `uring`: submitted by the kernel's own thread that polls the ring (SQPOLL), which serves the whole process.
+    pub const POLLING: u8 = 8;
+}
+
+/// Bits of `flags` of bios and requests, the same on every kernel.
+pub mod bio_flags {
+    /// Somebody waits.
+    pub const SYNC: u16 = 1;
+    /// Metadata.
+    pub const META: u16 = 2;
+    /// Flush the disk's cache first.
+    pub const PREFLUSH: u16 = 4;
+    /// To the medium before it completes.
+    pub const FUA: u16 = 8;
+    /// Read ahead.
+    pub const READ_AHEAD: u16 = 16;
+    /// Background.
+    pub const BACKGROUND: u16 = 32;
+    /// The request is the flush machinery's own (RQF_FLUSH_SEQ).
+    pub const FLUSH_SEQUENCE: u16 = 64;
+    /// The request counts in the disk's statistics (RQF_IO_STAT).
+    pub const COUNTED: u16 = 128;
+}
