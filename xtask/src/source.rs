@@ -14,18 +14,21 @@ pub struct File {
     pub text: String,
 }
 
-/// Every text file that is committed or would be: what git ignores is nobody's.
-pub fn files(root: &Path) -> Result<Vec<File>> {
+/// Every file that is committed or would be, from the repository's root: what git ignores is nobody's.
+pub fn paths(root: &Path) -> Result<Vec<String>> {
     let mut git = Command::new("git");
     git.current_dir(root).args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"]);
-    let mut files = Vec::new();
-    for path in output(&mut git)?.split_terminator('\0') {
-        // A file removed but not yet committed is listed and not there; pictures and archives are no text.
-        if let Some(text) = std::fs::read(root.join(path)).ok().and_then(|bytes| String::from_utf8(bytes).ok()) {
-            files.push(File { path: path.to_string(), text });
-        }
-    }
-    Ok(files)
+    Ok(output(&mut git)?.split_terminator('\0').map(str::to_string).collect())
+}
+
+/// The text files among them.
+pub fn files(root: &Path, paths: &[String]) -> Vec<File> {
+    // A file removed but not yet committed is listed and not there; pictures and archives are no text.
+    let read = |path: &String| {
+        let text = std::fs::read(root.join(path)).ok().and_then(|bytes| String::from_utf8(bytes).ok())?;
+        Some(File { path: path.clone(), text })
+    };
+    paths.iter().filter_map(read).collect()
 }
 
 impl File {

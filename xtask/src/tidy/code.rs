@@ -14,6 +14,10 @@ const LINES: usize = 800;
 /// Tests and generated files may be longer.
 const LINES_OF_TESTS: usize = 1_500;
 
+/// Whoever clones the repository carries a file for ever, even one that is removed again: nothing that is made of its sources has to be
+/// as large as this.
+const BYTES: u64 = 1 << 20;
+
 /// Words that have no place in what is published: unfinished work, and paths that exist on one machine only. Written in
 /// two halves, so that this file may be checked like any other.
 const BANNED: [(&str, &str); 7] = [
@@ -40,6 +44,11 @@ pub fn offences(file: &File) -> Vec<String> {
     found.extend(banned(file));
     found.extend(unreasoned(file));
     found
+}
+
+/// What a file of this size does against the rules, text or not.
+pub fn too_large(path: &str, bytes: u64) -> Option<String> {
+    (bytes > BYTES).then(|| format!("{path}: {bytes} bytes, more than {BYTES}: a picture, a store or a recording?"))
 }
 
 /// Only the cli prints: what a library says, it returns. What a build script says, cargo reads off its output.
@@ -129,6 +138,13 @@ mod tests {
         assert_eq!(check("tests/tests/root.rs", &text).len(), 0);
         assert_eq!(check("crates/capture/src/bpf/e.h", &format!("/* Generated */\n{text}")).len(), 0);
         assert_eq!(check("docs/long.md", &text).len(), 0);
+    }
+
+    #[test]
+    fn large_files_are_caught_whatever_they_hold() {
+        assert_eq!(too_large("docs/images/report.png", 1 << 20), None);
+        let store = too_large("a.img", (1 << 20) + 1).unwrap_or_default();
+        assert!(store.starts_with("a.img: 1048577 bytes, more than 1048576"), "{store}");
     }
 
     #[test]
