@@ -94,7 +94,7 @@ impl Probe {
         }
     }
 
-    /// Takes in what has come; call it every 10 ms or so.
+    /// Takes in what has come; call it every 100 ms or so.
     pub fn drain(&mut self) {
         let mut room = [0; 1 << 16];
         loop {

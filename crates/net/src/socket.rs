@@ -116,6 +116,15 @@ pub fn unread(fd: RawFd) -> u64 {
     if failed == 0 { bytes.max(0) as u64 } else { 0 }
 }
 
+/// Whether a connection was reset, or shut down at this end, without waiting for it.
+pub fn ended(fd: RawFd) -> bool {
+    // What is told needs not be asked for.
+    let mut asked = libc::pollfd { fd, events: 0, revents: 0 };
+    // SAFETY: one pollfd of ours is read and written.
+    let told = unsafe { libc::poll(&raw mut asked, 1, 0) };
+    told > 0 && asked.revents & (libc::POLLERR | libc::POLLHUP) != 0
+}
+
 /// The kernel's settings that bound buffers and congestion controls.
 pub fn settings() -> std::collections::BTreeMap<String, String> {
     let names = [

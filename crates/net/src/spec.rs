@@ -113,6 +113,9 @@ pub enum Readings {
     ByTurns {
         /// Of the lots.
         seed: u64,
+        /// Whether the others have them too: then the ratio tells what the method finds where there is nothing to find.
+        #[serde(default)]
+        control: bool,
     },
 }
 

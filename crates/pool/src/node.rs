@@ -449,8 +449,9 @@ async fn until(time: Option<tokio::time::Instant>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::{self, Head, Operation};
+    use crate::frame::{self, Frame, Head, Operation};
     use crate::store::Place;
+    use tokio::io::AsyncReadExt as _;
 
     fn hello(epoch: u64, coordinator: &str) -> Hello {
         let place = Place { index: 0, count: 1, stripe_bytes: 0 };
@@ -540,5 +541,44 @@ mod tests {
             assert!(if granted { why.is_empty() } else { why.contains("more data is under way") }, "{count}: {why}");
             assert_eq!(answered > 64 << 20, granted);
         }
+    }
+
+    /// Frames that came together would otherwise stay together for ever, and leave a link empty that could carry the next while one is answered.
+    #[tokio::test(flavor = "current_thread")]
+    async fn frames_that_came_together_are_answered_in_frames_no_larger_than_the_largest() {
+        let node = Node::new(Arc::new(Store::memory(1 << 20, "n".into()).expect("memory")), true);
+        let (here, mut there) = tokio::io::duplex(1 << 20);
+        let asks = async {
+            hello::send(&mut there, &hello(1, "a")).await.expect("it listens");
+            hello::receive::<_, Answer>(&mut there, &mut BytesMut::new()).await.expect("it answers");
+            let mut out = BytesMut::new();
+            let mut tags = 0..;
+            for count in [2, 3, 1] {
+                let read = |tag| Request {
+                    operation: Operation::Read,
+                    durable: false,
+                    unchecked: false,
+                    tag,
+                    length: 1,
+                    offset: u64::from(tag),
+                };
+                let requests: Vec<Request> = tags.by_ref().take(count).map(read).collect();
+                let head = Head { epoch: 1, granted: GRANTED, ..Head::default() };
+                frame::put_requests(&mut out, &head, &requests, |_| &[]);
+            }
+            there.write_all(&out).await.expect("it reads");
+            there.shutdown().await.expect("it is there");
+            let mut input = BytesMut::new();
+            while there.read_buf(&mut input).await.expect("it answers") > 0 {}
+            let mut answered = Vec::new();
+            while let Some(answer) = frame::take(&mut input).expect("whole frames") {
+                let Frame::Replies(_, replies) = answer else { panic!("a node asks for nothing") };
+                answered.push(replies.len());
+            }
+            answered
+        };
+        let (served, answered) = tokio::join!(node.connection(here), asks);
+        served.expect("it ends well");
+        assert_eq!(answered, [3, 3]);
     }
 }

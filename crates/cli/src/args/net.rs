@@ -15,6 +15,15 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// What is compared to tell what readings cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Cost {
+    /// Some tenths of a second with readings, others without
+    Turns,
+    /// All with readings: what is found where there is nothing to find
+    Control,
+}
+
 /// Measure a link: TCP, UDP, one-way delay, and what held a transfer back.
 ///
 /// One end serves, the other asks. The sending end's TCP is read every 10 ms, whichever end it is, and each run ends with
@@ -170,8 +179,11 @@ pub struct NetRun {
     pub no_readings: bool,
     /// Tell what reading TCP's state costs here: read it in some tenths of a second and not in others, by lot, and compare their
     /// throughput; one direction, 30 s or more
-    #[arg(long, conflicts_with_all = ["udp", "transactions", "rate", "tcp_probe", "readings", "no_readings"])]
-    pub readings_cost: bool,
+    #[arg(
+        long, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "turns",
+        conflicts_with_all = ["udp", "transactions", "rate", "tcp_probe", "readings", "no_readings"]
+    )]
+    pub readings_cost: Option<Cost>,
     /// Print JSON (its contract: docs/net.md)
     #[arg(long)]
     pub json: bool,

@@ -78,7 +78,9 @@ fn one(outcome: &Outcome, direction: Direction) -> Option<Told<'_>> {
     let bounds = why::bounds(&sent.samples, sent.sockets.len());
     let packets = packets(outcome, sent, received);
     let cost = match outcome.spec.readings {
-        Readings::ByTurns { seed } => Some(cost(outcome, &Turns::new(seed, outcome.spec.duration_ms), sent, received)),
+        Readings::ByTurns { seed, .. } => {
+            Some(cost(outcome, &Turns::new(seed, outcome.spec.duration_ms), sent, received))
+        }
         _ => None,
     };
     Some(Told { direction, limits, course, packets, throughput, sent, received, bounds, cost })

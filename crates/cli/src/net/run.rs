@@ -1,7 +1,7 @@
 //! `fathom net run`.
 
 use super::ends::{self, About};
-use crate::args::{NetRun, Rate, Way};
+use crate::args::{Cost, NetRun, Rate, Way};
 use crate::say;
 use anyhow::{Context as _, Result};
 use net::run::{Outcome, Session};
@@ -215,7 +215,7 @@ fn spec(args: &NetRun) -> Result<Spec, String> {
         probe: args.tcp_probe,
         readings: match (args.no_readings, args.readings_cost) {
             (true, _) => Readings::None,
-            (_, true) => Readings::ByTurns { seed: net::clock::now_ns() },
+            (_, Some(cost)) => Readings::ByTurns { seed: net::clock::now_ns(), control: cost == Cost::Control },
             _ => Readings::All,
         },
     })

@@ -5,6 +5,7 @@ use analysis::text::shown;
 use net::estimate::Throughput;
 use net::outcome::Granted;
 use net::run::Outcome;
+use net::spec::Readings;
 use net::why::Limit;
 use std::fmt::Write as _;
 
@@ -24,12 +25,12 @@ pub fn of(outcome: &Outcome) -> String {
         held_back(&mut text, &limits(outcome, &told));
     }
     for t in &told {
-        one(&mut text, t);
+        one(&mut text, t, outcome.spec.readings);
     }
     text
 }
 
-fn one(text: &mut String, t: &Told<'_>) {
+fn one(text: &mut String, t: &Told<'_>, readings: Readings) {
     let rates = &t.throughput;
     let _ = writeln!(text, "{:5} {}{}", t.direction.name(), rate(rates.steady), interval(rates, rate));
     if !rates.is_steady {
@@ -69,9 +70,13 @@ fn one(text: &mut String, t: &Told<'_>) {
     }
     match &t.cost {
         Some(Ok(ratio)) => {
+            let compared = match readings {
+                Readings::ByTurns { control: true, .. } => "of the throughput with TCP read as often (a control)",
+                _ => "of the throughput without",
+            };
             let _ = writeln!(
                 text,
-                "      with TCP read every 10 ms {:.4} of the throughput without  ({:.4} to {:.4}; {} pairs of 0.1 s)",
+                "      with TCP read every 10 ms {:.4} {compared}  ({:.4} to {:.4}; {} pairs of 0.1 s)",
                 ratio.value, ratio.low, ratio.high, ratio.n
             );
         }

@@ -8,7 +8,7 @@ mod transactions;
 mod udp;
 
 use crate::control::Announcement;
-use crate::outcome::{EndReport, INTERVAL_NS, SAMPLE_NS};
+use crate::outcome::{EndReport, INTERVAL_NS};
 use crate::probe::Probe;
 use crate::spec::{Direction, Spec, Traffic};
 use crate::{clock, socket, usage};
@@ -162,6 +162,9 @@ enum Ends {
 /// A look that is later than this, for want of nothing, tells of a process or machine that stood still.
 const STILL_NS: u64 = 1_000_000_000;
 
+/// Somebody who wants an end waits for it no longer than this.
+const LONGEST_WAIT_NS: u64 = 50_000_000;
+
 impl<'a> Course<'a> {
     fn new(spec: &Spec, stop: &'a AtomicBool, live: &'a Live) -> Self {
         let start_ns = clock::now_ns();
@@ -176,23 +179,19 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// Calls `each` at the end of every step, which is as long as `step_ns` says of the time since the start (a multiple of 10 ms), until the time is over, a connection has
-    /// broken, or somebody wants an end. A step that was slept through is left out, so that none is cut short by the one
-    /// before it.
-    fn follow(&self, step_ns: impl Fn(u64) -> u64, mut each: impl FnMut(u64)) {
+    /// Calls `each` at the end of every interval until the time is over, a connection has broken, or somebody wants an end. The last may be half as long
+    /// again, rather than that a piece follows it; one that was slept through is left out, so that none is cut short by the one before it. Between two
+    /// looks it is `wait` that waits until a time, or less.
+    fn follow(&self, mut wait: impl FnMut(u64), mut each: impl FnMut()) {
         let mut waited = (clock::now_ns(), usage::Thread::now().wait_ns);
         loop {
             let elapsed = clock::now_ns() - self.start_ns;
-            let every_ns = step_ns(elapsed).max(SAMPLE_NS);
-            let step = elapsed / every_ns + 1;
-            let mut at = self.start_ns + step * every_ns;
-            // The rest belongs to the last step if it is less than half a one.
-            if at + every_ns / 2 > self.end_ns {
+            let mut at = self.start_ns + (elapsed / INTERVAL_NS + 1) * INTERVAL_NS;
+            if at + INTERVAL_NS / 2 > self.end_ns {
                 at = self.end_ns;
             }
-            // A long step must not keep anybody who wants an end waiting.
             while clock::now_ns() < at && !self.cut_short() {
-                clock::sleep_until(at.min(clock::now_ns() + 50_000_000));
+                wait(at.min(clock::now_ns() + LONGEST_WAIT_NS));
             }
             let now = clock::now_ns();
             let late = now.saturating_sub(at);
@@ -203,7 +202,7 @@ impl<'a> Course<'a> {
                     self.still_ns.fetch_add(late, Ordering::Relaxed);
                 }
             }
-            each(at);
+            each();
             if at == self.end_ns || self.cut_short() {
                 break;
             }

@@ -5,17 +5,16 @@
 //! time is over and goes on sending until that reset arrives, so that the last interval is as full as the others.
 
 use super::{Connection, Course, Ends, Live, Side};
-use crate::outcome::{EndReport, Granted, INTERVAL_NS, Received, Sent};
+use crate::outcome::{EndReport, Granted, Received, Sent};
 use crate::probe::Probe;
-use crate::sampler;
-use crate::spec::{Direction, Readings, Spec};
-use crate::turns::Turns;
+use crate::sampler::{Between, Oversight, Plan, Read, Watch, Watched};
+use crate::spec::{Direction, Spec};
 use crate::usage::{Thread, Threads};
 use crate::{clock, socket};
 use socket2::SockRef;
 use std::io::{Error, ErrorKind};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -38,60 +37,61 @@ struct Counter(AtomicU64);
 struct Way {
     direction: Direction,
     sends: bool,
-    streams: Vec<(u16, Arc<TcpStream>)>,
+    sockets: Vec<Watched>,
     counters: Arc<Vec<Counter>>,
-    sender: sampler::Sender,
-    receiver: sampler::Receiver,
     ends_ns: Vec<u64>,
     totals: Vec<u64>,
     probe: Option<Probe>,
+    read: Read,
 }
 
 impl Way {
-    fn new(direction: Direction, side: Side, connections: &mut Vec<Connection>) -> Self {
+    /// With its connections out of all, whose sockets are watched from place `first` on.
+    fn new(direction: Direction, side: Side, connections: &mut Vec<Connection>, first: usize) -> Self {
         let (own, others) = connections.drain(..).partition(|c: &Connection| c.announcement.direction == direction);
         *connections = others;
-        let streams: Vec<_> = own.into_iter().map(|c| (c.announcement.stream, Arc::new(c.stream))).collect();
+        let sends = side.sends(direction);
+        let watched = |(place, c): (usize, Connection)| Watched {
+            place,
+            stream: Arc::new(c.stream),
+            number: c.announcement.stream,
+            sends,
+        };
+        let sockets: Vec<_> = (first..).zip(own).map(watched).collect();
         Self {
             direction,
-            sends: side.sends(direction),
-            counters: Arc::new(streams.iter().map(|_| Counter::default()).collect()),
-            streams,
-            sender: sampler::Sender::default(),
-            receiver: sampler::Receiver::default(),
+            sends,
+            counters: Arc::new(sockets.iter().map(|_| Counter::default()).collect()),
+            sockets,
             ends_ns: Vec::new(),
             totals: Vec::new(),
             probe: None,
+            read: Read::default(),
         }
     }
 
-    fn look(&mut self, interval: bool, read: bool) {
-        let sockets: Vec<_> = self.streams.iter().map(|(n, s)| (*n, s.as_fd())).collect();
-        match self.sends {
-            _ if !read => {}
-            true => self.sender.read(&sockets),
-            false => self.receiver.read(&sockets),
+    /// At the end of an interval.
+    fn look(&mut self) {
+        if !self.sends {
+            self.ends_ns.push(clock::now_ns());
+            self.totals.push(self.counted());
         }
         if let Some(probe) = &mut self.probe {
             probe.drain();
         }
-        if interval && !self.sends {
-            self.ends_ns.push(clock::now_ns());
-            self.totals.push(self.counters.iter().map(|c| c.0.load(Ordering::Relaxed)).sum());
-        }
     }
 
     /// What the receiver has of it, as far as this end knows.
-    fn arrived(&self) -> u64 {
-        if !self.sends {
-            return self.counters.iter().map(|c| c.0.load(Ordering::Relaxed)).sum();
-        }
-        // The last reading of each stream.
-        self.sender.samples.iter().rev().take(self.streams.len()).map(|s| s.bytes_acked).sum()
+    fn arrived(&self, watch: &Watch) -> u64 {
+        if self.sends { self.sockets.iter().map(|s| watch.acknowledged(s)).sum() } else { self.counted() }
+    }
+
+    fn counted(&self) -> u64 {
+        self.counters.iter().map(|c| c.0.load(Ordering::Relaxed)).sum()
     }
 
     fn granted(&self) -> Vec<Granted> {
-        self.streams.iter().map(|(_, s)| socket::granted(&SockRef::from(&**s), true)).collect()
+        self.sockets.iter().map(|s| socket::granted(&SockRef::from(&*s.stream), true)).collect()
     }
 }
 
@@ -103,7 +103,11 @@ pub fn run(
     stop: &AtomicBool,
     live: &Live,
 ) -> EndReport {
-    let mut ways: Vec<Way> = spec.directions.iter().map(|d| Way::new(*d, side, &mut connections)).collect();
+    let mut ways: Vec<Way> = Vec::new();
+    for direction in &spec.directions {
+        let first = ways.iter().map(|way| way.sockets.len()).sum();
+        ways.push(Way::new(*direction, side, &mut connections, first));
+    }
     let block = super::noise(BLOCK);
     let mut report = EndReport::default();
     for (direction, probe) in probes {
@@ -112,54 +116,40 @@ pub fn run(
         }
     }
     let course = Course::new(spec, stop, live);
+    let sockets: Vec<Watched> = ways.iter().flat_map(|way| way.sockets.clone()).collect();
+    let watch = Watch::new(Plan::new(spec, sockets.len() as u64), course.start_ns, sockets.len());
     std::thread::scope(|scope| {
-        let (course, block) = (&course, &block[..]);
+        let (course, watch, block) = (&course, &watch, &block[..]);
         let mut threads: Vec<Vec<_>> = Vec::new();
         for way in &ways {
-            let of_way = way.streams.iter().enumerate().map(|(at, (number, stream))| {
-                let (stream, counters, sends) = (stream.clone(), way.counters.clone(), way.sends);
-                let number = *number;
+            let of_way = way.sockets.iter().enumerate().map(|(at, socket)| {
+                let (socket, counters) = (socket.clone(), way.counters.clone());
                 scope.spawn(move || {
                     let before = Thread::now();
-                    let ended = match sends {
-                        true => send(&stream, block, rate, course),
-                        false => receive(&stream, spec.copy, &counters[at].0),
+                    let mut between = Between::new(watch, &socket);
+                    let (ended, by) = match socket.sends {
+                        true => (send(&socket.stream, block, rate, course, &mut between), Ends::There),
+                        false => (receive(&socket.stream, spec.copy, &counters[at].0, &mut between), Ends::Here),
                     };
-                    let trouble = course.ended(number, &ended, if sends { Ends::There } else { Ends::Here });
-                    (Thread::now().since(before), trouble)
+                    let trouble = course.ended(socket.number, &ended, by);
+                    (Thread::now().since(before), between.cpu_ns, trouble)
                 })
             });
             threads.push(of_way.collect());
         }
-        let sockets = ways.iter().map(|w| w.streams.len() as u64).sum();
-        let often = sampler::every_ns(sockets, spec.duration_ms * 1_000_000);
-        let turns = match spec.readings {
-            Readings::ByTurns { seed } => Some(Turns::new(seed, spec.duration_ms)),
-            _ => None,
-        };
-        // Whether an interval has readings, by the time since the start at which it began.
-        let reads = |elapsed: u64| match (&turns, spec.readings) {
-            (Some(turns), _) => turns.reads(elapsed / INTERVAL_NS),
-            (None, readings) => readings == Readings::All,
-        };
         let before = Thread::now();
-        let mut next = course.start_ns + INTERVAL_NS;
+        let mut oversight = Oversight::new(watch, sockets);
         course.follow(
-            |elapsed| if !reads(elapsed) || often > INTERVAL_NS && turns.is_some() { INTERVAL_NS } else { often },
-            |at| {
-                let read = reads((at - course.start_ns).saturating_sub(1));
-                // Where intervals are compared, one with readings ends when its thread runs, as one without does, and not a step later.
-                let at = if turns.is_some() { at.max(clock::now_ns()).min(course.end_ns) } else { at };
-                let interval = at >= next || at == course.end_ns || course.cut_short();
-                if interval {
-                    next = at + INTERVAL_NS - (at - course.start_ns) % INTERVAL_NS;
-                }
+            |until| oversight.wait(until),
+            || {
                 for way in &mut ways {
-                    way.look(interval, read);
-                    live.set(way.direction, way.arrived());
+                    way.look();
+                    live.set(way.direction, way.arrived(watch));
                 }
             },
         );
+        oversight.end();
+        drop(oversight);
         let used = Thread::now().since(before);
         (report.sampler_cpu_ns, report.sampler_wait_ns) = (used.cpu_ns, used.wait_ns);
         let granted: Vec<Vec<Granted>> = ways.iter().map(Way::granted).collect();
@@ -175,17 +165,20 @@ pub fn run(
                     }
                     std::thread::sleep(Duration::from_millis(5));
                 }
-                for (_, stream) in &way.streams {
+                for socket in &way.sockets {
                     // It may be gone already. No linger: what is still in flight is to be thrown away.
-                    let _ = SockRef::from(&**stream).set_linger(Some(Duration::ZERO));
-                    let _ = stream.shutdown(Shutdown::Both);
+                    let _ = SockRef::from(&*socket.stream).set_linger(Some(Duration::ZERO));
+                    let _ = socket.stream.shutdown(Shutdown::Both);
                 }
                 for handle in handles {
-                    let (used, trouble) = handle.join().unwrap_or_default();
+                    let (used, readings_cpu_ns, trouble) = handle.join().unwrap_or_default();
                     joined[at].add(used);
+                    report.sampler_cpu_ns += readings_cpu_ns;
                     report.trouble = report.trouble.take().or(trouble);
                 }
-                way.streams.clear();
+                way.read = watch.take(&way.sockets);
+                // The last handle of a connection closes it, which is what resets it.
+                way.sockets.clear();
             }
         }
         report.trouble = report.trouble.take().or_else(|| course.stood_still());
@@ -200,7 +193,7 @@ pub fn run(
                     sockets,
                     threads,
                     packets: None,
-                    samples: way.sender.samples,
+                    samples: way.read.samples,
                     acks,
                     acks_lost,
                 });
@@ -214,7 +207,7 @@ pub fn run(
                     streams: way.counters.iter().map(|c| c.0.load(Ordering::Relaxed)).collect(),
                     sockets,
                     threads,
-                    unread: way.receiver.unread,
+                    unread: way.read.unread,
                     packets: None,
                 });
             }
@@ -224,16 +217,18 @@ pub fn run(
 }
 
 /// Sends until the connection ends; says how it did.
-fn send(stream: &TcpStream, block: &[u8], rate: Option<u64>, course: &Course<'_>) -> String {
+fn send(stream: &TcpStream, block: &[u8], rate: Option<u64>, course: &Course<'_>, between: &mut Between<'_>) -> String {
     let mut sent = 0_u64;
     loop {
+        between.calls();
         let mut wanted = block.len();
         if let Some(rate) = rate {
             let elapsed = clock::now_ns() - course.start_ns;
             let due = (u128::from(rate) * u128::from(elapsed) / 8_000_000_000) as u64;
             wanted = usize::try_from(due.saturating_sub(sent)).unwrap_or(usize::MAX).min(block.len());
             if wanted == 0 {
-                if course.is_over() || course.cut_short() {
+                // Without the other end's reset its time is not over: it began later.
+                if course.cut_short() || course.is_over() && socket::ended(stream.as_raw_fd()) {
                     return "done".into();
                 }
                 clock::sleep_until(course.start_ns + (elapsed / BURST_NS + 1) * BURST_NS);
@@ -254,10 +249,11 @@ fn send(stream: &TcpStream, block: &[u8], rate: Option<u64>, course: &Course<'_>
 }
 
 /// Receives until the connection ends; says how it did.
-fn receive(stream: &TcpStream, copy: bool, counter: &AtomicU64) -> String {
+fn receive(stream: &TcpStream, copy: bool, counter: &AtomicU64, between: &mut Between<'_>) -> String {
     let mut room = vec![0_u8; GULP];
     let flags = if copy { 0 } else { libc::MSG_TRUNC };
     loop {
+        between.calls();
         // SAFETY: the pointer and the length are those of a buffer of ours; with MSG_TRUNC nothing is written to it.
         let n = unsafe { libc::recv(stream.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), flags) };
         match n {
@@ -271,6 +267,61 @@ fn receive(stream: &TcpStream, copy: bool, counter: &AtomicU64) -> String {
                     return error.to_string();
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::Announcement;
+    use crate::spec::{Readings, SocketOptions, Traffic};
+    use std::io::Read as _;
+    use std::net::TcpListener;
+    use std::time::Instant;
+
+    /// A receiver's clock may start later than its sender's; it must still get a whole run.
+    #[test]
+    fn a_sender_goes_on_until_the_other_ends_clock_resets_it() {
+        for rate_bps in [None, Some(10_000_000), Some(1)] {
+            let spec = Spec {
+                traffic: Traffic::Tcp { rate_bps },
+                directions: vec![Direction::Up],
+                streams: 1,
+                duration_ms: 100,
+                socket: SocketOptions::default(),
+                copy: false,
+                probe: false,
+                readings: Readings::All,
+            };
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (mut receiver, _) = listener.accept().unwrap();
+            let connections = vec![Connection {
+                announcement: Announcement { token: [0; 16], direction: Direction::Up, stream: 0 },
+                stream,
+            }];
+            let (stop, live) = (AtomicBool::new(false), Live::default());
+            std::thread::scope(|scope| {
+                let sender = scope.spawn(|| run(&spec, Side::Asks, rate_bps, (connections, Vec::new()), &stop, &live));
+                receiver.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+                let (begun, mut room) = (Instant::now(), vec![0; GULP]);
+                while begun.elapsed() < Duration::from_millis(400) {
+                    match receiver.read(&mut room) {
+                        Ok(0) => panic!("{rate_bps:?}: closed after {:?}", begun.elapsed()),
+                        Ok(_) => {}
+                        Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock, "{rate_bps:?}"),
+                    }
+                }
+                SockRef::from(&receiver).set_linger(Some(Duration::ZERO)).unwrap();
+                drop(receiver);
+                let report = sender.join().unwrap();
+                assert_eq!(report.trouble, None);
+                // Counting ended in time nevertheless.
+                let sent = &report.sent[0];
+                assert_eq!(sent.end_ns - sent.start_ns, 100_000_000);
+                assert!(sent.samples.is_sorted_by_key(|sample| sample.time_ns) && !sent.samples.is_empty());
+            });
         }
     }
 }

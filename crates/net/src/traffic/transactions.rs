@@ -3,7 +3,7 @@
 
 use super::{Connection, Course, Ends, Live, Side};
 use crate::clock;
-use crate::outcome::{EndReport, INTERVAL_NS, Transactions};
+use crate::outcome::{EndReport, Transactions};
 use crate::spec::{Direction, Spec};
 use crate::usage::{Thread, Threads};
 use hdrhistogram::Histogram;
@@ -48,14 +48,11 @@ pub fn run(
                 })
             })
             .collect();
-        course.follow(
-            |_| INTERVAL_NS,
-            |_| {
-                ends_ns.push(clock::now_ns());
-                totals.push(done.load(Ordering::Relaxed));
-                live.set(Direction::Up, done.load(Ordering::Relaxed));
-            },
-        );
+        course.follow(clock::sleep_until, || {
+            ends_ns.push(clock::now_ns());
+            totals.push(done.load(Ordering::Relaxed));
+            live.set(Direction::Up, done.load(Ordering::Relaxed));
+        });
         if side == Side::Serves {
             // The end that asks has its own clock; what it still asks is answered.
             let deadline = clock::now_ns() + 2_000_000_000;

@@ -10,7 +10,7 @@
 use super::order::{Order, Place};
 use super::packet::{HEADER, Packet};
 use super::{Course, Ends, Live, Side};
-use crate::outcome::{EndReport, INTERVAL_NS, PacketsReceived, PacketsSent, Received, Sent};
+use crate::outcome::{EndReport, PacketsReceived, PacketsSent, Received, Sent};
 use crate::spec::Spec;
 use crate::usage::{Thread, Threads};
 use crate::{clock, socket};
@@ -58,17 +58,14 @@ pub fn run(
                 receiver = Some((*direction, scope.spawn(move || receive(socket, run, expected, counter, course))));
             }
         }
-        course.follow(
-            |_| INTERVAL_NS,
-            |_| {
-                ends_ns.push(clock::now_ns());
-                totals.push(counter.load(Ordering::Relaxed));
-                for direction in &spec.directions {
-                    let amount = if side.sends(*direction) { handed_over } else { counter };
-                    live.set(*direction, amount.load(Ordering::Relaxed));
-                }
-            },
-        );
+        course.follow(clock::sleep_until, || {
+            ends_ns.push(clock::now_ns());
+            totals.push(counter.load(Ordering::Relaxed));
+            for direction in &spec.directions {
+                let amount = if side.sends(*direction) { handed_over } else { counter };
+                live.set(*direction, amount.load(Ordering::Relaxed));
+            }
+        });
         let end_ns = clock::now_ns();
         let sockets = vec![socket::granted(&SockRef::from(socket), false)];
         if let Some((direction, handle)) = sender {

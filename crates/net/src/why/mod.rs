@@ -23,7 +23,7 @@
 //! A **queue** stood in the path if the round trip took a quarter and 1 ms longer than the least of the run: then more was
 //! in flight than the path holds, so no window and no buffer was too small. (With fewer than [`FEW`] segments in flight it is
 //! rather the receiver that delays its acknowledgements, RFC 1122, 4.2.3.2.) A thread was **ready all the time** if it ran
-//! or waited to run for 80 % of it, or if a quota held it back, or if even the thread that only looks every 10 ms, which
+//! or waited to run for 80 % of it, or if a quota held it back, or if even the thread that only looks after the others, which
 //! wants next to nothing, waited for a processor for a quarter of the run: then the machine has none to spare, and no
 //! other thread there had one when it wanted it. That is the weakest sign, and comes after windows and buffers that are nearly full.
 //!
@@ -76,7 +76,7 @@ const FEW: f64 = 4.0;
 /// hold payload).
 const UNREAD: f64 = 0.15;
 /// See [`unread`].
-const STOPPED: u64 = 5;
+const STOPPED: u64 = 7;
 /// What a look finds tells of so much time before it at most.
 const LONGEST_STOP_NS: u64 = 5_000_000_000;
 /// A cause with less is not told.

@@ -317,7 +317,7 @@ fn a_machine_that_has_no_time_for_a_thread_that_wants_none_is_the_limit() {
     // Its reading thread slept half of the time, since the sender had no processor either.
     starved.received.threads.busiest_ready_ns = 2_500_000_000;
     starved.ends.1.sampler_wait_ns = 1_500_000_000;
-    first(&starved, Cause::Cpu, &["only looks every 10 ms", "30 %"]);
+    first(&starved, Cause::Cpu, &["only looks after the others", "30 %"]);
     // What is nearly full is the limit, as long as no thread of the ends themselves lacks a processor.
     let mut narrow = story(|us, s| (s.rwnd_limited_us, s.snd_wnd) = (us / 5, 160_000));
     narrow.ends.1.sampler_wait_ns = 1_500_000_000;

@@ -125,7 +125,7 @@ pub fn busy(end: &str, threads: &Threads, wall_ns: u64, report: &crate::outcome:
         if throttled >= 1.0 { format!(", and a quota held it back for {throttled:.0} %") } else { String::new() };
     let starved = 100.0 * super::starved(report, wall_ns);
     let starved = match starved >= 10.0 {
-        true => format!("; even the thread that only looks every 10 ms waited for a processor for {starved:.0} %"),
+        true => format!("; even the thread that only looks after the others waited for a processor for {starved:.0} %"),
         false => String::new(),
     };
     format!(

@@ -12,6 +12,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 pub(super) const CUT_BYTES: usize = 64 << 10;
 /// And time.
 const CUT_TIME: Duration = Duration::from_millis(1);
+
 /// All whole frames' requests, sorted by offset, and how many the largest frame had; `wanted` becomes how many answers the coordinator
 /// wants in a frame.
 pub(super) fn drain(

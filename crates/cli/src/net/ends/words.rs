@@ -75,6 +75,7 @@ pub fn asking(args: &NetRun, address: SocketAddr, key: bool) -> Vec<String> {
     put("mss", mss.map(|b| b.to_string()));
     put("cc", cc.clone());
     put("pacing", pacing.map(|b| b.to_string()));
+    put("readings-cost", readings_cost.as_ref().and_then(named));
     let flags = [
         ("tcp", tcp),
         ("udp", udp),
@@ -83,7 +84,6 @@ pub fn asking(args: &NetRun, address: SocketAddr, key: bool) -> Vec<String> {
         ("copy", copy),
         ("tcp-probe", tcp_probe),
         ("no-readings", no_readings),
-        ("readings-cost", readings_cost),
         ("json", json),
         ("lines", lines),
         ("readings", readings),
@@ -124,6 +124,7 @@ mod tests {
             "net run --to local --tcp --rate 10M --cc reno --sndbuf 256K --rcvbuf 64K --pacing 50M --tcp-probe",
             "net run --to local --no-readings",
             "net run --to local --readings-cost",
+            "net run --to local --readings-cost=control",
             "net run --from netns:a --to netns:b --interface eth0 --link delay=5ms,loss=1%",
         ] {
             let asked = parse(line.split(' ').map(String::from));
