@@ -53,6 +53,17 @@ clean "$@"
 exit 0
 "#;
 
+/// Rules by port and rules that say whose they are: bfff4862653b and 1b71af6053af, Linux 4.17. An older kernel would not tell ours from others when they are
+/// removed.
+fn knows_rules(release: &str) -> std::result::Result<(), String> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
+    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version < (4, 17) {
+        return Err(format!("routing by port needs Linux 4.17 on this machine, which has {release}"));
+    }
+    Ok(())
+}
+
 /// A way that is led; dropping it takes the rules away.
 #[derive(Debug)]
 pub struct Detour(Child);
@@ -64,6 +75,8 @@ impl Detour {
     /// This machine is no router, there is no right to change its routes, another detour stands, or what `ip` said.
     pub fn create(address: SocketAddr, mtu: u32, queue: u32) -> Result<(Self, [OwnedFd; 2])> {
         let ip = crate::need("ip", "iproute2").map_err(Error::other)?;
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        knows_rules(release.trim()).map_err(Error::other)?;
         routes(address)?;
         let lock = alone()?;
         let held = lock.as_raw_fd();
@@ -187,4 +200,18 @@ fn quiet(device: &str, address: SocketAddr) -> Result<()> {
     set(v6("router_solicitations"), "0")?;
     set(v6("addr_gen_mode"), "1")?;
     set(v6("forwarding"), "1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_kernel_is_refused_before_anything_is_touched() {
+        for (release, known) in
+            [("4.17.0", true), ("4.16.18-1-amd64", false), ("3.10.0", false), ("6.1.0-37-amd64", true), ("", false)]
+        {
+            assert_eq!(knows_rules(release).is_ok(), known, "{release}");
+        }
+    }
 }

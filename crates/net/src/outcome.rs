@@ -22,9 +22,9 @@ pub struct EndReport {
     pub transactions: Option<Transactions>,
     /// What its machine did meanwhile.
     pub machine: crate::usage::Machine,
-    /// CPU time that reading TCP's state took, ns, counting bytes included.
+    /// CPU time that reading TCP's state took, ns, in whichever thread, and that of the thread that looks after the others.
     pub sampler_cpu_ns: u64,
-    /// For how long the thread that reads it was ready and did not run, ns: it wants next to nothing, so this tells of the
+    /// For how long the thread that looks after the others was ready and did not run, ns, or would have been if it had looked every 10 ms: it wants next to nothing, so this tells of the
     /// machine. 0 where the kernel does not count it, and of UDP.
     #[serde(default)]
     pub sampler_wait_ns: u64,

@@ -1,10 +1,13 @@
 //! Reads every sending socket's TCP state, and what lies unread in every receiving one, every 10 ms.
 //!
-//! The thread that moves a socket's data reads it, between two calls. Another one would have to be woken for it, a hundred times a second at each end, and that
+//! The thread that sends on a socket reads it, between two calls. Another one would have to be woken for it, a hundred times a second at each end, and that
 //! is dear where the threads that move the data fill the processors: one stream over loopback lost 3 to 5 % of its throughput in a virtual machine, where
-//! even setting a timer each time cost 2 %, and the readings themselves next to nothing. A thread that is in the kernel for long, because it waits for room or for data,
-//! cannot read. So the thread that waits for the end of the run looks now and then whether some reading is overdue, and from then on makes what is overdue
-//! every time, until for a while nothing was. The first of those readings come up to [`OVERSIGHT_NS`] late.
+//! even setting a timer each time cost 2 %, and the readings themselves next to nothing. A thread that is in the kernel for long, because it waits for room,
+//! cannot read. So the thread that waits for the end of the run looks every [`OVERSIGHT_NS`] whether some reading is overdue, and from then on makes what is overdue
+//! every time, until for a while nothing was.
+//!
+//! What lies unread at a receiver is told by that other thread only, at each of its looks: the receiving one has just emptied its socket whenever it could
+//! look. It says only that it is not in the kernel for long; while it is, it is looked at every 10 ms.
 //!
 //! Readings are due at absolute times, so that a late one does not move the next. One is a getsockopt (about 1 us); the CPU time
 //! of all is part of every report. Where a run would bring more than [`MOST`] readings, they are taken more rarely; their times say when.
@@ -17,7 +20,6 @@ use crate::{clock, socket};
 use socket2::SockRef;
 use std::net::TcpStream;
 use std::os::fd::AsRawFd as _;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The most readings of a run at one end: 100 MB on the wire as JSON.
@@ -60,11 +62,15 @@ impl Plan {
     /// The number of the reading that was due last, from 1; 0 if none is to be made now.
     pub fn due(&self, elapsed: u64) -> u64 {
         let number = elapsed / self.every_ns;
-        let reads = match &self.turns {
-            Some(turns) => turns.reads(number * self.every_ns / INTERVAL_NS),
+        if self.has_readings(number * self.every_ns) { number } else { 0 }
+    }
+
+    /// Whether the interval at that time has readings.
+    fn has_readings(&self, elapsed: u64) -> bool {
+        match &self.turns {
+            Some(turns) => turns.reads(elapsed / INTERVAL_NS),
             None => self.readings != Readings::None,
-        };
-        if reads { number } else { 0 }
+        }
     }
 
     /// When the next may be due.
@@ -89,6 +95,22 @@ pub struct Read {
 }
 
 impl Read {
+    fn take(&mut self, watched: &Watched) {
+        let (fd, stream) = (watched.stream.as_raw_fd(), u64::from(watched.number));
+        if watched.sends {
+            // A connection that broke is told by its thread.
+            let sample = tcp_info::read(fd).ok();
+            self.samples.extend(sample.map(|sample| TcpSample { time_ns: clock::now_ns(), stream, ..sample }));
+        } else {
+            self.unread.push(Unread {
+                time_ns: clock::now_ns(),
+                stream,
+                unread_bytes: socket::unread(fd),
+                buffer_bytes: SockRef::from(&watched.stream).recv_buffer_size().unwrap_or(0) as u64,
+            });
+        }
+    }
+
     /// Of several sockets, in order of time.
     pub fn of(sockets: impl Iterator<Item = Self>) -> Self {
         let mut all = Self::default();
@@ -102,18 +124,11 @@ impl Read {
     }
 }
 
-/// One socket's readings.
+/// One socket's readings, and the number of the last that is no longer wanted.
 #[derive(Debug, Default)]
-struct Socket {
-    /// The number of the last one.
-    last: AtomicU64,
-    read: Mutex<Read>,
-}
-
-impl Socket {
-    fn read(&self) -> MutexGuard<'_, Read> {
-        self.read.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+struct Log {
+    last: u64,
+    read: Read,
 }
 
 /// The readings of a run at one end. Each is made once, by whoever comes to it first.
@@ -121,7 +136,7 @@ impl Socket {
 pub struct Watch {
     plan: Plan,
     start_ns: u64,
-    sockets: Vec<Socket>,
+    sockets: Vec<Mutex<Log>>,
 }
 
 /// A socket of those that are watched.
@@ -140,80 +155,104 @@ pub struct Watched {
 impl Watch {
     /// Of so many sockets, in a run that began then.
     pub fn new(plan: Plan, start_ns: u64, sockets: usize) -> Self {
-        Self { plan, start_ns, sockets: std::iter::repeat_with(Socket::default).take(sockets).collect() }
+        Self { plan, start_ns, sockets: std::iter::repeat_with(Mutex::default).take(sockets).collect() }
     }
 
-    /// Makes that reading of a socket unless it has been made.
+    fn log(&self, watched: &Watched) -> MutexGuard<'_, Log> {
+        self.sockets[watched.place].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes that reading of a socket unless it has been made. Nobody else reads the socket meanwhile, so that its readings are in order.
     fn look(&self, watched: &Watched, number: u64) {
-        let socket = &self.sockets[watched.place];
-        if socket.last.fetch_max(number, Ordering::AcqRel) >= number {
-            return;
+        let mut log = self.log(watched);
+        if log.last < number {
+            log.last = number;
+            log.read.take(watched);
         }
-        let (fd, stream) = (watched.stream.as_raw_fd(), u64::from(watched.number));
+    }
+
+    /// That reading is due, and the thread that moves the data is not in the kernel.
+    fn between_calls(&self, watched: &Watched, number: u64) {
         if watched.sends {
-            // A connection that broke is told by its thread.
-            if let Ok(sample) = tcp_info::read(fd) {
-                let sample = TcpSample { time_ns: clock::now_ns(), stream, ..sample };
-                socket.read().samples.push(sample);
-            }
+            self.look(watched, number);
         } else {
-            let look = Unread {
-                time_ns: clock::now_ns(),
-                stream,
-                unread_bytes: socket::unread(fd),
-                buffer_bytes: SockRef::from(&watched.stream).recv_buffer_size().unwrap_or(0) as u64,
-            };
-            socket.read().unread.push(look);
+            let mut log = self.log(watched);
+            log.last = log.last.max(number);
         }
+    }
+
+    /// That reading is overdue, unless the thread that moves the data was seen since. Says whether it is.
+    fn overdue(&self, watched: &Watched, number: u64) -> bool {
+        let mut log = self.log(watched);
+        let late = log.last < number;
+        log.last = log.last.max(number);
+        if late || !watched.sends {
+            log.read.take(watched);
+        }
+        late
     }
 
     /// Of a socket on which this end sends: how much has arrived, as far as was read.
     pub fn acknowledged(&self, watched: &Watched) -> u64 {
-        self.sockets[watched.place].read().samples.last().map_or(0, |sample| sample.bytes_acked)
+        self.log(watched).read.samples.last().map_or(0, |sample| sample.bytes_acked)
     }
 
     /// All readings of these.
     pub fn take(&self, sockets: &[Watched]) -> Read {
-        Read::of(sockets.iter().map(|watched| std::mem::take(&mut *self.sockets[watched.place].read())))
+        Read::of(sockets.iter().map(|watched| std::mem::take(&mut self.log(watched).read)))
     }
 }
 
-/// Readings by the thread that moves nothing: of what is overdue.
+/// Readings by the thread that moves nothing.
 #[derive(Debug)]
 pub struct Oversight<'a> {
     watch: &'a Watch,
     sockets: Vec<Watched>,
     /// How many more times in a row nothing must be overdue until it is looked at rarely.
     alert: u32,
+    waits: u64,
 }
 
 impl<'a> Oversight<'a> {
     /// Of all sockets.
     pub fn new(watch: &'a Watch, sockets: Vec<Watched>) -> Self {
-        Self { watch, sockets, alert: 0 }
+        Self { watch, sockets, alert: 0, waits: 0 }
     }
 
     /// Waits until that time, or less, and makes what is overdue by then.
     pub fn wait(&mut self, until_ns: u64) {
         let elapsed = || clock::now_ns() - self.watch.start_ns;
-        let before = elapsed();
-        let next = if self.alert > 0 { self.watch.plan.overdue(before).1 } else { before + OVERSIGHT_NS };
+        let next = self.next(elapsed());
         clock::sleep_until(until_ns.min(self.watch.start_ns + next));
+        self.waits += 1;
         self.look(elapsed());
+    }
+
+    /// When to look next.
+    fn next(&self, elapsed: u64) -> u64 {
+        let plan = &self.watch.plan;
+        if self.alert > 0 && plan.has_readings(elapsed) { plan.overdue(elapsed).1 } else { elapsed + OVERSIGHT_NS }
     }
 
     fn look(&mut self, elapsed: u64) {
         let (number, _) = self.watch.plan.overdue(elapsed);
-        let late = |socket: &&Watched| self.watch.sockets[socket.place].last.load(Ordering::Relaxed) < number;
-        let found = self.sockets.iter().filter(late).map(|socket| self.watch.look(socket, number)).count();
-        self.alert = if found > 0 { CALM } else { self.alert.saturating_sub(1) };
+        // Without readings nothing can be overdue, which tells nothing.
+        if number > 0 {
+            let late = self.sockets.iter().filter(|socket| self.watch.overdue(socket, number)).count();
+            self.alert = if late > 0 { CALM } else { self.alert.saturating_sub(1) };
+        }
     }
 
     /// Reads all of them once more, and for the last time.
     pub fn end(&self) {
-        for socket in &self.sockets {
-            self.watch.look(socket, u64::MAX);
+        if self.watch.plan.readings != Readings::None {
+            self.sockets.iter().for_each(|socket| self.watch.look(socket, u64::MAX));
         }
+    }
+
+    /// What this thread would have waited for a processor in that time if it had wanted one every 10 ms, from what it did wait.
+    pub fn starved_ns(&self, wait_ns: u64, elapsed_ns: u64) -> u64 {
+        (wait_ns as f64 * (elapsed_ns as f64 / SAMPLE_NS as f64) / self.waits.max(1) as f64) as u64
     }
 }
 
@@ -238,7 +277,7 @@ impl<'a> Between<'a> {
         let now_ns = clock::now_ns();
         if now_ns >= self.next_ns {
             let (elapsed, before) = (now_ns - self.watch.start_ns, clock::thread_cpu_ns());
-            self.watch.look(self.watched, self.watch.plan.due(elapsed));
+            self.watch.between_calls(self.watched, self.watch.plan.due(elapsed));
             self.next_ns = self.watch.start_ns + self.watch.plan.next(elapsed);
             self.cpu_ns += clock::thread_cpu_ns() - before;
         }
@@ -294,19 +333,19 @@ mod tests {
         assert_eq!(none.due(500 * MS), 0);
     }
 
-    fn watched() -> (Watch, [Watched; 2]) {
+    fn watched(readings: Readings) -> (Watch, [Watched; 2]) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (receiver, _) = listener.accept().unwrap();
         std::io::Write::write_all(&mut &sender, &[0; 1000]).unwrap();
         let sending = Watched { place: 0, stream: sender.into(), number: 3, sends: true };
         let receiving = Watched { place: 1, stream: receiver.into(), number: 4, sends: false };
-        (Watch::new(plan(Readings::All, 3_600_000), clock::now_ns(), 2), [sending, receiving])
+        (Watch::new(plan(readings, 3_600_000), clock::now_ns(), 2), [sending, receiving])
     }
 
     #[test]
     fn each_reading_is_made_once_whoever_comes_first() {
-        let (watch, sockets) = watched();
+        let (watch, sockets) = watched(Readings::All);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
@@ -317,38 +356,91 @@ mod tests {
             }
         });
         let read = watch.take(&sockets);
-        // A reading that somebody was late for is left out: a later one has been made.
-        assert!((2..=999).contains(&read.samples.len()) && (2..=999).contains(&read.unread.len()), "{read:?}");
+        // A number that a thread was late for is left out: a later one has been made.
+        assert!(read.samples.len() <= 999 && read.unread.len() <= 999, "{read:?}");
+        assert!(read.samples.is_sorted_by_key(|s| s.time_ns) && read.unread.is_sorted_by_key(|u| u.time_ns));
         assert!(read.samples.iter().all(|s| s.stream == 3 && s.snd_mss > 0));
         assert!(read.unread.iter().all(|u| u.stream == 4 && u.unread_bytes <= 1000 && u.buffer_bytes > 0));
+        sockets.iter().for_each(|socket| watch.look(socket, 999));
+        assert_eq!(watch.take(&sockets).samples.len(), 0);
     }
 
     #[test]
     fn what_a_thread_cannot_read_is_read_for_it() {
-        let (watch, sockets) = watched();
+        let (watch, sockets) = watched(Readings::All);
         let mut oversight = Oversight::new(&watch, sockets.to_vec());
-        let last = || [0, 1].map(|place| watch.sockets[place].last.load(Ordering::Relaxed));
-        // Both read by themselves what is due at 10 ms; at 50 ms nobody has for long.
-        sockets.iter().for_each(|socket| watch.look(socket, 1));
+        let both = |number| sockets.iter().for_each(|socket| watch.between_calls(socket, number));
+        let made = || {
+            let read = watch.take(&sockets);
+            (read.samples.len(), read.unread.len())
+        };
+        // Both threads see to what is due at 10 ms; the receiving one is not the one to tell what lies unread.
+        both(1);
         oversight.look(21 * MS);
-        assert_eq!((last(), oversight.alert), ([1, 1], 0));
+        assert_eq!((made(), oversight.alert, oversight.next(21 * MS)), ((1, 1), 0, 71 * MS));
+        // At 50 ms nobody has been seen for long.
         oversight.look(50 * MS);
-        assert_eq!((last(), oversight.alert), ([4, 4], CALM));
-        // One is in the kernel, the other reads.
-        watch.look(&sockets[1], 5);
+        assert_eq!((made(), oversight.alert, oversight.next(50 * MS)), ((1, 1), CALM, 52 * MS));
+        // The sender is in the kernel, the receiver is not.
+        watch.between_calls(&sockets[1], 5);
         oversight.look(52 * MS);
-        assert_eq!((last(), oversight.alert), ([5, 5], CALM));
-        let read = watch.take(&sockets);
-        assert_eq!((read.samples.len(), read.unread.len()), (3, 3));
-        // Both read again.
+        assert_eq!((made(), oversight.alert), ((1, 1), CALM));
+        // Both are seen again.
         for number in 6..6 + u64::from(CALM) {
             assert!(oversight.alert > 0);
-            sockets.iter().for_each(|socket| watch.look(socket, number));
+            both(number);
             oversight.look(number * 10 * MS + GRACE_NS);
+            assert_eq!(made(), (1, 1));
         }
         assert_eq!(oversight.alert, 0);
         oversight.end();
-        oversight.look(3_600_000 * MS);
-        assert_eq!((last(), oversight.alert), ([u64::MAX; 2], 0), "nothing is read after the end");
+        assert_eq!(made(), (1, 1));
+        both(1_000_000);
+        assert_eq!(made(), (0, 0), "nothing is read after the end");
+    }
+
+    /// What readings cost is the difference between intervals, so one without them must have none of their wake-ups.
+    #[test]
+    fn intervals_without_readings_are_slept_through_and_those_with_them_have_all() {
+        let readings = Readings::ByTurns { seed: 5, control: false };
+        let (watch, sockets) = watched(readings);
+        let mut oversight = Oversight::new(&watch, sockets.to_vec());
+        let turns = Turns::new(5, 3_600_000);
+        let (mut at, mut waits, mut made) = (0, [0; 2], [0; 2]);
+        // Both threads wait in the kernel for a minute.
+        while at < 60_000 * MS {
+            // As the end of an interval does.
+            at = oversight.next(at).min((at / INTERVAL_NS + 1) * INTERVAL_NS);
+            let with = usize::from(turns.reads((at - 1) / INTERVAL_NS));
+            oversight.look(at);
+            waits[with] += 1;
+            made[with] += watch.take(&sockets).samples.len();
+        }
+        // 300 intervals each: two waits in one without; in one with, ten readings (the first is overdue at 2 ms) and its end.
+        assert_eq!((waits[0], made[0]), (600, 0));
+        assert!(waits[1] >= 3290 && made[1] >= 2990, "{waits:?} {made:?}");
+    }
+
+    #[test]
+    fn nothing_is_read_without_readings() {
+        let (watch, sockets) = watched(Readings::None);
+        let mut oversight = Oversight::new(&watch, sockets.to_vec());
+        let mut between = Between::new(&watch, &sockets[0]);
+        between.next_ns = 0;
+        between.calls();
+        oversight.look(500 * MS);
+        oversight.end();
+        let read = watch.take(&sockets);
+        assert!(read.samples.is_empty() && read.unread.is_empty(), "{read:?}");
+    }
+
+    #[test]
+    fn who_wanted_a_processor_less_often_is_as_starved_by_as_long_a_wait() {
+        let (watch, sockets) = watched(Readings::All);
+        let starved = |waits, wait_ns| {
+            let oversight = Oversight { waits, ..Oversight::new(&watch, sockets.to_vec()) };
+            oversight.starved_ns(wait_ns, 1000 * MS)
+        };
+        assert_eq!((starved(100, 250 * MS), starved(20, 50 * MS), starved(0, 0)), (250 * MS, 250 * MS, 0));
     }
 }

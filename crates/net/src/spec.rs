@@ -1,6 +1,8 @@
 //! What is asked for: the traffic of one run, as it goes over the control connection. Nothing of it is believed before
 //! [`Spec::check`] has seen it.
 
+use crate::outcome::SAMPLE_NS;
+use crate::sampler;
 use serde::{Deserialize, Serialize};
 
 /// The most streams a direction may have; each has a thread at either end.
@@ -166,6 +168,11 @@ impl Spec {
             && (self.directions.len() > 1 || self.traffic != Traffic::Tcp { rate_bps: None })
         {
             return Err("what readings cost is told of bulk TCP in one direction".into());
+        }
+        if matches!(self.readings, Readings::ByTurns { .. })
+            && sampler::every_ns(self.streams.into(), self.duration_ms.saturating_mul(1_000_000)) > SAMPLE_NS
+        {
+            return Err("so many streams over so long a time are read more rarely than every 10 ms: what readings cost is told of fewer, or of a shorter run".into());
         }
         let name = self.socket.congestion.as_deref();
         if name.is_some_and(|n| n.is_empty() || n.len() > 15 || !n.bytes().all(|b| b.is_ascii_graphic())) {

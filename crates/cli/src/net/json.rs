@@ -16,7 +16,7 @@ pub fn of(outcome: &Outcome, samples: Option<&Path>, search: Option<&Value>) -> 
         "throughput_bps": throughput(&all),
         "limited_by": limits(outcome, &told),
         "samples": samples,
-        // Of an emulated link; there is none here.
+        // Of an emulated link, which is told beside the run; by itself it has none.
         "lateness_us": null,
         "valid": invalid.is_none(),
         "invalid": invalid,

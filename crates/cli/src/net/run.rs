@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// What iperf 2 sends by UDP if nobody says more.
-const IPERF2: (u64, u32) = (1_000_000, 1470);
+pub const IPERF2: (u64, u32) = (1_000_000, 1470);
 /// The share of packets that a search lets be lost.
 const LOSS: f64 = 0.01;
 /// How long a trial of a search is.

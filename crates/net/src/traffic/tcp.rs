@@ -148,10 +148,11 @@ pub fn run(
                 }
             },
         );
+        let used = Thread::now().since(before);
+        report.sampler_cpu_ns = used.cpu_ns;
+        report.sampler_wait_ns = oversight.starved_ns(used.wait_ns, clock::now_ns() - course.start_ns);
         oversight.end();
         drop(oversight);
-        let used = Thread::now().since(before);
-        (report.sampler_cpu_ns, report.sampler_wait_ns) = (used.cpu_ns, used.wait_ns);
         let granted: Vec<Vec<Granted>> = ways.iter().map(Way::granted).collect();
         let mut joined: Vec<Threads> = vec![Threads::default(); ways.len()];
         // Receivers first: the other end's senders wait for their resets, as ours wait for the other's.

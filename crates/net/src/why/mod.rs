@@ -76,7 +76,7 @@ const FEW: f64 = 4.0;
 /// hold payload).
 const UNREAD: f64 = 0.15;
 /// See [`unread`].
-const STOPPED: u64 = 7;
+const STOPPED: u64 = 10;
 /// What a look finds tells of so much time before it at most.
 const LONGEST_STOP_NS: u64 = 5_000_000_000;
 /// A cause with less is not told.

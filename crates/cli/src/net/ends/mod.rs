@@ -121,6 +121,21 @@ pub fn run(args: &NetRun, spec: &Spec) -> Result<ExitCode> {
     run.end(code)
 }
 
+/// Only the first piece of a packet has ports, so the rules that lead a run through the link find no packet that comes in pieces.
+fn in_one_piece(args: &NetRun, to: SocketAddr, mtu: u32) -> Result<(), String> {
+    let packet = if args.preset.is_some() { super::run::IPERF2.1 } else { args.packet };
+    // IP's head and UDP's.
+    let heads = if to.is_ipv4() { 28 } else { 48 };
+    if args.udp && packet + heads > mtu {
+        return Err(format!(
+            "packets of {packet} bytes have {} with their heads, the link takes {mtu}: they would come in pieces and go past it; give --packet {} or less, or a link with a larger mtu",
+            packet + heads,
+            mtu.saturating_sub(heads)
+        ));
+    }
+    Ok(())
+}
+
 /// How the end that serves is told where to listen; or where the one that asks will find it.
 fn listen(args: &NetRun) -> Result<Vec<String>, String> {
     if args.link.is_some() && (args.from == Place::Local || args.to == Some(Place::Local)) {
@@ -167,6 +182,9 @@ impl Run<'_> {
             }
             None => self.args.address.context("no address")?,
         };
+        if let Some(link) = &self.args.link {
+            in_one_piece(self.args, address, link.spec.mtu()).map_err(anyhow::Error::msg)?;
+        }
         let between = self.args.link.as_ref().map(|link| Between::create(&link.spec, address)).transpose()?;
         let about = serde_json::to_vec(&self.about())?;
         self.asks.put(ABOUT, &about)?;
@@ -175,7 +193,7 @@ impl Run<'_> {
         self.asks.start(&argv)?;
         let status = self.follow()?;
         let link = match (&self.args.link, between) {
-            (Some(link), Some(between)) => Some((link, between.finish()?)),
+            (Some(link), Some(between)) => Some((link, between.finish())),
             _ => None,
         };
         let valid = link.as_ref().is_none_or(|(link, outcome)| self.tell(link, outcome, status));
@@ -353,6 +371,32 @@ impl Run<'_> {
                 Ok(ExitCode::from(130))
             }
             code => code,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, NetVerb, Verb};
+    use clap::Parser as _;
+
+    #[test]
+    fn packets_that_would_come_in_pieces_are_refused() {
+        let (v4, v6) = ("192.0.2.7:7100".parse().unwrap(), "[2001:db8::7]:7100".parse().unwrap());
+        for (words, to, mtu, fits) in [
+            ("--udp --rate 1M --packet 1472", v4, 1500, true),
+            ("--udp --rate 1M --packet 1473", v4, 1500, false),
+            ("--udp --rate 1M", v4, 1280, false),
+            ("--udp --preset iperf2", v4, 1500, true),
+            ("--udp --preset iperf2", v6, 1500, false),
+            ("--tcp", v4, 1280, true),
+        ] {
+            let words = format!("fathom net run --to local --from ssh:a --interface eth0 {words}");
+            let cli = Cli::try_parse_from(words.split(' ')).unwrap();
+            let Verb::Net(net) = cli.verb else { panic!("{words}") };
+            let NetVerb::Run(run) = net.verb else { panic!("{words}") };
+            assert_eq!(in_one_piece(&run, to, mtu).is_ok(), fits, "{words}");
         }
     }
 }
