@@ -31,6 +31,8 @@ const MOST: usize = 1 << 16;
 pub(crate) struct Request {
     pub command: u64,
     pub span: u64,
+    /// When the kernel says it was allocated; 0: not told.
+    pub alloc_ns: u64,
     pub made_ns: u64,
     pub issue_ns: u64,
     pub cpu: u16,
@@ -65,7 +67,10 @@ impl State {
         let op = disk_op(r.op);
         if let Some(mut old) = self.requests.remove(&r.rq) {
             let first = if r.listed > 0 { r.bios.first() } else { None };
-            let again = (old.disk, old.sector, old.op) == (r.disk, r.sector, op) && old.bios.first() == first;
+            // A flush, or a page written over and over, looks like the one before; but the time of its allocation is set
+            // anew for each request, and stays when one is tried again.
+            let same = old.alloc_ns == 0 || r.alloc_ns == 0 || old.alloc_ns == r.alloc_ns;
+            let again = same && (old.disk, old.sector, old.op) == (r.disk, r.sector, op) && old.bios.first() == first;
             self.put_lost(&old, header.time_ns, sink);
             if again {
                 let tried = old.command;
@@ -94,6 +99,7 @@ impl State {
         let mut request = Request {
             span: self.new_span(),
             command: self.new_span(),
+            alloc_ns: r.alloc_ns,
             made_ns: made_ns.min(header.time_ns),
             issue_ns: header.time_ns,
             cpu: header.cpu,
