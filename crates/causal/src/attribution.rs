@@ -211,10 +211,15 @@ impl State {
                 if !settled && !force.0 {
                     return false;
                 }
+                // That nobody is known to have waited for a commit whose end was lost does not say that nobody did.
+                let most = match c.source {
+                    Source::Waiters(_) if transaction.unseen => Confidence::Guess,
+                    _ => c.confidence,
+                };
                 let line = |source, weight, sure: Confidence, span| Charge {
                     source,
                     weight,
-                    confidence: sure.min(c.confidence),
+                    confidence: sure.min(most).min(c.confidence),
                     via: c.via,
                     span,
                 };

@@ -52,6 +52,8 @@ pub(crate) struct Transaction {
     pub span: u64,
     pub begin_ns: u64,
     pub end_ns: Option<u64>,
+    /// Its end was lost: `end_ns` is only when it was over at the latest.
+    pub unseen: bool,
     pub tgid: u32,
     pub tid: u32,
     pub cpu: u16,
@@ -184,10 +186,13 @@ impl Journal {
         self.over(key, tid, time_ns, |s, _| (s.end_ns > time_ns).then_some(s.confidence))
     }
 
-    /// The commit ended unseen, before `by_ns`. Who waited for it is a guess: those whose wait ended since it began.
+    /// The commit ended unseen, before `by_ns`. Who waited for it is a guess: those whose wait ended since it began, and
+    /// those who are known to wait for this transaction, since they come back only some time after its end.
     pub(crate) fn end_unseen(&mut self, key: TxnKey, tid: u32, by_ns: u64) -> Option<&Transaction> {
+        self.transactions.get_mut(&key).filter(|t| t.end_ns.is_none())?.unseen = true;
         self.over(key, tid, by_ns, |s, begin_ns| {
-            (begin_ns < s.end_ns && s.end_ns <= by_ns).then_some(Confidence::Guess)
+            let waited = begin_ns < s.end_ns && (s.end_ns <= by_ns || s.expects == key.1);
+            waited.then_some(Confidence::Guess)
         })
     }
 
