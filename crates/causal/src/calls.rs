@@ -83,7 +83,7 @@ impl State {
             let call = self.enter(header, syscall_ns.min(header.time_ns), None, ctx, (0, 0), sink);
             if !self.keeps(header.tid, call.span) {
                 let (tgid, tid) = (header.tgid, header.tid);
-                self.put_unfinished_call(&Thread { tgid, tid, ..Thread::default() }, &call, sink);
+                self.put_unfinished_call(&Thread { tgid, tid, ..Thread::default() }, &call, header.time_ns, sink);
             }
             return Doer {
                 actor: call.actor,
@@ -167,9 +167,7 @@ impl State {
         let next_ns = thread.before.map_or(start_ns, |c| c.start_ns);
         if let Some(old) = old.filter(|c| !c.seen) {
             let (tgid, tid) = (header.tgid, header.tid);
-            // Its end was lost. Else all that comes would be taken to wait with it.
-            self.journal.sync_ended(old.dev, old.deepest(), next_ns);
-            self.put_unfinished_call(&Thread { tgid, tid, ..Thread::default() }, &old, sink);
+            self.put_unfinished_call(&Thread { tgid, tid, ..Thread::default() }, &old, next_ns, sink);
         }
         call
     }
@@ -190,11 +188,13 @@ impl State {
             .for_each(|c| *c = call);
     }
 
-    /// A call whose end was not seen.
-    pub(crate) fn put_unfinished_call(&mut self, thread: &Thread, call: &Call, sink: &mut dyn Sink) {
+    /// A call whose end was not seen and will not be; it was over by `by_ns`.
+    pub(crate) fn put_unfinished_call(&mut self, thread: &Thread, call: &Call, by_ns: u64, sink: &mut dyn Sink) {
         if call.seen {
             return;
         }
+        // Else all commits that come would be taken to be waited for by it.
+        self.journal.sync_ended(call.dev, call.deepest(), by_ns);
         let kind = call.call.map_or("system call", CallName::name);
         let file = self.names.file((call.dev, call.ino), call.start_ns);
         let row = span(call.span, Layer::Syscall, kind, call.start_ns, thread.tgid, thread.tid);

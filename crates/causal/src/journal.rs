@@ -327,7 +327,7 @@ impl Journal {
 
     pub(crate) fn len(&self) -> usize {
         self.members
-            + self.transactions.len()
+            + self.transactions.values().map(|t| 1 + t.waiters.len()).sum::<usize>()
             + self.homes.len()
             + self.inodes.len()
             + self.syncs.values().map(Vec::len).sum::<usize>()

@@ -242,7 +242,7 @@ impl State {
     pub(crate) fn finish(&mut self, sink: &mut dyn Sink) {
         let mut rings: Vec<Ring> = std::mem::take(&mut self.rings).into_values().collect();
         rings.sort_by_key(|r| r.span);
-        rings.iter().for_each(|r| self.put_ring(r, None, sink));
+        rings.iter().for_each(|r| self.ring_lost(r, self.now_ns, sink));
         let mut tids: Vec<u32> = self.threads.map.keys().copied().collect();
         tids.sort_unstable();
         tids.into_iter().for_each(|tid| self.thread_ended(tid, sink));

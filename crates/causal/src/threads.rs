@@ -427,7 +427,7 @@ impl State {
             [thread.before, thread.call]
                 .into_iter()
                 .flatten()
-                .for_each(|c| self.put_unfinished_call(&thread, &c, sink));
+                .for_each(|c| self.put_unfinished_call(&thread, &c, now_ns, sink));
         }
     }
 

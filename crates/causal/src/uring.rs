@@ -90,13 +90,13 @@ impl State {
         self.settle_marks(header.tid, header.time_ns, sink);
         // Its completion was lost, or the address of one that is forgotten is used again.
         if let Some(old) = self.ring_at.remove(&r.req).and_then(|key| self.rings.remove(&key)) {
-            self.put_ring(&old, None, sink);
+            self.ring_lost(&old, header.time_ns, sink);
         }
         if self.rings.len() >= MOST {
             let mut all: Vec<_> = std::mem::take(&mut self.rings).into_values().collect();
             self.ring_at.clear();
             all.sort_by_key(|r| r.span);
-            all.iter().for_each(|r| self.put_ring(r, None, sink));
+            all.iter().for_each(|r| self.ring_lost(r, header.time_ns, sink));
         }
         let ctx = if header.flags & header_flags::BETWEEN_ROWS != 0 { flags::BETWEEN_ROWS } else { 0 };
         let tracked = if self.names.is_tracked(header.tgid) { flags::TRACKED } else { 0 };
@@ -129,7 +129,7 @@ impl State {
         self.ring_at.insert(r.req, (header.tgid, header.time_ns));
         if let Some(old) = self.rings.insert((header.tgid, header.time_ns), ring) {
             self.ring_at.remove(&old.request.req);
-            self.put_ring(&old, None, sink);
+            self.ring_lost(&old, header.time_ns, sink);
         }
     }
 
@@ -184,8 +184,18 @@ impl State {
         self.put_ring(&ring, Some((end_ns, r.result)), sink);
     }
 
+    /// A request whose completion was not seen, and will not be; it was over by `by_ns`.
+    pub(crate) fn ring_lost(&mut self, ring: &Ring, by_ns: u64, sink: &mut dyn Sink) {
+        // Else all commits that come would be taken to be waited for by it.
+        if ring.call.is_some_and(Call::syncs) {
+            self.activity.ring_sync_ended(ring.deepest(), by_ns);
+            self.journal.sync_ended(ring.request.dev, ring.deepest(), by_ns);
+        }
+        self.put_ring(ring, None, sink);
+    }
+
     /// Writes a request's rows; `end`: when it completed, and its result.
-    pub(crate) fn put_ring(&mut self, ring: &Ring, end: Option<(u64, i64)>, sink: &mut dyn Sink) {
+    fn put_ring(&mut self, ring: &Ring, end: Option<(u64, i64)>, sink: &mut dyn Sink) {
         let (header, r) = (&ring.header, &ring.request);
         let operation = self.threads.settled(Actor { operation: ring.operation, ..Actor::NOBODY }).operation;
         let moves = ring.call.is_some_and(|c| c.reads() || c.writes());
