@@ -71,7 +71,10 @@ impl State {
             // anew for each request, and stays when one is tried again.
             let same = old.alloc_ns == 0 || r.alloc_ns == 0 || old.alloc_ns == r.alloc_ns;
             let again = same && (old.disk, old.sector, old.op) == (r.disk, r.sector, op) && old.bios.first() == first;
-            self.put_lost(&old, header.time_ns, sink);
+            // If it is not tried again, it was over when its memory became another request.
+            let by_ns = if again || r.alloc_ns == 0 { header.time_ns } else { r.alloc_ns.min(header.time_ns) };
+            let by_ns = by_ns.max(old.issue_ns);
+            self.put_lost(&old, by_ns, sink);
             if again {
                 let tried = old.command;
                 old.command = self.new_span();
@@ -91,9 +94,7 @@ impl State {
                 self.requests.insert(r.rq, old);
                 return;
             }
-            // It was over when its memory became another request.
-            let by_ns = if r.alloc_ns != 0 { r.alloc_ns.min(header.time_ns) } else { header.time_ns };
-            self.land(&old, by_ns.max(old.issue_ns));
+            self.land(&old, by_ns);
         }
         let made_ns = if r.alloc_ns != 0 { r.alloc_ns } else { inserted.unwrap_or(header.time_ns) };
         let mut request = Request {
@@ -137,7 +138,8 @@ impl State {
             all.sort_unstable();
             for (_, at) in &all[..MOST / 2] {
                 let Some(old) = self.requests.remove(at) else { continue };
-                self.put_lost(&old, header.time_ns, sink);
+                // When it was over is not known at all, so it explains nothing after its issue.
+                self.put_lost(&old, old.issue_ns, sink);
                 self.land(&old, old.issue_ns);
             }
         }
