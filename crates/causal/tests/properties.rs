@@ -248,12 +248,19 @@ fn name(kind: u8) -> &'static str {
 #[test]
 fn what_was_lost_is_not_waited_for_ever_after() {
     let whole = inserts(1, 40);
-    // The last INSERT's time, by layer and reason.
+    // The last INSERT's time, by layer and reason; and what it pays for, by the commands' times, since their numbers
+    // differ.
     let last = |events: Vec<Event>| {
         let rows = link(Config::default(), events);
         let operation = rows.operations.last().unwrap().id;
         let slices = rows.slices.iter().filter(|s| s.operation == operation);
-        slices.map(|s| (s.start_ns, s.end_ns, s.layer, s.reason)).collect::<Vec<_>>()
+        let slices: Vec<_> = slices.map(|s| (s.start_ns, s.end_ns, s.layer, s.reason)).collect();
+        let started: BTreeMap<u64, u64> = rows.spans.iter().map(|s| (s.id, s.start_ns)).collect();
+        let causes = rows.causes.iter().filter(|c| c.operation == Some(operation));
+        let mut causes: Vec<_> =
+            causes.map(|c| (started[&c.command], c.share.to_string(), c.confidence, c.via.clone())).collect();
+        causes.sort();
+        (slices, causes)
     };
     let seen = last(whole.clone());
     for kind in kinds() {
