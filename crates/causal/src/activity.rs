@@ -6,7 +6,8 @@
 //! moment the one that got furthest is what it waits for, since the others wait behind it.
 //!
 //! *Uncertainty*: the kernel does not say what a thread sleeps on. A call that sleeps for a lock while a commit of its
-//! file system runs is taken to wait for the commit.
+//! file system runs is taken to wait for the commit. Of a parcel or tour whose end was lost it is known only by when it was
+//! over, so what it explains is a guess.
 
 use crate::actor::TxnKey;
 use model::event::flags;
@@ -23,6 +24,8 @@ pub(crate) struct Flight {
     pub made_ns: u64,
     pub issue_ns: u64,
     pub done_ns: u64,
+    /// Its delivery was not seen: `done_ns` is only when it was over at the latest.
+    pub guess: bool,
     pub flush: bool,
     pub read: bool,
     /// Who handed it in: thread, and the start of its system call.
@@ -42,6 +45,14 @@ struct Tour {
     span: u64,
     begin_ns: u64,
     end_ns: u64,
+    /// Its end was not seen: `end_ns` is only when it was over at the latest.
+    guess: bool,
+}
+
+impl Tour {
+    fn sure(&self) -> Confidence {
+        if self.guess { Confidence::Guess } else { Confidence::Interval }
+    }
 }
 
 /// A ring's request to wait for the medium.
@@ -113,15 +124,16 @@ impl Activity {
     }
 
     pub(crate) fn commit_began(&mut self, key: TxnKey, span: u64, begin_ns: u64) {
-        self.tours.push_back(Tour { key, span, begin_ns, end_ns: u64::MAX });
+        self.tours.push_back(Tour { key, span, begin_ns, end_ns: u64::MAX, guess: false });
         if self.tours.len() > KEPT {
             self.tours.pop_front();
         }
     }
 
-    pub(crate) fn commit_ended(&mut self, key: TxnKey, end_ns: u64) {
+    /// `seen`: else it is only known that it was over by then.
+    pub(crate) fn commit_ended(&mut self, key: TxnKey, end_ns: u64, seen: bool) {
         if let Some(tour) = self.tours.iter_mut().rev().find(|t| t.key == key && t.end_ns == u64::MAX) {
-            tour.end_ns = end_ns;
+            (tour.end_ns, tour.guess) = (end_ns, !seen);
         }
     }
 
@@ -129,7 +141,7 @@ impl Activity {
     pub(crate) fn commit_took(&mut self, key: TxnKey, span: u64, begin_ns: u64, end_ns: u64) {
         if begin_ns < end_ns {
             self.commit_began(key, span, begin_ns);
-            self.commit_ended(key, end_ns);
+            self.commit_ended(key, end_ns, true);
         }
     }
 
@@ -201,7 +213,7 @@ impl Activity {
                 let reason = if f.flush { Reason::Flush } else { Reason::Device };
                 // A bio names the call that sent it; that the file's others or a commit's are waited for is a conclusion.
                 let sure = if own { Confidence::Structural } else { Confidence::Interval };
-                add(0, f.issue_ns, f.done_ns, f.command, reason, sure);
+                add(0, f.issue_ns, f.done_ns, f.command, reason, if f.guess { Confidence::Guess } else { sure });
                 add(1, f.made_ns, f.issue_ns.min(f.done_ns), f.request, Reason::Queue, sure);
                 add(2, f.queue_ns, f.made_ns.min(f.done_ns), f.bio, Reason::Queue, sure);
             }
@@ -210,11 +222,12 @@ impl Activity {
         for s in self.ring_syncs.iter().filter(|s| in_ring && s.tid == who.tid) {
             let (from, to) = (s.start_ns, s.end_ns);
             for t in self.tours.iter().filter(|t| t.key.0 == s.dev) {
-                add(3, t.begin_ns.max(from), t.end_ns.min(to), t.span, Reason::Journal, Confidence::Interval);
+                add(3, t.begin_ns.max(from), t.end_ns.min(to), t.span, Reason::Journal, t.sure());
             }
             for f in self.flights.iter().filter(|f| f.commit.is_some_and(|c| c.0 == s.dev)) {
                 let reason = if f.flush { Reason::Flush } else { Reason::Device };
-                add(0, f.issue_ns.max(from), f.done_ns.min(to), f.command, reason, Confidence::Interval);
+                let sure = if f.guess { Confidence::Guess } else { Confidence::Interval };
+                add(0, f.issue_ns.max(from), f.done_ns.min(to), f.command, reason, sure);
                 add(
                     1,
                     f.made_ns.max(from),
@@ -235,7 +248,7 @@ impl Activity {
         }
         if journal {
             for t in self.tours.iter().filter(|t| t.key.0 == who.dev) {
-                add(3, t.begin_ns, t.end_ns, t.span, Reason::Journal, Confidence::Interval);
+                add(3, t.begin_ns, t.end_ns, t.span, Reason::Journal, t.sure());
             }
         }
         levels.iter_mut().for_each(|l| l.sort_unstable());
@@ -297,6 +310,7 @@ mod tests {
             made_ns: 20,
             issue_ns: 30,
             done_ns: 60,
+            guess: false,
             flush: false,
             read: false,
             call: (7, 5),

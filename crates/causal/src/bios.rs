@@ -575,6 +575,7 @@ fn flight(bio: &Bio) -> Flight {
         made_ns: u64::MAX,
         issue_ns: u64::MAX,
         done_ns: u64::MAX,
+        guess: false,
         flush: false,
         read: bio.op == DiskOp::Read,
         call: bio.call,

@@ -109,6 +109,7 @@ impl State {
                 made_ns: request.issue_ns,
                 issue_ns: request.issue_ns,
                 done_ns: u64::MAX,
+                guess: false,
                 flush: true,
                 request: request.span,
                 command: request.command,

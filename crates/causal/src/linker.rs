@@ -196,7 +196,7 @@ impl State {
             && let Some(transaction) = self.journal.end_unseen(old, h.tid, h.time_ns)
         {
             sink.span(Span { end_ns: None, ..commit(old, transaction) });
-            self.activity.commit_ended(old, h.time_ns);
+            self.activity.commit_ended(old, h.time_ns, false);
         }
         let id = self.new_span();
         let joiners = self.journal.begin(key, h.tgid, h.tid, h.cpu, h.time_ns, id).joiners.clone();
@@ -208,7 +208,7 @@ impl State {
         let key = (r.dev, r.txn);
         if let Some(transaction) = self.journal.end(key, h.tid, h.time_ns) {
             sink.span(commit(key, transaction));
-            self.activity.commit_ended(key, h.time_ns);
+            self.activity.commit_ended(key, h.time_ns, true);
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! Picture a lorry: it is ordered (the request is made), loaded with one or more letters (bios), leaves the yard (issue)
 //! and comes back empty (completion). What it carried is read off when it leaves, since at its return the list is gone.
-//! A lorry that leaves twice without having come back is the same trip tried again.
+//! A lorry that leaves twice on one order, without having come back, is the same trip tried again; on another order, its
+//! return was missed.
 //!
 //! *Uncertainty*: a command counts as completed when its completion was seen. An earlier try of the same request has
 //! neither end nor causes. A completion whose issue was not seen is a command of unknown origin. A write with
@@ -94,7 +95,7 @@ impl State {
                 self.requests.insert(r.rq, old);
                 return;
             }
-            self.land(&old, by_ns);
+            self.land(&old, by_ns, false);
         }
         let made_ns = if r.alloc_ns != 0 { r.alloc_ns } else { inserted.unwrap_or(header.time_ns) };
         let mut request = Request {
@@ -140,7 +141,7 @@ impl State {
                 let Some(old) = self.requests.remove(at) else { continue };
                 // When it was over is not known at all, so it explains nothing after its issue.
                 self.put_lost(&old, old.issue_ns, sink);
-                self.land(&old, old.issue_ns);
+                self.land(&old, old.issue_ns, false);
             }
         }
     }
@@ -248,7 +249,7 @@ impl State {
         if request.op == DiskOp::Flush && request.waiters == 0 {
             self.guess_waiters(&mut request, sink);
         }
-        self.land(&request, end_ns);
+        self.land(&request, end_ns, true);
         let result = if r.error != 0 { i64::from(r.error) } else { request.done_bytes as i64 };
         self.put_command(&request, Some(end_ns), Some(result), sink);
         let above = self.stacked.file_below(request.disk);
@@ -278,11 +279,11 @@ impl State {
         });
     }
 
-    /// Whoever waited for this command waits no more.
-    fn land(&mut self, request: &Request, end_ns: u64) {
+    /// Whoever waited for this command waits no more. `seen`: else it is only known that it was over by then.
+    fn land(&mut self, request: &Request, end_ns: u64, seen: bool) {
         for flight in &request.flights {
-            if let Some(f) = self.activity.get(*flight) {
-                f.done_ns = f.done_ns.min(end_ns);
+            if let Some(f) = self.activity.get(*flight).filter(|f| end_ns < f.done_ns) {
+                (f.done_ns, f.guess) = (end_ns, !seen);
             }
         }
     }
