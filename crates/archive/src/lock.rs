@@ -24,7 +24,7 @@ impl Lock {
     /// # Errors
     /// [`Error::Busy`] if another writer holds it, [`Error::Io`].
     pub fn take(dir: &Path) -> Result<Self> {
-        let path = dir.join("lock");
+        let path = path(dir);
         loop {
             let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
             let mut file = file.tried("make", &path)?;
@@ -49,11 +49,19 @@ impl Lock {
     /// # Errors
     /// [`Error::Busy`].
     pub fn is_free(dir: &Path) -> Result<()> {
-        let Ok(mut file) = File::open(dir.join("lock")) else { return Ok(()) };
+        let Ok(mut file) = File::open(path(dir)) else { return Ok(()) };
         match flock(&file, libc::LOCK_SH) {
             Ok(false) => Err(busy(dir, &mut file)),
             _ => Ok(()),
         }
+    }
+
+    /// The file of the lock of the archive `dir`, if it says that this process holds it: for who is ended by a signal, and can drop
+    /// nothing.
+    pub fn of_this_process(dir: &Path) -> Option<PathBuf> {
+        let path = path(dir);
+        let said = std::fs::read_to_string(&path).ok()?;
+        (said.trim().parse() == Ok(std::process::id())).then_some(path)
     }
 }
 
@@ -65,6 +73,10 @@ impl Drop for Lock {
             let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+fn path(dir: &Path) -> PathBuf {
+    dir.join("lock")
 }
 
 /// Whether it was locked; false if another holds it.
@@ -94,7 +106,9 @@ mod tests {
         for error in [Lock::take(dir.path()).unwrap_err(), Lock::is_free(dir.path()).unwrap_err()] {
             assert!(matches!(error, Error::Busy { pid: Some(pid), .. } if pid == std::process::id()), "{error}");
         }
+        assert_eq!(Lock::of_this_process(dir.path()), Some(path(dir.path())));
         drop(lock);
+        assert_eq!(Lock::of_this_process(dir.path()), None);
         assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none(), "nothing is left");
         Lock::is_free(dir.path()).unwrap();
         Lock::take(dir.path()).unwrap();
@@ -104,6 +118,7 @@ mod tests {
     fn what_a_crash_left_behind_holds_nobody_up() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("lock"), "1\n").unwrap();
+        assert_eq!(Lock::of_this_process(dir.path()), None);
         Lock::is_free(dir.path()).unwrap();
         Lock::take(dir.path()).unwrap();
     }

@@ -346,6 +346,31 @@ mod tests {
     }
 
     #[test]
+    fn what_a_writer_of_tables_may_leave_is_in_its_list() {
+        let dir = tempfile::tempdir().unwrap();
+        crate::Archive::create(dir.path(), &crate::Meta::new("bench", 1, vec![]), false).unwrap();
+        let written = write(dir.path());
+        let litter = TablesWriter::litter(dir.path());
+        let tmp = litter.last().unwrap();
+        let listed = |folder: &Path| {
+            let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+            names.map(|name| tmp.join(name)).collect::<Vec<PathBuf>>()
+        };
+        let mut tables = TablesWriter::create(dir.path()).unwrap();
+        tables.push(&written.runs[0].replicate).unwrap();
+        tables.push(&written.runs[0].samples[0]).unwrap();
+        let half_made = listed(tmp);
+        assert!(half_made.len() == 2 && half_made.iter().all(|path| litter.contains(path)), "{half_made:?}");
+        drop(tables);
+        assert!(!tmp.exists());
+        // Whole ones have been there under the same names, the index besides.
+        written.make_tables(dir.path()).unwrap();
+        let whole = listed(&dir.path().join("tables"));
+        assert!(whole.len() == 6 && whole.iter().all(|path| litter.contains(path)), "{whole:?}");
+        assert!(whole.contains(&tmp.join("index.json")) && litter.contains(&tmp.join("index.json.tmp")));
+    }
+
+    #[test]
     fn a_log_cut_anywhere_is_read_up_to_the_cut_and_goes_on() {
         let dir = tempfile::tempdir().unwrap();
         let whole = write(dir.path());

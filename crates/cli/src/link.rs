@@ -233,7 +233,7 @@ pub struct Linked {
     pub operations: u64,
 }
 
-/// Makes the tables of the archive at `dir` from its log.
+/// Makes the tables of the archive at `dir` from its log. The caller holds its lock: half-made tables have one place in it.
 pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
     let mut meta = Meta::read(dir).or_else(|error| without_meta(dir, error))?;
     let known = Surroundings::of(&meta).unwrap_or_else(|error| {
@@ -242,9 +242,11 @@ pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
         Surroundings::default()
     });
     let mut log = LogReader::open(dir)?;
-    let _unfinished = Unfinished::folder(&TablesWriter::litter(dir))?;
+    let writer = TablesWriter::create(dir)?;
+    // Only now is the folder of half-made tables ours.
+    let _unfinished = Unfinished::tables(dir)?;
     let mut tables = Tables {
-        writer: TablesWriter::create(dir)?,
+        writer,
         failed: None,
         operations: 0,
         losses: 0,
@@ -378,25 +380,38 @@ fn is_mark(event: &Event) -> bool {
 /// Opens an archive, linking it first if it has no tables, as after a recording that was cut short.
 pub fn open(dir: &Path, context: &Context) -> Result<Archive> {
     let archive = Archive::open(dir)?;
-    let (benchmark, live) = (archive.meta().kind != "trace", Lock::is_free(dir).is_err());
+    let benchmark = archive.meta().kind != "trace";
+    let live = benchmark && Lock::is_free(dir).is_err();
     // Of a benchmark that still runs the tables are of when somebody looked at it before.
     if archive.has_tables() && !(benchmark && live) {
         return Ok(archive);
     }
     if benchmark {
         let state = if live { "is still being run" } else { "has no tables yet" };
+        // Who runs it holds the lock until its end.
+        let _lock = if live { None } else { Some(Lock::take(dir)?) };
         eprintln!("fathom: {} {state}; making the tables from its log", dir.display());
         crate::bench::remake(dir)?;
         return Ok(Archive::open(dir)?);
     }
-    eprintln!("fathom: {} has no tables yet; linking its events", dir.display());
-    link(dir, context).map_err(|error| match lacks_room(&error) {
+    link_alone(dir, context).map_err(|error| match lacks_room(&error) {
         true => error.context(
             "tables are made within the archive; copy it to where there is room and you may write, and open the copy",
         ),
         false => error,
     })?;
     Ok(Archive::open(dir)?)
+}
+
+/// Links an archive without tables, unless somebody else is writing it.
+fn link_alone(dir: &Path, context: &Context) -> Result<()> {
+    let _lock = Lock::take(dir)?;
+    // Whoever held the lock before may have made them.
+    if !Archive::open(dir)?.has_tables() {
+        eprintln!("fathom: {} has no tables yet; linking its events", dir.display());
+        link(dir, context)?;
+    }
+    Ok(())
 }
 
 /// Whether the tables could not be written where the archive is: no space, no quota, or not a place to write to.
@@ -413,7 +428,9 @@ pub fn lacks_room(error: &anyhow::Error) -> bool {
 pub fn run(args: &crate::args::Link) -> Result<()> {
     let context = crate::progress::context(false);
     let dir = &args.archive;
-    Lock::is_free(dir)?;
+    // In a folder that is no archive nothing is made, not even a lock.
+    let ours = [archive::log::path(dir), archive::runs::path(dir)].iter().any(|log| log.is_file());
+    let _lock = if ours { Some(Lock::take(dir)?) } else { None };
     let remade = match Archive::open(dir) {
         Ok(archive) if archive.meta().kind != "trace" => Some(crate::bench::remake(dir)?),
         Ok(_) => None,
@@ -436,4 +453,28 @@ pub fn run(args: &crate::args::Link) -> Result<()> {
     };
     println!("{}: {events}, {made}", dir.display());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use archive::LogWriter;
+
+    #[test]
+    fn who_finds_an_archive_being_written_leaves_its_tables_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path();
+        Archive::create(dir, &Meta::new("trace", 1, Vec::new()), false).unwrap();
+        LogWriter::create(dir, None).unwrap().finish().unwrap();
+        let half_made = dir.join("tables.tmp/spans.parquet");
+        std::fs::create_dir(dir.join("tables.tmp")).unwrap();
+        std::fs::write(&half_made, "half").unwrap();
+        let lock = Lock::take(dir).unwrap();
+        let error = open(dir, &Context::silent()).unwrap_err().to_string();
+        assert!(error.contains("is being written by process") && half_made.exists(), "{error}");
+        drop(lock);
+        // What a crash left is replaced, and neither it nor a lock stays.
+        assert!(open(dir, &Context::silent()).unwrap().has_tables());
+        assert!(!dir.join("tables.tmp").exists() && !dir.join("lock").exists());
+    }
 }

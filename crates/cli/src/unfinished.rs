@@ -4,6 +4,7 @@
 //! that end a program are caught for as long as something is unfinished; then the program ends by the signal as it would have.
 
 use anyhow::Result;
+use archive::{Lock, TablesWriter};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -46,6 +47,16 @@ impl Unfinished {
         let mut files = files.iter().map(|path| name(path)).collect::<Result<Vec<_>>>()?;
         let folder = files.pop();
         Ok(Self::begin(Names { files, folder }, |before| before.sa_sigaction == libc::SIG_DFL))
+    }
+
+    /// The tables that are being made in the archive `dir`, and its lock if it is this process's.
+    ///
+    /// # Errors
+    /// A path holds a zero.
+    pub fn tables(dir: &Path) -> Result<Self> {
+        let lock = Lock::of_this_process(dir);
+        let files: Vec<PathBuf> = lock.into_iter().chain(TablesWriter::litter(dir)).collect();
+        Self::folder(&files)
     }
 
     fn begin(names: Names, wanted: impl Fn(&libc::sigaction) -> bool) -> Self {

@@ -1,5 +1,6 @@
 //! Where a run's rows go: into the archive's log, each as it is made, under numbers of the whole archive.
 
+use crate::unfinished::Unfinished;
 use anyhow::{Context as _, Result};
 use archive::runs::{Entry, Run};
 use archive::{Archive, Meta, Runs, RunsWriter};
@@ -187,7 +188,10 @@ pub fn remake_without_meta(dir: &Path) -> Result<Runs> {
 
 fn remake_with(dir: &Path, mut meta: Meta) -> Result<Runs> {
     let runs = Runs::read(dir)?;
-    runs.make_tables(dir)?;
+    {
+        let _unfinished = Unfinished::tables(dir)?;
+        runs.make_tables(dir)?;
+    }
     meta.linked = true;
     meta.complete = !runs.designs.is_empty() && runs.designs.iter().all(|d| d.stopped.is_some());
     meta.table_version = model::table::TABLE_VERSION;

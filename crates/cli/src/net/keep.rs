@@ -8,6 +8,7 @@ use super::lines;
 use super::result::{limits, over_time, told, whole};
 use super::text::rate;
 use crate::record;
+use crate::unfinished::Unfinished;
 use analysis::bench::net::{LIMITED_BY, RUN};
 use anyhow::Result;
 use archive::runs::{Entry, Run};
@@ -89,7 +90,10 @@ fn write(outcome: &Outcome, dir: &Path, about: Option<&About>) -> Result<()> {
     }))?;
     log.push(Entry::Replicate(Box::new(replicate(outcome, about))))?;
     log.push(Entry::Stopped { design: 0, why: "blocks".into() })?;
-    log.runs().make_tables(dir)?;
+    {
+        let _unfinished = Unfinished::tables(dir)?;
+        log.runs().make_tables(dir)?;
+    }
     meta.linked = true;
     meta.complete = true;
     meta.write(dir)?;
