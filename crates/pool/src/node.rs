@@ -138,12 +138,19 @@ impl Drop for Working {
 }
 
 /// Counts as one connection until it is dropped, however it ends.
+#[derive(Debug)]
 struct Open<'n>(&'n AtomicUsize);
 
 impl<'n> Open<'n> {
     fn new(count: &'n AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::AcqRel);
         Self(count)
+    }
+
+    /// None if there are as many as there may be. Looked at and counted in one step, as several may come at once.
+    fn further(count: &'n AtomicUsize) -> Option<Self> {
+        let more = |open: usize| (open < usize::from(MOST_CONNECTIONS)).then_some(open + 1);
+        count.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok().map(|_| Self(count))
     }
 }
 
@@ -246,7 +253,8 @@ impl Node {
         }
     }
 
-    fn welcome(&self, session: u64) -> Answer {
+    /// `own` connections of whoever is welcomed count as open already.
+    fn welcome(&self, session: u64, own: usize) -> Answer {
         let header = self.store.header();
         Answer::Welcome(Welcome {
             node: header.node,
@@ -257,7 +265,7 @@ impl Node {
             granted: GRANTED,
             boot: self.boot.clone(),
             session,
-            served: self.open.load(Ordering::Acquire) > 0,
+            served: self.open.load(Ordering::Acquire) > own,
         })
     }
 
@@ -282,10 +290,9 @@ impl Node {
             other => other?,
         };
         match self.enter(&hello).await {
-            Ok(None) => Ok(hello::send(&mut stream, &self.welcome(0)).await?),
-            Ok(Some(session)) => {
-                hello::send(&mut stream, &self.welcome(session.number)).await?;
-                let _open = Open::new(&self.open);
+            Ok(None) => Ok(hello::send(&mut stream, &self.welcome(0, 0)).await?),
+            Ok(Some((session, _open))) => {
+                hello::send(&mut stream, &self.welcome(session.number, 1)).await?;
                 self.count(|counts| counts.admitted += 1);
                 let mut live = self.live.subscribe();
                 tokio::select! {
@@ -300,8 +307,8 @@ impl Node {
         }
     }
 
-    /// Lets a coordinator in, or says why not. With a claim: its session.
-    async fn enter(&self, hello: &Hello) -> Result<Option<Session>, String> {
+    /// Lets a coordinator in, or says why not. With a claim: its session, and its place among the open connections.
+    async fn enter(&self, hello: &Hello) -> Result<Option<(Session, Open<'_>)>, String> {
         hello::same_protocol(hello.protocol)?;
         let Some(claim) = &hello.claim else { return Ok(None) };
         let header = self.store.header();
@@ -316,10 +323,12 @@ impl Node {
         if let Some(number) = claim.joins {
             let begun = (header.epoch, &header.coordinator) == (claim.epoch, &claim.coordinator);
             let live = *self.live.borrow() == number;
-            if self.open.load(Ordering::Acquire) >= usize::from(MOST_CONNECTIONS) {
-                return Err(format!("its {MOST_CONNECTIONS} connections are all there are"));
+            if !(begun && live) {
+                return over();
             }
-            return if begun && live { Ok(Some(Session { number, epoch: claim.epoch })) } else { over() };
+            let open = Open::further(&self.open)
+                .ok_or_else(|| format!("its {MOST_CONNECTIONS} connections are all there are"))?;
+            return Ok(Some((Session { number, epoch: claim.epoch }, open)));
         }
         // Before anything is waited for: an older coordinator that connects again meanwhile must find the newer one's epoch.
         let number = self.begin(&hello.pool, claim)?;
@@ -327,7 +336,8 @@ impl Node {
         if *self.live.borrow() != number {
             return over();
         }
-        Ok(Some(Session { number, epoch: claim.epoch }))
+        // Not bounded: it has ended those before it, some of which may still be closing.
+        Ok(Some((Session { number, epoch: claim.epoch }, Open::new(&self.open))))
     }
 
     /// A new session: who has the highest epoch has the last one.
@@ -474,7 +484,7 @@ mod tests {
         let refused = refused.expect_err("it is fenced off");
         assert!(refused.contains("another coordinator has taken over"), "{refused}");
         drop(working);
-        assert_eq!(entering.await.expect("nobody newer came").map(|session| session.epoch), Some(2));
+        assert_eq!(entering.await.expect("nobody newer came").map(|(session, _)| session.epoch), Some(2));
     }
 
     #[tokio::test(flavor = "current_thread")]
@@ -485,24 +495,32 @@ mod tests {
             hello.claim.iter_mut().for_each(|claim| claim.joins = Some(session));
             hello
         };
-        let refused = |answer: Result<Option<Session>, String>| {
+        let refused = |answer: Result<Option<(Session, Open<'_>)>, String>| {
             assert!(answer.is_err_and(|why| why.contains("has taken over")), "it must not be let in");
         };
         refused(node.enter(&further(1, "a", *node.live.borrow())).await);
-        let first = node.enter(&hello(1, "a")).await.expect("it is free").expect("it claims");
-        assert_eq!(node.enter(&further(1, "a", first.number)).await, Ok(Some(first)));
+        let (first, open) = node.enter(&hello(1, "a")).await.expect("it is free").expect("it claims");
+        let (joined, _) = node.enter(&further(1, "a", first.number)).await.expect("it is let in").expect("it claims");
+        assert_eq!(joined, first);
         assert_eq!(*node.live.borrow(), first.number, "the first goes on");
         refused(node.enter(&further(1, "b", first.number)).await);
         refused(node.enter(&further(2, "a", first.number)).await);
         refused(node.enter(&further(1, "a", first.number + 1)).await);
-        let all: Vec<_> = (0..MOST_CONNECTIONS).map(|_| Open::new(&node.open)).collect();
+        // Those that are let in count at once, before they have been told.
+        let mut all = vec![open];
+        while all.len() < usize::from(MOST_CONNECTIONS) {
+            let further = node.enter(&further(1, "a", first.number)).await.expect("there is room").expect("it claims");
+            all.push(further.1);
+        }
         let one_more = node.enter(&further(1, "a", first.number)).await.expect_err("there are enough");
         assert!(one_more.contains("64 connections"), "{one_more}");
         drop(all);
+        assert_eq!(node.open.load(Ordering::Acquire), 0);
         // The coordinator begins anew: what is late for its old session stays out.
-        let second = node.enter(&hello(1, "a")).await.expect("it is the same").expect("it claims");
+        let (second, _) = node.enter(&hello(1, "a")).await.expect("it is the same").expect("it claims");
         refused(node.enter(&further(1, "a", first.number)).await);
-        assert_eq!(node.enter(&further(1, "a", second.number)).await, Ok(Some(second)));
+        let (joined, _) = node.enter(&further(1, "a", second.number)).await.expect("it is let in").expect("it claims");
+        assert_eq!(joined, second);
         // What was taken from an old session's connection is not served.
         let mut served = Served::default();
         let request =
