@@ -31,10 +31,9 @@ impl FromStr for Place {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let advice = "give nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH";
+        let not_here = || format!("escapes by % are understood in the path of a socket only; {advice}");
         match text.split_once("://") {
-            Some(("nbd", rest)) if rest.contains('%') => {
-                Err(format!("escapes by % are understood in the path of a socket only; {advice}"))
-            }
+            Some(("nbd", rest)) if rest.contains('%') => Err(not_here()),
             Some(("nbd", rest)) => {
                 let (authority, export) = rest.split_once('/').unwrap_or((rest, ""));
                 let port = |port: &str| port.parse().map_err(|_| format!("{port:?} is no port; {advice}"));
@@ -52,6 +51,9 @@ impl FromStr for Place {
             Some(("nbd+unix", rest)) => {
                 let (export, socket) = rest.split_once("?socket=").ok_or(advice)?;
                 let export = export.strip_prefix('/').ok_or(advice)?;
+                if export.contains('%') {
+                    return Err(not_here());
+                }
                 let socket =
                     unescaped(socket).ok_or_else(|| format!("{socket:?} has a % without two digits; {advice}"))?;
                 Ok(Self { export: export.into(), to: To::Unix(socket) })
@@ -120,6 +122,7 @@ mod tests {
             "nbd+unix:///a",
             "nbd://h/%41",
             "nbd+unix:///a?socket=/%4",
+            "nbd+unix:///%41?socket=/a",
         ] {
             assert!(text.parse::<Place>().is_err(), "{text}");
         }
