@@ -4,6 +4,7 @@ use crate::net::rate;
 use crate::{args, bench, link, progress, say};
 use analysis::bench::net::{Held, page_of};
 use analysis::bench::results::Bench;
+use analysis::text::shown;
 use anyhow::Result;
 use std::fmt::Write as _;
 
@@ -26,7 +27,8 @@ pub fn run(args: &args::Show) -> Result<()> {
     Ok(())
 }
 
-/// A network run: what came through, and what held it back. Time is on the page (`fathom report`).
+/// A network run: what came through, and what held it back. Parts of it another machine told; none may look like a line of its own.
+/// Time is on the page (`fathom report`).
 fn net(run: &Bench, json: bool) -> Result<()> {
     let page = page_of(std::slice::from_ref(run), &[]).map_err(anyhow::Error::msg)?;
     if json {
@@ -40,21 +42,22 @@ fn net(run: &Bench, json: bool) -> Result<()> {
         let told = |v: f64| if bar.unit == "bit/s" { rate(v) } else { format!("{v:.1} {}", bar.unit) };
         let value = bar.estimate.map_or_else(|| "no result".into(), told);
         let interval = bar.ci95.map_or_else(String::new, |[low, high]| format!("  ({} to {})", told(low), told(high)));
-        let _ = writeln!(text, "{}\n  {value}{interval}", bar.label);
+        let _ = writeln!(text, "{}\n  {value}{interval}", shown(&bar.label));
         // What limited it follows with its evidence.
         for note in bar.notes.iter().filter(|note| !note.starts_with("limited by")) {
-            let _ = writeln!(text, "  {note}");
+            let _ = writeln!(text, "  {}", shown(note));
         }
     }
     for mark in run.tables.marks.iter().filter(|m| m.name.starts_with("end.")) {
-        let _ = writeln!(text, "  {}: {}", mark.name, mark.text);
+        let _ = writeln!(text, "  {}: {}", shown(&mark.name), shown(&mark.text));
     }
     for Held { direction, limits, .. } in &page.held {
-        let _ = writeln!(text, "\n{direction} was limited by");
+        let _ = writeln!(text, "\n{} was limited by", shown(direction));
         for limit in limits {
-            let _ = writeln!(text, "  {:14} {:4.0} %  {}", limit.cause, 100.0 * limit.share, limit.evidence);
+            let (cause, evidence) = (shown(&limit.cause), shown(&limit.evidence));
+            let _ = writeln!(text, "  {cause:14} {:4.0} %  {evidence}", 100.0 * limit.share);
             if let Some(remedy) = &limit.remedy {
-                let _ = writeln!(text, "  {:14}         {remedy}", "");
+                let _ = writeln!(text, "  {:14}         {}", "", shown(remedy));
             }
         }
     }
