@@ -22,7 +22,8 @@ pub fn context(quiet: bool) -> Context {
             bar.set_length(total);
         }
         bar.set_position(done);
-        bar.set_message(what.to_string());
+        // Names of files and of benchmarks are others'.
+        bar.set_message(analysis::text::shown(what));
     }))
 }
 

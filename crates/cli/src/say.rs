@@ -9,7 +9,8 @@
 //!
 //! Much of what is said is not ours: names of files and processes, SQL, what another machine told. Nothing of it may steer the
 //! terminal, and who composes a text need not think of it: what could is written as an escape here, at the one way out. In JSON that
-//! escape means the same character.
+//! escape means the same character. Only what `fathom export` writes to stdout as a file, and
+//! the lines of a workload of ours ([`Out`]), go out as they are.
 
 use analysis::text::steers;
 use std::borrow::Cow;
@@ -89,6 +90,39 @@ pub fn aside(text: Arguments<'_>) {
     let _ = io::stderr().lock().write_all(harmless(&text.to_string()).as_bytes());
 }
 
+/// What another program says, which comes in pieces: handed on by whole lines, so that no character is cut.
+pub struct Lines {
+    rest: Vec<u8>,
+    say: fn(Arguments<'_>),
+}
+
+impl Lines {
+    /// A line that has no end yet is not kept beyond this.
+    const LONGEST: usize = 1 << 20;
+
+    /// What it says is handed to `say`: [`out`] or [`aside`].
+    pub fn new(say: fn(Arguments<'_>)) -> Self {
+        Self { rest: Vec::new(), say }
+    }
+
+    pub fn take(&mut self, bytes: &[u8]) {
+        self.rest.extend_from_slice(bytes);
+        let end = self.rest.iter().rposition(|b| *b == b'\n').map(|at| at + 1);
+        if let Some(end) = end.or((self.rest.len() > Self::LONGEST).then_some(self.rest.len())) {
+            let whole: Vec<u8> = self.rest.drain(..end).collect();
+            (self.say)(format_args!("{}", String::from_utf8_lossy(&whole)));
+        }
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        if !self.rest.is_empty() {
+            (self.say)(format_args!("{}", String::from_utf8_lossy(&self.rest)));
+        }
+    }
+}
+
 /// A text whose lines and columns stay, and that steers nothing else.
 fn harmless(text: &str) -> Cow<'_, str> {
     let steers = |c: char| steers(c) && !matches!(c, '\n' | '\t');
@@ -150,6 +184,22 @@ mod tests {
         let said = hostile.to_string();
         assert!(said.contains('\u{202e}') && !harmless(&said).contains(steers));
         assert_eq!(serde_json::from_str::<serde_json::Value>(&harmless(&said)).unwrap(), hostile);
+    }
+
+    #[test]
+    fn what_comes_in_pieces_is_said_by_lines_and_whole() {
+        thread_local!(static SAID: std::cell::RefCell<Vec<String>> = const { std::cell::RefCell::new(Vec::new()) });
+        let text = "{\"a\": \"ü\u{202e}\"}\r\n é\n\u{1b}[2Jend";
+        for cut in 0..=text.len() {
+            let mut lines =
+                Lines::new(|text| SAID.with_borrow_mut(|said| said.push(harmless(&text.to_string()).into())));
+            lines.take(&text.as_bytes()[..cut]);
+            lines.take(&text.as_bytes()[cut..]);
+            drop(lines);
+            let said = SAID.take();
+            assert_eq!(said.concat(), "{\"a\": \"ü\\u202e\"}\r\n é\n\\u001b[2Jend");
+            assert!(said[..said.len() - 1].iter().all(|line| line.ends_with('\n')), "{said:?}");
+        }
     }
 
     #[test]

@@ -16,7 +16,6 @@ use device::reach::{Event, Link, Place, Skew, program};
 use net::link::Between;
 use net::spec::Spec;
 use serde::{Deserialize, Serialize};
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -289,6 +288,7 @@ impl Run<'_> {
     /// Hands on what the end that asks says until it ends; its exit status.
     fn follow(&mut self) -> Result<i32> {
         let mut told = false;
+        let (mut out, mut aside) = (say::Lines::new(say::out), say::Lines::new(say::aside));
         loop {
             if self.context.cancelled() && !told {
                 told = true;
@@ -306,14 +306,8 @@ impl Run<'_> {
                 Ok((End::Serves, Event::Exit(_))) => drop(self.left.get_or_insert_with(Instant::now)),
                 Ok((End::Serves, Event::Err(bytes))) => self.complaints += &String::from_utf8_lossy(&bytes),
                 Ok((End::Asks, Event::Out(bytes))) if self.args.link.is_some() => self.said.extend(bytes),
-                Ok((End::Asks, Event::Out(bytes))) => {
-                    let mut out = std::io::stdout().lock();
-                    match out.write_all(&bytes).and_then(|()| out.flush()) {
-                        Err(error) if !say::has_gone(&error) => return Err(error).context("writing what was measured"),
-                        _ => {}
-                    }
-                }
-                Ok((End::Asks, Event::Err(bytes))) => std::io::stderr().write_all(&bytes).unwrap_or_default(),
+                Ok((End::Asks, Event::Out(bytes))) => out.take(&bytes),
+                Ok((End::Asks, Event::Err(bytes))) => aside.take(&bytes),
                 // A command that a signal ended.
                 Ok((End::Asks, Event::Exit(status))) => return Ok(if status < 0 { 128 - status } else { status }),
                 Ok((End::Asks, Event::Gone(why))) => return Err(why.into()),
