@@ -198,9 +198,11 @@ impl Table {
     fn finish(mut self) -> Result<(u64, u32)> {
         self.flush()?;
         debug_assert_eq!(self.columns.len(), self.info.columns.len());
-        let Summed { file, sum } = self.file.into_inner().map_err(|e| failed(&self.path, e))?;
+        // Not `into_inner`, which tells of a full disk in words only.
+        self.file.finish().map_err(|e| failed(&self.path, e))?;
+        let Summed { file, sum } = self.file.inner();
         file.sync_all().tried("bring to the medium", &self.path)?;
-        Ok((self.rows, sum.finalize()))
+        Ok((self.rows, sum.clone().finalize()))
     }
 }
 
@@ -281,4 +283,23 @@ fn failed(path: &Path, error: ParquetError) -> Error {
         other => std::io::Error::other(other),
     };
     Error::Io { action: "write", path: path.into(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::table::MarkRow;
+
+    #[test]
+    fn a_full_disk_is_told_as_one_however_much_is_written() {
+        for rows in [1, 100, 20_000] {
+            let mut table = Table::create("/dev/full".into(), MarkRow::TABLE).unwrap();
+            // Texts that do not become short.
+            let text = |n: u64| format!("{:x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let row = |n| MarkRow { replicate: Some(n), name: "mode".into(), text: text(n) };
+            let written = (0..rows).try_for_each(|n| table.push(row(n).cells())).and_then(|()| table.finish());
+            let Err(Error::Io { source, .. }) = written else { panic!("{rows} rows: no error of the disk") };
+            assert_eq!(source.kind(), io::ErrorKind::StorageFull, "{rows} rows: {source}");
+        }
+    }
 }
