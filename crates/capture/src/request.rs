@@ -26,7 +26,7 @@ pub struct Request {
     /// Functions whose executions are operations: the file and the offset of the function's first byte in it. The number
     /// in an operation's `key` is the place in this list.
     pub functions: Vec<Function>,
-    /// Whether to sample what each probe costs (20 ms of every second, in which probes cost about 50 ns more).
+    /// Whether to sample what each probe costs (5 ms of every 250, in which probes cost about 50 ns more).
     pub price: bool,
 }
 
