@@ -377,13 +377,33 @@ fn no_room_for_tables() -> Result<()> {
     let tables: u64 = fs::read_dir(whole.join("tables"))?.flatten().map(|entry| size(&entry.path())).sum();
     let small = Small::new("64m")?;
     let archive = small.0.path().join("t.fathom");
+    // It waits at its stdin, which makes no events, until the log is stored and the disk filled.
+    let done = roomy.path().join("done");
+    let script = format!("{}; : > {}; read x; exit 3", many(&disk.path().join("t.db"), 200), done.display());
+    let mut command = Command::new(fathom());
+    command.args(["record", "-o"]).arg(&archive).args(["--", "sh", "-c", &script]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    until("the end of the INSERTs", || {
+        ensure!(child.try_wait()?.is_none(), "the recording ended before its command");
+        Ok(done.exists())
+    })?;
+    // The recorder stores what it has once a second. Others' device commands may still come in; for a few of them there is room.
+    let (mut stored, mut since) = (0, Instant::now());
+    until("a log that grows no more", || {
+        let now = size(&archive.join("events.log"));
+        if now.saturating_sub(stored) > 32 << 10 {
+            (stored, since) = (now, Instant::now());
+        }
+        Ok(now > 0 && since.elapsed() > Duration::from_millis(2500))
+    })?;
     let fill = format!(
-        "sleep 2; fallocate -l $(($(stat -f -c '%a * %S' {0}) - {1})) {0}/filler; exit 3",
+        "fallocate -l $(($(stat -f -c '%a * %S' {0}) - {1})) {0}/filler",
         small.0.path().display(),
         tables / 2 + (160 << 10)
     );
-    let script = format!("{}; {fill}", many(&disk.path().join("t.db"), 200));
-    let output = out(Command::new(fathom()).args(["record", "-o"]).arg(&archive).args(["--", "sh", "-c", &script]))?;
+    run(Command::new("sh").args(["-c", &fill]))?;
+    // Closes its stdin.
+    let output = child.wait_with_output()?;
     let said = said(&output);
     ensure!(output.status.code() == Some(3), "not the command's status: {:?}: {said}", output.status);
     ensure!(said.contains("roomier disk") && said.contains("not linked") && !said.contains("next:"), "{said}");
