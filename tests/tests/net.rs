@@ -263,6 +263,7 @@ fn recorded() -> Result<()> {
         for pause in one:0.35 two:0.6; do
             kill -STOP $run
             while :; do
+                [ -d /proc/$run ] || exit 1
                 for thread in /proc/$run/task/*/stat; do
                     read -r pid name state rest <$thread
                     [ "$state" = T ] || {{ sleep 0.02; continue 2; }}

@@ -2,6 +2,7 @@
 //! the one asked for takes the result back, since the number is then nobody's.
 
 use super::link::{document, summary};
+use crate::unfinished::Unfinished;
 use ::net::link::schedule::{DOWN, UP};
 use ::net::link::{Outcome, Spec};
 use anyhow::{Context as _, Result};
@@ -143,6 +144,7 @@ fn rewrite(archive: &Path, runs: Runs) -> Result<()> {
     for entry in machines.chain(designs).chain(cells).chain(all).chain(marks) {
         writer.push(entry)?;
     }
+    let _unfinished = Unfinished::tables(archive)?;
     Ok(writer.runs().make_tables(archive)?)
 }
 
