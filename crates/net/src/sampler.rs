@@ -3,7 +3,7 @@
 //! The thread that sends on a socket reads it, between two calls. Another one would have to be woken for it, a hundred times a second at each end, and that
 //! is dear where the threads that move the data fill the processors: one stream over loopback lost 3 to 5 % of its throughput in a virtual machine, where
 //! even setting a timer each time cost 2 %, and the readings themselves next to nothing. A thread that is in the kernel for long, because it waits for room,
-//! cannot read. So the thread that waits for the end of the run looks every [`OVERSIGHT_NS`] whether some reading is overdue, and from then on makes what is overdue
+//! cannot read. So the thread that waits for the end of the run looks every 50 ms whether some reading is overdue, and from then on makes what is overdue
 //! every time, until for a while nothing was.
 //!
 //! What lies unread at a receiver is told by that other thread only, at each of its looks: the receiving one has just emptied its socket whenever it could
@@ -28,7 +28,7 @@ pub const MOST: u64 = 500_000;
 /// For how long a reading that is due is left to the thread that moves the data.
 const GRACE_NS: u64 = 2_000_000;
 /// How often it is looked at the latest whether one is overdue.
-pub const OVERSIGHT_NS: u64 = 50_000_000;
+const OVERSIGHT_NS: u64 = 50_000_000;
 /// After so many times that none was, it is looked at less often again.
 const CALM: u32 = 10;
 
@@ -60,7 +60,7 @@ impl Plan {
     }
 
     /// The number of the reading that was due last, from 1; 0 if none is to be made now.
-    pub fn due(&self, elapsed: u64) -> u64 {
+    fn due(&self, elapsed: u64) -> u64 {
         let number = elapsed / self.every_ns;
         if self.has_readings(number * self.every_ns) { number } else { 0 }
     }
@@ -74,7 +74,7 @@ impl Plan {
     }
 
     /// When the next may be due.
-    pub fn next(&self, elapsed: u64) -> u64 {
+    fn next(&self, elapsed: u64) -> u64 {
         (elapsed / self.every_ns + 1) * self.every_ns
     }
 
@@ -112,7 +112,7 @@ impl Read {
     }
 
     /// Of several sockets, in order of time.
-    pub fn of(sockets: impl Iterator<Item = Self>) -> Self {
+    fn of(sockets: impl Iterator<Item = Self>) -> Self {
         let mut all = Self::default();
         for socket in sockets {
             all.samples.extend(socket.samples);

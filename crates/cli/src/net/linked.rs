@@ -121,17 +121,10 @@ pub fn keep(archive: &Path, words: &str, spec: &Spec, outcome: &Outcome) -> Resu
             run.replicate.failure = Some(own.into_iter().chain([not_the_one(&invalid)]).collect::<Vec<_>>().join("; "));
         }
     }
-    // The log is written once more, whole: a line of it cannot be changed. The old one stays until the new one is there.
+    // The log is written once more, whole: a line of it cannot be changed. The folder is one that is still coming: if this fails it goes.
     let log = archive::runs::path(archive);
-    let old = log.with_extension("before");
-    std::fs::rename(&log, &old).with_context(|| format!("rewriting {}", log.display()))?;
-    let written = rewrite(archive, runs);
-    match written {
-        Ok(()) => std::fs::remove_file(&old),
-        Err(_) => std::fs::rename(&old, &log),
-    }
-    .with_context(|| format!("the run as it was is {}", old.display()))?;
-    written
+    std::fs::remove_file(&log).with_context(|| format!("rewriting {}", log.display()))?;
+    rewrite(archive, runs)
 }
 
 fn rewrite(archive: &Path, runs: Runs) -> Result<()> {
