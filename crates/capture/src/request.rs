@@ -28,12 +28,14 @@ pub struct Request {
     pub functions: Vec<Function>,
     /// Whether to sample what each probe costs (5 ms of every 250, in which probes cost about 50 ns more).
     pub price: bool,
+    /// Attaches every probe and records nothing: each program returns at once. What tracing costs at least.
+    pub hollow: bool,
 }
 
 impl Request {
     /// A request for that scope and nothing else.
     pub fn new(scope: Scope) -> Self {
-        Self { scope, also_all: false, functions: Vec::new(), price: true }
+        Self { scope, also_all: false, functions: Vec::new(), price: true, hollow: false }
     }
 }
 

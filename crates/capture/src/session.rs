@@ -351,6 +351,7 @@ pub(crate) fn load(request: &Request, types: &KernelTypes, rings: Shape) -> Resu
         .btf(Some(types.for_fields()))
         .map_max_entries("ring_controls", rings.cpus)
         .map_max_entries("ring_memory", rings.rings * rings.chunks)
+        .override_global("hollow", &u32::from(request.hollow), true)
         .override_global("ring_count", &rings.rings, true)
         .override_global("ring_chunks", &rings.chunks, true)
         .override_global("ring_salt", &rings.salt, true)

@@ -124,7 +124,8 @@ pub struct Record {
     /// Do not sample what each probe costs
     #[arg(long)]
     pub no_probe_cost: bool,
-    /// Where events come from; `none` starts CMD in the same way but records nothing, as the other arm of a comparison
+    /// Where events come from; `none` and `attached` start CMD in the same way and make no archive, as other arms of a
+    /// comparison
     #[arg(long, value_enum, default_value_t = Backend::Ebpf)]
     pub backend: Backend,
     /// Say nothing but errors
@@ -140,7 +141,9 @@ pub struct Record {
 pub enum Backend {
     /// eBPF programs on tracepoints and function entries.
     Ebpf,
-    /// Nothing is recorded.
+    /// The same probes, whose programs return at once: what tracing costs before anything is recorded.
+    Attached,
+    /// Nothing is attached.
     None,
 }
 

@@ -323,7 +323,7 @@ seldom void walk_pages(struct walk *w, struct file_id *id)
 }
 
 SEC("tp_btf/block_bio_queue")
-int BPF_PROG(bio_queue, struct bio *bio)
+int PROBE(bio_queue, struct bio *bio)
 {
 	struct task_struct *task = (void *)bpf_get_current_task_btf();
 	struct who who = who_is(task);
@@ -407,7 +407,7 @@ int BPF_PROG(bio_queue, struct bio *bio)
 
 /* The new bio is the first part and the old one, which it points back to, keeps the rest (bio_chain). */
 SEC("tp_btf/block_split")
-int BPF_PROG(bio_split, struct bio *bio, unsigned int sector)
+int PROBE(bio_split, struct bio *bio, unsigned int sector)
 {
 	struct fathom_bio_split *r = RESERVE(bio_split, BIO_SPLIT, bpf_ktime_get_boot_ns(), whoami());
 
@@ -442,7 +442,7 @@ static __always_inline u64 mapped_from(struct bio *bio)
 }
 
 SEC("tp_btf/block_bio_remap")
-int BPF_PROG(bio_remap, struct bio *bio, u32 from_disk, u64 from_sector)
+int PROBE(bio_remap, struct bio *bio, u32 from_disk, u64 from_sector)
 {
 	struct fathom_bio_remap *r = RESERVE(bio_remap, BIO_REMAP, bpf_ktime_get_boot_ns(), whoami());
 
@@ -463,7 +463,7 @@ int BPF_PROG(bio_remap, struct bio *bio, u32 from_disk, u64 from_sector)
  * the device mapper's. Other bios end with their requests.
  */
 SEC("tp_btf/block_bio_complete")
-int BPF_PROG(bio_done, struct request_queue *q, struct bio *bio)
+int PROBE(bio_done, struct request_queue *q, struct bio *bio)
 {
 	struct fathom_bio_done *r;
 

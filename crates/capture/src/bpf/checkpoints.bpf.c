@@ -130,7 +130,7 @@ static __always_inline bool told_already(u64 mount, u64 sequence)
 
 /* `sequence` is 0 if all that is logged is meant. */
 SEC("raw_tp/xfs_log_force")
-int BPF_PROG(xfs_force, u64 mount, u64 sequence)
+int PROBE(xfs_force, u64 mount, u64 sequence)
 {
 	if (!sequence)
 		sequence = word_at(word_at(word_at(mount, XFS_MOUNT_LOG), XLOG_CIL), XFS_CIL_SEQUENCE);
@@ -143,7 +143,7 @@ int BPF_PROG(xfs_force, u64 mount, u64 sequence)
 #define PIECE_CHECKPOINTS 8
 
 SEC("raw_tp/xlog_iclog_callback")
-int BPF_PROG(xfs_logged, u64 piece)
+int PROBE(xfs_logged, u64 piece)
 {
 	u64 super = word_at(word_at(word_at(piece, XLOG_PIECE_LOG), XLOG_MOUNT), XFS_MOUNT_SUPER);
 	u64 head = place_of(piece, XLOG_PIECE_CHECKPOINTS), at = head;
@@ -162,27 +162,27 @@ int BPF_PROG(xfs_logged, u64 piece)
 }
 
 SEC("raw_tp/xfs_file_fsync")
-int BPF_PROG(xfs_sync_enter)
+int PROBE(xfs_sync_enter)
 {
 	return sync_began(NULL);
 }
 
 SEC("raw_tp/btrfs_transaction_commit")
-int BPF_PROG(btrfs_committed, u64 info)
+int PROBE(btrfs_committed, u64 info)
 {
 	emit_checkpoint(word_at(info, BTRFS_SUPER), BTRFS_MAGIC, word_at(info, BTRFS_COMMITTED), 1);
 	return 0;
 }
 
 SEC("raw_tp/btrfs_sync_file")
-int BPF_PROG(btrfs_sync_enter, struct file *file)
+int PROBE(btrfs_sync_enter, struct file *file)
 {
 	return sync_began(BPF_CORE_READ(file, f_inode));
 }
 
 /* `step`: a text, in newer kernels a number. */
 SEC("raw_tp/f2fs_write_checkpoint")
-int BPF_PROG(f2fs_checkpoint, struct super_block *sb, u64 reason, u64 step)
+int PROBE(f2fs_checkpoint, struct super_block *sb, u64 reason, u64 step)
 {
 	u64 version = word_at(word_at((u64)BPF_CORE_READ(sb, s_fs_info), F2FS_CHECKPOINT), F2FS_VERSION);
 	char text[8] = {};
@@ -201,7 +201,7 @@ int BPF_PROG(f2fs_checkpoint, struct super_block *sb, u64 reason, u64 step)
 }
 
 SEC("raw_tp/f2fs_sync_file_exit")
-int BPF_PROG(f2fs_sync_exit, struct inode *inode, int reason)
+int PROBE(f2fs_sync_exit, struct inode *inode, int reason)
 {
 	if (reason)
 		emit_checkpoint((u64)BPF_CORE_READ(inode, i_sb), F2FS_MAGIC, 0, 2);

@@ -5,6 +5,7 @@
  */
 #include "kernel.h"
 #include "events.h"
+#include "probe.h"
 #include "common.h"
 #include "inode.h"
 #include "path.h"

@@ -82,26 +82,26 @@ static __always_inline int sync_began(struct inode *inode)
 }
 
 SEC("raw_tp/ext4_da_write_begin")
-int BPF_PROG(ext4_da_write_begin, struct inode *inode, s64 pos, unsigned int len)
+int PROBE(ext4_da_write_begin, struct inode *inode, s64 pos, unsigned int len)
 {
 	return write_began(inode, pos, len);
 }
 
 SEC("raw_tp/ext4_write_begin")
-int BPF_PROG(ext4_write_begin, struct inode *inode, s64 pos, unsigned int len)
+int PROBE(ext4_write_begin, struct inode *inode, s64 pos, unsigned int len)
 {
 	return write_began(inode, pos, len);
 }
 
 SEC("raw_tp/ext4_sync_file_enter")
-int BPF_PROG(ext4_sync_enter, struct file *file)
+int PROBE(ext4_sync_enter, struct file *file)
 {
 	return sync_began(BPF_CORE_READ(file, f_inode));
 }
 
 /* The name is gone when the call returns, so the inode is learnt on the way. */
 SEC("raw_tp/ext4_unlink_enter")
-int BPF_PROG(ext4_unlink, struct inode *folder, struct dentry *dentry)
+int PROBE(ext4_unlink, struct inode *folder, struct dentry *dentry)
 {
 	struct slot *slot = slot_here();
 
@@ -113,20 +113,20 @@ int BPF_PROG(ext4_unlink, struct inode *folder, struct dentry *dentry)
 }
 
 SEC("raw_tp/f2fs_write_begin")
-int BPF_PROG(f2fs_write_begin, struct inode *inode, s64 pos, unsigned int len)
+int PROBE(f2fs_write_begin, struct inode *inode, s64 pos, unsigned int len)
 {
 	return write_began(inode, pos, len);
 }
 
 SEC("raw_tp/f2fs_sync_file_enter")
-int BPF_PROG(f2fs_sync_enter, struct inode *inode)
+int PROBE(f2fs_sync_enter, struct inode *inode)
 {
 	return sync_began(inode);
 }
 
 /* XFS tells the begin of a whole write. */
 SEC("raw_tp/xfs_file_buffered_write")
-int BPF_PROG(xfs_write, struct kiocb *iocb, struct iov_iter *from)
+int PROBE(xfs_write, struct kiocb *iocb, struct iov_iter *from)
 {
 	struct inode *inode = BPF_CORE_READ(iocb, ki_filp, f_inode);
 
@@ -135,7 +135,7 @@ int BPF_PROG(xfs_write, struct kiocb *iocb, struct iov_iter *from)
 
 /* The pages of a mapped file that a store made dirty: no call tells of them, only the fault. Recorded tasks only. */
 SEC("tp_btf/writeback_dirty_folio")
-int BPF_PROG(page_dirtied, struct folio *folio, struct address_space *mapping)
+int PROBE(page_dirtied, struct folio *folio, struct address_space *mapping)
 {
 	struct slot *slot = slot_here();
 	struct file_id id;

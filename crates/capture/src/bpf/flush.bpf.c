@@ -38,7 +38,7 @@ static __attribute__((noinline)) u64 read_waiter(struct request *waiter, struct 
 }
 
 SEC("tp_btf/block_rq_issue")
-int BPF_PROG(flush_issue, struct request *rq)
+int PROBE(flush_issue, struct request *rq)
 {
 	struct blk_flush_queue *fq;
 	struct list_head *list, *at;

@@ -2,7 +2,7 @@
 /* Functions named by --op. The attach cookie is the function's number in that list. A recursion is one operation. */
 
 SEC("uprobe")
-int function_enter(struct pt_regs *ctx)
+int PROBE_FUNCTION(function_enter)
 {
 	struct slot *slot = my_slot();
 	u64 key = bpf_get_attach_cookie(ctx);
@@ -20,7 +20,7 @@ int function_enter(struct pt_regs *ctx)
 }
 
 SEC("uretprobe")
-int function_return(struct pt_regs *ctx)
+int PROBE_FUNCTION(function_return)
 {
 	struct slot *slot = my_slot();
 	u64 key = bpf_get_attach_cookie(ctx);

@@ -39,7 +39,7 @@ seldom void emit_join(u32 dev, u32 txn, u32 handles, struct slot *slot)
 }
 
 SEC("raw_tp/jbd2_handle_start")
-int BPF_PROG(jbd2_handle_start, u32 dev, u32 txn)
+int PROBE(jbd2_handle_start, u32 dev, u32 txn)
 {
 	struct task_struct *task = (void *)bpf_get_current_task_btf();
 	struct slot *slot = slot_of_thread(task);
@@ -75,7 +75,7 @@ int BPF_PROG(jbd2_handle_start, u32 dev, u32 txn)
 
 /* Their arguments are jbd2's own types: the loader needs that module's BTF where jbd2 is a module. */
 SEC("raw_tp/jbd2_start_commit")
-int BPF_PROG(jbd2_start_commit, struct journal_s *journal, struct transaction_s *transaction)
+int PROBE(jbd2_start_commit, struct journal_s *journal, struct transaction_s *transaction)
 {
 	struct fathom_commit_begin *r;
 	u32 dev = BPF_CORE_READ(journal, j_fs_dev, bd_dev);
@@ -91,7 +91,7 @@ int BPF_PROG(jbd2_start_commit, struct journal_s *journal, struct transaction_s 
 }
 
 SEC("raw_tp/jbd2_end_commit")
-int BPF_PROG(jbd2_end_commit, struct journal_s *journal, struct transaction_s *transaction)
+int PROBE(jbd2_end_commit, struct journal_s *journal, struct transaction_s *transaction)
 {
 	struct fathom_commit_end *r;
 	u32 dev = BPF_CORE_READ(journal, j_fs_dev, bd_dev);

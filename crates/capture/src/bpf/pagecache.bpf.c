@@ -5,7 +5,7 @@
  */
 
 SEC("tp_btf/mm_filemap_add_to_page_cache")
-int BPF_PROG(page_cache_add, struct folio *folio)
+int PROBE(page_cache_add, struct folio *folio)
 {
 	struct slot *slot = slot_here();
 	struct fathom_cache_add *r;

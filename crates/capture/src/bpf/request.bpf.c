@@ -44,7 +44,7 @@ static __always_inline u16 rq_flags(struct request *rq)
 }
 
 SEC("tp_btf/block_rq_insert")
-int BPF_PROG(rq_insert, struct request *rq)
+int PROBE(rq_insert, struct request *rq)
 {
 	struct fathom_rq_insert *r = RESERVE(rq_insert, RQ_INSERT, bpf_ktime_get_boot_ns(), whoami());
 
@@ -109,7 +109,7 @@ static __always_inline u64 number_of(u64 *scratch, void *address)
 		bio = bio->bi_next
 
 SEC("tp_btf/block_rq_issue")
-int BPF_PROG(rq_issue, struct request *rq)
+int PROBE(rq_issue, struct request *rq)
 {
 	struct who who = whoami();
 	u64 now = bpf_ktime_get_boot_ns();
@@ -159,7 +159,7 @@ put:
 }
 
 SEC("tp_btf/block_rq_complete")
-int BPF_PROG(rq_done, struct request *rq, u32 error, unsigned int bytes)
+int PROBE(rq_done, struct request *rq, u32 error, unsigned int bytes)
 {
 	s32 number = status_error(error);
 	/* Told before the request moves on (blk_update_request), so this is what was left of it. */

@@ -5,7 +5,7 @@
  */
 
 SEC("tp_btf/sched_switch")
-int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
+int PROBE(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
 	struct slot *out = slot_of_thread(prev);
 	struct slot *in = slot_of_thread(next);
@@ -48,7 +48,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 }
 
 SEC("tp_btf/sched_waking")
-int BPF_PROG(sched_waking, struct task_struct *task)
+int PROBE(sched_waking, struct task_struct *task)
 {
 	struct slot *slot = slot_of_thread(task);
 

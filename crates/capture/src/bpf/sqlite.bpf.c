@@ -106,7 +106,7 @@ seldom void tell_statement(struct slot *slot, u64 stmt, u64 text, u64 now)
 }
 
 SEC("uprobe")
-int sqlite_step(struct pt_regs *ctx)
+int PROBE_FUNCTION(sqlite_step)
 {
 	struct slot *slot = my_slot();
 	u64 stmt = PT_REGS_PARM1(ctx);
@@ -138,7 +138,7 @@ int sqlite_step(struct pt_regs *ctx)
 }
 
 SEC("uretprobe")
-int sqlite_step_return(struct pt_regs *ctx)
+int PROBE_FUNCTION(sqlite_step_return)
 {
 	struct slot *slot = my_slot();
 	s32 result = PT_REGS_RC(ctx);
@@ -183,7 +183,7 @@ static __always_inline void abandon(struct slot *slot, u64 stmt)
 }
 
 SEC("uprobe")
-int sqlite_reset(struct pt_regs *ctx)
+int PROBE_FUNCTION(sqlite_reset)
 {
 	struct slot *slot = my_slot();
 
@@ -193,7 +193,7 @@ int sqlite_reset(struct pt_regs *ctx)
 }
 
 SEC("uprobe")
-int sqlite_finalize(struct pt_regs *ctx)
+int PROBE_FUNCTION(sqlite_finalize)
 {
 	struct statement_key key = {};
 	struct slot *slot = my_slot();
@@ -223,7 +223,7 @@ static __always_inline void read_parameters(struct pt_regs *ctx, u64 *parameters
 }
 
 SEC("uprobe")
-int sqlite_prepare(struct pt_regs *ctx)
+int PROBE_FUNCTION(sqlite_prepare)
 {
 	struct slot *slot = my_slot();
 	u64 cookie = bpf_get_attach_cookie(ctx);
@@ -247,7 +247,7 @@ int sqlite_prepare(struct pt_regs *ctx)
 }
 
 SEC("uretprobe")
-int sqlite_prepare_return(struct pt_regs *ctx)
+int PROBE_FUNCTION(sqlite_prepare_return)
 {
 	struct slot *slot = my_slot();
 	struct statement_key key = {};

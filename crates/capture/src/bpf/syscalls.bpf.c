@@ -86,7 +86,7 @@ static __always_inline void enter_ring(struct slot *slot)
 }
 
 SEC("tp_btf/sys_enter")
-int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
+int PROBE(sys_enter, struct pt_regs *regs, long nr)
 {
 	struct fathom_sync_begin *r;
 	struct call_shape shape;
@@ -289,7 +289,7 @@ static __always_inline void tell_call(struct task_struct *task, struct slot *slo
 }
 
 SEC("tp_btf/sys_exit")
-int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
+int PROBE(sys_exit, struct pt_regs *regs, long result)
 {
 	u64 nr = (s64)CALL_NR(regs);
 	struct task_struct *task;

@@ -68,7 +68,7 @@ seldom void emit_inner_task(struct task_struct *task, u64 now)
 
 /* Told of every task, those that io_uring makes for itself too, of which sched_process_fork says nothing. */
 SEC("tp_btf/task_newtask")
-int BPF_PROG(task_fork, struct task_struct *child, u64 clone_flags)
+int PROBE(task_fork, struct task_struct *child, u64 clone_flags)
 {
 	struct slot *slot = slot_of((u32)bpf_get_current_pid_tgid());
 	u64 now;
@@ -110,7 +110,7 @@ static __always_inline bool comm_is_wanted(struct task_struct *task)
 }
 
 SEC("tp_btf/sched_process_exec")
-int BPF_PROG(task_exec, struct task_struct *task, int old_pid, struct linux_binprm *bprm)
+int PROBE(task_exec, struct task_struct *task, int old_pid, struct linux_binprm *bprm)
 {
 	u32 old_tid = old_pid;
 	struct slot *slot = slot_of(old_tid);
@@ -134,7 +134,7 @@ int BPF_PROG(task_exec, struct task_struct *task, int old_pid, struct linux_binp
 }
 
 SEC("tp_btf/sched_process_exit")
-int BPF_PROG(task_exit, struct task_struct *task)
+int PROBE(task_exit, struct task_struct *task)
 {
 	u32 tid = task->pid;
 

@@ -180,27 +180,27 @@ static __always_inline int uring_completed(u64 address, s64 result)
 }
 
 SEC("raw_tp/io_uring_submit_req")
-int BPF_PROG(uring_submit, struct io_kiocb *req)
+int PROBE(uring_submit, struct io_kiocb *req)
 {
 	return uring_submitted(req);
 }
 
 /* Its older name (v6.1). */
 SEC("raw_tp/io_uring_submit_sqe")
-int BPF_PROG(uring_submit_old, struct io_kiocb *req)
+int PROBE(uring_submit_old, struct io_kiocb *req)
 {
 	return uring_submitted(req);
 }
 
 /* The result was an argument once and is in the completion entry now. The wrong one of the two is refused at load. */
 SEC("tp_btf/io_uring_complete")
-int BPF_PROG(uring_complete, void *ring_ctx, void *req, struct io_uring_cqe *cqe)
+int PROBE(uring_complete, void *ring_ctx, void *req, struct io_uring_cqe *cqe)
 {
 	return uring_completed((u64)req, cqe->res);
 }
 
 SEC("tp_btf/io_uring_complete")
-int BPF_PROG(uring_complete_old, void *ring_ctx, void *req, u64 user_data, int result)
+int PROBE(uring_complete_old, void *ring_ctx, void *req, u64 user_data, int result)
 {
 	return uring_completed((u64)req, result);
 }

@@ -1,4 +1,4 @@
-//! `fathom record`: starts the probes, then the command, stores what comes, and links it.
+//! `fathom record`: starts the command and holds it, puts the probes on, stores what comes, and links it.
 
 mod behind;
 mod library;
@@ -51,6 +51,7 @@ pub fn run(args: &args::Record) -> Result<ExitCode> {
     progress::end_on_signal(&context);
     let done = match args.backend {
         args::Backend::None => untraced(args, &context),
+        args::Backend::Attached => attached(args, &context),
         args::Backend::Ebpf => record(args, &context),
     };
     progress::clear(&context);
@@ -96,15 +97,43 @@ fn untraced(args: &args::Record, context: &Context) -> Result<Recorded> {
     Ok(Recorded { status: end.status, records: 0, lost: 0, operations: None })
 }
 
-/// Records, and links what was recorded.
-pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
+/// Puts the probes on as for a recording, with programs that return at once: what is left of their price then is that of
+/// calling them.
+fn attached(args: &args::Record, context: &Context) -> Result<Recorded> {
+    let Watch { mut child, mut session, .. } = watch(args)?;
+    warn_of_refusals(session.coverage());
+    if !args.quiet {
+        let probes = session.coverage().iter().filter(|row| row.attached).count();
+        eprintln!("fathom: {} attached; nothing is recorded", counted(probes, "probe"));
+    }
+    if let Some(child) = &mut child {
+        session.track(child.pid())?;
+        child.release()?;
+    }
+    let mut end = End::new(args, context);
+    while end.waits(child.as_mut())? {
+        if session.wait(DRAIN_EVERY) {
+            session.drain(&mut |_| ());
+        }
+    }
+    session.finish(&mut |_| ());
+    Ok(Recorded { status: end.status, records: 0, lost: 0, operations: None })
+}
+
+/// The command, held before its first instruction, and everything that watches it.
+struct Watch {
+    marks: Marks,
+    child: Option<Child>,
+    session: Session,
+    libraries: Libraries,
+}
+
+fn watch(args: &args::Record) -> Result<Watch> {
     let request = request(args)?;
-    // Again when it is made; asked now because probes take a second to put on and to take off.
-    Archive::has_room(&args.output, true)?;
     let marks = Marks::create(MARKS)?;
     // Before the probes: their hundred files would make the child's table of open files a large one, and the untraced arm of
     // a comparison has a small one.
-    let mut child = start(args, &args.command, &marks)?;
+    let child = start(args, &args.command, &marks)?;
     let mut session = Session::start(&request)?;
     for function in &request.functions {
         let probe = format!("{}:{}", function.path.display(), function.name);
@@ -119,12 +148,19 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     };
     libraries.add(&mut session, |finder| finder.system());
     libraries.known_processes(&mut session, args);
-
-    let mut meta = Meta { boot: boot(), ..Meta::new("trace", unix_ns(), stored_command(args)) };
     if let Some(first) = args.command.first() {
         let program = launch::resolve(first, std::env::var_os("PATH").as_deref())?;
         libraries.add(&mut session, |finder| finder.command(&program, std::env::var_os("PATH").as_deref()));
     }
+    Ok(Watch { marks, child, session, libraries })
+}
+
+/// Records, and links what was recorded.
+pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
+    // Again when it is made; asked now because probes take a second to put on and to take off.
+    Archive::has_room(&args.output, true)?;
+    let Watch { marks, mut child, mut session, mut libraries } = watch(args)?;
+    let mut meta = Meta { boot: boot(), ..Meta::new("trace", unix_ns(), stored_command(args)) };
     let kept = keep_old(&args.output, args.quiet)?;
     Archive::create(&args.output, &meta, true)?;
     // Until the tables are made.
@@ -383,7 +419,8 @@ fn request(args: &args::Record) -> Result<Request> {
     };
     let mut request = Request::new(scope);
     request.also_all = args.all;
-    request.price = !args.no_probe_cost;
+    request.hollow = args.backend == args::Backend::Attached;
+    request.price = !args.no_probe_cost && !request.hollow;
     for (binary, name) in &args.functions {
         // In words: it is not the command that was not found.
         let path = launch::resolve(binary.as_os_str(), std::env::var_os("PATH").as_deref())

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * How a program begins: with PROBE on a tracepoint (in place of libbpf's BPF_PROG), with PROBE_FUNCTION on a function of a
+ * program. Both return at once where only the price of having them attached is asked for.
+ */
+#ifndef FATHOM_PROBE_H
+#define FATHOM_PROBE_H
+
+/* Nothing is recorded. A constant to the verifier, which takes out what cannot run. */
+const volatile u32 hollow;
+
+#define PROBE(name, args...)                                                                                           \
+	name(unsigned long long *ctx);                                                                                 \
+	static __always_inline int name##_body(unsigned long long *ctx, ##args);                                       \
+	int name(unsigned long long *ctx)                                                                              \
+	{                                                                                                              \
+		_Pragma("GCC diagnostic push")                                                                         \
+		_Pragma("GCC diagnostic ignored \"-Wint-conversion\"")                                                 \
+		return hollow ? 0 : name##_body(___bpf_ctx_cast(args));                                                \
+		_Pragma("GCC diagnostic pop")                                                                          \
+	}                                                                                                              \
+	static __always_inline int name##_body(unsigned long long *ctx, ##args)
+
+#define PROBE_FUNCTION(name)                                                                                           \
+	name(struct pt_regs *ctx);                                                                                     \
+	static __always_inline int name##_body(struct pt_regs *ctx);                                                   \
+	int name(struct pt_regs *ctx)                                                                                  \
+	{                                                                                                              \
+		return hollow ? 0 : name##_body(ctx);                                                                  \
+	}                                                                                                              \
+	static __always_inline int name##_body(struct pt_regs *ctx)
+
+#endif

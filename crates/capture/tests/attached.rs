@@ -1,0 +1,42 @@
+//! What attaching alone costs can be measured: the same probes, called as often, which record nothing.
+
+mod common;
+
+use capture::{Request, Scope};
+use common::Recorder;
+use model::Event;
+use model::table::Coverage;
+use std::collections::BTreeMap;
+
+/// Long enough that the kernel's counting of the programs' runs, which begins after 25 ms, sees some.
+const CALLS: u32 = 300_000;
+
+fn writes(hollow: bool) -> (Vec<Event>, Vec<Coverage>) {
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!("exec dd if=/dev/zero of={}/f bs=1 count={CALLS} status=none", folder.path().display());
+    let mut recorder = Recorder::start(&Request { hollow, ..Request::new(Scope::Command) });
+    recorder.release(common::gated(&script));
+    let (events, finished) = recorder.finish();
+    (events, finished.coverage)
+}
+
+#[test]
+fn hollow_probes_are_the_same_and_record_nothing() {
+    needs_live_kernel!();
+    let (recorded, probes) = writes(false);
+    let (nothing, hollow) = writes(true);
+
+    assert!(records!(recorded, Syscall).count() > CALLS as usize);
+    // What the recorder tells of its own accord, such as the command's name, remains.
+    assert_eq!(records!(nothing, Syscall).count(), 0);
+    assert!(nothing.len() < 100, "{} events", nothing.len());
+
+    let how = |rows: &[Coverage]| -> BTreeMap<String, (bool, String)> {
+        rows.iter().map(|row| (row.probe.clone(), (row.attached, row.how.clone()))).collect()
+    };
+    assert_eq!(how(&hollow), how(&probes));
+    for probe in ["sys_enter", "sys_exit", "sched_switch"] {
+        let row = hollow.iter().find(|row| row.probe == probe).unwrap();
+        assert!(row.hits.is_some_and(|hits| hits > 0), "{row:?}");
+    }
+}
