@@ -228,6 +228,9 @@ fn processor(sheet: &mut Sheet<'_>) {
         sheet.each(name, varies, unit, &format!("{source}/{file}"), &paths);
     }
     sheet.file("cpu.smt", Run, "", &format!("{CPUS}/smt/active"));
+    // How long waking a processor that had nothing to do takes: a guest's may wait a while before it halts.
+    sheet.file("cpu.idle_driver", Boot, "", &format!("{CPUS}/cpuidle/current_driver"));
+    sheet.file("cpu.halt_poll", Run, "ns", "/sys/module/haltpoll/parameters/guest_halt_poll_ns");
     sheet.part("cpu.cache", Device, "", "/proc/cpuinfo", |text| entry(text, "cache size"));
 }
 
