@@ -38,7 +38,7 @@ impl Load<'_> {
         let (mut lines, mut latencies) = (Vec::new(), Latencies::new()?);
         let mut account = Account::default();
         let mut database = Database::new(self)?;
-        for nth in 0..p.iterations {
+        for nth in 0..p.warmup.saturating_add(p.iterations) {
             if nth > 0 && p.op != "select" {
                 database = Database::new(self)?;
             }
@@ -54,6 +54,11 @@ impl Load<'_> {
                     (begin, end)
                 }
             };
+            if nth < p.warmup {
+                lines.clear();
+                latencies = Latencies::new()?;
+                continue;
+            }
             account.add(before, counters(), 0);
             head.iteration(begin, end - begin);
         }

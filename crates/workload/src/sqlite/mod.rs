@@ -43,6 +43,7 @@ const SPECS: &[Spec] = &[
     Spec { name: "cache", default: "warm", help: "warm, or cold: the first scan finds the file in no cache" },
     Spec { name: "samples", default: "total", help: "total (a rate), each (every latency as well), or none (no line)" },
     Spec { name: "iterations", default: "1", help: "how often all of it is done and timed" },
+    Spec { name: "warmup", default: "0", help: "how often all of it is done before, untimed" },
     Spec {
         name: "engine",
         default: "bundled",
@@ -67,6 +68,7 @@ struct Parameters {
     each: bool,
     silent: bool,
     iterations: u64,
+    warmup: u64,
     system: bool,
     dir: PathBuf,
 }
@@ -112,6 +114,10 @@ impl Parameters {
                 "--engine system has neither --op demo nor --samples each: it sees no single statement".into(),
             ));
         }
+        let warmup: u64 = options.get("warmup")?;
+        if op == "demo" && warmup > 0 {
+            return Err(Error::Usage("--op demo has no --warmup: its two halves are one run".into()));
+        }
         Ok(Self {
             op,
             rows,
@@ -124,6 +130,7 @@ impl Parameters {
             each: samples == "each",
             silent: samples == "none",
             iterations,
+            warmup,
             system,
             dir: options.text("dir").into(),
         })

@@ -162,6 +162,21 @@ fn iterations_are_told_with_their_work() {
     }
 }
 
+#[test]
+fn what_warms_up_is_done_and_not_told() {
+    let folder = Folder::new("warmup");
+    for (op, each) in [("insert", 20), ("select", 3)] {
+        let words = ["--op", op, "--rows=20", "--scans=3", "--iterations=2", "--warmup=3", "--samples=each"];
+        let lines = run_in(&folder, &words, &Context::silent()).unwrap();
+        assert_eq!(values(&lines, "iteration").len(), 2, "{op}");
+        assert_eq!(values(&lines, &format!("{op}.rate")).len(), 2, "{op}");
+        assert_eq!(values(&lines, &format!("{op}.latency")).len(), 2 * each, "{op}");
+        assert_eq!(folder.files(), 0);
+    }
+    let refused = run_in(&folder, &["--op=demo", "--warmup=1"], &Context::silent());
+    assert!(matches!(&refused, Err(Error::Usage(text)) if text.contains("--warmup")), "{refused:?}");
+}
+
 /// The system's own engine, checked through ours.
 #[test]
 fn the_systems_engine_does_the_same() {
