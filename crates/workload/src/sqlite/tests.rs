@@ -3,7 +3,8 @@ use super::files::Files;
 use super::*;
 use crate::clock;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 struct Folder(PathBuf);
 
@@ -165,12 +166,19 @@ fn iterations_are_told_with_their_work() {
 #[test]
 fn what_warms_up_is_done_and_not_told() {
     let folder = Folder::new("warmup");
-    for (op, each) in [("insert", 20), ("select", 3)] {
-        let words = ["--op", op, "--rows=20", "--scans=3", "--iterations=2", "--warmup=3", "--samples=each"];
-        let lines = run_in(&folder, &words, &Context::silent()).unwrap();
+    for op in ["insert", "select"] {
+        // Progress is told once in 64 statements, and so once each time.
+        let times = Arc::new(AtomicU64::new(0));
+        let told = times.clone();
+        let context = Context::new(Arc::new(move |_, _, _| {
+            told.fetch_add(1, Ordering::Relaxed);
+        }));
+        let words = ["--op", op, "--rows=64", "--scans=64", "--iterations=2", "--warmup=3", "--samples=each"];
+        let lines = run_in(&folder, &words, &context).unwrap();
+        assert_eq!(times.load(Ordering::Relaxed), 3 + 2, "{op}");
         assert_eq!(values(&lines, "iteration").len(), 2, "{op}");
         assert_eq!(values(&lines, &format!("{op}.rate")).len(), 2, "{op}");
-        assert_eq!(values(&lines, &format!("{op}.latency")).len(), 2 * each, "{op}");
+        assert_eq!(values(&lines, &format!("{op}.latency")).len(), 2 * 64, "{op}");
         assert_eq!(folder.files(), 0);
     }
     let refused = run_in(&folder, &["--op=demo", "--warmup=1"], &Context::silent());
