@@ -30,4 +30,8 @@ const volatile u32 hollow;
 	}                                                                                                              \
 	static __always_inline int name##_body(struct pt_regs *ctx)
 
+/* One that is declared by it would record all the same. */
+#undef BPF_PROG
+#pragma GCC poison BPF_PROG
+
 #endif
