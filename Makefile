@@ -7,6 +7,7 @@ help:
 	@echo "make demo              record 1,000 INSERTs and full scans on this disk, and show where their time went"
 	@echo "make build             the static binary, $(FATHOM)"
 	@echo "make test              lint and every lane of tests; what was skipped is listed with its reason"
+	@echo "make test-all          make test, then what is long by nature: simulations with many seeds, soaks, other engines"
 	@echo "make lint              formatting, clippy, the rules of the house, generated files"
 	@echo "make bench             what tracing costs, beside strace, perf and blktrace: writes docs/performance.md"
 	@echo "make papers [FIG=…]    the figures of the papers on this machine, beside the papers' values: docs/papers.md"
@@ -35,6 +36,10 @@ test: setup-test
 	@scripts/build
 	@cargo xtask lint
 	@cargo xtask test
+
+.PHONY: test-all
+test-all: test
+	@cargo xtask long
 
 .PHONY: lint
 lint: setup-test

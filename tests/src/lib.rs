@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 /// A test, or why it cannot run here.
 pub type Case = (&'static str, Result<(), String>, fn() -> Result<()>);
 
-/// Runs a lane. What cannot run is counted as ignored, and its reason printed as `SKIP name: reason`.
+/// Runs a lane. What cannot run is counted as ignored, and its reason printed as `SKIP name: reason`. A case whose name
+/// begins with `long::` runs only when it is asked for (`cargo xtask long`).
 pub fn lane(cases: Vec<Case>) -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Recordings see the whole machine's device commands; one at a time keeps them apart.
@@ -24,11 +25,14 @@ pub fn lane(cases: Vec<Case>) -> ExitCode {
     let trials = cases
         .into_iter()
         .map(|(name, needs, run)| {
-            if let Err(reason) = &needs {
-                println!("SKIP {name}: {reason}");
-            }
-            Trial::test(name, move || run().map_err(|e| Failed::from(format!("{e:#}"))))
-                .with_ignored_flag(needs.is_err())
+            let long = name.starts_with("long::");
+            let skip = move || needs.as_ref().err().map(|reason| println!("SKIP {name}: {reason}")).is_some();
+            let ignored = long || skip();
+            let test = move || match long && skip() {
+                true => Ok(()),
+                false => run().map_err(|e| Failed::from(format!("{e:#}"))),
+            };
+            Trial::test(name, test).with_ignored_flag(ignored)
         })
         .collect();
     libtest_mimic::run(&arguments, trials).exit_code()

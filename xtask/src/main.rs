@@ -3,6 +3,7 @@
 mod dist;
 mod gen_files;
 mod lint;
+mod long;
 mod markdown;
 mod metadata;
 mod run;
@@ -21,6 +22,7 @@ usage: cargo xtask CHORE
   tidy             check the rules of the house
   lint             formatting, clippy, tidy, generated files, and that a second build does nothing
   test [LANE…]     run the lanes of tests and count them; `cargo xtask test --list` names the lanes
+  long [NAME…]     run the long tests, with `--minutes N` as many as fit; what was left out is named
   dist             a .tar.gz for each target under target/dist
 ";
 
@@ -43,6 +45,7 @@ fn chore(words: &[String]) -> Result<()> {
         Some("tidy") => tidy::run(&root),
         Some("lint") => lint::run(&root),
         Some("test") => test::run(&root, rest),
+        Some("long") => long::run(&root, rest),
         Some("dist") => dist::all(&root),
         _ => bail!("{USAGE}"),
     }

@@ -6,10 +6,12 @@
 //!
 //! A test that cannot run here (no BPF, no browser) prints `SKIP name: reason` and returns; a test harness that knows
 //! skipping says `ignored, reason`. Both are counted as skipped, never as passed. A crate's own test that needs root is
-//! marked `#[ignore = "root: …"]`: the lane `privileged` runs those, one at a time, if we are root.
+//! marked `#[ignore = "root: …"]`: the lane `privileged` runs those, one at a time, if we are root. Long tests are left to
+//! `cargo xtask long`, and named.
 
+use crate::long;
 use crate::metadata::packages;
-use crate::run::cargo;
+use crate::run::{cargo, show};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -35,7 +37,7 @@ const LAST: [&str; 1] = ["lab"];
 
 /// What a lane's output says.
 #[derive(Debug, Default)]
-struct Tally {
+pub struct Tally {
     /// Sums over the harnesses' own result lines.
     passed: u64,
     failed: u64,
@@ -43,6 +45,8 @@ struct Tally {
     /// The lane `privileged` runs what needs root: here it is not skipped, but counted apart.
     root_follows: bool,
     following: u64,
+    /// Long tests, which are another command's.
+    long: BTreeSet<String>,
     /// Tests that a harness listed as ignored, with its reason; those that will follow as root are left out.
     listed: BTreeMap<String, String>,
     /// Tests that said SKIP themselves, with their reason.
@@ -51,12 +55,17 @@ struct Tally {
 
 /// What a lane gave.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Count {
-    passed: u64,
-    failed: u64,
-    skipped: u64,
+pub struct Count {
+    /// Tests that ran and passed.
+    pub passed: u64,
+    /// Tests that ran and failed.
+    pub failed: u64,
+    /// Tests that did not run here.
+    pub skipped: u64,
     /// `test: reason`.
     reasons: BTreeSet<String>,
+    /// Long tests that were left out; they are counted by the command that runs them.
+    long: BTreeSet<String>,
 }
 
 /// Runs the named lanes (all if none is named), or lists them.
@@ -100,12 +109,7 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
         total.add(count);
     }
 
-    println!("\n==== lanes ====\n{}", lines.join("\n"));
-    if !total.reasons.is_empty() {
-        println!("\n==== skipped ====");
-        total.reasons.iter().for_each(|reason| println!("{reason}"));
-    }
-    println!("\n{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
+    total.print(&lines);
     if total.failed > 0 {
         bail!("tests failed");
     }
@@ -140,7 +144,7 @@ fn lane_command(root: &Path, lane: &str) -> Command {
     match lane {
         "workspace" => command.args(["--workspace", "--exclude", PACKAGE, "--", "--show-output"]),
         PRIVILEGED => {
-            let only = ["--", "--ignored", "--show-output", "--test-threads=1"];
+            let only = ["--", "--ignored", "--show-output", "--test-threads=1", "--skip", long::MARK];
             // Not --doc: an example that is marked `ignore` is not meant to run.
             command.args(["--workspace", "--exclude", PACKAGE, "--lib", "--bins", "--tests"]).args(only)
         }
@@ -151,12 +155,16 @@ fn lane_command(root: &Path, lane: &str) -> Command {
 }
 
 /// Runs a lane, passes its output on, and counts. True if it succeeded.
-fn follow(command: &mut Command, tally: &mut Tally) -> Result<bool> {
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
-    let stdout = child.stdout.take().context("cargo's output")?;
+pub fn follow(command: &mut Command, tally: &mut Tally) -> Result<bool> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot start {}", show(command)))?;
+    let stdout = child.stdout.take().context("the tests' output")?;
     let mut quiet = false;
     for line in BufReader::new(stdout).split(b'\n') {
-        let line = String::from_utf8_lossy(&line.context("cargo's output")?).into_owned();
+        let line = String::from_utf8_lossy(&line.context("the tests' output")?).into_owned();
         tally.read(&line);
         // What tests that passed have printed is read for their skips, but not worth the log's lines.
         quiet = match line.as_str() {
@@ -170,7 +178,7 @@ fn follow(command: &mut Command, tally: &mut Tally) -> Result<bool> {
             println!("{line}");
         }
     }
-    Ok(child.wait().context("cargo's end")?.success())
+    Ok(child.wait().context("the tests' end")?.success())
 }
 
 impl Tally {
@@ -190,7 +198,9 @@ impl Tally {
         } else if let Some((test, reason)) = line.strip_prefix("test ").and_then(|l| l.split_once(" ... ignored")) {
             // Names are filled up to one length.
             let (test, reason) = (test.trim_end(), reason.trim_start_matches([',', ' ']));
-            if self.root_follows && reason.starts_with("root:") {
+            if long::is_long(test) {
+                self.long.insert(test.into());
+            } else if self.root_follows && reason.starts_with("root:") {
                 self.following += 1;
             } else {
                 self.listed.insert(test.into(), reason.into());
@@ -199,7 +209,7 @@ impl Tally {
     }
 
     /// The sum. Who said SKIP and is not listed as ignored was counted as passed by its harness.
-    fn count(self) -> Count {
+    pub fn count(self) -> Count {
         let mistaken = self.said.keys().filter(|test| !self.listed.contains_key(*test)).count() as u64;
         let mut reasons = self.listed;
         reasons.extend(self.said);
@@ -210,18 +220,41 @@ impl Tally {
         Count {
             passed: self.passed.saturating_sub(mistaken),
             failed: self.failed,
-            skipped: self.ignored.saturating_sub(self.following) + mistaken,
+            skipped: self.ignored.saturating_sub(self.following + self.long.len() as u64) + mistaken,
+            long: self.long,
             reasons: reasons.into_iter().map(line).collect(),
         }
     }
 }
 
 impl Count {
-    fn add(&mut self, other: Self) {
+    /// Adds another lane's.
+    pub fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
         self.reasons.extend(other.reasons);
+        self.long.extend(other.long);
+    }
+
+    /// One more test that did not run, and why.
+    pub fn skip(&mut self, test: String, reason: &str) {
+        self.skipped += 1;
+        self.reasons.insert(format!("{test}: {reason}"));
+    }
+
+    /// Prints a line for each lane, what was skipped and why, and the sums.
+    pub fn print(&self, lines: &[String]) {
+        println!("\n==== lanes ====\n{}", lines.join("\n"));
+        if !self.reasons.is_empty() {
+            println!("\n==== skipped ====");
+            self.reasons.iter().for_each(|reason| println!("{reason}"));
+        }
+        if !self.long.is_empty() {
+            println!("\n==== left to `make test-all` ====");
+            self.long.iter().for_each(|test| println!("{test}"));
+        }
+        println!("\n{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped);
     }
 }
 
@@ -277,6 +310,17 @@ mod tests {
         );
         assert_eq!((found.passed, found.skipped), (5, 2));
         assert_eq!(found.reasons.into_iter().collect::<Vec<_>>(), ["counts: no BTF", "fsx: not installed"]);
+    }
+
+    #[test]
+    fn long_tests_are_named_and_not_counted() {
+        let found = count(
+            false,
+            "test store::long::cuts ... ignored, long: 10,000 cuts\ntest phone ... ignored, no phone\n\
+             test result: ok. 1 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.01s\n",
+        );
+        assert_eq!((found.passed, found.skipped, found.reasons.len()), (1, 1, 1));
+        assert_eq!(found.long.into_iter().collect::<Vec<_>>(), ["store::long::cuts"]);
     }
 
     #[test]

@@ -1,0 +1,215 @@
+//! The tests that are long by nature: simulations with many seeds, soaks, other engines.
+//!
+//! Such a test lives in a module `long` (a case of a lane: its name begins with `long::`) and is marked as ignored, so that
+//! `make test` leaves it out; its small sibling runs there. `cargo xtask long` runs them one at a time, and with
+//! `--minutes N` only as many as fit: those of rooms that the last commits changed come first, the others in an order that
+//! turns with the commit, so that each has its turn. What did not fit is counted as skipped and named.
+
+use crate::metadata::packages;
+use crate::run::{cargo, output};
+use crate::test::{Count, Tally, follow};
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// The part of a test's path that says that it is long.
+pub const MARK: &str = "long::";
+
+/// Commits whose rooms come first.
+const RECENT: &str = "-20";
+
+/// A long test.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Test {
+    /// The folder of its package, from the repository's root.
+    folder: String,
+    program: PathBuf,
+    name: String,
+}
+
+impl Test {
+    fn label(&self) -> String {
+        format!("{} {}", self.folder, self.name)
+    }
+}
+
+/// Runs the long tests whose name holds one of the words (all if none is given), within the minutes if they are bounded.
+pub fn run(root: &Path, words: &[String]) -> Result<()> {
+    let (minutes, filters) = arguments(words)?;
+    let deadline = minutes.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
+    let binary = root.join("target/release/fathom");
+    ensure!(binary.exists(), "{} is not there; run `make build` first", binary.display());
+    let wanted = |test: &Test| filters.is_empty() || filters.iter().any(|f| test.label().contains(f.as_str()));
+    let tests: Vec<Test> = listed(root)?.into_iter().filter(wanted).collect();
+
+    let mut total = Count::default();
+    let mut lines = Vec::new();
+    for test in in_order(tests, &changed(root), commit(root)) {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            total.skip(test.label(), "no time was left");
+            continue;
+        }
+        println!("\n==== long: {} ====", test.label());
+        let start = Instant::now();
+        let mut tally = Tally::default();
+        let mut command = match left {
+            // GNU timeout ends the test's whole process group, whatever it had started.
+            Some(left) => {
+                let mut command = Command::new("timeout");
+                command.arg("--kill-after=20").arg(left.as_secs().max(1).to_string()).arg(&test.program);
+                command
+            }
+            None => Command::new(&test.program),
+        };
+        let folder = root.join(&test.folder);
+        command.args(["--ignored", "--exact", &test.name]).env("FATHOM", &binary);
+        command.current_dir(&folder).env("CARGO_MANIFEST_DIR", &folder);
+        let success = follow(&mut command, &mut tally)?;
+        let seconds = start.elapsed().as_secs();
+        let mut count = tally.count();
+        if !success && count.failed == 0 {
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                total.skip(test.label(), "it was stopped when the time was over");
+                continue;
+            }
+            count.failed = 1;
+        }
+        ensure!(count.passed + count.failed + count.skipped > 0, "{} was listed, but did not run", test.label());
+        let result = match &count {
+            Count { failed: 1.., .. } => "failed",
+            Count { passed: 1.., .. } => "passed",
+            _ => "skipped",
+        };
+        lines.push(format!("{seconds:5} s  {result:7} {}", test.label()));
+        total.add(count);
+    }
+    total.print(&lines);
+    if total.failed > 0 {
+        bail!("long tests failed");
+    }
+    Ok(())
+}
+
+/// The bound in minutes, and what a test's name must hold.
+fn arguments(words: &[String]) -> Result<(Option<u64>, Vec<String>)> {
+    let mut rest = words.iter();
+    let (mut minutes, mut filters) = (None, Vec::new());
+    while let Some(word) = rest.next() {
+        match word.as_str() {
+            "--minutes" => {
+                let number = rest.next().context("--minutes needs a number")?;
+                minutes = Some(number.parse().with_context(|| format!("--minutes {number}: not a whole number"))?);
+            }
+            option if option.starts_with('-') => bail!("unknown option {option}; there is --minutes N"),
+            name => filters.push(name.to_string()),
+        }
+    }
+    Ok((minutes, filters))
+}
+
+/// Builds every test program and asks each for its long tests.
+fn listed(root: &Path) -> Result<Vec<Test>> {
+    let packages = packages(root)?;
+    let mut build = cargo(root);
+    build.args(["test", "--locked", "--workspace", "--lib", "--bins", "--tests", "--no-run", "--message-format=json"]);
+    let mut tests = Vec::new();
+    for line in output(&mut build)?.lines() {
+        let Ok(message) = serde_json::from_str::<Value>(line) else { continue };
+        let (Some(program), Some(manifest)) = (message["executable"].as_str(), message["manifest_path"].as_str())
+        else {
+            continue;
+        };
+        if message["profile"]["test"] != true && message["target"]["kind"][0] != "test" {
+            continue;
+        }
+        let folder = packages.iter().find(|p| Path::new(manifest) == root.join(&p.folder).join("Cargo.toml"));
+        let folder = folder.with_context(|| format!("{manifest} belongs to no package"))?.folder.clone();
+        let mut ask = Command::new(program);
+        ask.args(["--list", "--ignored"]).current_dir(root.join(&folder));
+        for name in names(&output(&mut ask)?) {
+            tests.push(Test { folder: folder.clone(), program: program.into(), name });
+        }
+    }
+    tests.sort_by_key(Test::label);
+    Ok(tests)
+}
+
+/// The long ones of a test program's own list.
+fn names(list: &str) -> Vec<String> {
+    let name = |line: &str| line.trim().strip_suffix(": test").map(str::to_string);
+    list.lines().filter_map(name).filter(|name| is_long(name)).collect()
+}
+
+/// Whether a test's path says that it is long.
+pub fn is_long(name: &str) -> bool {
+    name.starts_with(MARK) || name.contains(&format!("::{MARK}"))
+}
+
+/// The tests of changed rooms first; both parts begin at a place that the commit gives.
+fn in_order(tests: Vec<Test>, changed: &BTreeSet<String>, commit: usize) -> Vec<Test> {
+    let (mut first, mut rest): (Vec<_>, Vec<_>) = tests.into_iter().partition(|t| changed.contains(&t.folder));
+    for part in [&mut first, &mut rest] {
+        let turn = commit.checked_rem(part.len()).unwrap_or(0);
+        part.rotate_left(turn);
+    }
+    first.append(&mut rest);
+    first
+}
+
+/// The folders of packages that the last commits touched; none where there is no git.
+fn changed(root: &Path) -> BTreeSet<String> {
+    let log = git(root, &["log", RECENT, "--name-only", "--format="]);
+    let folder = |path: &str| match path.split('/').collect::<Vec<_>>().as_slice() {
+        ["crates", room, ..] => Some(format!("crates/{room}")),
+        ["tests", ..] => Some("tests".to_string()),
+        _ => None,
+    };
+    log.lines().filter_map(folder).collect()
+}
+
+/// A number that differs from commit to commit.
+fn commit(root: &Path) -> usize {
+    let head = git(root, &["rev-parse", "HEAD"]);
+    usize::from_str_radix(head.get(..8).unwrap_or_default(), 16).unwrap_or(0)
+}
+
+fn git(root: &Path, words: &[&str]) -> String {
+    let out = Command::new("git").args(words).current_dir(root).output();
+    out.map(|out| String::from_utf8_lossy(&out.stdout).into_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn test(folder: &str, name: &str) -> Test {
+        Test { folder: folder.into(), program: PathBuf::from("x"), name: name.into() }
+    }
+
+    #[test]
+    fn only_tests_in_a_module_named_long_are_long() {
+        let list = "store::long::cuts: test\nlong::spark: test\nbelong::to: test\nlong: test\n3 tests, 0 benchmarks\n";
+        assert_eq!(names(list), ["store::long::cuts", "long::spark"]);
+    }
+
+    #[test]
+    fn tests_of_changed_rooms_come_first_and_every_test_has_its_turn() {
+        let all = vec![test("crates/a", "long::1"), test("crates/b", "long::2"), test("crates/c", "long::3")];
+        let changed = BTreeSet::from(["crates/c".to_string()]);
+        let order =
+            |commit| -> Vec<String> { in_order(all.clone(), &changed, commit).into_iter().map(|t| t.name).collect() };
+        assert_eq!(order(0), ["long::3", "long::1", "long::2"]);
+        assert_eq!(order(1), ["long::3", "long::2", "long::1"]);
+    }
+
+    #[test]
+    fn minutes_must_be_a_number() {
+        let words = |text: &str| arguments(&text.split(' ').map(str::to_string).collect::<Vec<_>>());
+        assert_eq!(words("--minutes 5 cuts").ok(), Some((Some(5), vec!["cuts".to_string()])));
+        assert!(words("--minutes soon").is_err() && words("--hours 1").is_err());
+    }
+}
