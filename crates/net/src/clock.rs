@@ -7,6 +7,16 @@ pub fn now_ns() -> u64 {
     read(libc::CLOCK_BOOTTIME)
 }
 
+/// Whose clock [`now_ns`] is: that of the kernel that was started then, and of this time namespace; `None` where that cannot be told.
+pub fn name() -> Option<String> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    // A kernel without time namespaces has no such file, and no offset.
+    let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+    let offset = offsets.lines().find_map(|line| line.strip_prefix("boottime")).unwrap_or("0 0");
+    let offset: Vec<&str> = offset.split_whitespace().collect();
+    (!boot.trim().is_empty()).then(|| format!("{} {}", boot.trim(), offset.join(" ")))
+}
+
 /// CLOCK_REALTIME in nanoseconds: only to translate the kernel's time stamps of packets.
 pub fn unix_ns() -> u64 {
     read(libc::CLOCK_REALTIME)

@@ -31,8 +31,9 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 /// The versions of the protocol that this program speaks, oldest and newest.
-/// Version 1: the first. 2: readings by turns, which an end of version 1 would not know and read always.
-pub const VERSIONS: (u32, u32) = (2, 2);
+/// Version 1: the first. 2: readings by turns, which an end of version 1 would not know and read always. 3: two more
+/// figures in each reading, whose clock an end's times are of, and what its interface carried.
+pub const VERSIONS: (u32, u32) = (3, 3);
 /// The first bytes of a control connection that is not encrypted.
 pub const CONTROL: &[u8; 8] = b"FATHOMct";
 /// The first bytes of a connection that carries data; its [`Announcement`] follows.

@@ -240,6 +240,7 @@ mod tests {
                 samples: Vec::new(),
                 acks: Vec::new(),
                 acks_lost: 0,
+                carried: Vec::new(),
             };
             let received = Received {
                 direction: Direction::Up,
@@ -251,6 +252,7 @@ mod tests {
                 threads: Default::default(),
                 unread: Vec::new(),
                 packets: None,
+                carried: Vec::new(),
             };
             super::of(Traffic::Udp { rate_bps: asked, packet_bytes: 1400 }, &sent, &received).unwrap()
         };

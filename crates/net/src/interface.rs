@@ -1,4 +1,4 @@
-//! The address of a network interface.
+//! The address of a network interface, and what it has carried.
 
 use crate::{Error, Result};
 use std::ffi::CStr;
@@ -20,6 +20,30 @@ pub fn address(name: &str) -> Result<IpAddr> {
         true => format!("the interface {name} has no address: is it connected? Those that have: {others}"),
         false => format!("there is no interface {name} with an address; those that have one: {others}"),
     }))
+}
+
+/// The name of the interface that has the address.
+pub fn named_by(address: IpAddr) -> Option<String> {
+    let same = |one: IpAddr| {
+        one == address || matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().map(IpAddr::V4) == Some(one))
+    };
+    all().ok()?.into_iter().find(|(_, one)| same(*one)).map(|(name, _)| name)
+}
+
+/// Bytes of whole packets that the interface has received and sent, whoever's they were.
+pub fn carried(name: &str) -> Option<(u64, u64)> {
+    // That of the caller's network namespace, which /sys need not be.
+    counters(&std::fs::read_to_string("/proc/thread-self/net/dev").ok()?, name)
+}
+
+fn counters(table: &str, name: &str) -> Option<(u64, u64)> {
+    let of = |line: &str| {
+        let (own, numbers) = line.split_once(':')?;
+        let mut numbers = numbers.split_whitespace().map(|n| n.parse().ok());
+        // Eight figures of what was received come first.
+        (own.trim() == name).then(|| Some((numbers.next()??, numbers.nth(7)??)))?
+    };
+    table.lines().find_map(of)
 }
 
 /// Interfaces and addresses, in the kernel's order.
@@ -68,6 +92,16 @@ unsafe fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_interface_carried_is_read_from_its_line() {
+        let table = "Inter-| Receive | Transmit\n face |bytes packets\n  lo: 5 1 0 0 0 0 0 0 7 2 0 0 0 0 0 0\n eth0:90 1 0 0 0 0 0 0 80 2 0\n";
+        assert_eq!((counters(table, "lo"), counters(table, "eth0")), (Some((5, 7)), Some((90, 80))));
+        assert_eq!((counters(table, "eth"), counters("lo: x", "lo")), (None, None));
+        assert_eq!(named_by("127.0.0.1".parse().unwrap()).as_deref(), Some("lo"));
+        assert_eq!(named_by("::ffff:127.0.0.1".parse().unwrap()).as_deref(), Some("lo"));
+        assert!(carried("lo").is_some());
+    }
 
     #[test]
     fn an_interface_has_an_address_or_it_is_said_which_have() {

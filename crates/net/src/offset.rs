@@ -6,6 +6,9 @@
 //! least round trip (a minimum filter). Where these span [`SPAN_NS`] or more, a straight line through them gives the
 //! drift; otherwise the clocks are taken to run alike.
 //!
+//! Two ends that name the same clock (a machine's own network namespaces) need none of that: their times are compared as they are, unless
+//! the exchanges show that a virtual machine was copied with its clock's name.
+//!
 //! **Uncertainty.** What is certain is only that the offset is wrong by less than half the least round trip; a path that
 //! takes longer one way than the other shifts both one-way delays by half the difference, and nothing sent over the same
 //! path can show it.
@@ -51,7 +54,7 @@ pub struct Clock {
     pub ahead_ns: f64,
     /// How much further it gets in a second, as a fraction.
     pub drift: f64,
-    /// The offset is wrong by no more than this, ns: half the least round trip.
+    /// The offset is wrong by no more than this, ns: half the least round trip, or 0 if both ends read one clock.
     pub error_ns: f64,
 }
 
@@ -68,6 +71,15 @@ impl Clock {
         let ahead = self.ahead_at(guess.max(0.0) as u64);
         (i128::from(their_ns) - ahead as i128).clamp(0, u64::MAX.into()) as u64
     }
+}
+
+/// The relation of both ends' clocks, given their names if both have one: the same clock, if the exchanges do not contradict it, or what they show.
+pub fn between(names: Option<(&str, &str)>, exchanges: &[Exchange]) -> Option<Clock> {
+    let shown = estimate(exchanges)?;
+    let same = names.is_some_and(|(own, other)| own == other);
+    // The quickest exchanges bound the offset by half their round trip, which waking up may make longer.
+    let fits = shown.ahead_ns.abs() <= shown.error_ns * 1.25 + 20_000.0;
+    Some(if same && fits { Clock { at_ns: shown.at_ns, ahead_ns: 0.0, drift: 0.0, error_ns: 0.0 } } else { shown })
 }
 
 /// The relation that the exchanges show; `None` of none, or if their times contradict each other.
@@ -128,6 +140,25 @@ mod tests {
             }
             assert!((1_000_000.0..1_020_000.0).contains(&clock.error_ns), "{clock:?}");
         }
+    }
+
+    #[test]
+    fn one_clock_is_taken_as_it_is_unless_the_exchanges_contradict_it() {
+        // 8 ms there and 20 ms back: by the exchanges alone the other clock is 6 ms behind.
+        let one = |ahead: u64| Exchange {
+            asked_ns: 1_000_000_000,
+            came_ns: 1_008_000_000 + ahead,
+            left_ns: 1_008_010_000 + ahead,
+            back_ns: 1_028_010_000,
+        };
+        assert_eq!(between(Some(("a 0 0", "b 0 0")), &[one(0)]).unwrap().ahead_ns, -6e6);
+        assert_eq!(between(None, &[one(0)]).unwrap().ahead_ns, -6e6);
+        let same = between(Some(("a 0 0", "a 0 0")), &[one(0)]).unwrap();
+        assert_eq!((same.ahead_ns, same.drift, same.error_ns, same.ours(77)), (0.0, 0.0, 0.0, 77));
+        // Two copies of a virtual machine were started an hour apart.
+        let copy = between(Some(("a 0 0", "a 0 0")), &[one(3_600_000_000_000)]).unwrap();
+        assert!(copy.ahead_ns > 3.5e12 && copy.error_ns > 0.0, "{copy:?}");
+        assert_eq!(between(Some(("a", "a")), &[]), None);
     }
 
     #[test]

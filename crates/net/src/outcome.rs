@@ -24,10 +24,13 @@ pub struct EndReport {
     pub machine: crate::usage::Machine,
     /// CPU time that reading TCP's state took, ns, in whichever thread, and that of the thread that looks after the others.
     pub sampler_cpu_ns: u64,
-    /// For how long the thread that looks after the others was ready and did not run, ns, or would have been if it had looked every 10 ms: it wants next to nothing, so this tells of the
+    /// For how long the thread that looks after the others was ready and did not run, ns: it wants next to nothing, so this tells of the
     /// machine. 0 where the kernel does not count it, and of UDP.
     #[serde(default)]
     pub sampler_wait_ns: u64,
+    /// Whose clock its times are of: the kernel's boot_id and the offset of its time namespace. Times of ends that say the same need no translation.
+    #[serde(default)]
+    pub clock: Option<String>,
     /// Settings of its kernel, such as `net.ipv4.tcp_wmem`.
     pub settings: BTreeMap<String, String>,
     /// Why the run ended before its time, if it did.
@@ -57,6 +60,9 @@ pub struct Sent {
     pub acks: Vec<TcpSample>,
     /// Acknowledgements that the kernel overwrote before they were read.
     pub acks_lost: u64,
+    /// TCP: what the interface had sent in all, whoever's it was, at the start and every 100 ms.
+    #[serde(default)]
+    pub carried: Vec<Carried>,
 }
 
 /// A direction at its receiving end.
@@ -80,6 +86,31 @@ pub struct Received {
     pub unread: Vec<Unread>,
     /// UDP: what came of the packets.
     pub packets: Option<PacketsReceived>,
+    /// TCP: what the interface had received in all, whoever's it was, at the start and every 100 ms.
+    #[serde(default)]
+    pub carried: Vec<Carried>,
+}
+
+/// A counter of the network interface that a direction's connections go through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(u64, u64)", into = "(u64, u64)")]
+pub struct Carried {
+    /// When it was read, CLOCK_BOOTTIME of this end.
+    pub time_ns: u64,
+    /// Bytes of whole packets in this direction since the interface was made.
+    pub bytes: u64,
+}
+
+impl From<(u64, u64)> for Carried {
+    fn from((time_ns, bytes): (u64, u64)) -> Self {
+        Self { time_ns, bytes }
+    }
+}
+
+impl From<Carried> for (u64, u64) {
+    fn from(c: Carried) -> Self {
+        (c.time_ns, c.bytes)
+    }
 }
 
 /// One look at a receiving socket.

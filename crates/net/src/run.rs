@@ -140,7 +140,7 @@ impl Session {
         let mut own = serve::drive(&mut self.channel, spec, Side::Asks, carrier, &self.watch).await?;
         let other = self.collect(spec).await?;
         self.ask_clock(PINGS).await?;
-        let clock = offset::estimate(&self.exchanges);
+        let clock = offset::between(own.clock.as_deref().zip(other.clock.as_deref()), &self.exchanges);
         own.trouble = own.trouble.or_else(|| other.trouble.as_ref().map(|t| format!("at the other end: {t}")));
         if self.watch.interrupted.load(Ordering::Relaxed) {
             // The end that heard of it last saw its connections break, as was wanted.

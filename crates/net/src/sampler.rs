@@ -210,13 +210,12 @@ pub struct Oversight<'a> {
     sockets: Vec<Watched>,
     /// How many more times in a row nothing must be overdue until it is looked at rarely.
     alert: u32,
-    waits: u64,
 }
 
 impl<'a> Oversight<'a> {
     /// Of all sockets.
     pub fn new(watch: &'a Watch, sockets: Vec<Watched>) -> Self {
-        Self { watch, sockets, alert: 0, waits: 0 }
+        Self { watch, sockets, alert: 0 }
     }
 
     /// Waits until that time, or less, and makes what is overdue by then.
@@ -224,7 +223,6 @@ impl<'a> Oversight<'a> {
         let elapsed = || clock::now_ns() - self.watch.start_ns;
         let next = self.next(elapsed());
         clock::sleep_until(until_ns.min(self.watch.start_ns + next));
-        self.waits += 1;
         self.look(elapsed());
     }
 
@@ -248,11 +246,6 @@ impl<'a> Oversight<'a> {
         if self.watch.plan.readings != Readings::None {
             self.sockets.iter().for_each(|socket| self.watch.look(socket, u64::MAX));
         }
-    }
-
-    /// What this thread would have waited for a processor in that time if it had wanted one every 10 ms, from what it did wait.
-    pub fn starved_ns(&self, wait_ns: u64, elapsed_ns: u64) -> u64 {
-        (wait_ns as f64 * (elapsed_ns as f64 / SAMPLE_NS as f64) / self.waits.max(1) as f64) as u64
     }
 }
 
@@ -432,15 +425,5 @@ mod tests {
         oversight.end();
         let read = watch.take(&sockets);
         assert!(read.samples.is_empty() && read.unread.is_empty(), "{read:?}");
-    }
-
-    #[test]
-    fn who_wanted_a_processor_less_often_is_as_starved_by_as_long_a_wait() {
-        let (watch, sockets) = watched(Readings::All);
-        let starved = |waits, wait_ns| {
-            let oversight = Oversight { waits, ..Oversight::new(&watch, sockets.to_vec()) };
-            oversight.starved_ns(wait_ns, 1000 * MS)
-        };
-        assert_eq!((starved(100, 250 * MS), starved(20, 50 * MS), starved(0, 0)), (250 * MS, 250 * MS, 0));
     }
 }

@@ -74,6 +74,8 @@ fields! {
     snd_mss: u32 = 16, "byte";
     /// Segments in flight.
     unacked: u32 = 24, "segment";
+    /// Of those in flight, segments that the receiver has though one before them is missing.
+    sacked: u32 = 28, "segment";
     /// Segments thought lost.
     lost: u32 = 32, "segment";
     /// Largest packet of the path, bytes.
@@ -106,6 +108,8 @@ fields! {
     rwnd_limited_us: u64 = 176, "us";
     /// Of that, time in which the send buffer was full of data in flight, us.
     sndbuf_limited_us: u64 = 184, "us";
+    /// Segments delivered so far, those that came out of order included (Linux 4.18 and later).
+    delivered: u32 = 192, "segment";
     /// Bytes sent so far, again or not.
     bytes_sent: u64 = 200, "byte";
     /// Of those, sent again.

@@ -87,6 +87,7 @@ mod tests {
             threads: Default::default(),
             unread: Vec::new(),
             packets: None,
+            carried: Vec::new(),
             bytes,
         }
     }

@@ -23,6 +23,9 @@ pub struct Threads {
     pub busiest_cpu_ns: u64,
     /// The most that one ran or waited to run, ns.
     pub busiest_ready_ns: u64,
+    /// Time in which they slept since they had nothing to do by their own plan, as told by themselves, ns of all.
+    #[serde(default)]
+    pub paused_ns: u64,
 }
 
 impl Threads {
@@ -33,6 +36,7 @@ impl Threads {
         self.wait_ns += one.wait_ns;
         self.busiest_cpu_ns = self.busiest_cpu_ns.max(one.cpu_ns);
         self.busiest_ready_ns = self.busiest_ready_ns.max(one.cpu_ns + one.wait_ns);
+        self.paused_ns += one.paused_ns;
     }
 }
 
@@ -43,6 +47,8 @@ pub struct Thread {
     pub cpu_ns: u64,
     /// Time ready but not running, ns.
     pub wait_ns: u64,
+    /// Time in which it slept by its own plan, ns; the thread itself has to say.
+    pub paused_ns: u64,
 }
 
 impl Thread {
@@ -50,12 +56,16 @@ impl Thread {
     pub fn now() -> Self {
         let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
         let wait = text.split_whitespace().nth(1).and_then(|w| w.parse().ok()).unwrap_or(0);
-        Self { cpu_ns: clock::thread_cpu_ns(), wait_ns: wait }
+        Self { cpu_ns: clock::thread_cpu_ns(), wait_ns: wait, paused_ns: 0 }
     }
 
     /// What was added since.
     pub fn since(self, before: Self) -> Self {
-        Self { cpu_ns: self.cpu_ns.saturating_sub(before.cpu_ns), wait_ns: self.wait_ns.saturating_sub(before.wait_ns) }
+        Self {
+            cpu_ns: self.cpu_ns.saturating_sub(before.cpu_ns),
+            wait_ns: self.wait_ns.saturating_sub(before.wait_ns),
+            paused_ns: self.paused_ns.saturating_sub(before.paused_ns),
+        }
     }
 }
 

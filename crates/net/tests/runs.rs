@@ -152,6 +152,11 @@ fn an_application_that_pauses_is_named() {
     // It writes what is due and never more.
     let bytes: u64 = outcome.received(Direction::Up).unwrap().bytes.iter().sum();
     assert!(bytes <= 1_250_000 * 11 / 10, "{bytes}");
+    // And it does pause: 100 bursts, each of which loopback takes in a packet or two, with sleeps between them, however quick the machine is.
+    let sent = outcome.sent(Direction::Up).unwrap();
+    let segments = sent.samples.last().unwrap().data_segs_out;
+    assert!(segments <= 400, "{segments} segments");
+    assert!(sent.threads.paused_ns > 0, "{:?}", sent.threads);
 }
 
 #[test]

@@ -61,10 +61,14 @@ fn one(text: &mut String, t: &Told<'_>, readings: Readings) {
             p.jitter_us, late[0], late[1]
         );
         if let Some(d) = &p.one_way_us {
+            let clocks = match d.offset_error > 0.0 {
+                true => format!("clocks agree to {:.1} us", d.offset_error),
+                false => "both ends read one clock".into(),
+            };
             let _ = writeln!(
                 text,
-                "      one-way delay: median {:.1} us, p90 {:.1}, p99 {:.1}, longest {:.1}; clocks agree to {:.1} us",
-                d.p50, d.p90, d.p99, d.max, d.offset_error
+                "      one-way delay: median {:.1} us, p90 {:.1}, p99 {:.1}, longest {:.1}; {clocks}",
+                d.p50, d.p90, d.p99, d.max
             );
         }
     }

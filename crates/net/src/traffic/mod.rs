@@ -133,6 +133,7 @@ pub fn run(spec: &Spec, side: Side, carrier: Carrier, stop: &AtomicBool, live: &
     };
     report.machine = usage::Look::now().since(&before);
     report.settings = socket::settings();
+    report.clock = clock::name();
     report
 }
 

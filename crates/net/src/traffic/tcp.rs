@@ -5,12 +5,12 @@
 //! time is over and goes on sending until that reset arrives, so that the last interval is as full as the others.
 
 use super::{Connection, Course, Ends, Live, Side};
-use crate::outcome::{EndReport, Granted, Received, Sent};
+use crate::outcome::{Carried, EndReport, Granted, Received, Sent};
 use crate::probe::Probe;
 use crate::sampler::{Between, Oversight, Plan, Read, Watch, Watched};
 use crate::spec::{Direction, Spec};
 use crate::usage::{Thread, Threads};
-use crate::{clock, socket};
+use crate::{clock, interface, socket};
 use socket2::SockRef;
 use std::io::{Error, ErrorKind};
 use std::net::{Shutdown, TcpStream};
@@ -43,6 +43,9 @@ struct Way {
     totals: Vec<u64>,
     probe: Option<Probe>,
     read: Read,
+    /// The interface that its connections go through.
+    interface: Option<String>,
+    carried: Vec<Carried>,
 }
 
 impl Way {
@@ -58,6 +61,7 @@ impl Way {
             sends,
         };
         let sockets: Vec<_> = (first..).zip(own).map(watched).collect();
+        let local = sockets.first().and_then(|s| s.stream.local_addr().ok());
         Self {
             direction,
             sends,
@@ -67,11 +71,21 @@ impl Way {
             totals: Vec::new(),
             probe: None,
             read: Read::default(),
+            interface: local.and_then(|local| interface::named_by(local.ip())),
+            carried: Vec::new(),
         }
+    }
+
+    /// Reads what the interface has carried.
+    fn carries(&mut self) {
+        let told = self.interface.as_deref().and_then(interface::carried);
+        let bytes = told.map(|(received, sent)| if self.sends { sent } else { received });
+        self.carried.extend(bytes.map(|bytes| Carried { time_ns: clock::now_ns(), bytes }));
     }
 
     /// At the end of an interval.
     fn look(&mut self) {
+        self.carries();
         if !self.sends {
             self.ends_ns.push(clock::now_ns());
             self.totals.push(self.counted());
@@ -115,6 +129,7 @@ pub fn run(
             way.probe = Some(probe);
         }
     }
+    ways.iter_mut().for_each(Way::carries);
     let course = Course::new(spec, stop, live);
     let sockets: Vec<Watched> = ways.iter().flat_map(|way| way.sockets.clone()).collect();
     let watch = Watch::new(Plan::new(spec, sockets.len() as u64), course.start_ns, sockets.len());
@@ -127,12 +142,13 @@ pub fn run(
                 scope.spawn(move || {
                     let before = Thread::now();
                     let mut between = Between::new(watch, &socket);
+                    let mut paused_ns = 0;
                     let (ended, by) = match socket.sends {
-                        true => (send(&socket.stream, block, rate, course, &mut between), Ends::There),
+                        true => (send(&socket.stream, block, rate, course, &mut between, &mut paused_ns), Ends::There),
                         false => (receive(&socket.stream, spec.copy, &counters[at].0, &mut between), Ends::Here),
                     };
                     let trouble = course.ended(socket.number, &ended, by);
-                    (Thread::now().since(before), between.cpu_ns, trouble)
+                    (Thread { paused_ns, ..Thread::now().since(before) }, between.cpu_ns, trouble)
                 })
             });
             threads.push(of_way.collect());
@@ -150,7 +166,7 @@ pub fn run(
         );
         let used = Thread::now().since(before);
         report.sampler_cpu_ns = used.cpu_ns;
-        report.sampler_wait_ns = oversight.starved_ns(used.wait_ns, clock::now_ns() - course.start_ns);
+        report.sampler_wait_ns = used.wait_ns;
         oversight.end();
         drop(oversight);
         let granted: Vec<Vec<Granted>> = ways.iter().map(Way::granted).collect();
@@ -197,6 +213,7 @@ pub fn run(
                     samples: way.read.samples,
                     acks,
                     acks_lost,
+                    carried: way.carried,
                 });
             } else {
                 let before = std::iter::once(0).chain(way.totals.iter().copied());
@@ -210,6 +227,7 @@ pub fn run(
                     threads,
                     unread: way.read.unread,
                     packets: None,
+                    carried: way.carried,
                 });
             }
         }
@@ -217,22 +235,39 @@ pub fn run(
     report
 }
 
-/// Sends until the connection ends; says how it did.
-fn send(stream: &TcpStream, block: &[u8], rate: Option<u64>, course: &Course<'_>, between: &mut Between<'_>) -> String {
+/// How many bytes an application that holds itself back has to write by then, ns since the start: those of every burst that has begun. Between two
+/// bursts nothing becomes due, so that a quick machine does not write byte after byte in place of sleeping.
+fn due(rate_bps: u64, elapsed_ns: u64) -> u64 {
+    let bursts = u128::from(elapsed_ns / BURST_NS + 1);
+    (bursts * u128::from(BURST_NS) * u128::from(rate_bps) / 8_000_000_000) as u64
+}
+
+/// Sends until the connection ends; says how it did, and adds to `paused_ns` for how long it had nothing to write and slept.
+fn send(
+    stream: &TcpStream,
+    block: &[u8],
+    rate: Option<u64>,
+    course: &Course<'_>,
+    between: &mut Between<'_>,
+    paused_ns: &mut u64,
+) -> String {
     let mut sent = 0_u64;
     loop {
         between.calls();
         let mut wanted = block.len();
         if let Some(rate) = rate {
-            let elapsed = clock::now_ns() - course.start_ns;
-            let due = (u128::from(rate) * u128::from(elapsed) / 8_000_000_000) as u64;
-            wanted = usize::try_from(due.saturating_sub(sent)).unwrap_or(usize::MAX).min(block.len());
+            let now_ns = clock::now_ns();
+            let elapsed = now_ns - course.start_ns;
+            wanted = usize::try_from(due(rate, elapsed).saturating_sub(sent)).unwrap_or(usize::MAX).min(block.len());
             if wanted == 0 {
                 // Without the other end's reset its time is not over: it began later.
                 if course.cut_short() || course.is_over() && socket::ended(stream.as_raw_fd()) {
                     return "done".into();
                 }
-                clock::sleep_until(course.start_ns + (elapsed / BURST_NS + 1) * BURST_NS);
+                let next_ns = course.start_ns + (elapsed / BURST_NS + 1) * BURST_NS;
+                clock::sleep_until(next_ns);
+                // What it is woken too late is no pause of its own.
+                *paused_ns += next_ns.min(clock::now_ns()) - now_ns;
                 continue;
             }
         }
@@ -280,6 +315,18 @@ mod tests {
     use std::io::Read as _;
     use std::net::TcpListener;
     use std::time::Instant;
+
+    #[test]
+    fn nothing_becomes_due_between_two_bursts() {
+        let rate = 10_000_000;
+        // 12,500 bytes every 10 ms, of which the first at once.
+        assert_eq!(
+            [0, 1, BURST_NS - 1, BURST_NS, 99 * BURST_NS + 5].map(|at| due(rate, at)),
+            [12_500, 12_500, 12_500, 25_000, 1_250_000]
+        );
+        assert_eq!((due(1000, 0), due(1, 0), due(1, 8_000_000_000)), (1, 0, 1));
+        assert!(due(crate::spec::MAX_RATE, 3_600_000_000_000) < u64::MAX / 2);
+    }
 
     /// A receiver's clock may start later than its sender's; it must still get a whole run.
     #[test]

@@ -81,6 +81,7 @@ pub fn run(
                 samples: Vec::new(),
                 acks: Vec::new(),
                 acks_lost: 0,
+                carried: Vec::new(),
             });
         }
         if let Some((direction, handle)) = receiver {
@@ -97,6 +98,7 @@ pub fn run(
                 threads,
                 unread: Vec::new(),
                 packets: Some(packets),
+                carried: Vec::new(),
             });
         }
         report.trouble = report.trouble.take().or_else(|| course.stood_still());

@@ -6,9 +6,9 @@
 //! windows of 100 ms, and each part of each window gets one cause:
 //!
 //! ```text
-//! nothing to send       the sender's processor, if its thread was ready all the time; else the application
-//! receiver's window     the receiver's processor, if data lay unread and its thread was ready all the time;
-//!                       the application, if data lay unread; the link, if a queue stood in the path; else the window
+//! nothing to send       the sender's processor as far as its thread was ready, which it then did not send; the application for the rest
+//! receiver's window     if data lay unread, the receiver's processor as far as its thread was ready, and the
+//!                       application for the rest; the link, if a queue stood in the path; else the window
 //! send buffer full      the link, if a queue stood in the path; a processor, if an end was ready all the time; else the buffer
 //! the rest              the application, if it asked to be paced; the receiver's processor, if data lay unread and its thread was ready
 //!                       all the time; the application, if data lay unread and the receiver's window held the connection back at
@@ -23,9 +23,11 @@
 //! A **queue** stood in the path if the round trip took a quarter and 1 ms longer than the least of the run: then more was
 //! in flight than the path holds, so no window and no buffer was too small. (With fewer than [`FEW`] segments in flight it is
 //! rather the receiver that delays its acknowledgements, RFC 1122, 4.2.3.2.) A thread was **ready all the time** if it ran
-//! or waited to run for 80 % of it, or if a quota held it back, or if even the thread that only looks after the others, which
-//! wants next to nothing, waited for a processor for a quarter of the run: then the machine has none to spare, and no
-//! other thread there had one when it wanted it. That is the weakest sign, and comes after windows and buffers that are nearly full.
+//! or waited to run for 80 % of it, or if a quota held it back. That a thread which only looks after the others waited for a processor is a weak
+//! sign: it is told beside a processor that is named, and names none.
+//!
+//! An application that is to write so much a second and whose data arrived at that rate is the limit, whatever else was so: without it all else
+//! would be as it was, and nothing but a higher rate would change what arrives.
 //!
 //! Processors stand behind queue and loss on purpose. On a machine that is busy with other things every thread waits, but as
 //! long as a queue stands in the path, or what the congestion window allows is in flight, no thread's waiting costs a byte.
@@ -53,8 +55,8 @@ const WINDOW_NS: u64 = 100_000_000;
 const READY: f64 = 0.8;
 /// A quota that held threads back for this share of the time was felt.
 const THROTTLED: f64 = 0.1;
-/// A thread that wants next to no processor and waited for one for this share of the time: the machine has none to spare.
-const STARVED: f64 = 0.25;
+/// An application that holds itself back is what limits its run if so much of what it was asked for arrived: at the end some is still under way.
+const MET: f64 = 0.95;
 /// Of so few segments sent again the window was hardly cut: a path without loss sends some again by mistake.
 const LOSSY: f64 = 0.001;
 /// A queue makes a round trip longer by this factor and by [`QUEUE_US`].
@@ -291,20 +293,24 @@ pub fn transactions(spec: &Spec, asks: &EndReport, serves: &EndReport) -> Vec<Li
     limit(Cause::Application, evidence, "ask more at a time: --streams; or shorten the way there and back".into())
 }
 
+/// For which share of the time an end's busiest thread ran, waited to run, or was held back by a quota.
+fn ready(threads: &Threads, end: &EndReport, wall_ns: u64) -> f64 {
+    (share_of(threads.busiest_ready_ns, wall_ns) + end.machine.throttled.clamp(0.0, 1.0)).min(1.0)
+}
+
 /// Whether an end's threads were ready all the time, or held back by a quota.
 fn cpu_bound(threads: &Threads, end: &EndReport, wall_ns: u64) -> bool {
-    let ready = threads.busiest_ready_ns as f64 / wall_ns.max(1) as f64;
-    ready >= READY || end.machine.throttled >= THROTTLED
+    share_of(threads.busiest_ready_ns, wall_ns) >= READY || end.machine.throttled >= THROTTLED
 }
 
-/// Whether they were that, or their machine had no time for anybody.
-fn short_of_cpu(threads: &Threads, end: &EndReport, wall_ns: u64) -> bool {
-    cpu_bound(threads, end, wall_ns) || starved(end, wall_ns) >= STARVED
+/// A time as a share of the run's, 0 to 1: both are read at slightly different moments, so that one may seem longer than the whole.
+fn share_of(ns: u64, wall_ns: u64) -> f64 {
+    (ns as f64 / wall_ns.max(1) as f64).min(1.0)
 }
 
-/// For which share of the time the thread that looks waited for a processor.
+/// For which share of the time the thread that looks waited for a processor. It tells of the machine, and is told beside a cause; it is none.
 fn starved(end: &EndReport, wall_ns: u64) -> f64 {
-    end.sampler_wait_ns as f64 / wall_ns.max(1) as f64
+    share_of(end.sampler_wait_ns, wall_ns)
 }
 
 /// The parts of the run's time: the number of the window, what held the connection back, and for how many ns.
@@ -312,9 +318,17 @@ fn of_tcp(seen: &Seen<'_>, facts: &Facts, windows: &[Window]) -> Vec<(u64, Reaso
     let wall = seen.sent.end_ns.saturating_sub(seen.sent.start_ns);
     let sender_cpu = cpu_bound(&seen.sent.threads, seen.sender, wall);
     let receiver_cpu = cpu_bound(&seen.received.threads, seen.receiver, wall);
-    let sender_short = short_of_cpu(&seen.sent.threads, seen.sender, wall);
-    let receiver_short = short_of_cpu(&seen.received.threads, seen.receiver, wall);
-    let held = matches!(seen.spec.traffic, Traffic::Tcp { rate_bps: Some(_) });
+    let (sender_ready, receiver_ready) =
+        (ready(&seen.sent.threads, seen.sender, wall), ready(&seen.received.threads, seen.receiver, wall));
+    let asked = match seen.spec.traffic {
+        Traffic::Tcp { rate_bps } => rate_bps,
+        _ => None,
+    };
+    // It got what it asked for: whatever else is so, taking it away would change nothing.
+    if asked.is_some_and(|rate| seen.rate_bps >= MET * rate as f64 * f64::from(seen.spec.streams)) {
+        return windows.iter().map(|w| (w.number, Reason::NothingToSend, w.length_ns)).collect();
+    }
+    let held = asked.is_some();
     let sockets = u64::from(seen.spec.streams) * seen.spec.directions.len() as u64;
     let every_ns = sampler::every_ns(sockets, seen.spec.duration_ms.saturating_mul(1_000_000));
     let unread = unread(&seen.received.unread, seen.received.start_ns, every_ns);
@@ -325,25 +339,36 @@ fn of_tcp(seen: &Seen<'_>, facts: &Facts, windows: &[Window]) -> Vec<(u64, Reaso
         held > AT_TIMES * all
     };
     let (by_rwnd, by_sndbuf) = (at_times(|w| w.rwnd), at_times(|w| w.sndbuf));
+    let over_time = |of: &dyn Fn(&Window) -> f64| {
+        let (part, all) = windows.iter().fold((0.0, 0.0), |(p, a), w| (p + of(w) * w.length_ns, a + w.length_ns));
+        if all > 0.0 { part / all } else { 0.0 }
+    };
+    // While there is nothing to send, the sender's thread runs, waits to run, or sleeps; it is not waiting for TCP. What it was ready for and cannot
+    // have been ready for at other times was the processor's.
+    let idle = over_time(&|w| w.idle);
+    let idle_by_cpu = if idle > 0.0 { ((sender_ready + idle - 1.0) / idle).clamp(0.0, 1.0) } else { 0.0 };
+    // While data lie unread, the receiver's thread is not waiting for data: it runs or waits to run, or it sleeps.
+    let is_slow = |w: &Window| unread.get(&(w.stream, w.number)).is_some_and(|share| *share >= UNREAD);
+    let slow_time = over_time(&|w| f64::from(u8::from(is_slow(w))));
+    let slow_by_cpu = if slow_time > 0.0 { (receiver_ready / slow_time).min(1.0) } else { 0.0 };
     let lossy = |w: &Window| w.recovering || facts.again >= LOSSY * facts.segments.max(1.0);
     for window in windows {
-        let slow = unread.get(&(window.stream, window.number)).is_some_and(|share| *share >= UNREAD);
+        let slow = is_slow(window);
         let queue = window.in_flight >= FEW && window.rtt_us > facts.least_rtt_us * QUEUE + QUEUE_US;
         let mut add = |reason, share: f64| {
             if share > 0.0 {
                 parts.push((window.number, reason, share * window.length_ns));
             }
         };
-        // A paced application is idle by its own will, whatever its processor does.
-        add(if sender_short && !held { Reason::SenderCpu } else { Reason::NothingToSend }, window.idle);
-        let by_window = match (slow, receiver_short, queue) {
-            (true, true, _) => Reason::ReceiverCpu,
-            (true, false, _) => Reason::NotRead,
-            (false, _, true) => Reason::Queue,
-            (false, _, false) => Reason::Window,
-        };
-        add(by_window, window.rwnd);
-        let by_buffer = match (queue, slow && receiver_short) {
+        add(Reason::SenderCpu, window.idle * idle_by_cpu);
+        add(Reason::NothingToSend, window.idle * (1.0 - idle_by_cpu));
+        let by_window = if queue { Reason::Queue } else { Reason::Window };
+        add(Reason::ReceiverCpu, if slow { window.rwnd * slow_by_cpu } else { 0.0 });
+        add(
+            if slow { Reason::NotRead } else { by_window },
+            if slow { window.rwnd * (1.0 - slow_by_cpu) } else { window.rwnd },
+        );
+        let by_buffer = match (queue, slow && receiver_cpu) {
             (_, true) => Reason::ReceiverCpu,
             (true, _) => Reason::Queue,
             (false, false) => Reason::Buffer,
@@ -351,7 +376,7 @@ fn of_tcp(seen: &Seen<'_>, facts: &Facts, windows: &[Window]) -> Vec<(u64, Reaso
         add(by_buffer, window.sndbuf);
         let rest = if seen.spec.socket.pacing_bps.is_some() && !queue && window.again == 0 {
             Reason::Paced
-        } else if slow && receiver_short {
+        } else if slow && (by_rwnd && slow_by_cpu > 0.5 || receiver_cpu) {
             Reason::ReceiverCpu
         } else if by_rwnd && slow {
             Reason::NotRead
@@ -374,10 +399,6 @@ fn of_tcp(seen: &Seen<'_>, facts: &Facts, windows: &[Window]) -> Vec<(u64, Reaso
             Reason::Buffer
         } else if !held && window.again == 0 && !window.recovering && window.held_back() {
             Reason::Found
-        } else if sender_short && !held {
-            Reason::SenderCpu
-        } else if receiver_short && !held {
-            Reason::ReceiverCpu
         } else if window.recovering || facts.again > 0.0 {
             Reason::Loss
         } else if held {

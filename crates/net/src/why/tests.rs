@@ -65,6 +65,7 @@ fn story(at: impl Fn(u64, &mut TcpSample)) -> Story {
             samples: samples.collect(),
             acks: Vec::new(),
             acks_lost: 0,
+            carried: Vec::new(),
         },
         received: Received {
             direction: Direction::Up,
@@ -76,6 +77,7 @@ fn story(at: impl Fn(u64, &mut TcpSample)) -> Story {
             threads: Threads::default(),
             unread: unread.collect(),
             packets: None,
+            carried: Vec::new(),
         },
         ends,
     }
@@ -310,25 +312,43 @@ fn a_queue_and_a_full_window_are_the_paths_however_long_threads_wait() {
 }
 
 #[test]
-fn a_machine_that_has_no_time_for_a_thread_that_wants_none_is_the_limit() {
-    let mut starved = story(|us, s| s.rwnd_limited_us = us * 9 / 10);
-    starved.received.unread.iter_mut().for_each(|u| u.unread_bytes = 60_000);
-    first(&starved, Cause::Application, &["unread"]);
-    // Its reading thread slept half of the time, since the sender had no processor either.
-    starved.received.threads.busiest_ready_ns = 2_500_000_000;
-    starved.ends.1.sampler_wait_ns = 1_500_000_000;
-    first(&starved, Cause::Cpu, &["only looks after the others", "30 %"]);
-    // What is nearly full is the limit, as long as no thread of the ends themselves lacks a processor.
-    let mut narrow = story(|us, s| (s.rwnd_limited_us, s.snd_wnd) = (us / 5, 160_000));
-    narrow.ends.1.sampler_wait_ns = 1_500_000_000;
-    first(&narrow, Cause::ReceiveWindow, &[]);
-    assert!(judged(&narrow)[0].share > 0.95);
-    let mut nothing_else = story(|_, _| ());
-    nothing_else.ends.0.sampler_wait_ns = 1_500_000_000;
-    first(&nothing_else, Cause::Cpu, &["sender", "30 %"]);
-    // Who reads in time is not slow, whatever his machine does.
-    starved.received.unread.iter_mut().for_each(|u| u.unread_bytes = 0);
-    first(&starved, Cause::ReceiveWindow, &[]);
+fn a_weak_sign_names_nothing_and_no_share_is_above_one() {
+    // The thread that only looks after the others waited for a processor for 183 % of the time.
+    let starved = |mut story: Story| {
+        (story.ends.0.sampler_wait_ns, story.ends.1.sampler_wait_ns) = (9_150_000_000, 9_150_000_000);
+        story
+    };
+    let mut unread = story(|us, s| s.rwnd_limited_us = us * 9 / 10);
+    unread.received.unread.iter_mut().for_each(|u| u.unread_bytes = 60_000);
+    first(&starved(unread), Cause::Application, &["unread"]);
+    first(&starved(story(|us, s| s.rwnd_limited_us = us * 9 / 10)), Cause::ReceiveWindow, &[]);
+    first(&starved(story(|us, s| s.sndbuf_limited_us = us)), Cause::SendBuffer, &[]);
+    first(&starved(story(|_, _| ())), Cause::Congestion, &["not yet grown"]);
+    // Beside a thread that did lack a processor it is told, and both are read a little later than the run's time.
+    let mut busy = starved(story(|us, s| s.busy_us = us / 5));
+    (busy.sent.threads.busiest_ready_ns, busy.sent.threads.busiest_cpu_ns) = (5_050_000_000, 5_010_000_000);
+    first(
+        &busy,
+        Cause::Cpu,
+        &["only looks after the others", "for 100 %", "ran for 100 % of the time and was ready to for 100 %"],
+    );
+}
+
+#[test]
+fn an_application_that_got_what_it_asked_for_is_the_limit_whatever_its_processor_does() {
+    // What another machine said: "the sender's busiest thread ran for 49 % of the time and was ready to for 100 %", "98 %", "101 %".
+    for (ran, ready) in [(2_450_000_000, 5_000_000_000), (4_900_000_000, 5_050_000_000), (10_000_000, 12_000_000)] {
+        let mut paced = story(|us, s| (s.busy_us, s.notsent_bytes) = (us * 3 / 10, 0));
+        (paced.sent.threads.busiest_cpu_ns, paced.sent.threads.busiest_ready_ns) = (ran, ready);
+        paced.ends.0.machine.busy = 0.56;
+        paced.spec.traffic = Traffic::Tcp { rate_bps: Some(50_000_000) };
+        first(&paced, Cause::Application, &["50.0 Mb/s a stream, as asked"]);
+        assert_eq!(judged(&paced)[0].share, 1.0);
+        // What it asked for did not come: the processor, if it had one too few.
+        paced.spec.traffic = Traffic::Tcp { rate_bps: Some(100_000_000) };
+        let cause = if ready > 4_000_000_000 { Cause::Cpu } else { Cause::Application };
+        first(&paced, cause, &[]);
+    }
 }
 
 #[test]

@@ -117,10 +117,9 @@ pub fn cpu(end: &str, threads: &Threads, seen: &Seen<'_>, report: &crate::outcom
 
 /// How busy an end's threads were in so many ns.
 pub fn busy(end: &str, threads: &Threads, wall_ns: u64, report: &crate::outcome::EndReport) -> String {
-    let wall = wall_ns.max(1) as f64;
-    let ran = 100.0 * threads.busiest_cpu_ns as f64 / wall;
-    let ready = 100.0 * threads.busiest_ready_ns as f64 / wall;
-    let throttled = 100.0 * report.machine.throttled;
+    let ran = 100.0 * super::share_of(threads.busiest_cpu_ns, wall_ns);
+    let ready = 100.0 * super::share_of(threads.busiest_ready_ns, wall_ns);
+    let throttled = 100.0 * report.machine.throttled.min(1.0);
     let quota =
         if throttled >= 1.0 { format!(", and a quota held it back for {throttled:.0} %") } else { String::new() };
     let starved = 100.0 * super::starved(report, wall_ns);

@@ -173,6 +173,7 @@ mod tests {
             samples: Vec::new(),
             acks: Vec::new(),
             acks_lost: 0,
+            carried: Vec::new(),
         };
         let received = Received {
             direction: Direction::Up,
@@ -184,6 +185,7 @@ mod tests {
             threads: Threads::default(),
             unread: Vec::new(),
             packets: Some(story.received.clone()),
+            carried: Vec::new(),
         };
         let end = EndReport::default();
         let mut limits = limits(&Seen {
