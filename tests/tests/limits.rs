@@ -5,7 +5,7 @@
 //! program makes.
 //!
 //! A run is repeated for one reason only, and whatever it named: that the machine had no time for anybody meanwhile ([`Pulse`]), which is
-//! another limit than the one that was injected.
+//! another limit than the one that was injected. Where too few runs are left, that is told as a SKIP with their number, and those that are left count.
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, installed, lane, root, run};
@@ -140,8 +140,11 @@ fn named(limit: Injected) -> Result<()> {
         }
     }
     println!("{}: named right in {right} of {made} runs, {void} were void", limit.cause);
-    ensure!(made == runs, "{void} runs were void: this machine has no time for them");
-    ensure!(right + runs.div_ceil(20) >= runs, "{right} of {runs} runs were named right");
+    if made < runs {
+        // What was not injected cannot be named: that says nothing of the program.
+        println!("SKIP {}: {void} runs were void, since this machine had no time for anybody", limit.cause);
+    }
+    ensure!(right + made.div_ceil(20) >= made, "{right} of {made} runs were named right");
     Ok(())
 }
 
