@@ -64,10 +64,15 @@ picture: setup-test
 	@$(FATHOM) demo
 	@scripts/picture demo.html docs/images/report.png
 
+# What `make demo` shows where nothing can be traced.
+.PHONY: sample
+sample: build
+	@scripts/sample $(FATHOM)
+
 .PHONY: dist
 dist: build
 	@cargo xtask dist
 
 .PHONY: clean
 clean:
-	rm -rf target demo.fathom demo.html demo.pftrace
+	rm -rf target demo.fathom demo.html demo.pftrace sample.fathom sample.html sample.pftrace

@@ -54,6 +54,15 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether nothing can be traced here at all, whatever is asked for: the kernel or the caller's rights stand in the way.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::NotPermitted { .. } | Self::Lockdown | Self::NoBtf { .. } => true,
+            Self::Btf(_) | Self::Object(_) | Self::Blind(_) => true,
+            Self::NoProcess(_) | Self::Table { .. } => false,
+        }
+    }
+
     pub(crate) fn table(what: &'static str, why: impl std::fmt::Display) -> Self {
         Self::Table { what, why: why.to_string() }
     }

@@ -1,7 +1,12 @@
-//! `fathom demo`: the whole way once, on the disk that the folder is on.
+//! `fathom demo`: the whole way once, on the disk that the folder is on. Where the kernel does not let itself be traced (a
+//! container, an ordinary user, no BTF), the same is shown on a recording that comes with the program, and what needs no
+//! tracing is measured.
 
-use crate::{args, export, link, progress, record, report, say};
+use crate::{args, export, link, progress, record, report, sample, say};
+use analysis::text::{digits, duration};
 use anyhow::{Context as _, Result, bail};
+use model::Context;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,7 +19,16 @@ pub fn run(args: &args::Demo) -> Result<ExitCode> {
     }
     let archive = args.folder.join("demo.fathom");
     let record = recording(args, &archive)?;
-    let recorded = record::record(&record, &context)?;
+    let recorded = match record::record(&record, &context) {
+        Ok(recorded) => recorded,
+        Err(error) => {
+            let refusal = error.downcast::<capture::Error>()?;
+            if !refusal.is_refusal() {
+                return Err(refusal.into());
+            }
+            return untraced(args, &refusal, &context);
+        }
+    };
     progress::clear(&context);
     if recorded.status != 0 {
         bail!(
@@ -23,19 +37,92 @@ pub fn run(args: &args::Demo) -> Result<ExitCode> {
             archive.display()
         );
     }
-    let linked = link::open(&archive, &context)?;
+    show(&archive, &context)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints an archive's summary, and leaves its page and its Perfetto trace beside it.
+fn show(archive: &Path, context: &Context) -> Result<()> {
+    let linked = link::open(archive, context)?;
     say::text(&analysis::show::text(&analysis::summarise_archive(&linked)?));
-    let (page, trace) = (args.folder.join("demo.html"), args.folder.join("demo.pftrace"));
-    report::write(&linked, &archive, &page)?;
+    let (page, trace) = (archive.with_extension("html"), archive.with_extension("pftrace"));
+    report::write(&linked, archive, &page)?;
     export::perfetto(&linked, &trace)?;
-    for made in [&archive, &page, &trace] {
+    for made in [archive, &page, &trace] {
         record::give_to_caller(made)?;
     }
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     println!("\nLeft here, and how to open it:");
-    println!("  {:<14} every number of it: fathom show {}", "demo.fathom", say::word(&archive));
-    println!("  {:<14} the timeline, in any browser: xdg-open {}", "demo.html", say::word(&page));
-    println!("  {:<14} drag it into ui.perfetto.dev, or open it with trace_processor", "demo.pftrace");
+    println!("  {:<14} all numbers: fathom show {}", name(archive), say::word(archive));
+    println!("  {:<14} the timeline, in any browser: xdg-open {}", name(&page), say::word(&page));
+    println!("  {:<14} drag it into ui.perfetto.dev, or open it with trace_processor", name(&trace));
+    Ok(())
+}
+
+/// What can be shown and measured where nothing can be traced.
+fn untraced(args: &args::Demo, refusal: &capture::Error, context: &Context) -> Result<ExitCode> {
+    progress::clear(context);
+    println!("Cannot record here: {refusal}\n");
+    println!("Instead: a sample recording, made on another machine, then a measurement without tracing on this one.\n");
+    let archive = args.folder.join("sample.fathom");
+    sample::unpack(&archive)?;
+    link::link(&archive, context)?;
+    println!("==== Sample recording: {} ====\n", sample::MACHINE);
+    show(&archive, context)?;
+    println!("\n==== This machine, not traced: the same workload on the disk of {} ====\n", args.folder.display());
+    measure(args, context)?;
+    println!("\nTo see why, trace it: run this again as root on a machine or in a virtual machine of your own.");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Runs the workload without tracing, and prints its latencies.
+fn measure(args: &args::Demo, context: &Context) -> Result<()> {
+    let (rows, scans) = (args.rows.to_string(), args.scans.to_string());
+    let dir = args.folder.to_str().context("the folder's name is not UTF-8")?;
+    let words = [
+        "demo",
+        "--rows",
+        &rows,
+        "--scans",
+        &scans,
+        "--journal-mode",
+        &args.journal_mode,
+        "--samples",
+        "each",
+        "--dir",
+        dir,
+    ];
+    let mut lines = Vec::new();
+    workload::run(&words.map(str::to_string), context, &mut lines)?;
+    progress::clear(context);
+    let mut latencies: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    let mut verified = None;
+    for line in String::from_utf8_lossy(&lines).lines() {
+        let line: serde_json::Value = serde_json::from_str(line).context("a line of the workload")?;
+        if let (Some(metric), Some(value)) = (line["metric"].as_str(), line["v"].as_f64()) {
+            if let Some(statement) = metric.strip_suffix(".latency") {
+                latencies.entry(statement.to_uppercase()).or_default().push(value);
+            }
+        } else if line["verified"] == true {
+            verified = line["by"].as_str().map(str::to_string);
+        }
+    }
+    for (statement, mut all) in latencies {
+        all.sort_by(f64::total_cmp);
+        let at = |share: f64| all.get(((all.len() - 1) as f64 * share).round() as usize).copied().unwrap_or(f64::NAN);
+        let rate = 1e9 * all.len() as f64 / all.iter().sum::<f64>();
+        println!(
+            "  {statement:<8} {:>6} times: median {}, p95 {}, max {}; {} a second",
+            all.len(),
+            duration(at(0.5)),
+            duration(at(0.95)),
+            duration(at(1.0)),
+            digits(rate)
+        );
+    }
+    println!("  checked: {}", verified.context("the workload did not say that its result was checked")?);
+    println!("  one process, no interval; for scores with intervals: fathom bench run --quick");
+    Ok(())
 }
 
 /// The recording of this program's own workload.

@@ -15,6 +15,7 @@ mod pool;
 mod progress;
 mod record;
 mod report;
+mod sample;
 mod show;
 mod unfinished;
 mod whole;

@@ -1,0 +1,38 @@
+//! The recording that comes with the program: what `fathom demo` leaves, made once by `make sample` on the machine named here,
+//! so that a user who may not trace sees a real result, and sees that it is not his own.
+
+use anyhow::{Context as _, Result};
+use archive::{Archive, Meta};
+use std::path::Path;
+
+/// Where it was made.
+pub const MACHINE: &str = include_str!("../sample/machine.txt").trim_ascii_end();
+
+/// Its metadata and its events. The tables are made from them.
+const META: &[u8] = include_bytes!("../sample/meta.json");
+const EVENTS: &[u8] = include_bytes!("../sample/events.log");
+
+/// Writes it to `to`, replacing an archive that stands there.
+pub fn unpack(to: &Path) -> Result<()> {
+    let meta = Meta::parse(Path::new("sample"), META)?;
+    Archive::create(to, &meta, true)?;
+    let log = to.join("events.log");
+    std::fs::write(&log, EVENTS).with_context(|| format!("writing {}", log.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sample_links_without_a_loss() {
+        let dir = tempfile::tempdir().unwrap();
+        let to = dir.path().join("sample.fathom");
+        unpack(&to).unwrap();
+        let linked = crate::link::link(&to, &model::Context::silent()).unwrap();
+        assert!(linked.operations > 100, "{linked:?}");
+        let summary = analysis::summarise_archive(&Archive::open(&to).unwrap()).unwrap();
+        assert!(analysis::show::text(&summary).contains("Nothing was lost."));
+        assert!(META.windows(5).all(|w| w != b"/work" && w != b"/root"), "the sample names its machine's folders");
+    }
+}
