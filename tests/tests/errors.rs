@@ -12,6 +12,11 @@ fn main() -> ExitCode {
     let shell = || root().and_then(|()| installed("sqlite3"));
     let cases: Vec<Case> = vec![
         ("without_root_it_says_what_is_needed", root().and_then(|()| installed("setpriv")), without_root),
+        (
+            "demo_without_root_shows_the_sample_and_measures",
+            root().and_then(|()| installed("setpriv")),
+            demo_unprivileged,
+        ),
         ("without_btf_it_says_what_the_kernel_lacks", root().and_then(|()| installed("unshare")), without_btf),
         ("without_tracefs_nothing_is_missing", shell().and_then(|()| installed("unshare")), without_tracefs),
         ("lockdown_is_refused_before_zeroes_are_read", root().and_then(|()| installed("unshare")), lockdown),
@@ -51,6 +56,30 @@ fn out(command: &mut Command) -> Result<Output> {
 
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn demo_unprivileged() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let copy = folder.path().join("fathom");
+    fs::copy(fathom(), &copy)?;
+    run(Command::new("chmod").args(["-R", "a+rwx"]).arg(folder.path()))?;
+    let output = out(Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"])
+        .arg(&copy)
+        .args(["demo", "--rows", "7", "--scans", "3"])
+        .current_dir(folder.path()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    ensure!(output.status.success(), "{}: {text}{}", output.status, said(&output));
+    let (reason, rest) = text.split_once("==== Sample recording: ").context("no sample is shown")?;
+    ensure!(reason.contains("CAP_BPF") && reason.contains("sudo"), "it does not say how to get there: {reason}");
+    let (sample, measured) = rest.split_once("==== This machine, not traced").context("nothing is measured")?;
+    ensure!(sample.contains("INSERT INTO t VALUES (?, ?)") && sample.contains("Nothing was lost."), "{sample}");
+    ensure!(measured.contains("INSERT        7 times: median "), "{measured}");
+    ensure!(measured.contains("SELECT        3 times: median "), "{measured}");
+    let made = |name: &str| folder.path().join(name).exists();
+    ensure!(made("sample.fathom") && made("sample.html") && made("sample.pftrace"), "not all of the sample is there");
+    ensure!(!made("demo.fathom") && !made("demo.html"), "the sample must not look like a recording of this machine");
+    Ok(())
 }
 
 fn without_root() -> Result<()> {
