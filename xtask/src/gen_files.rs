@@ -77,7 +77,6 @@ fn tables() -> String {
         out.push_str("| column | type | empty | meaning |\n|---|---|---|---|\n");
         for column in table.columns {
             let kind = match column.kind {
-                ColumnType::U64 => "unsigned 64",
                 ColumnType::I64 => "signed 64",
                 ColumnType::F64 => "float 64",
                 ColumnType::Bool => "bool",

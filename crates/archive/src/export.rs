@@ -1,4 +1,5 @@
-//! An archive's tables for other programs: the Parquet files as they are, or CSV.
+//! An archive's tables for other programs: the Parquet files as they are (those of older versions as this one writes them),
+//! or CSV.
 //!
 //! CSV follows RFC 4180. Texts come from traced programs, hence from anybody, and spreadsheets run a cell that begins
 //! like a formula; such a text gets an apostrophe before it (OWASP, "CSV injection"). Control characters are written
@@ -8,20 +9,25 @@ use crate::archive::Archive;
 use crate::error::{Error, Result, Tried};
 use crate::tables::{self, Index};
 use model::Context;
-use model::table::{Cell, TABLES};
+use model::table::{Cell, TABLE_VERSION, TABLES};
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// Copies the Parquet files into the folder `to`, which is made if it is not there. Returns the tables' names.
+/// Copies the Parquet files into the folder `to`, which is made if it is not there. Returns the tables' names. Tables of an
+/// older version are written anew, since not every engine computes with what those held ([`crate::tables`]).
 ///
 /// # Errors
-/// [`Error::NotLinked`], [`Error::Io`], [`Error::Interrupted`] if `context` was cancelled.
+/// Those of [`Archive::for_each`], [`Error::Io`], [`Error::Interrupted`] if `context` was cancelled.
 pub fn parquet(archive: &Archive, to: &Path, context: &Context) -> Result<Vec<String>> {
+    let old = Index::read(archive.dir())?.table_version < TABLE_VERSION;
     each_table(archive, to, |name| {
         interrupted(to, context)?;
+        if let Some(table) = TABLES.iter().find(|t| t.name == name).filter(|_| old) {
+            return whole(&to.join(format!("{name}.parquet")), |to| tables::rewrite(archive, table, to));
+        }
         let from = tables::file(archive.dir(), name);
         let mut source = tables::sound(&Index::read(archive.dir())?, name, &from)?;
         whole(&to.join(format!("{name}.parquet")), |to| {
@@ -99,7 +105,6 @@ fn csv_line(cells: &[Cell], out: &mut String) {
         // Writing to a String cannot fail.
         let _ = match cell {
             Cell::Empty => Ok(()),
-            Cell::U64(x) => write!(out, "{x}"),
             Cell::I64(x) => write!(out, "{x}"),
             Cell::F64(x) => write!(out, "{x}"),
             Cell::Bool(x) => write!(out, "{x}"),
@@ -156,7 +161,7 @@ mod tests {
     #[test]
     fn numbers_are_never_taken_for_formulas() {
         let mut line = String::new();
-        csv_line(&[Cell::I64(-5), Cell::Empty, Cell::U64(u64::MAX), Cell::Bool(true), Cell::F64(0.5)], &mut line);
-        assert_eq!(line, "-5,,18446744073709551615,true,0.5\r\n");
+        csv_line(&[Cell::I64(-5), Cell::Empty, Cell::I64(i64::MAX), Cell::Bool(true), Cell::F64(0.5)], &mut line);
+        assert_eq!(line, "-5,,9223372036854775807,true,0.5\r\n");
     }
 }

@@ -37,7 +37,20 @@ struct Added {
 
 /// Version 2 of the tables gave each cell its design; archives of version 1 tell one from another by the cells' order
 /// only, and are read as if they had one.
-const ADDED: &[Added] = &[Added { table: "cells", column: "design", version: 2, was: || Cell::U64(0) }];
+const ADDED: &[Added] = &[Added { table: "cells", column: "design", version: 2, was: || Cell::I64(0) }];
+
+/// A value that older tables hold where there was none.
+struct Nothing {
+    table: &'static str,
+    column: &'static str,
+    /// The table version that leaves it empty.
+    version: u32,
+    was: fn() -> Cell,
+}
+
+/// Version 3 of the tables made their whole numbers signed, and left out the sector of a request that flushes: the kernel
+/// gives it 2^64 - 1.
+const NOTHING: &[Nothing] = &[Nothing { table: "spans", column: "sector", version: 3, was: || Cell::I64(-1) }];
 
 /// The newest version of a part.
 pub fn newest(history: &[Version]) -> u32 {
@@ -66,6 +79,11 @@ pub fn missing_column(table: &str, column: &str, version: u32) -> Option<Cell> {
     find(ADDED, table, column, version)
 }
 
+/// The value that meant nothing in a column of an older version's tables; `None` if each meant what it says.
+pub fn meant_nothing(table: &str, column: &str, version: u32) -> Option<Cell> {
+    NOTHING.iter().find(|n| n.table == table && n.column == column && version < n.version).map(|n| (n.was)())
+}
+
 fn find(added: &[Added], table: &str, column: &str, version: u32) -> Option<Cell> {
     added.iter().find(|a| a.table == table && a.column == column && version < a.version).map(|a| (a.was)())
 }
@@ -76,8 +94,8 @@ mod tests {
 
     #[test]
     fn an_old_table_gets_the_new_column_and_a_new_one_must_have_it() {
-        let added = [Added { table: "spans", column: "colour", version: 3, was: || Cell::U64(7) }];
-        assert_eq!(find(&added, "spans", "colour", 2), Some(Cell::U64(7)));
+        let added = [Added { table: "spans", column: "colour", version: 3, was: || Cell::I64(7) }];
+        assert_eq!(find(&added, "spans", "colour", 2), Some(Cell::I64(7)));
         assert_eq!(find(&added, "spans", "colour", 3), None);
         assert_eq!(find(&added, "links", "colour", 2), None);
     }

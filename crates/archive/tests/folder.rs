@@ -202,7 +202,7 @@ fn a_row_with_a_word_of_another_list_is_damage_and_not_a_guess() {
 #[test]
 fn columns_are_matched_by_name() {
     const fn column(name: &'static str, optional: bool) -> ColumnInfo {
-        ColumnInfo { name, kind: ColumnType::U64, optional, doc: "" }
+        ColumnInfo { name, kind: ColumnType::I64, optional, doc: "" }
     }
     let dir = tempfile::tempdir().unwrap();
     make(dir.path(), 2);
@@ -217,7 +217,7 @@ fn columns_are_matched_by_name() {
     const MISSING: &[ColumnInfo] = &[column("colour", false)];
     const OTHER_TYPE: &[ColumnInfo] = &[column("kind", false)];
     let rows = read(SOME).unwrap();
-    assert_eq!(rows[1], [Cell::U64(100), Cell::Empty, Cell::U64(1)]);
+    assert_eq!(rows[1], [Cell::I64(100), Cell::Empty, Cell::I64(1)]);
     let error = read(MISSING).unwrap_err().to_string();
     assert!(error.contains("no column colour"), "{error}");
     let error = read(OTHER_TYPE).unwrap_err().to_string();

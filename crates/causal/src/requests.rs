@@ -124,7 +124,7 @@ impl State {
         sink.span(Span {
             end_ns: Some(request.issue_ns),
             disk: Some(r.disk),
-            sector: Some(r.sector),
+            sector: (op != DiskOp::Flush).then_some(r.sector),
             bytes: r.bytes.into(),
             number,
             flags: flag_words(op, r.flags),

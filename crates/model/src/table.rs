@@ -6,13 +6,12 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 /// Version of the tables below; stored in every archive. A change that an old reader would misread adds one.
-pub const TABLE_VERSION: u32 = 2;
+pub const TABLE_VERSION: u32 = 3;
 
-/// The type of a column.
+/// The type of a column. There is no unsigned one: the difference of two unsigned times wraps in one engine, overflows in
+/// another and is a decimal in a third.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColumnType {
-    /// Unsigned, 64 bits (Parquet: INT64, UINT_64).
-    U64,
     /// Signed, 64 bits.
     I64,
     /// Binary floating point, 64 bits.
@@ -52,9 +51,8 @@ pub struct TableInfo {
 pub enum Cell {
     /// Nothing.
     Empty,
-    /// Unsigned.
-    U64(u64),
-    /// Signed.
+    /// Whole number. A u64 of 2^63 and more, such as an inode number or a seed may be, is less by 2^64: a key stays a key,
+    /// and comes back as it was.
     I64(i64),
     /// Floating point.
     F64(f64),
@@ -76,18 +74,31 @@ pub trait Column: Sized {
     fn from_cell(cell: &Cell) -> Option<Self>;
 }
 
-macro_rules! unsigned_columns {
+impl Column for u64 {
+    const KIND: ColumnType = ColumnType::I64;
+    fn to_cell(&self) -> Cell {
+        Cell::I64(self.cast_signed())
+    }
+    fn from_cell(cell: &Cell) -> Option<Self> {
+        match cell {
+            Cell::I64(x) => Some(x.cast_unsigned()),
+            _ => None,
+        }
+    }
+}
+
+macro_rules! small_columns {
     ($($t:ty),*) => {$(
         impl Column for $t {
-            const KIND: ColumnType = ColumnType::U64;
-            fn to_cell(&self) -> Cell { Cell::U64(u64::from(*self)) }
+            const KIND: ColumnType = ColumnType::I64;
+            fn to_cell(&self) -> Cell { Cell::I64(i64::from(*self)) }
             fn from_cell(cell: &Cell) -> Option<Self> {
-                match cell { Cell::U64(x) => (*x).try_into().ok(), _ => None }
+                match cell { Cell::I64(x) => (*x).try_into().ok(), _ => None }
             }
         }
     )*};
 }
-unsigned_columns!(u64, u32, u16);
+small_columns!(u32, u16);
 
 impl Column for i64 {
     const KIND: ColumnType = ColumnType::I64;
@@ -290,7 +301,7 @@ tables! {
         offset: Option<u64>,
         /// Disk (major << 20 | minor).
         disk: Option<u32>,
-        /// First sector (512 B) on the disk.
+        /// First sector (512 B) on the disk; empty for a flush, which has none.
         sector: Option<u64>,
         /// Bytes asked for or carried.
         bytes: u64,
@@ -357,7 +368,7 @@ tables! {
         id: u64,
         /// File system.
         dev: u32,
-        /// Inode.
+        /// Inode; one of 2^63 and more, as some file systems make them up, is less by 2^64.
         ino: u64,
         /// Path as the process saw it; empty if it was never learnt.
         path: Option<String>,
@@ -446,7 +457,7 @@ tables! {
         name: String,
         /// What it answers.
         question: String,
-        /// Seed of the order.
+        /// Seed of the order; one of 2^63 and more is less by 2^64.
         seed: u64,
         /// Whether it was a quick run: fewer processes, smaller values.
         quick: bool,
@@ -577,7 +588,15 @@ mod tests {
     #[test]
     fn a_foreign_word_is_refused_and_not_guessed() {
         assert_eq!(Confidence::from_cell(&Cell::Text("certain".into())), None);
-        assert_eq!(u32::from_cell(&Cell::U64(1 << 40)), None);
+        assert_eq!(u32::from_cell(&Cell::I64(1 << 40)), None);
+        assert_eq!(u32::from_cell(&Cell::I64(-1)), None);
+    }
+
+    #[test]
+    fn a_number_of_64_bits_keeps_them_all() {
+        for n in [0, 1, 1 << 40, i64::MAX as u64, 1 << 63, u64::MAX] {
+            assert_eq!(u64::from_cell(&n.to_cell()), Some(n), "{n}");
+        }
     }
 
     #[test]

@@ -99,8 +99,8 @@ fn read_groups<R: ChunkReader + 'static>(
 
 /// Where the values of a column come from.
 enum Place {
-    /// The file's column of this number.
-    File { column: usize, kind: ColumnType, optional: bool },
+    /// The file's column of this number. Where it holds `nothing`, it means to be empty.
+    File { column: usize, optional: bool, nothing: Option<Cell> },
     /// The file lacks it, and this stands for it.
     Always(Cell),
 }
@@ -124,7 +124,7 @@ fn places<R: ChunkReader + 'static>(
         };
         let found = schema.column(column);
         let physical = match wanted.kind {
-            ColumnType::U64 | ColumnType::I64 => Physical::INT64,
+            ColumnType::I64 => Physical::INT64,
             ColumnType::F64 => Physical::DOUBLE,
             ColumnType::Bool => Physical::BOOLEAN,
             ColumnType::Text => Physical::BYTE_ARRAY,
@@ -133,7 +133,8 @@ fn places<R: ChunkReader + 'static>(
         if found.physical_type() != physical || repetition == Repetition::REPEATED {
             return Err(Error::damaged_table(path, format!("its column {} is of another type", wanted.name)));
         }
-        Ok(Place::File { column, kind: wanted.kind, optional: repetition == Repetition::OPTIONAL })
+        let nothing = versions::meant_nothing(table.name, wanted.name, version);
+        Ok(Place::File { column, optional: repetition == Repetition::OPTIONAL, nothing })
     };
     table.columns.iter().map(place).collect()
 }
@@ -148,9 +149,9 @@ fn read_group(
     let mut columns = places
         .iter()
         .map(|place| match place {
-            Place::File { column, kind, optional } => {
+            Place::File { column, optional, nothing } => {
                 let reader = Box::new(group.get_column_reader(*column)?);
-                Ok(Column::File { reader, kind: *kind, optional: *optional, cells: Vec::new() })
+                Ok(Column::File { reader, optional: *optional, nothing: nothing.as_ref(), cells: Vec::new() })
             }
             Place::Always(cell) => Ok(Column::Always(cell)),
         })
@@ -199,20 +200,17 @@ impl Words {
 }
 
 enum Column<'a> {
-    File { reader: Box<ColumnReader>, kind: ColumnType, optional: bool, cells: Vec<Cell> },
+    File { reader: Box<ColumnReader>, optional: bool, nothing: Option<&'a Cell>, cells: Vec<Cell> },
     Always(&'a Cell),
 }
 
 impl Column<'_> {
     /// Reads exactly `rows` cells.
     fn fill(&mut self, rows: usize) -> Result<(), ParquetError> {
-        let Column::File { reader, kind, optional, cells } = self else { return Ok(()) };
+        let Column::File { reader, optional, nothing, cells } = self else { return Ok(()) };
         cells.clear();
         let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut **reader {
-            ColumnReader::Int64ColumnReader(r) if *kind == ColumnType::U64 => {
-                take(r, rows, *optional, cells, |x| Ok(Cell::U64(*x as u64)))
-            }
             ColumnReader::Int64ColumnReader(r) => take(r, rows, *optional, cells, |x| Ok(Cell::I64(*x))),
             ColumnReader::DoubleColumnReader(r) => take(r, rows, *optional, cells, |x| Ok(Cell::F64(*x))),
             ColumnReader::BoolColumnReader(r) => take(r, rows, *optional, cells, |x| Ok(Cell::Bool(*x))),
@@ -221,7 +219,11 @@ impl Column<'_> {
                 Ok(Cell::Text(words.get(text)))
             }),
             _ => Err(ParquetError::General("a column chunk of another type than its column".into())),
+        }?;
+        if let Some(nothing) = nothing {
+            cells.iter_mut().filter(|cell| *cell == *nothing).for_each(|cell| *cell = Cell::Empty);
         }
+        Ok(())
     }
 }
 

@@ -2,10 +2,11 @@
 //! and on the medium.
 
 use super::{GROUP_ROWS, Index, folder, schema};
+use crate::archive::Archive;
 use crate::error::{Error, Result, Tried};
 use crate::meta::replace;
 use model::table::{Cell, ColumnInfo, ColumnType, Row, TABLE_VERSION, TABLES, TableInfo};
-use parquet::basic::Compression;
+use parquet::basic::{Compression, ZstdLevel};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
@@ -103,6 +104,19 @@ impl TablesWriter {
     }
 }
 
+/// Writes a table of an archive into another file, as this version writes it.
+pub(crate) fn rewrite(archive: &Archive, table: &TableInfo, path: &Path) -> Result<()> {
+    let mut out = Table::create(path.into(), *table)?;
+    let mut written = Ok(());
+    super::read(archive, table, &mut |cells| {
+        // The reader cannot be stopped; it reads on for nobody.
+        if written.is_ok() {
+            written = out.push(cells.to_vec());
+        }
+    })?;
+    written.and_then(|()| out.finish()).map(drop)
+}
+
 impl Drop for TablesWriter {
     fn drop(&mut self) {
         if !self.finished {
@@ -156,7 +170,7 @@ struct Table {
 impl Table {
     fn create(path: PathBuf, info: TableInfo) -> Result<Self> {
         let properties = WriterProperties::builder()
-            .set_compression(Compression::SNAPPY)
+            .set_compression(Compression::ZSTD(ZstdLevel::default()))
             .set_created_by(format!("Fathom {}", env!("CARGO_PKG_VERSION")))
             .set_key_value_metadata(Some(vec![
                 KeyValue::new("fathom.table".into(), info.name.to_string()),
@@ -209,7 +223,7 @@ impl Table {
 impl Buffer {
     fn new(column: &ColumnInfo) -> Self {
         let values = match column.kind {
-            ColumnType::U64 | ColumnType::I64 => Values::Int(Vec::new()),
+            ColumnType::I64 => Values::Int(Vec::new()),
             ColumnType::F64 => Values::Double(Vec::new()),
             ColumnType::Bool => Values::Bool(Vec::new()),
             ColumnType::Text => Values::Text(Vec::new(), HashMap::new()),
@@ -222,8 +236,6 @@ impl Buffer {
             present.push(i16::from(cell != Cell::Empty));
         }
         match (&mut self.values, cell) {
-            // Two's complement there and back: that is what UINT_64 in an INT64 means.
-            (Values::Int(all), Cell::U64(x)) => all.push(x as i64),
             (Values::Int(all), Cell::I64(x)) => all.push(x),
             (Values::Double(all), Cell::F64(x)) => all.push(x),
             (Values::Bool(all), Cell::Bool(x)) => all.push(x),
