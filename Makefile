@@ -39,6 +39,7 @@ test: setup-test
 
 .PHONY: test-all
 test-all: test
+	@scripts/setup long
 	@cargo xtask long
 
 .PHONY: lint
