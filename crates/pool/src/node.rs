@@ -19,7 +19,7 @@ use crate::connect::{Stream, read_more};
 use crate::frame::{Broken, Request};
 use crate::hello::{self, Answer, Claim, Hello, Welcome};
 use crate::link::MOST_CONNECTIONS;
-use crate::store::{Store, new_name};
+use crate::store::{Settler, Store, new_name};
 use bytes::{Bytes, BytesMut};
 use std::future::Future;
 use std::rc::Rc;
@@ -189,6 +189,10 @@ impl Node {
     /// runtime's threads serve the store's file.
     pub async fn listen(self: &Arc<Self>, listener: TcpListener, report: Rc<dyn Fn(String)>, until: impl Future) {
         self.workers.get_or_init(Handle::current);
+        let settler = Settler::start(&self.store);
+        if let Err(error) = &settler {
+            report(format!("cannot start a thread: {error}; after a loss of power more counts as lost than must"));
+        }
         let (said, mut heard) = mpsc::unbounded_channel();
         let mut crew = Crew::new(self.clone(), said);
         tokio::select! {

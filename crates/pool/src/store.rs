@@ -7,38 +7,51 @@
 //!
 //! The data come first, so that an image that is there can be taken in as it is, and any tool can read them. The table has
 //! two CRC-32C for each block of 4 KiB: of what it holds, and of what it held before. A write puts the new pair first and
-//! the data second; a process that is killed in between leaves a block that matches the older sum. A machine that loses its
-//! power may have put table and data on the medium in any order since the last flush: such a block matches either sum, or
-//! neither, and that is an error and never wrong data. In memory only the newer sum counts, so that a medium that loses a
+//! the data second; a process that is killed in between leaves a block that matches the older sum.
+//!
+//! A machine that loses its power may have put table and data on the medium in any order since the last flush. So a **region** is marked in
+//! the header, durably, before it is written, and when the store is opened by a machine that was started anew, the data of marked
+//! regions count as they are, and their sums are made anew ([`regions`]): what a plain disk would give. Elsewhere a block
+//! that matches neither sum is an error, never wrong data. The marks also tell where answered writes may be lost.
+//!
+//! In memory only the newer sum counts, so that a medium that loses a
 //! write is caught; the older one counts only for blocks that were not yet looked at since an unclean end. A sum of 0 stands
 //! for "reads as zeroes"; a checksum that is 0 is stored as 1.
 //!
 //! The headers stand at the very end, also of a device that is longer than needed, where they are found without knowing the
-//! size. They are written in turn. The one with the higher sequence and a right checksum is in force, so that one torn header
-//! does no harm.
+//! size. They are written in turn, each durably before the next. The one with the higher sequence and a right checksum is in force, so that
+//! one torn header does no harm.
 
 use crate::flash::Flash;
 use crate::frame::{MAX_STRETCHES, Status, Stretch};
 use crate::hello::Claim;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
+mod disk;
 mod error;
 mod flushes;
 mod header;
 mod map;
 mod medium;
+mod regions;
+mod settler;
 
+use disk::Disk;
 pub use error::Error;
 use flushes::Flushes;
 use header::{HEADER_BYTES, read_header};
 pub use header::{Header, Place, data_bytes, whole_bytes};
 use map::Map;
-use medium::{alone, length, reads_as_zeroes};
+use medium::{alone, boot, length, reads_as_zeroes};
+use regions::{Entered, Regions};
+use settler::Idle;
+pub use settler::Settler;
 
 /// Bytes of a block: what a checksum covers.
 pub const BLOCK_BYTES: u64 = 4096;
@@ -50,7 +63,7 @@ const TABLE_PIECE: usize = 64 << 10;
 /// A store that is open. Calls may come from several threads.
 #[derive(Debug)]
 pub struct Store {
-    file: File,
+    disk: Disk,
     /// Its bytes, if it is in memory.
     map: Option<Map>,
     header: Mutex<Header>,
@@ -65,8 +78,23 @@ pub struct Store {
     /// A write failed in part: the table on the medium may say what the data are not.
     doubtful: AtomicBool,
     flushes: Flushes,
+    /// None in memory, where nothing outlives the power.
+    regions: Option<Regions>,
+    idle: Idle,
+    /// The machine's start.
+    boot: String,
+    recovery: Option<Recovery>,
     /// What it is as slow as, if it imitates flash.
     flash: Option<Flash>,
+}
+
+/// What was done when the store was opened after its machine was started anew without an end in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recovery {
+    /// Bytes of marked regions, all of which were read.
+    pub read_bytes: u64,
+    /// Blocks whose content matched neither sum and counts now.
+    pub summed_anew: u64,
 }
 
 /// A name that nobody else has: 16 random hexadecimal digits.
@@ -134,12 +162,15 @@ impl Store {
             file.set_len(whole).map_err(tried("set the size of"))?;
         }
         let end = if device { there } else { whole };
-        let store = Self::new(file, Header::new(node, size_bytes), end);
-        let written = if import { store.take_in() } else { Ok(()) }.and_then(|()| store.write_header(|_| {}));
+        let disk = Disk::new(file).map_err(tried("open again"))?;
+        let store = Self::new(disk, Header::new(node, size_bytes), end);
+        // The header says that all before it is there: so it comes last.
+        let filled = if import { store.take_in() } else { Ok(()) }.and_then(|()| store.disk.sync());
+        let written = filled.and_then(|()| store.write_header(|_| {}));
         if let Err(source) = written {
             // As it was; if that fails too, the first error is the one to tell.
             if !device {
-                let _ = store.file.set_len(there);
+                let _ = store.disk.set_length(there);
             }
             return Err(Error::Io { action: "write", path: path.into(), source });
         }
@@ -162,7 +193,8 @@ impl Store {
         let whole = whole_bytes(size_bytes);
         file.set_len(whole).map_err(tried("make"))?;
         let map = Map::new(&file, whole).map_err(tried("map"))?;
-        Ok(Self { map: Some(map), ..Self::new(file, Header::new(node, size_bytes), whole) })
+        let store = Self::new(Disk::memory(file), Header::new(node, size_bytes), whole);
+        Ok(Self { map: Some(map), regions: None, ..store })
     }
 
     /// Opens a store.
@@ -175,17 +207,57 @@ impl Store {
         let there = length(&file).map_err(tried("measure"))?;
         let header = read_header(path, &file, there)?;
         let clean = header.clean;
-        let store = Self { recovered: !clean, ..Self::new(file, header, there) };
+        let disk = Disk::new(file).map_err(tried("open again"))?;
+        let mut store = Self { recovered: !clean, ..Self::new(disk, header, there) };
         let mut bytes = vec![0; TABLE_PIECE * 8];
         for (nth, entries) in store.table.chunks(TABLE_PIECE).enumerate() {
             let bytes = &mut bytes[..entries.len() * 8];
-            store.file.read_exact_at(bytes, store.table_at(nth * TABLE_PIECE)).map_err(tried("read"))?;
+            store.disk.read(bytes, store.table_at(nth * TABLE_PIECE)).map_err(tried("read"))?;
             for (entry, bytes) in entries.iter().zip(bytes.as_chunks::<8>().0) {
                 let pair = u64::from_le_bytes(*bytes);
                 entry.store(if clean { settled(pair as u32) } else { pair }, Ordering::Relaxed);
             }
         }
+        store.recovery = store.recover().map_err(tried("recover"))?;
         Ok(store)
+    }
+
+    /// What had to be done when it was opened.
+    pub fn recovery(&self) -> Option<Recovery> {
+        self.recovery
+    }
+
+    /// If the machine was started anew since regions were marked: their data count, and their sums are made of them. A process that
+    /// was killed alone has lost nothing, and the sums hold. If the power goes meanwhile, all is done again.
+    fn recover(&self) -> io::Result<Option<Recovery>> {
+        let header = self.header();
+        let Some(regions) = &self.regions else { return Ok(None) };
+        if header.clean || header.marked.is_empty() || (header.boot == self.boot && !self.boot.is_empty()) {
+            return Ok(None);
+        }
+        let mut recovery = Recovery { read_bytes: 0, summed_anew: 0 };
+        let ranges: Vec<_> = header.marked.iter().map(|region| regions.range(region, self.size_bytes)).collect();
+        let mut content = vec![0; BLOCK_BYTES as usize];
+        for range in &ranges {
+            let blocks = range.start / BLOCK_BYTES..range.end / BLOCK_BYTES;
+            for block in blocks.clone() {
+                // What cannot be read now is an error when it is asked for.
+                if self.disk.read(&mut content, block * BLOCK_BYTES).is_ok() && !self.known(block, &content) {
+                    let sum = if is_zero(&content) { 0 } else { checksum(&content) };
+                    self.table[block as usize].store(settled(sum), Ordering::Relaxed);
+                    recovery.summed_anew += 1;
+                }
+            }
+            recovery.read_bytes += range.end - range.start;
+            self.write_table_of(blocks.start as usize..blocks.end as usize)?;
+        }
+        self.disk.sync()?;
+        self.write_header(|header| {
+            header.marked = Default::default();
+            ranges.into_iter().for_each(|range| header.lose(range));
+        })?;
+        regions.forget();
+        Ok(Some(recovery))
     }
 
     /// The same store, whose reads take as long as those of a flash.
@@ -194,10 +266,11 @@ impl Store {
         Self { flash, ..self }
     }
 
-    fn new(file: File, header: Header, end: u64) -> Self {
+    fn new(disk: Disk, header: Header, end: u64) -> Self {
         let size_bytes = header.size_bytes;
+        let regions = Regions::new(header.region_bytes, size_bytes, &header.marked);
         Self {
-            file,
+            disk,
             map: None,
             header: Mutex::new(header),
             size_bytes,
@@ -207,6 +280,10 @@ impl Store {
             locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),
             doubtful: AtomicBool::new(false),
             flushes: Flushes::default(),
+            regions: Some(regions),
+            idle: Idle::default(),
+            boot: boot(),
+            recovery: None,
             flash: None,
         }
     }
@@ -218,8 +295,8 @@ impl Store {
 
     /// The bytes that its file system has free, if they are fewer than the holes of its file will take when they are written.
     pub fn short_of_room(&self) -> Option<u64> {
-        let file = self.file.metadata().ok().filter(|m| m.file_type().is_file())?;
-        let system = rustix::fs::fstatvfs(&self.file).ok()?;
+        let file = self.disk.file().metadata().ok().filter(|m| m.file_type().is_file())?;
+        let system = rustix::fs::fstatvfs(self.disk.file()).ok()?;
         // A sparse file's holes are still to be paid for, and what it has is paid.
         use std::os::unix::fs::MetadataExt as _;
         let missing = file.len().saturating_sub(file.blocks() * 512);
@@ -282,7 +359,51 @@ impl Store {
             self.write_table()?;
         }
         self.flush().map_err(io::Error::other)?;
+        self.settle(u64::MAX)?;
         self.write_header(|h| h.clean = settled)
+    }
+
+    /// What may be lost is known to be so: from now on nothing is.
+    ///
+    /// # Errors
+    /// What the medium said.
+    pub fn accept_loss(&self) -> io::Result<()> {
+        self.write_header(|header| header.lost.clear())
+    }
+
+    /// Marks are taken from regions that were last written before the flush with the number `before`, and flushed.
+    ///
+    /// # Errors
+    /// What the medium said; nothing is wrong then but that more counts as not flushed than must.
+    fn settle(&self, before: u64) -> io::Result<()> {
+        let Some(regions) = &self.regions else { return Ok(()) };
+        let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone = regions.unmark(before);
+        if gone.is_empty() {
+            return Ok(());
+        }
+        self.put_header(&mut header, |header| gone.iter().for_each(|region| header.marked.take(*region)))
+    }
+
+    /// Somebody is about to write there: the regions are marked on the medium when this returns.
+    fn intend(&self, offset: u64, length: u64) -> Result<Option<Entered<'_>>, Status> {
+        let Some(regions) = &self.regions else { return Ok(None) };
+        let entered = regions.enter(offset, length);
+        if let Some(range) = entered.unmarked() {
+            // Before the header is waited for: whoever has it next marks for all who wait.
+            regions.want(range);
+            let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
+            let wanted = regions.wanted(range);
+            if !wanted.is_empty() {
+                let mark = |header: &mut Header| {
+                    header.clean = false;
+                    wanted.iter().for_each(|region| header.marked.put(*region));
+                };
+                self.put_header(&mut header, mark).map_err(|e| status(&e))?;
+                regions.mark(&wanted);
+            }
+        }
+        Ok(Some(entered))
     }
 
     /// Where a block's pair stands on the medium.
@@ -291,27 +412,43 @@ impl Store {
     }
 
     fn write_table(&self) -> io::Result<()> {
-        for (nth, entries) in self.table.chunks(TABLE_PIECE).enumerate() {
+        self.write_table_of(0..self.table.len())
+    }
+
+    fn write_table_of(&self, blocks: std::ops::Range<usize>) -> io::Result<()> {
+        for (nth, entries) in self.table[blocks.clone()].chunks(TABLE_PIECE).enumerate() {
             let bytes: Vec<u8> = entries.iter().flat_map(|e| e.load(Ordering::Relaxed).to_le_bytes()).collect();
-            self.file.write_all_at(&bytes, self.table_at(nth * TABLE_PIECE))?;
+            self.disk.write(&bytes, self.table_at(blocks.start + nth * TABLE_PIECE))?;
         }
         Ok(())
     }
 
     fn write_header(&self, change: impl FnOnce(&mut Header)) -> io::Result<()> {
-        let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut header);
-        header.sequence += 1;
-        let at = self.headers_at + header.sequence % 2 * HEADER_BYTES;
-        self.file.write_all_at(&header.to_bytes()?, at)?;
-        self.file.sync_data()
+        self.put_header(&mut self.header.lock().unwrap_or_else(PoisonError::into_inner), change)
+    }
+
+    /// The changed header is on the medium when this returns. If it fails the one before is in force: here, and on the medium if the new one is
+    /// not whole; so the next attempt must not touch it.
+    fn put_header(&self, header: &mut Header, change: impl FnOnce(&mut Header)) -> io::Result<()> {
+        if header.is_first() {
+            // Nobody marked what was written under the older version.
+            self.flush().map_err(io::Error::other)?;
+        }
+        let mut new = header.clone();
+        change(&mut new);
+        new.sequence += 1;
+        new.boot.clone_from(&self.boot);
+        let at = self.headers_at + new.sequence % 2 * HEADER_BYTES;
+        self.disk.write_durably(&new.to_bytes()?, at)?;
+        *header = Header::renewed(new);
+        Ok(())
     }
 
     /// Sums what is there.
     fn take_in(&self) -> io::Result<()> {
         let mut block = vec![0; BLOCK_BYTES as usize];
         for (nth, entry) in self.table.iter().enumerate() {
-            self.file.read_exact_at(&mut block, nth as u64 * BLOCK_BYTES)?;
+            self.disk.read(&mut block, nth as u64 * BLOCK_BYTES)?;
             let pair = if is_zero(&block) { 0 } else { settled(checksum(&block)) };
             entry.store(pair, Ordering::Relaxed);
         }
@@ -353,7 +490,7 @@ impl Store {
         let entry = &self.table[block as usize];
         if !is_settled(entry.load(Ordering::Relaxed)) {
             let mut content = vec![0; BLOCK_BYTES as usize];
-            self.file.read_exact_at(&mut content, block * BLOCK_BYTES).map_err(|_| Status::Io)?;
+            self.disk.read(&mut content, block * BLOCK_BYTES).map_err(|_| Status::Io)?;
             // Of a damaged block nothing is kept, so it does not matter which sum stands for it.
             self.known(block, &content);
         }
@@ -364,7 +501,7 @@ impl Store {
     /// locks.
     fn replace(&self, first: u64, pairs: &[u64], change: impl FnOnce() -> io::Result<()>) -> Result<(), Status> {
         let bytes: Vec<u8> = pairs.iter().flat_map(|pair| pair.to_le_bytes()).collect();
-        let changed = self.file.write_all_at(&bytes, self.table_at(first as usize)).and_then(|()| change());
+        let changed = self.disk.write(&bytes, self.table_at(first as usize)).and_then(|()| change());
         if changed.is_err() {
             self.doubtful.store(true, Ordering::Release);
         }
@@ -401,7 +538,7 @@ impl Store {
         out.resize(begin + ((end - first) * BLOCK_BYTES) as usize, 0);
         let result = {
             let _guard = self.lock(first..end);
-            self.file.read_exact_at(&mut out[begin..], first * BLOCK_BYTES).map_err(|_| Status::Io).and_then(|()| {
+            self.disk.read(&mut out[begin..], first * BLOCK_BYTES).map_err(|_| Status::Io).and_then(|()| {
                 let mut blocks = (first..end).zip(out[begin..].chunks_exact(BLOCK_BYTES as usize));
                 if blocks.all(|(block, content)| self.known(block, content)) { Ok(()) } else { Err(Status::Damaged) }
             })
@@ -431,7 +568,7 @@ impl Store {
             return Ok(());
         }
         out.resize(begin + length as usize, 0);
-        self.file.read_exact_at(&mut out[begin..], offset).map_err(|_| {
+        self.disk.read(&mut out[begin..], offset).map_err(|_| {
             out.truncate(begin);
             Status::Io
         })
@@ -445,6 +582,7 @@ impl Store {
         self.within(offset, data.len() as u64)?;
         if !data.is_empty() {
             let (first, end) = (offset / BLOCK_BYTES, (offset + data.len() as u64).div_ceil(BLOCK_BYTES));
+            let _entered = self.intend(offset, data.len() as u64)?;
             let _guard = self.lock(first..end);
             let skip = (offset - first * BLOCK_BYTES) as usize;
             let mut whole = vec![0; ((end - first) * BLOCK_BYTES) as usize];
@@ -454,7 +592,7 @@ impl Store {
             for (at, partly) in [(0, skip > 0 || (last == 0 && tail > 0)), (last, last > 0 && tail > 0)] {
                 if partly {
                     let (block, content) = (first + at as u64 / BLOCK_BYTES, &mut whole[at..at + BLOCK_BYTES as usize]);
-                    self.file.read_exact_at(content, block * BLOCK_BYTES).map_err(|_| Status::Io)?;
+                    self.disk.read(content, block * BLOCK_BYTES).map_err(|_| Status::Io)?;
                     if !self.known(block, content) {
                         return Err(Status::Damaged);
                     }
@@ -470,7 +608,7 @@ impl Store {
     fn put(&self, first: u64, whole: &[u8]) -> Result<(), Status> {
         let blocks = (first..).zip(whole.chunks_exact(BLOCK_BYTES as usize));
         let pairs: Result<Vec<u64>, Status> = blocks.map(|(block, data)| self.succeed(block, checksum(data))).collect();
-        self.replace(first, &pairs?, || self.file.write_all_at(whole, first * BLOCK_BYTES))
+        self.replace(first, &pairs?, || self.disk.write(whole, first * BLOCK_BYTES))
     }
 
     /// Everything that was answered is on the medium when this returns.
@@ -478,7 +616,15 @@ impl Store {
     /// # Errors
     /// [`Status`]; after the first failure no flush succeeds until the store is opened anew.
     pub fn flush(&self) -> Result<(), Status> {
-        self.flushes.flush(|| self.file.sync_data().map_err(|e| status(&e)))
+        self.flushes.flush(|| {
+            let (number, begun) = (self.regions.as_ref().map(Regions::flush_begins), Instant::now());
+            self.disk.sync().map_err(|e| status(&e))?;
+            if let (Some(regions), Some(number)) = (&self.regions, number) {
+                regions.flushed(number);
+                self.idle.flushed(begun.elapsed());
+            }
+            Ok(())
+        })
     }
 
     /// The range reads as zeroes; whole blocks give their space back where the medium can.
@@ -497,6 +643,8 @@ impl Store {
             self.write(border, &ZEROES[..(end - border) as usize], durable)?;
             return Ok(());
         }
+        // All of it at once: else a long one would wait for each of its marks.
+        let _entered = self.intend(offset, u64::from(length))?;
         self.write(offset, &ZEROES[..(first - offset) as usize], false)?;
         self.write(last, &ZEROES[..(end - last) as usize], false)?;
         // In pieces, so that one long trim does not hold every lock.
@@ -505,7 +653,7 @@ impl Store {
             let blocks = begin / BLOCK_BYTES..stop / BLOCK_BYTES;
             let _guard = self.lock(blocks.clone());
             let pairs: Result<Vec<u64>, Status> = blocks.clone().map(|block| self.succeed(block, 0)).collect();
-            self.replace(blocks.start, &pairs?, || self.zero(begin, stop - begin))?;
+            self.replace(blocks.start, &pairs?, || self.disk.zero(begin, stop - begin))?;
         }
         if durable { self.flush() } else { Ok(()) }
     }
@@ -543,16 +691,6 @@ impl Store {
             last.put(out);
         }
         Ok(crc32c::crc32c(&out[begin..]))
-    }
-
-    fn zero(&self, offset: u64, length: u64) -> io::Result<()> {
-        use rustix::fs::{FallocateFlags, fallocate};
-        let punched = fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length);
-        if punched.is_ok() {
-            return Ok(());
-        }
-        // A medium that cannot: zeroes are written.
-        self.file.write_all_at(&vec![0; length as usize], offset)
     }
 }
 

@@ -8,6 +8,7 @@ use nbd::Tls;
 use pool::flash::Flash;
 use pool::node::{Node, WORKERS};
 use pool::store::{Store, new_name};
+use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,6 +23,21 @@ impl http::Pages for Pages {
     fn status(&self) -> Option<String> {
         None
     }
+}
+
+/// Opens a store, and says what its machine's loss of power did to it.
+fn opened(path: &Path) -> Result<Store> {
+    let store = Store::open(path)?;
+    if let Some(recovery) = store.recovery() {
+        eprintln!(
+            "fathom: the machine of {} was started anew while it was written: {} MiB were read, and {} blocks that no checksum fits \
+             count as they are",
+            path.display(),
+            recovery.read_bytes.div_ceil(1 << 20),
+            recovery.summed_anew
+        );
+    }
+    Ok(store)
 }
 
 pub fn run(args: &PoolNode) -> Result<ExitCode> {
@@ -46,7 +62,7 @@ pub fn run(args: &PoolNode) -> Result<ExitCode> {
             }
             store
         }
-        (Some(path), _) => Store::open(path)?,
+        (Some(path), _) => opened(path)?,
         (None, size) => {
             let size = size.unwrap_or_default();
             super::in_memory(size)?;

@@ -1,5 +1,6 @@
 //! What a store says of itself, at its end, twice: see [`super`] for where and why.
 
+use super::regions::{MOST, Set, region_bytes};
 use super::{BLOCK_BYTES, Error};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -11,8 +12,10 @@ use std::path::Path;
 pub(super) const HEADER_BYTES: u64 = 4096;
 /// What `format` says.
 const FORMAT: &str = "fathom-pool-store";
-/// 1: the first.
-pub(super) const VERSION: u32 = 1;
+/// 1: the first. 2: the map of marked regions, what may be lost. A store of version 1 becomes one of version 2 when it is first claimed.
+pub(super) const VERSION: u32 = 2;
+/// The most ranges of what may be lost: beyond it, those that lie closest are told as one.
+const MOST_LOST: usize = 12;
 
 /// A store's place among the nodes of its pool. Data would be scrambled if it changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +59,18 @@ pub struct Header {
     pub(super) sequence: u64,
     /// Whether it was closed in order.
     pub(super) clean: bool,
+    /// Bytes of a region; 0 in version 1.
+    #[serde(default)]
+    pub(super) region_bytes: u64,
+    /// Those that may hold what is not flushed.
+    #[serde(default)]
+    pub(super) marked: Set,
+    /// The start of the machine that last wrote this.
+    #[serde(default)]
+    pub(super) boot: String,
+    /// Where answered writes may be lost, since the machine was started anew before they were flushed: first byte and bytes.
+    #[serde(default)]
+    pub lost: Vec<(u64, u64)>,
 }
 
 impl Header {
@@ -72,12 +87,43 @@ impl Header {
             coordinator: String::new(),
             sequence: 0,
             clean: true,
+            region_bytes: region_bytes(size_bytes),
+            marked: Set::default(),
+            boot: String::new(),
+            lost: Vec::new(),
+        }
+    }
+
+    /// As it stands on the medium once it was written.
+    pub(super) fn renewed(self) -> Self {
+        Self { version: VERSION, ..self }
+    }
+
+    /// Whether it is of version 1, which knows no marks.
+    pub(super) fn is_first(&self) -> bool {
+        self.version == 1
+    }
+
+    /// Another range where answered writes may be lost.
+    pub(super) fn lose(&mut self, range: std::ops::Range<u64>) {
+        self.lost.push((range.start, range.end - range.start));
+        self.lost.sort_unstable();
+        let gap = |pair: &[(u64, u64)]| pair[1].0.saturating_sub(pair[0].0.saturating_add(pair[0].1));
+        loop {
+            let closest = self.lost.windows(2).enumerate().min_by_key(|(_, pair)| gap(pair));
+            let Some((nth, closest)) = closest.map(|(nth, pair)| (nth, gap(pair))) else { return };
+            if closest > 0 && self.lost.len() <= MOST_LOST {
+                return;
+            }
+            let (begin, bytes) = self.lost.remove(nth + 1);
+            let first = &mut self.lost[nth];
+            first.1 = first.1.max((begin - first.0).saturating_add(bytes));
         }
     }
 
     /// As it stands on the medium, with its checksum.
     pub(super) fn to_bytes(&self) -> io::Result<Vec<u8>> {
-        let mut bytes = serde_json::to_vec(self)?;
+        let mut bytes = serde_json::to_vec(&self.clone().renewed())?;
         if bytes.len() as u64 > HEADER_BYTES - 4 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the names are too long for the header"));
         }
@@ -128,8 +174,16 @@ pub(super) fn read_header(path: &Path, file: &File, there: u64) -> Result<Header
             best = Some(header);
         }
     }
-    let header = best.ok_or_else(unformatted)?;
+    let mut header = best.ok_or_else(unformatted)?;
     let (size, block) = (header.size_bytes, header.block_bytes);
+    if header.is_first() {
+        header.region_bytes = region_bytes(size);
+    }
+    let region = header.region_bytes;
+    if region == 0 || region % BLOCK_BYTES != 0 || size.div_ceil(region) > MOST {
+        return Err(unformatted());
+    }
+    header.lost.retain(|(begin, bytes)| *bytes > 0 && begin.checked_add(*bytes).is_some_and(|end| end <= size));
     if block != BLOCK_BYTES || size == 0 || size % BLOCK_BYTES != 0 {
         return Err(unformatted());
     }

@@ -13,6 +13,15 @@ const LETTING_GO: Duration = Duration::from_secs(1);
 /// The kernel tells nobody that a lock is free, unless it may be waited for without end: it is asked so often.
 const AGAIN: Duration = Duration::from_millis(20);
 
+/// The name of the machine's start; empty where the kernel does not tell, which is then taken for another one each time.
+#[cfg(not(test))]
+pub(super) fn boot() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().into()
+}
+
+#[cfg(test)]
+pub(super) use super::tests::log::boot;
+
 /// Bytes of a file or device.
 pub(super) fn length(file: &File) -> io::Result<u64> {
     use std::io::{Seek, SeekFrom};

@@ -1,5 +1,9 @@
 use super::*;
 use proptest::prelude::*;
+use std::os::unix::fs::FileExt as _;
+
+pub(super) mod log;
+mod power;
 
 const SIZE: u64 = 64 * BLOCK_BYTES;
 
@@ -83,7 +87,7 @@ fn a_device_longer_than_needed_has_its_headers_at_its_end() {
     let there = whole_bytes(SIZE) + 10 * BLOCK_BYTES + 512;
     let file = File::options().read(true).write(true).create_new(true).open(&at.path).expect("a file");
     file.set_len(there).expect("a size");
-    let store = Store::new(file, Header::new("n1".into(), SIZE), there);
+    let store = Store::new(Disk::new(file).expect("it is there"), Header::new("n1".into(), SIZE), there);
     store.write(SIZE - 3, b"end", false).expect("it has room");
     store.close().expect("it closes");
     drop(store);
@@ -366,63 +370,26 @@ proptest! {
         let data = read(&store, 0, SIZE as u32);
         prop_assert_eq!(data.as_deref(), Ok(&model[..]));
     }
+}
 
-    /// A machine that loses its power has kept, sector by sector, some of what came after the last flush. What was flushed and not
-    /// touched since is there; what was touched reads as it once was since then, or is an error.
-    #[test]
-    fn after_a_loss_of_power_nothing_is_wrong_and_what_was_flushed_is_there(
-        steps in proptest::collection::vec((0_u8..5, 0..SIZE, 0_u64..9_000, any::<u8>()), 1..40),
-        kept in proptest::collection::vec(any::<bool>(), 64..200),
-    ) {
-        let at = place();
-        let store = made(&at);
-        let mut model = vec![0_u8; SIZE as usize];
-        let block = |nth: usize| nth * BLOCK_BYTES as usize..(nth + 1) * BLOCK_BYTES as usize;
-        let blocks = (SIZE / BLOCK_BYTES) as usize;
-        let mut flushed = std::fs::read(&at.path).expect("the file");
-        // What each block has been since the flush, that at the flush first.
-        let mut been: Vec<Vec<Vec<u8>>> = (0..blocks).map(|nth| vec![model[block(nth)].to_vec()]).collect();
-        for (kind, offset, length, byte) in steps {
-            let length = length.min(SIZE - offset);
-            let range = offset as usize..(offset + length) as usize;
-            match kind {
-                0 => {
-                    prop_assert_eq!(store.flush(), Ok(()));
-                    flushed = std::fs::read(&at.path).expect("the file");
-                    been = (0..blocks).map(|nth| vec![model[block(nth)].to_vec()]).collect();
-                    continue;
-                }
-                1 => {
-                    prop_assert_eq!(store.trim(offset, length as u32, false), Ok(()));
-                    model[range].fill(0);
-                }
-                _ => {
-                    prop_assert_eq!(store.write(offset, &vec![byte; range.len()], false), Ok(()));
-                    model[range].fill(byte);
-                }
-            }
-            for (nth, been) in been.iter_mut().enumerate() {
-                if been.last().is_none_or(|last| last != &model[block(nth)]) {
-                    been.push(model[block(nth)].to_vec());
-                }
-            }
-        }
-        drop(store);
-        let mut image = std::fs::read(&at.path).expect("the file");
-        for ((sector, old), kept) in image.chunks_mut(512).zip(flushed.chunks(512)).zip(kept.iter().cycle()) {
-            if !kept {
-                sector.copy_from_slice(old);
-            }
-        }
-        std::fs::write(&at.path, image).expect("a change");
-        let store = Store::open(&at.path).expect("the header was flushed");
-        for (nth, been) in been.iter().enumerate() {
-            match read(&store, block(nth).start as u64, BLOCK_BYTES as u32) {
-                Ok(data) => prop_assert!(been.contains(&data), "block {} was never that", nth),
-                Err(status) => prop_assert!(status == Status::Damaged && been.len() > 1, "block {}: {}", nth, status),
-            }
-        }
+#[test]
+fn an_idle_store_loses_its_marks_once_it_is_flushed_and_not_before() {
+    let at = place();
+    let store = std::sync::Arc::new(made(&at));
+    let settler = Settler::start(&store).expect("a thread");
+    let marks = || read_header(&at.path, store.disk.file(), whole_bytes(SIZE)).expect("a header").marked;
+    store.write(0, b"x", true).expect("it has room");
+    store.write(SIZE - 1, b"x", false).expect("it has room");
+    assert!(!marks().is_empty());
+    store.flush().expect("it has room");
+    let begun = Instant::now();
+    while !marks().is_empty() {
+        assert!(begun.elapsed().as_secs() < 60, "they stay");
+        std::thread::yield_now();
     }
+    drop(settler);
+    store.write(0, b"y", false).expect("it has room");
+    assert!(!marks().is_empty());
 }
 
 #[test]

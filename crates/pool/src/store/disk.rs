@@ -1,0 +1,98 @@
+//! All that a store asks of its file or device, in one place.
+//!
+//! Nothing else touches the medium, so that a test can record every write and every sync, and make of them what a loss of power may
+//! leave (`tests/power`).
+//!
+//! What must be durable by itself (a header) is written through a file description of its own with O_DSYNC: that waits for those
+//! bytes and the disk's cache, and not for all else that was written. And the kernel tells of a write that it lost once to each
+//! description, so that nothing is kept from the flushes.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
+
+#[derive(Debug)]
+pub(super) struct Disk {
+    file: File,
+    /// The same, with O_DSYNC; none: it is memory, and nothing of it lasts.
+    durable: Option<File>,
+    #[cfg(test)]
+    log: Option<std::sync::Arc<super::tests::log::Log>>,
+}
+
+/// Tells the log, if there is one, of what is done while `$do` runs.
+macro_rules! logged {
+    ($disk:expr, $what:expr, $do:expr) => {{
+        #[cfg(test)]
+        let begun = $disk.log.as_ref().map(|log| log.begin($what));
+        let done = $do;
+        #[cfg(test)]
+        if let (Some(log), Some(begun)) = ($disk.log.as_ref(), begun) {
+            log.end(begun);
+        }
+        done
+    }};
+}
+
+#[cfg(test)]
+use super::tests::log::What;
+
+impl Disk {
+    /// A file or device.
+    ///
+    /// # Errors
+    /// It cannot be opened a second time.
+    pub fn new(file: File) -> io::Result<Self> {
+        use std::os::fd::AsRawFd as _;
+        let same = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let durable = File::options().read(true).write(true).custom_flags(libc::O_DSYNC).open(same)?;
+        Ok(Self { durable: Some(durable), ..Self::memory(file) })
+    }
+
+    /// Memory.
+    pub fn memory(file: File) -> Self {
+        Self {
+            file,
+            durable: None,
+            #[cfg(test)]
+            log: super::tests::log::current(),
+        }
+    }
+
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub fn read(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
+        self.file.read_exact_at(bytes, at)
+    }
+
+    pub fn write(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        logged!(self, What::Write { at, bytes: bytes.to_vec() }, self.file.write_all_at(bytes, at))
+    }
+
+    /// Those bytes are on the medium when this returns; of others nothing is said.
+    pub fn write_durably(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        let file = self.durable.as_ref().unwrap_or(&self.file);
+        logged!(self, What::Durable { at, bytes: bytes.to_vec() }, file.write_all_at(bytes, at))
+    }
+
+    /// All that was written is on the medium when this returns.
+    pub fn sync(&self) -> io::Result<()> {
+        logged!(self, What::Sync, self.file.sync_data())
+    }
+
+    /// The range reads as zeroes, and takes no space where the medium can give it back.
+    pub fn zero(&self, at: u64, length: u64) -> io::Result<()> {
+        use rustix::fs::{FallocateFlags, fallocate};
+        logged!(self, What::Write { at, bytes: vec![0; length as usize] }, {
+            let punched = fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, length);
+            // A medium that cannot: zeroes are written.
+            punched.or_else(|_| self.file.write_all_at(&vec![0; length as usize], at))
+        })
+    }
+
+    pub fn set_length(&self, bytes: u64) -> io::Result<()> {
+        self.file.set_len(bytes)
+    }
+}

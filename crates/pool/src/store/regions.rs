@@ -1,0 +1,300 @@
+//! Which regions of a store may hold what their sums do not say, once the power is gone: the write-intent map.
+//!
+//! A region is **marked** in the header, durably, before anything in it is written, and **clean** again at some time after a flush
+//! that covers all that was written there. So a region that is clean on the medium holds what its sums say whatever a loss of
+//! power did, and damage in it is found. Of a marked one data and sums may have reached the medium in any order: after the machine was
+//! started anew its data are what counts, as on a disk without sums, and its sums are made anew. md's bitmap and dm-integrity do the
+//! same.
+//!
+//! In memory a word tells of each region whether it is marked, how many are writing there now, and when it was last written, in flushes.
+//! All is in one word so that nobody who begins to write can be missed by whoever takes the mark away.
+
+use super::BLOCK_BYTES;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// The most regions: their map must have room in a header, two to a hexadecimal digit's four.
+pub(super) const MOST: u64 = 8192;
+/// The least bytes of a region: less makes more marks, and more leaves more that is not checked after a loss of power.
+const LEAST_BYTES: u64 = if cfg!(test) { 4 * BLOCK_BYTES } else { 1 << 20 };
+/// The most regions that are marked ahead of one who writes them in order.
+const AHEAD: usize = 32;
+
+const MARKED: u64 = 1 << 63;
+const WRITER: u64 = 1 << 48;
+const WRITERS: u64 = MARKED - WRITER;
+const WHEN: u64 = WRITER - 1;
+
+/// Bytes of a region of a store of that size.
+pub(super) fn region_bytes(size_bytes: u64) -> u64 {
+    size_bytes.div_ceil(MOST).next_power_of_two().max(LEAST_BYTES)
+}
+
+/// A set of regions, a bit for each, as it stands in the header: no longer than the last one needs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Set(Vec<u8>);
+
+impl Set {
+    pub(super) fn put(&mut self, region: usize) {
+        if self.0.len() <= region / 8 {
+            self.0.resize(region / 8 + 1, 0);
+        }
+        self.0[region / 8] |= 1 << (region % 8);
+    }
+
+    pub(super) fn take(&mut self, region: usize) {
+        if let Some(byte) = self.0.get_mut(region / 8) {
+            *byte &= !(1 << (region % 8));
+        }
+        while self.0.last() == Some(&0) {
+            self.0.pop();
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.iter().all(|byte| *byte == 0)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = usize> {
+        (0..self.0.len() * 8).filter(|region| self.0[region / 8] & 1 << (region % 8) != 0)
+    }
+}
+
+impl serde::Serialize for Set {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let digits: String = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        serializer.serialize_str(&digits)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Set {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let digits = String::deserialize(deserializer)?;
+        let byte = |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
+        let bytes: Option<Vec<u8>> = digits.as_bytes().chunks(2).map(byte).collect();
+        let bytes = bytes.filter(|bytes| bytes.len() as u64 <= MOST / 8);
+        bytes.map(Self).ok_or_else(|| serde::de::Error::custom("no set of regions"))
+    }
+}
+
+/// The regions of an open store.
+#[derive(Debug)]
+pub(super) struct Regions {
+    bytes: u64,
+    words: Vec<AtomicU64>,
+    /// Flushes that have begun, and the last of them that succeeded.
+    begun: AtomicU64,
+    flushed: AtomicU64,
+    /// To be marked by whoever is next to write the header, for all who wait.
+    wanted: Mutex<Vec<Range<usize>>>,
+    /// Where the last mark ended, and how many regions it was ahead.
+    ahead: Mutex<(usize, usize)>,
+}
+
+impl Regions {
+    /// Of a store in whose header `marked` stands.
+    pub fn new(bytes: u64, size_bytes: u64, marked: &Set) -> Self {
+        let words: Vec<AtomicU64> = (0..size_bytes.div_ceil(bytes)).map(|_| AtomicU64::new(0)).collect();
+        marked.iter().filter_map(|region| words.get(region)).for_each(|word| word.store(MARKED, Ordering::SeqCst));
+        Self {
+            bytes,
+            words,
+            begun: AtomicU64::new(0),
+            flushed: AtomicU64::new(0),
+            wanted: Mutex::default(),
+            ahead: Mutex::default(),
+        }
+    }
+
+    /// Somebody begins to write in that range, which is not empty, until the answer is dropped.
+    pub fn enter(&self, offset: u64, length: u64) -> Entered<'_> {
+        let range = (offset / self.bytes) as usize..(offset + length).div_ceil(self.bytes) as usize;
+        for word in &self.words[range.clone()] {
+            word.fetch_add(WRITER, Ordering::SeqCst);
+        }
+        Entered { regions: self, range }
+    }
+
+    fn marked(&self, range: &Range<usize>) -> bool {
+        self.words[range.clone()].iter().all(|word| word.load(Ordering::SeqCst) & MARKED != 0)
+    }
+
+    /// Those are to be marked.
+    pub fn want(&self, range: &Range<usize>) {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).push(range.clone());
+    }
+
+    /// What is to be marked now, with what is likely to be wanted next: who writes one region after the other would else wait at
+    /// each. Empty if another has marked `range` meanwhile. Called by one at a time.
+    pub fn wanted(&self, range: &Range<usize>) -> Vec<usize> {
+        if self.marked(range) {
+            return Vec::new();
+        }
+        let mut all = std::mem::take(&mut *self.wanted.lock().unwrap_or_else(PoisonError::into_inner));
+        all.push(range.clone());
+        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        let many = if range.contains(&ahead.0) { (ahead.1 * 2).clamp(1, AHEAD) } else { 0 };
+        let end = (range.end + many).min(self.words.len());
+        *ahead = (end, many.max(1));
+        all.push(range.end..end);
+        all.into_iter().flatten().collect()
+    }
+
+    /// They are marked on the medium.
+    pub fn mark(&self, regions: &[usize]) {
+        for region in regions {
+            self.words[*region].fetch_or(MARKED, Ordering::SeqCst);
+        }
+    }
+
+    /// A flush begins; its number is returned.
+    pub fn flush_begins(&self) -> u64 {
+        self.begun.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// It succeeded.
+    pub fn flushed(&self, number: u64) {
+        self.flushed.fetch_max(number, Ordering::SeqCst);
+    }
+
+    /// Flushes that have begun.
+    pub fn begun(&self) -> u64 {
+        self.begun.load(Ordering::SeqCst)
+    }
+
+    /// Whether the region is marked, nobody writes there, and all that was written was written before a flush that succeeded
+    /// and before the flush `before`.
+    fn covered(&self, word: u64, before: u64) -> bool {
+        let flushed = self.flushed.load(Ordering::SeqCst);
+        word & MARKED != 0 && word & WRITERS == 0 && word & WHEN < flushed.min(before)
+    }
+
+    /// Whether something is marked, all that is marked is flushed, and nobody writes.
+    pub fn all_covered(&self) -> bool {
+        let words = || self.words.iter().map(|word| word.load(Ordering::SeqCst)).filter(|word| word & !WHEN != 0);
+        words().next().is_some() && words().all(|word| self.covered(word, u64::MAX))
+    }
+
+    /// The marks of regions that were written before the flush `before` are taken away here, where they can be; they are to be
+    /// taken from the medium before anybody else can mark.
+    pub fn unmark(&self, before: u64) -> Vec<usize> {
+        let taken = |(region, word): (usize, &AtomicU64)| {
+            let now = word.load(Ordering::SeqCst);
+            let change = || word.compare_exchange(now, now & !MARKED, Ordering::SeqCst, Ordering::SeqCst);
+            (self.covered(now, before) && change().is_ok()).then_some(region)
+        };
+        self.words.iter().enumerate().filter_map(taken).collect()
+    }
+
+    /// Nothing is marked any more. Called before anybody writes.
+    pub fn forget(&self) {
+        self.words.iter().for_each(|word| word.store(0, Ordering::SeqCst));
+    }
+
+    /// The range of the store's bytes that a region is.
+    pub fn range(&self, region: usize, size_bytes: u64) -> Range<u64> {
+        let begin = region as u64 * self.bytes;
+        begin.min(size_bytes)..(begin + self.bytes).min(size_bytes)
+    }
+}
+
+/// Somebody writes there.
+#[derive(Debug)]
+pub(super) struct Entered<'r> {
+    regions: &'r Regions,
+    range: Range<usize>,
+}
+
+impl Entered<'_> {
+    /// The regions, if one of them is yet to be marked.
+    pub fn unmarked(&self) -> Option<&Range<usize>> {
+        (!self.regions.marked(&self.range)).then_some(&self.range)
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        // Read when the writing is over: a flush that begins later covers it.
+        let when = self.regions.begun() & WHEN;
+        for word in &self.regions.words[self.range.clone()] {
+            let leave = |word: u64| Some(((word - WRITER) & !WHEN) | when.max(word & WHEN));
+            // It never refuses.
+            let _ = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, leave);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_loses_its_mark_only_when_a_flush_covers_all_that_was_written_there() {
+        let regions = Regions::new(BLOCK_BYTES, 8 * BLOCK_BYTES, &Set::default());
+        let flush = |regions: &Regions| regions.flushed(regions.flush_begins());
+        let entered = regions.enter(5000, 4000);
+        assert_eq!(entered.unmarked(), Some(&(1..3)));
+        assert_eq!(regions.wanted(&(1..3)), [1, 2]);
+        regions.mark(&[1, 2]);
+        assert!(entered.unmarked().is_none() && regions.wanted(&(1..3)).is_empty());
+        flush(&regions);
+        assert_eq!(regions.unmark(u64::MAX), [0; 0], "it is being written");
+        let during = regions.flush_begins();
+        drop(entered);
+        regions.flushed(during);
+        assert_eq!(regions.unmark(u64::MAX), [0; 0], "it was written while that flush went on");
+        let again = regions.enter(5000, 1);
+        drop(again);
+        assert!(!regions.all_covered());
+        flush(&regions);
+        assert!(regions.all_covered());
+        assert_eq!(regions.unmark(regions.begun() - 1), [0; 0], "it was written since");
+        assert_eq!(regions.unmark(u64::MAX), [1, 2]);
+        assert!(regions.enter(5000, 1).unmarked().is_some() && !regions.all_covered());
+    }
+
+    #[test]
+    fn who_writes_in_order_is_marked_ahead_and_who_does_not_is_not() {
+        let regions = Regions::new(BLOCK_BYTES, 1000 * BLOCK_BYTES, &Set::default());
+        let mut marks = 0;
+        for block in 0..1000 {
+            let wanted = regions.wanted(&(block..block + 1));
+            marks += u32::from(!wanted.is_empty());
+            regions.mark(&wanted);
+        }
+        assert!(marks < 50, "{marks}");
+        let regions = Regions::new(BLOCK_BYTES, 1000 * BLOCK_BYTES, &Set::default());
+        for nth in 1..500 {
+            let block = nth * 7 % 1000;
+            assert_eq!(regions.wanted(&(block..block + 1)), [block]);
+        }
+    }
+
+    #[test]
+    fn a_set_is_what_was_put_and_not_taken_and_comes_back_from_its_text() {
+        let mut set = Set::default();
+        [3, 100, 8191].into_iter().for_each(|region| set.put(region));
+        let text = serde_json::to_string(&set).expect("it is text");
+        let back: Set = serde_json::from_str(&text).expect("it is a set");
+        assert_eq!(back, set);
+        assert_eq!(back.iter().collect::<Vec<_>>(), [3, 100, 8191]);
+        [8191, 3, 4000].into_iter().for_each(|region| set.take(region));
+        assert!(serde_json::to_string(&set).expect("it is text").len() < 30, "{set:?}");
+        set.take(100);
+        assert!(set.is_empty() && set == Set::default());
+        let longer = format!("\"{}\"", "00".repeat(1025));
+        for wrong in ["\"0\"", "\"xy\"", "\"é\"", &longer] {
+            assert!(serde_json::from_str::<Set>(wrong).is_err() || wrong == "\"0\"", "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_region_is_no_smaller_than_it_must_be() {
+        for size in [BLOCK_BYTES, 1 << 20, 1 << 30, (1 << 40) + BLOCK_BYTES] {
+            let bytes = region_bytes(size);
+            assert!(size.div_ceil(bytes) <= MOST, "{size}");
+            assert!(bytes == LEAST_BYTES || size.div_ceil(bytes / 2) > MOST, "{size}");
+        }
+    }
+}

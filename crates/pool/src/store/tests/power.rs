@@ -1,0 +1,601 @@
+//! A store on a machine that loses its power, beside a plain file on a plain disk.
+//!
+//! The store's real writes and syncs are recorded. What the medium holds after a cut is made of them: each **unit** (a page of 4 KiB,
+//! as the page cache writes it, or a sector of 512 bytes, as a disk does) has what it had at the last sync that ended before the cut, or what
+//! any later write had made of it, each unit for itself. So writes are kept, dropped, torn and put in any other order. The store is opened from that,
+//! and each unit must read as a plain file could read that was written and flushed likewise: what was flushed if it was not
+//! written again, else that or anything it was since. An error is not among that. The plain file goes through the same cuts and the
+//! same check, so that the check asks for no more than a plain disk gives.
+//!
+//! Beside writes, trims and flushes a story has processes that are killed (the page cache stays), ends in order, a second cut while
+//! the store recovers from the first, and further stories on what a cut has left.
+
+use super::log::{Event, Log, What, record, start_machine};
+use super::*;
+use std::os::fd::AsRawFd as _;
+use std::sync::Arc;
+
+const PAGE: usize = 4096;
+const SECTOR: usize = 512;
+
+/// splitmix64: the same stories for the same seed, wherever they are told.
+pub(super) struct Chance(pub u64);
+
+impl Chance {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end.max(1)
+    }
+
+    pub fn one_in(&mut self, of: u64) -> bool {
+        self.below(of) == 0
+    }
+}
+
+/// Which of its versions a unit has after the cut.
+#[derive(Debug, Clone, Copy)]
+enum Keeping {
+    /// Any.
+    Any,
+    /// That of the last sync, or the newest.
+    OldOrNew,
+    /// No unit has anything newer than the last sync.
+    Nothing,
+    Everything,
+    /// Data are newer than sums.
+    DataOnly,
+    /// Sums are newer than data.
+    SumsOnly,
+    /// One unit alone is newer.
+    One,
+    /// One unit alone is older.
+    AllButOne,
+}
+
+const KEEPINGS: [Keeping; 8] = [
+    Keeping::Any,
+    Keeping::OldOrNew,
+    Keeping::Nothing,
+    Keeping::Everything,
+    Keeping::DataOnly,
+    Keeping::SumsOnly,
+    Keeping::One,
+    Keeping::AllButOne,
+];
+
+/// What a medium that held `base` when `events` began may hold after a cut at the moment `cut`. `data` bytes come before the sums.
+pub(super) fn left(
+    base: &[u8],
+    events: &[Event],
+    cut: usize,
+    unit: usize,
+    data: usize,
+    chance: &mut Chance,
+) -> Vec<u8> {
+    let keeping = KEEPINGS[chance.below(KEEPINGS.len() as u64) as usize];
+    let mut newest = base.to_vec();
+    // For each unit that was written: its versions, and when each of them was complete in memory.
+    let mut versions: std::collections::BTreeMap<usize, Vec<(usize, Vec<u8>)>> = Default::default();
+    let mut floors: std::collections::BTreeMap<usize, usize> = Default::default();
+    let mut synced = 0;
+    for event in events.iter().filter(|event| event.begun < cut) {
+        let done = event.ended.filter(|ended| *ended <= cut);
+        let (at, bytes, durable) = match &event.what {
+            What::Sync => {
+                synced = if done.is_some() { synced.max(event.begun) } else { synced };
+                continue;
+            }
+            What::Write { at, bytes } => (*at as usize, bytes, false),
+            What::Durable { at, bytes } => (*at as usize, bytes, true),
+        };
+        newest[at..at + bytes.len()].copy_from_slice(bytes);
+        for nth in at / unit..(at + bytes.len()).div_ceil(unit) {
+            let whole = nth * unit..newest.len().min((nth + 1) * unit);
+            let list = versions.entry(nth).or_insert_with(|| vec![(0, base[whole.clone()].to_vec())]);
+            list.push((done.unwrap_or(usize::MAX), newest[whole].to_vec()));
+            if durable && done.is_some() {
+                floors.insert(nth, list.len() - 1);
+            }
+        }
+    }
+    let mut image = base.to_vec();
+    let chosen = versions.keys().nth(chance.below(versions.len() as u64) as usize).copied();
+    for (nth, list) in &versions {
+        let last = list.len() - 1;
+        let flushed = list.iter().rposition(|(ended, _)| *ended < synced || *ended == 0).unwrap_or(0);
+        let floor = flushed.max(floors.get(nth).copied().unwrap_or(0));
+        let pick = match keeping {
+            Keeping::Any => floor + chance.below((last - floor + 1) as u64) as usize,
+            Keeping::OldOrNew => {
+                if chance.one_in(2) {
+                    floor
+                } else {
+                    last
+                }
+            }
+            Keeping::Nothing => floor,
+            Keeping::Everything => last,
+            Keeping::DataOnly => {
+                if nth * unit < data {
+                    last
+                } else {
+                    floor
+                }
+            }
+            Keeping::SumsOnly => {
+                if nth * unit < data {
+                    floor
+                } else {
+                    last
+                }
+            }
+            Keeping::One => {
+                if Some(*nth) == chosen {
+                    last
+                } else {
+                    floor
+                }
+            }
+            Keeping::AllButOne => {
+                if Some(*nth) == chosen {
+                    floor
+                } else {
+                    last
+                }
+            }
+        };
+        image[nth * unit..nth * unit + list[pick].1.len()].copy_from_slice(&list[pick].1);
+    }
+    image
+}
+
+/// What was asked of the disk.
+#[derive(Debug, Clone)]
+struct Asked {
+    /// Bytes from there on became these; none were written by a flush.
+    offset: usize,
+    bytes: Vec<u8>,
+    /// When it is answered, all that was answered before it began is durable, and so is itself.
+    durable: bool,
+    /// On the store, and on the plain file.
+    begun: [usize; 2],
+    ended: [usize; 2],
+}
+
+/// What each unit may read as after a cut, in order of time.
+pub(super) type May = Vec<Vec<Vec<u8>>>;
+
+fn may(start: &[u8], asked: &[Asked], on: usize, cut: usize, unit: usize) -> May {
+    let mut now = start.to_vec();
+    let mut may: May = start.chunks(unit).map(|unit| vec![unit.to_vec()]).collect();
+    for one in asked.iter().filter(|one| one.begun[on] < cut) {
+        now[one.offset..one.offset + one.bytes.len()].copy_from_slice(&one.bytes);
+        for nth in one.offset / unit..(one.offset + one.bytes.len()).div_ceil(unit) {
+            may[nth].push(now[nth * unit..(nth + 1) * unit].to_vec());
+        }
+        if one.durable && one.ended[on] <= cut {
+            for list in &mut may {
+                let last = list.split_off(list.len() - 1);
+                *list = last;
+            }
+        }
+    }
+    may
+}
+
+/// A plain file: what it was asked is what it does.
+#[derive(Default)]
+struct Plain(Log);
+
+impl Plain {
+    fn write(&self, at: usize, bytes: &[u8]) {
+        let event = self.0.begin(What::Write { at: at as u64, bytes: bytes.to_vec() });
+        self.0.end(event);
+    }
+
+    fn sync(&self) {
+        let event = self.0.begin(What::Sync);
+        self.0.end(event);
+    }
+}
+
+/// A file in memory that holds `image`, and its name.
+fn medium(image: &[u8]) -> (File, PathBuf) {
+    let file = rustix::fs::memfd_create("medium", rustix::fs::MemfdFlags::CLOEXEC).map(File::from).expect("memory");
+    file.write_all_at(image, 0).expect("memory");
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    (file, path)
+}
+
+/// All of a store's data, or the first block that is an error.
+fn content(store: &Store) -> Result<Vec<u8>, String> {
+    let mut all = Vec::new();
+    for offset in (0..store.size_bytes()).step_by(PAGE) {
+        let block = read(store, offset, PAGE as u32);
+        all.extend(block.map_err(|status| format!("block {}: {status}", offset / BLOCK_BYTES))?);
+    }
+    Ok(all)
+}
+
+fn among(data: &[u8], may: &May, unit: usize) -> Result<(), String> {
+    for (nth, (unit, may)) in data.chunks(unit).zip(may).enumerate() {
+        if !may.iter().any(|version| version == unit) {
+            return Err(format!("unit {nth} was never that since it was flushed"));
+        }
+    }
+    Ok(())
+}
+
+/// What a story is told with.
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    size: u64,
+    /// Bytes of the medium after the store's end, as a device may have.
+    longer: u64,
+    /// Made by a release whose headers were of version 1.
+    first: bool,
+}
+
+const COMMON: Kind = Kind { size: SIZE, longer: 0, first: false };
+const KINDS: [Kind; 7] = [
+    COMMON,
+    COMMON,
+    COMMON,
+    COMMON,
+    Kind { first: true, ..COMMON },
+    Kind { size: SIZE / 4, longer: 7 * 512, first: false },
+    Kind { size: 500 * BLOCK_BYTES, ..COMMON },
+];
+
+/// Tells a story and cuts it `cuts` times; the number of cuts that were made is returned.
+fn story(seed: u64, cuts: usize) -> Result<usize, String> {
+    let mut chance = Chance(seed);
+    let kind = KINDS[chance.below(KINDS.len() as u64) as usize];
+    let size = kind.size as usize;
+    let (mut base, mut start) = formatted(kind);
+    let mut made = 0;
+    for _chapter in 0..1 + chance.below(3) {
+        let log = Arc::new(Log::default());
+        let plain = Plain::default();
+        record(Some(log.clone()));
+        start_machine();
+        let (_file, path) = medium(&base);
+        let mut store = Store::open(&path).map_err(|e| e.to_string())?;
+        let mut epoch = store.header().epoch + 1;
+        store.claim("p", &Claim { size_bytes: kind.size, ..claim(epoch) })?;
+        store.accept_loss().map_err(|e| e.to_string())?;
+        let mut asked: Vec<Asked> = Vec::new();
+        // From when to when all was flushed, and the store had time to note it.
+        let mut quiet: Vec<std::ops::Range<usize>> = Vec::new();
+        let mut now = start.clone();
+        // Few places, so that blocks are written again.
+        let hot: Vec<u64> = (0..6).map(|_| chance.below(kind.size)).collect();
+        for _ in 0..5 + chance.below(40) {
+            let begun = [log.now() + 1, plain.0.now() + 1];
+            let place = if chance.one_in(3) { chance.below(kind.size) } else { hot[chance.below(6) as usize] };
+            let (place, length) = match chance.below(4) {
+                0 => (place - place % BLOCK_BYTES, BLOCK_BYTES),
+                1 => (place - place % 512, 512 * (1 + chance.below(9))),
+                2 => (place, 1 + chance.below(600)),
+                _ => (place, 1 + chance.below(6 * BLOCK_BYTES)),
+            };
+            let length = length.min(kind.size - place) as usize;
+            let (offset, durable) = (place as usize, chance.one_in(8));
+            let mut one = Asked { offset, bytes: Vec::new(), durable, begun, ended: [0; 2] };
+            match chance.below(20) {
+                0..=10 => {
+                    let byte = chance.next() as u8;
+                    one.bytes = (0..length).map(|nth| byte.wrapping_add((nth / 97) as u8)).collect();
+                    store.write(place, &one.bytes, durable).map_err(|e| format!("write: {e}"))?;
+                }
+                11..=13 => {
+                    one.bytes = vec![0; length];
+                    store.trim(place, length as u32, durable).map_err(|e| format!("trim: {e}"))?;
+                }
+                14..=16 => {
+                    one.durable = true;
+                    store.flush().map_err(|e| format!("flush: {e}"))?;
+                }
+                17 => {
+                    // The process is killed and started anew: memory stays.
+                    drop(store);
+                    store = Store::open(&path).map_err(|e| e.to_string())?;
+                    epoch += 1;
+                    store.claim("p", &Claim { size_bytes: kind.size, ..claim(epoch) })?;
+                    continue;
+                }
+                18 => {
+                    store.close().map_err(|e| e.to_string())?;
+                    drop(store);
+                    store = Store::open(&path).map_err(|e| e.to_string())?;
+                    epoch += 1;
+                    store.claim("p", &Claim { size_bytes: kind.size, ..claim(epoch) })?;
+                    one.durable = true;
+                }
+                _ => {
+                    store.settle(u64::MAX).expect("memory");
+                    if unflushed(&asked, usize::MAX).is_empty() {
+                        quiet.push(log.now()..usize::MAX);
+                    }
+                    continue;
+                }
+            }
+            now[offset..offset + one.bytes.len()].copy_from_slice(&one.bytes);
+            if !one.bytes.is_empty() {
+                quiet.iter_mut().for_each(|quiet| quiet.end = quiet.end.min(begun[0]));
+                plain.write(offset, &one.bytes);
+            }
+            if one.durable {
+                plain.sync();
+            }
+            one.ended = [log.now(), plain.0.now()];
+            asked.push(one);
+        }
+        if content(&store)? != now {
+            return Err("a read before any cut is wrong".into());
+        }
+        drop(store);
+        let events = log.events();
+        let mut next = None;
+        for _ in 0..cuts {
+            made += 1;
+            let unit = if chance.one_in(2) { PAGE } else { SECTOR };
+            // The check first: a plain file must pass it.
+            let cut = chance.below(plain.0.now() as u64 + 1) as usize;
+            let image = left(&start, &plain.0.events(), cut, unit, size, &mut chance);
+            among(&image, &may(&start, &asked, 1, cut, unit), unit).map_err(|e| format!("a plain file: {e}"))?;
+            let cut = chance.below(log.now() as u64 + 1) as usize;
+            let image = left(&base, &events, cut, unit, size, &mut chance);
+            let may = may(&start, &asked, 0, cut, unit);
+            let lost =
+                Lost { at_least: unflushed(&asked, cut), nothing: quiet.iter().any(|quiet| quiet.contains(&cut)) };
+            let (image, data) = recovered(image, &may, &lost, unit, size, &mut chance)
+                .map_err(|why| format!("cut at {cut} of {}, units of {unit}: {why}", log.now()))?;
+            next = Some((image, data));
+        }
+        let Some(next) = next else { break };
+        (base, start) = next;
+    }
+    record(None);
+    Ok(made)
+}
+
+/// What the store must tell of what may be lost.
+#[derive(Debug)]
+struct Lost {
+    at_least: Vec<std::ops::Range<u64>>,
+    nothing: bool,
+}
+
+/// Where there is what was answered and not flushed; a flush that was not answered may have done all the same.
+fn unflushed(asked: &[Asked], cut: usize) -> Vec<std::ops::Range<u64>> {
+    let mut all = Vec::new();
+    for one in asked.iter().filter(|one| one.begun[0] <= cut) {
+        if one.ended[0] <= cut {
+            all.push(one.offset as u64..(one.offset + one.bytes.len()) as u64);
+        }
+        if one.durable {
+            all.clear();
+        }
+    }
+    all.retain(|range| !range.is_empty());
+    all
+}
+
+/// Opens what a cut has left, perhaps with another cut meanwhile, and checks it. The medium as it is then is returned, and what it reads as.
+fn recovered(
+    mut image: Vec<u8>,
+    may: &May,
+    lost: &Lost,
+    unit: usize,
+    size: usize,
+    chance: &mut Chance,
+) -> Result<(Vec<u8>, Vec<u8>), String> {
+    for _ in 0..chance.below(3) {
+        // The power goes again while the store recovers from the first cut.
+        start_machine();
+        let log = Arc::new(Log::default());
+        record(Some(log.clone()));
+        let (_file, path) = medium(&image);
+        let store = Store::open(&path).map_err(|e| e.to_string())?;
+        let claimed = Claim { size_bytes: size as u64, ..claim(store.header().epoch + 1) };
+        if chance.one_in(2) {
+            store.claim("p", &claimed)?;
+        }
+        drop(store);
+        let cut = chance.below(log.now() as u64 + 1) as usize;
+        image = left(&image, &log.events(), cut, unit, size, chance);
+    }
+    start_machine();
+    record(None);
+    let (file, path) = medium(&image);
+    let store = Store::open(&path).map_err(|e| e.to_string())?;
+    let data = content(&store)?;
+    among(&data, may, unit)?;
+    let told = store.header().lost;
+    let known =
+        |range: &std::ops::Range<u64>| told.iter().any(|(at, bytes)| *at <= range.start && range.end <= at + bytes);
+    if !lost.at_least.iter().all(known) || (lost.nothing && !told.is_empty()) {
+        return Err(format!("{told:?} may be lost, it says, and it is {lost:?}"));
+    }
+    // It goes on as a store does: parts of blocks can be written, and an end in order keeps what is there.
+    let claimed = Claim { size_bytes: size as u64, ..claim(store.header().epoch + 1) };
+    store.claim("p", &claimed)?;
+    let place = chance.below(size as u64 - 3);
+    store
+        .write(place, &data[place as usize..place as usize + 3], false)
+        .map_err(|e| format!("a part of a block: {e}"))?;
+    if chance.one_in(2) {
+        store.close().map_err(|e| e.to_string())?;
+        drop(store);
+        let store = Store::open(&path).map_err(|e| e.to_string())?;
+        if !store.header().clean || content(&store)? != data {
+            return Err("it was another after an end in order".into());
+        }
+    } else {
+        store.flush().map_err(|e| e.to_string())?;
+    }
+    let mut image = vec![0; image.len()];
+    file.read_exact_at(&mut image, 0).map_err(|e| e.to_string())?;
+    Ok((image, data))
+}
+
+/// A new store's medium, and what it reads as.
+fn formatted(kind: Kind) -> (Vec<u8>, Vec<u8>) {
+    record(None);
+    let (file, path) = medium(&[]);
+    let store = Store::format(&path, Some(kind.size), "n1".into(), false).expect("a store");
+    drop(store);
+    let mut image = vec![0; whole_bytes(kind.size) as usize];
+    file.read_exact_at(&mut image, 0).expect("memory");
+    if kind.first {
+        make_first(&mut image);
+    }
+    if kind.longer > 0 {
+        // As on a device that is longer than needed: the headers stand at its end.
+        let headers = image.split_off(image.len() - 2 * PAGE);
+        image.resize(image.len() + kind.longer as usize, 0);
+        image.extend(headers);
+    }
+    (image, vec![0; kind.size as usize])
+}
+
+/// The headers become those of version 1.
+pub(super) fn make_first(image: &mut [u8]) {
+    let begin = image.len() - 2 * PAGE;
+    for header in image[begin..].chunks_mut(PAGE) {
+        let Ok(mut value) = serde_json::from_slice::<serde_json::Value>(&header[..PAGE - 4]) else { continue };
+        let fields = value.as_object_mut().expect("a header");
+        fields.retain(|name, _| !["region_bytes", "marked", "boot", "lost", "formed"].contains(&name.as_str()));
+        fields.insert("version".into(), 1.into());
+        let mut text = serde_json::to_vec(&value).expect("text");
+        text.resize(PAGE - 4, b' ');
+        text.extend(crc32c::crc32c(&text).to_le_bytes());
+        header.copy_from_slice(&text);
+    }
+}
+
+/// Tells a story with each seed, and cuts each of its chapters so many times; at least `all` cuts together.
+fn stories(seeds: std::ops::Range<u64>, cuts: usize, all: usize) {
+    let mut made = 0;
+    let mut failed = Vec::new();
+    for seed in seeds {
+        match story(seed, cuts) {
+            Ok(more) => made += more,
+            Err(why) => failed.push(format!("seed {seed}: {why}")),
+        }
+    }
+    assert!(failed.is_empty(), "{} stories failed:\n{}", failed.len(), failed.join("\n"));
+    assert!(made >= all, "{made} cuts");
+}
+
+#[test]
+fn after_a_power_cut_a_store_reads_as_a_plain_disk_could() {
+    stories(0..40, 4, 200);
+}
+
+/// Opened by a machine that was started anew, when a process has written block 0 and flushed, and has written `again` since.
+fn opened_after_a_cut(again: &[u64], same_machine: bool, change: impl FnOnce(&File)) -> Store {
+    start_machine();
+    let (image, _) = formatted(COMMON);
+    let (file, path) = medium(&image);
+    let store = Store::open(&path).expect("a store");
+    store.claim("p", &claim(1)).expect("it is free");
+    store.write(0, &[7; 64 * PAGE], true).expect("it has room");
+    store.settle(u64::MAX).expect("memory");
+    for block in again {
+        store.write(block * BLOCK_BYTES, &[8; PAGE], false).expect("it has room");
+    }
+    drop(store);
+    change(&file);
+    if !same_machine {
+        start_machine();
+    }
+    Store::open(&path).expect("a store")
+}
+
+#[test]
+fn damage_where_nothing_was_written_lately_is_found_after_a_power_cut() {
+    let region = regions::region_bytes(SIZE);
+    let flip = |file: &File| file.write_all_at(&[1], region * 5 + 100).expect("memory");
+    let store = opened_after_a_cut(&[0, 9], false, flip);
+    let recovery = store.recovery().expect("regions were marked");
+    assert_eq!((recovery.read_bytes, recovery.summed_anew), (2 * region, 0));
+    assert_eq!(read(&store, region * 5, 10), Err(Status::Damaged));
+    assert_eq!(read(&store, 0, 10), Ok(vec![8; 10]));
+}
+
+#[test]
+fn damage_is_found_everywhere_when_only_the_process_was_killed() {
+    let store = opened_after_a_cut(&[0], true, |file| file.write_all_at(&[1], 100).expect("memory"));
+    assert_eq!((store.recovery(), store.header().lost), (None, vec![]));
+    assert_eq!(read(&store, 0, 10), Err(Status::Damaged));
+}
+
+#[test]
+fn of_a_region_that_was_being_written_the_data_count_and_their_sums_are_made_anew() {
+    let torn = |file: &File| file.write_all_at(&[9; 512], 512).expect("memory");
+    let store = opened_after_a_cut(&[0], false, torn);
+    assert_eq!(store.recovery().map(|recovery| recovery.summed_anew), Some(1));
+    assert_eq!(store.header().lost, [(0, regions::region_bytes(SIZE))]);
+    let data = read(&store, 0, 4096).expect("as a plain disk has it");
+    assert!(data[..512] == [8; 512] && data[512..1024] == [9; 512] && data[1024..] == [8; 3072]);
+    store.accept_loss().expect("memory");
+    assert_eq!(store.header().lost, []);
+}
+
+/// A header that could not be written may stand there in part: the one before is the only one that is whole.
+#[test]
+fn a_header_that_could_not_be_written_is_written_again_in_the_same_place() {
+    let (image, _) = formatted(COMMON);
+    let (file, path) = medium(&image);
+    let store = Store::open(&path).expect("a store");
+    let before = store.header().sequence;
+    let too_long = |header: &mut Header| header.pool = "p".repeat(5000);
+    assert!(store.write_header(too_long).is_err());
+    assert_eq!((store.header().sequence, store.header().pool), (before, String::new()));
+    let whole = store.headers_at + before % 2 * HEADER_BYTES;
+    file.write_all_at(&[0; PAGE], store.headers_at + (before + 1) % 2 * HEADER_BYTES).expect("memory");
+    let mut bytes = [[0; PAGE]; 2];
+    file.read_exact_at(&mut bytes[0], whole).expect("memory");
+    store.write_header(|header| header.pool = "p".into()).expect("memory");
+    file.read_exact_at(&mut bytes[1], whole).expect("memory");
+    assert!(bytes[0] == bytes[1], "the whole one was overwritten");
+}
+
+/// An image is taken in: whatever is left of that by a cut is no store yet, or a store that has all of the image.
+#[test]
+fn a_cut_while_an_image_is_taken_in_leaves_no_store_without_its_sums() {
+    let mut chance = Chance(5);
+    for _ in 0..40 {
+        let mut image = vec![3; SIZE as usize];
+        image.resize(whole_bytes(SIZE) as usize, 0);
+        let log = Arc::new(Log::default());
+        record(Some(log.clone()));
+        let (_file, path) = medium(&image[..SIZE as usize]);
+        drop(Store::format(&path, Some(SIZE), "n1".into(), true).expect("a store"));
+        record(None);
+        let cut = chance.below(log.now() as u64 + 1) as usize;
+        let unit = if chance.one_in(2) { PAGE } else { SECTOR };
+        let (_file, path) = medium(&left(&image, &log.events(), cut, unit, SIZE as usize, &mut chance));
+        match Store::open(&path) {
+            Ok(store) => assert_eq!(content(&store), Ok(vec![3; SIZE as usize])),
+            Err(why) => assert!(matches!(why, Error::Unformatted { .. }) && cut < log.now(), "{why}"),
+        }
+    }
+}
+
+mod long {
+    #[test]
+    #[ignore = "long: 10,000 cuts"]
+    fn after_ten_thousand_power_cuts_a_store_reads_as_a_plain_disk_could() {
+        super::stories(1000..2700, 4, 10_000);
+    }
+}
