@@ -1,4 +1,5 @@
-//! Compiles the BPF programs, all into one object that is embedded in the library.
+//! Compiles the BPF programs: those that record into one object, the one that lists tasks into another. Both are embedded in the
+//! library.
 
 use std::path::Path;
 
@@ -7,4 +8,5 @@ fn main() {
     bpf_build::watch(sources);
     // v3 (Linux 5.12): atomic operations that return the old value number the records.
     bpf_build::compile(&sources.join("fathom.bpf.c"), "fathom.bpf.o", "v3");
+    bpf_build::compile(&sources.join("namespace.bpf.c"), "namespace.bpf.o", "v3");
 }

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, ext4, fathom, installed, lane, near, number, record, root, run, shape, show};
+use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -16,6 +17,13 @@ fn main() -> ExitCode {
         ("a_running_process", with("python3"), running_process),
         ("a_process_of_that_name", with("python3"), by_name),
         ("a_program_in_a_container", with("unshare"), container),
+        ("a_recorder_in_a_container", with("unshare").and_then(|()| installed("sqlite3")), recorder_inside),
+        (
+            "a_recorder_in_a_container_of_programs_that_run",
+            with("unshare").and_then(|()| installed("python3")),
+            running_inside,
+        ),
+        ("marks_in_the_recorders_own_container", with("unshare"), marks_inside),
         ("a_function_as_operation", with("cc"), function),
         ("a_jvm_whose_sqlite_seeks_and_writes", with("java").and_then(|()| jdbc()), old_driver),
         ("a_jvm_whose_sqlite_is_stripped", with("java").and_then(|()| jdbc()), stripped_driver),
@@ -200,6 +208,92 @@ fn container() -> Result<()> {
     let count = number(insert, "/count")?;
     ensure!((200.0..=400.0).contains(&count), "{count} INSERTs of 400");
     ensure!(number(insert, "/per_operation/filesystem_writes/rollback journal/count")? >= 1.0, "{insert}");
+    Ok(())
+}
+
+/// Ways into a PID namespace: with a /proc of its own, as a container has it, nested, and with the /proc of the machine.
+const INSIDE: [&[&str]; 4] = [
+    &["--pid", "--fork", "--mount-proc"],
+    &["--mount", "--pid", "--fork", "--uts", "--ipc", "--mount-proc"],
+    &["--pid", "--fork", "--mount-proc", "unshare", "--pid", "--fork", "--mount-proc"],
+    &["--pid", "--fork"],
+];
+
+/// `fathom record` in a PID namespace that is entered like this.
+fn record_inside(way: &[&str], archive: &Path, options: &[&str], argv: &[&str]) -> Result<Value> {
+    let mut command = Command::new("unshare");
+    command.args(way).arg(fathom()).args(["record", "--quiet", "-o"]).arg(archive).args(options);
+    run(if argv.is_empty() { &mut command } else { command.arg("--").args(argv) })?;
+    show(archive)
+}
+
+fn recorder_inside() -> Result<()> {
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let sql = "create table t(i); insert into t values (1); insert into t values (2); select * from t;";
+    for (i, way) in INSIDE.into_iter().enumerate() {
+        let database = disk.path().join(format!("{i}.db"));
+        let archive = folder.path().join(format!("{i}.fathom"));
+        let summary = record_inside(way, &archive, &[], &["sqlite3", &database.to_string_lossy(), sql])?;
+        let insert = shape(&summary, "INSERT").with_context(|| format!("unshare {way:?}"))?;
+        near("INSERTs", number(insert, "/count")?, 2.0)?;
+        ensure!(number(insert, "/per_operation/fsyncs")? >= 1.0, "unshare {way:?}: {insert}");
+        ensure!(number(insert, "/per_operation/flushes")? >= 1.0, "unshare {way:?}: {insert}");
+        // What the recorder writes is its own, and the command's name is known.
+        let processes = summary["device_commands"]["processes"].as_array().context("processes[]")?;
+        ensure!(!processes.iter().any(|p| p["name"] == "fathom" && p["origin"] != "tracer"), "{processes:?}");
+        ensure!(summary["environment"]["sqlite.version"]["value"].is_string(), "unshare {way:?}: which SQLite?");
+        ensure!(summary["environment"]["trace.processes"]["value"].is_string(), "{:?}", summary["environment"]);
+    }
+    Ok(())
+}
+
+/// A program that was there before, by its number, its name, and as one of all.
+fn running_inside() -> Result<()> {
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let script = folder.path().join("inside.sh");
+    fs::write(
+        &script,
+        "sleep infinity | python3 -c \"$LOOP\" $1 > $2.ready & \n\
+         until [ -s $2.ready ]; do sleep 0.01; done\n\
+         n=0; for what in \"--pid $!\" \"--comm python3\" --all; do n=$((n + 1))\n\
+         $FATHOM record --quiet $what --duration 1 -o $2.$n.fathom || exit 1\ndone\n",
+    )?;
+    for (i, way) in INSIDE.into_iter().enumerate() {
+        let (database, name) = (disk.path().join(format!("{i}.db")), folder.path().join(i.to_string()));
+        let mut command = Command::new("unshare");
+        command.args(way).arg("sh").arg(&script).arg(&database).arg(&name);
+        if way.contains(&"--mount-proc") {
+            run(command.env("LOOP", LOOP).env("FATHOM", fathom()))?;
+        } else {
+            // A shell knows its child's number in there, and this /proc does not.
+            continue;
+        }
+        for archive in fs::read_dir(folder.path())?.filter_map(|e| Some(e.ok()?.path())) {
+            if !archive.extension().is_some_and(|e| e == "fathom") {
+                continue;
+            }
+            let summary = show(&archive)?;
+            let insert =
+                shape(&summary, "INSERT").with_context(|| format!("unshare {way:?}: {}", archive.display()))?;
+            ensure!(number(insert, "/count")? >= 10.0, "unshare {way:?}: {}: {insert}", archive.display());
+            ensure!(number(insert, "/per_operation/fsyncs")? > 1.0, "{insert}");
+            fs::remove_dir_all(&archive)?;
+        }
+    }
+    Ok(())
+}
+
+/// A program's marks bear the numbers of its namespace, which is the recorder's own.
+fn marks_inside() -> Result<()> {
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let load = workload(&disk.path().to_string_lossy(), 400);
+    let fathom = fathom().to_string_lossy().into_owned();
+    let argv: Vec<&str> = std::iter::once(fathom.as_str()).chain(load.iter().map(String::as_str)).collect();
+    let summary = record_inside(INSIDE[0], &folder.path().join("t.fathom"), &[], &argv)?;
+    near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 400.0)?;
+    let all = summary["operations"].as_array().context("operations[]")?;
+    let alone: Vec<&Value> = all.iter().filter(|o| o["kind"] == "mark" && o["statement"] == "INSERT").collect();
+    ensure!(alone.is_empty(), "marks that were not joined to their statements: {alone:?}");
     Ok(())
 }
 

@@ -20,7 +20,7 @@ const SMALL: f64 = 0.01;
 const FILE_SYSTEMS: [&str; 4] = ["btrfs", "ext4", "f2fs", "xfs"];
 
 /// Facts of the header: what stands before them, and their names, the first known one being shown.
-const HEADER: [(&str, &[&str]); 8] = [
+const HEADER: [(&str, &[&str]); 9] = [
     ("device", &["device.model", "device.platform"]),
     ("processor", &["cpu.model"]),
     ("system", &["os.name"]),
@@ -29,6 +29,7 @@ const HEADER: [(&str, &[&str]); 8] = [
     ("options", &["fs.options"]),
     ("disk", &["disk.model", "disk.name"]),
     ("scheduler", &["disk.scheduler"]),
+    ("processes", &["trace.processes"]),
 ];
 
 /// How the numbers were got, in the order of the table.

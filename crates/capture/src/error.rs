@@ -43,6 +43,15 @@ pub enum Error {
     /// There is no such process.
     #[error("there is no process {0}")]
     NoProcess(u32),
+    /// Fathom runs in a PID namespace and cannot learn the numbers that its processes have outside.
+    #[error(
+        "this is a PID namespace (a container), and the numbers that its processes have outside, which the kernel's probes tell, \
+         cannot be learnt: {why}. Record from outside of it, by --pid or --comm"
+    )]
+    Namespace {
+        /// What went wrong.
+        why: String,
+    },
     /// A table shared with the kernel could not be read or written.
     #[error("{what}: {why}")]
     Table {

@@ -10,6 +10,7 @@
 //! | [`session`] | a recording, from start to finish |
 //! | `probes` | the list of probes and how each is attached; every one may be missing |
 //! | `kernel/` | what is read of the running kernel: types, symbols, numbers of system calls |
+//! | `namespace` | numbers of processes, if this one runs in a container |
 //! | `uprobes` | probes on SQLite and on functions |
 //! | `multi/` | how they are attached from Linux 6.6 on |
 //! | `rings` | takes records off the kernel side's memory |
@@ -24,6 +25,7 @@ pub mod launch;
 mod loss;
 pub mod marks;
 mod multi;
+mod namespace;
 mod price;
 mod probes;
 pub mod request;
@@ -35,6 +37,7 @@ mod unpack;
 mod uprobes;
 
 pub use error::Error;
+pub use namespace::{in_proc, tracer, within};
 pub use request::{Request, Scope};
 pub use session::{Finished, Session};
-pub use tasks::{cut_comm, is_of_the_kernel, name_of};
+pub use tasks::{comm_of, cut_comm, is_of_the_kernel, name_of};

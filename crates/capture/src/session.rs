@@ -13,7 +13,7 @@ use crate::request::{Request, Scope};
 use crate::rings::{Rings, Shape};
 use crate::sqlite::SqliteSymbols;
 use crate::uprobes::Uprobes;
-use crate::{Error, error, probes, tasks, uprobes};
+use crate::{Error, error, namespace, probes, tasks, uprobes};
 use aya::maps::{HashMap, Map, MapData, RingBuf};
 use aya::{Btf, Ebpf, EbpfLoader};
 use model::Event;
@@ -93,6 +93,7 @@ impl Session {
     /// If nothing can be recorded at all. What only leaves a layer blind is in the coverage.
     pub fn start(request: &Request) -> Result<Self, Error> {
         check_lockdown()?;
+        namespace::find_out()?;
         let types = KernelTypes::read()?;
         let (possible, running) = cpus()?;
         let shape = Shape::new(possible, running, salt());
@@ -144,33 +145,43 @@ impl Session {
         Ok(session)
     }
 
-    /// Records a process from now on, with all its threads and what it starts. Its name and open files are told by the
-    /// next drain.
+    /// Records the process made by this one that has that number, from now on. Elsewhere as [`Session::track`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn track_child(&mut self, pid: u32) -> Result<(), Error> {
+        self.track(namespace::of_child(pid))
+    }
+
+    /// Records a process of `/proc` from now on, with all its threads and what it starts. Its name and open files are told by
+    /// the next drain.
     ///
     /// # Errors
     /// If there is no such process, or no room for it.
-    pub fn track(&mut self, tgid: u32) -> Result<(), Error> {
+    pub fn track(&mut self, pid: u32) -> Result<(), Error> {
+        let tgid = namespace::outside(pid).ok_or(Error::NoProcess(pid))?;
         let mut slot = [0; SLOT_SIZE];
         slot[..STANDING].copy_from_slice(&tgid.to_ne_bytes());
         slot[STANDING..STANDING + 2].copy_from_slice(&model::event::flags::TRACKED.to_ne_bytes());
         let mut known: Vec<u32> = Vec::new();
         // A thread may begin while the list is read; then its maker may not have been followed yet. Until nothing is new.
         loop {
-            let new: Vec<u32> = tasks::threads(tgid).into_iter().filter(|t| !known.contains(t)).collect();
+            let new: Vec<u32> = tasks::threads(pid).into_iter().filter(|t| !known.contains(t)).collect();
             if new.is_empty() {
                 break;
             }
-            for tid in &new {
+            for thread in namespace::threads(pid, &new) {
                 self.tasks
-                    .insert(tid, slot, 0)
+                    .insert(thread.outside.1, slot, 0)
                     .map_err(|e| Error::table("a task cannot be followed", error::chain(&e)))?;
+                self.pending.extend(tasks::inner(thread));
             }
             known.extend(new);
         }
         if known.is_empty() {
-            return Err(Error::NoProcess(tgid));
+            return Err(Error::NoProcess(pid));
         }
-        self.pending.extend(tasks::describe(tgid));
+        self.pending.extend(tasks::describe(pid));
         Ok(())
     }
 
@@ -345,7 +356,7 @@ pub(crate) fn load(request: &Request, types: &KernelTypes, rings: Shape) -> Resu
     }
     let (end_functions, end_classes) = symbols::bio_ends();
     let call_shapes = calls::table();
-    let (offset, tracer) = (boot_offset_ns(), std::process::id());
+    let (offset, tracer) = (boot_offset_ns(), namespace::tracer());
     let (direct, dsync) = (libc::O_DIRECT as u32, libc::O_DSYNC as u32);
     EbpfLoader::new()
         .btf(Some(types.for_fields()))
@@ -365,10 +376,21 @@ pub(crate) fn load(request: &Request, types: &KernelTypes, rings: Shape) -> Resu
         .override_global("open_direct", &direct, true)
         .override_global("open_dsync", &dsync, true)
         .load(OBJECT)
-        .map_err(|e| {
-            let text = error::chain(&e);
-            if is_refusal(&e) { Error::NotPermitted { what: text } } else { Error::Object(text) }
-        })
+        .map_err(|e| not_loaded(&e))
+}
+
+/// Why programs and their maps were not made.
+pub fn not_loaded(error: &(dyn std::error::Error + 'static)) -> Error {
+    refused(error).unwrap_or_else(|| match namespace::whose_root() {
+        "" => Error::Object(error::chain(error)),
+        // Without rights the loader takes the kernel for one that lacks what it asks for.
+        whose => Error::NotPermitted { what: error::chain(error) + whose },
+    })
+}
+
+/// An error that says that the kernel forbids it, if that is what it was.
+pub fn refused(error: &(dyn std::error::Error + 'static)) -> Option<Error> {
+    is_refusal(error).then(|| Error::NotPermitted { what: error::chain(error) + namespace::whose_root() })
 }
 
 /// Whether somewhere in the chain the kernel said EPERM or EACCES.

@@ -1,7 +1,8 @@
 //! Tasks that were there before the recording: told to the kernel side, and named in the trace.
 
 use crate::kernel::clock::boot_ns;
-use model::event::{File, Header, Task};
+use crate::namespace::{self, Numbers};
+use model::event::{File, Header, InnerTask, Task};
 use model::{Dev, Event, Record};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -10,12 +11,21 @@ use std::path::Path;
 /// `cpu` of a record that was made by user space: no CPU's sequence counts it.
 pub const NO_CPU: u16 = u16::MAX;
 
-/// A process's name as a record; `None` if there is no such process.
+/// A process's name as a record, by the number that records have; `None` if there is no such process.
 pub fn name_of(tgid: u32) -> Option<Event> {
-    let text = comm_of(tgid)?;
-    let record: Record = Task { parent: parent_of(tgid).unwrap_or(0), what: 3, text, ..Task::default() }.into();
+    let pid = namespace::in_proc(tgid)?;
+    let text = comm_of(pid)?;
+    let record: Record = Task { parent: parent_outside(pid), what: 3, text, ..Task::default() }.into();
     let header = Header { time_ns: boot_ns(), cpu: NO_CPU, tgid, tid: tgid, kind: record.kind(), ..Header::default() };
     Some(Event { header, record })
+}
+
+/// The numbers by which a task knows itself, and its marks call it, as a record; `None` if they are those of all records.
+pub fn inner(task: Numbers) -> Option<Event> {
+    let ((tgid, tid), (inner_tgid, inner_tid)) = (task.outside, task.inner);
+    let record: Record = InnerTask { inner_tgid, inner_tid, tgid, tid }.into();
+    let header = Header { time_ns: boot_ns(), cpu: NO_CPU, tgid, tid, kind: record.kind(), ..Header::default() };
+    (task.outside != task.inner).then_some(Event { header, record })
 }
 
 /// All threads of a process; empty if there is no such process.
@@ -38,24 +48,25 @@ pub fn cut_comm(comm: &str) -> &str {
     &comm[..end]
 }
 
-/// The process and the files it has open, as records.
-pub fn describe(tgid: u32) -> Vec<Event> {
+/// The process of `/proc` and the files it has open, as records.
+pub fn describe(pid: u32) -> Vec<Event> {
+    let Some(tgid) = namespace::outside(pid) else { return Vec::new() };
     let header = Header { time_ns: boot_ns(), cpu: NO_CPU, tgid, tid: tgid, ..Header::default() };
     let event = |record: Record| Event { header: Header { kind: record.kind(), ..header }, record };
     let mut all = Vec::new();
-    if let Some(text) = comm_of(tgid) {
-        all.push(event(Task { parent: parent_of(tgid).unwrap_or(0), what: 3, text, ..Task::default() }.into()));
+    if let Some(text) = comm_of(pid) {
+        all.push(event(Task { parent: parent_outside(pid), what: 3, text, ..Task::default() }.into()));
     }
-    let mounts = fs::read(format!("/proc/{tgid}/mountinfo")).unwrap_or_default();
+    let mounts = fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
     let mounts = String::from_utf8_lossy(&mounts);
-    for fd in numbers(Path::new(&format!("/proc/{tgid}/fd"))) {
-        let link = format!("/proc/{tgid}/fd/{fd}");
+    for fd in numbers(Path::new(&format!("/proc/{pid}/fd"))) {
+        let link = format!("/proc/{pid}/fd/{fd}");
         let (Ok(meta), Ok(path)) = (fs::metadata(&link), fs::read_link(&link)) else { continue };
         if !meta.is_file() {
             continue;
         }
         // What stat says of a file on btrfs is the number of its subvolume, which the probes do not see.
-        let about = || fs::read_to_string(format!("/proc/{tgid}/fdinfo/{fd}")).ok();
+        let about = || fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).ok();
         let whole = if libc::major(meta.dev()) == 0 { about().and_then(|t| volume(&t, &mounts)) } else { None };
         let dev = whole.unwrap_or_else(|| Dev::new(libc::major(meta.dev()), libc::minor(meta.dev()))).0;
         let text = path.to_string_lossy().into_owned();
@@ -73,7 +84,8 @@ fn volume(fdinfo: &str, mounts: &str) -> Option<Dev> {
     (after.split(' ').next() == Some("btrfs")).then_some(Dev::new(major.parse().ok()?, minor.parse().ok()?))
 }
 
-fn comm_of(pid: u32) -> Option<String> {
+/// What a process of `/proc` is called.
+pub fn comm_of(pid: u32) -> Option<String> {
     let text = fs::read(format!("/proc/{pid}/comm")).ok()?;
     Some(String::from_utf8_lossy(&text).trim_end_matches('\n').to_string())
 }
@@ -84,6 +96,11 @@ const KERNEL_THREAD: u32 = 0x0020_0000;
 /// Whether it is a thread of the kernel's own.
 pub fn is_of_the_kernel(tgid: u32) -> bool {
     stat(tgid, 6).is_some_and(|flags| flags & KERNEL_THREAD != 0)
+}
+
+/// The number that records have of a process's parent; 0: it has none here.
+fn parent_outside(pid: u32) -> u32 {
+    parent_of(pid).filter(|parent| *parent != 0).and_then(namespace::outside).unwrap_or(0)
 }
 
 fn parent_of(pid: u32) -> Option<u32> {

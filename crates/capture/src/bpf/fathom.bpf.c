@@ -9,6 +9,7 @@
 #include "common.h"
 #include "inode.h"
 #include "path.h"
+#include "numbers.h"
 #include "operations.bpf.c"
 #include "tasks.bpf.c"
 #include "sched.bpf.c"

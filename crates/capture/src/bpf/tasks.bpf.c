@@ -39,18 +39,9 @@ seldom void name_stranger(u32 tgid, u64 now)
 	emit_task(task->group_leader, 3, now);
 }
 
-/* The number by which a task knows itself: in its PID namespace, the innermost of those that it has one in. */
-static __always_inline u32 inner_number(struct task_struct *task, u32 level)
-{
-	struct pid *pid = BPF_CORE_READ(task, thread_pid);
-	u64 numbers = (u64)pid + bpf_core_field_offset(struct pid, numbers);
-
-	return BPF_CORE_READ((struct upid *)(numbers + level * (u64)bpf_core_type_size(struct upid)), nr);
-}
-
 seldom void emit_inner_task(struct task_struct *task, u64 now)
 {
-	u32 level = BPF_CORE_READ(task, thread_pid, level);
+	u32 level = level_of(task);
 	struct fathom_inner_task *r;
 
 	/* The deepest that the kernel allows (MAX_PID_NS_LEVEL). */
@@ -59,8 +50,8 @@ seldom void emit_inner_task(struct task_struct *task, u64 now)
 	r = RESERVE(inner_task, INNER_TASK, now, whoami());
 	if (!r)
 		return;
-	r->inner_tgid = inner_number(BPF_CORE_READ(task, group_leader), level);
-	r->inner_tid = inner_number(task, level);
+	r->inner_tgid = number_at(BPF_CORE_READ(task, group_leader), level);
+	r->inner_tid = number_at(task, level);
 	r->tgid = task->tgid;
 	r->tid = task->pid;
 	submit(r);

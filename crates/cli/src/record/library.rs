@@ -82,7 +82,8 @@ impl Ran {
     /// Asks those that still live what they have mapped.
     pub fn ask_the_living(&mut self) {
         for &tgid in &self.told {
-            let Ok(maps) = std::fs::read(format!("/proc/{tgid}/maps")) else { continue };
+            let Some(pid) = capture::in_proc(tgid) else { continue };
+            let Ok(maps) = std::fs::read(format!("/proc/{pid}/maps")) else { continue };
             let maps = String::from_utf8_lossy(&maps);
             let files = mappings(&maps).filter_map(|m| Some((device_of(m.device)?, m.inode)));
             self.mapped.entry(tgid).or_default().extend(files);

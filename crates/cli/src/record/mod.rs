@@ -107,7 +107,7 @@ fn attached(args: &args::Record, context: &Context) -> Result<Recorded> {
         eprintln!("fathom: {} attached; nothing is recorded", counted(probes, "probe"));
     }
     if let Some(child) = &mut child {
-        session.track(child.pid())?;
+        session.track_child(child.pid())?;
         child.release()?;
     }
     let mut end = End::new(args, context);
@@ -181,7 +181,7 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     log.begins_at(workload::clock::now_ns());
     args.pid.iter().copied().filter(|pid| capture::is_of_the_kernel(*pid)).for_each(warn_of_the_kernel);
     if let Some(child) = &mut child {
-        session.track(child.pid())?;
+        session.track_child(child.pid())?;
         child.release().inspect_err(|_| put_back(&args.output, kept.as_deref()))?;
     }
     let mut end = End::new(args, context);
@@ -271,10 +271,7 @@ fn warn_of_the_kernel(pid: u32) {
 }
 
 fn process(pid: u32) -> String {
-    match capture::name_of(pid).map(|e| e.record) {
-        Some(model::Record::Task(task)) => format!("process {pid} ({})", task.text),
-        _ => format!("process {pid}"),
-    }
+    capture::comm_of(pid).map_or_else(|| format!("process {pid}"), |name| format!("process {pid} ({name})"))
 }
 
 /// What was asked for, in words: the recording's title if there is no command.
@@ -320,7 +317,8 @@ fn drain_to_the_end(
         });
         mapped.sort_unstable();
         mapped.dedup();
-        for tgid in mapped {
+        // Of processes outside of a container that Fathom runs in, nothing can be read.
+        for tgid in mapped.into_iter().filter_map(capture::in_proc) {
             libraries.add(session, |finder| finder.process(tgid));
         }
         if synced.elapsed() > Duration::from_secs(1) {

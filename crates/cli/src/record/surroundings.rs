@@ -27,7 +27,7 @@ impl Surroundings {
             functions: Vec::new(),
             no_room: None,
             stored: None,
-            tracer: Some(std::process::id()),
+            tracer: Some(capture::tracer()),
             tracer_files: Vec::new(),
             disks: disks.rows(None),
             loop_files: Vec::new(),
@@ -43,6 +43,14 @@ impl Surroundings {
         let mut around = Self { known };
         around.writes(&archive.join("events.log"));
         around.writes(archive);
+        if capture::within() {
+            let numbers = format!(
+                "are numbered as outside of this PID namespace: Fathom, {} in here, is {}",
+                std::process::id(),
+                capture::tracer()
+            );
+            around.say("trace.processes", &numbers, None, "the kernel's list of this namespace's tasks");
+        }
         around
     }
 
@@ -169,8 +177,9 @@ fn headers(databases: &BTreeMap<String, Opened>) -> (Stored, Vec<String>) {
 /// The header of the database that a process saw at `path`: through its own root if it still lives.
 fn header(path: &str, opened: Opened) -> Result<DatabaseHeader, String> {
     use std::io::Read;
-    let inside = format!("/proc/{}/root{path}", opened.tgid);
-    let place = [inside.as_str(), path].into_iter().find(|p| Path::new(p).exists()).ok_or("it is gone")?;
+    let inside = capture::in_proc(opened.tgid).map(|pid| format!("/proc/{pid}/root{path}"));
+    let places = inside.as_deref().into_iter().chain([path]);
+    let place = places.into_iter().find(|p| Path::new(p).exists()).ok_or("it is gone")?;
     // A recorded program may have put a pipe there, whose opening would wait for a writer.
     let open = std::fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(place);
     let mut file = open.map_err(|e| e.to_string())?;

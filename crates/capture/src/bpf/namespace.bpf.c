@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The numbers of every task in the PID namespace of whoever reads, as this list is read: what no file of a namespace's own
+ * /proc tells. An object of its own, since most recordings run in no such namespace and do without.
+ */
+#include "kernel.h"
+#include "numbers.h"
+
+/* How many namespaces outside of the reader's own its /proc is of. */
+const volatile u32 proc_outwards;
+
+/* Both are members of unions in the kernel, at the places that they have here. */
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+struct seq_file {
+	unsigned long count;
+};
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+#pragma clang attribute pop
+struct iterated_task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+};
+
+/* As in ../namespace.rs. */
+struct numbers {
+	u32 tgid, tid; /* of the machine's own namespace, as records have them */
+	u32 own_tgid, own_tid; /* of the reader's */
+	u32 proc_tgid, proc_tid; /* of its /proc */
+	u32 inner_tgid, inner_tid; /* of the task's own */
+};
+
+SEC("iter/task")
+int list_numbers(struct iterated_task *ctx)
+{
+	struct task_struct *task = ctx->task, *leader;
+	u32 own, proc, inner;
+	struct numbers n;
+
+	if (!task)
+		return 0;
+	leader = BPF_CORE_READ(task, group_leader);
+	own = level_of((void *)bpf_get_current_task_btf());
+	inner = level_of(task);
+	/* The deepest that the kernel allows (MAX_PID_NS_LEVEL). A task that ends has no numbers any more. */
+	if (own > 32 || inner > 32 || inner < own || proc_outwards > own)
+		return 0;
+	proc = own - proc_outwards;
+	n.tgid = BPF_CORE_READ(task, tgid);
+	n.tid = BPF_CORE_READ(task, pid);
+	n.own_tgid = number_at(leader, own);
+	n.own_tid = number_at(task, own);
+	n.proc_tgid = number_at(leader, proc);
+	n.proc_tid = number_at(task, proc);
+	n.inner_tgid = number_at(leader, inner);
+	n.inner_tid = number_at(task, inner);
+	bpf_seq_write(ctx->meta->seq, &n, sizeof(n));
+	return 0;
+}
+
+/* The helpers used are open to GPL-compatible programs only. */
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

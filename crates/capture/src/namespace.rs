@@ -1,0 +1,229 @@
+//! Numbers of processes, where Fathom itself runs in a PID namespace (a container).
+//!
+//! Picture a ship whose cabins are numbered from 1, as are the houses of every street ashore. What the probes record bears the
+//! street's numbers, those of the machine's own namespace; `/proc`, `--pid` and what fork returns bear the cabin's. A recorder
+//! that lives ashore has one number for each task, and everything here is the identity. Aboard, no file tells both, so a BPF
+//! iterator does: it walks the tasks of its reader's namespace and writes down by which numbers each is known.
+//!
+//! There are even three: the namespace that this process is in, the one that its `/proc` was mounted for (another one, further
+//! out, after `unshare --pid` alone), and the machine's.
+//!
+//! *Uncertainty*: a number is used again once its task is gone; each question is answered by a new walk, so what is told was so
+//! a moment ago. Tasks outside of the namespace are seen by the probes and have no number here: nothing of theirs can be read.
+
+use crate::kernel::btf::KernelTypes;
+use crate::{Error, error, session};
+use aya::programs::Iter;
+use aya::{Ebpf, EbpfLoader};
+use std::fs;
+use std::io::Read;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/namespace.bpf.o"));
+
+/// Where the machine's own PID namespace, and its own user namespace, are named in `/proc/self/ns`
+/// (`PROC_PID_INIT_INO` and `PROC_USER_INIT_INO`, include/linux/proc_ns.h).
+const MACHINE: &str = "pid:[4026531836]";
+const MACHINES_USERS: &str = "user:[4026531837]";
+
+/// By which numbers a task is known. As in `bpf/namespace.bpf.c`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Numbers {
+    /// Process and thread in the machine's own namespace: those of records.
+    pub outside: (u32, u32),
+    /// In this process's own namespace.
+    own: (u32, u32),
+    /// In that of its `/proc`.
+    pub proc: (u32, u32),
+    /// In the one that the task itself is in, and knows itself by.
+    pub inner: (u32, u32),
+}
+
+/// Where this process is.
+enum Place {
+    /// In the machine's own namespace: every number is the same everywhere.
+    Machine,
+    /// In another one. `same_proc`: but its `/proc` is the machine's.
+    Within { walk: Mutex<Ebpf>, same_proc: bool },
+}
+
+/// A process stays where it is.
+static PLACE: OnceLock<Place> = OnceLock::new();
+
+/// Finds out where this process is. To be called before the others, which take it for the machine's namespace until then.
+///
+/// # Errors
+/// It is in a PID namespace, and the numbers outside cannot be learnt.
+pub fn find_out() -> Result<(), Error> {
+    if PLACE.get().is_some() {
+        return Ok(());
+    }
+    let place = place()?;
+    let _ = PLACE.set(place);
+    Ok(())
+}
+
+fn place() -> Result<Place, Error> {
+    let unknown = |why: String| Error::Namespace { why };
+    let status = fs::read_to_string("/proc/self/status");
+    let here = fs::read_link("/proc/self/ns/pid");
+    let (Ok(status), Ok(here)) = (status, here) else {
+        return Err(unknown("/proc/self is missing: /proc is not mounted, or for another namespace".into()));
+    };
+    if here.as_os_str() == MACHINE {
+        return Ok(Place::Machine);
+    }
+    let outwards = proc_outwards(&status).ok_or_else(|| unknown("/proc/self/status has no line NSpid".into()))?;
+    let types = KernelTypes::read()?;
+    let mut walk = EbpfLoader::new()
+        .btf(Some(types.for_fields()))
+        .override_global("proc_outwards", &outwards, true)
+        .load(OBJECT)
+        .map_err(|e| session::not_loaded(&e))?;
+    let program: &mut Iter = walk
+        .program_mut("list_numbers")
+        .ok_or_else(|| unknown("its program is not in this build".into()))?
+        .try_into()
+        .map_err(|e| unknown(error::chain(&e)))?;
+    program
+        .load("task", &types.vmlinux)
+        .map_err(|e| session::refused(&e).unwrap_or_else(|| unknown(error::chain(&e))))?;
+    let all = read(&mut walk).map_err(unknown)?;
+    let own = all.iter().find(|n| n.own.0 == std::process::id());
+    let own = own.ok_or_else(|| unknown("this process is not among those that the kernel lists".into()))?;
+    // Of the machine's own /proc every task's number is the one outside.
+    let same_proc = own.proc == own.outside;
+    Ok(Place::Within { walk: Mutex::new(walk), same_proc })
+}
+
+/// How many namespaces further out than the process its `/proc` is: the line NSpid has a number for each (proc(5)).
+fn proc_outwards(status: &str) -> Option<u32> {
+    let line = status.lines().find_map(|l| l.strip_prefix("NSpid:"))?;
+    (line.split_whitespace().count() as u32).checked_sub(1)
+}
+
+/// Every task of this namespace.
+fn read(walk: &mut Ebpf) -> Result<Vec<Numbers>, String> {
+    let program: &mut Iter =
+        walk.program_mut("list_numbers").ok_or("not in this build")?.try_into().map_err(|e| error::chain(&e))?;
+    let link = program.attach().and_then(|id| program.take_link(id)).map_err(|e| error::chain(&e))?;
+    let mut file = link.into_file().map_err(|e| error::chain(&e))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+    Ok(parse(&bytes))
+}
+
+fn parse(bytes: &[u8]) -> Vec<Numbers> {
+    let number = |b: &[u8]| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]);
+    let pair = |b: &[u8]| (number(&b[..4]), number(&b[4..]));
+    let numbers = |b: &[u8]| Numbers {
+        outside: pair(&b[..8]),
+        own: pair(&b[8..16]),
+        proc: pair(&b[16..24]),
+        inner: pair(&b[24..]),
+    };
+    bytes.chunks_exact(size_of::<[u32; 8]>()).map(numbers).collect()
+}
+
+/// All that the kernel lists now; `None` where numbers are the same everywhere.
+fn all() -> Option<Vec<Numbers>> {
+    match PLACE.get()? {
+        Place::Machine => None,
+        // A walk that fails, which one did not when it was tried, knows of nobody.
+        Place::Within { walk, .. } => {
+            Some(read(&mut walk.lock().unwrap_or_else(PoisonError::into_inner)).unwrap_or_default())
+        }
+    }
+}
+
+/// Whether `/proc` and records agree.
+fn same_proc() -> bool {
+    matches!(PLACE.get(), None | Some(Place::Machine | Place::Within { same_proc: true, .. }))
+}
+
+/// Whether this process is in a PID namespace other than the machine's.
+pub fn within() -> bool {
+    matches!(PLACE.get(), Some(Place::Within { .. }))
+}
+
+/// This process's number in records.
+pub fn tracer() -> u32 {
+    let own = std::process::id();
+    all().and_then(|all| all.iter().find(|n| n.own.0 == own).map(|n| n.outside.0)).unwrap_or(own)
+}
+
+/// The number in `/proc` of a process that this one made.
+pub fn of_child(pid: u32) -> u32 {
+    all().and_then(|all| all.iter().find(|n| n.own.0 == pid).map(|n| n.proc.0)).unwrap_or(pid)
+}
+
+/// The number in records of a process of `/proc`.
+pub fn outside(proc: u32) -> Option<u32> {
+    if same_proc() {
+        return Some(proc);
+    }
+    all()?.iter().find(|n| n.proc.0 == proc).map(|n| n.outside.0)
+}
+
+/// The number in `/proc` of a process of records; `None` if it is outside of this namespace.
+pub fn in_proc(tgid: u32) -> Option<u32> {
+    if same_proc() {
+        return Some(tgid);
+    }
+    all()?.iter().find(|n| n.outside.0 == tgid).map(|n| n.proc.0)
+}
+
+/// The numbers of these threads of a process of `/proc`, of those that are still there.
+pub fn threads(proc: u32, tids: &[u32]) -> Vec<Numbers> {
+    match all() {
+        Some(all) if !same_proc() => all.into_iter().filter(|n| n.proc.0 == proc && tids.contains(&n.proc.1)).collect(),
+        known => {
+            let here = known.unwrap_or_default();
+            let numbers = |tid: &u32| {
+                let pair = (proc, *tid);
+                let inner = here.iter().find(|n| n.outside == pair).map_or(pair, |n| n.inner);
+                Numbers { outside: pair, own: pair, proc: pair, inner }
+            };
+            tids.iter().map(numbers).collect()
+        }
+    }
+}
+
+/// What to add where the kernel forbids: root of a user namespace is not the machine's.
+pub fn whose_root() -> &'static str {
+    match fs::read_link("/proc/self/ns/user") {
+        Ok(users) if users.as_os_str() != MACHINES_USERS => {
+            "; this is a user namespace, whose root has no rights to trace the machine: record from outside of it"
+        }
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_of_a_task_are_told_apart() {
+        let words: Vec<u8> = (1..=16_u32).flat_map(u32::to_ne_bytes).collect();
+        let all = parse(&words);
+        assert_eq!(all[0], Numbers { outside: (1, 2), own: (3, 4), proc: (5, 6), inner: (7, 8) });
+        assert_eq!((all.len(), all[1].inner), (2, (15, 16)));
+        assert_eq!(parse(&words[..63]).len(), 1);
+    }
+
+    #[test]
+    fn a_proc_further_out_gives_a_process_more_numbers() {
+        assert_eq!(proc_outwards("Name:\tsh\nNSpid:\t12\nNSpgid:\t12\n"), Some(0));
+        assert_eq!(proc_outwards("NSpid:\t812\t33\t4\n"), Some(2));
+        assert_eq!(proc_outwards("NSpid:\n"), None);
+        assert_eq!(proc_outwards("Name:\tsh\n"), None);
+    }
+
+    #[test]
+    fn numbers_are_the_same_where_nothing_was_found_out() {
+        let me = std::process::id();
+        assert_eq!((tracer(), outside(7), in_proc(7), of_child(7)), (me, Some(7), Some(7), 7));
+        assert_eq!(threads(7, &[8])[0].inner, (7, 8));
+    }
+}
