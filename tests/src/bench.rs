@@ -4,14 +4,16 @@
 use anyhow::Result;
 use tempfile::TempDir;
 
-/// Iterations of `{duration}` ns, in some processes up to a thousandth more; 5 rows of work each.
+/// Iterations of `{duration}` ns, in some processes up to a thousandth more; 5 rows of work each. What stands in the file `slow` of
+/// the working folder goes before the digits: the same command, whose program has become slower.
 pub const DESIGN: &str = r#"
 name = "fake"
 question = "How fast is a script that makes its numbers up?"
 argv = ["/bin/sh", "-c", '''
 sleep {pause}
+longer=$(cat slow 2>/dev/null)
 for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do
-    echo "{\"metric\":\"iteration\",\"unit\":\"ns\",\"t\":$i,\"v\":$1.$(($$ % 10))}"
+    echo "{\"metric\":\"iteration\",\"unit\":\"ns\",\"t\":$i,\"v\":$longer$1.$(($$ % 10))}"
 done
 echo "{\"metric\":\"work\",\"unit\":\"row\",\"v\":5}"
 echo "{\"mark\":\"mode\",\"text\":\"made up\"}"

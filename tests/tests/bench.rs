@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         ("the_same_thing_twice_raises_no_alarm", Ok(()), selftest),
         ("the_list_names_every_parameter", Ok(()), list),
         ("what_became_slower_is_told_and_fails_a_build", Ok(()), compared),
+        ("a_time_that_grew_is_slower_and_what_is_another_quantity_is_refused", Ok(()), refused),
         ("values_of_a_parameter_are_compared_within_an_archive", Ok(()), compared_within),
         ("two_benchmarks_make_one_page", Ok(()), reported),
         ("a_history_has_a_point_an_archive_and_its_step", Ok(()), history),
@@ -255,12 +256,9 @@ fn selftest() -> Result<()> {
     Ok(())
 }
 
-/// The same script, each of whose durations has a 1 in front: eleven or six times as long.
+/// From now on each duration has a 1 in front: eleven or six times as long. The command stays the same.
 fn slower(bench: &Bench) -> Result<()> {
-    let slow = DESIGN.replacen("\\\"v\\\":$1.", "\\\"v\\\":1$1.", 1);
-    ensure!(slow != DESIGN, "the script has another form");
-    fs::write(bench.path("fake.toml"), slow)?;
-    Ok(())
+    Ok(fs::write(bench.path("slow"), "1")?)
 }
 
 fn compared() -> Result<()> {
@@ -282,7 +280,7 @@ fn compared() -> Result<()> {
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(1) && said.contains("slower: fake duration=1000"), "{said}");
     let value: Value = serde_json::from_slice(&output.stdout)?;
-    ensure!(verdicts(&value) == ["slower", "slower"] && value["version"] == 1, "{value}");
+    ensure!(verdicts(&value) == ["slower", "slower"] && value["version"] == 2, "{value}");
     for (result, expected) in value["results"].as_array().context("results")?.iter().zip([1.0 / 11.0, 1.0 / 6.0]) {
         let ratio = result["ratio"].as_f64().context("ratio")?;
         let [low, high] = [0, 1].map(|i| result["ratio_ci95"][i].as_f64().unwrap_or(f64::NAN));
@@ -309,6 +307,70 @@ fn compared() -> Result<()> {
     ensure!(status == Some(1) && said.contains("missing.fathom"), "{status:?}: {said}");
     let (status, said) = bench.said(&["compare", "a.fathom", "slow.fathom", "--fail-on=faster"])?;
     ensure!(status == Some(2) && said.contains("slower"), "{status:?}: {said}");
+    Ok(())
+}
+
+/// A comparison whose metric is a time, which the file `time` says. Older archives do not say which way that is good.
+fn refused() -> Result<()> {
+    let bench = Bench::new()?;
+    let design = |better: &str, word: &str| {
+        format!(
+            r#"
+name = "times"
+question = "?"
+metric = "wall"
+{better}
+baseline = "one"
+blocks = 6
+warmup = 0
+seed = 1
+[[cell]]
+name = "one"
+argv = ["/bin/sh", "-c", 'echo "{{\"metric\":\"wall\",\"unit\":\"ms\",\"v\":$(cat time).$(($$ % 10))}}"', "sh", "{word}"]
+"#
+        )
+    };
+    let measure = |archive: &str, time: &str, word: &str| -> Result<()> {
+        fs::write(bench.path("time"), time)?;
+        fs::write(bench.path("times.toml"), design("better = 'lower'", word))?;
+        run(&mut bench.command(&["run", "times.toml", "-o", archive]))?;
+        Ok(())
+    };
+    fs::write(bench.path("times.toml"), design("", "x"))?;
+    let (status, said) = bench.said(&["run", "times.toml"])?;
+    ensure!(status == Some(2) && said.contains("which way \"wall\" is good"), "{status:?}: {said}");
+    measure("a.fathom", "104", "x")?;
+    measure("b.fathom", "133", "x")?;
+    measure("other.fathom", "133", "y")?;
+    // Both orders: 104 ms that became 133 are slower, and the other way round faster.
+    let (status, said) = bench.said(&["compare", "a.fathom", "b.fathom", "--fail-on=slower"])?;
+    ensure!(status == Some(1) && said.contains("slower: times"), "{status:?}: {said}");
+    let output = run(&mut bench.command(&["compare", "b.fathom", "a.fathom", "--fail-on=slower", "--json"]))?;
+    let value: Value = serde_json::from_slice(&output.stdout)?;
+    ensure!(value["results"][0]["verdict"] == "faster" && value["results"][0]["unit"] == "ms", "{value}");
+    ensure!(value["results"][0]["higher_is_better"] == false, "{value}");
+    // Another command under the same name is not compared unless it is asked for.
+    let (status, said) = bench.said(&["compare", "a.fathom", "other.fathom", "--fail-on=slower"])?;
+    ensure!(status == Some(1) && said.contains("their commands differ: A has \"x\" where B has \"y\""), "{said}");
+    let (status, said) =
+        bench.said(&["compare", "other.fathom", "a.fathom", "--other-commands", "--fail-on=slower"])?;
+    ensure!(status == Some(0), "{status:?}: {said}");
+    // An archive of before: its log and tables do not say the direction.
+    let log = bench.path("b.fathom/runs.jsonl");
+    let text = fs::read_to_string(&log)?;
+    let old = text
+        .replace("\"better\":\"lower\"", "\"better\":null")
+        .replace("\\\"better\\\":\\\"lower\\\"", "\\\"better\\\":null");
+    ensure!(old != text, "the log has another form: {text}");
+    fs::write(&log, old)?;
+    fs::remove_dir_all(bench.path("b.fathom/tables"))?;
+    let (status, said) = bench.said(&["compare", "a.fathom", "b.fathom"])?;
+    ensure!(
+        status == Some(1) && said.contains("does not say which way") && said.contains("--better"),
+        "{status:?}: {said}"
+    );
+    let (status, said) = bench.said(&["compare", "a.fathom", "b.fathom", "--better=lower", "--fail-on=slower"])?;
+    ensure!(status == Some(1) && said.contains("slower: times"), "{status:?}: {said}");
     Ok(())
 }
 
@@ -420,6 +482,7 @@ fn comparison(name: &str, needs: &str) -> String {
 name = "{name}"
 question = "?"
 metric = "x"
+better = "higher"
 baseline = "one"
 blocks = 3
 seed = 1

@@ -14,7 +14,7 @@ pub use pool::{
     AttachWith, Control, Disk, Front, Order, Pool, PoolAttach, PoolBench, PoolKeygen, PoolLoad, PoolNode, PoolServe,
     PoolStatus, PoolTry, PoolVerb, Trust,
 };
-pub use results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, Penalty, ServeHttp};
+pub use results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, Better, Penalty, ServeHttp};
 
 /// Values of `pool`, for whoever else reads them.
 pub mod pool_value {

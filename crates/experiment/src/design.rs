@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::expand::{Fill, Plan};
+use crate::suite::Better;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -16,6 +17,10 @@ pub struct Design {
     pub question: String,
     /// The metric compared; a replicate that gives it more than once counts with the median.
     pub metric: String,
+    /// Which way the metric is good. A design's file must say it: 104 ms that became 134 are no gain. Nothing in designs that were
+    /// stored before they had to, and in those of a workload, whose score says it.
+    #[serde(default)]
+    pub better: Option<Better>,
     /// The cell that the others are compared with; a design from a file has one, a workload of the suite has none.
     pub baseline: Option<String>,
     /// Blocks that count.
@@ -170,6 +175,11 @@ impl Design {
         Ok(design)
     }
 
+    /// Which way the score is good.
+    pub fn better(&self) -> Option<Better> {
+        self.plan.as_ref().map_or(self.better, |plan| plan.score.better())
+    }
+
     /// The metric of a cell.
     pub fn metric<'a>(&'a self, cell: &'a Cell) -> &'a str {
         cell.metric.as_deref().unwrap_or(&self.metric)
@@ -189,6 +199,12 @@ impl Design {
             None => return Err("it names no baseline".into()),
             Some(baseline) if !names.contains(baseline) => return Err(format!("the baseline {baseline:?} is no cell")),
             Some(_) => {}
+        }
+        if self.better.is_none() {
+            return Err(format!(
+                "it does not say which way {:?} is good: better = \"higher\" (a rate) or \"lower\" (a time)",
+                self.metric
+            ));
         }
         if self.blocks == 0 || self.timeout_s == 0 {
             return Err("blocks and timeout_s must be at least 1".into());
@@ -231,6 +247,7 @@ mod tests {
         name = "small"
         question = "Is it?"
         metric = "x"
+        better = "higher"
         baseline = "a"
         blocks = 2
         seed = 1
@@ -260,6 +277,8 @@ mod tests {
         for (from, to, part) in [
             ("baseline = \"a\"", "baseline = \"b\"", "\"b\" is no cell"),
             ("baseline = \"a\"", "", "no baseline"),
+            ("better = \"higher\"", "", "which way \"x\" is good"),
+            ("better = \"higher\"", "better = \"more\"", "more"),
             ("same_as = \"a\"", "same_as = \"a again\"", "same_as must name"),
             ("same_as = \"a\"", "goal = 1.0", "has no argv"),
             ("goal = 0.5", "within_percent = 0", "between 0 and 100"),

@@ -96,6 +96,7 @@ pub fn expand(workload: &Workload, choices: &Choices) -> Result<Design, Error> {
         name: workload.name.clone(),
         question: workload.question.clone(),
         metric: workload.score.metric.clone(),
+        better: workload.score.better(),
         baseline: None,
         blocks: choices.blocks.unwrap_or(effort.blocks),
         warmup: effort.warmup,
@@ -269,6 +270,7 @@ mod tests {
         why = { scans = 1 }
         [score]
         of = "value"
+        better = "higher"
         metric = "{op}.rate"
         [run]
         blocks = 10

@@ -162,6 +162,7 @@ mod tests {
             name = "insert"
             question = "What does it cost?"
             metric = "insert.rate"
+            better = "higher"
             baseline = "none"
             blocks = 8
             seed = 5

@@ -75,14 +75,25 @@ pub struct Score {
     /// The score is multiplied by this, such as 1e-6 for MB/s.
     #[serde(default = "once")]
     pub scale: f64,
-    /// Which way is good.
+    /// Which way is good. By default higher of a rate and lower of a time; of a value the workload says it.
     #[serde(default)]
-    pub better: Better,
+    pub better: Option<Better>,
 }
 
 impl Default for Score {
     fn default() -> Self {
-        Self { of: Of::Rate, metric: iteration(), unit: None, scale: once(), better: Better::Higher }
+        Self { of: Of::Rate, metric: iteration(), unit: None, scale: once(), better: None }
+    }
+}
+
+impl Score {
+    /// Which way is good, as the file says or as what is made of the metric implies; nothing of a value that does not say.
+    pub fn better(&self) -> Option<Better> {
+        self.better.or(match self.of {
+            Of::Rate => Some(Better::Higher),
+            Of::Time => Some(Better::Lower),
+            Of::Value => None,
+        })
     }
 }
 
@@ -119,11 +130,10 @@ impl Of {
 }
 
 /// Which way is good.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
     /// More is better.
-    #[default]
     Higher,
     /// Less is better.
     Lower,
@@ -361,6 +371,12 @@ impl Workload {
         if self.score.scale.is_nan() || self.score.scale <= 0.0 {
             return Err("[score]: scale must be above 0".into());
         }
+        if self.score.better().is_none() {
+            return Err(format!(
+                "[score]: {} may be a time or a rate; say which way it is good: better = \"higher\" or \"lower\"",
+                self.score.metric
+            ));
+        }
         let lists: Vec<&Vec<String>> =
             self.words.values().chain(self.factors.iter().flat_map(|f| f.words.values())).collect();
         let sizing = self.sizing.iter().flat_map(|s| s.calibrate.iter().chain(&s.fixed));
@@ -489,7 +505,10 @@ mod tests {
         let workload = Workload::parse("small.toml", SMALL).unwrap();
         assert_eq!(workload.factor("mode").unwrap().default, ["a", "b"]);
         assert_eq!(workload.factor("size").unwrap().default, ["64"]);
-        assert_eq!((workload.score.of, workload.score.better, workload.run.warmup), (Of::Rate, Better::Higher, 1));
+        assert_eq!(
+            (workload.score.of, workload.score.better(), workload.run.warmup),
+            (Of::Rate, Some(Better::Higher), 1)
+        );
         assert_eq!(workload.why.unwrap()["size"], "10");
         assert_eq!(workload.skip[0].when["size"], ["1", "2"]);
     }

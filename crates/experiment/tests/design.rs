@@ -78,7 +78,7 @@ impl Drop for Paper {
 }
 
 fn design(text: &str) -> Design {
-    let head = "name = 'd'\nquestion = 'q'\nmetric = 'x'\nbaseline = 'a'\n";
+    let head = "name = 'd'\nquestion = 'q'\nmetric = 'x'\nbetter = 'higher'\nbaseline = 'a'\n";
     Design::parse("test", &format!("{head}{text}")).unwrap()
 }
 

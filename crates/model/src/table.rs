@@ -467,7 +467,7 @@ tables! {
         unit: Option<String>,
         /// The score is multiplied by this.
         scale: f64,
-        /// Which way is good: `higher` or `lower`; empty for a comparison, which does not say.
+        /// Which way is good: `higher` or `lower`; empty for a comparison of an archive made before its design had to say it.
         better: Option<String>,
         /// Half the width of each cell's interval that was wanted, as a fraction; empty if blocks were fixed.
         precision: Option<f64>,

@@ -1,13 +1,12 @@
 //! Is the one faster than the other? Four answers, since "not shown to be different" is not "shown to be the same":
 //!
 //! - **equivalent**: the whole interval of the ratio is within the margin;
-//! - **faster** or **slower**: the interval leaves out 1, and reaches beyond the margin;
+//! - **faster** or **slower**: the interval leaves out 1, and the ratio itself lies beyond the margin;
 //! - **inconclusive**: neither. More processes may tell.
 //!
-//! "Faster" says that the direction is sure and that the difference may matter; by how much it is faster at least is the
-//! interval's near end. Of a true difference smaller than the margin, some data say "faster" and more data "equivalent":
-//! the first was not wrong, and the second says more. To ask that the estimate, too, be beyond the margin would avoid that,
-//! at a price in power: a true 3 % lies three times as far from 1 as from a margin of 2 %.
+//! "Faster" says that the direction is sure and that the difference is, as far as was measured, one that matters; by how much it is
+//! faster at least is the interval's near end, which may lie within the margin ([`is_surely_beyond`] tells). Whoever asks that the whole
+//! interval lie beyond it pays in power: a true 3 % lies three times as far from 1 as from a margin of 2 %.
 //!
 //! The margin is symmetric in the ratio, from 1 / (1 + margin) to 1 + margin, so that A against B and B against A are each
 //! other's mirror.
@@ -71,13 +70,19 @@ pub fn judge(ratio: &Estimate, better: Better, margin: f64) -> Verdict {
     let (down, up) = (1.0 / (1.0 + margin), 1.0 + margin);
     if ratio.low >= down && ratio.high <= up {
         Verdict::Equivalent
-    } else if ratio.low > 1.0 {
+    } else if ratio.low > 1.0 && ratio.value > up {
         if better == Better::Higher { Verdict::Faster } else { Verdict::Slower }
-    } else if ratio.high < 1.0 {
+    } else if ratio.high < 1.0 && ratio.value < down {
         if better == Better::Lower { Verdict::Faster } else { Verdict::Slower }
     } else {
         Verdict::Inconclusive
     }
+}
+
+/// Whether the whole interval lies beyond the margin, on either side: then the difference is larger than the margin not only as
+/// far as was measured, but as surely as the interval holds.
+pub fn is_surely_beyond(ratio: &Estimate, margin: f64) -> bool {
+    ratio.low > 1.0 + margin || ratio.high < 1.0 / (1.0 + margin)
 }
 
 #[cfg(test)]
@@ -95,7 +100,17 @@ mod tests {
         assert_eq!(of(0.95, 0.97, 0.99), Verdict::Faster);
         assert_eq!(of(0.99, 1.0, 1.01), Verdict::Equivalent);
         assert_eq!(of(1.005, 1.01, 1.015), Verdict::Equivalent, "sure, and too small to matter");
-        assert_eq!(of(1.001, 1.015, 1.03), Verdict::Slower, "sure, and it may matter");
+        assert_eq!(
+            of(1.001, 1.015, 1.03),
+            Verdict::Inconclusive,
+            "sure, and as far as was measured too small to matter"
+        );
+        assert_eq!(of(1.001, 1.025, 1.05), Verdict::Slower, "sure, and larger than the margin as far as was measured");
+        // A rate of 0.985 is no 2 % less, wherever its interval reaches.
+        assert_eq!(judge(&ratio(0.972, 0.985, 0.996), Better::Higher, 0.02), Verdict::Inconclusive);
+        assert_eq!(judge(&ratio(0.972, 0.979, 0.986), Better::Higher, 0.022), Verdict::Inconclusive);
+        assert!(is_surely_beyond(&ratio(1.03, 1.04, 1.05), 0.02) && is_surely_beyond(&ratio(0.95, 0.96, 0.97), 0.02));
+        assert!(!is_surely_beyond(&ratio(1.01, 1.04, 1.05), 0.02) && !is_surely_beyond(&ratio(0.95, 0.96, 0.99), 0.02));
         assert_eq!(of(0.99, 1.03, 1.07), Verdict::Inconclusive);
         assert_eq!(of(0.9, 1.0, 1.1), Verdict::Inconclusive);
         assert_eq!(judge(&ratio(1.01, 1.03, 1.05), Better::Higher, 0.02), Verdict::Faster);

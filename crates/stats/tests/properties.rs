@@ -77,6 +77,21 @@ proptest! {
         prop_assert_eq!(judge(&ratio, Better::Higher, margin), turned);
     }
 
+    /// A ratio that grows, interval and all, never becomes better where less is better.
+    #[test]
+    fn a_verdict_is_monotone(low in 0.8..1.2_f64, up in 0.0..0.2_f64, at in 0.0..1.0_f64, by in 1.0..1.2_f64, margin in 0.001..0.1_f64) {
+        let of = |by: f64| {
+            let (low, value, high) = (low * by, (low + at * up) * by, (low + up) * by);
+            let ratio = stats::Estimate { value, low, high, level: 0.95, n: 10, method: "given" };
+            match judge(&ratio, Better::Lower, margin) {
+                Verdict::Faster => -1,
+                Verdict::Slower => 1,
+                Verdict::Equivalent | Verdict::Inconclusive => 0,
+            }
+        };
+        prop_assert!(of(1.0) <= of(by), "{} {}", of(1.0), of(by));
+    }
+
     #[test]
     fn swapped_groups_are_mirrored(
         a in prop::collection::vec(0_i32..20, 1..12),
@@ -116,4 +131,34 @@ proptest! {
         let scaled: Vec<f64> = times.iter().map(|t| t * by).collect();
         prop_assert_eq!(steady::classify(&scaled, 0.05, steady::Penalty::Fixed, 1).unwrap().class, found.class);
     }
+}
+
+/// Every arrangement of an interval, its estimate and the margin, beside what docs/comparing.md says of them.
+#[test]
+fn every_arrangement_has_the_verdict_of_the_manual() {
+    let grid: Vec<f64> = (-24..=24).map(|n| (f64::from(n) * 0.004).exp()).collect();
+    let mut seen = std::collections::BTreeMap::new();
+    for margin in [0.01, 0.02, 0.05] {
+        for (at, low) in grid.iter().enumerate() {
+            for (up, value) in grid.iter().enumerate().skip(at) {
+                for high in &grid[up..] {
+                    let ratio =
+                        stats::Estimate { value: *value, low: *low, high: *high, level: 0.95, n: 10, method: "given" };
+                    let beyond = *value > 1.0 + margin || *value < 1.0 / (1.0 + margin);
+                    let leaves_out_1 = *low > 1.0 || *high < 1.0;
+                    let within = *low >= 1.0 / (1.0 + margin) && *high <= 1.0 + margin;
+                    let expected = match (within, leaves_out_1 && beyond) {
+                        (true, _) => Verdict::Equivalent,
+                        (false, true) if *value > 1.0 => Verdict::Slower,
+                        (false, true) => Verdict::Faster,
+                        (false, false) => Verdict::Inconclusive,
+                    };
+                    let found = judge(&ratio, Better::Lower, margin);
+                    assert_eq!(found, expected, "{ratio:?} beside {margin}");
+                    *seen.entry(found).or_insert(0) += 1;
+                }
+            }
+        }
+    }
+    assert!(seen.len() == 4 && seen.values().all(|n| *n > 50), "{seen:?}");
 }

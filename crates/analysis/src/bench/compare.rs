@@ -5,13 +5,16 @@
 //! processes ([`stats::hierarchy`]); two cells of one archive are compared within blocks, two archives are not, since
 //! nothing links their blocks. One factor may differ on purpose ([`across`]): a host and a phone name their modes differently.
 //!
-//! A verdict needs more than an interval without 1: the difference must be larger than a **margin**, 2 % or what the
+//! Cells that are not one quantity ([`super::comparable`]: another command, unit or direction) are listed as such and not compared.
+//!
+//! A verdict needs more than an interval without 1: the ratio must lie beyond a **margin**, 2 % or what the
 //! machine's own noise makes of a cell compared with itself, if that is more; and among many cells it must survive Holm's
 //! correction ([`stats::holm`]), since of twenty equal cells one is "significant" by chance. Equivalent means shown to be
 //! within the margin; everything else is inconclusive, and says so. Ranks ([`stats::rank`]) give a second opinion that
 //! knows nothing of means.
 
 use super::LEVEL;
+use super::comparable::{self, Incomparable, Rules};
 use super::differ::{self, Differs};
 use super::results::{Bench, Measured, words};
 use model::counted;
@@ -44,6 +47,8 @@ pub struct Side {
     pub failed: usize,
     /// Each process's score.
     pub values: Vec<f64>,
+    /// What its processes ran, with the holes of a process as holes.
+    pub command: Vec<String>,
 }
 
 /// The opinion of ranks.
@@ -135,6 +140,8 @@ pub struct Compared {
     pub noise: Option<f64>,
     /// The cells of both.
     pub results: Vec<Pair>,
+    /// Cells that both have, and that are not the same quantity.
+    pub incomparable: Vec<Incomparable>,
     /// The others.
     pub unmatched: Vec<Alone>,
     /// All in one number; of two cells or more.
@@ -153,8 +160,11 @@ struct Match<'a> {
     levels: Option<[String; 2]>,
 }
 
+/// The version of the contract: 2 lists what cannot be compared, and tells each side's command.
+const VERSION: u32 = 2;
+
 /// Compares the cells that both have.
-pub fn archives(a: &Bench, b: &Bench) -> Compared {
+pub fn archives(a: &Bench, b: &Bench, rules: &Rules) -> Compared {
     let (first, second) = (a.measured(), b.measured());
     let of = |all: &'_ [Measured]| -> BTreeSet<Key> { all.iter().map(|m| key(m, &m.factors)).collect() };
     let (in_a, in_b) = (of(&first), of(&second));
@@ -168,7 +178,7 @@ pub fn archives(a: &Bench, b: &Bench) -> Compared {
     let mut unmatched = Vec::new();
     unmatched.extend(first.iter().filter(|m| !in_b.contains(&key(m, &m.factors))).map(|m| alone("a", m)));
     unmatched.extend(second.iter().filter(|m| !in_a.contains(&key(m, &m.factors))).map(|m| alone("b", m)));
-    compared((a, &first), (b, &second), &matches, unmatched)
+    compared((a, &first), (b, &second), matches, unmatched, rules)
 }
 
 /// Compares the cells of `a` that have the first of two values of the factor `by` with those of `b` that have the second, all
@@ -176,7 +186,7 @@ pub fn archives(a: &Bench, b: &Bench) -> Compared {
 ///
 /// # Errors
 /// No such cell is in one of them.
-pub fn across(a: &Bench, b: &Bench, by: &str, values: [&str; 2]) -> Result<Compared, String> {
+pub fn across(a: &Bench, b: &Bench, by: &str, values: [&str; 2], rules: &Rules) -> Result<Compared, String> {
     let (first, second) = (a.measured(), b.measured());
     let mut sides = [Vec::new(), Vec::new()];
     for (side, (all, bench, value)) in sides.iter_mut().zip([(&first, a, values[0]), (&second, b, values[1])]) {
@@ -217,7 +227,7 @@ pub fn across(a: &Bench, b: &Bench, by: &str, values: [&str; 2]) -> Result<Compa
         }
     }
     unmatched.extend(of_b.iter().filter(|y| !taken.contains(&y.cell.id)).map(|y| alone("b", y)));
-    Ok(compared((a, &first), (b, &second), &matches, unmatched))
+    Ok(compared((a, &first), (b, &second), matches, unmatched, rules))
 }
 
 /// What makes a cell of one archive that of another: its design's name, its factors, and a comparison's its own.
@@ -235,29 +245,47 @@ fn alone(of: &'static str, m: &Measured) -> Alone {
 fn compared(
     (a, first): (&Bench, &[Measured]),
     (b, second): (&Bench, &[Measured]),
-    matches: &[Match],
+    matches: Vec<Match>,
     unmatched: Vec<Alone>,
+    rules: &Rules,
 ) -> Compared {
+    let (matches, incomparable) = sound(matches, rules);
     let noise = [noise(first), noise(second)].into_iter().flatten().reduce(f64::max);
     Compared {
-        version: 1,
+        version: VERSION,
         a: a.name.clone(),
         b: b.name.clone(),
         by: None,
         noise,
-        overall: overall(matches, Pairing::Unpaired),
-        results: pairs(matches, Pairing::Unpaired, noise),
+        overall: overall(&matches, Pairing::Unpaired, rules),
+        results: pairs(&matches, Pairing::Unpaired, noise, rules),
+        incomparable,
         unmatched,
         differs: differ::facts(&a.tables.environment, &b.tables.environment),
         scope: differ::scope(&a.tables.environment, &b.tables.environment),
     }
 }
 
+/// The pairs that are one quantity, and the others.
+fn sound<'a>(matches: Vec<Match<'a>>, rules: &Rules) -> (Vec<Match<'a>>, Vec<Incomparable>) {
+    let (mut can, mut cannot) = (Vec::new(), Vec::new());
+    for m in matches {
+        let why = comparable::why_not(m.a, m.b, m.levels.is_some(), rules);
+        if why.is_empty() {
+            can.push(m);
+        } else {
+            let (workload, parameters) = (m.a.design.name.clone(), m.parameters);
+            cannot.push(Incomparable { workload, parameters, levels: m.levels, why });
+        }
+    }
+    (can, cannot)
+}
+
 /// Compares the values of one factor within an archive: each with `base`, or with the first.
 ///
 /// # Errors
 /// No cell has that factor, or none has that value.
-pub fn within(bench: &Bench, by: &str, base: Option<&str>) -> Result<Compared, String> {
+pub fn within(bench: &Bench, by: &str, base: Option<&str>, rules: &Rules) -> Result<Compared, String> {
     let all = bench.measured();
     let with: Vec<&Measured> = all.iter().filter(|m| m.factors.contains_key(by)).collect();
     if with.is_empty() {
@@ -309,15 +337,17 @@ pub fn within(bench: &Bench, by: &str, base: Option<&str>) -> Result<Compared, S
             _ => format!("no two cells differ in {by} alone, which has the values {}", values.join(", ")),
         });
     }
+    let (matches, incomparable) = sound(matches, rules);
     let noise = noise(&all);
     Ok(Compared {
-        version: 1,
+        version: VERSION,
         a: bench.name.clone(),
         b: bench.name.clone(),
         by: Some(by.into()),
         noise,
         overall: None,
-        results: pairs(&matches, Pairing::Blocks, noise),
+        results: pairs(&matches, Pairing::Blocks, noise, rules),
+        incomparable,
         unmatched,
         differs: Vec::new(),
         scope: differ::scope(&bench.tables.environment, &bench.tables.environment),
@@ -370,20 +400,22 @@ fn noise(all: &[Measured]) -> Option<f64> {
     all.iter().filter_map(|m| twin(&m)).reduce(f64::max)
 }
 
-fn pairs(matches: &[Match], pairing: Pairing, noise: Option<f64>) -> Vec<Pair> {
+fn pairs(matches: &[Match], pairing: Pairing, noise: Option<f64>, rules: &Rules) -> Vec<Pair> {
     let ratios: Vec<Option<Comparison>> = matches.iter().map(|m| ratio_of(m.a, m.b, pairing)).collect();
     // Cells without a ratio are no tests, and do not make it harder for the others.
     let tested: Vec<f64> = ratios.iter().flatten().map(|r| r.p).collect();
     let mut adjusted = holm::adjusted(&tested).unwrap_or_default().into_iter();
     let one = |(m, r): (&Match, Option<Comparison>)| {
         let p_adjusted = r.and_then(|_| adjusted.next());
-        pair(m, r, p_adjusted, verdict::margin(noise))
+        let better = comparable::better(m.a, m.b, rules).ok()?;
+        let mut pair = pair(m, r, p_adjusted, (verdict::margin(noise), better));
+        pair.notes.extend(comparable::note(m.a, m.b, rules).filter(|_| m.levels.is_none()));
+        Some(pair)
     };
-    matches.iter().zip(ratios).map(one).collect()
+    matches.iter().zip(ratios).filter_map(one).collect()
 }
 
-fn pair(m: &Match, ratio: Option<Comparison>, p_adjusted: Option<f64>, margin: f64) -> Pair {
-    let better = m.a.better();
+fn pair(m: &Match, ratio: Option<Comparison>, p_adjusted: Option<f64>, (margin, better): (f64, Better)) -> Pair {
     let alone = ratio.map(|r| verdict::judge(&r.ratio, better, margin));
     let verdict = match alone {
         Some(v) => v.among_many(p_adjusted.unwrap_or(f64::NAN), ALPHA),
@@ -397,7 +429,7 @@ fn pair(m: &Match, ratio: Option<Comparison>, p_adjusted: Option<f64>, margin: f
         levels: m.levels.clone(),
         unit: m.a.estimate.unit.clone(),
         higher_is_better: better == Better::Higher,
-        notes: notes(m, &second, alone, verdict, ratio.is_some()),
+        notes: notes(m, &second, alone, verdict, ratio.map(|r| verdict::is_surely_beyond(&r.ratio, margin))),
         a,
         b,
         ratio: ratio.map(|r| r.ratio.value),
@@ -420,6 +452,7 @@ fn side(m: &Measured) -> Side {
         class: e.class.clone(),
         failed: e.failed,
         values: m.scores(),
+        command: comparable::command(m),
     }
 }
 
@@ -433,11 +466,15 @@ fn second(a: &[f64], b: &[f64]) -> Second {
     }
 }
 
-fn notes(m: &Match, second: &Second, alone: Option<Verdict>, verdict: Verdict, has_ratio: bool) -> Vec<String> {
+fn notes(
+    m: &Match,
+    second: &Second,
+    alone: Option<Verdict>,
+    verdict: Verdict,
+    surely_beyond: Option<bool>,
+) -> Vec<String> {
     let mut notes = Vec::new();
-    if m.a.estimate.unit != m.b.estimate.unit {
-        notes.push(format!("units differ: {} and {}", m.a.estimate.unit, m.b.estimate.unit));
-    }
+    let (has_ratio, surely_beyond) = (surely_beyond.is_some(), surely_beyond.unwrap_or(false));
     if !has_ratio {
         notes.push("too few processes with a result for a ratio".into());
     }
@@ -446,6 +483,9 @@ fn notes(m: &Match, second: &Second, alone: Option<Verdict>, verdict: Verdict, h
     }
     if matches!(verdict, Verdict::Faster | Verdict::Slower) && second.mann_whitney_p.is_none_or(|p| p >= ALPHA) {
         notes.push("ranks do not confirm it (Mann-Whitney)".into());
+    }
+    if matches!(verdict, Verdict::Faster | Verdict::Slower) && !surely_beyond {
+        notes.push("a difference surely; that it is larger than the margin, as far as was measured".into());
     }
     if m.a.design.quick || m.b.design.quick {
         notes.push("quick run".into());
@@ -471,11 +511,11 @@ fn notes(m: &Match, second: &Second, alone: Option<Verdict>, verdict: Verdict, h
     notes
 }
 
-fn overall(matches: &[Match], pairing: Pairing) -> Option<Overall> {
+fn overall(matches: &[Match], pairing: Pairing, rules: &Rules) -> Option<Overall> {
     let oriented = |m: &Match| {
         let (a, b) = arms(m.a, m.b, pairing)?;
         // A rate's costs, and scores of which less is better, are divided A by B: above 1 is faster.
-        let costs = m.a.design.score == "rate" || m.a.better() == Better::Lower;
+        let costs = m.a.design.score == "rate" || comparable::better(m.a, m.b, rules).ok()? == Better::Lower;
         let arms = if costs { (a, b) } else { (b, a) };
         hierarchy::ratio(&arms.0, &arms.1, pairing, LEVEL, SEED).map(|_| arms)
     };

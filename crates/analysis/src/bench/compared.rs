@@ -32,7 +32,7 @@ pub fn text(c: &Compared) -> String {
             let _ = writeln!(text, "  {:width$}    {}", "", shown(note));
         }
     }
-    if c.results.is_empty() {
+    if c.results.is_empty() && c.incomparable.is_empty() {
         text.push_str("  They have no cell in common.\n");
     }
     for (workload, same) in &shared {
@@ -46,6 +46,9 @@ pub fn text(c: &Compared) -> String {
             o.speed,
             counted(o.cells, "cell")
         );
+    }
+    for i in &c.incomparable {
+        let _ = writeln!(text, "{}", shown(&i.words()));
     }
     for a in &c.unmatched {
         let _ = writeln!(text, "{}", shown(&alone(a)));
@@ -136,6 +139,9 @@ pub fn markdown(c: &Compared) -> String {
             o.speed,
             counted(o.cells, "cell")
         );
+    }
+    for i in &c.incomparable {
+        let _ = writeln!(text, "\n{}", escaped(&i.words()));
     }
     for a in &c.unmatched {
         let _ = writeln!(text, "\n{}", escaped(&alone(a)));

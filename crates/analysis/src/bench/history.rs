@@ -4,7 +4,8 @@
 //! the margins and corrections are those of that pair of archives. A fact that holds for a run only (the load, the
 //! temperature) is no change of the machine.
 
-use super::compare::{archives, named};
+use super::comparable::Rules;
+use super::compare::{Compared, archives, named};
 use super::differ::{self, Differs};
 use super::results::{Bench, words};
 use crate::text::{digits, shown};
@@ -62,7 +63,7 @@ pub struct Point {
     pub processes: usize,
     /// Beside the one before of this cell: score / its score.
     pub ratio: Option<f64>,
-    /// `faster`, `slower`, `equivalent` or `inconclusive` beside that.
+    /// `faster`, `slower`, `equivalent` or `inconclusive` beside that; `not comparable` where it is another quantity.
     pub verdict: Option<&'static str>,
 }
 
@@ -91,17 +92,20 @@ pub fn history(mut benches: Vec<Bench>) -> History {
         for m in bench.measured() {
             let parameters = named(&m);
             let key = (m.design.name.clone(), words(&parameters));
-            let pair = last.get(&key).and_then(|before| {
-                let all = compared.entry(*before).or_insert_with(|| archives(&benches[*before], bench));
-                all.results.iter().find(|p| p.workload == m.design.name && p.parameters == parameters)
+            let all: Option<&Compared> = last.get(&key).map(|before| {
+                let with = || archives(&benches[*before], bench, &Rules::default());
+                &*compared.entry(*before).or_insert_with(with)
             });
+            let same = |workload: &str, of: &BTreeMap<String, String>| workload == m.design.name && *of == parameters;
+            let pair = all.and_then(|all| all.results.iter().find(|p| same(&p.workload, &p.parameters)));
+            let apart = all.is_some_and(|all| all.incomparable.iter().any(|i| same(&i.workload, &i.parameters)));
             let point = Point {
                 archive: at,
                 estimate: m.estimate.estimate,
                 ci95: m.estimate.ci95,
                 processes: m.estimate.processes,
                 ratio: pair.and_then(|p| p.ratio),
-                verdict: pair.map(|p| p.verdict),
+                verdict: pair.map(|p| p.verdict).or(apart.then_some("not comparable")),
             };
             let line = lines.entry(key.clone()).or_insert_with(|| Line {
                 workload: m.design.name.clone(),

@@ -17,6 +17,7 @@
 
 pub mod beside;
 pub mod cluster;
+pub mod comparable;
 pub mod compare;
 pub mod compared;
 pub mod contract;

@@ -1,5 +1,6 @@
 //! What the report page draws of a benchmark: computed here, so that the page only draws.
 
+use super::comparable::Rules;
 use super::compare::{Compared, archives, named};
 use super::figures::{Figure, figures, others};
 use super::flows::{Flows, flows};
@@ -122,7 +123,7 @@ pub fn page(bench: &Bench, why: &dyn Fn(&str) -> Why) -> Page {
 
 /// The same of a benchmark with the one before it: what was (`a`) and what is.
 pub fn page_beside(a: &Bench, bench: &Bench, why: &dyn Fn(&str) -> Why) -> Page {
-    Page { compared: Some(archives(a, bench)), ..page(bench, why) }
+    Page { compared: Some(archives(a, bench, &Rules::default())), ..page(bench, why) }
 }
 
 fn design(bench: &Bench, d: &model::table::DesignRow) -> Design {

@@ -161,12 +161,12 @@ impl Measured<'_> {
         Score::of(self.design, self.cell)
     }
 
-    /// Which way its score is good. A comparison that does not say measures rates or, if it is of times, times.
-    pub fn better(&self) -> Better {
-        match self.design.better.as_deref() {
-            Some("lower") => Better::Lower,
-            None if self.design.score == "time" => Better::Lower,
-            _ => Better::Higher,
+    /// Which way its score is good; nothing if its archive does not say (comparisons did not, once), and nobody guesses.
+    pub fn better(&self) -> Option<Better> {
+        match self.design.better.as_deref()? {
+            "lower" => Some(Better::Lower),
+            "higher" => Some(Better::Higher),
+            _ => None,
         }
     }
 

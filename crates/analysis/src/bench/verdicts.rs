@@ -1,8 +1,11 @@
 //! Tests of comparisons, histories and tables, on benchmarks whose truth is known.
 
+use super::comparable::Rules;
 use super::compare::{Compared, across, archives, within};
 use super::made::bench;
+use super::results::Bench;
 use super::{compared, history};
+use stats::verdict::Better;
 
 fn verdicts(c: &Compared) -> Vec<&str> {
     c.results.iter().map(|p| p.verdict).collect()
@@ -20,7 +23,7 @@ fn cells_are_matched_by_their_factors_and_judged_by_their_time_for_a_unit_of_wor
     b.add(&[("op", "x"), ("size", "3")], 80.0, 500.0, 10);
     b.add(&[("op", "x"), ("size", "2")], 125.0, 500.0, 10);
     b.add(&[("op", "x"), ("size", "1")], 100.0, 500.0, 10);
-    let c = archives(&a, &b);
+    let c = archives(&a, &b, &Rules::default());
     assert_eq!(verdicts(&c), ["equivalent", "slower", "faster"]);
     let ratios: Vec<f64> = c.results.iter().map(|p| p.ratio.unwrap()).collect();
     for (ratio, truth) in ratios.iter().zip([1.0, 0.8, 1.25]) {
@@ -37,7 +40,7 @@ fn cells_are_matched_by_their_factors_and_judged_by_their_time_for_a_unit_of_wor
     assert!((overall.speed - 1.0).abs() < 0.005 && overall.cells == 3);
 
     assert_eq!((c.slower(0.0).len(), c.slower(20.0).len(), c.slower(30.0).len()), (1, 1, 0));
-    assert!(archives(&b, &a).slower(20.0)[0].title().contains("size=3"));
+    assert!(archives(&b, &a, &Rules::default()).slower(20.0)[0].title().contains("size=3"));
 }
 
 #[test]
@@ -45,12 +48,12 @@ fn a_difference_below_the_machines_own_noise_is_none() {
     let (mut a, mut b) = (bench("a", "w"), bench("b", "w"));
     a.add(&[("op", "x")], 100.0, 1000.0, 10);
     b.add(&[("op", "x")], 105.0, 1000.0, 10);
-    assert_eq!(verdicts(&archives(&a, &b)), ["slower"]);
+    assert_eq!(verdicts(&archives(&a, &b, &Rules::default())), ["slower"]);
     // A twin of the cell that seems 8 % slower: so much this machine makes of nothing.
     let twin = a.add(&[("op", "x")], 108.0, 1000.0, 10) as usize;
     a.tables.cells[twin].same_as = Some(a.tables.cells[0].name.clone());
     a.tables.cells[twin].name = "again".into();
-    let c = archives(&a, &b);
+    let c = archives(&a, &b, &Rules::default());
     assert!(c.noise.unwrap() > 0.07 && verdicts(&c)[0] != "slower", "{:?}", c.noise);
 }
 
@@ -66,10 +69,10 @@ fn one_of_many_is_corrected_for() {
         let (mut a, mut b) = (bench("a", "w"), bench("b", "w"));
         a.add(&[("size", "3")], 100.0, 1000.0, 4);
         b.add(&[("size", "3")], 103.0, 1000.0, 4);
-        archives(&a, &b)
+        archives(&a, &b, &Rules::default())
     };
     assert_eq!(verdicts(&alone), ["slower"]);
-    let c = archives(&a, &b);
+    let c = archives(&a, &b, &Rules::default());
     let pair = &c.results[3];
     assert!(pair.p_adjusted.unwrap() > pair.p.unwrap());
     assert!(verdicts(&c).iter().filter(|v| **v == "slower" || **v == "faster").count() <= 1);
@@ -83,19 +86,19 @@ fn modes_of_one_archive_are_compared_within_blocks() {
             a.add(&[("mode", mode), ("size", size)], time, 1000.0, 10);
         }
     }
-    let c = within(&a, "mode", None).unwrap();
+    let c = within(&a, "mode", None, &Rules::default()).unwrap();
     assert_eq!((c.results.len(), verdicts(&c)), (4, vec!["faster"; 4]));
     assert_eq!(c.results[0].levels, Some(["int".to_string(), "c1".to_string()]));
     assert!((c.results[1].ratio.unwrap() / 8.0 - 1.0).abs() < 0.02);
     assert_eq!(c.results[0].title(), "w size=1: int -> c1");
     assert!(c.shared().is_empty());
-    let c = within(&a, "mode", Some("c2")).unwrap();
+    let c = within(&a, "mode", Some("c2"), &Rules::default()).unwrap();
     assert_eq!(verdicts(&c), ["slower"; 4]);
-    assert!(within(&a, "node", None).unwrap_err().contains("mode, size"));
-    assert!(within(&a, "mode", Some("x")).unwrap_err().contains("c1, c2, int"));
+    assert!(within(&a, "node", None, &Rules::default()).unwrap_err().contains("mode, size"));
+    assert!(within(&a, "mode", Some("x"), &Rules::default()).unwrap_err().contains("c1, c2, int"));
     let mut one = bench("a", "w");
     one.add(&[("mode", "int"), ("size", "1")], 800.0, 1000.0, 4);
-    let alone = within(&one, "size", None).unwrap_err();
+    let alone = within(&one, "size", None, &Rules::default()).unwrap_err();
     assert!(alone.contains("there is no other value to compare it with"), "{alone}");
 }
 
@@ -105,11 +108,11 @@ fn a_factor_that_only_one_mode_has_keeps_no_cells_apart() {
     let mut a = bench("a", "w");
     a.add(&[("mode", "native"), ("iterations", "30")], 100.0, 1000.0, 10);
     a.add(&[("mode", "jvm"), ("jit_iterations", "100")], 200.0, 1000.0, 10);
-    let c = within(&a, "mode", None).unwrap();
+    let c = within(&a, "mode", None, &Rules::default()).unwrap();
     assert_eq!((verdicts(&c), c.unmatched.len()), (vec!["slower"], 0));
     // Two of the same mode cannot both be the other one.
     a.add(&[("mode", "native"), ("iterations", "60")], 100.0, 1000.0, 10);
-    let c = within(&a, "mode", None).unwrap();
+    let c = within(&a, "mode", None, &Rules::default()).unwrap();
     assert_eq!((verdicts(&c), c.unmatched.len()), (vec!["slower"], 1));
 }
 
@@ -123,16 +126,16 @@ fn a_mode_of_one_machine_is_compared_with_another_mode_of_another() {
         phone.add(&[("mode", "art-jit"), ("shape", shape), ("dex_jar", "x")], 200.0 * times, 500.0, 10);
     }
     phone.add(&[("mode", "art-jit"), ("shape", "circle"), ("dex_jar", "x")], 200.0, 500.0, 10);
-    let c = across(&pc, &phone, "mode", ["jvm-tiered", "art-jit"]).unwrap();
+    let c = across(&pc, &phone, "mode", ["jvm-tiered", "art-jit"], &Rules::default()).unwrap();
     assert_eq!(verdicts(&c), ["slower", "slower"]);
     assert!(c.results.iter().all(|p| (p.ratio.unwrap() / 0.25 - 1.0).abs() < 0.01), "{:?}", c.results);
     assert_eq!(c.results[0].title(), "w shape=rect: jvm-tiered -> art-jit");
     assert!((c.overall.as_ref().unwrap().speed / 0.25 - 1.0).abs() < 0.01 && c.by.is_none());
     let alone: Vec<(&str, &str)> = c.unmatched.iter().map(|u| (u.of, u.parameters["shape"].as_str())).collect();
     assert_eq!(alone, [("b", "circle")], "other modes were not asked for");
-    let wrong = across(&pc, &phone, "mode", ["jvm-tiered", "art-aot"]).unwrap_err();
+    let wrong = across(&pc, &phone, "mode", ["jvm-tiered", "art-aot"], &Rules::default()).unwrap_err();
     assert!(wrong.contains("phone has mode=art-aot; there are art-jit"), "{wrong}");
-    assert!(across(&pc, &phone, "node", ["x", "y"]).unwrap_err().contains("none has that factor"));
+    assert!(across(&pc, &phone, "node", ["x", "y"], &Rules::default()).unwrap_err().contains("none has that factor"));
 }
 
 #[test]
@@ -144,12 +147,12 @@ fn what_casts_doubt_is_noted() {
     b.tables.marks.iter_mut().for_each(|m| m.text = "interpreted".into());
     b.tables.replicates[0].failure = Some("killed".into());
     b.tables.replicates[1].gates = Some(r#"{"temperature":{"state":"failed"}}"#.into());
-    let notes = archives(&a, &b).results[0].notes.join("; ");
+    let notes = archives(&a, &b, &Rules::default()).results[0].notes.join("; ");
     for part in ["quick run", "B: 1 process failed", "B: gate temperature", "different things of mode"] {
         assert!(notes.contains(part), "{notes}");
     }
     b.tables.replicates.iter_mut().for_each(|r| r.failure = Some("killed".into()));
-    let c = archives(&a, &b);
+    let c = archives(&a, &b, &Rules::default());
     assert_eq!((verdicts(&c), c.results[0].ratio), (vec!["inconclusive"], None));
 }
 
@@ -162,7 +165,9 @@ fn a_lower_score_is_faster_where_less_is_better() {
         bench.tables.designs[0].score = "time".into();
         bench.tables.designs[0].better = Some("lower".into());
     }
-    let c = archives(&a, &b);
+    let turned = archives(&b, &a, &Rules::default());
+    assert_eq!(verdicts(&turned), ["slower", "slower"], "the other way round");
+    let c = archives(&a, &b, &Rules::default());
     assert!((c.results[0].ratio.unwrap() / 0.8 - 1.0).abs() < 0.01 && c.results[0].unit == "ns");
     assert_eq!(verdicts(&c), ["faster", "faster"]);
     assert!((c.overall.unwrap().speed / 1.25 - 1.0).abs() < 0.01);
@@ -199,7 +204,7 @@ fn tables_are_text_that_cannot_break_out() {
     let mut a = bench("a|b", "w");
     a.add(&[("op", "x")], 100.0, 1000.0, 10);
     a.add(&[("op", "\u{1b}[31m|")], 100.0, 1000.0, 10);
-    let c = archives(&a, &a);
+    let c = archives(&a, &a, &Rules::default());
     let markdown = compared::markdown(&c);
     assert!(markdown.contains("## a\\|b and a\\|b") && !markdown.contains('\u{1b}'));
     let rows: Vec<usize> =
@@ -208,4 +213,86 @@ fn tables_are_text_that_cannot_break_out() {
     let text = compared::text(&c);
     assert!(c.shared().is_empty(), "they differ in their one parameter");
     assert!(text.contains("Nothing that was read of the machines differed") && !text.contains('\u{1b}'), "{text}");
+}
+
+/// Of a comparison's times: 80 ns became 100 ns. Older archives do not say which way that is.
+#[test]
+fn a_direction_that_is_not_stored_is_not_guessed() {
+    let (mut a, mut b) = (bench("a", "w"), bench("b", "w"));
+    for (bench, time) in [(&mut a, 80.0), (&mut b, 100.0)] {
+        bench.add(&[("op", "x")], time, 1000.0, 10);
+        bench.tables.designs[0].score = "value".into();
+        bench.tables.designs[0].better = None;
+        bench.tables.designs[0].baseline = Some("op=x".into());
+    }
+    let c = archives(&a, &b, &Rules::default());
+    assert!(c.results.is_empty() && c.overall.is_none() && c.slower(0.0).is_empty(), "{:?}", c.results);
+    let why = c.incomparable[0].words();
+    assert!(
+        why.contains("the archives do not say which way \"iteration\" is good") && why.contains("--better"),
+        "{why}"
+    );
+    assert!(compared::text(&c).contains("Not comparable: w") && compared::markdown(&c).contains("Not comparable: w"));
+    for (better, verdict) in [(Better::Lower, "slower"), (Better::Higher, "faster")] {
+        let rules = Rules { better: Some(better), ..Rules::default() };
+        assert_eq!(verdicts(&archives(&a, &b, &rules)), [verdict]);
+    }
+    // What an archive does say is not overruled.
+    b.tables.designs[0].better = Some("lower".into());
+    let one = archives(&a, &b, &Rules::default());
+    assert!(one.incomparable[0].why[0].starts_with("A does not say"), "{:?}", one.incomparable);
+    a.tables.designs[0].better = Some("higher".into());
+    let rules = Rules { better: Some(Better::Lower), ..Rules::default() };
+    assert!(archives(&a, &b, &rules).incomparable[0].why[0].contains("disagree"));
+    let all = vec![a, b];
+    let h = history::history(all);
+    assert_eq!(h.cells[0].points[1].verdict, Some("not comparable"));
+}
+
+#[test]
+fn what_is_not_the_same_quantity_is_not_compared() {
+    let made = || {
+        let mut bench = bench("x", "w");
+        bench.add(&[("op", "x")], 100.0, 1000.0, 10);
+        bench.tables.cells[0].argv = r#"["{fathom}","workload","--rows=10"]"#.into();
+        bench
+    };
+    let why = |a: &Bench, b: &Bench| -> String {
+        let c = archives(a, b, &Rules::default());
+        assert!(c.results.is_empty() == !c.incomparable.is_empty());
+        c.incomparable.iter().flat_map(|i| i.why.clone()).collect::<Vec<_>>().join("; ")
+    };
+    assert_eq!(why(&made(), &made()), "");
+    let mut other = made();
+    other.tables.cells[0].argv = r#"["{fathom}", "workload", "--rows=1000"]"#.into();
+    let both = [why(&made(), &other), why(&other, &made())];
+    assert!(both[0].contains(r#"A has "--rows=10" where B has "--rows=1000""#), "{}", both[0]);
+    assert!(both[1].contains(r#"A has "--rows=1000" where B has "--rows=10""#) && both[1].contains("--other-commands"));
+    let rules = Rules { other_commands: true, ..Rules::default() };
+    let c = archives(&made(), &other, &rules);
+    assert!(c.results[0].notes[0].starts_with("their commands differ"), "{:?}", c.results[0].notes);
+    // JSON written with other spaces is the same command.
+    let mut spaced = made();
+    spaced.tables.cells[0].argv = r#"[ "{fathom}" , "workload","--rows=10" ]"#.into();
+    assert_eq!(why(&made(), &spaced), "");
+    let mut unit = made();
+    unit.tables.samples.iter_mut().filter(|s| s.metric == "work").for_each(|s| s.unit = "page".into());
+    assert!(why(&made(), &unit).contains(r#"A's score is in "row/s", B's in "page/s""#), "{}", why(&made(), &unit));
+    let mut metric = made();
+    metric.tables.cells[0].metric = Some("latency.p99".into());
+    assert!(why(&made(), &metric).contains("latency.p99"));
+    let mut beside = made();
+    beside.tables.designs[0].design =
+        r#"{"words":{"w":["two"]},"cells":[{"name":"op=x","background":["one","@w"],"setup":[["s"]]}]}"#.into();
+    assert!(
+        why(&made(), &beside).contains(r#"A has nothing more where B has "(before)""#),
+        "{}",
+        why(&made(), &beside)
+    );
+    let mut peer = made();
+    peer.tables.marks.iter_mut().for_each(|m| (m.name, m.text) = ("peer".into(), "192.0.2.1:80".into()));
+    assert_eq!(why(&made(), &peer), "", "one that says nothing");
+    let mut elsewhere = peer.clone();
+    elsewhere.tables.marks.iter_mut().for_each(|m| m.text = "192.0.2.2:80".into());
+    assert!(why(&peer, &elsewhere).contains("measured against 192.0.2.1:80, B against 192.0.2.2:80"));
 }

@@ -12,11 +12,21 @@ pub enum Penalty {
     Crops,
 }
 
+/// Which way a score is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Better {
+    /// More is better: rates
+    Higher,
+    /// Less is better: times
+    Lower,
+}
+
 /// Compare two benchmarks cell by cell, or the values of one parameter within one.
 ///
 /// Cells are the same if their workload and all their parameters are. Each gets the ratio B / A of the scores with its
 /// interval and a verdict: faster, slower, equivalent (shown to be within the margin), or inconclusive. The margin is 2 %, or
 /// what the machine's own noise makes of a cell compared with itself; verdicts are corrected for being many (Holm).
+/// Cells whose commands, units, metrics or directions differ are not one quantity: they are listed and not compared.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -27,7 +37,7 @@ Examples:
   fathom bench compare bench.fathom --by mode=int                  each mode with int
   fathom bench compare pc.fathom phone.fathom --by mode=jvm-tiered,art-jit
 
-Exit status: 0 done, 1 failed, nothing to compare, or --fail-on was met, 2 wrong usage.")]
+Exit status: 0 done; 1 failed, nothing could be compared, or with --fail-on a cell is slower or could not be compared; 2 wrong usage.")]
 pub struct BenchCompare {
     /// What was
     #[arg(value_name = "A.fathom")]
@@ -39,9 +49,15 @@ pub struct BenchCompare {
     /// B's with another
     #[arg(long, value_name = "NAME[=VALUE[,VALUE]]")]
     pub by: Option<String>,
-    /// Exit with 1 if a cell is slower (takes more than PERCENT longer)
+    /// Exit with 1 if a cell is slower (takes more than PERCENT longer), or if a cell of both could not be compared
     #[arg(long, value_name = "slower[:PERCENT]", value_parser = fail_on)]
     pub fail_on: Option<f64>,
+    /// Which way scores are good of which an archive does not say it: comparisons of older versions did not
+    #[arg(long, value_enum, value_name = "WAY")]
+    pub better: Option<Better>,
+    /// Compare cells also if their commands differ, such as two builds of a program; a note says in what
+    #[arg(long)]
+    pub other_commands: bool,
     /// What a change of level must pay when steady states are looked for (docs/method.md)
     #[arg(long, value_enum, default_value = "fixed")]
     pub penalty: Penalty,

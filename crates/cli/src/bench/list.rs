@@ -88,6 +88,6 @@ fn contract(workload: &Workload) -> Value {
     let lacking: Vec<Value> =
         lacking(workload).into_iter().map(|(value, why)| json!({"value": value, "why": why})).collect();
     json!({"name": workload.name, "question": workload.question, "figures": workload.figures, "needs": workload.needs,
-           "better": workload.score.better.name(), "lacking": lacking,
+           "better": workload.score.better().map(experiment::Better::name), "lacking": lacking,
            "parameters": workload.factors.iter().map(factor).collect::<Vec<_>>()})
 }

@@ -2,12 +2,14 @@
 
 use super::{results, store};
 use crate::{Usage, args, link, progress, say};
+use analysis::bench::comparable::Rules;
 use analysis::bench::compare::{self, Compared};
 use analysis::bench::results::Bench;
 use analysis::bench::{self, Benchmark, Penalty, compared, history};
 use anyhow::{Context as _, Result, bail};
 use archive::{Archive, Runs};
 use model::counted;
+use stats::verdict::Better;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -92,8 +94,15 @@ pub fn report(archives: &[PathBuf], output: Option<&Path>) -> Result<()> {
 
 pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
     let a = classified(&args.a, args.penalty)?;
+    let rules = Rules {
+        better: args.better.map(|better| match better {
+            args::Better::Higher => Better::Higher,
+            args::Better::Lower => Better::Lower,
+        }),
+        other_commands: args.other_commands,
+    };
     let done: Compared = match (&args.b, &args.by) {
-        (Some(b), None) => compare::archives(&a, &classified(b, args.penalty)?),
+        (Some(b), None) => compare::archives(&a, &classified(b, args.penalty)?, &rules),
         (Some(b), Some(by)) => {
             let values = by.split_once('=').and_then(|(name, values)| Some((name, values.split_once(',')?)));
             let Some((name, (of_a, of_b))) = values else {
@@ -102,11 +111,11 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
                 ))
                 .into());
             };
-            compare::across(&a, &classified(b, args.penalty)?, name, [of_a, of_b]).map_err(Usage)?
+            compare::across(&a, &classified(b, args.penalty)?, name, [of_a, of_b], &rules).map_err(Usage)?
         }
         (None, Some(by)) => {
             let (name, base) = by.split_once('=').map_or((by.as_str(), None), |(name, base)| (name, Some(base)));
-            compare::within(&a, name, base).map_err(Usage)?
+            compare::within(&a, name, base, &rules).map_err(Usage)?
         }
         // The parser asks for one of them.
         (None, None) => bail!("give a second archive, or --by and a parameter"),
@@ -118,27 +127,38 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
         true => serde_json::to_string_pretty(&done)? + "\n",
         false => compared::text(&done),
     });
+    let shown = analysis::text::shown;
+    // A build that compares nothing, or not the cell that became slower, must not pass for one that is no slower.
+    for cell in &done.incomparable {
+        eprintln!("fathom: not compared: {}: {}", shown(&cell.title()), shown(&cell.why.join("; ")));
+    }
     if done.results.is_empty() {
-        // A build that compares nothing must not pass for one that is no slower.
-        eprintln!(
-            "fathom: nothing was compared: no cell of the one has the workload and the parameters of a cell of the other"
-        );
+        if done.incomparable.is_empty() {
+            eprintln!(
+                "fathom: nothing was compared: no cell of the one has the workload and the parameters of a cell of the other"
+            );
+        }
         return Ok(ExitCode::from(1));
     }
     let Some(percent) = args.fail_on else { return Ok(ExitCode::SUCCESS) };
+    Ok(fail_on(&done, percent))
+}
+
+/// What `--fail-on slower:PERCENT` comes to: 1 if a cell is slower, if one could not be compared, or if B lost a result that A has.
+fn fail_on(done: &Compared, percent: f64) -> ExitCode {
+    let shown = analysis::text::shown;
     let slower = done.slower(percent);
     // A machine that was busy or hot makes things slower, and hides what is: a build that fails, or passes, shall know.
     let gates = |pair: &compare::Pair| match &pair.gates()[..] {
         [] => String::new(),
         gates => format!(" ({})", gates.join("; ")),
     };
-    let shown = analysis::text::shown;
     for pair in &slower {
         eprintln!("fathom: slower: {}{}", shown(&pair.title()), shown(&gates(pair)));
     }
     let doubtful: Vec<&compare::Pair> = done.results.iter().filter(|pair| !pair.gates().is_empty()).collect();
     if slower.is_empty() {
-        eprintln!("fathom: --fail-on: no cell is slower");
+        eprintln!("fathom: --fail-on: no cell that was compared is slower");
         for pair in &doubtful {
             eprintln!("fathom: but {}{}", shown(&pair.title()), shown(&gates(pair)));
         }
@@ -150,7 +170,17 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
             counted(done.results.len(), "cell")
         );
     }
-    Ok(if slower.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    let lost: Vec<&compare::Pair> =
+        done.results.iter().filter(|p| p.a.estimate.is_some() && p.b.estimate.is_none()).collect();
+    for pair in &lost {
+        eprintln!("fathom: no result any more: {}", shown(&pair.title()));
+    }
+    let alone = done.unmatched.iter().filter(|cell| cell.of == "a").count();
+    if alone > 0 && done.by.is_none() {
+        eprintln!("fathom: {} of A {} not in B", counted(alone, "cell"), if alone == 1 { "is" } else { "are" });
+    }
+    let passed = slower.is_empty() && lost.is_empty() && done.incomparable.is_empty();
+    if passed { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }
 
 pub fn history(args: &args::BenchHistory) -> Result<ExitCode> {

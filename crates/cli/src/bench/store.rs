@@ -140,7 +140,7 @@ fn row(id: u64, design: &Design) -> Result<DesignRow> {
         score: plan.map_or("value", |p| p.score.of.name()).into(),
         unit: plan.and_then(|p| p.score.unit.clone()),
         scale: plan.map_or(1.0, |p| p.score.scale),
-        better: plan.map(|p| p.score.better.name().into()),
+        better: design.better().map(|better| better.name().into()),
         precision: plan.filter(|p| !p.exactly).map(|p| p.precision),
         stopped: None,
         baseline: design.baseline.clone(),

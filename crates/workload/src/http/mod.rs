@@ -197,7 +197,9 @@ fn measure(p: &Parameters, url: &Url, target: &str, context: &Context, out: &mut
     let alive = if p.keep_alive { "kept alive" } else { "a new one for each request" };
     let wait = if plan.blocking { "blocking" } else { "epoll" };
     let mode = format!("{loops}; {} connections, {alive}; {} threads of the client, {wait}", p.connections, p.threads);
-    for (name, text) in [("target", target.to_string()), ("mode", mode), ("inner", inner.to_string())] {
+    // Whom it was measured against: results against two servers are not compared.
+    let peer = p.url.as_ref().map_or_else(|| target.to_string(), |_| plan.address.to_string());
+    for (name, text) in [("target", target.to_string()), ("peer", peer), ("mode", mode), ("inner", inner.to_string())] {
         writeln!(lines, "{}", serde_json::json!({"mark": name, "text": text}))?;
     }
     if let Some(text) = first {

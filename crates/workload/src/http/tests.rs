@@ -97,6 +97,7 @@ fn every_request_is_counted_checked_and_its_bytes_too() {
         assert!(!said.samples.contains_key("latency.p99.9"));
         assert_eq!(said.samples.contains_key("send.late.max"), words.contains(&"--rate=1000"));
         assert!(said.marks["mode"].contains(&format!("{connections} connections")), "{:?}", said.marks);
+        assert!(said.marks.contains_key("peer"), "{:?}", said.marks);
         let (verified, by) = said.verified.unwrap();
         assert!(verified && by.starts_with("200 responses with status 200"), "{by}");
     }

@@ -1,0 +1,153 @@
+//! Whether two cells may be compared at all. A ratio of two scores means something only if both are the same quantity: the same
+//! metric in the same unit, good in the same direction, of the same command against the same peer. A name does not make it so: a
+//! design's file can be edited between two runs, and its cells keep their names.
+//!
+//! What is not the same is never compared in silence: the pair is listed as not comparable, with the reason and with what can
+//! be done. Two things the user may decide: which way a score is good that an old archive holds without saying
+//! ([`Rules::better`]; guessing turned times into rates once), and that commands may differ ([`Rules::other_commands`]: two
+//! builds of one program have two paths).
+//!
+//! A command is compared as it was stored: with its lists taken in and its factors filled in, but with the holes of a process
+//! (`{scratch}`, `{inner}`, `{fathom}`) as holes, so that what differs from process to process keeps no cells apart.
+
+use super::results::{Measured, words};
+use serde::Serialize;
+use serde_json::Value;
+use stats::verdict::Better;
+use std::collections::BTreeMap;
+
+/// What the user decides where archives leave it open.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// Which way scores are good whose archive does not say.
+    pub better: Option<Better>,
+    /// Whether cells may be compared whose commands differ.
+    pub other_commands: bool,
+}
+
+/// Two cells of one name that cannot be compared.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Incomparable {
+    /// The design's name.
+    pub workload: String,
+    /// Their factors.
+    pub parameters: BTreeMap<String, String>,
+    /// What A and B are, if they differ in one factor on purpose.
+    pub levels: Option<[String; 2]>,
+    /// Every reason, each with what can be done.
+    pub why: Vec<String>,
+}
+
+impl Incomparable {
+    /// The cell in words.
+    pub fn title(&self) -> String {
+        let levels = self.levels.as_ref().map_or_else(String::new, |[a, b]| format!(": {a} -> {b}"));
+        format!("{} {}{levels}", self.workload, words(&self.parameters)).trim().to_string()
+    }
+
+    /// The cell and why it is not compared, in a sentence.
+    pub fn words(&self) -> String {
+        format!("Not comparable: {}: {}", self.title(), self.why.join("; "))
+    }
+}
+
+/// Which way both scores are good; the reason if it is not known, or not the same.
+pub fn better(a: &Measured, b: &Measured, rules: &Rules) -> Result<Better, String> {
+    let of = |m: &Measured| m.better().or(rules.better);
+    match (of(a), of(b)) {
+        (Some(x), Some(y)) if x == y => Ok(x),
+        (Some(x), Some(y)) => Err(format!("they disagree on which way is good: {} in A, {} in B", name(x), name(y))),
+        _ => Err(format!(
+            "{} not say which way {:?} is good; run it again with better = \"higher\" or \"lower\" in its design, or say it with \
+             --better higher or --better lower",
+            match (a.better(), b.better()) {
+                (None, None) => "the archives do",
+                (None, _) => "A does",
+                _ => "B does",
+            },
+            a.cell.metric.as_deref().unwrap_or_default(),
+        )),
+    }
+}
+
+fn name(better: Better) -> &'static str {
+    match better {
+        Better::Higher => "higher",
+        Better::Lower => "lower",
+    }
+}
+
+/// Every reason why these cells cannot be compared; none if they can. `on_purpose` says that the user named a factor in which
+/// they differ, and with it commands that do.
+pub fn why_not(a: &Measured, b: &Measured, on_purpose: bool, rules: &Rules) -> Vec<String> {
+    let mut why = Vec::new();
+    let (x, y) = (a.score(), b.score());
+    if (&x.of, &x.metric) != (&y.of, &y.metric) {
+        why.push(format!("A's score is the {} of {:?}, B's the {} of {:?}", x.of, x.metric, y.of, y.metric));
+    }
+    why.extend(better(a, b, rules).err());
+    let (u, v) = (&a.estimate.unit, &b.estimate.unit);
+    // A cell without a result has no unit, and no ratio either.
+    if u != v && a.estimate.processes > 0 && b.estimate.processes > 0 {
+        why.push(format!("A's score is in {:?}, B's in {:?}", u.as_str(), v.as_str()));
+    }
+    if !on_purpose && !rules.other_commands {
+        why.extend(commands_differ(a, b));
+    }
+    if !on_purpose && let Some((p, q)) = peers(a).zip(peers(b)).filter(|(p, q)| p != q) {
+        why.push(format!("A was measured against {p}, B against {q}"));
+    }
+    why
+}
+
+/// What is said of cells compared although their commands differ.
+pub fn note(a: &Measured, b: &Measured, rules: &Rules) -> Option<String> {
+    rules.other_commands.then(|| differs(&command(a), &command(b))).flatten()
+}
+
+fn commands_differ(a: &Measured, b: &Measured) -> Option<String> {
+    let what = differs(&command(a), &command(b))?;
+    Some(format!("{what}; if they may, say --other-commands"))
+}
+
+/// The first word in which two commands differ.
+fn differs(a: &[String], b: &[String]) -> Option<String> {
+    let at = (0..a.len().max(b.len())).find(|at| a.get(*at) != b.get(*at))?;
+    let word = |all: &[String]| all.get(at).map_or_else(|| "nothing more".to_string(), |word| format!("{word:?}"));
+    Some(format!("their commands differ: A has {} where B has {}", word(a), word(b)))
+}
+
+/// Everything that a cell's process runs, as words: its command, then what is run before it and beside it, and the disk made for it.
+pub fn command(m: &Measured) -> Vec<String> {
+    let texts = |value: &Value| -> Vec<String> {
+        value.as_array().into_iter().flatten().filter_map(|w| w.as_str().map(String::from)).collect()
+    };
+    let design: Value = serde_json::from_str(&m.design.design).unwrap_or_default();
+    let lists = &design["words"];
+    let unfolded = |words: &Value| -> Vec<String> {
+        let list = |word: String| match word.strip_prefix('@').map(|name| &lists[name]).filter(|list| list.is_array()) {
+            Some(list) => texts(list),
+            None => vec![word],
+        };
+        texts(words).into_iter().flat_map(list).collect()
+    };
+    let mut words = texts(&serde_json::from_str(&m.cell.argv).unwrap_or_default());
+    let cell = design["cells"].as_array().or_else(|| design["cell"].as_array());
+    if let Some(cell) = cell.into_iter().flatten().find(|c| c["name"] == m.cell.name.as_str()) {
+        for setup in cell["setup"].as_array().into_iter().flatten() {
+            words.extend(std::iter::once("(before)".to_string()).chain(unfolded(setup)));
+        }
+        let beside = unfolded(&cell["background"]);
+        words.extend((!beside.is_empty()).then(|| "(beside)".to_string()).into_iter().chain(beside));
+    }
+    if let Some(disk) = design.get("disk").filter(|disk| disk.is_object()) {
+        words.push(format!("(disk) {disk}"));
+    }
+    words
+}
+
+/// The peers that a cell's processes say they talked to.
+fn peers(m: &Measured) -> Option<String> {
+    let said = m.marks.get("peer")?;
+    Some(said.keys().cloned().collect::<Vec<_>>().join(", "))
+}
