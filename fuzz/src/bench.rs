@@ -1,7 +1,7 @@
 //! What a benchmark reads: the log of its runs, the designs of others, and what a Web server says.
 
 use analysis::bench::results::Bench;
-use analysis::bench::{self, Penalty, Tables, Why, compare, compared, plan, show};
+use analysis::bench::{self, Penalty, Tables, Why, comparable, compare, compared, plan, show};
 use archive::Runs;
 use archive::runs::{Entry, Run};
 use experiment::{Choices, Design, Workload, expand};
@@ -107,7 +107,7 @@ pub fn log(bytes: &[u8]) {
     let hidden = |text: &str| text.chars().all(|c| c == '\n' || !c.is_control());
     assert!(hidden(&show::text(&shown)) && hidden(&show::markdown(&shown)));
     let bench = Bench { name: "b".into(), tables, ..Bench::default() };
-    assert!(hidden(&compared::text(&compare::archives(&bench, &bench))));
+    assert!(hidden(&compared::text(&compare::archives(&bench, &bench, &comparable::Rules::default()))));
     assert!(hidden(&plan::text(&plan::plan(&bench, 0.02, 0.03), 0.02, 0.03)));
 }
 
