@@ -7,8 +7,10 @@
 //! A client that does not read its replies, or has too much under way, is not read from until it has caught up: memory for a
 //! connection is bounded.
 
+use crate::buffer::LARGE_BYTES;
 use crate::export::{Error, Export, Exports, Extent};
 use crate::handshake::{Agreed, CONTEXT_ID, Encryption, Handshake, Step, Violation};
+use crate::intake::Intake;
 use crate::outbox::Outbox;
 use crate::request::check;
 use crate::wire::{self, REQUEST_BYTES, Request, command, flag};
@@ -95,7 +97,39 @@ impl Tls {
 ///
 /// # Errors
 /// [`Failure`]. The store is as if the unanswered requests had or had not been carried out, each by itself.
-pub async fn serve<S, X>(mut stream: S, exports: &X, tls: &Tls) -> Result<(), Failure>
+pub async fn serve<S, X>(stream: S, exports: &X, tls: &Tls) -> Result<(), Failure>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    X: Exports,
+{
+    match handshake(stream, exports, tls).await? {
+        Some(admitted) => admitted.serve().await,
+        None => Ok(()),
+    }
+}
+
+/// The first half of [`serve`], for who counts its clients: up to here it may be anybody, who has shown no certificate and
+/// chosen no export. None: the client has gone.
+///
+/// # Errors
+/// [`Failure`].
+pub async fn handshake<'e, S, X>(
+    stream: S,
+    exports: &'e X,
+    tls: &Tls,
+) -> Result<Option<Admitted<'e, S, X::Export>>, Failure>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    X: Exports,
+{
+    tokio::time::timeout(HANDSHAKE_LIMIT, admit(stream, exports, tls)).await.unwrap_or(Err(Failure::Slow))
+}
+
+async fn admit<'e, S, X>(
+    mut stream: S,
+    exports: &'e X,
+    tls: &Tls,
+) -> Result<Option<Admitted<'e, S, X::Export>>, Failure>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     X: Exports,
@@ -103,28 +137,56 @@ where
     let mut out = BytesMut::new();
     let mut state = Handshake::new(tls.encryption(), &mut out);
     let mut input = BytesMut::new();
-    let next = timed(negotiate(&mut stream, &mut state, &mut input, &mut out, exports)).await?;
-    match next {
-        Next::End => Ok(()),
-        Next::Begin(agreed) => transmit(stream, agreed, input).await,
+    match negotiate(&mut stream, &mut state, &mut input, &mut out, exports).await? {
+        Next::End => Ok(None),
+        Next::Begin(agreed) => Ok(Some(Admitted { stream: Way::Clear(stream), agreed, input })),
         #[cfg(feature = "tls")]
         Next::StartTls => {
             // Said only if there is an acceptor.
-            let Some(acceptor) = tls.acceptor() else { return Ok(()) };
-            let mut stream = timed(async { acceptor.accept(stream).await.map_err(Failure::Encryption) }).await?;
+            let Some(acceptor) = tls.acceptor() else { return Ok(None) };
+            let mut stream = acceptor.accept(stream).await.map_err(Failure::Encryption)?;
             state.encrypted();
-            match timed(negotiate(&mut stream, &mut state, &mut input, &mut out, exports)).await? {
-                Next::Begin(agreed) => transmit(stream, agreed, input).await,
-                Next::End | Next::StartTls => Ok(()),
+            match negotiate(&mut stream, &mut state, &mut input, &mut out, exports).await? {
+                Next::Begin(agreed) => Ok(Some(Admitted { stream: Way::Encrypted(Box::new(stream)), agreed, input })),
+                Next::End | Next::StartTls => Ok(None),
             }
         }
         #[cfg(not(feature = "tls"))]
-        Next::StartTls => Ok(()),
+        Next::StartTls => Ok(None),
     }
 }
 
-async fn timed<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    tokio::time::timeout(HANDSHAKE_LIMIT, work).await.unwrap_or(Err(Failure::Slow))
+/// A client that is past its handshake, and has shown the certificate that it was asked for.
+pub struct Admitted<'e, S, E> {
+    stream: Way<S>,
+    agreed: Agreed<'e, E>,
+    input: BytesMut,
+}
+
+enum Way<S> {
+    Clear(S),
+    #[cfg(feature = "tls")]
+    Encrypted(Box<tokio_rustls::server::TlsStream<S>>),
+}
+
+impl<S, E> std::fmt::Debug for Admitted<'_, S, E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Admitted").finish_non_exhaustive()
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin, E: Export> Admitted<'_, S, E> {
+    /// The second half of [`serve`].
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn serve(self) -> Result<(), Failure> {
+        match self.stream {
+            Way::Clear(stream) => transmit(stream, self.agreed, self.input).await,
+            #[cfg(feature = "tls")]
+            Way::Encrypted(stream) => transmit(*stream, self.agreed, self.input).await,
+        }
+    }
 }
 
 enum Next<'e, E> {
@@ -166,7 +228,7 @@ where
 
 /// What the store said.
 enum Answer {
-    Data(Result<Bytes, Error>),
+    Data(Result<Vec<Bytes>, Error>),
     Done(Result<(), Error>),
     Extents(Result<Vec<Extent>, Error>),
 }
@@ -178,8 +240,16 @@ where
     E: Export,
 {
     let export = agreed.export;
-    let mut session =
-        Session { agreed, input, outbox: Outbox::default(), skip: 0, under_way_bytes: 0, ending: false, closed: false };
+    let mut session = Session {
+        agreed,
+        input: Intake::new(input),
+        outbox: Outbox::default(),
+        refused: None,
+        writing: None,
+        under_way_bytes: 0,
+        ending: false,
+        closed: false,
+    };
     let mut under_way = FuturesUnordered::new();
     poll_fn(|cx| {
         loop {
@@ -209,7 +279,8 @@ where
             }
             let read = session.has_room(under_way.len()) && session.read(&mut stream, cx)?;
             if session.closed {
-                return Poll::Ready(if session.input.is_empty() { Ok(()) } else { Err(Violation::Truncated.into()) });
+                let whole = session.input.is_empty() && session.refused.is_none() && session.writing.is_none();
+                return Poll::Ready(if whole { Ok(()) } else { Err(Violation::Truncated.into()) });
             }
             if !wrote && !read {
                 return Poll::Pending;
@@ -225,7 +296,7 @@ async fn execute<E: Export>(export: &E, request: Request, payload: Bytes) -> (Re
     let has = |flag| flags & flag != 0;
     let durable = has(flag::FUA);
     let answer = match request.command {
-        command::READ => Answer::Data(export.read(offset, length).await),
+        command::READ => Answer::Data(export.read_parts(offset, length).await),
         command::WRITE => Answer::Done(export.write(offset, payload, durable).await),
         command::FLUSH => Answer::Done(export.flush().await),
         command::TRIM => Answer::Done(export.trim(offset, length, durable).await),
@@ -243,18 +314,28 @@ async fn execute<E: Export>(export: &E, request: Request, payload: Bytes) -> (Re
 enum Taken {
     /// No request is there whole.
     Nothing,
-    /// One was answered.
+    /// One was answered, or will be without the store.
     Answered,
     /// One is for the store to think about.
     Task(Request, Bytes),
 }
 
+/// A request that is refused when all of it has come. A client that is still sending its payload does not count the request
+/// as asked, and takes an answer to it for one to nothing: libnbd gives up the connection then.
+struct Refused {
+    request: Request,
+    error: Error,
+    /// Bytes of its payload that are still to come. They are dropped as they come, for they may be more than is kept.
+    left: u64,
+}
+
 struct Session<'e, E> {
     agreed: Agreed<'e, E>,
-    input: BytesMut,
+    input: Intake,
     outbox: Outbox,
-    /// Bytes of a refused write's payload that are still to come.
-    skip: u64,
+    refused: Option<Refused>,
+    /// A write whose payload is expected.
+    writing: Option<Request>,
     /// Data that those with the store carry or ask for.
     under_way_bytes: usize,
     /// The client said that it goes.
@@ -270,47 +351,72 @@ impl<E: Export> Session<'_, E> {
 
     /// Takes the next request from the input.
     fn take(&mut self) -> Result<Taken, Violation> {
-        if self.skip > 0 {
-            let now = self.skip.min(self.input.len() as u64);
-            self.input.advance(now as usize);
-            self.skip -= now;
+        if let Some(request) = self.writing {
+            let Some(payload) = self.input.take() else { return Ok(Taken::Nothing) };
+            self.writing = None;
+            return Ok(self.payload(request, payload));
         }
-        let Some(head) = self.input.first_chunk::<REQUEST_BYTES>().filter(|_| self.skip == 0) else {
-            return Ok(Taken::Nothing);
-        };
+        if let Some(mut refused) = self.refused.take() {
+            let now = refused.left.min(self.input.small.len() as u64);
+            self.input.small.advance(now as usize);
+            refused.left -= now;
+            if refused.left > 0 {
+                self.refused = Some(refused);
+                return Ok(Taken::Nothing);
+            }
+            self.answer(&refused.request, Answer::Done(Err(refused.error)));
+            return Ok(Taken::Answered);
+        }
+        let Some(head) = self.input.small.first_chunk::<REQUEST_BYTES>() else { return Ok(Taken::Nothing) };
         let request = Request::parse(head).ok_or(Violation::Request)?;
         if request.command == command::DISCONNECT {
-            self.input.clear();
+            self.input.small.clear();
             self.ending = true;
             return Ok(Taken::Answered);
         }
         let checked = check(&request, self.agreed.export.info(), self.agreed.structured, self.agreed.block_status);
         let payload = if request.has_payload() { request.length as usize } else { 0 };
         if let Err(error) = checked {
-            // Its payload is not waited for: it may be longer than what is kept.
-            self.input.advance(REQUEST_BYTES);
-            self.skip = payload as u64;
-            self.answer(&request, Answer::Done(Err(error)));
+            self.input.small.advance(REQUEST_BYTES);
+            self.refused = Some(Refused { request, error, left: payload as u64 });
             return Ok(Taken::Answered);
         }
-        if self.input.len() < REQUEST_BYTES + payload {
-            self.input.reserve(REQUEST_BYTES + payload - self.input.len());
+        let there = self.input.small.len() - REQUEST_BYTES;
+        if there < payload {
+            if payload >= LARGE_BYTES {
+                self.input.small.advance(REQUEST_BYTES);
+                self.input.expect(payload);
+                self.writing = Some(request);
+            } else {
+                self.input.small.reserve(payload - there);
+            }
             return Ok(Taken::Nothing);
         }
-        self.input.advance(REQUEST_BYTES);
+        self.input.small.advance(REQUEST_BYTES);
         if request.command == command::READ && self.read_now(&request) {
             return Ok(Taken::Answered);
         }
         if payload > 0 {
             let durable = request.flags & flag::FUA != 0;
-            if let Some(result) = self.agreed.export.write_now(request.offset, &self.input[..payload], durable) {
-                self.input.advance(payload);
+            if let Some(result) = self.agreed.export.write_now(request.offset, &self.input.small[..payload], durable) {
+                self.input.small.advance(payload);
                 self.answer(&request, Answer::Done(result));
                 return Ok(Taken::Answered);
             }
         }
         self.under_way_bytes += request.data_bytes();
-        Ok(Taken::Task(request, self.input.split_to(payload).freeze()))
+        Ok(Taken::Task(request, self.input.small.split_to(payload).freeze()))
+    }
+
+    /// A large payload has come.
+    fn payload(&mut self, request: Request, payload: Bytes) -> Taken {
+        let durable = request.flags & flag::FUA != 0;
+        if let Some(result) = self.agreed.export.write_now(request.offset, &payload, durable) {
+            self.answer(&request, Answer::Done(result));
+            return Taken::Answered;
+        }
+        self.under_way_bytes += request.data_bytes();
+        Taken::Task(request, payload)
     }
 
     /// Answers a read on the spot if the store can: its data goes where it leaves from.
@@ -336,9 +442,9 @@ impl<E: Export> Session<'_, E> {
     fn answer(&mut self, request: &Request, answer: Answer) {
         let structured = self.agreed.structured;
         let result = match answer {
-            Answer::Data(Ok(data)) if data.len() == request.length as usize => {
+            Answer::Data(Ok(parts)) if parts.iter().map(Bytes::len).sum::<usize>() == request.length as usize => {
                 wire::read_header(self.outbox.tail(), structured, request);
-                return self.outbox.put(data);
+                return parts.into_iter().for_each(|part| self.outbox.put(part));
             }
             Answer::Extents(Ok(extents)) => match whole(extents, request) {
                 Some(extents) => return wire::block_status(self.outbox.tail(), request, CONTEXT_ID, &extents),
@@ -378,10 +484,7 @@ impl<E: Export> Session<'_, E> {
 
     /// Reads what has come; whether anything had.
     fn read<S: AsyncRead + Unpin>(&mut self, stream: &mut S, cx: &mut Context<'_>) -> Result<bool, Failure> {
-        if self.input.capacity() - self.input.len() < READ_BYTES / 4 {
-            self.input.reserve(READ_BYTES);
-        }
-        match pin!(stream.read_buf(&mut self.input)).poll(cx) {
+        match self.input.poll_read(stream, READ_BYTES, cx) {
             Poll::Pending => Ok(false),
             Poll::Ready(Ok(count)) => {
                 self.closed = count == 0;

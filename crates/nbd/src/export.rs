@@ -7,7 +7,7 @@ use std::future::Future;
 pub const MAX_PAYLOAD: u32 = 32 << 20;
 
 /// Why a request failed: the errors that the protocol has, and no others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// EPERM: a write to an export that is read-only.
     #[error("this is not permitted")]
@@ -15,6 +15,9 @@ pub enum Error {
     /// EIO: the medium failed, or holds damaged data.
     #[error("the medium failed")]
     Io,
+    /// EIO, and what happened: a client that takes structured replies is told, at most 4,096 bytes of it.
+    #[error("{0}")]
+    Because(String),
     /// ENOMEM.
     #[error("the server has no memory left")]
     Memory,
@@ -34,10 +37,10 @@ pub enum Error {
 
 impl Error {
     /// The protocol's number for it.
-    pub fn number(self) -> u32 {
+    pub fn number(&self) -> u32 {
         match self {
             Self::Permission => 1,
-            Self::Io => 5,
+            Self::Io | Self::Because(_) => 5,
             Self::Memory => 12,
             Self::Invalid => 22,
             Self::NoSpace => 28,
@@ -146,6 +149,11 @@ pub trait Export {
 
     /// Reads exactly `length` bytes; any other number is answered as EIO.
     fn read(&self, offset: u64, length: u32) -> impl Future<Output = Result<Bytes, Error>>;
+
+    /// As [`Export::read`], in as many parts as the store has it: large ones leave as they are, without a copy.
+    fn read_parts(&self, offset: u64, length: u32) -> impl Future<Output = Result<Vec<Bytes>, Error>> {
+        async move { Ok(vec![self.read(offset, length).await?]) }
+    }
 
     /// Writes.
     fn write(&self, offset: u64, data: Bytes, durable: bool) -> impl Future<Output = Result<(), Error>>;

@@ -32,16 +32,18 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub mod buffer;
 #[cfg(feature = "tls")]
 pub mod certificates;
 mod connection;
 mod export;
 mod handshake;
+pub mod intake;
 pub mod memory;
-mod outbox;
+pub mod outbox;
 mod request;
 pub mod wire;
 
-pub use connection::{Failure, Tls, serve};
+pub use connection::{Admitted, Failure, Tls, handshake, serve};
 pub use export::{Error, Export, Exports, Extent, Info, MAX_PAYLOAD, Single};
 pub use handshake::{Encryption, Violation};

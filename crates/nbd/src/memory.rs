@@ -1,13 +1,33 @@
 //! An export in memory, for trials and tests: it takes space only where something was written.
 
+use crate::buffer::LARGE_BYTES;
 use crate::export::{Error, Export, Extent, Info};
 use bytes::{Bytes, BytesMut};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// Space is taken in pieces of this size.
 const PIECE: usize = 64 << 10;
 
-type Pieces = Vec<Option<Box<[u8; PIECE]>>>;
+/// A piece, which answers that are on their way share; whoever writes to such a one writes to a copy.
+type Pieces = Vec<Option<Arc<Piece>>>;
+
+#[derive(Debug, Clone)]
+struct Piece([u8; PIECE]);
+
+/// A piece as the owner of an answer's bytes.
+struct Shared(Arc<Piece>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        &self.0.0
+    }
+}
+
+static ZEROES: [u8; PIECE] = [0; PIECE];
+
+fn empty() -> Arc<Piece> {
+    Arc::new(Piece([0; PIECE]))
+}
 
 /// A disk in memory, zero where nothing was written.
 #[derive(Debug)]
@@ -22,6 +42,12 @@ impl Memory {
         let count = size_bytes.div_ceil(PIECE as u64) as usize;
         let info = Info { description: "memory".into(), fast_zero: true, ..Info::disk(size_bytes) };
         Self { info, pieces: RwLock::new((0..count).map(|_| None).collect()) }
+    }
+
+    /// The same disk, to which nothing can be written.
+    #[must_use]
+    pub fn read_only(self) -> Self {
+        Self { info: Info { read_only: true, ..self.info }, ..self }
     }
 
     /// Calls `each` with the piece, the range in it and how many bytes came before, for each piece that the range touches.
@@ -39,7 +65,7 @@ impl Memory {
     fn append(&self, offset: u64, length: u32, out: &mut BytesMut) {
         let pieces = self.pieces.read().unwrap_or_else(PoisonError::into_inner);
         Self::walk(offset, length as usize, |piece, range, _| match &pieces[piece] {
-            Some(data) => out.extend_from_slice(&data[range]),
+            Some(data) => out.extend_from_slice(&data.0[range]),
             None => out.resize(out.len() + range.len(), 0),
         });
     }
@@ -47,9 +73,9 @@ impl Memory {
     fn store(&self, offset: u64, data: &[u8]) {
         let mut pieces = self.pieces.write().unwrap_or_else(PoisonError::into_inner);
         Self::walk(offset, data.len(), |piece, range, done| {
-            let target = pieces[piece].get_or_insert_with(|| Box::new([0; PIECE]));
+            let target = Arc::make_mut(pieces[piece].get_or_insert_with(empty));
             let count = range.len();
-            target[range].copy_from_slice(&data[done..done + count]);
+            target.0[range].copy_from_slice(&data[done..done + count]);
         });
     }
 
@@ -62,9 +88,9 @@ impl Memory {
             if whole && !allocate {
                 pieces[piece] = None;
             } else if allocate {
-                pieces[piece].get_or_insert_with(|| Box::new([0; PIECE]))[range].fill(0);
+                Arc::make_mut(pieces[piece].get_or_insert_with(empty)).0[range].fill(0);
             } else if let Some(data) = &mut pieces[piece] {
-                data[range].fill(0);
+                Arc::make_mut(data).0[range].fill(0);
             }
         });
     }
@@ -76,6 +102,9 @@ impl Export for Memory {
     }
 
     fn read_now(&self, offset: u64, length: u32, out: &mut BytesMut) -> Option<Result<(), Error>> {
+        if length as usize >= LARGE_BYTES {
+            return None;
+        }
         self.append(offset, length, out);
         Some(Ok(()))
     }
@@ -89,6 +118,18 @@ impl Export for Memory {
         let mut data = BytesMut::with_capacity(length as usize);
         self.append(offset, length, &mut data);
         Ok(data.freeze())
+    }
+
+    async fn read_parts(&self, offset: u64, length: u32) -> Result<Vec<Bytes>, Error> {
+        let pieces = self.pieces.read().unwrap_or_else(PoisonError::into_inner);
+        let mut parts = Vec::with_capacity(length as usize / PIECE + 2);
+        Self::walk(offset, length as usize, |piece, range, _| {
+            parts.push(match &pieces[piece] {
+                Some(data) => Bytes::from_owner(Shared(data.clone())).slice(range),
+                None => Bytes::from_static(&ZEROES[range]),
+            });
+        });
+        Ok(parts)
     }
 
     async fn write(&self, offset: u64, data: Bytes, _durable: bool) -> Result<(), Error> {
@@ -128,5 +169,24 @@ impl Export for Memory {
             }
         });
         Ok(extents)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_on_its_way_keeps_what_it_had_when_the_disk_is_written() {
+        let disk = Memory::new(1 << 20);
+        disk.write(10, Bytes::from(vec![7; 300_000]), false).await.expect("memory");
+        let parts = disk.read_parts(0, 400_000).await.expect("memory");
+        disk.write(0, Bytes::from(vec![9; 1 << 20]), false).await.expect("memory");
+        disk.trim(100_000, 100_000, false).await.expect("memory");
+        let data = parts.concat();
+        let expected = |at: usize| if (10..300_010).contains(&at) { 7 } else { 0 };
+        assert!(data.len() == 400_000 && data.iter().enumerate().all(|(at, byte)| *byte == expected(at)));
+        let now = disk.read(0, 400_000).await.expect("memory");
+        assert!(now.iter().enumerate().all(|(at, byte)| *byte == if (100_000..200_000).contains(&at) { 0 } else { 9 }));
     }
 }

@@ -20,6 +20,8 @@ pub const STRUCTURED_REPLY: u32 = 0x668e_33ef;
 
 /// Bytes of a request without its payload.
 pub const REQUEST_BYTES: usize = 28;
+/// The longest text that the protocol allows.
+const MAX_TEXT: usize = 4096;
 /// A map of a range with very many holes, as the store holds it: so a client cannot make it hold a thousand of them.
 const MAP_BYTES: usize = 4 << 20;
 
@@ -222,10 +224,11 @@ pub fn read_header(out: &mut BytesMut, structured: bool, request: &Request) {
 /// A reply without data: done, or the error.
 pub fn outcome(out: &mut BytesMut, structured: bool, request: &Request, result: Result<(), Error>) {
     match (structured, result) {
-        (false, result) => simple(out, result.err().map_or(0, Error::number), request.cookie),
+        (false, result) => simple(out, result.err().map_or(0, |error| error.number()), request.cookie),
         (true, Ok(())) => chunk_header(out, chunk::DONE, chunk::NONE, request.cookie, 0),
         (true, Err(error)) => {
-            let text = error.to_string();
+            let mut text = error.to_string();
+            text.truncate(text.floor_char_boundary(MAX_TEXT));
             chunk_header(out, chunk::DONE, chunk::ERROR, request.cookie, 6 + text.len() as u32);
             out.put_u32(error.number());
             out.put_u16(text.len() as u16);

@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         trial("qemu_io_reads_what_it_wrote_and_zeroes_where_it_trimmed", &["qemu-io"], qemu_io),
         trial("fio_verifies_what_it_wrote", &["fio"], fio),
         trial("nbdcopy_over_four_connections_and_qemu_img_agree", &["nbdcopy", "qemu-img", "nbdinfo"], copy),
+        trial("libnbd_goes_on_after_writes_that_are_refused", &[PYTHON], goes_on),
         trial("an_encrypted_session_serves_the_same", &["nbdinfo", "nbdcopy"], encrypted),
         trial("a_client_without_a_certificate_is_refused_where_one_is_wanted", &["nbdinfo"], verified),
         trial("certificates_that_are_not_there_or_are_none_are_named", &[], no_certificates),
@@ -36,8 +37,11 @@ fn trial(name: &str, tools: &'static [&'static str], check: fn(&Served) -> Resul
     })
 }
 
-/// Four sockets in a folder, each with its own disk: clear, encryption offered, required, and required with a certificate of
-/// the client.
+/// The distribution's, for which its python3-libnbd is made; another may come first in the path.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// Five sockets in a folder, each with its own disk: clear, encryption offered, required, and required with a certificate of
+/// the client; and one to which nothing can be written.
 struct Served {
     folder: tempfile::TempDir,
 }
@@ -48,16 +52,17 @@ impl Served {
         certificates(folder.path())?;
         let acceptor = from_folder(folder.path(), false)?;
         let verified = from_folder(folder.path(), true)?;
-        for (name, tls) in [
-            ("clear", Tls::Off),
-            ("offered", Tls::Offered(acceptor.clone())),
-            ("required", Tls::Required(acceptor)),
-            ("verified", Tls::Required(verified)),
+        for (name, tls, disk) in [
+            ("clear", Tls::Off, Memory::new(SIZE)),
+            ("offered", Tls::Offered(acceptor.clone()), Memory::new(SIZE)),
+            ("required", Tls::Required(acceptor), Memory::new(SIZE)),
+            ("verified", Tls::Required(verified), Memory::new(SIZE)),
+            ("read-only", Tls::Off, Memory::new(SIZE).read_only()),
         ] {
             let socket = std::os::unix::net::UnixListener::bind(folder.path().join(name))?;
             socket.set_nonblocking(true)?;
             // Ends with the process.
-            std::thread::spawn(move || serve(socket, &tls));
+            std::thread::spawn(move || serve(socket, disk, &tls));
         }
         Ok(Self { folder })
     }
@@ -81,9 +86,9 @@ impl Served {
     }
 }
 
-fn serve(socket: std::os::unix::net::UnixListener, tls: &Tls) {
+fn serve(socket: std::os::unix::net::UnixListener, export: Memory, tls: &Tls) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let exports = Rc::new(Single { name: "disk".into(), export: Memory::new(SIZE) });
+    let exports = Rc::new(Single { name: "disk".into(), export });
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let socket = tokio::net::UnixListener::from_std(socket).expect("a socket");
         while let Ok((stream, _)) = socket.accept().await {
@@ -162,6 +167,19 @@ fn qemu_io(served: &Served) -> Result<(), Failed> {
     let told = run("qemu-io", &arguments)?;
     // A pattern that differs is told in words; the exit status is 0 all the same in some versions.
     if told.contains("failed") { Err(told.into()) } else { Ok(()) }
+}
+
+fn goes_on(served: &Served) -> Result<(), Failed> {
+    if Command::new(PYTHON).args(["-c", "import nbd"]).output().is_ok_and(|output| !output.status.success()) {
+        // The harness has no word for it once a test runs.
+        println!("SKIP libnbd_goes_on_after_writes_that_are_refused: python3-libnbd is not installed");
+        return Ok(());
+    }
+    let mut client = Command::new(PYTHON);
+    client.args(["-c", include_str!("refused.py")]);
+    client.env("CLEAR", served.uri("clear")).env("READ_ONLY", served.uri("read-only"));
+    let output = client.output()?;
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into()) }
 }
 
 fn fio(served: &Served) -> Result<(), Failed> {

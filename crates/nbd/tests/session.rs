@@ -157,6 +157,28 @@ fn a_refused_write_takes_its_payload_with_it() {
     end.expect("nothing else was wrong");
 }
 
+/// libnbd knows a request only when it has sent all of it, and gives up a connection on which an answer comes before.
+#[test]
+fn a_refused_write_is_answered_when_its_payload_has_come_and_not_before() {
+    let (end, ()) = session(&single(Memory::new(4096)), async |mut client, _| {
+        let half = [7; 50_000];
+        client.ask(READ, 0, 1, 0, 4, &[]).await;
+        client.ask(WRITE, 0, 2, 4000, 100_000, &half).await;
+        assert_eq!(client.reply().await, (1, 0));
+        client.data(4).await;
+        // The server has all it is going to get, and every chance to speak.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        let early = tokio::time::timeout(std::time::Duration::ZERO, client.0.read_u8()).await;
+        assert!(early.is_err(), "it was answered in the middle of its payload");
+        client.0.write_all(&half).await.expect("the server reads");
+        assert_eq!(client.reply().await, (2, Error::NoSpace.number()));
+        client.ask(WRITE, 0, 3, 4000, 100_000, &half).await;
+    });
+    assert!(matches!(end, Err(Failure::Violation(Violation::Truncated))), "{end:?}");
+}
+
 #[test]
 fn a_client_that_leaves_in_the_middle_or_talks_nonsense_is_named() {
     let (end, ()) = session(&single(Memory::new(4096)), async |mut client, _| {
