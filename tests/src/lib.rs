@@ -3,6 +3,7 @@
 
 pub mod bench;
 pub mod pool;
+pub mod strangers;
 
 use anyhow::{Context, Result, bail, ensure};
 use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};

@@ -1,7 +1,7 @@
 //! `fathom net` through the program: what it refuses and what it prints.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, drawn, fathom, lane, rows, run};
+use fathom_tests::{Case, drawn, fathom, lane, rows, run, strangers};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -16,6 +16,7 @@ fn main() -> ExitCode {
         ("ctrl_c_ends_both_ends_and_keeps_what_was_measured", Ok(()), interrupted),
         ("a_run_is_printed_though_it_cannot_be_kept", Ok(()), unkept),
         ("udp_keeps_its_rate_and_its_count", Ok(()), udp),
+        ("thousands_who_say_nothing_keep_nobody_out", Ok(()), idle_strangers),
         ("a_run_whose_program_stood_still_is_no_result", Ok(()), stood_still),
         ("a_recording_beside_a_run_has_its_clock_and_stands_on_its_page", fathom_tests::root(), recorded),
     ];
@@ -44,6 +45,22 @@ impl Drop for Serving {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn idle_strangers() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let key = folder.path().join("key").display().to_string();
+    run(Command::new(fathom()).args(["pool", "keygen", &key]))?;
+    let serving = Serving::start(&["--key", &key])?;
+    let begun = |first: &[u8]| -> Result<()> {
+        let mut idle = strangers::idle(&serving.at)?;
+        // Some are closed already.
+        idle.iter_mut().for_each(|stream| drop(std::io::Write::write_all(stream, first)));
+        run(&mut net(&["run", &serving.at, "--key", &key, "--duration", "0.5", "--json"]))?;
+        Ok(())
+    };
+    // Nothing, and what data connections begin with.
+    [&b""[..], b"FATHOMdt"].into_iter().try_for_each(begun)
 }
 
 fn net(words: &[&str]) -> Command {

@@ -1,10 +1,9 @@
 //! The pool through the program: what it refuses, that an end in order loses nothing, and that a trial leaves nothing behind.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::pool::{Server, pool};
-use fathom_tests::{Case, installed, lane};
+use fathom_tests::pool::{Client, Server, Verb, pool};
+use fathom_tests::{Case, installed, lane, strangers};
 use std::io::{Read as _, Write as _};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::Duration;
@@ -19,6 +18,8 @@ fn main() -> ExitCode {
         ("attach_says_what_is_missing_and_what_it_would_do", Ok(()), attach),
         ("a_store_in_use_and_a_node_that_is_not_there_are_told_apart", Ok(()), not_there),
         ("one_client_too_many_is_turned_away_and_told_of", Ok(()), too_many_clients),
+        ("thousands_who_say_nothing_keep_nobody_out", installed("nbdinfo"), idle_strangers),
+        ("a_dead_node_fails_requests_in_its_time_and_is_named_until_it_is_back", libnbd(), dead_node),
         ("a_pool_that_was_ended_in_order_has_its_data_when_it_is_back", installed("qemu-io"), back_again),
         ("a_store_is_not_made_over_what_is_there", Ok(()), not_over),
         ("a_trial_measures_and_leaves_no_process", Ok(()), trial),
@@ -278,28 +279,121 @@ fn too_many_clients() -> Result<()> {
     let (socket, said) = (path("nbd"), path("said"));
     let words = ["serve", "--backend", "memory:1M", "--nbd", &format!("unix:{socket}"), "--insecure"];
     let coordinator = start_telling(&words, &said)?;
-    let greeted = || -> Result<Option<UnixStream>> {
-        let mut client = UnixStream::connect(&socket)?;
-        client.set_read_timeout(Some(Duration::from_secs(20)))?;
-        let mut greeting = [0; 8];
-        // What is closed at once may be met before or after the first byte.
-        let there = client.read_exact(&mut greeting).is_ok() && greeting == *b"NBDMAGIC";
-        Ok(there.then_some(client))
+    let served = || -> Result<Option<Client>> {
+        let (mut client, _) = Client::connect(Path::new(&socket))?;
+        Ok(client.now(Verb::Read, 0, 512, &[]).is_ok().then_some(client))
     };
     let mut clients = Vec::new();
     for nth in 0..256 {
-        clients.push(greeted()?.with_context(|| format!("client {nth} was turned away"))?);
+        clients.push(served()?.with_context(|| format!("client {nth} was turned away"))?);
     }
-    ensure!(greeted()?.is_none(), "a client too many is greeted");
+    ensure!(served()?.is_none(), "a client too many is served");
     ensure!(std::fs::read_to_string(&said)?.contains("turned away: 256 are connected"), "nothing tells of it");
     clients.pop();
     let again = (0..200).any(|_| {
         std::thread::sleep(Duration::from_millis(50));
-        greeted().is_ok_and(|client| client.is_some())
+        served().is_ok_and(|client| client.is_some())
     });
     ensure!(again, "nobody is let in when one has gone");
     drop(clients);
     coordinator.end()
+}
+
+/// Whoever has what it takes is let in, at every door, beside thousands who only hold connections open.
+fn idle_strangers() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (key, said, heard) = (path("key"), path("said"), path("heard"));
+    fathom_tests::run(&mut pool(&["keygen", &key]))?;
+    let node = ["node", "--backend", "memory:4M", "--listen", "127.0.0.1:0", "--key", &key];
+    let node = start_telling(&[&node[..], &["--metrics", "127.0.0.1:0"]].concat(), &heard)?;
+    let before_node = strangers::idle(&node.says)?;
+    let words = ["serve", "--key", &key, "--node", &node.says, "--insecure", "--nbd", "tcp:127.0.0.1:0"];
+    let coordinator = start_telling(&[&words[..], &["--metrics", "127.0.0.1:0"]].concat(), &said)?;
+    let front = coordinator.says.trim_start_matches("nbd://").trim_end_matches("/pool").to_string();
+    let before_front = strangers::idle(&front)?;
+    fathom_tests::run(Command::new("nbdinfo").args(["--size", &coordinator.says]))?;
+    for (log, page) in [(&said, "fathom_pool_size_bytes"), (&heard, "fathom_pool_store_size_bytes")] {
+        told(log, "metrics at http://")?;
+        let text = std::fs::read_to_string(log)?;
+        let metrics = text.split("http://").nth(1).and_then(|rest| rest.split('/').next()).context("no address")?;
+        let _before_metrics = strangers::idle(metrics)?;
+        ensure!(get(metrics, "/metrics")?.contains(page), "no metrics at {metrics}");
+    }
+    // Once, and not for each of them.
+    for log in [&said, &heard] {
+        let text = std::fs::read_to_string(log)?;
+        ensure!(text.matches("wait to be let in").count() == 2, "{text}");
+    }
+    drop((before_node, before_front));
+    // They are gone, and those who were let in before are not.
+    fathom_tests::run(Command::new("nbdinfo").args(["--size", &coordinator.says]))?;
+    coordinator.end()?;
+    node.end()
+}
+
+/// The distribution's, for which its python3-libnbd is made; another may come first in the path.
+const PYTHON: &str = "/usr/bin/python3";
+
+fn libnbd() -> Result<(), String> {
+    let there = Command::new(PYTHON).args(["-c", "import nbd"]).output().is_ok_and(|output| output.status.success());
+    there.then_some(()).ok_or_else(|| "python3-libnbd is not installed".into())
+}
+
+fn dead_node() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (socket, said, store) = (path("nbd"), path("said"), path("store"));
+    fathom_tests::run(&mut pool(&["node", "--init", "--store", &store, "--size", "4M"]))?;
+    let second = |listen: &str| Server::start(&["node", "--store", &store, "--insecure", "--listen", listen]);
+    let first = Server::start(&["node", "--backend", "memory:4M", "--insecure", "--listen", "127.0.0.1:0"])?;
+    let mut dead = second("127.0.0.1:0")?;
+    let address = dead.says.clone();
+    let front = format!("unix:{socket}");
+    let nodes = ["--node", &first.says, "--node", &address, "--node-timeout", "2s"];
+    let serve = [&["serve", "--insecure", "--nbd", &front][..], &nodes].concat();
+    let coordinator = start_telling(&serve, &said)?;
+    let (mut client, _) = Client::connect(Path::new(&socket))?;
+    client.now(Verb::Write, 5 << 20, 4096, &[7; 4096])?;
+    client.now(Verb::Flush, 0, 0, &[])?;
+    dead.kill()?;
+    let refused = |answer: Result<Vec<u8>>| match answer {
+        Err(error) if error.to_string().ends_with("error 5") => Ok(()),
+        other => anyhow::bail!("a dead node: {other:?}"),
+    };
+    refused(client.now(Verb::Read, 5 << 20, 4096, &[]))?;
+    // A hundred of them would take minutes if each waited for its time, and the lane would not end.
+    for _ in 0..100 {
+        refused(client.now(Verb::Write, 5 << 20, 4096, &[8; 4096]))?;
+        refused(client.now(Verb::Flush, 0, 0, &[]))?;
+    }
+    client.now(Verb::Read, 0, 4096, &[]).context("the other node serves")?;
+    let named = format!("node {address}: it gave no answer for 2 s");
+    told(&said, &format!("a flush failed, and clients are told EIO: {named}"))?;
+    let log = std::fs::read_to_string(&said)?;
+    ensure!(log.matches("a flush failed").count() == 1, "{log}");
+    let status: serde_json::Value =
+        serde_json::from_slice(&fathom_tests::run(&mut pool(&["status", "--json", &socket]))?.stdout)?;
+    let node = &status["nodes"][1];
+    ensure!(status["flush_failed"] == named.as_str() && node["state"] == "away", "{status}");
+    let table = String::from_utf8(fathom_tests::run(&mut pool(&["status", &socket]))?.stdout)?;
+    ensure!(table.contains(&format!("The last flush failed: {named}")), "{table}");
+    // A client of structured replies is told too.
+    let flush = "import nbd, sys\nh = nbd.NBD()\nh.connect_uri(sys.argv[1])\nh.flush()";
+    let asked = Command::new(PYTHON).env("LIBNBD_DEBUG", "1").args(["-c", flush, &coordinator.says]).output()?;
+    let text = String::from_utf8_lossy(&asked.stderr);
+    ensure!(!asked.status.success() && text.contains(&named), "{text}");
+
+    dead = second(&address)?;
+    told(&said, &format!("node {address}: it is back"))?;
+    client.now(Verb::Flush, 0, 0, &[])?;
+    // What failed may have been written; what was flushed before is there if not.
+    let data = client.now(Verb::Read, 5 << 20, 4096, &[])?;
+    ensure!(data == [7; 4096], "it holds {:?}", &data[..4]);
+    drop(client);
+    coordinator.end()?;
+    dead.end()?;
+    first.end()
 }
 
 /// Starts one whose stderr goes to the file.

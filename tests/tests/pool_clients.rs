@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         ("a_whole_disk_is_trimmed_and_its_space_given_back", all(&["qemu-io"]), trimmed),
         ("the_nbd_projects_own_tester_finds_nothing", tester().map(drop), tested),
         ("encryption_lets_in_whom_it_should", all(&["nbdinfo", "nbdcopy", "qemu-io"]), tls::checked),
+        ("strangers_who_say_nothing_keep_no_certificate_out", installed("nbdinfo"), tls::crowded),
         ("fsx_finds_no_difference", fuse.clone().and_then(|()| fsx().map(drop)), exercised),
         ("fio_goes_on_over_a_coordinator_that_is_killed", all(&["fio", "nbdkit"]), restarted),
         ("ext4_is_whole_after_use", fuse.clone().and_then(|()| all(&["mkfs.ext4"])), || whole("ext4")),

@@ -18,7 +18,7 @@ pub use results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, Better, Pena
 
 /// Values of `pool`, for whoever else reads them.
 pub mod pool_value {
-    pub use super::pool::{address, front, memory};
+    pub use super::pool::{address, front, memory, node_timeout};
 }
 
 use clap::{Args, Parser, Subcommand, ValueEnum};

@@ -26,8 +26,10 @@ use tokio::sync::mpsc;
 
 /// Control connections at a time; more are refused.
 const MOST_RUNS: usize = 16;
-/// Connections that have not yet said what they are for.
-const MOST_STRANGERS: usize = 1024;
+/// Connections that have not yet said what they are for, and shown that they have the key.
+const VISITORS: usize = 256;
+/// How long that may take.
+const MEETING: Duration = Duration::from_secs(30);
 /// How long the asker may take from one run to the next.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -42,7 +44,7 @@ pub struct Server {
     told: Told,
     runs: RefCell<HashMap<Token, mpsc::UnboundedSender<Connection>>>,
     sessions: Cell<usize>,
-    strangers: Cell<usize>,
+    lobby: wire::Lobby,
 }
 
 impl std::fmt::Debug for Server {
@@ -88,7 +90,7 @@ impl Server {
             told,
             runs: RefCell::default(),
             sessions: Cell::new(0),
-            strangers: Cell::new(0),
+            lobby: wire::Lobby::new(VISITORS, MEETING),
         }))
     }
 
@@ -111,10 +113,13 @@ impl Server {
                 },
             };
             match accepted {
-                Ok((stream, peer)) if self.strangers.get() < MOST_STRANGERS => {
-                    let (server, gone) = (self.clone(), gone.clone());
+                Ok((stream, peer)) => {
+                    let (server, gone, visitor) = (self.clone(), gone.clone(), self.lobby.enter());
+                    if let Some(crowd) = visitor.crowd() {
+                        (self.told)(crowd);
+                    }
                     tokio::task::spawn_local(async move {
-                        match server.meet(stream, peer).await {
+                        match server.meet(stream, peer, visitor).await {
                             Ok(asked) if asked && once => drop(gone.send(())),
                             Ok(_) => (),
                             Err(error) => {
@@ -124,7 +129,6 @@ impl Server {
                         }
                     });
                 }
-                Ok(_) => (),
                 Err(error) => {
                     (self.told)(format!("cannot accept a connection: {error}"));
                     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -133,9 +137,30 @@ impl Server {
         }
     }
 
-    /// Finds out what a connection is for; says whether it asked for something, and has gone.
-    async fn meet(self: &Rc<Self>, mut stream: TcpStream, peer: SocketAddr) -> Result<bool> {
-        let stranger = Counted::new(&self.strangers);
+    /// Serves a connection; says whether it asked for something, and has gone.
+    async fn meet(self: &Rc<Self>, stream: TcpStream, peer: SocketAddr, mut visitor: wire::Visitor) -> Result<bool> {
+        let met = match visitor.meanwhile(self.let_in(stream, peer)).await {
+            Ok(met) => met?,
+            // It was told of once for all of them.
+            Err(wire::Unmet::Crowded(_)) => return Ok(false),
+            Err(wire::Unmet::Slow(waited)) => {
+                return Err(Error::Stalled { doing: "finding out what it is for", waited });
+            }
+        };
+        drop(visitor);
+        match met {
+            Met::Gone => Ok(false),
+            Met::Data(run, connection) => {
+                // The run may have ended.
+                let _ = run.send(connection);
+                Ok(false)
+            }
+            Met::Asker(channel, local, _session) => self.session(*channel, local).await.map(|()| true),
+        }
+    }
+
+    /// Finds out what a connection is for, and whether it may be.
+    async fn let_in(&self, mut stream: TcpStream, peer: SocketAddr) -> Result<Met<'_>> {
         let doing = "waiting for its first words";
         let mut first = [0; 8];
         let met = tokio::time::timeout(PATIENCE, async {
@@ -147,8 +172,7 @@ impl Server {
         });
         met.await.map_err(|_| Error::Stalled { doing, waited: PATIENCE })?.doing("hear its first words")?;
         if &first == DATA {
-            drop(stranger);
-            return self.take_data(stream).await.map(|()| false);
+            return self.take_data(stream).await;
         }
         // A message is one packet, and waits for no other.
         let _ = stream.set_nodelay(true);
@@ -178,17 +202,18 @@ impl Server {
             channel.send(&Message::Refused { why }, "saying no").await?;
             return Err(Error::Spec("it asked without a key".into()));
         }
+        let theirs = hello(&mut channel).await?;
         if self.sessions.get() >= MOST_RUNS {
             let why = format!("{MOST_RUNS} others are being served; try again later");
             channel.send(&Message::Refused { why }, "saying no").await?;
-            return Ok(false);
+            return Ok(Met::Gone);
         }
-        drop(stranger);
-        let _session = Counted::new(&self.sessions);
-        self.session(channel, local).await.map(|()| true)
+        let session = Counted::new(&self.sessions);
+        agree(&mut channel, theirs).await?;
+        Ok(Met::Asker(Box::new(channel), local, session))
     }
 
-    async fn take_data(&self, mut stream: TcpStream) -> Result<()> {
+    async fn take_data(&self, mut stream: TcpStream) -> Result<Met<'_>> {
         let mut words = [0; 8 + Announcement::LENGTH];
         let read = tokio::time::timeout(PATIENCE, stream.read_exact(&mut words)).await;
         read.map_err(|_| Error::Stalled { doing: "reading an announcement", waited: PATIENCE })?
@@ -200,27 +225,10 @@ impl Server {
         };
         let stream = stream.into_std().doing("take over a connection")?;
         stream.set_nonblocking(false).doing("take over a connection")?;
-        // The run may have ended.
-        let _ = run.send(Connection { announcement, stream });
-        Ok(())
+        Ok(Met::Data(run, Connection { announcement, stream }))
     }
 
     async fn session(&self, mut channel: Channel, local: SocketAddr) -> Result<()> {
-        let doing = "agreeing on a version";
-        match channel.expect(PATIENCE, doing).await? {
-            Message::Hello { oldest, newest, program } => match control::common(VERSIONS, (oldest, newest)) {
-                Some(version) => {
-                    channel.send(&Message::Welcome { version, program: control::program() }, doing).await?;
-                }
-                None => {
-                    let (oldest_here, newest_here) = VERSIONS;
-                    let skew = Message::Skew { oldest: oldest_here, newest: newest_here, program: control::program() };
-                    channel.send(&skew, doing).await?;
-                    return Err(Error::Version { theirs: (oldest, newest), ours: VERSIONS, program });
-                }
-            },
-            other => return Err(channel.unexpected(&other, doing)),
-        }
         while let Some(message) = channel.next(IDLE, "waiting for what it wants").await? {
             match message {
                 Message::Ping { asked_ns } => pong(&mut channel, asked_ns).await?,
@@ -311,6 +319,35 @@ impl Server {
         expect_go(channel).await?;
         Ok(carrier)
     }
+}
+
+/// What a connection turned out to be.
+enum Met<'s> {
+    /// It has its answer, or went.
+    Gone,
+    /// One of a run's.
+    Data(mpsc::UnboundedSender<Connection>, Connection),
+    /// It will ask for runs.
+    Asker(Box<Channel>, SocketAddr, Counted<'s>),
+}
+
+const AGREEING: &str = "agreeing on a version";
+
+/// The versions that the other end knows, and its program.
+async fn hello(channel: &mut Channel) -> Result<((u32, u32), String)> {
+    match channel.expect(PATIENCE, AGREEING).await? {
+        Message::Hello { oldest, newest, program } => Ok(((oldest, newest), program)),
+        other => Err(channel.unexpected(&other, AGREEING)),
+    }
+}
+
+async fn agree(channel: &mut Channel, (theirs, program): ((u32, u32), String)) -> Result<()> {
+    if let Some(version) = control::common(VERSIONS, theirs) {
+        return channel.send(&Message::Welcome { version, program: control::program() }, AGREEING).await;
+    }
+    let (oldest, newest) = VERSIONS;
+    channel.send(&Message::Skew { oldest, newest, program: control::program() }, AGREEING).await?;
+    Err(Error::Version { theirs, ours: VERSIONS, program })
 }
 
 /// [`Carrier::tcp`], while the runtime goes on.

@@ -8,6 +8,7 @@
 //! pool = "photos"                                   # its name; "default" if it is not given
 //! layout = "concat"                                 # or "stripe"
 //! connections = 1                                   # to each node
+//! node_timeout = "30s"                              # requests that find no answer fail after it
 //! nbd = "unix:/run/pool.sock"                       # or "tcp:ADDR:PORT"
 //! tls = "certificates"                              # folder; NBD clients must encrypt then
 //! verify_clients = false                            # they must show a certificate too
@@ -54,6 +55,8 @@ pub struct Serve {
     pub layout: Layout,
     /// Connections to each node.
     pub connections: Option<u16>,
+    /// Such as `30s`: requests that find no answer fail after it.
+    pub node_timeout: Option<String>,
     /// `unix:PATH` or `tcp:ADDR:PORT`.
     pub nbd: String,
     /// Folder of the certificates for NBD clients.

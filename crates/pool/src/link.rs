@@ -3,7 +3,8 @@
 //! Requests queue here; as many as the window allows are under way, and the tuner decides how many a write waits for. Answers
 //! come in any order and are matched by tag; data that do not match the checksum that the store gave them count as a broken
 //! connection. When one breaks, or nothing is heard of the node for 10 s, all are made anew, and what was not answered is
-//! asked again. What finds no answer for 30 s fails.
+//! asked again. What finds no answer in [`Options::node_timeout`] fails. A node that has answered nothing for so long is **away**:
+//! what is asked of it then fails at once, until it lets us in again, which is tried all the while.
 //!
 //! The first connection claims the node; a **further** one names the session that the first was welcomed to, and ends with it.
 //! A flush may go over any: the node answers it for all that it has answered.
@@ -27,11 +28,13 @@ use tokio::time::Instant;
 
 mod state;
 
-pub use state::{Control, DEADLINE, Pace};
-use state::{FRAME_BYTES, State, Tardy};
+pub use state::{Control, Pace};
+use state::{FRAME_BYTES, Known, State, Tardy};
 
 /// The most connections to a node: more than any has use for.
 pub const MOST_CONNECTIONS: u16 = 64;
+/// A request that finds no answer fails after this time, if nothing else is said.
+pub const NODE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Connecting and greeting.
 const GREETING: Duration = Duration::from_secs(15);
 /// Between two attempts.
@@ -43,14 +46,30 @@ const LONG_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// The node said so.
-    #[error(transparent)]
-    Node(#[from] Status),
+    #[error("node {0}: {1}")]
+    Node(SocketAddr, Status),
     /// The node cannot be used any more.
     #[error("{0}")]
     Ended(Rc<str>),
     /// It cannot be reached.
-    #[error("the node gave no answer for {} s", DEADLINE.as_secs())]
-    Deadline,
+    #[error("node {0}: it gave no answer for {secs} s", secs = .1.as_secs_f64())]
+    Deadline(SocketAddr, Duration),
+}
+
+/// How nodes are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Connections to each node: at least one, and at most [`MOST_CONNECTIONS`].
+    pub connections: u16,
+    /// A request that finds no answer fails after this time, and so does at once what is asked of a node that has given none for so
+    /// long.
+    pub node_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { connections: 1, node_timeout: NODE_TIMEOUT }
+    }
 }
 
 /// Why a node was not joined.
@@ -107,8 +126,10 @@ pub struct Counts {
 pub enum Health {
     /// Connected.
     Serving,
-    /// A new connection is tried; why the last one or the last attempt ended.
+    /// A new connection is tried, and requests wait; why the last one or the last attempt ended.
     Connecting(String),
+    /// A new connection is tried, and requests fail meanwhile; why the last one or the last attempt ended.
+    Away(String),
     /// It will not be used again; why.
     Ended(String),
 }
@@ -175,8 +196,7 @@ pub async fn greet(
 }
 
 impl Link {
-    /// Claims the node for `pool`, over so many connections (at least one, and at most [`MOST_CONNECTIONS`]); `report` is told
-    /// of trouble.
+    /// Claims the node for `pool`; `report` is told of trouble.
     ///
     /// # Errors
     /// [`NotJoined`].
@@ -185,15 +205,15 @@ impl Link {
         address: SocketAddr,
         pool: &str,
         claim: Claim,
-        connections: u16,
+        options: &Options,
         pace: &Pace,
         report: Rc<dyn Fn(String)>,
     ) -> Result<Self, NotJoined> {
-        let connections = usize::from(connections.clamp(1, MOST_CONNECTIONS));
-        let (place, epoch) = (claim.place.index, claim.epoch);
+        let connections = usize::from(options.connections.clamp(1, MOST_CONNECTIONS));
+        let node = Known { address, place: claim.place.index, epoch: claim.epoch, timeout: options.node_timeout };
         let hello = Hello { protocol: frame::VERSION, pool: pool.into(), claim: Some(claim) };
         let (stream, welcome) = greet(connect, address, &hello).await?;
-        let state = RefCell::new(State::new(pace.clone(), place, epoch, &welcome, connections));
+        let state = RefCell::new(State::new(pace.clone(), node, &welcome, connections));
         let wakes = (0..connections).map(|_| Notify::new()).collect();
         let inner = Rc::new(Inner { connect: connect.clone(), address, hello, state, wakes, report });
         let task = tokio::task::spawn_local(inner.clone().run(stream, welcome.session)).abort_handle();
@@ -229,7 +249,8 @@ impl Link {
         let (number, next) = self.inner.state.borrow_mut().put(request, data, Instant::now(), reply);
         self.inner.wake(next);
         let mut asked = Asked { inner: &self.inner, number, request, answer };
-        (&mut asked.answer).await.unwrap_or(Err(Failure::Deadline))
+        let gone = || Err(Failure::Ended("the link to the node is gone".into()));
+        (&mut asked.answer).await.unwrap_or_else(|_| gone())
     }
 
     /// What went over it.
@@ -242,6 +263,7 @@ impl Link {
         let state = self.inner.state.borrow();
         match (&state.ended, &state.trouble) {
             (Some(failure), _) => Health::Ended(failure.to_string()),
+            (None, Some(why)) if state.is_away(Instant::now()) => Health::Away(why.clone()),
             (None, Some(why)) => Health::Connecting(why.clone()),
             (None, None) => Health::Serving,
         }
@@ -306,18 +328,33 @@ impl Inner {
 
     /// Tries until it succeeds or cannot, and lets fail what waits too long. The session is given too.
     async fn reconnect(&self) -> Result<(Box<dyn Stream>, u64), String> {
+        let mut told = false;
+        let mut expire = || {
+            let (now, mut state) = (Instant::now(), self.state.borrow_mut());
+            state.expire(now);
+            if !told && state.is_away(now) {
+                told = true;
+                let (address, seconds) = (self.address, state.timeout().as_secs_f64());
+                (self.report)(format!(
+                    "node {address}: no answer for {seconds} s; what is asked of it fails at once until it is back"
+                ));
+            }
+        };
         loop {
             let attempt = greet(&self.connect, self.address, &self.hello);
             tokio::pin!(attempt);
             let greeted = loop {
                 tokio::select! {
                     greeted = &mut attempt => break greeted,
-                    () = tokio::time::sleep(PAUSE) => self.state.borrow_mut().expire(Instant::now()),
+                    () = tokio::time::sleep(PAUSE) => expire(),
                 }
             };
             match greeted {
                 Ok((stream, welcome)) => {
                     if self.state.borrow_mut().reopened(&welcome) {
+                        if told {
+                            (self.report)(format!("node {}: it is back", self.address));
+                        }
                         return Ok((stream, welcome.session));
                     }
                     return Err("its machine was started anew, and writes that were not flushed may be lost".into());
@@ -326,7 +363,7 @@ impl Inner {
                 Err(why @ (NotJoined::Unreachable(_) | NotJoined::Silent)) => {
                     self.state.borrow_mut().trouble = Some(why.to_string());
                     tokio::time::sleep(PAUSE).await;
-                    self.state.borrow_mut().expire(Instant::now());
+                    expire();
                 }
             }
         }

@@ -30,7 +30,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, watch};
-use wire::Key;
+use wire::{Key, Lobby, Unmet, Visitor};
 
 mod batch;
 mod crew;
@@ -47,6 +47,8 @@ const GRANTED: u16 = 1024;
 const GRANTED_BYTES: usize = 64 << 20;
 /// A coordinator has so long for its greeting.
 const HELLO_LIMIT: Duration = Duration::from_secs(10);
+/// Connections that have not greeted yet.
+const VISITORS: usize = 256;
 /// Threads that serve a file.
 pub const WORKERS: usize = 4;
 
@@ -111,6 +113,7 @@ pub struct Node {
     counts: Mutex<Counts>,
     /// Who listens lets in only those who have it.
     key: Option<Key>,
+    lobby: Lobby,
 }
 
 /// Requests in the hands of threads.
@@ -182,6 +185,8 @@ impl Node {
             workers: OnceLock::new(),
             counts: Mutex::default(),
             key,
+            // Twice the limit: keys are shown first.
+            lobby: Lobby::new(VISITORS, 2 * HELLO_LIMIT),
         })
     }
 
@@ -273,16 +278,32 @@ impl Node {
         })
     }
 
-    async fn admit(&self, stream: TcpStream) -> Result<(), Ended> {
-        let stream = wire::accept(self.key.as_ref(), stream).await.map_err(hello::Error::from)?;
-        self.connection(stream).await
+    async fn admit(&self, stream: TcpStream, mut visitor: Visitor) -> Result<(), Ended> {
+        let greeted = visitor.meanwhile(async {
+            let stream = wire::accept(self.key.as_ref(), stream).await.map_err(hello::Error::from)?;
+            self.greeted(stream).await
+        });
+        let (stream, input, hello) = match greeted.await {
+            Ok(greeted) => greeted?,
+            // It was told of once for all of them.
+            Err(Unmet::Crowded(_)) => return Ok(()),
+            Err(Unmet::Slow(_)) => return Err(hello::Error::Closed.into()),
+        };
+        drop(visitor);
+        self.attend(stream, input, hello).await
     }
 
     /// Serves one connection to its end. It is taken for granted that the other end may come in.
     ///
     /// # Errors
     /// Why it ended, if it was not the coordinator's wish.
-    pub async fn connection(&self, mut stream: impl Stream) -> Result<(), Ended> {
+    pub async fn connection(&self, stream: impl Stream) -> Result<(), Ended> {
+        let (stream, input, hello) = self.greeted(stream).await?;
+        self.attend(stream, input, hello).await
+    }
+
+    /// Waits for its greeting.
+    async fn greeted<S: Stream>(&self, mut stream: S) -> Result<(S, BytesMut, Hello), Ended> {
         let mut input = BytesMut::new();
         let hello = tokio::time::timeout(HELLO_LIMIT, hello::receive::<_, Hello>(&mut stream, &mut input)).await;
         let hello = match hello.unwrap_or(Err(hello::Error::Closed)) {
@@ -293,6 +314,10 @@ impl Node {
             }
             other => other?,
         };
+        Ok((stream, input, hello))
+    }
+
+    async fn attend(&self, mut stream: impl Stream, input: BytesMut, hello: Hello) -> Result<(), Ended> {
         match self.enter(&hello).await {
             Ok(None) => Ok(hello::send(&mut stream, &self.welcome(0, 0)).await?),
             Ok(Some((session, _open))) => {

@@ -35,6 +35,9 @@ pub struct Status {
     pub stripe_bytes: u64,
     /// Since the coordinator joined the nodes.
     pub uptime_s: f64,
+    /// Why the last flush failed, with the node's address; none if it did not. A coordinator of an older release does not say.
+    #[serde(default)]
+    pub flush_failed: Option<String>,
     /// In the disk's order.
     pub nodes: Vec<NodeStatus>,
 }
@@ -46,7 +49,7 @@ pub struct NodeStatus {
     pub address: String,
     /// Its name.
     pub node: String,
-    /// `serving`, `connecting` or `ended`.
+    /// `serving`, `connecting` (requests wait for it), `away` (they fail until it is back) or `ended` (they fail).
     pub state: String,
     /// Why it is not serving.
     pub why: Option<String>,
@@ -155,6 +158,7 @@ impl Watch {
             size_bytes: self.volume.size_bytes(),
             stripe_bytes: place.unwrap_or_default().1,
             uptime_s: self.begin.elapsed().as_secs_f64(),
+            flush_failed: self.volume.unflushed(),
             nodes: links.iter().zip(&seen.rates).map(|(link, rates)| node(link, *rates)).collect(),
         }
     }
@@ -165,6 +169,7 @@ fn node(link: &Link, (ops_per_s, packets, seconds): (f64, Packets, f64)) -> Node
     let (state, why) = match link.health() {
         Health::Serving => ("serving", None),
         Health::Connecting(why) => ("connecting", Some(why)),
+        Health::Away(why) => ("away", Some(why)),
         Health::Ended(why) => ("ended", Some(why)),
     };
     NodeStatus {
@@ -248,7 +253,9 @@ impl Status {
         let mut metrics = Metrics::default();
         let pool = labels(&[("pool", &self.pool)]);
         metrics.put("size_bytes", "gauge", "Bytes of the disk.", [(pool.clone(), self.size_bytes as f64)]);
-        metrics.put("epoch", "gauge", "The coordinator's epoch.", [(pool, self.epoch as f64)]);
+        metrics.put("epoch", "gauge", "The coordinator's epoch.", [(pool.clone(), self.epoch as f64)]);
+        let failed = f64::from(u8::from(self.flush_failed.is_some()));
+        metrics.put("flush_failed", "gauge", "1 if the last flush failed.", [(pool, failed)]);
         let mut of_nodes = |name: &str, kind: &str, help: &str, value: &dyn Fn(&NodeStatus) -> f64| {
             let sample = |n: &NodeStatus| {
                 (labels(&[("pool", &self.pool), ("node", &n.node), ("address", &n.address)]), value(n))

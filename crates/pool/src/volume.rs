@@ -4,11 +4,12 @@ use crate::connect::Connect;
 use crate::frame::{self, MAX_DATA_BYTES, Operation, Status, Stretch};
 use crate::hello::{Claim, Hello};
 use crate::layout::{Arrangement, Layout, Piece};
-use crate::link::{Control, Failure, Link, NotJoined, Pace, greet};
+use crate::link::{Control, Failure, Link, NotJoined, Options, Pace, greet};
 use crate::store::Place;
 use bytes::{Bytes, BytesMut};
 use futures_util::future::{join_all, try_join_all};
 use nbd::{Error, Export, Extent, Info};
+use std::cell::RefCell;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -108,18 +109,26 @@ pub async fn is_free(connect: &Connect, addresses: &[SocketAddr], pool: &str) ->
 }
 
 /// The disk.
-#[derive(Debug)]
 pub struct Volume {
     info: Info,
     layout: Layout,
     links: Vec<Link>,
     /// As many as are written at once: one piece for all who ask.
     zeroes: Bytes,
+    report: Rc<dyn Fn(String)>,
+    /// Why the last flush failed, if it did.
+    unflushed: RefCell<Option<String>>,
+}
+
+impl std::fmt::Debug for Volume {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Volume").field("layout", &self.layout).field("links", &self.links).finish_non_exhaustive()
+    }
 }
 
 impl Volume {
     /// Claims the nodes for `pool`, in this order, with an epoch higher than any that they know; a coordinator that had them
-    /// before is fenced off. Each node has so many `connections`. Runs in a `LocalSet`. `report` is told of trouble later.
+    /// before is fenced off. Runs in a `LocalSet`. `report` is told of trouble later.
     ///
     /// # Errors
     /// [`NoPool`]. Nodes that belong elsewhere, in another order or to nobody are found before any of them is claimed.
@@ -128,7 +137,7 @@ impl Volume {
         addresses: &[SocketAddr],
         pool: &str,
         arrangement: Arrangement,
-        connections: u16,
+        options: &Options,
         control: &Control,
         report: Rc<dyn Fn(String)>,
     ) -> Result<Self, NoPool> {
@@ -171,12 +180,13 @@ impl Volume {
             .collect();
         let pace = Pace::new(control, claims.len());
         for (address, claim) in claims {
-            let joined = Link::join(connect, address, pool, claim, connections, &pace, report.clone()).await;
+            let joined = Link::join(connect, address, pool, claim, options, &pace, report.clone()).await;
             links.push(joined.map_err(|why| NoPool::Node { address, why })?);
         }
         let description = format!("pool {pool} of {} node{}", links.len(), if links.len() == 1 { "" } else { "s" });
         let zeroes = Bytes::from(vec![0; MAX_DATA_BYTES]);
-        Ok(Self { info: Info { description, ..Info::disk(layout.size_bytes()) }, layout, links, zeroes })
+        let info = Info { description, ..Info::disk(layout.size_bytes()) };
+        Ok(Self { info, layout, links, zeroes, report, unflushed: RefCell::default() })
     }
 
     /// Bytes of the disk.
@@ -187,6 +197,29 @@ impl Volume {
     /// Its nodes, in order.
     pub fn links(&self) -> &[Link] {
         &self.links
+    }
+
+    /// Why the last flush failed, with the node's address; None if it did not.
+    pub fn unflushed(&self) -> Option<String> {
+        self.unflushed.borrow().clone()
+    }
+
+    /// Makes durable what was answered, on every node; one that fails is reported once, until another one is to blame or a flush
+    /// succeeds.
+    ///
+    /// # Errors
+    /// The first [`Failure`] of a node.
+    pub async fn flush_all(&self) -> Result<(), Failure> {
+        let flushes = self.links.iter().map(|link| link.ask(Operation::Flush, 0, 0, Bytes::new(), false));
+        let flushed = first_failure(join_all(flushes).await);
+        let why = flushed.as_ref().err().map(ToString::to_string);
+        if *self.unflushed.borrow() != why {
+            if let Some(why) = &why {
+                (self.report)(format!("a flush failed, and clients are told EIO: {why}"));
+            }
+            self.unflushed.replace(why);
+        }
+        flushed
     }
 
     /// The pieces of a range, each at most `most` long.
@@ -254,7 +287,8 @@ impl Volume {
         let answers = try_join_all(pieces.iter().map(ask)).await?;
         let mut extents: Vec<Extent> = Vec::new();
         for (piece, answer) in pieces.iter().zip(&answers) {
-            let stretches = Stretch::take_all(answer, piece.length).ok_or(Failure::Node(Status::Io))?;
+            let stretches = Stretch::take_all(answer, piece.length);
+            let stretches = stretches.ok_or_else(|| Failure::Node(self.links[piece.node].address(), Status::Io))?;
             let known: u32 = stretches.iter().map(|stretch| stretch.length).sum();
             for Stretch { length, hole } in stretches {
                 match extents.last_mut() {
@@ -286,10 +320,11 @@ fn first_failure(results: Vec<Result<Bytes, Failure>>) -> Result<(), Failure> {
     results.into_iter().try_for_each(|result| result.map(drop))
 }
 
+/// Whoever asked is told which node it was.
 fn error(failure: Failure) -> Error {
     match failure {
-        Failure::Node(Status::Full) => Error::NoSpace,
-        Failure::Node(_) | Failure::Ended(_) | Failure::Deadline => Error::Io,
+        Failure::Node(_, Status::Full) => Error::NoSpace,
+        Failure::Node(..) | Failure::Ended(_) | Failure::Deadline(..) => Error::Because(failure.to_string()),
     }
 }
 
@@ -307,8 +342,7 @@ impl Export for Volume {
     }
 
     async fn flush(&self) -> Result<(), Error> {
-        let flushes = self.links.iter().map(|link| link.ask(Operation::Flush, 0, 0, Bytes::new(), false));
-        first_failure(join_all(flushes).await).map_err(error)
+        self.flush_all().await.map_err(error)
     }
 
     async fn trim(&self, offset: u64, length: u32, durable: bool) -> Result<(), Error> {

@@ -8,7 +8,7 @@ use pool::bench::{self, Load};
 use pool::connect::tcp;
 use pool::hello::{Claim, Hello};
 use pool::layout::Arrangement;
-use pool::link::{Control, greet};
+use pool::link::{Control, Options, greet};
 use pool::node::{Node, WORKERS};
 use pool::setting::Setting;
 use pool::store::{Place, Store};
@@ -130,6 +130,10 @@ impl Nodes {
     }
 }
 
+fn two() -> Options {
+    Options { connections: 2, ..Options::default() }
+}
+
 /// What links reported.
 type Told = Rc<RefCell<Vec<String>>>;
 
@@ -141,7 +145,7 @@ async fn join(addresses: &[SocketAddr], pool: &str, stripe_bytes: Option<u64>) -
         let told = told.clone();
         Rc::new(move |line| told.borrow_mut().push(line))
     };
-    let volume = Volume::join(&tcp(), addresses, pool, arrangement, 2, &Control::Tuned, report).await?;
+    let volume = Volume::join(&tcp(), addresses, pool, arrangement, &two(), &Control::Tuned, report).await?;
     Ok((volume, told))
 }
 
@@ -459,8 +463,8 @@ fn counted() -> Result<(), Failed> {
     let process = Process::start(Path::new("memory"), "127.0.0.1:0")?;
     local(async {
         let control = Control::Fixed(Setting::new(8, 4));
-        let one = Volume::join(&tcp(), &[process.address], "p", Arrangement::Concatenated, 1, &control, Rc::new(drop))
-            .await?;
+        let (at, usual) = ([process.address], Options::default());
+        let one = Volume::join(&tcp(), &at, "p", Arrangement::Concatenated, &usual, &control, Rc::new(drop)).await?;
         let volume = Rc::new(one);
         for write in [false, true] {
             let duration = Duration::from_secs(2);

@@ -5,7 +5,7 @@ use pool::connect::{Connect, tcp_with};
 use pool::frame;
 use pool::hello::{Claim, Hello};
 use pool::layout::Arrangement;
-use pool::link::{Control, greet};
+use pool::link::{Control, Options, greet};
 use pool::node::Node;
 use pool::store::{Place, Store, new_name};
 use pool::volume::Volume;
@@ -62,8 +62,10 @@ impl Served {
 }
 
 async fn join(connect: &Connect, address: SocketAddr) -> Result<Volume, String> {
+    let options = Options { connections: 3, ..Options::default() };
     let joined =
-        Volume::join(connect, &[address], "p", Arrangement::Concatenated, 3, &Control::Tuned, Rc::new(drop)).await;
+        Volume::join(connect, &[address], "p", Arrangement::Concatenated, &options, &Control::Tuned, Rc::new(drop))
+            .await;
     joined.map_err(|error| error.to_string())
 }
 

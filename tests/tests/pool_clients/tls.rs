@@ -3,7 +3,7 @@
 use super::text;
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::pool::{Server, pool};
-use fathom_tests::run;
+use fathom_tests::{run, strangers};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -138,5 +138,23 @@ pub fn checked() -> Result<()> {
     let served = Served::start(folder.path(), "log2", &["--tls", &tls, "--insecure"])?;
     run(Command::new("nbdinfo").arg(served.uri(&bare)))?;
     refused(Command::new("nbdinfo").arg(format!("nbd://{}/pool", served.address)))?;
+    served.server.end()
+}
+
+pub fn crowded() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let ours = folder.path().join("ours");
+    authority(&ours, "ours")?;
+    let served = Served::start(folder.path(), "log", &["--tls", &ours.display().to_string(), "--verify-clients"])?;
+    let uri = served.uri(&ours);
+    let before = strangers::idle(&served.address)?;
+    run(Command::new("nbdinfo").arg("--size").arg(&uri))?;
+    // Nor do those who have begun to encrypt and then stop.
+    let mut halfway = strangers::idle(&served.address)?;
+    let words = b"\0\0\0\x03IHAVEOPT\0\0\0\x05\0\0\0\0";
+    // Some are closed already.
+    halfway.iter_mut().for_each(|stream| drop(std::io::Write::write_all(stream, words)));
+    run(Command::new("nbdinfo").arg("--size").arg(&uri))?;
+    drop((before, halfway));
     served.server.end()
 }

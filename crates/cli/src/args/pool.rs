@@ -120,6 +120,10 @@ pub struct Disk {
     /// those of the node
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(pool::link::MOST_CONNECTIONS)))]
     pub connections: Option<u16>,
+    /// A request that a node does not answer fails with EIO after this time (30s if it is not given), and what is asked of a node
+    /// that has answered nothing for so long fails at once, until it is back; no less than 1s, and longer than a node takes to flush
+    #[arg(long, value_name = "TIME", value_parser = node_timeout)]
+    pub node_timeout: Option<Duration>,
     /// Whom to trust.
     #[command(flatten)]
     pub trust: Trust,
@@ -136,8 +140,9 @@ pub enum Order {
 
 /// Join nodes into one disk and serve it by NBD.
 ///
-/// A coordinator that served the nodes before is fenced off. A node that cannot be reached for 30 s makes its requests fail
-/// with EIO; until then they wait.
+/// A coordinator that served the nodes before is fenced off. What is asked of a node that cannot be reached waits for --node-timeout (30 s),
+/// then fails with EIO, and fails at once from then on until the node is back. FLUSH fails too then; which node it was is told on
+/// stderr, by `pool status`, and to clients that take structured replies.
 #[derive(Debug, Clone, Args)]
 #[command(group(clap::ArgGroup::new("disk").required(true).args(["node", "backend", "config"])))]
 pub struct PoolServe {
@@ -359,6 +364,13 @@ pub fn memory(text: &str) -> Result<u64, String> {
     bytes(text.strip_prefix("memory:").ok_or("give memory:SIZE, such as memory:512M")?)
 }
 
+/// How long a node may take: what is shorter than a slow medium's flush would make a node that works look dead.
+pub fn node_timeout(text: &str) -> Result<Duration, String> {
+    let time = super::long(text)?;
+    let sensible = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
+    sensible.contains(&time).then_some(time).ok_or_else(|| "give 1s to 24h".into())
+}
+
 /// Where NBD clients connect.
 pub fn front(text: &str) -> Result<Front, String> {
     match text.split_once(':') {
@@ -380,5 +392,7 @@ mod tests {
         assert_eq!(memory("memory:512M"), Ok(512 << 20));
         assert!(memory("512M").is_err() && memory("memory:1").is_err());
         assert!(address("127.0.0.1").is_err());
+        assert_eq!(node_timeout("1.5"), Ok(Duration::from_millis(1500)));
+        assert!(["0", "0.9s", "25h", "soon"].iter().all(|text| node_timeout(text).is_err()));
     }
 }

@@ -38,6 +38,9 @@ pub fn serve(args: &PoolServe) -> Result<PoolServe> {
         Layout::Stripe => Order::Stripe,
     }));
     args.disk.connections = args.disk.connections.or(serve.connections);
+    if let (None, Some(text)) = (args.disk.node_timeout, &serve.node_timeout) {
+        args.disk.node_timeout = Some(given(&path, "node_timeout", text, value::node_timeout)?);
+    }
     args.disk.trust.key = args.disk.trust.key.or(config.key);
     if args.nbd.is_none() {
         args.nbd = Some(given(&path, "nbd", &serve.nbd, value::front)?);

@@ -8,12 +8,17 @@ use pool::nbd_bench::escaped;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use wire::{Lobby, Unmet, Visitor};
 
 /// NBD connections at once. Each may keep some 100 MiB, and no client that is known has use for more.
 const CLIENTS: usize = 256;
+/// Those besides that are not past their handshake, which keep some KiB each.
+const VISITORS: usize = 256;
+/// How long that may take.
+const HANDSHAKE: Duration = Duration::from_secs(30);
 
 /// The export's name, which is also the default.
 const NAME: &str = "pool";
@@ -96,8 +101,9 @@ impl Door {
     /// Serves NBD to whoever connects. Runs in a `LocalSet`, without end.
     pub async fn serve<E: Export + 'static>(&self, disk: Rc<E>) {
         let exports = Rc::new(One(disk));
-        // Each connection holds one until it ends.
+        // Each client holds one until it ends, from when it is past its handshake.
         let place = Rc::new(());
+        let lobby = Lobby::new(VISITORS, HANDSHAKE);
         loop {
             let stream = match self.next().await {
                 Ok(stream) => stream,
@@ -107,19 +113,16 @@ impl Door {
                     continue;
                 }
             };
-            if Rc::strong_count(&place) > CLIENTS {
-                // The protocol has no word for it before the client's first one; it sees its connection closed.
-                eprintln!("fathom: an NBD client is turned away: {CLIENTS} are connected");
-                continue;
+            let visitor = lobby.enter();
+            if let Some(crowd) = visitor.crowd() {
+                eprintln!("fathom: {crowd}");
             }
-            let (exports, tls, place) = (exports.clone(), self.tls.clone(), place.clone());
+            let (exports, tls, place) = (exports.clone(), self.tls.clone(), Rc::downgrade(&place));
             tokio::task::spawn_local(async move {
-                let served = match stream {
-                    Accepted::Unix(stream) => nbd::serve(stream, &*exports, &tls).await,
-                    Accepted::Tcp(stream) => nbd::serve(stream, &*exports, &tls).await,
-                };
-                drop(place);
-                served.map_err(told)
+                match stream {
+                    Accepted::Unix(stream) => client(stream, visitor, &*exports, &tls, place).await,
+                    Accepted::Tcp(stream) => client(stream, visitor, &*exports, &tls, place).await,
+                }
             });
         }
     }
@@ -137,13 +140,34 @@ impl Door {
     }
 }
 
+/// Serves one connection, which has a place among the clients from when it is past its handshake.
+async fn client<S: Stream, X: Exports>(stream: S, mut visitor: Visitor, exports: &X, tls: &Tls, place: Weak<()>) {
+    let admitted = match visitor.meanwhile(nbd::handshake(stream, exports, tls)).await {
+        Ok(Ok(Some(admitted))) => admitted,
+        // It was told of once for all of them.
+        Ok(Ok(None)) | Err(Unmet::Crowded(_)) => return,
+        Ok(Err(failure)) => return told(&failure),
+        Err(slow @ Unmet::Slow(_)) => return told(&slow),
+    };
+    drop(visitor);
+    let place = place.upgrade();
+    if place.as_ref().is_none_or(|place| Rc::strong_count(place) > CLIENTS + 1) {
+        // The protocol has no word for it; the client sees its connection closed.
+        eprintln!("fathom: an NBD client is turned away: {CLIENTS} are connected");
+        return;
+    }
+    if let Err(failure) = admitted.serve().await {
+        told(&failure);
+    }
+}
+
 /// A client's stream; of its own kind, so that a request costs no call by a table.
 enum Accepted {
     Unix(UnixStream),
     Tcp(TcpStream),
 }
 
-fn told(failure: nbd::Failure) {
+fn told(failure: &dyn std::fmt::Display) {
     eprintln!("fathom: an NBD client: {failure}");
 }
 

@@ -16,8 +16,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 const MAX_REQUEST: usize = 8 << 10;
 /// A client has so long for all of it.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Clients at once; those who come later wait.
-const CLIENTS: usize = 32;
+/// Clients at once; when more come, those who have taken longest have to go.
+const CLIENTS: usize = 64;
 
 /// What the pages say.
 pub trait Pages {
@@ -29,16 +29,17 @@ pub trait Pages {
 
 /// Answers whoever connects, without end. Runs in a `LocalSet`.
 pub async fn serve(door: Rc<Door>, pages: Rc<dyn Pages>) {
-    let room = std::sync::Arc::new(tokio::sync::Semaphore::new(CLIENTS));
+    let lobby = wire::Lobby::new(CLIENTS, LIMIT);
     loop {
-        let Ok(permit) = room.clone().acquire_owned().await else { return };
         match door.accept().await {
             Ok(stream) => {
-                let pages = pages.clone();
+                let (pages, mut visitor) = (pages.clone(), lobby.enter());
+                if let Some(crowd) = visitor.crowd() {
+                    eprintln!("fathom: status: {crowd}");
+                }
                 tokio::task::spawn_local(async move {
                     // A client that fails is its own affair.
-                    let _ = tokio::time::timeout(LIMIT, answer(stream, &*pages)).await;
-                    drop(permit);
+                    let _ = visitor.meanwhile(answer(stream, &*pages)).await;
                 });
             }
             Err(error) => {

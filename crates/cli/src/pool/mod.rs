@@ -21,6 +21,7 @@ use crate::args::{Control, Disk, Front, Order, Pool, PoolVerb};
 use anyhow::{Context as _, Result, ensure};
 use pool::connect::tcp_with;
 use pool::layout::Arrangement;
+use pool::link::Options;
 use pool::setting::Setting;
 use pool::volume::Volume;
 use std::future::Future;
@@ -110,8 +111,12 @@ async fn join(
         Order::Concat => Arrangement::Concatenated,
         Order::Stripe => Arrangement::Striped { stripe_bytes: STRIPE_BYTES },
     };
-    let (name, connections) = (disk.pool.as_deref().unwrap_or(DEFAULT_POOL), disk.connections.unwrap_or(1));
-    Ok(Rc::new(Volume::join(&tcp_with(key), nodes, name, arrangement, connections, control, report()).await?))
+    let (name, usual) = (disk.pool.as_deref().unwrap_or(DEFAULT_POOL), Options::default());
+    let options = Options {
+        connections: disk.connections.unwrap_or(usual.connections),
+        node_timeout: disk.node_timeout.unwrap_or(usual.node_timeout),
+    };
+    Ok(Rc::new(Volume::join(&tcp_with(key), nodes, name, arrangement, &options, control, report()).await?))
 }
 
 fn control(args: &Control) -> pool::link::Control {

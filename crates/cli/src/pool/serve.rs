@@ -67,7 +67,7 @@ pub fn run(args: &PoolServe) -> Result<ExitCode> {
 fn lost(volume: &Volume) -> Option<String> {
     volume.links().iter().find_map(|link| match link.health() {
         Health::Ended(why) => Some(why),
-        Health::Connecting(why) => Some(format!("node {}: {why}", link.address())),
+        Health::Connecting(why) | Health::Away(why) => Some(format!("node {}: {why}", link.address())),
         Health::Serving => None,
     })
 }

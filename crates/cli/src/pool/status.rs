@@ -115,5 +115,8 @@ fn table(status: &Status) -> String {
             let _ = writeln!(out, "    {}", shown(why));
         }
     }
+    if let Some(why) = &status.flush_failed {
+        let _ = writeln!(out, "\nThe last flush failed: {}", shown(why));
+    }
     out
 }

@@ -111,7 +111,13 @@ async fn show(args: &PoolTry, addresses: &[SocketAddr], key: Option<Key>, measur
     for (what, write, control, threads) in loads {
         // The one before must be gone, or it would report that it was taken over.
         drop(last.take());
-        let disk = Disk { pool: Some("try".into()), layout: None, connections: None, trust: Trust::default() };
+        let disk = Disk {
+            pool: Some("try".into()),
+            layout: None,
+            connections: None,
+            node_timeout: None,
+            trust: Trust::default(),
+        };
         let volume = super::join(addresses, &disk, key.clone(), control).await?;
         let figures = measure(volume.clone(), &args.load, threads, write, true).await?;
         if !args.load.json {

@@ -20,14 +20,14 @@ use crate::tuner::Tuner;
 use bytes::{Bytes, BytesMut};
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// A request that finds no answer fails after this time.
-pub const DEADLINE: Duration = Duration::from_secs(30);
-/// A connection on which nothing is heard for so long, while answers are due, is given up.
+/// A connection on which nothing is heard for so long, while answers are due, is given up; or for as long as a request may take,
+/// if that is less.
 pub(super) const SILENCE: Duration = Duration::from_secs(10);
 /// Data in a frame after which it is closed.
 pub(super) const FRAME_BYTES: usize = 1 << 20;
@@ -86,10 +86,10 @@ impl Pace {
 /// Why a connection is of no more use, although it carries bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Tardy {
-    #[error("nothing was heard for {} s", SILENCE.as_secs())]
-    Silence,
-    #[error("a request was not answered for {} s", DEADLINE.as_secs())]
-    Late,
+    #[error("nothing was heard for {} s", .0.as_secs_f64())]
+    Silence(Duration),
+    #[error("a request was not answered for {} s", .0.as_secs_f64())]
+    Late(Duration),
 }
 
 #[derive(Debug)]
@@ -146,12 +146,21 @@ struct Connection {
     sequence: u64,
 }
 
+/// What does not change of a node.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known {
+    pub address: SocketAddr,
+    /// Among those of its coordinator.
+    pub place: u32,
+    pub epoch: u64,
+    /// A request that finds no answer fails after this time.
+    pub timeout: Duration,
+}
+
 #[derive(Debug)]
 pub(super) struct State {
     pace: Pace,
-    /// The node's place among those of its coordinator.
-    place: u32,
-    epoch: u64,
+    node: Known,
     granted: usize,
     pending: VecDeque<Job>,
     orphans: Vec<Orphan>,
@@ -166,6 +175,8 @@ pub(super) struct State {
     written: u64,
     flushed: u64,
     counts: Counts,
+    /// Since when it has answered nothing, if there is no connection.
+    silent_since: Option<Instant>,
     /// Why there is no connection now.
     pub trouble: Option<String>,
     pub ended: Option<Failure>,
@@ -175,14 +186,13 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Of a node that was claimed with this epoch and has welcomed us; none of the `connections` is open yet.
-    pub fn new(pace: Pace, place: u32, epoch: u64, welcome: &Welcome, connections: usize) -> Self {
+    /// Of a node that was claimed and has welcomed us; none of the `connections` is open yet.
+    pub fn new(pace: Pace, node: Known, welcome: &Welcome, connections: usize) -> Self {
         let granted = usize::from(welcome.granted).clamp(1, frame::MAX_COUNT);
         let connection = Connection { open: false, free: true, under_way: 0, heard: Instant::now(), sequence: 0 };
         Self {
             pace,
-            place,
-            epoch,
+            node,
             granted,
             pending: VecDeque::new(),
             orphans: Vec::new(),
@@ -195,6 +205,7 @@ impl State {
             written: 0,
             flushed: 0,
             counts: Counts::default(),
+            silent_since: None,
             trouble: None,
             ended: None,
             requests: Vec::new(),
@@ -213,9 +224,10 @@ impl State {
     ) -> (u64, Option<usize>) {
         self.jobs += 1;
         let number = self.jobs;
-        if let Some(failure) = &self.ended {
+        let away = self.is_away(now).then(|| self.too_late());
+        if let Some(failure) = self.ended.clone().or(away) {
             // Whoever asked may be gone.
-            let _ = reply.send(Err(failure.clone()));
+            let _ = reply.send(Err(failure));
             return (number, None);
         }
         let covers = self.written;
@@ -278,7 +290,7 @@ impl State {
             return false;
         }
         self.boot.clone_from(&welcome.boot);
-        self.trouble = None;
+        (self.trouble, self.silent_since) = (None, None);
         self.counts.reconnected += 1;
         true
     }
@@ -325,7 +337,7 @@ impl State {
         if connection.under_way == 0 {
             connection.heard = now;
         }
-        let head = Head { epoch: self.epoch, sequence: connection.sequence, granted, ..Head::default() };
+        let head = Head { epoch: self.node.epoch, sequence: connection.sequence, granted, ..Head::default() };
         frame::put_requests(out, &head, &self.requests, |nth| &self.parts[nth]);
         connection.sequence += 1;
         connection.under_way += self.requests.len();
@@ -367,11 +379,11 @@ impl State {
                 }
             }
             answers += 1;
-            if job.reply.send(result.map_err(Failure::Node)).is_err() {
+            if job.reply.send(result.map_err(|status| Failure::Node(self.node.address, status))).is_err() {
                 self.settled(job.number);
             }
         }
-        self.pace.answered(self.place, now, answers, (self.under_way() + self.pending.len()) as u32);
+        self.pace.answered(self.node.place, now, answers, (self.under_way() + self.pending.len()) as u32);
         let took_us = now.saturating_duration_since(left).as_nanos() as f64 / 1000.0;
         let rtt_us = &mut self.counts.rtt_us;
         *rtt_us = if *rtt_us == 0.0 { took_us } else { *rtt_us + (took_us - *rtt_us) / 8.0 };
@@ -380,17 +392,21 @@ impl State {
 
     /// Whether a connection has kept us waiting too long. Requests that wait their turn are nothing to worry about.
     pub fn tardy(&self, nth: usize, now: Instant) -> Option<Tardy> {
-        let connection = &self.connections[nth];
-        if connection.under_way > 0 && now.saturating_duration_since(connection.heard) > SILENCE {
-            return Some(Tardy::Silence);
+        let (connection, timeout) = (&self.connections[nth], self.node.timeout);
+        let silence = SILENCE.min(timeout);
+        if connection.under_way > 0 && now.saturating_duration_since(connection.heard) > silence {
+            return Some(Tardy::Silence(silence));
         }
-        let late = |job: &Job| job.over == nth && now.saturating_duration_since(job.sent) > DEADLINE;
-        self.tags.iter().flatten().any(late).then_some(Tardy::Late)
+        let late = |job: &Job| job.over == nth && now.saturating_duration_since(job.sent) > timeout;
+        self.tags.iter().flatten().any(late).then_some(Tardy::Late(timeout))
     }
 
     /// No connection is open any more: what is under way is to be asked anew, the oldest first.
     pub fn ask_again(&mut self, now: Instant) {
         let mut jobs: Vec<Job> = self.tags.iter_mut().filter_map(Option::take).collect();
+        // What it was asked first, and did not answer, tells since when it is silent.
+        let first = jobs.iter().map(|job| job.sent).min().unwrap_or(now);
+        self.silent_since.get_or_insert(first);
         jobs.sort_by_key(|job| std::cmp::Reverse(job.number));
         for job in jobs {
             self.free.push(job.request.tag);
@@ -406,11 +422,27 @@ impl State {
         self.expire(now);
     }
 
+    /// Whether it has answered nothing for so long that it is not waited for.
+    pub fn is_away(&self, now: Instant) -> bool {
+        self.silent_since.is_some_and(|since| now.saturating_duration_since(since) > self.node.timeout)
+    }
+
+    /// A request that finds no answer fails after this time.
+    pub fn timeout(&self) -> Duration {
+        self.node.timeout
+    }
+
+    fn too_late(&self) -> Failure {
+        Failure::Deadline(self.node.address, self.node.timeout)
+    }
+
     /// Fails what waits too long; nothing is under way then.
     pub fn expire(&mut self, now: Instant) {
-        while self.pending.front().is_some_and(|job| now.saturating_duration_since(job.since) > DEADLINE) {
+        let away = self.is_away(now);
+        let late = |job: &Job, timeout| now.saturating_duration_since(job.since) > timeout;
+        while self.pending.front().is_some_and(|job| away || late(job, self.node.timeout)) {
             let Some(job) = self.pending.pop_front() else { return };
-            if job.reply.send(Err(Failure::Deadline)).is_err() {
+            if job.reply.send(Err(self.too_late())).is_err() {
                 self.settled(job.number);
             }
         }
@@ -424,7 +456,7 @@ impl State {
         }
         self.orphans.clear();
         self.ended = Some(failure);
-        self.pace.answered(self.place, now, 0, 0);
+        self.pace.answered(self.node.place, now, 0, 0);
     }
 }
 

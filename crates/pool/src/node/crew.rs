@@ -123,7 +123,12 @@ async fn connection(node: Arc<Node>, stream: TcpStream, counted: Counted, said: 
     let peer = stream.peer_addr();
     // Without it, it is slower, or is kept for longer than it should be, and nothing else.
     let _ = crate::connect::prepare(&stream);
-    if let Err(error) = node.admit(stream).await {
+    let visitor = node.lobby.enter();
+    if let Some(crowd) = visitor.crowd() {
+        // Nobody listens when the node is ending.
+        let _ = said.send(crowd);
+    }
+    if let Err(error) = node.admit(stream, visitor).await {
         node.count(|counts| counts.failed += 1);
         let peer = peer.map_or_else(|_| "a connection".into(), |peer| peer.to_string());
         // Nobody listens when the node is ending.

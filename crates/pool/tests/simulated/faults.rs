@@ -142,7 +142,7 @@ fn what_finds_no_answer_fails_in_its_time_and_what_came_of_it_stays() {
             for (nth, answer) in answers.iter().enumerate() {
                 match answer {
                     Ok(()) => oracle.written(nth as u64 * 3000, 3000, 9),
-                    Err(Failure::Deadline) => {}
+                    Err(Failure::Deadline(..)) => {}
                     Err(other) => return Err(other.to_string()),
                 }
             }
@@ -158,6 +158,57 @@ fn what_finds_no_answer_fails_in_its_time_and_what_came_of_it_stays() {
             check(&volume, &mut oracle).await?;
             sleep(Duration::from_secs(20)).await;
             check(&volume, &mut oracle).await
+        })
+    });
+}
+
+/// Whoever knows that a node is away does not wait for it again.
+#[test]
+fn a_node_that_is_known_to_be_away_fails_requests_at_once_and_serves_when_it_is_back() {
+    told(|seed| {
+        world::run(seed, 0.0, move |world| async move {
+            let volume = world.join(Arrangement::Concatenated).await.map_err(|e| e.to_string())?;
+            volume.write_range(NODE_BYTES, Bytes::from(vec![1; 4096]), true).await.map_err(text)?;
+            world.befall(if seed % 2 == 0 { Fault::Cut(1) } else { Fault::Hold(1) });
+            sleep(Duration::from_millis(20)).await;
+            let begun = Instant::now();
+            let first = volume.read_range(NODE_BYTES, 4096).await;
+            let took = begun.elapsed();
+            if !matches!(first, Err(Failure::Deadline(..))) || !(29..33).contains(&took.as_secs()) {
+                return Err(format!("{first:?} after {took:?}"));
+            }
+            for nth in 0..30 {
+                let begun = Instant::now();
+                let asked = match nth % 3 {
+                    0 => volume.read_range(NODE_BYTES, 512).await.map(drop),
+                    1 => volume.write_range(NODE_BYTES, Bytes::from(vec![2; 512]), false).await,
+                    _ => volume.flush_all().await,
+                };
+                // The others answer a flush, which takes a way there and back.
+                if !matches!(asked, Err(Failure::Deadline(..))) || begun.elapsed() > Duration::from_millis(500) {
+                    return Err(format!("the request {nth}: {asked:?} after {:?}", begun.elapsed()));
+                }
+                sleep(Duration::from_millis(150)).await;
+            }
+            let why = volume.unflushed().unwrap_or_default();
+            if !why.contains(&volume.links()[1].address().to_string()) {
+                return Err(format!("the flush that failed is told of as {why:?}"));
+            }
+            let flushes = world.told.borrow().iter().filter(|line| line.contains("flush failed")).count();
+            if flushes != 1 {
+                return Err(format!("{flushes} lines for one outage"));
+            }
+            world.befall(Fault::Mend(1));
+            // What is let fall is not sent again in this world, so that an attempt to connect may have to run out.
+            sleep(Duration::from_secs(20)).await;
+            volume.flush_all().await.map_err(text)?;
+            let data = volume.read_range(NODE_BYTES, 4096).await.map_err(text)?;
+            let back = world.told.borrow().iter().any(|line| line.ends_with("it is back"));
+            if data[..] == [1; 4096] && back && volume.unflushed().is_none() {
+                Ok(())
+            } else {
+                Err(format!("{:?}, {:?}", &data[..4], world.told))
+            }
         })
     });
 }

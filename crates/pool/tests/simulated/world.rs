@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use pool::connect::{Connect, Stream};
 use pool::layout::Arrangement;
-use pool::link::{Control, Failure};
+use pool::link::{Control, Failure, Options};
 use pool::node::Node;
 use pool::store::Store;
 use pool::volume::{NoPool, Volume};
@@ -92,7 +92,8 @@ impl World {
             (0..NODES).map(|node| SocketAddr::new(turmoil::lookup(name(node)), PORT)).collect();
         let told = self.told.clone();
         let report = Rc::new(move |line| told.borrow_mut().push(line));
-        Volume::join(&simulated(), &addresses, "p", arrangement, self.connections, &Control::Tuned, report).await
+        let options = Options { connections: self.connections, ..Options::default() };
+        Volume::join(&simulated(), &addresses, "p", arrangement, &options, &Control::Tuned, report).await
     }
 }
 

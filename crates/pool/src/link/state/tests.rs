@@ -14,10 +14,20 @@ fn welcome(boot: &str) -> Welcome {
     Welcome { node, pool, place: None, epoch: 3, size_bytes: 1 << 20, granted: 8, boot, session: 1, served: false }
 }
 
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+fn node() -> Known {
+    Known { address: ([192, 0, 2, 1], 7001).into(), place: 0, epoch: 3, timeout: TIMEOUT }
+}
+
+fn too_late() -> Failure {
+    Failure::Deadline(node().address, TIMEOUT)
+}
+
 impl Trial {
     fn new(connections: usize, setting: Setting) -> Self {
         let (pace, now) = (Pace::new(&Control::Fixed(setting), 1), Instant::now());
-        let mut state = State::new(pace, 0, 3, &welcome("boot"), connections);
+        let mut state = State::new(pace, node(), &welcome("boot"), connections);
         (0..connections).for_each(|nth| state.opened(nth, now));
         Self { state, now }
     }
@@ -118,7 +128,7 @@ fn while_one_connection_writes_or_is_not_there_the_others_go_on() {
     assert_eq!(trial.fill(1).0.len(), 1, "whoever is done first takes it");
 
     let mut trial = Trial::natural(1);
-    trial.state = State::new(Pace::new(&Control::Tuned, 1), 0, 3, &welcome("boot"), 2);
+    trial.state = State::new(Pace::new(&Control::Tuned, 1), node(), &welcome("boot"), 2);
     trial.state.opened(0, trial.now);
     let (_asked, woken) = trial.put(Operation::Read);
     assert_eq!(woken, Some(0));
@@ -193,21 +203,25 @@ fn a_connection_that_is_heard_does_not_speak_for_one_that_is_silent() {
     trial.state.heard(0, trial.now, 1);
     assert_eq!(trial.state.tardy(1, trial.now), None);
     trial.now += Duration::from_secs(1);
-    assert_eq!((trial.state.tardy(0, trial.now), trial.state.tardy(1, trial.now)), (None, Some(Tardy::Silence)));
-    trial.now += DEADLINE;
+    assert_eq!(
+        (trial.state.tardy(0, trial.now), trial.state.tardy(1, trial.now)),
+        (None, Some(Tardy::Silence(SILENCE)))
+    );
+    trial.now += TIMEOUT;
     trial.state.heard(0, trial.now, 1);
-    assert_eq!(trial.state.tardy(0, trial.now), Some(Tardy::Late));
+    assert_eq!(trial.state.tardy(0, trial.now), Some(Tardy::Late(TIMEOUT)));
 }
 
 #[test]
 fn what_waits_too_long_fails_and_after_the_end_everything_does() {
     let mut trial = Trial::natural(2);
     let (mut late, _) = trial.put(Operation::Read);
+    trial.now += TIMEOUT - Duration::from_secs(1);
     trial.fill(0);
-    trial.now += DEADLINE + Duration::from_secs(1);
     let (mut later, _) = trial.put(Operation::Read);
+    trial.now += Duration::from_secs(2);
     trial.state.ask_again(trial.now);
-    assert_eq!(late.try_recv().expect("an answer"), Err(Failure::Deadline));
+    assert_eq!(late.try_recv().expect("an answer"), Err(too_late()));
     let ended = Failure::Ended("it is over".into());
     trial.state.end(ended.clone(), trial.now);
     assert_eq!(later.try_recv().expect("an answer"), Err(ended.clone()));
@@ -226,8 +240,9 @@ fn what_nobody_waits_for_any_more_does_not_leave() {
     let (number, write, _) = trial.put_at(Operation::Write, 0);
     trial.state.ask_again(trial.now);
     trial.leave(number, Operation::Write, 0, write);
-    trial.now += DEADLINE + Duration::from_secs(1);
+    trial.now += TIMEOUT + Duration::from_secs(1);
     trial.state.expire(trial.now);
+    assert!(trial.state.reopened(&welcome("boot")));
     trial.state.opened(0, trial.now);
     let _again = trial.put(Operation::Read);
     assert_eq!(trial.fill(0).0.len(), 1);
@@ -260,4 +275,32 @@ fn a_change_that_nobody_waits_for_is_not_asked_again() {
     trial.state.opened(0, trial.now);
     let _again = trial.put(Operation::Write);
     assert_eq!(trial.fill(0).0, [asking(Operation::Write, 0)]);
+}
+
+#[test]
+fn a_node_that_is_known_to_be_away_is_not_waited_for_until_it_is_back() {
+    let mut trial = Trial::natural(1);
+    let (mut first, _) = trial.put(Operation::Read);
+    trial.fill(0);
+    trial.now += Duration::from_secs(11);
+    trial.state.ask_again(trial.now);
+    assert!(first.try_recv().is_err() && !trial.state.is_away(trial.now), "it is waited for");
+    trial.now += Duration::from_secs(18);
+    let (mut waits, _) = trial.put(Operation::Flush);
+    trial.state.expire(trial.now);
+    assert!(first.try_recv().is_err() && waits.try_recv().is_err());
+    // 30 s since it was asked, and not since the connection was given up; whatever waits has waited long enough.
+    trial.now += Duration::from_secs(2);
+    trial.state.expire(trial.now);
+    assert_eq!(first.try_recv().expect("an answer"), Err(too_late()));
+    assert_eq!(waits.try_recv().expect("an answer"), Err(too_late()));
+    trial.now += Duration::from_secs(60);
+    let (mut refused, _) = trial.put(Operation::Write);
+    assert_eq!(refused.try_recv().expect("at once"), Err(too_late()));
+    assert!(trial.state.reopened(&welcome("boot")) && !trial.state.is_away(trial.now));
+    trial.state.opened(0, trial.now);
+    let (mut served, _) = trial.put(Operation::Read);
+    let (requests, _) = trial.fill(0);
+    trial.answer(0, &requests).expect("it was asked");
+    assert_eq!(served.try_recv().expect("an answer"), Ok(Bytes::from_static(b"wxyz")));
 }

@@ -1,0 +1,23 @@
+//! Connections that say nothing, as many as anybody may open.
+
+use anyhow::{Context as _, Result};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::time::Duration;
+
+/// More than any listener has room for.
+pub const MANY: usize = 2000;
+
+/// Connects so often and says nothing. They stay until they are dropped; the other end may close them before.
+///
+/// # Errors
+/// The listener takes no more, or this process may not open so many.
+pub fn idle(address: &str) -> Result<Vec<TcpStream>> {
+    let (own, room) = (std::process::id().to_string(), format!("--nofile={}:", 5 * MANY));
+    crate::run(Command::new("prlimit").args(["--pid", &own, &room])).context("room for so many connections")?;
+    let address: SocketAddr = address.parse().with_context(|| format!("{address:?} is no address"))?;
+    let connect = |nth| {
+        TcpStream::connect_timeout(&address, Duration::from_secs(20)).with_context(|| format!("connection {nth}"))
+    };
+    (0..MANY).map(connect).collect()
+}
