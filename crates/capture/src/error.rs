@@ -67,7 +67,7 @@ impl Error {
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::NotPermitted { .. } | Self::Lockdown | Self::NoBtf { .. } => true,
-            Self::Btf(_) | Self::Object(_) | Self::Blind(_) => true,
+            Self::Btf(_) | Self::Object(_) | Self::Blind(_) | Self::Namespace { .. } => true,
             Self::NoProcess(_) | Self::Table { .. } => false,
         }
     }
