@@ -11,6 +11,7 @@ pub mod clock;
 pub mod control;
 mod error;
 pub mod estimate;
+pub mod held;
 pub mod interface;
 pub mod link;
 pub mod offset;

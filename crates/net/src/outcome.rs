@@ -188,7 +188,14 @@ pub struct PacketsReceived {
     pub jitter_us: f64,
     /// Of packets chosen evenly: when they arrived (this end's clock), and that less when they were sent (the other's).
     pub transit_ns: Vec<(u64, i64)>,
+    /// The packets that are due in a run, in [`BLOCKS`] parts of as many numbers each (the last may be smaller): how many of each arrived. Empty if the
+    /// other end is too old to count them.
+    #[serde(default)]
+    pub blocks: Vec<u64>,
 }
+
+/// In so many parts a run's loss is told, so that bursts of it can be seen.
+pub const BLOCKS: u64 = 20;
 
 /// Transactions at the end that asks.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

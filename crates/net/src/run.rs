@@ -3,9 +3,9 @@
 
 use crate::control::{self, Announcement, CONTROL, Channel, DATA, Message, PATIENCE, Token, VERSIONS};
 use crate::error::Doing as _;
+use crate::held::Trial;
 use crate::offset::{self, Exchange};
 use crate::outcome::EndReport;
-use crate::search::Trial;
 use crate::spec::{Direction, Spec};
 use crate::traffic::{self, Carrier, Connection, Side, packet};
 use crate::{Error, Result, clock, serve, socket};

@@ -1,61 +1,90 @@
-//! The highest rate of UDP at which at most a given share of packets is lost. Pure: it is told how each trial went, and
-//! says which rate to try next.
+//! The highest rate of UDP that a run held. Pure: it is told how each trial and each run went ([`crate::held`]), and says what to do next.
 //!
-//! From the first rate it doubles until a trial fails, then halves the interval, on a logarithmic scale, until its ends lie
-//! within [`CLOSE`]. A trial fails if it loses too much, or if its sender could not keep the rate; the search ends with
-//! the highest rate that passed, and says which of the two stopped it.
+//! **Trials** are short. From the first rate on it doubles until a trial fails, then halves the interval, on a logarithmic scale, until
+//! its ends lie within [`CLOSE`]. What fails is tried once more before it counts, since one burst of loss, or one moment in which a busy
+//! machine did not run, makes a short trial fail.
 //!
-//! **Uncertainty.** Loss is random, and a trial is short: each rate is tried once, so that one burst of loss can end the
-//! search early. The caller runs the answer again for the whole duration and reports what that lost.
+//! **Runs** are of full length, and only they count. The first is at the highest rate of the trials; one that does not hold shows what the path
+//! carried, and the next is a little below that. If one holds far below one that did not, runs in between follow. The answer is the highest rate
+//! that a run held; if none did there is no answer.
+//!
+//! **Uncertainty.** Each run has the chance of [`crate::held::LEVEL`] to be right in what it says, and of several runs one may be lucky; on a path that
+//! carries now more and now less the answer is that of the time of its run.
 
-/// How close the two ends of the search come.
+use crate::held::{Held, Trial};
+
+/// How close the two ends of the trials come.
 pub const CLOSE: f64 = 1.03;
+/// How close runs come that hold and that do not.
+const RUNS_CLOSE: f64 = 1.06;
 /// No more trials than this.
-const MOST: u32 = 40;
+const MOST_TRIALS: u32 = 60;
+/// No more runs than this.
+const MOST_RUNS: u32 = 8;
+/// The next run is at what the path carried in the last, less this.
+const BELOW: f64 = 0.005;
 
-/// How a trial went.
+/// What to do next, at so many bit/s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trial {
-    /// Little enough was lost.
-    Passed,
-    /// Too much was lost on the way, or a queue grew.
-    Lossy,
-    /// Too much was lost, mostly by the receiver's own socket.
-    Dropped,
-    /// The sender did not keep the rate.
-    Short,
+pub enum Step {
+    /// A short trial.
+    Trial(u64),
+    /// A whole run, which is to hold the rate.
+    Run(u64),
 }
 
 /// A search under way.
 #[derive(Debug, Clone)]
 pub struct Search {
-    /// The highest rate that passed, bit/s.
+    /// The highest rate whose trial passed, bit/s.
     passed: Option<f64>,
-    /// The lowest that failed.
+    /// The lowest whose trials failed.
     failed: Option<(f64, Trial)>,
+    /// The highest that a run held.
+    held: Option<f64>,
+    /// The lowest above it that a run did not hold.
+    broke: Option<(f64, Trial)>,
     next: f64,
+    /// Whether the last trial failed and is made once more.
+    again: bool,
     limits: (f64, f64),
     trials: u32,
+    runs: u32,
 }
 
 impl Search {
     /// From `first` bit/s on, within `limits`.
     pub fn new(first: u64, limits: (u64, u64)) -> Self {
         let limits = (limits.0 as f64, limits.1 as f64);
-        Self { passed: None, failed: None, next: (first as f64).clamp(limits.0, limits.1), limits, trials: 0 }
+        let next = (first as f64).clamp(limits.0, limits.1);
+        Self { passed: None, failed: None, held: None, broke: None, next, again: false, limits, trials: 0, runs: 0 }
     }
 
-    /// The rate to try, bit/s; `None` if the search is over.
-    pub fn next(&self) -> Option<u64> {
+    /// What to do next; `None` if the search is over.
+    pub fn next(&self) -> Option<Step> {
         let close = matches!((self.passed, self.failed), (Some(p), Some((f, _))) if f / p <= CLOSE);
         let at_limit =
             self.passed.is_some_and(|p| p >= self.limits.1) || self.failed.is_some_and(|(f, _)| f <= self.limits.0);
-        (!close && !at_limit && self.trials < MOST).then_some(self.next as u64)
+        if self.runs == 0 && !close && !at_limit && self.trials < MOST_TRIALS {
+            return Some(Step::Trial(self.next as u64));
+        }
+        let passed = self.passed?;
+        let rate = match (self.held, self.broke) {
+            (None, None) => passed,
+            (None, Some(_)) => self.next,
+            (Some(held), Some((broke, _))) if broke / held > RUNS_CLOSE => (held * broke).sqrt(),
+            (Some(_), _) => return None,
+        };
+        (self.runs < MOST_RUNS && rate >= self.limits.0).then_some(Step::Run(rate as u64))
     }
 
-    /// How that trial went.
-    pub fn tell(&mut self, trial: Trial) {
+    /// How the trial that [`next`](Self::next) asked for went.
+    pub fn tried(&mut self, trial: Trial) {
         self.trials += 1;
+        self.again = trial != Trial::Passed && !self.again;
+        if self.again {
+            return;
+        }
         match trial {
             Trial::Passed => self.passed = Some(self.next),
             lossy => self.failed = Some((self.next, lossy)),
@@ -68,43 +97,122 @@ impl Search {
         };
     }
 
-    /// The highest rate that passed, bit/s; `None` if none did.
-    pub fn best(&self) -> Option<u64> {
-        self.passed.map(|p| p as u64)
+    /// How the run that [`next`](Self::next) asked for went; says whether it is the best so far.
+    pub fn ran(&mut self, run: &Held) -> bool {
+        let Some(Step::Run(rate)) = self.next() else { return false };
+        self.runs += 1;
+        let rate = rate as f64;
+        if run.surely == Trial::Passed {
+            self.held = Some(rate);
+            return true;
+        }
+        self.broke = Some((rate, run.surely));
+        self.next = rate * (1.0 - run.excess() - BELOW).clamp(0.5, 1.0 - 3.0 * BELOW);
+        false
     }
 
-    /// What stopped it from going higher; `None` if nothing did.
-    pub fn stopped_by(&self) -> Option<Trial> {
-        self.failed.map(|(_, why)| why)
+    /// The highest rate that a run held, bit/s; `None` if none did.
+    pub fn held(&self) -> Option<u64> {
+        self.held.map(|rate| rate as u64)
+    }
+
+    /// The lowest rate above it that was tried and not held, and why; `None` if there is none.
+    pub fn broke(&self) -> Option<(u64, Trial)> {
+        let known = [self.broke, self.failed].into_iter().flatten();
+        let above = known.filter(|(rate, _)| self.held.is_none_or(|held| *rate > held));
+        above.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(rate, why)| (rate as u64, why))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::held::MOST;
     use proptest::prelude::*;
 
-    fn found(first: u64, limit: f64) -> (Option<u64>, u32) {
-        let mut search = Search::new(first, (10_000, 1_000_000_000_000));
-        while let Some(rate) = search.next() {
-            search.tell(if rate as f64 <= limit { Trial::Passed } else { Trial::Lossy });
+    /// What a path that carries so much, behind a queue that holds so many s of it, and that loses a share of all, makes of a run.
+    fn over(path: (f64, f64, f64), rate: f64, seconds: f64) -> Held {
+        let (carries, queue_s, share) = path;
+        let excess = (1.0 - carries / rate).max(0.0);
+        let queued = excess.min(queue_s / seconds);
+        let loss = (excess - queued).max(share);
+        let judged = |loss: f64| if loss + queued > MOST { Trial::Lossy } else { Trial::Passed };
+        Held {
+            loss,
+            loss_upper: loss * 1.2 + 0.0005,
+            queued,
+            likely: judged(loss),
+            surely: judged(loss * 1.2 + 0.0005),
         }
-        (search.best(), search.trials)
+    }
+
+    fn found(first: u64, mut path: impl FnMut(Step) -> (f64, f64, f64)) -> Search {
+        let mut search = Search::new(first, (10_000, 1_000_000_000_000));
+        while let Some(step) = search.next() {
+            match step {
+                Step::Trial(rate) => search.tried(over(path(step), rate as f64, 1.0).likely),
+                Step::Run(rate) => {
+                    search.ran(&over(path(step), rate as f64, 10.0));
+                }
+            }
+        }
+        search
     }
 
     proptest! {
+        /// Whatever the queue: the answer holds, and is close to what the path carries.
         #[test]
-        fn it_comes_close_from_anywhere(first in 10_000_u64..100_000_000_000, limit in 20_000.0_f64..1e11) {
-            let (best, trials) = found(first, limit);
-            let best = best.unwrap() as f64;
-            prop_assert!(best <= limit && best * CLOSE * 1.001 + 2.0 >= limit, "{best} of {limit}");
-            prop_assert!(trials < MOST);
+        fn it_comes_close_from_anywhere(
+            first in 10_000_u64..100_000_000_000, carries in 20_000.0_f64..1e11, queue_s in 0.0_f64..3.0,
+        ) {
+            let search = found(first, |_| (carries, queue_s, 0.0));
+            let held = search.held().unwrap() as f64;
+            prop_assert!(held * (1.0 - MOST) <= carries && held * 1.05 + 2.0 >= carries, "{held} of {carries}");
+            prop_assert!(search.trials < MOST_TRIALS && search.runs <= MOST_RUNS);
+            let (broke, _) = search.broke().unwrap();
+            prop_assert!(broke as f64 > held && broke as f64 >= carries);
+        }
+
+        /// One trial in a row that fails by itself changes nothing.
+        #[test]
+        fn a_trial_that_failed_by_chance_is_made_again(carries in 1e6_f64..1e10, which in 1_u32..12) {
+            let mut count = 0;
+            let search = found(10_000_000, |_| {
+                count += 1;
+                if count == which { (1.0, 0.0, 0.0) } else { (carries, 0.01, 0.0) }
+            });
+            if search.runs == 1 {
+                prop_assert!(search.held().unwrap() as f64 * 1.05 >= carries);
+            }
         }
     }
 
     #[test]
-    fn nothing_passes_or_everything_does() {
-        assert_eq!(found(1_000_000, 0.0).0, None);
-        assert_eq!(found(1_000_000, f64::INFINITY).0, Some(1_000_000_000_000));
+    fn a_path_that_carries_less_in_runs_than_in_trials_is_followed_down() {
+        // A token bucket that had saved up: 30 Mb/s for a second, 20 in the long run.
+        let search = found(10_000_000, |step| match step {
+            Step::Trial(_) => (30e6, 0.0, 0.0),
+            Step::Run(_) => (20e6, 0.0, 0.0),
+        });
+        let held = search.held().unwrap();
+        assert!((19_000_000..=20_200_000).contains(&held), "{held}");
+        // One run in which the machine stood still does not take half of the rate away.
+        let mut runs = 0;
+        let search = found(10_000_000, |step| {
+            runs += u32::from(matches!(step, Step::Run(_)));
+            if runs == 1 && matches!(step, Step::Run(_)) { (10e6, 0.0, 0.0) } else { (30e6, 0.0, 0.0) }
+        });
+        assert!(search.held().unwrap() > 26_000_000, "{search:?}");
+    }
+
+    #[test]
+    fn a_path_that_loses_at_any_rate_has_no_answer() {
+        for lost in [0.009, 0.02] {
+            let search = found(10_000_000, |_| (30e6, 0.0, lost));
+            assert_eq!(search.held(), None);
+            assert!(search.broke().is_some());
+        }
+        assert_eq!(found(1_000_000, |_| (1.0, 0.0, 0.0)).held(), None);
+        assert_eq!(found(1_000_000, |_| (f64::INFINITY, 0.0, 0.0)).held(), Some(1_000_000_000_000));
     }
 }

@@ -9,6 +9,7 @@
 //! - two cells: [`hierarchy`] again for the ratio, [`verdict`] for what it says, [`rank`] for a second opinion;
 //! - a suite: [`holm`] for many verdicts at once, [`geomean`] for one number;
 //! - a series within one process, whose neighbours are alike: [`batch`];
+//! - a share, or a count of rare events: [`proportion`];
 //! - one value per replicate: [`median`] (distribution-free interval), [`ratio`] (arms measured in pairs; the A/A check);
 //! - underneath: [`quantile`], [`bootstrap`], [`student`], and [`random`], the generator that all share, which also
 //!   shuffles a design.
@@ -27,6 +28,7 @@ pub mod median;
 pub mod outlier;
 pub mod pelt;
 pub mod plan;
+pub mod proportion;
 pub mod quantile;
 pub mod random;
 pub mod rank;

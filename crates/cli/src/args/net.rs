@@ -37,7 +37,7 @@ Start here:
   fathom net serve --listen 127.0.0.1:7100 &
   fathom net run 127.0.0.1:7100                             TCP to the other end, for ten seconds
   fathom net run 127.0.0.1:7100 --direction down --streams 8
-  fathom net run 127.0.0.1:7100 --udp --rate auto           the highest rate with at most 1 % loss
+  fathom net run 127.0.0.1:7100 --udp --rate auto           the highest rate that a run holds with at most 1 % lost
 
 Between machines both ends need the same key:
   fathom pool keygen net.key                                and copy it to the other end
@@ -135,7 +135,7 @@ pub struct NetRun {
     /// Requests and responses over TCP, one under way a stream
     #[arg(long, conflicts_with_all = ["direction", "rate", "preset"])]
     pub transactions: bool,
-    /// Bit/s (suffixes k, M, G: thousands), or `auto` (UDP): the highest with at most 1 % loss
+    /// Bit/s (suffixes k, M, G: thousands), or `auto` (UDP): the highest that a whole run holds with at most 1 % lost, by a bound of 95 % confidence
     #[arg(long, value_name = "R", value_parser = rate)]
     pub rate: Option<Rate>,
     /// A known setting; iperf2: UDP at 1 Mb/s in packets of 1470 bytes, what iperf 2 sends if nobody says more

@@ -9,6 +9,7 @@ mod link;
 mod linked;
 mod result;
 mod run;
+mod search;
 mod serve;
 mod text;
 mod trial;

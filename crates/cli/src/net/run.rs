@@ -1,12 +1,12 @@
 //! `fathom net run`.
 
 use super::ends::{self, About};
+use super::search::{FIRST, search};
 use crate::args::{Cost, NetRun, Rate, Way};
 use crate::say;
 use anyhow::{Context as _, Result};
 use net::run::{Outcome, Session};
-use net::search::{Search, Trial};
-use net::spec::{Direction, MAX_RATE, Readings, SocketOptions, Spec, Traffic};
+use net::spec::{Direction, Readings, SocketOptions, Spec, Traffic};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::ExitCode;
@@ -16,15 +16,6 @@ use std::time::Duration;
 
 /// What iperf 2 sends by UDP if nobody says more.
 pub const IPERF2: (u64, u32) = (1_000_000, 1470);
-/// The share of packets that a search lets be lost.
-const LOSS: f64 = 0.01;
-/// How long a trial of a search is.
-const TRIAL: Duration = Duration::from_secs(1);
-/// Packets that take longer at the end of a trial than at its beginning, by more than this share of it, came at a higher
-/// rate than they leave: 3 % too much fills a queue by 3 % of the time.
-const GROWTH: f64 = 0.03;
-/// Where a search begins, bit/s.
-const FIRST: u64 = 10_000_000;
 
 pub fn run(args: &NetRun) -> Result<ExitCode> {
     let spec = match spec(args).and_then(|spec| spec.check().map(|()| spec)) {
@@ -58,25 +49,21 @@ pub fn run(args: &NetRun) -> Result<ExitCode> {
                 }
             }
         });
-        let (spec, search) = match args.rate {
-            Some(Rate::Auto) => {
-                search(&mut session, &spec).await?.map_or((spec, None), |(spec, found)| (spec, Some(found)))
-            }
-            _ => (spec, None),
-        };
         let shown = (!args.json && !args.lines).then(|| tokio::task::spawn_local(live(session.live(), spec.clone())));
-        let outcome = session.run(&spec).await;
+        let done = match args.rate {
+            Some(Rate::Auto) => search(&mut session, &spec).await.map(|(outcome, told)| (outcome, Some(told))),
+            _ => session.run(&spec).await.map(|outcome| (outcome, None)).map_err(Into::into),
+        };
         first.abort();
         shown.inspect(|shown| shown.abort());
-        let mut outcome = outcome?;
-        outcome.searched = search.as_ref().map(|found| found.stopped_by);
+        let (outcome, search) = done?;
         Ok((outcome, search, interrupter.load(Ordering::Relaxed)))
     })?;
     let Some((outcome, found, interrupted)) = done else {
         eprintln!("fathom: interrupted; nothing is kept");
         return Ok(ExitCode::from(130));
     };
-    print(args, &outcome, found.as_ref().map(|found| &found.told), about.as_ref())?;
+    print(args, &outcome, found.as_ref(), about.as_ref())?;
     if interrupted {
         eprintln!("fathom: interrupted; this is what was measured until then");
         return Ok(ExitCode::from(130));
@@ -116,6 +103,8 @@ impl Progress {
     /// is counted then is of the run before, or still connections are made.
     fn tick(&mut self, now: f64, under_way: bool, amounts: Vec<u64>) -> Option<(f64, Vec<f64>)> {
         if !under_way {
+            // The next one of a search begins anew.
+            self.begun = None;
             return None;
         }
         let Some((start, last, before)) = &mut self.begun else {
@@ -183,7 +172,7 @@ fn spec(args: &NetRun) -> Result<Spec, String> {
         (true, _, Some(Rate::Auto)) => Traffic::Udp { rate_bps: FIRST, packet_bytes: args.packet },
         (true, _, None) => {
             return Err(
-                "UDP sends as fast as it is told to: give --rate R, --rate auto (the highest with at most 1 % loss), or --preset iperf2 (1 Mb/s)".into(),
+                "UDP sends as fast as it is told to: give --rate R, --rate auto (the highest that a run holds with at most 1 % lost), or --preset iperf2 (1 Mb/s)".into(),
             );
         }
         (_, true, _) => Traffic::Transactions { request_bytes: args.request, response_bytes: args.response },
@@ -219,77 +208,6 @@ fn spec(args: &NetRun) -> Result<Spec, String> {
             _ => Readings::All,
         },
     })
-}
-
-/// How much longer the last tenth of packets took than the first, by their medians, ns.
-fn growth_ns(packets: &net::outcome::PacketsReceived) -> i64 {
-    let mut transits: Vec<i64> = packets.transit_ns.iter().map(|t| t.1).collect();
-    let tenth = transits.len() / 10;
-    let mut median = |from: usize| {
-        let part = &mut transits[from..from + tenth];
-        part.sort_unstable();
-        part.get(tenth / 2).copied().unwrap_or(0)
-    };
-    let first = median(0);
-    median(packets.transit_ns.len() - tenth).saturating_sub(first)
-}
-
-/// What a search found.
-struct Found {
-    /// Why no higher rate passed; [`Trial::Passed`] if there is none.
-    stopped_by: Trial,
-    /// As it is told.
-    told: Value,
-}
-
-/// Finds the highest rate, and gives the run at it.
-async fn search(session: &mut Session, spec: &Spec) -> Result<Option<(Spec, Found)>> {
-    let Traffic::Udp { packet_bytes, .. } = spec.traffic else { return Ok(None) };
-    let at = |rate_bps: u64, duration: Duration| Spec {
-        traffic: Traffic::Udp { rate_bps, packet_bytes },
-        duration_ms: duration.as_millis() as u64,
-        ..spec.clone()
-    };
-    let mut search = Search::new(FIRST, (10_000, MAX_RATE));
-    let mut trials = Vec::new();
-    while let Some(rate) = search.next() {
-        let outcome = session.run(&at(rate, TRIAL)).await?;
-        let told = super::result::told(&outcome);
-        let Some(packets) = told.first().and_then(|t| t.packets.as_ref()) else {
-            anyhow::bail!("the trial at {} gave nothing", super::text::rate(rate as f64));
-        };
-        // A queue hides a rate that is too high until it overflows: then packets take longer and longer.
-        let growth = outcome.received(spec.directions[0]).and_then(|r| r.packets.as_ref()).map_or(0, growth_ns);
-        let trial = if packets.loss > LOSS && packets.dropped_by_receiver.saturating_mul(2) >= packets.lost {
-            Trial::Dropped
-        } else if packets.loss > LOSS || growth as f64 > GROWTH * TRIAL.as_nanos() as f64 {
-            Trial::Lossy
-        } else if packets.sent.saturating_mul(100) < packets.due.saturating_mul(99) {
-            Trial::Short
-        } else {
-            Trial::Passed
-        };
-        trials.push(json!({"rate_bps": rate, "loss": packets.loss, "sent": packets.sent, "due": packets.due, "delay_growth_us": growth / 1000, "passed": trial == Trial::Passed}));
-        search.tell(trial);
-    }
-    let Some(best) = search.best() else {
-        anyhow::bail!("more than 1 % is lost at any rate that can be asked for, down to 10 kb/s");
-    };
-    let stopped_by = search.stopped_by().unwrap_or(Trial::Passed);
-    let stopped = match stopped_by {
-        Trial::Short => "the sender's processor can no more",
-        Trial::Dropped => "above it the receiver's own socket drops more than 1 %",
-        Trial::Lossy => "above it more than 1 % is lost, or a queue grows without end",
-        Trial::Passed => "no higher rate can be asked for",
-    };
-    let text = format!(
-        "highest rate with at most 1 % loss: {} ({stopped}; {} trials of {} s); a whole run at it:",
-        super::text::rate(best as f64),
-        trials.len(),
-        TRIAL.as_secs()
-    );
-    let told = json!({"rate_bps": best, "stopped_by": stopped, "trials": trials, "text": text});
-    Ok(Some((at(best, Duration::from_millis(spec.duration_ms)), Found { stopped_by, told })))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 use super::order::{Order, Place};
 use super::packet::{HEADER, Packet};
 use super::{Course, Ends, Live, Side};
-use crate::outcome::{EndReport, PacketsReceived, PacketsSent, Received, Sent};
+use crate::outcome::{BLOCKS, EndReport, PacketsReceived, PacketsSent, Received, Sent};
 use crate::spec::Spec;
 use crate::usage::{Thread, Threads};
 use crate::{clock, socket};
@@ -227,6 +227,8 @@ fn receive(
     let mut packets = PacketsReceived::default();
     let mut order = Order::new();
     let keep = (expected / TRANSITS).max(1);
+    let block = expected.div_ceil(BLOCKS).max(1);
+    packets.blocks = vec![0; expected.div_ceil(block) as usize];
     let mut jitter_ns = 0.0;
     let mut last_transit = None;
     let mut last_arrival = clock::now_ns();
@@ -260,6 +262,9 @@ fn receive(
                 Place::Next => (),
             }
             packets.received += 1;
+            // A number is the other end's: it may be any.
+            let part = usize::try_from(packet.number / block).ok().and_then(|part| packets.blocks.get_mut(part));
+            part.into_iter().for_each(|part| *part += 1);
             counter.fetch_add(length, Ordering::Relaxed);
             let transit = arrived.wrapping_sub(packet.sent_ns) as i64;
             if let Some(last) = last_transit {

@@ -40,9 +40,9 @@ mod text;
 mod udp;
 
 use crate::bound;
+use crate::held::Trial;
 use crate::outcome::{EndReport, Received, Sent, Unread};
 use crate::sampler;
-use crate::search::Trial;
 use crate::spec::{Spec, Traffic};
 use crate::tcp_info::TcpSample;
 use crate::usage::Threads;

@@ -15,8 +15,8 @@
 
 use super::text::{ms, rate};
 use super::{Cause, Limit, QUEUE_US, Seen, cpu_bound, text};
+use crate::held::Trial;
 use crate::outcome::PacketsSent;
-use crate::search::Trial;
 use crate::spec::Traffic;
 
 /// A share of lost packets that is borne.

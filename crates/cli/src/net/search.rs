@@ -1,0 +1,146 @@
+//! `fathom net run --udp --rate auto`: trials, then whole runs until one holds its rate; that run is the result. If none holds there is
+//! a result too, the last run's, and it is not valid.
+
+use super::text::rate;
+use anyhow::{Context as _, Result};
+use net::held::{ENOUGH, Held, LEVEL, MOST, Trial};
+use net::run::{Outcome, Session};
+use net::search::{Search, Step};
+use net::spec::{MAX_RATE, Spec, Traffic};
+use serde_json::{Value, json};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Where a search begins, bit/s.
+pub const FIRST: u64 = 10_000_000;
+/// How long a trial is.
+const TRIAL: Duration = Duration::from_secs(1);
+/// A run that few packets would tell little of is made longer, up to this.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Searches; `None` if it was interrupted before a run began.
+pub async fn search(session: &mut Session, spec: &Spec) -> Result<(Outcome, Value)> {
+    let Traffic::Udp { packet_bytes, .. } = spec.traffic else { anyhow::bail!("a rate is searched for UDP") };
+    let interrupter = session.interrupter();
+    let at = |rate_bps: u64, duration: Duration| Spec {
+        traffic: Traffic::Udp { rate_bps, packet_bytes },
+        duration_ms: duration.as_millis() as u64,
+        ..spec.clone()
+    };
+    let mut search = Search::new(FIRST, (10_000, MAX_RATE));
+    let (mut trials, mut runs) = (Vec::new(), Vec::new());
+    let (mut best, mut last) = (None, None);
+    while let Some(step) = search.next() {
+        let spec = match step {
+            Step::Trial(rate) => at(rate, TRIAL),
+            Step::Run(rate) => at(rate, long_enough(rate, packet_bytes, Duration::from_millis(spec.duration_ms))),
+        };
+        let mut outcome = session.run(&spec).await?;
+        let Some(held) = judged(&outcome) else { anyhow::bail!("a run at {} gave nothing", of(step)) };
+        let broken = outcome.own.trouble.is_some();
+        match step {
+            Step::Trial(_) => trials.push(told(step, &spec, &held, held.likely)),
+            Step::Run(_) => runs.push(told(step, &spec, &held, held.surely)),
+        }
+        if interrupter.load(Ordering::Relaxed) || broken {
+            // What was measured last, which nothing stands behind: its own trouble, or the interruption, is told of it.
+            return Ok((
+                outcome,
+                json!({"rate_bps": null, "trials": trials, "runs": runs, "text": "the search was not completed; its last run:"}),
+            ));
+        }
+        match step {
+            Step::Trial(_) => search.tried(held.likely),
+            Step::Run(_) if search.ran(&held) => {
+                outcome.searched = Some(Trial::Passed);
+                best = Some((outcome, held));
+                continue;
+            }
+            Step::Run(_) => (),
+        }
+        last = Some(outcome);
+    }
+    let (above, stopped_by) = search.broke().unzip();
+    let stopped_by = stopped_by.unwrap_or(Trial::Passed);
+    let stopped = because(stopped_by);
+    let tries = format!("{} trials of {} s, {} runs", trials.len(), TRIAL.as_secs(), runs.len());
+    let (outcome, text, upper) = match best {
+        Some((mut outcome, held)) => {
+            outcome.searched = Some(stopped_by);
+            let text = format!(
+                "highest rate that a run held with at most {:.0} % lost: {} ({:.2} % lost, {:.2} % still waiting at its end; no more than {:.2} % together, {:.0} % confidence)\n  {}{stopped} ({tries}); the run that held:",
+                100.0 * MOST,
+                rate(search.held().unwrap_or_default() as f64),
+                100.0 * held.loss,
+                100.0 * held.queued,
+                100.0 * (held.loss_upper + held.queued),
+                100.0 * LEVEL,
+                above.map_or_else(String::new, |bps| format!("at {} ", rate(bps as f64))),
+            );
+            (outcome, text, Some(held.loss_upper + held.queued))
+        }
+        None => {
+            let mut outcome = last.context("nothing was tried")?;
+            let why = format!(
+                "no rate was held: down to {} more than {:.0} % was lost or still waited, or may have been by what a run of this length can tell ({tries}); give a longer --duration, or see whether the path loses packets at any rate",
+                rate(above.unwrap_or_default() as f64),
+                100.0 * MOST
+            );
+            outcome.own.trouble.get_or_insert(why);
+            (outcome, "no rate was held; the last run:".to_string(), None)
+        }
+    };
+    let told = json!({
+        "rate_bps": search.held(), "not_carried_upper": upper, "confidence": LEVEL, "not_held_bps": above, "stopped_by": stopped,
+        "trials": trials, "runs": runs, "text": text,
+    });
+    Ok((outcome, told))
+}
+
+fn of(step: Step) -> String {
+    let (Step::Trial(bps) | Step::Run(bps)) = step;
+    rate(bps as f64)
+}
+
+/// As long as was asked for, or until enough packets are due.
+fn long_enough(rate_bps: u64, packet_bytes: u32, asked: Duration) -> Duration {
+    let enough = Duration::from_secs_f64((ENOUGH * u64::from(packet_bytes) * 8) as f64 / rate_bps.max(1) as f64);
+    asked.max(enough.min(LONGEST))
+}
+
+fn judged(outcome: &Outcome) -> Option<Held> {
+    let direction = *outcome.spec.directions.first()?;
+    let (sent, received) = (outcome.sent(direction)?.packets.as_ref()?, outcome.received(direction)?.packets.as_ref()?);
+    Some(Held::of(sent, received, outcome.spec.duration_ms * 1_000_000))
+}
+
+fn told(step: Step, spec: &Spec, held: &Held, judgement: Trial) -> Value {
+    let (Step::Trial(rate_bps) | Step::Run(rate_bps)) = step;
+    json!({
+        "rate_bps": rate_bps, "seconds": spec.duration_ms as f64 / 1e3, "loss": held.loss, "loss_upper": held.loss_upper,
+        "waiting": held.queued, "passed": judgement == Trial::Passed,
+    })
+}
+
+fn because(trial: Trial) -> &'static str {
+    match trial {
+        Trial::Short => "the sender's processor can no more",
+        Trial::Dropped => "the receiver's own socket dropped more than 1 %",
+        Trial::Lossy => "more was lost or left waiting",
+        Trial::Passed => "no higher rate can be asked for",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_long_enough_to_tell() {
+        let s = Duration::from_secs;
+        assert_eq!(long_enough(100_000_000, 1200, s(3)), s(3));
+        assert_eq!(long_enough(1_000_000, 1250, s(3)), s(10));
+        assert_eq!(long_enough(10_000, 1250, s(3)), LONGEST);
+        assert_eq!(long_enough(10_000, 1250, s(90)), s(90));
+    }
+}

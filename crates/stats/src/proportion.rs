@@ -1,0 +1,44 @@
+//! How large a share may be of which a sample is known: the exact upper end of Clopper and Pearson (Biometrika 26, 1934), and that of a
+//! count of events of Poisson (Garwood, Biometrika 28, 1936).
+//!
+//! **Uncertainty.** Both ask that one event does not make the next one likelier. Where events come in bursts, count bursts, or use the
+//! mean of batches ([`crate::batch`]).
+
+use statrs::distribution::{Beta, ContinuousCDF, Gamma};
+
+/// The upper end of a one-sided interval at `level` for the share of which `events` of `n` is a sample; 1 if nothing is known.
+pub fn upper(events: u64, n: u64, level: f64) -> f64 {
+    if events >= n || !(level > 0.0 && level < 1.0) {
+        return 1.0;
+    }
+    Beta::new(events as f64 + 1.0, (n - events) as f64).map_or(1.0, |beta| beta.inverse_cdf(level))
+}
+
+/// The upper end of a one-sided interval at `level` for the expectation of a count; infinite for a level that is none.
+pub fn upper_count(events: u64, level: f64) -> f64 {
+    if !(level > 0.0 && level < 1.0) {
+        return f64::INFINITY;
+    }
+    Gamma::new(events as f64 + 1.0, 1.0).map_or(f64::INFINITY, |gamma| gamma.inverse_cdf(level))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_those_of_the_tables() {
+        // None of n: 1 - 0.05^(1/n). Of 10, 2: 0.5069 at 0.95 (Clopper and Pearson). Counts: 2.996, 4.744, 16.96 (Garwood).
+        assert!((upper(0, 300, 0.95) - (1.0 - 0.05_f64.powf(1.0 / 300.0))).abs() < 1e-9);
+        assert!((upper(2, 10, 0.95) - 0.5069).abs() < 1e-4, "{}", upper(2, 10, 0.95));
+        for (events, end) in [(0, 2.9957), (1, 4.7439), (10, 16.9622)] {
+            assert!((upper_count(events, 0.95) - end).abs() < 1e-3, "{events}: {}", upper_count(events, 0.95));
+        }
+    }
+
+    #[test]
+    fn what_says_nothing_bounds_nothing() {
+        assert_eq!((upper(0, 0, 0.95), upper(5, 5, 0.95), upper(9, 5, 0.95), upper(1, 9, 1.0)), (1.0, 1.0, 1.0, 1.0));
+        assert_eq!(upper_count(3, 0.0), f64::INFINITY);
+    }
+}

@@ -1,0 +1,206 @@
+//! `fathom net run --udp --rate auto` over links whose rate is known, made by the kernel and not by us: a token bucket (`tc tbf`) with a deep
+//! queue and with a shallow one, a policer (nftables), a rate that varies, and over our own link with losses in bursts. The kernel's counters of
+//! what it dropped are the oracle.
+
+use anyhow::{Context, Result, ensure};
+use fathom_tests::{Case, fathom, installed, lane, number, run};
+use lab::netns::Namespace;
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+fn main() -> ExitCode {
+    let needs = || fathom_tests::root().and_then(|()| installed("ip")).and_then(|()| installed("tc"));
+    let cases: Vec<Case> = vec![
+        ("a_rate_that_is_reported_was_held_through_a_deep_queue", needs(), deep),
+        ("a_rate_that_is_reported_was_held_through_a_shallow_queue", needs(), shallow),
+        ("a_rate_that_is_reported_was_held_through_a_policer", needs().and_then(|()| installed("nft")), policer),
+        ("a_rate_that_is_reported_was_held_while_the_link_varied", needs(), varying),
+        ("a_path_that_loses_at_any_rate_has_no_valid_answer", needs(), lossy),
+    ];
+    lane(cases)
+}
+
+/// Bytes of payload of a packet, of its IP packet, and of the Ethernet frame that a bucket counts.
+const PACKET: f64 = 1200.0;
+const IP: f64 = PACKET + 28.0;
+const FRAME: f64 = IP + 14.0;
+
+/// Two ends with a cable, and a server.
+struct Bench {
+    client: Namespace,
+    server: Namespace,
+    serves: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = self.serves.kill();
+        let _ = self.serves.wait();
+    }
+}
+
+impl Bench {
+    fn make() -> Result<Self> {
+        let client = Namespace::create()?;
+        let server = Namespace::beside(&client)?;
+        client.veth("eth0", &server, "eth0")?;
+        client.address("eth0", "198.18.5.1/24")?;
+        server.address("eth0", "198.18.5.2/24")?;
+        let folder = tempfile::tempdir()?;
+        run(Command::new(fathom()).args(["pool", "keygen"]).arg(folder.path().join("key")))?;
+        let mut serves = server.command(fathom());
+        serves.args(["net", "serve", "--listen", "198.18.5.2:7100", "--key"]).arg(folder.path().join("key"));
+        let mut serves = serves.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        BufReader::new(serves.stdout.take().context("stdout")?).read_line(&mut String::new())?;
+        Ok(Self { client, server, serves, folder })
+    }
+
+    fn tc(&self, words: &str) -> Result<Output> {
+        run(self.client.command("tc").args(words.split(' ')))
+    }
+
+    fn udp(&self, rate: &str) -> Result<Value> {
+        let mut command = self.client.command(fathom());
+        command.args(["net", "run", "198.18.5.2:7100", "--udp", "--rate", rate, "--duration", "2", "--json", "--key"]);
+        document(command.args([&self.folder.path().join("key")]).args(["--packet", &PACKET.to_string()]))
+    }
+
+    /// What the bucket dropped and took so far.
+    fn dropped(&self) -> Result<[f64; 2]> {
+        let text = String::from_utf8(self.tc("-s -j qdisc show dev eth0")?.stdout)?;
+        let all: Value = serde_json::from_str(&text)?;
+        let ours = all.as_array().and_then(|a| a.iter().find(|q| q["kind"] == "tbf")).context("no bucket")?;
+        Ok([number(ours, "/drops")?, number(ours, "/packets")?])
+    }
+}
+
+fn document(command: &mut Command) -> Result<Value> {
+    let output = command.stdin(Stdio::null()).output()?;
+    let value: Value = serde_json::from_slice(&output.stdout).with_context(|| format!("{output:?}"))?;
+    ensure!(value["valid"] == output.status.success(), "{output:?}");
+    Ok(value)
+}
+
+/// A valid answer is what its own run held: of the packets at most 1 % were lost, by a bound that is above what was lost; and it says which rate was not held.
+/// On a machine that has no time for the sender no rate may be held: then it is not valid, and says so.
+fn held(value: &Value) -> Result<Option<f64>> {
+    let (search, packets) = (&value["search"], &value["directions"][0]["packets"]);
+    if value["valid"] != true {
+        ensure!(search["rate_bps"].is_null() && value["invalid"].is_string(), "{value}");
+        println!("no rate was held: {}", value["invalid"]);
+        return Ok(None);
+    }
+    let (rate, loss) = (number(search, "/rate_bps")?, number(packets, "/loss")?);
+    let upper = number(search, "/not_carried_upper")?;
+    println!("{rate} bit/s held: loss {loss}, at most {upper}; not held: {}", search["not_held_bps"]);
+    ensure!(loss <= upper && upper <= 0.01, "its own run does not hold it: {value}");
+    ensure!(value["spec"]["traffic"]["udp"]["rate_bps"] == search["rate_bps"], "told is another run's: {value}");
+    ensure!(search["not_held_bps"].is_null() || number(search, "/not_held_bps")? > rate, "{search}");
+    Ok(Some(rate))
+}
+
+/// Through a bucket of so many bit/s of frames.
+fn through_bucket(queue: &str) -> Result<()> {
+    const RATE: f64 = 20e6;
+    let bench = Bench::make()?;
+    bench.tc(&format!("qdisc add dev eth0 root tbf rate 20mbit {queue}"))?;
+    let Some(rate) = held(&bench.udp("auto")?)? else { return Ok(()) };
+    // In 2 s a bucket gives its burst besides; a rate that holds leaves at most 1 % of it behind.
+    ensure!(rate * 0.99 * FRAME / PACKET <= RATE * 1.005, "{rate} bit/s is more than the bucket gives");
+    // The same rate once more, by itself: what the kernel dropped is what our ends say was lost.
+    let before = bench.dropped()?;
+    let again = bench.udp(&format!("{rate}"))?;
+    let after = bench.dropped()?;
+    let lost = number(&again, "/directions/0/packets/lost")?;
+    println!("again: the kernel dropped {} of {}, {lost} were lost", after[0] - before[0], after[1] - before[1]);
+    ensure!(after[0] - before[0] == lost, "the kernel dropped {before:?} to {after:?}, the ends say {lost}");
+    // And a tenth more than the bucket gives is not held: the search has no way to have found it.
+    let over = bench.udp(&format!("{}", (RATE * 1.1 * PACKET / FRAME).round()))?;
+    let waits = number(&over, "/directions/0/throughput_bps/whole_run")?;
+    ensure!(waits < rate * 1.05, "{waits} arrived, and the answer was {rate}");
+    Ok(())
+}
+
+fn deep() -> Result<()> {
+    through_bucket("burst 5kb limit 2mb")
+}
+
+fn shallow() -> Result<()> {
+    through_bucket("burst 5kb limit 9kb")
+}
+
+fn policer() -> Result<()> {
+    let bench = Bench::make()?;
+    let nft = |words: &str| run(bench.server.command("nft").args([words])).map(drop);
+    nft("add table ip police")?;
+    nft("add chain ip police in { type filter hook input priority 0; }")?;
+    // 2.5 MB/s of IP packets are 20 Mb/s; what is over is dropped.
+    nft("add rule ip police in udp dport 7100 limit rate over 2500 kbytes/second burst 20 kbytes counter drop")?;
+    let Some(rate) = held(&bench.udp("auto")?)? else { return Ok(()) };
+    // A kbyte is 1024 bytes there.
+    ensure!(
+        rate * 0.99 * IP / PACKET <= 2500.0 * 1024.0 * 8.0 * 1.01,
+        "{rate} bit/s is more than the policer lets through"
+    );
+    Ok(())
+}
+
+/// Between 8 and 24 Mb/s, four times a second.
+fn varying() -> Result<()> {
+    let bench = Bench::make()?;
+    bench.tc("qdisc add dev eth0 root tbf rate 8mbit burst 5kb limit 20kb")?;
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for rate in [24, 8].into_iter().cycle().take_while(|_| !over.load(Ordering::Relaxed)) {
+                let _ = bench.tc(&format!("qdisc change dev eth0 root tbf rate {rate}mbit burst 5kb limit 20kb"));
+                std::thread::sleep(Duration::from_millis(250));
+            }
+        });
+        let told = bench.udp("auto");
+        over.store(true, Ordering::Relaxed);
+        let Some(rate) = held(&told?)? else { return Ok(()) };
+        // Whatever a run holds is within what the slow half carries and a queue of a few ms: in each half second a quarter of it is at 8 Mb/s.
+        ensure!(rate < 10e6, "{rate} bit/s while half of the time 8 Mb/s were to be had");
+        Ok(())
+    })
+}
+
+fn over_link(options: &[&str], folder: &Path) -> Result<Value> {
+    let (program, at) = (fathom(), folder.display());
+    let program = program.display();
+    let script = format!(
+        "$FATHOM_LINK_ENTER_SERVER {program} net serve --once --listen $FATHOM_LINK_SERVER:7100 --key {at}/key >{at}/up &
+         until [ -s {at}/up ]; do sleep 0.05; done
+         {program} net run $FATHOM_LINK_SERVER:7100 --key {at}/key --udp --rate auto --packet 1200 --duration 2 --json >{at}/told; wait"
+    );
+    let mut command = Command::new(fathom());
+    command.args(["net", "link"]).args(options).args(["--", "sh", "-c", &script]).stdin(Stdio::null());
+    run(&mut command)?;
+    let value = serde_json::from_slice(&std::fs::read(folder.join("told"))?)?;
+    std::fs::remove_file(folder.join("up"))?;
+    Ok(value)
+}
+
+fn lossy() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    run(Command::new(fathom()).args(["pool", "keygen"]).arg(folder.path().join("key")))?;
+    // Bursts of 20 packets, 4 % of all; and 3 % each by itself. Nothing that is sent faster or slower changes that.
+    for loss in ["burst:0.2%,5%", "3%"] {
+        let value = over_link(&["--delay", "1ms", "--rate", "20mbit", "--loss", loss, "--seed", "3"], folder.path())?;
+        ensure!(value["valid"] == false && value["search"]["rate_bps"].is_null(), "{loss}: {value}");
+        let why = value["invalid"].as_str().context("no reason")?;
+        ensure!(why.contains("no rate was held"), "{why}");
+    }
+    // Few losses are borne: 0.1 %.
+    let value = over_link(&["--delay", "1ms", "--rate", "20mbit", "--loss", "0.1%", "--seed", "3"], folder.path())?;
+    if let Some(rate) = held(&value)? {
+        ensure!(rate * 0.99 * IP / PACKET <= 20e6, "{rate} bit/s over 20 Mb/s");
+    }
+    Ok(())
+}
