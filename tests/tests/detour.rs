@@ -322,28 +322,45 @@ fn sweep() -> Result<()> {
     look_at(&entries(), &runs)
 }
 
-/// Every cell was run once, in an order that was drawn; round trips and losses are the cell's.
+/// Every cell was run once, in an order that was drawn; round trips and losses are the cell's, and what lateness added to a round trip is within what the link tells, by
+/// the kernel's own measure of it. A run counts unless that is wide, and then it says so.
 fn look_at(entries: &[Value], runs: &[Value]) -> Result<()> {
     let cells: Vec<&Value> = entries.iter().map(|e| &e["cell"]).filter(|c| c.is_object()).collect();
     let mut order = Vec::new();
-    let (mut counted, mut asked, mut seen) = (0, [0.0; 2], [0.0; 2]);
+    let (mut counted, mut asked, mut seen, mut widest) = (0, [0.0; 2], [0.0; 2], 0.0);
     for one in runs {
         let replicate = &one["replicate"];
-        let number = replicate["cell"].as_u64().context("a cell")?;
-        order.push(number);
-        let cell = cells.iter().find(|c| c["id"] == number).context("its cell")?;
-        // On a busy machine some come late, and count as failed.
+        let id = replicate["cell"].as_u64().context("a cell")?;
+        order.push(id);
+        let cell = cells.iter().find(|c| c["id"] == id).context("its cell")?;
         let mark = one["marks"].as_array().and_then(|m| m.iter().find(|m| m["name"] == "link"));
-        let Some(mark) = mark.filter(|_| replicate["verified"] == true) else { continue };
-        counted += 1;
+        // A run that found no time at all on a busy machine says why; a link that was there is looked at whether its result counts or not.
+        let Some(mark) = mark else {
+            ensure!(replicate["verified"] != true, "a run without a link counts: {replicate}");
+            continue;
+        };
         let link: Value = serde_json::from_str(mark["text"].as_str().context("text")?)?;
+        let low = number(&link, "/effect/rate/0")?;
+        widest = f64::min(widest, low);
+        if replicate["verified"] == true {
+            counted += 1;
+            ensure!(link["valid"] == true, "a run counts over a link that does not: {link}");
+        } else if link["valid"] == false {
+            let wide = low < -0.05 || number(&link, "/effect/latest_ms")? >= 200.0;
+            let dropped = link["invalid_because"].to_string().contains("packets");
+            ensure!(wide || dropped, "its lateness changes little, and it does not count: {link}");
+        }
         let delay_ms: f64 = factor(cell, "delay_ms")?.parse()?;
         let samples = one["samples"].as_array().context("samples")?;
-        let trips = samples.iter().filter(|s| s["metric"] == "tcp.srtt_us").filter_map(|s| s["value"].as_f64());
-        let least = trips.fold(f64::INFINITY, f64::min);
+        let trips = samples.iter().filter(|s| s["metric"] == "tcp.min_rtt_us").filter_map(|s| s["value"].as_f64());
+        let least = trips.filter(|us| *us > 0.0).fold(f64::INFINITY, f64::min);
         ensure!(least >= 2000.0 * delay_ms, "a round trip of {least} us at {delay_ms} ms each way");
-        let other = if delay_ms < 10.0 { 24_000.0 } else { f64::INFINITY };
-        ensure!(least < other, "no round trip at {delay_ms} ms is shorter than the longer delay's: {least} us");
+        // No packet was later than the latest; the ends' kernels answer within the emulator's own call, and TCP reads its clock in steps of a millisecond at worst.
+        let latest = number(&link, "/up/late_at_most_us/max")? + number(&link, "/down/late_at_most_us/max")?;
+        ensure!(
+            !least.is_finite() || least <= 2000.0 * delay_ms + latest + 1000.0,
+            "the least round trip is {least} us at {delay_ms} ms each way, and no packet was later than {latest} us: {link}"
+        );
         let lossy = usize::from(factor(cell, "loss")? == "3%");
         for way in ["up", "down"] {
             asked[lossy] += number_of(&link, way, "packets")?;
@@ -355,9 +372,14 @@ fn look_at(entries: &[Value], runs: &[Value]) -> Result<()> {
     let mut sorted = order.clone();
     sorted.sort_unstable();
     ensure!(sorted == (0..32).collect::<Vec<u64>>() && order != sorted, "{order:?}");
-    println!("{counted} of {} runs count; at 3 %: {} of {} packets lost", runs.len(), seen[1], asked[1]);
+    println!(
+        "{counted} of {} runs count; lateness lowered a rate by at most {:.1} %; at 3 %: {} of {} packets lost",
+        runs.len(),
+        -100.0 * widest,
+        seen[1],
+        asked[1]
+    );
     ensure!(seen[0] == 0.0 && drawn(seen[1], asked[1], 0.03), "{seen:?} of {asked:?} lost");
-    ensure!(counted >= runs.len() / 4, "only {counted} of {} runs count", runs.len());
     Ok(())
 }
 

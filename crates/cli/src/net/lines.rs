@@ -53,7 +53,11 @@ pub fn of(outcome: &Outcome) -> Vec<String> {
         None => format!("{counted} counted at the receiver"),
     };
     let verified = outcome.own.trouble.is_none() && counted > 0;
-    lines.push(json!({"verified": verified, "by": by}).to_string());
+    // How well it is known, for whoever adds what an emulated link did.
+    let each = told.iter().map(|t| t.throughput.clone()).chain(whole(outcome, &told).filter(|_| told.is_empty()));
+    let within = each.map(|t| t.ci95.map(|(low, high)| (high - low) / 2.0 / t.steady)).collect::<Option<Vec<f64>>>();
+    let within = within.and_then(|all| all.into_iter().reduce(f64::max)).filter(|within| within.is_finite());
+    lines.push(json!({"verified": verified, "by": by, "within": within}).to_string());
     if let Some(first) = limits(outcome, &told).first() {
         lines.push(json!({"mark": "limited by", "text": first.cause.name()}).to_string());
     }

@@ -3,6 +3,8 @@
 use crate::args::NetLink;
 use crate::progress;
 use ::net::link::bed::{Bed, CLIENT, SERVER};
+use ::net::link::effect::Effect;
+use ::net::link::lateness::Lateness;
 use ::net::link::schedule::{DOWN, UP};
 use ::net::link::{Outcome, Spec};
 use anyhow::{Context as _, Result};
@@ -48,9 +50,9 @@ pub fn run(args: &NetLink) -> Result<ExitCode> {
     };
     let outcome = bed.finish()?;
     if args.json {
-        println!("{:#}", document(&spec, &outcome, status));
+        println!("{:#}", document(&spec, &outcome, None, status));
     } else {
-        eprint!("{}", summary(&spec, &outcome));
+        eprint!("{}", summary(&spec, &outcome, None));
     }
     Ok(status.map_or(ExitCode::SUCCESS, exit_code))
 }
@@ -91,10 +93,19 @@ fn usage(bed: &Bed) -> String {
     )
 }
 
-/// The figures as JSON; what is measured over a link is marked with the same.
-pub fn document(spec: &Spec, outcome: &Outcome, status: Option<ExitStatus>) -> Value {
-    let invalid = outcome.invalid(spec);
-    let us = |q: f64| outcome.lateness.quantile(q) as f64 / 1e3;
+fn effect(effect: &Effect) -> Value {
+    let ms = effect.added_ns.map(|ns| ns / 1e6);
+    json!({"rate": effect.rate, "round_trip_added_ms": ms, "round_trip_ms": effect.round_trip_ns / 1e6, "latest_ms": effect.longest_ns as f64 / 1e6})
+}
+
+/// The figures as JSON; what is measured over a link is marked with the same. `own`: how far the interval of what was measured reaches to
+/// either side, as a share.
+pub fn document(spec: &Spec, outcome: &Outcome, own: Option<f64>, status: Option<ExitStatus>) -> Value {
+    let invalid = outcome.invalid(spec, own);
+    let late = |of: &Lateness| {
+        let us = |q: f64| of.quantile(q) as f64 / 1e3;
+        json!({"packets": of.count(), "mean": of.mean() / 1e3, "p50": us(0.5), "p90": us(0.9), "p99": us(0.99), "p99_9": us(0.999), "max": of.max() as f64 / 1e3})
+    };
     let way = |d: usize| {
         let (way, c) = (if d == UP { &spec.up } else { &spec.down }, &outcome.counts[d]);
         json!({
@@ -102,7 +113,8 @@ pub fn document(spec: &Spec, outcome: &Outcome, status: Option<ExitStatus>) -> V
             "jitter_ms": way.jitter_ns as f64 / 1e6, "loss_mean": way.loss.mean(), "queue_packets": way.queue_packets,
             "queue_bytes": way.queue_bytes, "packets": c.offered, "bytes": c.offered_bytes, "delivered": c.delivered,
             "delivered_bytes": c.delivered_bytes, "lost": c.lost, "queue_full": c.dropped, "under_way": c.under_way(),
-            "queue_max": c.queue_max,
+            "queue_max": c.queue_max, "queue_full_in_doubt": outcome.in_doubt[d],
+            "late_us": late(&outcome.late[d].known), "late_at_most_us": late(&outcome.late[d].most),
         })
     };
     json!({
@@ -113,10 +125,10 @@ pub fn document(spec: &Spec, outcome: &Outcome, status: Option<ExitStatus>) -> V
         "mtu": spec.mtu(),
         "large_packets": outcome.large_packets,
         "seed": spec.seed,
-        "lateness_us": {
-            "packets": outcome.lateness.count(), "p50": us(0.5), "p90": us(0.9), "p99": us(0.99), "p99_9": us(0.999),
-            "max": outcome.lateness.max() as f64 / 1e3,
-        },
+        "lateness_us": late(&outcome.lateness()),
+        "effect": effect(&outcome.effect(spec)),
+        "passing_ms": outcome.passing_ns as f64 / 1e6,
+        "stalled_ms": outcome.stalled_ns as f64 / 1e6,
         "realtime": outcome.realtime,
         "overrun": outcome.overrun,
         "valid": invalid.is_empty(),
@@ -126,7 +138,7 @@ pub fn document(spec: &Spec, outcome: &Outcome, status: Option<ExitStatus>) -> V
 }
 
 /// The figures for people.
-pub fn summary(spec: &Spec, outcome: &Outcome) -> String {
+pub fn summary(spec: &Spec, outcome: &Outcome, own: Option<f64>) -> String {
     let mut text = String::from(
         "\n  direction   packets    delivered      lost  queue full  under way  longest queue        bytes\n",
     );
@@ -144,7 +156,8 @@ pub fn summary(spec: &Spec, outcome: &Outcome) -> String {
             c.offered_bytes
         );
     }
-    let us = |q: f64| outcome.lateness.quantile(q) as f64 / 1e3;
+    let lateness = outcome.lateness();
+    let us = |q: f64| lateness.quantile(q) as f64 / 1e3;
     let _ = writeln!(
         text,
         "  late by   median {:.1} us, p90 {:.1}, p99 {:.1}, p99.9 {:.1}, most {:.1} ({} packets)",
@@ -152,14 +165,19 @@ pub fn summary(spec: &Spec, outcome: &Outcome) -> String {
         us(0.9),
         us(0.99),
         us(0.999),
-        outcome.lateness.max() as f64 / 1e3,
-        outcome.lateness.count()
+        lateness.max() as f64 / 1e3,
+        lateness.count()
     );
+    let _ = writeln!(text, "  {}", outcome.effect(spec).text());
+    let doubt = outcome.in_doubt.iter().sum::<u64>();
+    if doubt > 0 {
+        let _ = writeln!(text, "  of those that found the queue full {doubt} may only have been read late");
+    }
     if !outcome.realtime {
         text += "  not in real time: SCHED_FIFO needs root\n";
     }
-    for reason in outcome.invalid(spec) {
-        let _ = writeln!(text, "  INVALID: {reason}");
+    for reason in outcome.invalid(spec, own) {
+        let _ = writeln!(text, "  does not count: {reason}");
     }
     text
 }

@@ -13,9 +13,11 @@ use serde_json::{Value, json};
 use std::path::Path;
 
 /// What a link told: metrics of a whole run, with their units.
-fn metrics(outcome: &Outcome) -> Vec<(String, &'static str, f64)> {
-    let late = |q| outcome.lateness.quantile(q) as f64 / 1e3;
+fn metrics(spec: &Spec, outcome: &Outcome) -> Vec<(String, &'static str, f64)> {
+    let (lateness, [low, high]) = (outcome.lateness(), outcome.effect(spec).rate);
+    let late = |q| lateness.quantile(q) as f64 / 1e3;
     let mut all = vec![("link.late.p50".into(), "us", late(0.5)), ("link.late.p99".into(), "us", late(0.99))];
+    all.extend([("link.effect.low".into(), "1", low), ("link.effect.high".into(), "1", high)]);
     for (d, way) in [(UP, "up"), (DOWN, "down")] {
         let c = &outcome.counts[d];
         let share = |n: u64| n as f64 / c.offered.max(1) as f64;
@@ -31,18 +33,69 @@ pub fn with_link(said: &[String], spec: &Spec, outcome: &Outcome) -> (Vec<String
     let is_verdict = |line: &&String| line.starts_with('{') && parsed(line).get("verified").is_some();
     let verdict = said.iter().find(is_verdict).map(|line| parsed(line)).unwrap_or_default();
     let mut lines: Vec<String> = said.iter().filter(|l| !is_verdict(l)).cloned().collect();
-    let figures = metrics(outcome).into_iter();
+    let figures = metrics(spec, outcome).into_iter();
     lines.extend(figures.map(|(name, unit, v)| json!({"metric": name, "unit": unit, "v": v}).to_string()));
-    lines.push(json!({"mark": "link", "text": document(spec, outcome, None).to_string()}).to_string());
-    let invalid = outcome.invalid(spec);
+    let own = verdict["within"].as_f64();
+    lines.push(json!({"mark": "link", "text": document(spec, outcome, own, None).to_string()}).to_string());
+    let invalid = outcome.invalid(spec, own);
     let by = verdict["by"].as_str().unwrap_or("the run said nothing of its result");
     let by = match invalid.is_empty() {
-        true => format!("{by}; one packet in a hundred late by {} us", outcome.lateness.quantile(0.99) / 1000),
+        true => format!("{by}; late by {}", late(spec, outcome)),
         false => format!("{by}; but {}", not_the_one(&invalid)),
     };
     let verified = invalid.is_empty() && verdict["verified"] == true;
     lines.push(json!({"verified": verified, "by": by}).to_string());
     (lines, verified)
+}
+
+/// How late packets were and what that did, in a few words.
+fn late(spec: &Spec, outcome: &Outcome) -> String {
+    let lateness = outcome.lateness();
+    let us = |q| lateness.quantile(q) as f64 / 1e3;
+    format!("p50 {:.0} us, p99 {:.0} us: {}", us(0.5), us(0.99), outcome.effect(spec).text())
+}
+
+/// How far a run's interval reaches to either side, as a share; of two directions, the one that is known worse. Nothing if there is none.
+pub fn own(said: &str, form: Form) -> Option<f64> {
+    let widest =
+        |all: &mut dyn Iterator<Item = Option<f64>>| all.collect::<Option<Vec<_>>>()?.into_iter().reduce(f64::max);
+    match form {
+        Form::Lines => said.lines().filter(|l| l.starts_with('{')).find_map(|l| parsed(l)["within"].as_f64()),
+        Form::Json => {
+            let value = parsed(said);
+            let of =
+                |t: &Value| Some((t["ci95"][1].as_f64()? - t["ci95"][0].as_f64()?) / 2.0 / t["estimate"].as_f64()?);
+            match value["directions"].as_array() {
+                Some(all) if value["transactions_per_s"].is_null() => {
+                    widest(&mut all.iter().map(|d| of(&d["throughput_bps"])))
+                }
+                _ => of(&value["transactions_per_s"]),
+            }
+        }
+        Form::Text => {
+            let told = said
+                .lines()
+                .filter(|l| l.starts_with("up ") || l.starts_with("down ") || l.contains(" transactions/s"));
+            widest(&mut told.map(|line| {
+                let (low, high) = line.split_once('(')?.1.split_once(')')?.0.split_once(" to ")?;
+                let (low, high) = (amount(low)?, amount(high)?);
+                Some((high - low) / (high + low))
+            }))
+        }
+    }
+}
+
+/// A number as it is told, with a unit or without.
+fn amount(text: &str) -> Option<f64> {
+    let (number, unit) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
+    let scale = match unit {
+        "" => 1.0,
+        "kb/s" => 1e3,
+        "Mb/s" => 1e6,
+        "Gb/s" => 1e9,
+        _ => return None,
+    };
+    number.parse::<f64>().ok().map(|n| n * scale)
 }
 
 /// Why a result does not count.
@@ -56,8 +109,9 @@ pub fn parsed(line: &str) -> Value {
 
 /// What a run of two devices printed, in whatever form, with the link's part of it.
 pub fn printed(said: &str, form: Form, spec: &Spec, outcome: &Outcome) -> String {
+    let own = own(said, form);
     match form {
-        Form::Text => format!("{said}{}", summary(spec, outcome)),
+        Form::Text => format!("{said}{}", summary(spec, outcome, own)),
         Form::Lines => {
             let lines: Vec<String> = said.lines().map(str::to_string).collect();
             with_link(&lines, spec, outcome).0.join("\n") + "\n"
@@ -67,10 +121,10 @@ pub fn printed(said: &str, form: Form, spec: &Spec, outcome: &Outcome) -> String
             if !value.is_object() {
                 return said.into();
             }
-            let link = document(spec, outcome, None);
+            let link = document(spec, outcome, own, None);
             let late = &link["lateness_us"];
             value["lateness_us"] = json!({"p50": late["p50"], "p99": late["p99"]});
-            let invalid = outcome.invalid(spec);
+            let invalid = outcome.invalid(spec, own);
             if !invalid.is_empty() {
                 value["valid"] = false.into();
                 let own = value["invalid"].as_str().map(str::to_string);
@@ -94,17 +148,17 @@ pub enum Form {
 }
 
 /// Adds the link to the archive of a run: its words to the factors, its figures to the samples and marks, and its verdict.
-pub fn keep(archive: &Path, words: &str, spec: &Spec, outcome: &Outcome) -> Result<()> {
+pub fn keep(archive: &Path, words: &str, spec: &Spec, outcome: &Outcome, own: Option<f64>) -> Result<()> {
     let mut runs = Runs::read(archive)?;
     for cell in &mut runs.cells {
         let mut factors = parsed(&cell.factors);
         factors["link"] = words.into();
         cell.factors = factors.to_string();
     }
-    let invalid = outcome.invalid(spec);
+    let invalid = outcome.invalid(spec, own);
     for run in &mut runs.runs {
         let replicate = Some(run.replicate.id);
-        let figures = metrics(outcome).into_iter();
+        let figures = metrics(spec, outcome).into_iter();
         run.samples.extend(figures.map(|(metric, unit, value)| Sample {
             replicate,
             metric,
@@ -113,7 +167,7 @@ pub fn keep(archive: &Path, words: &str, spec: &Spec, outcome: &Outcome) -> Resu
             time_ns: None,
             value,
         }));
-        let text = document(spec, outcome, None).to_string();
+        let text = document(spec, outcome, own, None).to_string();
         run.marks.push(MarkRow { replicate, name: "link".into(), text });
         if !invalid.is_empty() {
             run.replicate.verified = Some(false);
@@ -149,7 +203,8 @@ mod tests {
     fn lines(run: &[&str], late_ns: u64) -> (Vec<String>, bool) {
         let spec = Spec::both(OneWay { delay_ns: 10_000_000, ..OneWay::default() });
         let mut outcome = Outcome::default();
-        outcome.lateness.record(0, late_ns);
+        outcome.late.iter_mut().for_each(|way| way.record(0, (late_ns, late_ns), 0));
+        outcome.passing_ns = 10_000_000_000;
         with_link(&run.iter().map(ToString::to_string).collect::<Vec<_>>(), &spec, &outcome)
     }
 
@@ -161,11 +216,34 @@ mod tests {
         assert!(good && verdict(&on_time)["verified"] == true);
         assert!(verdict(&on_time)["by"].as_str().unwrap().starts_with("7 counted; "));
         assert_eq!(on_time.iter().filter(|l| l.contains("verified")).count(), 1);
-        let (late, bad) = lines(&run, 600_000);
-        assert!(!bad && verdict(&late)["by"].as_str().unwrap().contains("500 us are allowed"), "{late:?}");
+        let (late, bad) = lines(&run, 700_000);
+        assert!(!bad && verdict(&late)["by"].as_str().unwrap().contains("5 % are allowed"), "{late:?}");
+        assert!(
+            verdict(&on_time)["by"].as_str().unwrap().contains("p50 20 us, p99 20 us: effect on a rate -0.20 to"),
+            "{on_time:?}"
+        );
+        // Beside an interval of its own that is wider, a late link changes little.
+        let wide = [run[0], r#"{"verified":true,"by":"7 counted","within":0.1}"#];
+        assert!(lines(&wide, 700_000).1 && !lines(&wide, 7_000_000).1);
         // Whatever the link was like, a run that says nothing is no result.
         assert!(!lines(&[], 20_000).1);
         assert!(!lines(&[r#"{"verified":false,"by":"nothing arrived"}"#], 20_000).1);
+    }
+
+    #[test]
+    fn a_runs_own_interval_is_the_same_in_every_form() {
+        let text = "up    20.00 Mb/s  (18.00 Mb/s to 22.00 Mb/s)\n      granted: (1 to 9)\n";
+        let json = r#"{"directions":[{"throughput_bps":{"estimate":2e7,"ci95":[1.8e7,2.2e7]}}],"throughput_bps":{}}"#;
+        let lines = "{\"metric\":\"throughput\"}\n{\"verified\":true,\"within\":0.1}\n";
+        for (said, form) in [(text, Form::Text), (json, Form::Json), (lines, Form::Lines)] {
+            assert!(own(said, form).is_some_and(|own| (own - 0.1).abs() < 1e-9), "{form:?}: {:?}", own(said, form));
+            assert_eq!(own("", form), None);
+        }
+        let both = format!("{text}down  999.0 kb/s  (900.0 kb/s to 1.10 Mb/s)\n");
+        assert!(own(&both, Form::Text).is_some_and(|own| (own - 0.1).abs() < 1e-9));
+        assert!(own("900 transactions/s  (810 to 990)\n", Form::Text).is_some_and(|own| (own - 0.1).abs() < 1e-9));
+        // Where one has none nobody knows.
+        assert_eq!(own(&format!("{text}down  999.0 kb/s\n"), Form::Text), None);
     }
 
     #[test]
@@ -174,7 +252,7 @@ mod tests {
         let run = r#"{"lateness_us":null,"valid":true,"invalid":null,"throughput_bps":{"estimate":5.0}}"#;
         let json = |late_ns| {
             let mut outcome = Outcome::default();
-            outcome.lateness.record(0, late_ns);
+            outcome.late.iter_mut().for_each(|way| way.record(0, (late_ns, late_ns), 0));
             parsed(&printed(run, Form::Json, &spec, &outcome))
         };
         let good = json(20_000);
@@ -184,8 +262,8 @@ mod tests {
         );
         assert!(good["lateness_us"]["p99"].as_f64().is_some_and(|us| (19.0..21.0).contains(&us)), "{good}");
         assert_eq!(good["link"]["up"]["delay_ms"], 10.0);
-        let late = json(600_000);
-        assert!(late["valid"] == false && late["invalid"].as_str().unwrap().contains("500 us"), "{late}");
+        let late = json(700_000);
+        assert!(late["valid"] == false && late["invalid"].as_str().unwrap().contains("5 % are allowed"), "{late}");
         // Of a run that failed there is no object.
         assert_eq!(printed("", Form::Json, &spec, &Outcome::default()), "");
     }

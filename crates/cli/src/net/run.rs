@@ -165,7 +165,8 @@ fn show(
     Ok(())
 }
 
-fn spec(args: &NetRun) -> Result<Spec, String> {
+/// What the words ask for, or why it makes no sense.
+pub fn spec(args: &NetRun) -> Result<Spec, String> {
     let traffic = match (args.udp, args.transactions, args.rate) {
         (true, _, _) if args.preset.is_some() => Traffic::Udp { rate_bps: IPERF2.0, packet_bytes: IPERF2.1 },
         (true, _, Some(Rate::Of(rate_bps))) => Traffic::Udp { rate_bps, packet_bytes: args.packet },

@@ -5,10 +5,11 @@
 //! number is then nobody's.
 
 use super::linked::{parsed, with_link};
-use crate::args::{NetTrial, Way};
+use crate::args::{Cli, NetTrial, NetVerb, Verb, Way};
 use crate::progress;
 use ::net::link::bed::{Bed, SERVER};
 use anyhow::{Context as _, Result, bail};
+use clap::Parser as _;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _};
@@ -26,11 +27,16 @@ pub fn run(args: &NetTrial) -> Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     };
+    let words = words(args);
+    if let Err(sentence) = possible(&words) {
+        eprintln!("fathom net trial: {sentence}");
+        return Ok(ExitCode::from(2));
+    }
     progress::end_on_signal(&progress::context(true));
     // Supplied for as long as it is held.
     let _cc = args.cc.as_deref().map(::net::cc::ensure).transpose()?;
     let bed = Bed::create(&spec)?;
-    let said = measure(args, &bed);
+    let said = measure(&words, &bed);
     let outcome = bed.finish()?;
     let (lines, verified) = with_link(&said?, &spec, &outcome);
     crate::say::text(&(lines.join("\n") + "\n"));
@@ -43,7 +49,7 @@ pub fn run(args: &NetTrial) -> Result<ExitCode> {
 }
 
 /// What `net run` printed.
-fn measure(args: &NetTrial, bed: &Bed) -> Result<Vec<String>> {
+fn measure(words: &[String], bed: &Bed) -> Result<Vec<String>> {
     let program = std::env::current_exe().context("where this program is")?;
     let key = key()?;
     let (address, key) = (format!("{}:{PORT}", SERVER[0]), format!("/proc/self/fd/{}", key.as_raw_fd()));
@@ -59,7 +65,7 @@ fn measure(args: &NetTrial, bed: &Bed) -> Result<Vec<String>> {
     }
     let mut ask = bed.command(&program);
     net(&mut ask, "run");
-    let output = ask.arg(&address).args(words(args)?).stderr(Stdio::piped()).output()?;
+    let output = ask.arg(&address).args(words).stderr(Stdio::piped()).output()?;
     // It may wait for another asker; nothing is left of it to be told.
     let _ = serve.kill();
     serve.wait()?;
@@ -69,8 +75,21 @@ fn measure(args: &NetTrial, bed: &Bed) -> Result<Vec<String>> {
     Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_string).collect())
 }
 
+/// Whether `net run` would take these words, before anything is made.
+fn possible(words: &[String]) -> Result<(), String> {
+    let address = format!("{}:{PORT}", SERVER[0]);
+    let whole = ["fathom", "net", "run", &address].into_iter().chain(words.iter().map(String::as_str));
+    // What clap says ends with the usage of another verb.
+    let first = |error: clap::Error| error.to_string().lines().next().unwrap_or_default().replace("error: ", "");
+    let Verb::Net(net) = Cli::try_parse_from(whole).map_err(first)?.verb else { return Ok(()) };
+    match &net.verb {
+        NetVerb::Run(run) => super::run::spec(run)?.check(),
+        _ => Ok(()),
+    }
+}
+
 /// The words of `net run` for this trial.
-fn words(args: &NetTrial) -> Result<Vec<String>> {
+fn words(args: &NetTrial) -> Vec<String> {
     let mut words =
         vec!["--lines".to_string(), "--readings".into(), format!("--duration={}", args.duration.as_secs_f64())];
     if args.transactions {
@@ -93,7 +112,7 @@ fn words(args: &NetTrial) -> Result<Vec<String>> {
             words.push(format!("--{name}={value}"));
         }
     }
-    Ok(words)
+    words
 }
 
 /// A key for both ends, in a file that has no name and goes with us.

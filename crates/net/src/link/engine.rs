@@ -2,33 +2,42 @@
 //! them to the other device when they are due, and notes how late each was.
 //!
 //! One thread does both directions, so that a half-duplex medium needs no lock. It sleeps until shortly before the next
-//! instant (`ppoll` with the timer slack at one nanosecond) and watches the clock for the rest ([`SPIN_NS`]), since waking
-//! takes tens of microseconds that nobody can foresee. Where it is allowed it runs with SCHED_FIFO and its memory locked: an
+//! instant (`ppoll` with the timer slack at one nanosecond) and watches the clock for the rest; how long before, and from when a packet's delay counts that came
+//! while it slept, is [`looks`](super::looks)'. Where it is allowed it runs with SCHED_FIFO and its memory locked: an
 //! ordinary thread waits for the sender and the receiver that it stands between. Whether that was granted is in the
 //! outcome.
 //!
 //! A TUN device drops what its queue cannot hold, before the emulator ever sees it. The queue is made long
 //! ([`TUN_QUEUE`]), and the kernel's own count of such drops is read at the end ([`super::bed`]).
 
-use super::lateness::Lateness;
+use super::effect::Effect;
+use super::lateness::{Late, Lateness};
+use super::looks::{Ahead, Looks, Slept};
 use super::packet::{HEADER, LARGEST, measure};
 use super::schedule::{Counts, DOWN, Link, Refused, UP};
-use super::spec::Spec;
+use super::spec::{Spec, Way};
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// The last part of a wait is spent watching the clock.
-pub const SPIN_NS: u64 = 40_000;
 /// Packets that a TUN device may hold for the emulator.
 pub const TUN_QUEUE: u32 = 10_000;
 /// Packets read from one side before the clock is looked at again.
 const BATCH: usize = 32;
 /// The longest sleep, after which a wish to stop is noticed.
 const NAP_NS: u64 = 20_000_000;
+/// And while packets pass: whoever is stopped for longer sees that it was.
+const SHORT_NAP_NS: u64 = 1_000_000;
+/// Packets pass if one was read within this.
+const PASSING_NS: u64 = 50_000_000;
+/// Who was behind for so long kept the link from whatever waited for it.
+const STALLED_NS: u64 = 1_000_000;
+/// A waking after so little sleep is dated by its beginning.
+const SOON_NS: u64 = 30_000;
 /// Whoever did not look for so long did not run: the machine was stopped or suspended, or had no time at all.
 const STILL_NS: u64 = 1_000_000_000;
 /// What a small piece of memory begins with.
@@ -41,8 +50,14 @@ const SPARE: usize = 1024;
 /// What a run of the link gave.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
-    /// Lateness of every packet delivered.
-    pub lateness: Lateness,
+    /// Lateness of every packet delivered, up and down.
+    pub late: [Late; 2],
+    /// Of those that found the queue full, how many were read after the emulator had not looked for longer than such a packet takes to be sent, up and down.
+    pub in_doubt: [u64; 2],
+    /// For how long packets passed, ns.
+    pub passing_ns: u64,
+    /// Of this, for how long the emulator was behind by more than a millisecond, ns.
+    pub stalled_ns: u64,
     /// What became of the packets, up and down.
     pub counts: [Counts; 2],
     /// What was no IP packet.
@@ -62,9 +77,19 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Why the result is not the link's that was asked for; nothing if it is.
-    pub fn invalid(&self, spec: &Spec) -> Vec<String> {
-        let delay = spec.up.delay_ns.min(spec.down.delay_ns);
+    /// Known lateness of the packets of both directions.
+    pub fn lateness(&self) -> Lateness {
+        self.late[UP].known.clone().with(&self.late[DOWN].known)
+    }
+
+    /// What lateness did to a result.
+    pub fn effect(&self, spec: &Spec) -> Effect {
+        Effect::of(spec, &self.late, self.stalled_ns, self.passing_ns)
+    }
+
+    /// Why a result is not the link's that was asked for; nothing if it is. `own`: how far the result's own interval reaches to either
+    /// side, as a share of it.
+    pub fn invalid(&self, spec: &Spec, own: Option<f64>) -> Vec<String> {
         let refused = self.counts.iter().map(|c| c.refused).sum::<u64>();
         let counted = [
             (self.overrun, "packets were dropped before the emulator could read them"),
@@ -78,7 +103,8 @@ impl Outcome {
                 self.still_ns as f64 / 1e9
             )
         });
-        self.lateness.verdict(delay).err().into_iter().chain(still).chain(counted).chain(self.failed.clone()).collect()
+        let late = self.effect(spec).verdict(own).err();
+        late.into_iter().chain(still).chain(counted).chain(self.failed.clone()).collect()
     }
 }
 
@@ -90,11 +116,25 @@ pub fn now_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// A packet on the link.
+struct Held {
+    frame: Vec<u8>,
+    /// It may have come so much earlier than its delay counts from, ns.
+    unseen_ns: u64,
+}
+
 /// The two ends of the link and what is between them.
 pub struct Engine {
     /// The client's device and the server's.
     ends: [File; 2],
-    link: Link<Vec<u8>>,
+    link: Link<Held>,
+    looks: [Looks; 2],
+    ahead: Ahead,
+    /// When a packet was read last.
+    passed: u64,
+    /// The kernel's account of this thread.
+    account: Option<File>,
+    spec: Spec,
     /// Where the next packet is read to.
     room: Vec<u8>,
     small: Vec<Vec<u8>>,
@@ -114,7 +154,20 @@ impl Engine {
         }
         let outcome = Outcome { large_packets: spec.large_packets(), ..Outcome::default() };
         let room = vec![0; LARGEST];
-        Ok(Self { ends, link: Link::new(spec), room, small: Vec::new(), large: Vec::new(), outcome })
+        let now = now_ns();
+        Ok(Self {
+            ends,
+            link: Link::new(spec),
+            looks: [Looks::since(now); 2],
+            ahead: Ahead::new(now),
+            passed: now,
+            account: None,
+            spec: *spec,
+            room,
+            small: Vec::new(),
+            large: Vec::new(),
+            outcome,
+        })
     }
 
     /// Carries packets on a thread of its own.
@@ -131,6 +184,8 @@ impl Engine {
     /// Carries packets until `stop` is set. What is still under way then is not delivered.
     fn run(mut self, stop: &AtomicBool) -> Outcome {
         self.outcome.realtime = hurry();
+        // Of this thread, so opened by it.
+        self.account = File::open("/proc/thread-self/schedstat").ok();
         let mut looked = now_ns();
         while !stop.load(Ordering::Relaxed) {
             let now = now_ns();
@@ -157,32 +212,49 @@ impl Engine {
             return Ok(());
         }
         let now = now_ns();
-        let wait = self.link.next_event().map_or(NAP_NS, |at| at.saturating_sub(now).min(NAP_NS));
-        if wait > SPIN_NS { self.sleep(wait - SPIN_NS) } else { Ok(()) }
+        let nap = if now - self.passed < PASSING_NS { SHORT_NAP_NS } else { NAP_NS };
+        let Some(due) = self.link.next_event() else { return self.sleep(now, nap, None) };
+        let ahead = self.ahead.ns(now);
+        match due.saturating_sub(now) {
+            wait if wait > nap + ahead => self.sleep(now, nap, None),
+            wait if wait > ahead => self.sleep(now, wait - ahead, Some(ahead)),
+            _ => Ok(()),
+        }
     }
 
     fn deliver(&mut self) -> Result<bool> {
-        let mut some = false;
+        let (mut some, mut behind) = (false, 0);
         while let Some(departure) = self.link.pop(now_ns()) {
             some = true;
             // From the client's device to the server's, or back.
-            match (&self.ends[1 - departure.direction]).write(&departure.item) {
-                Ok(_) => self.outcome.lateness.record(departure.due, now_ns()),
+            let (held, begun) = (departure.item, now_ns());
+            match (&self.ends[1 - departure.direction]).write(&held.frame) {
+                Ok(_) => {
+                    let late = &mut self.outcome.late[departure.direction];
+                    late.record(departure.due, (begun, now_ns()), held.unseen_ns);
+                    behind = behind.max(begun.saturating_sub(departure.due).saturating_add(held.unseen_ns));
+                }
                 // The device is gone: so is the link.
                 Err(e) if e.raw_os_error() == Some(libc::EBADFD) => return Err(e),
                 Err(_) => self.outcome.unwritten += 1,
             }
-            self.keep(departure.item);
+            self.keep(held.frame);
         }
+        self.outcome.stalled_ns += if behind > STALLED_NS { behind } else { 0 };
         Ok(some)
     }
 
     /// Reads what the device of one end holds, at most [`BATCH`] packets.
     fn take(&mut self, direction: usize) -> Result<bool> {
+        // Nothing that this look does not find came before it.
+        let mut looked = now_ns();
         for n in 0..BATCH {
             let length = match (&self.ends[direction]).read(&mut self.room) {
                 Ok(length) => length,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(n > 0),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    self.looks[direction].empty(looked);
+                    return Ok(n > 0);
+                }
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
                 Err(e) => return Err(e),
             };
@@ -190,15 +262,25 @@ impl Engine {
                 self.outcome.unreadable += 1;
                 continue;
             };
-            let (packet, now) = (self.packed(length), now_ns());
+            let (frame, now) = (self.packed(length), now_ns());
+            self.outcome.passing_ns += (now - self.passed).min(PASSING_NS);
+            (looked, self.passed) = (now, now);
+            let (from, unseen_ns) = self.looks[direction].came(now);
             // Whoever is refused is counted there.
-            let (Ok(()) | Err(Refused::Queue | Refused::Memory)) = self.link.push(direction, packet, size, now);
+            if self.link.push(direction, Held { frame, unseen_ns }, size, from) == Err(Refused::Queue) {
+                let takes_ns = self.way(direction).takes_ns(size.bytes, size.packets);
+                self.outcome.in_doubt[direction] += if unseen_ns > takes_ns { u64::from(size.packets) } else { 0 };
+            }
             // Nobody who is due waits for the rest of the batch.
             if self.link.next_event().is_some_and(|at| at <= now) {
                 return Ok(true);
             }
         }
         Ok(true)
+    }
+
+    fn way(&self, direction: usize) -> &Way {
+        if direction == UP { &self.spec.up } else { &self.spec.down }
     }
 
     /// The packet just read, in memory of its own.
@@ -224,17 +306,41 @@ impl Engine {
         }
     }
 
-    fn sleep(&self, ns: u64) -> Result<()> {
+    /// How long this thread has been ready and waited for a processor so far, ns; nothing if the kernel does not tell.
+    fn waited_ns(&self) -> Option<u64> {
+        let mut text = [0; 96];
+        let length = self.account.as_ref()?.read_at(&mut text, 0).ok()?;
+        std::str::from_utf8(text.get(..length)?).ok()?.split_whitespace().nth(1)?.parse().ok()
+    }
+
+    /// Sleeps for so long or until a packet comes. `ahead`: it is to wake so long before an instant.
+    fn sleep(&mut self, from: u64, ns: u64, ahead: Option<u64>) -> Result<()> {
         let mut fds = [&self.ends[0], &self.ends[1]].map(|end| libc::pollfd {
             fd: end.as_raw_fd(),
             events: libc::POLLIN,
             revents: 0,
         });
         let time = libc::timespec { tv_sec: (ns / 1_000_000_000) as _, tv_nsec: (ns % 1_000_000_000) as _ };
+        let before = self.waited_ns();
         // SAFETY: two pollfds and a timespec of ours; no signal mask.
         let ready = unsafe { libc::ppoll(fds.as_mut_ptr(), 2, &time, std::ptr::null()) };
-        let error = Error::last_os_error();
-        if ready < 0 && error.kind() != ErrorKind::Interrupted { Err(error) } else { Ok(()) }
+        let (woke, error) = (now_ns(), Error::last_os_error());
+        if ready < 0 {
+            return if error.kind() == ErrorKind::Interrupted { Ok(()) } else { Err(error) };
+        }
+        if ready == 0 {
+            // Packets that came while it was late waking are dated by the look before.
+            ahead.inspect(|ahead| self.ahead.woke(from + ns, *ahead, woke));
+            return Ok(());
+        }
+        let since = |before: u64| self.waited_ns().map(|now| now.saturating_sub(before));
+        let waited_ns = if woke - from > SOON_NS { before.and_then(since) } else { None };
+        let slept = Slept { from, asked_ns: ns, woke, waited_ns };
+        for (direction, fd) in fds.iter().enumerate().filter(|(_, fd)| fd.revents != 0) {
+            debug_assert_eq!(fd.fd, self.ends[direction].as_raw_fd());
+            self.looks[direction].woken(&slept, ready == 1);
+        }
+        Ok(())
     }
 }
 

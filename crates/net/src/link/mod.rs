@@ -5,15 +5,18 @@
 //! - [`schedule`]: when which packet leaves, a pure struct: no clock, no I/O, no thread;
 //! - [`loss`]: which packets are lost, from a seed;
 //! - [`packet`]: what a TUN device hands over, read without believing it;
-//! - [`lateness`]: how late packets were written, and whether a result may be believed;
+//! - [`looks`]: when a packet can have come, and how long before an instant to wake; pure too;
+//! - [`lateness`]: how late packets were written; [`effect`]: what that did to a result, and whether it counts;
 //! - [`engine`]: the loop that reads, waits and writes;
 //! - [`bed`]: two namespaces with the link between them;
 //! - [`between`]: two devices with the link between them.
 
 pub mod bed;
 pub mod between;
+pub mod effect;
 pub mod engine;
 pub mod lateness;
+pub mod looks;
 pub mod loss;
 pub mod packet;
 pub mod schedule;

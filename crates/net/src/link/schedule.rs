@@ -166,7 +166,7 @@ impl<T> Link<T> {
         Self { sides: [side(spec.up, 0), side(spec.down, 1)], media, order: 0 }
     }
 
-    /// A packet arrives at the link. `now` is not before that of any earlier call.
+    /// A packet arrives at the link. `now` is not before that of any earlier call of this direction; of all calls only by how late the packet was found.
     ///
     /// # Errors
     /// It was refused, and is counted as such.

@@ -42,6 +42,13 @@ impl Default for Way {
 }
 
 impl Way {
+    /// How long the medium is taken by so many packets of so many bytes in all, nanoseconds.
+    pub fn takes_ns(&self, bytes: u64, packets: u32) -> u64 {
+        let bits = u128::from(bytes) * 8_000_000_000;
+        let sending = bits.checked_div(u128::from(self.rate_bps)).unwrap_or(0);
+        u64::try_from(sending).unwrap_or(u64::MAX).saturating_add(self.packet_ns.saturating_mul(u64::from(packets)))
+    }
+
     /// Whether sending takes time.
     pub fn is_slow(&self) -> bool {
         self.rate_bps > 0 || self.packet_ns > 0

@@ -216,22 +216,26 @@ impl Run<'_> {
 
     /// Prints what the end that asks said, with the link's part of it. Whether the result counts.
     fn tell(&self, link: &InOneWord, outcome: &net::link::Outcome, status: i32) -> bool {
-        let form = match (self.args.json, self.args.lines) {
-            (true, _) => Form::Json,
-            (_, true) => Form::Lines,
-            _ => Form::Text,
-        };
+        let form = self.form();
         let said = String::from_utf8_lossy(&self.said);
         match status {
             0 | 130 => say::text(&linked::printed(&said, form, &link.spec, outcome)),
             // Of a run that failed there is nothing over which the link stood.
             _ => say::text(&said),
         }
-        let invalid = outcome.invalid(&link.spec);
+        let invalid = outcome.invalid(&link.spec, linked::own(&said, form));
         if !invalid.is_empty() {
             eprintln!("fathom: {}", linked::not_the_one(&invalid));
         }
         invalid.is_empty()
+    }
+
+    fn form(&self) -> Form {
+        match (self.args.json, self.args.lines) {
+            (true, _) => Form::Json,
+            (_, true) => Form::Lines,
+            _ => Form::Text,
+        }
     }
 
     fn next(&mut self) -> Result<Option<(End, Event)>> {
@@ -331,7 +335,8 @@ impl Run<'_> {
                 Ok((End::Asks, Event::Done(done))) => {
                     done.map_err(anyhow::Error::msg).context("the archive cannot be brought home")?;
                     if let Some((link, outcome)) = link {
-                        linked::keep(coming.folder(), &link.text, &link.spec, outcome)?;
+                        let own = linked::own(&String::from_utf8_lossy(&self.said), self.form());
+                        linked::keep(coming.folder(), &link.text, &link.spec, outcome, own)?;
                     }
                     return coming.finish(output, self.args.json || self.args.lines);
                 }

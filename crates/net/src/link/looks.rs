@@ -1,0 +1,215 @@
+//! When a packet can have come, and how long before an instant to wake. Pure: the emulator tells it of every look and every sleep.
+//!
+//! **When it came.** A packet that is read now was not there at the last look that found the device empty. If the emulator slept since, it was woken by the
+//! first packet: the kernel made it ready then, and counts how long it waited for a processor after that (`schedstat`). So the first packet came before waking
+//! less that wait, and hardly earlier ([`WAKING_NS`]); its delay counts from there. Of the packets behind it only the earliest moment is known. Whoever slept longer than it had asked
+//! to was stopped, or its machine was, and then nothing is known but when it lay down.
+//!
+//! **How long before.** Waking takes a time that nobody can foresee, from microseconds on an idle machine to hundreds on a busy one. So it
+//! wakes early, by what 98 of 100 wakings take ([`Ahead`]), and watches the clock for the rest. What that takes of a processor beyond the least ([`LEAST_NS`]) is kept within a
+//! budget ([`SHARE`]): the ends of the link need processors too.
+//!
+//! **Uncertainty.** Time in which a hypervisor did not run the processor that was to be woken is in nobody's account; it is no longer than a sleep, which
+//! is at most a millisecond while packets pass.
+
+/// Between a packet's entry and its reader's being ready to run lies an interrupt of another processor at most, ns.
+const WAKING_NS: u64 = 20_000;
+/// A sleep that ends later than it was to by this was no sleep, ns.
+const OVERSLEPT_NS: u64 = 100_000;
+/// The clock is watched for at least so long, ns.
+pub const LEAST_NS: u64 = 40_000;
+/// And at most, ns.
+pub const MOST_NS: u64 = 400_000;
+/// How much of a processor watching the clock may take, beyond the least.
+const SHARE: f64 = 0.15;
+/// What may be saved of it, ns.
+const SAVED_NS: f64 = 20e6;
+/// One waking in so many may be later than it was provided for.
+const RARE: f64 = 50.0;
+/// By how much a late waking moves it, ns.
+const STEP_NS: f64 = 10_000.0;
+
+/// A sleep that is over.
+#[derive(Debug, Clone, Copy)]
+pub struct Slept {
+    /// When it began.
+    pub from: u64,
+    /// For how long at most it was to be.
+    pub asked_ns: u64,
+    /// When it was over.
+    pub woke: u64,
+    /// How long the thread was ready and waited for a processor meanwhile; nothing if the kernel does not tell.
+    pub waited_ns: Option<u64>,
+}
+
+impl Slept {
+    /// Of the first packet that ended it: the earliest and the latest moment at which it came.
+    fn first(&self) -> (u64, u64) {
+        let overslept = self.woke.saturating_sub(self.from) > self.asked_ns.saturating_add(OVERSLEPT_NS);
+        match self.waited_ns {
+            Some(waited) if !overslept => {
+                let latest = self.woke.saturating_sub(waited).max(self.from);
+                (latest.saturating_sub(WAKING_NS).max(self.from), latest)
+            }
+            _ => (self.from, self.woke),
+        }
+    }
+}
+
+/// What is known of one device.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Looks {
+    /// Nothing that is read from now on came before this.
+    not_before: u64,
+    /// The first packet that is read came at this moment or before.
+    first_by: Option<u64>,
+}
+
+impl Looks {
+    /// Nothing has come before this.
+    pub fn since(now: u64) -> Self {
+        Self { not_before: now, first_by: None }
+    }
+
+    /// A look that began at `at` found the device empty.
+    pub fn empty(&mut self, at: u64) {
+        *self = Self::since(at.max(self.not_before));
+    }
+
+    /// A sleep was ended by this device, and only by it if `alone`.
+    pub fn woken(&mut self, slept: &Slept, alone: bool) {
+        let (earliest, latest) = slept.first();
+        self.not_before = self.not_before.max(earliest);
+        self.first_by = alone.then_some(latest);
+    }
+
+    /// A packet was read at `now`: from when its delay counts, and how much earlier than that it may have come.
+    pub fn came(&mut self, now: u64) -> (u64, u64) {
+        let from = self.first_by.take().unwrap_or(now).clamp(self.not_before.min(now), now);
+        (from, from.saturating_sub(self.not_before))
+    }
+}
+
+/// How long before an instant to wake.
+#[derive(Debug, Clone, Copy)]
+pub struct Ahead {
+    ahead_ns: f64,
+    /// What may be spent on watching the clock, ns.
+    saved_ns: f64,
+    last: u64,
+}
+
+impl Ahead {
+    /// At the beginning.
+    pub fn new(now: u64) -> Self {
+        Self { ahead_ns: LEAST_NS as f64, saved_ns: SAVED_NS, last: now }
+    }
+
+    /// How long before an instant it wakes if it falls asleep `now`, ns.
+    pub fn ns(&mut self, now: u64) -> u64 {
+        let passed = now.saturating_sub(self.last) as f64;
+        self.last = now;
+        self.saved_ns = (self.saved_ns + SHARE * passed).min(SAVED_NS);
+        let more = (self.ahead_ns - LEAST_NS as f64).min(self.saved_ns.max(0.0));
+        LEAST_NS + more as u64
+    }
+
+    /// It was to wake at `at`, `ahead_ns` before an instant, and woke at `woke`.
+    pub fn woke(&mut self, at: u64, ahead_ns: u64, woke: u64) {
+        let late = woke.saturating_sub(at);
+        // The clock is watched from now on.
+        self.saved_ns -= ahead_ns.saturating_sub(late).saturating_sub(LEAST_NS) as f64;
+        // The quantile to which one step up and RARE - 1 small ones down lead (Robbins and Monro).
+        let step = if late as f64 > self.ahead_ns { STEP_NS } else { -STEP_NS / (RARE - 1.0) };
+        self.ahead_ns = (self.ahead_ns + step).clamp(LEAST_NS as f64, MOST_NS as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_packet_that_wakes_is_dated_by_its_readers_wait_for_a_processor() {
+        let slept = Slept { from: 1_000_000, asked_ns: 1_000_000, woke: 1_700_000, waited_ns: Some(600_000) };
+        let mut looks = Looks::since(1_000_000);
+        looks.woken(&slept, true);
+        assert_eq!(looks.came(1_705_000), (1_100_000, WAKING_NS));
+        // Those behind it came between then and their being read.
+        assert_eq!(looks.came(1_710_000), (1_710_000, 610_000 + WAKING_NS));
+        looks.empty(1_712_000);
+        assert_eq!(looks.came(1_720_000), (1_720_000, 8_000));
+    }
+
+    #[test]
+    fn of_what_came_while_it_was_stopped_nothing_is_known() {
+        // Stopped: the wait for a processor is not counted then.
+        let slept = Slept { from: 0, asked_ns: 1_000_000, woke: 30_000_000, waited_ns: Some(5_000) };
+        let mut looks = Looks::since(0);
+        looks.woken(&slept, true);
+        assert_eq!(looks.came(30_001_000), (30_000_000, 30_000_000));
+        // Nor where the kernel counts no waits, or both devices have something.
+        let mut looks = Looks::since(0);
+        looks.woken(&Slept { waited_ns: None, woke: 900_000, ..slept }, true);
+        assert_eq!(looks.came(901_000), (900_000, 900_000));
+        let mut looks = Looks::since(0);
+        looks.woken(&Slept { waited_ns: Some(700_000), woke: 900_000, ..slept }, false);
+        assert_eq!(looks.came(901_000), (901_000, 701_000 + WAKING_NS));
+    }
+
+    proptest! {
+        /// Whatever happens: the moment from which a delay counts is never before a packet can have come, nor after it was read.
+        #[test]
+        fn a_delay_counts_from_a_possible_moment(
+            steps in prop::collection::vec((0_u64..3_000_000, prop::option::of(0_u64..3_000_000), 0_u8..4), 1..60),
+        ) {
+            let (mut now, mut looks) = (0, Looks::since(0));
+            for (long, waited_ns, what) in steps {
+                let before = now;
+                now += long;
+                match what {
+                    0 => looks.empty(before),
+                    1 => looks.woken(&Slept { from: before, asked_ns: 1_000_000, woke: now, waited_ns }, true),
+                    2 => looks.woken(&Slept { from: before, asked_ns: 1_000_000, woke: now, waited_ns }, false),
+                    _ => {
+                        let (from, unseen) = looks.came(now);
+                        prop_assert!(from <= now && unseen <= from);
+                    }
+                }
+            }
+        }
+
+        /// Where waking takes up to so long, nearly all wakings are in time, and the budget is kept.
+        #[test]
+        fn it_learns_how_long_waking_takes(longest in 1_000_u64..300_000, seed: u64) {
+            let mut random = stats::random::Random::new(seed);
+            let (mut ahead, mut now, mut late, mut watched) = (Ahead::new(0), 0, 0, 0);
+            for at in 0..4000 {
+                let by = ahead.ns(now);
+                let target = now + 5_000_000;
+                let woke = target - by + random.below(longest);
+                ahead.woke(target - by, by, woke);
+                watched += target.saturating_sub(woke);
+                late += u32::from(at > 1000 && woke > target);
+                now = target.max(woke);
+            }
+            prop_assert!(late < 150, "{late} of 3000 wakings were late");
+            prop_assert!(watched as f64 <= (SHARE + 0.01) * now as f64 + SAVED_NS, "{watched} ns of {now}");
+        }
+    }
+
+    #[test]
+    fn the_clock_is_not_watched_for_longer_than_the_budget_allows() {
+        // An instant every 50 us, and wakings that take 300 now and then.
+        let (mut ahead, mut now, mut extra) = (Ahead::new(0), 0, 0);
+        for at in 0..100_000_u64 {
+            let by = ahead.ns(now);
+            let late = if at % 10 == 0 { 300_000 } else { 0 };
+            ahead.woke(now, by, now + late);
+            extra += by.saturating_sub(late).saturating_sub(LEAST_NS);
+            now += 50_000 + late;
+        }
+        assert!(extra as f64 <= SHARE * now as f64 + 2.0 * SAVED_NS, "{extra} of {now}");
+    }
+}
