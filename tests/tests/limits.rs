@@ -28,6 +28,19 @@ const WAITED: f64 = 0.15;
 /// How often runs are made in place of void ones.
 const ROUNDS: usize = 3;
 
+/// Drops what exceeds 10 Mb/s: netfilter's, which shares nothing with the emulated link.
+const POLICER: &str = "nft add table inet fathom; nft add chain inet fathom in \"{ type filter hook input priority 0; }\"; \
+    nft add rule inet fathom in tcp dport 7100 limit rate over 1250 kbytes/second burst 32 kbytes drop";
+/// Plain sockets: one takes what comes, the other sends all it can.
+const TAKE: &str = "python3 -c 'import socket
+s = socket.create_server((\"0.0.0.0\", 7200))
+print(1, flush=True)
+c = s.accept()[0]
+while c.recv(1 << 16): pass' > others & until [ -s others ]; do sleep 0.05; done";
+const SEND: &str = "import os, socket
+c = socket.create_connection((os.environ[\"FATHOM_LINK_SERVER\"], 7200))
+while True: c.sendall(bytes(1 << 16))";
+
 /// A limit.
 struct Injected {
     /// What `limited_by` must begin with.
@@ -39,13 +52,16 @@ struct Injected {
     run: &'static [&'static str],
     /// Shell's words that are run in the background; `$serve` is the end that serves.
     beside: String,
+    /// Shell's words that are run at the end that serves, before it does.
+    before: &'static str,
+    seconds: f64,
 }
 
 impl Default for Injected {
     fn default() -> Self {
         // 20 ms of round trip; no rate, so that nothing but what is injected holds a run back.
         let link = &["--delay", "10ms"];
-        Self { cause: "", link, serve: String::new(), run: &[], beside: String::new() }
+        Self { cause: "", link, serve: String::new(), run: &[], beside: String::new(), before: "", seconds: SECONDS }
     }
 }
 
@@ -90,6 +106,39 @@ fn main() -> ExitCode {
         ("an_application_that_writes_now_and_then", bed(), || {
             named(Injected { cause: "application", run: &["--rate", "10M"], ..Injected::default() })
         }),
+        ("a_policer", bed().and_then(|()| installed("nft")), || {
+            // The kernel's own token bucket, of a second: it lets what comes first through, and then drops what exceeds 10 Mb/s.
+            let (link, run) = (&["--delay", "10ms", "--gso", "off"], &["--cc", "cubic"]);
+            named(Injected { cause: "policer", link, run, before: POLICER, seconds: 4.0, ..Injected::default() })
+        }),
+        (
+            "a_policer_and_a_control_that_minds_no_loss",
+            bed().and_then(|()| installed("nft")).and_then(|()| bbr()),
+            || {
+                let (link, run) = (&["--delay", "10ms", "--gso", "off"], &["--cc", "bbr"]);
+                named(Injected { cause: "policer", link, run, before: POLICER, seconds: 4.0, ..Injected::default() })
+            },
+        ),
+        ("a_queue_of_four_packets", bed(), || {
+            let (link, run) = (&["--delay", "10ms", "--rate", "10mbit", "--queue", "4"], &["--cc", "cubic"]);
+            named(Injected { cause: "shallow_buffer", link, run, seconds: 5.0, ..Injected::default() })
+        }),
+        ("others_on_the_same_link", bed().and_then(|()| installed("python3")), || {
+            let (link, run) = (&["--delay", "10ms", "--rate", "20mbit", "--queue", "100"], &["--cc", "cubic"]);
+            let beside = format!("exec python3 -c '{SEND}'");
+            named(Injected {
+                cause: "competing_traffic",
+                link,
+                run,
+                beside,
+                before: TAKE,
+                seconds: 2.0,
+                ..Injected::default()
+            })
+        }),
+        ("a_request_at_a_time", bed(), || {
+            named(Injected { cause: "round_trips", run: &["--transactions"], ..Injected::default() })
+        }),
         ("a_receiver_that_stops_reading_now_and_then", bed(), || {
             // Its buffer holds what comes in 20 ms; it is stopped for 200.
             let beside = "while :; do sleep 0.05; kill -STOP $serve; sleep 0.2; kill -CONT $serve; done".into();
@@ -99,7 +148,7 @@ fn main() -> ExitCode {
             // Fifteen parts of a processor against a thousand (sched(7)).
             let (serve, beside) = ("taskset -c 0 nice -n 19".into(), "taskset -c 0 sh -c 'while :; do :; done'".into());
             let link = &["--delay", "2ms"];
-            named(Injected { cause: "cpu", link, serve, beside, run: &["--copy"] })
+            named(Injected { cause: "cpu", link, serve, beside, run: &["--copy"], ..Injected::default() })
         }),
         ("a_receiver_with_a_quota_of_processor_time", bed().and_then(|()| root()).and_then(|()| quota()), || {
             let group = Group::create(2)?;
@@ -160,13 +209,16 @@ fn made_over_a_link(limit: &Injected, runs: usize) -> Result<Vec<(f64, f64, Valu
         "" => "true",
         words => words,
     };
+    let (before, seconds) = (limit.before, limit.seconds);
+    std::fs::write(folder.path().join("before"), before)?;
     let script = format!(
-        "$FATHOM_LINK_ENTER_SERVER {serve} {program} net serve --listen $FATHOM_LINK_SERVER:7100 {key} >{at}/served & serve=$!
+        "$FATHOM_LINK_ENTER_SERVER sh -c 'cd {at}; . ./before'
+         $FATHOM_LINK_ENTER_SERVER {serve} {program} net serve --listen $FATHOM_LINK_SERVER:7100 {key} >{at}/served & serve=$!
          until [ -s {at}/served ]; do sleep 0.05; done
          ({beside}) & beside=$!
          for i in $(seq {runs}); do
              read -r up idle </proc/uptime; echo $up >{at}/$i.times
-             {program} net run $FATHOM_LINK_SERVER:7100 {key} --json --duration {SECONDS} {words} >{at}/$i.json
+             {program} net run $FATHOM_LINK_SERVER:7100 {key} --json --duration {seconds} {words} >{at}/$i.json
              read -r up idle </proc/uptime; echo $up >>{at}/$i.times
          done
          kill $beside; kill -CONT $serve; kill $serve; true"
@@ -179,7 +231,7 @@ fn made_over_a_link(limit: &Injected, runs: usize) -> Result<Vec<(f64, f64, Valu
         let value = parsed(&folder.path().join(format!("{i}.json"))).with_context(|| said.to_string())?;
         let times = std::fs::read_to_string(folder.path().join(format!("{i}.times")))?;
         let (begin, end) = times.trim().split_once('\n').context("no times")?;
-        Ok((begin.parse()?, end.parse()?, value["directions"][0]["limited_by"].clone()))
+        Ok((begin.parse()?, end.parse()?, value["limited_by"].clone()))
     };
     (1..=runs).map(one).collect()
 }
@@ -248,6 +300,13 @@ impl Drop for Pulse {
 fn uptime() -> f64 {
     let text = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
     text.split(' ').next().and_then(|s| s.parse().ok()).unwrap_or(0.0)
+}
+
+/// Whether this kernel has BBR.
+fn bbr() -> Result<(), String> {
+    let path = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+    let all = std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?;
+    all.split_whitespace().any(|name| name == "bbr").then_some(()).ok_or_else(|| format!("no bbr in {path}"))
 }
 
 fn parsed(path: &Path) -> Result<Value> {

@@ -16,6 +16,9 @@ export const CAUSE_COLOURS = {
   'send buffer': 'filesystem',
   congestion: 'driver',
   'link rate': 'ioscheduler',
+  policer: 'syscall',
+  'shallow buffer': 'syscall',
+  'competing traffic': 'block',
   CPU: 'runqueue',
 };
 

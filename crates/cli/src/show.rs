@@ -55,9 +55,9 @@ fn net(run: &Bench, json: bool) -> Result<()> {
         let _ = writeln!(text, "\n{} was limited by", shown(direction));
         for limit in limits {
             let (cause, evidence) = (shown(&limit.cause), shown(&limit.evidence));
-            let _ = writeln!(text, "  {cause:14} {:4.0} %  {evidence}", 100.0 * limit.share);
+            let _ = writeln!(text, "  {cause:17} {:4.0} %  {evidence}", 100.0 * limit.share);
             if let Some(remedy) = &limit.remedy {
-                let _ = writeln!(text, "  {:14}         {}", "", shown(remedy));
+                let _ = writeln!(text, "  {:17}         {}", "", shown(remedy));
             }
         }
     }

@@ -32,6 +32,7 @@ struct Native {
     start: unsafe extern "C" fn(i32, *mut State, *mut Flow),
     acked: unsafe extern "C" fn(i32, *mut State, *mut Flow, u32, i32, u32),
     loss: unsafe extern "C" fn(i32, *mut State, *mut Flow) -> u32,
+    resumed: unsafe extern "C" fn(i32, *mut State, *mut Flow),
     timeout: unsafe extern "C" fn(i32, *mut State),
     step_of_bic: unsafe extern "C" fn(u32, u32) -> u64,
     alpha_of_htcp: unsafe extern "C" fn(u64, u32, u32) -> u32,
@@ -73,6 +74,9 @@ fn native() -> Native {
                 loss: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(i32, *mut State, *mut Flow) -> u32>(
                     find("loss"),
                 ),
+                resumed: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(i32, *mut State, *mut Flow)>(find(
+                    "resumed",
+                )),
                 timeout: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(i32, *mut State)>(find("timeout")),
                 step_of_bic: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u32, u32) -> u64>(find(
                     "step_of_bic",
@@ -113,6 +117,13 @@ impl Connection {
     fn loss(&mut self) -> u32 {
         // SAFETY: as in `new`.
         unsafe { (native().loss)(self.which, &raw mut self.state, &raw mut self.flow) }
+    }
+
+    /// For so long nothing is under way.
+    fn idle(&mut self, us: u64) {
+        self.flow.now_us += us;
+        // SAFETY: as in `new`.
+        unsafe { (native().resumed)(self.which, &raw mut self.state, &raw mut self.flow) };
     }
 
     fn timeout(&mut self) {
@@ -264,6 +275,31 @@ fn westwood_measures_the_rate_and_keeps_the_pipe_full() {
     assert!((97..=102).contains(&c.loss()), "{}", c.loss());
     // Without an estimate it is Reno.
     assert_eq!(Connection::new(WESTWOOD, 100, 2).loss(), 50);
+}
+
+#[test]
+fn westwood_takes_no_idle_time_for_the_paths_rate() {
+    // 50 Mb/s and 16 ms hold 69 segments. The connection is made, waits for 2 s until its run begins, and slow start fills the path.
+    let mut c = Connection::new(WESTWOOD, 10, u32::MAX);
+    c.idle(2_000_000);
+    for window in [10, 20, 40, 69, 69, 69, 69] {
+        c.flow.cwnd = window;
+        c.round(16_000);
+    }
+    // By the first sample, of 64 ms in which the window grew, half of the path; with the idle time in it, 6 segments.
+    assert!((25..=69).contains(&c.loss()), "{}", c.loss());
+    // A pause in the middle makes no difference either.
+    for _ in 0..60 {
+        c.flow.cwnd = 69;
+        c.round(16_000);
+    }
+    let before = c.loss();
+    c.idle(5_000_000);
+    for _ in 0..4 {
+        c.flow.cwnd = 69;
+        c.round(16_000);
+    }
+    assert!(c.loss().abs_diff(before) <= 2 && before >= 55, "{} and {before}", c.loss());
 }
 
 /// What happens to a connection.

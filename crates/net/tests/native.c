@@ -54,6 +54,13 @@ u32 loss(int which, union state *s, struct flow *f)
 	return ssthresh;
 }
 
+/* Something is sent, and nothing was under way. */
+void resumed(int which, union state *s, struct flow *f)
+{
+	if (which == WESTWOOD)
+		westwood_resume(&s->westwood, f);
+}
+
 void timeout(int which, union state *s)
 {
 	if (which == BIC)

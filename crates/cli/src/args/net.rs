@@ -27,8 +27,8 @@ pub enum Cost {
 /// Measure a link: TCP, UDP, one-way delay, and what held a transfer back.
 ///
 /// One end serves, the other asks. The sending end's TCP is read every 10 ms, whichever end it is, and each run ends with
-/// what limited it: application, receive window, send buffer, congestion, link rate or CPU, and the setting that would
-/// change it.
+/// what limited it: application, receive window, send buffer, congestion, link rate, policer, shallow buffer, competing
+/// traffic, round trips or CPU, and the setting that would change it.
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,

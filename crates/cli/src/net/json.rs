@@ -1,11 +1,29 @@
 //! A run as JSON. Its contract stands in docs/net.md.
 
-use super::result::{Told, limits, told, whole};
+use super::result::{Told, told, transactions, whole};
 use anyhow::{Context as _, Result};
 use net::estimate::Throughput;
 use net::run::Outcome;
+use net::spec::Direction;
+use net::why::Limit;
 use serde_json::{Value, json};
 use std::path::Path;
+
+/// Version 1 told no version, and of two directions only what limited the first.
+const VERSION: u32 = 2;
+
+/// What held each direction back, or the transactions.
+fn limited_by(outcome: &Outcome, told: &[Told<'_>]) -> Vec<Value> {
+    let one = |direction: Option<Direction>, limit: &Limit| {
+        let mut value = json!(limit);
+        value["direction"] = json!(direction);
+        value
+    };
+    match &outcome.own.transactions {
+        Some(_) => transactions(outcome).iter().map(|limit| one(None, limit)).collect(),
+        None => told.iter().flat_map(|t| t.limits.iter().map(|limit| one(Some(t.direction), limit))).collect(),
+    }
+}
 
 /// The whole of it. `invalid`: why it is not to be believed.
 pub fn of(outcome: &Outcome, samples: Option<&Path>, search: Option<&Value>) -> Result<Value> {
@@ -13,8 +31,9 @@ pub fn of(outcome: &Outcome, samples: Option<&Path>, search: Option<&Value>) -> 
     let all = whole(outcome, &told).context("nothing was counted")?;
     let invalid = outcome.own.trouble.clone();
     let mut value = json!({
+        "version": VERSION,
         "throughput_bps": throughput(&all),
-        "limited_by": limits(outcome, &told),
+        "limited_by": limited_by(outcome, &told),
         "samples": samples,
         // Of an emulated link, which is told beside the run; by itself it has none.
         "lateness_us": null,

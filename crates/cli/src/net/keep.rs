@@ -5,7 +5,7 @@
 use super::ends::home::Coming;
 use super::ends::{About, One};
 use super::lines;
-use super::result::{limits, over_time, told, whole};
+use super::result::{over_time, told, transactions, whole};
 use super::text::rate;
 use crate::record;
 use crate::unfinished::Unfinished;
@@ -229,7 +229,7 @@ fn replicate(outcome: &Outcome, about: Option<&About>) -> Run {
         name: name.into(),
         text,
     }));
-    let of_transactions = outcome.own.transactions.iter().map(|_| (Direction::Up, limits(outcome, &told)));
+    let of_transactions = outcome.own.transactions.iter().map(|_| (Direction::Up, transactions(outcome)));
     let of_bulk = told.iter().map(|t| (t.direction, t.limits.clone()));
     for (direction, limits) in of_transactions.chain(of_bulk).filter(|(_, limits)| !limits.is_empty()) {
         let name = format!("{LIMITED_BY}{}", direction.name());

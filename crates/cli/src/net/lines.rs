@@ -1,6 +1,6 @@
 //! A run as a benchmark's replicate prints it: a line of JSON a sample.
 
-use super::result::{limits, over_time, told, whole};
+use super::result::{over_time, told, transactions, whole};
 use net::run::Outcome;
 use net::spec::Direction;
 use serde_json::json;
@@ -58,8 +58,13 @@ pub fn of(outcome: &Outcome) -> Vec<String> {
     let within = each.map(|t| t.ci95.map(|(low, high)| (high - low) / 2.0 / t.steady)).collect::<Option<Vec<f64>>>();
     let within = within.and_then(|all| all.into_iter().reduce(f64::max)).filter(|within| within.is_finite());
     lines.push(json!({"verified": verified, "by": by, "within": within}).to_string());
-    if let Some(first) = limits(outcome, &told).first() {
-        lines.push(json!({"mark": "limited by", "text": first.cause.name()}).to_string());
+    let of_transactions = transactions(outcome);
+    let both = told.len() > 1;
+    let firsts = told.iter().map(|t| (t.limits.first(), if both { t.direction.name() } else { "" }));
+    for (limit, way) in firsts.chain([(of_transactions.first(), "")]) {
+        let Some(limit) = limit else { continue };
+        let mark = format!("limited by {way}");
+        lines.push(json!({"mark": mark.trim(), "text": limit.cause.name()}).to_string());
     }
     for t in &told {
         for (end, sockets) in [("sender", &t.sent.sockets), ("receiver", &t.received.sockets)] {

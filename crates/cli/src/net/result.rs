@@ -193,12 +193,9 @@ pub fn over_time(outcome: &Outcome, t: &Told<'_>) -> Vec<Point> {
 /// One-way delays of a run that are kept.
 const DELAYS: usize = 2000;
 
-/// What held the run back: its first direction, or its transactions.
-pub fn limits(outcome: &Outcome, told: &[Told<'_>]) -> Vec<Limit> {
-    match &outcome.own.transactions {
-        Some(_) => why::transactions(&outcome.spec, &outcome.own, &outcome.other),
-        None => told.first().map(|t| t.limits.clone()).unwrap_or_default(),
-    }
+/// What held transactions back; nothing if the run was of something else.
+pub fn transactions(outcome: &Outcome) -> Vec<Limit> {
+    why::transactions(&outcome.spec, &outcome.own, &outcome.other)
 }
 
 /// All directions of bulk together, or the transactions.

@@ -1,6 +1,6 @@
 //! A run for people. What the other end told, such as a setting, may not look like a line of ours.
 
-use super::result::{Told, limits, told, whole};
+use super::result::{Told, told, transactions, whole};
 use analysis::text::shown;
 use net::estimate::Throughput;
 use net::outcome::Granted;
@@ -22,7 +22,7 @@ pub fn of(outcome: &Outcome) -> String {
             text,
             "  time of one: median {p50:.1} us, p90 {p90:.1}, p99 {p99:.1}, p99.9 {p999:.1}, longest {max:.1}"
         );
-        held_back(&mut text, &limits(outcome, &told));
+        held_back(&mut text, &transactions(outcome));
     }
     for t in &told {
         one(&mut text, t, outcome.spec.readings);
@@ -99,13 +99,13 @@ fn held_back(text: &mut String, limits: &[Limit]) {
     for limit in limits {
         let _ = writeln!(
             text,
-            "        {:14} {:4.0} %  {}",
+            "        {:17} {:4.0} %  {}",
             limit.cause.name(),
             100.0 * limit.share,
             shown(&limit.evidence)
         );
         if let Some(remedy) = &limit.remedy {
-            let _ = writeln!(text, "        {:14}         {}", "", shown(remedy));
+            let _ = writeln!(text, "        {:17}         {}", "", shown(remedy));
         }
     }
 }

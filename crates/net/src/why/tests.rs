@@ -1,10 +1,11 @@
 //! Injected limits, as their readings would be.
 
 use super::*;
-use crate::outcome::Granted;
+use crate::outcome::{Granted, Unread};
 use crate::spec::{Direction, SocketOptions};
 
 /// A connection over a path of so much round trip, for 5 s.
+#[derive(Debug)]
 struct Story {
     spec: Spec,
     sent: Sent,
@@ -26,6 +27,7 @@ fn story(at: impl Fn(u64, &mut TcpSample)) -> Story {
         probe: false,
         readings: crate::spec::Readings::All,
     };
+    let mut acked = 0;
     let samples = (1..=SECONDS * 100).map(|i| {
         let us = i * 10_000;
         let mut s = TcpSample {
@@ -42,6 +44,13 @@ fn story(at: impl Fn(u64, &mut TcpSample)) -> Story {
             ..TcpSample::default()
         };
         at(us, &mut s);
+        // What is in flight arrives in a round trip (Little), unless the story tells otherwise.
+        if us > s.srtt_us {
+            acked += s.in_flight_bytes() * 10_000 / s.srtt_us;
+        }
+        if s.bytes_acked == 0 {
+            (s.bytes_acked, s.bytes_sent) = (acked, acked + s.in_flight_bytes());
+        }
         s
     });
     let unread = (1..=SECONDS * 100).map(|i| Unread {
@@ -97,6 +106,7 @@ fn seen(story: &Story) -> Seen<'_> {
 
 fn judged(story: &Story) -> Vec<Limit> {
     let limits = limits(&seen(story));
+    assert!(limits.iter().all(|l| l.share <= 1.0), "{limits:?}");
     let sum: f64 = limits.iter().map(|l| l.share).sum();
     assert!(limits.is_empty() || (sum > 0.95 && sum < 1.0 + 1e-9), "{limits:?}");
     limits
@@ -119,7 +129,7 @@ fn a_small_send_buffer_is_named_with_its_setting() {
     first(
         &story(small),
         Cause::SendBuffer,
-        &["send buffer 208 KiB", "at 32 ms", "53.2 Mb/s", "net.ipv4.tcp_wmem", "4.0 MiB"],
+        &["208 KiB cap a stream", "at 32 ms", "53.2 Mb/s", "SO_SNDBUF 208 KiB", "net.ipv4.tcp_wmem", "4.0 MiB"],
     );
     let mut asked = story(small);
     asked.spec.socket.send_buffer = Some(106_496);
@@ -156,7 +166,7 @@ fn a_receiver_that_was_stopped_did_not_read() {
 fn loss_is_congestion_with_its_bounds() {
     let lossy = story(|us, s| {
         s.total_retrans = us / 10_000;
-        s.cwnd = 12;
+        (s.cwnd, s.unacked) = (12, 12);
         s.ca_state = if us % 500_000 < 100_000 { 3 } else { 0 };
     });
     // 1 % and 32 ms and 1448 bytes: 362 kb/s x sqrt(75) = 3.1 Mb/s.
@@ -211,16 +221,22 @@ fn an_application_that_pauses_leaves_tcp_idle() {
     assert!((judged(&pausing)[0].share - 0.8).abs() < 0.02);
     pausing.sent.threads.busiest_ready_ns = 4_900_000_000;
     first(&pausing, Cause::Cpu, &["sender"]);
+    pausing.spec.traffic = Traffic::Tcp { rate_bps: Some(48_000_000) };
+    first(&pausing, Cause::Application, &["48.0 Mb/s", "--rate"]);
+    // 50 Mb/s arrive: what it is asked for cannot be 1 Mb/s.
     pausing.spec.traffic = Traffic::Tcp { rate_bps: Some(1_000_000) };
-    first(&pausing, Cause::Application, &["1.0 Mb/s", "--rate"]);
+    assert!(!judged(&pausing).iter().any(|l| l.evidence.contains("1.0 Mb/s a stream, as asked, and")));
 }
 
 #[test]
 fn a_window_that_still_grows_is_congestion_without_loss() {
     first(&story(|_, _| ()), Cause::Congestion, &["not yet grown", "--duration"]);
     let mut paced = story(|_, _| ());
-    paced.spec.socket.pacing_bps = Some(8_000_000);
+    paced.spec.socket.pacing_bps = Some(32_000_000);
     first(&paced, Cause::Application, &["--pacing"]);
+    // Four times as much arrives as was asked for: then that is not what paces it.
+    paced.spec.socket.pacing_bps = Some(8_000_000);
+    assert_ne!(judged(&paced)[0].cause, Cause::Application);
 }
 
 #[test]
@@ -244,7 +260,7 @@ fn a_mixture_has_shares_of_time() {
 #[test]
 fn what_runs_already_is_not_advised() {
     let lossy = |control: &str| {
-        let mut told = story(|us, s| (s.total_retrans, s.ca_state) = (us / 10_000, 3));
+        let mut told = story(|us, s| (s.total_retrans, s.ca_state, s.cwnd, s.unacked) = (us / 10_000, 3, 12, 12));
         told.sent.sockets[0].congestion = Some(control.into());
         let limits = judged(&told);
         assert_eq!(limits[0].cause, Cause::Congestion, "{limits:?}");
@@ -389,9 +405,120 @@ fn transactions_wait_for_answers_or_for_a_processor() {
         ..Default::default()
     });
     let limits = transactions(&told.spec, &told.ends.0, &told.ends.1);
-    assert_eq!((limits.len(), limits[0].cause, limits[0].share), (1, Cause::Application, 1.0));
+    assert_eq!((limits.len(), limits[0].cause, limits[0].share), (1, Cause::RoundTrips, 1.0));
     assert!(limits[0].evidence.contains("1 connection(s)") && limits[0].evidence.contains("12 ms"), "{limits:?}");
+    assert!(limits[0].evidence.contains("allows 80 a second, and 80 were answered"), "{limits:?}");
+    // Half of them took 12.5 ms, and all together ten times as long: something else took the time.
+    told.ends.0.transactions.as_mut().unwrap().counts = vec![40];
+    assert_eq!(transactions(&told.spec, &told.ends.0, &told.ends.1)[0].cause, Cause::Unexplained);
+    told.ends.0.transactions.as_mut().unwrap().counts = vec![400];
     told.ends.0.transactions.as_mut().unwrap().threads.busiest_ready_ns = 4_500_000_000;
     let limits = transactions(&told.spec, &told.ends.0, &told.ends.1);
     assert!(limits[0].cause == Cause::Cpu && limits[0].evidence.contains("90 %"), "{limits:?}");
+}
+
+/// Readings as some machine might tell them, sound or not: each a step from the one before.
+fn any_story() -> impl proptest::strategy::Strategy<Value = Story> {
+    use proptest::prelude::*;
+    let row = (
+        0_u64..3000,
+        0_u64..3000,
+        1_u64..400_000,
+        0_u64..20_000,
+        0_u64..12_000,
+        0_u64..12_000,
+        0_u64..12_000,
+        0_u64..40,
+        0_u8..5,
+    );
+    let threads = || (0_u64..6_000_000_000, 0_u64..10_000_000_000);
+    let asked = proptest::option::of(1_000_000_u64..1_000_000_000);
+    (proptest::collection::vec(row, 3..300), threads(), threads(), asked, 0_u64..10_000_000_000, 0.0..2.0_f64).prop_map(
+        |(rows, sends, receives, asked, starved, throttled)| {
+            let (mut busy, mut rwnd, mut sndbuf, mut again, mut acked) = (0, 0, 0, 0, 0);
+            let mut told = story(|_, _| ());
+            told.sent.samples = (1..)
+                .zip(rows)
+                .map(|(i, (cwnd, unacked, srtt, unsent, b, r, s, lost, state))| {
+                    (busy, rwnd, sndbuf, again) = (busy + b, rwnd + r, sndbuf + s, again + lost / 30);
+                    acked += unsent * 10;
+                    TcpSample {
+                        time_ns: i * 10_000_000,
+                        cwnd,
+                        unacked,
+                        srtt_us: srtt,
+                        min_rtt_us: srtt / 2 + 1,
+                        snd_mss: 1448,
+                        rto_us: 200_000,
+                        notsent_bytes: unsent,
+                        busy_us: busy,
+                        rwnd_limited_us: rwnd,
+                        sndbuf_limited_us: sndbuf,
+                        total_retrans: again,
+                        ca_state: state.into(),
+                        bytes_acked: acked,
+                        bytes_sent: acked + unacked * 1448,
+                        data_segs_out: acked / 1448 + unacked + again,
+                        pacing_rate: unsent * 1000,
+                        delivery_rate: unsent * 900,
+                        snd_wnd: unacked * 2000,
+                        ..TcpSample::default()
+                    }
+                })
+                .collect();
+            for (threads, (cpu, ready)) in [(&mut told.sent.threads, sends), (&mut told.received.threads, receives)] {
+                (threads.busiest_cpu_ns, threads.busiest_ready_ns) = (cpu, ready);
+            }
+            told.spec.traffic = Traffic::Tcp { rate_bps: asked };
+            told.ends.0.sampler_wait_ns = starved;
+            told.ends.1.machine.throttled = throttled;
+            told
+        },
+    )
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_cause_contradicts_its_own_evidence_and_shares_are_shares(told in any_story()) {
+        let seen = seen(&told);
+        let limits = limits(&seen);
+        let sum: f64 = limits.iter().map(|l| l.share).sum();
+        assert!(sum <= 1.0 + 1e-9 && limits.iter().all(|l| (0.0..=1.0).contains(&l.share)), "{limits:?}");
+        assert!(limits.is_sorted_by(|a, b| a.share >= b.share));
+        let all = super::judged(&seen);
+        let ns: f64 = all.verdict.basis.values().map(|b| b.ns).sum();
+        for (reason, basis) in &all.verdict.basis {
+            let told = all.verdict.told(*reason).unwrap();
+            let contradicted = basis.ns >= LEAST * ns && judge::contradicted(*reason, told, &seen, &all.facts);
+            assert!(!contradicted, "{reason:?} {basis:?}");
+        }
+        for moment in course(&seen) {
+            assert!((0.0..=1.0 + 1e-9).contains(&moment.share), "{moment:?}");
+        }
+    }
+}
+
+#[test]
+fn a_cause_that_the_rate_refutes_is_not_given() {
+    // What was told: "median 533 segments at 22 ms", which is 281 Mb/s, where 16 arrive.
+    let told = |lost: u64| {
+        story(move |us, s| {
+            (s.srtt_us, s.min_rtt_us, s.cwnd, s.unacked) = (22_000, 20_000, 533, 533);
+            (s.bytes_acked, s.bytes_sent) = (us * 2, us * 2);
+            (s.total_retrans, s.data_segs_out) = (us * lost / 1_000_000, us * 2 / 1448);
+        })
+    };
+    for lost in [0, 10, 100] {
+        let limits = judged(&told(lost));
+        assert!(!limits.iter().any(|l| l.evidence.contains("533 segments at 22 ms are")), "{limits:?}");
+    }
+    // "Mathis allows 964 kb/s", with 8 % of loss, where 15.6 Mb/s arrive, evenly: what is dropped exceeded a rate.
+    let policed = story(|us, s| {
+        (s.srtt_us, s.min_rtt_us, s.cwnd, s.unacked) = (22_000, 20_000, 30, 30);
+        (s.bytes_acked, s.bytes_sent, s.delivered) = (us * 195 / 100, us * 212 / 100, us * 195 / 100 / 1448);
+        (s.total_retrans, s.data_segs_out, s.ca_state) = (us * 117 / 1_000_000, us * 212 / 100 / 1448, 3);
+    });
+    let limits = judged(&policed);
+    assert!([Cause::Policer, Cause::ShallowBuffer].contains(&limits[0].cause), "{limits:?}");
+    assert!(!limits.iter().any(|l| l.evidence.contains("Mathis")), "{limits:?}");
 }

@@ -1,14 +1,27 @@
 //! The sentences of a limit: what shows it, and which setting would change it.
 
-use super::{Facts, Reason, Seen, of_facts};
+use super::{Basis, Judged, Reason, Seen, of_facts};
 use crate::spec::Traffic;
 use crate::usage::Threads;
 
 /// Evidence and remedy.
-pub fn of(reason: Reason, seen: &Seen<'_>, f: &Facts) -> (String, Option<String>) {
-    let rtt = ms(f.rtt_us);
-    let cap = |bytes: f64| rate(bytes * 8.0 / (f.rtt_us.max(1.0) / 1e6));
+pub fn of(reason: Reason, seen: &Seen<'_>, judged: &Judged, b: &Basis) -> (String, Option<String>) {
+    let f = &judged.facts;
+    let rtt = ms(b.rtt_us);
+    let cap = |bytes: f64| rate(bytes * 8.0 / (b.rtt_us.max(1.0) / 1e6));
     match reason {
+        Reason::Asked => {
+            let asked = match seen.spec.traffic {
+                Traffic::Tcp { rate_bps } => rate_bps.unwrap_or(0),
+                _ => 0,
+            };
+            let evidence = format!(
+                "the sender had nothing to send: it writes {} a stream, as asked, and {} arrived",
+                rate(asked as f64),
+                rate(seen.rate_bps)
+            );
+            (evidence, Some("raise --rate, or leave it out".into()))
+        }
         Reason::NothingToSend => match seen.spec.traffic {
             Traffic::Tcp { rate_bps: Some(asked) } => (
                 format!("the sender had nothing to send: it writes {} a stream, as asked", rate(asked as f64)),
@@ -32,9 +45,9 @@ pub fn of(reason: Reason, seen: &Seen<'_>, f: &Facts) -> (String, Option<String>
             let buffer = seen.received.sockets.iter().map(|s| s.receive_buffer).max().unwrap_or(0) as f64;
             let evidence = format!(
                 "the receiver's window was full: the {} in flight that it let be, of a receive buffer of {}, cap a stream at {} at {rtt}",
-                size(f.in_window),
+                size(b.flying),
                 size(buffer),
-                cap(f.in_window)
+                cap(b.flying)
             );
             let most = setting(seen.receiver, "net.ipv4.tcp_rmem");
             let remedy = match seen.spec.socket.receive_buffer {
@@ -46,10 +59,10 @@ pub fn of(reason: Reason, seen: &Seen<'_>, f: &Facts) -> (String, Option<String>
         Reason::Buffer => {
             let buffer = seen.sent.sockets.iter().map(|s| s.send_buffer).max().unwrap_or(0) as f64;
             let evidence = format!(
-                "the send buffer was full of data in flight: send buffer {}, of which {} were in flight, caps a stream at {} at {rtt}",
-                size(buffer),
-                size(f.in_buffer),
-                cap(f.in_buffer)
+                "all that the send buffer held was in flight: {} cap a stream at {} at {rtt} (SO_SNDBUF {} at the end of the run)",
+                size(b.flying),
+                cap(b.flying),
+                size(buffer)
             );
             let most = setting(seen.sender, "net.ipv4.tcp_wmem");
             let remedy = match seen.spec.socket.send_buffer {
@@ -59,13 +72,14 @@ pub fn of(reason: Reason, seen: &Seen<'_>, f: &Facts) -> (String, Option<String>
             (evidence, Some(remedy))
         }
         Reason::Loss => {
-            let share = 100.0 * f.again / f.segments.max(1.0);
-            let bound = of_facts(f, seen.sent.sockets.len().max(1)).map_or_else(String::new, |(mathis, padhye)| {
-                format!("; so much loss allows Reno {} by Mathis, {} by Padhye", rate(mathis), rate(padhye))
+            let share = 100.0 * b.again / b.segments.max(1.0);
+            let f = super::Facts { rtt_us: b.rtt_us, again: b.again, segments: b.segments, ..*f };
+            let bound = of_facts(&f, seen.sent.sockets.len().max(1)).map_or_else(String::new, |(mathis, padhye)| {
+                format!("; so much loss allows Reno {} by Mathis, {} by Padhye, and {} arrived in the second half of the run", rate(mathis), rate(padhye), rate(b.acked_bps * seen.sent.sockets.len().max(1) as f64))
             });
             let evidence = format!(
-                "the congestion window was cut by loss: {share:.2} % of the segments were sent again, median window {:.0} segments at {rtt}{bound}",
-                f.cwnd
+                "the congestion window was cut by loss: {share:.2} % of the segments were sent again, window {:.0} segments at {rtt}{bound}",
+                b.cwnd
             );
             let mut remedy = "find where packets are lost (`ip -s link`, `tc -s qdisc`, the radio)".to_string();
             // BBR in any version, among them those that Fathom supplies, is no change where it runs.
@@ -76,10 +90,63 @@ pub fn of(reason: Reason, seen: &Seen<'_>, f: &Facts) -> (String, Option<String>
         }
         Reason::Growing => {
             let evidence = format!(
-                "the congestion window was full and had not yet grown to what the path carries: median {:.0} segments at {rtt}, no loss",
-                f.cwnd
+                "the congestion window had not yet grown to what the path carries: {:.0} segments at {rtt} are {} a stream",
+                b.cwnd,
+                cap(b.cwnd * f.mss)
             );
             (evidence, Some("measure longer (--duration), or give more streams".into()))
+        }
+        Reason::HeldBack => {
+            let evidence = format!(
+                "{} let packets go at {} a stream while data waited and its window of {:.0} segments was not full; {} were delivered",
+                control(seen),
+                rate(b.paced_bps),
+                b.cwnd,
+                rate(b.delivered_bps)
+            );
+            (evidence, Some("measure longer (--duration), or compare another control (--cc)".into()))
+        }
+        Reason::Policed | Reason::Shallow => {
+            let Some(d) = judged.path.drops else { return ("packets were dropped".into(), None) };
+            let again = 100.0 * f.again / f.segments.max(1.0);
+            let shown = format!(
+                "{} came through, evenly (within {:.0} %), and {again:.2} % of the segments were sent again; {:.0} % of what was sent beyond the mean was dropped",
+                rate(d.rate_bps),
+                100.0 * d.varied,
+                100.0 * d.slope.clamp(0.0, 1.0)
+            );
+            match reason {
+                Reason::Policed => (
+                    format!("the path drops what exceeds a rate and delays nothing: {shown}; bursts of up to {} passed", size(d.burst)),
+                    Some("ask whoever runs the path for its policed rate, and stay below it: --pacing, or a shaper at the sender".into()),
+                ),
+                _ => (
+                    format!("a queue in the path overflows before it holds a burst: {shown}; it held about {}", size(d.queued)),
+                    Some("lengthen that queue, or send in smaller bursts: --pacing, a control that paces (--cc bbr)".into()),
+                ),
+            }
+        }
+        Reason::Others => {
+            let (bps, share) = judged.path.all_others();
+            let evidence = format!(
+                "others used the same interface: they had {} of it, {:.0} %, while {} arrived here",
+                rate(bps),
+                100.0 * share,
+                rate(seen.rate_bps)
+            );
+            (evidence, Some("stop them, or give this traffic a share of its own; `ss -ti`, `ip -s link` and nethogs show who it is".into()))
+        }
+        Reason::Unexplained => {
+            let evidence = format!(
+                "nothing that was read explains it: {} a stream were acknowledged at {rtt}, with {} in flight, a window of {:.0} segments and {} let go; \
+                 {:.2} % of the segments were sent again",
+                rate(b.acked_bps),
+                size(b.flying),
+                b.cwnd,
+                rate(b.paced_bps),
+                100.0 * f.again / f.segments.max(1.0)
+            );
+            (evidence, Some("keep the run (-o) and look at its page; measure longer (--duration)".into()))
         }
         Reason::Queue => (
             format!(
@@ -90,20 +157,24 @@ pub fn of(reason: Reason, seen: &Seen<'_>, f: &Facts) -> (String, Option<String>
             None,
         ),
         Reason::Found => {
-            let control =
-                seen.sent.sockets.iter().find_map(|s| s.congestion.as_deref()).unwrap_or("congestion control");
             let evidence = format!(
-                "{control} let packets go at {}, what it found the path to carry, while data waited and its window of {:.0} segments was \
+                "{} let packets go at {}, what it found the path to carry, while data waited and its window of {:.0} segments was \
                  not full; {} were delivered",
-                rate(f.paced_bps),
-                f.cwnd,
-                rate(f.delivered_bps)
+                control(seen),
+                rate(b.paced_bps),
+                b.cwnd,
+                rate(b.delivered_bps)
             );
             (evidence, None)
         }
         Reason::SenderCpu => (cpu("sender", &seen.sent.threads, seen, seen.sender), Some(cpu_remedy())),
         Reason::ReceiverCpu => (cpu("receiver", &seen.received.threads, seen, seen.receiver), Some(cpu_remedy())),
     }
+}
+
+/// The congestion control's name.
+fn control<'a>(seen: &Seen<'a>) -> &'a str {
+    seen.sent.sockets.iter().find_map(|s| s.congestion.as_deref()).unwrap_or("the congestion control")
 }
 
 pub fn cpu_remedy() -> String {

@@ -38,7 +38,7 @@ pub fn limits(seen: &Seen<'_>) -> Vec<Limit> {
     let (Some(sent), Some(received)) = (&seen.sent.packets, &seen.received.packets) else { return Vec::new() };
     let wall_ns = seen.sent.end_ns.saturating_sub(seen.sent.start_ns);
     let limit = |cause, evidence: String, remedy: Option<&str>| {
-        vec![Limit { cause, share: 1.0, evidence, remedy: remedy.map(String::from) }]
+        vec![Limit { cause, share: 1.0, allows_bps: None, evidence, remedy: remedy.map(String::from) }]
     };
     let lost = sent.sent.saturating_sub(received.received);
     let lossy = lost as f64 > LOST * sent.sent as f64 && lost >= sent.due.saturating_sub(sent.sent);
@@ -62,7 +62,8 @@ pub fn limits(seen: &Seen<'_>) -> Vec<Limit> {
         return limit(Cause::LinkRate, evidence, Some("lower --rate: what the link does not carry only waits"));
     }
     let faster = "send larger packets (--packet) or fewer (--rate), or give the sender's thread more processor time";
-    if behind(sent, wall_ns) {
+    // Packets that were late and arrived in the run nevertheless took nothing from its rate.
+    if behind(sent, wall_ns) && (short || unsent(sent)) {
         let late = format!(
             "the sender handed over {} of {} packets that were due, half of them more than {} late, one in a hundred more than {}",
             sent.sent,
@@ -77,7 +78,11 @@ pub fn limits(seen: &Seen<'_>) -> Vec<Limit> {
         let evidence = format!("{late}; {}", text::cpu("sender", &seen.sent.threads, seen, seen.sender));
         return limit(Cause::Cpu, evidence, Some(faster));
     }
-    let all = format!("{} of {} packets arrived; {came}", received.received, sent.sent);
+    let late = match sent.late_us[1] >= 10_000.0 {
+        true => format!("; one in a hundred was handed over more than {} late", ms(sent.late_us[1])),
+        false => String::new(),
+    };
+    let all = format!("{} of {} packets arrived; {came}{late}", received.received, sent.sent);
     match seen.searched {
         Some(Trial::Short) => limit(
             Cause::Cpu,
@@ -98,10 +103,15 @@ pub fn limits(seen: &Seen<'_>) -> Vec<Limit> {
     }
 }
 
+/// Whether packets that were due were not sent.
+fn unsent(sent: &PacketsSent) -> bool {
+    sent.due.saturating_sub(sent.sent) as f64 > UNSENT * sent.due as f64
+}
+
 /// Whether the sender could not keep the rate.
 fn behind(sent: &PacketsSent, wall_ns: u64) -> bool {
-    let (unsent, late_us) = (sent.due.saturating_sub(sent.sent), BEHIND * wall_ns as f64 / 1e3);
-    unsent as f64 > UNSENT * sent.due as f64 || sent.late_us[0] > late_us || sent.late_us[1] > 10.0 * late_us
+    let late_us = BEHIND * wall_ns as f64 / 1e3;
+    unsent(sent) || sent.late_us[0] > late_us || sent.late_us[1] > 10.0 * late_us
 }
 
 /// How much longer than the quickest packet the last tenth took, by its median, us; `None` if no queue stood all through the second half, or,
@@ -253,6 +263,9 @@ mod tests {
         let mut late = story(|_| 5 * MS);
         late.sent.late_us = [200_000.0, 460_000.0, 470_000.0];
         late.threads = Threads { busiest_cpu_ns: 2_900_000_000, busiest_ready_ns: 2_950_000_000, ..Threads::default() };
+        // All of it arrived in the run: no processor would bring more.
+        assert_eq!(judged(&late).0, Cause::Application);
+        late.rate_bps = 19.6e6;
         let (cause, evidence, remedy) = judged(&late);
         assert_eq!(cause, Cause::Cpu, "{evidence}");
         assert!(evidence.contains("200 ms late") && evidence.contains("ran for 97 %"), "{evidence}");

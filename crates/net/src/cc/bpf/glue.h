@@ -58,6 +58,9 @@ struct ack_sample {
 /* enum tcp_ca_state, from the user-space ABI (linux/tcp.h). */
 enum { OPEN = 0, DISORDER = 1, CWR = 2, RECOVERY = 3, LOSS = 4 };
 
+/* enum tcp_ca_event (net/tcp.h), unchanged since it has been there: the first packet when none is in flight. */
+enum { TX_START = 0 };
+
 /* The largest state; older kernels than 5.6 are of no interest. */
 #define STATE_BYTES 104
 

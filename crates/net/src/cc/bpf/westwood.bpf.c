@@ -14,6 +14,16 @@ MEMBER(init)
 	return 0;
 }
 
+MEMBER(cwnd_event)
+{
+	struct tcp_sock *tp = SOCK;
+	struct flow f = flow_of(tp);
+
+	if ((u32)ctx[1] == TX_START)
+		westwood_resume(state_of(tp), &f);
+	return 0;
+}
+
 MEMBER(pkts_acked)
 {
 	struct tcp_sock *tp = SOCK;

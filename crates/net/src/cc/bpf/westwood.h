@@ -30,6 +30,16 @@ INLINE void westwood_start(struct westwood *w, const struct flow *f)
 	*w = (struct westwood){ .since_us = f->now_us, .delivered = f->delivered };
 }
 
+/*
+ * Nothing was under way, and now something is sent. What arrives from here on tells of the path; the time before tells of the application, which
+ * had nothing to send: a first sample that spans it makes of 50 Mb/s a few kb/s, and of the next loss a window of a few segments.
+ */
+INLINE void westwood_resume(struct westwood *w, const struct flow *f)
+{
+	w->since_us = f->now_us;
+	w->delivered = f->delivered;
+}
+
 /* An acknowledgement, with an RTT if `rtt_us` is above 0. Duplicates count as the segments whose arrival they tell. */
 INLINE void westwood_measure(struct westwood *w, const struct flow *f, s32 rtt_us)
 {

@@ -1,0 +1,329 @@
+//! One reason for each part of each window, none of which its own numbers contradict. Pure.
+//!
+//! A reason that names a limit also says what rate that limit allows: a window its bytes in a round trip, so much loss what Reno or cubic reaches with
+//! it. If what arrived in the very windows that the reason is given for is [`FAR`] times more, or a [`FAR`]th of it, the reason is refuted; then all is
+//! judged again without it. What is left when everything was refuted is said to be unexplained.
+
+use super::path::Path;
+use super::readings::{Window, unread};
+use super::{Facts, LEAST, Reason, Seen, cpu_bound, ready};
+use crate::spec::Traffic;
+use crate::{bound, sampler};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// An application that holds itself back is what limits its run if so much of what it was asked for arrived: at the end some is still under way.
+const MET: f64 = 0.95;
+/// Of so few segments sent again the window was hardly cut: a path without loss sends some again by mistake.
+const LOSSY: f64 = 0.001;
+/// A queue makes a round trip longer by this factor and by [`super::QUEUE_US`].
+const QUEUE: f64 = 1.25;
+/// A window or buffer of which this share is in flight is nearly full: a control that paces its packets (BBR) fills it
+/// only now and then.
+const NEARLY: f64 = 0.6;
+/// It held the connection back at other times: for this share of the run.
+const AT_TIMES: f64 = 0.05;
+/// A window of which less than this share is in flight, though data wait, is not what holds them back.
+const UNFILLED: f64 = 0.8;
+/// A control that paces at what the path carries has so much of it delivered; one that still looks for more paces at twice as much or more
+/// (BBR's startup), and one that does not pace names a rate that its window never reaches.
+const CARRIED: f64 = 0.75;
+/// So few segments in flight make no queue.
+const FEW: f64 = 4.0;
+/// Unread bytes from this share of the receive buffer on say that the receiver is slow (of the buffer, about half can
+/// hold payload).
+const UNREAD: f64 = 0.15;
+/// A prediction that is wrong by more than this factor contradicts its reason: readings are means of 100 ms, and the models of loss are of Reno.
+const FAR: f64 = 3.0;
+/// Others who sent less than this share of what the interface carried took nothing that matters.
+const OTHERS: f64 = 0.1;
+
+/// A part of the run's time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Part {
+    /// The number of its window.
+    pub number: u64,
+    pub reason: Reason,
+    pub ns: f64,
+}
+
+/// What was so while a reason held: means over that time. Of one connection.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Basis {
+    pub ns: f64,
+    pub rtt_us: f64,
+    /// Segments.
+    pub cwnd: f64,
+    /// Bytes in flight, of which no more count than the receiver offered.
+    pub flying: f64,
+    /// Rates, bit/s: acknowledged, let go, delivered.
+    pub acked_bps: f64,
+    pub paced_bps: f64,
+    pub delivered_bps: f64,
+    /// Segments sent again, and sent.
+    pub again: f64,
+    pub segments: f64,
+}
+
+impl Basis {
+    fn add(&mut self, w: &Window, ns: f64) {
+        let share = ns / (self.ns + ns);
+        let mean = |old: &mut f64, new: f64| *old += (new - *old) * share;
+        mean(&mut self.rtt_us, w.rtt_us);
+        mean(&mut self.cwnd, w.cwnd);
+        mean(&mut self.flying, w.flying.min(w.offered));
+        mean(&mut self.acked_bps, w.acked_bps);
+        mean(&mut self.paced_bps, w.paced * 8.0);
+        mean(&mut self.delivered_bps, w.delivered * 8.0);
+        self.again += w.again as f64 * ns / w.length_ns;
+        self.segments += w.segments as f64 * ns / w.length_ns;
+        self.ns += ns;
+    }
+}
+
+/// All that was concluded.
+#[derive(Debug, Default)]
+pub struct Verdict {
+    pub parts: Vec<Part>,
+    pub basis: BTreeMap<Reason, Basis>,
+    /// The same of the second half of the run. The models of loss are of windows that have come to rest, and a slow start overshoots by much.
+    late: BTreeMap<Reason, Basis>,
+}
+
+impl Verdict {
+    /// What a reason is judged and told by.
+    pub fn told(&self, reason: Reason) -> Option<&Basis> {
+        let late = if reason == Reason::Loss { self.late.get(&reason) } else { None };
+        late.or_else(|| self.basis.get(&reason))
+    }
+}
+
+/// Judges the whole run.
+pub fn verdict(seen: &Seen<'_>, facts: &Facts, windows: &[Window], path: &Path) -> Verdict {
+    let run = Run::of(seen, facts, windows, path);
+    let mut refuted = BTreeSet::new();
+    loop {
+        let verdict = run.pass(&refuted);
+        let all: f64 = verdict.basis.values().map(|b| b.ns).sum();
+        let contradicted = |(reason, basis): (&Reason, &Basis)| {
+            let by = verdict.told(*reason).unwrap_or(basis);
+            (basis.ns >= LEAST * all && contradicted(*reason, by, seen, facts)).then_some(*reason)
+        };
+        let more: Vec<Reason> = verdict.basis.iter().filter_map(contradicted).collect();
+        // Each time at least one more is refuted, of which there are a few.
+        if more.is_empty() || more.iter().all(|reason| refuted.contains(reason)) {
+            return verdict;
+        }
+        refuted.extend(more);
+    }
+}
+
+/// The least and the most of what the reason allows one connection, bit/s, by the numbers that it is told with; `None` if it names no rate.
+pub fn allows(reason: Reason, basis: &Basis, seen: &Seen<'_>, facts: &Facts) -> Option<(f64, f64)> {
+    let in_a_round_trip = |bytes: f64| (basis.rtt_us > 0.0).then(|| bytes * 8e6 / basis.rtt_us);
+    let one = |bps: f64| (bps, bps);
+    match reason {
+        Reason::Asked => match seen.spec.traffic {
+            Traffic::Tcp { rate_bps } => rate_bps.map(|bps| one(bps as f64)),
+            _ => None,
+        },
+        Reason::Paced => seen.spec.socket.pacing_bps.map(|bps| one(bps as f64)),
+        Reason::Window | Reason::Buffer => in_a_round_trip(basis.flying).map(one),
+        Reason::Growing => in_a_round_trip(basis.cwnd * facts.mss).map(one),
+        Reason::Loss => {
+            let (loss, rtt_s) = (basis.again / basis.segments.max(1.0), basis.rtt_us / 1e6);
+            let mathis = bound::mathis(facts.mss, rtt_s, loss)?;
+            let padhye = bound::padhye(facts.mss, rtt_s, facts.rto_us / 1e6, loss)?;
+            Some((padhye.min(mathis), mathis.max(bound::cubic(facts.mss, rtt_s, loss)?)))
+        }
+        _ => None,
+    }
+}
+
+/// Whether what the reason allows is far from what arrived while it held.
+pub fn contradicted(reason: Reason, basis: &Basis, seen: &Seen<'_>, facts: &Facts) -> bool {
+    let Some((least, most)) = allows(reason, basis, seen, facts) else { return false };
+    let arrived = basis.acked_bps;
+    // A stream that stands still is allowed nothing, and nothing arrives.
+    let slow = facts.mss * 8.0;
+    arrived > (most * FAR).max(slow) || arrived * FAR < least && least > slow
+}
+
+/// What is the same for all windows of a run.
+struct Run<'a> {
+    seen: &'a Seen<'a>,
+    facts: &'a Facts,
+    windows: &'a [Window],
+    path: &'a Path,
+    unread: BTreeMap<(u64, u64), f64>,
+    sender_cpu: bool,
+    receiver_cpu: bool,
+    sender_ready: f64,
+    /// The part of idle time, and of time in which data lay unread, that is a processor's.
+    idle_by_cpu: f64,
+    slow_by_cpu: f64,
+    by_rwnd: bool,
+    by_sndbuf: bool,
+    asked: Option<u64>,
+    bbr: bool,
+    /// The first window of each stream in which something was lost: before it no loss held anything back.
+    first_loss: BTreeMap<u64, u64>,
+}
+
+impl<'a> Run<'a> {
+    fn of(seen: &'a Seen<'a>, facts: &'a Facts, windows: &'a [Window], path: &'a Path) -> Self {
+        let wall = seen.sent.end_ns.saturating_sub(seen.sent.start_ns);
+        let (sender_ready, receiver_ready) =
+            (ready(&seen.sent.threads, seen.sender, wall), ready(&seen.received.threads, seen.receiver, wall));
+        let sockets = u64::from(seen.spec.streams) * seen.spec.directions.len() as u64;
+        let every_ns = sampler::every_ns(sockets, seen.spec.duration_ms.saturating_mul(1_000_000));
+        let unread = unread(&seen.received.unread, seen.received.start_ns, every_ns);
+        let share = |of: &dyn Fn(&Window) -> f64| {
+            let (part, all) = windows.iter().fold((0.0, 0.0), |(p, a), w| (p + of(w) * w.length_ns, a + w.length_ns));
+            if all > 0.0 { part / all } else { 0.0 }
+        };
+        let idle = share(&|w| w.idle);
+        let slow = share(&|w| f64::from(u8::from(is_slow(&unread, w))));
+        let asked = match seen.spec.traffic {
+            Traffic::Tcp { rate_bps } => rate_bps,
+            _ => None,
+        };
+        let mut first_loss = BTreeMap::new();
+        for w in windows.iter().filter(|w| w.again > 0 || w.recovering) {
+            first_loss.entry(w.stream).or_insert(w.number);
+        }
+        Self {
+            sender_cpu: cpu_bound(&seen.sent.threads, seen.sender, wall),
+            receiver_cpu: cpu_bound(&seen.received.threads, seen.receiver, wall),
+            sender_ready,
+            // While there is nothing to send, the sender's thread runs, waits to run, or sleeps; it does not wait for TCP. So what it was ready for
+            // and cannot have been ready for at other times was the processor's.
+            idle_by_cpu: if idle > 0.0 { ((sender_ready + idle - 1.0) / idle).clamp(0.0, 1.0) } else { 0.0 },
+            // While data lie unread, the receiver's thread does not wait for data: it runs or waits to run, or it sleeps.
+            slow_by_cpu: if slow > 0.0 { (receiver_ready / slow).min(1.0) } else { 0.0 },
+            by_rwnd: share(&|w| w.rwnd) > AT_TIMES,
+            by_sndbuf: share(&|w| w.sndbuf) > AT_TIMES,
+            bbr: seen.sent.sockets.iter().any(|s| s.congestion.as_deref().is_some_and(|c| c.contains("bbr"))),
+            seen,
+            facts,
+            windows,
+            path,
+            unread,
+            asked,
+            first_loss,
+        }
+    }
+
+    fn pass(&self, refuted: &BTreeSet<Reason>) -> Verdict {
+        let mut verdict = Verdict::default();
+        let last = self.windows.iter().map(|w| w.number).max().unwrap_or(0);
+        let mut add = |window: &Window, reason, share: f64| {
+            let ns = share * window.length_ns;
+            if ns > 0.0 {
+                verdict.parts.push(Part { number: window.number, reason, ns });
+                verdict.basis.entry(reason).or_default().add(window, ns);
+                if window.number > last / 2 {
+                    verdict.late.entry(reason).or_default().add(window, ns);
+                }
+            }
+        };
+        // It got what it asked for: whatever else was so, taking it away would change nothing.
+        let met = |rate: u64| self.seen.rate_bps >= MET * rate as f64 * f64::from(self.seen.spec.streams);
+        if self.asked.is_some_and(met) && !refuted.contains(&Reason::Asked) {
+            self.windows.iter().for_each(|w| add(w, Reason::Asked, 1.0));
+            return verdict;
+        }
+        for window in self.windows {
+            let slow = is_slow(&self.unread, window);
+            let queue = self.queue(window);
+            let rest = self.rest(window, slow, refuted);
+            add(window, Reason::SenderCpu, window.idle * self.idle_by_cpu);
+            add(window, Reason::NothingToSend, window.idle * (1.0 - self.idle_by_cpu));
+            let not_refuted = |reason| if refuted.contains(&reason) { rest } else { reason };
+            if slow {
+                add(window, Reason::ReceiverCpu, window.rwnd * self.slow_by_cpu);
+                add(window, Reason::NotRead, window.rwnd * (1.0 - self.slow_by_cpu));
+            } else {
+                add(window, queue.unwrap_or_else(|| not_refuted(Reason::Window)), window.rwnd);
+            }
+            let by_buffer = match (queue, slow && self.receiver_cpu) {
+                (_, true) => Reason::ReceiverCpu,
+                (Some(queue), _) => queue,
+                (None, false) => not_refuted(Reason::Buffer),
+            };
+            add(window, by_buffer, window.sndbuf);
+            add(window, rest, (1.0 - window.idle - window.rwnd - window.sndbuf).max(0.0));
+        }
+        verdict
+    }
+
+    /// What is behind a queue in the path, if one stood: the link, or others who share it.
+    fn queue(&self, window: &Window) -> Option<Reason> {
+        let longer = window.rtt_us > self.facts.least_rtt_us * QUEUE + super::QUEUE_US;
+        (longer && window.in_flight >= FEW).then(|| self.shared(window).unwrap_or(Reason::Queue))
+    }
+
+    /// Others who take a part of the link, if they do.
+    fn shared(&self, window: &Window) -> Option<Reason> {
+        (self.path.others(window.number) >= OTHERS).then_some(Reason::Others)
+    }
+
+    /// What a path did that drops packets.
+    fn dropped(&self, window: &Window) -> Option<Reason> {
+        self.path
+            .drops
+            .map(|drops| self.shared(window).unwrap_or(if drops.bucket { Reason::Policed } else { Reason::Shallow }))
+    }
+
+    /// The reason for the time in which the kernel names none: data were under way, and neither the receiver's window nor the send buffer was full.
+    fn rest(&self, w: &Window, slow: bool, refuted: &BTreeSet<Reason>) -> Reason {
+        let after = self.first_loss.get(&w.stream).is_some_and(|first| *first <= w.number);
+        let lossy = after && (w.recovering || self.facts.again >= LOSSY * self.facts.segments.max(1.0));
+        let full = w.in_flight >= UNFILLED * w.cwnd;
+        let held = self.asked.is_some();
+        let queue = self.queue(w);
+        let candidates = [
+            (self.seen.spec.socket.pacing_bps.is_some() && queue.is_none() && w.again == 0).then_some(Reason::Paced),
+            (slow && (self.by_rwnd && self.slow_by_cpu > 0.5 || self.receiver_cpu)).then_some(Reason::ReceiverCpu),
+            (self.by_rwnd && slow).then_some(Reason::NotRead),
+            queue,
+            if lossy { self.dropped(w) } else { None },
+            (full && lossy).then_some(Reason::Loss),
+            (self.sender_cpu && !(full && w.waiting > self.facts.mss)).then_some(Reason::SenderCpu),
+            self.receiver_cpu.then_some(Reason::ReceiverCpu),
+            (self.by_rwnd && w.again == 0 && w.flying >= NEARLY * w.offered).then_some(Reason::Window),
+            (self.by_sndbuf
+                && w.again == 0
+                // The buffer is nearly full of data in flight, or at least the congestion window is not.
+                && (w.in_flight < NEARLY * w.cwnd
+                    || w.flying >= NEARLY * self.facts.in_flight && w.waiting < w.flying))
+                .then_some(Reason::Buffer),
+            (!held && w.again == 0 && !w.recovering && held_back(w)).then(|| self.shared(w).unwrap_or(Reason::Found)),
+            (!self.bbr && after).then_some(Reason::Loss),
+            // It sends what it is given, and waits for the acknowledgement.
+            held.then_some(Reason::NothingToSend),
+            (!lossy && (full || w.waiting <= self.facts.mss)).then_some(Reason::Growing),
+            // Data wait, and the window has room: the control itself lets them go no faster.
+            (w.waiting > self.facts.mss && !full).then_some(Reason::HeldBack),
+            // Nothing waits, and all windows have room: whoever writes does not write enough.
+            (w.waiting <= self.facts.mss && !full).then_some(match self.sender_ready > 0.5 {
+                true => Reason::SenderCpu,
+                false => Reason::NothingToSend,
+            }),
+        ];
+        candidates.into_iter().flatten().find(|reason| !refuted.contains(reason)).unwrap_or(Reason::Unexplained)
+    }
+}
+
+fn is_slow(unread: &BTreeMap<(u64, u64), f64>, window: &Window) -> bool {
+    unread.get(&(window.stream, window.number)).is_some_and(|share| *share >= UNREAD)
+}
+
+/// Whether data waited though neither window was full, and as much was delivered as was let go: then the congestion control itself
+/// holds them back, because it has found that the path carries no more.
+fn held_back(w: &Window) -> bool {
+    w.waiting > 0.0
+        && w.in_flight < UNFILLED * w.cwnd
+        && w.flying < UNFILLED * w.offered
+        && w.delivered > 0.0
+        && w.delivered >= CARRIED * w.paced
+}

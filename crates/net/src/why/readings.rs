@@ -1,0 +1,140 @@
+//! What the readings of a run say of each 100 ms: from the kernel's counters shares of time, rates and means. Pure.
+//!
+//! **Uncertainty.** The kernel counts in ticks (1 to 10 ms), so a share of one window is coarse, and sums are good.
+
+use super::{Facts, LONGEST_STOP_NS, STOPPED, WINDOW_NS};
+use crate::outcome::Unread;
+use crate::tcp_info::TcpSample;
+use std::collections::BTreeMap;
+
+/// A stretch of a connection's time; shares are 0 to 1 of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Window {
+    pub stream: u64,
+    pub number: u64,
+    pub length_ns: f64,
+    /// Nothing was under way, the receiver's window held it back, the send buffer was full of data in flight.
+    pub idle: f64,
+    pub rwnd: f64,
+    pub sndbuf: f64,
+    pub rtt_us: f64,
+    /// Segments.
+    pub in_flight: f64,
+    pub cwnd: f64,
+    /// Bytes: in flight, offered by the receiver, written and not yet sent.
+    pub flying: f64,
+    pub offered: f64,
+    pub waiting: f64,
+    /// Segments sent again, and sent.
+    pub again: u64,
+    pub segments: u64,
+    pub recovering: bool,
+    /// Rates at which packets were let go and were delivered, byte/s.
+    pub paced: f64,
+    pub delivered: f64,
+    /// What was acknowledged, bit/s.
+    pub acked_bps: f64,
+}
+
+/// Cuts the readings into windows, by stream and time.
+pub fn windows(samples: &[TcpSample], start_ns: u64) -> Vec<Window> {
+    // A kernel that does not tell the window says 0; to one that does, 0 is a window that is closed.
+    let told = samples.iter().any(|s| s.snd_wnd > 0);
+    let mut by_place: BTreeMap<(u64, u64), Vec<&TcpSample>> = BTreeMap::new();
+    let mut before: BTreeMap<u64, &TcpSample> = BTreeMap::new();
+    for sample in samples {
+        let number = sample.time_ns.saturating_sub(start_ns) / WINDOW_NS;
+        let window = by_place.entry((sample.stream, number)).or_default();
+        // A window begins with the last reading of the one before it.
+        if window.is_empty() {
+            window.extend(before.get(&sample.stream));
+        }
+        window.push(sample);
+        before.insert(sample.stream, sample);
+    }
+    by_place
+        .into_iter()
+        .filter_map(|((stream, number), readings)| {
+            let (first, last) = (*readings.first()?, *readings.last()?);
+            let length_ns = last.time_ns.checked_sub(first.time_ns).filter(|ns| *ns > 0)? as f64;
+            let share = |now: u64, then: u64| (now.saturating_sub(then) as f64 * 1e3 / length_ns).min(1.0);
+            let busy = share(last.busy_us, first.busy_us);
+            let rwnd = share(last.rwnd_limited_us, first.rwnd_limited_us);
+            let sndbuf = share(last.sndbuf_limited_us, first.sndbuf_limited_us).min(1.0 - rwnd);
+            let mean =
+                |of: fn(&TcpSample) -> u64| readings.iter().map(|s| of(s) as f64).sum::<f64>() / readings.len() as f64;
+            Some(Window {
+                stream,
+                number,
+                length_ns,
+                // Ticks may say more than 1 in all.
+                idle: (1.0 - busy).min(1.0 - rwnd - sndbuf).max(0.0),
+                rwnd,
+                sndbuf,
+                rtt_us: mean(|s| s.srtt_us),
+                in_flight: mean(|s| s.unacked),
+                cwnd: mean(|s| s.cwnd),
+                flying: mean(TcpSample::in_flight_bytes),
+                offered: if told { mean(|s| s.snd_wnd) } else { f64::INFINITY },
+                waiting: mean(|s| s.notsent_bytes),
+                again: last.total_retrans.saturating_sub(first.total_retrans),
+                segments: last.data_segs_out.saturating_sub(first.data_segs_out),
+                // 2: the window is being reduced, 3: recovery, 4: loss (include/uapi/linux/tcp.h).
+                recovering: readings.iter().any(|s| s.ca_state >= 2),
+                paced: mean(|s| s.pacing_rate),
+                delivered: mean(|s| s.delivery_rate),
+                acked_bps: last.bytes_acked.saturating_sub(first.bytes_acked) as f64 * 8e9 / length_ns,
+            })
+        })
+        .collect()
+}
+
+/// The mean share of the receive buffer that lay unread, by stream and window. A look tells of the time since the one before
+/// it. A receiver that did not look for [`STOPPED`] times as long as it should did not read either: all that had come lay
+/// there, though its reading thread may have emptied it before it looked again.
+pub fn unread(looks: &[Unread], start_ns: u64, every_ns: u64) -> BTreeMap<(u64, u64), f64> {
+    let mut sums: BTreeMap<(u64, u64), (f64, f64)> = BTreeMap::new();
+    let mut seen: BTreeMap<u64, u64> = BTreeMap::new();
+    for look in looks {
+        let before = seen.insert(look.stream, look.time_ns).unwrap_or(start_ns);
+        let share = match look.time_ns.saturating_sub(before) > STOPPED * every_ns {
+            true => 1.0,
+            false => look.unread_bytes as f64 / look.buffer_bytes.max(1) as f64,
+        };
+        let mut from = before.max(look.time_ns.saturating_sub(LONGEST_STOP_NS));
+        while from < look.time_ns {
+            let number = from.saturating_sub(start_ns) / WINDOW_NS;
+            let end = start_ns.saturating_add((number + 1).saturating_mul(WINDOW_NS));
+            // Both bounds are later than `from`, so it comes to an end.
+            let to = end.min(look.time_ns).max(from + 1);
+            let sum = sums.entry((look.stream, number)).or_default();
+            sum.0 += share * (to - from) as f64;
+            sum.1 += (to - from) as f64;
+            from = to;
+        }
+    }
+    sums.into_iter().map(|(place, (sum, ns))| (place, sum / ns)).collect()
+}
+
+/// The numbers of a whole direction.
+pub fn facts(samples: &[TcpSample]) -> Facts {
+    let median = |of: fn(&TcpSample) -> u64| {
+        let mut all: Vec<u64> = samples.iter().map(of).collect();
+        all.sort_unstable();
+        all.get(all.len() / 2).copied().unwrap_or(0) as f64
+    };
+    let most = |of: fn(&TcpSample) -> u64| samples.iter().map(of).max().unwrap_or(0) as f64;
+    let mut last: BTreeMap<u64, &TcpSample> = BTreeMap::new();
+    last.extend(samples.iter().map(|s| (s.stream, s)));
+    let least = samples.iter().map(|s| s.min_rtt_us).filter(|us| *us > 0 && *us < u64::from(u32::MAX)).min();
+    let sum = |of: fn(&TcpSample) -> u64| last.values().map(|s| of(s)).fold(0, u64::saturating_add) as f64;
+    Facts {
+        least_rtt_us: least.unwrap_or(0) as f64,
+        rtt_us: median(|s| s.srtt_us),
+        rto_us: median(|s| s.rto_us),
+        mss: median(|s| s.snd_mss),
+        in_flight: most(TcpSample::in_flight_bytes),
+        segments: sum(|s| s.data_segs_out),
+        again: sum(|s| s.total_retrans),
+    }
+}

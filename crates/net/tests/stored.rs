@@ -1,0 +1,57 @@
+//! Stored runs of several machines, judged here: the first cause is one of those that were injected, and none contradicts itself.
+
+use net::why::{self, Cause, stored::Stored};
+use std::path::Path;
+
+fn all() -> Vec<(String, Stored)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stored");
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let lines = |path: &std::path::PathBuf| -> Vec<(String, Stored)> {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(path).unwrap();
+        let one = |(at, line): (usize, &str)| {
+            let place = format!("{name}:{}", at + 1);
+            (place.clone(), Stored::parse(line).unwrap_or_else(|why| panic!("{place}: {why}")))
+        };
+        text.lines().enumerate().map(one).collect()
+    };
+    files.iter().filter(|path| path.extension().is_some_and(|e| e == "jsonl")).flat_map(lines).collect()
+}
+
+#[test]
+fn runs_of_several_machines_are_judged_as_what_was_done_to_them() {
+    let (mut wrong, mut machines) = (Vec::new(), std::collections::BTreeMap::<String, usize>::new());
+    for (place, stored) in all() {
+        let limits = why::limits(&stored.seen());
+        *machines.entry(stored.machine.clone()).or_default() += 1;
+        if !limits.first().is_some_and(|first| stored.expected.contains(&first.cause)) {
+            let said: Vec<_> = limits.iter().map(|l| format!("{:?} {:.2}: {}", l.cause, l.share, l.evidence)).collect();
+            wrong.push(format!("{place}: {} on {}: {said:#?}", stored.injected, stored.machine));
+        }
+    }
+    for (machine, runs) in &machines {
+        println!("{runs} runs of: {machine}");
+    }
+    assert!(machines.len() >= 4, "runs of too few machines are stored");
+    assert!(wrong.is_empty(), "{} wrong: {}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn no_cause_of_a_stored_run_contradicts_what_arrived() {
+    for (place, stored) in all() {
+        let limits = why::limits(&stored.seen());
+        let sum: f64 = limits.iter().map(|l| l.share).sum();
+        assert!(sum <= 1.0 + 1e-9 && limits.iter().all(|l| (0.0..=1.0).contains(&l.share)), "{place}: {limits:?}");
+        let Some(first) = limits.first() else { continue };
+        // Loss is judged by the second half of a run.
+        let of_all = first.share > 0.9 && first.cause != Cause::Congestion;
+        if let Some(allows) = first.allows_bps.filter(|_| of_all) {
+            assert!(
+                stored.rate_bps <= allows * 3.5 && allows <= stored.rate_bps * 3.5,
+                "{place}: {} arrived, and {first:?}",
+                stored.rate_bps
+            );
+        }
+    }
+}
