@@ -365,7 +365,7 @@ mod tests {
         for (verb, words) in [
             ("fathom record", "Ctrl-C"),
             ("fathom report", "side by side"),
-            ("fathom bench compare", "Holm"),
+            ("fathom bench compare", "Benjamini"),
             ("fathom net run", "slow start"),
             ("fathom net link", "network namespaces"),
             ("fathom pool bench", "closed loop"),
