@@ -125,6 +125,7 @@ pub fn stores() -> Vec<Vec<u8>> {
                 size_bytes: BLOCK_BYTES,
                 place,
                 joins: None,
+                also: Default::default(),
             };
             store.claim("p", &claim).expect("it is free");
             for round in 1..4 {

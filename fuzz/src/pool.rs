@@ -124,6 +124,7 @@ pub fn hellos() -> Vec<Vec<u8>> {
         size_bytes: 1 << 30,
         place: place.clone(),
         joins: Some(3),
+        also: Default::default(),
     };
     let welcome = Welcome {
         node,
@@ -135,6 +136,9 @@ pub fn hellos() -> Vec<Vec<u8>> {
         boot: "b".into(),
         session: 5,
         served: false,
+        reserved: true,
+        unflushed: true,
+        lost: vec![(4096, 8192)],
     };
     let mut messages = [BytesMut::new(), BytesMut::new(), BytesMut::new()];
     let put = [

@@ -89,8 +89,6 @@ pub(crate) struct Waited {
     pub confidence: Confidence,
     /// It was the application that did, while it worked on a row.
     pub between_rows: bool,
-    /// In a call: the inferred transaction that it is of; 0: none.
-    pub transaction: Option<u64>,
 }
 
 /// An interval of something that may be waited for.
@@ -274,7 +272,6 @@ fn fill(levels: &[Vec<Interval>; 4], level: usize, from: u64, to: u64, rest: (La
             end_ns: to,
             confidence,
             between_rows: false,
-            transaction: None,
         });
         return;
     };
@@ -292,16 +289,7 @@ fn fill(levels: &[Vec<Interval>; 4], level: usize, from: u64, to: u64, rest: (La
         }
         let end = end.min(to);
         let layer = LAYERS[level];
-        out.push(Waited {
-            layer,
-            reason,
-            span,
-            start_ns: at,
-            end_ns: end,
-            confidence,
-            between_rows: false,
-            transaction: None,
-        });
+        out.push(Waited { layer, reason, span, start_ns: at, end_ns: end, confidence, between_rows: false });
         at = end;
         if at >= to {
             return;

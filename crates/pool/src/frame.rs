@@ -146,6 +146,11 @@ pub struct Request {
 }
 
 impl Request {
+    /// Whether it changes nothing, and makes nothing durable.
+    pub fn reads(&self) -> bool {
+        matches!(self.operation, Operation::Read | Operation::Map)
+    }
+
     fn data_bytes(&self) -> usize {
         if self.operation == Operation::Write { self.length as usize } else { 0 }
     }

@@ -46,6 +46,21 @@ pub struct Claim {
     pub place: Place,
     /// A further connection of this session; none: a session is begun.
     pub joins: Option<u64>,
+    /// What else it says. A coordinator of an older release says nothing.
+    #[serde(default)]
+    pub also: Also,
+}
+
+/// What a claim says besides.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Also {
+    /// Only pool and place are put down: a session is begun when that is done on all nodes of a new pool.
+    pub reserve: bool,
+    /// All that the node has answered, this coordinator and those before it, is flushed.
+    pub flushed: bool,
+    /// That these ranges may be lost is accepted.
+    pub accepts: Vec<(u64, u64)>,
 }
 
 /// From the node.
@@ -80,6 +95,15 @@ pub struct Welcome {
     /// Whether a coordinator is connected now, besides the other end. A node of an older release does not say.
     #[serde(default)]
     pub served: bool,
+    /// Pool and place are put down, and whether all its nodes have got that far is not known: nothing was written yet.
+    #[serde(default)]
+    pub reserved: bool,
+    /// What it has answered may not be flushed.
+    #[serde(default)]
+    pub unflushed: bool,
+    /// Where answered writes may be lost, since its machine was started anew before they were flushed: first byte and bytes.
+    #[serde(default)]
+    pub lost: Vec<(u64, u64)>,
 }
 
 /// Why there is no message.
@@ -196,8 +220,15 @@ mod tests {
     #[test]
     fn a_message_comes_back_however_it_is_cut_and_nothing_else_does() {
         let place = Place { index: 1, count: 3, stripe_bytes: 65_536 };
-        let claim =
-            Claim { epoch: 7, coordinator: "c".into(), node: "n".into(), size_bytes: 1 << 30, place, joins: Some(3) };
+        let claim = Claim {
+            epoch: 7,
+            coordinator: "c".into(),
+            node: "n".into(),
+            size_bytes: 1 << 30,
+            place,
+            joins: Some(3),
+            also: Also::default(),
+        };
         let hello = Hello { protocol: 1, pool: "p".into(), claim: Some(claim) };
         let mut bytes = BytesMut::new();
         put(&mut bytes, &hello).expect("it is short");

@@ -105,6 +105,23 @@ impl Layout {
         }
     }
 
+    /// The range of the disk from the first of these bytes of a node to the last; of stripes, what lies between is other nodes'. None if
+    /// the disk uses none of them.
+    pub fn on_disk(&self, node: usize, range: std::ops::Range<u64>) -> Option<std::ops::Range<u64>> {
+        let size = match self.arrangement {
+            Arrangement::Concatenated => self.begins[node + 1] - self.begins[node],
+            Arrangement::Striped { .. } => self.each,
+        };
+        let (first, end) = (range.start, range.end.min(size));
+        let place = |at: u64| match self.arrangement {
+            Arrangement::Concatenated => self.begins[node] + at,
+            Arrangement::Striped { stripe_bytes } => {
+                (at / stripe_bytes * self.nodes() + node as u64) * stripe_bytes + at % stripe_bytes
+            }
+        };
+        (first < end).then(|| place(first)..place(end - 1) + 1)
+    }
+
     /// Node, place there, and bytes up to where the next node's begin.
     fn find(&self, at: u64) -> (usize, u64, u64) {
         match self.arrangement {
@@ -165,6 +182,24 @@ mod tests {
                 }
             }
             prop_assert_eq!(u64::from(expected), layout.size_bytes());
+        }
+
+        /// Where a node's bytes are on the disk: there, pieces find them again.
+        #[test]
+        fn a_nodes_bytes_are_found_where_they_are_said_to_be(
+            sizes in proptest::collection::vec(0_u64..300, 1..5),
+            stripe in proptest::option::of(1_u64..40),
+            (node, one, other) in (0_usize..4, 0_u64..300, 0_u64..300),
+        ) {
+            let arrangement = stripe.map_or(Arrangement::Concatenated, |stripe_bytes| Arrangement::Striped { stripe_bytes });
+            let layout = Layout::new(arrangement, &sizes);
+            let node = node % sizes.len();
+            let range = one.min(other)..one.max(other);
+            let all: Vec<u64> = (0..layout.size_bytes())
+                .filter(|at| layout.pieces(*at, 1).all(|p| p.node == node && range.contains(&p.offset)))
+                .collect();
+            let hull = all.first().zip(all.last()).map(|(first, last)| *first..last + 1);
+            prop_assert_eq!(layout.on_disk(node, range), hull);
         }
 
         /// A range's shares are the bytes of its pieces, and at most one for each node.

@@ -14,7 +14,7 @@
 
 use crate::connect::{Connect, Stream, read_more};
 use crate::frame::{self, Broken, Operation, Request, Status};
-use crate::hello::{self, Answer, Claim, Hello, Welcome};
+use crate::hello::{self, Also, Answer, Claim, Hello, Welcome};
 use bytes::{Bytes, BytesMut};
 use futures_util::future::{try_join, try_join_all};
 use std::cell::RefCell;
@@ -54,6 +54,11 @@ pub enum Failure {
     /// It cannot be reached.
     #[error("node {0}: it gave no answer for {secs} s", secs = .1.as_secs_f64())]
     Deadline(SocketAddr, Duration),
+    /// A node may have lost what it had answered, and nobody has accepted that.
+    #[error(
+        "a node may have lost writes that it had answered; whoever serves the pool was told which, and has to say --accept-loss"
+    )]
+    Lost,
 }
 
 /// How nodes are used.
@@ -64,11 +69,13 @@ pub struct Options {
     /// A request that finds no answer fails after this time, and so does at once what is asked of a node that has given none for so
     /// long.
     pub node_timeout: Duration,
+    /// That nodes may have lost what they had answered before they were joined is no reason to refuse writes and flushes.
+    pub accept_loss: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { connections: 1, node_timeout: NODE_TIMEOUT }
+        Self { connections: 1, node_timeout: NODE_TIMEOUT, accept_loss: false }
     }
 }
 
@@ -211,9 +218,13 @@ impl Link {
     ) -> Result<Self, NotJoined> {
         let connections = usize::from(options.connections.clamp(1, MOST_CONNECTIONS));
         let node = Known { address, place: claim.place.index, epoch: claim.epoch, timeout: options.node_timeout };
-        let hello = Hello { protocol: frame::VERSION, pool: pool.into(), claim: Some(claim) };
+        let mut hello = Hello { protocol: frame::VERSION, pool: pool.into(), claim: Some(claim) };
         let (stream, welcome) = greet(connect, address, &hello).await?;
-        let state = RefCell::new(State::new(pace.clone(), node, &welcome, connections));
+        // What was accepted now must not count as accepted should it be lost again.
+        hello.claim.iter_mut().for_each(|claim| claim.also = Also::default());
+        let mut state = State::new(pace.clone(), node, &welcome, connections);
+        state.doubt(&welcome);
+        let state = RefCell::new(state);
         let wakes = (0..connections).map(|_| Notify::new()).collect();
         let inner = Rc::new(Inner { connect: connect.clone(), address, hello, state, wakes, report });
         let task = tokio::task::spawn_local(inner.clone().run(stream, welcome.session)).abort_handle();
@@ -272,6 +283,11 @@ impl Link {
     /// What was claimed.
     pub fn claim(&self) -> Option<&Claim> {
         self.inner.hello.claim.as_ref()
+    }
+
+    /// Where the node may have lost what it had answered: first byte of its store, and bytes.
+    pub fn lost(&self) -> Vec<(u64, u64)> {
+        self.inner.state.borrow().lost.clone()
     }
 
     /// For which pool.
@@ -341,7 +357,11 @@ impl Inner {
             }
         };
         loop {
-            let attempt = greet(&self.connect, self.address, &self.hello);
+            // What it has answered, and may have lost, was flushed or not: we know.
+            let also = Also { flushed: self.state.borrow().all_flushed(), ..Also::default() };
+            let claim = self.hello.claim.clone().map(|claim| Claim { also, ..claim });
+            let hello = Hello { claim, ..self.hello.clone() };
+            let attempt = greet(&self.connect, self.address, &hello);
             tokio::pin!(attempt);
             let greeted = loop {
                 tokio::select! {
@@ -352,6 +372,13 @@ impl Inner {
             match greeted {
                 Ok((stream, welcome)) => {
                     if self.state.borrow_mut().reopened(&welcome) {
+                        if !welcome.lost.is_empty() {
+                            (self.report)(format!(
+                                "node {}: its machine was started anew before what it had answered was flushed; writes and flushes \
+                                 are refused",
+                                self.address
+                            ));
+                        }
                         if told {
                             (self.report)(format!("node {}: it is back", self.address));
                         }

@@ -266,6 +266,7 @@ impl Node {
     fn welcome(&self, session: u64, own: usize) -> Answer {
         let header = self.store.header();
         Answer::Welcome(Welcome {
+            unflushed: header.is_marked(),
             node: header.node,
             pool: header.pool,
             place: header.place,
@@ -275,6 +276,8 @@ impl Node {
             boot: self.boot.clone(),
             session,
             served: self.open.load(Ordering::Acquire) > own,
+            reserved: header.reserved,
+            lost: header.lost,
         })
     }
 
@@ -358,6 +361,10 @@ impl Node {
             let open = Open::further(&self.open)
                 .ok_or_else(|| format!("its {MOST_CONNECTIONS} connections are all there are"))?;
             return Ok(Some((Session { number, epoch: claim.epoch }, open)));
+        }
+        if claim.also.reserve {
+            self.store.reserve(&hello.pool, claim)?;
+            return Ok(None);
         }
         // Before anything is waited for: an older coordinator that connects again meanwhile must find the newer one's epoch.
         let number = self.begin(&hello.pool, claim)?;
@@ -494,8 +501,15 @@ mod tests {
 
     fn hello(epoch: u64, coordinator: &str) -> Hello {
         let place = Place { index: 0, count: 1, stripe_bytes: 0 };
-        let claim =
-            Claim { epoch, coordinator: coordinator.into(), node: "n".into(), size_bytes: 4096, place, joins: None };
+        let claim = Claim {
+            epoch,
+            coordinator: coordinator.into(),
+            node: "n".into(),
+            size_bytes: 4096,
+            place,
+            joins: None,
+            also: hello::Also::default(),
+        };
         Hello { protocol: crate::frame::VERSION, pool: "p".into(), claim: Some(claim) }
     }
 

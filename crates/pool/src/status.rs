@@ -38,6 +38,10 @@ pub struct Status {
     /// Why the last flush failed, with the node's address; none if it did not. A coordinator of an older release does not say.
     #[serde(default)]
     pub flush_failed: Option<String>,
+    /// Where on the disk answered writes may be lost, so that writes and flushes are refused: first byte and bytes; of stripes, what lies
+    /// between is other nodes'. A coordinator of an older release does not say.
+    #[serde(default)]
+    pub may_be_lost: Vec<(u64, u64)>,
     /// In the disk's order.
     pub nodes: Vec<NodeStatus>,
 }
@@ -159,6 +163,7 @@ impl Watch {
             stripe_bytes: place.unwrap_or_default().1,
             uptime_s: self.begin.elapsed().as_secs_f64(),
             flush_failed: self.volume.unflushed(),
+            may_be_lost: self.volume.lost().into_iter().map(|(_, begin, bytes)| (begin, bytes)).collect(),
             nodes: links.iter().zip(&seen.rates).map(|(link, rates)| node(link, *rates)).collect(),
         }
     }
@@ -255,6 +260,9 @@ impl Status {
         metrics.put("size_bytes", "gauge", "Bytes of the disk.", [(pool.clone(), self.size_bytes as f64)]);
         metrics.put("epoch", "gauge", "The coordinator's epoch.", [(pool.clone(), self.epoch as f64)]);
         let failed = f64::from(u8::from(self.flush_failed.is_some()));
+        let lost: u64 = self.may_be_lost.iter().map(|(_, bytes)| bytes).sum();
+        let help = "Bytes of the disk where answered writes may be lost.";
+        metrics.put("may_be_lost_bytes", "gauge", help, [(pool.clone(), lost as f64)]);
         metrics.put("flush_failed", "gauge", "1 if the last flush failed.", [(pool, failed)]);
         let mut of_nodes = |name: &str, kind: &str, help: &str, value: &dyn Fn(&NodeStatus) -> f64| {
             let sample = |n: &NodeStatus| {

@@ -97,6 +97,20 @@ pub struct Recovery {
     pub summed_anew: u64,
 }
 
+/// Whether a store of that pool and place is the one that is wanted; one that has none is anybody's.
+///
+/// # Errors
+/// Why not, as a sentence.
+pub(crate) fn belongs(has: (&str, Option<&Place>), wanted: (&str, &Place)) -> Result<(), String> {
+    if !has.0.is_empty() && has.0 != wanted.0 {
+        return Err(format!("this store belongs to the pool {:?}, not to {:?}", has.0, wanted.0));
+    }
+    match has.1.filter(|known| *known != wanted.1) {
+        None => Ok(()),
+        Some(known) => Err(format!("this store is {known}, not {}; give the nodes in the order they were", wanted.1)),
+    }
+}
+
 /// A name that nobody else has: 16 random hexadecimal digits.
 pub fn new_name() -> String {
     let mut bytes = [0; 8];
@@ -315,11 +329,8 @@ impl Store {
     /// Why not, as a sentence.
     fn may_claim(&self, pool: &str, claim: &Claim) -> Result<(), String> {
         let header = self.header();
-        if !header.pool.is_empty() && header.pool != pool {
-            return Err(format!("this store belongs to the pool {:?}, not to {pool:?}", header.pool));
-        }
-        if let Some(known) = header.place.filter(|known| *known != claim.place) {
-            return Err(format!("this store is {known}, not {}; give the nodes in the order they were", claim.place));
+        if !(header.reserved && claim.also.reserve) {
+            belongs((&header.pool, header.place.as_ref()), (pool, &claim.place))?;
         }
         let taken = claim.epoch == header.epoch && claim.coordinator != header.coordinator;
         if claim.epoch < header.epoch || taken {
@@ -332,6 +343,16 @@ impl Store {
         Ok(())
     }
 
+    /// Pool and place are put down, for a pool that is being made: until a coordinator claims the store, which it does when all nodes
+    /// have got that far, another may put down something else.
+    ///
+    /// # Errors
+    /// Why it may not, or what the medium said.
+    pub fn reserve(&self, pool: &str, claim: &Claim) -> Result<(), String> {
+        self.may_claim(pool, claim)?;
+        self.belong(pool, claim, |h| h.reserved |= h.place.is_none())
+    }
+
     /// That coordinator begins to use it: pool, place and epoch are on the medium when this returns.
     ///
     /// # Errors
@@ -339,13 +360,38 @@ impl Store {
     pub fn claim(&self, pool: &str, claim: &Claim) -> Result<(), String> {
         self.may_claim(pool, claim)?;
         let renewed = |h: &mut Header| {
+            // Whoever had all it was answered flushed has lost nothing; and what was accepted is what may be lost, and no more.
+            let same = (h.epoch, &h.coordinator) == (claim.epoch, &claim.coordinator);
+            if (same && claim.also.flushed) || claim.also.accepts == h.lost {
+                h.lost.clear();
+            }
+            (h.reserved, h.clean) = (false, false);
+        };
+        self.belong(pool, claim, renewed)
+    }
+
+    fn belong(&self, pool: &str, claim: &Claim, change: impl FnOnce(&mut Header)) -> Result<(), String> {
+        let renewed = |h: &mut Header| {
+            change(h);
             h.pool = pool.into();
             h.place = Some(claim.place.clone());
             h.epoch = claim.epoch;
             h.coordinator.clone_from(&claim.coordinator);
-            h.clean = false;
         };
         self.write_header(renewed).map_err(|e| format!("cannot write the store's header: {e}"))
+    }
+
+    /// It belongs to no pool any more, as a new one. Its data stay.
+    ///
+    /// # Errors
+    /// What the medium said.
+    pub fn forget(&self) -> io::Result<()> {
+        self.write_header(|h| (h.pool, h.place, h.reserved) = (String::new(), None, false))
+    }
+
+    /// Bytes of its blocks that are not known to be zero.
+    pub fn used_bytes(&self) -> u64 {
+        self.table.iter().filter(|entry| entry.load(Ordering::Relaxed) != 0).count() as u64 * BLOCK_BYTES
     }
 
     /// Closes it in order: everything is on the medium, and the sums are beyond doubt. Nothing may be written after it.
@@ -361,14 +407,6 @@ impl Store {
         self.flush().map_err(io::Error::other)?;
         self.settle(u64::MAX)?;
         self.write_header(|h| h.clean = settled)
-    }
-
-    /// What may be lost is known to be so: from now on nothing is.
-    ///
-    /// # Errors
-    /// What the medium said.
-    pub fn accept_loss(&self) -> io::Result<()> {
-        self.write_header(|header| header.lost.clear())
     }
 
     /// Marks are taken from regions that were last written before the flush with the number `before`, and flushed.

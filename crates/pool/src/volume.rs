@@ -2,14 +2,14 @@
 
 use crate::connect::Connect;
 use crate::frame::{self, MAX_DATA_BYTES, Operation, Status, Stretch};
-use crate::hello::{Claim, Hello};
+use crate::hello::{Also, Claim, Hello};
 use crate::layout::{Arrangement, Layout, Piece};
 use crate::link::{Control, Failure, Link, NotJoined, Options, Pace, greet};
-use crate::store::Place;
+use crate::store::{Place, belongs};
 use bytes::{Bytes, BytesMut};
 use futures_util::future::{join_all, try_join_all};
 use nbd::{Error, Export, Extent, Info};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -44,7 +44,8 @@ pub enum NoPool {
     },
     /// A part of the pool's data would be missing.
     #[error(
-        "the node {new} is new, and {old} has data of the pool {pool:?} already; give the nodes that the pool was made of"
+        "the node {new} is new, and {old} belongs to the pool {pool:?} already; give the nodes that the pool was made of, or if it \
+         never held anything, make its stores new with `fathom pool forget --store FILE`"
     )]
     Mixed {
         /// Without data.
@@ -118,6 +119,9 @@ pub struct Volume {
     report: Rc<dyn Fn(String)>,
     /// Why the last flush failed, if it did.
     unflushed: RefCell<Option<String>>,
+    pace: Pace,
+    /// What may be lost was told.
+    told: Cell<bool>,
 }
 
 impl std::fmt::Debug for Volume {
@@ -153,11 +157,13 @@ impl Volume {
             }
             nodes.push((address, welcome));
         }
-        let old = nodes.iter().find(|(_, node)| node.place.is_some());
+        // What is only put down is no pool yet, unless one of its nodes was claimed: that is done when it is put down on all.
+        let old = nodes.iter().find(|(_, node)| node.place.is_some() && !node.reserved);
         let new = nodes.iter().find(|(_, node)| node.place.is_none());
         if let (Some((old, known)), Some((new, _))) = (old, new) {
             return Err(NoPool::Mixed { new: *new, old: *old, pool: known.pool.clone() });
         }
+        let is_new = old.is_none();
         let sizes: Vec<u64> = nodes.iter().map(|(_, node)| node.size_bytes).collect();
         let layout = Layout::new(arrangement, &sizes);
         if layout.size_bytes() == 0 {
@@ -175,9 +181,26 @@ impl Volume {
             .map(|(index, (address, node))| {
                 let place = Place { index, count: addresses.len() as u32, stripe_bytes };
                 let (coordinator, size_bytes) = (coordinator.clone(), node.size_bytes);
-                (address, Claim { epoch, coordinator, node: node.node, size_bytes, place, joins: None })
+                if !is_new {
+                    // Here too, so that no node is taken over for a pool that cannot be joined.
+                    let has = (node.pool.as_str(), node.place.as_ref());
+                    let belongs = belongs(has, (pool, &place)).map_err(NotJoined::Refused);
+                    belongs.map_err(|why| NoPool::Node { address, why })?;
+                }
+                let accepts = if options.accept_loss { node.lost } else { Vec::new() };
+                let also = Also { accepts, ..Also::default() };
+                Ok((address, Claim { epoch, coordinator, node: node.node, size_bytes, place, joins: None, also }))
             })
-            .collect();
+            .collect::<Result<_, NoPool>>()?;
+        if is_new {
+            for (address, claim) in &claims {
+                let also = Also { reserve: true, ..Also::default() };
+                let claim = Some(Claim { also, ..claim.clone() });
+                let hello = Hello { protocol: frame::VERSION, pool: pool.into(), claim };
+                let reserved = greet(connect, *address, &hello).await;
+                reserved.map_err(|why| NoPool::Node { address: *address, why })?;
+            }
+        }
         let pace = Pace::new(control, claims.len());
         for (address, claim) in claims {
             let joined = Link::join(connect, address, pool, claim, options, &pace, report.clone()).await;
@@ -186,7 +209,50 @@ impl Volume {
         let description = format!("pool {pool} of {} node{}", links.len(), if links.len() == 1 { "" } else { "s" });
         let zeroes = Bytes::from(vec![0; MAX_DATA_BYTES]);
         let info = Info { description, ..Info::disk(layout.size_bytes()) };
-        Ok(Self { info, layout, links, zeroes, report, unflushed: RefCell::default() })
+        let (unflushed, told) = (RefCell::default(), Cell::new(false));
+        let volume = Self { info, layout, links, zeroes, report, unflushed, pace, told };
+        if volume.pace.is_doubtful() {
+            volume.tell();
+        }
+        Ok(volume)
+    }
+
+    /// Where on the disk answered writes may be lost: the node, first byte and bytes. Of stripes, what lies between is other nodes'.
+    pub fn lost(&self) -> Vec<(SocketAddr, u64, u64)> {
+        let ranges = |(nth, link): (usize, &Link)| {
+            let address = link.address();
+            let disk = move |(begin, bytes): (u64, u64)| self.layout.on_disk(nth, begin..begin.saturating_add(bytes));
+            link.lost()
+                .into_iter()
+                .filter_map(disk)
+                .map(move |r| (address, r.start, r.end - r.start))
+                .collect::<Vec<_>>()
+        };
+        self.links.iter().enumerate().flat_map(ranges).collect()
+    }
+
+    /// Says what may be lost.
+    fn tell(&self) {
+        if self.told.replace(true) {
+            return;
+        }
+        for (node, begin, bytes) in self.lost() {
+            (self.report)(format!(
+                "node {node} may have lost writes that it had answered, in the {bytes} bytes from {begin} on of the disk: its machine was \
+                 started anew before they were flushed"
+            ));
+        }
+        (self.report)("writes and flushes are refused, and reads are answered: a client that was connected then may count on what is \
+                       lost. Check the ranges, then serve the pool again with --accept-loss".into());
+    }
+
+    /// Whether it may be written and flushed.
+    fn is_whole(&self) -> Result<(), Failure> {
+        if !self.pace.is_doubtful() {
+            return Ok(());
+        }
+        self.tell();
+        Err(Failure::Lost)
     }
 
     /// Bytes of the disk.
@@ -210,6 +276,7 @@ impl Volume {
     /// # Errors
     /// The first [`Failure`] of a node.
     pub async fn flush_all(&self) -> Result<(), Failure> {
+        self.is_whole()?;
         let flushes = self.links.iter().map(|link| link.ask(Operation::Flush, 0, 0, Bytes::new(), false));
         let flushed = first_failure(join_all(flushes).await);
         let why = flushed.as_ref().err().map(ToString::to_string);
@@ -273,6 +340,7 @@ impl Volume {
     /// # Errors
     /// The first [`Failure`] of a node; other nodes may have written their part.
     pub async fn write_range(&self, offset: u64, data: Bytes, durable: bool) -> Result<(), Failure> {
+        self.is_whole()?;
         let pieces = self.pieces(offset, data.len() as u32, MAX_DATA_BYTES as u32).map(|piece| {
             let part = data.slice(piece.before as usize..(piece.before + piece.length) as usize);
             self.links[piece.node].ask(Operation::Write, piece.offset, piece.length, part, durable)
@@ -304,6 +372,7 @@ impl Volume {
     }
 
     async fn trim_range(&self, offset: u64, length: u32, durable: bool) -> Result<(), Failure> {
+        self.is_whole()?;
         let shares = self.layout.shares(offset, length).map(|(node, begin, length)| async move {
             for at in (0..length).step_by(TRIM_BYTES as usize) {
                 let (now, begin) = (TRIM_BYTES.min(length - at), begin + u64::from(at));
@@ -324,7 +393,9 @@ fn first_failure(results: Vec<Result<Bytes, Failure>>) -> Result<(), Failure> {
 fn error(failure: Failure) -> Error {
     match failure {
         Failure::Node(_, Status::Full) => Error::NoSpace,
-        Failure::Node(..) | Failure::Ended(_) | Failure::Deadline(..) => Error::Because(failure.to_string()),
+        Failure::Node(..) | Failure::Ended(_) | Failure::Deadline(..) | Failure::Lost => {
+            Error::Because(failure.to_string())
+        }
     }
 }
 

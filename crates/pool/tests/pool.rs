@@ -31,6 +31,8 @@ fn main() -> ExitCode {
     if let Some(store) = std::env::var_os(NODE) {
         return node(Path::new(&store));
     }
+    // They make a machine look as if it was started anew, in a mount namespace.
+    let root = rustix::process::geteuid().is_root();
     let trials = vec![
         trial("fio_verifies_what_it_wrote_over_three_unequal_nodes", &["fio"], fio),
         trial("qemu_io_reads_what_it_wrote_over_the_nodes_borders", &["qemu-io"], qemu_io),
@@ -42,6 +44,10 @@ fn main() -> ExitCode {
         trial("nodes_that_do_not_belong_together_are_refused", &[], refused),
         trial("another_node_under_the_same_address_is_not_taken_for_it", &[], exchanged),
         trial("a_damaged_block_is_an_error_and_never_wrong_data", &[], damaged),
+        trial("a_loss_is_told_and_nothing_is_written_or_flushed_until_it_is_accepted", &["unshare"], lost)
+            .with_ignored_flag(!root),
+        trial("a_machine_started_anew_when_all_was_flushed_has_lost_nothing", &["unshare"], flushed)
+            .with_ignored_flag(!root),
         trial("the_bench_counts_what_the_nodes_answered", &[], counted),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
@@ -81,7 +87,18 @@ struct Process {
 
 impl Process {
     fn start(store: &Path, listen: &str) -> Result<Self, Failed> {
-        let mut command = Command::new(std::env::current_exe()?);
+        Self::spawn(Command::new(std::env::current_exe()?), store, listen)
+    }
+
+    /// On a machine whose start has the name that is in the file `boot`.
+    fn start_on(boot: &Path, store: &Path, listen: &str) -> Result<Self, Failed> {
+        let mut command = Command::new("unshare");
+        let script = "mount --bind \"$1\" /proc/sys/kernel/random/boot_id && shift && exec \"$@\"";
+        command.args(["--mount", "--", "sh", "-c", script, "sh"]).arg(boot).arg(std::env::current_exe()?);
+        Self::spawn(command, store, listen)
+    }
+
+    fn spawn(mut command: Command, store: &Path, listen: &str) -> Result<Self, Failed> {
         let mut child = command.env(NODE, store).arg(listen).stdout(Stdio::piped()).spawn()?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().ok_or("no stdout")?).read_line(&mut line)?;
@@ -315,6 +332,160 @@ fn check_map(uri: &str, model: &[bool]) -> Result<(), Failed> {
 }
 
 /// Rounds of writes that are flushed; in each a node is killed and started anew while they are on their way.
+/// A node whose machine loses its power.
+struct Machine {
+    folder: tempfile::TempDir,
+    node: Process,
+    starts: u32,
+}
+
+impl Machine {
+    const BYTES: u64 = 4 * MIB;
+
+    fn new() -> Result<Self, Failed> {
+        let folder = tempfile::tempdir()?;
+        let store = folder.path().join("store");
+        drop(Store::format(&store, Some(Self::BYTES), "node0".into(), false)?);
+        std::fs::write(folder.path().join("boot"), "boot 0\n")?;
+        let node = Process::start_on(&folder.path().join("boot"), &store, "127.0.0.1:0")?;
+        Ok(Self { folder, node, starts: 0 })
+    }
+
+    /// Data and sums as they are now on the medium, if all is flushed.
+    fn data(&self) -> Result<Vec<u8>, Failed> {
+        let mut all = std::fs::read(&self.node.store)?;
+        all.truncate(all.len() - 8192);
+        Ok(all)
+    }
+
+    /// Started anew; the medium has these data and sums, and the newest header.
+    fn restart(&mut self, data: Option<&[u8]>) -> Result<(), Failed> {
+        self.node.kill()?;
+        if let Some(data) = data {
+            use std::os::unix::fs::FileExt as _;
+            std::fs::File::options().write(true).open(&self.node.store)?.write_all_at(data, 0)?;
+        }
+        self.starts += 1;
+        let boot = self.folder.path().join("boot");
+        std::fs::write(&boot, format!("boot {}\n", self.starts))?;
+        self.node = Process::start_on(&boot, &self.node.store, &self.node.address.to_string())?;
+        Ok(())
+    }
+
+    async fn join(&self, accept_loss: bool) -> Result<(Volume, Told), Failed> {
+        let told = Told::default();
+        let report = {
+            let told = told.clone();
+            Rc::new(move |line| told.borrow_mut().push(line))
+        };
+        let options = Options { accept_loss, ..Options::default() };
+        let (address, order) = ([self.node.address], Arrangement::Concatenated);
+        Ok((Volume::join(&tcp(), &address, "p", order, &options, &Control::Tuned, report).await?, told))
+    }
+
+    /// Waits until the store has noted that all is flushed.
+    async fn noted(&self) -> Result<(), Failed> {
+        for _ in 0..1000 {
+            let (_, seen) = greet(&tcp(), self.node.address, &look("p")).await?;
+            if !seen.unflushed {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Err("it never says that all is flushed".into())
+    }
+}
+
+fn look(pool: &str) -> Hello {
+    Hello { protocol: pool::frame::VERSION, pool: pool.into(), claim: None }
+}
+
+/// Writes and flushes are refused, and reads are not; the range is told.
+async fn refuses(volume: &Volume, told: &Told, holds: &[u8]) -> Result<(), Failed> {
+    let written = volume.write_range(2 * MIB, Bytes::from_static(b"more"), false).await;
+    let trimmed = nbd::Export::trim(volume, 0, 4096, false).await;
+    if written.is_ok() || trimmed.is_ok() || volume.flush().await.is_ok() {
+        return Err("a write or a flush after a loss".into());
+    }
+    let data = volume.read_range(MIB, holds.len() as u32).await?;
+    let ranges: Vec<(u64, u64)> = volume.lost().into_iter().map(|(_, begin, bytes)| (begin, bytes)).collect();
+    let told = told.borrow().join("\n");
+    if data != holds || ranges != [(MIB, MIB)] || !told.contains("1048576 bytes from 1048576") {
+        return Err(format!("{data:?}, {ranges:?}: {told}").into());
+    }
+    Ok(())
+}
+
+fn lost() -> Result<(), Failed> {
+    local(async {
+        // The coordinator is started anew before the node, after it, or not at all.
+        for (drop_before, drop_after) in [(true, false), (false, true), (false, false)] {
+            let mut machine = Machine::new()?;
+            let (volume, told) = machine.join(false).await?;
+            volume.write_range(MIB, Bytes::from_static(b"old"), true).await?;
+            machine.noted().await?;
+            let data = machine.data()?;
+            volume.write_range(MIB, Bytes::from_static(b"new"), false).await?;
+            let mut coordinator = Some((volume, told));
+            if drop_before {
+                coordinator = None;
+                // It is told that there is something unflushed, which it did not write.
+                coordinator.replace(machine.join(false).await?);
+            }
+            machine.restart(Some(&data))?;
+            if drop_after {
+                coordinator = None;
+            }
+            let (volume, told) = match coordinator {
+                Some(there) => there,
+                None => machine.join(false).await?,
+            };
+            volume.read_range(0, 1).await?;
+            refuses(&volume, &told, b"old").await?;
+            // So it is for whoever serves the pool next, until the loss is accepted.
+            let (volume, told) = machine.join(false).await?;
+            refuses(&volume, &told, b"old").await?;
+            let (volume, _) = machine.join(true).await?;
+            volume.write_range(0, Bytes::from_static(b"goes on"), false).await?;
+            volume.flush().await?;
+            // What was accepted is not what is lost later.
+            let data = machine.data()?;
+            volume.write_range(MIB, Bytes::from_static(b"new"), false).await?;
+            machine.restart(Some(&data))?;
+            volume.read_range(0, 1).await?;
+            if volume.flush().await.is_ok() {
+                return Err("a flush after another loss".into());
+            }
+        }
+        Ok(())
+    })
+}
+
+fn flushed() -> Result<(), Failed> {
+    local(async {
+        let mut machine = Machine::new()?;
+        // A coordinator that is there knows at once that it has flushed all.
+        let (volume, told) = machine.join(false).await?;
+        for round in 0..3_u8 {
+            volume.write_range(MIB, Bytes::from(vec![round; 5000]), false).await?;
+            volume.flush().await?;
+            machine.restart(None)?;
+            volume.write_range(2 * MIB, Bytes::from(vec![round; 5000]), true).await?;
+        }
+        // And without one the store does, after a pause.
+        machine.noted().await?;
+        drop(volume);
+        machine.restart(None)?;
+        let (volume, second) = machine.join(false).await?;
+        volume.write_range(0, Bytes::from_static(b"x"), true).await?;
+        let said = format!("{told:?} {second:?}");
+        if said.contains("lost") || said.contains("refused") {
+            return Err(said.into());
+        }
+        Ok(())
+    })
+}
+
 fn killed() -> Result<(), Failed> {
     let mut nodes = Nodes::new(&[4 * MIB; 3])?;
     local(async {
@@ -421,8 +592,15 @@ fn refused() -> Result<(), Failed> {
         let nobody = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         told_why(join(&[a, nobody], "p", None).await, "refused")?;
         let place = Place { index: 0, count: 2, stripe_bytes: 0 };
-        let claim =
-            Claim { epoch: 99, coordinator: "c".into(), node: "node0".into(), size_bytes: 5 * MIB, place, joins: None };
+        let claim = Claim {
+            epoch: 99,
+            coordinator: "c".into(),
+            node: "node0".into(),
+            size_bytes: 5 * MIB,
+            place,
+            joins: None,
+            also: Default::default(),
+        };
         let hello = Hello { protocol: pool::frame::VERSION, pool: "p".into(), claim: Some(claim) };
         let why = greet(&tcp(), a, &hello).await.map(drop).expect_err("it is too small").to_string();
         if !why.contains("fewer than the 5242880") {
@@ -455,7 +633,8 @@ fn damaged() -> Result<(), Failed> {
         std::os::unix::fs::FileExt::write_all_at(&file, &[2], 9000)?;
         let error = volume.read(8192, 512).await.expect_err("the block is damaged");
         let whole = volume.read_range(12_288, 4096).await?;
-        if error == nbd::Error::Io && whole == vec![1; 4096] { Ok(()) } else { Err(format!("{error}").into()) }
+        let damaged = matches!(&error, nbd::Error::Because(why) if why.contains("is damaged"));
+        if damaged && whole == vec![1; 4096] { Ok(()) } else { Err(format!("{error}").into()) }
     })
 }
 

@@ -192,6 +192,7 @@ fn another_version_and_an_older_epoch_are_refused_and_both_say_why() {
                 size_bytes: SIZE,
                 place: place.clone(),
                 joins: None,
+                also: Default::default(),
             }),
             ..current.clone()
         };

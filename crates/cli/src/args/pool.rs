@@ -41,6 +41,7 @@ pub enum PoolVerb {
     Keygen(PoolKeygen),
     Node(PoolNode),
     Serve(PoolServe),
+    Forget(PoolForget),
     Status(PoolStatus),
     Attach(PoolAttach),
     Bench(PoolBench),
@@ -107,6 +108,20 @@ pub struct PoolNode {
     pub paper: PaperNode,
 }
 
+/// Take a store out of its pool, so that it can be used in another one.
+///
+/// For a store whose pool was never completed, or whose other nodes are gone. The node must have been ended. Data stay in the store, and
+/// are those of whatever pool uses it next.
+#[derive(Debug, Args)]
+pub struct PoolForget {
+    /// The file or block device
+    #[arg(long, value_name = "FILE|DEV")]
+    pub store: PathBuf,
+    /// Also if it has data
+    #[arg(long)]
+    pub with_data: bool,
+}
+
 /// Which nodes, and how.
 #[derive(Debug, Clone, Args)]
 pub struct Disk {
@@ -167,6 +182,10 @@ pub struct PoolServe {
     /// And they must show a certificate that the folder's ca-cert.pem vouches for
     #[arg(long, requires = "tls")]
     pub verify_clients: bool,
+    /// Go on although nodes may have lost writes that they had answered, because their machines were started anew before those were
+    /// flushed. Without it writes and flushes are refused then, and the ranges are told
+    #[arg(long, conflicts_with = "backend")]
+    pub accept_loss: bool,
     /// The socket that `pool status` asks; beside a Unix front, PATH.status, if it is not given
     #[arg(long, value_name = "PATH")]
     pub status: Option<PathBuf>,

@@ -6,6 +6,7 @@ mod cluster;
 mod compute;
 mod config;
 mod figures;
+mod forget;
 mod front;
 mod http;
 mod keygen;
@@ -40,6 +41,7 @@ pub fn run(args: &Pool) -> Result<ExitCode> {
     match &args.verb {
         PoolVerb::Keygen(args) => keygen::run(args),
         PoolVerb::Node(args) => node::run(args),
+        PoolVerb::Forget(args) => forget::run(args),
         PoolVerb::Serve(args) => serve::run(args),
         PoolVerb::Status(args) => status::run(args),
         PoolVerb::Attach(args) => attach::run(args),
@@ -106,6 +108,7 @@ async fn join(
     disk: &Disk,
     key: Option<Key>,
     control: &pool::link::Control,
+    accept_loss: bool,
 ) -> Result<Rc<Volume>> {
     let arrangement = match disk.layout.unwrap_or(Order::Concat) {
         Order::Concat => Arrangement::Concatenated,
@@ -115,6 +118,7 @@ async fn join(
     let options = Options {
         connections: disk.connections.unwrap_or(usual.connections),
         node_timeout: disk.node_timeout.unwrap_or(usual.node_timeout),
+        accept_loss,
     };
     Ok(Rc::new(Volume::join(&tcp_with(key), nodes, name, arrangement, &options, control, report()).await?))
 }

@@ -115,6 +115,12 @@ fn table(status: &Status) -> String {
             let _ = writeln!(out, "    {}", shown(why));
         }
     }
+    for (begin, bytes) in &status.may_be_lost {
+        let _ = writeln!(
+            out,
+            "\nAnswered writes may be lost in the {bytes} bytes from {begin} on; writes and flushes are refused until it is served with --accept-loss"
+        );
+    }
     if let Some(why) = &status.flush_failed {
         let _ = writeln!(out, "\nThe last flush failed: {}", shown(why));
     }

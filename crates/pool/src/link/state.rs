@@ -18,7 +18,7 @@ use crate::hello::Welcome;
 use crate::setting::Setting;
 use crate::tuner::Tuner;
 use bytes::{Bytes, BytesMut};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -49,6 +49,8 @@ pub struct Pace {
     by: By,
     /// The clock of them all.
     begin: Instant,
+    /// One of the nodes may have lost what it had answered.
+    doubtful: Rc<Cell<bool>>,
 }
 
 #[derive(Debug, Clone)]
@@ -64,7 +66,12 @@ impl Pace {
             Control::Fixed(setting) => By::Fixed(*setting),
             Control::Tuned => By::Tuned(Rc::new(RefCell::new(Tuner::new(nodes)))),
         };
-        Self { by, begin: Instant::now() }
+        Self { by, begin: Instant::now(), doubtful: Rc::default() }
+    }
+
+    /// Whether one of the nodes may have lost what it had answered: no write and no flush may succeed then.
+    pub fn is_doubtful(&self) -> bool {
+        self.doubtful.get()
     }
 
     fn setting(&self, window: u32) -> Setting {
@@ -174,6 +181,8 @@ pub(super) struct State {
     /// Writes answered, and those of them that a flush covers.
     written: u64,
     flushed: u64,
+    /// Where what it had answered may be lost.
+    pub lost: Vec<(u64, u64)>,
     counts: Counts,
     /// Since when it has answered nothing, if there is no connection.
     silent_since: Option<Instant>,
@@ -202,8 +211,10 @@ impl State {
             bytes: 0,
             connections: vec![connection; connections.max(1)],
             boot: welcome.boot.clone(),
-            written: 0,
+            // What it answered to those before us counts as one that is not flushed.
+            written: u64::from(welcome.unflushed),
             flushed: 0,
+            lost: Vec::new(),
             counts: Counts::default(),
             silent_since: None,
             trouble: None,
@@ -225,7 +236,8 @@ impl State {
         self.jobs += 1;
         let number = self.jobs;
         let away = self.is_away(now).then(|| self.too_late());
-        if let Some(failure) = self.ended.clone().or(away) {
+        let lost = (!self.lost.is_empty() && !request.reads()).then_some(Failure::Lost);
+        if let Some(failure) = self.ended.clone().or(lost).or(away) {
             // Whoever asked may be gone.
             let _ = reply.send(Err(failure));
             return (number, None);
@@ -284,12 +296,34 @@ impl State {
         self.connections[nth] = Connection { open: true, free: true, under_way: 0, heard: now, sequence: 0 };
     }
 
-    /// Whether it is still the machine that it was, or lost nothing that was answered and not flushed.
+    /// Whether all that it has answered is flushed.
+    pub fn all_flushed(&self) -> bool {
+        self.flushed >= self.written
+    }
+
+    /// It may have lost what it had answered: what is to change it, or to make that durable, fails from now on.
+    pub fn doubt(&mut self, welcome: &Welcome) {
+        if welcome.lost.is_empty() {
+            return;
+        }
+        self.lost.clone_from(&welcome.lost);
+        self.pace.doubtful.set(true);
+        for job in std::mem::take(&mut self.pending) {
+            if job.request.reads() {
+                self.pending.push_back(job);
+            } else if job.reply.send(Err(Failure::Lost)).is_err() {
+                self.settled(job.number);
+            }
+        }
+    }
+
+    /// Whether it can be asked again: it is still the machine that it was, or nothing was lost, or it says itself what may be.
     pub fn reopened(&mut self, welcome: &Welcome) -> bool {
-        if self.boot != welcome.boot && self.flushed < self.written {
+        if self.boot != welcome.boot && !self.all_flushed() && welcome.lost.is_empty() {
             return false;
         }
         self.boot.clone_from(&welcome.boot);
+        self.doubt(welcome);
         (self.trouble, self.silent_since) = (None, None);
         self.counts.reconnected += 1;
         true

@@ -71,6 +71,9 @@ pub struct Header {
     /// Where answered writes may be lost, since the machine was started anew before they were flushed: first byte and bytes.
     #[serde(default)]
     pub lost: Vec<(u64, u64)>,
+    /// Pool and place are put down, and the pool may not have all its nodes yet.
+    #[serde(default)]
+    pub reserved: bool,
 }
 
 impl Header {
@@ -91,7 +94,13 @@ impl Header {
             marked: Set::default(),
             boot: String::new(),
             lost: Vec::new(),
+            reserved: false,
         }
+    }
+
+    /// Whether something may be written that is not flushed.
+    pub fn is_marked(&self) -> bool {
+        !self.marked.is_empty()
     }
 
     /// As it stands on the medium once it was written.

@@ -90,6 +90,11 @@ impl Drop for Settler {
 fn run(store: &Store, regions: &Regions) {
     let idle = &store.idle;
     let (mut seen, mut turn, mut before) = (0, Instant::now(), 0);
+    if store.header().is_marked() {
+        // What a process that was killed has left: until it is flushed once, nobody knows that it is. If that fails, whoever flushes
+        // next is told.
+        let _ = store.flush();
+    }
     loop {
         let told = idle.told.lock().unwrap_or_else(PoisonError::into_inner);
         let same = |told: &mut Told| !told.ended && told.flushes == seen;

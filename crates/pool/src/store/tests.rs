@@ -20,7 +20,15 @@ fn place() -> At {
 
 fn claim(epoch: u64) -> Claim {
     let place = Place { index: 0, count: 1, stripe_bytes: 0 };
-    Claim { epoch, coordinator: "c".into(), node: "n1".into(), size_bytes: SIZE, place, joins: None }
+    Claim {
+        epoch,
+        coordinator: "c".into(),
+        node: "n1".into(),
+        size_bytes: SIZE,
+        place,
+        joins: None,
+        also: Default::default(),
+    }
 }
 
 fn made(at: &At) -> Store {

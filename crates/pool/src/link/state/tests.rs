@@ -11,7 +11,20 @@ struct Trial {
 
 fn welcome(boot: &str) -> Welcome {
     let (node, pool, boot) = ("n".into(), "p".into(), boot.into());
-    Welcome { node, pool, place: None, epoch: 3, size_bytes: 1 << 20, granted: 8, boot, session: 1, served: false }
+    Welcome {
+        node,
+        pool,
+        place: None,
+        epoch: 3,
+        size_bytes: 1 << 20,
+        granted: 8,
+        boot,
+        session: 1,
+        served: false,
+        reserved: false,
+        unflushed: false,
+        lost: Vec::new(),
+    }
 }
 
 const TIMEOUT: Duration = Duration::from_secs(30);

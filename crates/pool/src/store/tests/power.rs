@@ -12,6 +12,7 @@
 
 use super::log::{Event, Log, What, record, start_machine};
 use super::*;
+use crate::hello::Also;
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 
@@ -269,10 +270,11 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
         let (_file, path) = medium(&base);
         let mut store = Store::open(&path).map_err(|e| e.to_string())?;
         let mut epoch = store.header().epoch + 1;
-        store.claim("p", &Claim { size_bytes: kind.size, ..claim(epoch) })?;
-        store.accept_loss().map_err(|e| e.to_string())?;
+        let accepts = Also { accepts: store.header().lost, ..Also::default() };
+        store.claim("p", &Claim { size_bytes: kind.size, also: accepts, ..claim(epoch) })?;
         let mut asked: Vec<Asked> = Vec::new();
         // From when to when all was flushed, and the store had time to note it.
+        let mut flushed_since_killed = true;
         let mut quiet: Vec<std::ops::Range<usize>> = Vec::new();
         let mut now = start.clone();
         // Few places, so that blocks are written again.
@@ -305,6 +307,7 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
                 }
                 17 => {
                     // The process is killed and started anew: memory stays.
+                    flushed_since_killed = false;
                     drop(store);
                     store = Store::open(&path).map_err(|e| e.to_string())?;
                     epoch += 1;
@@ -321,7 +324,8 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
                 }
                 _ => {
                     store.settle(u64::MAX).expect("memory");
-                    if unflushed(&asked, usize::MAX).is_empty() {
+                    // One that was killed may have left what its successor does not know to be flushed.
+                    if unflushed(&asked, usize::MAX).is_empty() && flushed_since_killed {
                         quiet.push(log.now()..usize::MAX);
                     }
                     continue;
@@ -334,6 +338,7 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
             }
             if one.durable {
                 plain.sync();
+                flushed_since_killed = true;
             }
             one.ended = [log.now(), plain.0.now()];
             asked.push(one);
@@ -522,6 +527,15 @@ fn opened_after_a_cut(again: &[u64], same_machine: bool, change: impl FnOnce(&Fi
 }
 
 #[test]
+fn a_coordinator_that_flushed_all_it_wrote_has_lost_nothing() {
+    let store = opened_after_a_cut(&[0], false, |_| {});
+    assert!(!store.header().lost.is_empty());
+    let also = Also { flushed: true, ..Also::default() };
+    store.claim("p", &Claim { also, ..claim(1) }).expect("it is the same");
+    assert_eq!(store.header().lost, []);
+}
+
+#[test]
 fn damage_where_nothing_was_written_lately_is_found_after_a_power_cut() {
     let region = regions::region_bytes(SIZE);
     let flip = |file: &File| file.write_all_at(&[1], region * 5 + 100).expect("memory");
@@ -547,8 +561,16 @@ fn of_a_region_that_was_being_written_the_data_count_and_their_sums_are_made_ane
     assert_eq!(store.header().lost, [(0, regions::region_bytes(SIZE))]);
     let data = read(&store, 0, 4096).expect("as a plain disk has it");
     assert!(data[..512] == [8; 512] && data[512..1024] == [9; 512] && data[1024..] == [8; 3072]);
-    store.accept_loss().expect("memory");
-    assert_eq!(store.header().lost, []);
+    // Only what is known is accepted, and only whoever wrote can say that it was flushed.
+    let lost = store.header().lost;
+    let said = |epoch, flushed, accepts: &[(u64, u64)]| {
+        let also = Also { flushed, accepts: accepts.to_vec(), ..Also::default() };
+        store.claim("p", &Claim { also, ..claim(epoch) }).expect("it is free");
+        store.header().lost
+    };
+    assert_eq!(said(1, false, &[]), lost);
+    assert_eq!(said(2, true, &[(0, 1)]), lost);
+    assert_eq!(said(2, false, &lost), []);
 }
 
 /// A header that could not be written may stand there in part: the one before is the only one that is whole.

@@ -1,0 +1,178 @@
+//! A new pool is made of all its nodes or of none: wherever the first claims stop, they can be made again.
+//!
+//! Nodes are the real ones, over streams in memory. Connections are counted, and one of them fails: before it is made, or when the node
+//! has done what it was asked and its answer is lost.
+
+use pool::connect::{Connect, Stream};
+use pool::layout::Arrangement;
+use pool::link::{Control, Options};
+use pool::node::Node;
+use pool::store::Store;
+use pool::volume::{NoPool, Volume};
+use std::cell::Cell;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
+
+const NODES: usize = 3;
+
+/// How the connection that stops it all ends.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Stop {
+    NotMade,
+    AnswerLost,
+}
+
+/// A stream whose answer, once it has come, is lost.
+struct Deaf(DuplexStream);
+
+impl AsyncRead for Deaf {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match Pin::new(&mut self.0).poll_read(cx, buf) {
+            Poll::Ready(_) => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl AsyncWrite for Deaf {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+struct World {
+    nodes: Vec<Arc<Node>>,
+    made: Rc<Cell<usize>>,
+}
+
+fn address(node: usize) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], node as u16 + 1))
+}
+
+impl World {
+    fn new() -> Self {
+        let node =
+            |nth: usize| Node::new(Arc::new(Store::memory(1 << 20, format!("node{nth}")).expect("memory")), true);
+        Self { nodes: (0..NODES).map(node).collect(), made: Rc::default() }
+    }
+
+    /// The connection with the number `stop` ends so.
+    fn connect(&self, stop: Option<(usize, Stop)>) -> Connect {
+        let (nodes, made) = (self.nodes.clone(), self.made.clone());
+        made.set(0);
+        Rc::new(move |to| {
+            let (node, nth) = (nodes[usize::from(to.port()) - 1].clone(), made.get());
+            made.set(nth + 1);
+            let how = stop.and_then(|(when, how)| (when == nth).then_some(how));
+            Box::pin(async move {
+                if how == Some(Stop::NotMade) {
+                    return Err(io::ErrorKind::ConnectionRefused.into());
+                }
+                let (here, there) = tokio::io::duplex(64 << 10);
+                tokio::task::spawn_local(async move { drop(node.connection(there).await) });
+                Ok(if how.is_some() { Box::new(Deaf(here)) as Box<dyn Stream> } else { Box::new(here) })
+            })
+        })
+    }
+
+    async fn join(
+        &self,
+        stop: Option<(usize, Stop)>,
+        pool: &str,
+        order: &[usize],
+        stripe: bool,
+    ) -> Result<Volume, NoPool> {
+        let addresses: Vec<SocketAddr> = order.iter().map(|node| address(*node)).collect();
+        let arrangement = if stripe { Arrangement::Striped { stripe_bytes: 4096 } } else { Arrangement::Concatenated };
+        let (connect, report) = (self.connect(stop), Rc::new(drop));
+        Volume::join(&connect, &addresses, pool, arrangement, &Options::default(), &Control::Tuned, report).await
+    }
+}
+
+fn local(work: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    tokio::task::LocalSet::new().block_on(&runtime, work);
+}
+
+async fn works(volume: &Volume) {
+    volume.write_range(0, vec![7; 8192].into(), true).await.expect("it is a disk");
+    assert_eq!(volume.read_range(0, 8192).await.expect("it is a disk"), vec![7; 8192]);
+}
+
+#[test]
+fn a_first_claim_that_stops_anywhere_can_be_made_again() {
+    local(async {
+        // How many connections it takes.
+        let world = World::new();
+        works(&world.join(None, "p", &[0, 1, 2], false).await.expect("a pool")).await;
+        let all = world.made.get();
+        assert!(all >= 2 * NODES, "each is looked at and claimed");
+        for (stop, how) in (0..all).flat_map(|stop| [(stop, Stop::NotMade), (stop, Stop::AnswerLost)]) {
+            let world = World::new();
+            let stopped = world.join(Some((stop, how)), "p", &[0, 1, 2], false).await;
+            assert!(stopped.is_err(), "{stop} {how:?}");
+            let again = world.join(None, "p", &[0, 1, 2], false).await;
+            works(&again.unwrap_or_else(|why| panic!("{stop} {how:?}: {why}"))).await;
+        }
+    });
+}
+
+#[test]
+fn before_the_first_node_is_claimed_a_pool_may_become_another() {
+    local(async {
+        for stop in NODES..2 * NODES {
+            let world = World::new();
+            let stopped = world.join(Some((stop, Stop::AnswerLost)), "p", &[0, 1, 2], false).await;
+            assert!(stopped.is_err(), "{stop}");
+            let other = world.join(None, "q", &[2, 0], true).await;
+            works(&other.unwrap_or_else(|why| panic!("{stop}: {why}"))).await;
+        }
+    });
+}
+
+#[test]
+fn a_pool_of_which_a_node_was_claimed_keeps_its_layout_and_its_nodes() {
+    local(async {
+        let world = World::new();
+        // Looked at and put down on all, and one of them claimed.
+        assert!(world.join(Some((2 * NODES + 1, Stop::NotMade)), "p", &[0, 1, 2], false).await.is_err());
+        let other = world.join(None, "p", &[1, 0, 2], false).await.expect_err("another disk").to_string();
+        assert!(other.contains("in the order they were"), "{other}");
+        let fewer = world.join(None, "p", &[0, 1], false).await.expect_err("another disk").to_string();
+        assert!(fewer.contains("node 1 of 3"), "{fewer}");
+        works(&world.join(None, "p", &[0, 1, 2], false).await.expect("what it was to be")).await;
+    });
+}
+
+#[test]
+fn a_node_without_its_data_is_still_refused_and_one_that_belongs_elsewhere_costs_the_others_nothing() {
+    local(async {
+        let (mut world, other) = (World::new(), World::new());
+        let volume = world.join(None, "p", &[0, 1, 2], false).await.expect("a pool");
+        works(&volume).await;
+        drop(other.join(None, "q", &[0, 1, 2], false).await.expect("a pool"));
+        let own = world.nodes[1].clone();
+        world.nodes[1] = other.nodes[1].clone();
+        let why = world.join(None, "p", &[0, 1, 2], false).await.expect_err("it is another's").to_string();
+        assert!(why.contains("belongs to the pool \"q\""), "{why}");
+        works(&volume).await;
+        world.nodes[1] = World::new().nodes[1].clone();
+        let why = world.join(None, "p", &[0, 1, 2], false).await.expect_err("its data are gone").to_string();
+        assert!(why.contains("is new, and") && why.contains("pool forget"), "{why}");
+        world.nodes[1] = own;
+        works(&world.join(None, "p", &[0, 1, 2], false).await.expect("the same nodes")).await;
+    });
+}
