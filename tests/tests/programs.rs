@@ -25,6 +25,10 @@ fn main() -> ExitCode {
         ),
         ("marks_in_the_recorders_own_container", with("unshare"), marks_inside),
         ("a_function_as_operation", with("cc"), function),
+        ("functions_inside_each_other_add_up", with("cc"), nested_functions),
+        ("a_recursion_is_one_operation", with("cc"), recursion),
+        ("a_function_that_is_jumped_out_of_has_no_end", with("cc"), jumped_out_of),
+        ("a_function_inside_a_statement_has_its_flushes", with("sqlite3"), function_in_statement),
         ("a_jvm_whose_sqlite_seeks_and_writes", with("java").and_then(|()| jdbc()), old_driver),
         ("a_jvm_whose_sqlite_is_stripped", with("java").and_then(|()| jdbc()), stripped_driver),
         ("the_child_runs_as_who_called_sudo", root(), sudo_user),
@@ -317,6 +321,107 @@ fn function() -> Result<()> {
         .context("no operation `handle`")?;
     near("calls", number(handle, "/count")?, 7.0)?;
     near("fsyncs a call", number(handle, "/per_operation/fsyncs")?, 1.0)
+}
+
+/// Records `tests/programs/nested.c`, whose functions are in a library that nobody may execute, as Debian has them.
+fn nested(mode: &str, times: u32, functions: &[&str]) -> Result<serde_json::Value> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/nested.c");
+    let (library, program) = (folder.path().join("libnested.so"), folder.path().join("nested"));
+    run(Command::new("cc").args(["-O2", "-DLIBRARY", "-fPIC", "-shared", "-o"]).arg(&library).arg(&source))?;
+    fs::set_permissions(&library, fs::Permissions::from_mode(0o644))?;
+    let rpath = format!("-Wl,-rpath,{}", folder.path().display());
+    run(Command::new("cc").arg("-O2").arg("-o").arg(&program).args([&source, &library]).args(["-lpthread", &rpath]))?;
+    let operations: Vec<String> = functions.iter().map(|f| format!("{}:{f}", library.display())).collect();
+    let options: Vec<&str> = operations.iter().flat_map(|o| ["--op", o]).collect();
+    let (program, file, times) = (program.to_string_lossy(), disk.path().join("f"), times.to_string());
+    show(&record(folder.path(), &options, &[&program, &file.to_string_lossy(), mode, &times])?)
+}
+
+/// The sum of the operations' own counts is what was charged to operations.
+fn own_adds_up(summary: &serde_json::Value) -> Result<()> {
+    let all = summary["operations"].as_array().context("operations[]")?;
+    let own = |o: &serde_json::Value| {
+        let of = |what: &str| number(o, &format!("/own/{what}"));
+        Ok(number(o, "/count")? * (of("requests")? + of("flushes")? + of("discards")?))
+    };
+    let sum = all.iter().map(own).sum::<Result<f64>>()?;
+    near("commands of operations", sum, number(summary, "/device_commands/by_operations")?)
+}
+
+fn nested_functions() -> Result<()> {
+    for (mode, calls) in [("plain", 7.0), ("threads", 14.0)] {
+        let summary = nested(mode, 7, &["outer", "inner", "last"])?;
+        let told = || format!("{mode}: {:#}", summary["operations"]);
+        // (function, executions, syncs in it, its own)
+        for (name, count, all) in [("OUTER", calls, 2.0), ("INNER", 3.0 * calls, 1.0), ("LAST", calls, 2.0)] {
+            let function = shape(&summary, name)?;
+            near(name, number(function, "/count")?, count).with_context(told)?;
+            near("unfinished", number(function, "/unfinished")?, 0.0).with_context(told)?;
+            near("syncs", number(function, "/per_operation/fsyncs")?, all).with_context(told)?;
+            near("own syncs", number(function, "/own/fsyncs")?, 1.0).with_context(told)?;
+            ensure!(number(function, "/own/flushes")? > 0.0, "{}", told());
+            let own = number(function, "/own/latency_ns")? * count;
+            let latency = number(function, "/latency_ns/sum")?;
+            ensure!(if all > 1.0 { own < latency } else { own == latency }, "{}", told());
+        }
+        let inside = &shape(&summary, "INNER")?["inside"];
+        ensure!(*inside == serde_json::json!({"outer": calls as u64, "last": calls as u64}), "{inside}");
+        own_adds_up(&summary).with_context(told)?;
+    }
+    Ok(())
+}
+
+fn recursion() -> Result<()> {
+    let summary = nested("recursion", 2, &["again", "inner"])?;
+    let again = shape(&summary, "AGAIN")?;
+    near("executions", number(again, "/count")?, 2.0)?;
+    near("syncs", number(again, "/per_operation/fsyncs")?, 300.0)?;
+    near("own syncs", number(again, "/own/fsyncs")?, 300.0)?;
+    own_adds_up(&summary)
+}
+
+/// Each time `outer` and `inner` are left by longjmp; what follows is nobody's, and the next call is whole again.
+fn jumped_out_of() -> Result<()> {
+    let summary = nested("jumps", 5, &["outer", "inner", "again"])?;
+    let told = || format!("{:#}", summary["operations"]);
+    for name in ["OUTER", "INNER"] {
+        let function = shape(&summary, name)?;
+        near(name, number(function, "/count")?, 0.0).with_context(told)?;
+        near("left", number(function, "/unfinished")?, 5.0).with_context(told)?;
+    }
+    let again = shape(&summary, "AGAIN")?;
+    near("whole", number(again, "/count")?, 5.0).with_context(told)?;
+    near("unfinished", number(again, "/unfinished")?, 0.0).with_context(told)?;
+    near("its syncs", number(again, "/own/fsyncs")?, 1.0).with_context(told)?;
+    ensure!(again["inside"] == serde_json::json!({}), "{}", told());
+    let outside = number(&summary, "/device_commands/by_recorded_processes")?;
+    ensure!(outside > 0.0, "what came after the jump was charged to a function: {:#}", summary["device_commands"]);
+    Ok(())
+}
+
+/// A library by the name that the loader knows it by.
+fn function_in_statement() -> Result<()> {
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let sql = "create table t(i); insert into t values (1); insert into t values (2);";
+    let database = disk.path().join("t.db");
+    let options = ["--op", "libc.so.6:fdatasync", "--op", "libc.so.6:fsync"];
+    let summary = show(&record(folder.path(), &options, &["sqlite3", &database.to_string_lossy(), sql])?)?;
+    let insert = shape(&summary, "INSERT")?;
+    let syncs = number(insert, "/per_operation/fsyncs")?;
+    ensure!(syncs >= 2.0, "{insert}");
+    near("own syncs of an INSERT", number(insert, "/own/fsyncs")?, 0.0)?;
+    let mut inside = 0.0;
+    // Which of the two the folder is synced by depends on how SQLite was built.
+    for sync in ["FDATASYNC", "FSYNC"].into_iter().filter_map(|name| shape(&summary, name).ok()) {
+        near("own syncs", number(sync, "/own/fsyncs")?, 1.0)?;
+        let around = sync["inside"].as_object().context("inside{}")?;
+        let around = around.iter().filter(|(name, _)| name.starts_with("insert"));
+        inside += around.filter_map(|(_, n)| n.as_f64()).sum::<f64>();
+    }
+    near("inside INSERTs", inside, 2.0 * syncs)?;
+    own_adds_up(&summary)
 }
 
 /// The drivers, which set-up fetches; their functions are found when the JVM maps what it has unpacked.

@@ -88,12 +88,13 @@ export function showBeside(byId, compared) {
   if (!compared) return;
   const interval = ([low, high]) => `${low.toPrecision(4)} to ${high.toPrecision(4)}`;
   const score = (side, unit) => (side.estimate === null ? '–' : valueText(side.estimate, unit));
+  const named = (cell) => [cell.workload, parameters(cell), cell.score].filter(Boolean).join(' ');
   const rows = compared.results.map((pair) => [
-    `${pair.workload} ${parameters(pair)}`,
+    named(pair),
     score(pair.a, pair.unit),
     score(pair.b, pair.unit),
     pair.ratio === null ? '–' : pair.ratio.toPrecision(4),
-    pair.ratio_ci95 ? interval(pair.ratio_ci95) : '',
+    pair.ratio_ci95 ? interval(pair.ratio_ci_told ?? pair.ratio_ci95) : '',
     pair.verdict,
     pair.notes.join('; '),
   ]);
@@ -106,9 +107,11 @@ export function showBeside(byId, compared) {
     { name: 'B is' },
     { name: 'notes' },
   ];
-  const alone = compared.unmatched.map((cell) => `${cell.of.toUpperCase()}: ${cell.workload} ${parameters(cell)}`);
+  const alone = compared.unmatched.map((cell) => `${cell.of.toUpperCase()}: ${named(cell)}`);
+  const apart = compared.incomparable.map((cell) => `${named(cell)} (${cell.why.join('; ')})`);
   const said = [`A: ${compared.a}. B: ${compared.b}, which the rest of this page shows.`, compared.scope];
   if (alone.length > 0) said.push(`In one of them only: ${alone.join('; ')}.`);
+  if (apart.length > 0) said.push(`Not comparable: ${apart.join('; ')}.`);
   byId('beside-scope').textContent = said.join(' ');
   fill(byId('beside-cells'), table('Cells of both', columns, rows));
   const differs = compared.differs.map((fact) => [fact.fact, fact.a, fact.b, fact.varies]);

@@ -8,8 +8,9 @@
 //! - a **commit** is shared by the calls that joined its transaction, each counted once; btrfs, f2fs and XFS do not tell
 //!   who joined, so theirs are shared by the calls that waited for it.
 //!
-//! Shares of an operation are also those of the operations around it, so a mark around a statement has all that the
-//! statement has. One item's shares of the innermost operations and of nobody add up to 1.
+//! Shares of an operation are also those of the operations around it, so a function around a statement has all that the
+//! statement has. What is the innermost operation's, and so nobody's else, is told apart ([`Part::own`]): one item's own
+//! shares and those of nobody add up to 1.
 
 use crate::rows::{Does, Index};
 use model::{Layer, Origin, Relation};
@@ -17,32 +18,49 @@ use model::{Layer, Origin, Relation};
 /// Absent, in tables of positions.
 const NONE: u32 = u32::MAX;
 
+/// What an operation has of an item.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Part {
+    /// Its position.
+    pub operation: u32,
+    /// Its share, with those of the operations inside it.
+    pub share: f64,
+    /// Its share without those.
+    pub own: f64,
+}
+
+/// A share of an operation, and the same share of those around it.
+fn parts<'i>(index: &'i Index<'i>, operation: usize, share: f64) -> impl Iterator<Item = Part> + 'i {
+    let own = move |at: usize| if at == operation { share } else { 0.0 };
+    index.chain(operation).map(move |at| Part { operation: at as u32, share, own: own(at) })
+}
+
 /// Items (spans by position), each with its shares.
 #[derive(Debug, Default)]
 pub struct Shared {
     items: Vec<u32>,
     ends: Vec<u32>,
-    shares: Vec<(u32, f64)>,
+    shares: Vec<Part>,
 }
 
 impl Shared {
-    /// Each item: position of its span, and (position of operation, share) of all who have a part.
-    pub fn iter(&self) -> impl Iterator<Item = (usize, &[(u32, f64)])> {
+    /// Each item: position of its span, and all who have a part.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &[Part])> {
         (0..self.items.len()).map(|i| (self.items[i] as usize, self.of(i)))
     }
 
-    fn of(&self, item: usize) -> &[(u32, f64)] {
+    fn of(&self, item: usize) -> &[Part] {
         let start = item.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
         &self.shares[start..self.ends[item] as usize]
     }
 
     /// Adds an item. Parts of one operation are added up.
-    fn push(&mut self, span: usize, parts: impl Iterator<Item = (u32, f64)>) {
+    fn push(&mut self, span: usize, parts: impl Iterator<Item = Part>) {
         let start = self.shares.len();
-        for (operation, share) in parts {
-            match self.shares[start..].iter_mut().find(|(o, _)| *o == operation) {
-                Some((_, sum)) => *sum += share,
-                None => self.shares.push((operation, share)),
+        for part in parts {
+            match self.shares[start..].iter_mut().find(|p| p.operation == part.operation) {
+                Some(sum) => (sum.share, sum.own) = (sum.share + part.share, sum.own + part.own),
+                None => self.shares.push(part),
             }
         }
         self.items.push(span as u32);
@@ -97,7 +115,7 @@ fn commands(index: &Index) -> (Shared, Vec<u32>) {
     for (n, &span) in spans.iter().enumerate() {
         let (own, after) = rest.split_at(rest.partition_point(|&(command, ..)| command as usize == n));
         rest = after;
-        let parts = own.iter().flat_map(|&(_, op, share)| index.chain(op as usize).map(move |o| (o as u32, share)));
+        let parts = own.iter().flat_map(|&(_, op, share)| parts(index, op as usize, share));
         shared.push(span as usize, parts);
     }
     (shared, number)
@@ -178,12 +196,13 @@ fn bios(index: &Index, commands: &Shared, number: &[u32]) -> (Shared, Vec<u32>) 
         rest = after;
         let own = &own[..own.partition_point(|&(_, waited, _)| waited == own[0].1)];
         let part = 1.0 / own.len().max(1) as f64;
-        let carriers = own
-            .iter()
-            .flat_map(|&(.., command)| commands.of(command as usize))
-            .map(|&(operation, share)| (operation, share * part));
+        let carriers = own.iter().flat_map(|&(.., command)| commands.of(command as usize)).map(|p| Part {
+            share: p.share * part,
+            own: p.own * part,
+            ..*p
+        });
         let alone = index.operation_of(span).filter(|_| own.is_empty()).into_iter();
-        shared.push(i, carriers.chain(alone.flat_map(|o| index.chain(o)).map(|o| (o as u32, 1.0))));
+        shared.push(i, carriers.chain(alone.flat_map(|o| parts(index, o, 1.0))));
     }
     (shared, carried)
 }
@@ -210,7 +229,7 @@ fn commits(index: &Index) -> Shared {
         rest = after;
         let part = 1.0 / own.len() as f64;
         let operations = own.iter().filter_map(|&(_, parent)| index.operation_of(&rows.spans[parent as usize]));
-        let parts = operations.flat_map(|o| index.chain(o).map(move |o| (o as u32, part)));
+        let parts = operations.flat_map(|o| parts(index, o, part));
         shared.push(commit as usize, parts);
     }
     shared

@@ -2,9 +2,9 @@
 //!
 //! Names and shapes below change only together with [`VERSION`]; fields may be added without. Times are ns, sizes bytes,
 //! shares from 0 to 1. "Mean" is per finished execution. A count that several operations have a part in (a shared
-//! flush, a merged request, a commit of many) is counted by share, so that counts of operations add up to the totals;
-//! `touched` counts the whole thing for everybody who has a part. An operation that contains others (a mark around a
-//! statement) includes them.
+//! flush, a merged request, a commit of many) is counted by share; `touched` counts the whole thing for everybody who has a
+//! part. An operation that contains others (a function around a statement) includes them; `own` leaves them out, so that the
+//! own counts of all operations add up to the totals.
 
 use crate::files::FileClass;
 use model::{Environment, Layer};
@@ -100,6 +100,10 @@ pub struct OperationSummary {
     pub unexplained_ns: u64,
     /// Means.
     pub per_operation: PerOperation,
+    /// Of these, what no operation inside it did: the same where there is none.
+    pub own: Own,
+    /// The operations that its executions ran inside, by their text: how many of the `count` did.
+    pub inside: BTreeMap<String, u64>,
     /// Runs of writes to files of one class without a sync between them, in the order in which they come.
     pub phases: Vec<Phase>,
     /// The time from one phase to the next.
@@ -161,6 +165,30 @@ pub struct PerOperation {
     pub write_amplification: Option<f64>,
     /// Likewise on every disk, stacked ones told apart.
     pub by_disk: BTreeMap<String, DiskUse>,
+}
+
+/// What an operation did itself, without the operations inside it, mean per finished execution. Summed over all executions of
+/// all operations, each thing is counted once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Own {
+    /// Time that no operation inside it took.
+    pub latency_ns: f64,
+    /// As in [`PerOperation`].
+    pub syscalls: f64,
+    /// As in [`PerOperation`].
+    pub fsyncs: f64,
+    /// As in [`PerOperation`].
+    pub journal_commits: f64,
+    /// As in [`PerOperation`].
+    pub bios: f64,
+    /// As in [`PerOperation`].
+    pub requests: f64,
+    /// As in [`PerOperation`].
+    pub discards: f64,
+    /// As in [`PerOperation`].
+    pub flushes: f64,
+    /// As in [`PerOperation`].
+    pub device_bytes: f64,
 }
 
 /// Writes to one class of file.

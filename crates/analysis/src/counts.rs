@@ -44,15 +44,15 @@ pub struct CountRow {
 /// The tables of counts.
 pub fn counts(summary: &Summary) -> Counts {
     let statements = summary.operations.iter().map(|operation| {
-        let per = &operation.per_operation;
+        let (per, own) = (&operation.per_operation, &operation.own);
         let mut rows = Vec::new();
         let mut add = |layer: Layer, name: &str, class, count: f64, bytes, note: String| {
             if count > 0.0 {
                 rows.push(CountRow { layer: layer.name(), name: name.into(), class, count, bytes, note });
             }
         };
-        add(Layer::Syscall, "recorded system calls", None, per.syscalls, None, String::new());
-        add(Layer::Syscall, "fsync, fdatasync", None, per.fsyncs, None, String::new());
+        add(Layer::Syscall, "recorded system calls", None, per.syscalls, None, alone(per.syscalls, own.syscalls));
+        add(Layer::Syscall, "fsync, fdatasync", None, per.fsyncs, None, alone(per.fsyncs, own.fsyncs));
         for (class, writes) in &per.filesystem_writes {
             let note = format!("{} {} in all", writes.inodes, if writes.inodes == 1 { "inode" } else { "inodes" });
             add(Layer::FileSystem, "writes", Some(*class), writes.count, Some(writes.bytes), note);
@@ -72,18 +72,29 @@ pub fn counts(summary: &Summary) -> Counts {
             None,
             per.journal_commits,
             None,
-            touched(per.touched.journal_commits),
+            touched(per.touched.journal_commits, per.journal_commits, own.journal_commits),
         );
-        add(Layer::Block, "bios", None, per.bios, Some(per.block_bytes), touched(per.touched.bios));
+        let bios = touched(per.touched.bios, per.bios, own.bios);
+        add(Layer::Block, "bios", None, per.bios, Some(per.block_bytes), bios);
         add(Layer::IoScheduler, "merges", None, per.merges, None, String::new());
-        add(Layer::Driver, "requests", None, per.requests, Some(per.device_bytes), touched(per.touched.requests));
-        add(Layer::Driver, "discards", None, per.discards, None, String::new());
-        add(Layer::Driver, "flushes", None, per.flushes, None, touched(per.touched.flushes));
+        let requests = touched(per.touched.requests, per.requests, own.requests);
+        add(Layer::Driver, "requests", None, per.requests, Some(per.device_bytes), requests);
+        add(Layer::Driver, "discards", None, per.discards, None, alone(per.discards, own.discards));
+        let flushes = touched(per.touched.flushes, per.flushes, own.flushes);
+        add(Layer::Driver, "flushes", None, per.flushes, None, flushes);
         StatementCounts { statement: shown(&operation.statement), count: operation.count, rows }
     });
     Counts { statements: statements.collect() }
 }
 
-fn touched(count: f64) -> String {
-    format!("has a part in {count:.2}")
+/// What of a count is the operation's own, if operations inside it have some of it.
+fn alone(all: f64, own: f64) -> String {
+    if all - own > 0.005 { format!("own {own:.2}") } else { String::new() }
+}
+
+fn touched(touched: f64, all: f64, own: f64) -> String {
+    match alone(all, own) {
+        own if own.is_empty() => format!("has a part in {touched:.2}"),
+        own => format!("{own}, part in {touched:.2}"),
+    }
 }

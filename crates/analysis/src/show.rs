@@ -37,7 +37,8 @@ const NOTES: &str = "\
 Layer times are exclusive: each ns belongs to the deepest layer that was waited on; they add up to the latency.
 Counts are means per finished execution. What several share (a flush, a merged request, a commit) is counted by
 share: by bytes for data, equal among the waiters of a flush, by joining calls for a commit. \"has a part in\" counts
-it whole. Writes and reads are calls that enter the file system, not pages. Quantiles interpolate (type 7).
+it whole. What runs inside an operation counts for both; \"own\" is what nothing inside it did, and own counts add up
+to the totals. Writes and reads are calls that enter the file system, not pages. Quantiles interpolate (type 7).
 Gaps go from the end of one run of writes to the begin of the next; a sync or another class of file ends a run.
 ";
 
@@ -188,6 +189,9 @@ fn statement(out: &mut String, operation: &OperationSummary, counts: &StatementC
         }
     }
     line(out, &head);
+    for (outer, n) in &operation.inside {
+        line(out, &format!("  {n} of them inside {}, where they count too", shown(outer)));
+    }
     if operation.count == 0 {
         return;
     }

@@ -6,9 +6,9 @@
 
 use crate::account;
 use crate::blind;
-use crate::charges::{Charges, Shared};
+use crate::charges::{Charges, Part, Shared};
 use crate::contract::{
-    ByConfidence, BytesWritten, DiskInfo, DiskUse, FileUse, LayerTime, Loss, LossInterval, OperationSummary,
+    ByConfidence, BytesWritten, DiskInfo, DiskUse, FileUse, LayerTime, Loss, LossInterval, OperationSummary, Own,
     PerOperation, Probe, Reads, Summary, Touched, VERSION, Writes, size_class,
 };
 use crate::files::{FileClass, PageGrid, database_of, part};
@@ -167,6 +167,18 @@ impl<'a> Tallies<'a> {
             }
             tally.latency.push(latency);
             tally.inside.push(operation.inside_ns);
+            summary.own.latency_ns += latency as f64;
+            let Some(around) = operation.parent.and_then(|id| self.index.operation(id)) else { continue };
+            if let Some(shape) = self.index.shape(around) {
+                let text = &self.index.rows.shapes[shape].text;
+                *entry(&mut self.shapes[self.of[i].unwrap_or(shape)].summary.inside, text) += 1;
+            }
+            // It cannot have been inside for longer than that ran, whatever a lost record made of it.
+            let outer = &self.index.rows.operations[around];
+            let within = operation.start_ns.max(outer.start_ns)..operation.end_ns.min(outer.end_ns).unwrap_or(0);
+            if let Some(shape) = self.of[around] {
+                self.shapes[shape].summary.own.latency_ns -= within.end.saturating_sub(within.start) as f64;
+            }
         }
     }
 
@@ -231,9 +243,13 @@ impl<'a> Tallies<'a> {
                 let end_ns = span.end_ns.unwrap_or(span.start_ns);
                 acts.push(Act { operation: operation as u32, start_ns: span.start_ns, end_ns, wrote, bytes });
             }
-            for shape in index.chain(operation).filter_map(|o| self.of[o]) {
+            for (shape, own) in index.chain(operation).filter_map(|o| Some((self.of[o]?, o == operation))) {
                 let tally = &mut self.shapes[shape];
                 let sums = &mut tally.sums;
+                if span.layer == Layer::Syscall && own {
+                    tally.summary.own.syscalls += 1.0;
+                    tally.summary.own.fsyncs += f64::from(u8::from(syncs));
+                }
                 if span.layer == Layer::Syscall {
                     sums.syscalls += 1.0;
                     sums.fsyncs += f64::from(u8::from(syncs));
@@ -296,13 +312,14 @@ impl<'a> Tallies<'a> {
             .into_iter()
             .map(|d| (d, index.disk_name(d)))
             .collect();
-        self.each(&charges.commits, |sums, _, _, share| {
+        self.each(&charges.commits, |sums, own, _, _, Part { share, own: alone, .. }| {
+            own.journal_commits += alone;
             sums.journal_commits += share;
             sums.touched.journal_commits += 1.0;
         });
         let carried: HashMap<usize, u32> =
             charges.commands.iter().zip(&charges.carried).map(|((span, _), &n)| (span, n)).collect();
-        self.each(&charges.commands, |sums, at, span, share| {
+        self.each(&charges.commands, |sums, own, at, span, Part { share, own: alone, .. }| {
             let does = Does::on_disk(span);
             let flush = does == Does::Flush;
             // A discard names bytes but carries none.
@@ -319,11 +336,15 @@ impl<'a> Tallies<'a> {
             }
             if !counted(span) {
             } else if flush {
+                own.flushes += alone;
                 sums.flushes += share;
                 sums.touched.flushes += 1.0;
             } else if !data {
+                own.discards += alone;
                 sums.discards += share;
             } else {
+                own.requests += alone;
+                own.device_bytes += span.bytes as f64 * alone;
                 sums.requests += share;
                 sums.touched.requests += 1.0;
                 sums.merges += f64::from(carried.get(&at).copied().unwrap_or(0).saturating_sub(1)) * share;
@@ -334,11 +355,12 @@ impl<'a> Tallies<'a> {
                 }
             }
         });
-        self.each(&charges.bios, |sums, _, span, share| {
+        self.each(&charges.bios, |sums, own, _, span, Part { share, own: alone, .. }| {
             if let Some(name) = span.disk.and_then(|d| names.get(&d)) {
                 entry(&mut sums.by_disk, name).bios += share;
             }
             if counted(span) {
+                own.bios += alone;
                 sums.bios += share;
                 sums.touched.bios += 1.0;
                 if matches!(Does::on_disk(span), Does::Read | Does::Write) {
@@ -352,11 +374,12 @@ impl<'a> Tallies<'a> {
     }
 
     /// Hands each share of a finished operation to `add`, with the item's span and its position.
-    fn each(&mut self, shared: &Shared, mut add: impl FnMut(&mut PerOperation, usize, &Span, f64)) {
-        for (at, shares) in shared.iter() {
-            for &(operation, share) in shares.iter().filter(|(_, share)| *share > 0.0) {
-                if let Some(shape) = self.of[operation as usize] {
-                    add(&mut self.shapes[shape].sums, at, &self.index.rows.spans[at], share);
+    fn each(&mut self, shared: &Shared, mut add: impl FnMut(&mut PerOperation, &mut Own, usize, &Span, Part)) {
+        for (at, parts) in shared.iter() {
+            for &part in parts.iter().filter(|part| part.share > 0.0) {
+                if let Some(shape) = self.of[part.operation as usize] {
+                    let tally = &mut self.shapes[shape];
+                    add(&mut tally.sums, &mut tally.summary.own, at, &self.index.rows.spans[at], part);
                 }
             }
         }
@@ -393,6 +416,12 @@ impl Tally {
             self.sums.filesystem_reads.entry(class).or_default().inodes = files.len() as u64;
         }
         summary.per_operation = means(self.sums, summary.count);
+        let n = summary.count.max(1) as f64;
+        let Own { latency_ns, syscalls, fsyncs, journal_commits, bios, requests, discards, flushes, device_bytes } =
+            &mut summary.own;
+        [latency_ns, syscalls, fsyncs, journal_commits, bios, requests, discards, flushes, device_bytes]
+            .into_iter()
+            .for_each(|x| *x /= n);
         summary
     }
 }

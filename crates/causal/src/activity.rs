@@ -89,6 +89,8 @@ pub(crate) struct Waited {
     pub confidence: Confidence,
     /// It was the application that did, while it worked on a row.
     pub between_rows: bool,
+    /// In a call: the inferred transaction that it is of; 0: none.
+    pub transaction: Option<u64>,
 }
 
 /// An interval of something that may be waited for.
@@ -272,6 +274,7 @@ fn fill(levels: &[Vec<Interval>; 4], level: usize, from: u64, to: u64, rest: (La
             end_ns: to,
             confidence,
             between_rows: false,
+            transaction: None,
         });
         return;
     };
@@ -289,7 +292,16 @@ fn fill(levels: &[Vec<Interval>; 4], level: usize, from: u64, to: u64, rest: (La
         }
         let end = end.min(to);
         let layer = LAYERS[level];
-        out.push(Waited { layer, reason, span, start_ns: at, end_ns: end, confidence, between_rows: false });
+        out.push(Waited {
+            layer,
+            reason,
+            span,
+            start_ns: at,
+            end_ns: end,
+            confidence,
+            between_rows: false,
+            transaction: None,
+        });
         at = end;
         if at >= to {
             return;

@@ -222,6 +222,7 @@ impl State {
             dev: call.dev,
             ino: call.ino,
             ctx: call.ctx,
+            transaction: call.transaction(),
         });
         // Whoever waits for the medium sleeps; the record of the sleep would have come with its end.
         let asleep_from = thread.aways.back().map_or(call.start_ns, |a| a.end_ns.max(call.start_ns));
@@ -345,6 +346,7 @@ impl State {
                 dev: record.dev,
                 ino: record.ino,
                 ctx: record.ctx,
+                transaction: call.transaction(),
             });
         }
         self.consequences(header, record, &call, (fs_start_ns, end_ns), sink);

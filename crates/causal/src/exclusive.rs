@@ -39,6 +39,8 @@ pub(crate) struct CallSegment {
     pub dev: u32,
     pub ino: u64,
     pub ctx: u16,
+    /// The inferred transaction that it is of; 0: none.
+    pub transaction: u64,
 }
 
 /// A time off the CPU on the sheet.
@@ -98,7 +100,17 @@ pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &mut Activity
         let away = away.filter(|a| a.start_ns <= at);
         let between_rows = call.map_or(away.is_some_and(|a| a.between_rows), |c| c.ctx & flags::BETWEEN_ROWS != 0);
         let (start_ns, end_ns) = (at, next);
-        let piece = |layer, reason, span| Waited { layer, reason, span, start_ns, end_ns, confidence, between_rows };
+        let transaction = call.map(|c| c.transaction);
+        let piece = |layer, reason, span| Waited {
+            layer,
+            reason,
+            span,
+            start_ns,
+            end_ns,
+            confidence,
+            between_rows,
+            transaction,
+        };
         match away {
             None => pieces.push(piece(place.0, Reason::Cpu, place.1)),
             Some(a) if at >= a.wake_ns => pieces.push(piece(Layer::RunQueue, Reason::RunQueue, 0)),
@@ -113,7 +125,9 @@ pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &mut Activity
                 };
                 let before = pieces.len();
                 activity.explain(&who, at, next, place, &mut pieces);
-                pieces[before..].iter_mut().for_each(|p| p.between_rows = between_rows);
+                for piece in &mut pieces[before..] {
+                    (piece.between_rows, piece.transaction) = (between_rows, transaction);
+                }
             }
         }
         at = next;
@@ -131,6 +145,8 @@ pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &mut Activity
             let piece = match frame.kind {
                 Kind::Statement if piece.between_rows => apps(piece, 0),
                 Kind::Statement if sibling => apps(piece, SIBLING),
+                // A call on another file.
+                Kind::Inferred if piece.transaction.is_some_and(|t| t != frame.id) => apps(piece, 0),
                 Kind::Function if piece.span == OWN && !piece.between_rows => {
                     Waited { span: inner.unwrap_or(OWN), ..piece }
                 }
@@ -261,7 +277,7 @@ fn turn(frame: &mut Frame, mut left: u64, wanted: impl Fn(&Waited) -> bool, othe
 fn unknown(start_ns: u64, end_ns: u64) -> Waited {
     let confidence = Confidence::Guess;
     let (layer, reason) = (Layer::Database, Reason::Other);
-    Waited { layer, reason, span: OWN, start_ns, end_ns, confidence, between_rows: false }
+    Waited { layer, reason, span: OWN, start_ns, end_ns, confidence, between_rows: false, transaction: None }
 }
 
 fn row(operation: u64, s: Waited) -> Slice {

@@ -7,17 +7,24 @@
 //! | mode | a write transaction begins | and ends |
 //! |---|---|---|
 //! | rollback journal | with the journal's creation, if it is then written from its start; else with its first write | when the journal is removed, truncated to nothing or its header zeroed, and synced if a sync follows |
-//! | WAL | with its first write | with the sync after a frame |
-//! | neither is written | with the first write to the database; if it has a WAL, that is a checkpoint | with the database's sync |
+//! | WAL | with its first write | with the sync after a frame, or with its last write if no sync follows |
+//! | neither is written | with the first write to the database; if it has a WAL, that is a checkpoint | with the database's sync, or with its last write |
 //!
-//! What a thread does meanwhile is the transaction's, an operation like any other but with confidence `guess`: in every link
+//! A transaction is a thread's on one database, and has the calls on that database's files only: what the thread does
+//! meanwhile on other files is not the transaction's, nor is what it does after the transaction's last write or sync. Two
+//! databases, whether attached or of two connections, are two transactions, neither inside the other. In the time between
+//! its calls a thread may do anything; that is the transaction's only from its first call to its last.
+//!
+//! A transaction is an operation like any other but with confidence `guess`: in every link
 //! that leads down from it, and in every cause that names it. It is done only for processes of which no statement was
 //! recorded ([`crate::Config::told`]), and not on a thread that is inside a mark or function of its own: what is told goes
 //! before what is guessed.
 //!
 //! *Uncertainty*: names may lie. Reading transactions leave no trace in files. Commits that are not synced (WAL with
-//! `synchronous=NORMAL`, any mode with `OFF`) cannot be told apart and look like one. The thread's time between its calls is
-//! shown as `other`, since its sleeps there are not recorded.
+//! `synchronous=NORMAL`, any mode with `OFF`) and are less than [`PAUSE_NS`] apart cannot be told apart and look like one. A
+//! transaction that one thread begins and another ends is two, one on each. What no call does (a page fault in a mapped
+//! database) is not the transaction's. The thread's time between its calls is shown as `other`, since its sleeps there are
+//! not recorded.
 
 use crate::Sink;
 use crate::hash::FastMap;
@@ -25,7 +32,7 @@ use crate::linker::State;
 use crate::pages::FileKey;
 use crate::stack::Kind;
 use model::event::{Header, Syscall, flags};
-use model::files::{FileClass, database_of, reads_database_header};
+use model::files::{FileClass, database_of, reads_database_header, without_mark};
 use model::{Call, Event, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,37 +44,65 @@ const JOURNAL_HEADER: u64 = 28;
 const WAL_HEADER: i64 = 32;
 /// In a `file` record: it was opened.
 const OPENED: u16 = 0;
+/// Between two writes of one commit to a WAL lies only the making of the next frame. A thread that waited longer had done.
+const PAUSE_NS: u64 = 10_000_000;
+/// The announcement of a sync and the start in its record are read from the clock one after the other.
+const SAME_CALL_NS: u64 = 100_000;
+/// A call of which the end was lost is not waited for longer.
+const LONGEST_CALL_NS: u64 = 10_000_000_000;
 
-/// A record that has arrived but whose turn is a horizon away.
+/// What a record tells, which may have arrived before its turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Coming {
+enum Told {
     /// The file that a call just opened; the database, if it is a rollback journal.
-    Named(FileKey, Option<String>),
-    Opened(FileKey),
-    WrittenFromStart(FileKey),
-    Synced(FileKey),
+    Named(Option<String>),
+    Opened,
+    /// Its contents were changed; from the file's start on.
+    Changed(bool),
+    Synced,
+    Other,
 }
 
-/// A file that a transaction waits for.
-#[derive(Debug, Clone, Copy)]
-struct Waiting {
+/// A call of a thread, by the time at which it began.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Note {
     file: FileKey,
-    class: FileClass,
-    /// Its next sync ends it: a frame was written to the WAL, or the journal's header is gone.
-    last_sync: bool,
+    told: Told,
+    /// `u64::MAX`: not known yet.
+    end_ns: u64,
 }
 
 #[derive(Debug)]
 struct Transaction {
     operation: u64,
-    waiting: Vec<Waiting>,
+    /// When its first call began, of which the file may not have been named yet.
+    start_ns: u64,
+    /// Path.
+    database: String,
+    /// When its last write or sync ended.
+    last_ns: u64,
+    /// Its rollback journal has something in it, so that it is not over whatever time passes.
+    journal: bool,
+    /// A frame was written to the WAL.
+    frames: bool,
+    /// It writes the database, and there was no journal.
+    bare: bool,
+    /// Its journal is gone. It may be synced yet.
+    over: bool,
+}
+
+impl Transaction {
+    /// Whether it is over by `time_ns` if nothing but reading came after its last write or sync.
+    fn over_by(&self, time_ns: u64) -> bool {
+        !self.journal && time_ns > self.last_ns.saturating_add(PAUSE_NS)
+    }
 }
 
 /// What is known of threads that may be in a transaction.
 #[derive(Default)]
 pub(crate) struct Inferred {
-    coming: BTreeMap<(u32, u64), Vec<Coming>>,
-    open: FastMap<u32, Transaction>,
+    notes: BTreeMap<(u32, u64), Vec<Note>>,
+    open: FastMap<u32, Vec<Transaction>>,
     /// Paths of databases that have a journal or WAL; `true`: a WAL.
     databases: BTreeMap<String, bool>,
     /// Files read as SQLite reads a database's header.
@@ -78,10 +113,10 @@ pub(crate) struct Inferred {
 
 impl Inferred {
     pub(crate) fn len(&self) -> usize {
-        self.coming.len() + self.open.len() + self.databases.len() + self.read.len() + self.names.len()
+        self.notes.len() + self.open.len() + self.databases.len() + self.read.len() + self.names.len()
     }
 
-    /// Notes what a record that has just arrived will tell, for the calls whose turn comes before its own.
+    /// Notes what a record that has just arrived tells, for what comes before it and during it.
     pub(crate) fn arrives(&mut self, told: Option<&BTreeSet<u32>>, event: &Event) {
         let h = &event.header;
         // The kind first: it costs less than the look-up, and most events are of others.
@@ -90,7 +125,7 @@ impl Inferred {
         {
             return;
         }
-        let (time_ns, coming) = match &event.record {
+        let (time_ns, note) = match &event.record {
             Record::File(r) => {
                 let class = model::files::class(&r.text);
                 if let FileClass::RollbackJournal | FileClass::Wal = class {
@@ -100,22 +135,44 @@ impl Inferred {
                     return;
                 }
                 let journal_of = (class == FileClass::RollbackJournal).then(|| database_of(&r.text).to_string());
-                (h.time_ns, Coming::Named((r.dev, r.ino), journal_of))
+                (h.time_ns, Note { file: (r.dev, r.ino), told: Told::Named(journal_of), end_ns: h.time_ns })
             }
-            Record::SyncBegin(r) => (h.time_ns, Coming::Synced((r.dev, r.ino))),
-            Record::Syscall(r) if r.ctx & flags::TRACKED != 0 && r.result >= 0 => match Call::from_number(r.call) {
-                Some(Call::Open) => (r.start_ns, Coming::Opened((r.dev, r.ino))),
-                Some(call) if call.writes() && r.pos == 0 => (r.start_ns, Coming::WrittenFromStart((r.dev, r.ino))),
-                _ => return,
-            },
+            Record::SyncBegin(r) => (h.time_ns, Note { file: (r.dev, r.ino), told: Told::Synced, end_ns: u64::MAX }),
+            Record::Syscall(r) if r.ctx & flags::TRACKED != 0 && r.ino != 0 => {
+                let file = (r.dev, r.ino);
+                let told = match Call::from_number(r.call) {
+                    Some(call) if call.syncs() => {
+                        let from = r.start_ns.saturating_sub(SAME_CALL_NS);
+                        let mut near = self.notes.range_mut((h.tid, from)..=(h.tid, r.start_ns + SAME_CALL_NS));
+                        let announced = near.find_map(|(_, all)| {
+                            all.iter_mut().find(|n| n.told == Told::Synced && n.file == file && n.end_ns == u64::MAX)
+                        });
+                        if let Some(note) = announced {
+                            note.end_ns = h.time_ns;
+                            return;
+                        }
+                        Told::Synced
+                    }
+                    _ if r.result < 0 => Told::Other,
+                    Some(Call::Open) => Told::Opened,
+                    Some(Call::Ftruncate | Call::Unlink) => Told::Changed(false),
+                    Some(call) if call.writes() => Told::Changed(r.pos == 0),
+                    _ => Told::Other,
+                };
+                (r.start_ns, Note { file, told, end_ns: h.time_ns })
+            }
             _ => return,
         };
-        self.coming.entry((h.tid, time_ns)).or_default().push(coming);
+        self.notes.entry((h.tid, time_ns)).or_default().push(note);
     }
 
-    /// Forgets what is older than the events whose turn it is.
+    /// Forgets the calls that ended before the events whose turn it is.
     pub(crate) fn prune(&mut self, now_ns: u64) {
-        self.coming.retain(|&(_, time_ns), _| time_ns >= now_ns);
+        let lost = |start_ns: u64| now_ns.saturating_sub(start_ns) > LONGEST_CALL_NS;
+        self.notes.retain(|&(_, start_ns), all| {
+            all.retain(|n| n.end_ns >= now_ns && !(n.end_ns == u64::MAX && lost(start_ns)));
+            !all.is_empty()
+        });
     }
 
     fn remember(&mut self, database: &str, wal: bool) {
@@ -133,25 +190,34 @@ impl Inferred {
     }
 
     /// What the thread does from `time_ns` on, as far as it has arrived.
-    fn after(&self, tid: u32, time_ns: u64) -> impl Iterator<Item = &Coming> {
-        self.coming.range((tid, time_ns)..=(tid, u64::MAX)).flat_map(|(_, all)| all)
+    fn after(&self, tid: u32, time_ns: u64) -> impl Iterator<Item = (u64, &Note)> {
+        self.notes.range((tid, time_ns)..=(tid, u64::MAX)).flat_map(|((_, at), all)| all.iter().map(move |n| (*at, n)))
     }
 
     /// If the file that a call opens at `start_ns` is a rollback journal that the thread then writes from its start: the
     /// database that it is of.
     fn makes_journal(&self, tid: u32, start_ns: u64, file: FileKey) -> Option<String> {
         let mut database = None;
-        for coming in self.after(tid, start_ns.saturating_add(1)) {
-            match coming {
-                Coming::Named(f, journal_of) if *f == file && database.is_none() => {
-                    database = Some(journal_of.as_ref()?);
-                }
-                Coming::WrittenFromStart(f) if *f == file => return database.cloned(),
-                Coming::Opened(f) if *f == file => return None,
+        for (_, note) in self.after(tid, start_ns.saturating_add(1)).filter(|(_, n)| n.file == file) {
+            match &note.told {
+                Told::Named(journal_of) if database.is_none() => database = Some(journal_of.as_ref()?),
+                Told::Changed(true) => return database.cloned(),
+                Told::Opened => return None,
                 _ => {}
             }
         }
         None
+    }
+
+    /// The call that the thread was in at `time_ns`.
+    fn call(&self, tid: u32, time_ns: u64) -> Option<&Note> {
+        let call = |n: &&Note| !matches!(n.told, Told::Named(_));
+        let before = self.notes.range((tid, 0)..=(tid, time_ns)).rev().flat_map(|(_, all)| all);
+        if let Some(note) = before.filter(call).next().filter(|n| time_ns <= n.end_ns) {
+            return Some(note);
+        }
+        let soon = self.after(tid, time_ns).take_while(|&(at, _)| at <= time_ns.saturating_add(SAME_CALL_NS));
+        soon.map(|(_, note)| note).find(call).filter(|n| n.told == Told::Synced)
     }
 
     /// The database's name as it stands in a shape: without its folder, unless another one has that name.
@@ -162,6 +228,18 @@ impl Inferred {
         }
         let known = self.names.entry(short.into()).or_insert_with(|| path.into());
         if known == path { short.into() } else { path.into() }
+    }
+
+    fn of(&mut self, tid: u32, database: &str) -> Option<&mut Transaction> {
+        self.open.get_mut(&tid)?.iter_mut().find(|t| t.database == database)
+    }
+}
+
+/// The database that a path is beside or in: itself, that of its journal, WAL or shm, the first of a transaction over several.
+fn database(path: &str, class: FileClass) -> &str {
+    match class {
+        FileClass::MasterJournal => without_mark(path).rsplit_once("-mj").map_or(path, |(database, _)| database),
+        _ => database_of(path),
     }
 }
 
@@ -184,16 +262,44 @@ impl State {
             && record.result >= 0
     }
 
-    /// Before a call is taken in: a transaction may begin with it.
+    /// Whether a call on this file is of a transaction on the database. The folder is synced when a journal was made.
+    fn is_of(&self, database_path: &str, file: FileKey, told: &Told) -> bool {
+        let Some(path) = self.names.path(file) else { return false };
+        let folder = || *told == Told::Synced && database_path.rsplit_once('/').is_some_and(|(f, _)| f == path);
+        database(path, self.class_of(file)) == database_path || folder()
+    }
+
+    /// The transaction that the thread was at work for at `time_ns`: that of its call's file.
+    pub(crate) fn inferred_at(&self, tid: u32, time_ns: u64) -> Option<u64> {
+        let open = self.inferred.open.get(&tid)?;
+        if let Some(begun) = open.iter().find(|t| t.start_ns == time_ns) {
+            return Some(begun.operation);
+        }
+        let note = self.inferred.call(tid, time_ns)?;
+        let of = |t: &&Transaction| self.is_of(&t.database, note.file, &note.told);
+        let transaction = open.iter().find(of)?;
+        let changes = |n: &Note| matches!(n.told, Told::Changed(_) | Told::Synced);
+        let goes_on = || {
+            let later = self.inferred.after(tid, time_ns.saturating_add(1));
+            let mut later = later.take_while(|&(at, _)| at <= transaction.last_ns.saturating_add(PAUSE_NS));
+            later.any(|(_, n)| changes(n) && self.is_of(&transaction.database, n.file, &n.told))
+        };
+        // What is read after its last write is not the transaction's any more.
+        let within = changes(note) || transaction.journal || !transaction.over && goes_on();
+        within.then_some(transaction.operation)
+    }
+
+    /// Before a call is taken in: transactions may be over, and one may begin with it.
     pub(crate) fn infer_begin(&mut self, header: &Header, record: &Syscall, sink: &mut dyn Sink) {
+        let (tid, start_ns) = (header.tid, record.start_ns.min(header.time_ns));
+        self.infer_ends(tid, sink, |t| t.over_by(start_ns));
         let Some(call) = Call::from_number(record.call).filter(|_| self.infers(header, record)) else { return };
         let file = (record.dev, record.ino);
-        let (tid, start_ns) = (header.tid, record.start_ns.min(header.time_ns));
-        let mut database = None;
+        let mut path = None;
         let class = match call {
             Call::Open => {
-                database = self.inferred.makes_journal(tid, start_ns, file);
-                if database.is_some() { FileClass::RollbackJournal } else { return }
+                path = self.inferred.makes_journal(tid, start_ns, file);
+                if path.is_some() { FileClass::RollbackJournal } else { return }
             }
             _ if call.writes() => self.class_of(file),
             _ if call.reads() && u64::try_from(record.pos).is_ok_and(|p| reads_database_header(p, record.bytes)) => {
@@ -201,75 +307,119 @@ impl State {
             }
             _ => return,
         };
-        let waits_for = match class {
-            FileClass::RollbackJournal | FileClass::Wal => true,
-            FileClass::Database => !self.inferred.open.contains_key(&tid),
-            _ => false,
-        };
-        if !waits_for {
+        if !matches!(class, FileClass::RollbackJournal | FileClass::Wal | FileClass::Database) {
             return;
         }
-        if !self.inferred.open.contains_key(&tid) {
+        let known = || self.names.path(file).map(|path| database(path, class).to_string());
+        let Some(path) = path.or_else(known) else { return };
+        let wal = self.inferred.databases.get(&path).is_some_and(|wal| *wal);
+        let checkpoint = class == FileClass::Database && wal;
+        // In a WAL's mode the database itself is written by checkpoints only, which are no part of a commit.
+        self.infer_ends(tid, sink, |t| t.database == path && (t.over || wal && !t.journal && t.bare != checkpoint));
+        if self.inferred.of(tid, &path).is_none() {
             self.settle_marks(tid, start_ns, sink);
             // What the program itself told, or the user asked for, needs no guess.
-            if self.threads.map.get(&tid).is_some_and(|t| t.tgid == header.tgid && t.operation(0).is_some()) {
+            if self.threads.map.get(&tid).is_some_and(|t| t.tgid == header.tgid && t.told_operation().is_some()) {
                 return;
             }
-            let known = || self.names.path(file).map(|path| database_of(path).to_string());
-            let Some(database) = database.or_else(known) else { return };
-            let name = self.inferred.name(&database);
-            let checkpoint =
-                class == FileClass::Database && self.inferred.databases.get(&database).is_some_and(|wal| *wal);
             let what = if checkpoint { "checkpoint of" } else { "write transaction on" };
-            let name = format!("({what} {name}, inferred from its files)");
+            let name = format!("({what} {}, inferred from its files)", self.inferred.name(&path));
             let operation = self.open_frame(header, start_ns, (Kind::Inferred, 0, 0), name, sink);
-            self.inferred.open.insert(tid, Transaction { operation, waiting: Vec::new() });
+            let bare = class == FileClass::Database;
+            let (journal, frames, over) = (false, false, false);
+            let database = path.clone();
+            let last_ns = start_ns;
+            let transaction = Transaction { operation, start_ns, database, last_ns, journal, frames, bare, over };
+            self.inferred.open.entry(tid).or_default().push(transaction);
         }
-        let Some(transaction) = self.inferred.open.get_mut(&tid) else { return };
-        if !transaction.waiting.iter().any(|w| w.file == file) {
-            transaction.waiting.push(Waiting { file, class, last_sync: class == FileClass::Database });
+        if let (FileClass::RollbackJournal, Some(transaction)) = (class, self.inferred.of(tid, &path)) {
+            (transaction.journal, transaction.bare) = (true, false);
         }
     }
 
     /// After a call was taken in: a transaction may be over with it.
     pub(crate) fn infer_end(&mut self, header: &Header, record: &Syscall, sink: &mut dyn Sink) {
+        if self.inferred.open.is_empty() {
+            return;
+        }
         let Some(call) = Call::from_number(record.call).filter(|_| self.infers(header, record)) else { return };
         let (tid, file, end_ns) = (header.tid, (record.dev, record.ino), header.time_ns);
-        let sync_follows = self.inferred.after(tid, end_ns).next() == Some(&Coming::Synced(file));
-        let Some(transaction) = self.inferred.open.get_mut(&tid) else { return };
-        let Some(at) = transaction.waiting.iter().position(|w| w.file == file) else { return };
-        let waiting = &mut transaction.waiting[at];
-        let over = match (waiting.class, call) {
-            (FileClass::RollbackJournal, Call::Unlink) => true,
-            (FileClass::RollbackJournal, Call::Ftruncate) if record.pos == 0 => {
-                waiting.last_sync = true;
-                !sync_follows
-            }
-            (FileClass::RollbackJournal, _) if call.writes() => {
-                waiting.last_sync = record.pos == 0 && record.bytes == JOURNAL_HEADER;
-                waiting.last_sync && !sync_follows
-            }
-            (FileClass::Wal, _) if call.writes() => {
-                waiting.last_sync |= record.pos >= WAL_HEADER;
-                false
-            }
-            (_, Call::Fsync | Call::Fdatasync) => waiting.last_sync,
-            _ => false,
+        let told = match call {
+            _ if call.syncs() => Told::Synced,
+            Call::Ftruncate | Call::Unlink => Told::Changed(false),
+            _ if call.writes() => Told::Changed(record.pos == 0),
+            Call::Open => Told::Opened,
+            _ => return,
         };
-        if over {
-            transaction.waiting.remove(at);
+        let class = self.class_of(file);
+        // The journal that this call ended, if it did.
+        let journal_ends = class == FileClass::RollbackJournal
+            && match call {
+                Call::Unlink => true,
+                Call::Ftruncate => record.pos == 0,
+                _ => call.writes() && record.pos == 0 && record.bytes == JOURNAL_HEADER,
+            };
+        if journal_ends && let Some(path) = self.names.path(file).map(|path| database_of(path).to_string()) {
+            self.infer_elsewhere(header, &path, sink);
         }
-        if transaction.waiting.is_empty() {
-            let operation = transaction.operation;
+        let Some(open) = self.inferred.open.get(&tid) else { return };
+        let Some(path) = open.iter().find(|t| self.is_of(&t.database, file, &told)).map(|t| t.database.clone()) else {
+            return;
+        };
+        let Some(transaction) = self.inferred.of(tid, &path) else { return };
+        transaction.last_ns = transaction.last_ns.max(end_ns);
+        if journal_ends {
+            (transaction.journal, transaction.over) = (false, true);
+        }
+        transaction.frames |= class == FileClass::Wal && call.writes() && record.pos >= WAL_HEADER;
+        let synced = told == Told::Synced
+            && (transaction.over
+                || class == FileClass::Wal && transaction.frames
+                || class == FileClass::Database && transaction.bare);
+        if synced {
+            self.infer_ends(tid, sink, |t| t.database == path);
+        }
+    }
+
+    /// This thread ended the journal of the database, or made a new one: what another one of the process had begun is over.
+    fn infer_elsewhere(&mut self, header: &Header, path: &str, sink: &mut dyn Sink) {
+        let has = |all: &[Transaction]| all.iter().any(|t| t.database == path && t.journal);
+        let others = self.inferred.open.iter().filter(|(tid, all)| **tid != header.tid && has(all));
+        let mut others: Vec<u32> = others.map(|(tid, _)| *tid).collect();
+        others.retain(|tid| self.threads.map.get(tid).is_some_and(|t| t.tgid == header.tgid));
+        others.sort_unstable();
+        for tid in others {
+            self.infer_ends(tid, sink, |t| t.database == path && t.journal);
+        }
+    }
+
+    /// Ends those of a thread's transactions that are over, when they had their last write or sync.
+    fn infer_ends(&mut self, tid: u32, sink: &mut dyn Sink, over: impl Fn(&Transaction) -> bool) {
+        let Some(open) = self.inferred.open.get_mut(&tid) else { return };
+        let mut ended: Vec<(u64, u64)> = Vec::new();
+        open.retain(|t| {
+            let over = over(t);
+            if over {
+                ended.push((t.operation, t.last_ns));
+            }
+            !over
+        });
+        if open.is_empty() {
             self.inferred.open.remove(&tid);
+        }
+        for (operation, end_ns) in ended {
             self.close_inferred(tid, operation, end_ns, sink);
         }
     }
 
-    /// The thread's transaction is off the stack by other means.
-    pub(crate) fn forget_inferred(&mut self, tid: u32, operation: u64) {
-        if self.inferred.open.get(&tid).is_some_and(|t| t.operation == operation) {
+    /// The thread's transaction is off the stack by other means. When it ended, if it did: one whose journal is there did not.
+    pub(crate) fn forget_inferred(&mut self, tid: u32, operation: u64) -> Option<u64> {
+        let open = self.inferred.open.get_mut(&tid)?;
+        let at = open.iter().position(|t| t.operation == operation)?;
+        let transaction = open.swap_remove(at);
+        if open.is_empty() {
             self.inferred.open.remove(&tid);
         }
+        (!transaction.journal).then_some(transaction.last_ns)
     }
 }

@@ -95,6 +95,11 @@ impl Frame {
         self.kind == Kind::Inferred
     }
 
+    /// Whether a call is its. One that was inferred has only what is known to be its (`guess`).
+    pub(crate) fn may_be(&self, guess: Option<u64>) -> bool {
+        !self.is_guess() || guess == Some(self.id)
+    }
+
     /// Whether it was running, or a mark, when something of this nesting began: else that is its sibling.
     pub(crate) fn is_around(&self, depth: u32) -> bool {
         self.depth < depth
@@ -132,6 +137,11 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    /// The inferred transaction that it is of; 0: none.
+    pub(crate) fn transaction(&self) -> u64 {
+        if self.actor.guess { self.actor.operation } else { 0 }
+    }
+
     /// The span that what it brings about hangs on.
     pub(crate) fn deepest(&self) -> u64 {
         if self.fs_span != 0 { self.fs_span } else { self.span }
@@ -153,14 +163,20 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
-    /// The folder that work done now in this context belongs to.
+    /// The folder that work done now in this context, outside any call, belongs to: none that is a guess, which has calls only.
     pub(crate) fn operation(&self, ctx: u16) -> Option<&Frame> {
-        self.operation_at(u64::MAX, ctx)
+        self.operation_at(u64::MAX, ctx, None)
     }
 
-    /// The folder that work begun at `time_ns` belongs to.
-    pub(crate) fn operation_at(&self, time_ns: u64, ctx: u16) -> Option<&Frame> {
-        self.frames.iter().rev().find(|f| f.is_operation() && f.runs(ctx) && f.start_ns <= time_ns)
+    /// The folder that work begun at `time_ns` belongs to, `guess` being the one that would else not be known to be it.
+    pub(crate) fn operation_at(&self, time_ns: u64, ctx: u16, guess: Option<u64>) -> Option<&Frame> {
+        let within = |f: &&Frame| f.is_operation() && f.runs(ctx) && f.start_ns <= time_ns && f.may_be(guess);
+        self.frames.iter().rev().find(within)
+    }
+
+    /// The folder on top that was told, and not inferred.
+    pub(crate) fn told_operation(&self) -> Option<&Frame> {
+        self.operation_at(u64::MAX, 0, None)
     }
 }
 

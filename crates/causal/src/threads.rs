@@ -10,7 +10,8 @@
 //!
 //! *Uncertainty*: a program may step two statements by turns; then what its thread does in a step is charged to the one
 //! that began last. When the end of an execution was lost, its folder is taken off when that statement or function
-//! begins again, or when more are open than the kernel side keeps, and has no end. An execution whose begin was not seen is known only from its end record,
+//! begins again, or when more are open than the kernel side keeps, and has no end. So it is with a function that did not return
+//! but was left (longjmp, an exception), as soon as that is told. An execution whose begin was not seen is known only from its end record,
 //! and what its thread did meanwhile was not charged to it.
 
 use crate::Sink;
@@ -34,6 +35,9 @@ const STATEMENTS: usize = 1 << 16;
 const HELD: usize = 4096;
 /// Executions that the kernel side keeps open on a thread (OPS in common.h). More are open here only if ends were lost.
 const OPEN: usize = 4;
+
+/// In an end record: a function was left otherwise than by returning (OP_LEFT in operations.bpf.c).
+const LEFT: u32 = 2;
 
 struct Ended {
     tid: u32,
@@ -112,10 +116,11 @@ impl Threads {
     fn past(&self, tid: u32, time_ns: u64, ctx: u16) -> Option<Around> {
         let from = self.history.partition_point(|e| e.end_ns < time_ns);
         let runs = |e: &Ended| e.kind != Kind::Statement || ctx & flags::BETWEEN_ROWS == 0;
-        let inside = |e: &&Ended| e.tid == tid && e.start_ns <= time_ns && time_ns <= e.end_ns && runs(e);
+        // Which calls an inferred transaction had is not remembered.
+        let told = |e: &&Ended| e.kind != Kind::Inferred && runs(e);
+        let inside = |e: &&Ended| e.tid == tid && e.start_ns <= time_ns && time_ns <= e.end_ns && told(e);
         let found = self.history.range(from..).take(1024).find(inside)?;
-        let guess = found.kind == Kind::Inferred;
-        Some(Around { operation: Some(found.id), span: found.span, start_ns: found.start_ns, guess })
+        Some(Around { operation: Some(found.id), span: found.span, start_ns: found.start_ns, guess: false })
     }
 
     fn remember(&mut self, ended: Ended) {
@@ -283,7 +288,8 @@ impl State {
                 self.threads.void_order.push_back(frame.id);
             }
             frame.opened = true;
-            if !frame.is_around(nesting) {
+            // Nothing is inside a guess but calls.
+            if !frame.is_around(nesting) || frame.is_guess() {
                 continue;
             }
             if frame.is_operation() {
@@ -329,6 +335,11 @@ impl State {
         let same = |f: &Frame| f.is_probed() && f.key == record.key && f.start_ns == record.start_ns;
         // Not always the top: an application may step two statements by turns.
         let found = self.threads.map.get(&header.tid).and_then(|t| t.frames.iter().rposition(same));
+        if record.kind == LEFT {
+            // It is known that it was left by now, not when.
+            found.map(|place| self.close_lost(header.tid, place, end_ns, sink));
+            return;
+        }
         let (id, span_id) = if found.is_some() { (0, 0) } else { (self.threads.new_operation(), self.new_span()) };
         let Some(thread) = self.threads.map.get_mut(&header.tid) else { return };
         let frame = found.map(|place| {
@@ -399,19 +410,20 @@ impl State {
 
     /// Takes a folder off whose end was lost. `false`: there was none.
     fn close_lost(&mut self, tid: u32, place: usize, time_ns: u64, sink: &mut dyn Sink) -> bool {
+        let frame = self.threads.map.get(&tid).and_then(|t| t.frames.get(place));
+        let guess = frame.filter(|f| f.is_guess()).map(|f| f.id);
+        let ended = guess.and_then(|operation| self.forget_inferred(tid, operation));
         let Some(thread) = self.threads.map.get_mut(&tid).filter(|t| place < t.frames.len()) else { return false };
-        exclusive::account(thread, time_ns, &mut self.activity, sink);
+        exclusive::account(thread, ended.unwrap_or(0).max(time_ns), &mut self.activity, sink);
         let tgid = thread.tgid;
         let mut frame = thread.frames.remove(place);
         if frame.kind == Kind::Mark {
             self.close_mark(tid, frame, sink);
         } else {
-            if frame.is_guess() {
-                self.forget_inferred(tid, frame.id);
-            }
-            exclusive::finish(&mut frame, time_ns, 0, sink);
-            let end = End { end_ns: None, inside_ns: 0, rows: 0, result: None };
-            self.close(tgid, tid, &frame, &end, sink);
+            let end_ns = ended.map(|at| at.max(frame.start_ns));
+            exclusive::finish(&mut frame, end_ns.unwrap_or(time_ns), 0, sink);
+            let inside_ns = end_ns.map_or(0, |at| at - frame.start_ns);
+            self.close(tgid, tid, &frame, &End { end_ns, inside_ns, rows: 0, result: None }, sink);
         }
         true
     }
@@ -462,7 +474,8 @@ impl State {
             exclusive::account(thread, start_ns, &mut self.activity, sink);
         }
         let around = thread.operation(0).map_or(0, |f| f.id);
-        let parent = thread.frames.last().map_or((0, header.cpu, start_ns), |f| (f.span, f.cpu, f.start_ns));
+        let parent = thread.frames.iter().rfind(|f| !f.is_guess());
+        let parent = parent.map_or((0, header.cpu, start_ns), |f| (f.span, f.cpu, f.start_ns));
         thread.frames.push(Frame {
             parent: around,
             end_ns,
@@ -505,8 +518,10 @@ impl State {
     /// What is around a thing that `tid` began at `time_ns` in the context `ctx`.
     pub(crate) fn inside(&self, tid: u32, time_ns: u64, ctx: u16) -> Around {
         let thread = self.threads.map.get(&tid);
-        if let Some(top) = thread.and_then(|t| t.frames.iter().rev().find(|f| f.start_ns <= time_ns && f.runs(ctx))) {
-            let operation = thread.and_then(|t| t.operation_at(time_ns, ctx));
+        let own = self.inferred_at(tid, time_ns);
+        let within = |f: &&Frame| f.start_ns <= time_ns && f.runs(ctx) && f.may_be(own);
+        if let Some(top) = thread.and_then(|t| t.frames.iter().rev().find(within)) {
+            let operation = thread.and_then(|t| t.operation_at(time_ns, ctx, own));
             let guess = operation.is_some_and(Frame::is_guess);
             return Around { operation: operation.map(|f| f.id), span: top.span, start_ns: top.start_ns, guess };
         }

@@ -112,7 +112,7 @@ pub struct Record {
     /// End when the event log has this size (suffixes K, M, G)
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub max_size: Option<u64>,
-    /// Make a function of a program an operation
+    /// Make a function of a program or library an operation (a path, or a name: ./server:handle, libc.so.6:fsync)
     #[arg(long = "op", value_name = "BINARY:FUNCTION", value_parser = function)]
     pub functions: Vec<(PathBuf, String)>,
     /// Store the SQL text with its literals; without this they are replaced by ? before anything is stored
@@ -365,7 +365,7 @@ mod tests {
         for (verb, words) in [
             ("fathom record", "Ctrl-C"),
             ("fathom report", "side by side"),
-            ("fathom bench compare", "Holm"),
+            ("fathom bench compare", "Benjamini"),
             ("fathom net run", "slow start"),
             ("fathom net link", "network namespaces"),
             ("fathom pool bench", "closed loop"),

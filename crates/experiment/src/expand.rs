@@ -4,7 +4,7 @@
 //! only where the operation is a scan). Combinations that differ in unused factors only are one cell. So a cell's factors
 //! are what makes it what it is, and two archives agree on which cells are the same by comparing them.
 
-use crate::suite::{Factor, Score, Sizing, Workload};
+use crate::suite::{Also, Factor, Score, Sizing, Workload};
 use crate::{Cell, Design, Error, template};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +40,9 @@ pub struct Choices {
 pub struct Plan {
     /// What is estimated.
     pub score: Score,
+    /// Further scores of the same processes.
+    #[serde(default)]
+    pub also: Vec<Also>,
     /// Half the width of every cell's interval that ends the run, as a fraction of the estimate.
     pub precision: f64,
     /// No block is begun that would end later, also if there are fewer than wanted by then.
@@ -107,6 +110,7 @@ pub fn expand(workload: &Workload, choices: &Choices) -> Result<Design, Error> {
         cells,
         plan: Some(Plan {
             score: workload.score.clone(),
+            also: workload.also.clone(),
             precision: choices.precision.unwrap_or(effort.precision_percent / 100.0),
             // Who names a number of blocks wants them all.
             budget: choices.budget.unwrap_or(match choices.blocks {

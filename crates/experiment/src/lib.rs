@@ -30,7 +30,7 @@ pub use expand::{Choices, Fill, Plan, expand, instead};
 pub use markdown::markdown;
 pub use results::{Absent, Comparison, Results, Stopped};
 pub use run::{Disk, HalfWidths, MakeDisk, Past, Setting, Sink, Stored, run};
-pub use suite::{Better, Workload};
+pub use suite::{Also, Better, Workload};
 
 /// Why a design could not be run.
 #[derive(Debug, thiserror::Error)]

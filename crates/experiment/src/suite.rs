@@ -39,6 +39,9 @@ pub struct Workload {
     /// What is estimated; by default a rate.
     #[serde(default)]
     pub score: Score,
+    /// Further scores of the same processes.
+    #[serde(default)]
+    pub also: Vec<Also>,
     /// How long it is run.
     pub run: Effort,
     /// How long it is run with `--quick`.
@@ -78,11 +81,31 @@ pub struct Score {
     /// Which way is good. By default higher of a rate and lower of a time; of a value the workload says it.
     #[serde(default)]
     pub better: Option<Better>,
+    /// A factor that, where it is not 0, sets this score: the rate at which an open loop sends. Then it is told and never compared, for
+    /// it would be what was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set_by: Option<String>,
+}
+
+/// A further score of every cell: a metric that its processes print besides, such as a percentile of latencies.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Also {
+    /// The metric.
+    pub metric: String,
+    /// Unit of the score; by default the metric's own.
+    #[serde(default)]
+    pub unit: Option<String>,
+    /// The score is multiplied by it, such as 1e-3 for us from ns.
+    #[serde(default = "once")]
+    pub scale: f64,
+    /// Which way is good.
+    pub better: Better,
 }
 
 impl Default for Score {
     fn default() -> Self {
-        Self { of: Of::Rate, metric: iteration(), unit: None, scale: once(), better: None }
+        Self { of: Of::Rate, metric: iteration(), unit: None, scale: once(), better: None, set_by: None }
     }
 }
 
@@ -370,6 +393,12 @@ impl Workload {
         }
         if self.score.scale.is_nan() || self.score.scale <= 0.0 {
             return Err("[score]: scale must be above 0".into());
+        }
+        if let Some(by) = self.score.set_by.as_ref().filter(|by| self.factor(by).is_none()) {
+            return Err(format!("[score]: set_by: there is no factor {by:?}"));
+        }
+        if let Some(also) = self.also.iter().find(|also| also.scale.is_nan() || also.scale <= 0.0) {
+            return Err(format!("[[also]] {}: scale must be above 0", also.metric));
         }
         if self.score.better().is_none() {
             return Err(format!(

@@ -67,7 +67,7 @@ records! {
         inside_ns: u64,
         /// SQLite's result code of the last step (101: done); the function's return value.
         result: i32,
-        /// As in `op_begin`.
+        /// As in `op_begin`; 2: a function that was left otherwise than by returning (longjmp, an exception), at the latest now.
         kind: u32,
     }
     /// A span of the application's own, from its marks (see `model::marks`): the App layer.

@@ -1,6 +1,6 @@
 //! The bootstrap's interval corrected for bias and skewness (BCa: Efron and Tibshirani, "An Introduction to the Bootstrap", ch. 14), which
-//! often is advised for benchmarks. Nothing here is estimated by it: `simulation.rs` shows how much too narrow it is for few processes
-//! (docs/method.md), and that needs one that is right, hence the comparison with SciPy's. Its acceleration comes from the jackknife,
+//! often is advised for benchmarks. Nothing here is estimated by it: it is too narrow for few processes (docs/method.md), and to say so
+//! needs one that is right, hence the comparison with SciPy's. Its acceleration comes from the jackknife,
 //! which is inconsistent for medians: it is for means.
 
 use crate::bootstrap::resampled;

@@ -2,7 +2,7 @@
 //! with replacement, from the values themselves; compute the estimate; repeat; the middle share of the results is the
 //! interval (Efron's percentile interval: Efron and Tibshirani, "An Introduction to the Bootstrap", ch. 13).
 //!
-//! It does not repair that few values vary less than what they were drawn from; for the mean of few see [`crate::hierarchy`].
+//! It does not repair that few values vary less than what they were drawn from; what the mean of few would need explodes under one odd value: see [`crate::cells`].
 
 use crate::random::Random;
 use crate::{Estimate, quantile};

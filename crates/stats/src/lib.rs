@@ -4,10 +4,12 @@
 //!
 //! - one process: [`outlier`], [`pelt`] (or [`crops`], which chooses its penalty) and [`steady`] say from which iteration on its
 //!   times mean something;
-//! - one cell: [`hierarchy`] makes an estimate of its processes, [`stop`] says when there are enough, [`plan`] how many of
+//! - one cell: [`cells`] makes an estimate of its processes, [`stop`] says when there are enough, [`plan`] how many of
 //!   what would be best;
-//! - two cells: [`hierarchy`] again for the ratio, [`verdict`] for what it says, [`rank`] for a second opinion;
-//! - a suite: [`holm`] for many verdicts at once, [`geomean`] for one number;
+//! - two cells: [`cells`] again for the ratio, by [`within`] where they ran in blocks and by [`rank`] where they did not, [`verdict`]
+//!   for what it says;
+//! - a suite: [`fdr`] for many verdicts at once, [`geomean`] for one number;
+//! - all of it tried on the noise that machines make: [`simulation`];
 //! - a series within one process, whose neighbours are alike: [`batch`];
 //! - a share, or a count of rare events: [`proportion`];
 //! - one value per replicate: [`median`] (distribution-free interval), [`ratio`] (arms measured in pairs; the A/A check);
@@ -20,10 +22,10 @@ pub mod batch;
 #[cfg(test)]
 mod bca;
 pub mod bootstrap;
+pub mod cells;
 pub mod crops;
+pub mod fdr;
 pub mod geomean;
-pub mod hierarchy;
-pub mod holm;
 pub mod median;
 pub mod outlier;
 pub mod pelt;
@@ -33,12 +35,12 @@ pub mod quantile;
 pub mod random;
 pub mod rank;
 pub mod ratio;
-#[cfg(test)]
-mod simulation;
+pub mod simulation;
 pub mod steady;
 pub mod stop;
 pub mod student;
 pub mod verdict;
+pub mod within;
 
 /// A value with the interval that holds it, in the unit of the input.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,5 +1,4 @@
-//! Student's t: the interval of a mean of few values that are near enough to normal, and Welch's degrees of freedom for
-//! the difference of two such means (Welch, Biometrika 34, 1947). The distribution functions are statrs'.
+//! Student's t: the interval of a mean of few values that are near enough to normal. The distribution functions are statrs'.
 //!
 //! The values must be independent: means of processes are, iterations of one process are not.
 
@@ -58,23 +57,6 @@ pub(crate) fn moments(values: &[f64]) -> Option<Moments> {
     Some(Moments { mean, error: (squares / (n - 1) as f64 / n as f64).sqrt(), n })
 }
 
-/// Half the width of the t interval of a value with this standard error, and the two-sided p value of 0.
-pub(crate) fn reach_and_p(value: f64, error: f64, df: f64, level: f64) -> (f64, f64) {
-    if error == 0.0 {
-        return (0.0, f64::from(u8::from(value == 0.0)));
-    }
-    (quantile(0.5 + level / 2.0, df) * error, 2.0 * cdf(-(value / error).abs(), df))
-}
-
-/// Welch's degrees of freedom of the sum of two independent quantities with these standard errors, each from so many
-/// values.
-pub(crate) fn welch_df(a: (f64, usize), b: (f64, usize)) -> f64 {
-    let (va, vb) = (a.0 * a.0, b.0 * b.0);
-    let df = (va + vb).powi(2) / (va * va / (a.1 as f64 - 1.0) + vb * vb / (b.1 as f64 - 1.0));
-    // Without any spread there is nothing to weigh.
-    if df.is_finite() { df } else { (a.1 + b.1) as f64 - 2.0 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,12 +80,5 @@ mod tests {
         assert!((e.low + e.high - 6.0).abs() < 1e-12);
         assert_eq!(mean(&[1.0], 0.95), None);
         assert_eq!(mean(&[1.0, f64::INFINITY], 0.95), None);
-    }
-
-    #[test]
-    fn welch_weighs_the_wider_arm() {
-        assert!((welch_df((1.0, 10), (1.0, 10)) - 18.0).abs() < 1e-12);
-        assert!((welch_df((1.0, 10), (0.0, 10)) - 9.0).abs() < 1e-12);
-        assert_eq!(welch_df((0.0, 10), (0.0, 10)), 18.0);
     }
 }

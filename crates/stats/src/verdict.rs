@@ -49,11 +49,11 @@ impl Verdict {
         }
     }
 
-    /// What is left of it as one of many comparisons: a difference whose adjusted p value ([`crate::holm`]) is not below
+    /// What is left of it as one of many comparisons: a difference whose adjusted p value ([`crate::fdr`]) is above
     /// `alpha` (0.05) is inconclusive. The other two claim no difference and stay.
     pub fn among_many(self, adjusted_p: f64, alpha: f64) -> Self {
         match self {
-            Self::Faster | Self::Slower if adjusted_p.is_nan() || adjusted_p >= alpha => Self::Inconclusive,
+            Self::Faster | Self::Slower if adjusted_p.is_nan() || adjusted_p > alpha => Self::Inconclusive,
             verdict => verdict,
         }
     }

@@ -32,6 +32,8 @@ pub struct Incomparable {
     pub workload: String,
     /// Their factors.
     pub parameters: BTreeMap<String, String>,
+    /// The metric, if it is not the cell's own score.
+    pub score: Option<String>,
     /// What A and B are, if they differ in one factor on purpose.
     pub levels: Option<[String; 2]>,
     /// Every reason, each with what can be done.
@@ -42,7 +44,8 @@ impl Incomparable {
     /// The cell in words.
     pub fn title(&self) -> String {
         let levels = self.levels.as_ref().map_or_else(String::new, |[a, b]| format!(": {a} -> {b}"));
-        format!("{} {}{levels}", self.workload, words(&self.parameters)).trim().to_string()
+        let score = self.score.as_ref().map_or_else(String::new, |metric| format!(" {metric}"));
+        format!("{} {}{score}{levels}", self.workload, words(&self.parameters)).trim().to_string()
     }
 
     /// The cell and why it is not compared, in a sentence.
@@ -86,6 +89,13 @@ pub fn why_not(a: &Measured, b: &Measured, on_purpose: bool, rules: &Rules) -> V
         why.push(format!("A's score is the {} of {:?}, B's the {} of {:?}", x.of, x.metric, y.of, y.metric));
     }
     why.extend(better(a, b, rules).err());
+    // Archives that do not know of offered rates: what the process says of its mode.
+    if a.also.is_none() && [a, b].iter().any(|m| !m.is_offered() && sends_at_a_rate(m)) {
+        why.push(
+            "the rate of an open loop is what it was told; run it again: percentiles of its latency are scores now"
+                .into(),
+        );
+    }
     let (u, v) = (&a.estimate.unit, &b.estimate.unit);
     // A cell without a result has no unit, and no ratio either.
     if u != v && a.estimate.processes > 0 && b.estimate.processes > 0 {
@@ -98,6 +108,11 @@ pub fn why_not(a: &Measured, b: &Measured, on_purpose: bool, rules: &Rules) -> V
         why.push(format!("A was measured against {p}, B against {q}"));
     }
     why
+}
+
+/// Whether a cell's processes say that they sent at a rate, whatever became of it.
+fn sends_at_a_rate(m: &Measured) -> bool {
+    m.marks.get("mode").is_some_and(|modes| modes.keys().any(|mode| mode.starts_with("open loop")))
 }
 
 /// What is said of cells compared although their commands differ.

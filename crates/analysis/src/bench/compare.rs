@@ -2,32 +2,31 @@
 //!
 //! Cells are the same if their design's name and all their factors are; what has no counterpart is listed. The ratio is
 //! that of the scores, B to A, so that A is what was and B what is. Its interval comes from the differences between
-//! processes ([`stats::hierarchy`]); two cells of one archive are compared within blocks, two archives are not, since
+//! processes ([`stats::cells`]); two cells of one archive are compared within blocks, two archives are not, since
 //! nothing links their blocks. One factor may differ on purpose ([`across`]): a host and a phone name their modes differently.
 //!
 //! Cells that are not one quantity ([`super::comparable`]: another command, unit or direction) are listed as such and not compared.
 //!
 //! A verdict needs more than an interval without 1: the ratio must lie beyond a **margin**, 2 % or what the
-//! machine's own noise makes of a cell compared with itself, if that is more; and among many cells it must survive Holm's
-//! correction ([`stats::holm`]), since of twenty equal cells one is "significant" by chance. Equivalent means shown to be
-//! within the margin; everything else is inconclusive, and says so. Ranks ([`stats::rank`]) give a second opinion that
-//! knows nothing of means.
+//! machine's own noise makes of a cell compared with itself, if that is more; and among many cells it must be one of a list
+//! of which at most one in twenty is false ([`stats::fdr`]), since of twenty equal cells one is "significant" by chance. Equivalent means shown to be
+//! within the margin; everything else is inconclusive, and says so. Mann-Whitney's test of the
+//! scores is shown beside it, also where the verdict comes from blocks.
 
 use super::LEVEL;
 use super::comparable::{self, Incomparable, Rules};
 use super::differ::{self, Differs};
 use super::results::{Bench, Measured, words};
+use crate::text::digits;
 use model::counted;
 use serde::Serialize;
-use stats::hierarchy::{self, Comparison, Pairing};
+use stats::cells::{self, Comparison, Pairing};
 use stats::verdict::{self, Better, Verdict};
-use stats::{geomean, holm, rank, ratio};
+use stats::{fdr, geomean, rank, ratio};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How often a difference may be claimed where there is none, over the whole suite.
+/// The share of the differences told that may be false: the false discovery rate of a comparison.
 const ALPHA: f64 = 0.05;
-/// Seed of the intervals: the same archives give the same verdicts.
-const SEED: u64 = 1;
 
 /// How a note of a gate begins, after the archive's letter.
 const GATE: &str = "gate ";
@@ -71,6 +70,8 @@ pub struct Pair {
     pub workload: String,
     /// The factors that both share.
     pub parameters: BTreeMap<String, String>,
+    /// The metric, such as `latency.p99`, if it is not the cell's own score.
+    pub score: Option<String>,
     /// What A and B are, if they differ in one factor on purpose: `int` and `tiered`.
     pub levels: Option<[String; 2]>,
     /// Unit of the scores.
@@ -85,11 +86,16 @@ pub struct Pair {
     pub ratio: Option<f64>,
     /// Ends of its interval.
     pub ratio_ci95: Option<[f64; 2]>,
+    /// Of a difference that is told as one of many: the ends of the interval of the level that belongs to it, so that one in twenty
+    /// of the intervals of those told misses the truth.
+    pub ratio_ci_told: Option<[f64; 2]>,
+    /// That level.
+    pub level_told: Option<f64>,
     /// How it was made.
     pub method: String,
     /// p value of a ratio of 1.
     pub p: Option<f64>,
-    /// The same, by Holm over all pairs.
+    /// The same among all pairs (Benjamini and Hochberg).
     pub p_adjusted: Option<f64>,
     /// What is more than this, relatively, is a difference.
     pub margin: f64,
@@ -110,6 +116,8 @@ pub struct Alone {
     pub workload: String,
     /// Factors.
     pub parameters: BTreeMap<String, String>,
+    /// The metric, if it is not the cell's own score.
+    pub score: Option<String>,
 }
 
 /// All pairs in one number.
@@ -165,7 +173,7 @@ const VERSION: u32 = 2;
 
 /// Compares the cells that both have.
 pub fn archives(a: &Bench, b: &Bench, rules: &Rules) -> Compared {
-    let (first, second) = (a.measured(), b.measured());
+    let (first, second) = (a.scores(), b.scores());
     let of = |all: &'_ [Measured]| -> BTreeSet<Key> { all.iter().map(|m| key(m, &m.factors)).collect() };
     let (in_a, in_b) = (of(&first), of(&second));
     let matches: Vec<Match> = first
@@ -187,7 +195,7 @@ pub fn archives(a: &Bench, b: &Bench, rules: &Rules) -> Compared {
 /// # Errors
 /// No such cell is in one of them.
 pub fn across(a: &Bench, b: &Bench, by: &str, values: [&str; 2], rules: &Rules) -> Result<Compared, String> {
-    let (first, second) = (a.measured(), b.measured());
+    let (first, second) = (a.scores(), b.scores());
     let mut sides = [Vec::new(), Vec::new()];
     for (side, (all, bench, value)) in sides.iter_mut().zip([(&first, a, values[0]), (&second, b, values[1])]) {
         side.extend(all.iter().filter(|m| m.factors.get(by).is_some_and(|v| v == value)));
@@ -212,33 +220,34 @@ pub fn across(a: &Bench, b: &Bench, by: &str, values: [&str; 2], rules: &Rules) 
         factors.retain(|name, _| name != by && shared(name, &m.design.name));
         factors
     };
-    let mut taken = BTreeSet::new();
+    let mut taken: BTreeSet<(u64, Option<&str>)> = BTreeSet::new();
     let mut matches = Vec::new();
     let mut unmatched = Vec::new();
     for &x in of_a {
-        let same = |y: &&&Measured| key(y, &rest(y)) == key(x, &rest(x)) && !taken.contains(&y.cell.id);
+        let same = |y: &&&Measured| key(y, &rest(y)) == key(x, &rest(x)) && !taken.contains(&(y.cell.id, y.further()));
         match of_b.iter().find(same).copied() {
             Some(y) => {
-                taken.insert(y.cell.id);
+                taken.insert((y.cell.id, y.further()));
                 let levels = Some(values.map(String::from));
                 matches.push(Match { a: x, b: y, parameters: rest(x), levels });
             }
             None => unmatched.push(alone("a", x)),
         }
     }
-    unmatched.extend(of_b.iter().filter(|y| !taken.contains(&y.cell.id)).map(|y| alone("b", y)));
+    unmatched.extend(of_b.iter().filter(|y| !taken.contains(&(y.cell.id, y.further()))).map(|y| alone("b", y)));
     Ok(compared((a, &first), (b, &second), matches, unmatched, rules))
 }
 
-/// What makes a cell of one archive that of another: its design's name, its factors, and a comparison's its own.
-type Key = (String, BTreeMap<String, String>, Option<String>);
+/// What makes a score of one archive that of another: its design's name, its factors, a comparison's cell's own, and the metric of a
+/// further one.
+type Key = (String, BTreeMap<String, String>, Option<String>, Option<String>);
 
 fn key(m: &Measured, factors: &BTreeMap<String, String>) -> Key {
-    (m.design.name.clone(), factors.clone(), same_name(m))
+    (m.design.name.clone(), factors.clone(), same_name(m), m.further().map(String::from))
 }
 
 fn alone(of: &'static str, m: &Measured) -> Alone {
-    Alone { of, workload: m.design.name.clone(), parameters: named(m) }
+    Alone { of, workload: m.design.name.clone(), parameters: named(m), score: m.further().map(String::from) }
 }
 
 /// Two archives, their cells matched.
@@ -250,7 +259,8 @@ fn compared(
     rules: &Rules,
 ) -> Compared {
     let (matches, incomparable) = sound(matches, rules);
-    let noise = [noise(first), noise(second)].into_iter().flatten().reduce(f64::max);
+    let all: Vec<&Measured> = first.iter().chain(second).collect();
+    let noise = noise(first, None).into_iter().chain(noise(second, None)).reduce(f64::max);
     Compared {
         version: VERSION,
         a: a.name.clone(),
@@ -258,7 +268,7 @@ fn compared(
         by: None,
         noise,
         overall: overall(&matches, Pairing::Unpaired, rules),
-        results: pairs(&matches, Pairing::Unpaired, noise, rules),
+        results: pairs(&matches, Pairing::Unpaired, &all, rules),
         incomparable,
         unmatched,
         differs: differ::facts(&a.tables.environment, &b.tables.environment),
@@ -269,13 +279,15 @@ fn compared(
 /// The pairs that are one quantity, and the others.
 fn sound<'a>(matches: Vec<Match<'a>>, rules: &Rules) -> (Vec<Match<'a>>, Vec<Incomparable>) {
     let (mut can, mut cannot) = (Vec::new(), Vec::new());
-    for m in matches {
+    // What an open loop sent is what it was told to send: neither a gain nor a loss, and told beside its latencies.
+    for m in matches.into_iter().filter(|m| !(m.a.is_offered() && m.b.is_offered())) {
         let why = comparable::why_not(m.a, m.b, m.levels.is_some(), rules);
         if why.is_empty() {
             can.push(m);
         } else {
             let (workload, parameters) = (m.a.design.name.clone(), m.parameters);
-            cannot.push(Incomparable { workload, parameters, levels: m.levels, why });
+            let score = m.a.further().map(String::from);
+            cannot.push(Incomparable { workload, parameters, score, levels: m.levels, why });
         }
     }
     (can, cannot)
@@ -286,7 +298,7 @@ fn sound<'a>(matches: Vec<Match<'a>>, rules: &Rules) -> (Vec<Match<'a>>, Vec<Inc
 /// # Errors
 /// No cell has that factor, or none has that value.
 pub fn within(bench: &Bench, by: &str, base: Option<&str>, rules: &Rules) -> Result<Compared, String> {
-    let all = bench.measured();
+    let all = bench.scores();
     let with: Vec<&Measured> = all.iter().filter(|m| m.factors.contains_key(by)).collect();
     if with.is_empty() {
         let names: BTreeSet<&String> = all.iter().flat_map(|m| m.factors.keys()).collect();
@@ -307,7 +319,7 @@ pub fn within(bench: &Bench, by: &str, base: Option<&str>, rules: &Rules) -> Res
     let rest = |m: &Measured| {
         let mut factors = m.factors.clone();
         factors.retain(|name, _| name != by && shared(name, m.design.id));
-        (m.design.id, factors, same_name(m))
+        (m.design.id, factors, same_name(m), m.further().map(String::from))
     };
     let first = |m: &Measured| {
         with.iter().find(|x| rest(x) == rest(m) && base.is_none_or(|base| x.factors[by] == base)).copied()
@@ -338,7 +350,8 @@ pub fn within(bench: &Bench, by: &str, base: Option<&str>, rules: &Rules) -> Res
         });
     }
     let (matches, incomparable) = sound(matches, rules);
-    let noise = noise(&all);
+    let noise = noise(&all, None);
+    let every: Vec<&Measured> = all.iter().collect();
     Ok(Compared {
         version: VERSION,
         a: bench.name.clone(),
@@ -346,7 +359,7 @@ pub fn within(bench: &Bench, by: &str, base: Option<&str>, rules: &Rules) -> Res
         by: Some(by.into()),
         noise,
         overall: None,
-        results: pairs(&matches, Pairing::Blocks, noise, rules),
+        results: pairs(&matches, Pairing::Blocks, &every, rules),
         incomparable,
         unmatched,
         differs: Vec::new(),
@@ -374,41 +387,53 @@ fn shared(a: &Measured, b: &Measured) -> Vec<u64> {
 }
 
 /// The two as costs, so that the first's mean over the second's is how much better or larger B is.
-fn arms(a: &Measured, b: &Measured, pairing: Pairing) -> Option<(hierarchy::Cell, hierarchy::Cell)> {
+fn arms(a: &Measured, b: &Measured, pairing: Pairing) -> Option<(cells::Cell, cells::Cell)> {
     let blocks = (pairing == Pairing::Blocks).then(|| shared(a, b));
     let of = |m: &Measured| m.costs(blocks.as_deref());
     Some((of(a)?, of(b)?))
 }
 
-/// Score of B / score of A.
-fn ratio_of(a: &Measured, b: &Measured, pairing: Pairing) -> Option<Comparison> {
+/// Score of B / score of A, with an interval of this level.
+fn ratio_of(a: &Measured, b: &Measured, pairing: Pairing, level: f64) -> Option<Comparison> {
     let (x, y) = arms(a, b, pairing)?;
     // Of a rate the cost is what is kept: the smaller, the higher the score.
-    match a.design.score.as_ref() {
-        "rate" => hierarchy::ratio(&x, &y, pairing, LEVEL, SEED),
-        _ => hierarchy::ratio(&y, &x, pairing, LEVEL, SEED),
+    match a.score().of.as_str() {
+        "rate" => cells::ratio(&x, &y, pairing, level),
+        _ => cells::ratio(&y, &x, pairing, level),
     }
 }
 
-/// The largest difference that a cell under two names shows.
-fn noise(all: &[Measured]) -> Option<f64> {
-    let twin = |m: &&Measured| {
+/// The largest difference that a cell under two names shows, in its own score or in a further one.
+fn noise<'a>(all: impl IntoIterator<Item = &'a Measured<'a>> + Clone, further: Option<&str>) -> Option<f64> {
+    let of_it = || all.clone().into_iter().filter(|m| m.further() == further);
+    let twin = |m: &Measured| {
         let name = m.cell.same_as.as_ref()?;
-        let original = all.iter().find(|x| x.design.id == m.design.id && x.cell.name == *name)?;
-        Some(ratio::self_check(&ratio_of(original, m, Pairing::Blocks)?.ratio).noise)
+        // Two archives have cells of the same number: a twin's original is of its own.
+        let original = of_it().find(|x| std::ptr::eq(x.design, m.design) && x.cell.name == *name)?;
+        Some(ratio::self_check(&ratio_of(original, m, Pairing::Blocks, LEVEL)?.ratio).noise)
     };
-    all.iter().filter_map(|m| twin(&m)).reduce(f64::max)
+    of_it().filter_map(twin).reduce(f64::max)
 }
 
-fn pairs(matches: &[Match], pairing: Pairing, noise: Option<f64>, rules: &Rules) -> Vec<Pair> {
-    let ratios: Vec<Option<Comparison>> = matches.iter().map(|m| ratio_of(m.a, m.b, pairing)).collect();
+fn pairs(matches: &[Match], pairing: Pairing, all: &[&Measured], rules: &Rules) -> Vec<Pair> {
+    let scores: BTreeSet<Option<&str>> = matches.iter().map(|m| m.a.further()).collect();
+    let noises: BTreeMap<Option<&str>, Option<f64>> =
+        scores.into_iter().map(|score| (score, noise(all.iter().copied(), score))).collect();
+    let ratios: Vec<Option<Comparison>> = matches.iter().map(|m| ratio_of(m.a, m.b, pairing, LEVEL)).collect();
     // Cells without a ratio are no tests, and do not make it harder for the others.
     let tested: Vec<f64> = ratios.iter().flatten().map(|r| r.p).collect();
-    let mut adjusted = holm::adjusted(&tested).unwrap_or_default().into_iter();
+    let told = fdr::told(&tested, ALPHA);
+    let mut adjusted = told.iter().flat_map(|told| told.adjusted.clone());
+    let level = told.as_ref().and_then(|told| told.level);
     let one = |(m, r): (&Match, Option<Comparison>)| {
         let p_adjusted = r.and_then(|_| adjusted.next());
         let better = comparable::better(m.a, m.b, rules).ok()?;
-        let mut pair = pair(m, r, p_adjusted, (verdict::margin(noise), better));
+        let margin = verdict::margin(noises.get(&m.a.further()).copied().flatten());
+        let mut pair = pair(m, r, p_adjusted, (margin, better));
+        if let Some(level) = level.filter(|_| ["faster", "slower"].contains(&pair.verdict)) {
+            let again = ratio_of(m.a, m.b, pairing, level).map(|c| [c.ratio.low, c.ratio.high]);
+            (pair.ratio_ci_told, pair.level_told) = (again, again.map(|_| level));
+        }
         pair.notes.extend(comparable::note(m.a, m.b, rules).filter(|_| m.levels.is_none()));
         Some(pair)
     };
@@ -426,6 +451,7 @@ fn pair(m: &Match, ratio: Option<Comparison>, p_adjusted: Option<f64>, (margin, 
     Pair {
         workload: m.a.design.name.clone(),
         parameters: m.parameters.clone(),
+        score: m.a.further().map(String::from),
         levels: m.levels.clone(),
         unit: m.a.estimate.unit.clone(),
         higher_is_better: better == Better::Higher,
@@ -434,6 +460,8 @@ fn pair(m: &Match, ratio: Option<Comparison>, p_adjusted: Option<f64>, (margin, 
         b,
         ratio: ratio.map(|r| r.ratio.value),
         ratio_ci95: ratio.map(|r| [r.ratio.low, r.ratio.high]),
+        ratio_ci_told: None,
+        level_told: None,
         method: ratio.map_or_else(String::new, |r| r.ratio.method.into()),
         p: ratio.map(|r| r.p),
         p_adjusted,
@@ -479,7 +507,7 @@ fn notes(
         notes.push("too few processes with a result for a ratio".into());
     }
     if alone.is_some_and(|v| v != verdict) {
-        notes.push("a difference by itself, but not among so many cells (Holm)".into());
+        notes.push("a difference by itself, but not among so many cells".into());
     }
     if matches!(verdict, Verdict::Faster | Verdict::Slower) && second.mann_whitney_p.is_none_or(|p| p >= ALPHA) {
         notes.push("ranks do not confirm it (Mann-Whitney)".into());
@@ -491,6 +519,7 @@ fn notes(
         notes.push("quick run".into());
     }
     for (which, x) in [("A", m.a), ("B", m.b)] {
+        notes.extend(achieved(x).map(|told| format!("{which}: {told}")));
         let class = x.estimate.class.as_deref().unwrap_or_default();
         if class == "inconsistent" || class == "no steady state" {
             notes.push(format!("{which}: {class}"));
@@ -511,19 +540,29 @@ fn notes(
     notes
 }
 
+/// What became of the rate that an open loop was told to send at. It is on the far side of every latency: where less was achieved, the
+/// peer could not keep up.
+fn achieved(m: &Measured) -> Option<String> {
+    let offered = m.offered?;
+    let rates = m.processes.iter().filter_map(|r| r.process.achieved);
+    let rate = stats::quantile::of(&rates.collect::<Vec<_>>(), 0.5)?;
+    Some(format!("{} requests a second were offered and {} achieved", digits(offered), digits(rate)))
+}
+
 fn overall(matches: &[Match], pairing: Pairing, rules: &Rules) -> Option<Overall> {
     let oriented = |m: &Match| {
         let (a, b) = arms(m.a, m.b, pairing)?;
         // A rate's costs, and scores of which less is better, are divided A by B: above 1 is faster.
-        let costs = m.a.design.score == "rate" || comparable::better(m.a, m.b, rules).ok()? == Better::Lower;
-        let arms = if costs { (a, b) } else { (b, a) };
-        hierarchy::ratio(&arms.0, &arms.1, pairing, LEVEL, SEED).map(|_| arms)
+        let costs = m.a.score().of == "rate" || comparable::better(m.a, m.b, rules).ok()? == Better::Lower;
+        let (x, y) = if costs { (a, b) } else { (b, a) };
+        cells::ratio(&x, &y, pairing, LEVEL)
     };
-    let all: Vec<_> = matches.iter().filter_map(oriented).collect();
+    // Percentiles of a cell's latency tell the same processes' time again, which one number for all shall not count twice.
+    let all: Vec<_> = matches.iter().filter(|m| m.a.also.is_none()).filter_map(oriented).collect();
     if all.len() < 2 {
         return None;
     }
-    let mean = geomean::ratios(&all, pairing, LEVEL, SEED)?.ratio;
+    let mean = geomean::ratios(&all)?;
     Some(Overall { speed: mean.value, ci95: [mean.low, mean.high], cells: all.len(), method: mean.method.into() })
 }
 
@@ -565,6 +604,7 @@ impl Pair {
         let own = self.parameters.iter().filter(|(name, _)| !shared.contains_key(*name));
         let parameters = words(&own.map(|(name, value)| (name.clone(), value.clone())).collect());
         let levels = self.levels.as_ref().map_or_else(String::new, |[a, b]| format!(": {a} -> {b}"));
-        format!("{} {parameters}{levels}", self.workload).trim().to_string()
+        let score = self.score.as_ref().map_or_else(String::new, |metric| format!(" {metric}"));
+        format!("{} {parameters}{score}{levels}", self.workload).trim().to_string()
     }
 }

@@ -72,14 +72,15 @@ fn value(side: &Side) -> String {
 }
 
 fn ratio(p: &Pair) -> String {
-    match p.ratio.zip(p.ratio_ci95) {
+    match p.ratio.zip(p.ratio_ci_told.or(p.ratio_ci95)) {
         Some((r, [low, high])) => format!("x {r:.3} ({low:.3} to {high:.3})"),
         None => "no ratio".into(),
     }
 }
 
 fn alone(a: &Alone) -> String {
-    format!("Only in {}: {} {}", a.of.to_uppercase(), a.workload, words(&a.parameters))
+    let score = a.score.as_ref().map_or_else(String::new, |metric| format!(" {metric}"));
+    format!("Only in {}: {} {}{score}", a.of.to_uppercase(), a.workload, words(&a.parameters))
 }
 
 /// How it was judged.
@@ -92,7 +93,7 @@ fn method(c: &Compared) -> String {
     let paired = if c.by.is_some() { "within blocks" } else { "over processes" };
     format!(
         "Ratios are B / A of the scores with 95 % intervals {paired}; a difference is one beyond {margin:.1} % ({noise}) that \
-         Holm's correction over {} leaves.",
+         is told among {} so that at most one in twenty of those told is false (Benjamini and Hochberg; their intervals are of that list's level).",
         counted(c.results.iter().filter(|p| p.p.is_some()).count(), "cell")
     )
 }
@@ -117,7 +118,8 @@ pub fn markdown(c: &Compared) -> String {
     };
     text.push_str("| cell | A | B | unit | B / A | 95 % interval | verdict | Cliff's delta | notes |\n|---|---:|---:|---|---:|---:|---|---:|---|\n");
     for p in &c.results {
-        let interval = p.ratio_ci95.map_or_else(String::new, |[low, high]| format!("{low:.3} to {high:.3}"));
+        let interval =
+            p.ratio_ci_told.or(p.ratio_ci95).map_or_else(String::new, |[low, high]| format!("{low:.3} to {high:.3}"));
         let cells = [
             p.title(),
             value(&p.a),

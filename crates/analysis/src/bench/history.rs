@@ -44,6 +44,8 @@ pub struct Line {
     pub workload: String,
     /// Its factors.
     pub parameters: BTreeMap<String, String>,
+    /// The metric, if it is not the cell's own score.
+    pub score: Option<String>,
     /// Unit of the scores.
     pub unit: String,
     /// Its results, oldest first.
@@ -67,12 +69,15 @@ pub struct Point {
     pub verdict: Option<&'static str>,
 }
 
+/// The design's name, the factors in words, and the metric of a further score.
+type Key = (String, String, Option<String>);
+
 /// The history of these archives, in any order.
 pub fn history(mut benches: Vec<Bench>) -> History {
     benches.sort_by_key(|b| b.created_unix_ns);
-    let mut lines: BTreeMap<(String, String), Line> = BTreeMap::new();
+    let mut lines: BTreeMap<Key, Line> = BTreeMap::new();
     // The last archive that has each cell.
-    let mut last: BTreeMap<(String, String), usize> = BTreeMap::new();
+    let mut last: BTreeMap<Key, usize> = BTreeMap::new();
     let mut entries = Vec::new();
     for (at, bench) in benches.iter().enumerate() {
         let changed = match at.checked_sub(1).and_then(|before| benches.get(before)) {
@@ -89,16 +94,20 @@ pub fn history(mut benches: Vec<Bench>) -> History {
             changed,
         });
         let mut compared = BTreeMap::new();
-        for m in bench.measured() {
+        for m in bench.scores() {
             let parameters = named(&m);
-            let key = (m.design.name.clone(), words(&parameters));
+            let score = m.further().map(String::from);
+            let key = (m.design.name.clone(), words(&parameters), score.clone());
             let all: Option<&Compared> = last.get(&key).map(|before| {
                 let with = || archives(&benches[*before], bench, &Rules::default());
                 &*compared.entry(*before).or_insert_with(with)
             });
-            let same = |workload: &str, of: &BTreeMap<String, String>| workload == m.design.name && *of == parameters;
-            let pair = all.and_then(|all| all.results.iter().find(|p| same(&p.workload, &p.parameters)));
-            let apart = all.is_some_and(|all| all.incomparable.iter().any(|i| same(&i.workload, &i.parameters)));
+            let same = |workload: &str, of: &BTreeMap<String, String>, metric: &Option<String>| {
+                workload == m.design.name && *of == parameters && *metric == score
+            };
+            let pair = all.and_then(|all| all.results.iter().find(|p| same(&p.workload, &p.parameters, &p.score)));
+            let apart =
+                all.is_some_and(|all| all.incomparable.iter().any(|i| same(&i.workload, &i.parameters, &i.score)));
             let point = Point {
                 archive: at,
                 estimate: m.estimate.estimate,
@@ -110,6 +119,7 @@ pub fn history(mut benches: Vec<Bench>) -> History {
             let line = lines.entry(key.clone()).or_insert_with(|| Line {
                 workload: m.design.name.clone(),
                 parameters,
+                score,
                 unit: m.estimate.unit.clone(),
                 points: Vec::new(),
             });
@@ -131,7 +141,8 @@ pub fn text(history: &History, date: &dyn Fn(u64) -> String) -> String {
         }
     }
     for line in &history.cells {
-        let _ = writeln!(text, "\n{} {} ({})", line.workload, shown(&words(&line.parameters)), line.unit);
+        let score = line.score.as_ref().map_or_else(String::new, |metric| format!(" {}", shown(metric)));
+        let _ = writeln!(text, "\n{} {}{score} ({})", line.workload, shown(&words(&line.parameters)), line.unit);
         // Bars share a scale from zero, so that a small difference looks small.
         let most = line.points.iter().filter_map(|p| p.ci95.map(|c| c[1]).or(p.estimate)).fold(0.0, f64::max);
         for p in &line.points {

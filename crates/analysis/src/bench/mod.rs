@@ -5,9 +5,9 @@
 //!
 //! 1. **A process** ([`process`]): its iterations are classified ([`stats::steady`]), and the steady ones are kept, with
 //!    their outliers. A process without a steady state gives all its iterations and says so.
-//! 2. **A cell** ([`estimate`]): the mean of the processes' means, with an interval from the differences between
-//!    processes ([`stats::hierarchy`]).
-//! 3. **The score**: for a rate, work divided by that mean time; the ends of the interval likewise. Times are averaged and
+//! 2. **A cell** ([`estimate`]): the median of the processes' means, with an interval from the differences between
+//!    processes ([`stats::cells`]).
+//! 3. **The score**: for a rate, work divided by that time; the ends of the interval likewise. Times of iterations are averaged and
 //!    then inverted, since the mean of rates is not the rate of the mean time.
 //!
 //! A network run ([`net`]) is a cell of one process that tells its own interval.
@@ -40,7 +40,7 @@ pub use stats::steady::Penalty;
 use model::table::{DesignCell, DesignRow, Replicate, Sample};
 use serde::Serialize;
 use stats::steady::{self, Class, Consistency};
-use stats::{Estimate, hierarchy, student};
+use stats::{Estimate, cells};
 use std::collections::{BTreeMap, HashMap};
 
 /// The level of every interval.
@@ -69,6 +69,11 @@ impl Score {
             scale: design.scale,
         }
     }
+
+    /// A further one.
+    pub fn also(also: &results::Also) -> Self {
+        Self { of: "value".into(), metric: also.metric.clone(), unit: also.unit.clone(), scale: also.scale }
+    }
 }
 
 /// One process.
@@ -92,6 +97,8 @@ pub struct Process {
     pub outlier_share: f64,
     /// Work in an iteration and its unit, for a rate.
     pub work: Option<(f64, String)>,
+    /// The rate of requests that it says it achieved, per second (`request.rate`): what became of an offered one.
+    pub achieved: Option<f64>,
     /// The metric's unit.
     pub unit: String,
 }
@@ -122,15 +129,15 @@ pub fn process(score: &Score, penalty: Penalty, replicate: u64, samples: &[&Samp
         outliers: steady.as_ref().map_or(0, |s| s.outliers.count()),
         outlier_share: steady.as_ref().map_or(0.0, |s| s.outliers.share_of_time),
         work,
+        achieved: samples.iter().find(|s| s.metric == "request.rate").map(|s| s.value),
         unit,
     })
 }
 
-/// Half the width of the interval of these processes' mean so far, as a fraction of it: what the stop rule looks at. By
-/// Student's t, which costs nothing and is what the interval is for few processes.
+/// Half the width of the interval of these processes so far, as a fraction of their median: what the stop rule looks at.
 pub fn half_width(processes: &[&Process]) -> Option<f64> {
-    let means: Vec<f64> = processes.iter().map(|p| mean(&p.values)).collect();
-    student::mean(&means, LEVEL)?.precision()
+    let values: Vec<&[f64]> = processes.iter().map(|p| &p.values[..]).collect();
+    cells::middle(&cells::Cell::new(&values)?, LEVEL)?.precision()
 }
 
 /// What a cell's processes say together.
@@ -140,9 +147,10 @@ pub struct CellEstimate {
     pub cell: u64,
     /// Unit of the estimate.
     pub unit: String,
-    /// The score; nothing if fewer than two processes gave a result (of a network run, which is one, if it gave none).
+    /// The score of the typical process (the median); nothing if fewer than two gave a result (of a network run, which is one, if it
+    /// gave none).
     pub estimate: Option<f64>,
-    /// Ends of the interval of 0.95.
+    /// Ends of the interval of 0.95 (of five processes their range, which holds in 0.94); nothing of fewer than five.
     pub ci95: Option<[f64; 2]>,
     /// How the interval was made.
     pub method: String,
@@ -155,7 +163,7 @@ pub struct CellEstimate {
     pub failed: usize,
     /// Why the first of them did not.
     pub failure: Option<String>,
-    /// The score of the first iteration, mean over processes: what a cold start gets.
+    /// The score of the first iteration, median over processes: what a cold start gets.
     pub first: Option<f64>,
     /// Iterations of all these processes.
     pub iterations: usize,
@@ -183,6 +191,15 @@ impl CellEstimate {
 
 /// The estimate of every cell, in the order of the table of cells.
 pub fn estimate(tables: &Tables, penalty: Penalty) -> Vec<CellEstimate> {
+    estimate_by(tables, penalty, &|design, cell| Some(Score::of(design, cell)))
+}
+
+/// The same by a score of one's own; cells without one are left out.
+pub fn estimate_by(
+    tables: &Tables,
+    penalty: Penalty,
+    score: &dyn Fn(&DesignRow, &DesignCell) -> Option<Score>,
+) -> Vec<CellEstimate> {
     let mut by_replicate: HashMap<u64, Vec<&Sample>> = HashMap::new();
     for sample in &tables.samples {
         if let Some(id) = sample.replicate {
@@ -193,47 +210,56 @@ pub fn estimate(tables: &Tables, penalty: Penalty) -> Vec<CellEstimate> {
         let design = tables.designs.iter().find(|d| d.id == cell.design)?;
         let counted = |r: &&Replicate| r.cell == cell.id && !r.warmup && r.why.is_none();
         let own: Vec<&Replicate> = tables.replicates.iter().filter(counted).collect();
-        Some(of_cell(design, cell, penalty, &own, &by_replicate))
+        Some(of_cell(&score(design, cell)?, cell, penalty, &own, &by_replicate))
     };
     tables.cells.iter().filter_map(of).collect()
 }
 
 fn of_cell(
-    design: &DesignRow,
+    score: &Score,
     cell: &DesignCell,
     penalty: Penalty,
     replicates: &[&Replicate],
     samples: &HashMap<u64, Vec<&Sample>>,
 ) -> CellEstimate {
-    let score = Score::of(design, cell);
     let failures: Vec<&str> = replicates.iter().filter_map(|r| r.failure.as_deref()).collect();
     let good: Vec<&&Replicate> = replicates.iter().filter(|r| counts(r)).collect();
     let none = Vec::new();
-    let judged = |r: &&&Replicate| process(&score, penalty, r.id, samples.get(&r.id).unwrap_or(&none));
+    let judged = |r: &&&Replicate| process(score, penalty, r.id, samples.get(&r.id).unwrap_or(&none));
     let processes: Vec<Process> = good.iter().filter_map(judged).collect();
     let classes: Vec<Class> = processes.iter().filter_map(|p| p.class).collect();
     let class = steady::consistency(&classes).filter(|_| classes.len() == processes.len());
     // Processes that sized their iterations themselves may have done different amounts of work: times of the same amount.
-    let amount = |p: &Process| p.work.as_ref().map_or(1.0, |(amount, _)| *amount);
+    // What they print as a value is none of that amount.
+    let work = |p: &Process| p.work.as_ref().filter(|_| score.of != "value").map(|(amount, _)| *amount);
+    let amount = |p: &Process| work(p).unwrap_or(1.0);
     let of_first = processes.first().map_or(1.0, amount);
     let same = |p: &Process| -> Vec<f64> { p.values.iter().map(|v| v * of_first / amount(p)).collect() };
     let times: Vec<Vec<f64>> = processes.iter().map(same).collect();
-    let convert = |time: f64| converted(&score, processes.first(), time);
-    let told = good.iter().filter(|_| net::is_told(&score)).find_map(|r| {
+    let convert = |time: f64| converted(score, processes.first(), time);
+    let told = good.iter().filter(|_| net::is_told(score)).find_map(|r| {
         let told = net::told(&score.metric, samples.get(&r.id)?, |_| true)?;
         Some((told.value, told.ci95, told.method()))
     });
     let between = || {
-        let mean = hierarchy::mean(&hierarchy::Cell::new(&times)?, LEVEL, design.seed.wrapping_add(cell.id))?;
-        let e = scored(&mean, score.of == "rate", &convert)?;
-        Some((e.value, Some([e.low, e.high]), e.method))
+        let middle = |cell: &cells::Cell| scored(&cells::middle(cell, LEVEL)?, &convert);
+        let found = cells::Cell::new(&times).as_ref().and_then(middle);
+        // Too few for an interval still have a median.
+        let few = || convert(stats::quantile::of(&times.iter().map(|t| mean(t)).collect::<Vec<_>>(), 0.5)?);
+        if times.len() < 2 {
+            return None;
+        }
+        match found {
+            Some(e) => Some((e.value, Some([e.low, e.high]), e.method)),
+            None => Some((few()?, None, "median of processes, too few for an interval")),
+        }
     };
-    let estimate = if net::is_told(&score) { told } else { between() };
+    let estimate = if net::is_told(score) { told } else { between() };
     let firsts: Vec<f64> = processes.iter().map(|p| p.first).collect();
     let verified: Vec<bool> = good.iter().filter_map(|r| r.verified).collect();
     CellEstimate {
         cell: cell.id,
-        unit: unit(&score, processes.first()),
+        unit: unit(score, processes.first()),
         estimate: estimate.map(|e| e.0),
         ci95: estimate.and_then(|e| e.1),
         method: estimate.map_or_else(String::new, |e| e.2.into()),
@@ -241,7 +267,7 @@ fn of_cell(
         processes: processes.len(),
         failed: failures.len(),
         failure: failures.first().map(ToString::to_string),
-        first: (!firsts.is_empty()).then(|| convert(self::mean(&firsts))).flatten(),
+        first: stats::quantile::of(&firsts, 0.5).and_then(convert),
         iterations: processes.iter().map(|p| p.iterations).sum(),
         outliers: processes.iter().map(|p| p.outliers).sum(),
         outlier_share: processes.iter().map(|p| p.outlier_share).fold(0.0, f64::max),
@@ -281,13 +307,10 @@ fn seconds(unit: &str, time: f64) -> Option<f64> {
 }
 
 /// The estimate with its ends converted; the reciprocal of a time turns them round.
-fn scored(mean: &Estimate, is_rate: bool, convert: &dyn Fn(f64) -> Option<f64>) -> Option<Estimate> {
-    let value = convert(mean.value)?;
-    // A bootstrap of processes that differ much may reach below no time at all. There is no rate for that end: it is put
-    // where the rate is a thousand times the estimate, which nobody takes for a result.
-    let low = if is_rate { mean.low.max(mean.value / 1000.0) } else { mean.low };
-    let (a, b) = (convert(low)?, convert(mean.high)?);
-    Some(Estimate { value, low: a.min(b), high: a.max(b), ..*mean })
+fn scored(time: &Estimate, convert: &dyn Fn(f64) -> Option<f64>) -> Option<Estimate> {
+    let value = convert(time.value)?;
+    let (a, b) = (convert(time.low)?, convert(time.high)?);
+    Some(Estimate { value, low: a.min(b), high: a.max(b), ..*time })
 }
 
 fn unit(score: &Score, process: Option<&Process>) -> String {

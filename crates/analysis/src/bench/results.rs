@@ -4,11 +4,12 @@
 //! itself otherwise. Two runs may have sized their iterations differently; the time for a row, a request or a flop can be
 //! compared all the same.
 
-use super::{CellEstimate, Process, Score, Tables, counts, estimate, process, seconds};
+use super::{CellEstimate, Process, Score, Tables, counts, estimate_by, process, seconds};
 use archive::{Archive, Error};
 use model::Fact;
 use model::table::{DesignCell, DesignRow, FactRow, Replicate, Sample};
-use stats::hierarchy;
+use serde::Deserialize;
+use stats::cells;
 use stats::steady::Penalty;
 use stats::verdict::Better;
 use std::collections::{BTreeMap, HashMap};
@@ -45,6 +46,51 @@ pub struct Measured<'a> {
     pub processes: Vec<Run<'a>>,
     /// What the processes said of themselves, with how many said it: by name.
     pub marks: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Nothing if this is the cell's score; of a further one ([`Bench::scores`]) what it is.
+    pub also: Option<Also>,
+    /// The rate that the cell's processes were told to send at, per second, whatever became of it; what they achieved is the score.
+    pub offered: Option<f64>,
+}
+
+/// A further score of a design's cells: a metric that processes print besides, such as a percentile of latencies.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Also {
+    /// The metric.
+    pub metric: String,
+    /// Unit of the score; by default the metric's own.
+    pub unit: Option<String>,
+    /// The score is multiplied by it.
+    pub scale: f64,
+    /// Which way is good: `higher` or `lower`.
+    pub better: String,
+}
+
+/// What a design's JSON says of its scores.
+#[derive(Debug, Default, Deserialize)]
+struct Planned {
+    #[serde(default)]
+    plan: Option<Scores>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Scores {
+    #[serde(default)]
+    also: Vec<Also>,
+    #[serde(default)]
+    score: SetBy,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct SetBy {
+    #[serde(default)]
+    set_by: Option<String>,
+}
+
+impl Scores {
+    /// Those of a design; none of one that says nothing.
+    fn of(design: &DesignRow) -> Self {
+        serde_json::from_str::<Planned>(&design.design).unwrap_or_default().plan.unwrap_or_default()
+    }
 }
 
 /// A process that counts.
@@ -105,8 +151,31 @@ impl Bench {
 
     /// Every cell, in the archive's order.
     pub fn measured(&self) -> Vec<Measured<'_>> {
+        self.measured_by(None)
+    }
+
+    /// Every score of every cell: each cell's own, and behind it the further ones of which its processes printed the metric.
+    pub fn scores(&self) -> Vec<Measured<'_>> {
+        let most = self.tables.designs.iter().map(|d| Scores::of(d).also.len()).max().unwrap_or(0);
+        let mut all = self.measured();
+        for at in 0..most {
+            all.extend(self.measured_by(Some(at)).into_iter().filter(|m| !m.processes.is_empty()));
+        }
+        // A stable order: by cell, its own score first.
+        all.sort_by_key(|m| m.cell.id);
+        all
+    }
+
+    /// The cells by their own score, or by the further one at this place, of designs that have it.
+    fn measured_by(&self, at: Option<usize>) -> Vec<Measured<'_>> {
         let t = &self.tables;
-        let estimates = estimate(t, self.penalty);
+        let scores: HashMap<u64, Scores> = t.designs.iter().map(|d| (d.id, Scores::of(d))).collect();
+        let also = |design: &DesignRow| scores.get(&design.id)?.also.get(at?).cloned();
+        let score = |design: &DesignRow, cell: &DesignCell| match (at, also(design)) {
+            (None, _) => Some(Score::of(design, cell)),
+            (Some(_), also) => also.map(|also| Score::also(&also)),
+        };
+        let estimates = estimate_by(t, self.penalty, &score);
         let mut samples: HashMap<u64, Vec<&Sample>> = HashMap::new();
         for sample in &t.samples {
             samples.entry(sample.replicate.unwrap_or(u64::MAX)).or_default().push(sample);
@@ -125,15 +194,20 @@ impl Bench {
             .filter_map(|estimate| {
                 let cell = of(&estimate.cell)?;
                 let design = t.designs.iter().find(|d| d.id == cell.design)?;
-                let score = Score::of(design, cell);
+                let score = score(design, cell)?;
                 let run = |row| run(&score, self.penalty, row, samples.get(&row.id)?);
+                let factors: BTreeMap<String, String> = serde_json::from_str(&cell.factors).unwrap_or_default();
+                let set_by = scores.get(&design.id).and_then(|s| s.score.set_by.as_ref());
+                let offered = set_by.and_then(|by| factors.get(by)?.parse::<f64>().ok()).filter(|rate| *rate > 0.0);
                 Some(Measured {
                     design,
                     cell,
-                    factors: serde_json::from_str(&cell.factors).unwrap_or_default(),
+                    factors,
+                    also: also(design),
+                    offered,
                     estimate,
                     processes: t.replicates.iter().filter(|r| r.cell == cell.id && counts(r)).filter_map(run).collect(),
-                    marks: marks.remove(&cell.id).unwrap_or_default(),
+                    marks: marks.get(&cell.id).cloned().unwrap_or_default(),
                 })
             })
             .collect()
@@ -158,12 +232,22 @@ fn run<'a>(score: &Score, penalty: Penalty, row: &'a Replicate, samples: &[&Samp
 impl Measured<'_> {
     /// What is made of its metric.
     pub fn score(&self) -> Score {
-        Score::of(self.design, self.cell)
+        self.also.as_ref().map_or_else(|| Score::of(self.design, self.cell), Score::also)
+    }
+
+    /// The metric of a further score; nothing of the cell's own.
+    pub fn further(&self) -> Option<&str> {
+        self.also.as_ref().map(|also| also.metric.as_str())
+    }
+
+    /// Whether its score is no more than what it was told to do: the rate of an open loop.
+    pub fn is_offered(&self) -> bool {
+        self.also.is_none() && self.offered.is_some()
     }
 
     /// Which way its score is good; nothing if its archive does not say (comparisons did not, once), and nobody guesses.
     pub fn better(&self) -> Option<Better> {
-        match self.design.better.as_deref()? {
+        match self.also.as_ref().map(|also| also.better.as_str()).or(self.design.better.as_deref())? {
             "lower" => Some(Better::Lower),
             "higher" => Some(Better::Higher),
             _ => None,
@@ -171,13 +255,13 @@ impl Measured<'_> {
     }
 
     /// Its processes for a ratio; those of `blocks` only, in that order, if blocks are named.
-    pub fn costs(&self, blocks: Option<&[u64]>) -> Option<hierarchy::Cell> {
+    pub fn costs(&self, blocks: Option<&[u64]>) -> Option<cells::Cell> {
         let of = |block: &u64| self.processes.iter().find(|r| r.row.block == *block).map(|r| &r.costs[..]);
         let values: Option<Vec<&[f64]>> = match blocks {
             Some(blocks) => blocks.iter().map(of).collect(),
             None => Some(self.processes.iter().map(|r| &r.costs[..]).collect()),
         };
-        hierarchy::Cell::new(&values?)
+        cells::Cell::new(&values?)
     }
 
     /// The scores of its processes.

@@ -2,7 +2,7 @@
 //! false alarm, and their share is what the method really promises on this machine, whatever its formulas say.
 
 use serde::Serialize;
-use stats::hierarchy::{self, Cell, Pairing};
+use stats::cells::{self, Cell, Pairing};
 use stats::verdict::{self, Better, Verdict};
 
 /// What came of it.
@@ -28,12 +28,11 @@ pub struct SelfTest {
 
 /// Compares the two arms of each group: pairs of processes that ran in the same block, each with the values that count.
 /// `margin` is the smallest difference that matters. `None` if no group can be compared.
-pub fn self_test(groups: &[Vec<(Vec<f64>, Vec<f64>)>], margin: f64, seed: u64) -> Option<SelfTest> {
+pub fn self_test(groups: &[Vec<(Vec<f64>, Vec<f64>)>], margin: f64) -> Option<SelfTest> {
     let (mut comparisons, mut alarms, mut misses, mut reach) = (0, 0, 0, Vec::new());
-    for (at, group) in groups.iter().enumerate() {
+    for group in groups {
         let (a, b): (Vec<&Vec<f64>>, Vec<&Vec<f64>>) = group.iter().map(|(a, b)| (a, b)).unzip();
-        let seed = seed.wrapping_add(at as u64);
-        let ratio = |a, b| hierarchy::ratio(&a, &b, Pairing::Blocks, super::LEVEL, seed);
+        let ratio = |a, b| cells::ratio(&a, &b, Pairing::Blocks, super::LEVEL);
         let Some(comparison) = Cell::new(&a).zip(Cell::new(&b)).and_then(|(a, b)| ratio(a, b)) else { continue };
         comparisons += 1;
         let verdict = verdict::judge(&comparison.ratio, Better::Lower, margin);
@@ -92,11 +91,11 @@ mod tests {
 
     #[test]
     fn the_same_twice_raises_few_alarms_and_a_difference_raises_many() {
-        let same = self_test(&groups(60, 1.0), 0.02, 1).unwrap();
+        let same = self_test(&groups(60, 1.0), 0.02).unwrap();
         assert_eq!((same.comparisons, same.alarms), (60, 0));
         assert!(same.miss_ci95[0] <= 0.05 && same.noise > 0.0 && same.noise < 0.02, "{same:?}");
-        let other = self_test(&groups(20, 1.1), 0.02, 1).unwrap();
+        let other = self_test(&groups(20, 1.1), 0.02).unwrap();
         assert_eq!((other.alarms, other.misses), (20, 20));
-        assert_eq!(self_test(&[], 0.02, 1), None);
+        assert_eq!(self_test(&[], 0.02), None);
     }
 }

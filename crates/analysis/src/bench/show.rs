@@ -5,6 +5,7 @@ use super::contract::{Benchmark, CellResult};
 use super::{CellEstimate, metrics};
 use crate::text::{digits, shown};
 use model::counted;
+use stats::median::LEAST;
 use stats::steady::Penalty;
 use std::fmt::Write as _;
 
@@ -59,7 +60,7 @@ fn ended(benchmark: &Benchmark, design: &super::contract::Design) -> String {
         usual if usual == Penalty::default().name() => String::new(),
         other => format!("; a change of level had to pay {other}"),
     };
-    format!("mean of processes with its 95 % interval; {why}{wanted}; seed {}{penalty}", design.seed)
+    format!("median of processes with its 95 % interval; {why}{wanted}; seed {}{penalty}", design.seed)
 }
 
 /// The score of a cell, in a line.
@@ -79,6 +80,9 @@ fn line(result: &CellResult) -> String {
                 digits(high)
             )
         }
+        (Some(value), None) => {
+            format!("{} {}  {processes}: an interval takes {LEAST}", digits(value), shown(&e.unit))
+        }
         _ => nothing(e),
     }
 }
@@ -89,7 +93,7 @@ fn nothing(e: &CellEstimate) -> String {
         (Some(why), ..) => format!("not run: {}", shown(why)),
         (None, 0, 0) => "no result: none of its processes has ended".into(),
         (None, 0, failed) => format!("no result: {} failed, and none gave one", counted(failed, "process")),
-        (None, 1, _) => "no result: one process gave one, and an interval takes two".into(),
+        (None, 1, _) => "no result: one process gave one, and a score takes two".into(),
         (None, n, _) => format!("no result from {}: their times make no rate", counted(n, "process")),
     }
 }
@@ -335,7 +339,10 @@ mod tests {
         b.results[0].estimate.failed = 1;
         assert!(text(&b).contains("no result: 1 process failed"), "{}", text(&b));
         b.results[0].estimate.processes = 1;
-        assert!(text(&b).contains("an interval takes two"), "{}", text(&b));
+        assert!(text(&b).contains("a score takes two"), "{}", text(&b));
+        let e = &mut b.results[0].estimate;
+        (e.estimate, e.processes) = (Some(7.0), 2);
+        assert!(text(&b).contains("7.00 row/s  2 processes: an interval takes 5"), "{}", text(&b));
     }
 
     #[test]

@@ -296,3 +296,68 @@ fn what_is_not_the_same_quantity_is_not_compared() {
     elsewhere.tables.marks.iter_mut().for_each(|m| m.text = "192.0.2.2:80".into());
     assert!(why(&peer, &elsewhere).contains("measured against 192.0.2.1:80, B against 192.0.2.2:80"));
 }
+
+/// What a design of latencies stores of its scores.
+const LATENCIES: &str = r#"{"plan":{"score":{"of":"rate","set_by":"rate"},
+    "also":[{"metric":"latency.p99","unit":"us","scale":0.001,"better":"lower"}]}}"#;
+
+/// A benchmark whose processes print a p99 of so many ns, and some more in later blocks.
+fn with_latency(name: &str, factors: &[(&str, &str)], p99: f64) -> Bench {
+    let mut bench = bench(name, "w");
+    bench.tables.designs[0].design = LATENCIES.into();
+    bench.add(factors, 100.0, 1000.0, 10);
+    let own = bench.tables.samples.iter_mut().filter(|s| s.metric == "latency.p99");
+    own.for_each(|s| s.value += p99);
+    bench
+}
+
+#[test]
+fn a_percentile_is_a_score_that_can_be_failed_on() {
+    let at = [("op", "x"), ("rate", "0")];
+    let (a, b) = (with_latency("a", &at, 181_000.0), with_latency("b", &at, 3_376_000.0));
+    let c = archives(&a, &b, &Rules::default());
+    let told: Vec<(Option<&str>, &str)> = c.results.iter().map(|p| (p.score.as_deref(), p.verdict)).collect();
+    assert_eq!(told, [(None, "equivalent"), (Some("latency.p99"), "slower")]);
+    let p = &c.results[1];
+    assert!((p.a.estimate.unwrap() - 181.1).abs() < 0.1 && p.unit == "us" && !p.higher_is_better, "{:?}", p.a);
+    assert!((p.ratio.unwrap() - 18.65).abs() < 0.05 && p.title() == "w op=x rate=0 latency.p99", "{}", p.title());
+    assert!(c.slower(5.0).iter().any(|p| p.score.is_some()) && c.overall.is_none());
+    assert_eq!(verdicts(&archives(&b, &a, &Rules::default())), ["equivalent", "faster"]);
+    // Processes of an older archive did not make a score of it: said, not passed over.
+    let mut old = a.clone();
+    old.tables.designs[0].design = "{}".into();
+    let c = archives(&old, &b, &Rules::default());
+    assert!(c.results.len() == 1 && c.unmatched[0].score.as_deref() == Some("latency.p99"), "{:?}", c.unmatched);
+    let h = history::history(vec![a, b]);
+    let lines: Vec<Option<&str>> = h.cells.iter().map(|l| l.score.as_deref()).collect();
+    assert_eq!(lines, [None, Some("latency.p99")]);
+    assert_eq!(h.cells[1].points[1].verdict, Some("slower"));
+}
+
+/// What an open loop sends is what it is told to send: p50 went from 181 to 3,376 us, and the rate was "equivalent".
+#[test]
+fn an_offered_rate_is_no_score() {
+    let at = [("op", "x"), ("rate", "1000")];
+    let open = |name: &str, p99: f64, achieved: f64| {
+        let mut bench = with_latency(name, &at, p99);
+        let own: Vec<_> = bench.tables.samples.iter().filter(|s| s.metric == "work").cloned().collect();
+        bench.tables.samples.extend(own.into_iter().map(|mut s| {
+            (s.metric, s.value) = ("request.rate".into(), achieved);
+            s
+        }));
+        bench
+    };
+    let (a, b) = (open("a", 181_000.0, 1000.0), open("b", 3_376_000.0, 612.0));
+    let c = archives(&a, &b, &Rules::default());
+    assert_eq!(verdicts(&c), ["slower"]);
+    let p = &c.results[0];
+    assert_eq!(p.score.as_deref(), Some("latency.p99"));
+    let notes = p.notes.join("; ");
+    assert!(notes.contains("B: 1000 requests a second were offered and 612 achieved"), "{notes}");
+    // An older archive does not say that its rate was offered; its processes do.
+    let mut old = a.clone();
+    old.tables.designs[0].design = "{}".into();
+    old.tables.marks.iter_mut().for_each(|m| m.text = "open loop, 1000 requests a second; 1 connections".into());
+    let c = archives(&old, &old, &Rules::default());
+    assert!(c.results.is_empty() && c.incomparable[0].why[0].contains("what it was told"), "{:?}", c.incomparable);
+}

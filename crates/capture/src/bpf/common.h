@@ -55,11 +55,12 @@ struct op {
 		u64 entered_ns; /* inside a step: when it began */
 		u64 left_ns;	/* between two: when the last one returned */
 	};
-	u32 kind;
+	u64 sp; /* The stack's end when its function, or its last step, was entered. */
 	/* Where its statement says whether it runs, plus one (0: not known), and what stands there then. */
 	u16 running_at;
 	u8 running;
 	u8 open;
+	u32 kind;
 };
 
 #define PREPARES 2
@@ -123,7 +124,7 @@ struct slot {
 	struct op ops[OPS];
 };
 /* User space writes whole slots, so it must know the size. */
-#define SLOT_SIZE 512
+#define SLOT_SIZE 576
 _Static_assert(sizeof(struct slot) <= SLOT_SIZE, "SLOT_SIZE in session.rs");
 
 union slot_value {

@@ -7,14 +7,17 @@ int PROBE_FUNCTION(function_enter)
 	struct slot *slot = my_slot();
 	u64 key = bpf_get_attach_cookie(ctx);
 	struct op *op;
+	u64 now;
 
 	if (!slot)
 		return 0;
+	now = bpf_ktime_get_boot_ns();
+	settle_before(slot, ctx, now);
 	op = find_op(slot, key, OP_FUNCTION);
-	if (op)
-		op->open++;
-	else
-		op = begin_op(slot, key, OP_FUNCTION, bpf_ktime_get_boot_ns());
+	if (!op) {
+		op = begin_op(slot, key, OP_FUNCTION, now);
+		op->sp = PT_REGS_SP(ctx);
+	}
 	op->steps++;
 	return 0;
 }
@@ -32,11 +35,17 @@ int PROBE_FUNCTION(function_return)
 	op = find_op(slot, key, OP_FUNCTION);
 	if (!op)
 		return 0;
-	if (op->open > 1) {
-		op->open--;
+	/* A return from within a recursion leaves the stack as it was for the outermost call, or longer. */
+#if defined(__TARGET_ARCH_x86)
+	if (PT_REGS_SP(ctx) <= op->sp)
 		return 0;
-	}
+#else
+	if (PT_REGS_SP(ctx) < op->sp)
+		return 0;
+#endif
 	now = bpf_ktime_get_boot_ns();
+	if (slot->functions_open > 1)
+		settle_left(slot, op->sp, now);
 	op->inside_ns = now - op->start_ns;
 	end_op(slot, op, (s32)PT_REGS_RC(ctx), now);
 	return 0;

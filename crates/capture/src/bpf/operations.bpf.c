@@ -6,6 +6,17 @@
 
 #define OP_STATEMENT 0
 #define OP_FUNCTION 1
+/* In op_end only: a function that did not return, but was left. */
+#define OP_LEFT 2
+
+/* What is farther apart is on two stacks, of which nothing follows. */
+#define ONE_STACK (1 << 20)
+
+/* Whether a call that was entered with the stack's end at `entered` cannot be running any more now that it is at `sp`. */
+static __always_inline bool was_left(u64 entered, u64 sp)
+{
+	return entered < sp && sp - entered < ONE_STACK;
+}
 
 static __always_inline struct op *find_op(struct slot *slot, u64 key, u32 kind)
 {
@@ -90,6 +101,63 @@ seldom void settle_statements(struct slot *slot, u64 now)
 		return;
 	control->reset_wanted = 1;
 	ring_bell();
+}
+
+/*
+ * A function may be left otherwise than by returning: by longjmp, or by an exception. Nobody tells; but the stack then ends
+ * above where it ended when the function was entered, as the kernel itself finds out for its own list of those that are to
+ * return (arch_uretprobe_is_alive). When that happened is known as late as at the thread's next call of a probed function or
+ * of the kernel. Steps of statements are left likewise; their statements stay open, between rows, until they are reset.
+ * A program that changes between small stacks of its own misleads this, as it does the kernel.
+ */
+seldom void settle_left(struct slot *slot, u64 sp, u64 now)
+{
+	int i;
+
+#pragma unroll
+	for (i = 0; i < OPS; i++) {
+		struct op *op = &slot->ops[i];
+
+		if (!op->open || op->kind != OP_FUNCTION || !was_left(op->sp, sp))
+			continue;
+		op->kind = OP_LEFT;
+		if (slot->functions_open)
+			slot->functions_open--;
+		end_op(slot, op, 0, now);
+	}
+#pragma unroll
+	for (i = 0; i < OPS; i++) {
+		struct op *op;
+
+		if (!slot->depth || slot->depth > OPS)
+			break;
+		op = find_op(slot, slot->inside[(slot->depth - 1) & (OPS - 1)], OP_STATEMENT);
+		if (!op || !was_left(op->sp, sp))
+			break;
+		slot->depth--;
+		slot->inside[slot->depth & (OPS - 1)] = 0;
+		op->inside_ns += now - op->entered_ns;
+		op->left_ns = now;
+	}
+}
+
+/* Before a probed function is entered. */
+static __always_inline void settle_before(struct slot *slot, struct pt_regs *ctx, u64 now)
+{
+	u64 to = 0;
+
+	if (!slot->functions_open && !slot->depth)
+		return;
+#if defined(__TARGET_ARCH_x86)
+	bpf_probe_read_user(&to, sizeof(to), (void *)PT_REGS_SP(ctx));
+#else
+	to = PT_REGS_RET(ctx);
+#endif
+	/*
+	 * One that ends with a jump to another leaves its own place on the stack to that: the end is the same. But then it returns to
+	 * where the kernel catches returns, which is the begin of a page of the kernel's own (uprobe_get_trampoline_vaddr).
+	 */
+	settle_left(slot, PT_REGS_SP(ctx) + ((to & 0xfff) != 0), now);
 }
 
 static __always_inline struct op *begin_op(struct slot *slot, u64 key, u32 kind, u64 now)

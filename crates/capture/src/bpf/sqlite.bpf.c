@@ -118,6 +118,7 @@ int PROBE_FUNCTION(sqlite_step)
 	now = bpf_ktime_get_boot_ns();
 	if (unlikely(between_rows(slot)))
 		settle_statements(slot, now);
+	settle_before(slot, ctx, now);
 	op = find_op(slot, stmt, OP_STATEMENT);
 	if (!op) {
 		cookie = bpf_get_attach_cookie(ctx);
@@ -131,6 +132,7 @@ int PROBE_FUNCTION(sqlite_step)
 	}
 	op->steps++;
 	op->entered_ns = now;
+	op->sp = PT_REGS_SP(ctx);
 	if (slot->depth < OPS)
 		slot->inside[slot->depth & (OPS - 1)] = stmt;
 	slot->depth++;

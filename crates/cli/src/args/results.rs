@@ -25,7 +25,7 @@ pub enum Better {
 ///
 /// Cells are the same if their workload and all their parameters are. Each gets the ratio B / A of the scores with its
 /// interval and a verdict: faster, slower, equivalent (shown to be within the margin), or inconclusive. The margin is 2 %, or
-/// what the machine's own noise makes of a cell compared with itself; verdicts are corrected for being many (Holm).
+/// what the machine's own noise makes of a cell compared with itself; of the differences that are told at most one in twenty is false (Benjamini-Hochberg).
 /// Cells whose commands, units, metrics or directions differ are not one quantity: they are listed and not compared.
 #[derive(Debug, Args)]
 #[command(after_help = "\

@@ -39,8 +39,7 @@ pub fn run(args: &args::BenchSelftest) -> Result<ExitCode> {
         bail!("{} cannot run here: {}", design.name, absent.why);
     }
     let groups = groups(&results, usize::try_from(args.blocks).unwrap_or(usize::MAX));
-    let done =
-        estimates::self_test(&groups, args.margin, seed).context("interrupted before one comparison was complete")?;
+    let done = estimates::self_test(&groups, args.margin).context("interrupted before one comparison was complete")?;
     let complete = results.complete();
     say::text(&match args.json {
         true => {

@@ -140,6 +140,14 @@ fn watch(args: &args::Record) -> Result<Watch> {
         if let Some(row) = session.coverage().iter().find(|row| row.probe == probe && !row.attached) {
             bail!("--op {probe}: {}", named::why(&function.path, &function.name, &row.how));
         }
+        if !args.quiet && named::throws(&function.path) {
+            eprintln!(
+                "fathom: {} may throw exceptions or panic: one that leaves {} ends the program while it is recorded, since the kernel \
+                 hides the way back from unwinders",
+                function.path.display(),
+                function.name
+            );
+        }
     }
     let mut libraries = Libraries {
         finder: Finder::new(std::env::var_os("LD_LIBRARY_PATH").as_deref()),
@@ -420,9 +428,9 @@ fn request(args: &args::Record) -> Result<Request> {
     request.hollow = args.backend == args::Backend::Attached;
     request.price = !args.no_probe_cost && !request.hollow;
     for (binary, name) in &args.functions {
-        // In words: it is not the command that was not found.
-        let path = launch::resolve(binary.as_os_str(), std::env::var_os("PATH").as_deref())
-            .map_err(|error| anyhow::anyhow!("--op {}:{name}: {error}", binary.display()))?;
+        let (path, libraries) = (std::env::var_os("PATH"), std::env::var_os("LD_LIBRARY_PATH"));
+        let path = named::file(binary, path.as_deref(), libraries.as_deref())
+            .with_context(|| format!("--op {}:{name}", binary.display()))?;
         request.functions.push(Function { path, name: name.clone(), offset: None });
     }
     Ok(request)

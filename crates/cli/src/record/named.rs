@@ -1,6 +1,14 @@
-//! Why a function that --op names cannot be probed, in words that help: it is in another file, or its name is gone.
+//! The file of a function that --op names, and why the function cannot be probed, in words that help: it is in another file,
+//! or its name is gone.
+//!
+//! A library need not be executable: Debian's are not. So this is not how a command is found, but for a name without a slash,
+//! which may also be a library's as the loader knows it.
 
+use anyhow::{Result, bail};
+use capture::launch::{self, LaunchError};
+use capture::sqlite::find::Libraries;
 use object::{Object as _, ObjectSymbol as _};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// Where C libraries usually are.
@@ -16,6 +24,34 @@ const LIBRARIES: [&str; 7] = [
 
 /// More than any program's file has; a larger one is not read for an error's sake.
 const MOST_BYTES: u64 = 1 << 30;
+
+/// The file that a name stands for: itself if it has a slash, else the program of that name in `path` (the value of PATH), else
+/// the library that the loader finds, in `library_path` (that of LD_LIBRARY_PATH) first.
+///
+/// # Errors
+/// There is no such file, or it is none that can be mapped.
+pub fn file(name: &Path, path: Option<&OsStr>, library_path: Option<&OsStr>) -> Result<PathBuf> {
+    if name.as_os_str().as_encoded_bytes().contains(&b'/') {
+        return match std::fs::metadata(name) {
+            Ok(about) if about.is_file() => Ok(name.into()),
+            Ok(about) if about.is_dir() => bail!("it is a folder; name the program or library in it"),
+            Ok(_) => bail!("it is neither a program nor a library"),
+            Err(error) => bail!("{error}; give the path of a program or library"),
+        };
+    }
+    match launch::resolve(name.as_os_str(), path) {
+        Ok(program) => Ok(program),
+        Err(LaunchError::NotFound(_) | LaunchError::NotExecutable { .. }) => {
+            let first: Vec<PathBuf> = library_path.map_or_else(Vec::new, |all| std::env::split_paths(all).collect());
+            let library = name.to_str().and_then(|name| Libraries::system().resolve(name, &first));
+            match library.filter(|library| library.is_file()) {
+                Some(library) => Ok(library),
+                None => bail!("there is no program of that name in PATH and no such library; give its path"),
+            }
+        }
+        Err(error) => bail!("{error}"),
+    }
+}
 
 /// What a file says of a function's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +77,17 @@ fn read(path: &Path) -> Option<Vec<u8>> {
     let about = std::fs::metadata(path).ok()?;
     let small = about.is_file() && about.len() <= MOST_BYTES;
     small.then(|| std::fs::read(path).ok())?
+}
+
+/// Whether the file has or calls what throws exceptions, or starts a panic.
+pub fn throws(path: &Path) -> bool {
+    const THROW: [&str; 3] = ["__cxa_throw", "_Unwind_RaiseException", "_Unwind_Resume"];
+    let names = |bytes: &[u8]| {
+        let file = object::File::parse(bytes).ok()?;
+        let mut all = file.symbols().chain(file.dynamic_symbols());
+        Some(all.any(|symbol| symbol.name().is_ok_and(|name| THROW.contains(&name))))
+    };
+    read(path).and_then(|bytes| names(&bytes)).unwrap_or(false)
 }
 
 /// A C library of this machine that has the function.
@@ -71,6 +118,30 @@ pub fn why(path: &Path, name: &str, how: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// This test's own program panics.
+    #[test]
+    fn a_program_that_may_throw_is_known() {
+        assert!(throws(&std::env::current_exe().unwrap()));
+        assert!(!throws(Path::new("/bin/sh")) && !throws(Path::new("/no/such/file")));
+    }
+
+    #[test]
+    fn a_library_need_not_be_executable() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let library = folder.path().join("libnosuch.so.7");
+        std::fs::write(&library, "").unwrap();
+        std::fs::set_permissions(&library, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(file(&library, None, None).unwrap(), library);
+        let here = Some(folder.path().as_os_str());
+        let found = |name: &str| file(Path::new(name), here, here).map_err(|e| e.to_string());
+        assert_eq!(found("libnosuch.so.7"), Ok(library));
+        assert!(found("libnosuch.so.8").is_err_and(|e| e.contains("no such library")));
+        assert!(file(folder.path(), None, None).is_err_and(|e| e.to_string().contains("folder")));
+        assert!(file(Path::new("/dev/null"), None, None).is_err_and(|e| e.to_string().contains("neither")));
+        assert!(file(Path::new("./nosuch"), None, None).is_err_and(|e| e.to_string().contains("give the path")));
+    }
 
     /// This test's own program defines its `main` and, where it is linked to a C library, takes `write` from there.
     #[test]

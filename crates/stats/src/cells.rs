@@ -1,0 +1,163 @@
+//! Estimates from processes that each ran many iterations: the score of a cell, and the ratio of two.
+//!
+//! **What is repeated is the process.** Memory layout, hash seeds and what the compiler chose differ from process to
+//! process and are the same for all iterations of one. A thousand iterations of one process know nothing of the next
+//! process. So a process counts with one number, the mean of its iterations, and every interval here comes from the differences
+//! between processes.
+//!
+//! **What is estimated is the typical process**: of a cell the median over processes ([`crate::median::middle`]), of two cells the
+//! ratio of their typical processes (the median of the ratios of processes of the one to processes of the other: all of them if
+//! nothing links the two, [`crate::rank::difference`], those of neighbouring blocks if they ran in blocks,
+//! [`crate::within::difference`]). Not the mean: one process in fifty that something else held up tenfold moves the mean by a fifth,
+//! and no interval made of fifty processes, least of all a studentised one, knows how often that happens. If a slower cell is slower
+//! by one factor in all of its processes, as a changed program is, the ratio of the medians is the ratio of the means as well.
+//!
+//! The rank tests behind the ratios are exact for any noise that is the same for both cells: heavy tails, two modes, a few disturbed
+//! processes. `simulation` tries them on the shapes that machines make; docs/reference/coverage.md has the figures.
+//!
+//! Ratios are made of logarithms, so that A / B and B / A are each other's reciprocals, ends included.
+
+use crate::within::Difference;
+use crate::{Estimate, median, rank, within};
+
+/// The processes of a cell, each with the mean of its iterations.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cell {
+    means: Vec<f64>,
+}
+
+impl Cell {
+    /// A cell of processes, in the order in which they ran, each with the iterations that count (steady ones:
+    /// [`crate::steady::Steady::part`]), such as times in ns. `None` if there are fewer than two processes, one has no iteration, or a
+    /// value is not finite.
+    pub fn new<P: AsRef<[f64]>>(processes: &[P]) -> Option<Self> {
+        let finite = |p: &P| !p.as_ref().is_empty() && p.as_ref().iter().all(|v| v.is_finite());
+        if processes.len() < 2 || !processes.iter().all(finite) {
+            return None;
+        }
+        let means: Vec<f64> = processes.iter().map(|p| crate::mean(p.as_ref())).collect();
+        means.iter().all(|m| m.is_finite()).then_some(Self { means })
+    }
+
+    /// The mean of each process, in the order given.
+    pub fn means(&self) -> &[f64] {
+        &self.means
+    }
+
+    /// How many processes.
+    pub fn processes(&self) -> usize {
+        self.means.len()
+    }
+
+    fn logarithms(&self) -> Option<Vec<f64>> {
+        self.means.iter().map(|m| (*m > 0.0).then(|| m.ln())).collect()
+    }
+}
+
+/// How two cells belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pairing {
+    /// Their processes have nothing to do with each other: another day, another machine.
+    Unpaired,
+    /// The i-th process of the one and the i-th of the other ran in the same block, and blocks are in the order in which they ran, so
+    /// that what the machine went through cancels. Both must have equally many.
+    Blocks,
+}
+
+/// A ratio and how surprising it would be if there were no difference.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Comparison {
+    /// The ratio of typical processes, first / second.
+    pub ratio: Estimate,
+    /// The two-sided p value of a ratio of 1, from the same test as the interval: above 1 - level if and only if the interval
+    /// holds 1 (up to equal values).
+    pub p: f64,
+}
+
+/// The typical process of a cell, with its interval; `None` if there are fewer than five ([`median::LEAST`]).
+pub fn middle(cell: &Cell, level: f64) -> Option<Estimate> {
+    median::middle(&cell.means, level)
+}
+
+/// The ratio of the typical processes of two cells, first / second, with its interval; `None` if there are too few for one, if a mean
+/// is not positive, or if they are paired but not equally many.
+pub fn ratio(a: &Cell, b: &Cell, pairing: Pairing, level: f64) -> Option<Comparison> {
+    let (x, y) = (a.logarithms()?, b.logarithms()?);
+    let (Difference { estimate: e, p }, method) = match pairing {
+        Pairing::Unpaired => (rank::difference(&x, &y, level)?, "median ratio of processes, exact rank test"),
+        Pairing::Blocks => (
+            within::difference(&x, &y, level)?,
+            "median ratio of processes of neighbouring blocks, exact test by swaps within blocks",
+        ),
+    };
+    let ratio = Estimate { value: e.value.exp(), low: e.low.exp(), high: e.high.exp(), method, ..e };
+    [ratio.low, ratio.value, ratio.high].iter().all(|v| v.is_finite()).then_some(Comparison { ratio, p })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten processes of five iterations, all different.
+    fn cell(level: f64) -> Cell {
+        let time = |i: usize, j: usize| level * (1.0 + 0.01 * (i * 7 % 10) as f64 + 0.001 * (j * 3 % 5) as f64);
+        Cell::new(&(0..10).map(|i| (0..5).map(|j| time(i, j)).collect()).collect::<Vec<Vec<f64>>>()).unwrap()
+    }
+
+    #[test]
+    fn the_ratio_is_that_of_typical_processes() {
+        let (a, b) = (cell(2.0), cell(1.0));
+        for pairing in [Pairing::Unpaired, Pairing::Blocks] {
+            let c = ratio(&a, &b, pairing, 0.95).unwrap();
+            assert!(c.ratio.holds(2.0) && (c.ratio.value / 2.0 - 1.0).abs() < 0.01 && c.p < 0.01, "{c:?}");
+            let turned = ratio(&b, &a, pairing, 0.95).unwrap();
+            assert!((turned.ratio.low * c.ratio.high - 1.0).abs() < 1e-12, "{turned:?}");
+            let same = ratio(&a, &a, pairing, 0.95).unwrap();
+            assert!(same.ratio.holds(1.0) && same.p > 0.9, "{same:?}");
+        }
+    }
+
+    /// The interval and the p value are two readings of one test.
+    #[test]
+    fn p_is_small_where_the_interval_leaves_out_1() {
+        let b = cell(1.0);
+        for thousandths in 960..=1040 {
+            for pairing in [Pairing::Unpaired, Pairing::Blocks] {
+                let c = ratio(&cell(f64::from(thousandths) / 1000.0), &b, pairing, 0.95).unwrap();
+                assert!((c.p <= 0.05) != c.ratio.holds(1.0) || (c.p - 0.05).abs() < 0.02, "{thousandths}: {c:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn few_that_differ_much_have_no_interval_or_their_range() {
+        assert_eq!(middle(&Cell::new(&[[1.0], [90.0]]).unwrap(), 0.95), None, "two are too few");
+        let five = middle(&Cell::new(&[[1.0], [2.0], [90.0], [3.0], [2.0]]).unwrap(), 0.95).unwrap();
+        assert_eq!((five.low, five.value, five.high), (1.0, 2.0, 90.0));
+    }
+
+    #[test]
+    fn without_spread_there_is_no_doubt() {
+        let same = Cell::new(&[[2.0, 2.0]; 10]).unwrap();
+        let e = middle(&same, 0.95).unwrap();
+        assert_eq!((e.low, e.value, e.high), (2.0, 2.0, 2.0));
+        for pairing in [Pairing::Unpaired, Pairing::Blocks] {
+            let c = ratio(&same, &Cell::new(&[[1.0]; 10]).unwrap(), pairing, 0.95).unwrap();
+            assert!((c.ratio.low - 2.0).abs() < 1e-12 && c.ratio.low == c.ratio.high && c.p < 0.01, "{c:?}");
+            assert_eq!(ratio(&same, &same, pairing, 0.95).unwrap().p, 1.0);
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        assert_eq!(Cell::new(&[[1.0]]), None, "one process has no spread");
+        assert_eq!(Cell::new(&[vec![1.0], vec![]]), None);
+        assert_eq!(Cell::new(&[[1.0], [f64::NAN]]), None);
+        let ten = cell(1.0);
+        let negative = Cell::new(&[[1.0], [-1.0], [1.0], [2.0], [3.0]]).unwrap();
+        assert_eq!(ratio(&ten, &negative, Pairing::Unpaired, 0.95), None);
+        assert_eq!(ratio(&ten, &Cell::new(&[[1.0]; 8]).unwrap(), Pairing::Blocks, 0.95), None);
+        let huge = Cell::new(&[[f64::MAX], [f64::MAX / 2.0], [1.0], [1.0], [1e-300]]).unwrap();
+        let _ = (middle(&huge, 0.95), ratio(&huge, &huge, Pairing::Unpaired, 0.95));
+    }
+}

@@ -1,0 +1,131 @@
+/*
+ * Functions inside functions, each of which writes and syncs once itself. Built as a library and a program that calls it.
+ *
+ *   nested FILE plain|threads|jumps|recursion N
+ */
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void outer(int fd, int jump);
+void inner(int fd, int jump);
+void again(int fd, int depth);
+void last(int fd);
+
+#ifdef LIBRARY
+extern jmp_buf *back;
+
+/* Grows the file, so that each sync has a commit of its own. */
+static void write_and_sync(int fd)
+{
+	static const char block[4096] = "x";
+
+	if (write(fd, block, sizeof(block)) != sizeof(block) || fsync(fd))
+		abort();
+}
+
+void inner(int fd, int jump)
+{
+	write_and_sync(fd);
+	if (jump)
+		longjmp(*back, 1);
+}
+
+void outer(int fd, int jump)
+{
+	write_and_sync(fd);
+	inner(fd, jump);
+	__asm__ volatile("" ::: "memory");
+}
+
+void again(int fd, int depth)
+{
+	write_and_sync(fd);
+	if (depth > 1)
+		again(fd, depth - 1);
+	__asm__ volatile("" ::: "memory");
+}
+
+void last(int fd)
+{
+	write_and_sync(fd);
+	/* Its own end is a jump there. */
+	inner(fd, 0);
+}
+#else
+jmp_buf *back;
+static const char *file;
+static int times;
+
+static int open_file(const char *suffix)
+{
+	char name[4096];
+	int fd;
+
+	snprintf(name, sizeof(name), "%s%s", file, suffix);
+	fd = open(name, O_CREAT | O_WRONLY | O_APPEND, 0600);
+	if (fd < 0) {
+		perror(name);
+		exit(1);
+	}
+	return fd;
+}
+
+static void *load(void *suffix)
+{
+	int fd = open_file(suffix);
+
+	for (int i = 0; i < times; i++) {
+		outer(fd, 0);
+		inner(fd, 0);
+		last(fd);
+	}
+	return NULL;
+}
+
+static void jumps(int fd)
+{
+	jmp_buf here;
+
+	back = &here;
+	for (volatile int i = 0; i < times; i++) {
+		if (!setjmp(here))
+			outer(fd, 1);
+		/* Of none of them any more. */
+		if (write(fd, "y", 1) != 1 || fsync(fd))
+			abort();
+		again(fd, 1);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	pthread_t other;
+	int fd;
+
+	if (argc != 4)
+		return 2;
+	file = argv[1];
+	times = atoi(argv[3]);
+	if (!strcmp(argv[2], "threads")) {
+		pthread_create(&other, NULL, load, ".other");
+		load("");
+		pthread_join(other, NULL);
+		return 0;
+	}
+	if (!strcmp(argv[2], "plain")) {
+		load("");
+		return 0;
+	}
+	fd = open_file("");
+	if (!strcmp(argv[2], "jumps"))
+		jumps(fd);
+	for (int i = 0; i < times && !strcmp(argv[2], "recursion"); i++)
+		again(fd, 300);
+	return 0;
+}
+#endif
