@@ -4,7 +4,7 @@
 //! between a run with and one without them, so that opening and creating drop out.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, ext4, fathom, installed, lane, near, number, record, root, run, shape, show};
+use fathom_tests::{Case, ext4, fathom, installed, lane, near, number, record, records_lost, root, run, shape, show};
 use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
 use model::DiskOp;
 use model::event::{Event, Record, bio_flags};
@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         ("wal_mode_agrees_with_strace", strace(), || agrees_with_strace("wal")),
         ("memory_mode_agrees_with_strace", strace(), || agrees_with_strace("memory")),
         ("totals_equal_the_disks_own", needs(), totals_equal_the_disks_own),
+        ("what_disks_count_themselves_is_checked", needs(), disks_are_checked),
         ("every_command_of_the_journal_is_charged", needs(), every_command_is_charged),
         ("an_archive_beside_the_database_takes_nothing_of_it", needs(), archive_beside),
         ("warm_scans_charge_no_command", needs(), warm_scans_charge_no_command),
@@ -101,7 +102,7 @@ fn agrees_with_strace(mode: &str) -> Result<()> {
     let archive =
         record(folder.path(), &[], &["python3", "-c", PROGRAM, &database.to_string_lossy(), mode, &rows, "0"])?;
     let summary = show(&archive)?;
-    near("lost events", number(&summary, "/loss/events")?, 0.0)?;
+    near("lost events", records_lost(&summary)?, 0.0)?;
     let insert = shape(&summary, "INSERT")?;
     near("INSERTs", number(insert, "/count")?, f64::from(ROWS))?;
     for class in ["rollback journal", "WAL", "shm", "database", "fsyncs"] {
@@ -184,6 +185,44 @@ fn totals_equal_the_disks_own() -> Result<()> {
     }
     ensure!(after[2] > before[2] && after[4] > before[4], "the disk did nothing: the test tests nothing");
     Ok(())
+}
+
+/// While others write to the same disk before, during and after the recording: what is under way at its ends is no loss.
+fn disks_are_checked() -> Result<()> {
+    let (disk, folder) = (ext4()?, tempfile::tempdir()?);
+    let at = disk.path().display().to_string();
+    let writer = "import os, sys\nf = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)\n\
+        while True:\n    os.pwrite(f, b'x' * 8192, 0)\n    os.fdatasync(f)\n";
+    let mut others: Vec<_> = (0..2)
+        .map(|i| Command::new("python3").args(["-c", writer, &format!("{at}/other{i}")]).spawn())
+        .collect::<Result<_, _>>()?;
+    let tried = (0..4).try_for_each(|_| {
+        let script = format!("for i in 1 2 3 4 5 6 7 8; do echo $i > {at}/f; sync {at}/f; done");
+        let summary = show(&record(folder.path(), &[], &["sh", "-c", &script])?)?;
+        let check = &summary["completeness"]["disks"][disk.name()];
+        ensure!(check["state"] == "checked", "{check}");
+        for what in ["writes", "flushes"] {
+            let (kernel, recorded) = (
+                number(check, &format!("/counts/{what}/kernel"))?,
+                number(check, &format!("/counts/{what}/recorded"))?,
+            );
+            ensure!(kernel > 8.0 && recorded - kernel <= number(check, &format!("/counts/{what}/unsure"))?, "{check}");
+        }
+        let commands = &summary["device_commands"]["by_disk"][disk.name()];
+        near("commands without a completion but those under way", number(commands, "/incomplete")?.max(2.0), 2.0)?;
+        // An fsync's flush counts as a write, and is none of the disk's commands.
+        let empty = number(check, "/counts/flushes counted as writes/recorded")?;
+        let commands = number(commands, "/kinds/write")?;
+        let writes = number(check, "/counts/writes/recorded")?;
+        ensure!(empty > 0.0 && (commands + empty - writes).abs() <= 8.0, "{commands} and {empty} are not {writes}");
+        // Whether the others' disks add up is for the kernel to say; what is said of them must agree with itself.
+        let (state, lost) = (&summary["completeness"]["state"], number(&summary, "/loss/events")?);
+        ensure!((lost == 0.0) == (*state == "checked"), "{lost} lost, and {}", summary["completeness"]);
+        fs::remove_dir_all(folder.path().join("t.fathom"))?;
+        Ok(())
+    });
+    others.iter_mut().try_for_each(|other| other.kill().and_then(|()| other.wait().map(drop)))?;
+    tried
 }
 
 fn recorded(mode: &str, scans: &str) -> Result<(LoopDisk, Value)> {
@@ -482,7 +521,7 @@ fn two_writers(writer: &str) -> Result<(f64, f64)> {
     let at = disk.path().display();
     let script = format!("for i in 1 2; do {writer} {at}/$i & done; wait");
     let archive = record(folder.path(), &[], &["sh", "-c", &script])?;
-    let lost = number(&show(&archive)?, "/loss/events")?;
+    let lost = records_lost(&show(&archive)?)?;
     let text = String::from_utf8(run(Command::new(fathom()).args(["export", "--events"]).arg(archive))?.stdout)?;
     let calls = text.lines().filter(|l| l.contains(" syscall ") && l.contains(" bytes=1 result=1 ")).count();
     Ok((f64::from(2 * EACH) - calls as f64, lost))

@@ -54,9 +54,13 @@ export function showHeader(page, nodes) {
 }
 
 /** Only an archive that counted its losses may say that there are none. */
-function lossBadge(loss) {
+function lossBadge(loss, check) {
   if (!loss) return el('a', { class: 'badge warn', href: '#method' }, 'losses not counted');
-  if (nothingLost(loss)) return el('a', { class: 'badge good', href: '#method' }, 'no event lost');
+  if (nothingLost(loss)) {
+    if (check?.state === 'checked') return el('a', { class: 'badge good', href: '#method' }, 'no event lost');
+    if (check?.state === 'failed') return el('a', { class: 'badge bad', href: '#method' }, 'events are missing');
+    return el('a', { class: 'badge warn', href: '#method' }, 'completeness not checked');
+  }
   return el('a', { class: 'badge bad', href: '#method' }, `${loss.at_least ? 'at least ' : ''}${count(loss.events)} events lost`);
 }
 
@@ -70,7 +74,7 @@ function unused(probe) {
 }
 
 function badges(summary, trace) {
-  const all = [lossBadge(summary.loss)];
+  const all = [lossBadge(summary.loss, summary.completeness)];
   if (summary.trace?.complete === false)
     all.push(el('a', { class: 'badge bad', href: '#method' }, 'cut short: the recording did not end in order'));
   const blind = (summary.coverage ?? []).filter((probe) => !probe.attached && !unused(probe));
@@ -112,9 +116,16 @@ const MEANING = {
   guess: 'a name or a pattern suggests it',
 };
 
-function lossPart(loss, trace) {
+function lossPart(loss, check, trace) {
   if (!loss) return el('p', { class: 'note' }, 'The archive does not say whether anything was lost.');
-  if (nothingLost(loss)) return el('p', {}, 'Nothing was lost: every record of every probe arrived.');
+  if (nothingLost(loss)) {
+    const why = check?.why ? `: ${check.why}` : '';
+    if (check?.state === 'checked')
+      return el('p', {}, 'Nothing was lost: every record arrived, and what each disk counted itself was recorded.');
+    if (check?.state === 'failed')
+      return el('p', { class: 'note' }, `No loss was noticed, but what the disks counted themselves does not agree${why}.`);
+    return el('p', { class: 'note' }, `No loss was noticed; whether all was recorded was not checked${why}.`);
+  }
   const rows = (loss.intervals ?? []).map((lost) => [
     `${lost.source}${lost.program ? ` (${lost.program})` : ''}`,
     lost.cpu ?? 'any',
@@ -166,7 +177,7 @@ export function showMethod(page, nodes) {
   fill(
     nodes.losses,
     el('h3', {}, 'Losses'),
-    lossPart(summary.loss, trace),
+    lossPart(summary.loss, summary.completeness, trace),
     trace.leftOut?.why ? el('p', { class: 'note' }, `Left out of this page: ${trace.leftOut.why}`) : null,
   );
 

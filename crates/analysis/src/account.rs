@@ -4,8 +4,8 @@
 use crate::contract::{ByConfidence, DeviceCommands, DiskCommands, ProcessUse};
 use crate::rows::{Does, Index};
 use model::table::Cause;
-use model::{Layer, Origin};
-use std::collections::{BTreeMap, HashMap};
+use model::{Layer, Origin, Relation};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Shares that differ by less are equal: they were sums of fractions.
 const ROUNDING: f64 = 1e-6;
@@ -20,13 +20,22 @@ pub fn device_commands(index: &Index) -> DeviceCommands {
     let mut account = DeviceCommands::default();
     let mut by_disk: BTreeMap<u32, DiskCommands> = BTreeMap::new();
     let mut processes: BTreeMap<(Origin, Option<u32>), (f64, f64)> = BTreeMap::new();
+    let retried: HashSet<u64> =
+        rows.links.iter().filter(|l| l.relation == Relation::Retries).map(|l| l.parent).collect();
     for span in rows.spans.iter().filter(|s| s.layer == Layer::Driver) {
         // Without a disk's number nobody can say that the command was not for the files' disk.
         let counted = span.disk.is_none_or(|d| index.counted.contains(&d));
         let does = Does::on_disk(span);
         let bytes = if does == Does::Flush { 0 } else { span.bytes };
         let disk = by_disk.entry(span.disk.unwrap_or(0)).or_default();
+        // The driver had no room for it: what it gave back was issued again, and that is the command.
+        if retried.contains(&span.id) {
+            disk.retried += 1;
+            account.retried += u64::from(counted);
+            continue;
+        }
         disk.total += 1;
+        disk.incomplete += u64::from(span.end_ns.is_none());
         *disk.kinds.entry(does.name().into()).or_default() += 1;
         match does {
             Does::Read => disk.bytes_read = disk.bytes_read.saturating_add(bytes),

@@ -220,6 +220,7 @@ pub fn rows() -> Rows {
             Disk { dev: upper.0, name: "loop0".into(), below: "vda".into(), holds_files: true },
             Disk { dev: lower.0, name: "vda".into(), below: String::new(), holds_files: false },
         ],
+        checks: Vec::new(),
         losses: vec![LossRow {
             id: 1,
             source: LossSource::Ring,

@@ -33,6 +33,8 @@ pub struct Summary {
     pub cause_confidence: ByConfidence<f64>,
     /// What is missing.
     pub loss: Loss,
+    /// Whether it was checked that nothing is missing.
+    pub completeness: Completeness,
     /// Facts about the device under test.
     pub environment: Environment,
     /// Disks.
@@ -315,6 +317,8 @@ pub struct DeviceCommands {
     pub by_recorded_processes: f64,
     /// Of `total`: completion not seen.
     pub incomplete: u64,
+    /// Tries that the driver gave back, and that were issued again; not in `total`.
+    pub retried: u64,
     /// The same for every disk, stacked ones told apart.
     pub by_disk: BTreeMap<String, DiskCommands>,
     /// Who, other than operations, on the disks that hold the files.
@@ -336,6 +340,10 @@ pub struct DiskCommands {
     pub unattributed: f64,
     /// As in [`DeviceCommands`].
     pub tracer: f64,
+    /// As in [`DeviceCommands`].
+    pub incomplete: u64,
+    /// As in [`DeviceCommands`].
+    pub retried: u64,
     /// Commands by what they do: `read`, `write`, `flush`, `discard`, `other`.
     pub kinds: BTreeMap<String, u64>,
     /// Bytes read.
@@ -419,6 +427,41 @@ pub struct LossInterval {
     pub program: Option<String>,
     /// Links that are less sure for it.
     pub weakened_links: u64,
+}
+
+/// The result of setting each disk's own statistics (`/sys/block/NAME/stat`), from the begin of the recording to its end, beside
+/// the completions recorded.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Completeness {
+    /// `checked`: nothing was lost, and all counts agree. `failed`: something is missing, or does not add up. `not checked`.
+    pub state: String,
+    /// Why it is not `checked`.
+    pub why: Option<String>,
+    /// Disks that did anything.
+    pub disks: BTreeMap<String, DiskCheck>,
+}
+
+/// One disk's.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct DiskCheck {
+    /// As in [`Completeness`].
+    pub state: String,
+    /// Why it is not `checked`.
+    pub why: Option<String>,
+    /// `reads`, `writes`, `discards`, `flushes` completed; `bytes read`, `bytes written`, `bytes discarded`. The kernel counts an fsync that
+    /// needs nothing but a flush as a write: of `writes` those are `flushes counted as writes`.
+    pub counts: BTreeMap<String, CheckedCount>,
+}
+
+/// One count.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct CheckedCount {
+    /// By the kernel; absent if it does not tell.
+    pub kernel: Option<u64>,
+    /// Recorded.
+    pub recorded: u64,
+    /// Of `recorded`: completed as the statistics were read, so that the kernel may have counted it or not.
+    pub unsure: u64,
 }
 
 /// A disk.

@@ -11,6 +11,7 @@ mod blind;
 #[cfg(test)]
 mod case;
 mod charges;
+pub mod completeness;
 pub mod contract;
 pub mod counts;
 pub mod figures;

@@ -6,7 +6,9 @@
 use crate::contract::Trace;
 use crate::files::{Companions, FileClass, reads_database_header};
 use archive::{Archive, Error};
-use model::table::{Cause, Coverage, Disk, FactRow, File, Link, LossRow, Operation, Process, Shape, Slice, Span};
+use model::table::{
+    Cause, CheckRow, Coverage, Disk, FactRow, File, Link, LossRow, Operation, Process, Shape, Slice, Span,
+};
 use model::{Call, Layer, Relation};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -35,6 +37,8 @@ pub struct Rows {
     pub disks: Vec<Disk>,
     /// Losses.
     pub losses: Vec<LossRow>,
+    /// What the disks counted themselves.
+    pub checks: Vec<CheckRow>,
     /// Coverage.
     pub coverage: Vec<Coverage>,
     /// Facts.
@@ -74,6 +78,7 @@ impl Rows {
             processes: archive.rows()?,
             disks: archive.rows()?,
             losses: archive.rows()?,
+            checks: archive.rows()?,
             coverage: archive.rows()?,
             facts: archive.rows()?,
         })

@@ -1,7 +1,8 @@
 //! A summary as text for people: what `fathom show` prints. Fits 100 columns, holds no colours and no control
 //! characters, and says nothing that the JSON does not.
 
-use crate::contract::{ByConfidence, FileUse, OperationSummary, Probe, Summary};
+use crate::completeness::{CHECKED, FAILED, NOT_CHECKED};
+use crate::contract::{ByConfidence, Completeness, FileUse, OperationSummary, Probe, Summary};
 use crate::counts::{self, StatementCounts};
 use crate::text::{bytes, count, digits, duration, shown};
 use std::cmp::Reverse;
@@ -129,6 +130,14 @@ fn header(out: &mut String, summary: &Summary) {
         if let Some(value) = facts.iter().find_map(|f| summary.environment.get(*f)?.value.as_ref()) {
             line(out, &format!("  {name:<12} {}", shown(value)));
         }
+    }
+    for n in 2..=4 {
+        let fact = |name: &str| fact(&format!("storage{n}.{name}"));
+        let Some(disk) = fact("disk.name") else { continue };
+        let disk = fact("disk.model").map_or_else(|| disk.to_owned(), |model| format!("{disk} ({model})"));
+        let words = [Some(disk.as_str()), fact("disk.scheduler"), fact("fs.type"), fact("fs.options")];
+        let words: Vec<String> = words.into_iter().flatten().map(shown).collect();
+        line(out, &format!("  {:<12} {}", "and on", words.join(", ")));
     }
     // Several may be loaded, each with its own name below this one.
     for (name, fact) in summary.environment.iter().filter(|(name, _)| name.starts_with("sqlite.")) {
@@ -319,8 +328,12 @@ fn commands(out: &mut String, summary: &Summary) {
     ] {
         line(out, &format!("  {name:<30} {:>12} {:>5.1} %", count(value), share(value)));
     }
-    let incomplete = account.incomplete;
-    let open = if incomplete > 0 { format!("  ({incomplete} without a completion)") } else { String::new() };
+    let about = [
+        (account.incomplete, "without a completion"),
+        (account.retried, "tries given back by the driver, not counted"),
+    ];
+    let about: Vec<String> = about.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
+    let open = if about.is_empty() { String::new() } else { format!("  ({})", about.join("; ")) };
     line(out, &format!("  {:<30} {:>12}{open}", "total", account.total));
     let fact = |name: &str| summary.environment.get(name)?.value.as_ref()?.parse::<f64>().ok();
     if let (Some(cpu), Some(records)) = (fact("tracer.cpu"), fact("tracer.records")) {
@@ -380,9 +393,17 @@ fn confidence(out: &mut String, summary: &Summary) {
 
 fn losses(out: &mut String, summary: &Summary) {
     let loss = &summary.loss;
+    let check = &summary.completeness;
+    let why = check.why.as_deref().map_or(String::new(), |why| format!(": {}", shown(why)));
     if loss.intervals.is_empty() {
-        line(out, "\nNothing was lost.");
-        return;
+        out.push('\n');
+        let text = match check.state.as_str() {
+            CHECKED => "Nothing was lost: what each disk counted itself was recorded.".into(),
+            FAILED => format!("No loss was noticed, but what the disks counted themselves does not agree{why}."),
+            _ => format!("No loss was noticed; whether all was recorded was not checked{why}."),
+        };
+        wrapped(out, "", &text);
+        return disk_checks(out, check);
     }
     let least = if loss.at_least { "at least " } else { "" };
     let [records, links] = [number(loss.events, "record", "records"), number(loss.weakened_links, "link", "links")];
@@ -396,6 +417,44 @@ fn losses(out: &mut String, summary: &Summary) {
         line(out, &format!("  {events} on {cpu}, {} at {at} within {length}{program}", interval.source));
     }
     more(out, loss.intervals.len());
+    if check.state == NOT_CHECKED {
+        wrapped(out, "  ", &format!("Whether more is missing was not checked{why}."));
+    }
+    disk_checks(out, check);
+}
+
+/// What each disk counted, beside what was recorded where that differs.
+fn disk_checks(out: &mut String, check: &Completeness) {
+    for (name, disk) in check.disks.iter().take(ROWS) {
+        let mut parts = Vec::new();
+        for what in ["reads", "writes", "discards", "flushes"] {
+            let Some(count) = disk.counts.get(what) else { continue };
+            let least = count.recorded.saturating_sub(count.unsure);
+            let text = match count.kernel {
+                None => continue,
+                Some(n) if (least..=count.recorded).contains(&n) => format!("{n} {what}"),
+                Some(n) => format!("{n} {what}, of which {} were recorded", count.recorded),
+            };
+            let empty = disk.counts.get("flushes counted as writes").filter(|_| what == "writes");
+            // The kernel's own count is larger than the commands above, by these.
+            let of_these =
+                empty.map_or_else(String::new, |n| format!(" ({} of them flushes without data)", n.recorded));
+            parts.push(text + &of_these);
+        }
+        let unsure: u64 = ["reads", "writes", "discards", "flushes"]
+            .iter()
+            .filter_map(|w| disk.counts.get(*w))
+            .map(|c| c.unsure)
+            .sum();
+        if unsure > 0 {
+            parts.push(format!("{unsure} completed as it was read"));
+        }
+        let text = match (&disk.why, parts.is_empty()) {
+            (Some(why), true) => format!("{} was not checked: {}", shown(name), shown(why)),
+            _ => format!("{} counted {}", shown(name), parts.join(", ")),
+        };
+        wrapped(out, "  ", &text);
+    }
 }
 
 fn coverage(out: &mut String, summary: &Summary) {

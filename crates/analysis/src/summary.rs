@@ -7,6 +7,7 @@
 use crate::account;
 use crate::blind;
 use crate::charges::{Charges, Part, Shared};
+use crate::completeness::completeness;
 use crate::contract::{
     ByConfidence, BytesWritten, DiskInfo, DiskUse, FileUse, LayerTime, Loss, LossInterval, OperationSummary, Own,
     PerOperation, Probe, Reads, Summary, Touched, VERSION, Writes, size_class,
@@ -77,6 +78,7 @@ fn with_slices<E>(rows: &Rows, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Re
         relations,
         cause_confidence: account::confidence(&index),
         loss: loss(rows),
+        completeness: completeness(&index),
         environment: environment(rows),
         disks: disks(&index),
         files: file_uses(&index, &files),

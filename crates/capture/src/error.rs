@@ -77,7 +77,7 @@ impl Error {
     }
 }
 
-/// All messages of an error's chain on one line.
+/// All messages of an error's chain on one line, without the system's numbers of errors.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -88,5 +88,27 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         }
         next = e.source();
     }
-    text
+    plain(&text)
+}
+
+/// A message of the system's without its number, which `strerror` has put into words already.
+pub(crate) fn plain(text: &str) -> String {
+    let Some((before, rest)) = text.split_once(" (os error ") else { return text.into() };
+    match rest.split_once(')') {
+        Some((number, after)) if number.parse::<i32>().is_ok() => before.to_owned() + &plain(after),
+        _ => text.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_message_bears_the_number_of_an_error() {
+        let io = std::io::Error::from_raw_os_error(libc::EPERM);
+        assert_eq!(chain(&io), "Operation not permitted");
+        assert_eq!(plain("a: No such file (os error 2): b (os error -5), c"), "a: No such file: b, c");
+        assert_eq!(plain("an (os error of somebody's) is left"), "an (os error of somebody's) is left");
+    }
 }

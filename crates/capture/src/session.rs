@@ -14,8 +14,8 @@ use crate::rings::{Rings, Shape};
 use crate::sqlite::SqliteSymbols;
 use crate::uprobes::Uprobes;
 use crate::{Error, error, namespace, probes, tasks, uprobes};
-use aya::maps::{HashMap, Map, MapData, RingBuf};
-use aya::{Btf, Ebpf, EbpfLoader};
+use aya::maps::{HashMap, Map, MapData, MapError, RingBuf};
+use aya::{Btf, Ebpf, EbpfError, EbpfLoader};
 use model::Event;
 use model::table::Coverage;
 use std::collections::BTreeMap;
@@ -379,18 +379,36 @@ pub(crate) fn load(request: &Request, types: &KernelTypes, rings: Shape) -> Resu
         .map_err(|e| not_loaded(&e))
 }
 
-/// Why programs and their maps were not made.
-pub fn not_loaded(error: &(dyn std::error::Error + 'static)) -> Error {
-    refused(error).unwrap_or_else(|| match namespace::whose_root() {
-        "" => Error::Object(error::chain(error)),
+/// Why programs and their tables were not made.
+pub fn not_loaded(error: &EbpfError) -> Error {
+    let what = in_words(error);
+    match namespace::whose_root() {
+        whose if is_refusal(error) => Error::NotPermitted { what: what + whose },
+        "" => Error::Object(what),
         // Without rights the loader takes the kernel for one that lacks what it asks for.
-        whose => Error::NotPermitted { what: error::chain(error) + whose },
-    })
+        whose => Error::NotPermitted { what: what + whose },
+    }
 }
 
 /// An error that says that the kernel forbids it, if that is what it was.
 pub fn refused(error: &(dyn std::error::Error + 'static)) -> Option<Error> {
     is_refusal(error).then(|| Error::NotPermitted { what: error::chain(error) + namespace::whose_root() })
+}
+
+/// What the kernel refused, as one who does not know the programs' tables can understand it.
+fn in_words(error: &EbpfError) -> String {
+    use std::io::ErrorKind::{InvalidInput, OutOfMemory, PermissionDenied};
+    let EbpfError::MapError(MapError::CreateError { io_error, .. }) = error else { return error::chain(error) };
+    match io_error.kind() {
+        PermissionDenied => "it refuses the tables that probes write into".into(),
+        OutOfMemory => {
+            "the kernel gives no memory for the probes' tables and rings, which take up to 100 MiB: raise the memory \
+                        limit of the container or, before Linux 5.11, of locked memory (`ulimit -l unlimited`)"
+                .into()
+        }
+        InvalidInput => "the kernel lacks a kind of table that the probes need; Linux 5.12 and newer have it".into(),
+        _ => format!("the kernel does not make the tables that probes write into: {}", error::chain(io_error)),
+    }
 }
 
 /// Whether somewhere in the chain the kernel said EPERM or EACCES.
@@ -411,7 +429,7 @@ fn take<T, E: std::fmt::Display>(
     make: impl FnOnce(Map) -> Result<T, E>,
 ) -> Result<T, Error> {
     let map = ebpf.take_map(name).ok_or_else(|| missing(name))?;
-    make(map).map_err(|e| Error::Object(format!("the table {name}: {e}")))
+    make(map).map_err(|e| Error::Object(format!("one of their tables ({name}) is of another kind: {e}")))
 }
 
 fn array<'a>(ebpf: &'a Ebpf, name: &'static str) -> Result<BorrowedFd<'a>, Error> {
@@ -422,12 +440,13 @@ fn array<'a>(ebpf: &'a Ebpf, name: &'static str) -> Result<BorrowedFd<'a>, Error
 }
 
 fn missing(name: &str) -> Error {
-    Error::Object(format!("the table {name} is missing"))
+    Error::Object(format!("this build is damaged: it lacks one of their tables ({name})"))
 }
 
 /// How many CPUs the machine may ever have, and how many run.
 fn cpus() -> Result<(u32, u32), Error> {
-    let unknown = |(file, e)| Error::table("how many CPUs there are is not known", format!("{file}: {e}"));
+    let unknown =
+        |(file, e)| Error::table("how many CPUs there are is not known", error::plain(&format!("{file}: {e}")));
     let running = aya::util::online_cpus().map_err(unknown)?.len();
     Ok((aya::util::nr_cpus().map_err(unknown)? as u32, running as u32))
 }

@@ -31,8 +31,8 @@
 //!
 //! # What the rows mean, where the tables do not say it
 //!
-//! - A command that was issued again before it completed is two Driver spans linked by `retries`; only the completed
-//!   one has an end and causes. A bare flush on a disk without a cache has a bio and no command.
+//! - A command that was issued again before it completed is two Driver spans linked by `retries`; only the last one is a
+//!   command, with an end and causes. One whose completion was not recorded has causes and no end. A bare flush on a disk without a cache has a bio and no command.
 //! - Flags of bios, requests and commands begin with what they do: `write sync meta`.
 //! - An App `mark` is an operation only if no statement began inside it; else it is the parent of their spans. Its name
 //!   stands in `flags` and its ordinal in `number`. Marks that come out of order (later than one horizon) are linked to
@@ -44,6 +44,7 @@
 //! Bounded by the open horizon, by limits on everything that a lost record could leave open, and by the number of
 //! distinct files, processes and shapes: never by the length of the trace ([`Linker::held`]).
 
+pub mod accounts;
 mod activity;
 mod actor;
 mod attribution;
@@ -117,6 +118,8 @@ pub struct Config {
     pub partitions: BTreeMap<u32, u32>,
     /// Names of the functions given by --op, by their number.
     pub functions: Vec<String>,
+    /// Whether completions were recorded at all: else that one is missing is no loss.
+    pub completions: bool,
     /// Processes that tell their statements, which only the whole log can say. In the others transactions are inferred
     /// from SQLite's files; `None`: in none.
     pub told: Option<BTreeSet<u32>>,
@@ -131,6 +134,7 @@ impl Default for Config {
             stacked: Vec::new(),
             partitions: BTreeMap::new(),
             functions: Vec::new(),
+            completions: true,
             told: None,
         }
     }

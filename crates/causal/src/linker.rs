@@ -254,7 +254,9 @@ impl State {
         bios.into_iter().for_each(|(_, at)| self.drop_bio(at, sink));
         let mut requests: Vec<Request> = std::mem::take(&mut self.requests).into_values().collect();
         requests.sort_by_key(|r| r.command);
-        requests.iter().for_each(|r| self.put_command(r, None, None, sink));
+        let end_ns = self.now_ns;
+        requests.into_iter().for_each(|r| self.charge_open(r, end_ns, sink));
+        self.losses.tell_unseen(sink);
         self.stacked.finish();
         self.settle(true, sink);
         self.names.finish(sink);

@@ -27,10 +27,15 @@ struct Known {
     end_ns: u64,
 }
 
+/// Completions missed so near each other are one loss.
+const TOGETHER_NS: u64 = 100_000_000;
+
 /// The losses seen.
 #[derive(Default)]
 pub(crate) struct Losses {
     count: u64,
+    /// Completions that were not recorded though nothing was known to be lost: since when, until when, how many.
+    unseen: Option<(u64, u64, u64)>,
     known: VecDeque<Known>,
     latest_ns: u64,
 }
@@ -62,6 +67,38 @@ impl Losses {
             events: (loss.events > 0).then_some(loss.events),
             at_least: loss.bound != 0,
             program: (!loss.text.is_empty()).then(|| loss.text.clone()),
+        });
+    }
+
+    /// A command was issued at a time, was over at another, and its completion is missing. A loss that is told already explains it.
+    pub(crate) fn unseen(&mut self, start_ns: u64, end_ns: u64, sink: &mut dyn Sink) {
+        if self.known.iter().any(|k| k.start_ns <= end_ns && k.end_ns >= start_ns) {
+            return;
+        }
+        match &mut self.unseen {
+            Some((from, to, count)) if start_ns <= to.saturating_add(TOGETHER_NS) => {
+                (*from, *to, *count) = ((*from).min(start_ns), (*to).max(end_ns), *count + 1);
+            }
+            _ => {
+                self.tell_unseen(sink);
+                self.unseen = Some((start_ns, end_ns, 1));
+            }
+        }
+    }
+
+    /// Writes the row of those that were missed last.
+    pub(crate) fn tell_unseen(&mut self, sink: &mut dyn Sink) {
+        let Some((start_ns, end_ns, events)) = self.unseen.take() else { return };
+        self.count += 1;
+        sink.loss(LossRow {
+            id: self.count,
+            source: LossSource::NotRun,
+            cpu: None,
+            start_ns,
+            end_ns,
+            events: Some(events),
+            at_least: false,
+            program: Some("rq_done".into()),
         });
     }
 

@@ -5,8 +5,8 @@
 //! A lorry that leaves twice on one order, without having come back, is the same trip tried again; on another order, its
 //! return was missed.
 //!
-//! *Uncertainty*: a command counts as completed when its completion was seen. An earlier try of the same request has
-//! neither end nor causes. A completion whose issue was not seen is a command of unknown origin. A write with
+//! *Uncertainty*: a command counts as completed when its completion was seen; one whose completion is missing is charged all the
+//! same, and the loss is told. An earlier try of the same request (the driver had no room for it) has neither end nor causes. A completion whose issue was not seen is a command of unknown origin. A write with
 //! PREFLUSH or FUA completes twice (its data, then the whole sequence); the second time is no command.
 
 use crate::Sink;
@@ -52,6 +52,24 @@ pub(crate) struct Request {
     pub done_bytes: u64,
 }
 
+impl Pending {
+    /// The bill of a command that was over at `done_ns`.
+    fn of(request: Request, due_ns: u64, done_ns: u64, above: bool) -> Self {
+        let flush = request.op == DiskOp::Flush;
+        Self {
+            due_ns,
+            command: request.command,
+            issue_ns: request.issue_ns,
+            done_ns,
+            cpu: request.cpu,
+            measure: if flush { request.waiters.max(1).into() } else { request.bytes as f64 },
+            flush,
+            above,
+            charges: request.charges,
+        }
+    }
+}
+
 impl State {
     /// A request entered the I/O scheduler.
     pub(crate) fn on_rq_insert(&mut self, header: &Header, r: &RqInsert) {
@@ -75,8 +93,8 @@ impl State {
             // If it is not tried again, it was over when its memory became another request.
             let by_ns = if again || r.alloc_ns == 0 { header.time_ns } else { r.alloc_ns.min(header.time_ns) };
             let by_ns = by_ns.max(old.issue_ns);
-            self.put_lost(&old, by_ns, sink);
             if again {
+                self.put_lost(&old, by_ns, sink);
                 let tried = old.command;
                 old.command = self.new_span();
                 let window = Window { start_ns: old.issue_ns, end_ns: header.time_ns, cpus: [old.cpu, header.cpu] };
@@ -96,6 +114,7 @@ impl State {
                 return;
             }
             self.land(&old, by_ns, false);
+            self.miss(old, by_ns, sink);
         }
         let made_ns = if r.alloc_ns != 0 { r.alloc_ns } else { inserted.unwrap_or(header.time_ns) };
         let mut request = Request {
@@ -140,8 +159,9 @@ impl State {
             for (_, at) in &all[..MOST / 2] {
                 let Some(old) = self.requests.remove(at) else { continue };
                 // When it was over is not known at all, so it explains nothing after its issue.
-                self.put_lost(&old, old.issue_ns, sink);
-                self.land(&old, old.issue_ns, false);
+                let issue_ns = old.issue_ns;
+                self.land(&old, issue_ns, false);
+                self.miss(old, issue_ns, sink);
             }
         }
     }
@@ -266,17 +286,8 @@ impl State {
         } else {
             bios.iter().for_each(|at| self.leave(*at, request.command, sink));
         }
-        self.charge(Pending {
-            due_ns: self.now_ns.max(end_ns).saturating_add(self.config.horizon_ns),
-            command: request.command,
-            issue_ns: request.issue_ns,
-            done_ns: end_ns,
-            cpu: request.cpu,
-            measure: if request.op == DiskOp::Flush { request.waiters.max(1).into() } else { request.bytes as f64 },
-            flush: request.op == DiskOp::Flush,
-            above: above.is_some(),
-            charges: request.charges,
-        });
+        let due_ns = self.now_ns.max(end_ns).saturating_add(self.config.horizon_ns);
+        self.charge(Pending::of(request, due_ns, end_ns, above.is_some()));
     }
 
     /// Whoever waited for this command waits no more. `seen`: else it is only known that it was over by then.
@@ -286,6 +297,24 @@ impl State {
                 (f.done_ns, f.guess) = (end_ns, !seen);
             }
         }
+    }
+
+    /// A command that is over, and whose completion is missing in the recording.
+    fn miss(&mut self, request: Request, by_ns: u64, sink: &mut dyn Sink) {
+        if self.config.completions {
+            self.losses.unseen(request.issue_ns, by_ns, sink);
+        }
+        self.charge_open(request, by_ns, sink);
+    }
+
+    /// Charges a command without an end, which was over by then if it ever was: who caused it is known from its issue.
+    pub(crate) fn charge_open(&mut self, mut request: Request, by_ns: u64, sink: &mut dyn Sink) {
+        if request.op == DiskOp::Flush && request.waiters == 0 {
+            self.guess_waiters(&mut request, sink);
+        }
+        self.put_lost(&request, by_ns, sink);
+        let above = self.stacked.file_below(request.disk).is_some();
+        self.charge(Pending::of(request, self.now_ns.saturating_add(self.config.horizon_ns), by_ns, above));
     }
 
     /// A command whose end was not seen, and will not be.

@@ -3,6 +3,7 @@
 use crate::unfinished::Unfinished;
 use anyhow::{Context as _, Result};
 use archive::{Archive, Damage, Lock, LogReader, Meta, TablesWriter};
+use causal::accounts::{Accounts, Reading};
 use causal::{Below, InnerTasks, Linker, Sink, Stacked};
 use model::event::{ANY_CPU, Header, Loss};
 use model::files::FileClass;
@@ -34,10 +35,29 @@ pub struct Surroundings {
     /// Records in the log: what a log holds less was cut off it. Unknown of a recorder that was killed.
     #[serde(default)]
     pub stored: Option<u64>,
+    /// The disks' own statistics, when the recording began: disk, just before and just after they were read, the fields.
+    #[serde(default)]
+    pub counted_before: Vec<Counted>,
+    /// When it ended.
+    #[serde(default)]
+    pub counted_after: Vec<Counted>,
     /// What could be seen, and what not.
     pub coverage: Vec<Coverage>,
     /// Facts about the device.
     pub environment: Environment,
+}
+
+/// A reading of a disk's statistics: disk, CLOCK_BOOTTIME just before and just after, and the fields of `/sys/block/NAME/stat`.
+pub type Counted = (u32, u64, u64, Vec<u64>);
+
+fn readings(all: &[Counted]) -> Vec<Reading> {
+    let reading = |(disk, from_ns, to_ns, fields): &Counted| Reading {
+        disk: *disk,
+        from_ns: *from_ns,
+        to_ns: *to_ns,
+        fields: fields.clone(),
+    };
+    all.iter().map(reading).collect()
 }
 
 const KEY: &str = "surroundings";
@@ -57,6 +77,11 @@ impl Surroundings {
         Ok(())
     }
 
+    /// Whether a probe was in force, as far as is known.
+    fn sees(&self, probe: &str) -> bool {
+        self.coverage.iter().all(|row| row.attached || row.probe != probe)
+    }
+
     fn config(&self, told: BTreeSet<u32>) -> causal::Config {
         let number = |name: &str| self.disks.iter().find(|d| d.name == name).map(|d| d.dev);
         let mut stacked: Vec<Stacked> = self
@@ -73,6 +98,7 @@ impl Surroundings {
             tracer_files: self.tracer_files.clone(),
             stacked,
             functions: self.functions.clone(),
+            completions: self.sees("rq_done"),
             // Of several disks the first.
             partitions: self.partitions.iter().rev().copied().collect(),
             told: Some(told),
@@ -86,8 +112,13 @@ struct Tables {
     writer: TablesWriter,
     failed: Option<archive::Error>,
     operations: u64,
-    /// Highest number of a loss.
+    /// Highest number of a loss, and how many records all of them lost.
     losses: u64,
+    lost: u64,
+    /// Whether more may be lost than is known.
+    lost_more: bool,
+    /// Commands of each disk whose issue was not recorded.
+    orphans: BTreeMap<u32, u64>,
     /// File system of each file, and those that calls used, of operations and of anyone.
     file_systems: HashMap<u64, u32>,
     of_operations: HashSet<u32>,
@@ -166,6 +197,53 @@ impl Tables {
     }
 }
 
+impl Tables {
+    fn put_loss(&mut self, source: LossSource, window_ns: (u64, u64), events: u64, program: Option<&str>) {
+        self.losses += 1;
+        self.lost = self.lost.saturating_add(events);
+        self.put(&LossRow {
+            id: self.losses,
+            source,
+            cpu: None,
+            start_ns: window_ns.0,
+            end_ns: window_ns.1,
+            events: Some(events),
+            at_least: false,
+            program: program.map(Into::into),
+        });
+    }
+
+    /// Sets the kernel's own counts beside what was recorded. What is missing, and no loss told so far explains, is one.
+    fn check(&mut self, known: &Surroundings, accounts: &Accounts) {
+        if !known.sees("rq_done") {
+            return;
+        }
+        let window = |name: &str| known.environment.get(name)?.value.as_ref()?.parse::<u64>().ok();
+        let window_ns = (window("trace.start").unwrap_or(0), window("trace.end").unwrap_or(0));
+        // A damaged log may lack any number of them.
+        let told = if self.lost_more { u64::MAX } else { self.lost };
+        let mut missing: u64 = 0;
+        for audit in accounts.close() {
+            audit.rows.iter().for_each(|row| self.put(row));
+            let unexplained = audit.missing.saturating_sub(told.saturating_sub(missing));
+            missing = missing.saturating_add(audit.missing);
+            if unexplained > 0 {
+                self.put_loss(LossSource::NotRun, audit.window_ns, unexplained, Some("rq_done"));
+            }
+        }
+        if told > 0 || !known.sees("rq_issue") {
+            return;
+        }
+        // What was under way when the recording began has no issue in it.
+        let unissued = std::mem::take(&mut self.orphans);
+        let more = |(disk, count): (u32, u64)| count.checked_sub(accounts.under_way(disk)?);
+        let events = unissued.into_iter().filter_map(more).sum::<u64>();
+        if events > 0 {
+            self.put_loss(LossSource::NotRun, window_ns, events, Some("rq_issue"));
+        }
+    }
+}
+
 impl Sink for Tables {
     fn operation(&mut self, row: model::table::Operation) {
         self.operations += 1;
@@ -194,6 +272,10 @@ impl Sink for Tables {
                 self.of_operations.insert(*dev);
             }
         }
+        // One that was seen being issued says what it carried.
+        if let (Layer::Driver, None, Some(disk)) = (row.layer, row.number, row.disk) {
+            *self.orphans.entry(disk).or_default() += 1;
+        }
         self.put(&row);
     }
     fn link(&mut self, row: model::table::Link) {
@@ -220,6 +302,8 @@ impl Sink for Tables {
     }
     fn loss(&mut self, row: model::table::LossRow) {
         self.losses = self.losses.max(row.id);
+        self.lost = self.lost.saturating_add(row.events.unwrap_or(0));
+        self.lost_more |= row.events.is_none() || row.at_least;
         self.put(&row);
     }
 }
@@ -250,18 +334,23 @@ pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
         failed: None,
         operations: 0,
         losses: 0,
+        lost: 0,
+        lost_more: false,
+        orphans: BTreeMap::new(),
         file_systems: HashMap::new(),
         of_operations: HashSet::new(),
         of_anyone: HashSet::new(),
         seen: Databases::default(),
     };
     let (marks, told) = first_look(dir)?;
+    let mut accounts = Accounts::new(readings(&known.counted_before), readings(&known.counted_after));
     let mut linker = Linker::new(known.config(told));
     marks.into_iter().for_each(|mark| linker.push(mark, &mut tables));
     let (mut events, mut last_ns) = (0, 0);
     while let Some(event) = log.next_event() {
         events += 1;
         last_ns = event.header.time_ns.max(last_ns);
+        accounts.learn(&event);
         if !is_mark(&event) {
             linker.push(event, &mut tables);
         }
@@ -281,18 +370,9 @@ pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
         tables.put(&Process { tgid, name: "fathom, recording".into(), parent: None, tracked: false });
     }
     if let Some((start_ns, end_ns, events)) = known.no_room {
-        tables.losses += 1;
-        tables.put(&LossRow {
-            id: tables.losses,
-            source: LossSource::ArchiveFull,
-            cpu: None,
-            start_ns,
-            end_ns,
-            events: Some(events),
-            at_least: false,
-            program: None,
-        });
+        tables.put_loss(LossSource::ArchiveFull, (start_ns, end_ns), events, None);
     }
+    tables.check(&known, &accounts);
     let holders = tables.holders(&known);
     for row in &known.disks {
         tables.put(&Disk { holds_files: holders.contains(&row.dev), ..row.clone() });
@@ -459,6 +539,71 @@ pub fn run(args: &crate::args::Link) -> Result<()> {
 mod tests {
     use super::*;
     use archive::LogWriter;
+
+    /// An archive of two writes of which the recorder was told these lines, and the disk counted so many.
+    fn recorded(lines: &[&str], writes: u64) -> analysis::Summary {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path();
+        let mut meta = Meta { complete: true, ..Meta::new("trace", 1, Vec::new()) };
+        let fields = |writes: u64| {
+            let mut fields = vec![0; 17];
+            (fields[4], fields[6]) = (100 + writes, 800 + 8 * writes);
+            fields
+        };
+        const DISK: u32 = 254 << 20;
+        let known = Surroundings {
+            disks: vec![Disk { dev: DISK, name: "vda".into(), below: String::new(), holds_files: true }],
+            counted_before: vec![(DISK, 1_000_000_000, 1_000_010_000, fields(0))],
+            counted_after: vec![(DISK, 3_000_000_000, 3_000_010_000, fields(writes))],
+            ..Surroundings::default()
+        };
+        known.store(&mut meta).unwrap();
+        Archive::create(dir, &meta, false).unwrap();
+        let mut log = LogWriter::create(dir, None).unwrap();
+        for line in lines {
+            let mut bytes = Vec::new();
+            Event::parse(&line.replace("disk=vda", &format!("disk={DISK}"))).unwrap().encode(&mut bytes);
+            log.append(&bytes).unwrap();
+        }
+        log.finish().unwrap();
+        link(dir, &Context::silent()).unwrap();
+        analysis::summarise_archive(&Archive::open(dir).unwrap()).unwrap()
+    }
+
+    const WRITES: [&str; 4] = [
+        "@2000000000 cpu0 10/10 rq_issue rq=0x5 sector=80 alloc_ns=1999999000 bytes=4096 disk=vda op=1 flags=128",
+        "@2000100000 cpu1 0/0 rq_done rq=0x5 sector=80 bytes=4096 disk=vda op=1 last=1 flags=128",
+        "@2000200000 cpu0 10/10 rq_issue rq=0x5 sector=88 alloc_ns=2000199000 bytes=4096 disk=vda op=1 flags=128",
+        "@2000300000 cpu1 0/0 rq_done rq=0x5 sector=88 bytes=4096 disk=vda op=1 last=1 flags=128",
+    ];
+
+    #[test]
+    fn nothing_is_called_lost_or_complete_that_the_disk_did_not_count() {
+        let whole = recorded(&WRITES, 2);
+        assert_eq!((whole.completeness.state.as_str(), whole.loss.events), ("checked", 0), "{:?}", whole.completeness);
+        let text = analysis::show::text(&whole);
+        assert!(text.contains("Nothing was lost") && text.contains("vda counted 2 writes"), "{text}");
+        // A completion is missing: its command's next use, or the count alone, tells of it.
+        for (missing, program) in [(1, "rq_done"), (3, "rq_done")] {
+            let lines: Vec<&str> = (0..4).filter(|n| *n != missing).map(|n| WRITES[n]).collect();
+            let summary = recorded(&lines, 2);
+            assert_eq!((summary.completeness.state.as_str(), summary.loss.events), ("failed", 1), "{missing}");
+            let interval = &summary.loss.intervals[0];
+            assert_eq!((interval.source.as_str(), interval.program.as_deref()), ("probe not run", Some(program)));
+            assert_eq!(summary.device_commands.incomplete, 1);
+            let text = analysis::show::text(&summary);
+            assert!(
+                !text.contains("Nothing was lost") && text.contains("2 writes, of which 1 were recorded"),
+                "{text}"
+            );
+        }
+        // So is an issue, and so are both.
+        let unissued = recorded(&[WRITES[0], WRITES[1], WRITES[3]], 2);
+        assert_eq!((unissued.loss.events, unissued.loss.intervals[0].program.as_deref()), (1, Some("rq_issue")));
+        let unseen = recorded(&WRITES[..2], 2);
+        assert_eq!((unseen.loss.events, unseen.completeness.state.as_str()), (1, "failed"));
+        assert_eq!(recorded(&WRITES, 1).completeness.state, "failed", "more than the disk counted");
+    }
 
     #[test]
     fn who_finds_an_archive_being_written_leaves_its_tables_alone() {

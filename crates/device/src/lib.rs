@@ -41,6 +41,13 @@ pub fn storage(reader: &dyn Reader, path: &str) -> Environment {
     sheet.facts
 }
 
+/// Every fact about the storage that a file system is on, by its number; its disk alone where it is not mounted here.
+pub fn storage_of(reader: &dyn Reader, file_system: model::Dev) -> Environment {
+    let mut sheet = facts::Sheet::new(reader);
+    storage::of(&mut sheet, file_system);
+    sheet.facts
+}
+
 /// What else makes benchmarks of two machines differ: how the processor may speed up, where programs are placed in
 /// memory, and which versions of what is benchmarked are installed. Runs commands, so that it takes a tenth of a second.
 pub fn versions(reader: &dyn Reader) -> Environment {

@@ -60,22 +60,28 @@ fn names(folder: &std::path::Path) -> std::io::Result<Vec<String>> {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Local;
 
+/// What the system says, without the number of its error, which says nothing more.
+fn words(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split_once(" (os error ").map_or(text.clone(), |(words, _)| words.to_owned())
+}
+
 impl Reader for Local {
     fn read(&self, path: &str) -> Result<String, String> {
         let mut bytes = Vec::new();
-        let file = File::open(path).map_err(|e| e.to_string())?;
-        file.take(LONGEST).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+        let file = File::open(path).map_err(|e| words(&e))?;
+        file.take(LONGEST).read_to_end(&mut bytes).map_err(|e| words(&e))?;
         Ok(trimmed(String::from_utf8_lossy(&bytes).into_owned()))
     }
 
     fn list(&self, folder: &str) -> Result<Vec<String>, String> {
-        names(folder.as_ref()).map_err(|e| e.to_string())
+        names(folder.as_ref()).map_err(|e| words(&e))
     }
 
-    fn run(&self, words: &[&str]) -> Result<String, String> {
-        let (program, arguments) = words.split_first().ok_or("an empty command")?;
+    fn run(&self, asked: &[&str]) -> Result<String, String> {
+        let (program, arguments) = asked.split_first().ok_or("an empty command")?;
         let output = std::process::Command::new(program).args(arguments).stdin(std::process::Stdio::null()).output();
-        let output = output.map_err(|e| format!("{program}: {e}"))?;
+        let output = output.map_err(|e| format!("{program}: {}", words(&e)))?;
         if !output.status.success() {
             return Err(format!("{program}: {}", output.status));
         }
@@ -83,12 +89,12 @@ impl Reader for Local {
     }
 
     fn canonical(&self, path: &str) -> Result<String, String> {
-        let path = std::fs::canonicalize(path).map_err(|e| e.to_string())?;
+        let path = std::fs::canonicalize(path).map_err(|e| words(&e))?;
         path.into_os_string().into_string().map_err(|_| "its path is not UTF-8".into())
     }
 
     fn identity(&self, path: &str) -> Result<(Dev, u64), String> {
-        let about = std::fs::metadata(path).map_err(|e| e.to_string())?;
+        let about = std::fs::metadata(path).map_err(|e| words(&e))?;
         Ok((from_stat(about.dev()), about.ino()))
     }
 }
@@ -120,16 +126,16 @@ impl Fixture {
 
 impl Reader for Fixture {
     fn read(&self, path: &str) -> Result<String, String> {
-        std::fs::read_to_string(self.place(path)).map(trimmed).map_err(|e| e.to_string())
+        std::fs::read_to_string(self.place(path)).map(trimmed).map_err(|e| words(&e))
     }
 
     fn list(&self, folder: &str) -> Result<Vec<String>, String> {
-        names(&self.place(folder)).map_err(|e| e.to_string())
+        names(&self.place(folder)).map_err(|e| words(&e))
     }
 
-    fn run(&self, words: &[&str]) -> Result<String, String> {
-        let answer = std::fs::read_to_string(self.root.join("run").join(words.join(" ")));
-        answer.map(trimmed).map_err(|e| format!("{}: {e}", words.first().unwrap_or(&"")))
+    fn run(&self, asked: &[&str]) -> Result<String, String> {
+        let answer = std::fs::read_to_string(self.root.join("run").join(asked.join(" ")));
+        answer.map(trimmed).map_err(|e| format!("{}: {}", asked.first().unwrap_or(&""), words(&e)))
     }
 
     fn canonical(&self, path: &str) -> Result<String, String> {

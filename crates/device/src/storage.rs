@@ -5,7 +5,9 @@
 
 use crate::disks::{Below, BlockDisk, Disks};
 use crate::facts::{Sheet, Varies};
+use crate::mounts::mounts;
 use crate::{Mount, mount_of};
+use model::Dev;
 
 /// Notes everything about the storage under an absolute path.
 pub(crate) fn under(sheet: &mut Sheet<'_>, path: &str) {
@@ -29,6 +31,26 @@ pub(crate) fn under(sheet: &mut Sheet<'_>, path: &str) {
     for (depth, one) in disks.stack(reader, top).into_iter().enumerate() {
         let role = if depth == 0 { "disk".to_owned() } else { format!("disk.below{depth}") };
         disk(sheet, &role, one, &disks);
+    }
+}
+
+/// Notes everything about the storage that a file system is on, wherever it is mounted. A container's may be mounted nowhere here.
+pub(crate) fn of(sheet: &mut Sheet<'_>, file_system: Dev) {
+    let reader = sheet.reader;
+    let mounted = mounts(reader).unwrap_or_default().into_iter().filter(|m| m.dev == file_system);
+    // Another one may be mounted over it.
+    let mut seen = mounted.filter(|m| mount_of(reader, &m.point).is_ok_and(|top| top.dev == file_system));
+    if let Some(mount) = seen.next() {
+        return under(sheet, &mount.point);
+    }
+    let disks = Disks::read(reader).unwrap_or_default();
+    let why = || Err(format!("the file system {file_system} is not mounted here"));
+    sheet.put("fs.type", Varies::Device, "", "/proc/self/mountinfo", why());
+    if let Some(top) = disks.whole(file_system) {
+        for (depth, one) in disks.stack(reader, top).into_iter().enumerate() {
+            let role = if depth == 0 { "disk".to_owned() } else { format!("disk.below{depth}") };
+            disk(sheet, &role, one, &disks);
+        }
     }
 }
 

@@ -416,6 +416,22 @@ tables! {
         /// The program concerned, if one.
         program: Option<String>,
     }
+    /// A disk's own statistics beside what was recorded of it, from one moment to another: whether anything is missing.
+    checks CheckRow {
+        /// Disk (major << 20 | minor).
+        disk: u32,
+        /// What is counted as completed: `reads`, `writes`, `discards`, `flushes`, `bytes read`, `bytes written`, `bytes discarded`; and of
+        /// the writes `flushes counted as writes`, which carry no data.
+        what: Cow<'static, str>,
+        /// How many the kernel counted; empty if it does not tell.
+        kernel: Option<u64>,
+        /// How many were recorded.
+        recorded: u64,
+        /// Of these how many completed so near one of the two moments that the kernel may have counted them before or after.
+        unsure: u64,
+        /// Why the kernel's count is not known.
+        unknown: Option<String>,
+    }
     /// What could be seen, and what not.
     coverage Coverage {
         /// Layer.

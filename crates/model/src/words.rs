@@ -183,6 +183,8 @@ names! {
         TableFull = "kernel table full",
         /// A damaged part of the log.
         Damage = "log damaged",
+        /// The kernel did not run a program where it should have, and counted no miss.
+        NotRun = "probe not run",
     }
 }
 

@@ -102,7 +102,8 @@ impl Multi {
         };
         let path = CString::new(path.as_os_str().as_bytes()).map_err(|e| chain(&e))?;
         let link = sys::link(program, &path, places, source.at_return);
-        link.map(|descriptor| Link { _descriptor: descriptor }).map_err(|e| format!("the kernel refused the link: {e}"))
+        link.map(|descriptor| Link { _descriptor: descriptor })
+            .map_err(|e| format!("the kernel refused the link: {}", chain(&e)))
     }
 
     fn load(&mut self, name: &str) -> Result<(), String> {

@@ -4,8 +4,8 @@
 use super::behind::Behind;
 use super::library::Ran;
 use archive::{Error, LogWriter};
-use model::Dev;
-use model::event::{ANY_CPU, BioQueue, File, Header, Join, OpBegin, Record, Statement, Task};
+use model::event::{ANY_CPU, BioQueue, File, Header, Join, OpBegin, Record, Statement, Syscall, Task, flags};
+use model::{Call, Dev};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
@@ -18,6 +18,34 @@ const QUEUE: u8 = BioQueue::INFO.kind;
 const JOIN: u8 = Join::INFO.kind;
 /// The one that an execution begins with, of a statement or a function.
 const BEGIN: u8 = OpBegin::INFO.kind;
+/// That of a system call, and where in it three of its fields stand.
+const CALL: u8 = Syscall::INFO.kind;
+const CALL_DEV: usize = place("dev");
+const CALL_CALL: usize = place("call");
+const CALL_CTX: usize = place("ctx");
+
+/// Where a field of a system call's record begins, in bytes, header included.
+const fn place(name: &str) -> usize {
+    let (mut at, mut i) = (Header::SIZE, 0);
+    while i < Syscall::INFO.fields.len() {
+        let field = &Syscall::INFO.fields[i];
+        if equal(field.name.as_bytes(), name.as_bytes()) {
+            return at;
+        }
+        at += field.size;
+        i += 1;
+    }
+    panic!("a system call has no such field")
+}
+
+const fn equal(a: &[u8], b: &[u8]) -> bool {
+    let mut i = 0;
+    while i < a.len() && i < b.len() && a[i] == b[i] {
+        i += 1;
+    }
+    i == a.len() && i == b.len()
+}
+
 /// What a file's record says of one that was mapped as code.
 const CODE: u16 = 1;
 /// The one that gives a process its name.
@@ -38,8 +66,10 @@ pub struct Log {
     pub full: Option<String>,
     /// When it became full, by the first record that found no room.
     pub full_since_ns: u64,
-    /// Per file system: files of databases opened, and one of them.
-    opened: BTreeMap<u32, (u64, String)>,
+    /// Per file system: files of databases opened.
+    opened: BTreeMap<u32, u64>,
+    /// Per file system: calls of what was asked for that changed its files or waited for that, and others.
+    used: BTreeMap<u32, (u64, u64)>,
     /// PRAGMAs set, the last value of each.
     pragmas: BTreeMap<String, String>,
     /// Databases opened: path as a process saw it, its inode if the database itself was opened, and that process.
@@ -81,6 +111,7 @@ impl Log {
             full: None,
             full_since_ns: 0,
             opened: BTreeMap::new(),
+            used: BTreeMap::new(),
             pragmas: BTreeMap::new(),
             databases: BTreeMap::new(),
             ran: Ran::default(),
@@ -120,6 +151,7 @@ impl Log {
                 TASK => self.notice_task(&header, record),
                 BEGIN if !self.ran.has_told(header.tgid) => self.notice_begin(&header, record),
                 QUEUE | JOIN => drop(self.busy.insert(header.tgid)),
+                CALL => self.notice_call(record),
                 _ => {}
             }
             self.append(record);
@@ -162,7 +194,26 @@ impl Log {
             let known = self.databases.entry(database).or_insert(Opened { tgid: header.tgid, ino });
             known.ino = if ino == 0 { known.ino } else { ino };
         }
-        self.opened.entry(file.dev).or_insert((0, file.text)).0 += 1;
+        *self.opened.entry(file.dev).or_default() += 1;
+    }
+
+    /// Not decoded: there may be hundreds of thousands a second.
+    fn notice_call(&mut self, record: &[u8]) {
+        let half = |at: usize| Some(u16::from_ne_bytes(record.get(at..at + 2)?.try_into().ok()?));
+        let dev = record.get(CALL_DEV..CALL_DEV + 4).and_then(|b| Some(u32::from_ne_bytes(b.try_into().ok()?)));
+        let (Some(dev), Some(call), Some(ctx)) = (dev.filter(|d| *d != 0), half(CALL_CALL), half(CALL_CTX)) else {
+            return;
+        };
+        if ctx & flags::TRACKED != 0 {
+            let sums = self.used.entry(dev).or_default();
+            let changes = !matches!(
+                Call::from_number(call),
+                None | Some(
+                    Call::Read | Call::Pread64 | Call::Readv | Call::Preadv | Call::Lseek | Call::Open | Call::Mmap
+                )
+            );
+            *if changes { &mut sums.0 } else { &mut sums.1 } += 1;
+        }
     }
 
     fn notice_begin(&mut self, header: &Header, record: &[u8]) {
@@ -197,11 +248,18 @@ impl Log {
         &self.databases
     }
 
-    /// The folder of most databases that were opened (they themselves may be gone by now): the storage that the facts
-    /// should tell of.
-    pub fn storage(&self) -> Option<&str> {
-        let (_, path) = self.opened.values().max_by_key(|(n, _)| n)?;
-        path.rsplit_once('/').map(|(folder, _)| if folder.is_empty() { "/" } else { folder })
+    /// File systems that what was asked for used, those first that the facts should tell of: with most databases, then with most
+    /// calls that changed files or waited for that, then with most other calls.
+    pub fn file_systems(&self) -> Vec<Dev> {
+        let databases = |dev: u32| self.opened.get(&dev).copied().unwrap_or(0);
+        let mut all: Vec<u32> = self.opened.keys().chain(self.used.keys()).copied().collect();
+        all.sort_unstable();
+        all.dedup();
+        all.sort_by_key(|dev| std::cmp::Reverse((databases(*dev), self.used.get(dev).copied().unwrap_or_default())));
+        // What was only read beside what was changed is libraries and settings.
+        let changed = |dev: u32| databases(dev) > 0 || self.used.get(&dev).is_some_and(|(changes, _)| *changes > 0);
+        let any = all.iter().any(|dev| changed(*dev));
+        all.into_iter().filter(|dev| !any || changed(*dev)).map(Dev).collect()
     }
 
     /// Stores an event that the recorder itself made.

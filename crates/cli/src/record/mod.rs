@@ -1,6 +1,7 @@
 //! `fathom record`: starts the command and holds it, puts the probes on, stores what comes, and links it.
 
 mod behind;
+mod counted;
 mod library;
 mod log;
 mod named;
@@ -187,6 +188,7 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     // Not before: each writing of it makes it a new file.
     around.writes(&args.output.join("meta.json"));
     log.begins_at(workload::clock::now_ns());
+    around.count_before();
     args.pid.iter().copied().filter(|pid| capture::is_of_the_kernel(*pid)).for_each(warn_of_the_kernel);
     if let Some(child) = &mut child {
         session.track_child(child.pid())?;
@@ -195,6 +197,7 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     let mut end = End::new(args, context);
     drain_to_the_end(&mut end, &mut session, &mut libraries, &mut log, child.as_mut())?;
 
+    around.count_after();
     // Taking so many probes off takes a while, in which some see what others do not see any more.
     log.ends_at(workload::clock::now_ns());
     let finished = session.finish(&mut |record| log.put(record));
@@ -231,9 +234,8 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
              what `ps -o comm` shows, at most 15 bytes"
         );
     }
-    let here = std::env::current_dir().ok().map(|d| d.to_string_lossy().into_owned());
     around.say_sqlite(log.ran().version(&libraries.probed), log.pragmas(), log.databases());
-    around.finish(&finished, log.outside, &libraries.blind, log.storage().or(here.as_deref()));
+    around.finish(&finished, log.outside, &libraries.blind, &log.file_systems());
     around.known.store(&mut meta)?;
     meta.complete = log.full.is_none();
     meta.write(&args.output).with_context(|| match archive::log::path(&args.output).is_file() {

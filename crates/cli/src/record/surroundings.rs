@@ -1,13 +1,14 @@
 //! What a recording must know beside the events: the disks and how they stand on each other, the facts about the
 //! device, and what the recorder itself did.
 
+use super::counted::Counter;
 use super::log::Opened;
 use crate::link;
 use analysis::files::DatabaseHeader;
 use capture::Finished;
 use device::{Below, Disks, Local};
 use model::table::Coverage;
-use model::{Context, Fact};
+use model::{Context, Dev, Fact};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -16,6 +17,7 @@ use std::path::Path;
 pub struct Surroundings {
     /// What goes into the archive.
     pub known: link::Surroundings,
+    counter: Counter,
 }
 
 impl Surroundings {
@@ -25,6 +27,8 @@ impl Surroundings {
         let disks = Disks::read(&Local).unwrap_or_default();
         let mut known = link::Surroundings {
             functions: Vec::new(),
+            counted_before: Vec::new(),
+            counted_after: Vec::new(),
             no_room: None,
             stored: None,
             tracer: Some(capture::tracer()),
@@ -40,7 +44,7 @@ impl Surroundings {
                 known.loop_files.push((disk.dev.0, dev.0, *ino));
             }
         }
-        let mut around = Self { known };
+        let mut around = Self { known, counter: Counter::of(&disks) };
         around.writes(&archive.join("events.log"));
         around.writes(archive);
         if capture::within() {
@@ -54,6 +58,16 @@ impl Surroundings {
         around
     }
 
+    /// Reads what the disks count themselves, once the recorded time has begun.
+    pub fn count_before(&mut self) {
+        self.known.counted_before = self.counter.read();
+    }
+
+    /// Reads it again, before the recorded time ends.
+    pub fn count_after(&mut self) {
+        self.known.counted_after = self.counter.read();
+    }
+
     /// A file that the recorder writes. It must be there for as long as is recorded: a removed one's inode may become the program's.
     pub fn writes(&mut self, file: &Path) {
         if let Ok((dev, ino)) = device::identity(&Local, &file.to_string_lossy()) {
@@ -61,12 +75,10 @@ impl Surroundings {
         }
     }
 
-    /// After the end: the facts about where the files were, what the probes saw, and what the recorder took; of that, so many records were
-    /// `outside` the recorded time.
-    pub fn finish(&mut self, finished: &Finished, outside: u64, blind: &[Coverage], path: Option<&str>) {
-        if let Some(path) = path {
-            self.known.environment.append(&mut device::collect(&Local, Some(path)));
-        }
+    /// After the end: the facts about the file systems that the files were on, what the probes saw, and what the recorder took; of
+    /// that, so many records were `outside` the recorded time.
+    pub fn finish(&mut self, finished: &Finished, outside: u64, blind: &[Coverage], file_systems: &[Dev]) {
+        self.say_storage(file_systems);
         self.known.coverage = finished.coverage.clone();
         self.known.coverage.extend_from_slice(blind);
         let mut say = |name: &str, value: u64, unit: &str| {
@@ -81,6 +93,30 @@ impl Surroundings {
         say("tracer.records_lost", finished.lost, "");
         say("trace.start", finished.window_ns.0, "ns");
         say("trace.end", finished.window_ns.1, "ns");
+    }
+
+    /// The first one's facts have the names that benchmarks give theirs, those of others are of `storage2`, `storage3`, ….
+    fn say_storage(&mut self, file_systems: &[Dev]) {
+        let on_disks = file_systems.iter().map(|dev| device::storage_of(&Local, *dev));
+        // Pipes and files in memory are on none.
+        let mut all = on_disks.filter(|facts| facts.get("disk.name").is_some_and(|name| name.value.is_some()));
+        match all.next() {
+            Some(mut first) => self.known.environment.append(&mut first),
+            None => {
+                let why = "no file on a disk was read or written".to_string();
+                let fact = Fact {
+                    value: None,
+                    unknown: Some(why),
+                    unit: None,
+                    source: "the recorded calls".into(),
+                    varies: "run".into(),
+                };
+                self.known.environment.insert("disk.name".into(), fact);
+            }
+        }
+        for (i, facts) in all.take(STORAGES - 1).enumerate() {
+            self.known.environment.extend(facts.into_iter().map(|(name, f)| (format!("storage{}.{name}", i + 2), f)));
+        }
     }
 
     /// What was asked for.
@@ -140,6 +176,9 @@ impl Surroundings {
         self.known.environment.insert(name.into(), fact);
     }
 }
+
+/// File systems whose storage is told of.
+const STORAGES: usize = 4;
 
 /// PRAGMAs that explain a trace, and whether a database's file keeps their value.
 const PRAGMAS: [(&str, bool); 9] = [

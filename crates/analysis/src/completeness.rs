@@ -1,0 +1,132 @@
+//! Whether a recording may be called complete.
+//!
+//! That no loss was noticed does not say that there was none: a kernel may not run a probe and count no miss. So each disk's
+//! own statistics are beside what was recorded of it ([`causal::accounts`](../../causal/src/accounts.rs) tells the rules), and
+//! only where they agree, nothing was lost and the recording came to its end, it is called complete.
+
+use crate::contract::{CheckedCount, Completeness, DiskCheck};
+use crate::rows::Index;
+use model::Layer;
+use model::table::CheckRow;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Nothing is missing.
+pub const CHECKED: &str = "checked";
+/// Something is missing, or does not add up.
+pub const FAILED: &str = "failed";
+/// Nobody knows.
+pub const NOT_CHECKED: &str = "not checked";
+
+/// Of a trace.
+pub fn completeness(index: &Index) -> Completeness {
+    let rows = index.rows;
+    let mut by_disk: BTreeMap<u32, Vec<&CheckRow>> = BTreeMap::new();
+    for row in &rows.checks {
+        by_disk.entry(row.disk).or_default().push(row);
+    }
+    let disks: BTreeMap<String, DiskCheck> =
+        by_disk.into_iter().map(|(dev, rows)| (index.disk_name(dev), disk(&rows))).collect();
+    let all = |state: &str| disks.iter().filter(|(_, d)| d.state == state).collect::<Vec<_>>();
+    let told = |list: Vec<(&String, &DiskCheck)>| {
+        let each = |(name, check): &(&String, &DiskCheck)| format!("{name}: {}", check.why.as_deref().unwrap_or(""));
+        list.iter().map(each).collect::<Vec<_>>().join("; ")
+    };
+    let used: BTreeSet<String> = rows
+        .spans
+        .iter()
+        .filter(|span| span.layer == Layer::Driver)
+        .filter_map(|span| Some(index.disk_name(span.disk?)))
+        .collect();
+    let uncounted: Vec<&str> = used.iter().filter(|name| !disks.contains_key(*name)).map(String::as_str).collect();
+    let (failed, unchecked) = (all(FAILED), all(NOT_CHECKED));
+    let (state, why) = if !rows.trace.complete {
+        (NOT_CHECKED, Some("the recording was cut short".into()))
+    } else if !failed.is_empty() {
+        (FAILED, Some(told(failed)))
+    } else if !rows.losses.is_empty() {
+        (FAILED, Some("records were lost".into()))
+    } else if disks.is_empty() && !used.is_empty() {
+        (NOT_CHECKED, Some("the archive does not hold what the disks counted themselves".into()))
+    } else if !unchecked.is_empty() {
+        (NOT_CHECKED, Some(told(unchecked)))
+    } else if !uncounted.is_empty() {
+        (NOT_CHECKED, Some(format!("what {} counted was not read", uncounted.join(", "))))
+    } else {
+        (CHECKED, None)
+    };
+    Completeness { state: state.into(), why, disks }
+}
+
+fn disk(rows: &[&CheckRow]) -> DiskCheck {
+    let count = |row: &&CheckRow| {
+        let count = CheckedCount { kernel: row.kernel, recorded: row.recorded, unsure: row.unsure };
+        (row.what.to_string(), count)
+    };
+    let counts = rows.iter().map(count).collect();
+    let differs = |row: &&CheckRow| {
+        let kernel = row.kernel?;
+        // Recorded, and not surely before or after the two readings.
+        let least = row.recorded.saturating_sub(row.unsure);
+        if (least..=row.recorded).contains(&kernel) {
+            return None;
+        }
+        Some(format!("{} {} by the kernel's count, {} recorded", kernel, row.what, row.recorded))
+    };
+    let differing: Vec<String> = rows.iter().filter_map(differs).collect();
+    let (state, why) = if !differing.is_empty() {
+        (FAILED, Some(differing.join(", ")))
+    } else if let Some(why) = rows.iter().find_map(|row| row.unknown.clone()) {
+        (NOT_CHECKED, Some(why))
+    } else {
+        (CHECKED, None)
+    };
+    DiskCheck { state: state.into(), why, counts }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case;
+    use model::Dev;
+
+    fn row(what: &'static str, kernel: Option<u64>, recorded: u64, unsure: u64) -> CheckRow {
+        let unknown = kernel.is_none().then(|| "not read".to_string());
+        CheckRow { disk: Dev::new(7, 0).0, what: what.into(), kernel, recorded, unsure, unknown }
+    }
+
+    /// The small trace without its loss, and with counts of both its disks.
+    fn state(change: impl Fn(&mut crate::rows::Rows)) -> (String, String) {
+        let mut rows = case::rows();
+        rows.losses.clear();
+        rows.links.iter_mut().for_each(|link| link.weakened_by = None);
+        rows.checks = vec![row("writes", Some(3), 3, 0), row("flushes", Some(1), 1, 0)];
+        rows.checks.push(CheckRow { disk: Dev::new(254, 0).0, ..row("writes", Some(1), 1, 0) });
+        change(&mut rows);
+        let all = completeness(&Index::new(&rows));
+        (all.state, all.why.unwrap_or_default())
+    }
+
+    #[test]
+    fn only_what_was_checked_is_called_complete() {
+        assert_eq!(state(|_| ()), (CHECKED.into(), String::new()));
+        assert_eq!(state(|rows| rows.trace.complete = false).0, NOT_CHECKED);
+        assert_eq!(state(|rows| rows.losses = case::rows().losses).0, FAILED);
+        assert_eq!(state(|rows| rows.checks.clear()).0, NOT_CHECKED, "an archive of before");
+        let (one, why) = state(|rows| rows.checks.truncate(2));
+        assert_eq!((one.as_str(), why.as_str()), (NOT_CHECKED, "what vda counted was not read"));
+        assert_eq!(state(|rows| rows.checks[0] = row("writes", None, 3, 0)).0, NOT_CHECKED);
+    }
+
+    #[test]
+    fn a_count_that_differs_is_told() {
+        let (failed, why) = state(|rows| rows.checks[0] = row("writes", Some(5), 3, 0));
+        assert_eq!((failed.as_str(), why.as_str()), (FAILED, "loop0: 5 writes by the kernel's count, 3 recorded"));
+        assert_eq!(
+            state(|rows| rows.checks[0] = row("writes", Some(2), 3, 0)).0,
+            FAILED,
+            "more than the kernel counted"
+        );
+        assert_eq!(state(|rows| rows.checks[0] = row("writes", Some(2), 3, 1)).0, CHECKED);
+        assert_eq!(state(|rows| rows.checks[0] = row("writes", Some(4), 3, 1)).0, FAILED);
+    }
+}

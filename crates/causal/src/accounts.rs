@@ -1,0 +1,348 @@
+//! Whether all that a disk did was recorded.
+//!
+//! Picture a doorkeeper who notes everyone who leaves, and a turnstile beside him that counts. Nobody can say of his own notes
+//! that they are complete; the turnstile can. The kernel counts what each disk completes (`/sys/block/NAME/stat`), whoever
+//! watches, so its count from one reading to another is set beside the completions in the log.
+//!
+//! The kernel's rules, by which completions are counted here too (`blk_account_io_done`, `blk_account_io_flush`):
+//! a request counts when its last part completed, as a read, a write or a discard; one that was taken through the flush machinery
+//! counts when that is through with it, which is a second completion without data; an fsync that needs nothing but a flush is
+//! such a request as well, so the kernel counts a *write* that no disk ever saw. The flush itself counts apart.
+//!
+//! *Uncertainty*: the kernel counts a moment after the tracepoint, and a reading takes its time. What completed within
+//! [`LAG_NS`] before a reading, or while it was read, may be in it or not. Of several readings at each end the one is taken that
+//! has least of that; how much remains is told. What the disk did within that time can be missing unnoticed. Disks without requests of their own
+//! (device mapper, zram) have no account.
+
+use model::event::{RqDone, bio_flags};
+use model::table::CheckRow;
+use model::{DiskOp, Event, Record};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// By how much the kernel's count may be behind the tracepoint: a CPU of a virtual machine may be taken away between the two.
+pub const LAG_NS: u64 = 10_000_000;
+
+/// What is counted. The kernel tells of the first seven.
+const WHAT: [&str; 9] = [
+    "reads",
+    "writes",
+    "discards",
+    "flushes",
+    "bytes read",
+    "bytes written",
+    "bytes discarded",
+    "flushes counted as writes",
+    "writes through the flush machinery",
+];
+/// Of these the kernel tells.
+const TOLD: usize = 7;
+/// The first so many count requests, the others bytes.
+const REQUESTS: usize = 4;
+const DISCARDS: usize = 2;
+const FLUSHES: usize = 3;
+const BYTES: usize = 4;
+const EMPTY_WRITES: usize = 7;
+const SEQUENCES: usize = 8;
+
+type Counts = [u64; WHAT.len()];
+
+/// One reading of a disk's statistics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reading {
+    /// Disk.
+    pub disk: u32,
+    /// Before it was read, CLOCK_BOOTTIME.
+    pub from_ns: u64,
+    /// After.
+    pub to_ns: u64,
+    /// The fields of `stat`, as the kernel has them (Documentation/block/stat.rst).
+    pub fields: Vec<u64>,
+}
+
+impl Reading {
+    /// What the kernel counted, where it tells.
+    fn counts(&self) -> [Option<u64>; TOLD] {
+        let field = |n: usize| self.fields.get(n).copied();
+        let bytes = |n: usize| field(n).map(|sectors| sectors.wrapping_mul(512));
+        [field(0), field(4), field(11), field(15), bytes(2), bytes(6), bytes(13)]
+    }
+
+    /// Requests that were under way.
+    pub fn in_flight(&self) -> u64 {
+        self.fields.get(8).copied().unwrap_or(0)
+    }
+}
+
+/// A reading, and what was recorded before it and around it.
+#[derive(Debug)]
+struct Edge {
+    reading: Reading,
+    before: Counts,
+    around: Counts,
+}
+
+impl Edge {
+    fn unsure(&self) -> u64 {
+        self.around[..REQUESTS].iter().sum()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Account {
+    begin: Vec<Edge>,
+    end: Vec<Edge>,
+}
+
+/// The accounts of all disks.
+#[derive(Debug, Default)]
+pub struct Accounts {
+    disks: BTreeMap<u32, Account>,
+}
+
+/// What a disk's account came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Audit {
+    /// Disk.
+    pub disk: u32,
+    /// From which moment to which.
+    pub window_ns: (u64, u64),
+    /// Rows of the table.
+    pub rows: Vec<CheckRow>,
+    /// Requests that the kernel counted and nobody recorded.
+    pub missing: u64,
+}
+
+impl Accounts {
+    /// With the readings before anything was recorded, and those after.
+    pub fn new(begin: Vec<Reading>, end: Vec<Reading>) -> Self {
+        let mut disks: BTreeMap<u32, Account> = BTreeMap::new();
+        let edge = |reading| Edge { reading, before: Counts::default(), around: Counts::default() };
+        for reading in begin {
+            disks.entry(reading.disk).or_default().begin.push(edge(reading));
+        }
+        for reading in end {
+            disks.entry(reading.disk).or_default().end.push(edge(reading));
+        }
+        Self { disks }
+    }
+
+    /// Takes note of an event of the log, in any order.
+    pub fn learn(&mut self, event: &Event) {
+        let Record::RqDone(done) = &event.record else { return };
+        let counts = completed(done);
+        let account = self.disks.entry(done.disk).or_default();
+        let time_ns = event.header.time_ns;
+        for edge in account.begin.iter_mut().chain(&mut account.end) {
+            let sums = match time_ns {
+                t if t < edge.reading.from_ns.saturating_sub(LAG_NS) => &mut edge.before,
+                t if t <= edge.reading.to_ns => &mut edge.around,
+                _ => continue,
+            };
+            sums.iter_mut().zip(counts).for_each(|(sum, n)| *sum += n);
+        }
+    }
+
+    /// Requests of a disk that were under way when the recording began, as far as that is known.
+    pub fn under_way(&self, disk: u32) -> Option<u64> {
+        self.disks.get(&disk)?.begin.iter().map(|edge| edge.reading.in_flight()).max()
+    }
+
+    /// What they came to. Disks that did nothing have none.
+    pub fn close(&self) -> Vec<Audit> {
+        self.disks.iter().filter_map(|(disk, account)| account.close(*disk)).collect()
+    }
+}
+
+impl Account {
+    fn close(&self, disk: u32) -> Option<Audit> {
+        let quietest = |edges: &[Edge]| {
+            let least = edges.iter().map(Edge::unsure).min()?;
+            edges.iter().position(|edge| edge.unsure() == least)
+        };
+        let (Some(first), Some(last)) = (quietest(&self.begin), quietest(&self.end)) else {
+            let why = match (self.begin.is_empty(), self.end.is_empty()) {
+                (true, false) => "the disk was not there when the recording began",
+                (false, true) => "the disk was not there when the recording ended",
+                _ => "the disk's statistics were not read",
+            };
+            let row = |what: &&'static str| CheckRow {
+                disk,
+                what: Cow::Borrowed(what),
+                kernel: None,
+                recorded: 0,
+                unsure: 0,
+                unknown: Some(why.into()),
+            };
+            return Some(Audit { disk, window_ns: (0, 0), rows: WHAT[..1].iter().map(row).collect(), missing: 0 });
+        };
+        let (first, last) = (&self.begin[first], &self.end[last]);
+        let (was, is) = (first.reading.counts(), last.reading.counts());
+        let most = |n: usize| (last.before[n] + last.around[n]).saturating_sub(first.before[n]);
+        let mut rows = Vec::new();
+        let (mut missing, mut bytes_missing) = (0, false);
+        for n in 0..TOLD {
+            let (kernel, unknown) = match (was[n], is[n]) {
+                (Some(was), Some(is)) if is >= was => (Some(is - was), None),
+                (Some(_), Some(_)) => (None, Some("its count went back: the disk was made anew meanwhile")),
+                _ => (None, Some("this kernel does not count them")),
+            };
+            let (recorded, unsure) = (most(n), first.around[n] + last.around[n]);
+            let more = kernel.unwrap_or(0).saturating_sub(recorded);
+            if n < REQUESTS {
+                missing += more;
+            } else {
+                bytes_missing |= more > 0;
+            }
+            if kernel.unwrap_or(recorded) > 0 || recorded > 0 || (unknown.is_some() && n != DISCARDS && n != FLUSHES) {
+                let unknown = unknown.map(Into::into);
+                rows.push(CheckRow { disk, what: Cow::Borrowed(WHAT[n]), kernel, recorded, unsure, unknown });
+            }
+        }
+        // A request of which a part is missing, or whose data completed unseen inside the flush machinery.
+        missing = missing.max(bytes_missing.into());
+        let bare = most(EMPTY_WRITES).saturating_sub(most(SEQUENCES));
+        if bare > 0 {
+            let what = Cow::Borrowed(WHAT[EMPTY_WRITES]);
+            rows.push(CheckRow { disk, what, kernel: None, recorded: bare, unsure: 0, unknown: None });
+        }
+        let window_ns = (first.reading.from_ns, last.reading.to_ns);
+        (!rows.is_empty()).then_some(Audit { disk, window_ns, rows, missing })
+    }
+}
+
+/// What the kernel counts at this completion.
+fn completed(r: &RqDone) -> Counts {
+    let mut counts = Counts::default();
+    let last = u64::from(r.last != 0);
+    let (counted, sequence) = (r.flags & bio_flags::COUNTED != 0, r.flags & bio_flags::FLUSH_SEQUENCE != 0);
+    let group = match DiskOp::ALL.get(usize::from(r.op)) {
+        Some(DiskOp::Flush) => {
+            counts[FLUSHES] = last;
+            return counts;
+        }
+        Some(DiskOp::DriverCommand) => return counts,
+        _ if !counted => return counts,
+        Some(DiskOp::Read) => 0,
+        Some(DiskOp::Discard) => DISCARDS,
+        // Zeroes, and what is done to zones, count as written.
+        _ => 1,
+    };
+    counts[BYTES + group] = r.bytes.into();
+    if sequence {
+        counts[SEQUENCES] = last * u64::from(group == 1);
+    } else {
+        counts[group] = last;
+        counts[EMPTY_WRITES] = last * u64::from(group == 1 && r.bytes == 0);
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::event::Header;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn done(time_ns: u64, op: DiskOp, bytes: u32, flags: u16) -> Event {
+        let record: Record = RqDone { disk: 7, bytes, op: op as u8, last: 1, flags, ..RqDone::default() }.into();
+        Event { header: Header { time_ns, kind: record.kind(), ..Header::default() }, record }
+    }
+
+    /// Fields of `stat` after so many of each.
+    fn reading(at_ns: u64, [reads, writes, discards, flushes, sectors_written, in_flight]: [u64; 6]) -> Reading {
+        let mut fields = vec![0; 17];
+        (fields[0], fields[4], fields[11], fields[15]) = (reads, writes, discards, flushes);
+        (fields[6], fields[8]) = (sectors_written, in_flight);
+        fields[2] = reads * 8;
+        Reading { disk: 7, from_ns: at_ns, to_ns: at_ns + 20_000, fields }
+    }
+
+    /// A write through the flush machinery, an fsync without data, the flush that both wait for, and a read.
+    fn traffic(at_ns: u64) -> Vec<Event> {
+        use bio_flags::{COUNTED, FLUSH_SEQUENCE};
+        vec![
+            done(at_ns, DiskOp::Read, 4096, COUNTED),
+            done(at_ns + 1000, DiskOp::Write, 4096, COUNTED | FLUSH_SEQUENCE),
+            done(at_ns + 2000, DiskOp::Flush, 0, FLUSH_SEQUENCE),
+            done(at_ns + 2100, DiskOp::Write, 0, COUNTED),
+            done(at_ns + 2200, DiskOp::Write, 0, COUNTED),
+            done(at_ns + 9000, DiskOp::DriverCommand, 512, 0),
+        ]
+    }
+
+    fn close(begin: Vec<Reading>, end: Vec<Reading>, events: &[Event]) -> Vec<Audit> {
+        let mut accounts = Accounts::new(begin, end);
+        events.iter().for_each(|event| accounts.learn(event));
+        accounts.close()
+    }
+
+    fn row<'a>(audit: &'a Audit, what: &str) -> &'a CheckRow {
+        audit.rows.iter().find(|row| row.what == what).unwrap_or_else(|| panic!("{what} is not in {audit:?}"))
+    }
+
+    #[test]
+    fn what_was_recorded_adds_up_to_the_kernels_count() {
+        let before = reading(SECOND, [100, 200, 0, 50, 1000, 0]);
+        let after = reading(3 * SECOND, [101, 202, 0, 51, 1008, 0]);
+        let audit = close(vec![before], vec![after], &traffic(2 * SECOND)).remove(0);
+        assert_eq!(audit.missing, 0, "{audit:?}");
+        let counted = |what: &str| (row(&audit, what).kernel, row(&audit, what).recorded);
+        assert_eq!(
+            (counted("reads"), counted("writes"), counted("flushes")),
+            ((Some(1), 1), (Some(2), 2), (Some(1), 1))
+        );
+        assert_eq!((counted("bytes read"), counted("bytes written")), ((Some(4096), 4096), (Some(4096), 4096)));
+        assert_eq!(counted("flushes counted as writes"), (None, 1), "one of the two writes carried no data");
+        assert!(!audit.rows.iter().any(|row| row.what == "discards"));
+    }
+
+    #[test]
+    fn each_completion_that_is_not_recorded_is_missed() {
+        for left_out in 0..5 {
+            let mut events = traffic(2 * SECOND);
+            events.remove(left_out);
+            let before = reading(SECOND, [100, 200, 0, 50, 1000, 0]);
+            let after = reading(3 * SECOND, [101, 202, 0, 51, 1008, 0]);
+            let audit = close(vec![before], vec![after], &events).remove(0);
+            assert_eq!(audit.missing, 1, "without {left_out}: {audit:?}");
+        }
+    }
+
+    #[test]
+    fn what_completes_at_the_edge_is_unsure_and_no_loss() {
+        let before = reading(SECOND, [100, 200, 0, 50, 1000, 2]);
+        // The kernel had counted one of the two that were under way when it was read.
+        let events = [
+            done(SECOND - 100_000, DiskOp::Read, 4096, bio_flags::COUNTED),
+            done(SECOND + 10_000, DiskOp::Read, 4096, bio_flags::COUNTED),
+            done(2 * SECOND, DiskOp::Read, 4096, bio_flags::COUNTED),
+        ];
+        let after = |reads| reading(3 * SECOND, [reads, 200, 0, 50, 1000, 0]);
+        for reads in 101..=103 {
+            let audit = close(vec![before.clone()], vec![after(reads)], &events).remove(0);
+            assert_eq!((audit.missing, row(&audit, "reads").unsure), (0, 2), "{audit:?}");
+        }
+        assert_eq!(close(vec![before.clone()], vec![after(104)], &events)[0].missing, 1);
+        // A quieter reading leaves nothing unsure.
+        let quiet = reading(SECOND + SECOND / 2, [102, 200, 0, 50, 1000, 0]);
+        let audit = close(vec![before, quiet], vec![after(103)], &events).remove(0);
+        assert_eq!((audit.missing, row(&audit, "reads").unsure, row(&audit, "reads").recorded), (0, 0, 1));
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_tell_is_not_checked() {
+        let [before, mut after] = [1, 3].map(|s| reading(s * SECOND, [100, 200, 0, 50, 1000, 0]));
+        (after.fields[0], after.fields[2]) = (0, 0);
+        let audit = close(vec![before.clone()], vec![after.clone()], &traffic(2 * SECOND)).remove(0);
+        assert!(row(&audit, "reads").unknown.as_deref().unwrap().contains("went back"));
+        // Before Linux 5.5 there are no flushes.
+        let [before, after] = [before, after].map(|r| Reading { fields: r.fields[..11].to_vec(), ..r });
+        let audit = close(vec![before], vec![after.clone()], &traffic(2 * SECOND)).remove(0);
+        assert_eq!(row(&audit, "flushes").kernel, None);
+        let gone = close(vec![], vec![after], &traffic(2 * SECOND)).remove(0);
+        assert!(gone.rows[0].unknown.as_deref().unwrap().contains("not there when"));
+        assert!(close(vec![], vec![], &traffic(2 * SECOND))[0].rows[0].kernel.is_none());
+    }
+}

@@ -1,0 +1,74 @@
+//! The disks' own statistics at both ends of a recording: what it is checked by.
+//!
+//! Statistics are read while others go on using the disks, and the kernel counts a moment after a probe hears of a completion.
+//! So they are read several times, a few milliseconds apart, until the disks rest; which reading is the best the linker finds out,
+//! who knows what completed around each.
+
+use crate::link::Counted;
+use causal::accounts::LAG_NS;
+use device::{Disks, Local, Reader};
+use model::Dev;
+use std::time::{Duration, Instant};
+
+/// How long disks that do not come to rest are read.
+const LONGEST: Duration = Duration::from_millis(30);
+const PAUSE: Duration = Duration::from_millis(3);
+
+/// Disks that are to be counted.
+#[derive(Debug)]
+pub struct Counter {
+    disks: Vec<(Dev, String)>,
+}
+
+impl Counter {
+    /// Those of a machine that take requests and count them.
+    pub fn of(disks: &Disks) -> Self {
+        let counts = |name: &str| {
+            let folder = format!("/sys/block/{name}");
+            // Without queues of its own, as device mapper's and zram's, it has no commands.
+            Local.list(&format!("{folder}/mq")).is_ok()
+                && Local.read(&format!("{folder}/queue/iostats")).map_or(true, |on| on.trim() != "0")
+        };
+        let all = disks.all.values().filter(|disk| counts(&disk.name));
+        Self { disks: all.map(|disk| (disk.dev, disk.name.clone())).collect() }
+    }
+
+    /// Reads them until they rest, but no longer than some milliseconds.
+    pub fn read(&self) -> Vec<Counted> {
+        let began = Instant::now();
+        let mut all: Vec<Counted> = Vec::new();
+        let mut last: Vec<Vec<u64>> = Vec::new();
+        let mut rests_since = began;
+        // What completed before must have been counted, and seen by probes that are all in force.
+        std::thread::sleep(Duration::from_nanos(LAG_NS));
+        loop {
+            let now: Vec<Counted> = self.disks.iter().filter_map(|(dev, name)| read(*dev, name)).collect();
+            let fields: Vec<Vec<u64>> = now.iter().map(|(.., fields)| fields.clone()).collect();
+            all.extend(now);
+            // The ninth field is what is under way; times go on without requests.
+            let quiet = fields.iter().all(|f| f.get(8) == Some(&0));
+            if !quiet || completed(&fields) != completed(&last) {
+                rests_since = Instant::now();
+            }
+            last = fields;
+            let rested = rests_since.elapsed() > Duration::from_nanos(LAG_NS) && rests_since > began;
+            if rested || began.elapsed() > LONGEST {
+                return all;
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Requests completed: reads, writes, discards, flushes.
+fn completed(all: &[Vec<u64>]) -> Vec<Option<&u64>> {
+    all.iter().flat_map(|fields| [0, 4, 11, 15].map(|n| fields.get(n))).collect()
+}
+
+fn read(dev: Dev, name: &str) -> Option<Counted> {
+    let from_ns = workload::clock::now_ns();
+    let line = Local.read(&format!("/sys/block/{name}/stat")).ok()?;
+    let to_ns = workload::clock::now_ns();
+    let fields: Vec<u64> = line.split_whitespace().map(|word| word.parse().ok()).collect::<Option<_>>()?;
+    Some((dev.0, from_ns, to_ns, fields))
+}
