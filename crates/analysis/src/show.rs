@@ -15,6 +15,8 @@ const WIDTH: usize = 100;
 const BAR: usize = 24;
 /// Rows of a list of processes, files or losses that are shown.
 const ROWS: usize = 10;
+/// Probes that one reason keeps away and that are named.
+const NAMED: usize = 4;
 /// A statement with less than this part of all time gets a line instead of a block, unless it is one of the first two.
 const SMALL: f64 = 0.01;
 /// File systems that have probes of their own, named after them; no machine has them all.
@@ -328,13 +330,13 @@ fn commands(out: &mut String, summary: &Summary) {
     ] {
         line(out, &format!("  {name:<30} {:>12} {:>5.1} %", count(value), share(value)));
     }
-    let about = [
-        (account.incomplete, "without a completion"),
-        (account.retried, "tries given back by the driver, not counted"),
-    ];
-    let about: Vec<String> = about.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
-    let open = if about.is_empty() { String::new() } else { format!("  ({})", about.join("; ")) };
+    let incomplete = account.incomplete;
+    let open = if incomplete > 0 { format!("  ({incomplete} without a completion)") } else { String::new() };
     line(out, &format!("  {:<30} {:>12}{open}", "total", account.total));
+    if account.retried > 0 {
+        let tries = number(account.retried, "more was", "more were");
+        line(out, &format!("  ({tries} given back by the driver and issued again, which is counted once)"));
+    }
     let fact = |name: &str| summary.environment.get(name)?.value.as_ref()?.parse::<f64>().ok();
     if let (Some(cpu), Some(records)) = (fact("tracer.cpu"), fact("tracer.records")) {
         let text = format!("{} to load its probes and take {} events", duration(cpu), count(records));
@@ -464,7 +466,9 @@ fn coverage(out: &mut String, summary: &Summary) {
     }
     // Of a file system that was not there nothing was missed.
     let unused = |p: &&Probe| file_system(&p.probe).is_some_and(|name| p.how == format!("no {name} was mounted"));
-    let probes: Vec<&Probe> = summary.coverage.iter().filter(|p| !unused(p)).collect();
+    // A row that says in a sentence what stands in a probe's place is none itself.
+    let probe = |p: &&Probe| !unused(p) && (p.attached || !told(summary, p));
+    let probes: Vec<&Probe> = summary.coverage.iter().filter(probe).collect();
     let force = probes.iter().filter(|p| p.attached).count();
     line(out, &format!("\nProbes: {force} of {} in force", probes.len()));
     let here: BTreeSet<&str> = probes.iter().filter(|p| p.attached).filter_map(|p| file_system(&p.probe)).collect();
@@ -480,12 +484,13 @@ fn coverage(out: &mut String, summary: &Summary) {
     }
     // Many probes that one reason keeps from all are one thing to know.
     let mut reasons: BTreeMap<(model::Layer, &str), Vec<&str>> = BTreeMap::new();
-    for probe in blind.iter().filter(|p| !told(summary, p)) {
+    for probe in &blind {
         reasons.entry((probe.layer, &probe.how)).or_default().push(&probe.probe);
     }
     for ((layer, how), probes) in reasons {
-        let more = if probes.len() > 1 { format!(" and {} more", probes.len() - 1) } else { String::new() };
-        wrapped(out, "  blind: ", &format!("{} {}{more}: {}", layer.name(), shown(probes[0]), shown(how)));
+        let named: Vec<String> = probes.iter().take(NAMED).map(|probe| shown(probe)).collect();
+        let more = if probes.len() > NAMED { format!(" and {} more", probes.len() - NAMED) } else { String::new() };
+        wrapped(out, "  blind: ", &format!("{} {}{more}: {}", layer.name(), named.join(", "), shown(how)));
     }
     for blind in summary.blind.iter().filter(|b| b.wholly || b.layer != model::Layer::Database) {
         let how_much = if blind.wholly { "wholly blind" } else { "not seen" };

@@ -67,11 +67,6 @@ impl Reading {
         let bytes = |n: usize| field(n).map(|sectors| sectors.wrapping_mul(512));
         [field(0), field(4), field(11), field(15), bytes(2), bytes(6), bytes(13)]
     }
-
-    /// Requests that were under way.
-    pub fn in_flight(&self) -> u64 {
-        self.fields.get(8).copied().unwrap_or(0)
-    }
 }
 
 /// A reading, and what was recorded before it and around it.
@@ -141,11 +136,6 @@ impl Accounts {
             };
             sums.iter_mut().zip(counts).for_each(|(sum, n)| *sum += n);
         }
-    }
-
-    /// Requests of a disk that were under way when the recording began, as far as that is known.
-    pub fn under_way(&self, disk: u32) -> Option<u64> {
-        self.disks.get(&disk)?.begin.iter().map(|edge| edge.reading.in_flight()).max()
     }
 
     /// What they came to. Disks that did nothing have none.

@@ -35,6 +35,9 @@ pub struct Surroundings {
     /// Records in the log: what a log holds less was cut off it. Unknown of a recorder that was killed.
     #[serde(default)]
     pub stored: Option<u64>,
+    /// Commands that were under way at each disk when the recording began: disk, CLOCK_BOOTTIME, how many.
+    #[serde(default)]
+    pub under_way: Vec<(u32, u64, u64)>,
     /// The disks' own statistics, when the recording began: disk, just before and just after they were read, the fields.
     #[serde(default)]
     pub counted_before: Vec<Counted>,
@@ -117,8 +120,9 @@ struct Tables {
     lost: u64,
     /// Whether more may be lost than is known.
     lost_more: bool,
-    /// Commands of each disk whose issue was not recorded.
-    orphans: BTreeMap<u32, u64>,
+    /// For each disk: from when on, and of how many commands, the issue may lie before the recording; and of how many it was not
+    /// recorded.
+    orphans: BTreeMap<u32, (u64, u64, u64)>,
     /// File system of each file, and those that calls used, of operations and of anyone.
     file_systems: HashMap<u64, u32>,
     of_operations: HashSet<u32>,
@@ -235,9 +239,7 @@ impl Tables {
             return;
         }
         // What was under way when the recording began has no issue in it.
-        let unissued = std::mem::take(&mut self.orphans);
-        let more = |(disk, count): (u32, u64)| count.checked_sub(accounts.under_way(disk)?);
-        let events = unissued.into_iter().filter_map(more).sum::<u64>();
+        let events: u64 = self.orphans.values().map(|(_, under_way, count)| count.saturating_sub(*under_way)).sum();
         if events > 0 {
             self.put_loss(LossSource::NotRun, window_ns, events, Some("rq_issue"));
         }
@@ -273,8 +275,10 @@ impl Sink for Tables {
             }
         }
         // One that was seen being issued says what it carried.
-        if let (Layer::Driver, None, Some(disk)) = (row.layer, row.number, row.disk) {
-            *self.orphans.entry(disk).or_default() += 1;
+        if let (Layer::Driver, None, Some(disk)) = (row.layer, row.number, row.disk)
+            && let Some((since_ns, _, count)) = self.orphans.get_mut(&disk)
+        {
+            *count += u64::from(row.start_ns > *since_ns);
         }
         self.put(&row);
     }
@@ -336,7 +340,7 @@ pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
         losses: 0,
         lost: 0,
         lost_more: false,
-        orphans: BTreeMap::new(),
+        orphans: known.under_way.iter().map(|&(disk, since_ns, count)| (disk, (since_ns, count, 0))).collect(),
         file_systems: HashMap::new(),
         of_operations: HashSet::new(),
         of_anyone: HashSet::new(),
@@ -553,6 +557,7 @@ mod tests {
         const DISK: u32 = 254 << 20;
         let known = Surroundings {
             disks: vec![Disk { dev: DISK, name: "vda".into(), below: String::new(), holds_files: true }],
+            under_way: vec![(DISK, 1_000_000_000, 0)],
             counted_before: vec![(DISK, 1_000_000_000, 1_000_010_000, fields(0))],
             counted_after: vec![(DISK, 3_000_000_000, 3_000_010_000, fields(writes))],
             ..Surroundings::default()

@@ -33,6 +33,14 @@ impl Counter {
         Self { disks: all.map(|disk| (disk.dev, disk.name.clone())).collect() }
     }
 
+    /// Commands that the drivers have now: disk, when, how many.
+    pub fn under_way(&self) -> Vec<(u32, u64, u64)> {
+        let of = |(dev, name): &(Dev, String)| {
+            read(*dev, name).map(|(disk, _, to_ns, fields)| (disk, to_ns, in_flight(&fields)))
+        };
+        self.disks.iter().filter_map(of).collect()
+    }
+
     /// Reads them until they rest, but no longer than some milliseconds.
     pub fn read(&self) -> Vec<Counted> {
         let began = Instant::now();
@@ -45,8 +53,8 @@ impl Counter {
             let now: Vec<Counted> = self.disks.iter().filter_map(|(dev, name)| read(*dev, name)).collect();
             let fields: Vec<Vec<u64>> = now.iter().map(|(.., fields)| fields.clone()).collect();
             all.extend(now);
-            // The ninth field is what is under way; times go on without requests.
-            let quiet = fields.iter().all(|f| f.get(8) == Some(&0));
+            // Of the other fields, times go on without requests.
+            let quiet = fields.iter().all(|f| in_flight(f) == 0);
             if !quiet || completed(&fields) != completed(&last) {
                 rests_since = Instant::now();
             }
@@ -58,6 +66,11 @@ impl Counter {
             std::thread::sleep(PAUSE);
         }
     }
+}
+
+/// The ninth field.
+fn in_flight(fields: &[u64]) -> u64 {
+    fields.get(8).copied().unwrap_or(0)
 }
 
 /// Requests completed: reads, writes, discards, flushes.

@@ -27,6 +27,7 @@ impl Surroundings {
         let disks = Disks::read(&Local).unwrap_or_default();
         let mut known = link::Surroundings {
             functions: Vec::new(),
+            under_way: Vec::new(),
             counted_before: Vec::new(),
             counted_after: Vec::new(),
             no_room: None,
@@ -60,6 +61,7 @@ impl Surroundings {
 
     /// Reads what the disks count themselves, once the recorded time has begun.
     pub fn count_before(&mut self) {
+        self.known.under_way = self.counter.under_way();
         self.known.counted_before = self.counter.read();
     }
 
