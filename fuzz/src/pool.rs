@@ -1,10 +1,11 @@
 //! What a pool's node and coordinator read from the other end.
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use pool::config::Config;
 use pool::frame::{self, Frame, Head, Operation, Reply, Request, Status, Stretch};
 use pool::hello::{self, Answer, Claim, Hello, Welcome};
 use pool::store::Place;
+use std::slice::from_ref;
 
 const DATA: &[u8] = &[7; 600];
 
@@ -23,8 +24,9 @@ pub fn frames() -> Vec<Vec<u8>> {
     let reply = |status, tag, length| Reply { status, tag, length, checksum: 5 };
     let replies = [reply(Status::Done, 0, DATA.len() as u32), reply(Status::Damaged, 1, 0)];
     let (mut asked, mut told) = (BytesMut::new(), BytesMut::new());
-    frame::put_requests(&mut asked, &head, &requests, |_| DATA);
-    frame::put_replies(&mut told, &head, &replies, DATA);
+    let data = [Bytes::from_static(DATA)];
+    frame::put_requests(&mut asked, &head, &requests, |_| &data);
+    frame::put_replies(&mut told, &head, &replies, DATA, &[]);
     vec![asked.to_vec(), told.to_vec()]
 }
 
@@ -41,12 +43,12 @@ pub fn frame(bytes: &[u8]) {
         match frame::take(&mut input) {
             Ok(Some(Frame::Requests(head, requests))) => {
                 let entries: Vec<Request> = requests.iter().map(|(request, _)| *request).collect();
-                frame::put_requests(&mut again, &head, &entries, |nth| &requests[nth].1);
+                frame::put_requests(&mut again, &head, &entries, |nth| from_ref(&requests[nth].1));
             }
             Ok(Some(Frame::Replies(head, replies))) => {
                 let entries: Vec<Reply> = replies.iter().map(|(reply, _)| *reply).collect();
                 let data: Vec<u8> = replies.iter().flat_map(|(_, data)| data.to_vec()).collect();
-                frame::put_replies(&mut again, &head, &entries, &data);
+                frame::put_replies(&mut again, &head, &entries, &data, &[]);
             }
             Ok(None) => assert_eq!(input, whole, "a frame that is not whole stays"),
             Err(_) => {}

@@ -7,6 +7,7 @@
 
 use bytes::Bytes;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Smaller ones are not worth it.
@@ -17,9 +18,11 @@ const FIRST_BYTES: usize = 64 << 10;
 const AROUND_BYTES: usize = 4 << 10;
 /// So many sizes: to 2 MiB.
 const SIZES: usize = 6;
-/// Bytes of each size that are kept.
-const KEPT_BYTES: usize = 8 << 20;
+/// Bytes that are kept, of all sizes together.
+const KEPT_BYTES: usize = 16 << 20;
 
+/// What is kept has so many.
+static BYTES: AtomicUsize = AtomicUsize::new(0);
 static KEPT: [Mutex<Vec<Box<[u8]>>>; SIZES] = [const { Mutex::new(Vec::new()) }; SIZES];
 
 /// The size's number, and the size; None if such ones are not kept.
@@ -38,6 +41,9 @@ impl Buffer {
     /// So many bytes, of any content.
     pub fn new(length: usize) -> Self {
         let kept = size(length).and_then(|(nth, _)| KEPT[nth].lock().unwrap_or_else(PoisonError::into_inner).pop());
+        if let Some(kept) = &kept {
+            BYTES.fetch_sub(kept.len(), Ordering::Relaxed);
+        }
         let made = || vec![0; size(length).map_or(length, |(_, size)| size)].into_boxed_slice();
         Self { bytes: kept.unwrap_or_else(made), length }
     }
@@ -77,9 +83,10 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
         if let Some((nth, size)) = size(bytes.len()).filter(|(_, size)| *size == bytes.len()) {
-            let mut kept = KEPT[nth].lock().unwrap_or_else(PoisonError::into_inner);
-            if kept.len() * size < KEPT_BYTES {
-                kept.push(bytes);
+            // Somebody else may be about to keep one too; it does not matter if that is one too many.
+            if BYTES.load(Ordering::Relaxed) + size <= KEPT_BYTES {
+                BYTES.fetch_add(size, Ordering::Relaxed);
+                KEPT[nth].lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
             }
         }
     }

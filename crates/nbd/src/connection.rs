@@ -461,16 +461,8 @@ impl<E: Export> Session<'_, E> {
     fn write<S: AsyncWrite + Unpin>(&mut self, stream: &mut S, cx: &mut Context<'_>) -> Result<bool, Failure> {
         let mut any = false;
         while !self.outbox.is_empty() {
-            let polled = self.outbox.send(
-                |slices| pin!(stream.write_vectored(slices)).poll(cx),
-                |polled| match polled {
-                    Poll::Ready(Ok(count)) => *count,
-                    _ => 0,
-                },
-            );
-            match polled {
+            match self.outbox.poll_write(stream, cx) {
                 Poll::Pending => return Ok(any),
-                Poll::Ready(Ok(0)) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
                 Poll::Ready(Ok(_)) => any = true,
                 Poll::Ready(Err(e)) => return Err(e.into()),
             }

@@ -5,7 +5,10 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 use std::collections::VecDeque;
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::io::AsyncWrite;
 
 /// Data of this size and more is not copied: a slice of its own in the write is cheaper.
 const OWN_SLICE_BYTES: usize = 16 << 10;
@@ -65,6 +68,25 @@ impl Outbox {
         let result = write(&slices[..count]);
         self.forget(taken(&result));
         result
+    }
+
+    /// Writes what can be written now; how much, or that nothing can.
+    ///
+    /// # Errors
+    /// What the connection said.
+    pub fn poll_write<W: AsyncWrite + Unpin>(
+        &mut self,
+        writer: &mut W,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let taken = |polled: &Poll<io::Result<usize>>| match polled {
+            Poll::Ready(Ok(count)) => *count,
+            _ => 0,
+        };
+        match self.send(|slices| Pin::new(writer).poll_write_vectored(cx, slices), taken) {
+            Poll::Ready(Ok(0)) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            other => other,
+        }
     }
 
     fn forget(&mut self, mut count: usize) {

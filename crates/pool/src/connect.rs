@@ -3,7 +3,6 @@
 //! Link and node know streams only. So encryption is a matter of who connects and who accepts, and tests run the very same
 //! code on a network that they simulate.
 
-use bytes::BytesMut;
 use rustix::net::sockopt;
 use std::future::Future;
 use std::io;
@@ -11,7 +10,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use wire::Key;
 
@@ -71,18 +70,7 @@ pub fn tcp_with(key: Option<Key>) -> Connect {
 }
 
 /// Room for what comes: one read of the socket should take all that is there.
-const ROOM_BYTES: usize = 64 << 10;
-
-/// Reads what has come behind `input`; 0 if nothing comes any more.
-///
-/// # Errors
-/// What the connection said.
-pub async fn read_more(reader: &mut (impl AsyncRead + Unpin), input: &mut BytesMut) -> io::Result<usize> {
-    if input.capacity() - input.len() < ROOM_BYTES / 2 {
-        input.reserve(ROOM_BYTES);
-    }
-    reader.read_buf(input).await
-}
+pub const ROOM_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {

@@ -26,6 +26,9 @@
 //! tunes by and shows, and cost no packet.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use nbd::buffer::LARGE_BYTES;
+use nbd::intake::Intake;
+use nbd::outbox::Outbox;
 
 /// `FPL1`.
 const MAGIC: u32 = u32::from_le_bytes(*b"FPL1");
@@ -213,64 +216,103 @@ pub enum Broken {
     Sense(&'static str),
 }
 
-/// Writes a frame of requests into `out`. `data` gives each write's data.
-pub fn put_requests<'d>(out: &mut BytesMut, head: &Head, requests: &[Request], data: impl Fn(usize) -> &'d [u8]) {
-    let begin = put_head(out, head, 1, requests.len());
+/// Where a frame is written to.
+pub trait Out {
+    /// For what is small.
+    fn small(&mut self) -> &mut BytesMut;
+    /// What may leave as it is, behind what was written so far.
+    fn data(&mut self, data: Bytes);
+}
+
+impl Out for Outbox {
+    fn small(&mut self) -> &mut BytesMut {
+        self.tail()
+    }
+
+    fn data(&mut self, data: Bytes) {
+        self.put(data);
+    }
+}
+
+impl Out for BytesMut {
+    fn small(&mut self) -> &mut BytesMut {
+        self
+    }
+
+    fn data(&mut self, data: Bytes) {
+        self.put_slice(&data);
+    }
+}
+
+/// Writes a frame of requests into `out`. `data` gives each write's data, in parts.
+pub fn put_requests<'d>(out: &mut impl Out, head: &Head, requests: &[Request], data: impl Fn(usize) -> &'d [Bytes]) {
+    let data_bytes: usize = requests.iter().map(Request::data_bytes).sum();
+    let body = requests.len() * REQUEST_BYTES + data_bytes + 4;
+    let small = out.small();
+    put_head(small, head, 1, requests.len(), body);
+    let begin = small.len();
     for request in requests {
-        out.put_u8(request.operation as u8);
-        out.put_u8(u8::from(request.durable) | u8::from(request.unchecked) << 1);
-        out.put_u16_le(request.tag);
-        out.put_u32_le(request.length);
-        out.put_u64_le(request.offset);
+        small.put_u8(request.operation as u8);
+        small.put_u8(u8::from(request.durable) | u8::from(request.unchecked) << 1);
+        small.put_u16_le(request.tag);
+        small.put_u32_le(request.length);
+        small.put_u64_le(request.offset);
     }
+    let mut checksum = crc32c::crc32c(&small[begin..]);
     for (nth, request) in requests.iter().enumerate().filter(|(_, r)| r.data_bytes() > 0) {
-        debug_assert_eq!(data(nth).len(), request.data_bytes());
-        out.put_slice(data(nth));
+        debug_assert_eq!(data(nth).iter().map(Bytes::len).sum::<usize>(), request.data_bytes());
+        for part in data(nth) {
+            checksum = crc32c::crc32c_append(checksum, part);
+            out.data(part.clone());
+        }
     }
-    let checksum = crc32c::crc32c(&out[begin + HEAD_BYTES..]);
-    out.put_u32_le(checksum);
-    seal(out, begin);
+    out.small().put_u32_le(checksum);
 }
 
-/// Writes a frame of replies into `out`, with all their data one behind the other in `data`.
-pub fn put_replies(out: &mut BytesMut, head: &Head, replies: &[Reply], data: &[u8]) {
-    let begin = put_head(out, head, 2, replies.len());
+/// Writes a frame of replies into `out`. Their data stand one behind the other in `data`, but for those of the replies that `large`
+/// has.
+pub fn put_replies(out: &mut impl Out, head: &Head, replies: &[Reply], data: &[u8], large: &[(usize, Bytes)]) {
+    let data_bytes = data.len() + large.iter().map(|(_, data)| data.len()).sum::<usize>();
+    let small = out.small();
+    put_head(small, head, 2, replies.len(), replies.len() * REPLY_BYTES + data_bytes + 4);
+    let begin = small.len();
     for reply in replies {
-        out.put_u8(reply.status as u8);
-        out.put_u8(0);
-        out.put_u16_le(reply.tag);
-        out.put_u32_le(reply.length);
-        out.put_u32_le(reply.checksum);
+        small.put_u8(reply.status as u8);
+        small.put_u8(0);
+        small.put_u16_le(reply.tag);
+        small.put_u32_le(reply.length);
+        small.put_u32_le(reply.checksum);
     }
-    let checksum = crc32c::crc32c(&out[begin + HEAD_BYTES..]);
-    out.put_slice(data);
-    out.put_u32_le(checksum);
-    seal(out, begin);
+    let checksum = crc32c::crc32c(&small[begin..]);
+    let (mut rest, mut done) = (data, 0);
+    for (nth, data) in large {
+        let before: u32 = replies[done..*nth].iter().map(|reply| reply.length).sum();
+        let (now, later) = rest.split_at(before as usize);
+        out.small().put_slice(now);
+        out.data(data.clone());
+        (rest, done) = (later, nth + 1);
+    }
+    let small = out.small();
+    small.put_slice(rest);
+    small.put_u32_le(checksum);
 }
 
-fn put_head(out: &mut BytesMut, head: &Head, kind: u8, count: usize) -> usize {
+/// The head of a frame whose body has so many bytes.
+fn put_head(out: &mut BytesMut, head: &Head, kind: u8, count: usize, body: usize) {
     debug_assert!(count <= MAX_COUNT);
     let begin = out.len();
     out.put_u32_le(MAGIC);
     out.put_u8(VERSION);
     out.put_u8(kind);
     out.put_u16_le(count as u16);
-    out.put_u32_le(0);
+    out.put_u32_le(body as u32);
     out.put_u64_le(head.epoch);
     out.put_u64_le(head.sequence);
     out.put_u16_le(head.granted);
     out.put_u16_le(head.queued);
     out.put_u32_le(head.service_us);
-    out.put_u32_le(0);
-    begin
-}
-
-/// Fills in what is known only at the end: the body's size and the head's checksum.
-fn seal(out: &mut BytesMut, begin: usize) {
-    let body = (out.len() - begin - HEAD_BYTES) as u32;
-    out[begin + 8..begin + 12].copy_from_slice(&body.to_le_bytes());
-    let checksum = crc32c::crc32c(&out[begin..begin + 36]);
-    out[begin + 36..begin + 40].copy_from_slice(&checksum.to_le_bytes());
+    let checksum = crc32c::crc32c(&out[begin..]);
+    out.put_u32_le(checksum);
 }
 
 /// Takes the next frame from `input`, if it is there whole. Data are slices of the input, not copies.
@@ -278,6 +320,48 @@ fn seal(out: &mut BytesMut, begin: usize) {
 /// # Errors
 /// [`Broken`].
 pub fn take(input: &mut BytesMut) -> Result<Option<Frame>, Broken> {
+    let Some(front) = front(input)? else { return Ok(None) };
+    let length = HEAD_BYTES + front.body_bytes;
+    if input.len() < length {
+        input.reserve(length - input.len());
+        return Ok(None);
+    }
+    body(front, input.split_to(length).freeze()).map(Some)
+}
+
+/// As [`take`], of what comes over a connection: a large frame is read to where it stays.
+///
+/// # Errors
+/// [`Broken`].
+pub fn take_in(input: &mut Intake) -> Result<Option<Frame>, Broken> {
+    if input.expects() {
+        return Ok(None);
+    }
+    if let Some(frame) = input.take() {
+        let front = front(&frame)?.ok_or(Broken::Sense("it has no head"))?;
+        return body(front, frame).map(Some);
+    }
+    if let Some(front) = front(&input.small)? {
+        let length = HEAD_BYTES + front.body_bytes;
+        if input.small.len() < length && length >= LARGE_BYTES {
+            input.expect(length);
+            return Ok(None);
+        }
+    }
+    take(&mut input.small)
+}
+
+/// What a head says of what follows it.
+struct Front {
+    said: Head,
+    kind: u8,
+    count: usize,
+    entry_bytes: usize,
+    body_bytes: usize,
+}
+
+/// The head at the front, if it is there.
+fn front(input: &[u8]) -> Result<Option<Front>, Broken> {
     if input.len() < HEAD_BYTES {
         // Said as soon as it can be: a stranger may never send as much.
         let known = input.len().min(4);
@@ -310,19 +394,20 @@ pub fn take(input: &mut BytesMut) -> Result<Option<Frame>, Broken> {
     if count > MAX_COUNT || body_bytes > MAX_BODY_BYTES || body_bytes < count * entry_bytes + 4 {
         return Err(Broken::Sense("its size is impossible"));
     }
-    if input.len() < HEAD_BYTES + body_bytes {
-        input.reserve(HEAD_BYTES + body_bytes - input.len());
-        return Ok(None);
-    }
-    input.advance(HEAD_BYTES);
-    let mut body = input.split_to(body_bytes).freeze();
+    Ok(Some(Front { said, kind, count, entry_bytes, body_bytes }))
+}
+
+/// The rest of a whole frame.
+fn body(front: Front, mut body: Bytes) -> Result<Frame, Broken> {
+    let Front { said, kind, count, entry_bytes, body_bytes } = front;
+    body.advance(HEAD_BYTES);
     let checksum = body.split_off(body_bytes - 4).get_u32_le();
     let summed = if kind == 1 { &body[..] } else { &body[..count * entry_bytes] };
     if crc32c::crc32c(summed) != checksum {
         return Err(Broken::Checksum);
     }
     let entries = body.split_to(count * entry_bytes);
-    if kind == 1 { requests(said, &entries, body) } else { replies(said, &entries, body) }.map(Some)
+    if kind == 1 { requests(said, &entries, body) } else { replies(said, &entries, body) }
 }
 
 fn requests(head: Head, mut entries: &[u8], mut data: Bytes) -> Result<Frame, Broken> {
@@ -379,10 +464,11 @@ mod tests {
         let mut out = BytesMut::new();
         let head = Head { epoch: 7, sequence: 1, granted: 64, queued: 3, service_us: 12 };
         let entries: Vec<Request> = requests.iter().map(|r| r.0).collect();
-        put_requests(&mut out, &head, &entries, |nth| &requests[nth].1);
+        let data: Vec<[Bytes; 1]> = requests.iter().map(|(_, data)| [Bytes::copy_from_slice(data)]).collect();
+        put_requests(&mut out, &head, &entries, |nth| &data[nth]);
         let entries: Vec<Reply> = replies.iter().map(|r| r.0).collect();
         let data: Vec<u8> = replies.iter().flat_map(|r| r.1.iter().copied()).collect();
-        put_replies(&mut out, &head, &entries, &data);
+        put_replies(&mut out, &head, &entries, &data, &[]);
         out
     }
 

@@ -12,13 +12,16 @@
 //! Two things cannot be mended by asking again, and end the link for good: the node refuses (another coordinator has taken
 //! over, or it is another node now), or its machine was started anew while writes were answered and not flushed.
 
-use crate::connect::{Connect, Stream, read_more};
+use crate::connect::{Connect, ROOM_BYTES, Stream};
 use crate::frame::{self, Broken, Operation, Request, Status};
 use crate::hello::{self, Also, Answer, Claim, Hello, Welcome};
 use bytes::{Bytes, BytesMut};
 use futures_util::future::{try_join, try_join_all};
+use nbd::intake::Intake;
+use nbd::outbox::Outbox;
 use std::cell::RefCell;
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -243,7 +246,18 @@ impl Link {
         data: Bytes,
         durable: bool,
     ) -> Result<Bytes, Failure> {
+        let data = if data.is_empty() { Vec::new() } else { vec![data] };
         self.put(Request { operation, durable, unchecked: false, tag: 0, length, offset }, data).await
+    }
+
+    /// Writes data that stand in parts, together at most [`frame::MAX_DATA_BYTES`].
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn write_parts(&self, offset: u64, parts: Vec<Bytes>, durable: bool) -> Result<Bytes, Failure> {
+        let length = parts.iter().map(Bytes::len).sum::<usize>() as u32;
+        let operation = Operation::Write;
+        self.put(Request { operation, durable, unchecked: false, tag: 0, length, offset }, parts).await
     }
 
     /// Reads without checksums; see [`Request::unchecked`].
@@ -252,10 +266,10 @@ impl Link {
     /// [`Failure`].
     pub async fn read_unchecked(&self, offset: u64, length: u32) -> Result<Bytes, Failure> {
         let (operation, durable) = (Operation::Read, false);
-        self.put(Request { operation, durable, unchecked: true, tag: 0, length, offset }, Bytes::new()).await
+        self.put(Request { operation, durable, unchecked: true, tag: 0, length, offset }, Vec::new()).await
     }
 
-    async fn put(&self, request: Request, data: Bytes) -> Result<Bytes, Failure> {
+    async fn put(&self, request: Request, data: Vec<Bytes>) -> Result<Bytes, Failure> {
         let (reply, answer) = oneshot::channel();
         let (number, next) = self.inner.state.borrow_mut().put(request, data, Instant::now(), reply);
         self.inner.wake(next);
@@ -429,7 +443,7 @@ impl Inner {
 
     async fn connection(&self, nth: usize, stream: Box<dyn Stream>) -> Result<Infallible, Cut> {
         let (mut reader, mut writer) = tokio::io::split(stream);
-        let (mut out, mut input) = (BytesMut::new(), BytesMut::with_capacity(FRAME_BYTES / 4));
+        let (mut out, mut input) = (Outbox::default(), Intake::new(BytesMut::with_capacity(FRAME_BYTES / 4)));
         let mut tick = tokio::time::interval(Duration::from_secs(1));
         let mut unsent = false;
         self.state.borrow_mut().opened(nth, Instant::now());
@@ -443,7 +457,7 @@ impl Inner {
                 sent = push(&mut writer, &mut out, &mut unsent), if !out.is_empty() || unsent => {
                     sent.map_err(hello::Error::from)?;
                 }
-                count = read_more(&mut reader, &mut input) => {
+                count = input.read(&mut reader, ROOM_BYTES) => {
                     let count = count.map_err(hello::Error::from)?;
                     if count == 0 {
                         return Err(hello::Error::Closed.into());
@@ -451,7 +465,7 @@ impl Inner {
                     let now = Instant::now();
                     let mut state = self.state.borrow_mut();
                     state.heard(nth, now, count);
-                    while !input.is_empty() && let Some(frame) = frame::take(&mut input)? {
+                    while !input.is_empty() && let Some(frame) = frame::take_in(&mut input)? {
                         state.answered(nth, frame, now)?;
                     }
                 }
@@ -468,10 +482,10 @@ impl Inner {
 
 /// Writes a part of `out`; and when all of it is written, what an encrypted stream keeps back. `unsent`: it may keep back some.
 /// It may be given up at any time and called again.
-async fn push(writer: &mut (impl AsyncWrite + Unpin), out: &mut BytesMut, unsent: &mut bool) -> std::io::Result<()> {
+async fn push(writer: &mut (impl AsyncWrite + Unpin), out: &mut Outbox, unsent: &mut bool) -> std::io::Result<()> {
     if !out.is_empty() {
         *unsent = true;
-        writer.write_buf(out).await?;
+        poll_fn(|cx| out.poll_write(writer, cx)).await?;
     }
     if out.is_empty() {
         writer.flush().await?;

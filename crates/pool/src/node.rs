@@ -15,12 +15,13 @@
 //! new one first becomes the last and then waits until nobody is busy. So no request of an old session is begun or goes on
 //! behind a new one's welcome.
 
-use crate::connect::{Stream, read_more};
+use crate::connect::{ROOM_BYTES, Stream};
 use crate::frame::{Broken, Request};
 use crate::hello::{self, Answer, Claim, Hello, Welcome};
 use crate::link::MOST_CONNECTIONS;
 use crate::store::{Settler, Store, new_name};
 use bytes::{Bytes, BytesMut};
+use nbd::intake::Intake;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -243,7 +244,7 @@ impl Node {
         self.count(|counts| {
             counts.answered += served.replies.len() as u64;
             counts.frames_sent += 1;
-            counts.data_bytes_sent += served.data.len() as u64;
+            counts.data_bytes_sent += served.data_bytes() as u64;
             counts.service += served.time;
             counts.queued = waiting.min(usize::from(u16::MAX)) as u16;
         });
@@ -400,7 +401,8 @@ impl Node {
         Ok(batch.serve(&self.store, served))
     }
 
-    async fn serve(&self, stream: impl Stream, mut input: BytesMut, session: Session) -> Result<(), Ended> {
+    async fn serve(&self, stream: impl Stream, input: BytesMut, session: Session) -> Result<(), Ended> {
+        let mut input = Intake::new(input);
         let Session { number, epoch } = session;
         let workers = self.workers.get().cloned().unwrap_or_else(Handle::current);
         let (mut reader, mut writer) = tokio::io::split(stream);
@@ -451,20 +453,20 @@ impl Node {
                 served = done.recv(), if waiting > held.replies.len() => {
                     let Some(served) = served else { return Ok(()) };
                     held.join(served);
-                    while held.data.len() < CUT_BYTES && let Ok(more) = done.try_recv() {
+                    while held.data_bytes() < CUT_BYTES && let Ok(more) = done.try_recv() {
                         held.join(more);
                     }
                     held_since.get_or_insert_with(tokio::time::Instant::now);
                 }
                 () = until(held_since.map(|since| since + HELD)) => {}
-                count = read_more(&mut reader, &mut input), if waiting < usize::from(GRANTED) => {
+                count = input.read(&mut reader, ROOM_BYTES), if waiting < usize::from(GRANTED) => {
                     if count? == 0 {
                         return Ok(());
                     }
                 }
             }
             // They leave when the coordinator's batch is full, when no other can join, or when they have waited enough.
-            let full = held.replies.len() >= wanted || held.replies.len() == waiting || held.data.len() >= CUT_BYTES;
+            let full = held.replies.len() >= wanted || held.replies.len() == waiting || held.data_bytes() >= CUT_BYTES;
             if !held.replies.is_empty() && (full || held_since.is_some_and(|since| since.elapsed() >= HELD)) {
                 waiting -= held.replies.len();
                 waiting_bytes -= held.moved_bytes;

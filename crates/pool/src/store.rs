@@ -37,6 +37,7 @@ mod disk;
 mod error;
 mod flushes;
 mod header;
+mod large;
 mod map;
 mod medium;
 mod regions;
@@ -511,9 +512,14 @@ impl Store {
 
     /// Whether the block's content is one that its sums know; the sum that matches becomes the only one.
     fn known(&self, block: u64, content: &[u8]) -> bool {
+        let untouched = self.table[block as usize].load(Ordering::Relaxed) == 0;
+        self.known_as(block, content, if untouched { 0 } else { checksum(content) })
+    }
+
+    /// [`Store::known`] of content whose sum is made already.
+    fn known_as(&self, block: u64, content: &[u8], sum: u32) -> bool {
         let entry = &self.table[block as usize];
         let pair = entry.load(Ordering::Relaxed);
-        let sum = if pair == 0 { 0 } else { checksum(content) };
         let is = |known: u32| if known == 0 { is_zero(content) } else { known == sum };
         let Some(truth) = [pair as u32, (pair >> 32) as u32].into_iter().find(|known| is(*known)) else { return false };
         if !is_settled(pair) {
@@ -622,24 +628,33 @@ impl Store {
             let (first, end) = (offset / BLOCK_BYTES, (offset + data.len() as u64).div_ceil(BLOCK_BYTES));
             let _entered = self.intend(offset, data.len() as u64)?;
             let _guard = self.lock(first..end);
-            let skip = (offset - first * BLOCK_BYTES) as usize;
-            let mut whole = vec![0; ((end - first) * BLOCK_BYTES) as usize];
-            let last = whole.len() - BLOCK_BYTES as usize;
-            // Only the first and the last block can be changed in part.
-            let tail = whole.len() - skip - data.len();
-            for (at, partly) in [(0, skip > 0 || (last == 0 && tail > 0)), (last, last > 0 && tail > 0)] {
-                if partly {
-                    let (block, content) = (first + at as u64 / BLOCK_BYTES, &mut whole[at..at + BLOCK_BYTES as usize]);
-                    self.disk.read(content, block * BLOCK_BYTES).map_err(|_| Status::Io)?;
-                    if !self.known(block, content) {
-                        return Err(Status::Damaged);
-                    }
-                }
+            if data.len() as u64 == (end - first) * BLOCK_BYTES {
+                self.put(first, data)?;
+            } else {
+                self.put_in(first..end, (offset - first * BLOCK_BYTES) as usize, data)?;
             }
-            whole[skip..skip + data.len()].copy_from_slice(data);
-            self.put(first, &whole)?;
         }
         if durable { self.flush() } else { Ok(()) }
+    }
+
+    /// Puts `data` into these blocks, `skip` bytes behind their beginning. The caller holds the locks.
+    fn put_in(&self, blocks: std::ops::Range<u64>, skip: usize, data: &[u8]) -> Result<(), Status> {
+        let first = blocks.start;
+        let mut whole = vec![0; ((blocks.end - first) * BLOCK_BYTES) as usize];
+        let last = whole.len() - BLOCK_BYTES as usize;
+        // Only the first and the last block can be changed in part.
+        let tail = whole.len() - skip - data.len();
+        for (at, partly) in [(0, skip > 0 || (last == 0 && tail > 0)), (last, last > 0 && tail > 0)] {
+            if partly {
+                let (block, content) = (first + at as u64 / BLOCK_BYTES, &mut whole[at..at + BLOCK_BYTES as usize]);
+                self.disk.read(content, block * BLOCK_BYTES).map_err(|_| Status::Io)?;
+                if !self.known(block, content) {
+                    return Err(Status::Damaged);
+                }
+            }
+        }
+        whole[skip..skip + data.len()].copy_from_slice(data);
+        self.put(first, &whole)
     }
 
     /// Sums first, then data. The caller holds the locks.

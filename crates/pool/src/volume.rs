@@ -320,6 +320,54 @@ impl Volume {
         self.gather(offset, length, |piece| self.links[piece.node].read_unchecked(piece.offset, piece.length)).await
     }
 
+    /// Reads, in parts: each is of one node's answer, and none is copied.
+    ///
+    /// # Errors
+    /// The first [`Failure`] of a node.
+    pub async fn read_in_parts(&self, offset: u64, length: u32) -> Result<Vec<Bytes>, Failure> {
+        if let Some(Piece { node, offset, .. }) = self.alone(offset, length) {
+            return Ok(vec![self.links[node].ask(Operation::Read, offset, length, Bytes::new(), false).await?]);
+        }
+        let (mut shares, count) = self.shares(offset, length);
+        let ask = |s: &Share| self.links[s.node].ask(Operation::Read, s.offset, s.length, Bytes::new(), false);
+        let mut answers = try_join_all(shares.iter().map(ask)).await?;
+        let mut parts = vec![Bytes::new(); count];
+        for (share, answer) in shares.iter_mut().zip(&mut answers) {
+            for (place, length) in share.pieces.drain(..) {
+                parts[place] = answer.split_to(length as usize);
+            }
+        }
+        Ok(parts)
+    }
+
+    /// The range, if one request can ask for it; most can.
+    fn alone(&self, offset: u64, length: u32) -> Option<Piece> {
+        self.pieces(offset, length, MAX_DATA_BYTES as u32).next().filter(|piece| piece.length == length)
+    }
+
+    /// What a range has of each node, put together as far as one request goes; and the number of its pieces.
+    fn shares(&self, offset: u64, length: u32) -> (Vec<Share>, usize) {
+        let (mut shares, mut count) = (Vec::<Share>::new(), 0);
+        // The last share of each node.
+        let mut last = vec![None; self.links.len()];
+        for (place, piece) in self.pieces(offset, length, MAX_DATA_BYTES as u32).enumerate() {
+            count += 1;
+            let share = last[piece.node].and_then(|nth: usize| shares.get_mut(nth)).filter(|share| {
+                let fits = (share.length + piece.length) as usize <= MAX_DATA_BYTES;
+                fits && share.offset + u64::from(share.length) == piece.offset
+            });
+            if let Some(share) = share {
+                share.length += piece.length;
+                share.pieces.push((place, piece.length));
+            } else {
+                last[piece.node] = Some(shares.len());
+                let Piece { node, offset, length, .. } = piece;
+                shares.push(Share { node, offset, length, pieces: vec![(place, length)] });
+            }
+        }
+        (shares, count)
+    }
+
     async fn gather<F>(&self, offset: u64, length: u32, ask: impl Fn(Piece) -> F) -> Result<Bytes, Failure>
     where
         F: Future<Output = Result<Bytes, Failure>>,
@@ -341,11 +389,21 @@ impl Volume {
     /// The first [`Failure`] of a node; other nodes may have written their part.
     pub async fn write_range(&self, offset: u64, data: Bytes, durable: bool) -> Result<(), Failure> {
         self.is_whole()?;
-        let pieces = self.pieces(offset, data.len() as u32, MAX_DATA_BYTES as u32).map(|piece| {
-            let part = data.slice(piece.before as usize..(piece.before + piece.length) as usize);
-            self.links[piece.node].ask(Operation::Write, piece.offset, piece.length, part, durable)
+        if let Some(Piece { node, offset, length, .. }) = self.alone(offset, data.len() as u32) {
+            return self.links[node].ask(Operation::Write, offset, length, data, durable).await.map(drop);
+        }
+        let (shares, count) = self.shares(offset, data.len() as u32);
+        // Where each piece begins in the data.
+        let mut begins = vec![0; count + 1];
+        for (place, length) in shares.iter().flat_map(|share| &share.pieces) {
+            begins[place + 1] = *length as usize;
+        }
+        (0..count).for_each(|nth| begins[nth + 1] += begins[nth]);
+        let writes = shares.iter().map(|share| {
+            let parts = share.pieces.iter().map(|(place, _)| data.slice(begins[*place]..begins[place + 1])).collect();
+            self.links[share.node].write_parts(share.offset, parts, durable)
         });
-        first_failure(join_all(pieces).await)
+        first_failure(join_all(writes).await)
     }
 
     /// What the range holds, as the nodes' stores know it; the end of a long one may be left out.
@@ -384,6 +442,16 @@ impl Volume {
     }
 }
 
+/// What one request asks of a node: pieces of a range that follow one another there, though they may lie apart on the disk.
+#[derive(Debug)]
+struct Share {
+    node: usize,
+    offset: u64,
+    length: u32,
+    /// Which pieces of the range they are, and their lengths.
+    pieces: Vec<(usize, u32)>,
+}
+
 /// All are waited for: a request that failed in part must not go on behind its answer.
 fn first_failure(results: Vec<Result<Bytes, Failure>>) -> Result<(), Failure> {
     results.into_iter().try_for_each(|result| result.map(drop))
@@ -406,6 +474,10 @@ impl Export for Volume {
 
     async fn read(&self, offset: u64, length: u32) -> Result<Bytes, Error> {
         self.read_range(offset, length).await.map_err(error)
+    }
+
+    async fn read_parts(&self, offset: u64, length: u32) -> Result<Vec<Bytes>, Error> {
+        self.read_in_parts(offset, length).await.map_err(error)
     }
 
     async fn write(&self, offset: u64, data: Bytes, durable: bool) -> Result<(), Error> {

@@ -15,9 +15,11 @@
 use super::{Counts, Failure};
 use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status, Stretch};
 use crate::hello::Welcome;
-use crate::setting::Setting;
+use crate::setting::{Hold, Setting};
 use crate::tuner::Tuner;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use nbd::buffer::LARGE_BYTES;
+use nbd::outbox::Outbox;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -104,7 +106,8 @@ struct Job {
     /// Higher than that of all before it.
     number: u64,
     request: Request,
-    data: Bytes,
+    /// In parts.
+    data: Vec<Bytes>,
     since: Instant,
     /// When it left, the last time, and over which connection.
     sent: Instant,
@@ -115,6 +118,10 @@ struct Job {
 }
 
 impl Job {
+    fn is_large(&self) -> bool {
+        self.bytes() >= LARGE_BYTES
+    }
+
     fn bytes(&self) -> usize {
         match self.request.operation {
             Operation::Read | Operation::Write => self.request.length as usize,
@@ -191,7 +198,6 @@ pub(super) struct State {
     pub ended: Option<Failure>,
     /// Of the frame that is made: kept for its room.
     requests: Vec<Request>,
-    parts: Vec<Bytes>,
 }
 
 impl State {
@@ -220,7 +226,6 @@ impl State {
             trouble: None,
             ended: None,
             requests: Vec::new(),
-            parts: Vec::new(),
         }
     }
 
@@ -229,7 +234,7 @@ impl State {
     pub fn put(
         &mut self,
         request: Request,
-        data: Bytes,
+        data: Vec<Bytes>,
         now: Instant,
         reply: oneshot::Sender<Result<Bytes, Failure>>,
     ) -> (u64, Option<usize>) {
@@ -282,6 +287,11 @@ impl State {
 
     /// How many requests should leave now.
     fn room(&self) -> usize {
+        if self.pending.front().is_some_and(Job::is_large) {
+            // It fills packets by itself: nothing is gained if it waits for others, and the way would lie empty meanwhile.
+            let natural = Setting::holding(self.setting().window(), Hold::NATURAL);
+            return natural.frame(self.pending.len() as u32, self.under_way() as u32) as usize;
+        }
         self.setting().frame(self.pending.len() as u32, self.under_way() as u32) as usize
     }
 
@@ -331,7 +341,7 @@ impl State {
 
     /// What the connection was given is written; makes its next frame, if it is its turn and time for one. Another connection
     /// that should be woken is returned.
-    pub fn fill(&mut self, nth: usize, now: Instant, out: &mut BytesMut) -> Option<usize> {
+    pub fn fill(&mut self, nth: usize, now: Instant, out: &mut Outbox) -> Option<usize> {
         self.connections[nth].free = true;
         if self.next() == Some(nth) {
             self.frame(nth, now, out);
@@ -340,9 +350,9 @@ impl State {
         self.next().filter(|next| *next != nth && self.room() > 0)
     }
 
-    fn frame(&mut self, nth: usize, now: Instant, out: &mut BytesMut) {
+    fn frame(&mut self, nth: usize, now: Instant, out: &mut Outbox) {
         let (under_way, waiting, room) = (self.under_way(), self.pending.len(), self.room());
-        let mut frame_bytes = 0;
+        let (mut frame_bytes, mut large) = (0, false);
         while self.requests.len() < room && frame_bytes < FRAME_BYTES {
             while let Some(job) = self.pending.pop_front_if(|job| job.reply.is_closed()) {
                 self.settled(job.number);
@@ -358,28 +368,29 @@ impl State {
             let (Some(tag), Some(mut job)) = (self.free.pop(), self.pending.pop_front()) else { break };
             (job.request.tag, job.sent, job.over) = (tag, now, nth);
             self.bytes += bytes;
-            frame_bytes += job.data.len();
+            frame_bytes += job.data.iter().map(Bytes::len).sum::<usize>();
+            large |= job.is_large();
             self.requests.push(job.request);
-            self.parts.push(job.data.clone());
             self.tags[usize::from(tag)] = Some(job);
         }
         if self.requests.is_empty() {
             return;
         }
-        let granted = u16::try_from(self.setting().batch((waiting + under_way) as u32)).unwrap_or(u16::MAX);
+        let batch = if large { 1 } else { self.setting().batch((waiting + under_way) as u32) };
+        let granted = u16::try_from(batch).unwrap_or(u16::MAX);
         let connection = &mut self.connections[nth];
         if connection.under_way == 0 {
             connection.heard = now;
         }
         let head = Head { epoch: self.node.epoch, sequence: connection.sequence, granted, ..Head::default() };
-        frame::put_requests(out, &head, &self.requests, |nth| &self.parts[nth]);
+        let of = |tag: u16| self.tags[usize::from(tag)].as_ref().map_or(&[][..], |job| &job.data);
+        frame::put_requests(out, &head, &self.requests, |nth| of(self.requests[nth].tag));
         connection.sequence += 1;
         connection.under_way += self.requests.len();
         self.counts.frames_sent += 1;
         self.counts.bytes_sent += out.len() as u64;
         self.counts.requests_sent += self.requests.len() as u64;
         self.requests.clear();
-        self.parts.clear();
     }
 
     /// So many bytes came over a connection.

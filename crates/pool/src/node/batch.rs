@@ -4,7 +4,11 @@
 use super::GRANTED;
 use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status};
 use crate::store::Store;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use nbd::buffer::LARGE_BYTES;
+use nbd::intake::Intake;
+use nbd::outbox::Outbox;
+use std::future::poll_fn;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
@@ -16,13 +20,13 @@ const CUT_TIME: Duration = Duration::from_millis(1);
 /// All whole frames' requests, sorted by offset, and how many the largest frame had; `wanted` becomes how many answers the coordinator
 /// wants in a frame.
 pub(super) fn drain(
-    input: &mut BytesMut,
+    input: &mut Intake,
     epoch: u64,
     wanted: &mut usize,
 ) -> Result<(Vec<(Request, Bytes)>, usize), Broken> {
     let (mut batch, mut most) = (Vec::new(), 0);
     while !input.is_empty() {
-        match frame::take(input)? {
+        match frame::take_in(input)? {
             Some(Frame::Requests(head, requests)) if head.epoch == epoch => {
                 *wanted = usize::from(head.granted).max(1);
                 let before = batch.len();
@@ -60,14 +64,24 @@ pub(super) struct Batch<I> {
 #[derive(Default)]
 pub(super) struct Served {
     pub replies: Vec<Reply>,
+    /// The data of the replies, one behind the other, but for those of `large`.
     pub data: Vec<u8>,
+    /// Data that leave as they are, and whose of the replies they are.
+    pub large: Vec<(usize, Bytes)>,
     /// What the requests carried and asked for.
     pub moved_bytes: usize,
     pub time: Duration,
 }
 
 impl Served {
+    /// Bytes of data.
+    pub fn data_bytes(&self) -> usize {
+        self.data.len() + self.large.iter().map(|(_, data)| data.len()).sum::<usize>()
+    }
+
     pub fn join(&mut self, more: Self) {
+        let before = self.replies.len();
+        self.large.extend(more.large.into_iter().map(|(nth, data)| (before + nth, data)));
         self.replies.extend(more.replies);
         self.data.extend(more.data);
         self.moved_bytes += more.moved_bytes;
@@ -85,14 +99,35 @@ impl<I: ExactSizeIterator<Item = (Request, Bytes)>> Batch<I> {
         let begin = Instant::now();
         served.replies.clear();
         served.data.clear();
+        served.large.clear();
         (served.moved_bytes, served.time) = (0, Duration::ZERO);
-        while served.replies.len() < self.most && served.data.len() < CUT_BYTES && served.time < CUT_TIME {
+        while served.replies.len() < self.most && served.data_bytes() < CUT_BYTES && served.time < CUT_TIME {
             let Some((request, data)) = self.requests.next() else { break };
-            served.replies.push(answer(store, &request, &data, &mut served.data));
+            let reply = if request.length as usize >= LARGE_BYTES && is_checked_read(&request) {
+                large(store, &request, served)
+            } else {
+                answer(store, &request, &data, &mut served.data)
+            };
+            served.replies.push(reply);
             served.moved_bytes += moved_bytes(&request);
             served.time = begin.elapsed();
         }
         !served.replies.is_empty()
+    }
+}
+
+fn is_checked_read(request: &Request) -> bool {
+    request.operation == Operation::Read && !request.unchecked && request.length as usize <= frame::MAX_DATA_BYTES
+}
+
+/// Answers a read whose data leave as they are.
+fn large(store: &Store, request: &Request, served: &mut Served) -> Reply {
+    match store.read_shared(request.offset, request.length) {
+        Ok((data, checksum)) => {
+            served.large.push((served.replies.len(), data));
+            Reply { status: Status::Done, tag: request.tag, length: request.length, checksum }
+        }
+        Err(status) => Reply { status, tag: request.tag, length: 0, checksum: 0 },
     }
 }
 
@@ -119,7 +154,7 @@ fn answer(store: &Store, request: &Request, data: &[u8], out: &mut Vec<u8>) -> R
 /// Frames of replies, on their way out.
 pub(super) struct Answers {
     head: Head,
-    out: BytesMut,
+    out: Outbox,
     /// What serving those in `out` took.
     time: Duration,
 }
@@ -128,14 +163,14 @@ impl Answers {
     /// Of a coordinator with this epoch.
     pub fn new(epoch: u64) -> Self {
         let head = Head { epoch, granted: GRANTED, ..Head::default() };
-        Self { head, out: BytesMut::new(), time: Duration::ZERO }
+        Self { head, out: Outbox::default(), time: Duration::ZERO }
     }
 
     pub fn put(&mut self, waiting: usize, served: &Served) {
         let count = served.replies.len() as u128;
         self.head.queued = waiting.min(usize::from(u16::MAX)) as u16;
         self.head.service_us = u32::try_from(served.time.as_micros() / count.max(1)).unwrap_or(u32::MAX);
-        frame::put_replies(&mut self.out, &self.head, &served.replies, &served.data);
+        frame::put_replies(&mut self.out, &self.head, &served.replies, &served.data, &served.large);
         self.head.sequence += 1;
         self.time += served.time;
     }
@@ -147,7 +182,9 @@ impl Answers {
 
     pub async fn leave(&mut self, writer: &mut (impl AsyncWrite + Unpin)) -> std::io::Result<()> {
         self.time = Duration::ZERO;
-        writer.write_all_buf(&mut self.out).await?;
+        while !self.out.is_empty() {
+            poll_fn(|cx| self.out.poll_write(writer, cx)).await?;
+        }
         writer.flush().await
     }
 }
@@ -159,7 +196,7 @@ mod tests {
     #[test]
     fn a_frame_has_no_more_answers_than_the_largest_frame_has_requests() {
         let store = Store::memory(1 << 20, "n".into()).expect("memory");
-        let mut input = BytesMut::new();
+        let mut input = Intake::default();
         let mut tags = 0..;
         for count in [3, 1, 2] {
             let request = |tag| Request {
@@ -172,7 +209,7 @@ mod tests {
             };
             let requests = tags.by_ref().take(count).map(request).collect::<Vec<_>>();
             let head = Head { epoch: 7, granted: 5, ..Head::default() };
-            frame::put_requests(&mut input, &head, &requests, |_| &[]);
+            frame::put_requests(&mut input.small, &head, &requests, |_| &[]);
         }
         let mut wanted = 0;
         let (requests, most) = drain(&mut input, 7, &mut wanted).expect("whole frames");

@@ -57,7 +57,7 @@ impl Trial {
 
     fn put_at(&mut self, operation: Operation, offset: u64) -> (u64, Answered, Option<usize>) {
         let (reply, answer) = oneshot::channel();
-        let data = Bytes::from_static(if operation == Operation::Write { b"abcd" } else { b"" });
+        let data = if operation == Operation::Write { vec![Bytes::from_static(b"abcd")] } else { Vec::new() };
         let (number, woken) = self.state.put(asking(operation, offset), data, self.now, reply);
         (number, answer, woken)
     }
@@ -70,9 +70,9 @@ impl Trial {
 
     /// What leaves over a connection, and which other one is to be woken.
     fn fill(&mut self, nth: usize) -> (Vec<Request>, Option<usize>) {
-        let mut out = BytesMut::new();
+        let mut out = Outbox::default();
         let woken = self.state.fill(nth, self.now, &mut out);
-        match frame::take(&mut out).expect("a frame") {
+        match frame::take(out.tail()).expect("a frame") {
             Some(Frame::Requests(head, requests)) => {
                 assert_eq!(head.epoch, 3);
                 (requests.into_iter().map(|(request, _)| request).collect(), woken)

@@ -1,0 +1,85 @@
+//! Large reads: straight into a buffer that leaves as it is, and every byte summed once.
+//!
+//! A read answers with a CRC-32C of its data, and its blocks have sums of their own. The sum of two pieces is that of the first, shifted
+//! over as many zero bytes as the second has, and that of the second (CRC is linear); the shift over a block is a table. So the sum of
+//! whole blocks costs nothing once theirs are made.
+
+use super::{BLOCK_BYTES, Status, Store};
+use bytes::Bytes;
+use nbd::buffer::Buffer;
+use std::sync::LazyLock;
+
+/// What a CRC becomes by a block of zeroes behind it, by its four bytes.
+static SHIFT: LazyLock<[[u32; 256]; 4]> = LazyLock::new(|| {
+    let shifted =
+        |byte: usize, value: usize| crc32c::crc32c_combine((value as u32) << (8 * byte), 0, BLOCK_BYTES as usize);
+    std::array::from_fn(|byte| std::array::from_fn(|value| shifted(byte, value)))
+});
+
+/// The sum of what has the sum `before`, followed by a block with the sum `block`.
+fn followed(before: u32, block: u32) -> u32 {
+    let bytes = before.to_le_bytes();
+    let shift = &*SHIFT;
+    block ^ (0..4).map(|nth| shift[nth][usize::from(bytes[nth])]).fold(0, |sum, part| sum ^ part)
+}
+
+impl Store {
+    /// The range and its CRC-32C, as [`Store::read`] gives them, in a buffer of its own.
+    ///
+    /// # Errors
+    /// [`Status`]: `Range`, `Io`, or `Damaged` if a block does not match its sum.
+    pub fn read_shared(&self, offset: u64, length: u32) -> Result<(Bytes, u32), Status> {
+        self.within(offset, u64::from(length))?;
+        if let Some(flash) = &self.flash {
+            flash.read();
+        }
+        let (first, end) = (offset / BLOCK_BYTES, (offset + u64::from(length)).div_ceil(BLOCK_BYTES));
+        let mut buffer = Buffer::new(((end - first) * BLOCK_BYTES) as usize);
+        let mut sum = 0;
+        {
+            let _guard = self.lock(first..end);
+            if let Some(map) = &self.map {
+                // SAFETY: the blocks change under their locks only, which are held.
+                buffer.copy_from_slice(unsafe { map.slice(first * BLOCK_BYTES..end * BLOCK_BYTES) });
+            } else {
+                self.disk.read(&mut buffer, first * BLOCK_BYTES).map_err(|_| Status::Io)?;
+            }
+            for (block, content) in (first..end).zip(buffer.chunks_exact(BLOCK_BYTES as usize)) {
+                let own = crc32c::crc32c(content);
+                if !self.known_as(block, content, own.max(1)) {
+                    return Err(Status::Damaged);
+                }
+                sum = followed(sum, own);
+            }
+        }
+        let whole = buffer.share();
+        if whole.len() == length as usize {
+            return Ok((whole, sum));
+        }
+        let skip = (offset - first * BLOCK_BYTES) as usize;
+        let data = whole.slice(skip..skip + length as usize);
+        let sum = crc32c::crc32c(&data);
+        Ok((data, sum))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_read_is_a_small_one_in_another_buffer() {
+        let store = Store::memory(1 << 20, "n".into()).expect("memory");
+        let data: Vec<u8> = (0..300_000_u32).map(|at| (at * 7 / 3) as u8).collect();
+        store.write(5000, &data, false).expect("memory");
+        for (offset, length) in
+            [(0, 1 << 20), (4096, 65_536), (4095, 65_538), (8192, 4096), (5000, 1), (700_000, 100_000)]
+        {
+            let mut plain = Vec::new();
+            let sum = store.read(offset, length, &mut plain).expect("it is there");
+            let (shared, same) = store.read_shared(offset, length).expect("it is there");
+            assert!(shared == plain && sum == same, "{length} bytes at {offset}");
+        }
+        assert_eq!(store.read_shared((1 << 20) - 1, 2).expect_err("it ends there"), Status::Range);
+    }
+}
