@@ -84,7 +84,8 @@ impl Intake {
         }
         let room = if self.after_large { HEAD_ROOM } else { usize::MAX };
         let count = ready!(pin!(reader.read_buf(&mut (&mut self.small).limit(room))).poll(cx))?;
-        self.after_large &= count == HEAD_ROOM;
+        // What is small follows in the usual way.
+        self.after_large = false;
         Poll::Ready(Ok(count))
     }
 

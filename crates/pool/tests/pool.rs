@@ -633,8 +633,10 @@ fn damaged() -> Result<(), Failed> {
         std::os::unix::fs::FileExt::write_all_at(&file, &[2], 9000)?;
         let error = volume.read(8192, 512).await.expect_err("the block is damaged");
         let whole = volume.read_range(12_288, 4096).await?;
-        let damaged = matches!(&error, nbd::Error::Because(why) if why.contains("is damaged"));
-        if damaged && whole == vec![1; 4096] { Ok(()) } else { Err(format!("{error}").into()) }
+        // EIO, and where it comes from.
+        let told = format!("node {}: a block of the node is damaged", nodes.addresses()[0]);
+        let as_it_is = error.number() == 5 && error.to_string() == told;
+        if as_it_is && whole == vec![1; 4096] { Ok(()) } else { Err(format!("{error}").into()) }
     })
 }
 
