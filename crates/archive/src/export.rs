@@ -23,17 +23,15 @@ use std::path::Path;
 /// Those of [`Archive::for_each`], [`Error::Io`], [`Error::Interrupted`] if `context` was cancelled.
 pub fn parquet(archive: &Archive, to: &Path, context: &Context) -> Result<Vec<String>> {
     let old = Index::read(archive.dir())?.table_version < TABLE_VERSION;
-    each_table(archive, to, |name| {
+    each_table(archive, to, "parquet", |name, path| {
         interrupted(to, context)?;
         if let Some(table) = TABLES.iter().find(|t| t.name == name).filter(|_| old) {
-            return whole(&to.join(format!("{name}.parquet")), |to| tables::rewrite(archive, table, to));
+            return tables::rewrite(archive, table, path);
         }
         let from = tables::file(archive.dir(), name);
         let mut source = tables::sound(&Index::read(archive.dir())?, name, &from)?;
-        whole(&to.join(format!("{name}.parquet")), |to| {
-            let mut copy = File::create(to).tried("make", to)?;
-            std::io::copy(&mut source, &mut copy).tried("write", to).map(drop)
-        })
+        let mut copy = File::create_new(path).tried("make", path)?;
+        std::io::copy(&mut source, &mut copy).and_then(|_| copy.sync_all()).tried("write", path)
     })
 }
 
@@ -42,24 +40,22 @@ pub fn parquet(archive: &Archive, to: &Path, context: &Context) -> Result<Vec<St
 /// # Errors
 /// Those of [`Archive::for_each`], and [`Error::Interrupted`] if `context` was cancelled.
 pub fn csv(archive: &Archive, to: &Path, context: &Context) -> Result<Vec<String>> {
-    each_table(archive, to, |name| {
+    each_table(archive, to, "csv", |name, path| {
         let Some(table) = TABLES.iter().find(|t| t.name == name) else { return Ok(()) };
-        whole(&to.join(format!("{name}.csv")), |path| {
-            let mut out = BufWriter::new(File::create(path).tried("make", path)?);
-            let names: Vec<&str> = table.columns.iter().map(|c| c.name).collect();
-            let mut written = write!(out, "{}\r\n", names.join(","));
-            let mut line = String::new();
-            tables::read(archive, table, &mut |cells| {
-                line.clear();
-                csv_line(cells, &mut line);
-                // The reader cannot be stopped; it reads on for nobody.
-                if written.is_ok() && !context.cancelled() {
-                    written = out.write_all(line.as_bytes());
-                }
-            })?;
-            interrupted(to, context)?;
-            written.and_then(|()| out.flush()).tried("write", path)
-        })
+        let mut out = BufWriter::new(File::create_new(path).tried("make", path)?);
+        let names: Vec<&str> = table.columns.iter().map(|c| c.name).collect();
+        let mut written = write!(out, "{}\r\n", names.join(","));
+        let mut line = String::new();
+        tables::read(archive, table, &mut |cells| {
+            line.clear();
+            csv_line(cells, &mut line);
+            // The reader cannot be stopped; it reads on for nobody.
+            if written.is_ok() && !context.cancelled() {
+                written = out.write_all(line.as_bytes());
+            }
+        })?;
+        interrupted(to, context)?;
+        written.and_then(|()| out.flush()).and_then(|()| out.get_ref().sync_all()).tried("write", path)
     })
 }
 
@@ -67,20 +63,14 @@ fn interrupted(to: &Path, context: &Context) -> Result<()> {
     if context.cancelled() { Err(Error::Interrupted { path: to.into() }) } else { Ok(()) }
 }
 
-/// Has a file written under another name, which becomes its own when it is whole.
-fn whole(path: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".tmp");
-    let tmp = Path::new(&name);
-    let filled = fill(tmp).and_then(|()| fs::rename(tmp, path).tried("replace", path));
-    if filled.is_err() {
-        // Half a table is of no use to anybody.
-        let _ = fs::remove_file(tmp);
-    }
-    filled
-}
-
-fn each_table(archive: &Archive, to: &Path, mut each: impl FnMut(&str) -> Result<()>) -> Result<Vec<String>> {
+/// Has every table written by `each` under another name in the folder `to`. They get their own when all are whole: some of these tables
+/// among those of an export before would be no archive's.
+fn each_table(
+    archive: &Archive,
+    to: &Path,
+    ending: &str,
+    mut each: impl FnMut(&str, &Path) -> Result<()>,
+) -> Result<Vec<String>> {
     let index = Index::read(archive.dir())?;
     // A table of a newer minor version has a name that this program does not know, and index.json may be anybody's.
     let names: Vec<String> = index.rows.into_keys().filter(|n| TABLES.iter().any(|t| t.name == n)).collect();
@@ -89,10 +79,21 @@ fn each_table(archive: &Archive, to: &Path, mut each: impl FnMut(&str) -> Result
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => false,
         Err(e) => return Err(Error::Io { action: "make the folder", path: to.into(), source: e }),
     };
-    let written = names.iter().try_for_each(|name| each(name));
-    if written.is_err() && made {
-        // Some of the tables are not all of them.
-        let _ = fs::remove_dir_all(to);
+    let tmp = |name: &String| to.join(format!(".{name}.{ending}.{}.tmp", std::process::id()));
+    let written = names.iter().try_for_each(|name| each(name, &tmp(name)));
+    let written = written.and_then(|()| {
+        names.iter().try_for_each(|name| {
+            let path = to.join(format!("{name}.{ending}"));
+            fs::rename(tmp(name), &path).tried("replace", &path)
+        })
+    });
+    if written.is_err() {
+        for name in &names {
+            let _ = fs::remove_file(tmp(name));
+        }
+        if made {
+            let _ = fs::remove_dir_all(to);
+        }
     }
     written.map(|()| names)
 }

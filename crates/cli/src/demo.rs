@@ -30,6 +30,11 @@ pub fn run(args: &args::Demo) -> Result<ExitCode> {
         }
     };
     progress::clear(&context);
+    if context.cancelled() {
+        // A page of half a load would take the place of a whole one's.
+        eprintln!("fathom: interrupted; what was recorded until then is in {}", archive.display());
+        return Ok(ExitCode::from(crate::bench::INTERRUPTED));
+    }
     if recorded.status != 0 {
         bail!(
             "the demo's own program ended with status {}; what it did until then is in {}",

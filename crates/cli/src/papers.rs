@@ -7,9 +7,14 @@ use clap::Parser;
 use serde::Deserialize;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 /// Every figure of the papers, with its true state.
 const LIST: &str = include_str!("../../../experiments/papers/figures.toml");
+
+/// The archives that are made where none is given.
+const BENCH: &str = "papers-bench.fathom";
+const RECORDING: &str = "papers.fathom";
 
 #[derive(Deserialize)]
 struct List {
@@ -58,7 +63,7 @@ fn covers(range: &str, number: &str) -> bool {
     }
 }
 
-pub fn run(args: &args::Papers) -> Result<()> {
+pub fn run(args: &args::Papers) -> Result<ExitCode> {
     let list: List = toml::from_str(LIST).context("the list of figures")?;
     if let Some(unknown) = args.figures.iter().find(|name| !list.figure.iter().any(|k| k.is(name))) {
         let names: Vec<String> = list.figure.iter().map(|k| format!("{}/{}", k.paper, k.number)).collect();
@@ -81,24 +86,48 @@ pub fn run(args: &args::Papers) -> Result<()> {
         }
     };
     if !measured.is_empty() && benchmark != Some(false) {
-        text += &scores(args, &measured)?;
+        match scores(args, &measured)? {
+            Made::Text(made) => text += &made,
+            Made::Not(code) => return Ok(without_page(args, Path::new(BENCH), code)),
+        }
         text += &notes(&measured);
     }
     if !made.is_empty() && benchmark != Some(true) {
         let archive = match &args.archive {
             Some(archive) => archive.clone(),
-            None => recorded()?,
+            None => match recorded()? {
+                Some(archive) => archive,
+                None => return Ok(without_page(args, Path::new(RECORDING), ExitCode::from(bench::INTERRUPTED))),
+            },
         };
         text += &values(&archive, &made)?;
         draw(&archive, args.archive.is_none())?;
     }
     match &args.output {
-        Some(path) => crate::whole::text(path, &(head() + &text)),
-        None => {
-            say::text(&text);
-            Ok(())
-        }
+        Some(path) => crate::whole::text(path, &(head() + &text))?,
+        None => say::text(&text),
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is said when there is no page to be made: an interruption, or nothing that could be measured. A page that is there stays.
+fn without_page(args: &args::Papers, archive: &Path, code: ExitCode) -> ExitCode {
+    if let Some(page) = &args.output {
+        eprintln!(
+            "fathom: {} is not written, since not all of its figures were made; what was measured is kept in {}",
+            page.display(),
+            archive.display()
+        );
+    }
+    code
+}
+
+/// What came of measuring.
+enum Made {
+    /// The figures.
+    Text(String),
+    /// None, for which the program ends with this status.
+    Not(ExitCode),
 }
 
 /// Why an archive of this kind makes none of the figures that are wanted: some that a benchmark makes, some that a recording makes.
@@ -134,34 +163,41 @@ fn draw(archive: &Path, own: bool) -> Result<()> {
     Ok(())
 }
 
-/// A recording made for the purpose, as the papers ran it: 1,000 autocommit INSERTs, then scans.
-fn recorded() -> Result<PathBuf> {
+/// A recording made for the purpose, as the papers ran it: 1,000 autocommit INSERTs, then scans. Nothing if it was interrupted.
+fn recorded() -> Result<Option<PathBuf>> {
     let context = progress::context(false);
     progress::end_on_signal(&context);
-    let archive = PathBuf::from("papers.fathom");
+    let archive = PathBuf::from(RECORDING);
     let load = args::Demo { rows: 1000, scans: 100, journal_mode: "delete".into(), folder: PathBuf::from(".") };
     let recorded = record::record(&demo::recording(&load, &archive)?, &context)?;
     progress::clear(&context);
+    if context.cancelled() {
+        eprintln!("fathom: interrupted; what was recorded until then is in {}", archive.display());
+        return Ok(None);
+    }
     if recorded.status != 0 {
         bail!("the load ended with status {}", recorded.status);
     }
-    Ok(archive)
+    Ok(Some(archive))
 }
 
 /// The figures that a benchmark makes: of the archive given, or of the workloads run for the purpose with the papers' values.
-fn scores(args: &args::Papers, figures: &[&Known]) -> Result<String> {
+fn scores(args: &args::Papers, figures: &[&Known]) -> Result<Made> {
     let path = match &args.archive {
         Some(path) => path.clone(),
         None => {
-            let path = PathBuf::from("papers-bench.fathom");
+            let path = PathBuf::from(BENCH);
             let mut words: Vec<&str> = figures.iter().flat_map(|k| &k.bench).map(String::as_str).collect();
             words.sort_unstable();
             words.dedup();
             let quick = args.quick.then_some("--quick");
-            let before = ["fathom", "bench", "run", "--output", "papers-bench.fathom"].into_iter().chain(quick);
+            let before = ["fathom", "bench", "run", "--output", BENCH].into_iter().chain(quick);
             // As the user would say it.
             if let args::Verb::Bench(args) = args::Cli::parse_from(before.chain(words)).verb {
-                bench::run(&args)?;
+                let code = bench::run(&args)?;
+                if code != ExitCode::SUCCESS {
+                    return Ok(Made::Not(code));
+                }
             }
             path
         }
@@ -176,7 +212,10 @@ fn scores(args: &args::Papers, figures: &[&Known]) -> Result<String> {
     if all.is_empty() {
         bail!("{} holds no cell of these figures", path.display());
     }
-    Ok(format!("\n{}", analysis::bench::figures::markdown(&all)))
+    if all.iter().flat_map(|f| &f.bars).all(|bar| bar.estimate.is_none()) {
+        bail!("{} holds no score of any cell of these figures", path.display());
+    }
+    Ok(Made::Text(format!("\n{}", analysis::bench::figures::markdown(&all))))
 }
 
 fn head() -> String {

@@ -3,7 +3,7 @@
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model::Context;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A context whose progress is drawn on stderr, if that is a terminal and `quiet` is not asked for.
@@ -39,15 +39,19 @@ pub fn clear(context: &Context) {
 /// Within this time a signal is taken for the same one: `timeout` sends it to the program and to its group.
 pub const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
-/// Makes Ctrl-C, SIGTERM and SIGHUP ask `context` for an end. A second one ends the program at once.
+/// The context that a signal asks for an end, null if none does; the newest.
+static FLAG: AtomicPtr<AtomicBool> = AtomicPtr::new(std::ptr::null_mut());
+/// When the first signal came, 0 if none did.
+static FIRST_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Makes Ctrl-C, SIGTERM and SIGHUP ask `context` for an end, as one that came before does. A second one ends the program at once.
 pub fn end_on_signal(context: &Context) {
-    static FLAG: std::sync::OnceLock<Arc<AtomicBool>> = std::sync::OnceLock::new();
-    static FIRST_NS: AtomicU64 = AtomicU64::new(0);
     extern "C" fn on_signal(signal: libc::c_int) {
-        let Some(flag) = FLAG.get() else { return };
+        // SAFETY: never freed, once it was stored.
+        let Some(flag) = (unsafe { FLAG.load(Ordering::SeqCst).as_ref() }) else { return };
         // Reading the clock is async-signal-safe.
         let now_ns = workload::clock::now_ns();
-        match FIRST_NS.compare_exchange(0, now_ns, Ordering::Relaxed, Ordering::Relaxed) {
+        match FIRST_NS.compare_exchange(0, now_ns, Ordering::SeqCst, Ordering::SeqCst) {
             Ok(_) => flag.store(true, Ordering::Relaxed),
             Err(first_ns) if now_ns.saturating_sub(first_ns) < SAME_SIGNAL.as_nanos() as u64 => {}
             Err(_) => {
@@ -60,8 +64,12 @@ pub fn end_on_signal(context: &Context) {
             }
         }
     }
-    if FLAG.set(context.cancel_flag()).is_err() {
-        return;
+    // Kept for ever: a handler may be reading it. A verb has two or three of them.
+    let flag = Arc::into_raw(context.cancel_flag()).cast_mut();
+    FLAG.store(flag, Ordering::SeqCst);
+    if interrupted() {
+        // SAFETY: as above.
+        unsafe { &*flag }.store(true, Ordering::Relaxed);
     }
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: the handler touches an atomic only; the struct is plain data, valid when zeroed.
@@ -72,6 +80,11 @@ pub fn end_on_signal(context: &Context) {
             libc::sigaction(signal, &action, std::ptr::null_mut());
         }
     }
+}
+
+/// Whether a signal has asked for an end.
+pub fn interrupted() -> bool {
+    FIRST_NS.load(Ordering::SeqCst) != 0
 }
 
 /// How often the rings are looked at: a quarter of the smallest, 0.5 MiB, fills in 20 ms at 300,000 records/s of one CPU, so

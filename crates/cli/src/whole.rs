@@ -14,7 +14,13 @@ pub fn write<T>(output: &Path, fill: impl FnOnce(&mut dyn Write) -> Result<T>) -
         let mut out = BufWriter::new(file);
         let filled = fill(&mut out)?;
         out.flush()?;
-        Ok(filled)
+        // Before it gets its name, or a power cut could leave the name to an empty file. Devices and pipes have no such thing.
+        match out.get_ref().sync_all() {
+            Err(e) if e.kind() != std::io::ErrorKind::InvalidInput && e.raw_os_error() != Some(libc::EROFS) => {
+                Err(e.into())
+            }
+            _ => Ok(filled),
+        }
     };
     let writing = || format!("writing {}", output.display());
     // A link stays one, and what it leads to is replaced.

@@ -15,6 +15,7 @@
 mod design;
 mod expand;
 pub mod gate;
+mod guard;
 mod markdown;
 pub mod needs;
 pub mod order;
@@ -29,7 +30,8 @@ pub use design::{Cell, Design, DiskWanted, Fresh};
 pub use expand::{Choices, Fill, Plan, expand, instead};
 pub use markdown::markdown;
 pub use results::{Absent, Comparison, Results, Stopped};
-pub use run::{Disk, HalfWidths, MakeDisk, Past, Setting, Sink, Stored, run};
+pub use run::{Disk, HalfWidths, MakeDisk, Past, Setting, Sink, Stored, parents, run};
+pub use scratch::clean;
 pub use suite::{Also, Better, Workload};
 
 /// Why a design could not be run.

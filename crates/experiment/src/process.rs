@@ -1,11 +1,12 @@
 //! One replicate: a process in a group of its own, its lines of JSON, its end.
 //!
-//! The group is what is ended, so that a tracer takes its tracee along; the terminal's Ctrl-C does not reach it, so that
-//! the runner decides how a replicate ends. While it runs, this side sleeps in a pipe and wakes ten times a second.
+//! The group is what is asked to end, so that a tracer takes its tracee along; the terminal's Ctrl-C does not reach it, so that
+//! the runner decides how a replicate ends. Whoever is left then, in the group or not, is ended by the process's [`guard`], just as
+//! everybody is if the runner itself is killed. While it runs, this side sleeps in a pipe and wakes ten times a second.
 
+use crate::guard::{self, Leash};
 use serde::Deserialize;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -173,27 +174,30 @@ fn read(clock: libc::clockid_t) -> u64 {
     (t.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(t.tv_nsec as u64)
 }
 
-fn command(argv: &[String]) -> Command {
+/// A command under a guard, ready to be spawned.
+fn command(argv: &[String]) -> std::io::Result<(Command, Leash)> {
     // A design has no empty argv; an empty one would only fail to start.
     let mut command = Command::new(argv.first().map_or("", String::as_str));
-    command.args(argv.get(1..).unwrap_or_default()).stdin(Stdio::null()).process_group(0);
-    // A shell starts what it puts into the background with SIGINT ignored, which would be inherited; we end by it.
-    // SAFETY: signal is async-signal-safe, and nothing else is done between fork and exec.
-    unsafe {
-        command.pre_exec(|| {
-            libc::signal(libc::SIGINT, libc::SIG_DFL);
-            Ok(())
-        });
-    }
-    command
+    command.args(argv.get(1..).unwrap_or_default()).stdin(Stdio::null());
+    let leash = guard::guard(&mut command)?;
+    Ok((command, leash))
+}
+
+/// Starts it with its output piped where it is wanted.
+fn spawn(argv: &[String], stdout: Stdio) -> Result<(Child, Leash), String> {
+    let started = command(argv).and_then(|(mut command, leash)| {
+        let child = command.stdout(stdout).stderr(Stdio::piped()).spawn()?;
+        Ok((child, leash))
+    });
+    started.map_err(|e| format!("cannot start {}: {e}", argv.first().map_or("", String::as_str)))
 }
 
 /// Runs `argv` to its end, to the timeout, or until `cancelled`.
 pub fn run(argv: &[String], timeout: Duration, cancelled: &dyn Fn() -> bool) -> Outcome {
     let start = Clocks::now();
-    let mut child = match command(argv).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() {
-        Ok(child) => child,
-        Err(e) => return Outcome::failed(format!("cannot start {}: {e}", argv.first().map_or("", String::as_str))),
+    let (mut child, leash) = match spawn(argv, Stdio::piped()) {
+        Ok(started) => started,
+        Err(why) => return Outcome::failed(why),
     };
     let (said, complaint) = (lines_of(child.stdout.take()), tail_of(child.stderr.take()));
     let mut outcome = Outcome { start_ns: start.boot, start_unix_ns: start.real, ..Outcome::default() };
@@ -230,7 +234,7 @@ pub fn run(argv: &[String], timeout: Duration, cancelled: &dyn Fn() -> bool) -> 
             break Some(format!("not done within {} s", timeout.as_secs()));
         }
     };
-    let status = end_group(&mut child);
+    let status = end_group(&mut child, leash);
     let end = Clocks::now();
     outcome.end_ns = end.boot;
     while let Some(line) = next(&said) {
@@ -262,16 +266,16 @@ pub fn run(argv: &[String], timeout: Duration, cancelled: &dyn Fn() -> bool) -> 
 #[derive(Debug)]
 pub struct Background {
     child: Child,
+    leash: Option<Leash>,
 }
 
 impl Background {
     /// Starts it and gives it `settle` to be in force; an error if it ended by then.
     pub fn start(argv: &[String], settle: Duration) -> Result<Self, String> {
         let name = argv.first().map_or("", String::as_str);
-        let child = command(argv).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
-        let mut child = child.map_err(|e| format!("cannot start {name}: {e}"))?;
+        let (mut child, leash) = spawn(argv, Stdio::null())?;
         let complaint = tail_of(child.stderr.take());
-        let background = Self { child };
+        let background = Self { child, leash: Some(leash) };
         std::thread::sleep(settle);
         if ended(&background.child) {
             let complaint = next(&complaint).unwrap_or_default();
@@ -283,7 +287,9 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        end_group(&mut self.child);
+        if let Some(leash) = self.leash.take() {
+            end_group(&mut self.child, leash);
+        }
     }
 }
 
@@ -298,21 +304,18 @@ fn ended(child: &Child) -> bool {
     result != 0 || unsafe { info.si_pid() } != 0
 }
 
-/// Ends what is left of a group: SIGINT, the time to finish, SIGKILL. Returns how its leader ended.
-fn end_group(child: &mut Child) -> Option<ExitStatus> {
-    let signal = |number| {
-        let group = i32::try_from(child.id()).unwrap_or(i32::MAX);
-        // SAFETY: a signal to a group that we made, whose leader we have not reaped yet.
-        unsafe { libc::kill(-group, number) };
-    };
+/// Ends what is left of a group: SIGINT, the time to finish; then its guard kills whoever is left. Returns how the command ended.
+fn end_group(child: &mut Child, leash: Leash) -> Option<ExitStatus> {
     let deadline = Instant::now() + GRACE;
     if !ended(child) {
-        signal(libc::SIGINT);
+        let group = i32::try_from(child.id()).unwrap_or(i32::MAX);
+        // SAFETY: a signal to a group that we made, whose leader, the guard, we have not reaped yet. The guard ignores it.
+        unsafe { libc::kill(-group, libc::SIGINT) };
         while !ended(child) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-    signal(libc::SIGKILL);
+    drop(leash);
     child.wait().ok()
 }
 
@@ -432,16 +435,14 @@ mod tests {
 
     #[test]
     fn a_timeout_takes_the_whole_group_and_keeps_what_was_said() {
-        let outcome = sh(r#"echo '{"metric":"pid","v":'$$'}'; sleep 1000 & sleep 1000"#, Duration::from_millis(300));
+        let said = r#"echo '{"metric":"pid","v":'"#;
+        let outcome = sh(&format!("{said}$$'}}'; sleep 1000 & {said}$!'}}'; wait"), Duration::from_millis(300));
         assert!(outcome.failure.unwrap().contains("not done within"));
-        let group = outcome.lines[0].v as i32;
-        // Killed processes may be zombies of init for a moment.
-        let gone = (0..100).any(|_| {
-            std::thread::sleep(Duration::from_millis(20));
-            // SAFETY: signal 0 only asks whether the group exists.
-            unsafe { libc::kill(-group, 0) != 0 }
-        });
-        assert!(gone, "group {group} lives");
+        assert_eq!(outcome.lines.len(), 2);
+        for line in outcome.lines {
+            // SAFETY: signal 0 only asks whether the process exists.
+            assert!(unsafe { libc::kill(line.v as i32, 0) } != 0, "{} lives", line.v);
+        }
     }
 
     /// On a machine whose processors are all taken a reader gets its turn late.

@@ -584,6 +584,11 @@ impl Runner<'_, '_> {
     }
 }
 
+/// The folders in which a run of `design` makes folders of its own: what killed runs left there may be [cleaned](crate::clean).
+pub fn parents(design: &Design, setting: &Setting<'_>) -> BTreeSet<PathBuf> {
+    design.cells.iter().filter_map(|cell| cell.dir.clone()).chain([setting.scratch.clone()]).collect()
+}
+
 /// The number of the file system that a folder is on, as long as it is mounted.
 fn file_system(dir: &Path) -> Result<u64, String> {
     std::fs::metadata(dir).map(|m| m.dev()).map_err(|e| format!("cannot look at {}: {e}", dir.display()))

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 pub use look::{load, report, show, write_page};
 pub use machine::facts;
-pub use run::run as sweep;
+pub use run::{INTERRUPTED, run as sweep};
 pub use store::{remake, remake_without_meta};
 #[cfg(test)]
 pub use suite::names;

@@ -109,6 +109,14 @@ impl<'a> Files<'a> {
         Self { csv, markdown }
     }
 
+    /// The files, as options and names.
+    pub fn names(&self) -> Vec<String> {
+        let named = |option: &str, path: Option<&Path>| {
+            path.filter(|path| *path != Path::new(STDOUT)).map(|path| format!("{option} {}", say::word(path)))
+        };
+        [named("--csv", self.csv), named("--markdown", self.markdown)].into_iter().flatten().collect()
+    }
+
     /// Prints the results, unless a file takes their place.
     pub fn print(&self, text: &str) {
         if ![self.csv, self.markdown].contains(&Some(Path::new(STDOUT))) {

@@ -8,6 +8,7 @@ use analysis::bench::{self as estimates, Penalty, Process, Score};
 use anyhow::{Context as _, Result, bail};
 use archive::runs::Entry;
 use archive::{Archive, Meta};
+use clap::Parser as _;
 use device::{Local, Look, Readings};
 use experiment::{Choices, Design, Disk, DiskWanted, Results, Setting, Workload, needs};
 use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
@@ -20,6 +21,9 @@ use std::time::{Duration, Instant};
 
 /// How long the machine is looked at before each process: six ticks of a processor's counters.
 const LOOK: Duration = Duration::from_millis(60);
+
+/// The exit status of a run that was interrupted.
+pub const INTERRUPTED: u8 = 130;
 
 pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     let fathom = std::env::current_exe().context("where this program is")?;
@@ -92,16 +96,27 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     if let Some(error) = without_tables {
         return Err(cut_off(error, failed, &dir));
     }
-    files
-        .write(&benchmark, &all, Some(&args.what))
-        .with_context(|| format!("everything measured is kept; fathom bench show {} shows it", say::word(&dir)))?;
+    // A page of what was measured until an interruption would take the place of a whole one.
+    let nothing = benchmark.results.iter().all(|r| r.estimate.processes == 0);
+    let whole = benchmark.complete && failed.is_none() && !nothing;
+    let unwritten = if whole { Vec::new() } else { files.names() };
+    if !unwritten.is_empty() {
+        let why = if nothing { "nothing was measured" } else { "the run is not complete" };
+        eprintln!("fathom: not written, since {why}: {}", unwritten.join(" and "));
+    } else {
+        let what = asked_for(args, &dir);
+        files
+            .write(&benchmark, &all, Some(&what))
+            .with_context(|| format!("everything measured is kept; fathom bench show {} shows it", say::word(&dir)))?;
+    }
     if let Some(error) = failed {
         return Err(error.context(format!("what was measured before is in {}", dir.display())));
     }
     let complete = benchmark.complete;
     if !complete {
-        eprintln!("fathom: interrupted; go on with: fathom {} --resume {}", args.verb, say::word(&dir));
-        return Ok(ExitCode::from(130));
+        let rest: String = unwritten.iter().map(|file| format!(" {file}")).collect();
+        eprintln!("fathom: interrupted; go on with: fathom {} --resume {}{rest}", args.verb, say::word(&dir));
+        return Ok(ExitCode::from(INTERRUPTED));
     }
     if !args.quiet {
         eprintln!(
@@ -110,7 +125,6 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
             say::word(&dir)
         );
     }
-    let nothing = benchmark.results.iter().all(|r| r.estimate.processes == 0);
     let mut failed = nothing;
     for results in &all {
         if let Some(absent) = results.without_baseline() {
@@ -119,6 +133,18 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
         }
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// What was to be run: of a run that goes on, what its archive was made for.
+fn asked_for(args: &args::BenchRun, dir: &Path) -> Vec<String> {
+    let words = || {
+        let meta = Meta::read(dir).ok()?;
+        match args::Cli::try_parse_from(meta.command).ok()?.verb {
+            args::Verb::Bench(args::Bench { verb: args::BenchVerb::Run(first) }) => Some(first.what),
+            _ => None,
+        }
+    };
+    if args.resume.is_some() { words().unwrap_or_default() } else { args.what.clone() }
 }
 
 /// There was no room for the tables: what that leaves, and what to do. `before` is what had ended the run, if anything did.
@@ -172,11 +198,26 @@ fn one(
     setting.wait = wait;
     setting.why = why;
     setting.past = store.begin(at);
+    clean(design, &setting);
     let results = experiment::run(design, &mut setting, context, store)?;
     if let Some(stopped) = results.stopped.filter(|_| !context.cancelled()) {
         store.end(at, stopped)?;
     }
     Ok(results)
+}
+
+/// Removes what killed runs left where this one makes its folders.
+pub fn clean(design: &Design, setting: &Setting<'_>) {
+    for parent in experiment::parents(design, setting) {
+        let removed = experiment::clean(&parent);
+        if removed > 0 {
+            eprintln!(
+                "fathom: removed {} in {} that a killed run had left",
+                counted(removed, "folder"),
+                parent.display()
+            );
+        }
+    }
 }
 
 /// Looks at the machine while nothing of ours runs.

@@ -28,6 +28,7 @@ pub fn run(args: &args::BenchSelftest) -> Result<ExitCode> {
     let mut make = |_: &DiskWanted| Err("there are no disks here".to_string());
     let mut sensors = super::run::sensors;
     let mut setting = Setting::new(&fathom, &mut make);
+    super::run::clean(&design, &setting);
     setting.sensors = Some(&mut sensors);
     setting.wait = !args.no_wait;
     let results = experiment::run(&design, &mut setting, &context, &mut Nowhere)?;

@@ -55,9 +55,9 @@ impl Runner<'_, '_> {
         };
         let mut variables = self.variables(at, fill, &scratch);
         let path = |p: &Path| p.to_string_lossy().into_owned();
-        variables.extend(dir.iter().map(|d| ("dir".to_string(), path(&d.0))));
+        variables.extend(dir.iter().map(|d| ("dir".to_string(), path(&d.path))));
         let kept = cell.dir.as_ref().and_then(|d| self.kept.get(d));
-        variables.extend(kept.map(|k| ("kept".to_string(), path(&k.0))));
+        variables.extend(kept.map(|k| ("kept".to_string(), path(&k.path))));
         variables.extend(inner.map(|inner| ("inner".to_string(), inner)));
         variables.insert("block_number".to_string(), block.to_string());
         let lists = self.lists(fill, purpose == Purpose::Warmup);
@@ -103,12 +103,12 @@ impl Runner<'_, '_> {
         let mut variables = self.setting.variables.clone();
         variables.extend(fill.variables.clone());
         let mut add = |name: &str, path: &Path| variables.insert(name.into(), path.to_string_lossy().into_owned());
-        add("scratch", &scratch.0);
+        add("scratch", &scratch.path);
         if let Some(folder) = &self.design.folder {
             add("design", folder);
         }
         if let Some(shared) = self.shared.get(&at) {
-            add("shared", &shared.0);
+            add("shared", &shared.path);
         }
         if let Some(disk) = &self.disk {
             add("disk", disk.path());

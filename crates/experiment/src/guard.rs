@@ -1,0 +1,392 @@
+//! Who runs a process must not outlive its runner: a guard between the two, which ends everything that the process started.
+//!
+//! A runner that is killed by SIGKILL, or by the kernel for want of memory, can end nobody. What it was running then goes on: a load
+//! that fills the next measurement's disk, a background process that nobody remembers. PR_SET_PDEATHSIG reaches the child alone, and
+//! a group's number only those that stayed in the group. So each command gets a guard: a process that is forked before it, is its
+//! parent, and stands in for every orphan below (PR_SET_CHILD_SUBREAPER), daemons included. The guard holds the reading end of a pipe
+//! of which the runner holds the other; it waits for the command and for the end of that pipe, whichever comes first, then ends
+//! whatever is left, generation by generation, and ends as the command ended. Who stayed in the command's group is killed at once. Who
+//! left it is told by SIGTERM, and killed after [`GRACE_MS`]: a keeper of a disk or of a namespace ignores that signal and needs the time
+//! to take it down. While the command runs, the guard sleeps: it wakes nobody and costs nothing.
+//!
+//! It is forked and not executed: a replicate begins no later for it, and it works in any program. So only async-signal-safe calls are
+//! made in it. It takes another name (`ps` and `pkill -f` show `fathom-guard`), lest whoever kills the runner by name kill it too; if it
+//! is killed all the same, PR_SET_PDEATHSIG still takes the command along.
+//!
+//! Not covered: processes that were moved into another PID namespace's care keep to its rules (the end of its first process ends
+//! them), and a process that no SIGKILL ends, since it waits in a driver, is left after [`PATIENCE_MS`].
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// What a guard is called where processes are listed.
+const NAME: &[u8] = b"fathom-guard\0";
+/// How long those that left the group have to end by themselves.
+const GRACE_MS: u32 = 10_000;
+/// How often they are told.
+const AGAIN_MS: u32 = 100;
+/// How long it goes on in all.
+const PATIENCE_MS: u32 = 2 * GRACE_MS;
+/// Pause between two looks at what is still to be killed.
+const PAUSE_MS: u32 = 2;
+
+/// The runner's end of the pipe: what the guard watches over ends when this is dropped.
+#[derive(Debug)]
+pub struct Leash {
+    _pipe: OwnedFd,
+}
+
+/// Has `command`, when it is spawned, run under a guard, in a process group of its own that the guard leads. Its `Child` is the guard,
+/// which ends as the command ends: with its status, or by its signal.
+///
+/// # Errors
+/// No pipe can be had.
+pub fn guard(command: &mut Command) -> io::Result<Leash> {
+    let mut ends = [0; 2];
+    // SAFETY: pipe2 writes two descriptors into an array of ours.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just gave these to us alone.
+    let [read, write] = ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+    let words = *words();
+    command.process_group(0);
+    // SAFETY: between fork and exec only async-signal-safe calls are made (see `between`). The reading end lives as long as the closure,
+    // hence as the command.
+    unsafe {
+        command.pre_exec(move || between(read.as_raw_fd(), words));
+    }
+    Ok(Leash { _pipe: write })
+}
+
+/// Where this process's words stand in its memory: what `ps` shows of it.
+fn words() -> &'static Option<(usize, usize)> {
+    static WORDS: OnceLock<Option<(usize, usize)>> = OnceLock::new();
+    WORDS.get_or_init(|| {
+        let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+        // proc(5): the fields after the name, which may hold anything; arg_start is the 48th of all, arg_end the 49th.
+        let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
+        let number = |nth: usize| fields.get(nth - 3)?.parse::<usize>().ok();
+        let (start, end) = (number(48)?, number(49)?);
+        // Without the right to look they are 0.
+        (start > 0 && end > start && end - start < 1 << 21).then_some((start, end))
+    })
+}
+
+/// In the forked child: forks the command off. Returns in the command's process only.
+fn between(pipe: RawFd, words: Option<(usize, usize)>) -> io::Result<()> {
+    // SAFETY: async-signal-safe calls on our own process. The second fork is the bare system call: a C library's own would run handlers
+    // that may wait for a lock that another thread of the runner held. Without CLONE_VM all arguments but the flags may be 0.
+    unsafe {
+        libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+        let guard = libc::getpid();
+        match libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) {
+            -1 => Err(io::Error::last_os_error()),
+            0 => {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
+                // It may have died before that was said.
+                if libc::getppid() != guard {
+                    libc::_exit(1);
+                }
+                // A shell starts what it puts into the background with SIGINT ignored, which would be inherited; we end by it.
+                libc::signal(libc::SIGINT, libc::SIG_DFL);
+                Ok(())
+            }
+            command => watch(pipe, command as libc::pid_t, words),
+        }
+    }
+}
+
+/// The guard's life.
+fn watch(pipe: RawFd, command: libc::pid_t, words: Option<(usize, usize)>) -> ! {
+    // SAFETY: async-signal-safe calls on our own process, with pointers to values of ours. The words' memory is this process's own copy,
+    // mapped and writable since the program began, and nobody reads it any more.
+    unsafe {
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+        libc::prctl(libc::PR_SET_NAME, NAME.as_ptr(), 0, 0, 0);
+        if let Some((start, end)) = words {
+            let at = start as *mut u8;
+            std::ptr::write_bytes(at, 0, end - start);
+            std::ptr::copy_nonoverlapping(NAME.as_ptr(), at, NAME.len().min(end - start));
+        }
+        close_all_but(pipe);
+        let mut wanted: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut wanted);
+        libc::sigaddset(&raw mut wanted, libc::SIGCHLD);
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const wanted, std::ptr::null_mut());
+        let ended = libc::signalfd(-1, &raw const wanted, libc::SFD_NONBLOCK);
+        let mut status = None;
+        let mut alone = false;
+        while status.is_none() && !alone {
+            status = reap(command, libc::WNOHANG).0;
+            if status.is_some() {
+                break;
+            }
+            let watched = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+            let mut both = [watched(pipe), watched(ended)];
+            // Without a signalfd (a negative one is passed over) it looks every 10 ms.
+            libc::poll(both.as_mut_ptr(), 2, if ended < 0 { 10 } else { -1 });
+            alone = both[0].revents != 0;
+            if ended >= 0 {
+                let mut told = [0_u8; 512];
+                while libc::read(ended, told.as_mut_ptr().cast(), told.len()) > 0 {}
+            }
+        }
+        let left = end_all(command);
+        end_as(status.or(left))
+    }
+}
+
+/// Closes every descriptor but one: the runner's pipes, of which a copy would keep a reader waiting, and its locks.
+///
+/// # Safety
+/// The process must not use any of them again.
+unsafe fn close_all_but(kept: RawFd) {
+    let kept = kept as libc::c_uint;
+    // SAFETY: the caller's.
+    unsafe {
+        let below = kept == 0 || libc::syscall(libc::SYS_close_range, 0, kept - 1, 0) == 0;
+        if below && libc::syscall(libc::SYS_close_range, kept + 1, libc::c_uint::MAX, 0) == 0 {
+            return;
+        }
+        // Kernels before 5.9.
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        for fd in 0..limit.rlim_cur.min(1 << 20) as RawFd {
+            if fd as libc::c_uint != kept {
+                libc::close(fd);
+            }
+        }
+    }
+}
+
+/// Takes the statuses of those that have ended: the command's, if it is among them, and whether anybody is left.
+///
+/// # Safety
+/// Async-signal-safe; it reaps every child of the process.
+unsafe fn reap(command: libc::pid_t, options: libc::c_int) -> (Option<libc::c_int>, bool) {
+    let mut found = None;
+    loop {
+        let mut status = 0;
+        // SAFETY: waitpid writes into a value of ours.
+        match unsafe { libc::waitpid(-1, &raw mut status, options) } {
+            0 => return (found, true),
+            pid if pid < 0 => return (found, false),
+            pid if pid == command => found = Some(status),
+            _ => {}
+        }
+    }
+}
+
+/// Ends every descendant, child by child: those whose parents have ended become children of this process in their turn. Returns the
+/// command's status if it was among them.
+///
+/// # Safety
+/// Async-signal-safe; it ends every descendant of the process.
+unsafe fn end_all(command: libc::pid_t) -> Option<libc::c_int> {
+    let mut status = None;
+    for ms in (0..PATIENCE_MS).step_by(PAUSE_MS as usize) {
+        // SAFETY: as above.
+        unsafe {
+            let (ended, some) = reap(command, libc::WNOHANG);
+            status = status.or(ended);
+            if !some {
+                break;
+            }
+            let outside = match ms {
+                GRACE_MS.. => Some(libc::SIGKILL),
+                _ => ms.is_multiple_of(AGAIN_MS).then_some(libc::SIGTERM),
+            };
+            signal_children(outside);
+            let pause = libc::timespec { tv_sec: 0, tv_nsec: (PAUSE_MS * 1_000_000) as _ };
+            libc::nanosleep(&raw const pause, std::ptr::null_mut());
+        }
+    }
+    status
+}
+
+/// Sends SIGKILL to every child of this process that is in its group, and to the others the signal `outside`. They are found in /proc:
+/// not all kernels list a process's children.
+///
+/// # Safety
+/// Async-signal-safe.
+unsafe fn signal_children(outside: Option<libc::c_int>) {
+    // SAFETY: bare system calls into buffers of ours; an entry's bounds are checked before it is read.
+    unsafe {
+        let me = libc::getpid();
+        let proc = libc::open(c"/proc".as_ptr(), libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC);
+        if proc < 0 {
+            return;
+        }
+        let mut entries = [0_u8; 8192];
+        loop {
+            let got = libc::syscall(libc::SYS_getdents64, proc, entries.as_mut_ptr(), entries.len());
+            let Ok(got @ 1..) = usize::try_from(got) else { break };
+            let mut at = 0;
+            // struct linux_dirent64: 8 bytes inode, 8 offset, 2 length, 1 type, then the name with its zero.
+            while let Some(entry) = entries.get(at..got).filter(|rest| rest.len() > 19) {
+                let length = usize::from(u16::from_ne_bytes([entry[16], entry[17]]));
+                let name = entry.get(19..length.max(19)).unwrap_or_default();
+                if let Some(pid) = number(name)
+                    && let Some((parent, group)) = family(proc, name)
+                    && parent == me
+                    && let Some(signal) = if group == me { Some(libc::SIGKILL) } else { outside }
+                {
+                    libc::kill(pid, signal);
+                }
+                if length == 0 {
+                    break;
+                }
+                at += length;
+            }
+        }
+        libc::close(proc);
+    }
+}
+
+/// The number that a name that ends with a zero is.
+fn number(name: &[u8]) -> Option<libc::pid_t> {
+    let digits = name.split(|b| *b == 0).next().filter(|digits| !digits.is_empty())?;
+    digits.iter().try_fold(0, |n: libc::pid_t, digit| match digit {
+        b'0'..=b'9' => n.checked_mul(10)?.checked_add(libc::pid_t::from(digit - b'0')),
+        _ => None,
+    })
+}
+
+/// The parent and the group of the process of that name in /proc.
+///
+/// # Safety
+/// Async-signal-safe.
+unsafe fn family(proc: RawFd, name: &[u8]) -> Option<(libc::pid_t, libc::pid_t)> {
+    let digits = name.iter().position(|b| *b == 0).filter(|n| *n <= 12)?;
+    let mut path = [0_u8; 24];
+    path[..digits].copy_from_slice(&name[..digits]);
+    path[digits..digits + 5].copy_from_slice(b"/stat");
+    let mut stat = [0_u8; 256];
+    // SAFETY: a path that ends with a zero, a buffer of ours.
+    let got = unsafe {
+        let file = libc::openat(proc, path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC);
+        if file < 0 {
+            return None;
+        }
+        let got = libc::read(file, stat.as_mut_ptr().cast(), stat.len());
+        libc::close(file);
+        usize::try_from(got).ok()?
+    };
+    family_in(&stat[..got])
+}
+
+/// The fourth and fifth field of a line of /proc/PID/stat, behind the name, which may hold anything but ends with the last bracket.
+fn family_in(stat: &[u8]) -> Option<(libc::pid_t, libc::pid_t)> {
+    let behind = &stat[stat.iter().rposition(|b| *b == b')')? + 1..];
+    let mut fields = behind.split(|b| *b == b' ').skip(2).map(|field| {
+        let mut with_end = [0_u8; 12];
+        with_end.get_mut(..field.len())?.copy_from_slice(field);
+        number(&with_end)
+    });
+    Some((fields.next()??, fields.next()??))
+}
+
+/// Ends this process as another ended.
+///
+/// # Safety
+/// Async-signal-safe; does not return.
+unsafe fn end_as(status: Option<libc::c_int>) -> ! {
+    // SAFETY: async-signal-safe calls on our own process.
+    unsafe {
+        match status {
+            Some(status) if libc::WIFEXITED(status) => libc::_exit(libc::WEXITSTATUS(status)),
+            Some(status) if libc::WIFSIGNALED(status) => {
+                let signal = libc::WTERMSIG(status);
+                // The memory is the runner's: it is not to be dumped for what the command did.
+                let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+                libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
+                libc::signal(signal, libc::SIG_DFL);
+                libc::raise(signal);
+            }
+            _ => {}
+        }
+        libc::_exit(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parent_and_group_are_read_behind_any_name() {
+        assert_eq!(family_in(b"12 (a) b) R 345 12 12 0"), Some((345, 12)));
+        assert_eq!(family_in(b"12 (x) S 1 1 1"), Some((1, 1)));
+        for nonsense in [&b""[..], b"12 (x", b"12 (x) R", b"12 (x) R 1", b"12 (x) R y 1", b"1 (x) R 99999999999999 1"] {
+            assert_eq!(family_in(nonsense), None);
+        }
+        assert_eq!((number(b"42\0"), number(b"self\0"), number(b"\0"), number(b"4x\0")), (Some(42), None, None, None));
+    }
+
+    /// Whether a process of that number runs.
+    fn runs(pid: &str) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
+    }
+
+    fn until(so: impl Fn() -> bool) -> bool {
+        (0..1500).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            so()
+        })
+    }
+
+    /// A command whose child stays in the group, whose daemon leaves it, and whose keeper has something to take down.
+    fn family() -> (std::process::Child, Leash, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let script = "sleep 1000 & echo $! >child
+            setsid sh -c 'echo $$ >daemon.new; mv daemon.new daemon; sleep 1000 & wait' &
+            setsid sh -c \"trap '' TERM; echo \\$\\$ >keeper.new; mv keeper.new keeper; while [ ! -e go ]; do sleep 0.02; done; : >taken-down\" &
+            while [ ! -e keeper ] || [ ! -e daemon ]; do sleep 0.02; done
+            echo $$ >command.new; mv command.new command; sleep 1000";
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]).current_dir(&folder);
+        let leash = guard(&mut command).unwrap();
+        let child = command.spawn().unwrap();
+        assert!(until(|| folder.path().join("command").exists()));
+        (child, leash, folder)
+    }
+
+    #[test]
+    fn without_its_runner_everybody_is_ended_and_keepers_take_down_what_they_keep() {
+        let (mut child, leash, folder) = family();
+        let pid = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap().trim().to_string();
+        let shown = std::fs::read_to_string(format!("/proc/{}/cmdline", child.id())).unwrap();
+        assert!(shown.starts_with("fathom-guard\0") && !shown.contains("experiment"), "{shown:?}");
+        // As the kernel does when the runner ends, however it ends.
+        drop(leash);
+        assert!(until(|| ["command", "child", "daemon"].iter().all(|name| !runs(&pid(name)))));
+        assert!(runs(&pid("keeper")));
+        std::fs::write(folder.path().join("go"), "").unwrap();
+        assert!(until(|| !runs(&pid("keeper"))) && folder.path().join("taken-down").exists());
+        let status = child.wait().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn a_killed_guard_takes_the_command_along() {
+        let (mut child, _leash, folder) = family();
+        let pid = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap().trim().to_string();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let gone = until(|| !runs(&pid("command")));
+        std::fs::write(folder.path().join("go"), "").unwrap();
+        for name in ["child", "daemon"] {
+            // SAFETY: processes that this test made.
+            unsafe { libc::kill(pid(name).parse().unwrap(), libc::SIGTERM) };
+        }
+        assert!(gone);
+    }
+}
