@@ -383,10 +383,11 @@ mod tests {
         child.wait().unwrap();
         let gone = until(|| !runs(&pid("command")));
         std::fs::write(folder.path().join("go"), "").unwrap();
-        for name in ["child", "daemon"] {
+        // Its daemon leads a group of its own.
+        for number in [pid("child").parse::<i32>().unwrap(), -pid("daemon").parse::<i32>().unwrap()] {
             // SAFETY: processes that this test made.
-            unsafe { libc::kill(pid(name).parse().unwrap(), libc::SIGTERM) };
+            unsafe { libc::kill(number, libc::SIGTERM) };
         }
-        assert!(gone);
+        assert!(gone && until(|| folder.path().join("taken-down").exists()));
     }
 }

@@ -101,7 +101,8 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     let whole = benchmark.complete && failed.is_none() && !nothing;
     let unwritten = if whole { Vec::new() } else { files.names() };
     if !unwritten.is_empty() {
-        let why = if nothing { "nothing was measured" } else { "the run is not complete" };
+        let ended = benchmark.complete && failed.is_none();
+        let why = if ended { "nothing was measured" } else { "the run is not complete" };
         eprintln!("fathom: not written, since {why}: {}", unwritten.join(" and "));
     } else {
         let what = asked_for(args, &dir);
