@@ -33,5 +33,5 @@ pub use error::{Error, Result};
 pub use lock::Lock;
 pub use log::{Damage, LogReader, LogSummary, LogWriter};
 pub use meta::Meta;
-pub use runs::{Runs, RunsWriter};
+pub use runs::{Runs, RunsWriter, is_lost};
 pub use tables::TablesWriter;

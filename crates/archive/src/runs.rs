@@ -6,7 +6,8 @@
 //! are derived; a run that was cut short goes on from it.
 //!
 //! A last line without its end was being written when the power went: it is left out, and cut off before more is
-//! appended. Any other line that cannot be read is damage, and is named with its number; nothing is guessed.
+//! appended. Each other line has its number and a sum ([`line`]); what cannot be read, or is not there, is damage, and is named. Whoever
+//! goes on with a damaged log keeps it beside the one that is made of what is whole ([`read`]).
 
 use crate::error::{Error, Result, Tried};
 use crate::lock::Lock;
@@ -15,11 +16,13 @@ use model::Environment;
 use model::table::{DesignCell, DesignRow, FactRow, MarkRow, Replicate, Sample};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
-/// No replicate's line is longer; a longer one is damage, not data.
-const LONGEST: u64 = 1 << 30;
+mod line;
+mod read;
+
+pub use read::{Damage, is_lost};
 
 /// A line of the log. Numbers of designs, cells and replicates are the archive's own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -48,6 +51,9 @@ pub enum Entry {
         design: u64,
         /// Why no further block was run.
         why: String,
+        /// How many replicates it has. Older logs do not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        replicates: Option<u64>,
     },
 }
 
@@ -77,6 +83,8 @@ pub struct Runs {
     pub marks: Vec<MarkRow>,
     /// The bytes that are whole lines.
     whole: u64,
+    /// Those lines.
+    lines: u64,
 }
 
 /// Where the log stands in an archive.
@@ -85,11 +93,29 @@ pub fn path(dir: &Path) -> PathBuf {
 }
 
 impl Runs {
-    /// Reads the log of the archive `dir`.
+    /// Reads the log of the archive `dir`, of which nothing may be lost.
     ///
     /// # Errors
     /// [`Error::NotAnArchive`] if it has none, [`Error::Damaged`] with the line, [`Error::Io`].
     pub fn read(dir: &Path) -> Result<Self> {
+        match Self::salvage(dir)? {
+            (runs, damage) if damage.is_none() => Ok(runs),
+            (_, damage) => Err(Error::Damaged {
+                path: path(dir),
+                why: damage.to_string(),
+                remedy: format!(
+                    "`fathom bench run --resume {}` goes on with what is whole, measures the rest again, and keeps this log beside",
+                    dir.display()
+                ),
+            }),
+        }
+    }
+
+    /// Reads what is whole of the log of the archive `dir`, and what is not.
+    ///
+    /// # Errors
+    /// [`Error::NotAnArchive`] if it has none, [`Error::Damaged`] if what was to be run is lost, [`Error::Io`].
+    pub fn salvage(dir: &Path) -> Result<(Self, Damage)> {
         let path = path(dir);
         let file = match File::open(&path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
@@ -104,25 +130,30 @@ impl Runs {
     /// Reads a log; `path` is for messages.
     ///
     /// # Errors
-    /// As [`Runs::read`].
-    pub fn parse(from: &mut dyn BufRead, path: &Path) -> Result<Self> {
-        let mut runs = Self::default();
-        for number in 1_u64.. {
-            let mut line = Vec::new();
-            let bytes = from.take(LONGEST).read_until(b'\n', &mut line).tried("read", path)? as u64;
-            if line.last() != Some(&b'\n') && bytes < LONGEST {
-                break;
-            }
-            let damaged = |why: String| Error::Damaged {
-                path: path.into(),
-                why: format!("line {number}: {why}"),
-                remedy: "Take that line out to read the rest, or run the benchmark again".into(),
-            };
-            let entry = serde_json::from_slice(&line).map_err(|e| damaged(e.to_string()))?;
-            runs.take(entry).map_err(damaged)?;
-            runs.whole += bytes;
-        }
-        Ok(runs)
+    /// As [`Runs::salvage`].
+    pub fn parse(from: &mut dyn BufRead, path: &Path) -> Result<(Self, Damage)> {
+        read::parse(from, path)
+    }
+
+    /// The entries of which it was made, those that were lost and came back included.
+    fn entries(&self) -> Vec<Entry> {
+        let mut all: Vec<Entry> = self.machines.iter().cloned().map(Entry::Machine).collect();
+        all.extend(self.designs.iter().map(|row| Entry::Design(DesignRow { stopped: None, ..row.clone() })));
+        all.extend(self.marks.iter().cloned().map(Entry::Mark));
+        all.extend(self.cells.iter().map(|row| Entry::Cell(DesignCell { absent: None, ..row.clone() })));
+        all.extend(self.cells.iter().filter_map(|c| Some(Entry::Absent { cell: c.id, why: c.absent.clone()? })));
+        all.extend(self.runs.iter().map(|run| Entry::Replicate(Box::new(run.clone()))));
+        all.extend(self.designs.iter().filter_map(|d| {
+            let (design, why) = (d.id, d.stopped.clone()?);
+            Some(Entry::Stopped { design, why, replicates: Some(self.replicates_of(design)) })
+        }));
+        all
+    }
+
+    /// How many replicates a design has.
+    pub fn replicates_of(&self, design: u64) -> u64 {
+        let of = |run: &&Run| self.cells.get(run.replicate.cell as usize).is_some_and(|c| c.design == design);
+        self.runs.iter().filter(of).count() as u64
     }
 
     /// Takes an entry in. An error says which entry before it is missing.
@@ -138,9 +169,14 @@ impl Runs {
                 self.designs.push(row);
             }
             Entry::Cell(row) => {
-                next("cell", row.id, self.cells.len())?;
                 self.designs.get(row.design as usize).ok_or_else(|| format!("there is no design {}", row.design))?;
-                self.cells.push(row);
+                match self.cells.get_mut(row.id as usize) {
+                    Some(lost) if is_lost(lost) => *lost = DesignCell { absent: lost.absent.take(), ..row },
+                    _ => {
+                        next("cell", row.id, self.cells.len())?;
+                        self.cells.push(row);
+                    }
+                }
             }
             Entry::Absent { cell, why } => {
                 let row = usize::try_from(cell).ok().and_then(|at| self.cells.get_mut(at));
@@ -156,7 +192,7 @@ impl Runs {
                 self.runs.push(*run);
             }
             Entry::Mark(row) => self.marks.push(row),
-            Entry::Stopped { design, why } => {
+            Entry::Stopped { design, why, .. } => {
                 let row = usize::try_from(design).ok().and_then(|at| self.designs.get_mut(at));
                 row.ok_or_else(|| format!("there is no design {design}"))?.stopped = Some(why);
             }
@@ -213,17 +249,19 @@ impl RunsWriter {
         Ok(Self { _lock: lock, path, file, runs: Runs::default() })
     }
 
-    /// Goes on with the log of the archive `dir`; a line that was cut short is cut off.
+    /// Goes on with the log of the archive `dir`; a line that was cut short is cut off. Of a damaged log what is whole is taken into a
+    /// new one; the old one stays beside it under another name, which is returned with what is wrong with it.
     ///
     /// # Errors
-    /// As [`Runs::read`], and [`Error::Busy`] if somebody else writes the archive.
-    pub fn resume(dir: &Path) -> Result<Self> {
+    /// As [`Runs::salvage`], and [`Error::Busy`] if somebody else writes the archive.
+    pub fn resume(dir: &Path) -> Result<(Self, Option<(Damage, PathBuf)>)> {
         let lock = Lock::take(dir)?;
-        let runs = Runs::read(dir)?;
+        let (mut runs, damage) = Runs::salvage(dir)?;
         let path = path(dir);
+        let mended = if damage.is_none() { None } else { Some((damage, mend(&path, &mut runs)?)) };
         let file = OpenOptions::new().append(true).open(&path).tried("open", &path)?;
         file.set_len(runs.whole).tried("cut", &path)?;
-        Ok(Self { _lock: lock, path, file, runs })
+        Ok((Self { _lock: lock, path, file, runs }, mended))
     }
 
     /// What stands in the log.
@@ -236,8 +274,8 @@ impl RunsWriter {
     /// # Errors
     /// [`Error::Io`], such as for a full disk; the lines before stay, and half a line is cut off.
     pub fn push(&mut self, entry: Entry) -> Result<()> {
-        let mut line = serde_json::to_vec(&entry).map_err(std::io::Error::from).tried("write", &self.path)?;
-        line.push(b'\n');
+        let line =
+            line::encode(self.runs.lines + 1, &entry).map_err(std::io::Error::from).tried("write", &self.path)?;
         let written = self.file.write_all(&line).and_then(|()| self.file.sync_data());
         if written.is_err() {
             // Best effort: a reader passes over half a line at the end anyway.
@@ -247,8 +285,39 @@ impl RunsWriter {
         let bytes = line.len() as u64;
         self.runs.take(entry).map_err(std::io::Error::other).tried("continue", &self.path)?;
         self.runs.whole += bytes;
+        self.runs.lines += 1;
         Ok(())
     }
+}
+
+/// Puts a log that is made of what is whole in the place of a damaged one, and returns where that is now. Whatever happens meanwhile,
+/// one of the two is there under the log's name.
+fn mend(path: &Path, runs: &mut Runs) -> Result<PathBuf> {
+    let beside = |ending: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(ending);
+        PathBuf::from(name)
+    };
+    let kept =
+        (1_u32..).map(|n| beside(&format!(".damaged{n}"))).find(|p| !p.exists()).unwrap_or_else(|| beside(".damaged"));
+    let tmp = beside(".tmp");
+    let mut text = Vec::new();
+    let entries = runs.entries();
+    for (number, entry) in (1..).zip(&entries) {
+        text.extend(line::encode(number, entry).map_err(std::io::Error::from).tried("write", &tmp)?);
+    }
+    let written = File::create(&tmp).and_then(|mut file| {
+        file.write_all(&text)?;
+        file.sync_all()?;
+        std::fs::hard_link(path, &kept).or_else(|_| std::fs::copy(path, &kept).map(drop))?;
+        std::fs::rename(&tmp, path)
+    });
+    if written.is_err() {
+        let _ = std::fs::remove_file(&tmp);
+    }
+    written.tried("replace", path)?;
+    (runs.whole, runs.lines) = (text.len() as u64, entries.len() as u64);
+    Ok(kept)
 }
 
 #[cfg(test)]
@@ -270,7 +339,7 @@ mod tests {
             precision: Some(0.02),
             stopped: None,
             baseline: None,
-            design: "{}".into(),
+            design: r#"{"cells":[1]}"#.into(),
         })
     }
 
@@ -322,7 +391,7 @@ mod tests {
             log.push(entry).unwrap();
         }
         log.push(Entry::Absent { cell: 0, why: "tired".into() }).unwrap();
-        log.push(Entry::Stopped { design: 0, why: "budget".into() }).unwrap();
+        log.push(Entry::Stopped { design: 0, why: "budget".into(), replicates: Some(2) }).unwrap();
         log.runs().clone()
     }
 
@@ -382,7 +451,8 @@ mod tests {
             let lines = bytes[..cut].iter().filter(|b| **b == b'\n').count();
             let entries = [design(0), cell(0), replicate(0, 0), replicate(1, 0)];
             if let Some(entry) = entries.into_iter().nth(lines) {
-                let mut log = RunsWriter::resume(dir.path()).unwrap();
+                let (mut log, damage) = RunsWriter::resume(dir.path()).unwrap();
+                assert_eq!(damage, None);
                 log.push(entry).unwrap();
                 assert_eq!(Runs::read(dir.path()).unwrap(), *log.runs());
             }
@@ -397,16 +467,61 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         let without =
             |n: usize| lines.iter().enumerate().filter(|(i, _)| *i != n).map(|(_, l)| format!("{l}\n")).collect();
-        let broken: String = text.replacen("\"block\":0", "\"block\":\"x\"", 1);
-        for (text, part) in
-            [(without(0), "line 1: there is no design 0"), (without(2), "line 3: replicate 1"), (broken, "line 3")]
-        {
+        let broken: String = text.replacen("\"block\":0", "\"block\":1", 1);
+        for (text, part) in [
+            (without(0), "design 0 is lost"),
+            (without(2), "1 line is missing; 1 process is missing"),
+            (broken, "line 3: its sum does not match"),
+        ] {
             std::fs::write(path(dir.path()), &text).unwrap();
             let error = Runs::read(dir.path()).unwrap_err().to_string();
             assert!(error.contains(part) && error.contains("runs.jsonl"), "{error}");
         }
         std::fs::remove_file(path(dir.path())).unwrap();
         assert!(Runs::read(dir.path()).unwrap_err().to_string().contains("holds no benchmark"));
+    }
+
+    /// Whatever lines are taken out, changed, doubled or moved: what is left is what was written, and the end is believed only if
+    /// everything is there. What is made of it is whole.
+    #[test]
+    fn what_is_left_of_a_damaged_log_is_used_and_its_end_is_not_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let whole = write(dir.path());
+        let text = std::fs::read_to_string(path(dir.path())).unwrap();
+        let lines: Vec<String> = text.lines().map(|l| format!("{l}\n")).collect();
+        // The same as a version before wrote it: without numbers and sums.
+        let old: Vec<String> = lines.iter().map(|l| format!("{}}}\n", &l[..l.rfind(",\"n\":").unwrap()])).collect();
+        let old: Vec<String> = old.iter().map(|l| l.replace(",\"replicates\":2", "")).collect();
+        for (numbered, lines) in [(true, &lines), (false, &old)] {
+            for gone in 1..1_u32 << lines.len() {
+                let left: String =
+                    lines.iter().enumerate().filter(|(i, _)| gone & (1 << i) == 0).map(|(_, l)| l.as_str()).collect();
+                std::fs::write(path(dir.path()), &left).unwrap();
+                let Ok((read, damage)) = Runs::salvage(dir.path()) else {
+                    assert!(gone & 0b11 != 0, "it is refused only where a design may be lost: {gone:b}");
+                    continue;
+                };
+                let kept = [2, 3].iter().filter(|line| gone & (1 << **line) == 0).count();
+                assert_eq!(read.runs.len(), kept);
+                let ended = read.designs.first().is_some_and(|d| d.stopped.is_some());
+                assert!(!ended || !numbered || (kept == 2 && gone & 2 == 0), "{gone:b}: {damage}");
+                let (log, mended) = RunsWriter::resume(dir.path()).unwrap();
+                assert_eq!(mended.is_some(), !damage.is_none());
+                drop(log);
+                // Now it is whole, and says the same.
+                let (again, damage) = Runs::salvage(dir.path()).unwrap();
+                assert!(damage.is_none(), "{gone:b}: {damage}");
+                assert_eq!((&again.runs, &again.designs), (&read.runs, &read.designs));
+                if let Some((_, kept)) = mended {
+                    assert_eq!(std::fs::read_to_string(&kept).unwrap(), left, "the damaged one is kept");
+                    std::fs::remove_file(kept).unwrap();
+                }
+            }
+        }
+        let doubled = lines[..4].concat() + &lines[3] + &lines[4..].concat();
+        std::fs::write(path(dir.path()), doubled).unwrap();
+        let (read, damage) = Runs::salvage(dir.path()).unwrap();
+        assert!(read.runs == whole.runs && damage.unreadable[0].0 == 5, "{damage}");
     }
 
     proptest! {

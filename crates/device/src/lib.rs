@@ -8,6 +8,7 @@
 //! [`reach`] brings this program to a device by ssh or adb, and runs it there; a device that is reached is a [`Reader`] too.
 
 mod disks;
+mod during;
 mod facts;
 mod mounts;
 pub mod reach;
@@ -17,6 +18,7 @@ mod stat;
 mod storage;
 
 pub use disks::{Below, BlockDisk, Disks};
+pub use during::{Count, During};
 pub use mounts::{Mount, identity, mount_of};
 pub use reader::{Fixture, Local, Reader};
 pub use sensors::{Battery, Look, Readings};

@@ -94,7 +94,7 @@ fn temperature(reader: &dyn Reader) -> Result<f64, String> {
     hottest.ok_or_else(|| "there is no sensor".into())
 }
 
-fn frequency(reader: &dyn Reader) -> Result<f64, String> {
+pub(crate) fn frequency(reader: &dyn Reader) -> Result<f64, String> {
     let limits = numbers(reader, "/sys/devices/system/cpu/cpufreq", "policy", "scaling_max_freq");
     limits.into_iter().map(|khz| khz / 1000.0).min_by(f64::total_cmp).ok_or_else(|| "the kernel does not tell".into())
 }

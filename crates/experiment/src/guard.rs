@@ -33,10 +33,55 @@ const PATIENCE_MS: u32 = 2 * GRACE_MS;
 /// Pause between two looks at what is still to be killed.
 const PAUSE_MS: u32 = 2;
 
-/// The runner's end of the pipe: what the guard watches over ends when this is dropped.
+/// The runner's ends of the guard's pipes: what it watches over ends when this is dropped.
 #[derive(Debug)]
 pub struct Leash {
-    _pipe: OwnedFd,
+    pipe: OwnedFd,
+    word: OwnedFd,
+}
+
+impl Leash {
+    /// Has the guard end whoever is left. What comes back tells, once the guard has ended, what the scheduler counted of the command.
+    pub fn let_go(self) -> Word {
+        drop(self.pipe);
+        Word(self.word)
+    }
+}
+
+/// What the guard leaves behind.
+#[derive(Debug)]
+pub struct Word(OwnedFd);
+
+/// What the scheduler counted of a command's first thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scheduled {
+    /// It ran for so long, ns.
+    pub ran_ns: u64,
+    /// It was ready to run and waited for a processor for so long, ns.
+    pub waited_ns: u64,
+}
+
+impl Word {
+    /// What the guard told, if the kernel counts it.
+    pub fn read(self) -> Option<Scheduled> {
+        let mut text = [0_u8; 128];
+        // SAFETY: a descriptor of ours, which does not block, and a buffer of ours.
+        let got = unsafe { libc::read(self.0.as_raw_fd(), text.as_mut_ptr().cast(), text.len()) };
+        let text = std::str::from_utf8(text.get(..usize::try_from(got).ok()?)?).ok()?;
+        let mut numbers = text.split_whitespace().map(|w| w.parse().ok());
+        Some(Scheduled { ran_ns: numbers.next()??, waited_ns: numbers.next()?? })
+    }
+}
+
+/// A pipe's reading and writing end.
+fn pipe() -> io::Result<[OwnedFd; 2]> {
+    let mut ends = [0; 2];
+    // SAFETY: pipe2 writes two descriptors into an array of ours. Neither end ever keeps anybody waiting: the guard polls.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just gave these to us alone.
+    Ok(ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
 /// Has `command`, when it is spawned, run under a guard, in a process group of its own that the guard leads. Its `Child` is the guard,
@@ -45,21 +90,16 @@ pub struct Leash {
 /// # Errors
 /// No pipe can be had.
 pub fn guard(command: &mut Command) -> io::Result<Leash> {
-    let mut ends = [0; 2];
-    // SAFETY: pipe2 writes two descriptors into an array of ours.
-    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just gave these to us alone.
-    let [read, write] = ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+    let [read, write] = pipe()?;
+    let [hears, tells] = pipe()?;
     let words = *words();
     command.process_group(0);
-    // SAFETY: between fork and exec only async-signal-safe calls are made (see `between`). The reading end lives as long as the closure,
+    // SAFETY: between fork and exec only async-signal-safe calls are made (see `between`). The guard's ends live as long as the closure,
     // hence as the command.
     unsafe {
-        command.pre_exec(move || between(read.as_raw_fd(), words));
+        command.pre_exec(move || between([read.as_raw_fd(), tells.as_raw_fd()], words));
     }
-    Ok(Leash { _pipe: write })
+    Ok(Leash { pipe: write, word: hears })
 }
 
 /// Where this process's words stand in its memory: what `ps` shows of it.
@@ -77,7 +117,7 @@ fn words() -> &'static Option<(usize, usize)> {
 }
 
 /// In the forked child: forks the command off. Returns in the command's process only.
-fn between(pipe: RawFd, words: Option<(usize, usize)>) -> io::Result<()> {
+fn between(pipes: [RawFd; 2], words: Option<(usize, usize)>) -> io::Result<()> {
     // SAFETY: async-signal-safe calls on our own process. The second fork is the bare system call: a C library's own would run handlers
     // that may wait for a lock that another thread of the runner held. Without CLONE_VM all arguments but the flags may be 0.
     unsafe {
@@ -95,13 +135,13 @@ fn between(pipe: RawFd, words: Option<(usize, usize)>) -> io::Result<()> {
                 libc::signal(libc::SIGINT, libc::SIG_DFL);
                 Ok(())
             }
-            command => watch(pipe, command as libc::pid_t, words),
+            command => watch(pipes, command as libc::pid_t, words),
         }
     }
 }
 
 /// The guard's life.
-fn watch(pipe: RawFd, command: libc::pid_t, words: Option<(usize, usize)>) -> ! {
+fn watch([pipe, tells]: [RawFd; 2], command: libc::pid_t, words: Option<(usize, usize)>) -> ! {
     // SAFETY: async-signal-safe calls on our own process, with pointers to values of ours. The words' memory is this process's own copy,
     // mapped and writable since the program began, and nobody reads it any more.
     unsafe {
@@ -115,7 +155,7 @@ fn watch(pipe: RawFd, command: libc::pid_t, words: Option<(usize, usize)>) -> ! 
             std::ptr::write_bytes(at, 0, end - start);
             std::ptr::copy_nonoverlapping(NAME.as_ptr(), at, NAME.len().min(end - start));
         }
-        close_all_but(pipe);
+        close_all_but([pipe, tells]);
         let mut wanted: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut wanted);
         libc::sigaddset(&raw mut wanted, libc::SIGCHLD);
@@ -124,6 +164,7 @@ fn watch(pipe: RawFd, command: libc::pid_t, words: Option<(usize, usize)>) -> ! 
         let mut status = None;
         let mut alone = false;
         while status.is_none() && !alone {
+            tell(tells, command);
             status = reap(command, libc::WNOHANG).0;
             if status.is_some() {
                 break;
@@ -143,23 +184,69 @@ fn watch(pipe: RawFd, command: libc::pid_t, words: Option<(usize, usize)>) -> ! 
     }
 }
 
-/// Closes every descriptor but one: the runner's pipes, of which a copy would keep a reader waiting, and its locks.
+/// If the command has ended, tells what the scheduler counted of it: as long as nobody has taken its status, the kernel still knows.
+///
+/// # Safety
+/// Async-signal-safe.
+unsafe fn tell(to: RawFd, command: libc::pid_t) {
+    // SAFETY: structures and buffers of ours; the path ends with a zero.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        if libc::waitid(libc::P_PID, command as libc::id_t, &raw mut info, options) != 0 || info.si_pid() == 0 {
+            return;
+        }
+        let mut path = [0_u8; 32];
+        let digits = write_number(command, &mut path[6..18]);
+        path[..6].copy_from_slice(b"/proc/");
+        path[6 + digits..16 + digits].copy_from_slice(b"/schedstat");
+        let file = libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC);
+        let mut text = [0_u8; 128];
+        let got = libc::read(file, text.as_mut_ptr().cast(), text.len());
+        if let Ok(got @ 1..) = usize::try_from(got) {
+            libc::write(to, text.as_ptr().cast(), got);
+        }
+        libc::close(file);
+    }
+}
+
+/// Writes a number's digits, and returns how many they are.
+fn write_number(number: libc::pid_t, into: &mut [u8]) -> usize {
+    let (mut rest, mut digits) = (number.max(0), 0);
+    while digits < into.len() {
+        into[digits] = b'0' + (rest % 10) as u8;
+        digits += 1;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    into[..digits].reverse();
+    digits
+}
+
+/// Closes every descriptor but two: the runner's pipes, of which a copy would keep a reader waiting, and its locks.
 ///
 /// # Safety
 /// The process must not use any of them again.
-unsafe fn close_all_but(kept: RawFd) {
-    let kept = kept as libc::c_uint;
+unsafe fn close_all_but(mut kept: [RawFd; 2]) {
+    kept.sort_unstable();
+    let [low, high] = kept.map(|fd| fd as libc::c_uint);
     // SAFETY: the caller's.
     unsafe {
-        let below = kept == 0 || libc::syscall(libc::SYS_close_range, 0, kept - 1, 0) == 0;
-        if below && libc::syscall(libc::SYS_close_range, kept + 1, libc::c_uint::MAX, 0) == 0 {
+        let gaps = [(0, low.wrapping_sub(1)), (low + 1, high.wrapping_sub(1)), (high + 1, libc::c_uint::MAX)];
+        let closed = |(from, to): &(libc::c_uint, libc::c_uint)| {
+            (*from > *to || *to == libc::c_uint::MAX && *from == 0)
+                || libc::syscall(libc::SYS_close_range, *from, *to, 0) == 0
+        };
+        if gaps.iter().all(closed) {
             return;
         }
         // Kernels before 5.9.
         let mut limit: libc::rlimit = std::mem::zeroed();
         libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
         for fd in 0..limit.rlim_cur.min(1 << 20) as RawFd {
-            if fd as libc::c_uint != kept {
+            if !kept.contains(&fd) {
                 libc::close(fd);
             }
         }
@@ -373,6 +460,20 @@ mod tests {
         assert!(until(|| !runs(&pid("keeper"))) && folder.path().join("taken-down").exists());
         let status = child.wait().unwrap();
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn what_the_scheduler_counted_of_a_command_is_told() {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "i=0; while [ $i -lt 20000 ]; do i=$((i + 1)); done"]);
+        let leash = guard(&mut command).unwrap();
+        let mut child = command.spawn().unwrap();
+        let status = child.wait().unwrap();
+        let told = leash.let_go().read().unwrap();
+        assert!(status.success() && told.ran_ns > 1_000_000 && told.ran_ns < 60_000_000_000, "{told:?}");
+        let mut digits = [0; 12];
+        assert_eq!((write_number(40_312, &mut digits), &digits[..5]), (5, &b"40312"[..]));
+        assert_eq!((write_number(0, &mut digits), digits[0]), (1, b'0'));
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //! ([`Setting::make_disk`]) and a [`Sink`] for rows.
 
 mod design;
+pub mod disturbed;
 mod expand;
 pub mod gate;
 mod guard;

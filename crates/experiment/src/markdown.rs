@@ -65,22 +65,35 @@ pub fn markdown(results: &Results) -> String {
 fn note(c: &Comparison, cell: &Cell, noise: Option<f64>, is_baseline: bool) -> String {
     let mut notes = Vec::new();
     if let Some(check) = &c.self_check {
-        let told = if check.passed { "A/A passed" } else { "A/A FAILED" };
+        let told = match (c.untold, check.passed) {
+            (true, _) => "A/A disturbed",
+            (false, true) => "A/A passed",
+            (false, false) => "A/A FAILED",
+        };
         notes.push(format!("{told}: differences below {:.1} % cannot be told from none", check.noise * 100.0));
     }
     if let Some(goal) = cell.goal {
         notes.push(match c.ratio {
+            _ if c.untold => format!("wanted {goal}: not judged"),
             Some(r) if r.low >= goal => format!("wanted {goal}: reached"),
             Some(r) if r.high < goal => format!("wanted {goal}: missed"),
             Some(_) => format!("wanted {goal}: the interval cannot tell"),
             None => format!("wanted {goal}"),
         });
     }
-    if let (Some(percent), Some(ratio)) = (cell.within_percent, c.ratio) {
+    if let (Some(percent), Some(ratio)) = (cell.within_percent, c.ratio.filter(|_| !c.untold)) {
         notes.push(agreement(percent, &ratio, noise, &cell.because));
     }
     if c.ratio.is_none() && c.pairs > 0 && !is_baseline {
         notes.push("too few pairs for an interval".into());
+    }
+    if c.disturbed > 0 {
+        let which = model::counted(c.disturbed, if is_baseline { "replicate" } else { "pair" });
+        notes.push(match (is_baseline, c.untold) {
+            (true, _) => format!("{which} disturbed by others"),
+            (false, false) => format!("{which} disturbed by others, left out"),
+            (false, true) => format!("**disturbed**: others disturbed {which}; measure again on a quiet machine"),
+        });
     }
     if c.failed > 0 {
         notes.push(format!("{} failed", model::counted(c.failed, "replicate")));

@@ -4,7 +4,7 @@
 //! the runner decides how a replicate ends. Whoever is left then, in the group or not, is ended by the process's [`guard`], just as
 //! everybody is if the runner itself is killed. While it runs, this side sleeps in a pipe and wakes ten times a second.
 
-use crate::guard::{self, Leash};
+use crate::guard::{self, Leash, Scheduled};
 use serde::Deserialize;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -70,6 +70,17 @@ pub struct Outcome {
     pub failure: Option<String>,
     /// Whether it has none because it was interrupted.
     pub interrupted: bool,
+    /// What it used.
+    pub own: Own,
+}
+
+/// What a process and everybody whom it started used.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Own {
+    /// Processor time, s.
+    pub cpu_s: f64,
+    /// What the scheduler counted of its first thread, if it does.
+    pub scheduled: Option<Scheduled>,
 }
 
 impl Outcome {
@@ -194,6 +205,7 @@ fn spawn(argv: &[String], stdout: Stdio) -> Result<(Child, Leash), String> {
 
 /// Runs `argv` to its end, to the timeout, or until `cancelled`.
 pub fn run(argv: &[String], timeout: Duration, cancelled: &dyn Fn() -> bool) -> Outcome {
+    let before_s = children_s();
     let start = Clocks::now();
     let (mut child, leash) = match spawn(argv, Stdio::piped()) {
         Ok(started) => started,
@@ -234,8 +246,9 @@ pub fn run(argv: &[String], timeout: Duration, cancelled: &dyn Fn() -> bool) -> 
             break Some(format!("not done within {} s", timeout.as_secs()));
         }
     };
-    let status = end_group(&mut child, leash);
+    let (status, scheduled) = end_group(&mut child, leash);
     let end = Clocks::now();
+    outcome.own = Own { cpu_s: (children_s() - before_s).max(0.0), scheduled };
     outcome.end_ns = end.boot;
     while let Some(line) = next(&said) {
         nonsense = nonsense.or(outcome.take(&line).err());
@@ -304,8 +317,21 @@ fn ended(child: &Child) -> bool {
     result != 0 || unsafe { info.si_pid() } != 0
 }
 
-/// Ends what is left of a group: SIGINT, the time to finish; then its guard kills whoever is left. Returns how the command ended.
-fn end_group(child: &mut Child, leash: Leash) -> Option<ExitStatus> {
+/// Processor time of all children that were waited for, and of theirs, s.
+fn children_s() -> f64 {
+    // SAFETY: a rusage may be all zeroes, and getrusage writes into ours only.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
+        usage
+    };
+    let s = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    s(usage.ru_utime) + s(usage.ru_stime)
+}
+
+/// Ends what is left of a group: SIGINT, the time to finish; then its guard kills whoever is left. Returns how the command ended, and what the
+/// scheduler counted of it.
+fn end_group(child: &mut Child, leash: Leash) -> (Option<ExitStatus>, Option<Scheduled>) {
     let deadline = Instant::now() + GRACE;
     if !ended(child) {
         let group = i32::try_from(child.id()).unwrap_or(i32::MAX);
@@ -315,8 +341,8 @@ fn end_group(child: &mut Child, leash: Leash) -> Option<ExitStatus> {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-    drop(leash);
-    child.wait().ok()
+    let word = leash.let_go();
+    (child.wait().ok(), word.read())
 }
 
 /// What comes next of an ended process's output, until its pipe ends too. The thread that reads it may have to wait for a

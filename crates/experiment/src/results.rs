@@ -4,7 +4,7 @@ use crate::Design;
 use model::table::{DesignCell, MarkRow, Replicate, Sample};
 use stats::ratio::SelfCheck;
 use stats::{Estimate, quantile, ratio};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The level of every interval.
 const LEVEL: f64 = 0.95;
@@ -78,8 +78,12 @@ pub struct Comparison {
     pub replicates: usize,
     /// Replicates of counting blocks that failed.
     pub failed: usize,
-    /// Blocks in which both it and the baseline gave a result.
+    /// Blocks in which both it and the baseline gave a result, and neither was left out.
     pub pairs: usize,
+    /// Blocks in which one of the two was disturbed while it ran.
+    pub disturbed: usize,
+    /// Whether these were too many to be left out: then they are part of the ratio, and nothing is concluded from it.
+    pub untold: bool,
     /// Its metric divided by the baseline's, pair by pair; empty for the baseline itself and for fewer than six pairs.
     pub ratio: Option<Estimate>,
     /// The median of those quotients, however few they are; empty for the baseline itself.
@@ -113,6 +117,24 @@ impl Results {
         self.absent.iter().find(|a| Some(&a.cell) == self.design.baseline.as_ref())
     }
 
+    /// Processes that should be there and are not: of a design that ended, each cell that was not given up has run in every block,
+    /// and a cell that was given up in every one until then.
+    pub fn gaps(&self) -> usize {
+        let own = |cell: usize| -> BTreeSet<u64> {
+            self.replicates.iter().filter(|r| r.cell == cell as u64 && r.why.is_none()).map(|r| r.block).collect()
+        };
+        let blocks: Vec<BTreeSet<u64>> = (0..self.design.cells.len()).map(own).collect();
+        let end = |of: &BTreeSet<u64>| of.last().map_or(0, |last| last + 1);
+        let all = blocks.iter().map(end).max().unwrap_or(0);
+        let asked = self.design.warmup + self.design.blocks;
+        let least = if self.stopped == Some(Stopped::Blocks) { all.max(asked) } else { all };
+        let lacks = |(of, cell): (&BTreeSet<u64>, &crate::Cell)| {
+            let until = if self.is_absent(&cell.name) { end(of) } else { least };
+            usize::try_from(until).unwrap_or(usize::MAX).saturating_sub(of.len())
+        };
+        blocks.iter().zip(&self.design.cells).map(lacks).sum()
+    }
+
     pub(crate) fn is_absent(&self, cell: &str) -> bool {
         self.absent.iter().any(|a| a.cell == cell)
     }
@@ -138,9 +160,24 @@ impl Results {
         let baseline =
             self.design.cells.iter().position(|c| Some(&c.name) == self.design.baseline.as_ref()).unwrap_or_default();
         let base = self.values(baseline as u64);
+        let of = |at: usize| -> BTreeSet<u64> {
+            let own = self.replicates.iter().filter(|r| r.cell == at as u64 && crate::disturbed::is_disturbed(r));
+            own.map(|r| r.block).collect()
+        };
+        let disturbed: Vec<BTreeSet<u64>> = (0..self.design.cells.len()).map(of).collect();
         let compare = |(at, cell): (usize, &crate::Cell)| {
             let values = self.values(at as u64);
-            let pairs: Vec<(f64, f64)> = values.iter().filter_map(|(block, v)| Some((*v, *base.get(block)?))).collect();
+            let shaken = &disturbed[at] | &disturbed[baseline];
+            let all: Vec<(u64, (f64, f64))> =
+                values.iter().filter_map(|(block, v)| Some((*block, (*v, *base.get(block)?)))).collect();
+            let shaken = all
+                .iter()
+                .filter(|(block, _)| shaken.contains(block))
+                .map(|(block, _)| *block)
+                .collect::<BTreeSet<_>>();
+            let untold = crate::disturbed::too_many(shaken.len(), all.len());
+            let counts = |(block, _): &&(u64, (f64, f64))| untold || !shaken.contains(block);
+            let pairs: Vec<(f64, f64)> = all.iter().filter(counts).map(|(_, pair)| *pair).collect();
             // A seed of its own for each cell: equal arms must not get equal resamples by construction.
             let ratio = (at != baseline)
                 .then(|| ratio::paired(&pairs, LEVEL, self.design.seed.wrapping_add(at as u64)))
@@ -153,6 +190,8 @@ impl Results {
                 median: quantile::of(&values.values().copied().collect::<Vec<_>>(), 0.5),
                 replicates: values.len(),
                 pairs: pairs.len(),
+                disturbed: if at == baseline { disturbed[at].len() } else { shaken.len() },
+                untold: at != baseline && untold,
                 middle: quantile::of(&pairs.iter().map(|(a, b)| a / b).collect::<Vec<_>>(), 0.5)
                     .filter(|middle| at != baseline && middle.is_finite()),
                 failed,

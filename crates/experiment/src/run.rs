@@ -5,8 +5,8 @@ use crate::process::{self, Background, Outcome};
 use crate::results::{Absent, Results, Stopped};
 use crate::scratch::Scratch;
 use crate::suite::Of;
-use crate::{Cell, Design, DiskWanted, Error, Fresh, needs, order, template};
-use device::Readings;
+use crate::{Cell, Design, DiskWanted, Error, Fresh, disturbed, needs, order, template};
+use device::{Count, Readings};
 use model::Context;
 use model::table::{DesignCell, MarkRow, Replicate, Sample};
 use stats::stop::{self, Rule};
@@ -63,6 +63,8 @@ pub struct Setting<'a> {
     pub make_disk: &'a mut MakeDisk<'a>,
     /// Reads the sensors for the gates; without it there are none.
     pub sensors: Option<&'a mut dyn FnMut() -> Readings>,
+    /// Counts what others do, before each process and after it; without it nobody knows whether one was disturbed.
+    pub counts: Option<&'a mut dyn FnMut() -> Count>,
     /// Whether gates may wait; if not, a closed one is only marked.
     pub wait: bool,
     /// Looks at the intervals, for a design that stops by precision.
@@ -82,6 +84,7 @@ impl<'a> Setting<'a> {
             scratch: if memory.is_dir() { memory } else { std::env::temp_dir() },
             make_disk,
             sensors: None,
+            counts: None,
             wait: true,
             half_widths: None,
             why: None,
@@ -280,7 +283,8 @@ impl Runner<'_, '_> {
                 }
                 self.now = Now { what: self.doing(block, at), done: block * cells + place as u64, total };
                 self.context.progress(&self.now.what, self.now.done, total);
-                if let Some((row, samples, marks)) = self.past.runs.remove(&(block, at as u64)) {
+                if let Some(run) = self.past.runs.remove(&(block, at as u64)) {
+                    let (row, samples, marks) = replay::renumbered(run, self.results.replicates.len() as u64);
                     self.keep_results(at, row, samples, marks)?;
                 } else if !self.results.is_absent(&design.cells[at].name) {
                     self.replicate(at, block, place as u64)?;
@@ -292,6 +296,8 @@ impl Runner<'_, '_> {
             let counted = (block + 1).saturating_sub(design.warmup);
             if counted == 0 {
                 warm_ns = self.elapsed_ns();
+            } else if self.past.goes_beyond(block) {
+                // What was measured stays part of the result.
             } else if let Some(stopped) = self.stop(counted, warm_ns) {
                 self.results.stopped = Some(stopped);
                 return Ok(());
@@ -368,9 +374,9 @@ impl Runner<'_, '_> {
         let cell = &design.cells[at];
         let purpose = if block < design.warmup { Purpose::Warmup } else { Purpose::Count };
         let gates = self.pass_gates();
-        let mut outcome = match self.argv(at, cell, &cell.fill, block, purpose)? {
+        let (mut outcome, during) = match self.argv(at, cell, &cell.fill, block, purpose)? {
             Ok(ready) => self.process(cell, &ready),
-            Err(why) => Outcome::failed(why),
+            Err(why) => (Outcome::failed(why), None),
         };
         if outcome.interrupted {
             // Half a process is no result. When the run goes on, it is begun again.
@@ -380,6 +386,8 @@ impl Runner<'_, '_> {
             outcome.failure = self.wrong(cell, purpose, &outcome);
         }
         let (row, samples, marks) = self.rows(at, block, place, outcome);
+        let all: gate::Marks = gates.into_iter().chain(during).flatten().collect();
+        let gates = (!all.is_empty()).then(|| serde_json::to_string(&all).ok()).flatten();
         let row = Replicate { warmup: purpose == Purpose::Warmup, gates, ..row };
         self.sink.replicate(&row, &samples, &marks).map_err(Error::Sink)?;
         self.keep_results(at, row, samples, marks)
@@ -486,8 +494,8 @@ impl Runner<'_, '_> {
         }
     }
 
-    /// Waits until the machine is as it was, or not; the gates as JSON, if there are any.
-    fn pass_gates(&mut self) -> Option<String> {
+    /// Waits until the machine is as it was, or not; the gates, if there are any.
+    fn pass_gates(&mut self) -> Option<gate::Marks> {
         let sensors = self.setting.sensors.as_mut()?;
         loop {
             match self.gate.signal(process::now_ns(), &sensors()) {
@@ -498,21 +506,28 @@ impl Runner<'_, '_> {
                     std::thread::sleep(LOOK_AGAIN);
                 }
                 Signal::Wait(_) => return None,
-                Signal::Go(marks) | Signal::GiveUp(marks) => {
-                    return serde_json::to_string::<gate::Marks>(&marks).ok();
-                }
+                Signal::Go(marks) | Signal::GiveUp(marks) => return Some(marks),
             }
         }
     }
 
-    fn process(&self, cell: &Cell, ready: &Ready) -> Outcome {
+    /// Runs a process to its end; what others did meanwhile, if that is counted.
+    fn process(&mut self, cell: &Cell, ready: &Ready) -> (Outcome, Option<gate::Marks>) {
         let beside = (!ready.background.is_empty())
             .then(|| Background::start(&ready.background, Duration::from_millis(cell.background_settle_ms)))
             .transpose();
-        match beside {
-            Ok(_beside) => process::run(&ready.argv, self.timeout(), &|| self.context.cancelled()),
-            Err(why) => Outcome::failed(why),
-        }
+        let beside = match beside {
+            Ok(beside) => beside,
+            Err(why) => return (Outcome::failed(why), None),
+        };
+        let before = self.setting.counts.as_mut().map(|counts| counts());
+        let outcome = process::run(&ready.argv, self.timeout(), &|| self.context.cancelled());
+        let after = self.setting.counts.as_mut().map(|counts| counts());
+        let wall_s = outcome.end_ns.saturating_sub(outcome.start_ns) as f64 / 1e9;
+        let marks = before
+            .zip(after)
+            .map(|(before, after)| disturbed::judge(wall_s, &after.since(&before), &outcome.own, beside.is_some()));
+        (outcome, marks)
     }
 
     /// Records one process of each cell that can be recorded, if that was asked for.
@@ -525,7 +540,8 @@ impl Runner<'_, '_> {
             if self.context.cancelled() {
                 return Ok(());
             }
-            if let Some((row, samples, marks)) = self.past.whys.remove(&(at as u64)) {
+            if let Some(run) = self.past.whys.remove(&(at as u64)) {
+                let (row, samples, marks) = replay::renumbered(run, self.results.replicates.len() as u64);
                 self.results.replicates.push(row);
                 self.results.samples.extend(samples);
                 self.results.marks.extend(marks);
@@ -535,7 +551,7 @@ impl Runner<'_, '_> {
             let name = format!("{}-{at}.fathom", design.name);
             // What hinders a recording is told as a failed one's reason.
             let outcome = match self.argv(at, cell, fill, block, Purpose::Count)? {
-                Ok(ready) => self.process(cell, &self.recording(ready, &folder.join(&name))),
+                Ok(ready) => self.process(cell, &self.recording(ready, &folder.join(&name))).0,
                 Err(why) => Outcome::failed(why),
             };
             if outcome.interrupted {

@@ -16,6 +16,7 @@
 use super::LEVEL;
 use super::comparable::{self, Incomparable, Rules};
 use super::differ::{self, Differs};
+use super::disturbed;
 use super::results::{Bench, Measured, words};
 use crate::text::digits;
 use model::counted;
@@ -30,6 +31,12 @@ const ALPHA: f64 = 0.05;
 
 /// How a note of a gate begins, after the archive's letter.
 const GATE: &str = "gate ";
+
+/// How the note of a disturbance goes on.
+const SHAKEN: &str = "disturbed by others while measured";
+
+/// The verdict where too many processes were disturbed while they were measured for any other.
+pub const DISTURBED: &str = "disturbed";
 
 /// A cell's score in one of the two.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -99,7 +106,7 @@ pub struct Pair {
     pub p_adjusted: Option<f64>,
     /// What is more than this, relatively, is a difference.
     pub margin: f64,
-    /// `faster`, `slower`, `equivalent` or `inconclusive`: B beside A.
+    /// `faster`, `slower`, `equivalent`, `inconclusive` or `disturbed`: B beside A.
     pub verdict: &'static str,
     /// Ranks.
     pub second: Second,
@@ -466,7 +473,7 @@ fn pair(m: &Match, ratio: Option<Comparison>, p_adjusted: Option<f64>, (margin, 
         p: ratio.map(|r| r.p),
         p_adjusted,
         margin,
-        verdict: verdict.name(),
+        verdict: if m.a.estimate.is_disturbed() || m.b.estimate.is_disturbed() { DISTURBED } else { verdict.name() },
         second,
     }
 }
@@ -527,9 +534,14 @@ fn notes(
         if x.estimate.failed > 0 {
             notes.push(format!("{which}: {} failed", counted(x.estimate.failed, "process")));
         }
-        let failed = x.estimate.gates.iter().filter_map(|(gate, states)| Some((gate, states.get("failed")?)));
+        let before = x.estimate.gates.iter().filter(|(gate, _)| !disturbed::is_of_the_run(gate));
+        let failed = before.filter_map(|(gate, states)| Some((gate, states.get("failed")?)));
         let processes = |n: u64| counted(n as usize, "process");
         notes.extend(failed.map(|(gate, n)| format!("{which}: {GATE}{gate} not passed before {}", processes(*n))));
+        if let (n @ 1.., all) = x.estimate.disturbed() {
+            let done = if x.estimate.is_disturbed() { DISTURBED } else { "left out" };
+            notes.push(format!("{which}: {n} of {} {SHAKEN} ({done})", processes(all as u64)));
+        }
     }
     // The proof of a mode, the state of a cache: what the processes say must be what is compared. Room always differs.
     for (name, texts) in m.a.marks.iter().filter(|(name, _)| !["inner", "fs.free"].contains(&name.as_str())) {
@@ -558,7 +570,8 @@ fn overall(matches: &[Match], pairing: Pairing, rules: &Rules) -> Option<Overall
         cells::ratio(&x, &y, pairing, LEVEL)
     };
     // Percentiles of a cell's latency tell the same processes' time again, which one number for all shall not count twice.
-    let all: Vec<_> = matches.iter().filter(|m| m.a.also.is_none()).filter_map(oriented).collect();
+    let counts = |m: &&Match| m.a.also.is_none() && !m.a.estimate.is_disturbed() && !m.b.estimate.is_disturbed();
+    let all: Vec<_> = matches.iter().filter(counts).filter_map(oriented).collect();
     if all.len() < 2 {
         return None;
     }
@@ -589,9 +602,9 @@ impl Compared {
 }
 
 impl Pair {
-    /// What its notes say of gates that were not passed.
+    /// What its notes say of gates that were not passed, and of disturbances.
     pub fn gates(&self) -> Vec<&str> {
-        self.notes.iter().filter(|note| note.contains(GATE)).map(String::as_str).collect()
+        self.notes.iter().filter(|note| note.contains(GATE) || note.contains(SHAKEN)).map(String::as_str).collect()
     }
 
     /// The cell in words: `cpu kernel=fft`, or `cpu kernel=fft: int -> tiered`.

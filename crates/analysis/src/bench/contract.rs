@@ -119,6 +119,7 @@ pub struct Tables {
 pub fn benchmark(tables: &Tables, penalty: Penalty, why: &dyn Fn(&str) -> Why) -> Benchmark {
     let estimates = estimate(tables, penalty);
     let metrics = others(&tables.replicates, &tables.samples);
+    let out = super::disturbed::left_out(&tables.replicates);
     let result = |estimate: CellEstimate| {
         let cell = tables.cells.iter().find(|c| c.id == estimate.cell)?;
         let design = tables.designs.iter().find(|d| d.id == cell.design)?;
@@ -131,7 +132,10 @@ pub fn benchmark(tables: &Tables, penalty: Penalty, why: &dyn Fn(&str) -> Why) -
             better: design.better.clone(),
             quick: design.quick,
             metrics: metrics.get(&cell.id).cloned().unwrap_or_default(),
-            marks: agreed(&own().filter(|r| super::counts(r)).map(|r| r.id).collect::<Vec<_>>(), &tables.marks),
+            marks: agreed(
+                &own().filter(|r| super::counts(r) && !out.contains(&r.id)).map(|r| r.id).collect::<Vec<_>>(),
+                &tables.marks,
+            ),
             why: own().find_map(|r| {
                 let archive = r.why.as_ref()?;
                 Some(match &r.failure {

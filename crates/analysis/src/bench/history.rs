@@ -65,7 +65,7 @@ pub struct Point {
     pub processes: usize,
     /// Beside the one before of this cell: score / its score.
     pub ratio: Option<f64>,
-    /// `faster`, `slower`, `equivalent` or `inconclusive` beside that; `not comparable` where it is another quantity.
+    /// `faster`, `slower`, `equivalent`, `inconclusive` or `disturbed` beside that; `not comparable` where it is another quantity.
     pub verdict: Option<&'static str>,
 }
 

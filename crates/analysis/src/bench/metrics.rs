@@ -19,7 +19,9 @@ pub struct Other {
 
 /// The metrics of each cell, by name; those that make the score are left out, and those with labels.
 pub fn others(replicates: &[Replicate], samples: &[Sample]) -> BTreeMap<u64, BTreeMap<String, Other>> {
-    let cells: BTreeMap<u64, u64> = replicates.iter().filter(|r| counts(r)).map(|r| (r.id, r.cell)).collect();
+    let out = super::disturbed::left_out(replicates);
+    let counted = replicates.iter().filter(|r| counts(r) && !out.contains(&r.id));
+    let cells: BTreeMap<u64, u64> = counted.map(|r| (r.id, r.cell)).collect();
     // By cell and metric its unit, and by process what it printed.
     type Printed<'a> = (&'a str, BTreeMap<u64, Vec<f64>>);
     let mut all: BTreeMap<(u64, &str), Printed<'_>> = BTreeMap::new();

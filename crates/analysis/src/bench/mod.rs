@@ -22,6 +22,7 @@ pub mod compare;
 pub mod compared;
 pub mod contract;
 pub mod differ;
+pub mod disturbed;
 pub mod figures;
 pub mod flows;
 pub mod history;
@@ -171,7 +172,8 @@ pub struct CellEstimate {
     pub outliers: usize,
     /// The largest share of its time that outliers took of a process.
     pub outlier_share: f64,
-    /// How many processes each gate let through, marked, or could not judge: gate, state, number.
+    /// How many processes each gate let through, marked, or could not judge: gate, state, number. Those of the time in which they ran among them
+    /// ([`disturbed`]).
     pub gates: BTreeMap<String, BTreeMap<String, u64>>,
     /// Whether every one of these processes checked its result; nothing if none says so.
     pub verified: Option<bool>,
@@ -223,7 +225,8 @@ fn of_cell(
     samples: &HashMap<u64, Vec<&Sample>>,
 ) -> CellEstimate {
     let failures: Vec<&str> = replicates.iter().filter_map(|r| r.failure.as_deref()).collect();
-    let good: Vec<&&Replicate> = replicates.iter().filter(|r| counts(r)).collect();
+    let out = disturbed::left_out(replicates.iter().copied());
+    let good: Vec<&&Replicate> = replicates.iter().filter(|r| counts(r) && !out.contains(&r.id)).collect();
     let none = Vec::new();
     let judged = |r: &&&Replicate| process(score, penalty, r.id, samples.get(&r.id).unwrap_or(&none));
     let processes: Vec<Process> = good.iter().filter_map(judged).collect();

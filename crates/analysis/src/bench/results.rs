@@ -4,7 +4,7 @@
 //! itself otherwise. Two runs may have sized their iterations differently; the time for a row, a request or a flop can be
 //! compared all the same.
 
-use super::{CellEstimate, Process, Score, Tables, counts, estimate_by, process, seconds};
+use super::{CellEstimate, Process, Score, Tables, counts, disturbed, estimate_by, process, seconds};
 use archive::{Archive, Error};
 use model::Fact;
 use model::table::{DesignCell, DesignRow, FactRow, Replicate, Sample};
@@ -180,7 +180,9 @@ impl Bench {
         for sample in &t.samples {
             samples.entry(sample.replicate.unwrap_or(u64::MAX)).or_default().push(sample);
         }
-        let cell_of: HashMap<u64, u64> = t.replicates.iter().filter(|r| counts(r)).map(|r| (r.id, r.cell)).collect();
+        let out = disturbed::left_out(&t.replicates);
+        let counts = |r: &&Replicate| counts(r) && !out.contains(&r.id);
+        let cell_of: HashMap<u64, u64> = t.replicates.iter().filter(counts).map(|r| (r.id, r.cell)).collect();
         let mut marks: HashMap<u64, BTreeMap<String, BTreeMap<String, u64>>> = HashMap::new();
         for mark in &t.marks {
             if let Some(cell) = mark.replicate.and_then(|id| cell_of.get(&id)) {

@@ -130,13 +130,7 @@ fn notes(result: &CellResult) -> Vec<String> {
             digits(e.outlier_share * 100.0)
         ));
     }
-    for (gate, states) in &e.gates {
-        if let Some(failed) = states.get("failed") {
-            let all: u64 = states.values().sum();
-            let all = counted(all as usize, "process");
-            notes.push(format!("{failed} of {all} began although the gate {} was not passed", shown(gate)));
-        }
-    }
+    notes.extend(e.machine());
     if e.verified != Some(true) && e.processes > 0 {
         notes.push("not every process checked its result".into());
     }

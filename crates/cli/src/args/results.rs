@@ -24,7 +24,8 @@ pub enum Better {
 /// Compare two benchmarks cell by cell, or the values of one parameter within one.
 ///
 /// Cells are the same if their workload and all their parameters are. Each gets the ratio B / A of the scores with its
-/// interval and a verdict: faster, slower, equivalent (shown to be within the margin), or inconclusive. The margin is 2 %, or
+/// interval and a verdict: faster, slower, equivalent (shown to be within the margin), or inconclusive; disturbed, where other
+/// programs disturbed more than a quarter of the processes while they were measured. The margin is 2 %, or
 /// what the machine's own noise makes of a cell compared with itself; of the differences that are told at most one in twenty is false (Benjamini-Hochberg).
 /// Cells whose commands, units, metrics or directions differ are not one quantity: they are listed and not compared.
 #[derive(Debug, Args)]
@@ -61,6 +62,9 @@ pub struct BenchCompare {
     /// What a change of level must pay when steady states are looked for (docs/method.md)
     #[arg(long, value_enum, default_value = "fixed")]
     pub penalty: Penalty,
+    /// Take processes that others disturbed while they were measured for any others, where what disturbs them belongs to what is measured
+    #[arg(long)]
+    pub even_disturbed: bool,
     /// Print JSON (its contract: docs/comparing.md)
     #[arg(long)]
     pub json: bool,

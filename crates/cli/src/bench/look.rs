@@ -7,7 +7,7 @@ use analysis::bench::compare::{self, Compared};
 use analysis::bench::results::Bench;
 use analysis::bench::{self, Benchmark, Penalty, compared, history};
 use anyhow::{Context as _, Result, bail};
-use archive::{Archive, Runs};
+use archive::Archive;
 use model::counted;
 use stats::verdict::Better;
 use std::path::{Path, PathBuf};
@@ -32,6 +32,15 @@ fn classified(path: &Path, penalty: args::Penalty) -> Result<Bench> {
     Ok(Bench { penalty, ..load(path)? })
 }
 
+/// The same for a comparison, whose user may want processes that were disturbed to be taken for others.
+fn compared_one(path: &Path, args: &args::BenchCompare) -> Result<Bench> {
+    let mut bench = classified(path, args.penalty)?;
+    if args.even_disturbed {
+        bench::disturbed::overlook(&mut bench.tables.replicates);
+    }
+    Ok(bench)
+}
+
 /// Its results; recorded processes are explained.
 fn benchmark(path: &Path, penalty: args::Penalty) -> Result<Benchmark> {
     let context = progress::context(true);
@@ -42,7 +51,7 @@ fn benchmark(path: &Path, penalty: args::Penalty) -> Result<Benchmark> {
 pub fn show(args: &args::BenchShow) -> Result<ExitCode> {
     let benchmark = benchmark(&args.archive, args.penalty)?;
     // The ratios of a comparison follow from its design, which only the log holds.
-    let comparisons = store::comparisons(&Runs::read(&args.archive)?)?;
+    let comparisons = store::comparisons(&store::log(&args.archive)?)?;
     let files = results::Files::new(args.csv.as_deref(), args.markdown.as_deref());
     files.print(&match args.json {
         true => results::json(&benchmark, &comparisons, &args.archive)?,
@@ -93,7 +102,7 @@ pub fn report(archives: &[PathBuf], output: Option<&Path>) -> Result<()> {
 }
 
 pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
-    let a = classified(&args.a, args.penalty)?;
+    let a = compared_one(&args.a, args)?;
     let rules = Rules {
         better: args.better.map(|better| match better {
             args::Better::Higher => Better::Higher,
@@ -102,7 +111,7 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
         other_commands: args.other_commands,
     };
     let done: Compared = match (&args.b, &args.by) {
-        (Some(b), None) => compare::archives(&a, &classified(b, args.penalty)?, &rules),
+        (Some(b), None) => compare::archives(&a, &compared_one(b, args)?, &rules),
         (Some(b), Some(by)) => {
             let values = by.split_once('=').and_then(|(name, values)| Some((name, values.split_once(',')?)));
             let Some((name, (of_a, of_b))) = values else {
@@ -111,7 +120,7 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
                 ))
                 .into());
             };
-            compare::across(&a, &classified(b, args.penalty)?, name, [of_a, of_b], &rules).map_err(Usage)?
+            compare::across(&a, &compared_one(b, args)?, name, [of_a, of_b], &rules).map_err(Usage)?
         }
         (None, Some(by)) => {
             let (name, base) = by.split_once('=').map_or((by.as_str(), None), |(name, base)| (name, Some(base)));

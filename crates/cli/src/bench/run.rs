@@ -1,18 +1,19 @@
 //! `fathom bench run`.
 
 use super::eta::{self, Eta, Part};
+use super::store::{self, Store};
 use super::suite::{self, Runnable};
-use super::{machine, results, store::Store};
+use super::{machine, results};
 use crate::{args, progress, record, say};
 use analysis::bench::{self as estimates, Penalty, Process, Score};
 use anyhow::{Context as _, Result, bail};
 use archive::runs::Entry;
-use archive::{Archive, Meta};
+use archive::{Archive, Meta, Runs};
 use clap::Parser as _;
-use device::{Local, Look, Readings};
+use device::{Count, Local, Look, Readings};
 use experiment::{Choices, Design, Disk, DiskWanted, Results, Setting, Workload, needs};
 use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
-use model::table::{MarkRow, Replicate};
+use model::table::MarkRow;
 use model::{Context, counted};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -191,10 +192,11 @@ fn one(
     store: &mut Store,
 ) -> Result<Results> {
     let mut make = |wanted: &DiskWanted| make_disk(wanted);
-    let mut sensors = sensors;
+    let (mut sensors, mut counts) = (sensors, counts);
     let mut scores = scorer(design);
     let mut setting = Setting::new(fathom, &mut make);
     setting.sensors = Some(&mut sensors);
+    setting.counts = Some(&mut counts);
     setting.half_widths = Some(&mut scores);
     setting.wait = wait;
     setting.why = why;
@@ -228,6 +230,11 @@ pub fn sensors() -> Readings {
     Readings::now(&Local, &before)
 }
 
+/// Counts what others do.
+pub fn counts() -> Count {
+    Count::now(&Local, std::process::id())
+}
+
 /// For each cell of `design` the half-width of its interval so far. A process is judged once.
 fn scorer(design: &Design) -> impl FnMut(&Results) -> Vec<Option<f64>> {
     let of_cell = |cell: &experiment::Cell| {
@@ -243,12 +250,13 @@ fn scorer(design: &Design) -> impl FnMut(&Results) -> Vec<Option<f64>> {
     let mut known: HashMap<u64, Option<Process>> = HashMap::new();
     move |results: &Results| {
         let mut samples: HashMap<u64, Vec<&model::table::Sample>> = HashMap::new();
+        let out = estimates::disturbed::left_out(&results.replicates);
         for sample in &results.samples {
-            if let Some(id) = sample.replicate.filter(|id| !known.contains_key(id)) {
+            if let Some(id) = sample.replicate.filter(|id| !known.contains_key(id) && !out.contains(id)) {
                 samples.entry(id).or_default().push(sample);
             }
         }
-        let counting = || results.replicates.iter().filter(|r| estimates::counts(r));
+        let counting = || results.replicates.iter().filter(|r| estimates::counts(r) && !out.contains(&r.id));
         for (id, own) in samples {
             let score = counting().find(|r| r.id == id).and_then(|r| scores.get(r.cell as usize));
             known.insert(id, score.and_then(|score| estimates::process(score, Penalty::default(), id, &own)));
@@ -400,25 +408,17 @@ fn resume(dir: &Path) -> Result<Store> {
     if archive.meta().kind != "bench" {
         bail!("{} is a {}, not a benchmark: there is nothing to go on with", dir.display(), archive.meta().kind);
     }
-    let tabled = archive.rows::<Replicate>().map_or(0, |rows| rows.len());
+    // The tables are made from the log again at the end.
+    store::keeps_tables(dir, &Runs::salvage(dir)?.0)?;
     let mut store = Store::resume(dir)?;
-    let logged = store.runs().runs.len();
-    // The tables are made from the log again at the end: what only they hold would be gone.
-    if logged < tabled {
-        bail!(
-            "{0}: its log (runs.jsonl) holds {logged} processes, its tables {tabled}: the log was cut. fathom bench show {0} \
-             shows what the tables hold; to go on with what the log holds, move {0}/tables away first",
-            dir.display()
-        );
-    }
     if store.runs().designs.is_empty() {
         bail!("{} was cut short before its designs were written down; start again", dir.display());
     }
-    if store.runs().designs.iter().all(|d| d.stopped.is_some()) {
+    let designs = store.designs()?;
+    if designs.iter().enumerate().all(|(at, design)| store.finished(at, design).is_some()) {
         return Ok(store);
     }
-    let dirs: Vec<(String, PathBuf)> = store
-        .designs()?
+    let dirs: Vec<(String, PathBuf)> = designs
         .iter()
         .flat_map(|d| &d.cells)
         .filter_map(|c| Some((c.factors.get("dir")?.clone(), c.dir.clone()?)))

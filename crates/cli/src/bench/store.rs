@@ -3,7 +3,7 @@
 use crate::unfinished::Unfinished;
 use anyhow::{Context as _, Result};
 use archive::runs::{Entry, Run};
-use archive::{Archive, Meta, Runs, RunsWriter};
+use archive::{Archive, Meta, Runs, RunsWriter, is_lost};
 use experiment::{Design, Past, Results, Sink, Stopped};
 use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
 use std::path::Path;
@@ -11,19 +11,29 @@ use std::path::Path;
 /// An archive's log while designs are run, one after the other.
 pub struct Store {
     log: RunsWriter,
-    /// The design that runs, and the first numbers of its cells and replicates.
+    /// The design that runs, and the first number of its cells.
     design: u64,
     cells: u64,
-    replicates: u64,
 }
 
 impl Store {
     pub fn create(dir: &Path) -> Result<Self> {
-        Ok(Self { log: RunsWriter::create(dir)?, design: 0, cells: 0, replicates: 0 })
+        Ok(Self { log: RunsWriter::create(dir)?, design: 0, cells: 0 })
     }
 
+    /// Goes on with a log; of a damaged one with what is whole, which is said.
     pub fn resume(dir: &Path) -> Result<Self> {
-        Ok(Self { log: RunsWriter::resume(dir)?, design: 0, cells: 0, replicates: 0 })
+        let (log, mended) = RunsWriter::resume(dir)?;
+        let mut store = Self { log, design: 0, cells: 0 };
+        if let Some((damage, kept)) = mended {
+            let text = format!("the log was damaged ({damage}) and is kept as {}", kept.display());
+            eprintln!(
+                "fathom: {text}; what is whole of it are {}, and what is missing is measured again",
+                model::counted(store.runs().runs.len(), "process")
+            );
+            store.push(Entry::Mark(MarkRow { replicate: None, name: "mended".into(), text }))?;
+        }
+        Ok(store)
     }
 
     pub fn runs(&self) -> &Runs {
@@ -50,19 +60,22 @@ impl Store {
     /// Begins design `at`, or goes on with it; gives what was measured of it before.
     pub fn begin(&mut self, at: usize) -> Past {
         let own = Own::of(self.log.runs(), at);
-        (self.design, self.cells, self.replicates) = (at as u64, own.cells, own.replicates);
+        (self.design, self.cells) = (at as u64, own.cells);
         own.past
     }
 
-    /// The results of a design that came to its end before.
+    /// The results of a design that came to its end before, if all is there that it has run.
     pub fn finished(&self, at: usize, design: &Design) -> Option<Results> {
         self.runs().designs.get(at)?.stopped.as_ref()?;
-        Some(results(self.runs(), at, design))
+        let results = results(self.runs(), at, design);
+        (!self.runs().cells.iter().any(|c| c.design == at as u64 && is_lost(c)) && results.gaps() == 0)
+            .then_some(results)
     }
 
     /// Design `at` has come to its end.
     pub fn end(&mut self, at: usize, why: Stopped) -> Result<()> {
-        self.push(Entry::Stopped { design: at as u64, why: why.name().into() })
+        let replicates = Some(self.runs().replicates_of(at as u64));
+        self.push(Entry::Stopped { design: at as u64, why: why.name().into(), replicates })
     }
 }
 
@@ -97,35 +110,34 @@ fn results(runs: &Runs, at: usize, design: &Design) -> Results {
     }
 }
 
-/// What a log holds of one design, in numbers of that design alone, and where those begin.
+/// What a log holds of one design, in numbers of that design alone, and where those of its cells begin.
 struct Own {
     cells: u64,
-    replicates: u64,
     past: Past,
 }
 
 impl Own {
     fn of(runs: &Runs, at: usize) -> Self {
         let id = at as u64;
-        // Designs run one after the other, so that what is there of this one is the end of the log, or has its neighbours'
-        // behind it.
+        // Cells of a design stand together. Its replicates do too, unless some were lost and measured again later.
         let place = |found: Option<usize>, all: usize| found.unwrap_or(all) as u64;
         let first = place(runs.cells.iter().position(|c| c.design == id), runs.cells.len());
         let cells = first..first + runs.cells.iter().filter(|c| c.design == id).count() as u64;
-        let replicates = place(runs.runs.iter().position(|r| cells.contains(&r.replicate.cell)), runs.runs.len());
-        let own: Vec<&Run> = runs.runs.iter().filter(|r| cells.contains(&r.replicate.cell)).collect();
-        let local = |id: Option<u64>| id.and_then(|id| id.checked_sub(replicates));
-        let replicate = |r: &Replicate| Replicate { id: r.id - replicates, cell: r.cell - first, ..r.clone() };
-        let samples = own.iter().flat_map(|r| &r.samples);
-        let marks = own.iter().flat_map(|r| &r.marks);
+        let own: Vec<(u64, &Run)> = (0..).zip(runs.runs.iter().filter(|r| cells.contains(&r.replicate.cell))).collect();
+        let replicate = |(local, run): &(u64, &Run)| {
+            let row = &run.replicate;
+            Replicate { id: *local, cell: row.cell - first, ..row.clone() }
+        };
+        let samples = own.iter().flat_map(|(local, r)| r.samples.iter().map(|s| (*local, s)));
+        let marks = own.iter().flat_map(|(local, r)| r.marks.iter().map(|m| (*local, m)));
         let absent = runs.cells.iter().filter(|c| c.design == id);
         let past = Past {
-            replicates: own.iter().map(|r| replicate(&r.replicate)).collect(),
-            samples: samples.map(|s| Sample { replicate: local(s.replicate), ..s.clone() }).collect(),
-            marks: marks.map(|m| MarkRow { replicate: local(m.replicate), ..m.clone() }).collect(),
+            replicates: own.iter().map(replicate).collect(),
+            samples: samples.map(|(local, s)| Sample { replicate: Some(local), ..s.clone() }).collect(),
+            marks: marks.map(|(local, m)| MarkRow { replicate: Some(local), ..m.clone() }).collect(),
             absent: absent.filter_map(|c| Some((c.id - first, c.absent.clone()?))).collect(),
         };
-        Self { cells: first, replicates, past }
+        Self { cells: first, past }
     }
 }
 
@@ -153,8 +165,8 @@ type Stored = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 impl Sink for Store {
     fn cell(&mut self, row: &DesignCell) -> Stored {
         let row = DesignCell { id: self.cells + row.id, design: self.design, ..row.clone() };
-        // A run that goes on tells its cells again.
-        if self.runs().cells.get(row.id as usize).is_some() {
+        // A run that goes on tells its cells again, which brings back one that was lost.
+        if self.runs().cells.get(row.id as usize).is_some_and(|there| !is_lost(there)) {
             return Ok(());
         }
         Ok(self.log.push(Entry::Cell(row))?)
@@ -163,11 +175,11 @@ impl Sink for Store {
         Ok(self.log.push(Entry::Absent { cell: self.cells + cell, why: why.into() })?)
     }
     fn replicate(&mut self, row: &Replicate, samples: &[Sample], marks: &[MarkRow]) -> Stored {
-        let id = |local: Option<u64>| local.map(|local| self.replicates + local);
+        let id = self.runs().runs.len() as u64;
         let run = Run {
-            replicate: Replicate { id: self.replicates + row.id, cell: self.cells + row.cell, ..row.clone() },
-            samples: samples.iter().map(|s| Sample { replicate: id(s.replicate), ..s.clone() }).collect(),
-            marks: marks.iter().map(|m| MarkRow { replicate: id(m.replicate), ..m.clone() }).collect(),
+            replicate: Replicate { id, cell: self.cells + row.cell, ..row.clone() },
+            samples: samples.iter().map(|s| Sample { replicate: s.replicate.map(|_| id), ..s.clone() }).collect(),
+            marks: marks.iter().map(|m| MarkRow { replicate: m.replicate.map(|_| id), ..m.clone() }).collect(),
         };
         Ok(self.log.push(Entry::Replicate(Box::new(run)))?)
     }
@@ -180,14 +192,48 @@ pub fn remake(dir: &Path) -> Result<Runs> {
 
 /// The same where `meta.json` is gone or damaged: what can be known of it is in the log.
 pub fn remake_without_meta(dir: &Path) -> Result<Runs> {
-    let runs = Runs::read(dir)?;
+    let (runs, _) = Runs::salvage(dir)?;
     let began = runs.runs.first().and_then(|run| run.replicate.start_unix_ns).unwrap_or(0);
     let kind = if runs.designs.iter().any(|d| d.name == analysis::bench::net::RUN) { "net" } else { "bench" };
     remake_with(dir, Meta::new(kind, began, Vec::new()))
 }
 
+/// The log of an archive; of a damaged one what is whole, which is said. Its designs are then not at their end.
+pub fn log(dir: &Path) -> Result<Runs> {
+    let (mut runs, damage) = Runs::salvage(dir)?;
+    if !damage.is_none() {
+        eprintln!(
+            "fathom: the log of {0} is damaged ({damage}): {1} of it are whole, and only those are shown. `fathom bench run --resume {2}` \
+             measures what is missing, and keeps the damaged log",
+            dir.display(),
+            model::counted(runs.runs.len(), "process"),
+            crate::say::word(dir),
+        );
+        runs.designs.iter_mut().for_each(|design| design.stopped = None);
+    }
+    Ok(runs)
+}
+
+/// The tables hold more than the log: what only they hold would be gone if they were made anew.
+pub fn keeps_tables(dir: &Path, runs: &Runs) -> Result<()> {
+    let tabled = Archive::open(dir).and_then(|archive| archive.rows::<Replicate>()).map_or(0, |rows| rows.len());
+    if runs.runs.len() < tabled {
+        let tables = dir.join("tables");
+        anyhow::bail!(
+            "{0}: its log (runs.jsonl) was cut or damaged: {1} of it are whole, and its tables hold {tabled}. fathom bench show {2} \
+             shows what the tables hold; to go on with what the log holds, move them away first: mv {3} {3}.before",
+            dir.display(),
+            model::counted(runs.runs.len(), "process"),
+            crate::say::word(dir),
+            crate::say::word(&tables),
+        );
+    }
+    Ok(())
+}
+
 fn remake_with(dir: &Path, mut meta: Meta) -> Result<Runs> {
-    let runs = Runs::read(dir)?;
+    let runs = log(dir)?;
+    keeps_tables(dir, &runs)?;
     {
         let _unfinished = Unfinished::tables(dir)?;
         runs.make_tables(dir)?;

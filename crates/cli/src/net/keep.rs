@@ -89,7 +89,7 @@ fn write(outcome: &Outcome, dir: &Path, about: Option<&About>) -> Result<()> {
         absent: None,
     }))?;
     log.push(Entry::Replicate(Box::new(replicate(outcome, about))))?;
-    log.push(Entry::Stopped { design: 0, why: "blocks".into() })?;
+    log.push(Entry::Stopped { design: 0, why: "blocks".into(), replicates: Some(1) })?;
     {
         let _unfinished = Unfinished::tables(dir)?;
         log.runs().make_tables(dir)?;

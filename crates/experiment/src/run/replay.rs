@@ -19,6 +19,13 @@ pub struct Past {
 /// A replicate with what it printed.
 pub(super) type Run = (Replicate, Vec<Sample>, Vec<MarkRow>);
 
+/// The same under another number: what was lost of a damaged log is measured again between what is there.
+pub(super) fn renumbered((row, samples, marks): Run, id: u64) -> Run {
+    let samples = samples.into_iter().map(|s| Sample { replicate: Some(id), ..s }).collect();
+    let marks = marks.into_iter().map(|m| MarkRow { replicate: Some(id), ..m }).collect();
+    (Replicate { id, ..row }, samples, marks)
+}
+
 /// What was measured before, by block and cell.
 #[derive(Default)]
 pub(super) struct Replay {
@@ -49,5 +56,10 @@ impl Replay {
         let runs = runs.into_iter().map(|run| ((run.0.block, run.0.cell), run)).collect();
         let whys = whys.into_iter().map(|run| (run.0.cell, run)).collect();
         Self { runs, whys, absent: past.absent, took_ns }
+    }
+
+    /// Whether there is something of a block behind this one.
+    pub(super) fn goes_beyond(&self, block: u64) -> bool {
+        self.runs.keys().next_back().is_some_and(|(last, _)| *last > block)
     }
 }

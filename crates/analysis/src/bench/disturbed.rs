@@ -1,0 +1,157 @@
+//! Processes that others disturbed while they were measured: which are left out of an estimate, and when none is made without them.
+//!
+//! A mark says it (`replicates.gates`, by `experiment`), made of what the kernel counted of others, never of the score: who is left out by it is left
+//! out whether he was fast or slow, in both arms alike. If at most a quarter of a cell's processes were disturbed, the rest is what the estimate is made
+//! of. If more were, leaving them out would rest the estimate on whatever moments were left; then all count, the cell is called disturbed, and nothing is
+//! concluded from it.
+
+use super::{CellEstimate, counts};
+use model::table::Replicate;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The mark that sums up what was counted while a process ran.
+pub const UNDISTURBED: &str = "undisturbed";
+/// How the marks begin that it sums up.
+pub const DURING: &str = "during.";
+/// Of more disturbed processes than this share no estimate is made without them.
+const MOST: f64 = 0.25;
+
+/// Whether a mark is of the time in which a process ran, not of that before it.
+pub fn is_of_the_run(mark: &str) -> bool {
+    mark == UNDISTURBED || mark.starts_with(DURING)
+}
+
+/// Whether a replicate was disturbed.
+fn is_disturbed(replicate: &Replicate) -> bool {
+    let marks = replicate.gates.as_ref().and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
+    marks.is_some_and(|marks| marks[UNDISTURBED]["state"] == "failed")
+}
+
+fn too_many(disturbed: usize, all: usize) -> bool {
+    disturbed as f64 > MOST * all as f64
+}
+
+/// The replicates that no estimate is made of, by number.
+pub fn left_out<'a>(replicates: impl IntoIterator<Item = &'a Replicate>) -> BTreeSet<u64> {
+    // By cell how many there are, and those that were disturbed.
+    let mut cells: BTreeMap<u64, (usize, Vec<u64>)> = BTreeMap::new();
+    for r in replicates.into_iter().filter(|r| counts(r)) {
+        let (all, disturbed) = cells.entry(r.cell).or_default();
+        *all += 1;
+        if is_disturbed(r) {
+            disturbed.push(r.id);
+        }
+    }
+    cells.into_values().filter(|(all, out)| !too_many(out.len(), *all)).flat_map(|(_, out)| out).collect()
+}
+
+/// Has what was counted while processes ran be passed over: the marks stay, under another state.
+pub fn overlook(replicates: &mut [Replicate]) {
+    for text in replicates.iter_mut().filter_map(|r| r.gates.as_mut()) {
+        let Ok(mut marks) = serde_json::from_str::<BTreeMap<String, serde_json::Value>>(text) else { continue };
+        let failed = marks.iter_mut().filter(|(name, mark)| is_of_the_run(name) && mark["state"] == "failed");
+        failed.for_each(|(_, mark)| mark["state"] = "overlooked".into());
+        *text = serde_json::json!(marks).to_string();
+    }
+}
+
+impl CellEstimate {
+    /// Processes that were disturbed while they ran, those without a result included, and all.
+    pub fn disturbed(&self) -> (usize, usize) {
+        let states = self.gates.get(UNDISTURBED);
+        let of = |state: &str| states.and_then(|s| s.get(state)).map_or(0, |n| *n as usize);
+        (of("failed"), states.map_or(0, |s| s.values().sum::<u64>() as usize))
+    }
+
+    /// Whether so many were that nothing can be concluded from it.
+    pub fn is_disturbed(&self) -> bool {
+        let (disturbed, all) = self.disturbed();
+        too_many(disturbed, all)
+    }
+
+    /// What is to be said of gates that were not passed, and of disturbances.
+    pub fn machine(&self) -> Vec<String> {
+        let failed = |name: &str| self.gates.get(name).and_then(|states| states.get("failed")).copied();
+        let mut notes = Vec::new();
+        for (gate, states) in self.gates.iter().filter(|(gate, _)| !is_of_the_run(gate)) {
+            if let Some(n) = failed(gate) {
+                let all = model::counted(states.values().sum::<u64>() as usize, "process");
+                notes.push(format!("{n} of {all} began although the gate {} was not passed", crate::text::shown(gate)));
+            }
+        }
+        let (disturbed, all) = self.disturbed();
+        if disturbed > 0 {
+            let by = self.gates.keys().filter_map(|name| Some((name.strip_prefix(DURING)?, failed(name)?)));
+            let by: Vec<String> = by.map(|(what, n)| format!("{} {n}", crate::text::shown(what))).collect();
+            let done = match self.is_disturbed() {
+                true => "too many to be left out: nothing can be concluded; measure again on a quiet machine",
+                false => "left out",
+            };
+            let all = model::counted(all, "process");
+            notes.push(format!("{disturbed} of {all} disturbed while measured ({}), {done}", by.join(", ")));
+        }
+        notes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::compare;
+    use crate::bench::made::bench;
+
+    const SHAKEN: &str = r#"{"undisturbed":{"state":"failed"},"during.others":{"state":"failed","value":0.9}}"#;
+    const CALM: &str = r#"{"undisturbed":{"state":"passed"},"during.others":{"state":"passed","value":0.01}}"#;
+
+    /// Of ten processes the last `shaken` were disturbed, and took a third longer.
+    fn loaded(shaken: usize) -> crate::bench::results::Bench {
+        let mut b = bench("b", "w");
+        b.add(&[("op", "x")], 100.0, 1000.0, 10);
+        let first = b.tables.replicates.len() - shaken;
+        let mut out = BTreeSet::new();
+        for (at, row) in b.tables.replicates.iter_mut().enumerate() {
+            row.gates = Some(if at < first { CALM } else { SHAKEN }.into());
+            if at >= first {
+                out.insert(row.id);
+            }
+        }
+        for sample in b.tables.samples.iter_mut().filter(|s| s.metric == "iteration") {
+            if sample.replicate.is_some_and(|id| out.contains(&id)) {
+                sample.value *= 1.35;
+            }
+        }
+        b
+    }
+
+    #[test]
+    fn load_that_begins_half_way_is_a_disturbance_and_nothing_slower() {
+        let calm = loaded(0);
+        for (shaken, verdict) in [(0, "equivalent"), (2, "equivalent"), (5, "disturbed"), (10, "disturbed")] {
+            let b = loaded(shaken);
+            let done = compare::archives(&calm, &b);
+            let pair = &done.results[0];
+            assert_eq!(pair.verdict, verdict, "{shaken}: {:?}", pair.ratio);
+            let told = pair.notes.iter().any(|n| n.contains(&format!("{shaken} of 10 processes disturbed")));
+            assert_eq!(told, shaken > 0, "{:?}", pair.notes);
+            assert!(done.slower(0.0).is_empty());
+            // Either way round.
+            assert_eq!(compare::archives(&b, &calm).results[0].verdict, verdict);
+            let left = if verdict == "equivalent" { 10 - shaken } else { 10 };
+            assert_eq!(pair.b.processes, left);
+        }
+        let mut b = loaded(10);
+        overlook(&mut b.tables.replicates);
+        assert_eq!(compare::archives(&calm, &b).results[0].verdict, "slower", "who asks for it has it");
+        assert!(b.tables.replicates[0].gates.as_ref().unwrap().contains("overlooked"));
+    }
+
+    /// What is left out is left out by the counters alone: a fast process as well as a slow one.
+    #[test]
+    fn the_score_has_no_say() {
+        let mut b = loaded(2);
+        let slow: BTreeSet<u64> = left_out(&b.tables.replicates);
+        assert_eq!(slow.len(), 2);
+        b.tables.samples.iter_mut().for_each(|s| s.value *= if s.metric == "iteration" { 0.5 } else { 1.0 });
+        assert_eq!(left_out(&b.tables.replicates), slow);
+    }
+}

@@ -1,0 +1,59 @@
+//! A line of the log: an entry as JSON, with the line's number and a sum behind it, so that what was lost or changed since is seen.
+//!
+//! `{"stopped":{…},"n":28,"crc32":"0c9d2a41"}`. The sum is of everything before `,"crc32"`. Logs of versions before have neither, and are
+//! read as they are.
+
+use super::Entry;
+
+const NUMBER: &str = ",\"n\":";
+const SUM: &str = ",\"crc32\":\"";
+
+/// Line `number` (the first is 1), with its end.
+///
+/// # Errors
+/// The entry cannot be written as JSON.
+pub fn encode(number: u64, entry: &Entry) -> serde_json::Result<Vec<u8>> {
+    let mut text = serde_json::to_string(entry)?;
+    // The bracket that ends the object moves behind what is added.
+    text.pop();
+    text += &format!("{NUMBER}{number}");
+    text += &format!("{SUM}{:08x}\"}}\n", crc32fast::hash(text.as_bytes()));
+    Ok(text.into_bytes())
+}
+
+/// The entry of a line and the number that it says it has; an error is why it cannot be believed.
+pub fn decode(line: &[u8]) -> Result<(Option<u64>, Entry), String> {
+    let text = std::str::from_utf8(line).map_err(|e| e.to_string())?.trim_end();
+    let entry = |text: &str| serde_json::from_str(text).map_err(|e| e.to_string());
+    let Some((summed, sum)) = text.rsplit_once(SUM) else { return Ok((None, entry(text)?)) };
+    if sum.strip_suffix("\"}") != Some(&format!("{:08x}", crc32fast::hash(summed.as_bytes()))) {
+        return Err("its sum does not match".into());
+    }
+    let (body, number) = summed.rsplit_once(NUMBER).ok_or("it has no number")?;
+    let number = number.parse().map_err(|_| "its number is none")?;
+    Ok((Some(number), entry(&format!("{body}}}"))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_comes_back_and_no_changed_byte_goes_unseen() {
+        let entry = Entry::Absent { cell: 3, why: "\"n\":1,\"crc32\":\"ä".into() };
+        let line = encode(7, &entry).unwrap();
+        assert_eq!(decode(&line).unwrap(), (Some(7), entry.clone()));
+        serde_json::from_slice::<serde_json::Value>(&line).unwrap();
+        for at in 0..line.len() - 1 {
+            for bit in [0, 4, 7] {
+                let mut changed = line.clone();
+                changed[at] ^= 1 << bit;
+                // Where the mark of the sum itself is hit, it reads as one of an older version, and only then.
+                let read = decode(&changed);
+                assert!(read.is_err() || read.as_ref().unwrap() == &(None, entry.clone()), "{at}: {read:?}");
+            }
+        }
+        let old = serde_json::to_vec(&entry).unwrap();
+        assert_eq!(decode(&old).unwrap(), (None, entry));
+    }
+}

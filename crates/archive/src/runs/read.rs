@@ -1,0 +1,271 @@
+//! Reading a log of which some may be lost: what is whole is kept, what is missing is counted, and nothing is guessed.
+//!
+//! A replicate's line stands for itself: block, cell, numbers. So whatever is left of a damaged log can be used, and a run that goes on
+//! measures the rest again. What cannot be had again is a design: without it nobody knows what was to be run, and the log is refused.
+//! The word that a design has come to its end is believed only if everything is there that stood before it.
+
+use super::{Entry, Run, Runs, line};
+use crate::error::{Error, Result, Tried};
+use model::table::{DesignCell, MarkRow, Sample};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io::{BufRead, Read};
+use std::path::Path;
+
+/// No replicate's line is longer; a longer one is damage, not data.
+const LONGEST: u64 = 1 << 30;
+
+/// What is wrong with a log.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Damage {
+    /// Lines that cannot be read, by number from 1, with the reason.
+    pub unreadable: Vec<(u64, String)>,
+    /// Lines that are not there. Logs of versions before 0.2 do not number theirs.
+    pub missing: u64,
+    /// Processes that are known to be lost: by their numbers, or by what an end of a design says.
+    pub processes: u64,
+    /// Cells of which the description is lost.
+    pub cells: u64,
+}
+
+impl Damage {
+    /// Whether nothing is wrong.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        parts.extend(self.unreadable.first().map(|(number, why)| format!("line {number}: {why}")));
+        if self.unreadable.len() > 1 {
+            parts.push(format!("{} more cannot be read", model::counted(self.unreadable.len() - 1, "line")));
+        }
+        let missing = |n: u64, what: &str, are: &str| {
+            (n > 0).then(|| format!("{} {}", model::counted(n as usize, what), if n == 1 { "is missing" } else { are }))
+        };
+        parts.extend(missing(self.missing, "line", "are missing"));
+        parts.extend(missing(self.processes, "process", "are missing"));
+        parts.extend(missing(self.cells, "cell", "are missing"));
+        f.write_str(&parts.join("; "))
+    }
+}
+
+/// A reading under way.
+struct Reader<'a> {
+    path: &'a Path,
+    runs: Runs,
+    damage: Damage,
+    /// Cells of each design, as its text says; nothing if it says none.
+    cells_of: Vec<Option<u64>>,
+    /// The number that the next replicate had when it was written.
+    next_replicate: u64,
+    /// Block, cell and purpose of each replicate.
+    seen: BTreeSet<(u64, u64, bool)>,
+    /// What each end of a design says that it has of replicates.
+    ends: Vec<Option<u64>>,
+    /// Whether a line was lost behind the designs and before anything else, and nobody knows what it was: it may have been a design.
+    gap_behind_designs: bool,
+}
+
+/// Reads a log up to its end; `path` is for messages.
+pub fn parse(from: &mut dyn BufRead, path: &Path) -> Result<(Runs, Damage)> {
+    let mut reader = Reader {
+        path,
+        runs: Runs::default(),
+        damage: Damage::default(),
+        cells_of: Vec::new(),
+        next_replicate: 0,
+        seen: BTreeSet::new(),
+        ends: Vec::new(),
+        gap_behind_designs: false,
+    };
+    let mut expected = 1;
+    let mut unreadable_since = 0;
+    for physical in 1_u64.. {
+        let mut text = Vec::new();
+        let bytes = from.take(LONGEST).read_until(b'\n', &mut text).tried("read", path)? as u64;
+        if text.last() != Some(&b'\n') && bytes < LONGEST {
+            break;
+        }
+        reader.runs.whole += bytes;
+        reader.runs.lines += 1;
+        let (number, entry) = match line::decode(&text) {
+            Ok(read) => read,
+            Err(why) => {
+                reader.damage.unreadable.push((physical, why));
+                unreadable_since += 1;
+                continue;
+            }
+        };
+        let number = number.unwrap_or(expected + unreadable_since);
+        if number < expected {
+            reader.damage.unreadable.push((physical, "it stands there a second time, or out of its order".into()));
+            continue;
+        }
+        let lost = number - expected;
+        reader.damage.missing += lost.saturating_sub(unreadable_since);
+        let behind_designs = reader.runs.cells.is_empty() && !reader.runs.designs.is_empty();
+        (expected, unreadable_since) = (number + 1, 0);
+        let (known, is_design) = (reader.damage.cells + reader.damage.processes, matches!(entry, Entry::Design(_)));
+        if let Err(why) = reader.take(entry)? {
+            reader.damage.unreadable.push((physical, why));
+        }
+        // The lines may have been those of cells and processes that are known to be lost.
+        let explained =
+            reader.damage.cells + reader.damage.processes - known.min(reader.damage.cells + reader.damage.processes);
+        reader.gap_behind_designs |= lost > explained && behind_designs && !is_design;
+    }
+    reader.finish()
+}
+
+impl Reader<'_> {
+    /// What nothing can be done without.
+    fn lost(&self, what: &str) -> Error {
+        Error::Damaged {
+            path: self.path.into(),
+            why: format!("{what} is lost, hence what was to be run"),
+            remedy: "Start a new run; each line of this log still holds the numbers of one process".into(),
+        }
+    }
+
+    /// Takes an entry in; the inner error is why it is of no use.
+    fn take(&mut self, entry: Entry) -> Result<std::result::Result<(), String>> {
+        match entry {
+            Entry::Design(row) => {
+                if row.id > self.runs.designs.len() as u64 {
+                    return Err(self.lost(&format!("design {}", self.runs.designs.len())));
+                }
+                if row.id < self.runs.designs.len() as u64 {
+                    return Ok(Err(format!("design {} is there a second time", row.id)));
+                }
+                let text: Option<serde_json::Value> = serde_json::from_str(&row.design).ok();
+                self.cells_of.push(text.and_then(|t| Some(t.get("cells")?.as_array()?.len() as u64)));
+                self.ends.push(None);
+                self.runs.designs.push(row);
+            }
+            Entry::Cell(row) => {
+                if self.runs.designs.len() as u64 <= row.design {
+                    return Err(self.lost(&format!("design {}", row.design)));
+                }
+                self.fill(row.id, row.design);
+                match self.runs.cells.get_mut(row.id as usize) {
+                    None => self.runs.cells.push(row),
+                    Some(there) if is_lost(there) => {
+                        self.damage.cells = self.damage.cells.saturating_sub(1);
+                        *there = DesignCell { absent: there.absent.take(), ..row };
+                    }
+                    Some(_) => return Ok(Err(format!("cell {} is there a second time", row.id))),
+                }
+            }
+            Entry::Replicate(run) => return Ok(self.replicate(*run)),
+            Entry::Absent { cell, .. } if !self.has_cell(cell) => return Ok(Err(format!("there is no cell {cell}"))),
+            Entry::Stopped { design, replicates, .. } if (design as usize) < self.ends.len() => {
+                self.ends[design as usize] = replicates;
+                return Ok(self.runs.take(entry));
+            }
+            other => return Ok(self.runs.take(other)),
+        }
+        Ok(Ok(()))
+    }
+
+    /// Puts cells whose lines are lost into their places, up to `next`; those of designs before `design`, or of that.
+    fn fill(&mut self, next: u64, design: u64) {
+        while (self.runs.cells.len() as u64) < next {
+            let id = self.runs.cells.len() as u64;
+            self.runs.cells.push(lost_cell(id, self.design_of(id).unwrap_or(design)));
+            self.damage.cells += 1;
+        }
+    }
+
+    /// The design that a cell belongs to, by the designs' own words.
+    fn design_of(&self, cell: u64) -> Option<u64> {
+        let mut end = 0;
+        for (design, cells) in (0..).zip(&self.cells_of) {
+            end += (*cells)?;
+            if cell < end {
+                return Some(design);
+            }
+        }
+        None
+    }
+
+    /// Whether there is that cell, if need be without its description.
+    fn has_cell(&mut self, cell: u64) -> bool {
+        if let Some(design) = self.design_of(cell) {
+            self.fill(cell + 1, design);
+        }
+        cell < self.runs.cells.len() as u64
+    }
+
+    fn replicate(&mut self, run: Run) -> std::result::Result<(), String> {
+        let row = &run.replicate;
+        let (was, cell) = (row.id, row.cell);
+        if !self.has_cell(cell) {
+            return Err(format!("there is no cell {cell}"));
+        }
+        if was < self.next_replicate || !self.seen.insert((row.block, cell, row.why.is_some())) {
+            return Err(format!("replicate {was} is there a second time"));
+        }
+        self.damage.processes += was - self.next_replicate;
+        self.next_replicate = was + 1;
+        self.runs.runs.push(renumbered(run, self.runs.runs.len() as u64));
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<(Runs, Damage)> {
+        let nothing_known = self.runs.designs.is_empty() && (!self.damage.is_none() || !self.runs.cells.is_empty());
+        if nothing_known || self.gap_behind_designs {
+            return Err(self.lost("a design"));
+        }
+        for design in 0..self.runs.designs.len() {
+            if self.runs.designs[design].stopped.is_none() {
+                continue;
+            }
+            let own = self.runs.replicates_of(design as u64);
+            let lacks = self.ends[design].map(|said| said.saturating_sub(own));
+            let cells = self.runs.cells.iter().any(|c| c.design == design as u64 && is_lost(c));
+            if lacks.is_some_and(|n| n > 0) && self.damage.is_none() {
+                self.damage.processes += lacks.unwrap_or(0);
+            }
+            // Where nobody says how many there were, a damaged log's word is no proof.
+            if cells || lacks.map_or(!self.damage.is_none(), |n| n > 0) {
+                self.runs.designs[design].stopped = None;
+            }
+        }
+        Ok((self.runs, self.damage))
+    }
+}
+
+/// The run under another number.
+fn renumbered(run: Run, id: u64) -> Run {
+    let Run { mut replicate, samples, marks } = run;
+    let was = replicate.id;
+    replicate.id = id;
+    let now = |of: Option<u64>| of.map(|of| if of == was { id } else { of });
+    Run {
+        replicate,
+        samples: samples.into_iter().map(|s| Sample { replicate: now(s.replicate), ..s }).collect(),
+        marks: marks.into_iter().map(|m| MarkRow { replicate: now(m.replicate), ..m }).collect(),
+    }
+}
+
+/// A cell of which only the number is known.
+fn lost_cell(id: u64, design: u64) -> DesignCell {
+    DesignCell {
+        id,
+        design,
+        name: format!("(lost cell {id})"),
+        factors: "{}".into(),
+        argv: String::new(),
+        metric: None,
+        same_as: None,
+        absent: None,
+    }
+}
+
+/// Whether only the number of a cell is known. A cell that was written has a command.
+pub fn is_lost(cell: &DesignCell) -> bool {
+    cell.argv.is_empty()
+}

@@ -1,0 +1,262 @@
+//! What the kernel counted of others while something of ours ran: two counts, one before and one after, and their difference.
+//!
+//! A process that is measured uses processors itself, by several threads or children, and makes the kernel work for it. So how busy the machine was
+//! says nothing of others. What does:
+//!
+//! - **others' processor time**: the sum over all processes of other families of what they and the children that they waited for have used
+//!   (`/proc/PID/stat`). A child that ends hands its time on to its parent, so that the sum holds what came and went in between. Left out are
+//!   this program and what it started, and the threads of the kernel, which work for whoever asked;
+//! - **steal** (`/proc/stat`): what the host gave to other guests while this one wanted to run;
+//! - **frequency**: the highest that the slowest processor may take, and how often processors were throttled for heat.
+//!
+//! Counting costs a look at each process, some ms, and is done before and after a measurement, never in it. The kernel counts in ticks, mostly of
+//! 10 ms. Not seen: processes whose parents ignore their ends, and everybody where /proc is mounted so that others' processes are hidden.
+
+use crate::Reader;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A thread of the kernel (PF_KTHREAD of `include/linux/sched.h`), in a process's flags.
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
+/// The counters at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Count {
+    /// Ticks of processes of other families, by number: their own, and with those of children that they waited for; an error is why they cannot
+    /// be told.
+    others: Result<BTreeMap<u32, (u64, u64)>, String>,
+    /// Ticks of threads of the kernel.
+    kernel: u64,
+    /// Ticks of interrupts, hard and soft.
+    interrupts: u64,
+    /// Ticks that the host took.
+    steal: Result<u64, String>,
+    /// As in [`crate::Readings`].
+    frequency_mhz: Result<f64, String>,
+    /// How often processors were throttled, if the kernel counts it.
+    throttled: Option<u64>,
+}
+
+/// What happened between two counts, in seconds of one processor.
+#[derive(Debug, Clone, PartialEq)]
+pub struct During {
+    /// Others' processor time.
+    pub others_s: Result<f64, String>,
+    /// Threads of the kernel and interrupts, whoever they worked for.
+    pub kernel_s: f64,
+    /// What the host took.
+    pub steal_s: Result<f64, String>,
+    /// The frequency before and after, MHz.
+    pub frequency_mhz: Result<(f64, f64), String>,
+    /// How often processors were throttled.
+    pub throttled: Option<u64>,
+}
+
+/// The length of the kernel's ticks in its files, s.
+fn tick_s() -> f64 {
+    // SAFETY: asks for a constant of the system.
+    let per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    1.0 / if per_s > 0 { per_s as f64 } else { 100.0 }
+}
+
+/// What is read of a process: parent, flags, ticks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Process {
+    parent: u32,
+    flags: u64,
+    /// Its own.
+    own: u64,
+    /// Those of its ended children.
+    waited: u64,
+}
+
+/// A line of /proc/PID/stat (proc(5)): behind the name, which ends with the last bracket, the state, the parent, …, flags, …, and four times.
+fn process(stat: &str) -> Option<Process> {
+    let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().collect();
+    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    // Those that were waited for may be negative for a moment in old kernels.
+    let waited = [13, 14].map(|at| number(at).unwrap_or(0)).into_iter().fold(0, u64::saturating_add);
+    let own = number(11)?.saturating_add(number(12)?);
+    Some(Process { parent: u32::try_from(number(1)?).ok()?, flags: number(6)?, own, waited })
+}
+
+impl Count {
+    /// Counts now. `own` is the process whose family is not others: its children, their children, and itself.
+    pub fn now(reader: &dyn Reader, own: u32) -> Self {
+        let (all, hidden) = processes(reader);
+        let mut family = BTreeSet::from([own]);
+        // Children mostly have higher numbers than their parents; where they do not, another round finds them.
+        loop {
+            let before = family.len();
+            family.extend(
+                all.iter().filter(|(_, p)| family.contains(&p.parent)).map(|(pid, _)| *pid).collect::<Vec<_>>(),
+            );
+            if family.len() == before {
+                break;
+            }
+        }
+        let is_kernel = |p: &Process| p.flags & KERNEL_THREAD != 0;
+        let others = all.iter().filter(|(pid, p)| !family.contains(pid) && !is_kernel(p));
+        let stat = reader.read("/proc/stat");
+        let ticks = |at: usize| -> Result<u64, String> {
+            let text = stat.as_ref().map_err(Clone::clone)?;
+            let line = text.lines().find_map(|l| l.strip_prefix("cpu ")).ok_or("/proc/stat is not understood")?;
+            line.split_whitespace()
+                .nth(at)
+                .and_then(|w| w.parse().ok())
+                .ok_or_else(|| "the kernel does not tell".into())
+        };
+        Self {
+            others: match hidden {
+                true => Err("others' processes are hidden from this user".into()),
+                false => Ok(others.map(|(pid, p)| (*pid, (p.own, p.own.saturating_add(p.waited)))).collect()),
+            },
+            kernel: all.values().filter(|p| is_kernel(p)).map(|p| p.own).fold(0, u64::saturating_add),
+            interrupts: ticks(5).unwrap_or(0) + ticks(6).unwrap_or(0),
+            steal: ticks(7),
+            frequency_mhz: crate::sensors::frequency(reader),
+            throttled: throttled(reader),
+        }
+    }
+
+    /// What happened since `before`.
+    pub fn since(&self, before: &Self) -> During {
+        let tick = tick_s();
+        let s = |now: u64, then: u64| now.saturating_sub(then) as f64 * tick;
+        let both = |now: &Result<u64, String>, then: &Result<u64, String>| {
+            Ok(s(*now.as_ref().map_err(Clone::clone)?, *then.as_ref().map_err(Clone::clone)?))
+        };
+        let frequency = |of: &Self| of.frequency_mhz.clone();
+        During {
+            others_s: both_maps(self, before).map(|ticks| ticks as f64 * tick),
+            kernel_s: s(self.kernel, before.kernel) + s(self.interrupts, before.interrupts),
+            steal_s: both(&self.steal, &before.steal),
+            frequency_mhz: frequency(before).and_then(|then| Ok((then, frequency(self)?))),
+            throttled: self.throttled.zip(before.throttled).map(|(now, then)| now.saturating_sub(then)),
+        }
+    }
+}
+
+/// Ticks of others between two counts. What children used that have ended since is in their parents' sums, unless a parent does not care for
+/// their ends: then time that was counted before is gone, and what those used that are still there is the least that it was.
+fn both_maps(now: &Count, then: &Count) -> Result<u64, String> {
+    let (now, then) = (now.others.as_ref().map_err(Clone::clone)?, then.others.as_ref().map_err(Clone::clone)?);
+    let sum = |of: &BTreeMap<u32, (u64, u64)>| of.values().map(|(_, all)| *all).fold(0, u64::saturating_add);
+    let alive = now.iter().map(|(pid, (own, _))| own.saturating_sub(then.get(pid).map_or(0, |(own, _)| *own)));
+    Ok(sum(now).saturating_sub(sum(then)).max(alive.fold(0, u64::saturating_add)))
+}
+
+/// Every process that is seen, and whether others are hidden: then the first of all is not there.
+fn processes(reader: &dyn Reader) -> (BTreeMap<u32, Process>, bool) {
+    let pids = reader.list("/proc").unwrap_or_default().into_iter().filter_map(|name| name.parse::<u32>().ok());
+    let all: BTreeMap<u32, Process> =
+        pids.filter_map(|pid| Some((pid, process(&reader.read(&format!("/proc/{pid}/stat")).ok()?)?))).collect();
+    let hidden = !all.contains_key(&1);
+    (all, hidden)
+}
+
+fn throttled(reader: &dyn Reader) -> Option<u64> {
+    const FOLDER: &str = "/sys/devices/system/cpu";
+    let names = reader.list(FOLDER).unwrap_or_default();
+    let read = |name: &String| {
+        let path = format!("{FOLDER}/{name}/thermal_throttle/core_throttle_count");
+        reader.read(&path).ok()?.trim().parse::<u64>().ok()
+    };
+    let counts: Vec<u64> = names.iter().filter(|n| n.starts_with("cpu")).filter_map(read).collect();
+    (!counts.is_empty()).then(|| counts.into_iter().fold(0, u64::saturating_add))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    /// Files by path.
+    struct Files(HashMap<String, String>);
+
+    impl Files {
+        /// Processes by number: parent, flags, and ticks of their own and of those they waited for.
+        fn of(processes: &[(u32, u32, u64, u64, u64)], steal: u64) -> Self {
+            let mut files =
+                HashMap::from([("/proc/stat".into(), format!("cpu  1 2 3 4 5 6 7 {steal} 0 0\ncpu0 1 2 3\n"))]);
+            for (pid, parent, flags, own, waited) in processes {
+                let stat = format!("{pid} (a) b (c) S {parent} 1 1 0 -1 {flags} 0 0 0 0 {own} 0 {waited} 0 20 0 1 0 5");
+                files.insert(format!("/proc/{pid}/stat"), stat);
+            }
+            Self(files)
+        }
+    }
+
+    impl Reader for Files {
+        fn read(&self, path: &str) -> Result<String, String> {
+            self.0.get(path).cloned().ok_or_else(|| "no such file".into())
+        }
+        fn list(&self, folder: &str) -> Result<Vec<String>, String> {
+            let below = |p: &String| Some(p.strip_prefix(folder)?.strip_prefix('/')?.split('/').next()?.to_string());
+            Ok(self.0.keys().filter_map(below).collect())
+        }
+        fn run(&self, _: &[&str]) -> Result<String, String> {
+            Err("no commands".into())
+        }
+        fn canonical(&self, path: &str) -> Result<String, String> {
+            Ok(path.into())
+        }
+        fn identity(&self, _: &str) -> Result<(model::Dev, u64), String> {
+            Err("no files".into())
+        }
+    }
+
+    #[test]
+    fn own_children_and_threads_of_the_kernel_are_not_others() {
+        let tick = tick_s();
+        // 10 is the runner, 20 its guard, 5 (a lower number) the load; 30 is a shell that is somebody else's, 31 its child.
+        let before = Files::of(
+            &[(1, 0, 0, 50, 50), (2, 0, KERNEL_THREAD, 100, 0), (10, 1, 0, 3, 0), (30, 1, 0, 7, 0), (31, 30, 0, 40, 0)],
+            8,
+        );
+        // The load used 500 ticks, a thread of the kernel 20 for it, the other's child 60 more before it ended, and was waited for; a child that
+        // came and went used 5.
+        let after = Files::of(
+            &[
+                (1, 0, 0, 51, 50),
+                (2, 0, KERNEL_THREAD, 120, 0),
+                (10, 1, 0, 4, 0),
+                (20, 10, 0, 1, 0),
+                (5, 20, 0, 500, 0),
+                (30, 1, 0, 7, 105),
+            ],
+            20,
+        );
+        let during = Count::now(&after, 10).since(&Count::now(&before, 10));
+        let near = |a: f64, ticks: f64| (a - ticks * tick).abs() < 1e-9;
+        assert!(near(during.others_s.clone().unwrap(), 1.0 + 60.0 + 5.0), "{during:?}");
+        assert!(near(during.kernel_s, 20.0) && near(during.steal_s.clone().unwrap(), 12.0), "{during:?}");
+        assert!(during.frequency_mhz.is_err() && during.throttled.is_none());
+    }
+
+    #[test]
+    fn who_sees_only_his_own_says_that_he_cannot_tell() {
+        let files = Files::of(&[(10, 1, 0, 3, 0)], 0);
+        let count = Count::now(&files, 10);
+        assert!(count.since(&count).others_s.unwrap_err().contains("hidden"));
+    }
+
+    #[test]
+    fn heat_is_counted_where_the_kernel_counts_it() {
+        let mut files = Files::of(&[(1, 0, 0, 3, 0)], 0);
+        files.0.insert("/sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count".into(), "3\n".into());
+        files.0.insert("/sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq".into(), "2000000\n".into());
+        let before = Count::now(&files, 10);
+        files.0.insert("/sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count".into(), "5\n".into());
+        files.0.insert("/sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq".into(), "1500000\n".into());
+        let during = Count::now(&files, 10).since(&before);
+        assert_eq!((during.throttled, during.frequency_mhz), (Some(2), Ok((2000.0, 1500.0))));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_upsets_it(text in "[0-9]{0,4} ?\\(?.{0,40}\\)?[ 0-9A-Z-]{0,60}") {
+            process(&text);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Whether a process was disturbed while it was measured, by what the kernel counted of others in that time.
+//!
+//! The gate looks before a process begins; what begins a second later it cannot see, and the process's own times cannot tell it from the thing that
+//! is measured. So the kernel's counters are read before and after each process. They know nothing of its score: whoever is left out by them is left
+//! out whether it was fast or slow, in both arms of a comparison alike.
+//!
+//! Four things are judged, each of which the measured process cannot bring about itself, however many threads and children it has and however much
+//! work it gives to the kernel:
+//!
+//! - **others**: processor time of processes of other families, on average over the time, in processors;
+//! - **steal**: the same of the host, for other guests;
+//! - **queue**: the share of the time in which the command's first thread was ready to run and waited for a processor, less everything in which its
+//!   own family or the kernel could have held it: an upper bound of what was its own doing, hence a lower bound of what was others';
+//! - **frequency**: the highest allowed one fell, or a processor was throttled for heat.
+//!
+//! Thresholds. The price of a tenth of a processor is at most a tenth where the measured process fills all processors or shares the one that the
+//! other takes, and next to nothing where one is free (docs/method.md has what it was here); an idle system uses a few hundredths. Time in the queue is
+//! lost to the thread as it is, so that there a fiftieth, the least difference that a verdict may name, is the bound; for steal as well. A count that is
+//! below three ticks is no count, and a process of less than ten ticks cannot be judged.
+
+use crate::gate::{Mark, Marks, State};
+use crate::process::Own;
+use device::During;
+use model::table::Replicate;
+
+/// The mark that sums the others up.
+pub const UNDISTURBED: &str = "undisturbed";
+/// Processors that others may use on average.
+pub const OTHERS_CPUS: f64 = 0.1;
+/// Share of the time that a host may take, or that a thread may wait for others, in the queue.
+pub const LOST: f64 = 0.02;
+/// Less than three of the kernel's ticks is no count.
+const LEAST_S: f64 = 0.03;
+/// What is shorter cannot be judged.
+const SHORTEST_S: f64 = 0.1;
+/// How much lower a frequency may be than before: drivers round.
+const FREQUENCY: f64 = 0.01;
+/// Of more disturbed processes than this share no estimate is made without them: who is mostly disturbed says nothing of the rest.
+pub const MOST: f64 = 0.25;
+
+/// The marks of a process that lasted `wall_s`. `beside` says that something else of this run ran meanwhile.
+pub fn judge(wall_s: f64, during: &During, own: &Own, beside: bool) -> Marks {
+    let mut marks = Marks::new();
+    let mut wrong = Vec::new();
+    let mut put = |name: &str, unit: &str, value: Result<f64, String>, most: f64, said: &str| {
+        let short =
+            (wall_s < SHORTEST_S).then(|| format!("it lasted {:.0} ms, which is too short to tell", wall_s * 1e3));
+        let mark = match short.map_or(value, Err) {
+            Err(why) => Mark { state: State::Unavailable, value: None, unit: None, why: Some(why) },
+            Ok(value) => {
+                let high = value > most && value * wall_s > LEAST_S;
+                if high {
+                    wrong.push(format!("{said} {value:.2}"));
+                }
+                let state = if high { State::Failed } else { State::Passed };
+                let why = high.then(|| format!("allowed: {most}"));
+                Mark { state, value: Some(value), unit: Some(unit.into()), why }
+            }
+        };
+        marks.insert(format!("during.{name}"), mark);
+    };
+    let share = |s: &Result<f64, String>| s.clone().map(|s| s / wall_s.max(1e-9));
+    put("others", "CPUs", share(&during.others_s), OTHERS_CPUS, "others' CPUs");
+    put("steal", "CPUs", share(&during.steal_s), LOST, "CPUs stolen by the host");
+    let queue = match own.scheduled {
+        None => Err("the kernel does not tell".into()),
+        Some(_) if beside => Err("something else of this run ran beside it".into()),
+        Some(s) => {
+            let (ran, waited) = (s.ran_ns as f64 / 1e9, s.waited_ns as f64 / 1e9);
+            let by_family = (own.cpu_s - ran).max(0.0) + during.kernel_s;
+            Ok((waited - by_family).max(0.0) / wall_s.max(1e-9))
+        }
+    };
+    put("queue", "of the time", queue, LOST, "share of its time in the queue behind others");
+    let frequency = match (&during.frequency_mhz, during.throttled) {
+        (Err(why), None) => Mark { state: State::Unavailable, value: None, unit: None, why: Some(why.clone()) },
+        (frequency, throttled) => {
+            let fell = frequency.as_ref().ok().filter(|(before, after)| *after < before * (1.0 - FREQUENCY));
+            let why = match (fell, throttled) {
+                (Some((before, _)), _) => Some(format!("at its begin up to {before:.0} MHz")),
+                (None, Some(n @ 1..)) => Some(format!("throttled {n} times")),
+                _ => None,
+            };
+            let state = if why.is_some() { State::Failed } else { State::Passed };
+            let value = frequency.as_ref().ok().map(|(_, after)| *after);
+            wrong.extend(why.iter().map(|why| format!("processors {why}")));
+            Mark { state, value, unit: value.map(|_| "MHz".into()), why }
+        }
+    };
+    marks.insert("during.frequency".into(), frequency);
+    let judged = marks.values().any(|m| m.state != State::Unavailable);
+    let state = match (judged, wrong.is_empty()) {
+        (false, _) => State::Unavailable,
+        (true, true) => State::Passed,
+        (true, false) => State::Failed,
+    };
+    let why = (!wrong.is_empty()).then(|| wrong.join("; "));
+    marks.insert(UNDISTURBED.into(), Mark { state, value: None, unit: None, why });
+    marks
+}
+
+/// Whether a replicate was disturbed while it ran.
+pub fn is_disturbed(replicate: &Replicate) -> bool {
+    let marks = replicate.gates.as_ref().and_then(|text| serde_json::from_str::<Marks>(text).ok());
+    marks.is_some_and(|marks| marks.get(UNDISTURBED).is_some_and(|mark| mark.state == State::Failed))
+}
+
+/// Whether so many of all are too many for an estimate without them.
+pub fn too_many(disturbed: usize, all: usize) -> bool {
+    disturbed as f64 > MOST * all as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guard::Scheduled;
+
+    fn calm() -> During {
+        During {
+            others_s: Ok(0.02),
+            kernel_s: 0.05,
+            steal_s: Ok(0.0),
+            frequency_mhz: Err("the kernel does not tell".into()),
+            throttled: None,
+        }
+    }
+
+    fn own(cpu_s: f64, ran_s: f64, waited_s: f64) -> Own {
+        let ns = |s: f64| (s * 1e9) as u64;
+        Own { cpu_s, scheduled: Some(Scheduled { ran_ns: ns(ran_s), waited_ns: ns(waited_s) }) }
+    }
+
+    fn failed(marks: &Marks) -> Vec<&str> {
+        marks.iter().filter(|(_, m)| m.state == State::Failed).map(|(name, _)| name.as_str()).collect()
+    }
+
+    #[test]
+    fn what_others_did_is_a_disturbance_and_what_the_process_did_is_none() {
+        // Two seconds in which its four threads filled two processors, waited for each other, and made the kernel work.
+        let busy = own(4.0, 1.0, 1.0);
+        assert_eq!(failed(&judge(2.0, &During { kernel_s: 0.8, ..calm() }, &busy, false)), Vec::<&str>::new());
+        // It waits for its disk: it does nothing, and nobody else does.
+        assert!(failed(&judge(2.0, &calm(), &own(0.01, 0.01, 0.001), false)).is_empty());
+        let loaded = During { others_s: Ok(1.0), ..calm() };
+        let marks = judge(2.0, &loaded, &busy, false);
+        assert_eq!(failed(&marks), ["during.others", UNDISTURBED]);
+        assert!(marks[UNDISTURBED].why.as_ref().unwrap().contains("others' CPUs 0.50"), "{marks:?}");
+        let stolen = During { steal_s: Ok(0.2), ..calm() };
+        assert_eq!(failed(&judge(2.0, &stolen, &busy, false)), ["during.steal", UNDISTURBED]);
+        // One thread, ready for half of the time, of which nobody of its own held the processor.
+        assert_eq!(failed(&judge(2.0, &calm(), &own(1.0, 1.0, 0.9), false)), ["during.queue", UNDISTURBED]);
+        assert!(failed(&judge(2.0, &calm(), &own(1.0, 1.0, 0.9), true)).is_empty(), "its background may have");
+        let hot = During { frequency_mhz: Ok((2000.0, 1500.0)), ..calm() };
+        assert_eq!(failed(&judge(2.0, &hot, &busy, false)), ["during.frequency", UNDISTURBED]);
+        let hot = During { throttled: Some(3), ..calm() };
+        assert_eq!(failed(&judge(2.0, &hot, &busy, false)), ["during.frequency", UNDISTURBED]);
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_not_claimed() {
+        let short = judge(0.02, &During { others_s: Ok(0.02), ..calm() }, &own(0.02, 0.02, 0.0), false);
+        assert!(failed(&short).is_empty() && short[UNDISTURBED].state == State::Unavailable, "{short:?}");
+        // Two ticks are none.
+        assert!(failed(&judge(0.15, &calm(), &own(0.1, 0.1, 0.0), false)).is_empty());
+        let hidden = During { others_s: Err("hidden".into()), ..calm() };
+        let marks = judge(1.0, &hidden, &Own { cpu_s: 1.0, scheduled: None }, false);
+        assert_eq!(
+            (marks["during.others"].state, marks["during.queue"].state),
+            (State::Unavailable, State::Unavailable)
+        );
+        assert_eq!(marks[UNDISTURBED].state, State::Passed, "of what can be told");
+    }
+
+    #[test]
+    fn a_quarter_may_be_left_out_and_not_more() {
+        assert!(!too_many(0, 0) && !too_many(2, 8) && too_many(3, 8) && too_many(1, 3) && too_many(4, 4));
+    }
+}
