@@ -70,7 +70,7 @@ pub fn logs() -> Vec<Vec<u8>> {
     let end = [
         Entry::Absent { cell: 1, why: "tired".into() },
         Entry::Mark(MarkRow { replicate: None, name: "resumed".into(), text: "here".into() }),
-        Entry::Stopped { design: 0, why: "blocks".into() },
+        Entry::Stopped { design: 0, why: "blocks".into(), replicates: Some(8) },
     ];
     let mut log = Vec::new();
     for entry in head.into_iter().chain((0..8).map(run)).chain(end) {
@@ -84,7 +84,8 @@ pub fn logs() -> Vec<Vec<u8>> {
 /// A log that is read refers to nothing that is not there, and everything that is made of it can be shown.
 pub fn log(bytes: &[u8]) {
     let runs = match Runs::parse(&mut &bytes[..], Path::new("b.fathom/runs.jsonl")) {
-        Ok(runs) => runs,
+        // What is whole is used, whatever else was in it.
+        Ok((runs, _)) => runs,
         Err(e) => return assert!(e.to_string().contains("runs.jsonl"), "{e}"),
     };
     assert!(runs.cells.iter().all(|c| (c.design as usize) < runs.designs.len()));

@@ -16,6 +16,9 @@ fn main() -> ExitCode {
         ("an_interrupted_run_writes_no_files_and_says_how_to_have_them", Ok(()), run_files),
         ("a_full_disk_leaves_every_file_as_it_was", root(), no_room),
         ("a_killed_run_takes_everything_along_that_it_started", Ok(()), killed),
+        ("whatever_is_lost_of_a_log_the_advice_leads_to_a_whole_run", Ok(()), damage),
+        ("load_that_begins_half_way_is_no_verdict", Ok(()), half_way),
+        ("a_process_is_not_disturbed_by_its_own_threads_nor_by_waiting", root(), own_load),
     ];
     lane(cases)
 }
@@ -271,5 +274,227 @@ wait''']
     let log = fs::read_to_string(folder.path("live.fathom/runs.jsonl"))?;
     ensure!(!log.contains("\"failure\":\""), "a folder of the live run was taken: {log}");
     ensure!(left(&folder.path("disk"))?.is_empty(), "who is interrupted leaves nothing");
+    Ok(())
+}
+
+/// A small generator of numbers, so that a failure can be had again.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % n.max(1) as u64) as usize
+    }
+}
+
+/// Damages a log: some lines are taken out, or its end is, or some bytes of it are changed.
+fn damaged(whole: &str, random: &mut Random) -> Vec<u8> {
+    let mut lines: Vec<&str> = whole.split_inclusive('\n').collect();
+    match random.below(3) {
+        0 => {
+            for _ in 0..=random.below(lines.len() * 2 / 3) {
+                lines.remove(random.below(lines.len()));
+            }
+            lines.concat().into_bytes()
+        }
+        1 => whole.as_bytes()[..random.below(whole.len())].to_vec(),
+        _ => {
+            let mut bytes = whole.as_bytes().to_vec();
+            for _ in 0..=random.below(4) {
+                let at = random.below(bytes.len());
+                bytes[at] = b'0' + random.below(10) as u8;
+            }
+            bytes
+        }
+    }
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    run(Command::new("cp").arg("-r").arg(from).arg(to))?;
+    Ok(())
+}
+
+/// Follows what is advised, word by word, until the run is whole or it is said that it cannot be.
+fn follow(folder: &Folder, archive: &str) -> Result<Option<serde_json::Value>> {
+    for _ in 0..5 {
+        let words = ["bench", "run", "--no-wait", "--resume", archive, "--json"];
+        let Output { status, stdout, stderr } = folder.command(&words).output()?;
+        let said = String::from_utf8_lossy(&stderr).into_owned();
+        if status.success() {
+            return Ok(Some(serde_json::from_slice(&stdout)?));
+        }
+        if said.contains("Start a new run") || said.contains("start again") {
+            return Ok(None);
+        }
+        // A command is at the end of a sentence.
+        let (_, advice) = said.trim().rsplit_once(": ").context("no advice")?;
+        ensure!(advice.starts_with("mv "), "no advice that could be followed: {said}");
+        run(Command::new("sh").args(["-c", advice]).current_dir(folder.0.path()))?;
+    }
+    anyhow::bail!("the advice leads nowhere")
+}
+
+fn damage() -> Result<()> {
+    let folder = Folder::new()?;
+    // Two designs, so that what is lost of the first lies before the second.
+    fs::write(folder.path("other.toml"), fathom_tests::bench::DESIGN.replace("name = \"fake\"", "name = \"other\""))?;
+    run(&mut folder.command(&["bench", "run", "fake.toml", "other.toml", "--no-wait", "--blocks=3", "--seed=3"]))?;
+    let whole = fs::read_to_string(folder.path("bench.fathom/runs.jsonl"))?;
+    // Where each process belongs, and when it began.
+    let processes = |log: &str| -> BTreeSet<(u64, u64, u64)> {
+        let rows = log.lines().filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok());
+        let row = |v: serde_json::Value| {
+            let r = v.get("replicate")?.get("replicate")?.clone();
+            Some((r["cell"].as_u64()?, r["block"].as_u64()?, r["start_ns"].as_u64()?))
+        };
+        rows.filter_map(row).collect()
+    };
+    let before = processes(&whole);
+    ensure!(before.len() == 16, "{}", before.len());
+    let mut ended = 0;
+    for seed in 1..=16_u64 {
+        let random = &mut Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let name = format!("d{seed}.fathom");
+        copy(&folder.path("bench.fathom"), &folder.path(&name))?;
+        if random.below(2) == 0 {
+            fs::remove_dir_all(folder.path(&name).join("tables"))?;
+        }
+        let log = folder.path(&name).join("runs.jsonl");
+        let left = damaged(&whole, random);
+        fs::write(&log, &left)?;
+        let Some(value) = follow(&folder, &name).with_context(|| format!("seed {seed}"))? else { continue };
+        ended += 1;
+        ensure!(value["complete"] == true, "seed {seed}: {value}");
+        let results = value["results"].as_array().context("results")?;
+        ensure!(results.len() == 4, "seed {seed}: {value}");
+        for result in results {
+            ensure!(result["processes"] == 3 && result["failed"] == 0, "seed {seed}: {result}");
+        }
+        let after = processes(&fs::read_to_string(&log)?);
+        let places: BTreeSet<(u64, u64)> = after.iter().map(|(cell, block, _)| (*cell, *block)).collect();
+        ensure!(after.len() == 16 && places.len() == 16, "seed {seed}: {after:?}");
+        // What was whole is still what was measured; of a byte that was changed nothing is taken.
+        let kept = processes(&String::from_utf8_lossy(&left));
+        for process in &after {
+            let old = before.iter().find(|old| (old.0, old.1) == (process.0, process.1)).context("a place")?;
+            ensure!(
+                process == old || process.2 > before.iter().map(|b| b.2).max().unwrap_or(0),
+                "seed {seed}: {process:?}"
+            );
+        }
+        ensure!(kept.intersection(&before).all(|p| after.contains(p)), "seed {seed}: something whole was dropped");
+    }
+    ensure!(ended >= 8, "only {ended} could be mended");
+    Ok(())
+}
+
+/// A design whose processes compute for a third of a second on one processor, or on all, or wait.
+fn computing(what: &str) -> String {
+    format!(
+        r#"
+name = "computing"
+question = "?"
+argv = ["/bin/sh", "-c", '{what}; echo "{{\"metric\":\"iteration\",\"unit\":\"ns\",\"v\":1000}}"; echo "{{\"metric\":\"work\",\"unit\":\"row\",\"v\":5}}"']
+[score]
+[run]
+blocks = 4
+precision_percent = 2
+budget_s = 600
+[quick]
+blocks = 4
+precision_percent = 2
+budget_s = 60
+[[factor]]
+name = "n"
+about = "nothing"
+default = 1
+range = [1, 2]
+"#
+    )
+}
+
+const BURN: &str = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done";
+
+/// The marks of the processes of an archive that count: what was counted while they ran.
+fn marks(folder: &Folder, archive: &str) -> Result<Vec<serde_json::Value>> {
+    let log = fs::read_to_string(folder.path(archive).join("runs.jsonl"))?;
+    let rows = log.lines().filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok());
+    let rows = rows.filter_map(|v| Some(v.get("replicate")?.get("replicate")?.clone()));
+    let counting = rows.filter(|r| r["warmup"] == false);
+    counting.map(|r| Ok(serde_json::from_str(r["gates"].as_str().context("no marks")?)?)).collect()
+}
+
+struct Busy(Vec<Child>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn half_way() -> Result<()> {
+    let folder = Folder::new()?;
+    fs::write(folder.path("computing.toml"), computing(BURN))?;
+    let words = ["bench", "run", "computing.toml", "--no-wait", "--blocks=8", "-o", "b.fathom"];
+    let mut child = folder.start(&words)?;
+    until("half of it", || Ok(folder.measured("b.fathom") >= 4))?;
+    // On each processor somebody of another family.
+    let cpus = std::thread::available_parallelism()?.get();
+    let mut busy = Busy(Vec::new());
+    for _ in 0..cpus {
+        busy.0.push(Command::new("sh").args(["-c", "while :; do :; done"]).spawn()?);
+    }
+    child.wait()?;
+    drop(busy);
+    let marks = marks(&folder, "b.fathom")?;
+    // Those that began after it: the counters say so, whatever else this machine was doing.
+    ensure!(marks.len() == 8, "{}", marks.len());
+    for mark in &marks[5..] {
+        ensure!(mark["undisturbed"]["state"] == "failed" && mark["during.others"]["state"] == "failed", "{mark}");
+        ensure!(mark["during.others"]["value"].as_f64().is_some_and(|cpus| cpus > 0.3), "{mark}");
+    }
+    let shown = String::from_utf8(run(&mut folder.command(&["bench", "show", "b.fathom"]))?.stdout)?;
+    ensure!(
+        shown.contains("disturbed while measured (others") && shown.contains("nothing can be concluded"),
+        "{shown}"
+    );
+    let compare = |more: &[&str]| -> Result<serde_json::Value> {
+        let words = ["bench", "compare", "b.fathom", "b.fathom", "--json"];
+        let output = run(&mut folder.command(&[&words[..], more].concat()))?;
+        Ok(serde_json::from_slice(&output.stdout)?)
+    };
+    ensure!(compare(&[])?["results"][0]["verdict"] == "disturbed", "a verdict of it");
+    ensure!(compare(&["--even-disturbed"])?["results"][0]["verdict"] != "disturbed", "who asks for it has it");
+    Ok(())
+}
+
+/// In a PID namespace nobody else is seen, so that whatever is counted is its own.
+fn own_load() -> Result<()> {
+    let folder = Folder::new()?;
+    let cpus = std::thread::available_parallelism()?.get() + 1;
+    // More processes than processors; children that come and go; one that waits for its disk.
+    let crowd = format!("for n in $(seq {cpus}); do ({BURN}) & done; wait");
+    let come_and_go = "for n in $(seq 60); do sh -c \"j=0; while [ \\$j -lt 3000 ]; do j=\\$((j + 1)); done\"; done";
+    let disk = "dd if=/dev/zero of=f bs=1M count=48 conv=fsync 2>/dev/null; cat f f f >/dev/null; rm f; sleep 0.2";
+    for (name, what) in [("crowd", crowd.as_str()), ("children", come_and_go), ("disk", disk)] {
+        fs::write(folder.path("computing.toml"), computing(what))?;
+        let archive = format!("{name}.fathom");
+        let words = ["bench", "run", "computing.toml", "--no-wait", "--blocks=3", "-q", "-o", &archive];
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--mount-proc"]).arg(fathom()).args(words).current_dir(folder.0.path());
+        run(&mut command)?;
+        let marks = marks(&folder, &archive)?;
+        ensure!(marks.len() == 3, "{name}: {marks:?}");
+        for mark in marks {
+            let others = mark["during.others"]["value"].as_f64().with_context(|| format!("{name}: {mark}"))?;
+            ensure!(others < 0.05, "{name}: {others} CPUs of its own are taken for others'");
+            ensure!(mark["during.others"]["why"].as_str().is_some_and(|why| why.contains("container")), "{mark}");
+        }
+    }
     Ok(())
 }

@@ -45,6 +45,16 @@ pub fn duration(ns: f64) -> String {
     format!("{} {unit}", digits(ns / size))
 }
 
+/// By what numbers of a unit are divided to be read, and the unit that they have then: times are shown in the unit that leaves one to three digits of
+/// `of` before the point, anything else as it is.
+pub fn scale(unit: &str, of: f64) -> (f64, String) {
+    const UNITS: [(&str, f64); 4] = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
+    let Some((_, size)) = UNITS.iter().find(|(name, _)| *name == unit) else { return (1.0, unit.into()) };
+    let ns = (of * size).abs();
+    let (name, shown) = UNITS.iter().rev().find(|(_, size)| ns >= 0.9995 * size).unwrap_or(&UNITS[0]);
+    (shown / size, (*name).into())
+}
+
 /// A number of bytes, in binary units.
 pub fn bytes(n: f64) -> String {
     let (unit, size) = match n.abs() {
@@ -78,6 +88,17 @@ mod tests {
         }
         for (ns, text) in [(0.0, "0 ns"), (999.0, "999 ns"), (999.6, "1.00 us"), (1.5e6, "1.50 ms"), (2e9, "2.00 s")] {
             assert_eq!(duration(ns), text, "{ns}");
+        }
+        for (unit, of, divisor, shown) in [
+            ("ns", 104_500_000.0, 1e6, "ms"),
+            ("ns", 12.0, 1.0, "ns"),
+            ("us", 3_376.0, 1e3, "ms"),
+            ("s", 0.002, 1e-3, "ms"),
+            ("ns", 0.0, 1.0, "ns"),
+            ("row/s", 1e9, 1.0, "row/s"),
+        ] {
+            let (found, name) = scale(unit, of);
+            assert!((found / divisor - 1.0).abs() < 1e-12 && name == shown, "{of} {unit}: {found} {name}");
         }
         assert_eq!(bytes(4096.0), "4.00 KiB");
         assert_eq!(bytes(1_048_500.0), "1.00 MiB");

@@ -10,7 +10,8 @@
 //! - **frequency**: the highest that the slowest processor may take, and how often processors were throttled for heat.
 //!
 //! Counting costs a look at each process, some ms, and is done before and after a measurement, never in it. The kernel counts in ticks, mostly of
-//! 10 ms. Not seen: processes whose parents ignore their ends, and everybody where /proc is mounted so that others' processes are hidden.
+//! 10 ms. Not seen: processes whose parents ignore their ends, everybody where /proc is mounted so that others' processes are hidden, and whoever is outside
+//! of the container that this program runs in.
 
 use crate::Reader;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,12 +19,17 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A thread of the kernel (PF_KTHREAD of `include/linux/sched.h`), in a process's flags.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
+/// The PID namespace that a machine begins with (PROC_PID_INIT_INO of `include/linux/proc_ns.h`).
+const FIRST: &str = "pid:[4026531836]";
+
 /// The counters at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Count {
     /// Ticks of processes of other families, by number: their own, and with those of children that they waited for; an error is why they cannot
     /// be told.
     others: Result<BTreeMap<u32, (u64, u64)>, String>,
+    /// Whether only those of a PID namespace are seen.
+    inside: bool,
     /// Ticks of threads of the kernel.
     kernel: u64,
     /// Ticks of interrupts, hard and soft.
@@ -41,6 +47,8 @@ pub struct Count {
 pub struct During {
     /// Others' processor time.
     pub others_s: Result<f64, String>,
+    /// Whether it is only that of processes in the same container (PID namespace): nobody else is seen from there.
+    pub inside: bool,
     /// Threads of the kernel and interrupts, whoever they worked for.
     pub kernel_s: f64,
     /// What the host took.
@@ -110,6 +118,7 @@ impl Count {
                 true => Err("others' processes are hidden from this user".into()),
                 false => Ok(others.map(|(pid, p)| (*pid, (p.own, p.own.saturating_add(p.waited)))).collect()),
             },
+            inside: reader.canonical("/proc/self/ns/pid").is_ok_and(|at| at.contains("pid:[") && !at.contains(FIRST)),
             kernel: all.values().filter(|p| is_kernel(p)).map(|p| p.own).fold(0, u64::saturating_add),
             interrupts: ticks(5).unwrap_or(0) + ticks(6).unwrap_or(0),
             steal: ticks(7),
@@ -128,6 +137,7 @@ impl Count {
         let frequency = |of: &Self| of.frequency_mhz.clone();
         During {
             others_s: both_maps(self, before).map(|ticks| ticks as f64 * tick),
+            inside: self.inside,
             kernel_s: s(self.kernel, before.kernel) + s(self.interrupts, before.interrupts),
             steal_s: both(&self.steal, &before.steal),
             frequency_mhz: frequency(before).and_then(|then| Ok((then, frequency(self)?))),

@@ -88,6 +88,10 @@ pub fn judge(wall_s: f64, during: &During, own: &Own, beside: bool) -> Marks {
         }
     };
     marks.insert("during.frequency".into(), frequency);
+    if let Some(others) = marks.get_mut("during.others").filter(|m| during.inside && m.state == State::Passed) {
+        others.state = State::Unavailable;
+        others.why = Some("in a container only its own processes are seen".into());
+    }
     let judged = marks.values().any(|m| m.state != State::Unavailable);
     let state = match (judged, wrong.is_empty()) {
         (false, _) => State::Unavailable,
@@ -118,6 +122,7 @@ mod tests {
     fn calm() -> During {
         During {
             others_s: Ok(0.02),
+            inside: false,
             kernel_s: 0.05,
             steal_s: Ok(0.0),
             frequency_mhz: Err("the kernel does not tell".into()),
@@ -169,6 +174,10 @@ mod tests {
             (State::Unavailable, State::Unavailable)
         );
         assert_eq!(marks[UNDISTURBED].state, State::Passed, "of what can be told");
+        let inside = judge(2.0, &During { inside: true, ..calm() }, &own(1.0, 1.0, 0.0), false);
+        assert!(inside["during.others"].state == State::Unavailable && inside["during.others"].value.is_some());
+        let loaded = During { inside: true, others_s: Ok(1.0), ..calm() };
+        assert_eq!(failed(&judge(2.0, &loaded, &own(1.0, 1.0, 0.0), false)), ["during.others", UNDISTURBED]);
     }
 
     #[test]

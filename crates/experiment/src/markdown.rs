@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 /// A section with the question, a table of every cell (absent ones with their reason) and how it was measured.
 pub fn markdown(results: &Results) -> String {
     let design = &results.design;
-    let unit = results.unit();
+    let comparisons = results.comparisons();
+    let (size, unit) = scale(results.unit(), comparisons.iter().find_map(|c| c.median).unwrap_or(0.0));
     let mut page = format!("## {}\n\n{}\n\n", escape(&design.name), escape(&design.question));
     let _ = writeln!(
         page,
@@ -17,13 +18,12 @@ pub fn markdown(results: &Results) -> String {
         escape(design.baseline.as_deref().unwrap_or_default())
     );
     page.push_str("|---|---:|---:|---:|---:|---|\n");
-    let comparisons = results.comparisons();
     let noise = comparisons.iter().filter_map(|c| Some(c.self_check?.noise)).reduce(f64::max);
     for (cell, c) in design.cells.iter().zip(&comparisons) {
         let name = if cell.about.is_empty() { c.cell.clone() } else { format!("{}: {}", c.cell, cell.about) };
         let ratio = c.ratio.map(|r| r.value).or(c.middle).map_or(String::new(), |r| format!("{r:.3}"));
         let interval = c.ratio.map_or(String::new(), |r| format!("{:.3} to {:.3}", r.low, r.high));
-        let median = c.median.map_or(String::new(), number);
+        let median = c.median.map_or(String::new(), |median| number(median / size));
         let note = escape(&note(c, cell, noise, Some(&c.cell) == design.baseline.as_ref()));
         let _ = writeln!(page, "| {} | {median} | {} | {ratio} | {interval} | {note} |", escape(&name), c.pairs);
     }
@@ -132,6 +132,17 @@ fn brief(why: &str) -> String {
     match why.char_indices().nth(MOST) {
         Some((cut, _)) => format!("{}…", &why[..cut]),
         None => why.into(),
+    }
+}
+
+/// By what numbers of a unit are divided to be read, and the unit that they have then: times in ns, of which `of` is one, in what people take for such
+/// times.
+fn scale(unit: &str, of: f64) -> (f64, &str) {
+    match (unit, of.abs()) {
+        ("ns", 0.9995e9..) => (1e9, "s"),
+        ("ns", 0.9995e6..) => (1e6, "ms"),
+        ("ns", 0.9995e3..) => (1e3, "us"),
+        _ => (1.0, unit),
     }
 }
 

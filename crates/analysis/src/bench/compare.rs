@@ -15,9 +15,10 @@
 
 use super::LEVEL;
 use super::comparable::{self, Incomparable, Rules};
+use super::contract::MODE;
 use super::differ::{self, Differs};
-use super::disturbed;
 use super::results::{Bench, Measured, words};
+use super::{disturbed, said};
 use crate::text::digits;
 use model::counted;
 use serde::Serialize;
@@ -545,7 +546,15 @@ fn notes(
     }
     // The proof of a mode, the state of a cache: what the processes say must be what is compared. Room always differs.
     for (name, texts) in m.a.marks.iter().filter(|(name, _)| !["inner", "fs.free"].contains(&name.as_str())) {
-        if m.levels.is_none() && m.b.marks.get(name).is_some_and(|other| !other.keys().eq(texts.keys())) {
+        let differ = |other: &BTreeMap<String, u64>| match name == MODE {
+            true => {
+                let a: Vec<&str> = texts.keys().map(String::as_str).collect();
+                let b: Vec<&str> = other.keys().map(String::as_str).collect();
+                said::contradict(&a, &b)
+            }
+            false => !other.keys().eq(texts.keys()),
+        };
+        if m.levels.is_none() && m.b.marks.get(name).is_some_and(differ) {
             notes.push(format!("the processes say different things of {name}"));
         }
     }

@@ -2,7 +2,7 @@
 
 use super::compare::{Alone, Compared, Pair, Side};
 use super::results::words;
-use crate::text::{digits, shown};
+use crate::text::{digits, scale, shown};
 use model::counted;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,13 +18,13 @@ pub fn text(c: &Compared) -> String {
     let title = |p: &Pair| shown(&p.title_without(shared.get(p.workload.as_str()).unwrap_or(&none)));
     let width = c.results.iter().map(|p| title(p).chars().count()).max().unwrap_or(0).min(70);
     for p in &c.results {
-        let unit = &p.unit;
+        let (size, unit) = scaled(p);
         let _ = writeln!(
             text,
             "  {:width$}  {:>9} -> {:>9} {unit:10} {:>24}  {}",
             title(p),
-            value(&p.a),
-            value(&p.b),
+            value(&p.a, size),
+            value(&p.b, size),
             ratio(p),
             p.verdict
         );
@@ -67,8 +67,13 @@ pub fn text(c: &Compared) -> String {
     text
 }
 
-fn value(side: &Side) -> String {
-    side.estimate.map_or_else(|| "-".into(), digits)
+fn value(side: &Side, size: f64) -> String {
+    side.estimate.map_or_else(|| "-".into(), |value| digits(value / size))
+}
+
+/// By what both scores of a pair are divided, and the unit that they have then.
+fn scaled(p: &Pair) -> (f64, String) {
+    scale(&p.unit, p.a.estimate.or(p.b.estimate).unwrap_or(0.0))
 }
 
 fn ratio(p: &Pair) -> String {
@@ -120,11 +125,12 @@ pub fn markdown(c: &Compared) -> String {
     for p in &c.results {
         let interval =
             p.ratio_ci_told.or(p.ratio_ci95).map_or_else(String::new, |[low, high]| format!("{low:.3} to {high:.3}"));
+        let (size, unit) = scaled(p);
         let cells = [
             p.title(),
-            value(&p.a),
-            value(&p.b),
-            p.unit.clone(),
+            value(&p.a, size),
+            value(&p.b, size),
+            unit,
             p.ratio.map_or_else(String::new, |r| format!("{r:.3}")),
             interval,
             p.verdict.into(),

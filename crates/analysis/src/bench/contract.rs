@@ -1,12 +1,15 @@
 //! The contract of `fathom bench run --json` (docs/json.md), built from the archive's tables.
 
 use super::metrics::{Other, others};
-use super::{CellEstimate, estimate};
+use super::{CellEstimate, estimate, said};
 use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
 use model::{Environment, Fact};
 use serde::Serialize;
 use stats::steady::Penalty;
 use std::collections::BTreeMap;
+
+/// The mark of how code was executed, with its proof.
+pub(super) const MODE: &str = "mode";
 
 /// Names and meanings change only with this.
 pub const VERSION: u32 = 1;
@@ -182,12 +185,16 @@ fn design(row: &DesignRow) -> Design {
     }
 }
 
-/// The marks that each of these replicates carries with the same text.
+/// The marks that each of these replicates carries with the same text; of the proof of a mode what they say in common.
 fn agreed(replicates: &[u64], marks: &[MarkRow]) -> BTreeMap<String, String> {
     let mut all: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for mark in marks.iter().filter(|m| m.replicate.is_some_and(|r| replicates.contains(&r))) {
         all.entry(&mark.name).or_default().push(&mark.text);
     }
-    let same = |texts: &[&str]| texts.len() >= replicates.len() && texts.iter().all(|t| t == &texts[0]);
-    all.into_iter().filter(|(_, t)| same(t)).map(|(name, t)| (name.into(), t[0].into())).collect()
+    let agreed = |(name, texts): (&str, Vec<&str>)| {
+        let same = || texts.iter().all(|t| t == &texts[0]).then(|| texts[0].to_string());
+        let said = if name == MODE { said::in_common(&texts) } else { same() };
+        Some((name.to_string(), said.filter(|_| texts.len() >= replicates.len())?))
+    };
+    all.into_iter().filter_map(agreed).collect()
 }

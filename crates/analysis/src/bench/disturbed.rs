@@ -97,8 +97,8 @@ impl CellEstimate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::compare;
     use crate::bench::made::bench;
+    use crate::bench::{comparable::Rules, compare};
 
     const SHAKEN: &str = r#"{"undisturbed":{"state":"failed"},"during.others":{"state":"failed","value":0.9}}"#;
     const CALM: &str = r#"{"undisturbed":{"state":"passed"},"during.others":{"state":"passed","value":0.01}}"#;
@@ -128,20 +128,24 @@ mod tests {
         let calm = loaded(0);
         for (shaken, verdict) in [(0, "equivalent"), (2, "equivalent"), (5, "disturbed"), (10, "disturbed")] {
             let b = loaded(shaken);
-            let done = compare::archives(&calm, &b);
+            let done = compare::archives(&calm, &b, &Rules::default());
             let pair = &done.results[0];
             assert_eq!(pair.verdict, verdict, "{shaken}: {:?}", pair.ratio);
             let told = pair.notes.iter().any(|n| n.contains(&format!("{shaken} of 10 processes disturbed")));
             assert_eq!(told, shaken > 0, "{:?}", pair.notes);
             assert!(done.slower(0.0).is_empty());
             // Either way round.
-            assert_eq!(compare::archives(&b, &calm).results[0].verdict, verdict);
+            assert_eq!(compare::archives(&b, &calm, &Rules::default()).results[0].verdict, verdict);
             let left = if verdict == "equivalent" { 10 - shaken } else { 10 };
             assert_eq!(pair.b.processes, left);
         }
         let mut b = loaded(10);
         overlook(&mut b.tables.replicates);
-        assert_eq!(compare::archives(&calm, &b).results[0].verdict, "slower", "who asks for it has it");
+        assert_eq!(
+            compare::archives(&calm, &b, &Rules::default()).results[0].verdict,
+            "slower",
+            "who asks for it has it"
+        );
         assert!(b.tables.replicates[0].gates.as_ref().unwrap().contains("overlooked"));
     }
 

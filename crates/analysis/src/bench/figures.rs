@@ -8,7 +8,7 @@
 use super::cluster::{self, Stated};
 use super::compared::escaped;
 use super::results::{Bench, Measured, words};
-use crate::text::digits;
+use crate::text::{digits, scale};
 use model::table::DesignRow;
 use serde::Serialize;
 use std::borrow::Cow;
@@ -380,11 +380,11 @@ pub fn markdown(figures: &[Figure]) -> String {
         text.push_str("| cell | ours | 95 % interval | unit | processes | |\n|---|---:|---:|---|---:|---|\n");
         for b in &f.bars {
             let label: Vec<&str> = b.label.split(' ').filter(|w| !common.iter().any(|c| c == w)).collect();
-            let ours = b.estimate.map_or_else(|| "none".into(), digits);
-            let interval =
-                b.ci95.map_or_else(String::new, |[low, high]| format!("{} to {}", digits(low), digits(high)));
-            let cells =
-                [label.join(" "), ours, interval, b.unit.clone(), b.values.len().to_string(), b.notes.join("; ")];
+            let (size, unit) = scale(&b.unit, b.estimate.unwrap_or(0.0));
+            let shown = |x: f64| digits(x / size);
+            let ours = b.estimate.map_or_else(|| "none".into(), shown);
+            let interval = b.ci95.map_or_else(String::new, |[low, high]| format!("{} to {}", shown(low), shown(high)));
+            let cells = [label.join(" "), ours, interval, unit, b.values.len().to_string(), b.notes.join("; ")];
             let _ = writeln!(text, "| {} |", cells.map(|c| escaped(&c)).join(" | "));
         }
         text.push('\n');

@@ -8,7 +8,7 @@ use super::comparable::Rules;
 use super::compare::{Compared, archives, named};
 use super::differ::{self, Differs};
 use super::results::{Bench, words};
-use crate::text::{digits, shown};
+use crate::text::{digits, scale, shown};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -142,14 +142,16 @@ pub fn text(history: &History, date: &dyn Fn(u64) -> String) -> String {
     }
     for line in &history.cells {
         let score = line.score.as_ref().map_or_else(String::new, |metric| format!(" {}", shown(metric)));
-        let _ = writeln!(text, "\n{} {}{score} ({})", line.workload, shown(&words(&line.parameters)), line.unit);
+        let middle = line.points.iter().find_map(|p| p.estimate).unwrap_or(0.0);
+        let (size, unit) = scale(&line.unit, middle);
+        let _ = writeln!(text, "\n{} {}{score} ({unit})", line.workload, shown(&words(&line.parameters)));
         // Bars share a scale from zero, so that a small difference looks small.
         let most = line.points.iter().filter_map(|p| p.ci95.map(|c| c[1]).or(p.estimate)).fold(0.0, f64::max);
         for p in &line.points {
             let changed = if history.archives[p.archive].changed.is_empty() { ' ' } else { '*' };
-            let value = p.estimate.map_or_else(|| "-".into(), digits);
-            let interval =
-                p.ci95.map_or_else(String::new, |[low, high]| format!("{} to {}", digits(low), digits(high)));
+            let shown = |x: f64| digits(x / size);
+            let value = p.estimate.map_or_else(|| "-".into(), shown);
+            let interval = p.ci95.map_or_else(String::new, |[low, high]| format!("{} to {}", shown(low), shown(high)));
             let bar = p.estimate.filter(|_| most > 0.0).map_or(0, |e| (e / most * 30.0).round().max(0.0) as usize);
             let verdict = match (p.verdict, p.ratio) {
                 (Some(verdict), Some(ratio)) => format!("{verdict} (x {ratio:.3})"),

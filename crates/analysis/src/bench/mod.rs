@@ -31,6 +31,7 @@ pub mod net;
 pub mod page;
 pub mod plan;
 pub mod results;
+pub mod said;
 mod selftest;
 pub mod show;
 

@@ -3,7 +3,7 @@
 
 use super::contract::{Benchmark, CellResult};
 use super::{CellEstimate, metrics};
-use crate::text::{digits, shown};
+use crate::text::{digits, scale, shown};
 use model::counted;
 use stats::median::LEAST;
 use stats::steady::Penalty;
@@ -71,13 +71,14 @@ fn line(result: &CellResult) -> String {
         (Some(value), Some([low, high])) => {
             let half = e.half_width().unwrap_or(f64::INFINITY) * 100.0;
             let class = e.class.as_deref().map_or(String::new(), |c| format!(", {c}"));
+            let (size, unit) = scale(&e.unit, value);
             format!(
                 "{} {}  \u{b1} {} %  [{}, {}]  {processes}{class}",
-                digits(value),
-                shown(&e.unit),
+                digits(value / size),
+                shown(&unit),
                 digits(half),
-                digits(low),
-                digits(high)
+                digits(low / size),
+                digits(high / size)
             )
         }
         (Some(value), None) => {
@@ -112,8 +113,11 @@ fn notes(result: &CellResult) -> Vec<String> {
         notes.push(format!("stopped early: {}", shown(e.absent.as_deref().unwrap_or_default())));
     }
     if let Some(class) = e.class.as_deref().filter(|c| !matches!(*c, "flat")) {
-        let first =
-            e.first.map_or(String::new(), |f| format!("; the first iteration alone: {} {}", digits(f), shown(&e.unit)));
+        let of = |first: f64| {
+            let (size, unit) = scale(&e.unit, first);
+            format!("; the first iteration alone: {} {}", digits(first / size), shown(&unit))
+        };
+        let first = e.first.map_or(String::new(), of);
         let means = match class {
             "warmup" => "the iterations before the steady state are left out",
             "slowdown" => "it becomes slower; the iterations before that are left out",
@@ -164,9 +168,12 @@ pub fn markdown(benchmark: &Benchmark) -> String {
         out.push_str("| | score | unit | \u{b1} % | 95 % interval | processes | class | |\n|---|---:|---|---:|---:|---:|---|---|\n");
         for result in own {
             let e = &result.estimate;
-            let number = |x: Option<f64>| x.map_or(String::new(), digits);
+            let (size, unit) = scale(&e.unit, e.estimate.unwrap_or(0.0));
+            let score = e.estimate.map_or(String::new(), |value| digits(value / size));
             let half = e.half_width().map_or(String::new(), |half| digits(half * 100.0));
-            let interval = e.ci95.map_or(String::new(), |[low, high]| format!("{} to {}", digits(low), digits(high)));
+            let interval = e
+                .ci95
+                .map_or(String::new(), |[low, high]| format!("{} to {}", digits(low / size), digits(high / size)));
             let mut notes = notes(result);
             if e.estimate.is_none() {
                 notes.push(nothing(e));
@@ -175,8 +182,8 @@ pub fn markdown(benchmark: &Benchmark) -> String {
                 out,
                 "| {} | {} | {} | {half} | {interval} | {} | {} | {} |",
                 cell(&result.name),
-                number(e.estimate),
-                cell(&e.unit),
+                score,
+                cell(&unit),
                 e.processes,
                 e.class.as_deref().unwrap_or(""),
                 cell(&notes.join("; "))

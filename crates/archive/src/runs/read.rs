@@ -15,6 +15,9 @@ use std::path::Path;
 /// No replicate's line is longer; a longer one is damage, not data.
 const LONGEST: u64 = 1 << 30;
 
+/// So many cells may be lost of a design that does not say how many it has.
+const MOST_CELLS: u64 = 1000;
+
 /// What is wrong with a log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Damage {
@@ -105,16 +108,17 @@ pub fn parse(from: &mut dyn BufRead, path: &Path) -> Result<(Runs, Damage)> {
             continue;
         }
         let lost = number - expected;
-        reader.damage.missing += lost.saturating_sub(unreadable_since);
+        reader.damage.missing = reader.damage.missing.saturating_add(lost.saturating_sub(unreadable_since));
         let behind_designs = reader.runs.cells.is_empty() && !reader.runs.designs.is_empty();
-        (expected, unreadable_since) = (number + 1, 0);
-        let (known, is_design) = (reader.damage.cells + reader.damage.processes, matches!(entry, Entry::Design(_)));
+        (expected, unreadable_since) = (number.saturating_add(1), 0);
+        let lost_then = reader.damage.cells.saturating_add(reader.damage.processes);
+        let is_design = matches!(entry, Entry::Design(_));
         if let Err(why) = reader.take(entry)? {
             reader.damage.unreadable.push((physical, why));
         }
         // The lines may have been those of cells and processes that are known to be lost.
-        let explained =
-            reader.damage.cells + reader.damage.processes - known.min(reader.damage.cells + reader.damage.processes);
+        let lost_now = reader.damage.cells.saturating_add(reader.damage.processes);
+        let explained = lost_now.saturating_sub(lost_then);
         reader.gap_behind_designs |= lost > explained && behind_designs && !is_design;
     }
     reader.finish()
@@ -148,6 +152,10 @@ impl Reader<'_> {
             Entry::Cell(row) => {
                 if self.runs.designs.len() as u64 <= row.design {
                     return Err(self.lost(&format!("design {}", row.design)));
+                }
+                let known = self.design_of(row.id).is_some();
+                if !known && row.id.saturating_sub(self.runs.cells.len() as u64) > MOST_CELLS {
+                    return Ok(Err(format!("cell {} stands where cell {} is expected", row.id, self.runs.cells.len())));
                 }
                 self.fill(row.id, row.design);
                 match self.runs.cells.get_mut(row.id as usize) {
@@ -208,8 +216,8 @@ impl Reader<'_> {
         if was < self.next_replicate || !self.seen.insert((row.block, cell, row.why.is_some())) {
             return Err(format!("replicate {was} is there a second time"));
         }
-        self.damage.processes += was - self.next_replicate;
-        self.next_replicate = was + 1;
+        self.damage.processes = self.damage.processes.saturating_add(was - self.next_replicate);
+        self.next_replicate = was.saturating_add(1);
         self.runs.runs.push(renumbered(run, self.runs.runs.len() as u64));
         Ok(())
     }

@@ -2,7 +2,9 @@
 //! it, and the designs after it take what their budgets allow.
 //!
 //! A design that stops by precision has a least number of blocks and no greatest: how many are added nobody knows before.
-//! So its time left is a range, from the end of the least blocks to the end of its budget, and the finishing time is the latest.
+//! So its time left is a range, from the end of the least blocks to the end of its budget. The finishing
+//! time is that of the range's end, and is said to be about that: waits for a quiet machine, a design to come whose least blocks overdraw its budget, and
+//! the making of tables come on top, and nobody knows them before.
 
 use crate::progress;
 use experiment::Design;
@@ -144,16 +146,16 @@ impl Lines {
 
 /// The time left, and by when.
 fn told((least, most): (Duration, Duration)) -> String {
-    let end = clock_in(most).map_or(String::new(), |time| format!(", until {time}"));
-    let latest = if least == most || end.is_empty() { "" } else { " at the latest" };
-    format!(", {} left{end}{latest}", range(least, most))
+    let end = clock_in(most).map_or(String::new(), |time| format!(", until about {time}"));
+    let or_before = if least == most || end.is_empty() { "" } else { " or before" };
+    format!(", {} left{end}{or_before}", range(least, most))
 }
 
 /// A time that is known within bounds.
 fn range(least: Duration, most: Duration) -> String {
     match (span(least), span(most)) {
         (a, b) if a == b => a,
-        (_, b) if least.is_zero() => format!("at most {b}"),
+        (_, b) if least.is_zero() => format!("up to {b}"),
         (a, b) => format!("{a} to {b}"),
     }
 }
@@ -223,7 +225,7 @@ mod tests {
         // Beyond it, the block that runs is ended.
         assert_eq!(eta.left(s(60), 12, 14), Some((s(10), s(40))));
         assert_eq!(range(s(20), s(600)), "20 s to 10 min");
-        assert_eq!(range(s(0), s(90)), "at most 90 s");
+        assert_eq!(range(s(0), s(90)), "up to 90 s");
         assert_eq!(range(s(30), s(30)), "30 s");
     }
 
@@ -235,6 +237,19 @@ mod tests {
         assert_eq!((5..32).filter(|t| lines.due(s(*t), *t)).collect::<Vec<_>>(), [10, 20, 30]);
         assert!(lines.due(s(33), 0), "the next design begins");
         assert!(!lines.due(s(34), 0), "and waits for the machine");
+    }
+
+    /// What comes on top of the blocks nobody knows before.
+    #[test]
+    fn a_finishing_time_is_about_that() {
+        for (least, most) in [(s(20), s(600)), (s(0), s(90)), (s(30), s(30))] {
+            let said = told((least, most));
+            assert!(
+                said.contains("left, until about ") && !said.contains("at the latest") && !said.contains("at most"),
+                "{said}"
+            );
+            assert_eq!(said.ends_with(" or before"), least != most, "{said}");
+        }
     }
 
     #[test]

@@ -82,8 +82,8 @@ impl Place {
     }
 
     /// What the disk has counted so far, if a disk is known.
-    pub(crate) fn counters(&self) -> Option<DiskStat> {
-        DiskStat::read(&Local, self.disk.as_deref()?).ok()
+    pub(crate) fn counters(&self) -> Option<Counters> {
+        Some(Counters { disk: DiskStat::read(&Local, self.disk.as_deref()?).ok()?, own: OwnIo::now() })
     }
 }
 
@@ -120,23 +120,65 @@ fn room(folder: &Path) -> std::io::Result<libc::statvfs> {
     }
 }
 
+/// What this process had fetched from storage or given to it so far (`/proc/self/io`), those of its children that have ended included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct OwnIo {
+    read: u64,
+}
+
+impl OwnIo {
+    fn parse(text: &str) -> Option<Self> {
+        let read = text.lines().find_map(|line| line.strip_prefix("read_bytes:"))?;
+        Some(Self { read: read.trim().parse().ok()? })
+    }
+
+    fn now() -> Option<Self> {
+        Self::parse(&std::fs::read_to_string("/proc/self/io").ok()?)
+    }
+}
+
+/// The counters at one moment: the disk's, and this process's own.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Counters {
+    disk: DiskStat,
+    own: Option<OwnIo>,
+}
+
+impl Counters {
+    /// The same where another process does the work.
+    pub(crate) fn of_the_disk_alone(self) -> Self {
+        Self { own: None, ..self }
+    }
+}
+
 /// What the disk did during the parts of a run that count.
+///
+/// The disk's counters are everybody's. What a read load fetched is known better: the kernel charges a page that is read to the process that
+/// wanted it, readahead included. What is written is charged when a page becomes dirty, metadata and journal to nobody's account; there the disk's
+/// counters stay the only ones.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     done: DiskStat,
+    /// Read for this process, bytes; nothing if the kernel does not tell of some part.
+    own_read: u64,
+    own_unknown: bool,
     requested: u64,
     unknown: bool,
 }
 
 impl Account {
     /// Adds a part: the counters before and after it, and the bytes that the program asked for meanwhile.
-    pub(crate) fn add(&mut self, before: Option<DiskStat>, after: Option<DiskStat>, requested: u64) {
+    pub(crate) fn add(&mut self, before: Option<Counters>, after: Option<Counters>, requested: u64) {
         self.requested += requested;
         let (Some(before), Some(after)) = (before, after) else {
             self.unknown = true;
             return;
         };
-        let part = after.since(&before);
+        match before.own.zip(after.own) {
+            Some((then, now)) => self.own_read += now.read.saturating_sub(then.read),
+            None => self.own_unknown = true,
+        }
+        let part = after.disk.since(&before.disk);
         self.done.reads += part.reads;
         self.done.read_sectors += part.read_sectors;
         self.done.writes += part.writes;
@@ -144,9 +186,10 @@ impl Account {
         self.done.flushes += part.flushes;
     }
 
-    /// Bytes that the disk read, if it is known.
+    /// Bytes that were read from storage for this process; where the kernel does not tell, those that the disk read for anybody, if it is known.
     pub(crate) fn read_bytes(&self) -> Option<u64> {
-        (!self.unknown).then_some(self.done.read_sectors * 512)
+        let disk = self.done.read_sectors * 512;
+        (!self.unknown).then_some(if self.own_unknown { disk } else { self.own_read })
     }
 
     /// Bytes that the program asked for.
@@ -154,7 +197,8 @@ impl Account {
         self.requested
     }
 
-    /// The sums, and `amplification`: the disk's bytes in the direction of the load for each byte asked for.
+    /// The sums, and `amplification`: bytes of storage in the direction of the load for each byte asked for. Of reads those of this process alone, if the
+    /// kernel tells.
     pub(crate) fn say(&self, writes: bool, lines: &mut Lines) {
         if self.requested > 0 {
             lines.sample("requested_bytes", "byte", self.requested as f64);
@@ -169,9 +213,14 @@ impl Account {
         lines.sample("device.writes", "request", self.done.writes as f64);
         lines.sample("device.written_bytes", "byte", written as f64);
         lines.sample("device.flushes", "request", self.done.flushes as f64);
+        if !self.own_unknown {
+            lines.sample("own.read_bytes", "byte", self.own_read as f64);
+        }
         if self.requested > 0 {
-            let moved = if writes { written } else { read };
+            let moved = if writes { written } else { self.read_bytes().unwrap_or(read) };
             lines.sample("amplification", "1", moved as f64 / self.requested as f64);
+            let whose = if writes || self.own_unknown { "of the whole disk" } else { "of this process" };
+            lines.mark("amplification", whose);
         }
     }
 }
@@ -199,7 +248,10 @@ mod tests {
 
     #[test]
     fn an_account_adds_its_parts_and_knows_what_it_does_not_know() {
-        let stat = |read_sectors, write_sectors| Some(DiskStat { read_sectors, write_sectors, ..DiskStat::default() });
+        let stat = |read_sectors, write_sectors| {
+            let disk = DiskStat { read_sectors, write_sectors, ..DiskStat::default() };
+            Some(Counters { disk, own: None })
+        };
         let mut account = Account::default();
         account.add(stat(100, 10), stat(108, 10), 1);
         account.add(stat(200, 10), stat(208, 20), 1);
@@ -211,5 +263,29 @@ mod tests {
         assert_eq!(serde_json::from_str::<serde_json::Value>(line).unwrap()["v"], 4096.0);
         account.add(None, stat(1, 1), 1);
         assert_eq!(account.read_bytes(), None);
+    }
+
+    #[test]
+    fn what_others_read_meanwhile_is_not_in_the_amplification() {
+        let at = |read_sectors, own| {
+            Some(Counters { disk: DiskStat { read_sectors, ..DiskStat::default() }, own: Some(OwnIo { read: own }) })
+        };
+        let mut account = Account::default();
+        // The disk read a MiB, of which a block was ours.
+        account.add(at(100, 5000), at(2148, 9096), 1024);
+        let mut lines = Lines::default();
+        account.say(false, &mut lines);
+        let text = String::from_utf8(lines.bytes().to_vec()).unwrap();
+        let value = |name: &str| {
+            let line = text.lines().find(|l| l.contains(&format!("\"metric\":\"{name}\""))).unwrap();
+            serde_json::from_str::<serde_json::Value>(line).unwrap()["v"].as_f64().unwrap()
+        };
+        assert_eq!(
+            (value("amplification"), value("own.read_bytes"), value("device.read_bytes")),
+            (4.0, 4096.0, 1048576.0)
+        );
+        assert!(text.contains("of this process"));
+        assert_eq!(OwnIo::parse("rchar: 5\nread_bytes: 4096\nwrite_bytes: 0\n"), Some(OwnIo { read: 4096 }));
+        assert_eq!(OwnIo::parse("rchar: 5\n"), None);
     }
 }

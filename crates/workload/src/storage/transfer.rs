@@ -118,10 +118,12 @@ impl Run<'_> {
         for nth in 0..what.iterations {
             self.context.progress(what.name, nth, what.iterations);
             let before;
+            let in_java = machine.is_some();
+            let counters = || self.place.counters().map(|c| if in_java { c.of_the_disk_alone() } else { c });
             let result = match &kept {
                 Some((_, paths)) if !what.writes => {
                     cache.make(what.state, paths)?;
-                    before = self.place.counters();
+                    before = counters();
                     match &mut machine {
                         Some(machine) => machine.order("read", paths),
                         None => timed(series.around(|| self.read(paths))),
@@ -131,7 +133,7 @@ impl Run<'_> {
                     drop(kept.take());
                     let inner = folder.inner(&format!("files-{nth}"))?;
                     let paths = self.paths(inner.path());
-                    before = self.place.counters();
+                    before = counters();
                     let result = match &mut machine {
                         Some(machine) => machine.order("write", &paths),
                         None => timed(series.around(|| self.write(&paths, what.state))),
@@ -144,7 +146,7 @@ impl Run<'_> {
             if let Some((_, paths)) = kept.as_ref().filter(|_| what.writes) {
                 self.settle(paths)?;
             }
-            account.add(before, self.place.counters(), bytes);
+            account.add(before, counters(), bytes);
             lines.iteration(start, ns);
             total += ns;
         }

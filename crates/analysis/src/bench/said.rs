@@ -1,0 +1,118 @@
+//! What the processes of a cell say of themselves, in one text: the proof of a mode counts what was compiled and for how long, in other numbers in
+//! each process, and proves the same thing.
+//!
+//! A text is taken apart at its semicolons. A part that all say alike is kept; one in which only numbers differ is kept with their range; of any other
+//! nothing is said.
+
+/// The part, where numbers are taken for their place only, and those numbers. A number stands alone: that of a version or of a name (`c2`) is part
+/// of it.
+fn taken_apart(part: &str) -> (String, Vec<&str>) {
+    let (mut skeleton, mut numbers) = (String::new(), Vec::new());
+    let mut rest = part;
+    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
+        let end = rest[at..].find(|c: char| !c.is_ascii_digit()).map_or(rest.len(), |n| at + n);
+        let before = rest[..at].chars().next_back().or(skeleton.chars().next_back());
+        let alone =
+            before.is_none_or(|c| " ={,".contains(c)) && rest[end..].chars().next().is_none_or(|c| " ,}".contains(c));
+        skeleton.push_str(&rest[..at]);
+        match alone {
+            true => {
+                skeleton.push('\u{0}');
+                numbers.push(&rest[at..end]);
+            }
+            false => skeleton.push_str(&rest[at..end]),
+        }
+        rest = &rest[end..];
+    }
+    skeleton.push_str(rest);
+    (skeleton, numbers)
+}
+
+/// What parts of the same place have in common.
+fn common(parts: &[&str]) -> Option<String> {
+    let first = *parts.first()?;
+    if parts.iter().all(|part| *part == first) {
+        return Some(first.into());
+    }
+    let all: Vec<(String, Vec<&str>)> = parts.iter().map(|part| taken_apart(part)).collect();
+    let skeleton = &all[0].0;
+    if all.iter().any(|(other, _)| other != skeleton) {
+        return None;
+    }
+    let mut out = String::new();
+    for (nth, piece) in skeleton.split('\u{0}').enumerate() {
+        if nth > 0 {
+            let values: Vec<&str> = all.iter().filter_map(|(_, numbers)| numbers.get(nth - 1).copied()).collect();
+            let size = |text: &&str| text.parse::<u64>().unwrap_or(u64::MAX);
+            let (low, high) = (values.iter().copied().min_by_key(size)?, values.iter().copied().max_by_key(size)?);
+            out += &if low == high { low.to_string() } else { format!("{low} to {high}") };
+        }
+        out += piece;
+    }
+    Some(out)
+}
+
+/// The parts of texts, by their places; nothing where a text has more of them than another.
+fn by_place<'a>(texts: &[&'a str]) -> Option<Vec<Vec<&'a str>>> {
+    let split: Vec<Vec<&str>> = texts.iter().map(|text| text.split("; ").collect()).collect();
+    let places = split.first()?.len();
+    split
+        .iter()
+        .all(|parts| parts.len() == places)
+        .then(|| (0..places).map(|place| split.iter().map(|parts| parts[place]).collect()).collect())
+}
+
+/// What texts say in common. Nothing if they do not even begin alike.
+pub fn in_common(texts: &[&str]) -> Option<String> {
+    let mut parts = by_place(texts)?.into_iter().map(|parts| common(&parts));
+    let first = parts.next()??;
+    Some(std::iter::once(first).chain(parts.flatten()).collect::<Vec<_>>().join("; "))
+}
+
+/// Whether one group of texts says something that another contradicts: a part that is the same within each and not in both.
+pub fn contradict(a: &[&str], b: &[&str]) -> bool {
+    let (Some(a), Some(b)) = (by_place(a), by_place(b)) else { return a != b };
+    let fixed = |parts: &[&str]| parts.iter().all(|part| *part == parts[0]).then(|| parts[0].to_string());
+    let differ = |(x, y): (&Vec<&str>, &Vec<&str>)| {
+        let (skeleton_x, skeleton_y) = (taken_apart(x[0]).0, taken_apart(y[0]).0);
+        match (fixed(x), fixed(y)) {
+            // One process's count of ms is as good as another's.
+            (Some(x), Some(y)) if skeleton_x.ends_with(" ms") && skeleton_x == skeleton_y => {
+                x.is_empty() != y.is_empty()
+            }
+            (Some(x), Some(y)) => x != y,
+            _ => false,
+        }
+    };
+    a.len() != b.len() || a.iter().zip(&b).any(differ)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &str = "jvm-c2: OpenJDK 17.0.9 (mixed mode); TieredCompilation false; compilers ran 88 ms; tiers {4=31}; of the kernel lu tier 4";
+    const TWO: &str = "jvm-c2: OpenJDK 17.0.9 (mixed mode); TieredCompilation false; compilers ran 103 ms; tiers {4=29}; of the kernel lu tier 4";
+
+    #[test]
+    fn a_proof_in_other_numbers_is_the_same_proof() {
+        let said = in_common(&[ONE, TWO, ONE]).unwrap();
+        assert!(said.starts_with("jvm-c2: OpenJDK 17.0.9 (mixed mode); Tiered"), "{said}");
+        assert!(said.contains("compilers ran 88 to 103 ms") && said.contains("{4=29 to 31}"), "{said}");
+        assert!(!contradict(&[ONE, TWO], &[TWO, ONE]) && !contradict(&[ONE], &[ONE]));
+        // One lists another tier: of that nothing is said.
+        let tiers = TWO.replace("{4=29}", "{1=3, 4=29}");
+        let said = in_common(&[ONE, &tiers]).unwrap();
+        assert!(!said.contains("tiers") && said.ends_with("of the kernel lu tier 4"), "{said}");
+    }
+
+    #[test]
+    fn another_machine_or_mode_is_another_proof() {
+        let other = ONE.replace("jvm-c2", "jvm-c1");
+        assert_eq!(in_common(&[ONE, &other]), None);
+        let newer = ONE.replace("17.0.9", "21.0.1");
+        assert!(contradict(&[ONE, TWO], &[&newer, &newer]));
+        assert!(contradict(&["interpreted"], &["compiled"]) && !contradict(&["a"], &["a"]));
+        assert_eq!(in_common(&["interpreted", "compiled"]), None);
+    }
+}
