@@ -185,10 +185,9 @@ impl Runs {
             Entry::Replicate(run) => {
                 next("replicate", run.replicate.id, self.runs.len())?;
                 let cell = run.replicate.cell;
-                usize::try_from(cell)
-                    .ok()
-                    .and_then(|at| self.cells.get(at))
-                    .ok_or_else(|| format!("there is no cell {cell}"))?;
+                let row = usize::try_from(cell).ok().and_then(|at| self.cells.get(at));
+                let design = row.ok_or_else(|| format!("there is no cell {cell}"))?.design;
+                self.goes_on(design);
                 self.runs.push(*run);
             }
             Entry::Mark(row) => self.marks.push(row),
@@ -198,6 +197,13 @@ impl Runs {
             }
         }
         Ok(())
+    }
+
+    /// A design of which a replicate comes behind its end has not ended.
+    fn goes_on(&mut self, design: u64) {
+        if let Some(row) = usize::try_from(design).ok().and_then(|at| self.designs.get_mut(at)) {
+            row.stopped = None;
+        }
     }
 
     /// Makes the tables of the archive `dir`, with the newest facts of the machine.

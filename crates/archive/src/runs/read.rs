@@ -218,6 +218,8 @@ impl Reader<'_> {
         }
         self.damage.processes = self.damage.processes.saturating_add(was - self.next_replicate);
         self.next_replicate = was.saturating_add(1);
+        let design = self.runs.cells[cell as usize].design;
+        self.runs.goes_on(design);
         self.runs.runs.push(renumbered(run, self.runs.runs.len() as u64));
         Ok(())
     }

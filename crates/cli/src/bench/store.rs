@@ -211,6 +211,19 @@ pub fn log(dir: &Path) -> Result<Runs> {
         );
         runs.designs.iter_mut().for_each(|design| design.stopped = None);
     }
+    // A network run has a design of its own kind.
+    for (at, design) in designs(&runs).unwrap_or_default().iter().enumerate() {
+        let gaps = results(&runs, at, design).gaps();
+        if gaps > 0 && runs.designs[at].stopped.take().is_some() {
+            eprintln!(
+                "fathom: {} of {} are missing in {}: `fathom bench run --resume {}` measures them",
+                model::counted(gaps, "process"),
+                design.name,
+                dir.display(),
+                crate::say::word(dir),
+            );
+        }
+    }
     Ok(runs)
 }
 
