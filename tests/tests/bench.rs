@@ -54,9 +54,12 @@ impl Bench {
         let mut command = Command::new(fathom());
         command.arg("bench").args(words);
         // The machine under test may be busy; nothing here depends on how fast it is.
-        if matches!(words[0], "run" | "selftest") {
-            command.arg("--no-wait");
-        }
+        let calm = match words[0] {
+            "run" | "selftest" => Some("--no-wait"),
+            "compare" | "history" => Some("--even-disturbed"),
+            _ => None,
+        };
+        command.args(calm);
         command.current_dir(self.folder.path()).stdin(Stdio::null());
         command
     }

@@ -81,6 +81,9 @@ pub struct BenchHistory {
     /// Archives, or folders that hold some
     #[arg(value_name = "FOLDER|B.fathom", required = true)]
     pub paths: Vec<PathBuf>,
+    /// Take processes that others disturbed while they were measured for any others
+    #[arg(long)]
+    pub even_disturbed: bool,
     /// Print JSON (its contract: docs/comparing.md)
     #[arg(long)]
     pub json: bool,

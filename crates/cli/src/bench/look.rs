@@ -195,7 +195,11 @@ fn fail_on(done: &Compared, percent: f64) -> ExitCode {
 pub fn history(args: &args::BenchHistory) -> Result<ExitCode> {
     let mut benches = Vec::new();
     for path in archives(&args.paths)? {
-        benches.push(load(&path)?);
+        let mut bench = load(&path)?;
+        if args.even_disturbed {
+            bench::disturbed::overlook(&mut bench.tables.replicates);
+        }
+        benches.push(bench);
     }
     let done = history::history(benches);
     say::text(&match args.json {
