@@ -3,7 +3,7 @@
 //! what it dropped are the oracle.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, fathom, installed, lane, number, run};
+use fathom_tests::{Case, fathom, installed, lane, number, run, until};
 use lab::netns::Namespace;
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader};
@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         ("a_rate_that_is_reported_was_held_through_a_policer", needs().and_then(|()| installed("nft")), policer),
         ("a_rate_that_is_reported_was_held_while_the_link_varied", needs(), varying),
         ("a_path_that_loses_at_any_rate_has_no_valid_answer", needs(), lossy),
+        ("a_search_that_is_interrupted_has_no_valid_answer", needs(), interrupted),
     ];
     lane(cases)
 }
@@ -169,6 +170,23 @@ fn varying() -> Result<()> {
         ensure!(rate < 10e6, "{rate} bit/s while half of the time 8 Mb/s were to be had");
         Ok(())
     })
+}
+
+/// Ctrl-C while a trial is under way.
+fn interrupted() -> Result<()> {
+    let bench = Bench::make()?;
+    bench.tc("qdisc add dev eth0 root tbf rate 20mbit burst 5kb limit 60kb")?;
+    let mut command = bench.client.command(fathom());
+    command.args(["net", "run", "198.18.5.2:7100", "--udp", "--rate", "auto", "--json", "--key"]);
+    let child = command.arg(bench.folder.path().join("key")).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    until("the first trial", || Ok(bench.dropped()?[1] > 500.0))?;
+    run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
+    let output = child.wait_with_output()?;
+    ensure!(output.status.code() == Some(130), "{output:?}");
+    let value: Value = serde_json::from_slice(&output.stdout).with_context(|| format!("{output:?}"))?;
+    ensure!(value["search"]["rate_bps"].is_null() && value["valid"] == false, "{value}");
+    ensure!(value["invalid"].as_str().is_some_and(|why| why.contains("interrupted")), "{value}");
+    Ok(())
 }
 
 fn over_link(options: &[&str], folder: &Path) -> Result<Value> {

@@ -18,7 +18,10 @@ const TRIAL: Duration = Duration::from_secs(1);
 /// A run that few packets would tell little of is made longer, up to this.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Searches; `None` if it was interrupted before a run began.
+/// Searches. If it is interrupted, the answer is what a run has held until then; without one the last run is given, and is not valid.
+///
+/// # Errors
+/// What a run's are.
 pub async fn search(session: &mut Session, spec: &Spec) -> Result<(Outcome, Value)> {
     let Traffic::Udp { packet_bytes, .. } = spec.traffic else { anyhow::bail!("a rate is searched for UDP") };
     let interrupter = session.interrupter();
@@ -43,11 +46,15 @@ pub async fn search(session: &mut Session, spec: &Spec) -> Result<(Outcome, Valu
             Step::Run(_) => runs.push(told(step, &spec, &held, held.surely)),
         }
         if interrupter.load(Ordering::Relaxed) || broken {
-            // What was measured last, which nothing stands behind: its own trouble, or the interruption, is told of it.
-            return Ok((
-                outcome,
-                json!({"rate_bps": null, "trials": trials, "runs": runs, "text": "the search was not completed; its last run:"}),
-            ));
+            if best.is_some() {
+                break;
+            }
+            outcome
+                .own
+                .trouble
+                .get_or_insert_with(|| "the search was interrupted before a run had held its rate".into());
+            let text = "the search was not completed; its last run:";
+            return Ok((outcome, json!({"rate_bps": null, "trials": trials, "runs": runs, "text": text})));
         }
         match step {
             Step::Trial(_) => search.tried(held.likely),
