@@ -4,7 +4,7 @@
 import { bytes, count, duration, mean, percent } from './format.js';
 import { el, fill, swatch, table } from './dom.js';
 
-const LAYERS = ['App', 'Database', 'Syscall', 'FileSystem', 'Block', 'IoScheduler', 'Driver', 'RunQueue'];
+const LAYERS = ['App', 'Database', 'Syscall', 'FileSystem', 'Block', 'IoScheduler', 'Driver', 'RunQueue', 'Tracer'];
 const OPEN_AT_FIRST = 3;
 
 /** Layers with time in them, from the application down, and what no slice explains. */
@@ -67,6 +67,23 @@ function timePart(operation) {
         { name: 'doing or waiting for' },
       ],
       rows,
+    ),
+    ...tracerPart(operation),
+  ];
+}
+
+/** Where the recording itself took over a tenth of the time, that is said. */
+function tracerPart(operation) {
+  const part = operation.tracer;
+  if (!part?.large) return [];
+  const of = (ns) => percent(ns / operation.latency_ns.sum);
+  return [
+    el(
+      'p',
+      { class: 'note' },
+      el('strong', {}, 'Tracer is the recording itself, over a tenth here: '),
+      `${of(part.ns)} (${of(part.low_ns)} to ${of(part.high_ns)}) of the latency by what its probes cost on this machine. `,
+      'The counts hold; how fast this is without, an unrecorded run tells.',
     ),
   ];
 }

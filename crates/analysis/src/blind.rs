@@ -28,6 +28,7 @@ fn whole(layer: Layer) -> &'static str {
             "entries into the I/O scheduler are not seen: time in its queue counts as the block layer's."
         }
         Layer::Driver => "device commands are not seen: none is counted, and no time is the device's.",
+        Layer::Tracer => "what the recording itself takes is not known.",
         Layer::RunQueue => {
             "sleeping and waiting for a CPU are not seen: such time counts as running, in the layer the thread was in."
         }

@@ -132,6 +132,7 @@ pub fn rows() -> Rows {
             end_ns: end.map(us),
             inside_ns: end.map_or(0, |end| (end - start) * 1000),
             rows: if shape == 2 { 1000 } else { 0 },
+            steps: None,
             result: end.map(|_| result),
         };
     let link = |parent, child, relation, confidence| Link { parent, child, relation, confidence, weakened_by: None };

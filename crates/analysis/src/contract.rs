@@ -100,6 +100,9 @@ pub struct OperationSummary {
     pub layers: BTreeMap<Layer, LayerTime>,
     /// Time that no slice covers.
     pub unexplained_ns: u64,
+    /// What of the time was the recording itself, which stands as layer `Tracer` and in no other; absent where the archive has no
+    /// price of it.
+    pub tracer: Option<TracerPart>,
     /// Means.
     pub per_operation: PerOperation,
     /// Of these, what no operation inside it did: the same where there is none.
@@ -125,6 +128,21 @@ pub struct LayerTime {
     pub p95_ns: u64,
     /// The sum, by what the thread did or waited for.
     pub reasons: BTreeMap<String, u64>,
+}
+
+/// What the recording took: how often its probes ran in the executions, times what they cost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct TracerPart {
+    /// Sum over all executions, by the median price.
+    pub ns: u64,
+    /// By the first quartile of the price.
+    pub low_ns: u64,
+    /// By the third.
+    pub high_ns: u64,
+    /// `ns` of the latencies' sum.
+    pub share: f64,
+    /// Over a tenth: the times are more the recording's than can be left out of account.
+    pub large: bool,
 }
 
 /// Means per finished execution.

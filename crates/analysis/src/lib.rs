@@ -24,6 +24,7 @@ pub mod sql;
 pub mod summary;
 pub mod text;
 mod times;
+mod tracer;
 
 pub use contract::Summary;
 pub use rows::Rows;

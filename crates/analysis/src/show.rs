@@ -276,6 +276,20 @@ fn layers(out: &mut String, operation: &OperationSummary) {
         let head = format!("  {:<12} {p50:>9} {p95:>9} {:>5.1} % {bar} ", layer.name(), 100.0 * time.share);
         list(out, &head, &reasons(&time.reasons, time.exclusive_ns));
     }
+    if let Some(part) = operation.tracer.filter(|part| part.large) {
+        let of = |ns: u64| 100.0 * ns as f64 / operation.latency_ns.sum.max(1) as f64;
+        wrapped(
+            out,
+            "  ",
+            &format!(
+                "Tracer is the recording itself, over a tenth here: {:.0} % ({:.0} to {:.0} %) of the latency by what its probes cost on this \
+                 machine. The counts hold; how fast this is without, an unrecorded run tells (`fathom bench`, or a clock of its own).",
+                of(part.ns),
+                of(part.low_ns),
+                of(part.high_ns)
+            ),
+        );
+    }
     let unexplained = operation.unexplained_ns as f64 / operation.latency_ns.sum.max(1) as f64;
     if unexplained > 0.0005 {
         line(out, &format!("  {:<32} {:>5.1} % {}", "(in no layer)", 100.0 * unexplained, bar(unexplained)));

@@ -16,6 +16,7 @@ use crate::files::{FileClass, PageGrid, database_of, part};
 use crate::gaps::{Act, Phases};
 use crate::rows::{Does, Index, Rows, call};
 use crate::times::times;
+use crate::tracer::{self, Prices, Times};
 use archive::{Archive, Error};
 use model::table::{Operation, Slice, Span};
 use model::{Call, Environment, Fact, Layer, Reason, Relation};
@@ -119,7 +120,9 @@ struct Tallies<'a> {
     of: Vec<Option<usize>>,
     files: Vec<FileSums>,
     /// Of each operation, the time in each layer that it has any in.
-    layers: HashMap<(u32, Layer), u64>,
+    layers: Times,
+    /// What of that it was running.
+    running: Times,
     /// For each operation, when its thread slept until the disk had read or taken something. A page that an earlier call's
     /// read-ahead is still fetching is in the page cache, but who must wait for it had no hit.
     waits: Vec<Vec<(u64, u64)>>,
@@ -147,7 +150,8 @@ impl<'a> Tallies<'a> {
             shapes: rows.shapes.iter().map(tally).collect(),
             of,
             files: vec![FileSums::default(); rows.files.len()],
-            layers: HashMap::new(),
+            layers: Times::new(),
+            running: Times::new(),
             waits: vec![Vec::new(); rows.operations.len()],
         }
     }
@@ -198,9 +202,19 @@ impl<'a> Tallies<'a> {
         *reason = reason.saturating_add(ns);
         let own = self.layers.entry((operation as u32, slice.layer)).or_default();
         *own = own.saturating_add(ns);
+        if slice.reason == Reason::Cpu && matches!(slice.layer, Layer::App | Layer::Database | Layer::Syscall) {
+            let running = self.running.entry((operation as u32, slice.layer)).or_default();
+            *running = running.saturating_add(ns);
+        }
     }
 
     fn slices_end(&mut self) {
+        let (of, shapes) = (&self.of, &mut self.shapes);
+        if let Some(prices) = Prices::of(self.index.rows) {
+            tracer::take_off(self.index, prices, &mut self.layers, &self.running, |at, part| {
+                of[at].map(|shape| part(&mut shapes[shape].summary));
+            });
+        }
         for ((operation, layer), ns) in std::mem::take(&mut self.layers) {
             if let Some(shape) = self.of[operation as usize] {
                 self.shapes[shape].layers.entry(layer).or_default().push(ns);
@@ -408,6 +422,7 @@ impl Tally {
                 ..std::mem::take(time)
             };
         }
+        tracer::judge(&mut summary);
         let explained = summary.layers.values().fold(0_u64, |sum, l| sum.saturating_add(l.exclusive_ns));
         summary.unexplained_ns = summary.latency_ns.sum.saturating_sub(explained);
         (summary.phases, summary.gaps) = self.phases.finish();

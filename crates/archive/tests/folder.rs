@@ -327,6 +327,7 @@ fn words_of_every_kind_come_back() {
         end_ns: None,
         inside_ns: 0,
         rows: 9,
+        steps: None,
         result: Some(101),
     };
     tables.push(&operation).unwrap();

@@ -33,6 +33,7 @@ mod rings;
 pub mod session;
 pub mod sqlite;
 mod tasks;
+pub mod trap;
 mod unpack;
 mod uprobes;
 

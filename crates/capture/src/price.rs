@@ -1,7 +1,9 @@
 //! What each probe costs. The kernel can time every run of a program, at about 50 ns a run, which is as much as the run itself;
 //! so it is asked to for short windows only, one fiftieth of the time, and the mean over the windows is told.
 
+use crate::trap::Price;
 use aya::sys::{Stats, enable_stats};
+use std::collections::BTreeMap;
 use std::mem::size_of_val;
 use std::os::fd::{OwnedFd, RawFd};
 use std::time::{Duration, Instant};
@@ -10,6 +12,31 @@ use std::time::{Duration, Instant};
 const PERIOD: Duration = Duration::from_millis(245);
 const BEFORE: Duration = Duration::from_millis(25);
 const WINDOW: Duration = Duration::from_millis(5);
+
+/// About what timing a run takes, in ns, which stands in the time.
+const COUNTING_NS: f64 = 45.0;
+
+/// What being recorded costs a program, by what it does: the traps, where there are any, and the programs at its begin and
+/// its end. How much of the programs' time is the timing itself is known only about: the least is without it, the most with all of it.
+pub fn costs(traps: Option<Price>, programs: &BTreeMap<&str, ProgramInfo>) -> Vec<(&'static str, Price)> {
+    let mean = |name: &str| {
+        let info = programs.get(name).filter(|info| info.run_count > 0)?;
+        Some(info.run_time_ns as f64 / info.run_count as f64)
+    };
+    let pair = |first: &str, second: &str| {
+        let means = [mean(first)?, mean(second)?];
+        let own: f64 = means.iter().map(|ns| (ns - COUNTING_NS).max(0.0)).sum();
+        Some(Price { ns: own, low_ns: own, high_ns: means.iter().sum() })
+    };
+    let with = |traps: Price, programs: Option<Price>| {
+        let p = programs.unwrap_or_default();
+        Price { ns: traps.ns + p.ns, low_ns: traps.low_ns + p.low_ns, high_ns: traps.high_ns + p.high_ns }
+    };
+    let step = traps.map(|traps| with(traps, pair("sqlite_step", "sqlite_step_return")));
+    let function = traps.map(|traps| with(traps, pair("function_enter", "function_return")));
+    let all = [("step", step), ("function", function), ("call", pair("sys_enter", "sys_exit"))];
+    all.into_iter().filter_map(|(name, price)| Some((name, price?))).collect()
+}
 
 /// Opens and closes the windows.
 #[derive(Debug)]
@@ -107,4 +134,25 @@ pub fn program_info(fd: RawFd) -> Option<ProgramInfo> {
         run_count: field(RUN_COUNT),
         recursion_misses: field(RECURSION_MISSES),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_costs_its_traps_and_its_programs() {
+        let info = |run_time_ns, run_count| ProgramInfo { run_time_ns, run_count, recursion_misses: 0 };
+        let programs = BTreeMap::from([
+            ("sqlite_step", info(2450, 10)),
+            ("sqlite_step_return", info(1450, 10)),
+            ("sys_enter", info(700, 10)),
+            ("sys_exit", info(0, 0)),
+        ]);
+        let traps = Price { ns: 1000.0, low_ns: 900.0, high_ns: 1200.0 };
+        let costs = costs(Some(traps), &programs);
+        // Programs of which no run was timed cost what is not known; the traps are known.
+        assert_eq!(costs, [("step", Price { ns: 1300.0, low_ns: 1200.0, high_ns: 1590.0 }), ("function", traps)]);
+        assert_eq!(super::costs(None, &programs), []);
+    }
 }

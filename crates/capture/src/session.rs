@@ -8,10 +8,11 @@ use crate::kernel::clock::{boot_ns, boot_offset_ns, process_cpu_ns};
 use crate::kernel::{calls, symbols};
 use crate::loss::LossWatch;
 use crate::multi::Multi;
-use crate::price::{PriceSampler, ProgramInfo, program_info};
+use crate::price::{self, PriceSampler, ProgramInfo, program_info};
 use crate::request::{Request, Scope};
 use crate::rings::{Rings, Shape};
 use crate::sqlite::SqliteSymbols;
+use crate::trap;
 use crate::uprobes::Uprobes;
 use crate::{Error, error, namespace, probes, tasks, uprobes};
 use aya::maps::{HashMap, Map, MapData, MapError, RingBuf};
@@ -50,6 +51,9 @@ pub struct Session {
     tasks: HashMap<MapData, u32, [u8; SLOT_SIZE]>,
     loss: LossWatch,
     price: PriceSampler,
+    /// What the two traps of a probed function took, if that could be measured.
+    traps: Vec<f64>,
+    trapped: bool,
     uprobes: Uprobes,
     coverage: Vec<Coverage>,
     /// Programs that are loaded, by name. One that is attached in two ways is there twice.
@@ -84,6 +88,9 @@ pub struct Finished {
     pub cpu_ns: u64,
     /// How long the kernel counted and timed the programs' runs, in ns: the time that `hits` of the coverage are of.
     pub counted_ns: u64,
+    /// What being recorded costs a program each time that it does something: its name (`step`, a call of `sqlite3_step`;
+    /// `function`, of a function named by --op; `call`, a recorded system call) and the price, in ns.
+    pub costs: Vec<(&'static str, trap::Price)>,
 }
 
 impl Session {
@@ -107,6 +114,8 @@ impl Session {
             tasks: take(&mut ebpf, "tasks", HashMap::try_from)?,
             loss: LossWatch::new(),
             price: PriceSampler::new(false),
+            traps: Vec::new(),
+            trapped: false,
             uprobes: Uprobes::new(multi),
             coverage: Vec::new(),
             programs: Vec::new(),
@@ -139,6 +148,11 @@ impl Session {
         // After fork is watched, so that a thread made meanwhile is followed either way.
         for tgid in before {
             session.track(tgid)?;
+        }
+        session.trapped = request.price && session.uprobes.attach_trap(&mut session.ebpf);
+        session.find_programs();
+        if session.trapped {
+            trap::measure(&mut session.traps);
         }
         session.started_ns = boot_ns();
         session.price = PriceSampler::new(request.price);
@@ -282,6 +296,10 @@ impl Session {
                 *prices.entry(name).or_default() += info;
             }
         }
+        if self.trapped {
+            trap::measure(&mut self.traps);
+        }
+        let costs = price::costs(trap::price(&mut self.traps), &prices);
         let counted = self.price.counted();
         for row in self.coverage.iter_mut().filter(|r| r.attached) {
             let program = uprobes::program_of(&row.probe).unwrap_or(&row.probe);
@@ -303,6 +321,7 @@ impl Session {
             window_ns: (self.started_ns, end_ns),
             cpu_ns: process_cpu_ns() - self.cpu_before_ns,
             counted_ns: u64::try_from(counted.as_nanos()).unwrap_or(u64::MAX),
+            costs,
         };
         std::thread::spawn(move || self.detach());
         finished

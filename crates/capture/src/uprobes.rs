@@ -8,6 +8,7 @@ use crate::multi::{self, Multi, Place};
 use crate::probes::row;
 use crate::request::Function;
 use crate::sqlite::{self, Prepare, SqliteSymbols};
+use crate::trap;
 use aya::Ebpf;
 use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
 use aya::programs::{ProgramError, UProbe};
@@ -200,6 +201,14 @@ impl Uprobes {
             rows.push(row(Layer::Database, &name, outcome));
         }
         rows
+    }
+
+    /// Puts the programs of functions at the one of this process that is called to see what traps cost. Whether they are there.
+    pub fn attach_trap(&mut self, ebpf: &mut Ebpf) -> bool {
+        let Some(offset) = trap::place() else { return false };
+        // No number of the list.
+        let place = Place { offset, cookie: u64::MAX };
+        self.attach(ebpf, trap::program(), &["function_return", "function_enter"], place).is_ok()
     }
 
     /// The programs that are in force otherwise than through `ebpf`, by name.

@@ -185,7 +185,7 @@ impl State {
         frame.held.drain(..).for_each(|s| sink.span(s));
         exclusive::finish(&mut frame, end_ns, 0, sink);
         let shape = self.threads.shape("mark", &frame.name, sink);
-        let end = End { end_ns: Some(end_ns), inside_ns: end_ns - frame.start_ns, rows: 0, result: None };
+        let end = End { end_ns: Some(end_ns), inside_ns: end_ns - frame.start_ns, rows: 0, steps: None, result: None };
         self.operation_row(tgid, tid, &frame, shape, &end, sink);
     }
 
@@ -207,6 +207,7 @@ impl State {
             end_ns: end.end_ns,
             inside_ns: end.inside_ns,
             rows: end.rows,
+            steps: end.steps,
             result: end.result,
         });
         if let Some(end_ns) = end.end_ns {
@@ -323,7 +324,7 @@ impl State {
         let mut frame = thread.frames.remove(place);
         let end_ns = end_ns.max(frame.start_ns);
         exclusive::finish(&mut frame, end_ns, 0, sink);
-        let end = End { end_ns: Some(end_ns), inside_ns: end_ns - frame.start_ns, rows: 0, result: None };
+        let end = End { end_ns: Some(end_ns), inside_ns: end_ns - frame.start_ns, rows: 0, steps: None, result: None };
         self.close(tgid, tid, &frame, &end, sink);
     }
 
@@ -363,6 +364,7 @@ impl State {
             end_ns: Some(end_ns),
             inside_ns: record.inside_ns,
             rows: record.rows,
+            steps: Some(record.steps),
             result: Some(record.result.into()),
         };
         self.close(header.tgid, header.tid, &frame, &end, sink);
@@ -423,7 +425,7 @@ impl State {
             let end_ns = ended.map(|at| at.max(frame.start_ns));
             exclusive::finish(&mut frame, end_ns.unwrap_or(time_ns), 0, sink);
             let inside_ns = end_ns.map_or(0, |at| at - frame.start_ns);
-            self.close(tgid, tid, &frame, &End { end_ns, inside_ns, rows: 0, result: None }, sink);
+            self.close(tgid, tid, &frame, &End { end_ns, inside_ns, rows: 0, steps: None, result: None }, sink);
         }
         true
     }
@@ -549,6 +551,7 @@ struct End {
     end_ns: Option<u64>,
     inside_ns: u64,
     rows: u64,
+    steps: Option<u64>,
     result: Option<i64>,
 }
 

@@ -265,6 +265,9 @@ tables! {
         inside_ns: u64,
         /// Rows returned.
         rows: u64,
+        /// Calls of `sqlite3_step`, or of the function (a recursion has several); each of them costs the recording two traps. Empty
+        /// where nobody counted: marks, inferred transactions, executions without an end, older archives.
+        steps: Option<u64>,
         /// Result code.
         result: Option<i64>,
     }

@@ -74,6 +74,8 @@ names! {
         Driver = "Driver",
         /// Runnable, but not running.
         RunQueue = "RunQueue",
+        /// What the recording itself took of the thread's time. In no table: summaries estimate it, and take it off the others.
+        Tracer = "Tracer",
     }
 }
 

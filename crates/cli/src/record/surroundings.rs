@@ -93,6 +93,11 @@ impl Surroundings {
         say("tracer.records", finished.records, "");
         say("tracer.records_outside", outside, "");
         say("tracer.records_lost", finished.lost, "");
+        for (what, price) in &finished.costs {
+            for (part, ns) in [("", price.ns), (".low", price.low_ns), (".high", price.high_ns)] {
+                say(&format!("tracer.price.{what}{part}"), ns.round() as u64, "ns");
+            }
+        }
         say("trace.start", finished.window_ns.0, "ns");
         say("trace.end", finished.window_ns.1, "ns");
     }

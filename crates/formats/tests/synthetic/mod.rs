@@ -99,6 +99,7 @@ pub fn inserts(n: u64) -> Made {
             end_ns: Some(at + 900),
             inside_ns: 900,
             rows: 0,
+            steps: None,
             result: Some(101),
         });
         t.spans[write as usize - 1].operation = Some(nth + 1);

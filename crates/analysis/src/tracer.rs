@@ -1,0 +1,243 @@
+//! What of an operation's time is the recording itself.
+//!
+//! Picture a taxi whose driver writes down every street: the ride takes longer for it, and the clock in the taxi does not say by how
+//! much; but how often he wrote is known, and so is how long writing takes. A step of a statement, a call of a function under
+//! `--op` and a recorded system call cost the program two probes each. The recorder measures what a pair costs
+//! (`tracer.price.*` in the environment), and the archive counts the pairs.
+//!
+//! Where the time lies follows from where the clock is read, which is in the middle of each probe: of a pair at a function one half
+//! lies inside the call and one half outside. For a statement of k steps that is k halves in Database and k - 1 in App, between the
+//! rows; all k pairs are in the time of whatever is around it. No more is taken from a layer than it was running.
+//!
+//! *Uncertainty*: the price is the recorder's own, at its clock speed and with warm caches; probes in the kernel below the system call
+//! (file system, block layer, scheduler) are not in it, and neither is what tracing displaces from the program's caches.
+
+use crate::contract::{LayerTime, OperationSummary, TracerPart};
+use crate::rows::{Index, Rows};
+use model::{Layer, Reason};
+use std::collections::HashMap;
+
+/// From this part of an operation's time on, its times tell of the recording more than of the operation.
+const LARGE: f64 = 0.1;
+
+/// Where the recording takes its time from.
+const LAYERS: [Layer; 3] = [Layer::App, Layer::Database, Layer::Syscall];
+
+/// What a pair of probes costs, in ns: the middle, the least, the most.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Price([f64; 3]);
+
+/// The prices that the recorder measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Prices {
+    step: Price,
+    function: Price,
+    /// Of a recorded system call; it may be unknown.
+    call: Price,
+}
+
+impl Prices {
+    /// Those of a trace; `None` if it has none.
+    pub fn of(rows: &Rows) -> Option<Self> {
+        let fact = |name: &str| rows.facts.iter().find(|f| f.name == name)?.value.as_ref()?.parse::<f64>().ok();
+        let price = |what: &str| {
+            let part = |part: &str| fact(&format!("tracer.price.{what}{part}")).filter(|ns| *ns >= 0.0);
+            Some(Price([part("")?, part(".low")?, part(".high")?]))
+        };
+        Some(Self {
+            step: price("step")?,
+            function: price("function")?,
+            call: price("call").unwrap_or(Price([0.0; 3])),
+        })
+    }
+}
+
+/// What the recording took of an execution, in ns.
+#[derive(Debug, Clone, Copy, Default)]
+struct Part {
+    /// By [`LAYERS`].
+    layers: [f64; 3],
+    low: f64,
+    high: f64,
+}
+
+impl Part {
+    fn add(&mut self, layer: usize, pairs: f64, price: Price) {
+        let Price([ns, low, high]) = price;
+        self.layers[layer] += pairs * ns;
+        self.low += pairs * low;
+        self.high += pairs * high;
+    }
+}
+
+/// What the recording took of each execution, by its position.
+fn parts(index: &Index, prices: Prices) -> Vec<Part> {
+    const APP: usize = 0;
+    const DATABASE: usize = 1;
+    const SYSCALL: usize = 2;
+    let rows = index.rows;
+    let mut parts = vec![Part::default(); rows.operations.len()];
+    let mut calls = vec![0_u32; rows.operations.len()];
+    for span in rows.spans.iter().filter(|s| s.layer == Layer::Syscall) {
+        if let Some(at) = span.operation.and_then(|id| index.operation(id)) {
+            calls[at] += 1;
+        }
+    }
+    let kind = |at: usize| index.shape(at).map_or("", |shape| rows.shapes[shape].kind.as_ref());
+    for (at, operation) in rows.operations.iter().enumerate() {
+        let pairs = operation.steps.unwrap_or(0) as f64;
+        let statement = kind(at) == "statement";
+        for (inside, outer) in index.chain(at).enumerate() {
+            let part = &mut parts[outer];
+            part.add(SYSCALL, calls[at].into(), prices.call);
+            match (inside, statement) {
+                _ if pairs == 0.0 => {}
+                (0, true) => {
+                    part.add(DATABASE, pairs / 2.0, prices.step);
+                    part.add(APP, (pairs - 1.0) / 2.0, prices.step);
+                }
+                (0, false) => part.add(APP, pairs - 0.5, prices.function),
+                (_, true) => {
+                    part.add(DATABASE, pairs / 2.0, prices.step);
+                    part.add(APP, pairs / 2.0, prices.step);
+                }
+                // In a statement's time, all but calls is Database's.
+                (_, false) => part.add(if kind(outer) == "statement" { DATABASE } else { APP }, pairs, prices.function),
+            }
+        }
+    }
+    parts
+}
+
+/// Times by execution and layer.
+pub type Times = HashMap<(u32, Layer), u64>;
+
+/// Takes the recording's part off the layers of each finished execution and gives it a layer of its own. `all` are the times of
+/// the executions by layer, `running` what of them was on a CPU; `finished` hands over the summary of an execution's shape, if it is finished.
+pub fn take_off(
+    index: &Index,
+    prices: Prices,
+    all: &mut Times,
+    running: &Times,
+    mut finished: impl FnMut(usize, &mut dyn FnMut(&mut OperationSummary)),
+) {
+    for (at, part) in parts(index, prices).into_iter().enumerate() {
+        finished(at, &mut |summary| give(at as u32, part, all, running, summary));
+    }
+}
+
+/// Takes the recording's part off one execution's layers.
+fn give(at: u32, part: Part, all: &mut Times, running: &Times, summary: &mut OperationSummary) {
+    let room = LAYERS.map(|layer| running.get(&(at, layer)).copied().unwrap_or(0));
+    let mut taken: [u64; 3] = std::array::from_fn(|i| (part.layers[i].round() as u64).min(room[i]));
+    // Which half of a pair lies where is known less well than the pair: what does not fit into one of the two is in the other.
+    for (from, to) in [(0, 1), (1, 0)] {
+        let left = (part.layers[from].round() as u64).saturating_sub(room[from]);
+        taken[to] = taken[to].saturating_add(left).min(room[to]);
+    }
+    let sum = taken.iter().fold(0_u64, |sum, ns| sum.saturating_add(*ns));
+    let told = summary.tracer.get_or_insert_with(TracerPart::default);
+    told.ns = told.ns.saturating_add(sum);
+    told.low_ns = told.low_ns.saturating_add(part.low.round() as u64);
+    told.high_ns = told.high_ns.saturating_add(part.high.round() as u64);
+    if sum == 0 {
+        return;
+    }
+    for (layer, ns) in LAYERS.into_iter().zip(taken).filter(|(_, ns)| *ns > 0) {
+        if let Some(time) = all.get_mut(&(at, layer)) {
+            *time = time.saturating_sub(ns);
+        }
+        if let Some(time) = summary.layers.get_mut(&layer) {
+            time.exclusive_ns = time.exclusive_ns.saturating_sub(ns);
+            if let Some(cpu) = time.reasons.get_mut(Reason::Cpu.name()) {
+                *cpu = cpu.saturating_sub(ns);
+            }
+        }
+    }
+    all.insert((at, Layer::Tracer), sum);
+    let own = summary.layers.entry(Layer::Tracer).or_insert_with(LayerTime::default);
+    own.exclusive_ns = own.exclusive_ns.saturating_add(sum);
+    let cpu = own.reasons.entry(Reason::Cpu.name().into()).or_default();
+    *cpu = cpu.saturating_add(sum);
+}
+
+/// Says of a shape how large the part is, once its latency is known.
+pub fn judge(summary: &mut OperationSummary) {
+    let latency = summary.latency_ns.sum;
+    let Some(part) = &mut summary.tracer else { return };
+    // More than all of it it cannot be.
+    (part.low_ns, part.high_ns) = (part.low_ns.min(part.ns), part.high_ns.clamp(part.ns, latency.max(part.ns)));
+    part.share = part.ns as f64 / latency.max(1) as f64;
+    part.large = part.share > LARGE;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case;
+    use crate::summary::summarise;
+    use model::table::FactRow;
+
+    fn fact(name: &str, value: u64) -> FactRow {
+        FactRow {
+            name: name.into(),
+            value: Some(value.to_string()),
+            unknown: None,
+            unit: Some("ns".into()),
+            source: "the recorder".into(),
+            varies: "run".into(),
+        }
+    }
+
+    fn rows(step: [u64; 3]) -> Rows {
+        let mut rows = case::rows();
+        for what in ["step", "function"] {
+            for (part, ns) in ["", ".low", ".high"].iter().zip(step) {
+                rows.facts.push(fact(&format!("tracer.price.{what}{part}"), ns));
+            }
+        }
+        rows
+    }
+
+    #[test]
+    fn without_a_price_nothing_is_taken_off() {
+        let summary = summarise(&case::rows());
+        assert!(summary.operations.iter().all(|o| o.tracer.is_none() && !o.layers.contains_key(&Layer::Tracer)));
+    }
+
+    #[test]
+    fn the_layers_with_the_recordings_own_add_up_as_before() {
+        for price in [[0, 0, 0], [700, 600, 900], [40_000, 30_000, 50_000], [u64::MAX / 4; 3]] {
+            let mut rows = rows(price);
+            for (n, operation) in rows.operations.iter_mut().enumerate() {
+                operation.steps = Some(n as u64 * 7);
+            }
+            let (with, without) = (summarise(&rows), summarise(&case::rows()));
+            for (with, without) in with.operations.iter().zip(&without.operations) {
+                let sum =
+                    |o: &OperationSummary| o.layers.values().map(|l| l.exclusive_ns).sum::<u64>() + o.unexplained_ns;
+                assert_eq!((sum(with), &with.statement), (sum(without), &without.statement), "{price:?}");
+                for (layer, time) in &with.layers {
+                    let reasons: u64 = time.reasons.values().sum();
+                    assert_eq!(reasons, time.exclusive_ns, "{price:?}: {layer} of {}", with.statement);
+                }
+                let part = with.tracer.unwrap_or_default();
+                assert!(part.low_ns <= part.ns && part.ns <= part.high_ns.max(part.ns), "{part:?}");
+                assert_eq!(part.large, part.share > LARGE);
+                let layer = with.layers.get(&Layer::Tracer).map_or(0, |l| l.exclusive_ns);
+                assert_eq!(layer, part.ns, "{price:?}");
+            }
+        }
+    }
+
+    /// A statement of 1,000 rows: half of a pair for each step in the database, the other halves between them in the application.
+    #[test]
+    fn the_pairs_of_a_scan_lie_half_inside_its_steps() {
+        let mut rows = rows([10, 9, 12]);
+        let scan = rows.operations.iter().position(|o| o.shape == 2).unwrap();
+        rows.operations[scan].steps = Some(1001);
+        let index = Index::new(&rows);
+        let part = parts(&index, Prices::of(&rows).unwrap())[scan];
+        assert_eq!((part.layers, part.low, part.high), ([5000.0, 5005.0, 0.0], 9004.5, 12006.0));
+    }
+}
