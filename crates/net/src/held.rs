@@ -24,6 +24,8 @@ pub const LEVEL: f64 = 0.95;
 const UNSENT: [f64; 2] = [0.01, 0.001];
 /// Fewer times tell of no queue.
 const FEW: usize = 20;
+/// More packets at once than this are a burst.
+pub const BURST: f64 = 8.0;
 /// Fewer packets bound no loss at [`MOST`]: with none lost 299 do, and with one in 200 lost so many.
 pub const ENOUGH: u64 = 1000;
 
@@ -49,6 +51,9 @@ pub struct Held {
     pub loss_upper: f64,
     /// Still waiting at the end.
     pub queued: f64,
+    /// One packet in a hundred left with so many behind it that were due as well: a sender that had no time for them hands them over at once, and a short
+    /// queue drops such bursts though the path carries the rate.
+    pub burst: f64,
     /// As one look says: for a trial that is short.
     pub likely: Trial,
     /// As the bound says: for a run that confirms.
@@ -62,6 +67,7 @@ impl Held {
         let loss = lost as f64 / sent.sent.max(1) as f64;
         let loss_upper = bound(sent.sent, lost, &blocks(sent, received));
         let queued = queued(&received.transit_ns, wall_ns);
+        let burst = sent.late_us[1].max(0.0) * 1e3 * sent.due as f64 / wall_ns.max(1) as f64;
         let judge = |share: f64, unsent: f64| {
             let kept = sent.sent as f64 >= (1.0 - unsent) * sent.due as f64;
             match share + queued > MOST {
@@ -72,7 +78,7 @@ impl Held {
                 false => Trial::Short,
             }
         };
-        Self { loss, loss_upper, queued, likely: judge(loss, UNSENT[0]), surely: judge(loss_upper, UNSENT[1]) }
+        Self { loss, loss_upper, queued, burst, likely: judge(loss, UNSENT[0]), surely: judge(loss_upper, UNSENT[1]) }
     }
 
     /// The share of what was sent that the path did not carry.
@@ -181,6 +187,15 @@ mod tests {
         let mut dropped = run(20_000, |n| n % 20 == 0, |_| 0);
         dropped.1.dropped_here = 900;
         assert_eq!(held(&dropped).surely, Trial::Dropped);
+    }
+
+    #[test]
+    fn a_sender_that_hands_over_bursts_says_so() {
+        // 5,000 packets in 2 s, one in a hundred of them 20 ms late.
+        let mut late = run(5000, |n| n % 50 == 0, |_| 0);
+        late.0.late_us = [100.0, 20_000.0, 30_000.0];
+        assert!((held(&late).burst - 50.0).abs() < 1e-9 && held(&late).burst > BURST);
+        assert!(held(&run(5000, |_| false, |_| 0)).burst < BURST);
     }
 
     #[test]

@@ -141,6 +141,7 @@ mod tests {
             loss,
             loss_upper: loss * 1.2 + 0.0005,
             queued,
+            burst: 1.0,
             likely: judged(loss),
             surely: judged(loss * 1.2 + 0.0005),
         }

@@ -49,9 +49,12 @@ pub fn run(args: &NetRun) -> Result<ExitCode> {
                 }
             }
         });
-        let shown = (!args.json && !args.lines).then(|| tokio::task::spawn_local(live(session.live(), spec.clone())));
+        let people = !args.json && !args.lines;
+        // The steps of a search are told instead: its counters begin anew at each.
+        let shown = (people && args.rate != Some(Rate::Auto))
+            .then(|| tokio::task::spawn_local(live(session.live(), spec.clone())));
         let done = match args.rate {
-            Some(Rate::Auto) => search(&mut session, &spec).await.map(|(outcome, told)| (outcome, Some(told))),
+            Some(Rate::Auto) => search(&mut session, &spec, people).await.map(|(outcome, told)| (outcome, Some(told))),
             _ => session.run(&spec).await.map(|outcome| (outcome, None)).map_err(Into::into),
         };
         first.abort();
@@ -103,8 +106,6 @@ impl Progress {
     /// is counted then is of the run before, or still connections are made.
     fn tick(&mut self, now: f64, under_way: bool, amounts: Vec<u64>) -> Option<(f64, Vec<f64>)> {
         if !under_way {
-            // The next one of a search begins anew.
-            self.begun = None;
             return None;
         }
         let Some((start, last, before)) = &mut self.begun else {

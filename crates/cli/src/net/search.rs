@@ -3,7 +3,7 @@
 
 use super::text::rate;
 use anyhow::{Context as _, Result};
-use net::held::{ENOUGH, Held, LEVEL, MOST, Trial};
+use net::held::{BURST, ENOUGH, Held, LEVEL, MOST, Trial};
 use net::run::{Outcome, Session};
 use net::search::{Search, Step};
 use net::spec::{MAX_RATE, Spec, Traffic};
@@ -18,11 +18,11 @@ const TRIAL: Duration = Duration::from_secs(1);
 /// A run that few packets would tell little of is made longer, up to this.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Searches. If it is interrupted, the answer is what a run has held until then; without one the last run is given, and is not valid.
+/// Searches, and tells each step on stderr if `shown`. If it is interrupted, the answer is what a run has held until then; without one the last run is given, and is not valid.
 ///
 /// # Errors
 /// What a run's are.
-pub async fn search(session: &mut Session, spec: &Spec) -> Result<(Outcome, Value)> {
+pub async fn search(session: &mut Session, spec: &Spec, shown: bool) -> Result<(Outcome, Value)> {
     let Traffic::Udp { packet_bytes, .. } = spec.traffic else { anyhow::bail!("a rate is searched for UDP") };
     let interrupter = session.interrupter();
     let at = |rate_bps: u64, duration: Duration| Spec {
@@ -32,7 +32,7 @@ pub async fn search(session: &mut Session, spec: &Spec) -> Result<(Outcome, Valu
     };
     let mut search = Search::new(FIRST, (10_000, MAX_RATE));
     let (mut trials, mut runs) = (Vec::new(), Vec::new());
-    let (mut best, mut last) = (None, None);
+    let (mut best, mut last, mut bursts) = (None, None, 0.0_f64);
     while let Some(step) = search.next() {
         let spec = match step {
             Step::Trial(rate) => at(rate, TRIAL),
@@ -41,6 +41,13 @@ pub async fn search(session: &mut Session, spec: &Spec) -> Result<(Outcome, Valu
         let mut outcome = session.run(&spec).await?;
         let Some(held) = judged(&outcome) else { anyhow::bail!("a run at {} gave nothing", of(step)) };
         let broken = outcome.own.trouble.is_some();
+        // Of what was not held last.
+        if held.surely != Trial::Passed {
+            bursts = held.burst;
+        }
+        if shown {
+            eprintln!("{}", line(step, &spec, &held));
+        }
         match step {
             Step::Trial(_) => trials.push(told(step, &spec, &held, held.likely)),
             Step::Run(_) => runs.push(told(step, &spec, &held, held.surely)),
@@ -69,7 +76,13 @@ pub async fn search(session: &mut Session, spec: &Spec) -> Result<(Outcome, Valu
     }
     let (above, stopped_by) = search.broke().unzip();
     let stopped_by = stopped_by.unwrap_or(Trial::Passed);
-    let stopped = because(stopped_by);
+    let stopped = match bursts > BURST {
+        true if stopped_by == Trial::Lossy => format!(
+            "{}, and the sender's machine had no time for it: it handed over bursts of {bursts:.0} packets and more, which a short queue drops; on a quieter machine the rate may be higher",
+            because(stopped_by)
+        ),
+        _ => because(stopped_by).to_string(),
+    };
     let tries = format!("{} trials of {} s, {} runs", trials.len(), TRIAL.as_secs(), runs.len());
     let (outcome, text, upper) = match best {
         Some((mut outcome, held)) => {
@@ -104,6 +117,22 @@ pub async fn search(session: &mut Session, spec: &Spec) -> Result<(Outcome, Valu
     Ok((outcome, told))
 }
 
+/// A step for people, while the search goes on.
+fn line(step: Step, spec: &Spec, held: &Held) -> String {
+    let (what, judgement) = match step {
+        Step::Trial(_) => ("trial", held.likely),
+        Step::Run(_) => ("run", held.surely),
+    };
+    let told = match judgement {
+        Trial::Passed => "held".to_string(),
+        Trial::Short => "the sender did not keep it".into(),
+        Trial::Lossy | Trial::Dropped => {
+            format!("not held ({:.2} % lost, {:.2} % still waiting)", 100.0 * held.loss, 100.0 * held.queued)
+        }
+    };
+    format!("{what} of {:.1} s at {}: {told}", spec.duration_ms as f64 / 1e3, of(step))
+}
+
 fn of(step: Step) -> String {
     let (Step::Trial(bps) | Step::Run(bps)) = step;
     rate(bps as f64)
@@ -125,7 +154,7 @@ fn told(step: Step, spec: &Spec, held: &Held, judgement: Trial) -> Value {
     let (Step::Trial(rate_bps) | Step::Run(rate_bps)) = step;
     json!({
         "rate_bps": rate_bps, "seconds": spec.duration_ms as f64 / 1e3, "loss": held.loss, "loss_upper": held.loss_upper,
-        "waiting": held.queued, "passed": judgement == Trial::Passed,
+        "waiting": held.queued, "burst_packets": held.burst, "passed": judgement == Trial::Passed,
     })
 }
 

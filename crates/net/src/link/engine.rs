@@ -329,7 +329,8 @@ impl Engine {
             return if error.kind() == ErrorKind::Interrupted { Ok(()) } else { Err(error) };
         }
         if ready == 0 {
-            // Packets that came while it was late waking are dated by the look before.
+            // The kernel looked at both devices once more when the time was over, and found nothing: what is read from now on came after that.
+            self.looks.iter_mut().for_each(|looks| looks.empty(from + ns));
             ahead.inspect(|ahead| self.ahead.woke(from + ns, *ahead, woke));
             return Ok(());
         }
