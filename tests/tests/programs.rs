@@ -1,7 +1,7 @@
 //! Any program: a shell, a static binary, a process that runs already, one in a container, a JVM, any function.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, ext4, fathom, installed, lane, near, number, record, root, run, shape, show};
+use fathom_tests::{Case, ext4, fathom, installed, lane, near, number, record, root, rows, run, shape, show};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         ("a_recursion_is_one_operation", with("cc"), recursion),
         ("a_function_that_is_jumped_out_of_has_no_end", with("cc"), jumped_out_of),
         ("a_function_inside_a_statement_has_its_flushes", with("sqlite3"), function_in_statement),
+        ("what_the_recording_took_is_a_part_of_its_own", with("sqlite3"), own_part),
         ("a_jvm_whose_sqlite_seeks_and_writes", with("java").and_then(|()| jdbc()), old_driver),
         ("a_jvm_whose_sqlite_is_stripped", with("java").and_then(|()| jdbc()), stripped_driver),
         ("the_child_runs_as_who_called_sudo", root(), sudo_user),
@@ -422,6 +423,44 @@ fn function_in_statement() -> Result<()> {
     }
     near("inside INSERTs", inside, 2.0 * syncs)?;
     own_adds_up(&summary)
+}
+
+/// Steps times the price that the recorder measured, as far as there was time for it; and the layers add up with it.
+fn own_part() -> Result<()> {
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let sql = "create table t(i); with recursive r(n) as (select 1 union all select n+1 from r where n<50000) \
+               insert into t select n from r; select i from t where i % 5 = 0;";
+    let database = disk.path().join("t.db");
+    let archive = record(folder.path(), &[], &["sqlite3", &database.to_string_lossy(), sql])?;
+    let summary = show(&archive)?;
+    let price = |part: &str| {
+        let fact = &summary["environment"][format!("tracer.price.step{part}")]["value"];
+        fact.as_str().and_then(|v| v.parse::<f64>().ok()).with_context(|| format!("no price{part} of a step"))
+    };
+    let (low, middle, high) = (price(".low")?, price("")?, price(".high")?);
+    ensure!(0.0 < low && low <= middle && middle <= high, "a price of {low}, {middle}, {high} ns");
+    for operation in summary["operations"].as_array().context("operations[]")? {
+        let layers = operation["layers"].as_object().context("layers{}")?;
+        let sum: f64 = layers.values().filter_map(|l| l["exclusive_ns"].as_f64()).sum();
+        let latency = number(operation, "/latency_ns/sum")?;
+        near("the layers' sum", sum + number(operation, "/unexplained_ns")?, latency)?;
+        let own = layers.get("Tracer").map_or(0.0, |l| l["exclusive_ns"].as_f64().unwrap_or(-1.0));
+        near("the recording's own", number(operation, "/tracer/ns")?, own)?;
+        ensure!(operation["tracer"]["large"] == (number(operation, "/tracer/share")? > 0.1), "{operation}");
+    }
+    let scan = shape(&summary, "SELECT I FROM T")?;
+    // 10,000 rows, each with a step, and one more that says that there are none; of the last pair a half is outside.
+    let (rows, took) = (number(scan, "/rows")?, number(scan, "/tracer/ns")?);
+    near("rows", rows, 10_000.0)?;
+    let calls = number(scan, "/per_operation/syscalls")?;
+    ensure!(took > 0.0 && took <= (rows + 0.5) * middle + calls * 10_000.0, "{took} ns for {rows} rows at {middle} ns");
+    let steps: Vec<_> = rows_of(&archive)?;
+    ensure!(steps.contains(&"10001".to_string()), "the steps are not in the table: {steps:?}");
+    Ok(())
+}
+
+fn rows_of(archive: &Path) -> Result<Vec<String>> {
+    Ok(rows(archive, "operations")?.into_iter().filter_map(|mut row| row.remove("steps")).collect())
 }
 
 /// The drivers, which set-up fetches; their functions are found when the JVM maps what it has unpacked.
