@@ -207,13 +207,13 @@ pub fn kept(shape: Shape, blocks: usize, pairing: Pairing, trials: u64, seed: u6
             let slack = 1.0 + 1e-9;
             hits[5] += u64::from(e.low < a_least / b_most / slack || e.high > a_most / b_least * slack);
             let right = [None, Some(Verdict::Slower), Some(Verdict::Faster)][of];
-            match verdict::judge(&e, Better::Lower, verdict::MARGIN) {
-                told @ (Verdict::Faster | Verdict::Slower) => match right {
-                    None => hits[2] += 1,
-                    Some(right) if right == told => hits[3] += 1,
-                    Some(_) => hits[4] += 1,
-                },
-                _ => {}
+            let told = verdict::judge(&e, Better::Lower, verdict::MARGIN);
+            if matches!(told, Verdict::Faster | Verdict::Slower) {
+                hits[match right {
+                    None => 2,
+                    Some(right) if right == told => 3,
+                    Some(_) => 4,
+                }] += 1;
             }
         }
     }

@@ -611,6 +611,11 @@ impl Compared {
 }
 
 impl Pair {
+    /// Whether the other is another score of the same cell.
+    pub fn is_of_cell(&self, other: &Self) -> bool {
+        (&self.workload, &self.parameters, &self.levels) == (&other.workload, &other.parameters, &other.levels)
+    }
+
     /// What its notes say of gates that were not passed, and of disturbances.
     pub fn gates(&self) -> Vec<&str> {
         self.notes.iter().filter(|note| note.contains(GATE) || note.contains(SHAKEN)).map(String::as_str).collect()

@@ -4,7 +4,7 @@ use super::compare::{Alone, Compared, Pair, Side};
 use super::results::words;
 use crate::text::{digits, scale, shown};
 use model::counted;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// The table for people.
@@ -17,7 +17,13 @@ pub fn text(c: &Compared) -> String {
     let none = BTreeMap::new();
     let title = |p: &Pair| shown(&p.title_without(shared.get(p.workload.as_str()).unwrap_or(&none)));
     let width = c.results.iter().map(|p| title(p).chars().count()).max().unwrap_or(0).min(70);
+    // What was said of the processes of a cell's score is not said again of their latencies.
+    let mut before: Option<&Pair> = None;
+    let mut said: BTreeSet<&str> = BTreeSet::new();
     for p in &c.results {
+        if before.replace(p).is_none_or(|before| !before.is_of_cell(p)) {
+            said.clear();
+        }
         let (size, unit) = scaled(p);
         let _ = writeln!(
             text,
@@ -28,7 +34,7 @@ pub fn text(c: &Compared) -> String {
             ratio(p),
             p.verdict
         );
-        for note in &p.notes {
+        for note in p.notes.iter().filter(|note| said.insert(note)) {
             let _ = writeln!(text, "  {:width$}    {}", "", shown(note));
         }
     }

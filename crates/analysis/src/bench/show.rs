@@ -103,6 +103,12 @@ fn nothing(e: &CellEstimate) -> String {
 fn notes(result: &CellResult) -> Vec<String> {
     let e = &result.estimate;
     let mut notes: Vec<String> = metrics::line(&result.metrics).into_iter().collect();
+    // The rate of an open loop is what it was told to send; only what became of it is a result.
+    let open = result.marks.get("mode").and_then(|mode| mode.strip_prefix("open loop, "));
+    notes.extend(open.map(|mode| {
+        let offered = mode.split(';').next().unwrap_or(mode);
+        format!("open loop: {} were offered, and the score is what was achieved of them", shown(offered))
+    }));
     // Runs over a network say it; of those that differ nothing is said here.
     notes.extend(result.marks.get("limited by").map(|cause| format!("limited by {}", shown(cause))));
     // Of a cell that was given up the same has been said in place of its score.
@@ -352,6 +358,13 @@ mod tests {
         assert!(!text(&b).contains("limited by"));
         b.results[0].marks.insert("limited by".into(), "link rate".into());
         assert!(text(&b).contains("limited by link rate"), "{}", text(&b));
+    }
+
+    #[test]
+    fn what_an_open_loop_was_told_to_send_stands_beside_what_it_sent() {
+        let mut b = benchmark();
+        b.results[0].marks.insert("mode".into(), "open loop, 500 requests a second; 1 connections".into());
+        assert!(text(&b).contains("open loop: 500 requests a second were offered, and"), "{}", text(&b));
     }
 
     #[test]
