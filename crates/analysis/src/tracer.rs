@@ -44,11 +44,11 @@ impl Prices {
             let part = |part: &str| fact(&format!("tracer.price.{what}{part}")).filter(|ns| *ns >= 0.0);
             Some(Price([part("")?, part(".low")?, part(".high")?]))
         };
-        Some(Self {
-            step: price("step")?,
-            function: price("function")?,
-            call: price("call").unwrap_or(Price([0.0; 3])),
-        })
+        // What no probe could cost is not there; without any nothing is known.
+        let (step, function) = (price("step"), price("function"));
+        step.or(function)?;
+        let or_none = |price: Option<Price>| price.unwrap_or(Price([0.0; 3]));
+        Some(Self { step: or_none(step), function: or_none(function), call: or_none(price("call")) })
     }
 }
 

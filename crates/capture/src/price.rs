@@ -1,9 +1,9 @@
 //! What each probe costs. The kernel can time every run of a program, at about 50 ns a run, which is as much as the run itself;
 //! so it is asked to for short windows only, one fiftieth of the time, and the mean over the windows is told.
 
-use crate::trap::Price;
+use crate::trap::{Begin, Price};
 use aya::sys::{Stats, enable_stats};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::size_of_val;
 use std::os::fd::{OwnedFd, RawFd};
 use std::time::{Duration, Instant};
@@ -18,7 +18,22 @@ const COUNTING_NS: f64 = 45.0;
 
 /// What being recorded costs a program, by what it does: the traps, where there are any, and the programs at its begin and
 /// its end. How much of the programs' time is the timing itself is known only about: the least is without it, the most with all of it.
-pub fn costs(traps: Option<Price>, programs: &BTreeMap<&str, ProgramInfo>) -> Vec<(&'static str, Price)> {
+///
+/// `begins` says how the functions begin that are probed, of SQLite (`true`) and of --op. If they begin in both ways, which one an execution is of is
+/// not known: the price reaches from the least to the most of both.
+pub fn costs(
+    traps: &BTreeMap<Begin, Price>,
+    begins: &BTreeSet<(bool, Begin)>,
+    programs: &BTreeMap<&str, ProgramInfo>,
+) -> Vec<(&'static str, Price)> {
+    let traps = |step: bool| {
+        let own = traps.iter().filter(|(begin, _)| begins.contains(&(step, **begin))).map(|(_, price)| *price);
+        own.reduce(|a, b| Price {
+            ns: (a.ns + b.ns) / 2.0,
+            low_ns: a.low_ns.min(b.low_ns),
+            high_ns: a.high_ns.max(b.high_ns),
+        })
+    };
     let mean = |name: &str| {
         let info = programs.get(name).filter(|info| info.run_count > 0)?;
         Some(info.run_time_ns as f64 / info.run_count as f64)
@@ -32,8 +47,8 @@ pub fn costs(traps: Option<Price>, programs: &BTreeMap<&str, ProgramInfo>) -> Ve
         let p = programs.unwrap_or_default();
         Price { ns: traps.ns + p.ns, low_ns: traps.low_ns + p.low_ns, high_ns: traps.high_ns + p.high_ns }
     };
-    let step = traps.map(|traps| with(traps, pair("sqlite_step", "sqlite_step_return")));
-    let function = traps.map(|traps| with(traps, pair("function_enter", "function_return")));
+    let step = traps(true).map(|traps| with(traps, pair("sqlite_step", "sqlite_step_return")));
+    let function = traps(false).map(|traps| with(traps, pair("function_enter", "function_return")));
     let all = [("step", step), ("function", function), ("call", pair("sys_enter", "sys_exit"))];
     all.into_iter().filter_map(|(name, price)| Some((name, price?))).collect()
 }
@@ -149,10 +164,17 @@ mod tests {
             ("sys_enter", info(700, 10)),
             ("sys_exit", info(0, 0)),
         ]);
-        let traps = Price { ns: 1000.0, low_ns: 900.0, high_ns: 1200.0 };
-        let costs = costs(Some(traps), &programs);
+        let price = |ns| Price { ns, low_ns: ns - 100.0, high_ns: ns + 200.0 };
+        let traps = BTreeMap::from([(Begin::Emulated, price(1000.0)), (Begin::Stepped, price(5000.0))]);
+        let begins = BTreeSet::from([(true, Begin::Emulated), (false, Begin::Emulated), (false, Begin::Stepped)]);
         // Programs of which no run was timed cost what is not known; the traps are known.
-        assert_eq!(costs, [("step", Price { ns: 1300.0, low_ns: 1200.0, high_ns: 1590.0 }), ("function", traps)]);
-        assert_eq!(super::costs(None, &programs), []);
+        assert_eq!(
+            costs(&traps, &begins, &programs),
+            [
+                ("step", Price { ns: 1300.0, low_ns: 1200.0, high_ns: 1590.0 }),
+                ("function", Price { ns: 3000.0, low_ns: 900.0, high_ns: 5200.0 })
+            ]
+        );
+        assert_eq!(costs(&BTreeMap::new(), &begins, &programs), []);
     }
 }

@@ -12,7 +12,7 @@ use crate::price::{self, PriceSampler, ProgramInfo, program_info};
 use crate::request::{Request, Scope};
 use crate::rings::{Rings, Shape};
 use crate::sqlite::SqliteSymbols;
-use crate::trap;
+use crate::trap::{self, Begin};
 use crate::uprobes::Uprobes;
 use crate::{Error, error, namespace, probes, tasks, uprobes};
 use aya::maps::{HashMap, Map, MapData, MapError, RingBuf};
@@ -52,8 +52,7 @@ pub struct Session {
     loss: LossWatch,
     price: PriceSampler,
     /// What the two traps of a probed function took, if that could be measured.
-    traps: Vec<f64>,
-    trapped: bool,
+    traps: BTreeMap<Begin, Vec<f64>>,
     uprobes: Uprobes,
     coverage: Vec<Coverage>,
     /// Programs that are loaded, by name. One that is attached in two ways is there twice.
@@ -114,8 +113,7 @@ impl Session {
             tasks: take(&mut ebpf, "tasks", HashMap::try_from)?,
             loss: LossWatch::new(),
             price: PriceSampler::new(false),
-            traps: Vec::new(),
-            trapped: false,
+            traps: BTreeMap::new(),
             uprobes: Uprobes::new(multi),
             coverage: Vec::new(),
             programs: Vec::new(),
@@ -149,11 +147,12 @@ impl Session {
         for tgid in before {
             session.track(tgid)?;
         }
-        session.trapped = request.price && session.uprobes.attach_trap(&mut session.ebpf);
-        session.find_programs();
-        if session.trapped {
-            trap::measure(&mut session.traps);
+        for begin in [Begin::Emulated, Begin::Stepped] {
+            if request.price && session.uprobes.attach_trap(&mut session.ebpf, begin) {
+                trap::measure(begin, session.traps.entry(begin).or_default());
+            }
         }
+        session.find_programs();
         session.started_ns = boot_ns();
         session.price = PriceSampler::new(request.price);
         Ok(session)
@@ -296,10 +295,11 @@ impl Session {
                 *prices.entry(name).or_default() += info;
             }
         }
-        if self.trapped {
-            trap::measure(&mut self.traps);
-        }
-        let costs = price::costs(trap::price(&mut self.traps), &prices);
+        let traps = self.traps.iter_mut().filter_map(|(begin, batches)| {
+            trap::measure(*begin, batches);
+            Some((*begin, trap::price(batches)?))
+        });
+        let costs = price::costs(&traps.collect(), self.uprobes.begins(), &prices);
         let counted = self.price.counted();
         for row in self.coverage.iter_mut().filter(|r| r.attached) {
             let program = uprobes::program_of(&row.probe).unwrap_or(&row.probe);

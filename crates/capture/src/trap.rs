@@ -1,9 +1,9 @@
 //! What it costs a program that a probe sits at one of its functions: two traps, at the entry and at the return.
 //!
 //! The kernel's statistics time the programs that the traps run, not the traps, which are most of the price: an exception,
-//! the instruction that the probe displaced, and a second exception instead of the return. So one function of this very
-//! process is probed like the others, and called in batches before and after the recording. Its programs find that this process is
-//! not recorded and return at once.
+//! the instruction that the probe displaced, and a second exception instead of the return. So functions of this very process are
+//! probed like the others, one for each way to begin ([`Begin`]), and called in batches before and after the recording. Their programs
+//! find that this process is not recorded and return at once.
 //!
 //! *Uncertainty*: it is this process's price, with all in its caches that the traps touch, at the clock speed of those
 //! moments. The batches' quartiles are told with the median; what the traps displace from the caches of the traced program is in
@@ -28,21 +28,88 @@ pub struct Price {
     pub high_ns: f64,
 }
 
-/// The probed function. It must be one: neither inlined nor merged with the other.
-#[inline(never)]
-extern "C" fn trapped(n: u32) -> u32 {
-    black_box(n ^ 0x5a5a_0001)
+/// How a probed function begins, which decides what a trap costs: the kernel does for itself what a push does, and lets the
+/// processor do all other instructions in a place of its own, with a second exception after it (in a virtual machine five times dearer).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Begin {
+    /// With an instruction that the kernel carries out itself.
+    Emulated,
+    /// With another.
+    Stepped,
 }
 
-/// The same without a probe.
-#[inline(never)]
-extern "C" fn free(n: u32) -> u32 {
-    black_box(n ^ 0x5a5a_0002)
+impl Begin {
+    /// That of a function whose first bytes are these (x86_64: `push_setup_xol_ops` and `branch_setup_xol_ops` in
+    /// arch/x86/kernel/uprobes.c; on arm64 all that matter are stepped).
+    pub fn of(code: &[u8]) -> Self {
+        let emulated = cfg!(target_arch = "x86_64")
+            && match code {
+                // push, with or without the prefix of the higher registers; nop; a call or jump.
+                [0x50..=0x57 | 0x90 | 0xe8 | 0xe9 | 0xeb, ..] | [0x41, 0x50..=0x57, ..] => true,
+                // Longer nops.
+                [0x0f, 0x1f, ..] | [0x66, 0x90, ..] | [0x66, 0x0f, 0x1f, ..] => true,
+                _ => false,
+            };
+        if emulated { Self::Emulated } else { Self::Stepped }
+    }
 }
 
-/// Where in this program's file the function is that is to be probed; `None` if that cannot be told.
-pub fn place() -> Option<u64> {
-    offset_of(&std::fs::read_to_string("/proc/self/maps").ok()?, trapped as *const () as u64)
+// The functions to be called: by their first instructions, which no compiler promises.
+#[cfg(target_arch = "x86_64")]
+core::arch::global_asm!(
+    ".pushsection .text.fathom_trap, \"ax\", @progbits",
+    ".balign 16",
+    "fathom_trap_emulated: push rbp",
+    "pop rbp",
+    "mov eax, edi",
+    "ret",
+    ".balign 16",
+    "fathom_trap_stepped: mov eax, edi",
+    "ret",
+    ".balign 16",
+    "fathom_trap_free: push rbp",
+    "pop rbp",
+    "mov eax, edi",
+    "ret",
+    ".globl fathom_trap_emulated, fathom_trap_stepped, fathom_trap_free",
+    ".popsection",
+);
+#[cfg(not(target_arch = "x86_64"))]
+core::arch::global_asm!(
+    ".pushsection .text.fathom_trap, \"ax\", @progbits",
+    ".balign 16",
+    "fathom_trap_emulated: nop",
+    "ret",
+    ".balign 16",
+    "fathom_trap_stepped: stp x29, x30, [sp, #-16]!",
+    "ldp x29, x30, [sp], #16",
+    "ret",
+    ".balign 16",
+    "fathom_trap_free: stp x29, x30, [sp, #-16]!",
+    "ldp x29, x30, [sp], #16",
+    "ret",
+    ".globl fathom_trap_emulated, fathom_trap_stepped, fathom_trap_free",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    fn fathom_trap_emulated(n: u32) -> u32;
+    fn fathom_trap_stepped(n: u32) -> u32;
+    fn fathom_trap_free(n: u32) -> u32;
+}
+
+type Called = unsafe extern "C" fn(u32) -> u32;
+
+fn function(begin: Begin) -> Called {
+    match begin {
+        Begin::Emulated => fathom_trap_emulated,
+        Begin::Stepped => fathom_trap_stepped,
+    }
+}
+
+/// Where in this program's file the function of that begin is; `None` if that cannot be told.
+pub fn place(begin: Begin) -> Option<u64> {
+    offset_of(&std::fs::read_to_string("/proc/self/maps").ok()?, function(begin) as *const () as u64)
 }
 
 /// This program's file, as it can be opened even if it was replaced.
@@ -62,18 +129,19 @@ fn offset_of(maps: &str, address: u64) -> Option<u64> {
 }
 
 /// How long the two traps of a call took, batch by batch, in ns.
-pub fn measure(into: &mut Vec<f64>) {
-    let time = |function: extern "C" fn(u32) -> u32| {
+pub fn measure(begin: Begin, into: &mut Vec<f64>) {
+    let time = |function: Called| {
         let function = black_box(function);
         let start = Instant::now();
         for n in 0..CALLS {
-            black_box(function(n));
+            // SAFETY: it takes a number, returns one and leaves all else as it was.
+            black_box(unsafe { function(n) });
         }
         start.elapsed().as_nanos() as f64 / f64::from(CALLS)
     };
     // The first brings the code and the kernel's tables into the caches.
-    (time(trapped), time(free));
-    into.extend((0..BATCHES).map(|_| (time(trapped) - time(free)).max(0.0)));
+    (time(function(begin)), time(fathom_trap_free));
+    into.extend((0..BATCHES).map(|_| (time(function(begin)) - time(fathom_trap_free)).max(0.0)));
 }
 
 /// The price by these batches; `None` if there are none.
@@ -93,10 +161,27 @@ mod tests {
         assert_eq!(offset_of(maps, 0x55e8), Some(0x108));
         assert_eq!(offset_of(maps, 0x5600), None);
         let code = std::fs::read(program()).unwrap();
-        let at = usize::try_from(place().unwrap()).unwrap();
-        // SAFETY: the function's first bytes are mapped to be read as well as run.
-        let here = unsafe { std::slice::from_raw_parts(trapped as *const u8, 8) };
-        assert_eq!(&code[at..at + 8], here);
+        for begin in [Begin::Emulated, Begin::Stepped] {
+            let at = usize::try_from(place(begin).unwrap()).unwrap();
+            if cfg!(target_arch = "x86_64") {
+                assert_eq!(Begin::of(&code[at..at + 4]), begin);
+            }
+        }
+    }
+
+    #[test]
+    fn a_begin_is_known_by_its_first_bytes() {
+        for (code, emulated) in [
+            (&[0x55, 0x48, 0x89, 0xe5][..], true), // push rbp
+            (&[0x41, 0x57, 0x41, 0x56], true),     // push r15
+            (&[0xf3, 0x0f, 0x1e, 0xfa], false),    // endbr64
+            (&[0x48, 0x85, 0xff], false),          // test rdi, rdi
+            (&[0x66, 0x0f, 0x1f, 0x44], true),     // nop
+            (&[], false),
+        ] {
+            let begin = if emulated && cfg!(target_arch = "x86_64") { Begin::Emulated } else { Begin::Stepped };
+            assert_eq!(Begin::of(code), begin, "{code:x?}");
+        }
     }
 
     #[test]
@@ -105,7 +190,7 @@ mod tests {
         let mut batches: Vec<f64> = (0..=100).rev().map(f64::from).collect();
         assert_eq!(price(&mut batches), Some(Price { ns: 50.0, low_ns: 25.0, high_ns: 75.0 }));
         let mut batches = Vec::new();
-        measure(&mut batches);
+        measure(Begin::Stepped, &mut batches);
         assert_eq!(batches.len(), BATCHES);
     }
 }

@@ -8,16 +8,16 @@ use crate::multi::{self, Multi, Place};
 use crate::probes::row;
 use crate::request::Function;
 use crate::sqlite::{self, Prepare, SqliteSymbols};
-use crate::trap;
+use crate::trap::{self, Begin};
 use aya::Ebpf;
 use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
 use aya::programs::{ProgramError, UProbe};
 use model::Layer;
 use model::table::Coverage;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd as _, RawFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt as _, MetadataExt};
 use std::path::Path;
 
 /// Bit of the cookie: the call gives its SQL as UTF-16. As in `sqlite.bpf.c`.
@@ -31,6 +31,7 @@ pub struct Uprobes {
     multi: Option<Multi>,
     files: HashSet<(u64, u64)>,
     links: Vec<Link>,
+    begins: BTreeSet<(bool, Begin)>,
     /// Whether resets are watched everywhere.
     resets: bool,
     /// Those that are not watched yet.
@@ -64,7 +65,14 @@ const WAITING: &str = "put in when statements that are left between their rows e
 impl Uprobes {
     /// Attaches nothing yet. Without `multi`, by perf events.
     pub fn new(multi: Option<Multi>) -> Self {
-        Self { multi, files: HashSet::new(), links: Vec::new(), resets: false, waiting: Vec::new() }
+        Self {
+            multi,
+            files: HashSet::new(),
+            links: Vec::new(),
+            begins: BTreeSet::new(),
+            resets: false,
+            waiting: Vec::new(),
+        }
     }
 
     /// Probes the SQLite in a file. `None` if that file is probed already.
@@ -93,6 +101,7 @@ impl Uprobes {
             }
             (None, _) => None,
         };
+        self.begins_at(true, path, symbols.step);
         let step = Place { offset: symbols.step, cookie: step_cookie(symbols) };
         rows.extend(self.put(ebpf, path, &["sqlite_step_return", "sqlite_step"], &[("sqlite3_step", step)]));
         let place = |p: &Prepare| Place { offset: p.offset, cookie: prepare_cookie(p, symbols.sql_offset) };
@@ -189,7 +198,9 @@ impl Uprobes {
         let mut rows = Vec::new();
         for (function, cookie) in functions.iter().zip(0..) {
             let path = &function.path;
-            let outcome = match function.offset.or_else(|| sqlite::function(path, &function.name)) {
+            let known = function.offset.or_else(|| sqlite::function(path, &function.name));
+            known.into_iter().for_each(|offset| self.begins_at(false, path, offset));
+            let outcome = match known {
                 Some(offset) => self.attach(ebpf, path, &programs, Place { offset, cookie }),
                 // The other loader knows further places to look for symbols.
                 None => {
@@ -203,9 +214,22 @@ impl Uprobes {
         rows
     }
 
+    /// How the functions begin that are probed, of SQLite (`true`) and of --op.
+    pub fn begins(&self) -> &BTreeSet<(bool, Begin)> {
+        &self.begins
+    }
+
+    fn begins_at(&mut self, step: bool, path: &Path, offset: usize) {
+        let mut code = [0; 4];
+        let read = File::open(path).and_then(|file| file.read_exact_at(&mut code, offset as u64));
+        if read.is_ok() {
+            self.begins.insert((step, Begin::of(&code)));
+        }
+    }
+
     /// Puts the programs of functions at the one of this process that is called to see what traps cost. Whether they are there.
-    pub fn attach_trap(&mut self, ebpf: &mut Ebpf) -> bool {
-        let Some(offset) = trap::place() else { return false };
+    pub fn attach_trap(&mut self, ebpf: &mut Ebpf, begin: Begin) -> bool {
+        let Some(offset) = trap::place(begin) else { return false };
         // No number of the list.
         let place = Place { offset, cookie: u64::MAX };
         self.attach(ebpf, trap::program(), &["function_return", "function_enter"], place).is_ok()
