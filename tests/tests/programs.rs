@@ -274,7 +274,7 @@ fn running_inside() -> Result<()> {
             continue;
         }
         for archive in fs::read_dir(folder.path())?.filter_map(|e| Some(e.ok()?.path())) {
-            if !archive.extension().is_some_and(|e| e == "fathom") {
+            if archive.extension().is_none_or(|e| e != "fathom") {
                 continue;
             }
             let summary = show(&archive)?;

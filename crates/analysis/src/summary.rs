@@ -212,7 +212,9 @@ impl<'a> Tallies<'a> {
         let (of, shapes) = (&self.of, &mut self.shapes);
         if let Some(prices) = Prices::of(self.index.rows) {
             tracer::take_off(self.index, prices, &mut self.layers, &self.running, |at, part| {
-                of[at].map(|shape| part(&mut shapes[shape].summary));
+                if let Some(shape) = of[at] {
+                    part(&mut shapes[shape].summary);
+                }
             });
         }
         for ((operation, layer), ns) in std::mem::take(&mut self.layers) {

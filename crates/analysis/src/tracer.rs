@@ -12,7 +12,7 @@
 //! *Uncertainty*: the price is the recorder's own, at its clock speed and with warm caches; probes in the kernel below the system call
 //! (file system, block layer, scheduler) are not in it, and neither is what tracing displaces from the program's caches.
 
-use crate::contract::{LayerTime, OperationSummary, TracerPart};
+use crate::contract::{OperationSummary, TracerPart};
 use crate::rows::{Index, Rows};
 use model::{Layer, Reason};
 use std::collections::HashMap;
@@ -155,7 +155,7 @@ fn give(at: u32, part: Part, all: &mut Times, running: &Times, summary: &mut Ope
         }
     }
     all.insert((at, Layer::Tracer), sum);
-    let own = summary.layers.entry(Layer::Tracer).or_insert_with(LayerTime::default);
+    let own = summary.layers.entry(Layer::Tracer).or_default();
     own.exclusive_ns = own.exclusive_ns.saturating_add(sum);
     let cpu = own.reasons.entry(Reason::Cpu.name().into()).or_default();
     *cpu = cpu.saturating_add(sum);

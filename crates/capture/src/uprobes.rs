@@ -219,9 +219,9 @@ impl Uprobes {
         &self.begins
     }
 
-    fn begins_at(&mut self, step: bool, path: &Path, offset: usize) {
+    fn begins_at(&mut self, step: bool, path: &Path, offset: u64) {
         let mut code = [0; 4];
-        let read = File::open(path).and_then(|file| file.read_exact_at(&mut code, offset as u64));
+        let read = File::open(path).and_then(|file| file.read_exact_at(&mut code, offset));
         if read.is_ok() {
             self.begins.insert((step, Begin::of(&code)));
         }

@@ -212,8 +212,8 @@ impl Inferred {
     /// The call that the thread was in at `time_ns`.
     fn call(&self, tid: u32, time_ns: u64) -> Option<&Note> {
         let call = |n: &&Note| !matches!(n.told, Told::Named(_));
-        let before = self.notes.range((tid, 0)..=(tid, time_ns)).rev().flat_map(|(_, all)| all);
-        if let Some(note) = before.filter(call).next().filter(|n| time_ns <= n.end_ns) {
+        let mut before = self.notes.range((tid, 0)..=(tid, time_ns)).rev().flat_map(|(_, all)| all);
+        if let Some(note) = before.find(call).filter(|n| time_ns <= n.end_ns) {
             return Some(note);
         }
         let soon = self.after(tid, time_ns).take_while(|&(at, _)| at <= time_ns.saturating_add(SAME_CALL_NS));

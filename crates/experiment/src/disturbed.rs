@@ -14,7 +14,7 @@
 //! - **frequency**: the highest allowed one fell, or a processor was throttled for heat.
 //!
 //! Thresholds. The price of a tenth of a processor is at most a tenth where the measured process fills all processors or shares the one that the
-//! other takes, and next to nothing where one is free (docs/method.md has what it was here); an idle system uses a few hundredths. Time in the queue is
+//! other takes, and next to nothing where one is free; an idle system uses a few hundredths. Time in the queue is
 //! lost to the thread as it is, so that there a fiftieth, the least difference that a verdict may name, is the bound; for steal as well. A count that is
 //! below three ticks is no count, and a process of less than ten ticks cannot be judged.
 

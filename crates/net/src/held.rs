@@ -204,7 +204,7 @@ mod tests {
         let received = PacketsReceived {
             received: u64::MAX,
             blocks: vec![u64::MAX; 7],
-            transit_ns: vec![(0, i64::MIN), (1, i64::MAX)].repeat(20),
+            transit_ns: [(0, i64::MIN), (1, i64::MAX)].repeat(20),
             ..PacketsReceived::default()
         };
         let held = Held::of(&sent, &received, WALL_NS);

@@ -96,13 +96,15 @@ fn banned(file: &File) -> Vec<String> {
     found
 }
 
-/// A test that is not run by default is one that needs root, and says what for: the lane `privileged` runs those. What
-/// else a test may lack it finds out itself, and prints `SKIP name: reason`.
+/// A test that is not run by default needs root, and says what for (the lane `privileged` runs those), or is long, and says why
+/// (`cargo xtask long`). What else a test may lack it finds out itself, and prints `SKIP name: reason`.
 fn unreasoned(file: &File) -> Vec<String> {
     let marked = |line: &str| line.trim_start().starts_with(concat!("#[ig", "nore"));
-    let reasoned = |line: &str| line.contains("= \"root: ");
+    let reasoned = |line: &str| line.contains("= \"root: ") || line.contains("= \"long: ");
     let lines = file.text.lines().enumerate().filter(|(_, line)| file.is_rust() && marked(line) && !reasoned(line));
-    lines.map(|(i, _)| format!("{}:{}: ignored without a reason \"root: …\"", file.path, i + 1)).collect()
+    lines
+        .map(|(i, _)| format!("{}:{}: ignored without a reason \"root: …\" or \"long: …\"", file.path, i + 1))
+        .collect()
 }
 
 #[cfg(test)]
