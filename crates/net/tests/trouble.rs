@@ -113,7 +113,7 @@ fn another_version_is_named_by_both_numbers() {
     local(async {
         let skew = Message::Skew { oldest: 7, newest: 9, program: "Fathom 9.0".into() };
         let at = saying(vec![skew]).await;
-        said(Session::connect(at, None, None).await, &["Fathom 9.0", "7 to 9", "2 to 2"]);
+        said(Session::connect(at, None, None).await, &["Fathom 9.0", "7 to 9", "3 to 3"]);
 
         let (at, told) = server(None).await;
         let mut stream = TcpStream::connect(at).await.unwrap();
@@ -122,7 +122,7 @@ fn another_version_is_named_by_both_numbers() {
         stream.write_all(&hello.frame().unwrap()).await.unwrap();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await.unwrap();
-        assert!(matches!(Message::parse(&answer[4..]).unwrap(), Message::Skew { oldest: 2, newest: 2, .. }));
+        assert!(matches!(Message::parse(&answer[4..]).unwrap(), Message::Skew { oldest: 3, newest: 3, .. }));
         assert!(told.borrow()[0].contains("7 to 9"), "{told:?}");
     });
 }
@@ -154,7 +154,7 @@ fn another_program_is_told_from_ours() {
 #[test]
 fn a_peer_that_refuses_is_quoted() {
     local(async {
-        let welcome = Message::Welcome { version: 2, program: "x".into() };
+        let welcome = Message::Welcome { version: 3, program: "x".into() };
         let at = saying(vec![welcome, Message::Refused { why: "I am tired".into() }]).await;
         let mut session = Session::connect(at, None, None).await.unwrap();
         said(session.run(&bulk(100)).await, &["refuses", "I am tired"]);
