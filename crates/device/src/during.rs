@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
 /// The PID namespace that a machine begins with (PROC_PID_INIT_INO of `include/linux/proc_ns.h`).
-const FIRST: &str = "pid:[4026531836]";
+const FIRST: u64 = 0xefff_fffc;
 
 /// The counters at one moment.
 #[derive(Debug, Clone, PartialEq)]
@@ -118,7 +118,8 @@ impl Count {
                 true => Err("others' processes are hidden from this user".into()),
                 false => Ok(others.map(|(pid, p)| (*pid, (p.own, p.own.saturating_add(p.waited)))).collect()),
             },
-            inside: reader.canonical("/proc/self/ns/pid").is_ok_and(|at| at.contains("pid:[") && !at.contains(FIRST)),
+            // Its link leads to no path; what it names is told by stat.
+            inside: reader.identity("/proc/self/ns/pid").is_ok_and(|(_, inode)| inode != FIRST),
             kernel: all.values().filter(|p| is_kernel(p)).map(|p| p.own).fold(0, u64::saturating_add),
             interrupts: ticks(5).unwrap_or(0) + ticks(6).unwrap_or(0),
             steal: ticks(7),
