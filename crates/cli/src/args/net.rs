@@ -37,7 +37,7 @@ Start here:
   fathom net serve --listen 127.0.0.1:7100 &
   fathom net run 127.0.0.1:7100                             TCP to the other end, for ten seconds
   fathom net run 127.0.0.1:7100 --direction down --streams 8
-  fathom net run 127.0.0.1:7100 --udp --rate auto           the highest rate held with at most 1 % lost
+  fathom net run 127.0.0.1:7100 --udp --rate auto           the highest rate with at most 1 % lost
 
 Between machines both ends need the same key:
   fathom pool keygen net.key                                and copy it to the other end
