@@ -127,15 +127,19 @@ seldom void settle_left(struct slot *slot, u64 sp, u64 now)
 	}
 #pragma unroll
 	for (i = 0; i < OPS; i++) {
+		u32 innermost = slot->depth - 1;
 		struct op *op;
 
-		if (!slot->depth || slot->depth > OPS)
+		if (innermost >= OPS)
 			break;
-		op = find_op(slot, slot->inside[(slot->depth - 1) & (OPS - 1)], OP_STATEMENT);
+		/* The compiler knows the bound now and drops the mask; the verifier of Linux 6.1 has lost it by then. */
+		asm volatile("" : "+r"(innermost));
+		innermost &= OPS - 1;
+		op = find_op(slot, slot->inside[innermost], OP_STATEMENT);
 		if (!op || !was_left(op->sp, sp))
 			break;
 		slot->depth--;
-		slot->inside[slot->depth & (OPS - 1)] = 0;
+		slot->inside[innermost] = 0;
 		op->inside_ns += now - op->entered_ns;
 		op->left_ns = now;
 	}
