@@ -131,6 +131,11 @@ pub fn number(value: &Value, path: &str) -> Result<f64> {
     value.pointer(path).and_then(Value::as_f64).with_context(|| format!("{path} is not in {value}"))
 }
 
+/// Processes of a cell that have a result: others on the machine may have disturbed one, which is then left out of the estimate.
+pub fn measured(result: &Value) -> Result<f64> {
+    Ok(number(result, "/processes")? + number(result, "/left_out")?)
+}
+
 /// Records that were made and got lost. Where a kernel does not run a probe there was none: seen on a virtual machine for completions
 /// that interrupt its first process, whose number is nobody's fault.
 pub fn records_lost(summary: &Value) -> Result<f64> {

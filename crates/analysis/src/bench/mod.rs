@@ -161,6 +161,8 @@ pub struct CellEstimate {
     pub class: Option<String>,
     /// Processes that the estimate is made of.
     pub processes: usize,
+    /// Those with a result that it is not made of, since others disturbed them ([`disturbed`]).
+    pub left_out: usize,
     /// Processes that gave no result.
     pub failed: usize,
     /// Why the first of them did not.
@@ -269,6 +271,7 @@ fn of_cell(
         method: estimate.map_or_else(String::new, |e| e.2.into()),
         class: class.map(Consistency::name).map(Into::into),
         processes: processes.len(),
+        left_out: replicates.iter().filter(|r| counts(r) && out.contains(&r.id)).count(),
         failed: failures.len(),
         failure: failures.first().map(ToString::to_string),
         first: stats::quantile::of(&firsts, 0.5).and_then(convert),

@@ -270,6 +270,7 @@ mod tests {
             method: "t".into(),
             class: Some("warmup".into()),
             processes: 5,
+            left_out: 0,
             failed: 1,
             failure: Some("it died\u{1b}[31m".into()),
             first: Some(500.0),
