@@ -8,7 +8,9 @@
 //! **Ranks among neighbours** have both. Each a_i is compared with the b_j of the [`NEIGHBOURS`] blocks before and after
 //! and of its own, in which the machine was much the same, and only the sign counts:
 //!
-//!     S(t) = sum over |i - j| <= 4 of sign(a_i - b_j - t)
+//! ```text
+//! S(t) = sum over |i - j| <= 4 of sign(a_i - b_j - t)
+//! ```
 //!
 //! The estimate is the median of these differences (Hodges and Lehmann's, restricted to neighbours).
 //!

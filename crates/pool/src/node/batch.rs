@@ -219,6 +219,8 @@ mod tests {
         while batch.serve(&store, &mut served) {
             tags.push(served.replies.iter().map(|reply| reply.tag).collect::<Vec<_>>());
         }
-        assert_eq!(tags, [[5, 4, 3], [2, 1, 0]], "by offset");
+        assert_eq!(tags.concat(), [5, 4, 3, 2, 1, 0], "by offset");
+        // On a busy machine a frame may be cut earlier, for time.
+        assert!(tags.iter().all(|frame| frame.len() <= most), "{tags:?}");
     }
 }
