@@ -144,7 +144,9 @@ fn policer() -> Result<()> {
     nft("add table ip police")?;
     nft("add chain ip police in { type filter hook input priority 0; }")?;
     // What is over is dropped. By packets, not bytes: a limit in bytes has a bucket of one second's bytes and the burst (nft_limit_init).
-    nft(&format!("add rule ip police in udp dport 7100 limit rate over {POLICED}/second burst 20 packets counter drop"))?;
+    nft(&format!(
+        "add rule ip police in udp dport 7100 limit rate over {POLICED}/second burst 20 packets counter drop"
+    ))?;
     let Some(rate) = held(&bench.udp("auto")?)? else { return Ok(()) };
     ensure!(rate * 0.99 <= POLICED * PACKET * 8.0 * 1.01, "{rate} bit/s is more than the policer lets through");
     Ok(())

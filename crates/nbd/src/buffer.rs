@@ -4,11 +4,14 @@
 //! fault and is zeroed: with some allocators (musl's) that takes longer than everything else that is done with the data. So large
 //! buffers are kept when they are no longer needed, up to a limit, and handed out again as they are: what is in them is what
 //! somebody has left there, and whoever has one shows no more of it than he has put there.
+//!
+//! Memory that another process sees too can be given for them ([`use_memory`]): then what came from a client can be handed on by saying where
+//! it is ([`place`]).
 
 use bytes::Bytes;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Smaller ones are not worth it.
 pub const LARGE_BYTES: usize = 32 << 10;
@@ -25,6 +28,65 @@ const KEPT_BYTES: usize = 16 << 20;
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 static KEPT: [Mutex<Vec<Box<[u8]>>>; SIZES] = [const { Mutex::new(Vec::new()) }; SIZES];
 
+/// Bytes of given memory for each size: as much as a node is asked for at once.
+const GIVEN_BYTES: usize = 16 << 20;
+/// Memory that [`use_memory`] takes.
+pub const MEMORY_BYTES: usize = SIZES * GIVEN_BYTES;
+/// Where it begins.
+static GIVEN: OnceLock<usize> = OnceLock::new();
+/// What of it is in nobody's hands.
+static FREE: [Mutex<Vec<&'static mut [u8]>>; SIZES] = [const { Mutex::new(Vec::new()) }; SIZES];
+
+/// From now on large buffers are taken from `memory` as long as it has any, which is given once.
+///
+/// # Errors
+/// The memory itself, if some was given before.
+pub fn use_memory(memory: &'static mut [u8; MEMORY_BYTES]) -> Result<(), &'static mut [u8; MEMORY_BYTES]> {
+    if GIVEN.set(memory.as_ptr().addr()).is_err() {
+        return Err(memory);
+    }
+    for (nth, part) in memory.chunks_exact_mut(GIVEN_BYTES).enumerate() {
+        let mut pieces: Vec<_> = part.chunks_exact_mut((FIRST_BYTES << nth) + AROUND_BYTES).collect();
+        // The first are used first, and what is never used is never touched.
+        pieces.reverse();
+        *FREE[nth].lock().unwrap_or_else(PoisonError::into_inner) = pieces;
+    }
+    Ok(())
+}
+
+/// Where in the given memory these bytes are; None if they are elsewhere.
+pub fn place(bytes: &[u8]) -> Option<usize> {
+    let at = bytes.as_ptr().addr().checked_sub(*GIVEN.get()?)?;
+    (at + bytes.len() <= MEMORY_BYTES).then_some(at)
+}
+
+/// A buffer's memory.
+#[derive(Debug)]
+enum Memory {
+    Own(Box<[u8]>),
+    Given(&'static mut [u8]),
+}
+
+impl Deref for Memory {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Given(bytes) => bytes,
+        }
+    }
+}
+
+impl DerefMut for Memory {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Given(bytes) => bytes,
+        }
+    }
+}
+
 /// The size's number, and the size; None if such ones are not kept.
 fn size(length: usize) -> Option<(usize, usize)> {
     (0..SIZES).map(|nth| (nth, (FIRST_BYTES << nth) + AROUND_BYTES)).find(|(_, size)| length <= *size)
@@ -33,19 +95,23 @@ fn size(length: usize) -> Option<(usize, usize)> {
 /// Bytes to be filled; then [`Buffer::share`] makes [`Bytes`] of them, without a copy.
 #[derive(Debug)]
 pub struct Buffer {
-    bytes: Box<[u8]>,
+    bytes: Memory,
     length: usize,
 }
 
 impl Buffer {
     /// So many bytes, of any content.
     pub fn new(length: usize) -> Self {
+        let given = size(length).and_then(|(nth, _)| FREE[nth].lock().unwrap_or_else(PoisonError::into_inner).pop());
+        if let Some(given) = given {
+            return Self { bytes: Memory::Given(given), length };
+        }
         let kept = size(length).and_then(|(nth, _)| KEPT[nth].lock().unwrap_or_else(PoisonError::into_inner).pop());
         if let Some(kept) = &kept {
             BYTES.fetch_sub(kept.len(), Ordering::Relaxed);
         }
         let made = || vec![0; size(length).map_or(length, |(_, size)| size)].into_boxed_slice();
-        Self { bytes: kept.unwrap_or_else(made), length }
+        Self { bytes: Memory::Own(kept.unwrap_or_else(made)), length }
     }
 
     /// No more than the first `length` bytes.
@@ -81,7 +147,16 @@ impl AsRef<[u8]> for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let bytes = std::mem::take(&mut self.bytes);
+        let nothing = Memory::Own(Box::default());
+        let bytes = match std::mem::replace(&mut self.bytes, nothing) {
+            Memory::Own(bytes) => bytes,
+            Memory::Given(bytes) => {
+                if let Some((nth, _)) = size(bytes.len()) {
+                    FREE[nth].lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
+                }
+                return;
+            }
+        };
         if let Some((nth, size)) = size(bytes.len()).filter(|(_, size)| *size == bytes.len()) {
             // Somebody else may be about to keep one too; it does not matter if that is one too many.
             if BYTES.load(Ordering::Relaxed) + size <= KEPT_BYTES {
@@ -112,5 +187,30 @@ mod tests {
         assert!(one.as_ptr() != other.as_ptr());
         one.truncate(3);
         assert_eq!(&one.share()[..], [1; 3]);
+    }
+
+    #[test]
+    fn buffers_are_taken_from_given_memory_and_say_where_they_are() {
+        // Whatever another test has meanwhile is elsewhere.
+        let heap = vec![0; 1 << 20];
+        assert_eq!(place(&heap), None);
+        let memory = Box::leak(vec![0; MEMORY_BYTES].into_boxed_slice());
+        let Ok(memory) = <&'static mut [u8; MEMORY_BYTES]>::try_from(memory) else { panic!("it has as many") };
+        let begin = memory.as_ptr().addr();
+        use_memory(memory).expect("it is the first");
+        let mut buffers: Vec<Buffer> = (0..40).map(|_| Buffer::new(1 << 20)).collect();
+        for (nth, buffer) in buffers.iter_mut().enumerate() {
+            buffer.fill(nth as u8);
+        }
+        let places: Vec<_> = buffers.iter().filter_map(|buffer| place(buffer)).collect();
+        assert!((5..40).contains(&places.len()), "when all is given out others are made: {}", places.len());
+        assert!(buffers.iter().enumerate().all(|(nth, buffer)| buffer.iter().all(|byte| *byte == nth as u8)));
+        for buffer in buffers {
+            let at = place(&buffer);
+            let part = buffer.share().slice(10..);
+            assert_eq!(place(&part), at.map(|at| at + 10));
+            assert!(at.is_none_or(|at| begin + at + 10 == part.as_ptr().addr()));
+        }
+        assert!(place(&Buffer::new(1 << 20)).is_some(), "they came back");
     }
 }

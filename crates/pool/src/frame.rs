@@ -7,13 +7,14 @@
 //!  head, 40 bytes                                       entry of a request, 16 bytes
 //!   0 magic      u32  "FPL1"                             0 operation u8
 //!   4 version    u8                                      1 flags     u8   bit 0: durable before it is answered, bit 1: unchecked
-//!   5 kind       u8   1 requests, 2 replies              2 tag       u16  the coordinator's name for it
+//!   5 kind       u8   1 requests, 2 replies                               bits 2 to 7: how many places of shared memory
+//!                                                        2 tag       u16  the coordinator's name for it
 //!   6 count      u16  entries                            4 length    u32
 //!   8 body_bytes u32  entries, data and checksum         8 offset    u64
 //!  12 epoch      u64  of the coordinator
 //!  20 sequence   u64  frames since the connection began  entry of a reply, 12 bytes
 //!  28 granted    u16  requests that may be under way     0 status    u8
-//!  30 queued     u16  requests waiting at the node       1 spare     u8
+//!  30 queued     u16  requests waiting at the node       1 flags     u8   bit 0: the data are in shared memory
 //!  32 service_us u32  mean time in the store             2 tag       u16
 //!  36 checksum   u32  CRC-32C of the 36 bytes before     4 length    u32  of the data that follows
 //!                                                        8 checksum  u32  CRC-32C of those data
@@ -22,9 +23,13 @@
 //! The body ends with a CRC-32C of all of it but the replies' data, which have checksums of their own that travel from the
 //! store to the client. So a bit that flips anywhere is seen, and no byte is summed twice.
 //!
+//! If both ends see the same memory ([`crate::shm`]), a request may have places there, each with its first byte (u64) and length (u32): they stand
+//! where its data would, hold what it writes, or take what it reads.
+//!
 //! The last three fields before the head's checksum are the node's, and zero in requests. They are what the coordinator
 //! tunes by and shows, and cost no packet.
 
+use crate::shm::Place;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use nbd::buffer::LARGE_BYTES;
 use nbd::intake::Intake;
@@ -140,6 +145,8 @@ pub struct Request {
     pub durable: bool,
     /// A read whose data no checksum is computed of, neither the blocks' nor its own: to measure what they cost.
     pub unchecked: bool,
+    /// So many places of shared memory stand where its data would: they hold what it writes, or take what it reads.
+    pub places: u8,
     /// The coordinator's name for it.
     pub tag: u16,
     /// Bytes.
@@ -155,7 +162,11 @@ impl Request {
     }
 
     fn data_bytes(&self) -> usize {
-        if self.operation == Operation::Write { self.length as usize } else { 0 }
+        match self.operation {
+            _ if self.places > 0 => Place::bytes(self.places),
+            Operation::Write => self.length as usize,
+            _ => 0,
+        }
     }
 }
 
@@ -164,12 +175,20 @@ impl Request {
 pub struct Reply {
     /// What became of it.
     pub status: Status,
+    /// The data are in the memory that the request said.
+    pub placed: bool,
     /// The coordinator's name for it.
     pub tag: u16,
     /// Bytes of data.
     pub length: u32,
     /// CRC-32C of the data, as the node's store has it.
     pub checksum: u32,
+}
+
+impl Reply {
+    fn data_bytes(&self) -> usize {
+        if self.placed { 0 } else { self.length as usize }
+    }
 }
 
 /// What a frame says besides its entries.
@@ -253,7 +272,7 @@ pub fn put_requests<'d>(out: &mut impl Out, head: &Head, requests: &[Request], d
     let begin = small.len();
     for request in requests {
         small.put_u8(request.operation as u8);
-        small.put_u8(u8::from(request.durable) | u8::from(request.unchecked) << 1);
+        small.put_u8(u8::from(request.durable) | u8::from(request.unchecked) << 1 | request.places << 2);
         small.put_u16_le(request.tag);
         small.put_u32_le(request.length);
         small.put_u64_le(request.offset);
@@ -278,7 +297,7 @@ pub fn put_replies(out: &mut impl Out, head: &Head, replies: &[Reply], data: &[u
     let begin = small.len();
     for reply in replies {
         small.put_u8(reply.status as u8);
-        small.put_u8(0);
+        small.put_u8(u8::from(reply.placed));
         small.put_u16_le(reply.tag);
         small.put_u32_le(reply.length);
         small.put_u32_le(reply.checksum);
@@ -286,8 +305,8 @@ pub fn put_replies(out: &mut impl Out, head: &Head, replies: &[Reply], data: &[u
     let checksum = crc32c::crc32c(&small[begin..]);
     let (mut rest, mut done) = (data, 0);
     for (nth, data) in large {
-        let before: u32 = replies[done..*nth].iter().map(|reply| reply.length).sum();
-        let (now, later) = rest.split_at(before as usize);
+        let before: usize = replies[done..*nth].iter().map(Reply::data_bytes).sum();
+        let (now, later) = rest.split_at(before);
         out.small().put_slice(now);
         out.data(data.clone());
         (rest, done) = (later, nth + 1);
@@ -415,9 +434,9 @@ fn requests(head: Head, mut entries: &[u8], mut data: Bytes) -> Result<Frame, Br
     while !entries.is_empty() {
         let operation = Operation::from_code(entries.get_u8()).ok_or(Broken::Sense("an operation is not known"))?;
         let flags = entries.get_u8();
-        let (durable, unchecked) = (flags & 1 != 0, flags & 2 != 0);
+        let (durable, unchecked, places) = (flags & 1 != 0, flags & 2 != 0, flags >> 2);
         let (tag, length, offset) = (entries.get_u16_le(), entries.get_u32_le(), entries.get_u64_le());
-        let request = Request { operation, durable, unchecked, tag, length, offset };
+        let request = Request { operation, durable, unchecked, places, tag, length, offset };
         requests.push((request, next(&mut data, request.data_bytes())?));
     }
     if data.is_empty() { Ok(Frame::Requests(head, requests)) } else { Err(Broken::Sense("it has data left over")) }
@@ -427,9 +446,10 @@ fn replies(head: Head, mut entries: &[u8], mut data: Bytes) -> Result<Frame, Bro
     let mut replies = Vec::with_capacity(entries.len() / REPLY_BYTES);
     while !entries.is_empty() {
         let status = Status::from_code(entries.get_u8()).ok_or(Broken::Sense("a status is not known"))?;
-        entries.advance(1);
+        let placed = entries.get_u8() & 1 != 0;
         let (tag, length, checksum) = (entries.get_u16_le(), entries.get_u32_le(), entries.get_u32_le());
-        replies.push((Reply { status, tag, length, checksum }, next(&mut data, length as usize)?));
+        let reply = Reply { status, placed, tag, length, checksum };
+        replies.push((reply, next(&mut data, reply.data_bytes())?));
     }
     if data.is_empty() { Ok(Frame::Replies(head, replies)) } else { Err(Broken::Sense("it has data left over")) }
 }
@@ -445,9 +465,10 @@ mod tests {
 
     fn request() -> impl Strategy<Value = (Request, Vec<u8>)> {
         let operation = (1_u8..=5).prop_map(|code| Operation::from_code(code).expect("all are known"));
-        (operation, any::<bool>(), any::<bool>(), any::<u16>(), 0_u32..5000, any::<u64>()).prop_map(
-            |(operation, durable, unchecked, tag, length, offset)| {
-                let request = Request { operation, durable, unchecked, tag, length, offset };
+        let flags = (any::<bool>(), any::<bool>(), 0_u8..4);
+        (operation, flags, any::<u16>(), 0_u32..5000, any::<u64>()).prop_map(
+            |(operation, (durable, unchecked, places), tag, length, offset)| {
+                let request = Request { operation, durable, unchecked, places, tag, length, offset };
                 (request, vec![tag as u8; request.data_bytes()])
             },
         )
@@ -455,8 +476,10 @@ mod tests {
 
     fn reply() -> impl Strategy<Value = (Reply, Vec<u8>)> {
         let status = (0_u8..=4).prop_map(|code| Status::from_code(code).expect("all are known"));
-        (status, any::<u16>(), proptest::collection::vec(any::<u8>(), 0..600)).prop_map(|(status, tag, data)| {
-            (Reply { status, tag, length: data.len() as u32, checksum: crc32c::crc32c(&data) }, data)
+        let data = (any::<bool>(), proptest::collection::vec(any::<u8>(), 0..600));
+        (status, any::<u16>(), data).prop_map(|(status, tag, (placed, data))| {
+            let (length, checksum) = (data.len() as u32, crc32c::crc32c(&data));
+            (Reply { status, placed, tag, length, checksum }, if placed { Vec::new() } else { data })
         })
     }
 
@@ -529,7 +552,8 @@ mod tests {
                     Err(_) => seen = true,
                     Ok(None) => seen |= !input.is_empty(),
                     Ok(Some(Frame::Replies(_, told))) => {
-                        seen |= told.iter().any(|(reply, data)| crc32c::crc32c(data) != reply.checksum);
+                        let wrong = |(reply, data): &(Reply, Bytes)| !reply.placed && crc32c::crc32c(data) != reply.checksum;
+                        seen |= told.iter().any(wrong);
                         continue;
                     }
                     Ok(Some(_)) => continue,

@@ -9,6 +9,7 @@
 //! number: it ends nothing, and is ended with the session.
 
 use crate::frame;
+use crate::shm::Offer;
 use crate::store::Place;
 use bytes::{Buf, BufMut, BytesMut};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -61,6 +62,8 @@ pub struct Also {
     pub flushed: bool,
     /// That these ranges may be lost is accepted.
     pub accepts: Vec<(u64, u64)>,
+    /// Memory that the node may be able to share.
+    pub memory: Option<Offer>,
 }
 
 /// From the node.
@@ -104,6 +107,9 @@ pub struct Welcome {
     /// Where answered writes may be lost, since its machine was started anew before they were flushed: first byte and bytes.
     #[serde(default)]
     pub lost: Vec<(u64, u64)>,
+    /// It has found the memory that was offered: requests over this connection may say where in it their data are.
+    #[serde(default)]
+    pub memory: bool,
 }
 
 /// Why there is no message.

@@ -14,6 +14,7 @@ pub mod node;
 pub mod packets;
 pub mod paper;
 pub mod setting;
+pub mod shm;
 pub mod status;
 pub mod store;
 pub mod tuner;

@@ -74,11 +74,13 @@ pub struct Options {
     pub node_timeout: Duration,
     /// That nodes may have lost what they had answered before they were joined is no reason to refuse writes and flushes.
     pub accept_loss: bool,
+    /// Large data of nodes on this machine go through memory that both see, where that can be had.
+    pub shared_memory: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { connections: 1, node_timeout: NODE_TIMEOUT, accept_loss: false }
+        Self { connections: 1, node_timeout: NODE_TIMEOUT, accept_loss: false, shared_memory: false }
     }
 }
 
@@ -224,13 +226,16 @@ impl Link {
         let mut hello = Hello { protocol: frame::VERSION, pool: pool.into(), claim: Some(claim) };
         let (stream, welcome) = greet(connect, address, &hello).await?;
         // What was accepted now must not count as accepted should it be lost again.
-        hello.claim.iter_mut().for_each(|claim| claim.also = Also::default());
+        hello.claim.iter_mut().for_each(|claim| {
+            let memory = claim.also.memory.take();
+            claim.also = Also { memory, ..Also::default() };
+        });
         let mut state = State::new(pace.clone(), node, &welcome, connections);
         state.doubt(&welcome);
         let state = RefCell::new(state);
         let wakes = (0..connections).map(|_| Notify::new()).collect();
         let inner = Rc::new(Inner { connect: connect.clone(), address, hello, state, wakes, report });
-        let task = tokio::task::spawn_local(inner.clone().run(stream, welcome.session)).abort_handle();
+        let task = tokio::task::spawn_local(inner.clone().run(stream, welcome)).abort_handle();
         Ok(Self { inner, task })
     }
 
@@ -247,7 +252,7 @@ impl Link {
         durable: bool,
     ) -> Result<Bytes, Failure> {
         let data = if data.is_empty() { Vec::new() } else { vec![data] };
-        self.put(Request { operation, durable, unchecked: false, tag: 0, length, offset }, data).await
+        self.put(Request { operation, durable, unchecked: false, places: 0, tag: 0, length, offset }, data).await
     }
 
     /// Writes data that stand in parts, together at most [`frame::MAX_DATA_BYTES`].
@@ -257,7 +262,7 @@ impl Link {
     pub async fn write_parts(&self, offset: u64, parts: Vec<Bytes>, durable: bool) -> Result<Bytes, Failure> {
         let length = parts.iter().map(Bytes::len).sum::<usize>() as u32;
         let operation = Operation::Write;
-        self.put(Request { operation, durable, unchecked: false, tag: 0, length, offset }, parts).await
+        self.put(Request { operation, durable, unchecked: false, places: 0, tag: 0, length, offset }, parts).await
     }
 
     /// Reads without checksums; see [`Request::unchecked`].
@@ -266,7 +271,7 @@ impl Link {
     /// [`Failure`].
     pub async fn read_unchecked(&self, offset: u64, length: u32) -> Result<Bytes, Failure> {
         let (operation, durable) = (Operation::Read, false);
-        self.put(Request { operation, durable, unchecked: true, tag: 0, length, offset }, Vec::new()).await
+        self.put(Request { operation, durable, unchecked: true, places: 0, tag: 0, length, offset }, Vec::new()).await
     }
 
     async fn put(&self, request: Request, data: Vec<Bytes>) -> Result<Bytes, Failure> {
@@ -333,10 +338,10 @@ impl Drop for Asked<'_> {
 }
 
 impl Inner {
-    async fn run(self: Rc<Self>, stream: Box<dyn Stream>, session: u64) {
-        let mut next = (stream, session);
+    async fn run(self: Rc<Self>, stream: Box<dyn Stream>, welcome: Welcome) {
+        let mut next = (stream, welcome);
         loop {
-            let Err(cut) = self.together(next.0, next.1).await;
+            let Err(cut) = self.together(next.0, &next.1).await;
             (self.report)(format!("node {}: {cut}; connecting again", self.address));
             {
                 let mut state = self.state.borrow_mut();
@@ -356,8 +361,8 @@ impl Inner {
         }
     }
 
-    /// Tries until it succeeds or cannot, and lets fail what waits too long. The session is given too.
-    async fn reconnect(&self) -> Result<(Box<dyn Stream>, u64), String> {
+    /// Tries until it succeeds or cannot, and lets fail what waits too long. The welcome is given too.
+    async fn reconnect(&self) -> Result<(Box<dyn Stream>, Welcome), String> {
         let mut told = false;
         let mut expire = || {
             let (now, mut state) = (Instant::now(), self.state.borrow_mut());
@@ -372,8 +377,9 @@ impl Inner {
         };
         loop {
             // What it has answered, and may have lost, was flushed or not: we know.
-            let also = Also { flushed: self.state.borrow().all_flushed(), ..Also::default() };
-            let claim = self.hello.claim.clone().map(|claim| Claim { also, ..claim });
+            let flushed = self.state.borrow().all_flushed();
+            let claim = self.hello.claim.clone();
+            let claim = claim.map(|claim| Claim { also: Also { flushed, ..claim.also }, ..claim });
             let hello = Hello { claim, ..self.hello.clone() };
             let attempt = greet(&self.connect, self.address, &hello);
             tokio::pin!(attempt);
@@ -396,7 +402,7 @@ impl Inner {
                         if told {
                             (self.report)(format!("node {}: it is back", self.address));
                         }
-                        return Ok((stream, welcome.session));
+                        return Ok((stream, welcome));
                     }
                     return Err("its machine was started anew, and writes that were not flushed may be lost".into());
                 }
@@ -417,9 +423,9 @@ impl Inner {
     }
 
     /// All connections, until one of them breaks.
-    async fn together(&self, first: Box<dyn Stream>, session: u64) -> Result<Infallible, Cut> {
-        let further = (1..self.wakes.len()).map(|nth| self.further(nth, session));
-        try_join(self.connection(0, first), try_join_all(further)).await.map(|(never, _)| never)
+    async fn together(&self, first: Box<dyn Stream>, welcome: &Welcome) -> Result<Infallible, Cut> {
+        let further = (1..self.wakes.len()).map(|nth| self.further(nth, welcome.session));
+        try_join(self.connection(0, first, welcome.memory), try_join_all(further)).await.map(|(never, _)| never)
     }
 
     /// A further connection of a session. While it cannot be had, the others do its work.
@@ -429,7 +435,7 @@ impl Inner {
         let mut told = false;
         loop {
             match greet(&self.connect, self.address, &hello).await {
-                Ok((stream, _)) => return self.connection(nth, stream).await,
+                Ok((stream, welcome)) => return self.connection(nth, stream, welcome.memory).await,
                 Err(why) if !told => {
                     let (of, address) = (self.wakes.len(), self.address);
                     (self.report)(format!("node {address}: connection {} of {of}: {why}; trying again", nth + 1));
@@ -441,12 +447,12 @@ impl Inner {
         }
     }
 
-    async fn connection(&self, nth: usize, stream: Box<dyn Stream>) -> Result<Infallible, Cut> {
+    async fn connection(&self, nth: usize, stream: Box<dyn Stream>, memory: bool) -> Result<Infallible, Cut> {
         let (mut reader, mut writer) = tokio::io::split(stream);
         let (mut out, mut input) = (Outbox::default(), Intake::new(BytesMut::with_capacity(FRAME_BYTES / 4)));
         let mut tick = tokio::time::interval(Duration::from_secs(1));
         let mut unsent = false;
-        self.state.borrow_mut().opened(nth, Instant::now());
+        self.state.borrow_mut().opened(nth, Instant::now(), memory);
         loop {
             if out.is_empty() {
                 let another = self.state.borrow_mut().fill(nth, Instant::now(), &mut out);

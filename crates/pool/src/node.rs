@@ -19,6 +19,7 @@ use crate::connect::{ROOM_BYTES, Stream};
 use crate::frame::{Broken, Request};
 use crate::hello::{self, Answer, Claim, Hello, Welcome};
 use crate::link::MOST_CONNECTIONS;
+use crate::shm::{self, Attached};
 use crate::store::{Settler, Store, new_name};
 use bytes::{Bytes, BytesMut};
 use nbd::intake::Intake;
@@ -172,13 +173,12 @@ impl Node {
 
     /// As [`Node::new`], and with a key [`Node::listen`] encrypts, and lets in only those who have it too.
     pub fn with_key(store: Arc<Store>, inline: bool, key: Option<Key>) -> Arc<Self> {
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         // What is late for a node that was started anew must not find a session of the same number.
         let first = u64::from_str_radix(&new_name(), 16).unwrap_or_default() >> 1;
         Arc::new(Self {
             store,
             inline,
-            boot: boot.trim().into(),
+            boot: shm::boot(),
             live: watch::Sender::new(first),
             entrance: Mutex::default(),
             busy: Arc::default(),
@@ -263,8 +263,8 @@ impl Node {
         }
     }
 
-    /// `own` connections of whoever is welcomed count as open already.
-    fn welcome(&self, session: u64, own: usize) -> Answer {
+    /// `own` connections of whoever is welcomed count as open already; `memory`: that what was offered was found.
+    fn welcome(&self, session: u64, own: usize, memory: bool) -> Answer {
         let header = self.store.header();
         Answer::Welcome(Welcome {
             unflushed: header.is_marked(),
@@ -279,6 +279,7 @@ impl Node {
             served: self.open.load(Ordering::Acquire) > own,
             reserved: header.reserved,
             lost: header.lost,
+            memory,
         })
     }
 
@@ -323,13 +324,15 @@ impl Node {
 
     async fn attend(&self, mut stream: impl Stream, input: BytesMut, hello: Hello) -> Result<(), Ended> {
         match self.enter(&hello).await {
-            Ok(None) => Ok(hello::send(&mut stream, &self.welcome(0, 0)).await?),
+            Ok(None) => Ok(hello::send(&mut stream, &self.welcome(0, 0, false)).await?),
             Ok(Some((session, _open))) => {
-                hello::send(&mut stream, &self.welcome(session.number, 1)).await?;
+                let offer = hello.claim.as_ref().and_then(|claim| claim.also.memory.as_ref());
+                let memory = offer.and_then(Attached::find).map(Arc::new);
+                hello::send(&mut stream, &self.welcome(session.number, 1, memory.is_some())).await?;
                 self.count(|counts| counts.admitted += 1);
                 let mut live = self.live.subscribe();
                 tokio::select! {
-                    ended = self.serve(stream, input, session) => ended,
+                    ended = self.serve(stream, input, session, memory) => ended,
                     _ = live.wait_for(|live| *live != session.number) => Err(Ended::TakenOver),
                 }
             }
@@ -401,7 +404,13 @@ impl Node {
         Ok(batch.serve(&self.store, served))
     }
 
-    async fn serve(&self, stream: impl Stream, input: BytesMut, session: Session) -> Result<(), Ended> {
+    async fn serve(
+        &self,
+        stream: impl Stream,
+        input: BytesMut,
+        session: Session,
+        memory: Option<Arc<Attached>>,
+    ) -> Result<(), Ended> {
         let mut input = Intake::new(input);
         let Session { number, epoch } = session;
         let workers = self.workers.get().cloned().unwrap_or_else(Handle::current);
@@ -419,7 +428,7 @@ impl Node {
                 return Err(Broken::Sense("more data is under way than was granted").into());
             }
             if self.inline {
-                let mut batch = Batch { most, ..Batch::new(batch.into_iter()) };
+                let mut batch = Batch { most, memory: memory.clone(), ..Batch::new(batch.into_iter()) };
                 while self.serve_now(number, &mut batch, &mut served)? {
                     waiting_bytes -= served.moved_bytes;
                     answers.put(batch.requests.len(), &served);
@@ -436,9 +445,9 @@ impl Node {
                 while batch.len() > 0 {
                     let part = batch.by_ref().take(each).collect::<Vec<_>>();
                     let (store, ready, working) = (self.store.clone(), ready.clone(), Working::new(&self.busy));
-                    let live = self.live.subscribe();
+                    let (live, memory) = (self.live.subscribe(), memory.clone());
                     workers.spawn_blocking(move || {
-                        let mut batch = Batch::new(part.into_iter());
+                        let mut batch = Batch { memory, ..Batch::new(part.into_iter()) };
                         let wanted = || *live.borrow() == number;
                         let mut served = Served::default();
                         while wanted() && batch.serve(&store, &mut served) {
@@ -568,8 +577,15 @@ mod tests {
         assert_eq!(joined, second);
         // What was taken from an old session's connection is not served.
         let mut served = Served::default();
-        let request =
-            Request { operation: Operation::Trim, durable: false, unchecked: false, tag: 0, length: 1, offset: 0 };
+        let request = Request {
+            operation: Operation::Trim,
+            durable: false,
+            unchecked: false,
+            places: 0,
+            tag: 0,
+            length: 1,
+            offset: 0,
+        };
         let requests = || Batch::new(vec![(request, Bytes::new())].into_iter());
         assert!(matches!(node.serve_now(first.number, &mut requests(), &mut served), Err(Ended::TakenOver)));
         assert!(matches!(node.serve_now(second.number, &mut requests(), &mut served), Ok(true)));
@@ -588,6 +604,7 @@ mod tests {
                     operation: Operation::Read,
                     durable: false,
                     unchecked: false,
+                    places: 0,
                     tag,
                     length,
                     offset: 0,
@@ -621,6 +638,7 @@ mod tests {
                     operation: Operation::Read,
                     durable: false,
                     unchecked: false,
+                    places: 0,
                     tag,
                     length: 1,
                     offset: u64::from(tag),

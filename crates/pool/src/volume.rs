@@ -5,6 +5,7 @@ use crate::frame::{self, MAX_DATA_BYTES, Operation, Status, Stretch};
 use crate::hello::{Also, Claim, Hello};
 use crate::layout::{Arrangement, Layout, Piece};
 use crate::link::{Control, Failure, Link, NotJoined, Options, Pace, greet};
+use crate::shm::Offer;
 use crate::store::{Place, belongs};
 use bytes::{Bytes, BytesMut};
 use futures_util::future::{join_all, try_join_all};
@@ -188,7 +189,8 @@ impl Volume {
                     belongs.map_err(|why| NoPool::Node { address, why })?;
                 }
                 let accepts = if options.accept_loss { node.lost } else { Vec::new() };
-                let also = Also { accepts, ..Also::default() };
+                let memory = if options.shared_memory { Offer::to(&node.boot) } else { None };
+                let also = Also { accepts, memory, ..Also::default() };
                 Ok((address, Claim { epoch, coordinator, node: node.node, size_bytes, place, joins: None, also }))
             })
             .collect::<Result<_, NoPool>>()?;

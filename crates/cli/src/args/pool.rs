@@ -186,6 +186,9 @@ pub struct PoolServe {
     /// flushed. Without it writes and flushes are refused then, and the ranges are told
     #[arg(long, conflicts_with = "backend")]
     pub accept_loss: bool,
+    /// Send all data over the connections, also to nodes on this machine; else large data go through memory that both see
+    #[arg(long, conflicts_with = "backend")]
+    pub no_shared_memory: bool,
     /// The socket that `pool status` asks; beside a Unix front, PATH.status, if it is not given
     #[arg(long, value_name = "PATH")]
     pub status: Option<PathBuf>,

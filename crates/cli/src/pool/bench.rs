@@ -33,7 +33,8 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
             if !args.take_over {
                 super::is_free(&args.node, &args.disk, key.clone()).await?;
             }
-            let volume = super::join(&args.node, &args.disk, key, &super::control(&args.control), false).await?;
+            let volume =
+                super::join(&args.node, &args.disk, key, &super::control(&args.control), (false, false)).await?;
             measure(volume, &args.load, args.load.requesters(), args.write, !args.no_checksum).await
         })?;
         let checked = if args.no_checksum {

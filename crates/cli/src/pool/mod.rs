@@ -108,7 +108,7 @@ async fn join(
     disk: &Disk,
     key: Option<Key>,
     control: &pool::link::Control,
-    accept_loss: bool,
+    (accept_loss, shared_memory): (bool, bool),
 ) -> Result<Rc<Volume>> {
     let arrangement = match disk.layout.unwrap_or(Order::Concat) {
         Order::Concat => Arrangement::Concatenated,
@@ -119,6 +119,7 @@ async fn join(
         connections: disk.connections.unwrap_or(usual.connections),
         node_timeout: disk.node_timeout.unwrap_or(usual.node_timeout),
         accept_loss,
+        shared_memory,
     };
     Ok(Rc::new(Volume::join(&tcp_with(key), nodes, name, arrangement, &options, control, report()).await?))
 }

@@ -43,8 +43,8 @@ pub fn run(args: &PoolServe) -> Result<ExitCode> {
                 serve(&args, front, tls, Rc::new(Memory::new(size)), Vec::new(), || None).await
             }
             None => {
-                let volume =
-                    super::join(&args.node, &args.disk, key, &pool::link::Control::Tuned, args.accept_loss).await?;
+                let with = (args.accept_loss, !args.no_shared_memory);
+                let volume = super::join(&args.node, &args.disk, key, &pool::link::Control::Tuned, with).await?;
                 let watch = Rc::new(Watch::new(volume.clone()));
                 let mut doors = Vec::new();
                 let status = args.status.clone().or(match front {

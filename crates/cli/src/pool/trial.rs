@@ -118,7 +118,7 @@ async fn show(args: &PoolTry, addresses: &[SocketAddr], key: Option<Key>, measur
             node_timeout: None,
             trust: Trust::default(),
         };
-        let volume = super::join(addresses, &disk, key.clone(), control, false).await?;
+        let volume = super::join(addresses, &disk, key.clone(), control, (false, false)).await?;
         let figures = measure(volume.clone(), &args.load, threads, write, true).await?;
         if !args.load.json {
             println!("{}", line(what, &figures));

@@ -16,9 +16,10 @@ use super::{Counts, Failure};
 use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status, Stretch};
 use crate::hello::Welcome;
 use crate::setting::{Hold, Setting};
+use crate::shm::Place;
 use crate::tuner::Tuner;
 use bytes::Bytes;
-use nbd::buffer::LARGE_BYTES;
+use nbd::buffer::{Buffer, LARGE_BYTES};
 use nbd::outbox::Outbox;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -108,6 +109,10 @@ struct Job {
     request: Request,
     /// In parts.
     data: Vec<Bytes>,
+    /// Where in shared memory the data are, or shall be, as the frame says it; nothing if the frame carries them.
+    places: Option<Bytes>,
+    /// Where the node puts the answer.
+    into: Option<Buffer>,
     since: Instant,
     /// When it left, the last time, and over which connection.
     sent: Instant,
@@ -122,12 +127,41 @@ impl Job {
         self.bytes() >= LARGE_BYTES
     }
 
+    /// Has its data in shared memory from now on, if they are there or can be.
+    fn share(&mut self) {
+        match self.request.operation {
+            _ if !self.is_large() || self.request.unchecked => return,
+            Operation::Read => {
+                let buffer = Buffer::new(self.request.length as usize);
+                self.places = Place::of([&buffer[..]]);
+                self.into = self.places.as_ref().map(|_| buffer);
+            }
+            Operation::Write => self.places = Place::of(self.data.iter().map(|part| &part[..])),
+            Operation::Flush | Operation::Trim | Operation::Map => {}
+        }
+        self.request.places = self.places.as_deref().map_or(0, Place::count);
+    }
+
+    /// Its connection is lost: what the node may still use of it, if it is memory that both share.
+    fn unshare(&mut self) -> Option<InUse> {
+        self.places.take()?;
+        self.request.places = 0;
+        Some(InUse { _data: self.data.clone(), _into: self.into.take() })
+    }
+
     fn bytes(&self) -> usize {
         match self.request.operation {
             Operation::Read | Operation::Write => self.request.length as usize,
             Operation::Flush | Operation::Trim | Operation::Map => 0,
         }
     }
+}
+
+/// Memory that a node may still read or write.
+#[derive(Debug)]
+struct InUse {
+    _data: Vec<Bytes>,
+    _into: Option<Buffer>,
 }
 
 /// A change whose asker went away.
@@ -158,6 +192,8 @@ struct Connection {
     under_way: usize,
     heard: Instant,
     sequence: u64,
+    /// Both ends see the same memory.
+    memory: bool,
 }
 
 /// What does not change of a node.
@@ -198,13 +234,24 @@ pub(super) struct State {
     pub ended: Option<Failure>,
     /// Of the frame that is made: kept for its room.
     requests: Vec<Request>,
+    /// Of connections that broke. When the node lets us in anew nothing of them goes on.
+    in_use: Vec<InUse>,
+}
+
+impl Drop for State {
+    /// The node may be busy with it for as long as it likes, and nobody will hear: so it is given to nobody any more.
+    fn drop(&mut self) {
+        let under_way = self.tags.iter_mut().flatten().filter_map(Job::unshare);
+        self.in_use.drain(..).chain(under_way).for_each(std::mem::forget);
+    }
 }
 
 impl State {
     /// Of a node that was claimed and has welcomed us; none of the `connections` is open yet.
     pub fn new(pace: Pace, node: Known, welcome: &Welcome, connections: usize) -> Self {
         let granted = usize::from(welcome.granted).clamp(1, frame::MAX_COUNT);
-        let connection = Connection { open: false, free: true, under_way: 0, heard: Instant::now(), sequence: 0 };
+        let connection =
+            Connection { open: false, free: true, under_way: 0, heard: Instant::now(), sequence: 0, memory: false };
         Self {
             pace,
             node,
@@ -226,6 +273,7 @@ impl State {
             trouble: None,
             ended: None,
             requests: Vec::new(),
+            in_use: Vec::new(),
         }
     }
 
@@ -248,7 +296,18 @@ impl State {
             return (number, None);
         }
         let covers = self.written;
-        self.pending.push_back(Job { number, request, data, since: now, sent: now, over: 0, covers, reply });
+        self.pending.push_back(Job {
+            number,
+            request,
+            data,
+            places: None,
+            into: None,
+            since: now,
+            sent: now,
+            over: 0,
+            covers,
+            reply,
+        });
         (number, self.next())
     }
 
@@ -302,8 +361,8 @@ impl State {
     }
 
     /// The node has welcomed a connection; nothing is under way over it.
-    pub fn opened(&mut self, nth: usize, now: Instant) {
-        self.connections[nth] = Connection { open: true, free: true, under_way: 0, heard: now, sequence: 0 };
+    pub fn opened(&mut self, nth: usize, now: Instant, memory: bool) {
+        self.connections[nth] = Connection { open: true, free: true, under_way: 0, heard: now, sequence: 0, memory };
     }
 
     /// Whether all that it has answered is flushed.
@@ -335,6 +394,7 @@ impl State {
         self.boot.clone_from(&welcome.boot);
         self.doubt(welcome);
         (self.trouble, self.silent_since) = (None, None);
+        self.in_use.clear();
         self.counts.reconnected += 1;
         true
     }
@@ -367,6 +427,9 @@ impl State {
             }
             let (Some(tag), Some(mut job)) = (self.free.pop(), self.pending.pop_front()) else { break };
             (job.request.tag, job.sent, job.over) = (tag, now, nth);
+            if self.connections[nth].memory {
+                job.share();
+            }
             self.bytes += bytes;
             frame_bytes += job.data.iter().map(Bytes::len).sum::<usize>();
             large |= job.is_large();
@@ -383,7 +446,11 @@ impl State {
             connection.heard = now;
         }
         let head = Head { epoch: self.node.epoch, sequence: connection.sequence, granted, ..Head::default() };
-        let of = |tag: u16| self.tags[usize::from(tag)].as_ref().map_or(&[][..], |job| &job.data);
+        let of = |tag: u16| match &self.tags[usize::from(tag)] {
+            Some(Job { places: Some(places), .. }) => std::slice::from_ref(places),
+            Some(job) => &job.data[..],
+            None => &[],
+        };
         frame::put_requests(out, &head, &self.requests, |nth| of(self.requests[nth].tag));
         connection.sequence += 1;
         connection.under_way += self.requests.len();
@@ -407,8 +474,12 @@ impl State {
         self.counts.service_us = head.service_us;
         let (mut left, mut answers) = (now, 0);
         for (reply, data) in replies {
-            let slot = self.tags.get(usize::from(reply.tag)).and_then(Option::as_ref).filter(|job| job.over == nth);
+            let slot = self.tags.get_mut(usize::from(reply.tag)).and_then(Option::as_mut).filter(|job| job.over == nth);
             let job = slot.ok_or(Broken::Sense("an answer to what was not asked"))?;
+            let data = match job.into.take_if(|into| reply.placed && into.len() == reply.length as usize) {
+                Some(into) => into.share(),
+                None => data,
+            };
             let result = judge(&job.request, &reply, data)?;
             let Some(job) = self.tags[usize::from(reply.tag)].take() else { continue };
             self.free.push(reply.tag);
@@ -453,7 +524,8 @@ impl State {
         let first = jobs.iter().map(|job| job.sent).min().unwrap_or(now);
         self.silent_since.get_or_insert(first);
         jobs.sort_by_key(|job| std::cmp::Reverse(job.number));
-        for job in jobs {
+        for mut job in jobs {
+            self.in_use.extend(job.unshare());
             self.free.push(job.request.tag);
             self.pending.push_front(job);
         }
@@ -518,7 +590,8 @@ fn judge(request: &Request, reply: &Reply, data: Bytes) -> Result<Result<Bytes, 
     if !fits {
         return Err(Broken::Sense("an answer has another length than was asked"));
     }
-    if !data.is_empty() && !request.unchecked && crc32c::crc32c(&data) != reply.checksum {
+    // What was put into memory went over no wire.
+    if !data.is_empty() && !request.unchecked && !reply.placed && crc32c::crc32c(&data) != reply.checksum {
         return Err(Broken::Checksum);
     }
     Ok(Ok(data))

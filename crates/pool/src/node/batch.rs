@@ -3,12 +3,14 @@
 
 use super::GRANTED;
 use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status};
+use crate::shm::{Attached, Place};
 use crate::store::Store;
 use bytes::Bytes;
 use nbd::buffer::LARGE_BYTES;
 use nbd::intake::Intake;
 use nbd::outbox::Outbox;
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
@@ -58,6 +60,8 @@ pub(super) struct Batch<I> {
     pub requests: I,
     /// Answers in a frame, at most.
     pub most: usize,
+    /// The coordinator's.
+    pub memory: Option<Arc<Attached>>,
 }
 
 /// Answers that leave together.
@@ -68,6 +72,8 @@ pub(super) struct Served {
     pub data: Vec<u8>,
     /// Data that leave as they are, and whose of the replies they are.
     pub large: Vec<(usize, Bytes)>,
+    /// Bytes of data that were put into shared memory.
+    pub placed_bytes: usize,
     /// What the requests carried and asked for.
     pub moved_bytes: usize,
     pub time: Duration,
@@ -76,7 +82,7 @@ pub(super) struct Served {
 impl Served {
     /// Bytes of data.
     pub fn data_bytes(&self) -> usize {
-        self.data.len() + self.large.iter().map(|(_, data)| data.len()).sum::<usize>()
+        self.data.len() + self.placed_bytes + self.large.iter().map(|(_, data)| data.len()).sum::<usize>()
     }
 
     pub fn join(&mut self, more: Self) {
@@ -84,6 +90,7 @@ impl Served {
         self.large.extend(more.large.into_iter().map(|(nth, data)| (before + nth, data)));
         self.replies.extend(more.replies);
         self.data.extend(more.data);
+        self.placed_bytes += more.placed_bytes;
         self.moved_bytes += more.moved_bytes;
         self.time += more.time;
     }
@@ -91,7 +98,7 @@ impl Served {
 
 impl<I: ExactSizeIterator<Item = (Request, Bytes)>> Batch<I> {
     pub fn new(requests: I) -> Self {
-        Self { requests, most: usize::MAX }
+        Self { requests, most: usize::MAX, memory: None }
     }
 
     /// Serves the next ones into `served`, up to the cut; false if there are none.
@@ -100,10 +107,16 @@ impl<I: ExactSizeIterator<Item = (Request, Bytes)>> Batch<I> {
         served.replies.clear();
         served.data.clear();
         served.large.clear();
-        (served.moved_bytes, served.time) = (0, Duration::ZERO);
+        (served.placed_bytes, served.moved_bytes, served.time) = (0, 0, Duration::ZERO);
         while served.replies.len() < self.most && served.data_bytes() < CUT_BYTES && served.time < CUT_TIME {
             let Some((request, data)) = self.requests.next() else { break };
-            let reply = if request.length as usize >= LARGE_BYTES && is_checked_read(&request) {
+            let reply = if request.places > 0 {
+                let result = placed(store, &request, self.memory.as_deref(), &data);
+                let length = if result.is_ok() && request.operation == Operation::Read { request.length } else { 0 };
+                served.placed_bytes += length as usize;
+                let status = result.err().unwrap_or(Status::Done);
+                Reply { status, placed: length > 0, tag: request.tag, length, checksum: 0 }
+            } else if request.length as usize >= LARGE_BYTES && is_checked_read(&request) {
                 large(store, &request, served)
             } else {
                 answer(store, &request, &data, &mut served.data)
@@ -120,19 +133,40 @@ fn is_checked_read(request: &Request) -> bool {
     request.operation == Operation::Read && !request.unchecked && request.length as usize <= frame::MAX_DATA_BYTES
 }
 
+/// Serves a request whose data are in shared memory, or shall be.
+fn placed(store: &Store, request: &Request, memory: Option<&Attached>, places: &[u8]) -> Result<(), Status> {
+    let memory = memory.ok_or(Status::Range)?;
+    let mut offset = request.offset;
+    for place in Place::all(places) {
+        // SAFETY: the coordinator leaves them alone until this request is answered.
+        let bytes = unsafe { memory.bytes(place) }.ok_or(Status::Range)?;
+        match request.operation {
+            Operation::Read => store.read_into(offset, bytes)?,
+            Operation::Write => store.write(offset, bytes, false)?,
+            Operation::Flush | Operation::Trim | Operation::Map => return Err(Status::Range),
+        }
+        offset = offset.checked_add(u64::from(place.length)).ok_or(Status::Range)?;
+    }
+    let is_whole = offset.checked_sub(request.offset) == Some(u64::from(request.length));
+    if !is_whole {
+        return Err(Status::Range);
+    }
+    if request.durable { store.flush() } else { Ok(()) }
+}
+
 /// Answers a read whose data leave as they are.
 fn large(store: &Store, request: &Request, served: &mut Served) -> Reply {
     match store.read_shared(request.offset, request.length) {
         Ok((data, checksum)) => {
             served.large.push((served.replies.len(), data));
-            Reply { status: Status::Done, tag: request.tag, length: request.length, checksum }
+            Reply { status: Status::Done, placed: false, tag: request.tag, length: request.length, checksum }
         }
-        Err(status) => Reply { status, tag: request.tag, length: 0, checksum: 0 },
+        Err(status) => Reply { status, placed: false, tag: request.tag, length: 0, checksum: 0 },
     }
 }
 
 fn answer(store: &Store, request: &Request, data: &[u8], out: &mut Vec<u8>) -> Reply {
-    let Request { operation, durable, unchecked, tag, length, offset } = *request;
+    let Request { operation, durable, unchecked, tag, length, offset, .. } = *request;
     let result = match operation {
         Operation::Read if length as usize > frame::MAX_DATA_BYTES => Err(Status::Range),
         Operation::Read if unchecked => store.read_unchecked(offset, length, out).map(|()| (length, 0)),
@@ -146,8 +180,8 @@ fn answer(store: &Store, request: &Request, data: &[u8], out: &mut Vec<u8>) -> R
         }
     };
     match result {
-        Ok((length, checksum)) => Reply { status: Status::Done, tag, length, checksum },
-        Err(status) => Reply { status, tag, length: 0, checksum: 0 },
+        Ok((length, checksum)) => Reply { status: Status::Done, placed: false, tag, length, checksum },
+        Err(status) => Reply { status, placed: false, tag, length: 0, checksum: 0 },
     }
 }
 
@@ -203,6 +237,7 @@ mod tests {
                 operation: Operation::Read,
                 durable: false,
                 unchecked: false,
+                places: 0,
                 tag,
                 length: 1,
                 offset: 1000 - u64::from(tag),

@@ -35,23 +35,7 @@ impl Store {
         }
         let (first, end) = (offset / BLOCK_BYTES, (offset + u64::from(length)).div_ceil(BLOCK_BYTES));
         let mut buffer = Buffer::new(((end - first) * BLOCK_BYTES) as usize);
-        let mut sum = 0;
-        {
-            let _guard = self.lock(first..end);
-            if let Some(map) = &self.map {
-                // SAFETY: the blocks change under their locks only, which are held.
-                buffer.copy_from_slice(unsafe { map.slice(first * BLOCK_BYTES..end * BLOCK_BYTES) });
-            } else {
-                self.disk.read(&mut buffer, first * BLOCK_BYTES).map_err(|_| Status::Io)?;
-            }
-            for (block, content) in (first..end).zip(buffer.chunks_exact(BLOCK_BYTES as usize)) {
-                let own = crc32c::crc32c(content);
-                if !self.known_as(block, content, own.max(1)) {
-                    return Err(Status::Damaged);
-                }
-                sum = followed(sum, own);
-            }
-        }
+        let sum = self.read_blocks(first, &mut buffer)?;
         let whole = buffer.share();
         if whole.len() == length as usize {
             return Ok((whole, sum));
@@ -60,6 +44,44 @@ impl Store {
         let data = whole.slice(skip..skip + length as usize);
         let sum = crc32c::crc32c(&data);
         Ok((data, sum))
+    }
+
+    /// The range, to where it shall stay.
+    ///
+    /// # Errors
+    /// As [`Store::read_shared`]; what stands in `to` then is nobody's.
+    pub fn read_into(&self, offset: u64, to: &mut [u8]) -> Result<(), Status> {
+        if offset.is_multiple_of(BLOCK_BYTES) && (to.len() as u64).is_multiple_of(BLOCK_BYTES) {
+            self.within(offset, to.len() as u64)?;
+            if let Some(flash) = &self.flash {
+                flash.read();
+            }
+            return self.read_blocks(offset / BLOCK_BYTES, to).map(drop);
+        }
+        let length = u32::try_from(to.len()).map_err(|_| Status::Range)?;
+        to.copy_from_slice(&self.read_shared(offset, length)?.0);
+        Ok(())
+    }
+
+    /// Whole blocks, of which the store has as many, and the CRC-32C of all.
+    fn read_blocks(&self, first: u64, to: &mut [u8]) -> Result<u32, Status> {
+        let end = first + to.len() as u64 / BLOCK_BYTES;
+        let _guard = self.lock(first..end);
+        if let Some(map) = &self.map {
+            // SAFETY: the blocks change under their locks only, which are held.
+            to.copy_from_slice(unsafe { map.slice(first * BLOCK_BYTES..end * BLOCK_BYTES) });
+        } else {
+            self.disk.read(to, first * BLOCK_BYTES).map_err(|_| Status::Io)?;
+        }
+        let mut sum = 0;
+        for (block, content) in (first..end).zip(to.chunks_exact(BLOCK_BYTES as usize)) {
+            let own = crc32c::crc32c(content);
+            if !self.known_as(block, content, own.max(1)) {
+                return Err(Status::Damaged);
+            }
+            sum = followed(sum, own);
+        }
+        Ok(sum)
     }
 }
 
@@ -79,6 +101,9 @@ mod tests {
             let sum = store.read(offset, length, &mut plain).expect("it is there");
             let (shared, same) = store.read_shared(offset, length).expect("it is there");
             assert!(shared == plain && sum == same, "{length} bytes at {offset}");
+            let mut there = vec![1; length as usize];
+            store.read_into(offset, &mut there).expect("it is there");
+            assert!(there == plain, "{length} bytes at {offset}");
         }
         assert_eq!(store.read_shared((1 << 20) - 1, 2).expect_err("it ends there"), Status::Range);
     }

@@ -24,6 +24,7 @@ fn welcome(boot: &str) -> Welcome {
         reserved: false,
         unflushed: false,
         lost: Vec::new(),
+        memory: false,
     }
 }
 
@@ -41,7 +42,7 @@ impl Trial {
     fn new(connections: usize, setting: Setting) -> Self {
         let (pace, now) = (Pace::new(&Control::Fixed(setting), 1), Instant::now());
         let mut state = State::new(pace, node(), &welcome("boot"), connections);
-        (0..connections).for_each(|nth| state.opened(nth, now));
+        (0..connections).for_each(|nth| state.opened(nth, now, false));
         Self { state, now }
     }
 
@@ -87,7 +88,7 @@ impl Trial {
         let reply = |request: &Request| {
             let data = Bytes::from_static(if request.operation == Operation::Read { b"wxyz" } else { b"" });
             let (length, checksum) = (data.len() as u32, if data.is_empty() { 0 } else { crc32c::crc32c(&data) });
-            (Reply { status: Status::Done, tag: request.tag, length, checksum }, data)
+            (Reply { status: Status::Done, placed: false, tag: request.tag, length, checksum }, data)
         };
         let frame = Frame::Replies(Head::default(), requests.iter().map(reply).collect());
         self.state.answered(nth, frame, self.now)
@@ -142,7 +143,7 @@ fn while_one_connection_writes_or_is_not_there_the_others_go_on() {
 
     let mut trial = Trial::natural(1);
     trial.state = State::new(Pace::new(&Control::Tuned, 1), node(), &welcome("boot"), 2);
-    trial.state.opened(0, trial.now);
+    trial.state.opened(0, trial.now, false);
     let (_asked, woken) = trial.put(Operation::Read);
     assert_eq!(woken, Some(0));
     assert_eq!(trial.fill(0), (vec![asking(Operation::Read, 0)], None));
@@ -150,7 +151,7 @@ fn while_one_connection_writes_or_is_not_there_the_others_go_on() {
 
 fn asking(operation: Operation, offset: u64) -> Request {
     let length = if operation == Operation::Flush { 0 } else { 4 };
-    Request { operation, durable: false, unchecked: false, tag: 0, length, offset }
+    Request { operation, durable: false, unchecked: false, places: 0, tag: 0, length, offset }
 }
 
 #[test]
@@ -178,7 +179,7 @@ fn what_was_under_way_over_any_connection_is_asked_again_before_what_waits() {
     trial.state.ask_again(trial.now);
     assert_eq!(trial.put(Operation::Flush).1, None, "no connection is open");
     assert_eq!(trial.state.counts().under_way, 0);
-    trial.state.opened(0, trial.now);
+    trial.state.opened(0, trial.now, false);
     let operations: Vec<_> = trial.fill(0).0.into_iter().map(|request| request.operation).collect();
     assert_eq!(operations, [Operation::Write, Operation::Read]);
 }
@@ -256,7 +257,7 @@ fn what_nobody_waits_for_any_more_does_not_leave() {
     trial.now += TIMEOUT + Duration::from_secs(1);
     trial.state.expire(trial.now);
     assert!(trial.state.reopened(&welcome("boot")));
-    trial.state.opened(0, trial.now);
+    trial.state.opened(0, trial.now, false);
     let _again = trial.put(Operation::Read);
     assert_eq!(trial.fill(0).0.len(), 1);
 }
@@ -285,7 +286,7 @@ fn a_change_that_nobody_waits_for_is_not_asked_again() {
     trial.fill(0);
     trial.leave(number, Operation::Write, 0, write);
     trial.state.ask_again(trial.now);
-    trial.state.opened(0, trial.now);
+    trial.state.opened(0, trial.now, false);
     let _again = trial.put(Operation::Write);
     assert_eq!(trial.fill(0).0, [asking(Operation::Write, 0)]);
 }
@@ -311,7 +312,7 @@ fn a_node_that_is_known_to_be_away_is_not_waited_for_until_it_is_back() {
     let (mut refused, _) = trial.put(Operation::Write);
     assert_eq!(refused.try_recv().expect("at once"), Err(too_late()));
     assert!(trial.state.reopened(&welcome("boot")) && !trial.state.is_away(trial.now));
-    trial.state.opened(0, trial.now);
+    trial.state.opened(0, trial.now, false);
     let (mut served, _) = trial.put(Operation::Read);
     let (requests, _) = trial.fill(0);
     trial.answer(0, &requests).expect("it was asked");
