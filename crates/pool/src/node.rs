@@ -37,7 +37,7 @@ use wire::{Key, Lobby, Unmet, Visitor};
 mod batch;
 mod crew;
 
-use batch::{Answers, Batch, CUT_BYTES, Served, drain, moved_bytes};
+use batch::{Answers, Batch, CUT_BYTES, Served, at_hand, drain, moved_bytes};
 use crew::Crew;
 
 /// An answer waits at most so long for others to leave with.
@@ -440,7 +440,21 @@ impl Node {
                 answers.leave(&mut writer).await?;
             } else if !batch.is_empty() {
                 waiting += batch.len();
-                let each = batch.len().div_ceil(WORKERS);
+                let batch = match &memory {
+                    Some(memory) => {
+                        let _working = Working::new(&self.busy);
+                        if *self.live.borrow() != number {
+                            return Err(Ended::TakenOver);
+                        }
+                        let left = at_hand(&self.store, memory, batch, &mut held);
+                        if !held.replies.is_empty() {
+                            held_since.get_or_insert_with(tokio::time::Instant::now);
+                        }
+                        left
+                    }
+                    None => batch,
+                };
+                let each = batch.len().div_ceil(WORKERS).max(1);
                 let mut batch = batch.into_iter();
                 while batch.len() > 0 {
                     let part = batch.by_ref().take(each).collect::<Vec<_>>();
@@ -458,7 +472,10 @@ impl Node {
                     });
                 }
             }
+            let answered = !held.replies.is_empty() && held.replies.len() >= wanted.min(waiting);
             tokio::select! {
+                biased;
+                () = std::future::ready(()), if answered => {}
                 served = done.recv(), if waiting > held.replies.len() => {
                     let Some(served) = served else { return Ok(()) };
                     held.join(served);

@@ -510,6 +510,11 @@ impl Store {
         Locked::Many(stripes.into_iter().map(lock).collect())
     }
 
+    /// The same, if nobody has one of them now.
+    fn try_lock(&self, blocks: std::ops::Range<u64>) -> Option<Vec<MutexGuard<'_, ()>>> {
+        blocks.take(LOCKS as usize).map(|block| self.locks[(block % LOCKS) as usize].try_lock().ok()).collect()
+    }
+
     /// Whether the block's content is one that its sums know; the sum that matches becomes the only one.
     fn known(&self, block: u64, content: &[u8]) -> bool {
         let untouched = self.table[block as usize].load(Ordering::Relaxed) == 0;

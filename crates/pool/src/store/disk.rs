@@ -8,7 +8,7 @@
 //! description, so that nothing is kept from the flushes.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
 
 #[derive(Debug)]
@@ -65,6 +65,14 @@ impl Disk {
 
     pub fn read(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
         self.file.read_exact_at(bytes, at)
+    }
+
+    /// The same, if nothing has to be waited for, since the kernel has it in memory; else false.
+    pub fn read_at_hand(&self, bytes: &mut [u8], at: u64) -> bool {
+        use rustix::io::{ReadWriteFlags, preadv2};
+        let wanted = bytes.len();
+        let read = preadv2(&self.file, &mut [IoSliceMut::new(bytes)], at, ReadWriteFlags::NOWAIT);
+        read.is_ok_and(|count| count == wanted)
     }
 
     pub fn write(&self, bytes: &[u8], at: u64) -> io::Result<()> {

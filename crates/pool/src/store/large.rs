@@ -73,8 +73,13 @@ impl Store {
         } else {
             self.disk.read(to, first * BLOCK_BYTES).map_err(|_| Status::Io)?;
         }
+        self.sum_blocks(first, to)
+    }
+
+    /// The CRC-32C of whole blocks that were read, if they are what was written. The caller holds their locks.
+    fn sum_blocks(&self, first: u64, contents: &[u8]) -> Result<u32, Status> {
         let mut sum = 0;
-        for (block, content) in (first..end).zip(to.chunks_exact(BLOCK_BYTES as usize)) {
+        for (block, content) in (first..).zip(contents.chunks_exact(BLOCK_BYTES as usize)) {
             let own = crc32c::crc32c(content);
             if !self.known_as(block, content, own.max(1)) {
                 return Err(Status::Damaged);
@@ -82,6 +87,18 @@ impl Store {
             sum = followed(sum, own);
         }
         Ok(sum)
+    }
+
+    /// [`Store::read_into`] of whole blocks, if neither a medium nor another request has to be waited for; false if so, and then what stands
+    /// in `to` is nobody's. An error is left to whoever waits.
+    pub fn read_at_hand(&self, offset: u64, to: &mut [u8]) -> bool {
+        let whole = offset.is_multiple_of(BLOCK_BYTES) && (to.len() as u64).is_multiple_of(BLOCK_BYTES);
+        if !whole || self.flash.is_some() || self.map.is_some() || self.within(offset, to.len() as u64).is_err() {
+            return false;
+        }
+        let first = offset / BLOCK_BYTES;
+        let Some(_guards) = self.try_lock(first..first + to.len() as u64 / BLOCK_BYTES) else { return false };
+        self.disk.read_at_hand(to, offset) && self.sum_blocks(first, to).is_ok()
     }
 }
 
