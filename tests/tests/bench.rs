@@ -32,9 +32,93 @@ fn main() -> ExitCode {
         ("a_comparison_without_its_baseline_says_so_and_the_others_run", Ok(()), without_baseline),
         ("a_real_workload_is_compared_with_itself_to_the_end", Ok(()), selftest_of_a_load),
         ("a_real_workload_goes_on_after_sigkill", Ok(()), killed_load),
+        ("a_duration_is_the_same_in_whatever_unit_it_is_printed", Ok(()), units),
+        ("a_command_that_fails_now_does_not_pass_for_one_that_is_no_slower", Ok(()), broken_command),
         ("what_needs_root_gives_way_to_what_does_not", fathom_tests::root(), without_root),
     ];
     lane(cases)
+}
+
+/// Whatever unit of time a process prints, a duration is the same; and what is in another unit is no result.
+fn units() -> Result<()> {
+    let bench = Bench::new()?;
+    let design = |prints: &str| {
+        format!(
+            r#"
+name = "units"
+question = "How long is a duration?"
+argv = ["sh", "-c", 'read unit v < printed; echo "{{\"metric\":\"m\",\"unit\":\"$unit\",\"v\":$v}}"']
+[score]
+of = "value"
+metric = "m"
+{prints}
+better = "lower"
+[run]
+blocks = 6
+warmup = 0
+precision_percent = 90
+budget_s = 60
+[quick]
+blocks = 6
+warmup = 0
+precision_percent = 90
+budget_s = 60
+"#
+        )
+    };
+    let measured_as = |archive: &str, prints: &str, printed: &str| -> Result<Value> {
+        fs::write(bench.path("printed"), format!("{printed}\n"))?;
+        fs::write(bench.path("units.toml"), design(prints))?;
+        bench.json(&["run", "units.toml", "--blocks=6", "-o", archive, "--json"])
+    };
+    for (archive, printed) in [("s.fathom", "s 1.5"), ("ms.fathom", "ms 1500"), ("ns.fathom", "ns 1500000000")] {
+        let value = measured_as(archive, "unit = \"s\"", printed)?;
+        let result = &value["results"][0];
+        let estimate = result["estimate"].as_f64().context("estimate")?;
+        ensure!((estimate - 1.5).abs() < 1e-9 && result["unit"] == "s", "{printed}: {result}");
+    }
+    let value = bench.json(&["compare", "ms.fathom", "s.fathom", "--json"])?;
+    let ratio = value["results"][0]["ratio"].as_f64().context("ratio")?;
+    ensure!((ratio - 1.0).abs() < 1e-9, "{value}");
+    // Without a declared unit archives have what was printed, and are not compared if that differs.
+    measured_as("a.fathom", "", "ms 1500")?;
+    measured_as("b.fathom", "", "s 1.5")?;
+    let (status, said) = bench.said(&["compare", "a.fathom", "b.fathom"])?;
+    ensure!(status == Some(1) && said.contains("not compared"), "{status:?}: {said}");
+    Ok(())
+}
+
+/// A cell whose command fails from some time on is no cell that did not become slower.
+fn broken_command() -> Result<()> {
+    let bench = Bench::new()?;
+    let design = r#"
+name = "breaks"
+question = "Does it still work?"
+argv = ["sh", "-c", "left=$(cat left); echo $((left - 1)) > left; [ $left -gt 0 ] || exit 3; echo '{\"metric\":\"m\",\"unit\":\"ms\",\"v\":10}'"]
+[score]
+of = "value"
+metric = "m"
+better = "lower"
+[run]
+blocks = 6
+warmup = 0
+precision_percent = 90
+budget_s = 60
+[quick]
+blocks = 6
+warmup = 0
+precision_percent = 90
+budget_s = 60
+"#;
+    fs::write(bench.path("breaks.toml"), design)?;
+    for (archive, works, status) in [("a.fathom", "9", 0), ("b.fathom", "2", 1)] {
+        fs::write(bench.path("left"), works)?;
+        let (rc, said) = bench.said(&["run", "breaks.toml", "--blocks=6", "-o", archive])?;
+        ensure!(rc == Some(status), "{archive}: {rc:?}: {said}");
+    }
+    let (status, said) = bench.said(&["compare", "a.fathom", "b.fathom", "--fail-on=slower"])?;
+    ensure!(status == Some(1) && said.contains("no result any more: breaks"), "{status:?}: {said}");
+    Ok(())
 }
 
 struct Bench {

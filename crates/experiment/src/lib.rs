@@ -26,6 +26,7 @@ mod run;
 mod scratch;
 pub mod suite;
 mod template;
+mod units;
 
 pub use design::{Cell, Design, DiskWanted, Fresh};
 pub use expand::{Choices, Fill, Plan, expand, instead};

@@ -5,7 +5,7 @@ use crate::process::{self, Background, Outcome};
 use crate::results::{Absent, Results, Stopped};
 use crate::scratch::Scratch;
 use crate::suite::Of;
-use crate::{Cell, Design, DiskWanted, Error, Fresh, disturbed, needs, order, template};
+use crate::{Cell, Design, DiskWanted, Error, Fresh, disturbed, needs, order, template, units};
 use device::{Count, Readings};
 use model::Context;
 use model::table::{DesignCell, MarkRow, Replicate, Sample};
@@ -383,6 +383,9 @@ impl Runner<'_, '_> {
             return Ok(());
         }
         if outcome.failure.is_none() {
+            outcome.failure = self.unify(cell, &mut outcome.lines).err();
+        }
+        if outcome.failure.is_none() {
             outcome.failure = self.wrong(cell, purpose, &outcome);
         }
         let (row, samples, marks) = self.rows(at, block, place, outcome);
@@ -391,6 +394,15 @@ impl Runner<'_, '_> {
         let row = Replicate { warmup: purpose == Purpose::Warmup, gates, ..row };
         self.sink.replicate(&row, &samples, &marks).map_err(Error::Sink)?;
         self.keep_results(at, row, samples, marks)
+    }
+
+    /// Brings the metric to the unit that its score expects, or that it was first printed in.
+    fn unify(&self, cell: &Cell, lines: &mut [process::Line]) -> Result<(), String> {
+        let metric = self.design.metric(cell);
+        let score = self.design.plan.as_ref().map(|plan| &plan.score).filter(|score| score.of != Of::Rate);
+        let expected = score.and_then(|score| units::expected(score.unit.as_deref()?, score.scale));
+        let first = || self.results.samples.iter().find(|s| s.metric == metric).map(|s| s.unit.as_str());
+        units::unify(lines, metric, expected.or_else(first))
     }
 
     /// What of a process's output makes a score of it impossible.

@@ -182,8 +182,12 @@ fn fail_on(done: &Compared, percent: f64) -> ExitCode {
             counted(cells.len(), "cell")
         );
     }
-    let lost: Vec<&compare::Pair> =
-        done.results.iter().filter(|p| p.a.estimate.is_some() && p.b.estimate.is_none()).collect();
+    // A B that fails more than A did, so that no ratio can be made, is no B that is not slower.
+    let is_lost = |p: &&compare::Pair| {
+        let broken = p.ratio.is_none() && p.b.failed > p.a.failed;
+        p.a.estimate.is_some() && (p.b.estimate.is_none() || broken)
+    };
+    let lost: Vec<&compare::Pair> = done.results.iter().filter(is_lost).collect();
     for pair in &lost {
         eprintln!("fathom: no result any more: {}", shown(&pair.title()));
     }
@@ -191,7 +195,11 @@ fn fail_on(done: &Compared, percent: f64) -> ExitCode {
     if alone > 0 && done.by.is_none() {
         eprintln!("fathom: {} of A {} not in B", counted(alone, "cell"), if alone == 1 { "is" } else { "are" });
     }
-    let passed = slower.is_empty() && lost.is_empty() && done.incomparable.is_empty();
+    let compared = done.results.iter().any(|pair| pair.ratio.is_some());
+    if !compared {
+        eprintln!("fathom: --fail-on: there is no ratio of any cell: more processes must succeed");
+    }
+    let passed = compared && slower.is_empty() && lost.is_empty() && done.incomparable.is_empty();
     if passed { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }
 

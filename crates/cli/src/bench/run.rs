@@ -128,6 +128,14 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
         );
     }
     let mut failed = nothing;
+    // One that cannot be run here (no Java) is told and is no failure; one that failed again and again is.
+    for given_up in benchmark.results.iter().filter(|r| r.estimate.failed > 0) {
+        if let Some(why) = &given_up.estimate.absent {
+            let shown = analysis::text::shown;
+            eprintln!("fathom: {} {}: {}", shown(&given_up.workload), shown(&given_up.name), shown(why));
+            failed = true;
+        }
+    }
     for results in &all {
         if let Some(absent) = results.without_baseline() {
             eprintln!("fathom: {} is not compared: {} is absent: {}", results.design.name, absent.cell, absent.why);

@@ -1,0 +1,88 @@
+//! One metric has one unit in a design, whatever its processes print: of 2000 us and 2 ms a ratio of 1 is made, not of 1000.
+//!
+//! Times are converted. Anything else that differs cannot be, and the process fails.
+
+use crate::process::Line;
+
+/// Nanoseconds of a unit of time.
+fn nanoseconds(unit: &str) -> Option<f64> {
+    match unit {
+        "ns" => Some(1.0),
+        "us" | "µs" => Some(1e3),
+        "ms" => Some(1e6),
+        "s" => Some(1e9),
+        _ => None,
+    }
+}
+
+/// The unit that a score of `declared` expects of its metric, if both are times: one that says `ms` and multiplies by 1e-6 expects `ns`. None
+/// where the scale makes something else of it.
+pub(crate) fn expected(declared: &str, scale: f64) -> Option<&'static str> {
+    let wanted = nanoseconds(declared)? * scale;
+    let is = |unit: &&&str| nanoseconds(unit).is_some_and(|ns| (wanted / ns - 1.0).abs() < 1e-9);
+    ["ns", "us", "ms", "s"].iter().find(is).copied()
+}
+
+/// Brings what was printed of `metric` to the unit `wanted`; to the first one that was printed, if none is.
+///
+/// # Errors
+/// What cannot be converted, as a sentence about the process.
+pub(crate) fn unify(lines: &mut [Line], metric: &str, wanted: Option<&str>) -> Result<(), String> {
+    let mut lines = lines.iter_mut().filter(|line| line.metric == metric).peekable();
+    let Some(wanted) = wanted.map(String::from).or_else(|| lines.peek().map(|line| line.unit.clone())) else {
+        return Ok(());
+    };
+    for line in lines.filter(|line| line.unit != wanted) {
+        let (Some(from), Some(to)) = (nanoseconds(&line.unit), nanoseconds(&wanted)) else {
+            return Err(format!("it printed {metric} in {:?}, and the unit of it is {wanted:?}", line.unit));
+        };
+        line.v *= from / to;
+        line.unit.clone_from(&wanted);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(printed: &[(&str, f64, &str)]) -> Vec<Line> {
+        let line = |(metric, v, unit): &(&str, f64, &str)| Line {
+            metric: (*metric).into(),
+            unit: (*unit).into(),
+            t: None,
+            v: *v,
+            labels: String::new(),
+        };
+        printed.iter().map(line).collect()
+    }
+
+    #[test]
+    fn a_duration_is_the_same_in_whatever_unit_it_is_printed() {
+        let mut printed = lines(&[("x", 2_000_000.0, "ns"), ("x", 2.0, "ms"), ("y", 3.0, "row"), ("x", 0.002, "s")]);
+        unify(&mut printed, "x", None).expect("all are times");
+        let all: Vec<(f64, &str)> = printed.iter().map(|l| (l.v, l.unit.as_str())).collect();
+        assert_eq!(all, [(2e6, "ns"), (2e6, "ns"), (3.0, "row"), (2e6, "ns")]);
+        unify(&mut printed, "x", Some("ms")).expect("all are times");
+        assert!(printed.iter().filter(|l| l.metric == "x").all(|l| l.unit == "ms" && (l.v - 2.0).abs() < 1e-12));
+    }
+
+    #[test]
+    fn what_is_no_time_is_not_converted() {
+        let mut printed = lines(&[("x", 1.0, "row"), ("x", 1.0, "byte")]);
+        let why = unify(&mut printed, "x", None).expect_err("rows are no bytes");
+        assert_eq!(why, "it printed x in \"byte\", and the unit of it is \"row\"");
+        assert!(unify(&mut lines(&[("x", 1.0, "ms")]), "x", Some("row")).is_err());
+        assert!(unify(&mut lines(&[("x", 1.0, "row")]), "x", Some("row")).is_ok());
+        assert!(unify(&mut lines(&[("y", 1.0, "ms")]), "x", Some("row")).is_ok(), "that is not asked about");
+    }
+
+    #[test]
+    fn a_score_in_ms_that_multiplies_by_a_millionth_expects_ns() {
+        assert_eq!(expected("ms", 1e-6), Some("ns"));
+        assert_eq!(expected("s", 1.0), Some("s"));
+        assert_eq!(expected("us", 1e-3), Some("ns"));
+        assert_eq!(expected("ms", 0.5), None);
+        assert_eq!(expected("MB/s", 1e-6), None);
+    }
+}
