@@ -43,6 +43,8 @@ const FLAT: f64 = 0.13;
 const STRETCHES: usize = 4;
 /// What arrives is more than chance allows by this factor.
 const MORE: f64 = 3.0;
+/// The share of segments sent again from which it says something by itself.
+const MANY: f64 = 0.02;
 /// So much more passes in a moment than waits: the window alone lets arrivals go up and down by as much as a short queue holds.
 const BUCKET: f64 = 3.0;
 /// So few bins say nothing.
@@ -290,7 +292,10 @@ fn drops(samples: &[TcpSample], start_ns: u64) -> Option<Drops> {
     let streams = samples.iter().map(|s| s.stream).max().unwrap_or(0) as f64 + 1.0;
     let by_chance = by_chance.into_iter().flatten().fold(0.0, f64::max) * streams;
     let signs = [slope >= STEEP, high >= HIGH, long >= HIGH, varied <= FLAT, came * 8.0 > MORE * by_chance];
-    if signs.iter().filter(|sign| **sign).count() < 2 {
+    // That the rate is even and losses are more than chance explains is so without any drop too, where a processor is the limit and some segments are
+    // sent again for nothing (a retransmission is no proof of a loss): then they must be many, or be those that were sent beyond a rate.
+    let by_rate = signs[..3].contains(&true) || share >= MANY;
+    if !by_rate || signs.iter().filter(|sign| **sign).count() < 2 {
         return None;
     }
     let moments = (series.length_ns() / BIN_NS).min(samples.len() as u64);
@@ -304,6 +309,10 @@ fn drops(samples: &[TcpSample], start_ns: u64) -> Option<Drops> {
     Some(Drops { rate_bps: came * 8.0, share, slope, high, long, varied, burst, queued, bucket })
 }
 
+/// Pairs of readings that are looked at together: a second. What waits in a queue at the interface itself, or was read a moment too late, comes and
+/// goes within it, and what others send does not.
+const TOGETHER: usize = 10;
+
 /// By window: the others' share and rate at whichever end had more of them.
 fn others(sent: &Sent, received: &Received, streams: usize) -> BTreeMap<u64, (f64, f64)> {
     let own = course(&sent.samples, sent.start_ns, |s| s.bytes_sent as f64 + s.data_segs_out as f64 * HEADERS);
@@ -315,19 +324,22 @@ fn others(sent: &Sent, received: &Received, streams: usize) -> BTreeMap<u64, (f6
         .iter()
         .map(|c| Carried { time_ns: c.time_ns.saturating_sub(received.start_ns).saturating_add(sent.start_ns), ..*c })
         .collect();
-    // What was in flight at both ends of a stretch may be another's share of it by as much.
+    // What was in flight at both ends of a stretch may be another's share of it by as much: also at the sender's interface, before which a queue
+    // may hold it.
     let slack = sent.samples.iter().map(TcpSample::in_flight_bytes).max().unwrap_or(0) as f64 * streams.max(1) as f64;
-    for (carried, slack) in [(&sent.carried, 0.0), (&theirs, slack)] {
-        for pair in carried.windows(2) {
-            let (from, to) = (pair[0], pair[1]);
+    for carried in [&sent.carried, &theirs] {
+        for (nth, pair) in carried.windows(2).enumerate() {
+            let around = nth.saturating_sub(TOGETHER / 2);
+            let (from, to) = (carried[around], carried[(around + TOGETHER).min(carried.len() - 1)]);
+            let (begin, end) = (pair[0], pair[1]);
             if to.time_ns > last.0.saturating_add(WINDOW_NS) || to.time_ns <= from.time_ns {
                 continue;
             }
             let seen = to.bytes.saturating_sub(from.bytes) as f64;
             let foreign = (seen - (at(&own, to.time_ns) - at(&own, from.time_ns)) - slack).max(0.0);
             let (share, seconds) = (foreign / seen.max(1.0), (to.time_ns - from.time_ns) as f64 / 1e9);
-            let first = from.time_ns.saturating_sub(sent.start_ns) / WINDOW_NS;
-            let end = to.time_ns.saturating_sub(sent.start_ns).saturating_sub(1) / WINDOW_NS;
+            let first = begin.time_ns.saturating_sub(sent.start_ns) / WINDOW_NS;
+            let end = end.time_ns.saturating_sub(sent.start_ns).saturating_sub(1) / WINDOW_NS;
             // A counter that was read late stands for several windows, of which there are as many as the run has.
             for number in first..=end.min(first + 600) {
                 let other = all.entry(number).or_default();

@@ -1,7 +1,7 @@
 //! Injected limits, as their readings would be.
 
 use super::*;
-use crate::outcome::{Granted, Unread};
+use crate::outcome::{Carried, Granted, Unread};
 use crate::spec::{Direction, SocketOptions};
 
 /// A connection over a path of so much round trip, for 5 s.
@@ -496,6 +496,41 @@ proptest::proptest! {
             assert!((0.0..=1.0 + 1e-9).contains(&moment.share), "{moment:?}");
         }
     }
+}
+
+/// Bytes that the sender's interface has carried, read every 100 ms.
+fn carried(bytes: impl Fn(u64) -> u64) -> Vec<Carried> {
+    (0..=SECONDS * 10).map(|tenth| Carried { time_ns: tenth * 100_000_000, bytes: bytes(tenth * 100_000) }).collect()
+}
+
+#[test]
+fn what_waits_in_the_senders_own_queue_is_nobody_elses() {
+    // A bucket of 20 Mb/s at the interface: TCP gives it 200 kB each second window at once, and it lets them out evenly.
+    let mut own = story(|us, s| {
+        (s.bytes_sent, s.bytes_acked, s.data_segs_out) = (us / 200_000 * 500_000, us * 5 / 2, 0);
+        (s.unacked, s.snd_mss) = (345, 1448);
+    });
+    let most = |own: &Story| {
+        let path = path::Path::of(&own.sent, &own.received, 1);
+        (0..SECONDS * 10).map(|window| path.others(window)).fold(0.0, f64::max)
+    };
+    own.sent.carried = carried(|us| us * 5 / 2);
+    assert!(most(&own) < 0.01, "{}", most(&own));
+    // The same with another sender that has 15 Mb/s beside it, less what may have been in flight: 31 % of the 35.
+    own.sent.carried = carried(|us| us * 5 / 2 + us * 15 / 8);
+    assert!((0.25..0.43).contains(&most(&own)), "{}", most(&own));
+}
+
+#[test]
+fn segments_that_are_sent_again_for_nothing_are_no_policer() {
+    // A processor's 17 Gb/s, even, and of a million segments some thousand are sent again.
+    let busy = story(|us, s| {
+        (s.srtt_us, s.min_rtt_us, s.cwnd, s.unacked) = (100, 20, 200, 150);
+        (s.bytes_acked, s.bytes_sent, s.delivered) = (us * 2_180, us * 2_185, us * 2_180 / 1448);
+        (s.total_retrans, s.data_segs_out) = (us * 3 / 1000, us * 2_185 / 1448);
+    });
+    let drops = path::Path::of(&busy.sent, &busy.received, 1).drops;
+    assert!(drops.is_none(), "{drops:?}");
 }
 
 #[test]
