@@ -4,7 +4,7 @@
 use super::behind::Behind;
 use super::library::Ran;
 use archive::{Error, LogWriter};
-use model::event::{ANY_CPU, BioQueue, File, Header, Join, OpBegin, Record, Statement, Syscall, Task, flags};
+use model::event::{ANY_CPU, BioQueue, File, Header, Join, Loss, OpBegin, Record, Statement, Syscall, Task, flags};
 use model::{Call, Dev};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -50,6 +50,8 @@ const fn equal(a: &[u8], b: &[u8]) -> bool {
 const CODE: u16 = 1;
 /// The one that gives a process its name.
 const TASK: u8 = Task::INFO.kind;
+/// The one that tells of what is missing.
+const LOSS: u8 = Loss::INFO.kind;
 
 /// The log and what stands before it.
 pub struct Log {
@@ -62,6 +64,8 @@ pub struct Log {
     pub records: u64,
     /// Records of before and after the window, which are not stored.
     pub outside: u64,
+    /// Records lost before and after the window, of which the log says nothing.
+    pub lost_outside: u64,
     /// Why the log takes no more: the disk or the limit is full. Known once it is finished.
     pub full: Option<String>,
     /// When it became full, by the first record that found no room.
@@ -108,6 +112,7 @@ impl Log {
             to_ns: u64::MAX,
             records: 0,
             outside: 0,
+            lost_outside: 0,
             full: None,
             full_since_ns: 0,
             opened: BTreeMap::new(),
@@ -136,6 +141,9 @@ impl Log {
     pub fn put(&mut self, record: &[u8]) {
         let Some(header) = Header::decode(record) else { return };
         let kind = header.kind;
+        if kind == LOSS {
+            return self.put_loss(record);
+        }
         // What gives a name is told once, maybe before the window.
         let names = [STATEMENT, FILE, TASK].contains(&kind) || header.cpu == ANY_CPU;
         if !names && !(self.from_ns..=self.to_ns).contains(&header.time_ns) {
@@ -156,6 +164,20 @@ impl Log {
             }
             self.append(record);
         }
+    }
+
+    /// A loss is of an interval and is noticed at its end, which may be after the window: the last look always is.
+    fn put_loss(&mut self, record: &[u8]) {
+        let Some(mut event) = model::Event::decode(record) else { return };
+        let Record::Loss(loss) = &mut event.record else { return };
+        let (start_ns, end_ns) = (loss.start_ns.min(event.header.time_ns), event.header.time_ns);
+        if start_ns > self.to_ns || end_ns < self.from_ns {
+            self.lost_outside += loss.events;
+            return;
+        }
+        loss.start_ns = start_ns.max(self.from_ns);
+        event.header.time_ns = end_ns.min(self.to_ns);
+        self.put_event(&event);
     }
 
     /// PRAGMAs that the recorded programs set, by lower-case name.
@@ -310,7 +332,42 @@ fn pragma(shape: &str) -> Option<(String, String)> {
 
 #[cfg(test)]
 mod tests {
-    use super::pragma;
+    use super::{Log, pragma};
+    use archive::LogReader;
+    use model::event::{ANY_CPU, FsWrite, Header, Loss};
+    use model::{Event, Record};
+
+    /// The last look at the counters is after the window, but tells of what was lost within.
+    #[test]
+    fn a_loss_is_stored_as_far_as_it_lies_in_the_window() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = Log::create(dir.path(), None, false, None).unwrap();
+        log.begins_at(100);
+        log.ends_at(200);
+        let put = |log: &mut Log, time_ns: u64, cpu: u16, record: Record| {
+            let mut bytes = Vec::new();
+            Event { header: Header { time_ns, cpu, kind: record.kind(), ..Header::default() }, record }
+                .encode(&mut bytes);
+            log.put(&bytes);
+        };
+        let of = |start_ns: u64, events: u64| Loss { start_ns, events, ..Loss::default() }.into();
+        put(&mut log, 90, 1, of(50, 1));
+        put(&mut log, 110, 1, of(90, 2));
+        put(&mut log, 150, ANY_CPU, of(120, 4));
+        put(&mut log, 230, 0, of(190, 8));
+        put(&mut log, 210, 0, FsWrite::default().into());
+        put(&mut log, 260, ANY_CPU, of(230, 16));
+        log.finish().unwrap();
+        let mut reader = LogReader::open(dir.path()).unwrap();
+        let stored: Vec<_> = std::iter::from_fn(|| reader.next_event())
+            .map(|event| match event.record {
+                Record::Loss(loss) => (loss.start_ns, event.header.time_ns, loss.events),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(stored, [(100, 110, 2), (120, 150, 4), (190, 200, 8)]);
+        assert_eq!((log.outside, log.lost_outside), (1, 17));
+    }
 
     #[test]
     fn only_a_pragma_that_sets_something_is_one() {

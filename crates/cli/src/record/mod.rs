@@ -200,7 +200,9 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     around.count_after();
     // Taking so many probes off takes a while, in which some see what others do not see any more.
     log.ends_at(workload::clock::now_ns());
-    let finished = session.finish(&mut |record| log.put(record));
+    let mut finished = session.finish(&mut |record| log.put(record));
+    // What was lost before and after the window would not have been stored.
+    finished.lost = finished.lost.saturating_sub(log.lost_outside);
     progress::clear(context);
     warn_of_refusals(&finished.coverage);
     if let Some(child) = &mut child
