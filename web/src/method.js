@@ -61,11 +61,11 @@ function lossBadge(loss, check) {
     if (check?.state === 'failed') return el('a', { class: 'badge bad', href: '#method' }, 'events are missing');
     return el('a', { class: 'badge warn', href: '#method' }, 'completeness not checked');
   }
-  return el('a', { class: 'badge bad', href: '#method' }, `${loss.at_least ? 'at least ' : ''}${count(loss.events)} events lost`);
+  return el('a', { class: 'badge bad', href: '#method' }, `${loss.at_least ? 'at least ' : ''}${count(loss.events + (loss.untold ?? 0))} events lost`);
 }
 
 function nothingLost(loss) {
-  return loss.events === 0 && !loss.at_least && (loss.intervals ?? []).length === 0;
+  return loss.events === 0 && !loss.untold && !loss.at_least && (loss.intervals ?? []).length === 0;
 }
 
 /** Whether a probe was not needed: of a file system that was not there nothing was missed. */
@@ -134,6 +134,7 @@ function lossPart(loss, check, trace) {
     typeof lost.events === 'number' ? `${lost.at_least ? 'at least ' : ''}${count(lost.events)}` : 'unknown',
     count(lost.weakened_links),
   ]);
+  if (loss.untold) rows.push(['counted by the recorder', 'any', 'unknown', 'unknown', count(loss.untold), 'unknown']);
   const columns = [
     { name: 'Source' },
     { name: 'CPU', number: true },

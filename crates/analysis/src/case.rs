@@ -17,6 +17,18 @@ const DATABASE: u64 = 2;
 const PIPE: u64 = 3;
 const UNNAMED: u64 = 4;
 
+/// A fact of the recorder's.
+pub fn fact(name: &str, value: u64) -> FactRow {
+    FactRow {
+        name: name.into(),
+        value: Some(value.to_string()),
+        unknown: None,
+        unit: Some("ns".into()),
+        source: "the recorder".into(),
+        varies: "run".into(),
+    }
+}
+
 fn us(t: u64) -> u64 {
     1_000_000_000 + t * 1000
 }

@@ -5,9 +5,9 @@
 //! only where they agree, nothing was lost and the recording came to its end, it is called complete.
 
 use crate::contract::{CheckedCount, Completeness, DiskCheck};
-use crate::rows::Index;
-use model::Layer;
+use crate::rows::{Index, Rows};
 use model::table::CheckRow;
+use model::{Layer, LossSource};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Nothing is missing.
@@ -16,6 +16,15 @@ pub const CHECKED: &str = "checked";
 pub const FAILED: &str = "failed";
 /// Nobody knows.
 pub const NOT_CHECKED: &str = "not checked";
+
+/// Records that the recorder counted as lost, but of which no loss is told: when is not known.
+pub fn lost_untold(rows: &Rows) -> u64 {
+    let fact = rows.facts.iter().find(|f| f.name == "tracer.records_lost");
+    let counted: u64 = fact.and_then(|f| f.value.as_ref()?.parse().ok()).unwrap_or(0);
+    let counts = |source| matches!(source, LossSource::Ring | LossSource::TableFull | LossSource::Recursion);
+    let told = rows.losses.iter().filter(|l| counts(l.source)).filter_map(|l| l.events);
+    counted.saturating_sub(told.fold(0, u64::saturating_add))
+}
 
 /// Of a trace.
 pub fn completeness(index: &Index) -> Completeness {
@@ -45,6 +54,8 @@ pub fn completeness(index: &Index) -> Completeness {
         (FAILED, Some(told(failed)))
     } else if !rows.losses.is_empty() {
         (FAILED, Some("records were lost".into()))
+    } else if lost_untold(rows) > 0 {
+        (FAILED, Some("records were lost at an unknown time".into()))
     } else if disks.is_empty() && !used.is_empty() {
         (NOT_CHECKED, Some("the archive does not hold what the disks counted themselves".into()))
     } else if !unchecked.is_empty() {
@@ -115,6 +126,21 @@ mod tests {
         let (one, why) = state(|rows| rows.checks.truncate(2));
         assert_eq!((one.as_str(), why.as_str()), (NOT_CHECKED, "what vda counted was not read"));
         assert_eq!(state(|rows| rows.checks[0] = row("writes", None, 3, 0)).0, NOT_CHECKED);
+    }
+
+    /// What the recorder counted, against what the log tells of it.
+    #[test]
+    fn records_lost_at_an_unknown_time_are_lost() {
+        let lost = |n: u64| move |rows: &mut Rows| rows.facts.push(case::fact("tracer.records_lost", n));
+        assert_eq!(state(lost(0)).0, CHECKED);
+        assert_eq!(state(lost(940)), (FAILED.into(), "records were lost at an unknown time".into()));
+        let mut rows = case::rows();
+        rows.losses[0].source = LossSource::Ring;
+        let told = rows.losses.iter().filter_map(|l| l.events).sum::<u64>();
+        rows.facts.push(case::fact("tracer.records_lost", told));
+        assert_eq!(lost_untold(&rows), 0);
+        rows.losses[0].source = LossSource::ArchiveFull;
+        assert_eq!(lost_untold(&rows), told, "the archive's own are in another count");
     }
 
     #[test]

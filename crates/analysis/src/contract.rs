@@ -418,6 +418,8 @@ impl<T> ByConfidence<T> {
 pub struct Loss {
     /// Records lost, where their number is known.
     pub events: u64,
+    /// Records that the recorder counted as lost, beside those: nobody knows when.
+    pub untold: u64,
     /// Whether more may be lost.
     pub at_least: bool,
     /// Links that are less sure for it.

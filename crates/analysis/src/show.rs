@@ -411,6 +411,10 @@ fn losses(out: &mut String, summary: &Summary) {
     let loss = &summary.loss;
     let check = &summary.completeness;
     let why = check.why.as_deref().map_or(String::new(), |why| format!(": {}", shown(why)));
+    if loss.intervals.is_empty() && loss.untold > 0 {
+        line(out, &format!("\nLost: {} at an unknown time", number(loss.untold, "record", "records")));
+        return disk_checks(out, check);
+    }
     if loss.intervals.is_empty() {
         out.push('\n');
         let text = match check.state.as_str() {
@@ -433,6 +437,9 @@ fn losses(out: &mut String, summary: &Summary) {
         line(out, &format!("  {events} on {cpu}, {} at {at} within {length}{program}", interval.source));
     }
     more(out, loss.intervals.len());
+    if loss.untold > 0 {
+        line(out, &format!("  {} more at an unknown time", loss.untold));
+    }
     if check.state == NOT_CHECKED {
         wrapped(out, "  ", &format!("Whether more is missing was not checked{why}."));
     }
@@ -654,6 +661,15 @@ mod tests {
         let text = text(&summary);
         assert!(text.starts_with("process 12 (a"), "{text}");
         assert!(!text.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn what_the_recorder_counted_as_lost_is_never_nothing() {
+        let mut summary = summarise(&case::rows());
+        summary.loss = crate::contract::Loss { untold: 940, ..Default::default() };
+        let all = text(&summary);
+        assert!(all.contains("\nLost: 940 records at an unknown time\n"), "{all}");
+        assert!(!all.contains("Nothing was lost") && !all.contains("No loss was noticed"), "{all}");
     }
 
     /// A demo in small: what takes no time, is not of this kernel, or is the same file again, takes little room.
