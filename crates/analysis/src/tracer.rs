@@ -6,8 +6,11 @@
 //! (`tracer.price.*` in the environment), and the archive counts the pairs.
 //!
 //! Where the time lies follows from where the clock is read, which is in the middle of each probe: of a pair at a function one half
-//! lies inside the call and one half outside. For a statement of k steps that is k halves in Database and k - 1 in App, between the
-//! rows; all k pairs are in the time of whatever is around it. No more is taken from a layer than it was running.
+//! lies inside the call and one half outside. Not so where the function's first instruction is one that the kernel has the processor
+//! step through: the second exception, which is most of the price, comes after the clock was read, and is wholly inside. So the
+//! recorder says which part is (`tracer.price.*.inside`). For a statement of k steps those are k such parts in Database and k - 1 of
+//! the rest in App, between the rows; all k pairs are in the time of whatever is around it. No more is taken from a layer than it was
+//! running.
 //!
 //! *Uncertainty*: the price is the recorder's own, at its clock speed and with warm caches; probes in the kernel below the system call
 //! (file system, block layer, scheduler) are not in it, and neither is what tracing displaces from the program's caches.
@@ -23,9 +26,21 @@ const LARGE: f64 = 0.1;
 /// Where the recording takes its time from.
 const LAYERS: [Layer; 3] = [Layer::App, Layer::Database, Layer::Syscall];
 
-/// What a pair of probes costs, in ns: the middle, the least, the most.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Price([f64; 3]);
+/// What a pair of probes costs, in ns.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Price {
+    /// The middle, the least, the most.
+    ns: [f64; 3],
+    /// Which part of it lies inside the operation.
+    inside: f64,
+}
+
+impl Price {
+    /// What lies before and behind the operation.
+    fn outside(self) -> f64 {
+        1.0 - self.inside
+    }
+}
 
 /// The prices that the recorder measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,13 +57,18 @@ impl Prices {
         let fact = |name: &str| rows.facts.iter().find(|f| f.name == name)?.value.as_ref()?.parse::<f64>().ok();
         let price = |what: &str| {
             let part = |part: &str| fact(&format!("tracer.price.{what}{part}")).filter(|ns| *ns >= 0.0);
-            Some(Price([part("")?, part(".low")?, part(".high")?]))
+            let ns = [part("")?, part(".low")?, part(".high")?];
+            let inside = part(".inside").filter(|_| ns[0] > 0.0).map_or(0.5, |inside| (inside / ns[0]).min(1.0));
+            Some(Price { ns, inside })
         };
         // What no probe could cost is not there; without any nothing is known.
         let (step, function) = (price("step"), price("function"));
         step.or(function)?;
-        let or_none = |price: Option<Price>| price.unwrap_or(Price([0.0; 3]));
-        Some(Self { step: or_none(step), function: or_none(function), call: or_none(price("call")) })
+        Some(Self {
+            step: step.unwrap_or_default(),
+            function: function.unwrap_or_default(),
+            call: price("call").unwrap_or_default(),
+        })
     }
 }
 
@@ -63,7 +83,7 @@ struct Part {
 
 impl Part {
     fn add(&mut self, layer: usize, pairs: f64, price: Price) {
-        let Price([ns, low, high]) = price;
+        let [ns, low, high] = price.ns;
         self.layers[layer] += pairs * ns;
         self.low += pairs * low;
         self.high += pairs * high;
@@ -93,13 +113,13 @@ fn parts(index: &Index, prices: Prices) -> Vec<Part> {
             match (inside, statement) {
                 _ if pairs == 0.0 => {}
                 (0, true) => {
-                    part.add(DATABASE, pairs / 2.0, prices.step);
-                    part.add(APP, (pairs - 1.0) / 2.0, prices.step);
+                    part.add(DATABASE, pairs * prices.step.inside, prices.step);
+                    part.add(APP, (pairs - 1.0) * prices.step.outside(), prices.step);
                 }
-                (0, false) => part.add(APP, pairs - 0.5, prices.function),
+                (0, false) => part.add(APP, pairs - prices.function.outside(), prices.function),
                 (_, true) => {
-                    part.add(DATABASE, pairs / 2.0, prices.step);
-                    part.add(APP, pairs / 2.0, prices.step);
+                    part.add(DATABASE, pairs * prices.step.inside, prices.step);
+                    part.add(APP, pairs * prices.step.outside(), prices.step);
                 }
                 // In a statement's time, all but calls is Database's.
                 (_, false) => part.add(if kind(outer) == "statement" { DATABASE } else { APP }, pairs, prices.function),
@@ -174,20 +194,8 @@ pub fn judge(summary: &mut OperationSummary) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case;
+    use crate::case::{self, fact};
     use crate::summary::summarise;
-    use model::table::FactRow;
-
-    fn fact(name: &str, value: u64) -> FactRow {
-        FactRow {
-            name: name.into(),
-            value: Some(value.to_string()),
-            unknown: None,
-            unit: Some("ns".into()),
-            source: "the recorder".into(),
-            varies: "run".into(),
-        }
-    }
 
     fn rows(step: [u64; 3]) -> Rows {
         let mut rows = case::rows();
@@ -239,5 +247,17 @@ mod tests {
         let index = Index::new(&rows);
         let part = parts(&index, Prices::of(&rows).unwrap())[scan];
         assert_eq!((part.layers, part.low, part.high), ([5000.0, 5005.0, 0.0], 9004.5, 12006.0));
+    }
+
+    /// A function that begins with an instruction that is stepped: most of its pair is within.
+    #[test]
+    fn what_lies_inside_is_what_the_recorder_says() {
+        let mut rows = rows([10, 9, 12]);
+        rows.facts.push(fact("tracer.price.step.inside", 8));
+        let scan = rows.operations.iter().position(|o| o.shape == 2).unwrap();
+        rows.operations[scan].steps = Some(1001);
+        let index = Index::new(&rows);
+        let part = parts(&index, Prices::of(&rows).unwrap())[scan];
+        assert_eq!(part.layers.map(f64::round), [2000.0, 8008.0, 0.0]);
     }
 }

@@ -21,17 +21,26 @@ const COUNTING_NS: f64 = 45.0;
 ///
 /// `begins` says how the functions begin that are probed, of SQLite (`true`) and of --op. If they begin in both ways, which one an execution is of is
 /// not known: the price reaches from the least to the most of both.
+///
+/// The clock is read in the middle of the trap at the entry and of the one at the return. What stepping through an instruction adds
+/// comes after the entry's, and so lies wholly inside the function.
 pub fn costs(
     traps: &BTreeMap<Begin, Price>,
     begins: &BTreeSet<(bool, Begin)>,
     programs: &BTreeMap<&str, ProgramInfo>,
 ) -> Vec<(&'static str, Price)> {
+    let emulated_ns = traps.get(&Begin::Emulated).map(|price| price.ns);
+    let inside = |begin: Begin, price: Price| match (begin, emulated_ns) {
+        (Begin::Stepped, Some(emulated_ns)) if price.ns > emulated_ns => price.ns - emulated_ns / 2.0,
+        _ => price.ns / 2.0,
+    };
     let traps = |step: bool| {
-        let own = traps.iter().filter(|(begin, _)| begins.contains(&(step, **begin))).map(|(_, price)| *price);
-        own.reduce(|a, b| Price {
+        let own = traps.iter().filter(|(begin, _)| begins.contains(&(step, **begin)));
+        own.map(|(begin, price)| Price { inside_ns: inside(*begin, *price), ..*price }).reduce(|a, b| Price {
             ns: (a.ns + b.ns) / 2.0,
             low_ns: a.low_ns.min(b.low_ns),
             high_ns: a.high_ns.max(b.high_ns),
+            inside_ns: (a.inside_ns + b.inside_ns) / 2.0,
         })
     };
     let mean = |name: &str| {
@@ -41,11 +50,16 @@ pub fn costs(
     let pair = |first: &str, second: &str| {
         let means = [mean(first)?, mean(second)?];
         let own: f64 = means.iter().map(|ns| (ns - COUNTING_NS).max(0.0)).sum();
-        Some(Price { ns: own, low_ns: own, high_ns: means.iter().sum() })
+        Some(Price { ns: own, low_ns: own, high_ns: means.iter().sum(), inside_ns: own / 2.0 })
     };
     let with = |traps: Price, programs: Option<Price>| {
         let p = programs.unwrap_or_default();
-        Price { ns: traps.ns + p.ns, low_ns: traps.low_ns + p.low_ns, high_ns: traps.high_ns + p.high_ns }
+        Price {
+            ns: traps.ns + p.ns,
+            low_ns: traps.low_ns + p.low_ns,
+            high_ns: traps.high_ns + p.high_ns,
+            inside_ns: traps.inside_ns + p.inside_ns,
+        }
     };
     let step = traps(true).map(|traps| with(traps, pair("sqlite_step", "sqlite_step_return")));
     let function = traps(false).map(|traps| with(traps, pair("function_enter", "function_return")));
@@ -164,17 +178,21 @@ mod tests {
             ("sys_enter", info(700, 10)),
             ("sys_exit", info(0, 0)),
         ]);
-        let price = |ns| Price { ns, low_ns: ns - 100.0, high_ns: ns + 200.0 };
+        let price = |ns| Price { ns, low_ns: ns - 100.0, high_ns: ns + 200.0, inside_ns: 0.0 };
         let traps = BTreeMap::from([(Begin::Emulated, price(1000.0)), (Begin::Stepped, price(5000.0))]);
         let begins = BTreeSet::from([(true, Begin::Emulated), (false, Begin::Emulated), (false, Begin::Stepped)]);
         // Programs of which no run was timed cost what is not known; the traps are known.
         assert_eq!(
             costs(&traps, &begins, &programs),
             [
-                ("step", Price { ns: 1300.0, low_ns: 1200.0, high_ns: 1590.0 }),
-                ("function", Price { ns: 3000.0, low_ns: 900.0, high_ns: 5200.0 })
+                ("step", Price { ns: 1300.0, low_ns: 1200.0, high_ns: 1590.0, inside_ns: 650.0 }),
+                ("function", Price { ns: 3000.0, low_ns: 900.0, high_ns: 5200.0, inside_ns: 2500.0 })
             ]
         );
+        // Stepping is 4,000 of the 5,000, and comes after the clock was read.
+        let stepped = BTreeSet::from([(false, Begin::Stepped)]);
+        let function = Price { ns: 5000.0, low_ns: 4900.0, high_ns: 5200.0, inside_ns: 4500.0 };
+        assert_eq!(costs(&traps, &stepped, &programs), [("function", function)]);
         assert_eq!(costs(&BTreeMap::new(), &begins, &programs), []);
     }
 }

@@ -26,6 +26,8 @@ pub struct Price {
     pub low_ns: f64,
     /// Third quartile.
     pub high_ns: f64,
+    /// What of `ns` lies between the two moments at which the programs read their clocks, and so in what they measure.
+    pub inside_ns: f64,
 }
 
 /// How a probed function begins, which decides what a trap costs: the kernel does for itself what a push does, and lets the
@@ -149,7 +151,8 @@ pub fn measure(begin: Begin, into: &mut Vec<f64>) {
 pub fn price(batches: &mut [f64]) -> Option<Price> {
     batches.sort_by(f64::total_cmp);
     let at = |part: f64| batches.get((part * (batches.len().checked_sub(1)?) as f64).round() as usize).copied();
-    Some(Price { ns: at(0.5)?, low_ns: at(0.25)?, high_ns: at(0.75)? })
+    let ns = at(0.5)?;
+    Some(Price { ns, low_ns: at(0.25)?, high_ns: at(0.75)?, inside_ns: ns / 2.0 })
 }
 
 #[cfg(test)]
@@ -189,7 +192,7 @@ mod tests {
     fn a_price_is_the_middle_of_its_batches() {
         assert_eq!(price(&mut []), None);
         let mut batches: Vec<f64> = (0..=100).rev().map(f64::from).collect();
-        assert_eq!(price(&mut batches), Some(Price { ns: 50.0, low_ns: 25.0, high_ns: 75.0 }));
+        assert_eq!(price(&mut batches), Some(Price { ns: 50.0, low_ns: 25.0, high_ns: 75.0, inside_ns: 25.0 }));
         let mut batches = Vec::new();
         measure(Begin::Stepped, &mut batches);
         assert_eq!(batches.len(), BATCHES);

@@ -94,7 +94,9 @@ impl Surroundings {
         say("tracer.records_outside", outside, "");
         say("tracer.records_lost", finished.lost, "");
         for (what, price) in &finished.costs {
-            for (part, ns) in [("", price.ns), (".low", price.low_ns), (".high", price.high_ns)] {
+            let parts =
+                [("", price.ns), (".low", price.low_ns), (".high", price.high_ns), (".inside", price.inside_ns)];
+            for (part, ns) in parts {
                 say(&format!("tracer.price.{what}{part}"), ns.round() as u64, "ns");
             }
         }
