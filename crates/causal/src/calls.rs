@@ -365,8 +365,12 @@ impl State {
         let done = u64::try_from(record.result).unwrap_or(0);
         let writes = call.call.is_some_and(|c| c.writes() || c == CallName::CopyRange);
         let cached = record.ctx & flags::DIRECT == 0 && (record.ctx & flags::REGULAR != 0 || record.fs_writes > 0);
-        if let (true, Ok(pos)) = (writes && cached && record.ino != 0 && !call.wrote, u64::try_from(record.pos)) {
-            self.pages.write(file, pos, done, writer(header, call, call.actor, start_ns, end_ns));
+        let pos = u64::try_from(record.pos).ok().filter(|_| record.ino != 0);
+        let by = writer(header, call, call.actor, start_ns, end_ns);
+        match (pos.filter(|_| writes && done > 0), cached) {
+            (Some(pos), true) if !call.wrote => self.pages.write_by_call(file, pos, done, by),
+            (Some(pos), _) if record.ctx & flags::REGULAR != 0 => self.pages.grown(file, pos.saturating_add(done)),
+            _ => {}
         }
         if let (true, Ok(pos)) = (call.wrote && record.ctx & flags::BETWEEN_ROWS != 0, u64::try_from(record.pos)) {
             self.pages.now_by(file, (pos, done), (header.tid, call.start_ns), Source::Actor(call.actor));
@@ -375,8 +379,11 @@ impl State {
         if changes && record.txn == 0 && record.result >= 0 {
             self.changed(record.dev, call.actor, start_ns);
         }
-        if let (Some(CallName::Ftruncate), 0, Ok(length)) = (call.call, record.result, u64::try_from(record.pos)) {
-            self.pages.truncate(file, length);
+        match (call.call, pos.filter(|_| record.result >= 0)) {
+            (Some(CallName::Ftruncate), Some(length)) => self.pages.resize(file, length, by),
+            (Some(CallName::Fallocate), Some(pos)) => self.pages.allocate(file, pos, record.bytes, by),
+            (Some(CallName::Open), _) => self.pages.opened(file),
+            _ => {}
         }
         if record.txn != 0 {
             let dev = if record.dev != 0 { Some(record.dev) } else { self.journal.disk_of(record.txn) };
@@ -522,7 +529,7 @@ impl State {
             confidence: doer.confidence,
             via: "page",
         };
-        self.pages.write(file, record.pos, record.bytes.into(), writer);
+        self.pages.write_by_call(file, record.pos, record.bytes.into(), writer);
     }
 
     /// A mapped file was touched: if its pages are ever written, then perhaps because of this thread.

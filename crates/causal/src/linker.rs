@@ -140,7 +140,7 @@ impl State {
             }
             Record::File(r) => {
                 if self.names.learn(h, r, sink) {
-                    self.pages.truncate((r.dev, r.ino), 0);
+                    self.pages.removed((r.dev, r.ino));
                 }
             }
             Record::OffCpu(r) => {

@@ -8,6 +8,10 @@
 //! A file's book is a map of page ranges, so that a write of 1 GiB is one entry. A page signed by several shares its
 //! charge by the bytes each wrote into it.
 //!
+//! Some calls write pages that they do not name: who writes behind a file's end, or moves it, has the file system zero the rest of
+//! the page that the end was in, and who punches a hole has it zero the parts of pages at the hole's edges. They sign there too. For
+//! that each file's size is kept, exactly where a call told it, else as the furthest byte written; what stands on the latter is a guess.
+//!
 //! *Uncertainty*: a write is known by its start and end, not by the moment it dirtied the page. A bio queued between the
 //! two may carry the bytes or not; it is charged, and the signature also stays for the next bio (unless the write itself
 //! sent the bio, as O_SYNC does). Of a page rewritten many times only the last [`MAX_WRITERS`] writers stay.
@@ -27,6 +31,9 @@ const MAX_WRITERS: usize = 64;
 /// its dirty limit at 20 % of 16 GiB has 800 thousand dirty pages at most, and ranges are fewer than pages.
 const MAX_RANGES: usize = 1 << 19;
 
+/// Files whose sizes are remembered; beyond it all are forgotten.
+const MAX_SIZES: usize = 1 << 16;
+
 /// (file system, inode).
 pub(crate) type FileKey = (u32, u64);
 
@@ -45,6 +52,14 @@ pub(crate) struct Writer {
     pub cpu: u16,
     pub confidence: Confidence,
     pub via: &'static str,
+}
+
+/// How large a file is, as far as is known.
+#[derive(Debug, Clone, Copy)]
+struct Size {
+    bytes: u64,
+    /// Else it may be larger.
+    exact: bool,
 }
 
 struct Dirt {
@@ -86,9 +101,91 @@ pub(crate) struct Taken {
 pub(crate) struct Pages {
     files: FastMap<FileKey, BTreeMap<u64, Dirt>>,
     ranges: usize,
+    sizes: FastMap<FileKey, Size>,
 }
 
 impl Pages {
+    /// A call wrote bytes `pos..pos + bytes`: those pages are signed, and the one that the file ended in if that is an earlier one.
+    pub(crate) fn write_by_call(&mut self, file: FileKey, pos: u64, bytes: u64, writer: Writer) {
+        if bytes == 0 {
+            return;
+        }
+        if let Some(old) = self.sizes.get(&file).copied().filter(|old| old.bytes < pos && old.bytes / PAGE < pos / PAGE)
+        {
+            self.sign_rest(file, old, writer);
+        }
+        self.grown(file, pos.saturating_add(bytes));
+        self.write(file, pos, bytes, writer);
+    }
+
+    /// A call cut or stretched the file to `bytes`.
+    pub(crate) fn resize(&mut self, file: FileKey, bytes: u64, writer: Writer) {
+        let new = Size { bytes, exact: true };
+        let old = self.sizes.get(&file).copied().unwrap_or(Size { bytes: 0, exact: false });
+        if bytes < old.bytes {
+            self.sign_rest(file, new, writer);
+        } else {
+            // Stretched, or, if it was larger than is known, cut.
+            if bytes > old.bytes {
+                self.sign_rest(file, old, writer);
+            }
+            if !old.exact {
+                self.sign_rest(file, Size { exact: false, ..new }, writer);
+            }
+        }
+        self.truncate(file, bytes);
+        self.size(file, new);
+    }
+
+    /// A call allocated, zeroed or punched out bytes `pos..pos + bytes`: which of these is not known. The last two write the pages that
+    /// are in it only in part; all may stretch the file.
+    pub(crate) fn allocate(&mut self, file: FileKey, pos: u64, bytes: u64, writer: Writer) {
+        let Some(end) = pos.checked_add(bytes).filter(|_| bytes > 0) else { return };
+        let edge = Writer { bytes: 1, confidence: Confidence::Guess, ..writer };
+        for at in [pos, end] {
+            if !at.is_multiple_of(PAGE) {
+                self.sign(file, at / PAGE, 1, edge);
+            }
+        }
+        self.opened(file);
+    }
+
+    /// The file was opened, which may have cut it.
+    pub(crate) fn opened(&mut self, file: FileKey) {
+        if let Some(size) = self.sizes.get_mut(&file) {
+            size.exact = false;
+        }
+    }
+
+    /// The file reaches to `end` at least.
+    pub(crate) fn grown(&mut self, file: FileKey, end: u64) {
+        let old = self.sizes.get(&file).copied().unwrap_or(Size { bytes: 0, exact: false });
+        if end > old.bytes {
+            self.size(file, Size { bytes: end, ..old });
+        }
+    }
+
+    fn size(&mut self, file: FileKey, size: Size) {
+        if self.sizes.len() >= MAX_SIZES && !self.sizes.contains_key(&file) {
+            self.sizes.clear();
+        }
+        self.sizes.insert(file, size);
+    }
+
+    /// Signs the page that the file ends in, whose rest was zeroed.
+    fn sign_rest(&mut self, file: FileKey, end: Size, writer: Writer) {
+        let rest = (PAGE - end.bytes % PAGE) as u32;
+        if u64::from(rest) == PAGE {
+            return;
+        }
+        // A guess takes next to nothing from those who surely wrote the page.
+        let writer = match end.exact {
+            true => Writer { bytes: rest, ..writer },
+            false => Writer { bytes: 1, confidence: Confidence::Guess, ..writer },
+        };
+        self.sign(file, end.bytes / PAGE, 1, writer);
+    }
+
     /// Signs the pages that bytes `pos..pos + bytes` lie in. `writer.bytes` is set here, page by page.
     pub(crate) fn write(&mut self, file: FileKey, pos: u64, bytes: u64, writer: Writer) {
         let Some(end) = pos.checked_add(bytes).filter(|_| bytes > 0) else { return };
@@ -215,8 +312,14 @@ impl Pages {
         self.files.contains_key(&file)
     }
 
-    /// The file was cut to `bytes` (0: also when it was removed): pages after its end will never be written.
-    pub(crate) fn truncate(&mut self, file: FileKey, bytes: u64) {
+    /// The file was removed.
+    pub(crate) fn removed(&mut self, file: FileKey) {
+        self.truncate(file, 0);
+        self.sizes.remove(&file);
+    }
+
+    /// The file was cut to `bytes`: pages after its end will never be written.
+    fn truncate(&mut self, file: FileKey, bytes: u64) {
         let Some(book) = self.files.get_mut(&file) else { return };
         let before = book.len();
         let end = bytes.div_ceil(PAGE);

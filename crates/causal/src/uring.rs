@@ -175,7 +175,7 @@ impl State {
                 confidence: ring.confidence,
                 via: "page",
             };
-            self.pages.write(file, pos, done, writer);
+            self.pages.write_by_call(file, pos, done, writer);
         }
         if ring.call.is_some_and(Call::syncs) {
             self.activity.ring_sync_ended(ring.deepest(), end_ns);
