@@ -23,8 +23,9 @@ use std::collections::HashMap;
 /// From this part of an operation's time on, its times tell of the recording more than of the operation.
 const LARGE: f64 = 0.1;
 
-/// Where the recording takes its time from.
-const LAYERS: [Layer; 3] = [Layer::App, Layer::Database, Layer::Syscall];
+/// Where the recording takes its time from. Of files in memory the file system's span is the whole call: what the call's probes
+/// took is in it then.
+const LAYERS: [Layer; 4] = [Layer::App, Layer::Database, Layer::Syscall, Layer::FileSystem];
 
 /// What a pair of probes costs, in ns.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -76,7 +77,7 @@ impl Prices {
 #[derive(Debug, Clone, Copy, Default)]
 struct Part {
     /// By [`LAYERS`].
-    layers: [f64; 3],
+    layers: [f64; 4],
     low: f64,
     high: f64,
 }
@@ -149,9 +150,10 @@ pub fn take_off(
 /// Takes the recording's part off one execution's layers.
 fn give(at: u32, part: Part, all: &mut Times, running: &Times, summary: &mut OperationSummary) {
     let room = LAYERS.map(|layer| running.get(&(at, layer)).copied().unwrap_or(0));
-    let mut taken: [u64; 3] = std::array::from_fn(|i| (part.layers[i].round() as u64).min(room[i]));
+    let mut taken: [u64; 4] = std::array::from_fn(|i| (part.layers[i].round() as u64).min(room[i]));
     // Which half of a pair lies where is known less well than the pair: what does not fit into one of the two is in the other.
-    for (from, to) in [(0, 1), (1, 0)] {
+    // So it is with a call and the file system in it.
+    for (from, to) in [(0, 1), (1, 0), (2, 3)] {
         let left = (part.layers[from].round() as u64).saturating_sub(room[from]);
         taken[to] = taken[to].saturating_add(left).min(room[to]);
     }
@@ -185,8 +187,9 @@ fn give(at: u32, part: Part, all: &mut Times, running: &Times, summary: &mut Ope
 pub fn judge(summary: &mut OperationSummary) {
     let latency = summary.latency_ns.sum;
     let Some(part) = &mut summary.tracer else { return };
-    // More than all of it it cannot be.
-    (part.low_ns, part.high_ns) = (part.low_ns.min(part.ns), part.high_ns.clamp(part.ns, latency.max(part.ns)));
+    // More than all of it it cannot be. Where there was no room for the price, the truth may lie above what was taken off.
+    let most = latency.max(part.ns);
+    (part.low_ns, part.high_ns) = (part.low_ns.min(most), part.high_ns.clamp(part.ns, most));
     part.share = part.ns as f64 / latency.max(1) as f64;
     part.large = part.share > LARGE;
 }
@@ -230,7 +233,7 @@ mod tests {
                     assert_eq!(reasons, time.exclusive_ns, "{price:?}: {layer} of {}", with.statement);
                 }
                 let part = with.tracer.unwrap_or_default();
-                assert!(part.low_ns <= part.ns && part.ns <= part.high_ns.max(part.ns), "{part:?}");
+                assert!(part.low_ns <= part.high_ns && part.ns <= part.high_ns, "{part:?}");
                 assert_eq!(part.large, part.share > LARGE);
                 let layer = with.layers.get(&Layer::Tracer).map_or(0, |l| l.exclusive_ns);
                 assert_eq!(layer, part.ns, "{price:?}");
@@ -246,7 +249,7 @@ mod tests {
         rows.operations[scan].steps = Some(1001);
         let index = Index::new(&rows);
         let part = parts(&index, Prices::of(&rows).unwrap())[scan];
-        assert_eq!((part.layers, part.low, part.high), ([5000.0, 5005.0, 0.0], 9004.5, 12006.0));
+        assert_eq!((part.layers, part.low, part.high), ([5000.0, 5005.0, 0.0, 0.0], 9004.5, 12006.0));
     }
 
     /// A function that begins with an instruction that is stepped: most of its pair is within.
@@ -258,6 +261,35 @@ mod tests {
         rows.operations[scan].steps = Some(1001);
         let index = Index::new(&rows);
         let part = parts(&index, Prices::of(&rows).unwrap())[scan];
-        assert_eq!(part.layers.map(f64::round), [2000.0, 8008.0, 0.0]);
+        assert_eq!(part.layers.map(f64::round), [2000.0, 8008.0, 0.0, 0.0]);
+    }
+
+    /// On tmpfs the file system's span is the whole call.
+    #[test]
+    fn what_a_calls_probes_took_is_in_the_file_system_where_the_call_has_no_time_of_its_own() {
+        let part = Part { layers: [0.0, 0.0, 300.0, 0.0], low: 280.0, high: 330.0 };
+        let mut all = Times::from([((0, Layer::Syscall), 50), ((0, Layer::FileSystem), 1000)]);
+        let running = all.clone();
+        let mut summary = OperationSummary::default();
+        give(0, part, &mut all, &running, &mut summary);
+        assert_eq!(summary.tracer.unwrap().ns, 300);
+        assert_eq!((all[&(0, Layer::Syscall)], all[&(0, Layer::FileSystem)], all[&(0, Layer::Tracer)]), (0, 750, 300));
+    }
+
+    /// Waiting is not the recording's: what found no room may still be part of the latency.
+    #[test]
+    fn an_interval_is_not_cut_to_what_there_was_room_for() {
+        let told = |latency| {
+            let mut summary = OperationSummary {
+                tracer: Some(TracerPart { ns: 100, low_ns: 280, high_ns: 330, ..TracerPart::default() }),
+                ..OperationSummary::default()
+            };
+            summary.latency_ns.sum = latency;
+            judge(&mut summary);
+            let part = summary.tracer.unwrap();
+            (part.ns, part.low_ns, part.high_ns)
+        };
+        assert_eq!(told(1000), (100, 280, 330));
+        assert_eq!(told(200), (100, 200, 200));
     }
 }
