@@ -120,6 +120,9 @@ pub struct Config {
     pub functions: Vec<String>,
     /// Whether completions were recorded at all: else that one is missing is no loss.
     pub completions: bool,
+    /// Since when the log had no room for some records, if it ever had none. This is known when the recording has ended, and what is
+    /// missing from then on is told as that loss.
+    pub full_since_ns: Option<u64>,
     /// Processes that tell their statements, which only the whole log can say. In the others transactions are inferred
     /// from SQLite's files; `None`: in none.
     pub told: Option<BTreeSet<u32>>,
@@ -135,6 +138,7 @@ impl Default for Config {
             partitions: BTreeMap::new(),
             functions: Vec::new(),
             completions: true,
+            full_since_ns: None,
             told: None,
         }
     }

@@ -301,7 +301,7 @@ impl State {
 
     /// A command that is over, and whose completion is missing in the recording.
     fn miss(&mut self, request: Request, by_ns: u64, sink: &mut dyn Sink) {
-        if self.config.completions {
+        if self.config.completions && self.config.full_since_ns.is_none_or(|since_ns| by_ns < since_ns) {
             self.losses.unseen(request.issue_ns, by_ns, sink);
         }
         self.charge_open(request, by_ns, sink);

@@ -86,6 +86,7 @@ fn run(text: &str) -> String {
             ["tracer", tgid] => config.tracer = Some(tgid.parse().expect("a tgid")),
             ["tracer_file", disk, ino] => config.tracer_files.push((dev(disk), ino.parse().expect("an inode"))),
             ["horizon", ns] => config.horizon_ns = ns.parse().expect("ns"),
+            ["full_since", ns] => config.full_since_ns = Some(ns.parse().expect("ns")),
             ["infer"] => config.told = Some(Default::default()),
             ["told", tgid] => drop(config.told.get_or_insert_default().insert(tgid.parse().expect("a tgid"))),
             ["function", name] => config.functions.push(name.into()),

@@ -102,6 +102,7 @@ impl Surroundings {
             stacked,
             functions: self.functions.clone(),
             completions: self.sees("rq_done"),
+            full_since_ns: self.no_room.map(|(since_ns, ..)| since_ns),
             // Of several disks the first.
             partitions: self.partitions.iter().rev().copied().collect(),
             told: Some(told),
