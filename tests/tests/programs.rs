@@ -365,7 +365,8 @@ fn nested_functions() -> Result<()> {
             ensure!(number(function, "/own/flushes")? > 0.0, "{}", told());
             let own = number(function, "/own/latency_ns")? * count;
             let latency = number(function, "/latency_ns/sum")?;
-            ensure!(if all > 1.0 { own < latency } else { own == latency }, "{}", told());
+            // Of an average that was rounded.
+            ensure!(if all > 1.0 { own < latency } else { (own - latency).abs() < 1.0 }, "{}", told());
         }
         let inside = &shape(&summary, "INNER")?["inside"];
         ensure!(*inside == serde_json::json!({"outer": calls as u64, "last": calls as u64}), "{inside}");
