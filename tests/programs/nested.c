@@ -1,7 +1,7 @@
 /*
  * Functions inside functions, each of which writes and syncs once itself. Built as a library and a program that calls it.
  *
- *   nested FILE plain|threads|jumps|recursion N
+ *   nested FILE plain|threads|jumps|recursion|lands N
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -15,6 +15,8 @@ void outer(int fd, int jump);
 void inner(int fd, int jump);
 void again(int fd, int depth);
 void last(int fd);
+void leaps(int fd);
+void lands(int fd);
 
 #ifdef LIBRARY
 extern jmp_buf *back;
@@ -55,6 +57,25 @@ void last(int fd)
 	write_and_sync(fd);
 	/* Its own end is a jump there. */
 	inner(fd, 0);
+}
+
+static jmp_buf landing;
+
+void leaps(int fd)
+{
+	write_and_sync(fd);
+	longjmp(landing, 1);
+}
+
+/* Its calls return to where the one of `leaps` would have returned to, and have their return addresses in the same place. */
+void lands(int fd)
+{
+	volatile int i;
+
+	if (!setjmp(landing))
+		leaps(fd);
+	for (i = 0; i < 3; i++)
+		write_and_sync(fd);
 }
 #else
 jmp_buf *back;
@@ -126,6 +147,8 @@ int main(int argc, char **argv)
 		jumps(fd);
 	for (int i = 0; i < times && !strcmp(argv[2], "recursion"); i++)
 		again(fd, 300);
+	for (int i = 0; i < times && !strcmp(argv[2], "lands"); i++)
+		lands(fd);
 	return 0;
 }
 #endif

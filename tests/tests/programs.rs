@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         ("functions_inside_each_other_add_up", with("cc"), nested_functions),
         ("a_recursion_is_one_operation", with("cc"), recursion),
         ("a_function_that_is_jumped_out_of_has_no_end", with("cc"), jumped_out_of),
+        ("a_function_whose_caller_goes_on_after_a_jump", with("cc"), jumped_back_to),
         ("a_function_inside_a_statement_has_its_flushes", with("sqlite3"), function_in_statement),
         ("what_the_recording_took_is_a_part_of_its_own", with("sqlite3"), own_part),
         ("a_jvm_whose_sqlite_seeks_and_writes", with("java").and_then(|()| jdbc()), old_driver),
@@ -401,6 +402,18 @@ fn jumped_out_of() -> Result<()> {
     let outside = number(&summary, "/device_commands/by_recorded_processes")?;
     ensure!(outside > 0.0, "what came after the jump was charged to a function: {:#}", summary["device_commands"]);
     Ok(())
+}
+
+/// What the function that is jumped back to does then is its own, though the stack is as deep as it was in the one left.
+fn jumped_back_to() -> Result<()> {
+    let summary = nested("lands", 5, &["lands", "leaps"])?;
+    let told = || format!("{:#}", summary["operations"]);
+    let (lands, leaps) = (shape(&summary, "LANDS")?, shape(&summary, "LEAPS")?);
+    near("whole", number(lands, "/count")?, 5.0).with_context(told)?;
+    near("its syncs", number(lands, "/per_operation/fsyncs")?, 4.0).with_context(told)?;
+    near("own syncs", number(lands, "/own/fsyncs")?, 3.0).with_context(told)?;
+    near("left", number(leaps, "/unfinished")?, 5.0).with_context(told)?;
+    near("finished", number(leaps, "/count")?, 0.0).with_context(told)
 }
 
 /// A library by the name that the loader knows it by.

@@ -45,7 +45,7 @@ int PROBE_FUNCTION(function_return)
 #endif
 	now = bpf_ktime_get_boot_ns();
 	if (slot->functions_open > 1)
-		settle_left(slot, op->sp, now);
+		settle_left(slot, op->sp, false, now);
 	op->inside_ns = now - op->start_ns;
 	end_op(slot, op, (s32)PT_REGS_RC(ctx), now);
 	return 0;

@@ -104,13 +104,33 @@ seldom void settle_statements(struct slot *slot, u64 now)
 }
 
 /*
+ * Whether a call, having been entered with the stack's end at `entered`, has lost its place there. On x86 its return address
+ * stands at that place, which is where the kernel catches returns: the begin of a page of the kernel's own
+ * (uprobe_get_trampoline_vaddr). When what it was left for makes a call in its turn, another stands there. Not to be asked
+ * while a return is under way, of which the kernel's page itself makes use of the stack.
+ */
+static __always_inline bool was_overwritten(u64 entered)
+{
+#if defined(__TARGET_ARCH_x86)
+	u64 to;
+
+	if (bpf_probe_read_user(&to, sizeof(to), (void *)entered))
+		return false;
+	return !to || to & 0xfff;
+#else
+	return false;
+#endif
+}
+
+/*
  * A function may be left otherwise than by returning: by longjmp, or by an exception. Nobody tells; but the stack then ends
  * above where it ended when the function was entered, as the kernel itself finds out for its own list of those that are to
- * return (arch_uretprobe_is_alive). When that happened is known as late as at the thread's next call of a probed function or
- * of the kernel. Steps of statements are left likewise; their statements stay open, between rows, until they are reset.
+ * return (arch_uretprobe_is_alive), or goes on with other things from there (`look`: see was_overwritten). When that happened
+ * is known as late as at the thread's next call of a probed function or of the kernel. Steps of statements are left likewise;
+ * their statements stay open, between rows, until they are reset.
  * A program that changes between small stacks of its own misleads this, as it does the kernel.
  */
-seldom void settle_left(struct slot *slot, u64 sp, u64 now)
+seldom void settle_left(struct slot *slot, u64 sp, bool look, u64 now)
 {
 	int i;
 
@@ -118,7 +138,9 @@ seldom void settle_left(struct slot *slot, u64 sp, u64 now)
 	for (i = 0; i < OPS; i++) {
 		struct op *op = &slot->ops[i];
 
-		if (!op->open || op->kind != OP_FUNCTION || !was_left(op->sp, sp))
+		if (!op->open || op->kind != OP_FUNCTION)
+			continue;
+		if (!was_left(op->sp, sp) && !(look && was_overwritten(op->sp)))
 			continue;
 		op->kind = OP_LEFT;
 		if (slot->functions_open)
@@ -136,7 +158,7 @@ seldom void settle_left(struct slot *slot, u64 sp, u64 now)
 		asm volatile("" : "+r"(innermost));
 		innermost &= OPS - 1;
 		op = find_op(slot, slot->inside[innermost], OP_STATEMENT);
-		if (!op || !was_left(op->sp, sp))
+		if (!op || (!was_left(op->sp, sp) && !(look && was_overwritten(op->sp))))
 			break;
 		slot->depth--;
 		slot->inside[innermost] = 0;
@@ -148,20 +170,18 @@ seldom void settle_left(struct slot *slot, u64 sp, u64 now)
 /* Before a probed function is entered. */
 static __always_inline void settle_before(struct slot *slot, struct pt_regs *ctx, u64 now)
 {
-	u64 to = 0;
+	u64 sp = PT_REGS_SP(ctx);
 
 	if (!slot->functions_open && !slot->depth)
 		return;
-#if defined(__TARGET_ARCH_x86)
-	bpf_probe_read_user(&to, sizeof(to), (void *)PT_REGS_SP(ctx));
-#else
-	to = PT_REGS_RET(ctx);
-#endif
+#if !defined(__TARGET_ARCH_x86)
 	/*
 	 * One that ends with a jump to another leaves its own place on the stack to that: the end is the same. But then it returns to
-	 * where the kernel catches returns, which is the begin of a page of the kernel's own (uprobe_get_trampoline_vaddr).
+	 * where the kernel catches returns.
 	 */
-	settle_left(slot, PT_REGS_SP(ctx) + ((to & 0xfff) != 0), now);
+	sp += (PT_REGS_RET(ctx) & 0xfff) != 0;
+#endif
+	settle_left(slot, sp, true, now);
 }
 
 static __always_inline struct op *begin_op(struct slot *slot, u64 key, u32 kind, u64 now)

@@ -107,7 +107,7 @@ int PROBE(sys_enter, struct pt_regs *regs, long nr)
 	if (!slot || unlikely(FOREIGN_ABI(regs)))
 		return 0;
 	if (unlikely(slot->functions_open))
-		settle_left(slot, PT_REGS_SP(regs), bpf_ktime_get_boot_ns());
+		settle_left(slot, PT_REGS_SP(regs), true, bpf_ktime_get_boot_ns());
 	READ_ARGS(args, regs);
 	shape.fd = call_shapes[nr].fd;
 	shape.bytes = call_shapes[nr].bytes;
