@@ -1,7 +1,7 @@
 /*
  * Functions inside functions, each of which writes and syncs once itself. Built as a library and a program that calls it.
  *
- *   nested FILE plain|threads|jumps|recursion|lands N
+ *   nested FILE plain|threads|jumps|recursion|lands|deep N
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -17,6 +17,7 @@ void again(int fd, int depth);
 void last(int fd);
 void leaps(int fd);
 void lands(int fd);
+void level0(int fd);
 
 #ifdef LIBRARY
 extern jmp_buf *back;
@@ -77,6 +78,24 @@ void lands(int fd)
 	for (i = 0; i < 3; i++)
 		write_and_sync(fd);
 }
+
+#define LEVEL(name, next) \
+	void name(int fd) \
+	{ \
+		write_and_sync(fd); \
+		next; \
+		__asm__ volatile("" ::: "memory"); \
+	}
+LEVEL(level9, )
+LEVEL(level8, level9(fd))
+LEVEL(level7, level8(fd))
+LEVEL(level6, level7(fd))
+LEVEL(level5, level6(fd))
+LEVEL(level4, level5(fd))
+LEVEL(level3, level4(fd))
+LEVEL(level2, level3(fd))
+LEVEL(level1, level2(fd))
+LEVEL(level0, level1(fd))
 #else
 jmp_buf *back;
 static const char *file;
@@ -149,6 +168,8 @@ int main(int argc, char **argv)
 		again(fd, 300);
 	for (int i = 0; i < times && !strcmp(argv[2], "lands"); i++)
 		lands(fd);
+	for (int i = 0; i < times && !strcmp(argv[2], "deep"); i++)
+		level0(fd);
 	return 0;
 }
 #endif

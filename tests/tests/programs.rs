@@ -29,6 +29,8 @@ fn main() -> ExitCode {
         ("a_recursion_is_one_operation", with("cc"), recursion),
         ("a_function_that_is_jumped_out_of_has_no_end", with("cc"), jumped_out_of),
         ("a_function_whose_caller_goes_on_after_a_jump", with("cc"), jumped_back_to),
+        ("functions_deeper_than_are_kept_have_no_end", with("cc"), deep_functions),
+        ("more_cursors_than_are_kept_have_no_end", with("python3"), many_cursors),
         ("a_function_inside_a_statement_has_its_flushes", with("sqlite3"), function_in_statement),
         ("what_the_recording_took_is_a_part_of_its_own", with("sqlite3"), own_part),
         ("a_jvm_whose_sqlite_seeks_and_writes", with("java").and_then(|()| jdbc()), old_driver),
@@ -414,6 +416,52 @@ fn jumped_back_to() -> Result<()> {
     near("own syncs", number(lands, "/own/fsyncs")?, 3.0).with_context(told)?;
     near("left", number(leaps, "/unfinished")?, 5.0).with_context(told)?;
     near("finished", number(leaps, "/count")?, 0.0).with_context(told)
+}
+
+/// Ten functions inside each other, of which eight are kept: the two outermost give way, and the others are whole.
+fn deep_functions() -> Result<()> {
+    let names: Vec<String> = (0..10).map(|n| format!("level{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let summary = nested("deep", 3, &names)?;
+    let told = || format!("{:#}\n{:#}", summary["operations"], summary["loss"]);
+    for (n, name) in names.iter().enumerate() {
+        let function = shape(&summary, &name.to_uppercase())?;
+        let (whole, unfinished) = if n < 2 { (0.0, 3.0) } else { (3.0, 0.0) };
+        near(name, number(function, "/count")?, whole).with_context(told)?;
+        near("unfinished", number(function, "/unfinished")?, unfinished).with_context(told)?;
+        if n < 2 {
+            continue;
+        }
+        near("syncs", number(function, "/per_operation/fsyncs")?, 10.0 - n as f64).with_context(told)?;
+        near("own syncs", number(function, "/own/fsyncs")?, 1.0).with_context(told)?;
+    }
+    near("given up", number(&summary, "/loss/events")?, 6.0).with_context(told)
+}
+
+/// Statements that are stepped by turns on one thread: eight are kept, those that began first give way.
+fn many_cursors() -> Result<()> {
+    const TURNS: &str = "import sqlite3, sys\n\
+        c = sqlite3.connect(':memory:', isolation_level=None)\n\
+        c.execute('create table t(a)')\n\
+        c.executemany('insert into t values(?)', [(i,) for i in range(10)])\n\
+        for k in range(20):\n    \
+            all = [c.cursor().execute('select a from t as x%d where a>=0' % i) for i in range(int(sys.argv[1]))]\n    \
+            for r in range(11):\n        \
+                for x in all: next(x, None)\n";
+    for (cursors, gave_way) in [(8, 0), (11, 3)] {
+        let folder = tempfile::tempdir()?;
+        let summary = show(&record(folder.path(), &[], &["python3", "-c", TURNS, &cursors.to_string()])?)?;
+        let told = || format!("{cursors}: {:#}\n{:#}", summary["operations"], summary["loss"]);
+        for n in 0..cursors {
+            let select = shape(&summary, &format!("SELECT A FROM T AS X{n} "))?;
+            let (whole, unfinished) = if n < gave_way { (0.0, 20.0) } else { (20.0, 0.0) };
+            near("executions", number(select, "/count")?, whole).with_context(told)?;
+            near("unfinished", number(select, "/unfinished")?, unfinished).with_context(told)?;
+            near("rows", number(select, "/rows")?, 10.0 * whole).with_context(told)?;
+        }
+        near("given up", number(&summary, "/loss/events")?, 20.0 * f64::from(gave_way)).with_context(told)?;
+    }
+    Ok(())
 }
 
 /// A library by the name that the loader knows it by.

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 pub(crate) static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fathom.bpf.o"));
 
 /// Bytes of a task's slot; as in `common.h`.
-const SLOT_SIZE: usize = 576;
+const SLOT_SIZE: usize = 864;
 /// A slot begins with its tgid (4 bytes) and its standing (2 bytes).
 const STANDING: usize = 4;
 

@@ -11,7 +11,7 @@
 //! *Uncertainty*: a program may step two statements by turns; then what its thread does in a step is charged to the one
 //! that began last. When the end of an execution was lost, its folder is taken off when that statement or function
 //! begins again, or when more are open than the kernel side keeps, and has no end. So it is with a function that did not return
-//! but was left (longjmp, an exception), as soon as that is told. An execution whose begin was not seen is known only from its end record,
+//! but was left (longjmp, an exception), as soon as that is told; and with one that gave way, since more were open. An execution whose begin was not seen is known only from its end record,
 //! and what its thread did meanwhile was not charged to it.
 
 use crate::Sink;
@@ -34,10 +34,12 @@ const STATEMENTS: usize = 1 << 16;
 /// Spans held back until a mark is known to be an operation or not.
 const HELD: usize = 4096;
 /// Executions that the kernel side keeps open on a thread (OPS in common.h). More are open here only if ends were lost.
-const OPEN: usize = 4;
+const OPEN: usize = 8;
 
 /// In an end record: a function was left otherwise than by returning (OP_LEFT in operations.bpf.c).
 const LEFT: u32 = 2;
+/// In an end record: an execution gave way to others on the kernel side (OP_GAVE_WAY there). How it went on is not known.
+const GAVE_WAY: u32 = 3;
 
 struct Ended {
     tid: u32,
@@ -336,8 +338,8 @@ impl State {
         let same = |f: &Frame| f.is_probed() && f.key == record.key && f.start_ns == record.start_ns;
         // Not always the top: an application may step two statements by turns.
         let found = self.threads.map.get(&header.tid).and_then(|t| t.frames.iter().rposition(same));
-        if record.kind == LEFT {
-            // It is known that it was left by now, not when.
+        if matches!(record.kind, LEFT | GAVE_WAY) {
+            // It is known that it was left by now, not when; or that it was not over yet.
             found.map(|place| self.close_lost(header.tid, place, end_ns, sink));
             return;
         }

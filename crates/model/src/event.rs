@@ -68,6 +68,7 @@ records! {
         /// SQLite's result code of the last step (101: done); the function's return value.
         result: i32,
         /// As in `op_begin`; 2: a function that was left otherwise than by returning (longjmp, an exception), at the latest now.
+        /// 3: an execution that went on, but gave way to others, since more than eight were open on its thread.
         kind: u32,
     }
     /// A span of the application's own, from its marks (see `model::marks`): the App layer.

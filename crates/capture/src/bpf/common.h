@@ -42,8 +42,8 @@ const volatile u8 end_classes[END_FUNCTIONS];
 #include "ring.h"
 #include "packed.h"
 
-/* Executions open at once on a thread. A scan that updates another table between its rows needs two. */
-#define OPS 4
+/* Executions open at once on a thread. A scan that updates another table between its rows needs two. User space knows the number. */
+#define OPS 8
 
 struct op {
 	u64 key;
@@ -96,6 +96,8 @@ struct slot {
 	u16 handles;
 	u16 ops_open;
 	u16 functions_open; /* of these; the others are statements */
+	u8 functions_gone; /* that gave way while they ran; around all that are open */
+	u8 any_gone; /* whether an execution ever gave way */
 
 	/* io_uring: the call of io_uring_enter it is in, its file requests under way, and the one that it submits now. */
 	u64 ring_enter_ns;
@@ -103,7 +105,7 @@ struct slot {
 	u64 ring_ns; /* when it was submitted: its identity */
 	u64 ring_told; /* the one that it was last said to work for */
 	u32 ring_open;
-	u32 ring_pad;
+	u32 op_place; /* see op_at */
 
 	/* Off the CPU since. */
 	u64 out_ns;
@@ -124,7 +126,7 @@ struct slot {
 	struct op ops[OPS];
 };
 /* User space writes whole slots, so it must know the size. */
-#define SLOT_SIZE 576
+#define SLOT_SIZE 864
 _Static_assert(sizeof(struct slot) <= SLOT_SIZE, "SLOT_SIZE in session.rs");
 
 union slot_value {

@@ -115,7 +115,7 @@ struct fathom_op_end {
 	__u64 steps; /* Calls of `sqlite3_step`. */
 	__u64 inside_ns; /* Nanoseconds inside those calls; the rest is the application between rows. */
 	__s32 result; /* SQLite's result code of the last step (101: done); the function's return value. */
-	__u32 kind; /* As in `op_begin`; 2: a function that was left otherwise than by returning (longjmp, an exception), at the latest now. */
+	__u32 kind; /* As in `op_begin`; 2: a function that was left otherwise than by returning (longjmp, an exception), at the latest now. 3: an execution that went on, but gave way to others, since more than eight were open on its thread. */
 };
 
 /* A span of the application's own, from its marks (see `model::marks`): the App layer. */

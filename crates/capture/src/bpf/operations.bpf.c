@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Operations of a thread: executions of statements and of functions. Several may be open at once (a scan that updates
- * between its rows), so the slot holds a few; one that is left open for good gives way to a new one.
+ * between its rows), so the slot holds a few. If more are open, the one that began first gives way to a new one: it may have
+ * been left open for good.
  */
 
 #define OP_STATEMENT 0
 #define OP_FUNCTION 1
 /* In op_end only: a function that did not return, but was left. */
 #define OP_LEFT 2
+/* In op_end only: an execution of either kind that gave way. What it did later, and when it ended, is not known. */
+#define OP_GAVE_WAY 3
 
 /* What is farther apart is on two stacks, of which nothing follows. */
 #define ONE_STACK (1 << 20)
@@ -18,17 +21,35 @@ static __always_inline bool was_left(u64 entered, u64 sp)
 	return entered < sp && sp - entered < ONE_STACK;
 }
 
+/*
+ * The operation at a place. By way of memory the verifier forgets which place it was, else it would go through all that
+ * follows once for each.
+ */
+static __always_inline struct op *op_at(struct slot *slot, u32 place)
+{
+	*(volatile u32 *)&slot->op_place = place;
+	place = *(volatile u32 *)&slot->op_place;
+	asm volatile("" : "+r"(place));
+	place &= OPS - 1;
+	return &slot->ops[place];
+}
+
 static __always_inline struct op *find_op(struct slot *slot, u64 key, u32 kind)
 {
+	u32 others = slot->ops_open;
 	int i;
 
 	/* Mostly none is open: a new execution begins. */
-	if (!slot->ops_open)
+	if (!others)
 		return NULL;
 #pragma unroll
 	for (i = 0; i < OPS; i++) {
-		if (slot->ops[i].open && slot->ops[i].key == key && slot->ops[i].kind == kind)
-			return &slot->ops[i];
+		if (!slot->ops[i].open)
+			continue;
+		if (slot->ops[i].key == key && slot->ops[i].kind == kind)
+			return op_at(slot, i);
+		if (!--others)
+			return NULL;
 	}
 	return NULL;
 }
@@ -57,6 +78,18 @@ static __always_inline void end_op(struct slot *slot, struct op *op, s32 result,
 /* An execution is given up. */
 seldom void give_up_op(struct slot *slot, struct op *op, u64 now)
 {
+	end_op(slot, op, 0, now);
+}
+
+/* An execution is followed no more, which must not look like an end: its rows, calls and time are not known. */
+seldom void forget_op(struct slot *slot, struct op *op, u32 how, u64 now)
+{
+	if (op->kind == OP_FUNCTION && slot->functions_open) {
+		slot->functions_open--;
+		if (how == OP_GAVE_WAY)
+			slot->functions_gone++;
+	}
+	op->kind = how;
 	end_op(slot, op, 0, now);
 }
 
@@ -142,10 +175,7 @@ seldom void settle_left(struct slot *slot, u64 sp, bool look, u64 now)
 			continue;
 		if (!was_left(op->sp, sp) && !(look && was_overwritten(op->sp)))
 			continue;
-		op->kind = OP_LEFT;
-		if (slot->functions_open)
-			slot->functions_open--;
-		end_op(slot, op, 0, now);
+		forget_op(slot, op, OP_LEFT, now);
 	}
 #pragma unroll
 	for (i = 0; i < OPS; i++) {
@@ -188,7 +218,7 @@ static __always_inline struct op *begin_op(struct slot *slot, u64 key, u32 kind,
 {
 	struct fathom_op_begin *r;
 	struct op *op = &slot->ops[0];
-	u32 running;
+	u32 running, place = 0;
 	int i;
 
 	/* A free place, else the longest open. */
@@ -196,12 +226,16 @@ static __always_inline struct op *begin_op(struct slot *slot, u64 key, u32 kind,
 	for (i = 1; i < OPS; i++) {
 		if (!op->open)
 			break;
-		if (!slot->ops[i].open || slot->ops[i].start_ns < op->start_ns)
+		if (!slot->ops[i].open || slot->ops[i].start_ns < op->start_ns) {
 			op = &slot->ops[i];
+			place = i;
+		}
 	}
+	op = op_at(slot, place);
 	if (op->open) {
 		count_table_full();
-		give_up_op(slot, op, now);
+		slot->any_gone = 1;
+		forget_op(slot, op, OP_GAVE_WAY, now);
 	}
 	op->key = key;
 	op->kind = kind;
@@ -212,7 +246,10 @@ static __always_inline struct op *begin_op(struct slot *slot, u64 key, u32 kind,
 	op->running_at = 0;
 	op->open = 1;
 	slot->ops_open++;
-	running = slot->depth + slot->functions_open;
+	/* The longest open function is the outermost: those that gave way run as long as any that is open. */
+	if (!slot->functions_open)
+		slot->functions_gone = 0;
+	running = slot->depth + slot->functions_open + slot->functions_gone;
 	if (kind == OP_FUNCTION)
 		slot->functions_open++;
 	r = RESERVE(op_begin, OP_BEGIN, now, whoami());

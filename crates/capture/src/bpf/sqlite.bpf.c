@@ -105,6 +105,17 @@ seldom void tell_statement(struct slot *slot, u64 stmt, u64 text, u64 now)
 	slot->told_text = text;
 }
 
+/* Whether a statement is in the middle of an execution, as far as that can be read. */
+static __always_inline bool runs_already(u64 stmt, u64 cookie)
+{
+	u16 at = cookie >> 16;
+	u8 state;
+
+	if (!at || bpf_probe_read_user(&state, sizeof(state), (void *)(stmt + at - 1)))
+		return false;
+	return state == (u8)(cookie >> 32);
+}
+
 SEC("uprobe")
 int PROBE_FUNCTION(sqlite_step)
 {
@@ -122,6 +133,9 @@ int PROBE_FUNCTION(sqlite_step)
 	op = find_op(slot, stmt, OP_STATEMENT);
 	if (!op) {
 		cookie = bpf_get_attach_cookie(ctx);
+		/* One that gave way goes on: no new execution, and it must not drive out another. */
+		if (unlikely(slot->any_gone) && runs_already(stmt, cookie))
+			goto inside;
 		text = statement_text(stmt, cookie);
 		/* A loop over one statement asks the table only once. */
 		if (slot->told_stmt != stmt || slot->told_text != text)
@@ -133,6 +147,7 @@ int PROBE_FUNCTION(sqlite_step)
 	op->steps++;
 	op->entered_ns = now;
 	op->sp = PT_REGS_SP(ctx);
+inside:
 	if (slot->depth < OPS)
 		slot->inside[slot->depth & (OPS - 1)] = stmt;
 	slot->depth++;
