@@ -4,6 +4,7 @@ use anyhow::{Context, Result, ensure};
 use fathom_tests::pool::{Client, Server, Verb, pool};
 use fathom_tests::{Case, installed, lane, strangers};
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::Duration;
@@ -17,6 +18,7 @@ fn main() -> ExitCode {
         ("what_is_wrong_with_a_file_is_said_with_its_line", Ok(()), wrong_file),
         ("attach_says_what_is_missing_and_what_it_would_do", Ok(()), attach),
         ("a_store_in_use_and_a_node_that_is_not_there_are_told_apart", Ok(()), not_there),
+        ("only_a_socket_that_nobody_listens_on_gives_way", Ok(()), gives_way),
         ("one_client_too_many_is_turned_away_and_told_of", Ok(()), too_many_clients),
         ("thousands_who_say_nothing_keep_nobody_out", installed("nbdinfo"), idle_strangers),
         ("a_dead_node_fails_requests_in_its_time_and_is_named_until_it_is_back", libnbd(), dead_node),
@@ -31,7 +33,9 @@ fn main() -> ExitCode {
 }
 
 fn refused(words: &[&str], status: i32, reason: &str) -> Result<Output> {
-    let output = pool(words).output()?;
+    // What is not refused may be served without end.
+    let mut command = Command::new("timeout");
+    let output = command.arg("60").arg(fathom_tests::fathom()).arg("pool").args(words).stdin(Stdio::null()).output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(status) && said.contains(reason), "{words:?}: {:?}: {said}", output.status);
     Ok(output)
@@ -270,6 +274,47 @@ fn not_there() -> Result<()> {
     let nobody = free_port()?;
     let advice = format!("start `fathom pool node --store FILE --listen {nobody}`");
     refused(&["bench", "--insecure", "--node", &node.says, "--node", &nobody], 1, &advice)?;
+    node.end()
+}
+
+fn gives_way() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let node = Server::start(&["node", "--backend", "memory:1M", "--listen", "127.0.0.1:0", "--insecure"])?;
+    let dead = |name: &str| std::os::unix::net::UnixListener::bind(path(name)).map(drop);
+    dead("dead")?;
+    fathom_tests::run(&mut pool(&["node", "--init", "--store", &path("store"), "--size", "1M"]))?;
+    fathom_tests::run(Command::new("mkfifo").arg(path("fifo")))?;
+    std::fs::write(path("nbd.status"), b"precious")?;
+    for (name, to) in [("to-file", "store"), ("to-nothing", "nothing"), ("to-dead", "dead")] {
+        std::os::unix::fs::symlink(path(to), path(name))?;
+    }
+    let is_kept = |name: &str, words: &[&str]| -> Result<()> {
+        let before = std::fs::symlink_metadata(path(name))?;
+        refused(words, 1, "there is a file of that name that is no socket")?;
+        let after = std::fs::symlink_metadata(path(name)).with_context(|| format!("{name} was removed"))?;
+        ensure!((before.ino(), before.len()) == (after.ino(), after.len()), "{name} was replaced");
+        Ok(())
+    };
+    for name in ["store", "fifo", "to-file", "to-nothing", "to-dead"] {
+        let own = path(name);
+        is_kept(name, &["serve", "--backend", "memory:1M", "--nbd", &format!("unix:{own}")])?;
+        let front = format!("unix:{}", path("front"));
+        is_kept(name, &["serve", "--insecure", "--node", &node.says, "--nbd", &front, "--status", &own])?;
+    }
+    let front = format!("unix:{}", path("nbd"));
+    is_kept("nbd.status", &["serve", "--insecure", "--node", &node.says, "--nbd", &front])?;
+
+    // One that nobody listens on does, and who has lost its name to another does not take it with it.
+    let words = ["serve", "--backend", "memory:1M", "--nbd", &format!("unix:{}", path("dead"))];
+    let first = Server::start(&words)?;
+    refused(&words, 1, "another program serves it already")?;
+    std::fs::remove_file(path("dead"))?;
+    let second = Server::start(&words)?;
+    first.end()?;
+    Client::connect(Path::new(&path("dead"))).context("the socket of the second is gone")?;
+    second.end()?;
+    ensure!(!Path::new(&path("dead")).exists(), "the socket was left behind");
     node.end()
 }
 

@@ -1,12 +1,14 @@
 //! The sockets of a coordinator, and its NBD side: one disk, for whoever connects.
 
 use crate::args::Front;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use nbd::{Export, Exports, Tls};
 use pool::connect::Stream;
 use pool::nbd_bench::escaped;
+use std::fs::Metadata;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
@@ -45,15 +47,27 @@ pub struct Door {
 }
 
 enum Socket {
-    Unix(UnixListener, PathBuf),
+    Unix(UnixListener, PathBuf, Inode),
     Tcp(TcpListener),
+}
+
+/// What a name in the file system stands for: device and inode. No other file gets that of a socket while it listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Inode(u64, u64);
+
+impl Inode {
+    fn of(file: &Metadata) -> Self {
+        Self(file.dev(), file.ino())
+    }
 }
 
 impl Drop for Door {
     fn drop(&mut self) {
-        if let Socket::Unix(_, path) = &self.socket {
-            // It may be gone already.
-            let _ = std::fs::remove_file(path);
+        if let Socket::Unix(_, path, own) = &self.socket {
+            // It may be gone already, and another program's may have its name.
+            if std::fs::symlink_metadata(path).is_ok_and(|there| Inode::of(&there) == *own) {
+                let _ = std::fs::remove_file(path);
+            }
         }
     }
 }
@@ -62,7 +76,12 @@ impl Door {
     /// Listens; `tls` is for NBD clients.
     pub async fn open(front: &Front, tls: Tls) -> Result<Self> {
         let socket = match front {
-            Front::Unix(path) => Socket::Unix(unix(path)?, path.clone()),
+            Front::Unix(path) => {
+                let cannot = || format!("cannot listen on {}", path.display());
+                let listener = unix(path).with_context(cannot)?;
+                let own = std::fs::symlink_metadata(path).with_context(cannot)?;
+                Socket::Unix(listener, path.clone(), Inode::of(&own))
+            }
             Front::Tcp(address) => {
                 let listener = TcpListener::bind(address).await;
                 Socket::Tcp(listener.with_context(|| format!("cannot listen on {address}"))?)
@@ -75,7 +94,7 @@ impl Door {
     pub fn uri(&self) -> Result<String> {
         let scheme = if matches!(self.tls, Tls::Off) { "nbd" } else { "nbds" };
         Ok(match &self.socket {
-            Socket::Unix(_, path) => {
+            Socket::Unix(_, path, _) => {
                 format!("{scheme}+unix:///{NAME}?socket={}", escaped(&std::path::absolute(path)?))
             }
             Socket::Tcp(listener) => format!("{scheme}://{}/{NAME}", listener.local_addr()?),
@@ -93,7 +112,7 @@ impl Door {
     /// The next that connects.
     pub async fn accept(&self) -> std::io::Result<Box<dyn Stream>> {
         Ok(match &self.socket {
-            Socket::Unix(listener, _) => Box::new(listener.accept().await?.0),
+            Socket::Unix(listener, ..) => Box::new(listener.accept().await?.0),
             Socket::Tcp(listener) => Box::new(listener.accept().await?.0),
         })
     }
@@ -129,7 +148,7 @@ impl Door {
 
     async fn next(&self) -> std::io::Result<Accepted> {
         Ok(match &self.socket {
-            Socket::Unix(listener, _) => Accepted::Unix(listener.accept().await?.0),
+            Socket::Unix(listener, ..) => Accepted::Unix(listener.accept().await?.0),
             Socket::Tcp(listener) => {
                 let stream = listener.accept().await?.0;
                 // Without it, it is slower, or is kept for longer than it should be, and nothing else.
@@ -171,18 +190,23 @@ fn told(failure: &dyn std::fmt::Display) {
     eprintln!("fathom: an NBD client: {failure}");
 }
 
-/// A socket that nobody listens on any more, left by a coordinator that was killed, gives way.
+/// A socket that nobody listens on any more, left by a coordinator that was killed, gives way; nothing else does.
 fn unix(path: &Path) -> Result<UnixListener> {
-    let bind = || UnixListener::bind(path);
-    let listener = match bind() {
-        Err(error) if error.kind() == ErrorKind::AddrInUse => match std::os::unix::net::UnixStream::connect(path) {
-            Err(refused) if refused.kind() == ErrorKind::ConnectionRefused => {
-                std::fs::remove_file(path).and_then(|()| bind())
-            }
-            Ok(_) => bail!("another program serves {} already", path.display()),
-            Err(_) => Err(error),
-        },
-        other => other,
+    let in_use = match UnixListener::bind(path) {
+        Err(error) if error.kind() == ErrorKind::AddrInUse => error,
+        other => return Ok(other?),
     };
-    listener.with_context(|| format!("cannot listen on {}", path.display()))
+    // Of the name itself: where a link leads to says nothing of what would be removed.
+    let there = std::fs::symlink_metadata(path)?;
+    // To connect to a file of any other kind is refused too.
+    ensure!(there.file_type().is_socket(), "there is a file of that name that is no socket");
+    match std::os::unix::net::UnixStream::connect(path) {
+        Ok(_) => bail!("another program serves it already"),
+        Err(refused) if refused.kind() == ErrorKind::ConnectionRefused => {}
+        Err(_) => return Err(in_use.into()),
+    }
+    // Another that found the same may have put its own there meanwhile.
+    ensure!(Inode::of(&std::fs::symlink_metadata(path)?) == Inode::of(&there), "another program serves it already");
+    std::fs::remove_file(path)?;
+    Ok(UnixListener::bind(path)?)
 }
