@@ -19,6 +19,7 @@ fn main() -> ExitCode {
         ("attach_says_what_is_missing_and_what_it_would_do", Ok(()), attach),
         ("a_store_in_use_and_a_node_that_is_not_there_are_told_apart", Ok(()), not_there),
         ("only_a_socket_that_nobody_listens_on_gives_way", Ok(()), gives_way),
+        ("a_coordinator_that_cannot_serve_here_leaves_the_one_before_it_alone", Ok(()), in_vain),
         ("one_client_too_many_is_turned_away_and_told_of", Ok(()), too_many_clients),
         ("thousands_who_say_nothing_keep_nobody_out", installed("nbdinfo"), idle_strangers),
         ("a_dead_node_fails_requests_in_its_time_and_is_named_until_it_is_back", libnbd(), dead_node),
@@ -315,6 +316,37 @@ fn gives_way() -> Result<()> {
     Client::connect(Path::new(&path("dead"))).context("the socket of the second is gone")?;
     second.end()?;
     ensure!(!Path::new(&path("dead")).exists(), "the socket was left behind");
+    node.end()
+}
+
+fn in_vain() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let node = Server::start(&["node", "--backend", "memory:1M", "--listen", "127.0.0.1:0", "--insecure"])?;
+    let front = format!("unix:{}", path("nbd"));
+    let serve = ["serve", "--insecure", "--node", &node.says, "--nbd"];
+    let coordinator = Server::start(&[&serve[..], &[&front]].concat())?;
+    let (mut client, _) = Client::connect(Path::new(&path("nbd")))?;
+    let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let (port, other) = (taken.local_addr()?.to_string(), format!("unix:{}", path("other")));
+    let tcp = format!("tcp:{port}");
+    let long = format!("unix:{}", path(&"x".repeat(120)));
+    for words in [
+        &[front.as_str()][..],
+        &[&tcp],
+        &[&long],
+        &["unix:/nowhere/socket"],
+        &[&other, "--status", &path("nbd")],
+        &[&other, "--status", "/nowhere/status"],
+        &[&other, "--metrics", &port],
+    ] {
+        refused(&[&serve[..], words].concat(), 1, "cannot listen on")?;
+        let works = client.now(Verb::Write, 0, 512, &[7; 512]).and_then(|_| client.now(Verb::Flush, 0, 0, &[]));
+        works.with_context(|| format!("the nodes were taken away by one that failed: {words:?}"))?;
+        ensure!(!Path::new(&path("other")).exists(), "a socket was left behind: {words:?}");
+    }
+    drop(client);
+    coordinator.end()?;
     node.end()
 }
 

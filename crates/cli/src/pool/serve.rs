@@ -37,27 +37,35 @@ pub fn run(args: &PoolServe) -> Result<ExitCode> {
         trust::open(args.disk.trust.insecure, way, super::reachable(front))?;
     }
     super::local(1, async {
+        if let Some(size) = args.backend {
+            super::in_memory(size)?;
+        }
+        let mut ended = pin!(super::ended()?);
+        // Whoever joins ends the coordinator before it, which must not be for nothing: so all that this machine may refuse comes
+        // first. Who connects meanwhile waits.
+        let door = Door::open(front, tls).await?;
         match args.backend {
-            Some(size) => {
-                super::in_memory(size)?;
-                serve(&args, front, tls, Rc::new(Memory::new(size)), Vec::new(), || None).await
-            }
+            Some(size) => serve(ended, &door, Rc::new(Memory::new(size)), &[], || None).await,
             None => {
-                let with = (args.accept_loss, !args.no_shared_memory);
-                let volume = super::join(&args.node, &args.disk, key, &pool::link::Control::Tuned, with).await?;
-                let watch = Rc::new(Watch::new(volume.clone()));
-                let mut doors = Vec::new();
                 let status = args.status.clone().or(match front {
                     Front::Unix(path) => Some(beside(path)),
                     Front::Tcp(_) => None,
                 });
+                let mut doors = Vec::new();
                 for place in status.map(Front::Unix).into_iter().chain(args.metrics.map(Front::Tcp)) {
-                    let door = Rc::new(Door::open(&place, Tls::Off).await?);
+                    doors.push(Rc::new(Door::open(&place, Tls::Off).await?));
+                }
+                let (control, with) = (pool::link::Control::Tuned, (args.accept_loss, !args.no_shared_memory));
+                let volume = tokio::select! {
+                    joined = super::join(&args.node, &args.disk, key, &control, with) => joined?,
+                    () = &mut ended => bail!("it was ended before all nodes were joined"),
+                };
+                let watch = Rc::new(Watch::new(volume.clone()));
+                for door in &doors {
                     tokio::task::spawn_local(http::serve(door.clone(), Rc::new(Pages(watch.clone()))));
-                    doors.push(door);
                 }
                 tokio::task::spawn_local(async move { watch.run().await });
-                serve(&args, front, tls, volume.clone(), doors, || lost(&volume)).await
+                serve(ended, &door, volume.clone(), &doors, || lost(&volume)).await
             }
         }
     })?;
@@ -73,21 +81,18 @@ fn lost(volume: &Volume) -> Option<String> {
     })
 }
 
-/// `doors`: those of the status, which are closed at the end. `lost`: why the disk cannot be used whole.
+/// `doors`: those of the status. `lost`: why the disk cannot be used whole.
 async fn serve<E: Export + 'static>(
-    args: &PoolServe,
-    front: &Front,
-    tls: Tls,
+    ended: Pin<&mut impl Future<Output = ()>>,
+    door: &Door,
     disk: Rc<E>,
-    doors: Vec<Rc<Door>>,
+    doors: &[Rc<Door>],
     lost: impl Fn() -> Option<String>,
 ) -> Result<()> {
-    let door = Door::open(front, tls).await?;
-    let ended = super::ended()?;
     // Alone on stdout, for scripts.
     println!("{}", door.uri()?);
     eprintln!("fathom: a disk of {} bytes; Ctrl-C ends it", disk.info().size_bytes);
-    if let (Some(_), Some(address)) = (args.metrics, doors.iter().find_map(|door| door.address())) {
+    if let Some(address) = doors.iter().find_map(|door| door.address()) {
         eprintln!("fathom: metrics at http://{address}/metrics");
     }
     tokio::select! {
