@@ -101,6 +101,9 @@ pub struct Welcome {
     /// Pool and place are put down, and whether all its nodes have got that far is not known: nothing was written yet.
     #[serde(default)]
     pub reserved: bool,
+    /// A pool's coordinator has claimed it, and all of it reads as zeroes. A node of an older release does not say.
+    #[serde(default)]
+    pub empty: bool,
     /// What it has answered may not be flushed.
     #[serde(default)]
     pub unflushed: bool,

@@ -268,6 +268,7 @@ impl Node {
         let header = self.store.header();
         Answer::Welcome(Welcome {
             unflushed: header.is_marked(),
+            empty: header.place.is_some() && !header.reserved && self.store.is_empty(),
             node: header.node,
             pool: header.pool,
             place: header.place,

@@ -395,6 +395,11 @@ impl Store {
         self.table.iter().filter(|entry| entry.load(Ordering::Relaxed) != 0).count() as u64 * BLOCK_BYTES
     }
 
+    /// Whether all of its blocks are known to be zero.
+    pub fn is_empty(&self) -> bool {
+        self.table.iter().all(|entry| entry.load(Ordering::Relaxed) == 0)
+    }
+
     /// Closes it in order: everything is on the medium, and the sums are beyond doubt. Nothing may be written after it.
     ///
     /// # Errors

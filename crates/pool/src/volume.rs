@@ -164,7 +164,9 @@ impl Volume {
         if let (Some((old, known)), Some((new, _))) = (old, new) {
             return Err(NoPool::Mixed { new: *new, old: *old, pool: known.pool.clone() });
         }
-        let is_new = old.is_none();
+        // Two who make a pool at once can be left with a node that one has claimed and with others that are put down for the other. The
+        // one can go on, since nothing was written yet; where something was, what is put down for another pool has come in a node's place.
+        let unwritten = nodes.iter().all(|(_, node)| node.place.is_none() || node.reserved || node.empty);
         let sizes: Vec<u64> = nodes.iter().map(|(_, node)| node.size_bytes).collect();
         let layout = Layout::new(arrangement, &sizes);
         if layout.size_bytes() == 0 {
@@ -177,12 +179,13 @@ impl Volume {
         let epoch = nodes.iter().map(|(_, node)| node.epoch).max().unwrap_or(0) + 1;
         let coordinator = own_name();
         let mut links = Vec::new();
-        let claims: Vec<(SocketAddr, Claim)> = (0..)
+        // And whether it is to be put down before.
+        let claims: Vec<(SocketAddr, Claim, bool)> = (0..)
             .zip(nodes)
             .map(|(index, (address, node))| {
                 let place = Place { index, count: addresses.len() as u32, stripe_bytes };
                 let (coordinator, size_bytes) = (coordinator.clone(), node.size_bytes);
-                if !is_new {
+                if !(node.reserved && unwritten) {
                     // Here too, so that no node is taken over for a pool that cannot be joined.
                     let has = (node.pool.as_str(), node.place.as_ref());
                     let belongs = belongs(has, (pool, &place)).map_err(NotJoined::Refused);
@@ -191,20 +194,20 @@ impl Volume {
                 let accepts = if options.accept_loss { node.lost } else { Vec::new() };
                 let memory = if options.shared_memory { Offer::to(&node.boot) } else { None };
                 let also = Also { accepts, memory, ..Also::default() };
-                Ok((address, Claim { epoch, coordinator, node: node.node, size_bytes, place, joins: None, also }))
+                let unclaimed = node.reserved || node.place.is_none();
+                let claim = Claim { epoch, coordinator, node: node.node, size_bytes, place, joins: None, also };
+                Ok((address, claim, unclaimed))
             })
             .collect::<Result<_, NoPool>>()?;
-        if is_new {
-            for (address, claim) in &claims {
-                let also = Also { reserve: true, ..Also::default() };
-                let claim = Some(Claim { also, ..claim.clone() });
-                let hello = Hello { protocol: frame::VERSION, pool: pool.into(), claim };
-                let reserved = greet(connect, *address, &hello).await;
-                reserved.map_err(|why| NoPool::Node { address: *address, why })?;
-            }
+        for (address, claim, _) in claims.iter().filter(|(_, _, unclaimed)| *unclaimed) {
+            let also = Also { reserve: true, ..Also::default() };
+            let claim = Some(Claim { also, ..claim.clone() });
+            let hello = Hello { protocol: frame::VERSION, pool: pool.into(), claim };
+            let reserved = greet(connect, *address, &hello).await;
+            reserved.map_err(|why| NoPool::Node { address: *address, why })?;
         }
         let pace = Pace::new(control, claims.len());
-        for (address, claim) in claims {
+        for (address, claim, _) in claims {
             let joined = Link::join(connect, address, pool, claim, options, &pace, report.clone()).await;
             links.push(joined.map_err(|why| NoPool::Node { address, why })?);
         }

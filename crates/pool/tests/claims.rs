@@ -17,6 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
+use tokio::sync::Notify;
 
 const NODES: usize = 3;
 
@@ -88,6 +89,21 @@ impl World {
         })
     }
 
+    /// Before its connection with the number `stop` it waits.
+    fn waiting(&self, stop: usize, gate: &Rc<Gate>) -> Connect {
+        let (connect, gate, made) = (self.connect(None), gate.clone(), Cell::new(0));
+        Rc::new(move |to| {
+            let (connect, gate, nth) = (connect.clone(), gate.clone(), made.replace(made.get() + 1));
+            Box::pin(async move {
+                if nth == stop {
+                    gate.there.notify_one();
+                    gate.open.notified().await;
+                }
+                connect(to).await
+            })
+        })
+    }
+
     async fn join(
         &self,
         stop: Option<(usize, Stop)>,
@@ -95,11 +111,24 @@ impl World {
         order: &[usize],
         stripe: bool,
     ) -> Result<Volume, NoPool> {
-        let addresses: Vec<SocketAddr> = order.iter().map(|node| address(*node)).collect();
         let arrangement = if stripe { Arrangement::Striped { stripe_bytes: 4096 } } else { Arrangement::Concatenated };
-        let (connect, report) = (self.connect(stop), Rc::new(drop));
-        Volume::join(&connect, &addresses, pool, arrangement, &Options::default(), &Control::Tuned, report).await
+        joined(self.connect(stop), pool, order, arrangement).await
     }
+}
+
+/// Where a coordinator waits.
+#[derive(Default)]
+struct Gate {
+    /// It has come.
+    there: Notify,
+    /// It may go on.
+    open: Notify,
+}
+
+async fn joined(connect: Connect, pool: &str, order: &[usize], arrangement: Arrangement) -> Result<Volume, NoPool> {
+    let addresses: Vec<SocketAddr> = order.iter().map(|node| address(*node)).collect();
+    let (options, report) = (Options::default(), Rc::new(drop));
+    Volume::join(&connect, &addresses, pool, arrangement, &options, &Control::Tuned, report).await
 }
 
 fn local(work: impl Future<Output = ()>) {
@@ -154,6 +183,72 @@ fn a_pool_of_which_a_node_was_claimed_keeps_its_layout_and_its_nodes() {
         let fewer = world.join(None, "p", &[0, 1], false).await.expect_err("another disk").to_string();
         assert!(fewer.contains("node 1 of 3"), "{fewer}");
         works(&world.join(None, "p", &[0, 1, 2], false).await.expect("what it was to be")).await;
+    });
+}
+
+/// Two coordinators want the same nodes, each in an order and for a pool of its own; each waits once, before each of its connections in turn.
+async fn contested(pools: [&'static str; 2], stops: [usize; 2]) {
+    const ORDERS: [[usize; NODES]; 2] = [[0, 1, 2], [1, 2, 0]];
+    let world = World::new();
+    let gates = [Rc::new(Gate::default()), Rc::new(Gate::default())];
+    let mut tasks = Vec::new();
+    for (nth, gate) in gates.iter().enumerate() {
+        let connect = world.waiting(stops[nth], gate);
+        let join = async move { joined(connect, pools[nth], &ORDERS[nth], Arrangement::Concatenated).await };
+        let mut task = tokio::task::spawn_local(join);
+        // Until it waits, or has not waited at all.
+        let done = tokio::select! {
+            () = gate.there.notified() => None,
+            done = &mut task => Some(done.expect("it does not panic")),
+        };
+        tasks.push((task, done));
+    }
+    let mut volumes = Vec::new();
+    for (gate, (task, done)) in gates.iter().zip(tasks) {
+        gate.open.notify_one();
+        volumes.push(match done {
+            Some(done) => done,
+            None => task.await.expect("it does not panic"),
+        });
+    }
+    // Whoever came later may have taken over from one that had all of them.
+    drop(volumes);
+    let first = world.join(None, pools[0], &ORDERS[0], false).await;
+    let volume = match first {
+        Ok(volume) => volume,
+        Err(one) => {
+            let second = world.join(None, pools[1], &ORDERS[1], false).await;
+            second.unwrap_or_else(|other| panic!("{stops:?}: nobody can have the nodes: {one}; {other}"))
+        }
+    };
+    works(&volume).await;
+}
+
+#[test]
+fn of_two_who_make_a_pool_of_the_same_nodes_at_once_one_can() {
+    local(async {
+        for pools in [["p", "p"], ["p", "q"]] {
+            for first in 0..=3 * NODES {
+                for second in 0..=3 * NODES {
+                    contested(pools, [first, second]).await;
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn what_was_put_down_for_another_pool_does_not_stand_in_for_data() {
+    local(async {
+        let (mut world, mut other) = (World::new(), World::new());
+        works(&world.join(None, "p", &[0, 1, 2], false).await.expect("a pool")).await;
+        // Its second node is another now, and somebody had begun to make a pool of that.
+        assert!(other.join(Some((2 * NODES, Stop::NotMade)), "q", &[0, 1, 2], false).await.is_err());
+        std::mem::swap(&mut world.nodes[1], &mut other.nodes[1]);
+        let why = world.join(None, "p", &[0, 1, 2], false).await.expect_err("its data are gone").to_string();
+        assert!(why.contains("belongs to the pool \"q\""), "{why}");
+        std::mem::swap(&mut world.nodes[1], &mut other.nodes[1]);
+        works(&world.join(None, "p", &[0, 1, 2], false).await.expect("the same nodes")).await;
     });
 }
 

@@ -22,6 +22,7 @@ fn welcome(boot: &str) -> Welcome {
         session: 1,
         served: false,
         reserved: false,
+        empty: false,
         unflushed: false,
         lost: Vec::new(),
         memory: false,
