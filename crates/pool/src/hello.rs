@@ -60,6 +60,8 @@ pub struct Also {
     pub reserve: bool,
     /// All that the node has answered, this coordinator and those before it, is flushed.
     pub flushed: bool,
+    /// The node has answered this claim before, so that its store must know it. A node of an older release does not look.
+    pub again: bool,
     /// That these ranges may be lost is accepted.
     pub accepts: Vec<(u64, u64)>,
     /// Memory that the node may be able to share.

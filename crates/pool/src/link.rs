@@ -10,7 +10,7 @@
 //! A flush may go over any: the node answers it for all that it has answered.
 //!
 //! Two things cannot be mended by asking again, and end the link for good: the node refuses (another coordinator has taken
-//! over, or it is another node now), or its machine was started anew while writes were answered and not flushed.
+//! over, it is another node now, or its store does not know our claim any more), or its machine was started anew while writes were answered and not flushed.
 
 use crate::connect::{Connect, ROOM_BYTES, Stream};
 use crate::frame::{self, Broken, Operation, Request, Status};
@@ -228,7 +228,7 @@ impl Link {
         // What was accepted now must not count as accepted should it be lost again.
         hello.claim.iter_mut().for_each(|claim| {
             let memory = claim.also.memory.take();
-            claim.also = Also { memory, ..Also::default() };
+            claim.also = Also { memory, again: true, ..Also::default() };
         });
         let mut state = State::new(pace.clone(), node, &welcome, connections);
         state.doubt(&welcome);

@@ -341,6 +341,14 @@ impl Store {
                 who.escape_debug()
             ));
         }
+        // A claim is on the medium when it is answered.
+        if claim.also.again && header.epoch < claim.epoch {
+            let (has, wanted) = (header.epoch, claim.epoch);
+            return Err(format!(
+                "its store is older than what this coordinator had written to it (its epoch is {has}, and was {wanted}): a copy was put \
+                 back, or its medium lost a flush"
+            ));
+        }
         Ok(())
     }
 

@@ -5,11 +5,11 @@
 
 use pool::connect::{Connect, Stream};
 use pool::layout::Arrangement;
-use pool::link::{Control, Options};
+use pool::link::{Control, Health, Options};
 use pool::node::Node;
 use pool::store::Store;
 use pool::volume::{NoPool, Volume};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -249,6 +249,39 @@ fn what_was_put_down_for_another_pool_does_not_stand_in_for_data() {
         assert!(why.contains("belongs to the pool \"q\""), "{why}");
         std::mem::swap(&mut world.nodes[1], &mut other.nodes[1]);
         works(&world.join(None, "p", &[0, 1, 2], false).await.expect("the same nodes")).await;
+    });
+}
+
+#[test]
+fn a_copy_that_was_made_before_is_not_taken_for_the_store_that_was_written() {
+    local(async {
+        let node = || Node::new(Arc::new(Store::memory(1 << 20, "node0".into()).expect("memory")), true);
+        let (own, copy) = (node(), node());
+        let (current, served) = (Rc::new(RefCell::new(copy.clone())), Rc::new(RefCell::new(Vec::new())));
+        let (at, by) = (current.clone(), served.clone());
+        let connect: Connect = Rc::new(move |_| {
+            let (node, by) = (at.borrow().clone(), by.clone());
+            Box::pin(async move {
+                let (here, there) = tokio::io::duplex(64 << 10);
+                by.borrow_mut().push(tokio::task::spawn_local(async move { drop(node.connection(there).await) }));
+                Ok(Box::new(here) as Box<dyn Stream>)
+            })
+        });
+        let cut = || served.borrow_mut().drain(..).for_each(|task| task.abort());
+        let join = || joined(connect.clone(), "p", &[0], Arrangement::Concatenated);
+        // It knows the pool's first coordinator, as the store did when it was copied.
+        drop(join().await.expect("a pool"));
+        current.replace(own);
+        drop(join().await.expect("a pool"));
+        let volume = join().await.expect("the second");
+        works(&volume).await;
+        cut();
+        works(&volume).await;
+        current.replace(copy);
+        cut();
+        let read = volume.read_range(0, 8192).await.map(drop).expect_err("it is what it was").to_string();
+        assert!(read.contains("its store is older than what this coordinator had written to it"), "{read}");
+        assert!(matches!(volume.links()[0].health(), Health::Ended(_)));
     });
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::hello::Also;
 use proptest::prelude::*;
 use std::os::unix::fs::FileExt as _;
 
@@ -193,6 +194,17 @@ fn an_image_is_taken_in_as_it_is() {
     assert_eq!(store.size_bytes(), 12_288);
     image.resize(12_288, 0);
     assert_eq!(read(&store, 0, 12_288), Ok(image));
+}
+
+#[test]
+fn a_claim_that_was_answered_is_not_made_again_of_an_older_store() {
+    let at = place();
+    let store = made(&at);
+    let again = |epoch| Claim { also: Also { again: true, ..Also::default() }, ..claim(epoch) };
+    assert_eq!(store.claim("p", &again(1)), Ok(()));
+    let why = store.claim("p", &again(2)).expect_err("it was claimed with epoch 1");
+    assert!(why.contains("its epoch is 1, and was 2"), "{why}");
+    assert_eq!(store.claim("p", &claim(2)), Ok(()), "it was not changed by what was refused");
 }
 
 #[test]
