@@ -19,6 +19,7 @@ fn main() -> ExitCode {
         ("attach_says_what_is_missing_and_what_it_would_do", Ok(()), attach),
         ("a_store_in_use_and_a_node_that_is_not_there_are_told_apart", Ok(()), not_there),
         ("only_a_socket_that_nobody_listens_on_gives_way", Ok(()), gives_way),
+        ("what_cannot_be_made_is_refused_and_leaves_nothing", Ok(()), too_large),
         ("a_coordinator_that_cannot_serve_here_leaves_the_one_before_it_alone", Ok(()), in_vain),
         ("one_client_too_many_is_turned_away_and_told_of", Ok(()), too_many_clients),
         ("thousands_who_say_nothing_keep_nobody_out", installed("nbdinfo"), idle_strangers),
@@ -317,6 +318,21 @@ fn gives_way() -> Result<()> {
     second.end()?;
     ensure!(!Path::new(&path("dead")).exists(), "the socket was left behind");
     node.end()
+}
+
+/// What cannot be done is said, and leaves nothing.
+fn too_large() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let store = path("a.img");
+    let init = ["node", "--init", "--store", &store];
+    refused(&[&init[..], &["--size", "99999999999T"]].concat(), 2, "give at most 4194304T")?;
+    refused(&init, 1, "say how large it shall be")?;
+    ensure!(!Path::new(&store).exists(), "an empty file was left behind");
+    let front = format!("unix:{}", path("nbd"));
+    let words = ["serve", "--backend", "memory:1M", "--nbd", &front, "--status", &path("status")];
+    refused(&words, 2, "cannot be used with")?;
+    Ok(())
 }
 
 fn in_vain() -> Result<()> {

@@ -325,8 +325,14 @@ fn bytes(text: &str) -> Result<u64, String> {
         _ => (upper, 0),
     };
     let number: u64 = digits.parse().map_err(|_| "give bytes, such as 500M or 2G".to_string())?;
-    // Less holds no event at all.
-    number.checked_shl(shift).filter(|v| v >> shift == number && *v >= 65_536).ok_or_else(|| "give at least 64K".into())
+    // No file is larger, with what a store keeps besides.
+    let most = 1_u64 << 62;
+    match number.checked_mul(1 << shift).filter(|bytes| *bytes <= most) {
+        None => Err("give at most 4194304T".into()),
+        // Less holds no event at all.
+        Some(bytes) if bytes < 65_536 => Err("give at least 64K".into()),
+        Some(bytes) => Ok(bytes),
+    }
 }
 
 fn function(text: &str) -> Result<(PathBuf, String), String> {
@@ -401,6 +407,11 @@ mod tests {
     fn sizes_and_times_are_read_as_people_write_them() {
         assert_eq!(bytes("2G"), Ok(2 << 30));
         assert_eq!(bytes("500KiB"), Ok(500 << 10));
+        assert_eq!(bytes("4194304T"), Ok(1 << 62));
+        assert_eq!(bytes("63K"), Err("give at least 64K".into()));
+        for more in ["4194305T", "99999999999T", "18446744073709551615"] {
+            assert_eq!(bytes(more), Err("give at most 4194304T".into()), "{more}");
+        }
         assert!(bytes("0").is_err() && bytes("99999999T").is_err() && bytes("many").is_err() && bytes("").is_err());
         assert_eq!(seconds("0.5"), Ok(std::time::Duration::from_millis(500)));
         for (text, told) in [("-1", "more than 0"), ("0", "more than 0"), ("nan", "such as 10"), ("1e99", "such as 10")]

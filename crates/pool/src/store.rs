@@ -132,10 +132,19 @@ impl Store {
     /// there. A device's size is its own. `import` takes in what is there as data.
     ///
     /// # Errors
-    /// [`Error`]; nothing was changed then but for a file that was created.
+    /// [`Error`]; nothing was changed then.
     pub fn format(path: &Path, size_bytes: Option<u64>, node: String, import: bool) -> Result<Self, Error> {
+        let (file, created) = alone(path, true)?;
+        let made = Self::make(path, file, size_bytes, node, import);
+        if made.is_err() && created {
+            // It holds nothing. If it cannot be removed, the first error is the one to tell.
+            let _ = std::fs::remove_file(path);
+        }
+        made
+    }
+
+    fn make(path: &Path, file: File, size_bytes: Option<u64>, node: String, import: bool) -> Result<Self, Error> {
         let tried = |action| move |source| Error::Io { action, path: path.into(), source };
-        let file = alone(path, true)?;
         let there = length(&file).map_err(tried("measure"))?;
         match read_header(path, &file, there) {
             Ok(header) => return Err(Error::Exists { path: path.into(), node: header.node }),
@@ -218,7 +227,7 @@ impl Store {
     /// [`Error`].
     pub fn open(path: &Path) -> Result<Self, Error> {
         let tried = |action| move |source| Error::Io { action, path: path.into(), source };
-        let file = alone(path, false)?;
+        let (file, _) = alone(path, false)?;
         let there = length(&file).map_err(tried("measure"))?;
         let header = read_header(path, &file, there)?;
         let clean = header.clean;

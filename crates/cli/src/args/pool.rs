@@ -190,7 +190,7 @@ pub struct PoolServe {
     #[arg(long, conflicts_with = "backend")]
     pub no_shared_memory: bool,
     /// The socket that `pool status` asks; beside a Unix front, PATH.status, if it is not given
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", conflicts_with = "backend")]
     pub status: Option<PathBuf>,
     /// Where Prometheus may read how the pool is (/metrics, /status), open to whoever can reach it
     #[arg(long, value_name = "ADDR:PORT", value_parser = address, conflicts_with = "backend")]

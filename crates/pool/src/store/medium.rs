@@ -31,14 +31,16 @@ pub(super) fn length(file: &File) -> io::Result<u64> {
 
 /// Opens the file or device, or creates the file, for this process alone, until it ends. On a block device O_EXCL keeps off file
 /// systems and the nodes of its partitions, or of the disk that it is a partition of (bd_prepare_to_claim in the kernel); a
-/// file is locked.
-pub(super) fn alone(path: &Path, create: bool) -> Result<File, Error> {
+/// file is locked. Whether it was created is told too.
+pub(super) fn alone(path: &Path, create: bool) -> Result<(File, bool), Error> {
     use rustix::fs::{FlockOperation, OFlags, flock};
     use std::os::unix::fs::OpenOptionsExt as _;
     let tried = |action| move |source: io::Error| Error::Io { action, path: path.into(), source };
     let there = File::options().read(true).write(true).custom_flags(OFlags::EXCL.bits() as i32).open(path);
+    let mut created = false;
     let file = match there {
         Err(error) if create && error.kind() == io::ErrorKind::NotFound => {
+            created = true;
             File::options().read(true).write(true).create_new(true).open(path)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Error::Missing { path: path.into() }),
@@ -49,7 +51,7 @@ pub(super) fn alone(path: &Path, create: bool) -> Result<File, Error> {
     let began = Instant::now();
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(file),
+            Ok(()) => return Ok((file, created)),
             Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() < LETTING_GO => std::thread::sleep(AGAIN),
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(Error::InUse { path: path.into() }),
             Err(error) => return Err(Error::Io { action: "lock", path: path.into(), source: error.into() }),

@@ -197,6 +197,18 @@ fn an_image_is_taken_in_as_it_is() {
 }
 
 #[test]
+fn what_cannot_be_made_leaves_no_file_and_takes_none_away() {
+    let at = place();
+    for size in [None, Some(0)] {
+        assert!(matches!(Store::format(&at.path, size, "n1".into(), false), Err(Error::Size { .. })));
+        assert!(!at.path.exists(), "{size:?} leaves a file");
+    }
+    std::fs::write(&at.path, b"").expect("a file");
+    assert!(Store::format(&at.path, None, "n1".into(), false).is_err());
+    assert!(at.path.exists(), "it was there before");
+}
+
+#[test]
 fn a_claim_that_was_answered_is_not_made_again_of_an_older_store() {
     let at = place();
     let store = made(&at);
@@ -212,6 +224,8 @@ fn what_must_not_be_is_refused() {
     let at = place();
     assert!(matches!(Store::format(&at.path, None, "n1".into(), false), Err(Error::Size { .. })));
     assert!(matches!(Store::format(&at.path, Some(4095), "n1".into(), false), Err(Error::Size { .. })));
+    assert!(matches!(Store::open(&at.path), Err(Error::Missing { .. })));
+    std::fs::write(&at.path, b"").expect("a file");
     assert!(matches!(Store::open(&at.path), Err(Error::Unformatted { .. })));
     let store = made(&at);
     assert!(matches!(Store::open(&at.path), Err(Error::InUse { .. })));
