@@ -14,6 +14,7 @@ fn main() -> ExitCode {
         ("insecure_must_be_said_once_for_loopback_and_twice_for_the_rest", Ok(()), said_twice),
         ("with_a_key_only_who_has_it_is_let_in_and_both_ends_say_why", installed("qemu-io"), keyed),
         ("the_status_tells_of_every_node_and_of_one_that_is_gone", installed("qemu-io"), status),
+        ("without_shared_memory_all_data_go_over_the_connection", installed("qemu-io"), without_memory),
         ("one_file_starts_nodes_and_coordinator", installed("nbdinfo"), one_file),
         ("what_is_wrong_with_a_file_is_said_with_its_line", Ok(()), wrong_file),
         ("attach_says_what_is_missing_and_what_it_would_do", Ok(()), attach),
@@ -109,6 +110,23 @@ fn told(path: &str, words: &str) -> Result<()> {
     anyhow::bail!("{words:?} is not in {:?}", std::fs::read_to_string(path)?)
 }
 
+fn without_memory() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let socket = folder.path().join("nbd").display().to_string();
+    let node = Server::start(&["node", "--backend", "memory:4M", "--insecure", "--listen", "127.0.0.1:0"])?;
+    let front = format!("unix:{socket}");
+    let words = ["serve", "--insecure", "--nbd", &front, "--node", &node.says, "--no-shared-memory"];
+    let coordinator = Server::start(&words)?;
+    qemu_io(&coordinator.says, &["write -P 7 1M 2M", "read -P 7 1M 2M"])?;
+    let now: serde_json::Value =
+        serde_json::from_slice(&fathom_tests::run(&mut pool(&["status", "--json", &socket]))?.stdout)?;
+    let node = &now["nodes"][0];
+    ensure!(node["shared_memory_bytes"]["sent"] == 0 && node["shared_memory_bytes"]["received"] == 0, "{node}");
+    let whole = |way: &str| node["bytes"][way].as_u64() > Some(2 << 20);
+    ensure!(whole("sent") && whole("received"), "{node}");
+    Ok(())
+}
+
 fn status() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -122,7 +140,7 @@ fn status() -> Result<()> {
         &["--node", &nodes[0].says, "--node", &nodes[1].says],
     ];
     let coordinator = start_telling(&words.concat(), &said)?;
-    qemu_io(&coordinator.says, &["write -P 7 3M 2M"])?;
+    qemu_io(&coordinator.says, &["write -P 7 3M 2M", "read -P 7 3M 1M"])?;
     let ask = || -> Result<serde_json::Value> {
         Ok(serde_json::from_slice(&fathom_tests::run(&mut pool(&["status", "--json", &socket]))?.stdout)?)
     };
@@ -135,11 +153,12 @@ fn status() -> Result<()> {
         );
         let positive = |name: &str| node[name].as_f64().is_some_and(|value| value > 0.0);
         ensure!(["window", "batch", "rtt_us", "requests", "epoch"].into_iter().all(positive), "{node}");
-        ensure!(
-            node["bytes"]["sent"].as_u64() > Some(1 << 20) && node["frames"]["received"].as_u64() > Some(0),
-            "{node}"
-        );
+        let (frames, memory) = (&node["bytes"], &node["shared_memory_bytes"]);
+        ensure!(frames["sent"].as_u64() > Some(0) && node["frames"]["received"].as_u64() > Some(0), "{node}");
+        // The nodes are on this machine: data of a MiB go through memory.
+        ensure!(memory["sent"] == 1 << 20 && frames["sent"].as_u64() < Some(1 << 16), "{node}");
     }
+    ensure!(now["nodes"][0]["shared_memory_bytes"]["received"] == 1 << 20, "{now}");
     let table = String::from_utf8(fathom_tests::run(&mut pool(&["status", &front]))?.stdout)?;
     ensure!(table.contains(&nodes[1].says) && table.contains("8.0 MiB in 2 nodes"), "{table}");
 

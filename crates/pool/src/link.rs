@@ -113,6 +113,8 @@ pub struct Counts {
     pub bytes_sent: u64,
     /// As above.
     pub bytes_received: u64,
+    /// Bytes of data that went through shared memory in place of frames, to the node and from it.
+    pub placed: (u64, u64),
     /// Times that the connections broke and were made anew.
     pub reconnected: u64,
     /// From when a request left to its answer, smoothed: each frame counts an eighth.

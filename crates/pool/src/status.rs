@@ -87,6 +87,9 @@ pub struct NodeStatus {
     pub frames: Sums,
     /// Bytes of frames since then.
     pub bytes: Sums,
+    /// Bytes of data that went through shared memory in place of frames since then.
+    #[serde(default)]
+    pub shared_memory_bytes: Sums,
     /// Times that the connections broke and were made anew.
     pub reconnected: u64,
     /// Connections that are open.
@@ -197,6 +200,7 @@ fn node(link: &Link, (ops_per_s, packets, seconds): (f64, Packets, f64)) -> Node
         requests: counts.answered,
         frames: Sums { sent: counts.frames_sent, received: counts.frames_received },
         bytes: Sums { sent: counts.bytes_sent, received: counts.bytes_received },
+        shared_memory_bytes: Sums { sent: counts.placed.0, received: counts.placed.1 },
         reconnected: counts.reconnected,
         connections: counts.connections,
     }
@@ -287,6 +291,15 @@ impl Status {
         of_nodes("node_frames_sent_total", "counter", "Frames of requests.", &|n| n.frames.sent as f64);
         of_nodes("node_frames_received_total", "counter", "Frames of answers.", &|n| n.frames.received as f64);
         of_nodes("node_sent_bytes_total", "counter", "Bytes of frames to the node.", &|n| n.bytes.sent as f64);
+        of_nodes(
+            "node_shared_memory_sent_bytes_total",
+            "counter",
+            "Bytes of data to the node through shared memory.",
+            &|n| n.shared_memory_bytes.sent as f64,
+        );
+        of_nodes("node_shared_memory_received_bytes_total", "counter", "Bytes of data from the node so.", &|n| {
+            n.shared_memory_bytes.received as f64
+        });
         of_nodes("node_received_bytes_total", "counter", "Bytes of frames from the node.", &|n| {
             n.bytes.received as f64
         });

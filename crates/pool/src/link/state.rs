@@ -487,6 +487,10 @@ impl State {
             left = job.sent;
             self.bytes -= job.bytes();
             self.counts.answered += 1;
+            if result.is_ok() && job.places.is_some() {
+                let (to, from) = &mut self.counts.placed;
+                *(if reply.placed { from } else { to }) += u64::from(job.request.length);
+            }
             if result.is_ok() {
                 match job.request.operation {
                     Operation::Flush => self.flushed = self.flushed.max(job.covers),
