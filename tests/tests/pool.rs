@@ -289,7 +289,7 @@ fn not_there() -> Result<()> {
     refused(&words, 1, "is in use: by another node")?;
     refused(&["bench", "--insecure", "--node", &node.says, "--node", &node.says], 1, "are the same node")?;
     for verb in [["serve", "--nbd", "unix:/nowhere/socket"], ["node", "--insecure", "--listen=127.0.0.1:0"]] {
-        let words = [&verb[..], &["--backend", "memory:16000000T"]].concat();
+        let words = [&verb[..], &["--backend", "memory:4000000T"]].concat();
         refused(&words, 1, "in memory: this machine has")?;
     }
     let nobody = free_port()?;
