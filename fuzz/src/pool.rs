@@ -15,13 +15,14 @@ pub fn frames() -> Vec<Vec<u8>> {
         operation,
         durable: tag == 2,
         unchecked: tag == 1,
+        places: 0,
         tag,
         length: DATA.len() as u32,
         offset: 4096,
     };
     let operations = [Operation::Read, Operation::Write, Operation::Flush, Operation::Trim, Operation::Map];
     let requests: Vec<Request> = operations.into_iter().zip(0..).map(|(o, tag)| request(o, tag)).collect();
-    let reply = |status, tag, length| Reply { status, tag, length, checksum: 5 };
+    let reply = |status, tag, length| Reply { status, placed: false, tag, length, checksum: 5 };
     let replies = [reply(Status::Done, 0, DATA.len() as u32), reply(Status::Damaged, 1, 0)];
     let (mut asked, mut told) = (BytesMut::new(), BytesMut::new());
     let data = [Bytes::from_static(DATA)];
@@ -141,6 +142,8 @@ pub fn hellos() -> Vec<Vec<u8>> {
         reserved: true,
         unflushed: true,
         lost: vec![(4096, 8192)],
+        empty: false,
+        memory: true,
     };
     let mut messages = [BytesMut::new(), BytesMut::new(), BytesMut::new()];
     let put = [

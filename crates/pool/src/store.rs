@@ -30,7 +30,7 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 mod disk;
@@ -38,6 +38,7 @@ mod error;
 mod flushes;
 mod header;
 mod large;
+mod locks;
 mod map;
 mod medium;
 mod regions;
@@ -48,6 +49,7 @@ pub use error::Error;
 use flushes::Flushes;
 use header::{HEADER_BYTES, read_header};
 pub use header::{Header, Place, data_bytes, whole_bytes};
+use locks::LOCKS;
 use map::Map;
 use medium::{alone, boot, length, reads_as_zeroes};
 use regions::{Entered, Regions};
@@ -56,8 +58,6 @@ pub use settler::Settler;
 
 /// Bytes of a block: what a checksum covers.
 pub const BLOCK_BYTES: u64 = 4096;
-/// Blocks that share a lock.
-const LOCKS: u64 = 256;
 /// Blocks whose pairs are read or written at once: of a large store the whole table must not be in memory twice.
 const TABLE_PIECE: usize = 64 << 10;
 
@@ -521,22 +521,6 @@ impl Store {
         if end <= self.size_bytes { Ok(()) } else { Err(Status::Range) }
     }
 
-    /// The locks of the blocks, taken in one order so that two ranges never wait for each other.
-    fn lock(&self, blocks: std::ops::Range<u64>) -> Locked<'_> {
-        let lock = |stripe: u64| self.locks[stripe as usize].lock().unwrap_or_else(PoisonError::into_inner);
-        if blocks.end - blocks.start == 1 {
-            return Locked::One(lock(blocks.start % LOCKS));
-        }
-        let mut stripes: Vec<u64> = blocks.take(LOCKS as usize).map(|block| block % LOCKS).collect();
-        stripes.sort_unstable();
-        Locked::Many(stripes.into_iter().map(lock).collect())
-    }
-
-    /// The same, if nobody has one of them now.
-    fn try_lock(&self, blocks: std::ops::Range<u64>) -> Option<Vec<MutexGuard<'_, ()>>> {
-        blocks.take(LOCKS as usize).map(|block| self.locks[(block % LOCKS) as usize].try_lock().ok()).collect()
-    }
-
     /// Whether the block's content is one that its sums know; the sum that matches becomes the only one.
     fn known(&self, block: u64, content: &[u8]) -> bool {
         let untouched = self.table[block as usize].load(Ordering::Relaxed) == 0;
@@ -772,12 +756,6 @@ impl Store {
         }
         Ok(crc32c::crc32c(&out[begin..]))
     }
-}
-
-/// The locks of a range, held until it is dropped. Most ranges are within one block.
-enum Locked<'s> {
-    One(#[expect(dead_code, reason = "held, not looked at")] MutexGuard<'s, ()>),
-    Many(#[expect(dead_code, reason = "held, not looked at")] Vec<MutexGuard<'s, ()>>),
 }
 
 /// Eight bytes at a time and more: blocks that were never written are read often.
