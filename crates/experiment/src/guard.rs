@@ -484,11 +484,13 @@ mod tests {
         child.wait().unwrap();
         let gone = until(|| !runs(&pid("command")));
         std::fs::write(folder.path().join("go"), "").unwrap();
-        // Its daemon leads a group of its own.
-        for number in [pid("child").parse::<i32>().unwrap(), -pid("daemon").parse::<i32>().unwrap()] {
+        // What nobody ends then: all of its group, and its daemon's, which leads one of its own. Whoever waits for the test's output waits
+        // for them too.
+        for leader in [child.id() as i32, pid("daemon").parse::<i32>().unwrap()] {
             // SAFETY: processes that this test made.
-            unsafe { libc::kill(number, libc::SIGTERM) };
+            unsafe { libc::kill(-leader, libc::SIGTERM) };
         }
+        assert!(until(|| !runs(&pid("child"))));
         assert!(gone && until(|| folder.path().join("taken-down").exists()));
     }
 }
