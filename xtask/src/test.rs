@@ -15,9 +15,11 @@ use crate::run::{cargo, show};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
+use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 /// The package whose test targets are lanes.
 const PACKAGE: &str = "fathom-tests";
@@ -34,6 +36,9 @@ const FUZZ_PACKAGE: &str = "fathom-fuzz";
 /// What runs first, for it fails soonest; then the other lanes by name, and what takes longest last.
 const FIRST: [&str; 2] = ["workspace", PRIVILEGED];
 const LAST: [&str; 1] = ["lab"];
+
+/// Whoever still has the tests' output so long after their end was left behind by one of them.
+const LEFT_BEHIND: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 
 /// What a lane's output says.
 #[derive(Debug, Default)]
@@ -162,9 +167,26 @@ pub fn follow(command: &mut Command, tally: &mut Tally) -> Result<bool> {
         .spawn()
         .with_context(|| format!("cannot start {}", show(command)))?;
     let stdout = child.stdout.take().context("the tests' output")?;
+    let pipe = std::fs::read_link(format!("/proc/self/fd/{}", stdout.as_raw_fd())).unwrap_or_default();
+    let (says, said) = mpsc::channel();
+    std::thread::spawn(move || BufReader::new(stdout).split(b'\n').try_for_each(|line| says.send(line)));
     let mut quiet = false;
-    for line in BufReader::new(stdout).split(b'\n') {
-        let line = String::from_utf8_lossy(&line.context("the tests' output")?).into_owned();
+    let mut ended = None;
+    loop {
+        let line = match said.recv_timeout(Duration::from_secs(1)) {
+            Ok(line) => String::from_utf8_lossy(&line.context("the tests' output")?).into_owned(),
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                if ended.is_none() && child.try_wait()?.is_some() {
+                    ended = Some(Instant::now());
+                }
+                if ended.is_some_and(|ended| ended.elapsed() > LEFT_BEHIND) {
+                    println!("FAILED: a test left processes behind, which hold its output: {}", holders(&pipe));
+                    return Ok(false);
+                }
+                continue;
+            }
+        };
         tally.read(&line);
         // What tests that passed have printed is read for their skips, but not worth the log's lines.
         quiet = match line.as_str() {
@@ -179,6 +201,22 @@ pub fn follow(command: &mut Command, tally: &mut Tally) -> Result<bool> {
         }
     }
     Ok(child.wait().context("the tests' end")?.success())
+}
+
+/// Those who have that pipe open, but for us: number and command.
+fn holders(pipe: &Path) -> String {
+    let has = |process: &Path| {
+        let files = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+        files.filter_map(|file| std::fs::read_link(file.path()).ok()).any(|file| file == pipe)
+    };
+    let told = |process: std::path::PathBuf| {
+        let number: u32 = process.file_name()?.to_str()?.parse().ok()?;
+        let command = std::fs::read(process.join("cmdline")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command).replace('\0', " ");
+        (number != std::process::id() && has(&process)).then(|| format!("{number} ({})", command.trim()))
+    };
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
+    processes.filter_map(told).collect::<Vec<_>>().join(", ")
 }
 
 impl Tally {
@@ -266,6 +304,14 @@ mod tests {
         let mut tally = Tally { root_follows, ..Tally::default() };
         text.lines().for_each(|line| tally.read(line));
         tally.count()
+    }
+
+    #[test]
+    fn a_process_that_is_left_behind_fails_a_lane_and_does_not_hold_it_up() {
+        let follow = |script: &str| follow(Command::new("sh").args(["-c", script]), &mut Tally::default()).unwrap();
+        assert!(follow("echo all is well"));
+        // It ends by itself soon after.
+        assert!(!follow("sleep 8 2>/dev/null &"));
     }
 
     #[test]
