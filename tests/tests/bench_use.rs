@@ -207,10 +207,10 @@ fn files() -> Result<()> {
 
 fn gates() -> Result<()> {
     let folder = Folder::new()?;
-    folder.run(&["bench", "run", "fake.toml", "--blocks=3", "-o", "a.fathom"])?;
+    folder.run(&["bench", "run", "fake.toml", "--blocks=6", "-o", "a.fathom"])?;
     {
         let _busy = busy()?;
-        folder.run(&["bench", "run", "fake.toml", "--blocks=3", "-o", "b.fathom"])?;
+        folder.run(&["bench", "run", "fake.toml", "--blocks=6", "-o", "b.fathom"])?;
     }
     let (status, _, said) = folder.said(&["bench", "compare", "a.fathom", "b.fathom", "--fail-on=slower"])?;
     ensure!(status == Some(0) && said.contains("no cell that was compared is slower"), "{said}");
