@@ -30,6 +30,11 @@ pub use read::{Damage, is_lost};
 pub enum Entry {
     /// What was known of the machine when a run began, or went on.
     Machine(Environment),
+    /// What is about to be run. Older logs do not say.
+    Planned {
+        /// How many cells each design has; the designs' lines are behind this one.
+        cells: Vec<u64>,
+    },
     /// A design is about to be run.
     Design(DesignRow),
     /// One of its cells; all come before its first replicate.
@@ -73,6 +78,8 @@ pub struct Run {
 pub struct Runs {
     /// What was known of the machine at each beginning, oldest first.
     pub machines: Vec<Environment>,
+    /// How many cells each design has, if that is said.
+    planned: Option<Vec<u64>>,
     /// The designs.
     pub designs: Vec<DesignRow>,
     /// Their cells.
@@ -138,6 +145,7 @@ impl Runs {
     /// The entries of which it was made, those that were lost and came back included.
     fn entries(&self) -> Vec<Entry> {
         let mut all: Vec<Entry> = self.machines.iter().cloned().map(Entry::Machine).collect();
+        all.extend(self.planned.clone().map(|cells| Entry::Planned { cells }));
         all.extend(self.designs.iter().map(|row| Entry::Design(DesignRow { stopped: None, ..row.clone() })));
         all.extend(self.marks.iter().cloned().map(Entry::Mark));
         all.extend(self.cells.iter().map(|row| Entry::Cell(DesignCell { absent: None, ..row.clone() })));
@@ -164,6 +172,7 @@ impl Runs {
         };
         match entry {
             Entry::Machine(facts) => self.machines.push(facts),
+            Entry::Planned { cells } => self.planned = Some(cells),
             Entry::Design(row) => {
                 next("design", row.id, self.designs.len())?;
                 self.designs.push(row);
@@ -345,7 +354,7 @@ mod tests {
             precision: Some(0.02),
             stopped: None,
             baseline: None,
-            design: r#"{"cells":[1]}"#.into(),
+            design: r#"{"cell":[1]}"#.into(),
         })
     }
 
@@ -530,7 +539,64 @@ mod tests {
         assert!(read.runs == whole.runs && damage.unreadable[0].0 == 5, "{damage}");
     }
 
+    /// Two designs of two cells, in three blocks.
+    fn of_two_designs() -> Vec<Entry> {
+        let design = |id| match design(id) {
+            Entry::Design(row) => Entry::Design(DesignRow { design: r#"{"cell":[1,1]}"#.into(), ..row }),
+            other => other,
+        };
+        let cell = |id| match cell(id) {
+            Entry::Cell(row) => Entry::Cell(DesignCell { design: id / 2, argv: "[]".into(), ..row }),
+            other => other,
+        };
+        let replicate = |id: u64, cell: u64| match replicate(id, cell) {
+            Entry::Replicate(mut run) => {
+                run.replicate.block = id / 2 % 3;
+                Entry::Replicate(run)
+            }
+            other => other,
+        };
+        let mut all =
+            vec![Entry::Machine(Environment::default()), Entry::Planned { cells: vec![2, 2] }, design(0), design(1)];
+        for of in [0, 1] {
+            all.extend([cell(2 * of), cell(2 * of + 1)]);
+            all.extend((0..6).map(|id| replicate(6 * of + id, 2 * of + id % 2)));
+            all.push(Entry::Stopped { design: of, why: "blocks".into(), replicates: Some(6) });
+        }
+        all
+    }
+
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4000))]
+        /// Lines taken out, then the end cut off, then bytes changed: a log is refused, or both designs are there, and every process
+        /// whose line is whole.
+        #[test]
+        fn a_design_is_never_lost_in_silence(
+            out in proptest::collection::vec(0..22_usize, 0..15),
+            cut in proptest::option::of(0..9000_usize),
+            changed in proptest::collection::vec(0..9000_usize, 0..4),
+        ) {
+            let lines = (1..).zip(of_two_designs()).map(|(n, entry)| line::encode(n, &entry).unwrap());
+            let lines: Vec<Vec<u8>> = lines.enumerate().filter(|(at, _)| !out.contains(at)).map(|(_, l)| l).collect();
+            let mut text = lines.concat();
+            text.truncate(cut.unwrap_or(text.len()));
+            for at in changed {
+                if let Some(byte) = text.get_mut(at) {
+                    *byte = b'0' + (at % 10) as u8;
+                }
+            }
+            let Ok((runs, damage)) = Runs::parse(&mut &text[..], Path::new("x")) else { return Ok(()) };
+            if runs.designs.is_empty() {
+                // Cut off before any was written down, which whoever goes on refuses.
+                prop_assert!(damage.is_none() && runs.runs.is_empty());
+                return Ok(());
+            }
+            prop_assert_eq!(runs.designs.len(), 2, "{}", damage);
+            let whole = text.split_inclusive(|b| *b == b'\n').filter(|l| lines.iter().any(|line| line == l));
+            let whole = whole.filter(|l| l.starts_with(b"{\"replicate\""));
+            prop_assert_eq!(runs.runs.len(), whole.count(), "{}", damage);
+        }
+
         #[test]
         fn nothing_upsets_it(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = Runs::parse(&mut &bytes[..], Path::new("x"));

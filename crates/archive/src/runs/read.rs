@@ -60,7 +60,7 @@ struct Reader<'a> {
     path: &'a Path,
     runs: Runs,
     damage: Damage,
-    /// Cells of each design, as its text says; nothing if it says none.
+    /// Cells of each design, as the plan says, or its own text in logs without one; nothing if neither does.
     cells_of: Vec<Option<u64>>,
     /// The number that the next replicate had when it was written.
     next_replicate: u64,
@@ -144,8 +144,12 @@ impl Reader<'_> {
                 if row.id < self.runs.designs.len() as u64 {
                     return Ok(Err(format!("design {} is there a second time", row.id)));
                 }
-                let text: Option<serde_json::Value> = serde_json::from_str(&row.design).ok();
-                self.cells_of.push(text.and_then(|t| Some(t.get("cells")?.as_array()?.len() as u64)));
+                let planned = self.runs.planned.as_ref().and_then(|cells| cells.get(row.id as usize).copied());
+                let text = || {
+                    let text: serde_json::Value = serde_json::from_str(&row.design).ok()?;
+                    Some(text.get("cell")?.as_array()?.len() as u64)
+                };
+                self.cells_of.push(planned.or_else(text));
                 self.ends.push(None);
                 self.runs.designs.push(row);
             }
@@ -226,7 +230,12 @@ impl Reader<'_> {
 
     fn finish(mut self) -> Result<(Runs, Damage)> {
         let nothing_known = self.runs.designs.is_empty() && (!self.damage.is_none() || !self.runs.cells.is_empty());
-        if nothing_known || self.gap_behind_designs {
+        let designs_lost = match &self.runs.planned {
+            Some(planned) => !self.runs.designs.is_empty() && planned.len() > self.runs.designs.len(),
+            // The line that is missing may be the one that says how many, and the cut right behind a design.
+            None => self.gap_behind_designs || self.runs.cells.is_empty() && !self.damage.is_none(),
+        };
+        if nothing_known || designs_lost {
             return Err(self.lost("a design"));
         }
         for design in 0..self.runs.designs.len() {

@@ -51,6 +51,7 @@ impl Store {
 
     /// Writes down what will be run.
     pub fn plan(&mut self, designs: &[Design]) -> Result<()> {
+        self.log.push(Entry::Planned { cells: designs.iter().map(|d| d.cells.len() as u64).collect() })?;
         for (id, design) in (0..).zip(designs) {
             self.log.push(Entry::Design(row(id, design)?))?;
         }

@@ -319,3 +319,76 @@ fn a_node_that_is_known_to_be_away_is_not_waited_for_until_it_is_back() {
     trial.answer(0, &requests).expect("it was asked");
     assert_eq!(served.try_recv().expect("an answer"), Ok(Bytes::from_static(b"wxyz")));
 }
+
+/// Of a size that no other test of this program takes buffers of.
+const SHARED: u32 = 1_500_000;
+
+/// Whether somebody who wants buffers can get the one at that place of the shared memory.
+fn is_free(at: u64) -> bool {
+    let all: Vec<Buffer> = (0..20).map(|_| Buffer::new(SHARED as usize)).collect();
+    all.iter().any(|buffer| nbd::buffer::place(buffer) == Some(at as usize))
+}
+
+/// A read whose answer is to be put into shared memory; where.
+fn shared_read(trial: &mut Trial) -> (u64, Answered, Request, u64) {
+    let (reply, answer) = oneshot::channel();
+    let request = Request { length: SHARED, ..asking(Operation::Read, 0) };
+    let (number, _) = trial.state.put(request, Vec::new(), trial.now, reply);
+    let mut out = Outbox::default();
+    trial.state.fill(0, trial.now, &mut out);
+    let Some(Frame::Requests(_, requests)) = frame::take(out.tail()).expect("a frame") else { panic!("nothing left") };
+    let (request, places) = &requests[0];
+    let places: Vec<Place> = Place::all(places).collect();
+    assert!(requests.len() == 1 && request.places == 1 && places[0].length == SHARED, "{requests:?}");
+    (number, answer, *request, places[0].at)
+}
+
+#[test]
+fn memory_that_a_node_may_still_use_is_given_to_nobody_else() {
+    crate::shm::Offer::to(&crate::shm::boot()).expect("memory can be had");
+    let mut trial = Trial::natural(1);
+    trial.state.opened(0, trial.now, true);
+    // Whoever asked is gone, and the node has not answered.
+    let (number, asked, request, at) = shared_read(&mut trial);
+    trial.leave(number, Operation::Read, 0, asked);
+    assert!(!is_free(at));
+    let reply = Reply { status: Status::Done, placed: true, tag: request.tag, length: SHARED, checksum: 0 };
+    let answer = Frame::Replies(Head::default(), vec![(reply, Bytes::new())]);
+    trial.state.answered(0, answer, trial.now).expect("it was asked");
+    assert!(is_free(at));
+    // The connection is lost, and he is gone too: the node may be at it until it has let us in anew.
+    let (_, asked, _, at) = shared_read(&mut trial);
+    drop(asked);
+    trial.state.ask_again(trial.now);
+    assert!(!is_free(at));
+    assert!(trial.state.reopened(&welcome("boot")));
+    assert!(is_free(at));
+    // He waits: it is asked again, over a connection that shares nothing, and so is answered as ever.
+    trial.state.opened(0, trial.now, true);
+    let (_, mut asked, _, _) = shared_read(&mut trial);
+    trial.state.ask_again(trial.now);
+    assert!(trial.state.reopened(&welcome("boot")));
+    trial.state.opened(0, trial.now, false);
+    let (requests, _) = trial.fill(0);
+    assert_eq!((requests.len(), requests[0].places), (1, 0));
+    let data = Bytes::from(vec![7; SHARED as usize]);
+    let (length, checksum) = (SHARED, crc32c::crc32c(&data));
+    let reply = Reply { status: Status::Done, placed: false, tag: requests[0].tag, length, checksum };
+    trial.state.answered(0, Frame::Replies(Head::default(), vec![(reply, data.clone())]), trial.now).expect("asked");
+    assert_eq!(asked.try_recv().expect("an answer"), Ok(data));
+    // Nobody will ever say that the node is done.
+    trial.state.opened(0, trial.now, true);
+    let (_, _asked, _, at) = shared_read(&mut trial);
+    drop(trial);
+    assert!(!is_free(at));
+}
+
+#[test]
+fn an_answer_is_not_taken_from_memory_that_was_not_said() {
+    let mut trial = Trial::natural(1);
+    let (_asked, _) = trial.put(Operation::Read);
+    let (requests, _) = trial.fill(0);
+    let reply = Reply { status: Status::Done, placed: true, tag: requests[0].tag, length: 4, checksum: 0 };
+    let answer = Frame::Replies(Head::default(), vec![(reply, Bytes::new())]);
+    assert!(matches!(trial.state.answered(0, answer, trial.now), Err(Broken::Sense(_))));
+}
