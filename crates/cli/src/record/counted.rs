@@ -79,9 +79,9 @@ fn completed(all: &[Vec<u64>]) -> Vec<Option<&u64>> {
 }
 
 fn read(dev: Dev, name: &str) -> Option<Counted> {
-    let from_ns = workload::clock::now_ns();
+    let from_ns = capture::boot_ns();
     let line = Local.read(&format!("/sys/block/{name}/stat")).ok()?;
-    let to_ns = workload::clock::now_ns();
+    let to_ns = capture::boot_ns();
     let fields: Vec<u64> = line.split_whitespace().map(|word| word.parse().ok()).collect::<Option<_>>()?;
     Some((dev.0, from_ns, to_ns, fields))
 }

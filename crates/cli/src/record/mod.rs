@@ -187,7 +187,7 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     meta.write(&args.output)?;
     // Not before: each writing of it makes it a new file.
     around.writes(&args.output.join("meta.json"));
-    log.begins_at(workload::clock::now_ns());
+    log.begins_at(capture::boot_ns());
     around.count_before();
     args.pid.iter().copied().filter(|pid| capture::is_of_the_kernel(*pid)).for_each(warn_of_the_kernel);
     if let Some(child) = &mut child {
@@ -199,7 +199,7 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
 
     around.count_after();
     // Taking so many probes off takes a while, in which some see what others do not see any more.
-    log.ends_at(workload::clock::now_ns());
+    log.ends_at(capture::boot_ns());
     let mut finished = session.finish(&mut |record| log.put(record));
     // What was lost before and after the window would not have been stored.
     finished.lost = finished.lost.saturating_sub(log.lost_outside);
