@@ -11,7 +11,8 @@ help:
 	@echo "make lint              formatting, clippy, the rules of the house, generated files"
 	@echo "make bench             what tracing costs, beside strace, perf and blktrace: writes docs/performance.md"
 	@echo "make papers [FIG=…]    the figures of the papers on this machine, beside the papers' values: docs/papers.md"
-	@echo "make dist              a .tar.gz for x86_64 and one for aarch64 under target/dist"
+	@echo "make dist              a .tar.gz and a .deb for x86_64 and for aarch64 under target/dist"
+	@echo "make install           the program, its manual pages and completions below PREFIX (/usr/local)"
 	@echo "make clean             removes what was built and what the demo left"
 
 .PHONY: setup
@@ -73,6 +74,10 @@ sample: build
 .PHONY: dist
 dist: build
 	@cargo xtask dist
+
+.PHONY: install
+install: build
+	@scripts/install $(FATHOM)
 
 .PHONY: clean
 clean:

@@ -41,8 +41,8 @@ const FIRST: [&str; 2] = ["workspace", PRIVILEGED];
 const BACKGROUND: &str = "lab";
 
 /// The lanes that it runs beside: what they assert does not depend on who else computes.
-const BESIDE: [&str; 10] =
-    ["android", "drawing", "engines", "errors", "fuzz", "jvm", "pool", "pool_clients", "pool_kill", "reach"];
+const BESIDE: [&str; 11] =
+    ["android", "drawing", "engines", "errors", "fuzz", "install", "jvm", "pool", "pool_clients", "pool_kill", "reach"];
 
 /// Whoever still has the tests' output so long after their end was left behind by one of them.
 const LEFT_BEHIND: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });

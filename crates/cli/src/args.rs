@@ -72,8 +72,12 @@ pub enum Verb {
         /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Print the manual page (troff)
-    Man,
+    /// Print the manual page (troff), or write one for each command
+    Man {
+        /// Write fathom.1 and a page for each command into this folder.
+        #[arg(long, value_name = "FOLDER")]
+        dir: Option<PathBuf>,
+    },
 }
 
 /// Record what a program does, from its SQL statements to the device commands.

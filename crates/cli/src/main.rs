@@ -73,7 +73,12 @@ fn run(verb: Verb) -> Result<ExitCode> {
             clap_complete::generate(shell, &mut command, "fathom", &mut text);
             print!("{}", String::from_utf8_lossy(&text));
         }
-        Verb::Man => {
+        Verb::Man { dir: Some(dir) } => {
+            std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+            let written = clap_mangen::generate_to(args::Cli::command(), &dir);
+            written.with_context(|| format!("cannot write manual pages into {}", dir.display()))?;
+        }
+        Verb::Man { dir: None } => {
             let mut text = Vec::new();
             clap_mangen::Man::new(args::Cli::command()).render(&mut text)?;
             print!("{}", String::from_utf8_lossy(&text));
