@@ -9,8 +9,8 @@ help:
 	@echo "make test              lint and every lane of tests; what was skipped is listed with its reason"
 	@echo "make test-all          make test, then what is long by nature: simulations with many seeds, soaks, other engines"
 	@echo "make lint              formatting, clippy, the rules of the house, generated files"
-	@echo "make bench             what tracing costs, beside strace, perf and blktrace: writes docs/performance.md"
-	@echo "make papers [FIG=…]    the figures of the papers on this machine, beside the papers' values: docs/papers.md"
+	@echo "make bench             what tracing costs, beside strace, perf and blktrace: writes docs/results/performance.md"
+	@echo "make papers [FIG=…]    the figures of the papers on this machine, beside the papers' values: docs/results/papers.md"
 	@echo "make dist              a .tar.gz for x86_64 and one for aarch64 under target/dist"
 	@echo "make clean             removes what was built and what the demo left"
 
@@ -51,12 +51,12 @@ lint: setup-test
 bench:
 	@scripts/setup bench
 	@scripts/build
-	@$(FATHOM) bench run experiments/peers/*.toml --output target/bench.fathom --markdown docs/performance.md
+	@$(FATHOM) bench run experiments/peers/*.toml --output target/bench.fathom --markdown docs/results/performance.md
 
 # A figure is printed; all of them make the page of the manual.
 .PHONY: papers
 papers: build
-	@$(FATHOM) papers $(or $(FIG),--output docs/papers.md)
+	@$(FATHOM) papers $(or $(FIG),--output docs/results/papers.md)
 
 # README shows what this prints, and the picture.
 .PHONY: picture

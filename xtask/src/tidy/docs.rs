@@ -21,7 +21,9 @@ pub struct Line {
 
 /// The manual's pages. The changelog and the journal tell of versions that are gone.
 fn pages(files: &[File]) -> impl Iterator<Item = &File> {
-    files.iter().filter(|f| f.path.ends_with(".md") && !f.path.starts_with("docs/journal/") && f.path != "CHANGELOG.md")
+    files.iter().filter(|f| {
+        f.path.ends_with(".md") && !f.path.starts_with("docs/internals/journal/") && f.path != "CHANGELOG.md"
+    })
 }
 
 /// Every command line of the manual.
@@ -134,7 +136,7 @@ mod tests {
     #[test]
     fn the_journal_and_the_changelog_may_tell_of_the_past() {
         let text = "```sh\nfathom gone\n```\n";
-        for path in ["docs/journal/2026.md", "CHANGELOG.md"] {
+        for path in ["docs/internals/journal/2026.md", "CHANGELOG.md"] {
             assert_eq!(commands(&[File { path: path.into(), text: text.into() }]), []);
         }
     }

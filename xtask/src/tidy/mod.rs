@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use std::path::Path;
 
 /// The page that declares who may use whom.
-const ARCHITECTURE: &str = "docs/architecture.md";
+const ARCHITECTURE: &str = "docs/internals/architecture.md";
 
 /// Checks every rule and prints the offences.
 pub fn run(root: &Path) -> Result<()> {
