@@ -11,6 +11,7 @@ help:
 	@echo "make lint              formatting, clippy, the rules of the house, generated files"
 	@echo "make bench             what tracing costs, beside strace, perf and blktrace: writes docs/results/performance.md"
 	@echo "make papers [FIG=…]    the figures of the papers on this machine, beside the papers' values: docs/results/papers.md"
+	@echo "make book              the manual as a site with search: target/book/index.html"
 	@echo "make dist              a .tar.gz for x86_64 and one for aarch64 under target/dist"
 	@echo "make clean             removes what was built and what the demo left"
 
@@ -69,6 +70,13 @@ picture: setup-test
 .PHONY: sample
 sample: build
 	@scripts/sample $(FATHOM)
+
+# No build of Fathom needs mdBook, so nothing installs it unasked.
+.PHONY: book
+book:
+	@command -v mdbook >/dev/null || { echo "make book needs mdbook: cargo install mdbook --version 0.4.52 --locked" >&2; exit 1; }
+	@mdbook build
+	@echo "target/book/index.html"
 
 .PHONY: dist
 dist: build

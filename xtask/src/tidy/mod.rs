@@ -4,6 +4,7 @@
 mod arrows;
 mod code;
 mod docs;
+mod manual;
 
 use crate::metadata::packages;
 use crate::source::{files, paths};
@@ -27,12 +28,15 @@ pub fn run(root: &Path) -> Result<()> {
 
     for file in &files {
         offences.extend(code::offences(file));
+        offences.extend(manual::long_lines(file));
     }
+    offences.extend(manual::unlisted(&files));
     let commands = docs::commands(&files);
     offences.extend(docs::broken_links(root, &files));
     let binary = root.join("target/release/fathom");
     if binary.exists() {
         offences.extend(docs::refused(&binary, &commands)?);
+        offences.extend(crate::cli_page::stale(root, &binary)?);
     } else {
         offences.push(format!("{} is not there to judge the docs; run `make build` first", binary.display()));
     }
