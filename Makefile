@@ -9,8 +9,9 @@ help:
 	@echo "make test              lint and every lane of tests; what was skipped is listed with its reason"
 	@echo "make test-all          make test, then what is long by nature: simulations with many seeds, soaks, other engines"
 	@echo "make lint              formatting, clippy, the rules of the house, generated files"
-	@echo "make bench             what tracing costs, beside strace, perf and blktrace: writes docs/performance.md"
-	@echo "make papers [FIG=…]    the figures of the papers on this machine, beside the papers' values: docs/papers.md"
+	@echo "make bench             what tracing costs, beside strace, perf and blktrace: writes docs/results/performance.md"
+	@echo "make papers [FIG=…]    the figures of the papers on this machine, beside the papers' values: docs/results/papers.md"
+	@echo "make book              the manual as a site with search: target/book/index.html"
 	@echo "make dist              a .tar.gz and a .deb for x86_64 and for aarch64 under target/dist"
 	@echo "make install           the program, its manual pages and completions below PREFIX (/usr/local)"
 	@echo "make clean             removes what was built and what the demo left"
@@ -52,12 +53,12 @@ lint: setup-test
 bench:
 	@scripts/setup bench
 	@scripts/build
-	@$(FATHOM) bench run experiments/peers/*.toml --output target/bench.fathom --markdown docs/performance.md
+	@$(FATHOM) bench run experiments/peers/*.toml --output target/bench.fathom --markdown docs/results/performance.md
 
 # A figure is printed; all of them make the page of the manual.
 .PHONY: papers
 papers: build
-	@$(FATHOM) papers $(or $(FIG),--output docs/papers.md)
+	@$(FATHOM) papers $(or $(FIG),--output docs/results/papers.md)
 
 # README shows what this prints, and the picture.
 .PHONY: picture
@@ -70,6 +71,13 @@ picture: setup-test
 .PHONY: sample
 sample: build
 	@scripts/sample $(FATHOM)
+
+# No build of Fathom needs mdBook, so nothing installs it unasked.
+.PHONY: book
+book:
+	@command -v mdbook >/dev/null || { echo "make book needs mdbook: cargo install mdbook --version 0.4.52 --locked" >&2; exit 1; }
+	@mdbook build
+	@echo "target/book/index.html"
 
 .PHONY: dist
 dist: build

@@ -1,5 +1,5 @@
 //! `fathom net run --link`: two devices whose way leads through this machine, which delays it. Devices and the machine between them are
-//! network namespaces, set up as docs/net-link.md says.
+//! network namespaces, set up as docs/guide/net-link.md says.
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, installed, lane, rows, run, until};
@@ -48,7 +48,7 @@ struct Bench {
 impl Bench {
     fn make() -> Result<Self> {
         let bench = Self { router: Namespace::create()?, name: format!("fathom-{}", std::process::id()) };
-        let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/net-link.md");
+        let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/net-link.md");
         let text = std::fs::read_to_string(&manual)?;
         let (_, after) =
             text.split_once("<!-- devices to try it with -->").context("the manual's commands are gone")?;

@@ -513,7 +513,7 @@ fn namespaced_marks() -> Result<()> {
     let load = [&fathom, "workload", "sqlite", "--op", "insert", "--rows", "3000", "--dir", &at];
     let argv: Vec<&str> = ["unshare", "--pid", "--fork"].into_iter().chain(load).collect();
     let summary = show(&record(folder.path(), &[], &argv)?)?;
-    // The program is found when it is mapped, so the first statements may run unseen (docs/limits.md); each seen one has the
+    // The program is found when it is mapped, so the first statements may run unseen (docs/reference/limits.md); each seen one has the
     // mark around it, which then is no operation of its own.
     let seen = number(shape(&summary, "INSERT")?, "/count")?;
     ensure!(seen >= 500.0, "only {seen} INSERTs were seen");

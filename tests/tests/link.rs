@@ -367,9 +367,9 @@ fn stamped() -> Result<()> {
     Ok(())
 }
 
-/// What docs/net-link.md has typed in another shell, as it stands there.
+/// What docs/guide/net-link.md has typed in another shell, as it stands there.
 fn commands(block: usize) -> Result<String> {
-    let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/net-link.md");
+    let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/net-link.md");
     let text = std::fs::read_to_string(&manual)?;
     let (_, after) = text.split_once("## Between real devices").context("the manual's section is gone")?;
     let block = after.split("```text\n").nth(1 + block).and_then(|rest| rest.split("```").next());

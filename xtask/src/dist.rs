@@ -7,7 +7,7 @@
 //! musl's headers, but no linker and no libc: Rust's musl targets bring their own `libc.a` and start files, and
 //! `rust-lld` links them. The compiler is clang, which the BPF programs need anyway and which knows every target; the
 //! headers are those of Debian's `musl-dev` for arm64, taken through apt's own state folder and only unpacked under
-//! `target/`. Nothing is installed. See docs/journal/2026-11-20-aarch64-compiler.md.
+//! `target/`. Nothing is installed. See docs/internals/journal/2026-11-20-aarch64-compiler.md.
 
 use crate::run::{cargo, output, run};
 use anyhow::{Context, Result, ensure};

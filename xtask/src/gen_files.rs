@@ -40,11 +40,11 @@ pub fn run(root: &Path, check: bool) -> Result<()> {
 const NOTICE: &str = "<!-- Generated from crates/model by `cargo xtask gen`. Do not edit. -->\n";
 
 fn events() -> String {
-    let mut out = format!(
-        "# Events\n\n{NOTICE}\nWhat the probes record, and what `events.log` holds: a header, the fields in this order \
-         (little-endian, without gaps), for some kinds a text of `len` bytes, and padding to a multiple of 8 bytes. \
-         Version {EVENT_VERSION}.\n\n## Header\n\n"
-    );
+    let about = prose(&format!(
+        "What the probes record, and what `events.log` holds: a header, the fields in this order (little-endian, without \
+         gaps), for some kinds a text of `len` bytes, and padding to a multiple of 8 bytes. Version {EVENT_VERSION}."
+    ));
+    let mut out = format!("# Events\n\n{NOTICE}\n{about}\n\n## Header\n\n");
     fields(&mut out, Header::FIELDS);
     for kind in Record::KINDS {
         let _ = write!(out, "\n## {} ({})\n\n{}\n\n", kind.name, kind.kind, prose(kind.doc));
@@ -89,15 +89,37 @@ fn tables() -> String {
     out
 }
 
-/// A doc comment as a paragraph: one line, links to Rust items reduced to their names.
+/// A doc comment as a paragraph: lines of the manual's width, links to Rust items reduced to their names.
 fn prose(doc: &str) -> String {
-    let joined = doc.split_whitespace().collect::<Vec<_>>().join(" ");
-    unlink(&joined)
+    let mut out = String::new();
+    let mut width = 0;
+    for word in one_line(doc).split(' ') {
+        let length = word.chars().count();
+        // A line that began so would be a list.
+        let bullet = ["-", "*", "+"].contains(&word);
+        if width > 0 && width + 1 + length > WIDTH && !bullet {
+            out.push('\n');
+            width = 0;
+        } else if width > 0 {
+            out.push(' ');
+            width += 1;
+        }
+        out.push_str(word);
+        width += length;
+    }
+    out
 }
 
-/// The same inside a table.
+/// Where lines of prose are broken.
+const WIDTH: usize = 120;
+
+/// A doc comment as it stands inside a table.
 fn cell(doc: &str) -> String {
-    prose(doc).replace('|', "\\|")
+    one_line(doc).replace('|', "\\|")
+}
+
+fn one_line(doc: &str) -> String {
+    unlink(&doc.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 /// ``[`crate::Name`]`` is a link for rustdoc only; in the manual it becomes `Name`.
@@ -125,6 +147,13 @@ mod tests {
     fn rustdoc_links_become_names() {
         assert_eq!(unlink("Which call ([`crate::Call`]), see [`flags`]."), "Which call (`Call`), see `flags`.");
         assert_eq!(unlink("an open [` stays"), "an open [` stays");
+    }
+
+    #[test]
+    fn prose_is_broken_and_cells_are_not() {
+        let long = "word ".repeat(60);
+        assert!(prose(&long).lines().count() == 3 && prose(&long).lines().all(|l| l.len() <= WIDTH));
+        assert_eq!(cell(&long).lines().count(), 1);
     }
 
     #[test]

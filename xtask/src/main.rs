@@ -1,5 +1,6 @@
 //! Chores of the repository, so that they are written in the language everyone here reads: `cargo xtask CHORE`.
 
+mod cli_page;
 mod dist;
 mod gen_files;
 mod lint;
@@ -18,7 +19,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask CHORE
 
-  gen [--check]    write the files that come from crates/model, or tell which are stale
+  gen [--check]    write the files that come from crates/model (and, once built, from the program), or tell which are stale
   tidy             check the rules of the house
   lint             formatting, clippy, tidy, generated files, and that a second build does nothing
   test [LANE…]     run the lanes of tests and count them; `cargo xtask test --list` names the lanes
@@ -41,7 +42,8 @@ fn chore(words: &[String]) -> Result<()> {
     let root = root();
     let rest = words.get(1..).unwrap_or_default();
     match words.first().map(String::as_str) {
-        Some("gen") => gen_files::run(&root, rest == ["--check"]),
+        Some("gen") if rest == ["--check"] => gen_files::run(&root, true),
+        Some("gen") => gen_files::run(&root, false).and_then(|()| cli_page::write(&root)),
         Some("tidy") => tidy::run(&root),
         Some("lint") => lint::run(&root),
         Some("test") => test::run(&root, rest),

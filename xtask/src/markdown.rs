@@ -60,6 +60,32 @@ pub fn links(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
+/// The names by which the headings of a text can be linked to, as GitHub and mdBook make them: lower case, spaces become
+/// hyphens, punctuation goes, and the second of a kind gets `-1`.
+pub fn anchors(text: &str) -> Vec<String> {
+    let mut fenced = false;
+    let mut found: Vec<String> = Vec::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        }
+        let title = line.trim_start_matches('#');
+        if fenced || title.len() == line.len() || !title.starts_with(' ') {
+            continue;
+        }
+        let kept = |c: char| match c {
+            ' ' => Some('-'),
+            '-' | '_' => Some(c),
+            c => c.is_alphanumeric().then(|| c.to_ascii_lowercase()),
+        };
+        let base: String = title.trim().chars().filter_map(kept).collect();
+        let same = |name: &str| found.iter().any(|f| f == name);
+        let nth = (0..).map(|n| if n == 0 { base.clone() } else { format!("{base}-{n}") }).find(|name| !same(name));
+        found.extend(nth);
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,5 +108,11 @@ mod tests {
     #[test]
     fn links_in_code_are_no_links() {
         assert_eq!(links("[a](b.md) and ![c](d.png#e)\n```\n[x](y)\n```\n"), [(1, "b.md"), (1, "d.png#e")]);
+    }
+
+    #[test]
+    fn headings_become_anchors_as_on_github() {
+        let text = "# A `b`, c\n```sh\n# none\n```\n## Two\n## Two\n#hash\n### 1. x_y-z (`w.rs`)\n";
+        assert_eq!(anchors(text), ["a-b-c", "two", "two-1", "1-x_y-z-wrs"]);
     }
 }

@@ -157,7 +157,7 @@ pub struct Show {
     /// The archive
     #[arg(value_name = "T.fathom")]
     pub archive: PathBuf,
-    /// Print JSON (its contract: docs/json.md)
+    /// Print JSON (its contract: docs/reference/json.md)
     #[arg(long)]
     pub json: bool,
 }
@@ -242,7 +242,7 @@ pub struct Papers {
     /// Run benchmarks with few processes and small values, to see that it works
     #[arg(long)]
     pub quick: bool,
-    /// Write this to a file, as docs/papers.md is, in place of printing it
+    /// Write this to a file, as docs/results/papers.md is, in place of printing it
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }

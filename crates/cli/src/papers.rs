@@ -322,15 +322,18 @@ mod tests {
         // The manual says of every figure what the list says.
         let whole = overview(&list.paper, &list.figure.iter().collect::<Vec<_>>());
         for line in head().lines().chain(whole.lines()) {
-            assert!(include_str!("../../../docs/papers.md").lines().any(|l| l == line), "docs/papers.md lacks: {line}");
+            assert!(
+                include_str!("../../../docs/results/papers.md").lines().any(|l| l == line),
+                "docs/results/papers.md lacks: {line}"
+            );
         }
         // What is told besides is told in the manual in the same words, so that making the page anew drops nothing.
-        let page = include_str!("../../../docs/papers.md");
+        let page = include_str!("../../../docs/results/papers.md");
         let all: Vec<&Known> = list.figure.iter().filter(|k| k.note.is_some()).collect();
         assert!(!all.is_empty());
         for known in all {
             let note = notes(&[known]);
-            assert!(page.contains(note.trim()), "docs/papers.md lacks: {note}");
+            assert!(page.contains(note.trim()), "docs/results/papers.md lacks: {note}");
         }
         assert!(covers("13-15", "14") && !covers("13-15", "1") && covers("5", "5") && !covers("x", "5"));
     }

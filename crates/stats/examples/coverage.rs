@@ -1,7 +1,7 @@
-//! Writes the figures of docs/reference/coverage.md: how often the method keeps its promises, shape by shape.
+//! Writes the figures of docs/results/coverage.md: how often the method keeps its promises, shape by shape.
 //!
 //! ```sh
-//! cargo run --release --package stats --example coverage > docs/reference/coverage.md
+//! cargo run --release --package stats --example coverage > docs/results/coverage.md
 //! ```
 
 use stats::cells::Pairing;
@@ -13,7 +13,7 @@ const SUITES: u64 = 300;
 
 fn main() {
     println!(
-        "<!-- Written by `cargo run --release --package stats --example coverage > docs/reference/coverage.md`. Do not edit. -->\n\n\
+        "<!-- Written by `cargo run --release --package stats --example coverage > docs/results/coverage.md`. Do not edit. -->\n\n\
          # How often intervals hold, by simulation\n\n\
          {TRIALS} made-up experiments a cell of these tables (seed {SEED}; a share near 0.95 is known to ± 0.007, one near 0.8 to ± 0.013), of which \
          the truth is\n\

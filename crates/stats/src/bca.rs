@@ -1,5 +1,5 @@
 //! The bootstrap's interval corrected for bias and skewness (BCa: Efron and Tibshirani, "An Introduction to the Bootstrap", ch. 14), which
-//! often is advised for benchmarks. Nothing here is estimated by it: it is too narrow for few processes (docs/method.md), and to say so
+//! often is advised for benchmarks. Nothing here is estimated by it: it is too narrow for few processes (docs/internals/method.md), and to say so
 //! needs one that is right, hence the comparison with SciPy's. Its acceleration comes from the jackknife,
 //! which is inconsistent for medians: it is for means.
 

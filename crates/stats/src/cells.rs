@@ -13,7 +13,7 @@
 //! by one factor in all of its processes, as a changed program is, the ratio of the medians is the ratio of the means as well.
 //!
 //! The rank tests behind the ratios are exact for any noise that is the same for both cells: heavy tails, two modes, a few disturbed
-//! processes. `simulation` tries them on the shapes that machines make; docs/reference/coverage.md has the figures.
+//! processes. `simulation` tries them on the shapes that machines make; docs/results/coverage.md has the figures.
 //!
 //! Ratios are made of logarithms, so that A / B and B / A are each other's reciprocals, ends included.
 

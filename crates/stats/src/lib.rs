@@ -1,6 +1,6 @@
 //! Numerics: estimates with intervals. Pure and seeded: the same numbers and seed give the same answer anywhere.
 //!
-//! A file a method. docs/method.md tells the whole procedure and why each step is as it is; in the order of use:
+//! A file a method. docs/internals/method.md tells the whole procedure and why each step is as it is; in the order of use:
 //!
 //! - one process: [`outlier`], [`pelt`] (or [`crops`], which chooses its penalty) and [`steady`] say from which iteration on its
 //!   times mean something;

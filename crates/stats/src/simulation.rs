@@ -4,10 +4,10 @@
 //! scaled so that its middle half of processes is about as wide as that of the typical noise (normal, 1.5 % between processes), or as
 //! wide as its name says. Everything is seeded, so that a run is like every other. The tests in `simulation/tests.rs` hold the method
 //! to its promises with few trials, its module `long` with thousands, and the example `coverage` writes the figures of
-//! docs/reference/coverage.md:
+//! docs/results/coverage.md:
 //!
 //! ```sh
-//! cargo run --release --package stats --example coverage > docs/reference/coverage.md
+//! cargo run --release --package stats --example coverage > docs/results/coverage.md
 //! ```
 
 use crate::cells::{Cell, Pairing, middle, ratio};

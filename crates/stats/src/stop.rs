@@ -2,7 +2,7 @@
 //!
 //! Stop when the interval of every estimate is narrow enough for its target, but never before the least number of blocks;
 //! stop at the latest when the budget is spent and they are there. Looking after each block and stopping at the first narrow interval favours
-//! blocks that agree by luck; the least number of blocks keeps that small (docs/method.md has the measured coverage). The
+//! blocks that agree by luck; the least number of blocks keeps that small (docs/internals/method.md has the measured coverage). The
 //! rule belongs into the report, since it is part of the method.
 //!
 //! It looks at widths only, never at verdicts: who stops as soon as a difference shows finds differences everywhere.

@@ -160,7 +160,7 @@ proptest! {
     }
 }
 
-/// Every arrangement of an interval, its estimate and the margin, beside what docs/comparing.md says of them.
+/// Every arrangement of an interval, its estimate and the margin, beside what docs/guide/comparing.md says of them.
 #[test]
 fn every_arrangement_has_the_verdict_of_the_manual() {
     let grid: Vec<f64> = (-24..=24).map(|n| (f64::from(n) * 0.004).exp()).collect();

@@ -21,7 +21,7 @@
 //! Compiled code stands beside its jar, where any ART that loads that jar finds it; so it is made for a copy of the jar, in a folder
 //! `aot`, and the other modes never see it.
 //!
-//! Uncertain: none of this was run on a device (docs/limits.md). The names of the JIT cache are those that public tools for
+//! Uncertain: none of this was run on a device (docs/reference/limits.md). The names of the JIT cache are those that public tools for
 //! Android look for.
 
 use crate::Error;

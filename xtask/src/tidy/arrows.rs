@@ -1,4 +1,4 @@
-//! Arrows go down only, and only those that docs/architecture.md declares.
+//! Arrows go down only, and only those that docs/internals/architecture.md declares.
 //!
 //! What a room is *built* from must be declared. Its *tests* may use any room of a lower floor besides: they make loop
 //! disks and archives to prove things on, and nothing that is shipped depends on them.
@@ -22,22 +22,23 @@ pub struct Room {
 /// Reads the table `room | floor | may use | foreign crates | …`.
 pub fn declared(page: &str) -> Result<BTreeMap<String, Room>> {
     let header = ["room", "floor", "may use", "foreign crates", "why it is a room"];
-    let rows = table(page, &header).context("docs/architecture.md has no table of rooms")?;
+    let rows = table(page, &header).context("docs/internals/architecture.md has no table of rooms")?;
     let names = |cell: &str| -> Vec<String> {
         cell.split(',').map(|n| n.trim().trim_matches('`').to_string()).filter(|n| !n.is_empty()).collect()
     };
     let mut rooms = BTreeMap::new();
     for row in rows {
-        ensure!(row.len() == header.len(), "docs/architecture.md: a row of {} cells: {row:?}", row.len());
+        ensure!(row.len() == header.len(), "docs/internals/architecture.md: a row of {} cells: {row:?}", row.len());
         let name = row[0].trim_matches('`').to_string();
-        let floor = row[1].parse().with_context(|| format!("docs/architecture.md: {name}: floor {}", row[1]))?;
+        let floor =
+            row[1].parse().with_context(|| format!("docs/internals/architecture.md: {name}: floor {}", row[1]))?;
         let only = (row[3] != "any").then(|| names(row[3]));
         rooms.insert(name, Room { floor, may_use: names(row[2]), only });
     }
     for (name, room) in &rooms {
         for used in room.may_use.iter().filter(|u| *u != "*") {
             let below = rooms.get(used).is_some_and(|u| u.floor < room.floor);
-            ensure!(below, "docs/architecture.md: {name} may not use {used}: it is not on a lower floor");
+            ensure!(below, "docs/internals/architecture.md: {name} may not use {used}: it is not on a lower floor");
         }
     }
     Ok(rooms)
@@ -51,7 +52,7 @@ pub fn offences(rooms: &BTreeMap<String, Room>, packages: &[Package]) -> Vec<Str
     for package in packages {
         let name = ours[package.name.as_str()];
         let Some(room) = rooms.get(name) else {
-            offences.push(format!("{}: the room is not in docs/architecture.md", package.folder));
+            offences.push(format!("{}: the room is not in docs/internals/architecture.md", package.folder));
             continue;
         };
         let lower = |used: &str| rooms.get(used).is_some_and(|u| u.floor < room.floor);
@@ -64,7 +65,8 @@ pub fn offences(rooms: &BTreeMap<String, Room>, packages: &[Package]) -> Vec<Str
             };
             let allowed = room.may_use.iter().any(|m| m == used || (m == "*" && lower(used)));
             if !allowed {
-                offences.push(format!("{}: the arrow to {used} is not in docs/architecture.md", package.folder));
+                offences
+                    .push(format!("{}: the arrow to {used} is not in docs/internals/architecture.md", package.folder));
             }
         }
         for used in package.tests_use.iter().filter_map(|u| ours.get(u.as_str())) {

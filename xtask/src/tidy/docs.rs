@@ -4,7 +4,7 @@
 //! `sudo`, a path or variables). Everything from a pipe, redirection or comment on is the shell's. The program is run
 //! with FATHOM_PARSE_ONLY set, which makes it stop behind its parser.
 
-use crate::markdown::{blocks, links};
+use crate::markdown::{anchors, blocks, links};
 use crate::source::File;
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
@@ -21,7 +21,9 @@ pub struct Line {
 
 /// The manual's pages. The changelog and the journal tell of versions that are gone.
 fn pages(files: &[File]) -> impl Iterator<Item = &File> {
-    files.iter().filter(|f| f.path.ends_with(".md") && !f.path.starts_with("docs/journal/") && f.path != "CHANGELOG.md")
+    files.iter().filter(|f| {
+        f.path.ends_with(".md") && !f.path.starts_with("docs/internals/journal/") && f.path != "CHANGELOG.md"
+    })
 }
 
 /// Every command line of the manual.
@@ -96,16 +98,26 @@ fn parses(program: &Path, arguments: &[String]) -> Result<bool> {
     Ok(command.status().with_context(|| format!("cannot start {}", program.display()))?.success())
 }
 
-/// Relative links that lead nowhere.
+/// Relative links that lead nowhere: to a file that is not there, or to a heading that its page does not have.
 pub fn broken_links(root: &Path, files: &[File]) -> Vec<String> {
     let mut broken = Vec::new();
     for file in files.iter().filter(|f| f.path.ends_with(".md")) {
         let folder = Path::new(&file.path).parent().unwrap_or(Path::new(""));
         for (line, target) in links(&file.text) {
-            let path = target.split(['#', ' ']).next().unwrap_or_default();
-            let elsewhere = path.is_empty() || path.contains("://") || path.starts_with("mailto:");
-            if !elsewhere && !root.join(folder).join(path).exists() {
+            let target = target.split(' ').next().unwrap_or_default();
+            let (path, anchor) = target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
+            if path.contains("://") || path.starts_with("mailto:") {
+                continue;
+            }
+            let to = if path.is_empty() { root.join(&file.path) } else { root.join(folder).join(path) };
+            if !path.is_empty() && !to.exists() {
                 broken.push(format!("{}:{line}: there is no {path}", file.path));
+                continue;
+            }
+            let Some(anchor) = anchor.filter(|_| path.is_empty() || path.ends_with(".md")) else { continue };
+            let text = if path.is_empty() { Some(file.text.clone()) } else { std::fs::read_to_string(&to).ok() };
+            if !text.is_some_and(|text| anchors(&text).iter().any(|a| a == anchor)) {
+                broken.push(format!("{}:{line}: no heading makes {target}", file.path));
             }
         }
     }
@@ -134,7 +146,7 @@ mod tests {
     #[test]
     fn the_journal_and_the_changelog_may_tell_of_the_past() {
         let text = "```sh\nfathom gone\n```\n";
-        for path in ["docs/journal/2026.md", "CHANGELOG.md"] {
+        for path in ["docs/internals/journal/2026.md", "CHANGELOG.md"] {
             assert_eq!(commands(&[File { path: path.into(), text: text.into() }]), []);
         }
     }
@@ -168,9 +180,17 @@ mod tests {
     fn broken_links_are_caught() -> Result<()> {
         let folder = tempfile::tempdir()?;
         std::fs::create_dir(folder.path().join("docs"))?;
-        std::fs::write(folder.path().join("docs/b.md"), "")?;
-        let files = page("[b](b.md#part) [w](https://example.org/) [gone](c.md)\n");
-        assert_eq!(broken_links(folder.path(), &files), ["docs/a.md:1: there is no c.md"]);
+        std::fs::write(folder.path().join("docs/b.md"), "# A part\n")?;
+        let files =
+            page("# Here\n[b](b.md#a-part) [h](#here) [w](https://example.org/#x) [gone](c.md)\n[p](b.md#q) [q](#q)\n");
+        assert_eq!(
+            broken_links(folder.path(), &files),
+            [
+                "docs/a.md:2: there is no c.md",
+                "docs/a.md:3: no heading makes b.md#q",
+                "docs/a.md:3: no heading makes #q"
+            ]
+        );
         Ok(())
     }
 }

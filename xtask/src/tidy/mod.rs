@@ -4,6 +4,7 @@
 mod arrows;
 mod code;
 mod docs;
+mod manual;
 
 use crate::metadata::packages;
 use crate::source::{files, paths};
@@ -11,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use std::path::Path;
 
 /// The page that declares who may use whom.
-const ARCHITECTURE: &str = "docs/architecture.md";
+const ARCHITECTURE: &str = "docs/internals/architecture.md";
 
 /// Checks every rule and prints the offences.
 pub fn run(root: &Path) -> Result<()> {
@@ -27,12 +28,15 @@ pub fn run(root: &Path) -> Result<()> {
 
     for file in &files {
         offences.extend(code::offences(file));
+        offences.extend(manual::long_lines(file));
     }
+    offences.extend(manual::unlisted(&files));
     let commands = docs::commands(&files);
     offences.extend(docs::broken_links(root, &files));
     let binary = root.join("target/release/fathom");
     if binary.exists() {
         offences.extend(docs::refused(&binary, &commands)?);
+        offences.extend(crate::cli_page::stale(root, &binary)?);
     } else {
         offences.push(format!("{} is not there to judge the docs; run `make build` first", binary.display()));
     }

@@ -1,4 +1,4 @@
-//! The contract of `fathom bench run --json` (docs/json.md), built from the archive's tables.
+//! The contract of `fathom bench run --json` (docs/reference/json.md), built from the archive's tables.
 
 use super::metrics::{Other, others};
 use super::{CellEstimate, estimate, said};

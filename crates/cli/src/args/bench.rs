@@ -103,7 +103,7 @@ pub struct BenchRun {
     /// No progress, and nothing but results, warnings and errors
     #[arg(short, long)]
     pub quiet: bool,
-    /// Print JSON (its contract: docs/json.md)
+    /// Print JSON (its contract: docs/reference/json.md)
     #[arg(long)]
     pub json: bool,
     /// Write the results as CSV to this file as well (`-`: to stdout, in place of the text)

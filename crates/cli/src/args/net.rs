@@ -184,7 +184,7 @@ pub struct NetRun {
         conflicts_with_all = ["udp", "transactions", "rate", "tcp_probe", "readings", "no_readings"]
     )]
     pub readings_cost: Option<Cost>,
-    /// Print JSON (its contract: docs/net.md)
+    /// Print JSON (its contract: docs/guide/net.md)
     #[arg(long)]
     pub json: bool,
     /// Print samples as JSON lines, as a benchmark's replicate does

@@ -61,7 +61,7 @@ pub struct PaperBench {
     /// The nodes were given --first, each the bytes before it: check every answer
     #[arg(long, requires = "paper")]
     pub check: bool,
-    /// Print what was measured as lines, as a design's replicate does (docs/designs.md)
+    /// Print what was measured as lines, as a design's replicate does (docs/guide/designs.md)
     #[arg(long, conflicts_with = "json")]
     pub lines: bool,
     /// Run a kernel on every node's processor, alone and during reads, and see what each costs the other

@@ -59,13 +59,13 @@ pub struct BenchCompare {
     /// Compare cells also if their commands differ, such as two builds of a program; a note says in what
     #[arg(long)]
     pub other_commands: bool,
-    /// What a change of level must pay when steady states are looked for (docs/method.md)
+    /// What a change of level must pay when steady states are looked for (docs/internals/method.md)
     #[arg(long, value_enum, default_value = "fixed")]
     pub penalty: Penalty,
     /// Take processes that others disturbed while they were measured for any others, where what disturbs them belongs to what is measured
     #[arg(long)]
     pub even_disturbed: bool,
-    /// Print JSON (its contract: docs/comparing.md)
+    /// Print JSON (its contract: docs/guide/comparing.md)
     #[arg(long)]
     pub json: bool,
     /// Write the tables as Markdown to this file as well (`-`: to stdout, in place of the text)
@@ -84,7 +84,7 @@ pub struct BenchHistory {
     /// Take processes that others disturbed while they were measured for any others
     #[arg(long)]
     pub even_disturbed: bool,
-    /// Print JSON (its contract: docs/comparing.md)
+    /// Print JSON (its contract: docs/guide/comparing.md)
     #[arg(long)]
     pub json: bool,
 }
@@ -109,7 +109,7 @@ pub struct BenchPlan {
     /// The difference between two cells that shall be told nine times of ten, in percent
     #[arg(long, value_name = "PERCENT", default_value = "3", value_parser = super::bench::percent)]
     pub difference: f64,
-    /// Print JSON (its contract: docs/json.md)
+    /// Print JSON (its contract: docs/reference/json.md)
     #[arg(long)]
     pub json: bool,
 }
@@ -120,10 +120,10 @@ pub struct BenchShow {
     /// The archive
     #[arg(value_name = "B.fathom")]
     pub archive: PathBuf,
-    /// What a change of level must pay when steady states are looked for (docs/method.md)
+    /// What a change of level must pay when steady states are looked for (docs/internals/method.md)
     #[arg(long, value_enum, default_value = "fixed")]
     pub penalty: Penalty,
-    /// Print JSON (its contract: docs/json.md)
+    /// Print JSON (its contract: docs/reference/json.md)
     #[arg(long)]
     pub json: bool,
     /// Write the results as CSV to this file as well (`-`: to stdout, in place of the text)

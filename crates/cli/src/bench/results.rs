@@ -69,7 +69,7 @@ pub fn text(benchmark: &Benchmark, all: &[Results]) -> String {
     parts.join("\n")
 }
 
-/// For programs: docs/json.md.
+/// For programs: docs/reference/json.md.
 pub fn json(benchmark: &Benchmark, all: &[Results], dir: &Path) -> Result<String> {
     let mut value = serde_json::to_value(benchmark)?;
     value["archive"] = json!(dir);
@@ -172,7 +172,7 @@ fn page(what: &[String], by_hand: &str, text: &str) -> String {
     let gap = if by_hand.is_empty() { "" } else { "\n" };
     format!(
         "# Performance\n\n\
-         Made by `make bench`, which runs `fathom bench run {} --markdown docs/performance.md`: each command of a design in a\n\
+         Made by `make bench`, which runs `fathom bench run {} --markdown docs/results/performance.md`: each command of a design in a\n\
          fresh process, in randomised complete blocks, compared pair by pair with the baseline of the same block. A ratio\n\
          is the median of the pairs with its 95 % bootstrap interval; the row \"again\" is the baseline against itself and shows\n\
          what the machine's noise alone makes.\n\n{by_hand}{gap}{text}",

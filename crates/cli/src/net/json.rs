@@ -1,4 +1,4 @@
-//! A run as JSON. Its contract stands in docs/net.md.
+//! A run as JSON. Its contract stands in docs/guide/net.md.
 
 use super::result::{Told, told, transactions, whole};
 use anyhow::{Context as _, Result};

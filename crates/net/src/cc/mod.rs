@@ -3,7 +3,7 @@
 //! A socket names its congestion control, and the kernel must know it. Many kernels have reno, cubic and little else. Three
 //! that papers compare (BIC, H-TCP, Westwood+) are supplied here as BPF programs that the kernel runs in their place; the
 //! algorithms are in `bpf/*.h`, each with its source. How far they do what the kernel's modules of the same names do is
-//! measured in `docs/congestion-controls.md`.
+//! measured in `docs/guide/congestion-controls.md`.
 
 mod btf;
 mod load;

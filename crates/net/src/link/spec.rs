@@ -1,7 +1,7 @@
 //! What a link is like, each direction by itself, and links that are known by a name.
 //!
 //! The presets are plain models with round numbers, not recordings: a cost of each packet, a rate, a delay, and whether
-//! both directions share the medium. Their arithmetic stands in docs/net-link.md.
+//! both directions share the medium. Their arithmetic stands in docs/guide/net-link.md.
 
 use super::loss::Loss;
 

@@ -7,7 +7,7 @@
 //! other, and answers in one write. Nagle's algorithm is off. Without I/O the same bytes travel, and nothing is read.
 //!
 //! The space is concatenated: node `i` has the addresses from `i * s`. What the paper leaves open, and what was chosen, is in
-//! docs/pool-paper.md. Threads and processes, as in the paper: nothing here is asynchronous.
+//! docs/papers/cluster.md. Threads and processes, as in the paper: nothing here is asynchronous.
 
 pub mod coordinator;
 pub mod node;

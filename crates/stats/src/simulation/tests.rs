@@ -155,7 +155,7 @@ fn stopping_early_costs_little_coverage() {
 /// The page of figures is one that this code has written, and keeps what it says.
 #[test]
 fn the_page_says_what_is_promised() {
-    let page = include_str!("../../../../docs/reference/coverage.md");
+    let page = include_str!("../../../../docs/results/coverage.md");
     let rows: Vec<Vec<&str>> = page
         .lines()
         .filter(|l| l.starts_with("| "))

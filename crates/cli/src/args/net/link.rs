@@ -33,7 +33,7 @@ pub struct NetLink {
     /// What the link is like.
     #[command(flatten)]
     pub link: Link,
-    /// Print JSON (its contract: docs/net-link.md)
+    /// Print JSON (its contract: docs/guide/net-link.md)
     #[arg(long)]
     pub json: bool,
     /// The program to run on the client's end, with its arguments

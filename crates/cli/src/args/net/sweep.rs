@@ -17,7 +17,7 @@ Examples:
   fathom net trial --delay 8ms --rate 10mbit --cc reno --direction down
   fathom net trial --preset wifi-g --udp iperf2
 
-The client's end of the link asks; up is from there to the end that serves. What the lines mean: docs/designs.md.")]
+The client's end of the link asks; up is from there to the end that serves. What the lines mean: docs/guide/designs.md.")]
 pub struct NetTrial {
     /// What the link is like.
     #[command(flatten)]
@@ -51,7 +51,7 @@ pub struct NetTrial {
 /// Throughput over emulated links: delay, congestion control, buffer, direction and loss as a design.
 ///
 /// Every cell is run in fresh links, in randomised blocks, until its interval is narrow or the time is spent; an interrupted
-/// sweep goes on with --resume. What a design is: docs/designs.md.
+/// sweep goes on with --resume. What a design is: docs/guide/designs.md.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Designs of its own:
@@ -93,7 +93,7 @@ pub struct NetSweep {
     /// The archive to make; one of that name is kept as NAME.fathom.old
     #[arg(short, long, value_name = "N.fathom", default_value = "net.fathom")]
     pub output: PathBuf,
-    /// Print JSON (its contract: docs/json.md)
+    /// Print JSON (its contract: docs/reference/json.md)
     #[arg(long)]
     pub json: bool,
     /// Write the tables as Markdown to this file as well

@@ -36,7 +36,7 @@ const ABOUT: &str = "ends.json";
 const ARCHIVE: &str = "run.fathom";
 
 /// Why this machine is no end of a run whose way is led through it.
-pub const BETWEEN: &str = "--link stands between two other devices, to which this machine is the router: give --from DEVICE and --to DEVICE (or ADDR:PORT). This machine itself can be an end as a network namespace: docs/net-link.md has the commands";
+pub const BETWEEN: &str = "--link stands between two other devices, to which this machine is the router: give --from DEVICE and --to DEVICE (or ADDR:PORT). This machine itself can be an end as a network namespace: docs/guide/net-link.md has the commands";
 
 /// What the end that asks is told of both.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -11,7 +11,7 @@
  * The values are those that Linux documents as parameters of tcp_bic (/sys/module/tcp_bic/parameters), where the paper
  * leaves them free or uses others in its simulations: S_max 16 (paper 32), beta 819/1024 (paper 0.875), low_window 14 (as
  * the paper), a step of a quarter of the distance (paper: half), and 20 round-trips a quarter-step for S_min
- * (smooth_part): 4 / 20 of a segment. And as tcp_bic does (measured: docs/congestion-controls.md), above low_window it grows by
+ * (smooth_part): 4 / 20 of a segment. And as tcp_bic does (measured: docs/guide/congestion-controls.md), above low_window it grows by
  * as much faster as an acknowledgement covers segments on average, about two where a receiver delays acknowledgements.
  */
 #ifndef FATHOM_CC_BIC_H

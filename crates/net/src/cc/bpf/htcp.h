@@ -11,7 +11,7 @@
  * draft's section on RTT scaling), at most by 2 and at least by 1/10, and never below standard TCP's.
  *
  * How growth is counted the draft leaves open, and it matters: where alpha is large a segment is due every few
- * acknowledgements. It is counted so that it does as Linux's tcp_htcp (measured: docs/congestion-controls.md): alpha is of
+ * acknowledgements. It is counted so that it does as Linux's tcp_htcp (measured: docs/guide/congestion-controls.md): alpha is of
  * whole segments before it is scaled by beta, and is looked at anew when the window grows; a window grows with the
  * acknowledgement after the one that made it due, by one segment, and what this one acknowledges is not counted on.
  */

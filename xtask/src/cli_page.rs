@@ -1,0 +1,96 @@
+//! The manual's page of the command line, as the program itself prints it: `--help` of every command, outermost first.
+//!
+//! It is made of the program and not of the sources, as `tidy` judges the manual's command lines: what is documented is what is taken.
+
+use crate::run::output;
+use anyhow::{Context, Result, ensure};
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+const PAGE: &str = "docs/reference/cli.md";
+
+/// Writes the page, if the program is there and the page is stale.
+pub fn write(root: &Path) -> Result<()> {
+    let binary = root.join("target/release/fathom");
+    if !binary.exists() {
+        println!("{PAGE} is left as it is: {} is not there; run `make build` first", binary.display());
+        return Ok(());
+    }
+    if !stale(root, &binary)?.is_empty() {
+        std::fs::write(root.join(PAGE), page(&binary)?).with_context(|| format!("cannot write {PAGE}"))?;
+        println!("wrote {PAGE}");
+    }
+    Ok(())
+}
+
+/// The offence of a page that says something else than the program.
+pub fn stale(root: &Path, binary: &Path) -> Result<Vec<String>> {
+    let fresh = std::fs::read_to_string(root.join(PAGE)).is_ok_and(|old| page(binary).is_ok_and(|new| new == old));
+    Ok(if fresh { vec![] } else { vec![format!("{PAGE}: stale; run `cargo xtask gen` after a build and commit")] })
+}
+
+fn page(binary: &Path) -> Result<String> {
+    let mut text = "# Command line\n\n<!-- Generated from `fathom --help` by `cargo xtask gen`. Do not edit. -->\n\n\
+                    Every command as `--help` prints it. `fathom man` prints the same as a manual page, `fathom completions SHELL` \
+                    what completes\nthem in a shell.\n"
+        .to_string();
+    add(binary, &mut Vec::new(), &mut text)?;
+    Ok(text)
+}
+
+/// A command and those below it.
+fn add(binary: &Path, words: &mut Vec<String>, text: &mut String) -> Result<()> {
+    ensure!(words.len() < 8, "commands without end: {words:?}");
+    let mut command = Command::new(binary);
+    // Neither the terminal's width nor its colours belong on the page.
+    command.args(words.iter()).arg("--help").env_remove("COLUMNS").env("NO_COLOR", "1");
+    let help = output(&mut command)?;
+    let marks = "#".repeat(2.max(words.len() + 1));
+    let name = std::iter::once("fathom").chain(words.iter().map(String::as_str)).collect::<Vec<_>>().join(" ");
+    let lines: Vec<&str> = help.trim_end().lines().map(str::trim_end).collect();
+    let _ = write!(text, "\n{marks} {name}\n\n```text\n{}\n```\n", lines.join("\n"));
+    for sub in commands(&help) {
+        words.push(sub);
+        add(binary, words, text)?;
+        words.pop();
+    }
+    Ok(())
+}
+
+/// The names under `Commands:`; `help` is clap's own.
+fn commands(help: &str) -> Vec<String> {
+    let section = help.lines().skip_while(|l| *l != "Commands:").skip(1).take_while(|l| !l.is_empty());
+    let names = section.filter_map(|l| l.strip_prefix("  ")).filter(|l| !l.starts_with(' '));
+    names.filter_map(|l| l.split_whitespace().next()).filter(|n| *n != "help").map(str::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stand-in for the program with a command in a command.
+    const PROGRAM: &str = "case \"$*\" in\n\
+        --help) printf 'Top\\n\\nCommands:\\n  one   Does\\n        much\\n  help  Helps\\n\\nOptions:\\n  -h\\n' ;;\n\
+        'one --help') printf 'One\\n\\nCommands:\\n  two  Does\\n' ;;\n\
+        'one two --help') echo Two ;;\n\
+        *) exit 2 ;;\nesac";
+
+    #[test]
+    fn every_command_has_its_section_and_a_page_of_another_program_is_stale() -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let binary = folder.path().join("target/release/fathom");
+        std::fs::create_dir_all(binary.parent().context("a folder")?)?;
+        std::fs::create_dir_all(folder.path().join("docs/reference"))?;
+        lab::script::write(&binary, &format!("#!/bin/sh\n{PROGRAM}\n"))?;
+        assert_eq!(stale(folder.path(), &binary)?.len(), 1);
+        write(folder.path())?;
+        assert_eq!(stale(folder.path(), &binary)?.len(), 0);
+        let page = std::fs::read_to_string(folder.path().join(PAGE))?;
+        let headings: Vec<&str> = page.lines().filter(|l| l.starts_with('#')).collect();
+        assert_eq!(headings, ["# Command line", "## fathom", "## fathom one", "### fathom one two"]);
+        lab::script::write(&binary, &format!("#!/bin/sh\n{}\n", PROGRAM.replace("Two", "Three")))?;
+        assert_eq!(stale(folder.path(), &binary)?.len(), 1);
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! What the manual looks like: lines that an editor and a review can show, and every page in the table of contents.
+
+use crate::markdown::links;
+use crate::source::File;
+
+/// The manual, which mdBook makes a site of, and its table of contents.
+const MANUAL: &str = "docs/";
+const CONTENTS: &str = "docs/SUMMARY.md";
+
+/// Longer lines are cut off by a terminal and unreadable in a diff.
+const WIDTH: usize = 140;
+
+/// What commands write: their lines are as long as the commands and the machine they name.
+const MADE: [&str; 3] = ["docs/results/performance.md", "docs/results/papers.md", "docs/results/coverage.md"];
+
+/// Lines of the manual that are too long, as `path:line: what`. A table's row cannot be broken, nor can a link's target, which does not
+/// count.
+pub fn long_lines(file: &File) -> Vec<String> {
+    if !file.path.starts_with(MANUAL) || !file.path.ends_with(".md") || MADE.contains(&file.path.as_str()) {
+        return Vec::new();
+    }
+    let lines = file.text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with('|'));
+    let long = lines.map(|(i, line)| (i + 1, shown(line))).filter(|(_, width)| *width > WIDTH);
+    long.map(|(line, width)| format!("{}:{line}: {width} characters, more than {WIDTH}", file.path)).collect()
+}
+
+/// The characters of a line without the targets of its links.
+fn shown(line: &str) -> usize {
+    let targets: usize = links(line).iter().map(|(_, target)| target.chars().count()).sum();
+    line.chars().count() - targets
+}
+
+/// Pages of the manual that its table of contents does not name: a site made of it would not have them.
+pub fn unlisted(files: &[File]) -> Vec<String> {
+    let Some(contents) = files.iter().find(|f| f.path == CONTENTS) else {
+        return vec![format!("there is no {CONTENTS}")];
+    };
+    let listed: Vec<String> = links(&contents.text).iter().map(|(_, target)| format!("{MANUAL}{target}")).collect();
+    let page = |f: &&File| f.path.starts_with(MANUAL) && f.path.ends_with(".md") && f.path != CONTENTS;
+    let missing = files.iter().filter(page).filter(|f| !listed.contains(&f.path));
+    missing.map(|f| format!("{}: not in {CONTENTS}", f.path)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, text: &str) -> File {
+        File { path: path.into(), text: text.into() }
+    }
+
+    #[test]
+    fn long_lines_are_caught_but_for_tables_links_and_what_commands_write() {
+        let long = "x ".repeat(71);
+        assert_eq!(
+            long_lines(&file("docs/a.md", &format!("a\n{long}\n"))),
+            ["docs/a.md:2: 142 characters, more than 140"]
+        );
+        for (path, text) in [
+            ("docs/a.md", format!("| {long} |")),
+            ("docs/a.md", format!("[a]({})", "y".repeat(150))),
+            ("docs/a.md", "\u{e4}".repeat(140)),
+            (MADE[0], long.clone()),
+            ("README.md", long.clone()),
+            ("docs/a.txt", long),
+        ] {
+            assert_eq!(long_lines(&file(path, &text)), [""; 0], "{path}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_page_outside_the_table_of_contents_is_caught() {
+        let contents = file(CONTENTS, "# Summary\n\n[Start](README.md)\n\n- [A](guide/a.md)\n");
+        let pages = |names: &[&str]| names.iter().map(|n| file(n, "")).collect::<Vec<_>>();
+        let mut files = pages(&["docs/README.md", "docs/guide/a.md", "docs/b.md", "README.md", "docs/b.png"]);
+        assert_eq!(unlisted(&files), ["there is no docs/SUMMARY.md"]);
+        files.push(contents);
+        assert_eq!(unlisted(&files), ["docs/b.md: not in docs/SUMMARY.md"]);
+    }
+}
