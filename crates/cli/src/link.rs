@@ -1,8 +1,7 @@
 //! From the event log to the tables. The linker is pure; here it meets the archive's files.
 
-use crate::unfinished::Unfinished;
 use anyhow::{Context as _, Result};
-use archive::{Archive, Damage, Lock, LogReader, Meta, TablesWriter};
+use archive::{Archive, Damage, Lock, LogReader, Meta, SignalCleanup, TablesWriter};
 use causal::accounts::{Accounts, Reading};
 use causal::{Below, InnerTasks, Linker, Sink, Stacked};
 use model::event::{ANY_CPU, Header, Loss};
@@ -333,7 +332,7 @@ pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
     let mut log = LogReader::open(dir)?;
     let writer = TablesWriter::create(dir)?;
     // Only now is the folder of half-made tables ours.
-    let _unfinished = Unfinished::tables(dir)?;
+    let _cleanup = SignalCleanup::tables(dir)?;
     let mut tables = Tables {
         writer,
         failed: None,

@@ -5,6 +5,7 @@
 mod say;
 
 mod args;
+mod atomic_file;
 mod bench;
 mod demo;
 mod export;
@@ -17,8 +18,6 @@ mod record;
 mod report;
 mod sample;
 mod show;
-mod unfinished;
-mod whole;
 mod workload;
 
 use anyhow::{Context as _, Result};

@@ -104,7 +104,7 @@ pub fn run(args: &args::Papers) -> Result<ExitCode> {
         draw(&archive, args.archive.is_none())?;
     }
     match &args.output {
-        Some(path) => crate::whole::text(path, &(head() + &text))?,
+        Some(path) => crate::atomic_file::text(path, &(head() + &text))?,
         None => say::text(&text),
     }
     Ok(ExitCode::SUCCESS)

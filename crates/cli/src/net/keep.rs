@@ -8,11 +8,10 @@ use super::lines;
 use super::result::{over_time, told, transactions, whole};
 use super::text::rate;
 use crate::record;
-use crate::unfinished::Unfinished;
 use analysis::bench::net::{LIMITED_BY, RUN};
 use anyhow::Result;
 use archive::runs::{Entry, Run};
-use archive::{Archive, Meta, RunsWriter};
+use archive::{Archive, Meta, RunsWriter, SignalCleanup};
 use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
 use net::estimate::Throughput;
 use net::run::Outcome;
@@ -91,7 +90,7 @@ fn write(outcome: &Outcome, dir: &Path, about: Option<&About>) -> Result<()> {
     log.push(Entry::Replicate(Box::new(replicate(outcome, about))))?;
     log.push(Entry::Stopped { design: 0, why: "blocks".into(), replicates: Some(1) })?;
     {
-        let _unfinished = Unfinished::tables(dir)?;
+        let _cleanup = SignalCleanup::tables(dir)?;
         log.runs().make_tables(dir)?;
     }
     meta.linked = true;
