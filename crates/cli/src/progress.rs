@@ -33,7 +33,7 @@ fn style(template: &str) -> ProgressStyle {
 
 /// Ends the line that is being drawn.
 pub fn clear(context: &Context) {
-    context.progress("", 0, 0);
+    context.clear_progress();
 }
 
 /// Within this time a signal is taken for the same one: `timeout` sends it to the program and to its group.

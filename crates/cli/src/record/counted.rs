@@ -4,10 +4,10 @@
 //! So they are read several times, a few milliseconds apart, until the disks rest; which reading is the best the linker finds out,
 //! who knows what completed around each.
 
-use crate::link::Counted;
 use causal::accounts::LAG_NS;
 use device::{Disks, Local, Reader};
 use model::Dev;
+use recorder::metadata::DiskCounters as Counted;
 use std::time::{Duration, Instant};
 
 /// How long disks that do not come to rest are read.

@@ -246,7 +246,10 @@ pub fn record(args: &args::Record, context: &Context) -> Result<Recorded> {
     })?;
     let operations = match link::link(&args.output, context) {
         Ok(linked) => Some(linked.operations),
-        Err(error) if log.full.is_some() || link::lacks_room(&error) => {
+        Err(error)
+            if log.full.is_some()
+                || error.downcast_ref::<recorder::Error>().is_some_and(recorder::Error::lacks_room) =>
+        {
             eprintln!("fathom: {}", crate::sentence(&error));
             eprintln!(
                 "fathom: the events are kept, but their tables find no room here: copy {} to a roomier disk and run `fathom link` on it",

@@ -3,7 +3,6 @@
 
 use super::counted::Counter;
 use super::log::Opened;
-use crate::link;
 use analysis::files::DatabaseHeader;
 use capture::Finished;
 use device::{Below, Disks, Local};
@@ -16,7 +15,7 @@ use std::path::Path;
 /// Collected before the command runs, completed after it.
 pub struct Surroundings {
     /// What goes into the archive.
-    pub known: link::Surroundings,
+    pub known: recorder::Metadata,
     counter: Counter,
 }
 
@@ -25,7 +24,7 @@ impl Surroundings {
     pub fn collect(archive: &Path, context: &Context) -> Self {
         context.progress("reading facts about the device", 0, 0);
         let disks = Disks::read(&Local).unwrap_or_default();
-        let mut known = link::Surroundings {
+        let mut known = recorder::Metadata {
             functions: Vec::new(),
             under_way: Vec::new(),
             counted_before: Vec::new(),
