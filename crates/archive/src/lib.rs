@@ -33,7 +33,7 @@ pub use archive::Archive;
 pub use error::{Error, Result};
 pub use lock::Lock;
 pub use log::{Damage, LogReader, LogSummary, LogWriter};
-pub use meta::Meta;
+pub use meta::{Meta, unix_now_ns};
 pub use runs::{Runs, RunsWriter, is_lost};
 pub use signal_cleanup::SignalCleanup;
 pub use tables::TablesWriter;

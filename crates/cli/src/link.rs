@@ -1,42 +1,11 @@
 //! `fathom link`, and opening an archive that may have no tables yet.
 
+use crate::notices;
 use anyhow::Result;
 use archive::{Archive, Lock};
 use model::{Context, counted};
-use recorder::Notice;
-use recorder::link::{Linked, is_rescuable};
+use recorder::link::is_rescuable;
 use std::path::Path;
-
-/// Makes the tables of a trace from its log. The caller holds its lock.
-pub fn link(dir: &Path, context: &Context) -> Result<Linked> {
-    Ok(recorder::link::link(dir, context, &say)?)
-}
-
-/// What linking has to say.
-pub fn say(notice: Notice) {
-    match notice {
-        Notice::MetaUnreadable(error) => {
-            eprintln!("fathom: {}", without_remedy(&error));
-            eprintln!("fathom: {EVENTS_ALONE}");
-        }
-        Notice::MetadataDamaged { archive, error } => {
-            eprintln!("fathom: {}: {error}", archive.display());
-            eprintln!("fathom: {EVENTS_ALONE}");
-        }
-        Notice::Linking { archive } => eprintln!("fathom: {} has no tables yet; linking its events", archive.display()),
-    }
-}
-
-const EVENTS_ALONE: &str = "going on with the events alone; disks, facts and coverage are lost";
-
-/// What is the matter with `meta.json`, without the advice to do what is being done.
-fn without_remedy(error: &archive::Error) -> String {
-    match error {
-        archive::Error::Damaged { path, why, .. } => format!("{} is damaged: {why}", path.display()),
-        archive::Error::NotAnArchive { path, .. } => format!("{} has no meta.json that is Fathom's", path.display()),
-        other => other.to_string(),
-    }
-}
 
 /// Opens an archive, linking it first if it has no tables, as after a recording that was cut short.
 pub fn open(dir: &Path, context: &Context) -> Result<Archive> {
@@ -55,7 +24,7 @@ pub fn open(dir: &Path, context: &Context) -> Result<Archive> {
         crate::bench::remake(dir)?;
         return Ok(Archive::open(dir)?);
     }
-    recorder::link::open(dir, context, &say).map_err(|error| {
+    recorder::link::open(dir, context, &notices::tell).map_err(|error| {
         const REMEDY: &str =
             "tables are made within the archive; copy it to where there is room and you may write, and open the copy";
         let lacks_room = error.lacks_room();
@@ -75,7 +44,7 @@ pub fn run(args: &crate::args::Link) -> Result<()> {
         Ok(archive) if archive.meta().kind != "trace" => Some(crate::bench::remake(dir)?),
         Ok(_) => None,
         Err(error) if is_rescuable(&error) && archive::runs::path(dir).is_file() => {
-            eprintln!("fathom: {}", without_remedy(&error));
+            eprintln!("fathom: {}", notices::without_remedy(&error));
             eprintln!(
                 "fathom: going on with the log (runs.jsonl) alone: the command line is lost, and the archive's time is its \
                  first process's"
@@ -87,7 +56,7 @@ pub fn run(args: &crate::args::Link) -> Result<()> {
     let (events, made) = match remade {
         Some(runs) => (counted(runs.designs.len(), "design"), counted(runs.runs.len(), "process")),
         None => {
-            let linked = link(dir, &context)?;
+            let linked = recorder::link::link(dir, &context, &notices::tell)?;
             (counted(linked.events as usize, "event"), counted(linked.operations as usize, "operation"))
         }
     };

@@ -11,6 +11,7 @@ mod demo;
 mod export;
 mod link;
 mod net;
+mod notices;
 mod papers;
 mod pool;
 mod progress;

@@ -7,7 +7,6 @@ use super::ends::{About, One};
 use super::lines;
 use super::result::{over_time, told, transactions, whole};
 use super::text::rate;
-use crate::record;
 use analysis::bench::net::{LIMITED_BY, RUN};
 use anyhow::Result;
 use archive::runs::{Entry, Run};
@@ -51,9 +50,9 @@ fn write(outcome: &Outcome, dir: &Path, about: Option<&About>) -> Result<()> {
     // Whose clock the times are of.
     let boot = match about.filter(|about| about.skew_ns.is_some()) {
         Some(about) => about.boot.clone(),
-        None => record::boot(),
+        None => device::boot_id(&device::Local),
     };
-    let mut meta = Meta { boot, ..Meta::new("net", record::unix_ns(), argv.clone()) };
+    let mut meta = Meta { boot, ..Meta::new("net", archive::unix_now_ns(), argv.clone()) };
     Archive::create(dir, &meta, true)?;
     let mut log = RunsWriter::create(dir)?;
     let mut facts = crate::bench::facts(&[]);
@@ -250,7 +249,7 @@ fn replicate(outcome: &Outcome, about: Option<&About>) -> Run {
         place: 0,
         start_ns: home(start.min(end)),
         end_ns: home(end),
-        start_unix_ns: Some(record::unix_ns().saturating_sub(net::clock::now_ns().saturating_sub(start.min(end)))),
+        start_unix_ns: Some(archive::unix_now_ns().saturating_sub(net::clock::now_ns().saturating_sub(start.min(end)))),
         exit: Some(0),
         verified: Some(outcome.own.trouble.is_none()),
         verified_by: Some("bytes counted at the receiver".into()),
