@@ -5,11 +5,13 @@
 mod say;
 
 mod args;
+mod atomic_file;
 mod bench;
 mod demo;
 mod export;
 mod link;
 mod net;
+mod notices;
 mod papers;
 mod pool;
 mod progress;
@@ -17,8 +19,6 @@ mod record;
 mod report;
 mod sample;
 mod show;
-mod unfinished;
-mod whole;
 mod workload;
 
 use anyhow::{Context as _, Result};

@@ -79,7 +79,7 @@ pub fn plan(args: &args::BenchPlan) -> Result<ExitCode> {
 /// Writes a page and says so.
 pub fn write_page(title: &str, page: &serde_json::Value, output: Option<&Path>, archive: &Path) -> Result<()> {
     let output = output.map_or_else(|| crate::report::beside(archive, "html"), Path::to_path_buf);
-    crate::whole::text(&output, &report::bench_page(title, page))?;
+    crate::atomic_file::text(&output, &report::bench_page(title, page))?;
     println!("{}: open it in a browser; it needs no network", output.display());
     Ok(())
 }

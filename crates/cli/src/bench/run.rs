@@ -4,7 +4,7 @@ use super::eta::{self, Eta, Part};
 use super::store::{self, Store};
 use super::suite::{self, Runnable};
 use super::{machine, results};
-use crate::{args, progress, record, say};
+use crate::{args, notices, progress, say};
 use analysis::bench::{self as estimates, Penalty, Process, Score};
 use anyhow::{Context as _, Result, bail};
 use archive::runs::Entry;
@@ -87,7 +87,7 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
         Ok(runs) => (runs, None),
         Err(error) => (store.runs().clone(), Some(error)),
     };
-    record::give_to_caller(&dir)?;
+    recorder::output::give_to_caller(&dir)?;
     let benchmark = results::of(&runs, &dir, &Context::silent());
     let files = results::Files::new(args.csv.as_deref(), args.markdown.as_deref());
     files.print(&match args.json {
@@ -341,7 +341,7 @@ fn chosen(args: &args::BenchRun, dirs: &[(String, PathBuf)]) -> Result<(Vec<Desi
     }
     let own = |w: &Workload| Duration::from_secs(if args.quick { w.quick.budget_s } else { w.run.budget_s });
     let sum: Duration = workloads.iter().map(|w| own(w)).sum();
-    let seed = args.seed.unwrap_or_else(|| record::unix_ns() % 1_000_000_000);
+    let seed = args.seed.unwrap_or_else(|| archive::unix_now_ns() % 1_000_000_000);
     let mut designs: Vec<Design> = Vec::new();
     for one in &runnable {
         let design = match one {
@@ -401,8 +401,8 @@ fn of_parameter<'a>(name: &'a str, workload: &Workload) -> Option<&'a str> {
 }
 
 fn create(args: &args::BenchRun, designs: &[Design], dirs: &[(String, PathBuf)]) -> Result<Store> {
-    record::keep_old(&args.output, args.quiet)?;
-    let meta = Meta::new("bench", record::unix_ns(), std::env::args().collect());
+    notices::keep_old(&args.output, args.quiet)?;
+    let meta = Meta::new("bench", archive::unix_now_ns(), std::env::args().collect());
     Archive::create(&args.output, &meta, true)?;
     let mut store = Store::create(&args.output)?;
     store.push(Entry::Machine(machine::facts(dirs)))?;

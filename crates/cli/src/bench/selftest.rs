@@ -2,7 +2,7 @@
 
 use super::eta::{self, Eta, Limit, Part};
 use super::suite::{self, Runnable};
-use crate::{Usage, args, progress, record, say};
+use crate::{Usage, args, progress, say};
 use analysis::bench::{self as estimates, Penalty, Score, SelfTest};
 use anyhow::{Context as _, Result, bail};
 use experiment::{Choices, Design, DiskWanted, Results, Setting, Sink, Workload};
@@ -19,7 +19,7 @@ pub fn run(args: &args::BenchSelftest) -> Result<ExitCode> {
             return Err(Usage(format!("{} is a comparison; a workload is needed", design.name)).into());
         }
     };
-    let seed = args.seed.unwrap_or_else(|| record::unix_ns() % 1_000_000_000);
+    let seed = args.seed.unwrap_or_else(|| archive::unix_now_ns() % 1_000_000_000);
     let design = twice(&workload, args.comparisons * args.blocks, seed)?;
     let (context, _) =
         eta::context(false, Eta::new(vec![Part { budget: Duration::from_secs(3600), limit: Limit::None }]));

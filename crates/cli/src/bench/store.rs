@@ -1,9 +1,8 @@
 //! Where a run's rows go: into the archive's log, each as it is made, under numbers of the whole archive.
 
-use crate::unfinished::Unfinished;
 use anyhow::{Context as _, Result};
 use archive::runs::{Entry, Run};
-use archive::{Archive, Meta, Runs, RunsWriter, is_lost};
+use archive::{Archive, Meta, Runs, RunsWriter, SignalCleanup, is_lost};
 use experiment::{Design, Past, Results, Sink, Stopped};
 use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
 use std::path::Path;
@@ -249,7 +248,7 @@ fn remake_with(dir: &Path, mut meta: Meta) -> Result<Runs> {
     let runs = log(dir)?;
     keeps_tables(dir, &runs)?;
     {
-        let _unfinished = Unfinished::tables(dir)?;
+        let _cleanup = SignalCleanup::tables(dir)?;
         runs.make_tables(dir)?;
     }
     meta.linked = true;
