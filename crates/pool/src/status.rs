@@ -4,11 +4,10 @@
 //! answered at once. Packets are those of the network, as the kernel counts them for each connection, bare acknowledgements
 //! included; bytes are those in the packets, without their headers and, in an encrypted pool, as they travel.
 
-use crate::bench::BothWays;
 use crate::http::Pages;
 use crate::link::{Counts, Health, Link};
 use crate::node::Node;
-use crate::packets::Packets;
+use crate::packets::{BothWays, Packets};
 use crate::volume::Volume;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;

@@ -2,11 +2,12 @@
 
 use crate::connect::Connect;
 use crate::frame::{self, MAX_DATA_BYTES, Operation, Status, Stretch};
-use crate::hello::{Also, Claim, Hello};
+use crate::hello::Hello;
 use crate::layout::{Arrangement, Layout, Piece};
 use crate::link::{Control, Failure, Health, Link, NotJoined, Options, Pace, greet};
+use crate::protocol::{Also, Claim, Place};
 use crate::shm::Offer;
-use crate::store::{Place, belongs};
+use crate::store::belongs;
 use bytes::{Bytes, BytesMut};
 use futures_util::future::{join_all, try_join_all};
 use nbd::{Error, Export, Extent, Info};

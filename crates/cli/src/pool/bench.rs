@@ -104,7 +104,8 @@ pub fn line(name: &str, figures: &Figures) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pool::bench::{BothWays, Latency};
+    use pool::bench::Latency;
+    use pool::packets::BothWays;
 
     /// Each number ends where its heading ends, and no two headings touch.
     #[test]
