@@ -313,7 +313,7 @@ mod tests {
             }
             for workload in &known.bench {
                 assert!(
-                    workload == "cluster" || bench::names().unwrap().contains(workload),
+                    workload == "cluster" || experiment::catalog::names().unwrap().contains(workload),
                     "{workload} is no workload of the suite"
                 );
                 assert!(known.command.is_some());

@@ -1,10 +1,12 @@
 //! `fathom bench selftest`: the same command under two names, compared again and again.
 
-use super::eta::{self, Eta, Limit, Part};
-use super::suite::{self, Runnable};
+use super::eta;
+use super::suite;
 use crate::{Usage, args, progress, say};
 use analysis::bench::{self as estimates, Penalty, Score, SelfTest};
 use anyhow::{Context as _, Result, bail};
+use experiment::catalog::{self, Runnable};
+use experiment::eta::{Eta, Limit, Part};
 use experiment::{Choices, Design, DiskWanted, Results, Setting, Sink, Workload};
 use model::counted;
 use model::table::{DesignCell, MarkRow, Replicate, Sample};
@@ -13,7 +15,7 @@ use std::time::Duration;
 
 pub fn run(args: &args::BenchSelftest) -> Result<ExitCode> {
     let workload = match args.what.as_deref().map(suite::find).transpose()? {
-        None => suite::selftest()?,
+        None => catalog::selftest()?,
         Some(Runnable::Workload(workload)) => workload,
         Some(Runnable::Comparison(design)) => {
             return Err(Usage(format!("{} is a comparison; a workload is needed", design.name)).into());
