@@ -11,6 +11,7 @@
 //! | `setup` | the command, held, and the probes on it |
 //! | `libraries`, `functions` | where SQLite and named functions are probed, also in files that are mapped late |
 //! | `stop` | when the recording ends |
+//! | `new_archive` | the archive while it is being recorded |
 //! | `event_log`, `log_writer` | what happens to a record before it is stored, and the thread that stores it |
 //! | `observed` | what is learned from the records that pass |
 //! | `collect`, `disk_counters`, `sqlite_facts`, `sqlite_version` | what is read of the machine beside the events |
@@ -28,6 +29,7 @@ mod libraries;
 pub mod link;
 mod log_writer;
 pub mod metadata;
+mod new_archive;
 mod notice;
 mod observed;
 pub mod output;

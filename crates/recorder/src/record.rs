@@ -1,18 +1,16 @@
 //! A recording: holds the command, attaches the probes, stores what comes, and links it.
 
-use crate::collect::Collector;
 use crate::event_log::EventLog;
 use crate::libraries::Libraries;
 use crate::link;
-use crate::output::{keep_old, put_back};
+use crate::new_archive::NewArchive;
 use crate::request::Request;
 use crate::setup::{self, Setup};
 use crate::stop::StopCondition;
-use crate::{Doing, Error, Notice, Notify, Result, sqlite_facts};
-use archive::{Archive, Lock, Meta};
+use crate::{Doing, Error, Notice, Notify, Result};
+use archive::Archive;
 use capture::Session;
 use capture::launch::Child;
-use device::Local;
 use model::Context;
 use model::event::{File, Header};
 use std::time::{Duration, Instant};
@@ -81,48 +79,29 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
     // Again when it is made; asked now because probes take a second to attach and to detach.
     Archive::has_room(output, true)?;
     let Setup { marks, mut child, mut session, mut libraries } = Setup::new(request, false, notify)?;
-    let boot = device::boot_id(&Local);
-    let mut meta = Meta { boot, ..Meta::new("trace", archive::unix_now_ns(), request.stored_command()) };
-    let kept = keep_old(output)?;
-    kept.iter().for_each(|kept| notify(Notice::KeptOld(kept.clone())));
-    Archive::create(output, &meta, true)?;
-    // Until the tables are made.
-    let _lock = Lock::take(output)?;
-    let wanted = request.comm().map(|name| capture::cut_comm(name).to_string());
-    let mut log = EventLog::create(output, request.max_size, request.keep_sql, wanted)?;
-    let mut collector = Collector::new(output, context);
-    if request.command().is_empty() {
-        collector.add_request(&request.title());
-    }
-    collector.metadata.functions = request.functions.iter().map(|(_, name)| name.clone()).collect();
-
-    // At once, so that a recorder that is killed leaves an archive which can be linked.
-    collector.metadata.store(&mut meta)?;
-    meta.write(output)?;
-    // Not before: each writing of it makes it a new file.
-    collector.add_own_file(&Meta::path(output));
-    log.begins_at(capture::boot_ns());
-    collector.count_before();
+    let mut archive = NewArchive::create(request, context, notify)?;
+    archive.log.begins_at(capture::boot_ns());
+    archive.collector.count_before();
     for &pid in request.pids().iter().filter(|pid| capture::is_of_the_kernel(**pid)) {
         notify(Notice::KernelThread { pid, name: capture::comm_of(pid) });
     }
     if let Some(child) = &mut child {
         session.track_child(child.pid())?;
-        child.release().inspect_err(|_| put_back(output, kept.as_ref()))?;
+        child.release().inspect_err(|_| archive.discard())?;
     }
     let mut stop = StopCondition::new(request.duration, context, notify);
-    drain_until(&mut stop, &mut session, &mut libraries, &mut log, child.as_mut(), context)?;
+    drain_until(&mut stop, &mut session, &mut libraries, &mut archive.log, child.as_mut(), context)?;
 
-    collector.count_after();
+    archive.collector.count_after();
     // Detaching so many probes takes a while, in which some see what others do not see any more.
-    log.ends_at(capture::boot_ns());
-    let mut finished = session.finish(&mut |record| log.put(record));
+    archive.log.ends_at(capture::boot_ns());
+    let mut finished = session.finish(&mut |record| archive.log.put(record));
     // What was lost before and after the window would not have been stored.
-    finished.lost = finished.lost.saturating_sub(log.lost_outside);
+    finished.lost = finished.lost.saturating_sub(archive.log.lost_outside);
     context.clear_progress();
     setup::report_refusals(&finished.coverage, notify);
     if let Some(child) = &mut child
-        && log.ended()
+        && archive.log.ended()
     {
         // A log that is full ends the recording, not the command.
         while stop.keep_running(Some(child))? {
@@ -130,42 +109,16 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
         }
     }
     let marked = marks.read().doing(|| "reading the command's marks".into())?;
-    marked.events.iter().for_each(|event| log.put_event(event));
-    for tgid in log.observed.nameless().collect::<Vec<_>>() {
-        capture::name_of(tgid).iter().for_each(|event| log.put_event(event));
-    }
-    let refused = log.finish()?;
-    collector.metadata.stored = Some(log.records);
-    context.clear_progress();
-    if refused > 0 {
-        // What is lost lies within the recording: what came after it was not to be stored.
-        let (from_ns, to_ns) = finished.window_ns;
-        let since_ns = log.full_since_ns.clamp(from_ns, to_ns.max(from_ns));
-        collector.metadata.no_room = Some((since_ns, to_ns.max(from_ns), refused));
-    }
-    if let Some(why) = &log.full {
-        notify(Notice::LogFull { why: why.clone() });
-    }
-    if let Some(name) = request.comm().filter(|_| !log.observed.found_wanted) {
-        notify(Notice::NoSuchProcess { name: name.into() });
-    }
-    let sqlite = sqlite_facts::facts(&mut log.observed, &libraries.probed);
-    collector.finish(&finished, log.outside, &libraries.blind, &log.observed.file_systems(), sqlite);
-    collector.metadata.store(&mut meta)?;
-    meta.complete = log.full.is_none();
-    meta.write(output).map_err(|source| match archive::log::path(output).is_file() {
-        true => Error::NoMeta(source),
-        false => Error::Removed { archive: output.clone(), source },
-    })?;
+    archive.complete(&finished, &marked.events, &libraries, notify)?;
     let operations = match link::link(output, context, notify) {
         Ok(linked) => Some(linked.operations),
-        Err(error) if log.full.is_some() || error.lacks_room() => {
+        Err(error) if archive.log.full.is_some() || error.lacks_room() => {
             notify(Notice::NotLinked { archive: output.clone(), error });
             None
         }
         Err(error) => return Err(error),
     };
-    Ok(Recorded { status: stop.status, records: log.records, lost: finished.lost, operations })
+    Ok(Recorded { status: stop.status, records: archive.log.records, lost: finished.lost, operations })
 }
 
 /// Empties the ring by the clock until the recording is to end.

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Whose statements and calls are operations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// A command that the recorder starts: the program, looked for in PATH, and its arguments.
+    /// A command that the recorder starts: the program, searched in PATH, and its arguments.
     Command(Vec<OsString>),
     /// Running processes, and what they start.
     Pids(Vec<u32>),

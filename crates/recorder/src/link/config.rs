@@ -1,4 +1,4 @@
-//! What the linker is told of the machine, from an archive's metadata.
+//! The linker's settings, from an archive's metadata.
 
 use crate::Metadata;
 use crate::metadata::DiskCounters;

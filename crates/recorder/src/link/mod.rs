@@ -2,7 +2,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `config` | what the linker is told of the machine |
+//! | `config` | the linker's settings |
 //! | `first_pass` | what must be known of the whole log before its first event is linked |
 //! | `tables` | rows of the linker into the archive's tables |
 //! | `sqlite_coverage` | whether SQLite's statements were seen |

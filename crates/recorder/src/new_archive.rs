@@ -1,0 +1,93 @@
+//! The archive of a recording, from its first file to its complete log.
+
+use crate::collect::Collector;
+use crate::event_log::EventLog;
+use crate::libraries::Libraries;
+use crate::output::{self, Kept};
+use crate::request::Request;
+use crate::{Error, Notice, Notify, Result, sqlite_facts};
+use archive::{Archive, Lock, Meta};
+use capture::Finished;
+use device::Local;
+use model::{Context, Event};
+
+/// An archive that is being recorded. It is locked until this is dropped.
+pub struct NewArchive<'a> {
+    request: &'a Request,
+    meta: Meta,
+    /// What stood there before.
+    kept: Option<Kept>,
+    pub log: EventLog,
+    pub collector: Collector,
+    _lock: Lock,
+}
+
+impl<'a> NewArchive<'a> {
+    /// Makes it, with what is known of the machine by now.
+    pub fn create(request: &'a Request, context: &Context, notify: Notify<'_>) -> Result<Self> {
+        let output = &request.output;
+        let boot = device::boot_id(&Local);
+        let mut meta = Meta { boot, ..Meta::new("trace", archive::unix_now_ns(), request.stored_command()) };
+        let kept = output::keep_old(output)?;
+        kept.iter().for_each(|kept| notify(Notice::KeptOld(kept.clone())));
+        Archive::create(output, &meta, true)?;
+        let lock = Lock::take(output)?;
+        let wanted = request.comm().map(|name| capture::cut_comm(name).to_string());
+        let log = EventLog::create(output, request.max_size, request.keep_sql, wanted)?;
+        let mut collector = Collector::new(output, context);
+        if request.command().is_empty() {
+            collector.add_request(&request.title());
+        }
+        collector.metadata.functions = request.functions.iter().map(|(_, name)| name.clone()).collect();
+        // At once, so that a recorder that is killed leaves an archive which can be linked.
+        collector.metadata.store(&mut meta)?;
+        meta.write(output)?;
+        // Not before: each writing of it makes it a new file.
+        collector.add_own_file(&Meta::path(output));
+        Ok(Self { request, meta, kept, log, collector, _lock: lock })
+    }
+
+    /// Removes it again, since the command never ran, and puts back what stood there.
+    pub fn discard(&self) {
+        output::put_back(&self.request.output, self.kept.as_ref());
+    }
+
+    /// Stores what is only known at the end, and ends the log.
+    pub fn complete(
+        &mut self,
+        finished: &Finished,
+        marks: &[Event],
+        libraries: &Libraries,
+        notify: Notify<'_>,
+    ) -> Result<()> {
+        let (log, metadata) = (&mut self.log, &mut self.collector.metadata);
+        marks.iter().for_each(|event| log.put_event(event));
+        for tgid in log.observed.nameless().collect::<Vec<_>>() {
+            capture::name_of(tgid).iter().for_each(|event| log.put_event(event));
+        }
+        let refused = log.finish()?;
+        metadata.stored = Some(log.records);
+        if refused > 0 {
+            // What is lost lies within the recording: what came after it was not to be stored.
+            let (from_ns, to_ns) = finished.window_ns;
+            let since_ns = log.full_since_ns.clamp(from_ns, to_ns.max(from_ns));
+            metadata.no_room = Some((since_ns, to_ns.max(from_ns), refused));
+        }
+        if let Some(why) = &log.full {
+            notify(Notice::LogFull { why: why.clone() });
+        }
+        if let Some(name) = self.request.comm().filter(|_| !log.observed.found_wanted) {
+            notify(Notice::NoSuchProcess { name: name.into() });
+        }
+        let sqlite = sqlite_facts::facts(&mut log.observed, &libraries.probed);
+        let file_systems = log.observed.file_systems();
+        self.collector.finish(finished, log.outside, &libraries.blind, &file_systems, sqlite);
+        self.collector.metadata.store(&mut self.meta)?;
+        self.meta.complete = self.log.full.is_none();
+        let output = &self.request.output;
+        self.meta.write(output).map_err(|source| match archive::log::path(output).is_file() {
+            true => Error::NoMeta(source),
+            false => Error::Removed { archive: output.clone(), source },
+        })
+    }
+}
