@@ -12,7 +12,8 @@ help:
 	@echo "make bench             what tracing costs, beside strace, perf and blktrace: writes docs/results/performance.md"
 	@echo "make papers [FIG=…]    the figures of the papers on this machine, beside the papers' values: docs/results/papers.md"
 	@echo "make book              the manual as a site with search: target/book/index.html"
-	@echo "make dist              a .tar.gz for x86_64 and one for aarch64 under target/dist"
+	@echo "make dist              a .tar.gz and a .deb for x86_64 and for aarch64 under target/dist"
+	@echo "make install           the program, its manual pages and completions below PREFIX (/usr/local)"
 	@echo "make clean             removes what was built and what the demo left"
 
 .PHONY: setup
@@ -81,6 +82,10 @@ book:
 .PHONY: dist
 dist: build
 	@cargo xtask dist
+
+.PHONY: install
+install: build
+	@scripts/install $(FATHOM)
 
 .PHONY: clean
 clean:

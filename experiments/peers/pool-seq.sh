@@ -2,15 +2,17 @@
 # pool-seq.sh FATHOM SCRATCH WHAT RW BLOCK DEPTH: serves a disk of 512 MiB over a Unix socket, fills it, and prints how fast fio reads or
 # writes it (RW: read, write, randwrite), and how fast nbdcopy copies all of it out or in.
 #
-# WHAT: nbdkit-memory, nbdkit-file; memory (the coordinator's own); node, stripe, concat (one or four nodes with stores in files).
+# WHAT: nbdkit-memory, nbdkit-file; memory (the coordinator's own); node, stripe, concat (one or four nodes with stores in files). With RATE (such as
+# 400mbit, as root) each node is in a network namespace of its own, behind a link of that rate both ways.
 set -eu
-fathom=$1 scratch=$2 what=$3 rw=$4 block=$5 depth=$6
-size=512M bytes=$((512 << 20)) servers=""
+fathom=$1 scratch=$2 what=$3 rw=$4 block=$5 depth=$6 rate=${7:-}
+size=512M bytes=$((512 << 20)) servers="" spaces="" subnet=$(($$ % 250))
 
 # However it ends, nobody is left behind; first the coordinator, then its nodes.
 end() {
     trap - EXIT
     for server in $servers; do kill "$server" && wait "$server" || true; done
+    for space in $spaces; do ip netns delete "$space"; done
 }
 trap 'exit 1' HUP INT TERM
 trap end EXIT
@@ -23,16 +25,31 @@ there() {
 }
 
 nodes=""
+# A namespace for node $1, and a link to it of which both ends send at the rate; $inside runs a command there.
+link() {
+    space=fp$$-$1 near=fp$$n$1 host=10.231.$subnet.$(($1 * 4 + 1)) there=10.231.$subnet.$(($1 * 4 + 2))
+    ip netns add "$space"
+    spaces="$spaces $space"
+    ip link add "$near" type veth peer name far netns "$space"
+    ip addr add "$host/30" dev "$near" && ip link set "$near" up
+    ip -n "$space" addr add "$there/30" dev far && ip -n "$space" link set far up
+    tc qdisc add dev "$near" root tbf rate "$rate" burst 64k latency 50ms
+    tc -n "$space" qdisc add dev far root tbf rate "$rate" burst 64k latency 50ms
+    inside="ip netns exec $space" apart="--insecure --no-shared-memory"
+}
+
 node() {
-    "$fathom" pool node --init --store "$scratch/store$1" --size "$2" 2>/dev/null
-    "$fathom" pool node --store "$scratch/store$1" --listen 127.0.0.1:0 --insecure >"$scratch/node$1" 2>/dev/null &
+    inside="" there=127.0.0.1 apart=""
+    [ -z "$rate" ] || link "$1"
+    $inside "$fathom" pool node --init --store "$scratch/store$1" --size "$2" 2>/dev/null
+    $inside "$fathom" pool node --store "$scratch/store$1" --listen "$there:0" --insecure ${apart:+--insecure} >"$scratch/node$1" 2>/dev/null &
     servers="$! $servers"
     there -s "$scratch/node$1"
     nodes="$nodes --node $(cat "$scratch/node$1")"
 }
 
 coordinator() {
-    "$fathom" pool serve "$@" --nbd "unix:$scratch/nbd" --insecure >/dev/null 2>&1 &
+    "$fathom" pool serve "$@" --nbd "unix:$scratch/nbd" --insecure ${apart:-} >/dev/null 2>&1 &
     servers="$! $servers"
 }
 

@@ -3,8 +3,8 @@
 use bytes::{Buf, Bytes, BytesMut};
 use pool::config::Config;
 use pool::frame::{self, Frame, Head, Operation, Reply, Request, Status, Stretch};
-use pool::hello::{self, Answer, Claim, Hello, Welcome};
-use pool::store::Place;
+use pool::hello::{self, Answer, Hello, Welcome};
+use pool::protocol::{Claim, Place};
 use std::slice::from_ref;
 
 const DATA: &[u8] = &[7; 600];

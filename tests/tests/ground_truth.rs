@@ -414,6 +414,13 @@ fn partition() -> Result<()> {
         "{:#}",
         summary["device_commands"]
     );
+    // The header is that disk's, and not that of the working directory.
+    let queue = fs::read_to_string(format!("/sys/block/{}/queue/scheduler", disk.name()))?;
+    let (_, in_force) = queue.split_once('[').context("a scheduler in force")?;
+    let scheduler = in_force.split(']').next().unwrap_or_default();
+    for (fact, truth) in [("disk.name", disk.name()), ("fs.type", "ext4"), ("disk.scheduler", scheduler)] {
+        ensure!(summary["environment"][fact]["value"] == truth, "{fact}: {}", summary["environment"][fact]);
+    }
     Ok(())
 }
 

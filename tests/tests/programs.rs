@@ -220,11 +220,12 @@ fn container() -> Result<()> {
 }
 
 /// Ways into a PID namespace: with a /proc of its own, as a container has it, nested, and with the /proc of the machine.
-const INSIDE: [&[&str]; 4] = [
+const INSIDE: [&[&str]; 5] = [
     &["--pid", "--fork", "--mount-proc"],
     &["--mount", "--pid", "--fork", "--uts", "--ipc", "--mount-proc"],
     &["--pid", "--fork", "--mount-proc", "unshare", "--pid", "--fork", "--mount-proc"],
     &["--pid", "--fork"],
+    &["--time", "--boottime", "100000", "--monotonic", "50000"],
 ];
 
 /// `fathom record` in a PID namespace that is entered like this.
@@ -250,7 +251,8 @@ fn recorder_inside() -> Result<()> {
         let processes = summary["device_commands"]["processes"].as_array().context("processes[]")?;
         ensure!(!processes.iter().any(|p| p["name"] == "fathom" && p["origin"] != "tracer"), "{processes:?}");
         ensure!(summary["environment"]["sqlite.version"]["value"].is_string(), "unshare {way:?}: which SQLite?");
-        ensure!(summary["environment"]["trace.processes"]["value"].is_string(), "{:?}", summary["environment"]);
+        let says_so = summary["environment"]["trace.processes"]["value"].is_string();
+        ensure!(says_so == way.contains(&"--pid"), "unshare {way:?}: {:?}", summary["environment"]);
     }
     Ok(())
 }

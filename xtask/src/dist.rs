@@ -1,4 +1,5 @@
-//! `make dist`: one archive a target, with the program, its licences, the readme and the changelog.
+//! `make dist`: an archive and a Debian package a target, with the program, its manual pages, completions and licences, the readme and the
+//! changelog.
 //!
 //! # The one C compiler for aarch64
 //!
@@ -23,7 +24,8 @@ pub fn all(root: &Path) -> Result<()> {
 
     run(&mut Command::new(root.join("scripts/build")))?;
     let own = output(Command::new(root.join("scripts/toolchain")).arg("target"))?.trim().to_string();
-    pack(root, &dist, &own, &root.join("target/release/fathom"))?;
+    let runs = root.join("target/release/fathom");
+    pack(root, &dist, &own, &runs, &runs)?;
 
     if own == AARCH64 {
         return Ok(());
@@ -34,7 +36,7 @@ pub fn all(root: &Path) -> Result<()> {
         return Ok(());
     }
     let built = build_aarch64(root)?;
-    pack(root, &dist, AARCH64, &built)
+    pack(root, &dist, AARCH64, &built, &runs)
 }
 
 fn build_aarch64(root: &Path) -> Result<PathBuf> {
@@ -55,18 +57,18 @@ fn build_aarch64(root: &Path) -> Result<PathBuf> {
     Ok(root.join("target").join(AARCH64).join("release/fathom"))
 }
 
-fn pack(root: &Path, dist: &Path, target: &str, program: &Path) -> Result<()> {
+/// Packs a target's program. `runs` is one of the same version that runs here, and knows the manual pages.
+fn pack(root: &Path, dist: &Path, target: &str, program: &Path, runs: &Path) -> Result<()> {
     let name = format!("fathom-{}-{target}", env!("CARGO_PKG_VERSION"));
-    let folder = dist.join(&name);
-    if folder.exists() {
-        std::fs::remove_dir_all(&folder).with_context(|| format!("cannot clear {}", folder.display()))?;
-    }
-    std::fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let folder = fresh(&dist.join(&name))?;
     let documents = ["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"].map(|d| root.join(d));
     for file in documents.iter().map(PathBuf::as_path).chain([program]) {
         let to = folder.join(file.file_name().unwrap_or_default());
         std::fs::copy(file, &to).with_context(|| format!("cannot copy {}", file.display()))?;
     }
+    install(root, program, runs, &folder, "")?;
+    // The program stands at the top, for whoever only wants to try it.
+    std::fs::remove_dir_all(folder.join("bin")).context("cannot remove bin")?;
     let archive = dist.join(format!("{name}.tar.gz"));
     // The same input gives the same archive: no owner, no time, a fixed order.
     let mut tar = Command::new("tar");
@@ -74,7 +76,58 @@ fn pack(root: &Path, dist: &Path, target: &str, program: &Path) -> Result<()> {
     tar.args(["--owner=0", "--group=0", "--numeric-owner", "--sort=name", "--mtime=@0", &name]);
     run(&mut tar)?;
     std::fs::remove_dir_all(&folder).with_context(|| format!("cannot clear {}", folder.display()))?;
-    let size = std::fs::metadata(&archive).map(|m| m.len()).unwrap_or(0);
-    println!("{} ({:.1} MB)", archive.display(), size as f64 / 1e6);
+    tell(&archive);
+    debian(root, dist, target, program, runs)
+}
+
+/// Makes the Debian package of a target.
+fn debian(root: &Path, dist: &Path, target: &str, program: &Path, runs: &Path) -> Result<()> {
+    let architecture = if target.starts_with("aarch64") { "arm64" } else { "amd64" };
+    let (version, name) = (env!("CARGO_PKG_VERSION"), format!("fathom_{}_{architecture}", env!("CARGO_PKG_VERSION")));
+    let folder = fresh(&dist.join(&name))?;
+    install(root, program, runs, &folder, "/usr")?;
+    let (control, documents) = (folder.join("DEBIAN"), folder.join("usr/share/doc/fathom"));
+    for made in [&control, &documents] {
+        std::fs::create_dir_all(made).with_context(|| format!("cannot make {}", made.display()))?;
+    }
+    for file in ["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"] {
+        std::fs::copy(root.join(file), documents.join(file)).with_context(|| format!("cannot copy {file}"))?;
+    }
+    let size: u64 = std::fs::metadata(program).map_or(0, |m| m.len() / 1024);
+    let help = output(Command::new(runs).arg("--help"))?;
+    let about: Vec<&str> = help.lines().take_while(|line| !line.trim().is_empty()).collect();
+    let text = format!(
+        "Package: fathom\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: The Fathom authors <fathom@localhost>\n\
+         Installed-Size: {size}\nSection: utils\nPriority: optional\nDescription: performance of Linux and Android devices, \
+         explained\n {}\n",
+        about.join("\n ")
+    );
+    std::fs::write(control.join("control"), text).context("cannot write the package's control file")?;
+    let package = dist.join(format!("{name}.deb"));
+    let mut build = Command::new("dpkg-deb");
+    build.args(["--build", "--root-owner-group", "-Zxz"]).arg(&folder).arg(&package).env("SOURCE_DATE_EPOCH", "0");
+    output(&mut build)?;
+    std::fs::remove_dir_all(&folder).with_context(|| format!("cannot clear {}", folder.display()))?;
+    tell(&package);
     Ok(())
+}
+
+fn install(root: &Path, program: &Path, runs: &Path, folder: &Path, prefix: &str) -> Result<()> {
+    let mut install = Command::new(root.join("scripts/install"));
+    let prefix = if prefix.is_empty() { "/" } else { prefix };
+    run(install.arg(program).env("RUN", runs).env("DESTDIR", folder).env("PREFIX", prefix))
+}
+
+/// An empty folder in the place of whatever was there.
+fn fresh(folder: &Path) -> Result<PathBuf> {
+    if folder.exists() {
+        std::fs::remove_dir_all(folder).with_context(|| format!("cannot clear {}", folder.display()))?;
+    }
+    std::fs::create_dir(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    Ok(folder.to_path_buf())
+}
+
+fn tell(made: &Path) {
+    let size = std::fs::metadata(made).map(|m| m.len()).unwrap_or(0);
+    println!("{} ({:.1} MB)", made.display(), size as f64 / 1e6);
 }

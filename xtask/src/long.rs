@@ -68,7 +68,7 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
         let folder = root.join(&test.folder);
         command.args(["--ignored", "--exact", &test.name]).env("FATHOM", &binary);
         command.current_dir(&folder).env("CARGO_MANIFEST_DIR", &folder);
-        let success = follow(&mut command, &mut tally)?;
+        let success = follow(&mut command, &mut tally, &mut std::io::stdout())?;
         let seconds = start.elapsed().as_secs();
         let mut count = tally.count();
         if !success && count.failed == 0 {

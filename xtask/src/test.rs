@@ -1,4 +1,5 @@
-//! The lanes of tests, run one after the other, counted, and their skips told with their reasons.
+//! The lanes of tests, counted, and their skips told with their reasons. They run one after the other, but for the guests of `lab`, which run
+//! beside lanes that no noise disturbs.
 //!
 //! A lane is a set of tests that need the same things. The first, `workspace`, is every crate's own tests; each other
 //! is a test target of the package in `tests/`, which drives the built program (its path is in FATHOM), or `fuzz`,
@@ -12,9 +13,9 @@
 use crate::long;
 use crate::metadata::packages;
 use crate::run::{cargo, show};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -33,9 +34,15 @@ const FUZZ: &str = "fuzz";
 /// The package of that program.
 const FUZZ_PACKAGE: &str = "fathom-fuzz";
 
-/// What runs first, for it fails soonest; then the other lanes by name, and what takes longest last.
+/// What runs first, for it fails soonest; then the lanes that need the machine for themselves, by name; then the rest.
 const FIRST: [&str; 2] = ["workspace", PRIVILEGED];
-const LAST: [&str; 1] = ["lab"];
+
+/// The lane of guests, whose kernels compute for minutes on one processor: it runs in the background.
+const BACKGROUND: &str = "lab";
+
+/// The lanes that it runs beside: what they assert does not depend on who else computes.
+const BESIDE: [&str; 11] =
+    ["android", "drawing", "engines", "errors", "fuzz", "install", "jvm", "pool", "pool_clients", "pool_kill", "reach"];
 
 /// Whoever still has the tests' output so long after their end was left behind by one of them.
 const LEFT_BEHIND: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
@@ -90,28 +97,36 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
 
     let mut lines = Vec::new();
     let mut total = Count::default();
+    let mut background = None;
+    let mut add = |ran: Ran| {
+        lines.push(ran.line());
+        total.add(ran.count);
+    };
     for lane in all.iter().filter(|lane| wanted(lane)) {
         if lane == PRIVILEGED && !is_root() {
             println!("\n==== lane {lane} needs root: what it would run is listed as skipped ====");
             continue;
         }
+        if lane == BACKGROUND {
+            let (root, lane, binary) = (root.to_path_buf(), lane.clone(), binary.clone());
+            background = Some(std::thread::spawn(move || {
+                let mut output = Vec::new();
+                let ran = one(&root, &lane, &binary, false, &mut output);
+                (ran, output)
+            }));
+            continue;
+        }
         println!("\n==== lane {lane} ====");
-        let start = Instant::now();
         let root_follows = lane == "workspace" && wanted(PRIVILEGED) && is_root();
-        let mut tally = Tally { root_follows, ..Tally::default() };
-        let success = follow(lane_command(root, lane).env("FATHOM", &binary), &mut tally)?;
-        let mut count = tally.count();
-        if success && lane == FUZZ {
-            count.passed = 1;
-        }
-        if !success && count.failed == 0 {
-            // It did not build, or died: that is no test's failure, but it is one.
-            count.failed = 1;
-        }
-        let Count { passed, failed, skipped, .. } = count;
-        let seconds = start.elapsed().as_secs();
-        lines.push(format!("{lane:12} {seconds:4} s: {passed} passed, {failed} failed, {skipped} skipped"));
-        total.add(count);
+        add(one(root, lane, &binary, root_follows, &mut std::io::stdout())?);
+    }
+    if let Some(background) = background {
+        let (ran, output) = background.join().map_err(|_| anyhow!("the lane {BACKGROUND} panicked"))?;
+        println!(
+            "\n==== lane {BACKGROUND}, which ran beside others ====\n{}",
+            String::from_utf8_lossy(&output).trim_end()
+        );
+        add(ran?);
     }
 
     total.print(&lines);
@@ -119,6 +134,36 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
         bail!("tests failed");
     }
     Ok(())
+}
+
+/// A lane that has run.
+struct Ran {
+    lane: String,
+    seconds: u64,
+    count: Count,
+}
+
+impl Ran {
+    fn line(&self) -> String {
+        let Count { passed, failed, skipped, .. } = self.count;
+        format!("{:12} {:4} s: {passed} passed, {failed} failed, {skipped} skipped", self.lane, self.seconds)
+    }
+}
+
+/// Runs a lane.
+fn one(root: &Path, lane: &str, binary: &Path, root_follows: bool, output: &mut dyn Write) -> Result<Ran> {
+    let start = Instant::now();
+    let mut tally = Tally { root_follows, ..Tally::default() };
+    let success = follow(lane_command(root, lane).env("FATHOM", binary), &mut tally, output)?;
+    let mut count = tally.count();
+    if success && lane == FUZZ {
+        count.passed = 1;
+    }
+    if !success && count.failed == 0 {
+        // It did not build, or died: that is no test's failure, but it is one.
+        count.failed = 1;
+    }
+    Ok(Ran { lane: lane.into(), seconds: start.elapsed().as_secs(), count })
 }
 
 fn is_root() -> bool {
@@ -134,9 +179,18 @@ fn lanes(root: &Path) -> Result<Vec<String>> {
         lanes.push(FUZZ.into());
     }
     lanes.extend(["workspace".into(), PRIVILEGED.into()]);
-    let within = |list: &[&str], lane: &String| list.iter().position(|o| o == lane);
-    lanes.sort_by_key(|lane| (within(&FIRST, lane).unwrap_or(FIRST.len()), within(&LAST, lane), lane.clone()));
+    order(&mut lanes);
     Ok(lanes)
+}
+
+/// The background's lane stands before those that it runs beside.
+fn order(lanes: &mut [String]) {
+    let rank = |lane: &str| match FIRST.iter().position(|first| *first == lane) {
+        Some(nth) => nth,
+        None if lane == BACKGROUND => FIRST.len() + 1,
+        None => FIRST.len() + if BESIDE.contains(&lane) { 2 } else { 0 },
+    };
+    lanes.sort_by_key(|lane| (rank(lane), lane.clone()));
 }
 
 fn lane_command(root: &Path, lane: &str) -> Command {
@@ -159,8 +213,8 @@ fn lane_command(root: &Path, lane: &str) -> Command {
     command
 }
 
-/// Runs a lane, passes its output on, and counts. True if it succeeded.
-pub fn follow(command: &mut Command, tally: &mut Tally) -> Result<bool> {
+/// Runs a lane's command, passes its output on, and counts. True if it succeeded.
+pub fn follow(command: &mut Command, tally: &mut Tally, output: &mut dyn Write) -> Result<bool> {
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -181,7 +235,11 @@ pub fn follow(command: &mut Command, tally: &mut Tally) -> Result<bool> {
                     ended = Some(Instant::now());
                 }
                 if ended.is_some_and(|ended| ended.elapsed() > LEFT_BEHIND) {
-                    println!("FAILED: a test left processes behind, which hold its output: {}", holders(&pipe));
+                    writeln!(
+                        output,
+                        "FAILED: a test left processes behind, which hold its output: {}",
+                        holders(&pipe)
+                    )?;
                     return Ok(false);
                 }
                 continue;
@@ -197,7 +255,7 @@ pub fn follow(command: &mut Command, tally: &mut Tally) -> Result<bool> {
         let nothing =
             line.ends_with(" ... ok") || line == "running 0 tests" || line.contains(" 0 passed; 0 failed; 0 ig");
         if !quiet && !nothing && !line.trim().is_empty() {
-            println!("{line}");
+            writeln!(output, "{line}")?;
         }
     }
     Ok(child.wait().context("the tests' end")?.success())
@@ -308,10 +366,19 @@ mod tests {
 
     #[test]
     fn a_process_that_is_left_behind_fails_a_lane_and_does_not_hold_it_up() {
-        let follow = |script: &str| follow(Command::new("sh").args(["-c", script]), &mut Tally::default()).unwrap();
+        let follow = |script: &str| {
+            follow(Command::new("sh").args(["-c", script]), &mut Tally::default(), &mut Vec::new()).unwrap()
+        };
         assert!(follow("echo all is well"));
         // It ends by itself soon after.
         assert!(!follow("sleep 8 2>/dev/null &"));
+    }
+
+    #[test]
+    fn what_disturbs_runs_beside_what_is_not_disturbed_and_last() {
+        let mut lanes = ["pool", "net", "workspace", "lab", "bench", "privileged"].map(String::from);
+        order(&mut lanes);
+        assert_eq!(lanes, ["workspace", "privileged", "bench", "net", "lab", "pool"]);
     }
 
     #[test]

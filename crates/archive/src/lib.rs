@@ -25,6 +25,7 @@ mod lock;
 pub mod log;
 mod meta;
 pub mod runs;
+pub mod signal_cleanup;
 pub mod tables;
 pub mod versions;
 
@@ -32,6 +33,7 @@ pub use archive::Archive;
 pub use error::{Error, Result};
 pub use lock::Lock;
 pub use log::{Damage, LogReader, LogSummary, LogWriter};
-pub use meta::Meta;
+pub use meta::{Meta, unix_now_ns};
 pub use runs::{Runs, RunsWriter, is_lost};
+pub use signal_cleanup::SignalCleanup;
 pub use tables::TablesWriter;

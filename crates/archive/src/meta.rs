@@ -162,6 +162,12 @@ impl Meta {
     }
 }
 
+/// Now, as [`Meta::created_unix_ns`] has it.
+pub fn unix_now_ns() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Replaces a file as a whole: written beside it, brought to the medium, renamed over it.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut name = path.as_os_str().to_owned();

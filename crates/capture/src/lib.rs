@@ -38,6 +38,7 @@ mod unpack;
 mod uprobes;
 
 pub use error::Error;
+pub use kernel::clock::boot_ns;
 pub use namespace::{in_proc, tracer, within};
 pub use request::{Request, Scope};
 pub use session::{Finished, Session};

@@ -6,6 +6,7 @@
 //! The program may write anything there. The size is sealed, so it cannot pull the memory from under the reader, the
 //! capacity is remembered here, and what is read is checked.
 
+use crate::kernel::clock::to_kernel_ns;
 use model::event::Event;
 pub use model::marks::VARIABLE;
 use model::marks::{COUNT_AT, MOST, RECORD, Slot, header, offset};
@@ -73,7 +74,10 @@ impl Marks {
         let mut record = [0; RECORD];
         for i in 0..count.min(self.capacity) {
             self.memory.read_exact_at(&mut record, offset(i))?;
-            match Slot::decode(&record).event() {
+            let slot = Slot::decode(&record);
+            // 0 is not a time: the span is not over.
+            let of_kernel = |ns| if ns == 0 { 0 } else { to_kernel_ns(ns) };
+            match (Slot { start_ns: of_kernel(slot.start_ns), end_ns: of_kernel(slot.end_ns), ..slot }).event() {
                 Some(event) => all.events.push(event),
                 None => all.unusable += 1,
             }

@@ -11,14 +11,14 @@ pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
 pub use net::{Cost, InOneWord, Net, NetCc, NetLink, NetRun, NetServe, NetTrial, NetVerb, Rate, Way};
 pub use paper::{Between, Paper, PaperBench};
 pub use pool::{
-    AttachWith, Control, Disk, Front, Order, Pool, PoolAttach, PoolBench, PoolForget, PoolKeygen, PoolLoad, PoolNode,
+    AttachWith, Control, Disk, Order, Pool, PoolAttach, PoolBench, PoolForget, PoolKeygen, PoolLoad, PoolNode,
     PoolServe, PoolStatus, PoolTry, PoolVerb, Trust,
 };
 pub use results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, Better, Penalty, ServeHttp};
 
 /// Values of `pool`, for whoever else reads them.
 pub mod pool_value {
-    pub use super::pool::{address, front, memory, node_timeout};
+    pub use super::pool::{address, endpoint, memory, node_timeout};
 }
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -72,8 +72,12 @@ pub enum Verb {
         /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Print the manual page (troff)
-    Man,
+    /// Print the manual page (troff), or write one for each command
+    Man {
+        /// Write fathom.1 and a page for each command into this folder.
+        #[arg(long, value_name = "FOLDER")]
+        dir: Option<PathBuf>,
+    },
 }
 
 /// Record what a program does, from its SQL statements to the device commands.

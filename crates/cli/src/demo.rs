@@ -2,10 +2,11 @@
 //! container, an ordinary user, no BTF), the same is shown on a recording that comes with the program, and what needs no
 //! tracing is measured.
 
-use crate::{args, export, link, progress, record, report, sample, say};
+use crate::{args, export, link, notices, progress, report, sample, say};
 use analysis::text::{digits, duration};
 use anyhow::{Context as _, Result, bail};
 use model::Context;
+use recorder::{Request, Target};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
@@ -18,16 +19,12 @@ pub fn run(args: &args::Demo) -> Result<ExitCode> {
         bail!("{} is not a folder", args.folder.display());
     }
     let archive = args.folder.join("demo.fathom");
-    let record = recording(args, &archive)?;
-    let recorded = match record::record(&record, &context) {
+    let recorded = match recorder::record(&recording(args, &archive)?, &context, &notices::warn) {
         Ok(recorded) => recorded,
-        Err(error) => {
-            let refusal = error.downcast::<capture::Error>()?;
-            if !refusal.is_refusal() {
-                return Err(refusal.into());
-            }
+        Err(recorder::Error::Capture(refusal)) if refusal.is_refusal() => {
             return untraced(args, &refusal, &context);
         }
+        Err(error) => return Err(error.into()),
     };
     progress::clear(&context);
     if context.cancelled() {
@@ -54,7 +51,7 @@ fn show(archive: &Path, context: &Context) -> Result<()> {
     report::write(&linked, archive, &page)?;
     export::perfetto(&linked, &trace)?;
     for made in [archive, &page, &trace] {
-        record::give_to_caller(made)?;
+        recorder::output::give_to_caller(made)?;
     }
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     println!("\nLeft here, and how to open it:");
@@ -71,7 +68,7 @@ fn untraced(args: &args::Demo, refusal: &capture::Error, context: &Context) -> R
     println!("Instead: a sample recording, made on another machine, then a measurement without tracing on this one.\n");
     let archive = args.folder.join("sample.fathom");
     sample::unpack(&archive)?;
-    link::link(&archive, context)?;
+    recorder::link::link(&archive, context, &notices::tell)?;
     println!("==== Sample recording: {} ====\n", sample::MACHINE);
     show(&archive, context)?;
     println!("\n==== This machine, not traced: the same workload on the disk of {} ====\n", args.folder.display());
@@ -131,7 +128,7 @@ fn measure(args: &args::Demo, context: &Context) -> Result<()> {
 }
 
 /// The recording of this program's own workload.
-pub fn recording(args: &args::Demo, archive: &Path) -> Result<args::Record> {
+pub fn recording(args: &args::Demo, archive: &Path) -> Result<Request> {
     let fathom = std::env::current_exe().context("where this program is")?;
     let words: [OsString; 13] = [
         fathom.into(),
@@ -149,19 +146,5 @@ pub fn recording(args: &args::Demo, archive: &Path) -> Result<args::Record> {
         "--dir".into(),
         args.folder.clone().into(),
     ];
-    Ok(args::Record {
-        output: archive.to_path_buf(),
-        all: false,
-        pid: Vec::new(),
-        comm: None,
-        duration: None,
-        max_size: None,
-        functions: Vec::new(),
-        keep_sql: false,
-        as_root: false,
-        no_probe_cost: false,
-        backend: args::Backend::Ebpf,
-        quiet: true,
-        command: words.to_vec(),
-    })
+    Ok(Request::new(archive.to_path_buf(), Target::Command(words.to_vec())))
 }

@@ -1,6 +1,6 @@
 //! `fathom export`: a recording for other tools.
 
-use crate::{args, link, progress, report::beside, say, whole};
+use crate::{args, atomic_file, link, progress, report::beside, say};
 use anyhow::{Context as _, Result, bail};
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -64,7 +64,7 @@ fn events(archive: &Path, output: Option<&Path>) -> Result<()> {
         std::iter::from_fn(|| log.next_event()).try_for_each(|event| writeln!(out, "{}", event.to_text()))
     };
     if let Some(path) = output.filter(|path| *path != Path::new(STDOUT)) {
-        return whole::write(path, |out| Ok(lines(out)?));
+        return atomic_file::write(path, |out| Ok(lines(out)?));
     }
     let mut out = BufWriter::new(std::io::stdout());
     match lines(&mut out).and_then(|()| out.flush()) {
@@ -90,7 +90,7 @@ pub fn perfetto(archive: &archive::Archive, output: &Path) -> Result<formats::pe
         clocks: None,
     };
     if output != Path::new(STDOUT) {
-        return whole::write(output, |out| Ok(formats::perfetto::export(&tables, out)?));
+        return atomic_file::write(output, |out| Ok(formats::perfetto::export(&tables, out)?));
     }
     let mut out = BufWriter::new(std::io::stdout());
     formats::perfetto::export(&tables, &mut out)

@@ -5,11 +5,13 @@
 mod say;
 
 mod args;
+mod atomic_file;
 mod bench;
 mod demo;
 mod export;
 mod link;
 mod net;
+mod notices;
 mod papers;
 mod pool;
 mod progress;
@@ -17,8 +19,6 @@ mod record;
 mod report;
 mod sample;
 mod show;
-mod unfinished;
-mod whole;
 mod workload;
 
 use anyhow::{Context as _, Result};
@@ -73,7 +73,12 @@ fn run(verb: Verb) -> Result<ExitCode> {
             clap_complete::generate(shell, &mut command, "fathom", &mut text);
             print!("{}", String::from_utf8_lossy(&text));
         }
-        Verb::Man => {
+        Verb::Man { dir: Some(dir) } => {
+            std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+            let written = clap_mangen::generate_to(args::Cli::command(), &dir);
+            written.with_context(|| format!("cannot write manual pages into {}", dir.display()))?;
+        }
+        Verb::Man { dir: None } => {
             let mut text = Vec::new();
             clap_mangen::Man::new(args::Cli::command()).render(&mut text)?;
             print!("{}", String::from_utf8_lossy(&text));

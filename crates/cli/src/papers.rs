@@ -1,6 +1,6 @@
 //! `fathom papers`: the papers' figures on this machine, their values and ours in columns of their own.
 
-use crate::{Usage, args, bench, demo, link, progress, record, report, say};
+use crate::{Usage, args, bench, demo, link, notices, progress, report, say};
 use analysis::papers;
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
@@ -104,7 +104,7 @@ pub fn run(args: &args::Papers) -> Result<ExitCode> {
         draw(&archive, args.archive.is_none())?;
     }
     match &args.output {
-        Some(path) => crate::whole::text(path, &(head() + &text))?,
+        Some(path) => crate::atomic_file::text(path, &(head() + &text))?,
         None => say::text(&text),
     }
     Ok(ExitCode::SUCCESS)
@@ -169,7 +169,7 @@ fn recorded() -> Result<Option<PathBuf>> {
     progress::end_on_signal(&context);
     let archive = PathBuf::from(RECORDING);
     let load = args::Demo { rows: 1000, scans: 100, journal_mode: "delete".into(), folder: PathBuf::from(".") };
-    let recorded = record::record(&demo::recording(&load, &archive)?, &context)?;
+    let recorded = recorder::record(&demo::recording(&load, &archive)?, &context, &notices::warn)?;
     progress::clear(&context);
     if context.cancelled() {
         eprintln!("fathom: interrupted; what was recorded until then is in {}", archive.display());
@@ -313,7 +313,7 @@ mod tests {
             }
             for workload in &known.bench {
                 assert!(
-                    workload == "cluster" || bench::names().unwrap().contains(workload),
+                    workload == "cluster" || experiment::catalog::names().unwrap().contains(workload),
                     "{workload} is no workload of the suite"
                 );
                 assert!(known.command.is_some());

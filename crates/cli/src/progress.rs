@@ -33,7 +33,7 @@ fn style(template: &str) -> ProgressStyle {
 
 /// Ends the line that is being drawn.
 pub fn clear(context: &Context) {
-    context.progress("", 0, 0);
+    context.clear_progress();
 }
 
 /// Within this time a signal is taken for the same one: `timeout` sends it to the program and to its group.
@@ -50,12 +50,12 @@ pub fn end_on_signal(context: &Context) {
         // SAFETY: never freed, once it was stored.
         let Some(flag) = (unsafe { FLAG.load(Ordering::SeqCst).as_ref() }) else { return };
         // Reading the clock is async-signal-safe.
-        let now_ns = workload::clock::now_ns();
+        let now_ns = capture::boot_ns();
         match FIRST_NS.compare_exchange(0, now_ns, Ordering::SeqCst, Ordering::SeqCst) {
             Ok(_) => flag.store(true, Ordering::Relaxed),
             Err(first_ns) if now_ns.saturating_sub(first_ns) < SAME_SIGNAL.as_nanos() as u64 => {}
             Err(_) => {
-                crate::unfinished::remove();
+                archive::signal_cleanup::remove();
                 // SAFETY: both calls are async-signal-safe; the default action of the signal then ends the process.
                 unsafe {
                     libc::signal(signal, libc::SIG_DFL);
@@ -87,6 +87,56 @@ pub fn interrupted() -> bool {
     FIRST_NS.load(Ordering::SeqCst) != 0
 }
 
-/// How often the rings are looked at: a quarter of the smallest, 0.5 MiB, fills in 20 ms at 300,000 records/s of one CPU, so
-/// the timer, not a wake-up by record, sets the pace (a wake-up alone takes the INSERT rate to 0.45).
-pub const DRAIN_EVERY: Duration = Duration::from_millis(20);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use archive::SignalCleanup;
+    use std::os::unix::process::ExitStatusExt;
+    use std::path::Path;
+    use std::time::Instant;
+
+    const OF_CHILD: &str = "FATHOM_TEST_SECOND_SIGNAL";
+
+    /// The first signal ends a recording; what its tables are made of is kept by the same one sent twice, and not by a second.
+    #[test]
+    fn after_a_recording_the_second_signal_takes_the_tables_along() {
+        if let Some(path) = std::env::var_os(OF_CHILD) {
+            end_on_signal(&model::Context::silent());
+            let there = Path::new(&path);
+            let tmp = there.parent().unwrap();
+            let _cleanup = SignalCleanup::folder(&[there.to_path_buf(), tmp.to_path_buf()]).unwrap();
+            std::fs::create_dir(tmp).unwrap();
+            std::fs::write(there, "half").unwrap();
+            std::thread::sleep(Duration::from_secs(60));
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let there = folder.path().join("tables.tmp/spans.parquet");
+        let test = "progress::tests::after_a_recording_the_second_signal_takes_the_tables_along";
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        let command = command.args(["--exact", test]).env(OF_CHILD, &there).stdout(std::process::Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let pid = child.id() as libc::pid_t;
+        let deadline = Instant::now() + Duration::from_secs(50);
+        while std::fs::read(&there).map_or(true, |text| text.is_empty()) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // SAFETY: a child of ours that was not waited for.
+        let interrupt = || unsafe { libc::kill(pid, libc::SIGINT) };
+        interrupt();
+        std::thread::sleep(SAME_SIGNAL + Duration::from_millis(100));
+        assert!(child.try_wait().unwrap().is_none() && there.exists());
+        // The time runs from when the child had the first one, which a busy machine may have put off.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let ended = loop {
+            interrupt();
+            std::thread::sleep(SAME_SIGNAL + Duration::from_millis(100));
+            match child.try_wait().unwrap() {
+                None if Instant::now() < deadline => {}
+                ended => break ended,
+            }
+        };
+        assert_eq!(ended.and_then(|status| status.signal()), Some(libc::SIGINT));
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+    }
+}

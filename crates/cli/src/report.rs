@@ -1,6 +1,6 @@
 //! `fathom report`: archives as one page.
 
-use crate::{args, link, progress, whole};
+use crate::{args, atomic_file, link, progress};
 use analysis::bench::beside::Beside;
 use analysis::bench::results::Bench;
 use analysis::{Rows, figures, summary};
@@ -102,7 +102,7 @@ fn write_parts(mut parts: Vec<Part>, output: &Path) -> Result<()> {
             summary: part.summary,
         })
         .collect();
-    whole::text(output, &report::pages(&recordings))
+    atomic_file::text(output, &report::pages(&recordings))
 }
 
 /// `T.fathom` with another ending.

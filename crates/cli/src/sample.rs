@@ -29,7 +29,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let to = dir.path().join("sample.fathom");
         unpack(&to).unwrap();
-        let linked = crate::link::link(&to, &model::Context::silent()).unwrap();
+        let linked = recorder::link::link(&to, &model::Context::silent(), &|_| ()).unwrap();
         assert!(linked.operations > 100, "{linked:?}");
         let summary = analysis::summarise_archive(&Archive::open(&to).unwrap()).unwrap();
         assert!(analysis::show::text(&summary).contains("\nNothing was lost"));

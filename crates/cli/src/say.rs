@@ -13,10 +13,10 @@
 //! the lines of a workload of ours ([`Out`]), go out as they are.
 
 use analysis::text::steers;
+pub use model::shell_word as word;
 use std::borrow::Cow;
 use std::fmt::{Arguments, Write as _};
 use std::io::{self, ErrorKind, Write};
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
@@ -143,13 +143,6 @@ fn harmless(text: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// A path within a command line that is told, so that a shell takes it as one word.
-pub fn word(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = |c: char| c.is_alphanumeric() || "/._-+:@%,=".contains(c);
-    if !text.is_empty() && text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
-}
-
 /// Whether the reader of stdout has gone: what would be printed for ever need not be.
 pub fn nobody_reads() -> bool {
     REFUSED.get().is_some()
@@ -200,15 +193,5 @@ mod tests {
             assert_eq!(said.concat(), "{\"a\": \"ü\\u202e\"}\r\n é\n\\u001b[2Jend");
             assert!(said[..said.len() - 1].iter().all(|line| line.ends_with('\n')), "{said:?}");
         }
-    }
-
-    #[test]
-    fn a_shell_takes_a_path_as_one_word() {
-        for path in ["./demo.fathom", "/mnt/a b/ü's.fathom", "a;b", "$HOME", "x*"] {
-            let line = format!("printf %s {}", word(Path::new(path)));
-            let said = std::process::Command::new("sh").args(["-c", &line]).output().unwrap().stdout;
-            assert_eq!(String::from_utf8_lossy(&said), path);
-        }
-        assert_eq!(word(Path::new("./demo.fathom")), "./demo.fathom");
     }
 }

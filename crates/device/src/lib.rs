@@ -26,6 +26,11 @@ pub use stat::DiskStat;
 
 use model::Environment;
 
+/// The boot whose CLOCK_BOOTTIME is this device's.
+pub fn boot_id(reader: &dyn Reader) -> Option<String> {
+    Some(reader.read("/proc/sys/kernel/random/boot_id").ok()?.trim().to_string())
+}
+
 /// Every fact about a device, and about the storage under `path` (absolute) if one is given.
 pub fn collect(reader: &dyn Reader, path: Option<&str>) -> Environment {
     let mut sheet = facts::Sheet::new(reader);

@@ -9,14 +9,17 @@
 //! exit status. So a peer (strace, perf, fio) is one more command line, measured as we measure ourselves. A peer that is
 //! not there, or fails, stays in the results under its name with the reason.
 //!
-//! This room knows neither how a disk is made nor how an archive is written: the caller hands it a maker of disks
-//! ([`Setting::make_disk`]) and a [`Sink`] for rows.
+//! This room does not know how a disk is made: the caller hands it a maker of disks ([`Setting::make_disk`]). Rows go to a [`Sink`],
+//! such as the log of an archive ([`store::Store`]).
 
+pub mod catalog;
 mod design;
 pub mod disturbed;
+pub mod eta;
 mod expand;
 pub mod gate;
 mod guard;
+pub mod machine;
 mod markdown;
 pub mod needs;
 pub mod order;
@@ -24,6 +27,7 @@ mod process;
 mod results;
 mod run;
 mod scratch;
+pub mod store;
 pub mod suite;
 mod template;
 mod units;

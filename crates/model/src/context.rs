@@ -38,6 +38,11 @@ impl Context {
     pub fn progress(&self, what: &str, done: u64, total: u64) {
         (self.progress)(what, done, total);
     }
+
+    /// Ends what was said of it, so that something else can be printed.
+    pub fn clear_progress(&self) {
+        self.progress("", 0, 0);
+    }
 }
 
 impl std::fmt::Debug for Context {

@@ -11,10 +11,13 @@ pub mod event;
 pub mod files;
 pub mod marks;
 pub mod record;
+mod shell;
 pub mod table;
+pub mod text;
 pub mod words;
 
 pub use context::Context;
 pub use count::counted;
 pub use event::{Event, Record};
+pub use shell::shell_word;
 pub use words::*;

@@ -4,7 +4,7 @@
 //! The first quarter of the time does not count: the tuner finds its way in it.
 
 use crate::link::{Counts, Failure};
-use crate::packets::Packets;
+use crate::packets::{BothWays, Packets};
 use crate::volume::Volume;
 use bytes::Bytes;
 use hdrhistogram::Histogram;
@@ -39,15 +39,6 @@ pub struct Latency {
     pub p50: f64,
     /// 99 of 100 were.
     pub p99: f64,
-}
-
-/// Both ways.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct BothWays {
-    /// To the nodes.
-    pub sent: f64,
-    /// From them.
-    pub received: f64,
 }
 
 /// What was measured.

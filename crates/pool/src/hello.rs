@@ -9,8 +9,7 @@
 //! number: it ends nothing, and is ended with the session.
 
 use crate::frame;
-use crate::shm::Offer;
-use crate::store::Place;
+use crate::protocol::{Claim, Place};
 use bytes::{Buf, BufMut, BytesMut};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::io;
@@ -30,42 +29,6 @@ pub struct Hello {
     pub pool: String,
     /// None: it only looks.
     pub claim: Option<Claim>,
-}
-
-/// It begins to use the node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Claim {
-    /// Higher than that of any coordinator before.
-    pub epoch: u64,
-    /// Tells two coordinators that chose the same epoch apart, and people which one it is.
-    pub coordinator: String,
-    /// The node that it takes the other end for.
-    pub node: String,
-    /// What it counts on.
-    pub size_bytes: u64,
-    /// Where the node's bytes are on the pool's disk.
-    pub place: Place,
-    /// A further connection of this session; none: a session is begun.
-    pub joins: Option<u64>,
-    /// What else it says. A coordinator of an older release says nothing.
-    #[serde(default)]
-    pub also: Also,
-}
-
-/// What a claim says besides.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Also {
-    /// Only pool and place are put down: a session is begun when that is done on all nodes of a new pool.
-    pub reserve: bool,
-    /// All that the node has answered, this coordinator and those before it, is flushed.
-    pub flushed: bool,
-    /// The node has answered this claim before, so that its store must know it. A node of an older release does not look.
-    pub again: bool,
-    /// That these ranges may be lost is accepted.
-    pub accepts: Vec<(u64, u64)>,
-    /// Memory that the node may be able to share.
-    pub memory: Option<Offer>,
 }
 
 /// From the node.
@@ -238,7 +201,7 @@ mod tests {
             size_bytes: 1 << 30,
             place,
             joins: Some(3),
-            also: Also::default(),
+            also: crate::protocol::Also::default(),
         };
         let hello = Hello { protocol: 1, pool: "p".into(), claim: Some(claim) };
         let mut bytes = BytesMut::new();

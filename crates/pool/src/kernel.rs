@@ -15,6 +15,8 @@ use rustix::net::netlink::{GENERIC, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with};
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::pin::pin;
+use std::time::Duration;
 
 /// Seconds that a request may take before it is asked for again.
 const REQUEST_LIMIT_S: u64 = 40;
@@ -22,6 +24,9 @@ const REQUEST_LIMIT_S: u64 = 40;
 const AWAY_LIMIT_S: u64 = 24 * 3600;
 /// Bytes of a block: the pool's checksums are of so many.
 const BLOCK_BYTES: u64 = 4096;
+
+/// How often the connection is looked at.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Numbers of `linux/nbd-netlink.h`.
 mod number {
@@ -240,6 +245,32 @@ impl Attached {
                 _ => Err(kernel("does not take the new connection")(error)),
             },
         }
+    }
+
+    /// Looks after the connection until it is `ended`, which takes the disk away, or until somebody detaches it. `changed` is told when
+    /// the state is another.
+    ///
+    /// # Errors
+    /// As [`Attached::step`] and [`Attached::detach`].
+    pub async fn stay(
+        mut self,
+        ended: impl Future<Output = ()>,
+        mut changed: impl FnMut(State),
+    ) -> Result<(), Failure> {
+        let mut ended = pin!(ended);
+        let mut before = State::Connected;
+        while before != State::Detached {
+            tokio::select! {
+                () = &mut ended => return self.detach(),
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            let now = self.step()?;
+            if now != before {
+                changed(now);
+            }
+            before = now;
+        }
+        Ok(())
     }
 
     /// `state`, unless the disk is none any more.

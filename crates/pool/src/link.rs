@@ -14,7 +14,8 @@
 
 use crate::connect::{Connect, ROOM_BYTES, Stream};
 use crate::frame::{self, Broken, Operation, Request, Status};
-use crate::hello::{self, Also, Answer, Claim, Hello, Welcome};
+use crate::hello::{self, Answer, Hello, Welcome};
+use crate::protocol::{Also, Claim};
 use bytes::{Bytes, BytesMut};
 use futures_util::future::{try_join, try_join_all};
 use nbd::intake::Intake;

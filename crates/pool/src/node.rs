@@ -17,8 +17,9 @@
 
 use crate::connect::{ROOM_BYTES, Stream};
 use crate::frame::{Broken, Request};
-use crate::hello::{self, Answer, Claim, Hello, Welcome};
+use crate::hello::{self, Answer, Hello, Welcome};
 use crate::link::MOST_CONNECTIONS;
+use crate::protocol::Claim;
 use crate::shm::{self, Attached};
 use crate::store::{Settler, Store, new_name};
 use bytes::{Bytes, BytesMut};
@@ -525,7 +526,7 @@ async fn until(time: Option<tokio::time::Instant>) {
 mod tests {
     use super::*;
     use crate::frame::{self, Frame, Head, Operation};
-    use crate::store::Place;
+    use crate::protocol::Place;
     use tokio::io::AsyncReadExt as _;
 
     fn hello(epoch: u64, coordinator: &str) -> Hello {
@@ -537,7 +538,7 @@ mod tests {
             size_bytes: 4096,
             place,
             joins: None,
-            also: hello::Also::default(),
+            also: crate::protocol::Also::default(),
         };
         Hello { protocol: crate::frame::VERSION, pool: "p".into(), claim: Some(claim) }
     }

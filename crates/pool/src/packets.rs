@@ -3,11 +3,20 @@
 //! A packet is a segment as it goes to the link: what the stack hands down in one piece and the device cuts counts as many.
 //! Bare acknowledgements and what is sent again are in it, since they take their turn on the air like any other.
 
-use crate::bench::BothWays;
+use serde::{Deserialize, Serialize};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 /// Bytes of `struct tcp_info` up to and with `tcpi_segs_in` (include/uapi/linux/tcp.h); every kernel since 4.2 fills them.
 const NEEDED: usize = 144;
+
+/// Both ways.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct BothWays {
+    /// To the nodes.
+    pub sent: f64,
+    /// From them.
+    pub received: f64,
+}
 
 /// What went over a connection since it was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

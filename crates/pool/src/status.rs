@@ -4,10 +4,10 @@
 //! answered at once. Packets are those of the network, as the kernel counts them for each connection, bare acknowledgements
 //! included; bytes are those in the packets, without their headers and, in an encrypted pool, as they travel.
 
-use crate::bench::BothWays;
+use crate::http::Pages;
 use crate::link::{Counts, Health, Link};
 use crate::node::Node;
-use crate::packets::Packets;
+use crate::packets::{BothWays, Packets};
 use crate::volume::Volume;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
@@ -15,12 +15,21 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(1);
+
+/// Where a coordinator whose NBD clients connect at `front` answers, if it is not told otherwise.
+pub fn socket(front: &Path) -> PathBuf {
+    let mut name = front.as_os_str().to_owned();
+    name.push(".status");
+    name.into()
+}
 
 /// A pool, as its coordinator sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -324,7 +333,7 @@ impl Status {
 }
 
 /// A node's own metrics, for Prometheus.
-pub fn prometheus(node: &Node) -> String {
+fn prometheus(node: &Node) -> String {
     let (header, counts) = (node.store().header(), node.counts());
     let own = labels(&[("node", &header.node), ("pool", &header.pool)]);
     let mut metrics = Metrics::default();
@@ -340,6 +349,26 @@ pub fn prometheus(node: &Node) -> String {
     put("store_service_seconds_total", "counter", "Time in the store.", counts.service.as_secs_f64());
     put("store_queued", "gauge", "Requests that waited when the last answer left.", f64::from(counts.queued));
     metrics.0
+}
+
+impl Pages for Watch {
+    fn metrics(&self) -> String {
+        self.status().prometheus()
+    }
+
+    fn status(&self) -> Option<String> {
+        serde_json::to_string(&Self::status(self)).ok()
+    }
+}
+
+impl Pages for Arc<Node> {
+    fn metrics(&self) -> String {
+        prometheus(self)
+    }
+
+    fn status(&self) -> Option<String> {
+        None
+    }
 }
 
 #[cfg(test)]

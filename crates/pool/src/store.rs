@@ -24,7 +24,7 @@
 
 use crate::flash::Flash;
 use crate::frame::{MAX_STRETCHES, Status, Stretch};
-use crate::hello::Claim;
+use crate::protocol::{Claim, Place};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -48,7 +48,7 @@ use disk::Disk;
 pub use error::Error;
 use flushes::Flushes;
 use header::{HEADER_BYTES, read_header};
-pub use header::{Header, Place, data_bytes, whole_bytes};
+pub use header::{Header, data_bytes, whole_bytes};
 use locks::LOCKS;
 use map::Map;
 use medium::{alone, boot, length, reads_as_zeroes};

@@ -2,11 +2,12 @@
 
 use crate::connect::Connect;
 use crate::frame::{self, MAX_DATA_BYTES, Operation, Status, Stretch};
-use crate::hello::{Also, Claim, Hello};
+use crate::hello::Hello;
 use crate::layout::{Arrangement, Layout, Piece};
-use crate::link::{Control, Failure, Link, NotJoined, Options, Pace, greet};
+use crate::link::{Control, Failure, Health, Link, NotJoined, Options, Pace, greet};
+use crate::protocol::{Also, Claim, Place};
 use crate::shm::Offer;
-use crate::store::{Place, belongs};
+use crate::store::belongs;
 use bytes::{Bytes, BytesMut};
 use futures_util::future::{join_all, try_join_all};
 use nbd::{Error, Export, Extent, Info};
@@ -263,6 +264,15 @@ impl Volume {
     /// Bytes of the disk.
     pub fn size_bytes(&self) -> u64 {
         self.layout.size_bytes()
+    }
+
+    /// Why a node cannot be used, if there is such a one.
+    pub fn unusable(&self) -> Option<String> {
+        self.links.iter().find_map(|link| match link.health() {
+            Health::Ended(why) => Some(why),
+            Health::Connecting(why) | Health::Away(why) => Some(format!("node {}: {why}", link.address())),
+            Health::Serving => None,
+        })
     }
 
     /// Its nodes, in order.

@@ -3,11 +3,12 @@
 use bytes::Bytes;
 use pool::connect::{Connect, tcp_with};
 use pool::frame;
-use pool::hello::{Claim, Hello};
+use pool::hello::Hello;
 use pool::layout::Arrangement;
 use pool::link::{Control, Options, greet};
 use pool::node::Node;
-use pool::store::{Place, Store, new_name};
+use pool::protocol::{Claim, Place};
+use pool::store::{Store, new_name};
 use pool::volume::Volume;
 use std::cell::RefCell;
 use std::future::Future;

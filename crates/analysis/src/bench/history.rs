@@ -8,7 +8,7 @@ use super::comparable::Rules;
 use super::compare::{Compared, archives, named};
 use super::differ::{self, Differs};
 use super::results::{Bench, words};
-use crate::text::{digits, scale, shown};
+use crate::text::{date, digits, scale, shown};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -130,8 +130,8 @@ pub fn history(mut benches: Vec<Bench>) -> History {
     History { version: 1, archives: entries, cells: lines.into_values().collect() }
 }
 
-/// The history for people; `date` writes a time (ns since 1970).
-pub fn text(history: &History, date: &dyn Fn(u64) -> String) -> String {
+/// The history for people.
+pub fn text(history: &History) -> String {
     let mut text = String::new();
     for (at, e) in history.archives.iter().enumerate() {
         let note = if e.complete { "" } else { "  (stopped before its end)" };

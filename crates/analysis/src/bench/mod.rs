@@ -30,6 +30,7 @@ pub mod metrics;
 pub mod net;
 pub mod page;
 pub mod plan;
+pub mod regressions;
 pub mod results;
 pub mod said;
 mod selftest;

@@ -195,7 +195,7 @@ fn a_history_is_in_order_of_time_and_says_where_the_machine_changed() {
     assert_eq!(h.cells.len(), 2);
     let verdicts: Vec<Option<&str>> = h.cells[0].points.iter().map(|p| p.verdict).collect();
     assert_eq!(verdicts, [None, Some("slower"), Some("faster")]);
-    let text = history::text(&h, &|ns| format!("day {ns}"));
+    let text = history::text(&h);
     assert!(text.contains("changed: kernel.release from 6.1 to 6.8") && text.contains("slower (x 0.66"), "{text}");
 }
 

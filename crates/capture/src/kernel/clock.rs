@@ -1,4 +1,8 @@
 //! The clocks: records are stamped with CLOCK_BOOTTIME, some of the kernel's own stamps are CLOCK_MONOTONIC.
+//!
+//! Probes read the kernel's own clocks. A process in a time namespace (time_namespaces(7)) reads them with an offset, which is taken off here.
+
+use std::sync::OnceLock;
 
 /// Reads a clock, in ns.
 fn read(clock: libc::clockid_t) -> u64 {
@@ -8,9 +12,32 @@ fn read(clock: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// CLOCK_BOOTTIME now, in ns.
+/// The kernel's CLOCK_BOOTTIME now, in ns: what probes stamp with.
 pub fn boot_ns() -> u64 {
-    read(libc::CLOCK_BOOTTIME)
+    to_kernel_ns(read(libc::CLOCK_BOOTTIME))
+}
+
+/// The kernel's CLOCK_BOOTTIME of a time that a process of this time namespace read from its own.
+pub fn to_kernel_ns(boot_ns: u64) -> u64 {
+    boot_ns.saturating_add_signed(-offsets().1)
+}
+
+/// What the time namespace adds to CLOCK_MONOTONIC and to CLOCK_BOOTTIME, in ns.
+fn offsets() -> (i64, i64) {
+    static OFFSETS: OnceLock<(i64, i64)> = OnceLock::new();
+    *OFFSETS.get_or_init(|| parse(&std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default()))
+}
+
+/// The offsets in the text of `/proc/PID/timens_offsets`: a line a clock, with seconds and nanoseconds. Kernels before 5.6 have neither the
+/// file nor the namespaces.
+fn parse(text: &str) -> (i64, i64) {
+    let of = |clock: &str, number: &str| {
+        let fields = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let mut fields = fields.filter(|f| f.len() == 3 && (f[0] == clock || f[0] == number));
+        let ns = |f: Vec<&str>| Some(f[1].parse::<i64>().ok()? * 1_000_000_000 + f[2].parse::<i64>().ok()?);
+        fields.next().and_then(ns).unwrap_or(0)
+    };
+    (of("monotonic", "1"), of("boottime", "7"))
 }
 
 /// CLOCK_BOOTTIME less CLOCK_MONOTONIC, in ns: the time the machine was suspended. Right until it is suspended again.
@@ -18,9 +45,10 @@ pub fn boot_offset_ns() -> u64 {
     // The two are read one after the other; of several tries the closest pair is taken.
     (0..8)
         .map(|_| {
-            let before = read(libc::CLOCK_MONOTONIC);
-            let boot = read(libc::CLOCK_BOOTTIME);
-            let after = read(libc::CLOCK_MONOTONIC);
+            let monotonic = || read(libc::CLOCK_MONOTONIC).saturating_add_signed(-offsets().0);
+            let before = monotonic();
+            let boot = boot_ns();
+            let after = monotonic();
             (after - before, boot.saturating_sub(before + (after - before) / 2))
         })
         .min()
@@ -31,4 +59,15 @@ pub fn boot_offset_ns() -> u64 {
 /// CPU time that this process has used so far, in ns.
 pub fn process_cpu_ns() -> u64 {
     read(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn offsets_of_a_time_namespace_are_read_in_both_forms() {
+        let names = "monotonic           50000         0\nboottime           -100     1\n";
+        assert_eq!(super::parse(names), (50_000_000_000_000, -99_999_999_999));
+        assert_eq!(super::parse("1          2         3\n7          0         0\n"), (2_000_000_003, 0));
+        assert_eq!(super::parse(""), (0, 0));
+    }
 }

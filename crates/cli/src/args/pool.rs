@@ -4,6 +4,7 @@ use super::nbd::NbdBench;
 use super::paper::{PaperBench, PaperNode};
 use super::{bytes, seconds};
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
+use pool::listener::Endpoint;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -174,8 +175,8 @@ pub struct PoolServe {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Where NBD clients connect
-    #[arg(long, value_name = "unix:PATH|tcp:ADDR:PORT", value_parser = front, required_unless_present = "config")]
-    pub nbd: Option<Front>,
+    #[arg(long, value_name = "unix:PATH|tcp:ADDR:PORT", value_parser = endpoint, required_unless_present = "config")]
+    pub nbd: Option<Endpoint>,
     /// NBD clients must encrypt; the folder has server-cert.pem and server-key.pem, as for nbdkit
     #[arg(long, value_name = "FOLDER")]
     pub tls: Option<PathBuf>,
@@ -227,8 +228,8 @@ pub struct PoolStatus {
 #[derive(Debug, Args)]
 pub struct PoolAttach {
     /// Where the pool is served
-    #[arg(value_name = "unix:PATH|tcp:ADDR:PORT", value_parser = front)]
-    pub nbd: Front,
+    #[arg(value_name = "unix:PATH|tcp:ADDR:PORT", value_parser = endpoint)]
+    pub nbd: Endpoint,
     /// The device to become; /dev/nbd0 or /dev/ublkb0 if it is not given
     #[arg(long, value_name = "DEV")]
     pub device: Option<PathBuf>,
@@ -361,17 +362,8 @@ pub struct PoolTry {
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
     /// Serve the disk by NBD too, until Ctrl-C
-    #[arg(long, value_name = "unix:PATH|tcp:ADDR:PORT", value_parser = front)]
-    pub nbd: Option<Front>,
-}
-
-/// Where NBD clients connect.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Front {
-    /// A socket in the file system.
-    Unix(PathBuf),
-    /// An address.
-    Tcp(SocketAddr),
+    #[arg(long, value_name = "unix:PATH|tcp:ADDR:PORT", value_parser = endpoint)]
+    pub nbd: Option<Endpoint>,
 }
 
 /// An address with a port.
@@ -394,10 +386,10 @@ pub fn node_timeout(text: &str) -> Result<Duration, String> {
 }
 
 /// Where NBD clients connect.
-pub fn front(text: &str) -> Result<Front, String> {
+pub fn endpoint(text: &str) -> Result<Endpoint, String> {
     match text.split_once(':') {
-        Some(("unix", path)) if !path.is_empty() => Ok(Front::Unix(path.into())),
-        Some(("tcp", rest)) => address(rest).map(Front::Tcp),
+        Some(("unix", path)) if !path.is_empty() => Ok(Endpoint::Unix(path.into())),
+        Some(("tcp", rest)) => address(rest).map(Endpoint::Tcp),
         _ => Err("give unix:PATH or tcp:ADDR:PORT, such as tcp:127.0.0.1:10809".into()),
     }
 }
@@ -407,10 +399,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fronts_and_memory_are_read_as_people_write_them() {
-        assert_eq!(front("unix:/tmp/a"), Ok(Front::Unix("/tmp/a".into())));
-        assert_eq!(front("tcp:127.0.0.1:10809"), Ok(Front::Tcp(([127, 0, 0, 1], 10809).into())));
-        assert!(["/tmp/a", "unix:", "tcp:1", "udp:127.0.0.1:1"].iter().all(|text| front(text).is_err()));
+    fn endpoints_and_memory_are_read_as_people_write_them() {
+        assert_eq!(endpoint("unix:/tmp/a"), Ok(Endpoint::Unix("/tmp/a".into())));
+        assert_eq!(endpoint("tcp:127.0.0.1:10809"), Ok(Endpoint::Tcp(([127, 0, 0, 1], 10809).into())));
+        assert!(["/tmp/a", "unix:", "tcp:1", "udp:127.0.0.1:1"].iter().all(|text| endpoint(text).is_err()));
         assert_eq!(memory("memory:512M"), Ok(512 << 20));
         assert!(memory("512M").is_err() && memory("memory:1").is_err());
         assert!(address("127.0.0.1").is_err());

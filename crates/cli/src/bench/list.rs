@@ -1,8 +1,9 @@
 //! `fathom bench list`: the workloads, what can be varied, and what this machine lacks.
 
-use super::suite::{self, Runnable};
+use super::suite;
 use crate::{Usage, args, say};
 use anyhow::Result;
+use experiment::catalog::{self, Runnable};
 use experiment::suite::Factor;
 use experiment::{Workload, needs};
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ use std::process::ExitCode;
 
 pub fn run(args: &args::BenchList) -> Result<ExitCode> {
     let workloads = if args.workloads.is_empty() {
-        suite::all()?
+        catalog::all()?
     } else {
         let named = |word: &String| -> Result<Workload> {
             match suite::find(word)? {

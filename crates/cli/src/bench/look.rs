@@ -1,14 +1,14 @@
 //! The verbs that look at results: `bench compare`, `bench history`, `bench show`.
 
-use super::{results, store};
+use super::{results, tables};
 use crate::{Usage, args, link, progress, say};
 use analysis::bench::comparable::Rules;
 use analysis::bench::compare::{self, Compared};
+use analysis::bench::regressions::regressions;
 use analysis::bench::results::Bench;
 use analysis::bench::{self, Benchmark, Penalty, compared, history};
 use anyhow::{Context as _, Result, bail};
 use archive::Archive;
-use model::counted;
 use stats::verdict::Better;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -51,7 +51,7 @@ fn benchmark(path: &Path, penalty: args::Penalty) -> Result<Benchmark> {
 pub fn show(args: &args::BenchShow) -> Result<ExitCode> {
     let benchmark = benchmark(&args.archive, args.penalty)?;
     // The ratios of a comparison follow from its design, which only the log holds.
-    let comparisons = store::comparisons(&store::log(&args.archive)?)?;
+    let comparisons = experiment::store::comparisons(&tables::log(&args.archive)?)?;
     let files = results::Files::new(args.csv.as_deref(), args.markdown.as_deref());
     files.print(&match args.json {
         true => results::json(&benchmark, &comparisons, &args.archive)?,
@@ -79,7 +79,7 @@ pub fn plan(args: &args::BenchPlan) -> Result<ExitCode> {
 /// Writes a page and says so.
 pub fn write_page(title: &str, page: &serde_json::Value, output: Option<&Path>, archive: &Path) -> Result<()> {
     let output = output.map_or_else(|| crate::report::beside(archive, "html"), Path::to_path_buf);
-    crate::whole::text(&output, &report::bench_page(title, page))?;
+    crate::atomic_file::text(&output, &report::bench_page(title, page))?;
     println!("{}: open it in a browser; it needs no network", output.display());
     Ok(())
 }
@@ -150,57 +150,11 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
         return Ok(ExitCode::from(1));
     }
     let Some(percent) = args.fail_on else { return Ok(ExitCode::SUCCESS) };
-    Ok(fail_on(&done, percent))
-}
-
-/// What `--fail-on slower:PERCENT` comes to: 1 if a cell is slower, if one could not be compared, or if B lost a result that A has.
-fn fail_on(done: &Compared, percent: f64) -> ExitCode {
-    let shown = analysis::text::shown;
-    let slower = done.slower(percent);
-    // A machine that was busy or hot makes things slower, and hides what is: a build that fails, or passes, shall know.
-    let gates = |pair: &compare::Pair| match &pair.gates()[..] {
-        [] => String::new(),
-        gates => format!(" ({})", gates.join("; ")),
-    };
-    for pair in &slower {
-        eprintln!("fathom: slower: {}{}", shown(&pair.title()), shown(&gates(pair)));
+    let verdict = regressions(&done, percent);
+    for line in verdict.lines {
+        eprintln!("fathom: {line}");
     }
-    // A cell's latencies come from the same processes as its score.
-    let mut cells: Vec<&compare::Pair> = done.results.iter().collect();
-    cells.dedup_by(|pair, before| pair.is_of_cell(before));
-    let doubtful: Vec<&compare::Pair> = cells.iter().filter(|pair| !pair.gates().is_empty()).copied().collect();
-    if slower.is_empty() {
-        eprintln!("fathom: --fail-on: no cell that was compared is slower");
-        for pair in &doubtful {
-            eprintln!("fathom: but {}{}", shown(&pair.title()), shown(&gates(pair)));
-        }
-    }
-    if !doubtful.is_empty() {
-        eprintln!(
-            "fathom: in {} of {} the machine was not as it should be: measure again when it is quiet to be sure",
-            doubtful.len(),
-            counted(cells.len(), "cell")
-        );
-    }
-    // A B that fails more than A did, so that no ratio can be made, is no B that is not slower.
-    let is_lost = |p: &&compare::Pair| {
-        let broken = p.ratio.is_none() && p.b.failed > p.a.failed;
-        p.a.estimate.is_some() && (p.b.estimate.is_none() || broken)
-    };
-    let lost: Vec<&compare::Pair> = done.results.iter().filter(is_lost).collect();
-    for pair in &lost {
-        eprintln!("fathom: no result any more: {}", shown(&pair.title()));
-    }
-    let alone = done.unmatched.iter().filter(|cell| cell.of == "a").count();
-    if alone > 0 && done.by.is_none() {
-        eprintln!("fathom: {} of A {} not in B", counted(alone, "cell"), if alone == 1 { "is" } else { "are" });
-    }
-    let compared = done.results.iter().any(|pair| pair.ratio.is_some());
-    if !compared {
-        eprintln!("fathom: --fail-on: there is no ratio of any cell: more processes must succeed");
-    }
-    let passed = compared && slower.is_empty() && lost.is_empty() && done.incomparable.is_empty();
-    if passed { ExitCode::SUCCESS } else { ExitCode::from(1) }
+    Ok(if verdict.passed { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 pub fn history(args: &args::BenchHistory) -> Result<ExitCode> {
@@ -215,7 +169,7 @@ pub fn history(args: &args::BenchHistory) -> Result<ExitCode> {
     let done = history::history(benches);
     say::text(&match args.json {
         true => serde_json::to_string_pretty(&done)? + "\n",
-        false => history::text(&done, &date),
+        false => history::text(&done),
     });
     Ok(ExitCode::SUCCESS)
 }
@@ -240,38 +194,4 @@ fn archives(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
         all.extend(found);
     }
     Ok(all)
-}
-
-/// A time in UTC, to the minute (days to dates after Hinnant, "chrono-compatible low-level date algorithms").
-fn date(unix_ns: u64) -> String {
-    let minutes = unix_ns / 60_000_000_000;
-    let days = (minutes / 1440) as i64 + 719_468;
-    let era = days.div_euclid(146_097);
-    let day_of_era = days.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60 % 24, minutes % 60)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::date;
-
-    /// Values of `date -u -d @SECONDS`.
-    #[test]
-    fn dates_are_those_of_the_calendar() {
-        for (seconds, text) in [
-            (0, "1970-01-01 00:00 UTC"),
-            (951_827_696, "2000-02-29 12:34 UTC"),
-            (1_709_164_799, "2024-02-28 23:59 UTC"),
-            (4_107_542_399, "2100-02-28 23:59 UTC"),
-            (4_107_542_400, "2100-03-01 00:00 UTC"),
-        ] {
-            assert_eq!(date(seconds * 1_000_000_000), text);
-        }
-    }
 }

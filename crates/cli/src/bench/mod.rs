@@ -8,8 +8,8 @@ mod results;
 mod run;
 mod selftest;
 mod serve_http;
-mod store;
 mod suite;
+mod tables;
 
 use crate::args::{Bench, BenchVerb};
 use anyhow::Result;
@@ -18,9 +18,7 @@ use std::process::ExitCode;
 pub use look::{load, report, show, write_page};
 pub use machine::facts;
 pub use run::{INTERRUPTED, run as sweep};
-pub use store::{remake, remake_without_meta};
-#[cfg(test)]
-pub use suite::names;
+pub use tables::{remake, remake_without_meta};
 
 pub fn run(args: &Bench) -> Result<ExitCode> {
     match &args.verb {

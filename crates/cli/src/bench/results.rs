@@ -148,7 +148,7 @@ pub fn write(path: &Path, text: String) -> Result<()> {
         say::text(&text);
         return Ok(());
     }
-    crate::whole::text(path, &text)
+    crate::atomic_file::text(path, &text)
 }
 
 /// As tables of a Markdown page: workloads, then comparisons.

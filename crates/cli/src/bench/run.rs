@@ -1,16 +1,18 @@
 //! `fathom bench run`.
 
-use super::eta::{self, Eta, Part};
-use super::store::{self, Store};
-use super::suite::{self, Runnable};
+use super::eta;
+use super::suite;
 use super::{machine, results};
-use crate::{args, progress, record, say};
+use crate::{args, notices, progress, say};
 use analysis::bench::{self as estimates, Penalty, Process, Score};
 use anyhow::{Context as _, Result, bail};
 use archive::runs::Entry;
 use archive::{Archive, Meta, Runs};
 use clap::Parser as _;
 use device::{Count, Local, Look, Readings};
+use experiment::catalog::{self, Runnable};
+use experiment::eta::{Eta, Part};
+use experiment::store::{self, Store};
 use experiment::{Choices, Design, Disk, DiskWanted, Results, Setting, Workload, needs};
 use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
 use model::table::MarkRow;
@@ -87,7 +89,7 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
         Ok(runs) => (runs, None),
         Err(error) => (store.runs().clone(), Some(error)),
     };
-    record::give_to_caller(&dir)?;
+    recorder::output::give_to_caller(&dir)?;
     let benchmark = results::of(&runs, &dir, &Context::silent());
     let files = results::Files::new(args.csv.as_deref(), args.markdown.as_deref());
     files.print(&match args.json {
@@ -303,7 +305,7 @@ fn folders(words: &[String]) -> Result<Vec<(String, PathBuf)>> {
 /// The designs that the command line asks for, and which values gave way to others since they cannot run here.
 fn chosen(args: &args::BenchRun, dirs: &[(String, PathBuf)]) -> Result<(Vec<Design>, Vec<String>)> {
     let runnable: Vec<Runnable> = if args.what.is_empty() {
-        suite::all()?.into_iter().map(Runnable::Workload).collect()
+        catalog::all()?.into_iter().map(Runnable::Workload).collect()
     } else {
         let find = if args.verb == "net sweep" { suite::find_sweep } else { suite::find };
         args.what.iter().map(|word| find(word)).collect::<Result<_>>()?
@@ -341,7 +343,7 @@ fn chosen(args: &args::BenchRun, dirs: &[(String, PathBuf)]) -> Result<(Vec<Desi
     }
     let own = |w: &Workload| Duration::from_secs(if args.quick { w.quick.budget_s } else { w.run.budget_s });
     let sum: Duration = workloads.iter().map(|w| own(w)).sum();
-    let seed = args.seed.unwrap_or_else(|| record::unix_ns() % 1_000_000_000);
+    let seed = args.seed.unwrap_or_else(|| archive::unix_now_ns() % 1_000_000_000);
     let mut designs: Vec<Design> = Vec::new();
     for one in &runnable {
         let design = match one {
@@ -401,8 +403,8 @@ fn of_parameter<'a>(name: &'a str, workload: &Workload) -> Option<&'a str> {
 }
 
 fn create(args: &args::BenchRun, designs: &[Design], dirs: &[(String, PathBuf)]) -> Result<Store> {
-    record::keep_old(&args.output, args.quiet)?;
-    let meta = Meta::new("bench", record::unix_ns(), std::env::args().collect());
+    notices::keep_old(&args.output, args.quiet)?;
+    let meta = Meta::new("bench", archive::unix_now_ns(), std::env::args().collect());
     Archive::create(&args.output, &meta, true)?;
     let mut store = Store::create(&args.output)?;
     store.push(Entry::Machine(machine::facts(dirs)))?;
@@ -418,7 +420,10 @@ fn resume(dir: &Path) -> Result<Store> {
     }
     // The tables are made from the log again at the end.
     store::keeps_tables(dir, &Runs::salvage(dir)?.0)?;
-    let mut store = Store::resume(dir)?;
+    let (mut store, warning) = Store::resume(dir)?;
+    if let Some(warning) = warning {
+        eprintln!("fathom: {warning}");
+    }
     if store.runs().designs.is_empty() {
         bail!("{} was cut short before its designs were written down; start again", dir.display());
     }
@@ -435,13 +440,13 @@ fn resume(dir: &Path) -> Result<Store> {
         .collect();
     let now = machine::facts(&dirs);
     let before = store.runs().machines.last().cloned().unwrap_or_default();
-    if let Some(other) = machine::other_storage(&before, &now).filter(|_| !dirs.is_empty()) {
+    if let Some(other) = experiment::machine::other_storage(&before, &now).filter(|_| !dirs.is_empty()) {
         bail!(
             "{}: there is other storage under the folders that it measures: {other}. Mount what was there, then go on; or start a new run",
             dir.display()
         );
     }
-    let text = match machine::differences(&before, &now) {
+    let text = match experiment::machine::differences(&before, &now) {
         Some(changed) => format!("on a machine that has changed: {changed}"),
         None => "on the same machine, as far as its facts tell".into(),
     };

@@ -1,10 +1,12 @@
 //! `fathom bench selftest`: the same command under two names, compared again and again.
 
-use super::eta::{self, Eta, Limit, Part};
-use super::suite::{self, Runnable};
-use crate::{Usage, args, progress, record, say};
+use super::eta;
+use super::suite;
+use crate::{Usage, args, progress, say};
 use analysis::bench::{self as estimates, Penalty, Score, SelfTest};
 use anyhow::{Context as _, Result, bail};
+use experiment::catalog::{self, Runnable};
+use experiment::eta::{Eta, Limit, Part};
 use experiment::{Choices, Design, DiskWanted, Results, Setting, Sink, Workload};
 use model::counted;
 use model::table::{DesignCell, MarkRow, Replicate, Sample};
@@ -13,13 +15,13 @@ use std::time::Duration;
 
 pub fn run(args: &args::BenchSelftest) -> Result<ExitCode> {
     let workload = match args.what.as_deref().map(suite::find).transpose()? {
-        None => suite::selftest()?,
+        None => catalog::selftest()?,
         Some(Runnable::Workload(workload)) => workload,
         Some(Runnable::Comparison(design)) => {
             return Err(Usage(format!("{} is a comparison; a workload is needed", design.name)).into());
         }
     };
-    let seed = args.seed.unwrap_or_else(|| record::unix_ns() % 1_000_000_000);
+    let seed = args.seed.unwrap_or_else(|| archive::unix_now_ns() % 1_000_000_000);
     let design = twice(&workload, args.comparisons * args.blocks, seed)?;
     let (context, _) =
         eta::context(false, Eta::new(vec![Part { budget: Duration::from_secs(3600), limit: Limit::None }]));

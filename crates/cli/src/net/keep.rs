@@ -7,12 +7,10 @@ use super::ends::{About, One};
 use super::lines;
 use super::result::{over_time, told, transactions, whole};
 use super::text::rate;
-use crate::record;
-use crate::unfinished::Unfinished;
 use analysis::bench::net::{LIMITED_BY, RUN};
 use anyhow::Result;
 use archive::runs::{Entry, Run};
-use archive::{Archive, Meta, RunsWriter};
+use archive::{Archive, Meta, RunsWriter, SignalCleanup};
 use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
 use net::estimate::Throughput;
 use net::run::Outcome;
@@ -52,9 +50,9 @@ fn write(outcome: &Outcome, dir: &Path, about: Option<&About>) -> Result<()> {
     // Whose clock the times are of.
     let boot = match about.filter(|about| about.skew_ns.is_some()) {
         Some(about) => about.boot.clone(),
-        None => record::boot(),
+        None => device::boot_id(&device::Local),
     };
-    let mut meta = Meta { boot, ..Meta::new("net", record::unix_ns(), argv.clone()) };
+    let mut meta = Meta { boot, ..Meta::new("net", archive::unix_now_ns(), argv.clone()) };
     Archive::create(dir, &meta, true)?;
     let mut log = RunsWriter::create(dir)?;
     let mut facts = crate::bench::facts(&[]);
@@ -91,7 +89,7 @@ fn write(outcome: &Outcome, dir: &Path, about: Option<&About>) -> Result<()> {
     log.push(Entry::Replicate(Box::new(replicate(outcome, about))))?;
     log.push(Entry::Stopped { design: 0, why: "blocks".into(), replicates: Some(1) })?;
     {
-        let _unfinished = Unfinished::tables(dir)?;
+        let _cleanup = SignalCleanup::tables(dir)?;
         log.runs().make_tables(dir)?;
     }
     meta.linked = true;
@@ -251,7 +249,7 @@ fn replicate(outcome: &Outcome, about: Option<&About>) -> Run {
         place: 0,
         start_ns: home(start.min(end)),
         end_ns: home(end),
-        start_unix_ns: Some(record::unix_ns().saturating_sub(net::clock::now_ns().saturating_sub(start.min(end)))),
+        start_unix_ns: Some(archive::unix_now_ns().saturating_sub(net::clock::now_ns().saturating_sub(start.min(end)))),
         exit: Some(0),
         verified: Some(outcome.own.trouble.is_none()),
         verified_by: Some("bytes counted at the receiver".into()),

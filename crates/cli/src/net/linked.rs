@@ -2,12 +2,11 @@
 //! the one asked for takes the result back, since the number is then nobody's.
 
 use super::link::{document, summary};
-use crate::unfinished::Unfinished;
 use ::net::link::schedule::{DOWN, UP};
 use ::net::link::{Outcome, Spec};
 use anyhow::{Context as _, Result};
-use archive::RunsWriter;
 use archive::runs::{Entry, Runs};
+use archive::{RunsWriter, SignalCleanup};
 use model::table::{MarkRow, Sample};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -191,7 +190,7 @@ fn rewrite(archive: &Path, runs: Runs) -> Result<()> {
     for entry in machines.chain(designs).chain(cells).chain(all).chain(marks) {
         writer.push(entry)?;
     }
-    let _unfinished = Unfinished::tables(archive)?;
+    let _cleanup = SignalCleanup::tables(archive)?;
     Ok(writer.runs().make_tables(archive)?)
 }
 

@@ -1,6 +1,6 @@
 //! `fathom pool bench`.
 
-use super::trust;
+use super::auth;
 use crate::args::{Paper, PoolBench, PoolLoad};
 use anyhow::{Result, anyhow};
 use pool::bench::{Figures, Load};
@@ -28,7 +28,7 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
         let checked = measured.checked;
         (measured.figures, format!("{checked} answers are the bytes at their addresses"))
     } else {
-        let key = trust::settle(&args.disk.trust, args.node.iter().copied())?;
+        let key = auth::key(&args.disk.trust, args.node.iter().copied())?;
         let figures = super::local(1, async {
             if !args.take_over {
                 super::is_free(&args.node, &args.disk, key.clone()).await?;
@@ -104,7 +104,8 @@ pub fn line(name: &str, figures: &Figures) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pool::bench::{BothWays, Latency};
+    use pool::bench::Latency;
+    use pool::packets::BothWays;
 
     /// Each number ends where its heading ends, and no two headings touch.
     #[test]

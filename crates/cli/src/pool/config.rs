@@ -43,7 +43,7 @@ pub fn serve(args: &PoolServe) -> Result<PoolServe> {
     }
     args.disk.trust.key = args.disk.trust.key.or(config.key);
     if args.nbd.is_none() {
-        args.nbd = Some(given(&path, "nbd", &serve.nbd, value::front)?);
+        args.nbd = Some(given(&path, "nbd", &serve.nbd, value::endpoint)?);
     }
     args.verify_clients |= serve.verify_clients;
     args.tls = args.tls.or(serve.tls);

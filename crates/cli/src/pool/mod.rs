@@ -1,14 +1,13 @@
 //! `fathom pool`: a file a verb.
 
 mod attach;
+mod auth;
 mod bench;
 mod cluster;
 mod compute;
 mod config;
 mod figures;
 mod forget;
-mod front;
-mod http;
 mod keygen;
 mod nbd_bench;
 mod node;
@@ -16,10 +15,9 @@ mod paper;
 mod serve;
 mod status;
 mod trial;
-mod trust;
 
-use crate::args::{Control, Disk, Front, Order, Pool, PoolVerb};
-use anyhow::{Context as _, Result, ensure};
+use crate::args::{Control, Disk, Order, Pool, PoolVerb};
+use anyhow::{Context as _, Result};
 use pool::connect::tcp_with;
 use pool::layout::Arrangement;
 use pool::link::Options;
@@ -48,29 +46,6 @@ pub fn run(args: &Pool) -> Result<ExitCode> {
         PoolVerb::Bench(args) => bench::run(args),
         PoolVerb::Try(args) => trial::run(args),
     }
-}
-
-/// The addresses of a front that others can reach.
-fn reachable(front: &Front) -> Option<SocketAddr> {
-    match front {
-        Front::Tcp(address) => Some(*address),
-        Front::Unix(_) => None,
-    }
-}
-
-/// Whether this machine has so much memory, used or not: more can be promised to clients, and never kept.
-///
-/// # Errors
-/// How much it has.
-fn in_memory(size_bytes: u64) -> Result<()> {
-    let known = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = known.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok());
-    let total_bytes = total.map_or(u64::MAX, |kib: u64| kib * 1024);
-    ensure!(
-        size_bytes <= total_bytes,
-        "a disk of {size_bytes} bytes in memory: this machine has {total_bytes}; give less, or a --store in a file"
-    );
-    Ok(())
 }
 
 /// Runs on one thread, with `workers` beside it for files.

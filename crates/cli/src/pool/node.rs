@@ -1,29 +1,17 @@
 //! `fathom pool node`.
 
-use super::front::Door;
-use super::{http, trust};
-use crate::args::{Front, PoolNode};
+use super::auth;
+use crate::args::PoolNode;
 use anyhow::{Context as _, Result};
-use nbd::Tls;
 use pool::flash::Flash;
+use pool::listener::{Endpoint, Listener};
 use pool::node::{Node, WORKERS};
 use pool::store::{Store, new_name};
+use pool::{http, memory};
 use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
-
-struct Pages(Arc<Node>);
-
-impl http::Pages for Pages {
-    fn metrics(&self) -> String {
-        pool::status::prometheus(&self.0)
-    }
-
-    fn status(&self) -> Option<String> {
-        None
-    }
-}
 
 /// Opens a store, and says what its machine's loss of power did to it.
 fn opened(path: &Path) -> Result<Store> {
@@ -45,7 +33,7 @@ pub fn run(args: &PoolNode) -> Result<ExitCode> {
     if args.paper.paper {
         return super::paper::node(&args);
     }
-    let key = trust::settle(&args.trust, args.listen)?;
+    let key = auth::key(&args.trust, args.listen)?;
     let store = match (&args.store, args.backend) {
         (Some(path), _) if args.init => {
             let store = Store::format(path, args.size, new_name(), args.import)?;
@@ -65,7 +53,7 @@ pub fn run(args: &PoolNode) -> Result<ExitCode> {
         (Some(path), _) => opened(path)?,
         (None, size) => {
             let size = size.unwrap_or_default();
-            super::in_memory(size)?;
+            memory::fits(size)?;
             Store::memory(size, new_name())?
         }
     };
@@ -85,11 +73,11 @@ pub fn run(args: &PoolNode) -> Result<ExitCode> {
         eprintln!("fathom: node {} of {} bytes; Ctrl-C ends it", store.header().node, store.size_bytes());
         let node = Node::with_key(store.clone(), inline, key);
         if let Some(metrics) = args.metrics {
-            let door = Rc::new(Door::open(&Front::Tcp(metrics), Tls::Off).await?);
-            if let Some(address) = door.address() {
+            let listener = Listener::bind(&Endpoint::Tcp(metrics)).await?;
+            if let Some(address) = listener.endpoint()?.address() {
                 eprintln!("fathom: metrics at http://{address}/metrics");
             }
-            tokio::task::spawn_local(http::serve(door, Rc::new(Pages(node.clone()))));
+            tokio::task::spawn_local(http::serve(listener, Rc::new(node.clone()), super::report()));
         }
         node.listen(listener, super::report(), ended).await;
         store.close().context("cannot close the store in order; what was flushed is safe")

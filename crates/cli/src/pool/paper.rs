@@ -1,6 +1,6 @@
 //! The cluster of paper 001: its node, and its coordinator's measurement of itself.
 
-use super::trust;
+use super::auth;
 use crate::args::{PoolBench, PoolNode};
 use anyhow::{Context as _, Result, bail};
 use pool::flash::Flash;
@@ -14,7 +14,7 @@ const WAY: &str = "the paper's nodes know no keys; keep them to this machine";
 
 /// Serves as one of the paper's nodes. It is its own process for each connection, so this returns in those too.
 pub fn node(args: &PoolNode) -> Result<ExitCode> {
-    trust::open(args.trust.insecure, WAY, args.listen)?;
+    auth::allow(args.trust.insecure, WAY, args.listen)?;
     let Some(listen) = args.listen else { bail!("a node needs --listen") };
     let io = !args.paper.no_io;
     let flash = args.paper.flash.map(Flash::new).transpose().context("the emulated flash")?;
@@ -34,7 +34,7 @@ pub fn node(args: &PoolNode) -> Result<ExitCode> {
 
 /// Measures the paper's cluster, of nodes that run.
 pub fn bench(args: &PoolBench) -> Result<Measured> {
-    trust::open(args.disk.trust.insecure, WAY, args.node.iter().copied())?;
+    auth::allow(args.disk.trust.insecure, WAY, args.node.iter().copied())?;
     let paper = &args.paper;
     let load = Load {
         threads: args.load.transfer_threads(),

@@ -1,16 +1,16 @@
 //! `fathom pool serve`.
 
-use super::front::Door;
-use super::status::{Pages, beside};
-use super::{http, trust};
-use crate::args::{Front, PoolServe};
+use super::auth;
+use crate::args::PoolServe;
 use anyhow::{Context as _, Result, anyhow, bail};
 use nbd::memory::Memory;
 use nbd::{Export, Tls};
-use pool::link::Health;
-use pool::status::Watch;
-use pool::volume::Volume;
+use pool::listener::{Endpoint, Listener};
+use pool::nbd_server::Server;
+use pool::status::{Watch, socket};
+use pool::{http, memory};
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -24,7 +24,7 @@ const UNSAVED: &str = "the last flush failed; what clients wrote and did not flu
 pub fn run(args: &PoolServe) -> Result<ExitCode> {
     let args = super::config::serve(args)?;
     let front = args.nbd.as_ref().context("there is no place for NBD clients")?;
-    let key = trust::settle(&args.disk.trust, args.node.iter().copied())?;
+    let key = auth::key(&args.disk.trust, args.node.iter().copied())?;
     let tls = match &args.tls {
         Some(folder) => {
             let acceptor = nbd::certificates::from_folder(folder, args.verify_clients);
@@ -34,26 +34,28 @@ pub fn run(args: &PoolServe) -> Result<ExitCode> {
     };
     if !args.verify_clients {
         let way = "serve by a Unix socket, or with --tls FOLDER --verify-clients";
-        trust::open(args.disk.trust.insecure, way, super::reachable(front))?;
+        auth::allow(args.disk.trust.insecure, way, front.address())?;
     }
     super::local(1, async {
         if let Some(size) = args.backend {
-            super::in_memory(size)?;
+            memory::fits(size)?;
         }
         let mut ended = pin!(super::ended()?);
         // Whoever joins ends the coordinator before it, which must not be for nothing: so all that this machine may refuse comes
         // first. Who connects meanwhile waits.
-        let door = Door::open(front, tls).await?;
+        let server = Server::new(Listener::bind(front).await?, tls, super::report());
         match args.backend {
-            Some(size) => serve(ended, &door, Rc::new(Memory::new(size)), &[], || None).await,
+            Some(size) => serve(ended, &server, Rc::new(Memory::new(size)), None, || None).await,
             None => {
                 let status = args.status.clone().or(match front {
-                    Front::Unix(path) => Some(beside(path)),
-                    Front::Tcp(_) => None,
+                    Endpoint::Unix(path) => Some(socket(path)),
+                    Endpoint::Tcp(_) => None,
                 });
-                let mut doors = Vec::new();
-                for place in status.map(Front::Unix).into_iter().chain(args.metrics.map(Front::Tcp)) {
-                    doors.push(Rc::new(Door::open(&place, Tls::Off).await?));
+                let (mut listeners, mut metrics) = (Vec::new(), None);
+                for endpoint in status.map(Endpoint::Unix).into_iter().chain(args.metrics.map(Endpoint::Tcp)) {
+                    let listener = Listener::bind(&endpoint).await?;
+                    metrics = listener.endpoint()?.address();
+                    listeners.push(listener);
                 }
                 let (control, with) = (pool::link::Control::Tuned, (args.accept_loss, !args.no_shared_memory));
                 let volume = tokio::select! {
@@ -61,42 +63,33 @@ pub fn run(args: &PoolServe) -> Result<ExitCode> {
                     () = &mut ended => bail!("it was ended before all nodes were joined"),
                 };
                 let watch = Rc::new(Watch::new(volume.clone()));
-                for door in &doors {
-                    tokio::task::spawn_local(http::serve(door.clone(), Rc::new(Pages(watch.clone()))));
+                for listener in listeners {
+                    tokio::task::spawn_local(http::serve(listener, watch.clone(), super::report()));
                 }
                 tokio::task::spawn_local(async move { watch.run().await });
-                serve(ended, &door, volume.clone(), &doors, || lost(&volume)).await
+                serve(ended, &server, volume.clone(), metrics, || volume.unusable()).await
             }
         }
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Why a node cannot be used, if there is such a one.
-fn lost(volume: &Volume) -> Option<String> {
-    volume.links().iter().find_map(|link| match link.health() {
-        Health::Ended(why) => Some(why),
-        Health::Connecting(why) | Health::Away(why) => Some(format!("node {}: {why}", link.address())),
-        Health::Serving => None,
-    })
-}
-
-/// `doors`: those of the status. `lost`: why the disk cannot be used whole.
+/// `metrics`: where they can be had. `lost`: why the disk cannot be used whole.
 async fn serve<E: Export + 'static>(
     ended: Pin<&mut impl Future<Output = ()>>,
-    door: &Door,
+    server: &Server,
     disk: Rc<E>,
-    doors: &[Rc<Door>],
+    metrics: Option<SocketAddr>,
     lost: impl Fn() -> Option<String>,
 ) -> Result<()> {
     // Alone on stdout, for scripts.
-    println!("{}", door.uri()?);
+    println!("{}", server.uri()?);
     eprintln!("fathom: a disk of {} bytes; Ctrl-C ends it", disk.info().size_bytes);
-    if let Some(address) = doors.iter().find_map(|door| door.address()) {
+    if let Some(address) = metrics {
         eprintln!("fathom: metrics at http://{address}/metrics");
     }
     tokio::select! {
-        () = door.serve(disk.clone()) => Ok(()),
+        () = server.serve(disk.clone()) => Ok(()),
         () = ended => {
             // What clients did not flush themselves is theirs to lose, but nothing is gained by losing it.
             let flushed = last_flush(&*disk, pin!(super::ended()?)).await?;

@@ -1,47 +1,29 @@
 //! `fathom pool status`: asks a coordinator how its nodes are.
 
-use super::http;
 use crate::args::PoolStatus;
 use analysis::text::shown;
 use anyhow::{Context as _, Result};
-use pool::status::{NodeStatus, Status, Watch};
+use pool::http;
+use pool::status::{NodeStatus, Status, socket};
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Where a coordinator with its front at `front` answers, if it is not told otherwise.
-pub fn beside(front: &Path) -> PathBuf {
-    let mut name = front.as_os_str().to_owned();
-    name.push(".status");
-    name.into()
-}
-
-/// A coordinator's pages.
-pub struct Pages(pub std::rc::Rc<Watch>);
-
-impl http::Pages for Pages {
-    fn metrics(&self) -> String {
-        self.0.status().prometheus()
-    }
-
-    fn status(&self) -> Option<String> {
-        serde_json::to_string(&self.0.status()).ok()
-    }
-}
-
 pub fn run(args: &PoolStatus) -> Result<ExitCode> {
     let given = args.place.strip_prefix("unix:").unwrap_or(&args.place);
-    let beside = beside(Path::new(given));
+    let beside = socket(Path::new(given));
     let place = if beside.exists() { beside.to_string_lossy().into_owned() } else { given.into() };
     let mut answered = false;
     loop {
         match http::get(&place, "/status") {
             Ok(text) => show(args, &place, &text)?,
             // It may be started anew.
-            Err(error) if args.watch && answered => eprintln!("fathom: {}; asking again", crate::sentence(&error)),
-            Err(error) => return Err(error),
+            Err(error) if args.watch && answered => {
+                eprintln!("fathom: {}; asking again", crate::sentence(&error.into()))
+            }
+            Err(error) => return Err(error.into()),
         }
         answered = true;
         if !args.watch || crate::say::nobody_reads() {

@@ -1,13 +1,14 @@
 //! `fathom pool try`: nodes as processes of this program, joined, measured, ended.
 
+use super::auth;
 use super::bench::{UNITS, heading, line, measure};
-use super::front::Door;
-use super::trust;
 use crate::args::{Disk, PoolTry, Trust};
 use anyhow::{Context as _, Result, ensure};
 use nbd::Tls;
 use pool::bench::Figures;
 use pool::link::Control;
+use pool::listener::{Endpoint, Listener};
+use pool::nbd_server::Server;
 use pool::setting::Setting;
 use pool::volume::Volume;
 use serde_json::json;
@@ -64,7 +65,7 @@ impl Drop for Process {
 }
 
 pub fn run(args: &PoolTry) -> Result<ExitCode> {
-    trust::open(1, "serve by a Unix socket", args.nbd.iter().filter_map(super::reachable))?;
+    auth::allow(1, "serve by a Unix socket", args.nbd.iter().filter_map(Endpoint::address))?;
     let key = args.key.as_deref().map(Key::read).transpose()?;
     let nodes =
         (0..args.nodes).map(|_| Process::start(args.size, args.key.as_deref())).collect::<Result<Vec<Process>>>()?;
@@ -134,9 +135,9 @@ async fn show(args: &PoolTry, addresses: &[SocketAddr], key: Option<Key>, measur
         println!("{}", json!({"nodes": args.nodes, "block_bytes": args.load.block, "threads": threads, "rows": rows}));
     }
     if let (Some(front), Some(volume)) = (&args.nbd, last) {
-        let door = Door::open(front, Tls::Off).await?;
-        eprintln!("fathom: the disk is at {}; Ctrl-C ends it", door.uri()?);
-        door.serve(volume).await;
+        let server = Server::new(Listener::bind(front).await?, Tls::Off, super::report());
+        eprintln!("fathom: the disk is at {}; Ctrl-C ends it", server.uri()?);
+        server.serve(volume).await;
     }
     Ok(())
 }

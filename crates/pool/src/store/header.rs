@@ -2,6 +2,7 @@
 
 use super::regions::{MOST, Set, region_bytes};
 use super::{BLOCK_BYTES, Error};
+use crate::protocol::Place;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
@@ -16,27 +17,6 @@ const FORMAT: &str = "fathom-pool-store";
 pub(super) const VERSION: u32 = 2;
 /// The most ranges of what may be lost: beyond it, those that lie closest are told as one.
 const MOST_LOST: usize = 12;
-
-/// A store's place among the nodes of its pool. Data would be scrambled if it changed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
-    /// Which node it is, from 0.
-    pub index: u32,
-    /// Of how many.
-    pub count: u32,
-    /// 0: one node after the other; else the bytes of a stripe.
-    pub stripe_bytes: u64,
-}
-
-impl std::fmt::Display for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "node {} of {}, ", self.index + 1, self.count)?;
-        match self.stripe_bytes {
-            0 => write!(f, "concatenated"),
-            bytes => write!(f, "in stripes of {bytes} bytes"),
-        }
-    }
-}
 
 /// What a store is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::hello::Also;
+use crate::protocol::Also;
 use proptest::prelude::*;
 use std::os::unix::fs::FileExt as _;
 

@@ -1,6 +1,6 @@
 //! An archive on its way home: it stands under a name of its own beside its place until all of it is there.
 
-use crate::record;
+use crate::notices;
 use anyhow::{Context as _, Result, bail};
 use archive::Archive;
 use device::reach::frame::below;
@@ -86,9 +86,9 @@ impl Coming {
     /// Puts it at its place; what was there is kept beside it.
     pub fn finish(self, output: &Path, quiet: bool) -> Result<()> {
         let output = &plain(output);
-        record::keep_old(output, quiet)?;
+        notices::keep_old(output, quiet)?;
         fs::rename(&self.folder, output).with_context(|| format!("cannot put the archive at {}", output.display()))?;
-        record::give_to_caller(output)
+        Ok(recorder::output::give_to_caller(output)?)
     }
 }
 

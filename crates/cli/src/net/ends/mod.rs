@@ -10,7 +10,7 @@ mod words;
 
 use super::linked::{self, Form};
 use crate::args::{InOneWord, NetRun};
-use crate::{progress, record, say};
+use crate::{progress, say};
 use anyhow::{Context as _, Result, bail};
 use device::reach::{Event, Link, Place, Skew, program};
 use net::link::Between;
@@ -284,7 +284,7 @@ impl Run<'_> {
                 .then(|| self.asks.skew())
                 .flatten()
                 .map(|Skew { ahead_ns, error_ns }| (ahead_ns, error_ns)),
-            boot: record::boot(),
+            boot: device::boot_id(&device::Local),
             archive: self.args.output.clone(),
         }
     }

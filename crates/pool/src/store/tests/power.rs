@@ -12,7 +12,7 @@
 
 use super::log::{Event, Log, What, record, start_machine};
 use super::*;
-use crate::hello::Also;
+use crate::protocol::Also;
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 

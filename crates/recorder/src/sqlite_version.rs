@@ -24,7 +24,7 @@ pub struct Probed {
 /// A file's file system, as the kernel's own records name it, and its inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    /// `None` where stat tells another number than the kernel's records: then the inode alone decides.
+    /// `None` where stat says another number than the kernel's records: then the inode alone decides.
     pub dev: Option<Dev>,
     /// Inode.
     pub ino: u64,
@@ -34,7 +34,7 @@ impl Identity {
     /// That of a file that can be opened here.
     pub fn of(path: &str) -> Option<Self> {
         let (dev, ino) = device::identity(&Local, path).ok()?;
-        Some(Self { dev: Some(dev).filter(|_| stat_tells_the_truth(path)), ino })
+        Some(Self { dev: Some(dev).filter(|_| stat_agrees(path)), ino })
     }
 
     fn is(&self, (dev, ino): (Dev, u64)) -> bool {
@@ -47,7 +47,7 @@ const BTRFS: u64 = 0x9123_683e;
 const OVERLAYFS: u64 = 0x794c_7630;
 
 /// btrfs and overlayfs make up a number for each subvolume or layer.
-fn stat_tells_the_truth(path: &str) -> bool {
+fn stat_agrees(path: &str) -> bool {
     let Ok(path) = CString::new(path) else { return false };
     // SAFETY: a structure of numbers, of which zero is one.
     let mut about: libc::statfs = unsafe { std::mem::zeroed() };
@@ -56,22 +56,22 @@ fn stat_tells_the_truth(path: &str) -> bool {
     done == 0 && ![BTRFS, OVERLAYFS].contains(&(about.f_type as u64))
 }
 
-/// What the recorded processes did.
+/// Who executed statements, with which code.
 #[derive(Debug, Default)]
-pub struct Ran {
-    told: BTreeSet<u32>,
+pub struct SqliteUse {
+    with_statements: BTreeSet<u32>,
     mapped: BTreeMap<u32, BTreeSet<(Dev, u64)>>,
 }
 
-impl Ran {
+impl SqliteUse {
     /// A process executed a statement.
     pub fn statement(&mut self, tgid: u32) {
-        self.told.insert(tgid);
+        self.with_statements.insert(tgid);
     }
 
     /// Whether that is known of it.
-    pub fn has_told(&self, tgid: u32) -> bool {
-        self.told.contains(&tgid)
+    pub fn has_statements(&self, tgid: u32) -> bool {
+        self.with_statements.contains(&tgid)
     }
 
     /// A process mapped a file as code: its file system and inode.
@@ -79,9 +79,9 @@ impl Ran {
         self.mapped.entry(tgid).or_default().insert(file);
     }
 
-    /// Asks those that still live what they have mapped.
-    pub fn ask_the_living(&mut self) {
-        for &tgid in &self.told {
+    /// Adds what those that still live have mapped.
+    pub fn read_mappings(&mut self) {
+        for &tgid in &self.with_statements {
             let Some(pid) = capture::in_proc(tgid) else { continue };
             let Ok(maps) = std::fs::read(format!("/proc/{pid}/maps")) else { continue };
             let maps = String::from_utf8_lossy(&maps);
@@ -100,12 +100,12 @@ impl Ran {
             let list: Vec<String> = probed.iter().map(|p| format!("{} ({})", p.path, p.version)).collect();
             fact(None, Some(format!("{why}; probed were {}", list.join(", "))), "the recorded statements".into())
         };
-        if self.told.is_empty() {
+        if self.with_statements.is_empty() {
             return Some(why_not("no statement was recorded"));
         }
         let mut ran: BTreeSet<usize> = BTreeSet::new();
         let mut sure = true;
-        for tgid in &self.told {
+        for tgid in &self.with_statements {
             let its = self.mapped.get(tgid);
             let has =
                 |p: &Probed| its.zip(p.file).is_some_and(|(files, probed)| files.iter().any(|file| probed.is(*file)));
@@ -148,11 +148,11 @@ mod tests {
     fn one_inode_of_two_file_systems_is_two_files() {
         let mut both = probed(&[("/a", 5, "3.40.1"), ("/mnt/b", 5, "3.54.1")]);
         both[1].file = Some(Identity { dev: Some(Dev(7 << 20)), ino: 5 });
-        let mut ran = Ran::default();
+        let mut ran = SqliteUse::default();
         ran.mapped(1, (Dev(7 << 20), 5));
         ran.statement(1);
         assert_eq!(ran.version(&both).unwrap().value.as_deref(), Some("3.54.1"));
-        // Where stat does not tell, it may be either.
+        // Where stat does not say, it may be either.
         both[0].file = Some(Identity { dev: None, ino: 5 });
         assert!(ran.version(&both).unwrap().value.is_none());
     }
@@ -160,9 +160,9 @@ mod tests {
     #[test]
     fn this_program_is_the_file_that_it_has_mapped() {
         let own = std::env::current_exe().unwrap();
-        let mut ran = Ran::default();
+        let mut ran = SqliteUse::default();
         ran.statement(std::process::id());
-        ran.ask_the_living();
+        ran.read_mappings();
         let identity = Identity::of(own.to_str().unwrap()).unwrap();
         assert!(ran.mapped[&std::process::id()].iter().any(|file| identity.is(*file)), "{identity:?}");
         assert_eq!(device_of("fe:01"), Some(Dev::new(254, 1)));
@@ -172,13 +172,13 @@ mod tests {
     #[test]
     fn a_library_that_nobody_used_is_not_named() {
         let both = probed(&[("/lib/libsqlite3.so.0", 5, "3.40.1"), ("/opt/app", 6, "3.54.1")]);
-        let mut ran = Ran::default();
+        let mut ran = SqliteUse::default();
         ran.mapped(1, (DISK, 5));
         let nobody = ran.version(&both).unwrap();
         assert_eq!(nobody.value, None);
         let why = nobody.unknown.unwrap();
         assert!(why.starts_with("no statement") && why.contains("/lib/libsqlite3.so.0 (3.40.1)"), "{why}");
-        assert!(Ran::default().version(&[]).is_none());
+        assert!(SqliteUse::default().version(&[]).is_none());
 
         ran.mapped(2, (DISK, 6));
         ran.mapped(2, (DISK, 7));
@@ -192,9 +192,9 @@ mod tests {
 
     #[test]
     fn of_a_process_whose_mappings_were_not_seen_only_a_common_version_is_known() {
-        let mut ran = Ran::default();
+        let mut ran = SqliteUse::default();
         ran.statement(u32::MAX);
-        ran.ask_the_living();
+        ran.read_mappings();
         let same = probed(&[("/a", 5, "3.40.1"), ("/b", 6, "3.40.1")]);
         assert_eq!(ran.version(&same).unwrap().value.as_deref(), Some("3.40.1"));
         let two = probed(&[("/a", 5, "3.40.1"), ("/b", 6, "3.41.0")]);

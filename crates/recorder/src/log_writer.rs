@@ -1,4 +1,4 @@
-//! Writes the log behind the recorder's back.
+//! Writes the log in a thread of its own.
 //!
 //! Packing and storing a record takes several times what taking it off the ring does, and on a machine of few CPUs it takes
 //! it from the very program that is measured. So the thread that empties the ring only copies, and another one packs and
@@ -10,22 +10,22 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// Records are handed on in pieces of this size.
-const PIECE: usize = 1 << 20;
-/// Pieces that may wait; then the ring has to.
-const WAITING: usize = 64;
-/// From so many waiting pieces on the writer is hurried.
-const HURRY: usize = 8;
+/// Records are handed on in buffers of this size.
+const BUFFER: usize = 1 << 20;
+/// Buffers that may wait; then the ring has to.
+const QUEUE: usize = 64;
+/// From so many waiting buffers on the writer gets an ordinary priority.
+const BACKLOG: usize = 8;
 
-/// What the writing came to so far.
+/// What both threads know.
 #[derive(Debug, Default)]
 struct State {
     /// Why the log takes no more: the disk or the limit is full.
     full: Option<Error>,
     /// What else stopped it.
     failed: Option<Error>,
-    /// Pieces written.
-    done: usize,
+    /// Buffers written.
+    written: usize,
     /// The writing thread, 0 until it runs.
     thread: libc::pid_t,
 }
@@ -49,51 +49,52 @@ pub struct Written {
     pub refused: u64,
 }
 
-/// The log, at arm's length.
+/// An archive's log and the thread that writes it.
 #[derive(Debug)]
-pub struct Behind {
-    piece: Vec<u8>,
-    pieces: SyncSender<Vec<u8>>,
-    /// Pieces that were written, to be filled again: new memory would cost more than the copying.
+pub struct BackgroundWriter {
+    buffer: Vec<u8>,
+    full: SyncSender<Vec<u8>>,
+    /// Buffers that were written, to be filled again: new memory would cost more than the copying.
     empty: Receiver<Vec<u8>>,
     sent: usize,
-    hurried: bool,
+    /// Whether the thread has an ordinary priority.
+    ordinary: bool,
     state: Arc<Mutex<State>>,
     thread: JoinHandle<Result<Written, Error>>,
 }
 
-impl Behind {
+impl BackgroundWriter {
     /// Takes over a log that was just made.
     pub fn new(writer: LogWriter) -> Self {
-        let (pieces, take) = sync_channel(WAITING);
+        let (full, take) = sync_channel(QUEUE);
         let (give_back, empty) = channel();
         let state = Arc::new(Mutex::new(State::default()));
-        let seen = Arc::clone(&state);
-        let thread = std::thread::spawn(move || write(writer, &take, &give_back, &seen));
-        Self { piece: Vec::with_capacity(PIECE), pieces, empty, sent: 0, hurried: true, state, thread }
+        let shared = Arc::clone(&state);
+        let thread = std::thread::spawn(move || write(writer, &take, &give_back, &shared));
+        Self { buffer: Vec::with_capacity(BUFFER), full, empty, sent: 0, ordinary: true, state, thread }
     }
 
     /// Takes one record, to be written soon.
     pub fn append(&mut self, record: &[u8]) {
-        self.piece.extend_from_slice(&(record.len() as u32).to_ne_bytes());
-        self.piece.extend_from_slice(record);
+        self.buffer.extend_from_slice(&(record.len() as u32).to_ne_bytes());
+        self.buffer.extend_from_slice(record);
         // Room for the next one as well, unless that is a long text.
-        if self.piece.len() + 512 > PIECE {
-            self.hand_on();
+        if self.buffer.len() + 512 > BUFFER {
+            self.flush();
         }
     }
 
     /// Has what was taken so far written.
-    pub fn hand_on(&mut self) {
-        if self.piece.is_empty() {
+    pub fn flush(&mut self) {
+        if self.buffer.is_empty() {
             return;
         }
-        let next = self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(PIECE));
-        let piece = std::mem::replace(&mut self.piece, next);
-        // It takes pieces until this end is dropped; should it have died, `finish` tells.
-        let _ = self.pieces.send(piece);
+        let next = self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(BUFFER));
+        let buffer = std::mem::replace(&mut self.buffer, next);
+        // It takes buffers until this end is dropped; should it have died, `finish` says so.
+        let _ = self.full.send(buffer);
         self.sent += 1;
-        self.hurry();
+        self.set_priority();
     }
 
     /// Whether nothing more can be stored.
@@ -110,36 +111,36 @@ impl Behind {
     /// # Errors
     /// What stopped the writing, but for want of room.
     pub fn finish(mut self) -> Result<Written, Error> {
-        self.hand_on();
+        self.flush();
         prioritise(self.state(|s| s.thread), false);
-        drop(self.pieces);
+        drop(self.full);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
     /// Gives the writer a CPU if it falls behind.
-    fn hurry(&mut self) {
-        let (done, thread) = self.state(|s| (s.done, s.thread));
-        let waiting = self.sent - done;
-        let wanted = if self.hurried { waiting > HURRY / 2 } else { waiting > HURRY };
-        if thread != 0 && wanted != self.hurried {
-            prioritise(thread, !wanted);
-            self.hurried = wanted;
+    fn set_priority(&mut self) {
+        let (written, thread) = self.state(|s| (s.written, s.thread));
+        let waiting = self.sent - written;
+        let ordinary = if self.ordinary { waiting > BACKLOG / 2 } else { waiting > BACKLOG };
+        if thread != 0 && ordinary != self.ordinary {
+            prioritise(thread, !ordinary);
+            self.ordinary = ordinary;
         }
     }
 }
 
 fn write(
     mut writer: LogWriter,
-    pieces: &Receiver<Vec<u8>>,
+    buffers: &Receiver<Vec<u8>>,
     give_back: &Sender<Vec<u8>>,
     state: &Mutex<State>,
 ) -> Result<Written, Error> {
     let lock = || state.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: a call without arguments that cannot fail.
     lock().thread = unsafe { libc::gettid() };
-    while let Ok(mut piece) = pieces.recv() {
-        let whole = piece.len() + 512 > PIECE;
-        let mut rest = &piece[..];
+    while let Ok(mut buffer) = buffers.recv() {
+        let is_full = buffer.len() + 512 > BUFFER;
+        let mut rest = &buffer[..];
         while let Some((length, after)) = rest.split_first_chunk() {
             let (record, after) = after.split_at(u32::from_ne_bytes(*length) as usize);
             rest = after;
@@ -148,13 +149,13 @@ fn write(
                 note(&mut lock(), error);
             }
         }
-        // Part of a piece is what a second brought: a crash must not cost it.
-        if !whole && let Err(error) = writer.sync_chunk() {
+        // Part of a buffer is what a second brought: a crash must not cost it.
+        if !is_full && let Err(error) = writer.sync_chunk() {
             note(&mut lock(), error);
         }
-        lock().done += 1;
-        piece.clear();
-        let _ = give_back.send(piece);
+        lock().written += 1;
+        buffer.clear();
+        let _ = give_back.send(buffer);
     }
     // The last chunk too may find no room.
     if let Err(error) = writer.sync_chunk() {

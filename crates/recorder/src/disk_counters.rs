@@ -4,7 +4,7 @@
 //! So they are read several times, a few milliseconds apart, until the disks rest; which reading is the best the linker finds out,
 //! who knows what completed around each.
 
-use crate::link::Counted;
+use crate::metadata::DiskCounters;
 use causal::accounts::LAG_NS;
 use device::{Disks, Local, Reader};
 use model::Dev;
@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 const LONGEST: Duration = Duration::from_millis(30);
 const PAUSE: Duration = Duration::from_millis(3);
 
-/// Disks that are to be counted.
+/// Disks whose statistics are read.
 #[derive(Debug)]
-pub struct Counter {
+pub struct CountedDisks {
     disks: Vec<(Dev, String)>,
 }
 
-impl Counter {
+impl CountedDisks {
     /// Those of a machine that take requests and count them.
     pub fn of(disks: &Disks) -> Self {
         let counts = |name: &str| {
@@ -42,15 +42,15 @@ impl Counter {
     }
 
     /// Reads them until they rest, but no longer than some milliseconds.
-    pub fn read(&self) -> Vec<Counted> {
+    pub fn read(&self) -> Vec<DiskCounters> {
         let began = Instant::now();
-        let mut all: Vec<Counted> = Vec::new();
+        let mut all: Vec<DiskCounters> = Vec::new();
         let mut last: Vec<Vec<u64>> = Vec::new();
         let mut rests_since = began;
         // What completed before must have been counted, and seen by probes that are all in force.
         std::thread::sleep(Duration::from_nanos(LAG_NS));
         loop {
-            let now: Vec<Counted> = self.disks.iter().filter_map(|(dev, name)| read(*dev, name)).collect();
+            let now: Vec<DiskCounters> = self.disks.iter().filter_map(|(dev, name)| read(*dev, name)).collect();
             let fields: Vec<Vec<u64>> = now.iter().map(|(.., fields)| fields.clone()).collect();
             all.extend(now);
             // Of the other fields, times go on without requests.
@@ -78,10 +78,10 @@ fn completed(all: &[Vec<u64>]) -> Vec<Option<&u64>> {
     all.iter().flat_map(|fields| [0, 4, 11, 15].map(|n| fields.get(n))).collect()
 }
 
-fn read(dev: Dev, name: &str) -> Option<Counted> {
-    let from_ns = workload::clock::now_ns();
+fn read(dev: Dev, name: &str) -> Option<DiskCounters> {
+    let from_ns = capture::boot_ns();
     let line = Local.read(&format!("/sys/block/{name}/stat")).ok()?;
-    let to_ns = workload::clock::now_ns();
+    let to_ns = capture::boot_ns();
     let fields: Vec<u64> = line.split_whitespace().map(|word| word.parse().ok()).collect::<Option<_>>()?;
     Some((dev.0, from_ns, to_ns, fields))
 }

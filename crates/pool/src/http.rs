@@ -1,10 +1,10 @@
 //! A server for two pages, `/metrics` and `/status`, over TCP or a Unix socket; and the client that reads them.
 //!
-//! One request a connection, answered and closed: that is all that Prometheus, curl and `pool status` need.
+//! One request a connection, answered and closed: that is all that Prometheus, curl and `pool status` need, and why there is no
+//! HTTP library below it.
 
-use super::front::Door;
-use anyhow::{Context as _, Result, bail, ensure};
-use std::io::{Read, Write};
+use crate::listener::Listener;
+use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -27,30 +27,55 @@ pub trait Pages {
     fn status(&self) -> Option<String>;
 }
 
-/// Answers whoever connects, without end. Runs in a `LocalSet`.
-pub async fn serve(door: Rc<Door>, pages: Rc<dyn Pages>) {
+/// Why a page cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It leads nowhere.
+    #[error(
+        "{0} is neither a socket nor an address with a port; give what `fathom pool serve` has as --nbd unix:PATH or --metrics ADDR:PORT"
+    )]
+    NoPlace(String),
+    /// Nobody is there.
+    #[error("no coordinator answers at {0}: {1}")]
+    Silent(String, io::Error),
+    /// What is there speaks something else, or breaks off.
+    #[error("what answers at {0} is no coordinator's status")]
+    Foreign(String),
+    /// The same, and why.
+    #[error("what answers at {0} is no coordinator's status: {1}")]
+    Broken(String, io::Error),
+    /// The connection broke.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// It says no.
+    #[error("{0}: {1}")]
+    Refused(String, String),
+}
+
+/// Answers whoever connects, without end; `report` is told of trouble. Runs in a `LocalSet`.
+pub async fn serve(listener: Listener, pages: Rc<dyn Pages>, report: Rc<dyn Fn(String)>) {
     let lobby = wire::Lobby::new(CLIENTS, LIMIT);
     loop {
-        match door.accept().await {
+        match listener.accept().await {
             Ok(stream) => {
                 let (pages, mut visitor) = (pages.clone(), lobby.enter());
                 if let Some(crowd) = visitor.crowd() {
-                    eprintln!("fathom: status: {crowd}");
+                    report(format!("status: {crowd}"));
                 }
                 tokio::task::spawn_local(async move {
                     // A client that fails is its own affair.
-                    let _ = visitor.meanwhile(answer(stream, &*pages)).await;
+                    let _ = visitor.meanwhile(answer(stream.boxed(), &*pages)).await;
                 });
             }
             Err(error) => {
-                eprintln!("fathom: cannot accept a client: {error}");
+                report(format!("cannot accept a client: {error}"));
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
     }
 }
 
-async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, pages: &dyn Pages) -> std::io::Result<()> {
+async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, pages: &dyn Pages) -> io::Result<()> {
     let mut request = Vec::new();
     while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < MAX_REQUEST {
         if stream.read_buf(&mut request).await? == 0 {
@@ -84,32 +109,41 @@ fn page(request: &[u8], pages: &dyn Pages) -> (&'static str, &'static str, Strin
 }
 
 /// Reads a page of the server at `place`: the path of a socket, or an address with a port.
-pub fn get(place: &str, page: &str) -> Result<String> {
+///
+/// # Errors
+/// Nobody answers there, or with something else.
+pub fn get(place: &str, page: &str) -> Result<String, Error> {
+    let silent = |place: &str| {
+        let place = place.to_string();
+        move |error| Error::Silent(place, error)
+    };
     let path = Path::new(place);
     if place.contains('/') || path.exists() {
-        let stream = UnixStream::connect(path).with_context(|| format!("no coordinator answers at {place}"))?;
+        let stream = UnixStream::connect(path).map_err(silent(place))?;
         stream.set_read_timeout(Some(LIMIT))?;
         return ask(stream, place, page);
     }
     let place = place.strip_prefix("http://").unwrap_or(place);
     let address = place.to_socket_addrs().ok().and_then(|mut found| found.next());
-    let address = address.with_context(|| format!("{place} is neither a socket nor an address with a port; give what `fathom pool serve` has as --nbd unix:PATH or --metrics ADDR:PORT"))?;
-    let stream = TcpStream::connect_timeout(&address, LIMIT);
-    let stream = stream.with_context(|| format!("no coordinator answers at {place}"))?;
+    let address = address.ok_or_else(|| Error::NoPlace(place.into()))?;
+    let stream = TcpStream::connect_timeout(&address, LIMIT).map_err(silent(place))?;
     stream.set_read_timeout(Some(LIMIT))?;
     ask(stream, place, page)
 }
 
-fn ask(mut stream: impl Read + Write, place: &str, page: &str) -> Result<String> {
-    let not_ours = || format!("what answers at {place} is no coordinator's status");
+fn ask(mut stream: impl Read + Write, place: &str, page: &str) -> Result<String, Error> {
+    let foreign = || Error::Foreign(place.into());
     stream.write_all(format!("GET {page} HTTP/1.1\r\nHost: fathom\r\nConnection: close\r\n\r\n").as_bytes())?;
     let mut answer = Vec::new();
-    stream.take(16 << 20).read_to_end(&mut answer).with_context(not_ours)?;
+    let read = stream.take(16 << 20).read_to_end(&mut answer);
+    read.map_err(|error| Error::Broken(place.into(), error))?;
     let answer = String::from_utf8_lossy(&answer);
-    let (head, body) = answer.split_once("\r\n\r\n").with_context(not_ours)?;
-    ensure!(head.starts_with("HTTP/1.1 "), not_ours());
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(foreign)?;
+    if !head.starts_with("HTTP/1.1 ") {
+        return Err(foreign());
+    }
     if !head.starts_with("HTTP/1.1 200 ") {
-        bail!("{place}: {}", body.trim());
+        return Err(Error::Refused(place.into(), body.trim().into()));
     }
     Ok(body.into())
 }

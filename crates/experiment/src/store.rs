@@ -1,12 +1,48 @@
-//! Where a run's rows go: into the archive's log, each as it is made, under numbers of the whole archive.
+//! Where a run's rows go: into the archive's log, each as it is made, under numbers of the whole archive; and what a log says when
+//! it is read again.
 
-use crate::unfinished::Unfinished;
-use anyhow::{Context as _, Result};
+use crate::{Absent, Design, Past, Results, Sink, Stopped, Stored};
 use archive::runs::{Entry, Run};
 use archive::{Archive, Meta, Runs, RunsWriter, is_lost};
-use experiment::{Design, Past, Results, Sink, Stopped};
+use model::shell_word;
 use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// Why a log cannot be written, or gone on with.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The archive.
+    #[error(transparent)]
+    Archive(#[from] archive::Error),
+    /// A design is not what was written.
+    #[error("the design {name} in the archive is damaged: {why}")]
+    Damaged {
+        /// Whose.
+        name: String,
+        /// How that shows.
+        why: serde_json::Error,
+    },
+    /// A design cannot be written down.
+    #[error(transparent)]
+    Unwritten(serde_json::Error),
+    /// The tables hold more than the log: what only they hold would be gone if they were made anew.
+    #[error(
+        "{0}: its log (runs.jsonl) was cut or damaged: {1} of it are whole, and its tables hold {tabled}. fathom bench show {2} \
+         shows what the tables hold; to go on with what the log holds, move them away first: mv {3} {3}.before",
+        dir.display(),
+        model::counted(*logged, "process"),
+        shell_word(dir),
+        shell_word(&dir.join("tables")),
+    )]
+    Cut {
+        /// The archive.
+        dir: PathBuf,
+        /// Processes in the log.
+        logged: usize,
+        /// Processes in the tables.
+        tabled: usize,
+    },
+}
 
 /// An archive's log while designs are run, one after the other.
 pub struct Store {
@@ -17,40 +53,57 @@ pub struct Store {
 }
 
 impl Store {
-    pub fn create(dir: &Path) -> Result<Self> {
+    /// Begins a log.
+    ///
+    /// # Errors
+    /// The archive's.
+    pub fn create(dir: &Path) -> Result<Self, Error> {
         Ok(Self { log: RunsWriter::create(dir)?, design: 0, cells: 0 })
     }
 
-    /// Goes on with a log; of a damaged one with what is whole, which is said.
-    pub fn resume(dir: &Path) -> Result<Self> {
+    /// Goes on with a log; of a damaged one with what is whole: then the second value says so.
+    ///
+    /// # Errors
+    /// The archive's.
+    pub fn resume(dir: &Path) -> Result<(Self, Option<String>), Error> {
         let (log, mended) = RunsWriter::resume(dir)?;
         let mut store = Self { log, design: 0, cells: 0 };
-        if let Some((damage, kept)) = mended {
-            let text = format!("the log was damaged ({damage}) and is kept as {}", kept.display());
-            eprintln!(
-                "fathom: {text}; what is whole of it are {}, and what is missing is measured again",
-                model::counted(store.runs().runs.len(), "process")
-            );
-            store.push(Entry::Mark(MarkRow { replicate: None, name: "mended".into(), text }))?;
-        }
-        Ok(store)
+        let Some((damage, kept)) = mended else { return Ok((store, None)) };
+        let text = format!("the log was damaged ({damage}) and is kept as {}", kept.display());
+        let warning = format!(
+            "{text}; what is whole of it are {}, and what is missing is measured again",
+            model::counted(store.runs().runs.len(), "process")
+        );
+        store.push(Entry::Mark(MarkRow { replicate: None, name: "mended".into(), text }))?;
+        Ok((store, Some(warning)))
     }
 
+    /// What it holds.
     pub fn runs(&self) -> &Runs {
         self.log.runs()
     }
 
-    pub fn push(&mut self, entry: Entry) -> Result<()> {
+    /// Writes an entry.
+    ///
+    /// # Errors
+    /// The archive's.
+    pub fn push(&mut self, entry: Entry) -> Result<(), Error> {
         Ok(self.log.push(entry)?)
     }
 
     /// The designs of the log, as they were run.
-    pub fn designs(&self) -> Result<Vec<Design>> {
+    ///
+    /// # Errors
+    /// One is damaged.
+    pub fn designs(&self) -> Result<Vec<Design>, Error> {
         designs(self.runs())
     }
 
     /// Writes down what will be run.
-    pub fn plan(&mut self, designs: &[Design]) -> Result<()> {
+    ///
+    /// # Errors
+    /// The archive's.
+    pub fn plan(&mut self, designs: &[Design]) -> Result<(), Error> {
         self.log.push(Entry::Planned { cells: designs.iter().map(|d| d.cells.len() as u64).collect() })?;
         for (id, design) in (0..).zip(designs) {
             self.log.push(Entry::Design(row(id, design)?))?;
@@ -74,22 +127,28 @@ impl Store {
     }
 
     /// Design `at` has come to its end.
-    pub fn end(&mut self, at: usize, why: Stopped) -> Result<()> {
+    ///
+    /// # Errors
+    /// The archive's.
+    pub fn end(&mut self, at: usize, why: Stopped) -> Result<(), Error> {
         let replicates = Some(self.runs().replicates_of(at as u64));
         self.push(Entry::Stopped { design: at as u64, why: why.name().into(), replicates })
     }
 }
 
 /// The designs of a log, as they were run.
-fn designs(runs: &Runs) -> Result<Vec<Design>> {
+fn designs(runs: &Runs) -> Result<Vec<Design>, Error> {
     let read = |row: &DesignRow| {
-        serde_json::from_str(&row.design).with_context(|| format!("the design {} in the archive is damaged", row.name))
+        serde_json::from_str(&row.design).map_err(|why| Error::Damaged { name: row.name.clone(), why })
     };
     runs.designs.iter().map(read).collect()
 }
 
 /// The comparisons of a log: the designs with a baseline.
-pub fn comparisons(runs: &Runs) -> Result<Vec<Results>> {
+///
+/// # Errors
+/// A design is damaged.
+pub fn comparisons(runs: &Runs) -> Result<Vec<Results>, Error> {
     let all = designs(runs)?;
     Ok((0..).zip(&all).filter(|(_, d)| d.baseline.is_some()).map(|(at, d)| results(runs, at, d)).collect())
 }
@@ -99,7 +158,7 @@ fn results(runs: &Runs, at: usize, design: &Design) -> Results {
     let own = Own::of(runs, at);
     let cells = runs.cells.iter().filter(|c| c.design == at as u64);
     let cells: Vec<DesignCell> = cells.map(|c| DesignCell { id: c.id - own.cells, ..c.clone() }).collect();
-    let absent = |c: &DesignCell| Some(experiment::Absent { cell: c.name.clone(), why: c.absent.clone()? });
+    let absent = |c: &DesignCell| Some(Absent { cell: c.name.clone(), why: c.absent.clone()? });
     Results {
         design: design.clone(),
         absent: cells.iter().filter_map(absent).collect(),
@@ -142,7 +201,7 @@ impl Own {
     }
 }
 
-fn row(id: u64, design: &Design) -> Result<DesignRow> {
+fn row(id: u64, design: &Design) -> Result<DesignRow, Error> {
     let plan = design.plan.as_ref();
     Ok(DesignRow {
         id,
@@ -157,11 +216,9 @@ fn row(id: u64, design: &Design) -> Result<DesignRow> {
         precision: plan.filter(|p| !p.exactly).map(|p| p.precision),
         stopped: None,
         baseline: design.baseline.clone(),
-        design: serde_json::to_string(design)?,
+        design: serde_json::to_string(design).map_err(Error::Unwritten)?,
     })
 }
-
-type Stored = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 impl Sink for Store {
     fn cell(&mut self, row: &DesignCell) -> Stored {
@@ -186,75 +243,56 @@ impl Sink for Store {
     }
 }
 
-/// Makes a benchmark's tables from its log, and says in `meta.json` that they are made.
-pub fn remake(dir: &Path) -> Result<Runs> {
-    remake_with(dir, Archive::open(dir)?.meta().clone())
-}
-
-/// The same where `meta.json` is gone or damaged: what can be known of it is in the log.
-pub fn remake_without_meta(dir: &Path) -> Result<Runs> {
-    let (runs, _) = Runs::salvage(dir)?;
-    let began = runs.runs.first().and_then(|run| run.replicate.start_unix_ns).unwrap_or(0);
-    let kind = if runs.designs.iter().any(|d| d.name == analysis::bench::net::RUN) { "net" } else { "bench" };
-    remake_with(dir, Meta::new(kind, began, Vec::new()))
-}
-
-/// The log of an archive; of a damaged one what is whole, which is said. Its designs are then not at their end.
-pub fn log(dir: &Path) -> Result<Runs> {
+/// The log of an archive; of a damaged one what is whole. Its designs are then not at their end. The second value says what is
+/// missing.
+///
+/// # Errors
+/// The archive's.
+pub fn read(dir: &Path) -> Result<(Runs, Vec<String>), Error> {
+    let mut warnings = Vec::new();
     let (mut runs, damage) = Runs::salvage(dir)?;
     if !damage.is_none() {
-        eprintln!(
-            "fathom: the log of {0} is damaged ({damage}): {1} of it are whole, and only those are shown. `fathom bench run --resume {2}` \
+        warnings.push(format!(
+            "the log of {0} is damaged ({damage}): {1} of it are whole, and only those are shown. `fathom bench run --resume {2}` \
              measures what is missing, and keeps the damaged log",
             dir.display(),
             model::counted(runs.runs.len(), "process"),
-            crate::say::word(dir),
-        );
+            shell_word(dir),
+        ));
         runs.designs.iter_mut().for_each(|design| design.stopped = None);
     }
     // A network run has a design of its own kind.
     for (at, design) in designs(&runs).unwrap_or_default().iter().enumerate() {
         let gaps = results(&runs, at, design).gaps();
         if gaps > 0 && runs.designs[at].stopped.take().is_some() {
-            eprintln!(
-                "fathom: {} of {} are missing in {}: `fathom bench run --resume {}` measures them",
+            warnings.push(format!(
+                "{} of {} are missing in {}: `fathom bench run --resume {}` measures them",
                 model::counted(gaps, "process"),
                 design.name,
                 dir.display(),
-                crate::say::word(dir),
-            );
+                shell_word(dir),
+            ));
         }
     }
-    Ok(runs)
+    Ok((runs, warnings))
 }
 
-/// The tables hold more than the log: what only they hold would be gone if they were made anew.
-pub fn keeps_tables(dir: &Path, runs: &Runs) -> Result<()> {
+/// Whether tables made of the log would hold what those that are there do.
+///
+/// # Errors
+/// [`Error::Cut`]: they would not.
+pub fn keeps_tables(dir: &Path, runs: &Runs) -> Result<(), Error> {
     let tabled = Archive::open(dir).and_then(|archive| archive.rows::<Replicate>()).map_or(0, |rows| rows.len());
-    if runs.runs.len() < tabled {
-        let tables = dir.join("tables");
-        anyhow::bail!(
-            "{0}: its log (runs.jsonl) was cut or damaged: {1} of it are whole, and its tables hold {tabled}. fathom bench show {2} \
-             shows what the tables hold; to go on with what the log holds, move them away first: mv {3} {3}.before",
-            dir.display(),
-            model::counted(runs.runs.len(), "process"),
-            crate::say::word(dir),
-            crate::say::word(&tables),
-        );
-    }
-    Ok(())
+    let logged = runs.runs.len();
+    if logged < tabled { Err(Error::Cut { dir: dir.into(), logged, tabled }) } else { Ok(()) }
 }
 
-fn remake_with(dir: &Path, mut meta: Meta) -> Result<Runs> {
-    let runs = log(dir)?;
-    keeps_tables(dir, &runs)?;
-    {
-        let _unfinished = Unfinished::tables(dir)?;
-        runs.make_tables(dir)?;
+/// What `meta.json` says of an archive whose tables were made of its log.
+pub fn tabled(meta: Meta, runs: &Runs) -> Meta {
+    Meta {
+        linked: true,
+        complete: !runs.designs.is_empty() && runs.designs.iter().all(|d| d.stopped.is_some()),
+        table_version: model::table::TABLE_VERSION,
+        ..meta
     }
-    meta.linked = true;
-    meta.complete = !runs.designs.is_empty() && runs.designs.iter().all(|d| d.stopped.is_some());
-    meta.table_version = model::table::TABLE_VERSION;
-    meta.write(dir)?;
-    Ok(runs)
 }

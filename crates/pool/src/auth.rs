@@ -1,23 +1,37 @@
-//! Who may come in: with a key, those who have it too; without one, only if the user says that he knows what that means.
+//! Who is let in: with a key, those who have it too; without one, everybody who can reach an address, which the user must have
+//! allowed.
 
-use crate::Usage;
-use crate::args::Trust;
-use anyhow::Result;
 use std::net::SocketAddr;
-use wire::Key;
+use std::path::Path;
+use wire::{Key, KeyError};
 
-/// The key, if there is one. Without it, connections over these addresses are open to whoever can reach them, which on
-/// loopback has to be allowed once, and elsewhere twice.
+/// Why nothing is served or joined as it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Anybody could come in, and the user did not say that this is meant.
+    #[error("{0}")]
+    Insecure(String),
+    /// The key.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+}
+
+/// The key of a file. Without one, connections over these addresses are open to whoever can reach them, which on
+/// loopback has to be allowed once, and elsewhere twice: `insecure` is how often it was.
 ///
 /// # Errors
-/// [`Usage`], or why the key cannot be read.
-pub fn settle(trust: &Trust, addresses: impl IntoIterator<Item = SocketAddr>) -> Result<Option<Key>> {
-    match &trust.key {
+/// That it was not allowed, or why the key cannot be read.
+pub fn key(
+    file: Option<&Path>,
+    insecure: u8,
+    addresses: impl IntoIterator<Item = SocketAddr>,
+) -> Result<Option<Key>, Error> {
+    match file {
         Some(path) => Ok(Some(Key::read(path)?)),
         None => {
             let way =
                 "give --key FILE (`fathom pool keygen FILE` makes a key; every node and the coordinator need the same)";
-            open(trust.insecure, way, addresses)?;
+            allow(insecure, way, addresses)?;
             Ok(None)
         }
     }
@@ -26,20 +40,20 @@ pub fn settle(trust: &Trust, addresses: impl IntoIterator<Item = SocketAddr>) ->
 /// Whether what goes over these addresses may be open to whoever can reach them. `way`: what to do instead.
 ///
 /// # Errors
-/// [`Usage`].
-pub fn open(insecure: u8, way: &str, addresses: impl IntoIterator<Item = SocketAddr>) -> Result<()> {
+/// That it may not.
+pub fn allow(insecure: u8, way: &str, addresses: impl IntoIterator<Item = SocketAddr>) -> Result<(), Error> {
     let mut first = None;
     for address in addresses {
         if !address.ip().is_loopback() && insecure < 2 {
             let say = "or say --insecure twice if everyone who can reach it may read and change the data";
-            return Err(Usage(format!("{address} is not a loopback address: {way}, {say}")).into());
+            return Err(Error::Insecure(format!("{address} is not a loopback address: {way}, {say}")));
         }
         first = first.or(Some(address));
     }
     match first {
         Some(address) if insecure == 0 => {
             let say = "or --insecure if everyone on this machine may read and change the data";
-            Err(Usage(format!("nobody is authenticated at {address}: {way}, {say}")).into())
+            Err(Error::Insecure(format!("nobody is authenticated at {address}: {way}, {say}")))
         }
         _ => Ok(()),
     }
@@ -52,13 +66,13 @@ mod tests {
     #[test]
     fn loopback_must_be_allowed_once_and_the_rest_twice() {
         let (here, there): (SocketAddr, SocketAddr) = (([127, 0, 0, 1], 1).into(), ([192, 0, 2, 1], 1).into());
-        let allowed = |insecure, addresses: &[SocketAddr]| open(insecure, "do", addresses.iter().copied()).is_ok();
+        let allowed = |insecure, addresses: &[SocketAddr]| allow(insecure, "do", addresses.iter().copied()).is_ok();
         assert!(allowed(0, &[]));
         assert!(!allowed(0, &[here]) && allowed(1, &[here]));
         assert!(!allowed(1, &[here, there]) && allowed(2, &[here, there]));
         let any: SocketAddr = "[::]:1".parse().expect("an address");
         assert!(!allowed(1, &[any]), "every address is not loopback");
-        let said = open(1, "do", [there]).expect_err("refused").to_string();
+        let said = allow(1, "do", [there]).expect_err("refused").to_string();
         assert!(said.contains("192.0.2.1:1 is not a loopback address") && said.contains("twice"), "{said}");
     }
 }

@@ -1,10 +1,9 @@
-//! The file of a function that --op names, and why the function cannot be probed, in words that help: it is in another file,
-//! or its name is gone.
+//! The file of a function that is to be an operation, and why the function cannot be probed, in words that help: it is in another
+//! file, or its name is gone.
 //!
 //! A library need not be executable: Debian's are not. So this is not how a command is found, but for a name without a slash,
 //! which may also be a library's as the loader knows it.
 
-use anyhow::{Result, bail};
 use capture::launch::{self, LaunchError};
 use capture::sqlite::find::Libraries;
 use object::{Object as _, ObjectSymbol as _};
@@ -30,13 +29,13 @@ const MOST_BYTES: u64 = 1 << 30;
 ///
 /// # Errors
 /// There is no such file, or it is none that can be mapped.
-pub fn file(name: &Path, path: Option<&OsStr>, library_path: Option<&OsStr>) -> Result<PathBuf> {
+pub fn file(name: &Path, path: Option<&OsStr>, library_path: Option<&OsStr>) -> Result<PathBuf, String> {
     if name.as_os_str().as_encoded_bytes().contains(&b'/') {
         return match std::fs::metadata(name) {
             Ok(about) if about.is_file() => Ok(name.into()),
-            Ok(about) if about.is_dir() => bail!("it is a folder; name the program or library in it"),
-            Ok(_) => bail!("it is neither a program nor a library"),
-            Err(error) => bail!("{error}; give the path of a program or library"),
+            Ok(about) if about.is_dir() => Err("it is a folder; name the program or library in it".into()),
+            Ok(_) => Err("it is neither a program nor a library".into()),
+            Err(error) => Err(format!("{error}; give the path of a program or library")),
         };
     }
     match launch::resolve(name.as_os_str(), path) {
@@ -46,16 +45,16 @@ pub fn file(name: &Path, path: Option<&OsStr>, library_path: Option<&OsStr>) -> 
             let library = name.to_str().and_then(|name| Libraries::system().resolve(name, &first));
             match library.filter(|library| library.is_file()) {
                 Some(library) => Ok(library),
-                None => bail!("there is no program of that name in PATH and no such library; give its path"),
+                None => Err("there is no program of that name in PATH and no such library; give its path".into()),
             }
         }
-        Err(error) => bail!("{error}"),
+        Err(error) => Err(error.to_string()),
     }
 }
 
-/// What a file says of a function's name.
+/// What a file's symbols say of a function's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Known {
+enum Symbol {
     /// It is a function of this file.
     Defined,
     /// Another file has it.
@@ -64,13 +63,13 @@ enum Known {
     Absent { stripped: bool },
 }
 
-fn known(bytes: &[u8], name: &str) -> Option<Known> {
+fn symbol(bytes: &[u8], name: &str) -> Option<Symbol> {
     let file = object::File::parse(bytes).ok()?;
     let mut all = file.symbols().chain(file.dynamic_symbols()).filter(|symbol| symbol.name() == Ok(name)).peekable();
     if all.peek().is_none() {
-        return Some(Known::Absent { stripped: file.symbols().next().is_none() });
+        return Some(Symbol::Absent { stripped: file.symbols().next().is_none() });
     }
-    Some(if all.any(|symbol| symbol.is_definition()) { Known::Defined } else { Known::Imported })
+    Some(if all.any(|symbol| symbol.is_definition()) { Symbol::Defined } else { Symbol::Imported })
 }
 
 fn read(path: &Path) -> Option<Vec<u8>> {
@@ -80,7 +79,7 @@ fn read(path: &Path) -> Option<Vec<u8>> {
 }
 
 /// Whether the file has or calls what throws exceptions, or starts a panic.
-pub fn throws(path: &Path) -> bool {
+pub fn may_throw(path: &Path) -> bool {
     const THROW: [&str; 3] = ["__cxa_throw", "_Unwind_RaiseException", "_Unwind_Resume"];
     let names = |bytes: &[u8]| {
         let file = object::File::parse(bytes).ok()?;
@@ -92,24 +91,24 @@ pub fn throws(path: &Path) -> bool {
 
 /// A C library of this machine that has the function.
 fn library(name: &str) -> Option<PathBuf> {
-    let has = |path: &PathBuf| read(path).is_some_and(|bytes| known(&bytes, name) == Some(Known::Defined));
+    let has = |path: &PathBuf| read(path).is_some_and(|bytes| symbol(&bytes, name) == Some(Symbol::Defined));
     LIBRARIES.iter().map(PathBuf::from).find(has)
 }
 
-/// What to tell the user; `how` is what the probe's maker said, if nothing better is known.
-pub fn why(path: &Path, name: &str, how: &str) -> String {
+/// Why it cannot be probed; `how` is what attaching the probe said, if nothing better is known.
+pub fn why_not(path: &Path, name: &str, how: &str) -> String {
     let elsewhere = || match library(name) {
         Some(library) => format!("say --op {}:{name}", library.display()),
         None => format!("name the library that has it (`ldd {}` lists them)", path.display()),
     };
-    match read(path).and_then(|bytes| known(&bytes, name)) {
-        None | Some(Known::Defined) => how.into(),
-        Some(Known::Imported) => format!("it has no function {name} of its own, but imports it: {}", elsewhere()),
-        Some(Known::Absent { stripped: true }) => format!(
+    match read(path).and_then(|bytes| symbol(&bytes, name)) {
+        None | Some(Symbol::Defined) => how.into(),
+        Some(Symbol::Imported) => format!("it has no function {name} of its own, but imports it: {}", elsewhere()),
+        Some(Symbol::Absent { stripped: true }) => format!(
             "it has no function {name} that can be found by name: it is stripped, so only what it exports has a name; install its \
              debug symbols or build it without stripping, or name a function of a library"
         ),
-        Some(Known::Absent { stripped: false }) => {
+        Some(Symbol::Absent { stripped: false }) => {
             format!("it has no function {name}; `nm {}` lists those that it has", path.display())
         }
     }
@@ -122,8 +121,8 @@ mod tests {
     /// This test's own program panics.
     #[test]
     fn a_program_that_may_throw_is_known() {
-        assert!(throws(&std::env::current_exe().unwrap()));
-        assert!(!throws(Path::new("/bin/sh")) && !throws(Path::new("/no/such/file")));
+        assert!(may_throw(&std::env::current_exe().unwrap()));
+        assert!(!may_throw(Path::new("/bin/sh")) && !may_throw(Path::new("/no/such/file")));
     }
 
     #[test]
@@ -135,26 +134,26 @@ mod tests {
         std::fs::set_permissions(&library, std::fs::Permissions::from_mode(0o644)).unwrap();
         assert_eq!(file(&library, None, None).unwrap(), library);
         let here = Some(folder.path().as_os_str());
-        let found = |name: &str| file(Path::new(name), here, here).map_err(|e| e.to_string());
+        let found = |name: &str| file(Path::new(name), here, here);
         assert_eq!(found("libnosuch.so.7"), Ok(library));
         assert!(found("libnosuch.so.8").is_err_and(|e| e.contains("no such library")));
-        assert!(file(folder.path(), None, None).is_err_and(|e| e.to_string().contains("folder")));
-        assert!(file(Path::new("/dev/null"), None, None).is_err_and(|e| e.to_string().contains("neither")));
-        assert!(file(Path::new("./nosuch"), None, None).is_err_and(|e| e.to_string().contains("give the path")));
+        assert!(file(folder.path(), None, None).is_err_and(|e| e.contains("folder")));
+        assert!(file(Path::new("/dev/null"), None, None).is_err_and(|e| e.contains("neither")));
+        assert!(file(Path::new("./nosuch"), None, None).is_err_and(|e| e.contains("give the path")));
     }
 
     /// This test's own program defines its `main` and, where it is linked to a C library, takes `write` from there.
     #[test]
-    fn it_is_told_whether_the_name_is_gone_or_elsewhere() {
+    fn a_name_that_is_gone_is_told_from_one_that_is_elsewhere() {
         let own = std::env::current_exe().unwrap();
         let bytes = std::fs::read(&own).unwrap();
-        assert_eq!(known(&bytes, "main"), Some(Known::Defined));
-        assert_eq!(known(&bytes, "nosuchfn"), Some(Known::Absent { stripped: false }));
-        assert_eq!(known(b"#!/bin/sh\n", "main"), None);
-        assert_eq!(why(&own, "main", "said so"), "said so");
-        assert_eq!(why(Path::new("/no/such/file"), "main", "said so"), "said so");
+        assert_eq!(symbol(&bytes, "main"), Some(Symbol::Defined));
+        assert_eq!(symbol(&bytes, "nosuchfn"), Some(Symbol::Absent { stripped: false }));
+        assert_eq!(symbol(b"#!/bin/sh\n", "main"), None);
+        assert_eq!(why_not(&own, "main", "said so"), "said so");
+        assert_eq!(why_not(Path::new("/no/such/file"), "main", "said so"), "said so");
         if cfg!(target_env = "gnu") {
-            let told = why(&own, "write", "said so");
+            let told = why_not(&own, "write", "said so");
             assert!(told.contains("imports it: ") && told.contains("libc.so.6:write"), "{told}");
         }
     }

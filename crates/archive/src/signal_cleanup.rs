@@ -1,41 +1,41 @@
-//! What is being written, removed should a signal end the program meanwhile.
+//! Removes files that are half written if a signal ends the program.
 //!
 //! Whoever presses Ctrl-C shall not find half a page beside his archives, under a name that says nothing to him. The signals
-//! that end a program are caught for as long as something is unfinished; then the program ends by the signal as it would have.
+//! that end a program are caught while a [`SignalCleanup`] lives; then the program ends by the signal as it would have.
 
-use anyhow::Result;
-use archive::{Lock, TablesWriter};
+use crate::error::{Result, Tried};
+use crate::{Lock, TablesWriter};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Those that a user or a system sends. One that is ignored (nohup) stays so.
+/// Sent by a user or by the system. One that is ignored (nohup) stays so.
 const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
 /// Files, and the folder that they are in if that goes too.
-struct Names {
+struct Paths {
     files: Vec<CString>,
     folder: Option<CString>,
 }
 
-/// What is unfinished, null if nothing is: one thing at a time is written.
-static NAMES: AtomicPtr<Names> = AtomicPtr::new(null_mut());
+/// What to remove, null if nothing: one thing at a time is written.
+static PATHS: AtomicPtr<Paths> = AtomicPtr::new(null_mut());
 
-/// As long as it lives, what it names goes with the program.
-pub struct Unfinished {
+/// While it lives, a signal that ends the program removes its files first.
+pub struct SignalCleanup {
     before: [Option<libc::sigaction>; SIGNALS.len()],
 }
 
-impl Unfinished {
+impl SignalCleanup {
     /// The file at `path`, which is about to be made.
     ///
     /// # Errors
     /// The path holds a zero.
-    pub fn new(path: &Path) -> Result<Self> {
-        let names = Names { files: vec![name(path)?], folder: None };
-        Ok(Self::begin(names, |_| true))
+    pub fn file(path: &Path) -> Result<Self> {
+        let paths = Paths { files: vec![c_path(path)?], folder: None };
+        Ok(Self::begin(paths, |_| true))
     }
 
     /// The `files` of a folder, and last the folder itself. Who catches the signals already goes on doing so, and calls [`remove`]
@@ -44,9 +44,9 @@ impl Unfinished {
     /// # Errors
     /// A path holds a zero.
     pub fn folder(files: &[PathBuf]) -> Result<Self> {
-        let mut files = files.iter().map(|path| name(path)).collect::<Result<Vec<_>>>()?;
+        let mut files = files.iter().map(|path| c_path(path)).collect::<Result<Vec<_>>>()?;
         let folder = files.pop();
-        Ok(Self::begin(Names { files, folder }, |before| before.sa_sigaction == libc::SIG_DFL))
+        Ok(Self::begin(Paths { files, folder }, |before| before.sa_sigaction == libc::SIG_DFL))
     }
 
     /// The tables that are being made in the archive `dir`, and its lock if it is this process's.
@@ -59,20 +59,20 @@ impl Unfinished {
         Self::folder(&files)
     }
 
-    fn begin(names: Names, wanted: impl Fn(&libc::sigaction) -> bool) -> Self {
+    fn begin(paths: Paths, wanted: impl Fn(&libc::sigaction) -> bool) -> Self {
         // Kept for ever: a handler may be reading it while this is dropped. It is some paths for each thing that is written.
-        NAMES.store(Box::into_raw(Box::new(names)), Ordering::SeqCst);
+        PATHS.store(Box::into_raw(Box::new(paths)), Ordering::SeqCst);
         Self { before: SIGNALS.map(|signal| catch(signal, &wanted)) }
     }
 }
 
-fn name(path: &Path) -> Result<CString> {
-    Ok(CString::new(path.as_os_str().as_bytes())?)
+fn c_path(path: &Path) -> Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(std::io::Error::from).tried("name", path)
 }
 
-impl Drop for Unfinished {
+impl Drop for SignalCleanup {
     fn drop(&mut self) {
-        NAMES.store(null_mut(), Ordering::SeqCst);
+        PATHS.store(null_mut(), Ordering::SeqCst);
         for (signal, before) in SIGNALS.into_iter().zip(&self.before) {
             if let Some(before) = before {
                 // SAFETY: what the kernel itself handed out for this signal.
@@ -82,17 +82,17 @@ impl Drop for Unfinished {
     }
 }
 
-/// Removes what is unfinished, if anything is. Async-signal-safe.
+/// Removes what a living [`SignalCleanup`] names, if there is one. Async-signal-safe.
 pub fn remove() {
     // SAFETY: never freed, and not changed after it was stored.
-    let Some(names) = (unsafe { NAMES.swap(null_mut(), Ordering::SeqCst).as_ref() }) else { return };
+    let Some(paths) = (unsafe { PATHS.swap(null_mut(), Ordering::SeqCst).as_ref() }) else { return };
     // SAFETY: each name ends with a zero; the calls are async-signal-safe.
     unsafe {
-        for name in &names.files {
-            libc::unlink(name.as_ptr());
+        for file in &paths.files {
+            libc::unlink(file.as_ptr());
         }
-        if let Some(name) = &names.folder {
-            libc::rmdir(name.as_ptr());
+        if let Some(folder) = &paths.folder {
+            libc::rmdir(folder.as_ptr());
         }
     }
 }
@@ -128,7 +128,7 @@ mod tests {
     use std::process::{Child, Command, Stdio};
     use std::time::{Duration, Instant};
 
-    const OF_CHILD: &str = "FATHOM_TEST_UNFINISHED";
+    const OF_CHILD: &str = "FATHOM_TEST_SIGNAL_CLEANUP";
 
     /// The test of that name as a process, which writes until it is ended; once `there` holds something.
     fn writer(test: &str, there: &Path) -> Child {
@@ -143,7 +143,7 @@ mod tests {
             });
         }
         let child = command
-            .args(["--exact", &format!("unfinished::tests::{test}")])
+            .args(["--exact", &format!("signal_cleanup::tests::{test}")])
             .env(OF_CHILD, there)
             .stdout(Stdio::null())
             .spawn()
@@ -164,7 +164,7 @@ mod tests {
     fn a_signal_takes_the_file_along_and_ends_the_program() {
         if let Some(path) = std::env::var_os(OF_CHILD) {
             let path = Path::new(&path);
-            let _unfinished = Unfinished::new(path).unwrap();
+            let _cleanup = SignalCleanup::file(path).unwrap();
             std::fs::write(path, "half").unwrap();
             std::thread::sleep(Duration::from_secs(60));
             return;
@@ -181,7 +181,7 @@ mod tests {
 
     fn write_tables(there: &Path) {
         let tmp = there.parent().unwrap();
-        let _unfinished = Unfinished::folder(&[there.to_path_buf(), tmp.join("not-yet"), tmp.to_path_buf()]).unwrap();
+        let _cleanup = SignalCleanup::folder(&[there.to_path_buf(), tmp.join("not-yet"), tmp.to_path_buf()]).unwrap();
         std::fs::create_dir(tmp).unwrap();
         std::fs::write(there, "half").unwrap();
         std::thread::sleep(Duration::from_secs(60));
@@ -196,33 +196,6 @@ mod tests {
         let mut child = writer("a_signal_takes_the_tables_along", &folder.path().join("tables.tmp/spans.parquet"));
         send(&child, libc::SIGTERM);
         assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
-        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
-    }
-
-    /// The first signal ends a recording; what its tables are made of is kept by the same one sent twice, and not by a second.
-    #[test]
-    fn after_a_recording_the_second_signal_takes_the_tables_along() {
-        if let Some(path) = std::env::var_os(OF_CHILD) {
-            crate::progress::end_on_signal(&model::Context::silent());
-            return write_tables(Path::new(&path));
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let there = folder.path().join("tables.tmp/spans.parquet");
-        let mut child = writer("after_a_recording_the_second_signal_takes_the_tables_along", &there);
-        send(&child, libc::SIGINT);
-        std::thread::sleep(crate::progress::SAME_SIGNAL + Duration::from_millis(100));
-        assert!(child.try_wait().unwrap().is_none() && there.exists());
-        // The time runs from when the child had the first one, which a busy machine may have put off.
-        let deadline = Instant::now() + Duration::from_secs(30);
-        let ended = loop {
-            send(&child, libc::SIGINT);
-            std::thread::sleep(crate::progress::SAME_SIGNAL + Duration::from_millis(100));
-            match child.try_wait().unwrap() {
-                None if Instant::now() < deadline => {}
-                ended => break ended,
-            }
-        };
-        assert_eq!(ended.and_then(|status| status.signal()), Some(libc::SIGINT));
         assert_eq!(folder.path().read_dir().unwrap().count(), 0);
     }
 }

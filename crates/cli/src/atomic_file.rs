@@ -1,8 +1,8 @@
 //! Files that stand there whole or not at all: written under another name beside their own, then renamed. What a full disk
 //! or a Ctrl-C leaves of a page looks like a page.
 
-use crate::unfinished::Unfinished;
 use anyhow::{Context as _, Result};
+use archive::SignalCleanup;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub fn write<T>(output: &Path, fill: impl FnOnce(&mut dyn Write) -> Result<T>) -
         return finish(File::create(&place).map_err(|e| made(output, e))?).with_context(writing);
     }
     let tmp = beside(&place);
-    let _unfinished = Unfinished::new(&tmp)?;
+    let _cleanup = SignalCleanup::file(&tmp)?;
     let file = File::options().write(true).create_new(true).open(&tmp).map_err(|e| made(output, e))?;
     let filled = there.map_or(Ok(()), |about| file.set_permissions(about.permissions()).map_err(Into::into));
     let filled = filled.and_then(|()| finish(file)).and_then(|filled| {

@@ -1,0 +1,65 @@
+//! `bench compare --fail-on slower:PERCENT`: whether a build that is gated by a comparison passes. A cell that is gone or could not be compared
+//! must not pass for one that is no slower.
+
+use super::compare::{Compared, Pair};
+use crate::text::shown;
+use model::counted;
+
+/// What it comes to.
+#[derive(Debug)]
+pub struct Verdict {
+    /// Nothing is slower, and nothing that could hide it.
+    pub passed: bool,
+    /// Why, and what is doubtful.
+    pub lines: Vec<String>,
+}
+
+/// Whether B is slower than A by more than `percent` in a cell, whether one could not be compared, and whether B lost a result that A has.
+pub fn regressions(done: &Compared, percent: f64) -> Verdict {
+    let mut lines = Vec::new();
+    let slower = done.slower(percent);
+    // A machine that was busy or hot makes things slower, and hides what is: a build that fails, or passes, shall know.
+    let gates = |pair: &Pair| match &pair.gates()[..] {
+        [] => String::new(),
+        gates => format!(" ({})", gates.join("; ")),
+    };
+    for pair in &slower {
+        lines.push(format!("slower: {}{}", shown(&pair.title()), shown(&gates(pair))));
+    }
+    // A cell's latencies come from the same processes as its score.
+    let mut cells: Vec<&Pair> = done.results.iter().collect();
+    cells.dedup_by(|pair, before| pair.is_of_cell(before));
+    let doubtful: Vec<&Pair> = cells.iter().filter(|pair| !pair.gates().is_empty()).copied().collect();
+    if slower.is_empty() {
+        lines.push("--fail-on: no cell that was compared is slower".into());
+        for pair in &doubtful {
+            lines.push(format!("but {}{}", shown(&pair.title()), shown(&gates(pair))));
+        }
+    }
+    if !doubtful.is_empty() {
+        lines.push(format!(
+            "in {} of {} the machine was not as it should be: measure again when it is quiet to be sure",
+            doubtful.len(),
+            counted(cells.len(), "cell")
+        ));
+    }
+    // A B that fails more than A did, so that no ratio can be made, is no B that is not slower.
+    let is_lost = |p: &&Pair| {
+        let broken = p.ratio.is_none() && p.b.failed > p.a.failed;
+        p.a.estimate.is_some() && (p.b.estimate.is_none() || broken)
+    };
+    let lost: Vec<&Pair> = done.results.iter().filter(is_lost).collect();
+    for pair in &lost {
+        lines.push(format!("no result any more: {}", shown(&pair.title())));
+    }
+    let alone = done.unmatched.iter().filter(|cell| cell.of == "a").count();
+    if alone > 0 && done.by.is_none() {
+        lines.push(format!("{} of A {} not in B", counted(alone, "cell"), if alone == 1 { "is" } else { "are" }));
+    }
+    let compared = done.results.iter().any(|pair| pair.ratio.is_some());
+    if !compared {
+        lines.push("--fail-on: there is no ratio of any cell: more processes must succeed".into());
+    }
+    let passed = compared && slower.is_empty() && lost.is_empty() && done.incomparable.is_empty();
+    Verdict { passed, lines }
+}

@@ -1,0 +1,86 @@
+//! What the recorder and the linker have to say, in words.
+
+use anyhow::Result;
+use model::counted;
+use recorder::Notice;
+use std::path::Path;
+
+/// What `--quiet` leaves out; everything else is a warning.
+pub fn is_remark(notice: &Notice) -> bool {
+    matches!(notice, Notice::MayThrow { .. } | Notice::AttachedOnly { .. } | Notice::KeptOld(_))
+}
+
+/// Warnings only.
+pub fn warn(notice: Notice) {
+    if !is_remark(&notice) {
+        tell(notice);
+    }
+}
+
+/// Says what the recorder has to say.
+pub fn tell(notice: Notice) {
+    match notice {
+        Notice::MayThrow { path, function } => eprintln!(
+            "fathom: {} may throw exceptions or panic: one that leaves {function} ends the program while it is recorded, since the \
+             kernel hides the way back from unwinders",
+            path.display()
+        ),
+        Notice::ProbesRefused { count, probe, how } => eprintln!(
+            "fathom: the kernel refused {count} probes, such as {probe} ({how}); `fathom show` lists them under Probes"
+        ),
+        Notice::AttachedOnly { probes } => {
+            eprintln!("fathom: {} attached; nothing is recorded", counted(probes, "probe"));
+        }
+        Notice::KeptOld(kept) => {
+            let gone = if kept.replaced { ", in place of an older one, which is gone" } else { "" };
+            eprintln!("fathom: what was there is now {}{gone} (one is kept)", kept.path.display());
+        }
+        // What looks like a recording that saw nothing.
+        Notice::KernelThread { pid, name } => eprintln!(
+            "fathom: process {pid}{} is a thread of the kernel: it makes no system calls and runs no statements, and what it writes \
+             it mostly writes for others. Record who it works for, or --all",
+            name.map(|name| format!(" ({name})")).unwrap_or_default()
+        ),
+        Notice::CommandGoesOn => eprintln!("fathom: the command goes on; its recording ends here"),
+        Notice::LogFull { why } => eprintln!("fathom: the recording ended early: {why}"),
+        Notice::NoSuchProcess { name } => eprintln!(
+            "fathom: no process named {name} was there or began; what is recorded are others' device commands. A name is what \
+             `ps -o comm` shows, at most 15 bytes"
+        ),
+        Notice::NotLinked { archive, error } => {
+            eprintln!("fathom: {}", crate::sentence(&error.into()));
+            eprintln!(
+                "fathom: the events are kept, but their tables find no room here: copy {} to a roomier disk and run `fathom link` on it",
+                archive.display()
+            );
+        }
+        Notice::MetaUnreadable(error) => {
+            eprintln!("fathom: {}", without_remedy(&error));
+            eprintln!("fathom: {EVENTS_ALONE}");
+        }
+        Notice::MetadataDamaged { archive, error } => {
+            eprintln!("fathom: {}: {error}", archive.display());
+            eprintln!("fathom: {EVENTS_ALONE}");
+        }
+        Notice::Linking { archive } => eprintln!("fathom: {} has no tables yet; linking its events", archive.display()),
+    }
+}
+
+/// Moves an archive of that name out of the way, and says so unless `quiet`.
+pub fn keep_old(output: &Path, quiet: bool) -> Result<()> {
+    if let Some(kept) = recorder::output::keep_old(output)?.filter(|_| !quiet) {
+        tell(Notice::KeptOld(kept));
+    }
+    Ok(())
+}
+
+const EVENTS_ALONE: &str = "going on with the events alone; disks, facts and coverage are lost";
+
+/// What is the matter with `meta.json`, without the advice to do what is being done.
+pub fn without_remedy(error: &archive::Error) -> String {
+    match error {
+        archive::Error::Damaged { path, why, .. } => format!("{} is damaged: {why}", path.display()),
+        archive::Error::NotAnArchive { path, .. } => format!("{} has no meta.json that is Fathom's", path.display()),
+        other => other.to_string(),
+    }
+}

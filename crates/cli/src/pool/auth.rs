@@ -1,0 +1,25 @@
+//! Who is let in, as the command line has it: what it does not allow is wrong usage.
+
+use crate::Usage;
+use crate::args::Trust;
+use anyhow::Result;
+use pool::auth::{self, Error};
+use std::net::SocketAddr;
+use wire::Key;
+
+/// [`pool::auth::key`].
+pub fn key(trust: &Trust, addresses: impl IntoIterator<Item = SocketAddr>) -> Result<Option<Key>> {
+    usage(auth::key(trust.key.as_deref(), trust.insecure, addresses))
+}
+
+/// [`pool::auth::allow`].
+pub fn allow(insecure: u8, way: &str, addresses: impl IntoIterator<Item = SocketAddr>) -> Result<()> {
+    usage(auth::allow(insecure, way, addresses))
+}
+
+fn usage<T>(settled: Result<T, Error>) -> Result<T> {
+    settled.map_err(|error| match error {
+        Error::Insecure(why) => Usage(why).into(),
+        Error::Key(error) => error.into(),
+    })
+}

@@ -1,0 +1,81 @@
+//! `fathom record`: from the command line to a request, and what came of it.
+
+use crate::{args, notices, progress, say};
+use anyhow::Result;
+use model::counted;
+use recorder::{Error, Recorded, Request, Target};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// `fathom record`.
+pub fn run(args: &args::Record) -> Result<ExitCode> {
+    let request = request(args);
+    let context = progress::context(args.quiet);
+    progress::end_on_signal(&context);
+    let notify = |notice| if args.quiet { notices::warn(notice) } else { notices::tell(notice) };
+    let done = match args.backend {
+        args::Backend::None => recorder::run_untraced(&request, &context, &notify),
+        args::Backend::Attached => recorder::run_attached(&request, &context, &notify),
+        args::Backend::Ebpf => recorder::record(&request, &context, &notify),
+    };
+    progress::clear(&context);
+    let done = match done {
+        Ok(done) => done,
+        // A shell's own statuses for a command that is not there or cannot be run.
+        Err(Error::Launch(error)) => {
+            let code = error.exit_code();
+            eprintln!("fathom: {:#}", anyhow::Error::new(error));
+            return Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if args.backend == args::Backend::Ebpf {
+        if !args.as_root {
+            recorder::output::give_to_caller(&args.output)?;
+        }
+        if !args.quiet {
+            summarise(&args.output, &done);
+        }
+    }
+    Ok(ExitCode::from(u8::try_from(done.status).unwrap_or(1)))
+}
+
+fn request(args: &args::Record) -> Request {
+    let target = if !args.command.is_empty() {
+        Target::Command(args.command.clone())
+    } else if args.backend == args::Backend::None {
+        args::usage_error("--backend none needs a command: -- CMD");
+    } else if !args.pid.is_empty() {
+        Target::Pids(args.pid.clone())
+    } else if let Some(name) = &args.comm {
+        Target::Comm(name.clone())
+    } else if args.all {
+        Target::All
+    } else {
+        args::usage_error("say what to record: a command (-- CMD), --pid N, --comm NAME or --all");
+    };
+    Request {
+        also_all: args.all,
+        duration: args.duration,
+        max_size: args.max_size,
+        functions: args.functions.clone(),
+        keep_sql: args.keep_sql,
+        as_root: args.as_root,
+        price: !args.no_probe_cost,
+        ..Request::new(args.output.clone(), target)
+    }
+}
+
+fn summarise(archive: &Path, done: &Recorded) {
+    let operations = done.operations.map(|n| format!(", {}", counted(n as usize, "operation")));
+    eprintln!(
+        "{}: {}{}{}",
+        archive.display(),
+        counted(done.records as usize, "event"),
+        operations.as_deref().unwrap_or(", not linked"),
+        if done.lost > 0 { format!(", {} lost", counted(done.lost as usize, "event")) } else { String::new() }
+    );
+    if operations.is_some() {
+        eprintln!("next: fathom show {0}, or fathom report {0}", say::word(archive));
+    }
+}

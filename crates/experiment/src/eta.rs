@@ -1,0 +1,137 @@
+//! How far a run is, and when it will be done: what is left of the design that runs goes on as fast as what is done of
+//! it, and the designs after it take what their budgets allow.
+//!
+//! A design that stops by precision has a least number of blocks and no greatest: how many are added nobody knows before.
+//! So its time left is a range, from the end of the least blocks to the end of its budget. The finishing
+//! time is that of the range's end, and is said to be about that: waits for a quiet machine, a design to come whose least blocks overdraw its budget, and
+//! the making of tables come on top, and nobody knows them before.
+
+use crate::Design;
+use std::time::Duration;
+
+/// What a comparison is reckoned to take, which has no budget, before anything of it is done.
+const COMPARISON: Duration = Duration::from_secs(600);
+/// More than anybody gives a run.
+const BOUNDLESS: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// What is known of a design before it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// What it is reckoned to take.
+    pub budget: Duration,
+    /// How that limits it.
+    pub limit: Limit,
+}
+
+/// How a budget limits a design.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// It is a guess: as many processes are run as there shall be.
+    None,
+    /// Nothing is begun that would end after it.
+    Strict,
+    /// At least so many processes are run whatever it says, and more until it is spent.
+    Beyond(u64),
+}
+
+impl Part {
+    /// What is known of a design.
+    pub fn of(design: &Design) -> Self {
+        let least = (design.warmup + design.blocks) * design.cells.len() as u64;
+        match &design.plan {
+            None => Self { budget: COMPARISON, limit: Limit::None },
+            // Who names a number of blocks gives them all the time there is.
+            Some(plan) if plan.exactly && plan.budget > BOUNDLESS => Self { budget: COMPARISON, limit: Limit::None },
+            Some(plan) if plan.exactly => Self { budget: plan.budget, limit: Limit::Strict },
+            Some(plan) => Self { budget: plan.budget, limit: Limit::Beyond(least) },
+        }
+    }
+}
+
+/// Where a run of several designs is.
+#[derive(Debug, Clone)]
+pub struct Eta {
+    parts: Vec<Part>,
+    current: usize,
+    begun: Duration,
+}
+
+impl Eta {
+    /// Of a run of these.
+    pub fn new(parts: Vec<Part>) -> Self {
+        Self { parts, current: 0, begun: Duration::ZERO }
+    }
+
+    /// The design `at` begins, at this time since the run began.
+    pub fn begin(&mut self, at: usize, now: Duration) {
+        (self.current, self.begun) = (at, now);
+    }
+
+    /// The least and the most time left, when `done` of `total` processes of the current design have ended; nothing if that
+    /// cannot be known yet.
+    pub fn left(&self, now: Duration, done: u64, total: u64) -> Option<(Duration, Duration)> {
+        let part = self.parts.get(self.current)?;
+        let elapsed = now.saturating_sub(self.begun);
+        let rest = part.budget.saturating_sub(elapsed);
+        let at_this_speed = |total: u64| elapsed.mul_f64(total.saturating_sub(done) as f64 / done.max(1) as f64);
+        let (least, most) = match part.limit {
+            Limit::None if done == 0 => return None,
+            Limit::Strict if done == 0 => (rest, rest),
+            Limit::None => (at_this_speed(total), at_this_speed(total)),
+            Limit::Strict => (at_this_speed(total).min(rest), at_this_speed(total).min(rest)),
+            Limit::Beyond(_) if done == 0 => (Duration::ZERO, rest),
+            // The least is run though it overdraws the budget; beyond it a block is ended that was begun.
+            Limit::Beyond(processes) => {
+                let least = at_this_speed(processes.max(if done < processes { 0 } else { total }));
+                (least, least.max(rest))
+            }
+        };
+        let later: Duration = self.parts.get(self.current + 1..).unwrap_or_default().iter().map(|p| p.budget).sum();
+        Some((least + later, most + later))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn strict(budget: u64) -> Part {
+        Part { budget: s(budget), limit: Limit::Strict }
+    }
+
+    #[test]
+    fn what_is_left_follows_what_is_done_and_the_budgets_to_come() {
+        let one = |left: Option<(Duration, Duration)>| {
+            let (least, most) = left.unwrap();
+            assert_eq!(least, most);
+            least
+        };
+        let mut eta = Eta::new(vec![strict(100), strict(60), strict(40)]);
+        assert_eq!(one(eta.left(s(0), 0, 10)), s(200));
+        // Half done in 20 s: 20 s more, then the other two.
+        assert_eq!(one(eta.left(s(20), 5, 10)), s(120));
+        // Slower than its budget allows: it will be stopped.
+        assert_eq!(one(eta.left(s(90), 1, 10)), s(110));
+        eta.begin(2, s(130));
+        assert_eq!(one(eta.left(s(140), 10, 20)), s(10));
+        assert_eq!(one(eta.left(s(500), 10, 20)), s(0));
+        // A guess does not end a comparison.
+        let eta = Eta::new(vec![Part { budget: s(10), limit: Limit::None }]);
+        assert_eq!(one(eta.left(s(20), 5, 10)), s(20));
+        assert_eq!(eta.left(s(20), 0, 10), None);
+    }
+
+    #[test]
+    fn blocks_that_may_be_added_make_it_a_range() {
+        let eta = Eta::new(vec![Part { budget: s(100), limit: Limit::Beyond(10) }]);
+        assert_eq!(eta.left(s(0), 0, 10), Some((s(0), s(100))));
+        assert_eq!(eta.left(s(20), 5, 10), Some((s(20), s(80))));
+        // The least is run though it overdraws the budget.
+        assert_eq!(eta.left(s(90), 5, 10), Some((s(90), s(90))));
+        // Beyond it, the block that runs is ended.
+        assert_eq!(eta.left(s(60), 12, 14), Some((s(10), s(40))));
+    }
+}

@@ -1,0 +1,116 @@
+//! Numbers as people read them: the one set of formatters that every room prints with.
+
+/// Three significant digits, as people write them: `0.0123`, `1.23`, `12.3`, `1234`.
+pub fn digits(x: f64) -> String {
+    if x == 0.0 {
+        return "0".into();
+    }
+    // Rounded first, so that 9.996 is written as 10.0 and not as 10.00.
+    let magnitude = |x: f64| x.abs().log10().floor() as i32;
+    let step = 10_f64.powi(magnitude(x) - 2);
+    let rounded = (x / step).round() * step;
+    let decimals = (2 - magnitude(rounded)).clamp(0, 9) as usize;
+    format!("{x:.decimals$}")
+}
+
+/// A duration in the unit that leaves one to three digits before the point.
+pub fn duration(ns: f64) -> String {
+    let (unit, size) = match ns.abs() {
+        x if x < 999.5 => ("ns", 1.0),
+        x if x < 999.5e3 => ("us", 1e3),
+        x if x < 999.5e6 => ("ms", 1e6),
+        _ => ("s", 1e9),
+    };
+    format!("{} {unit}", digits(ns / size))
+}
+
+/// By what numbers of a unit are divided to be read, and the unit that they have then: times are shown in the unit that leaves one to three digits of
+/// `of` before the point, anything else as it is.
+pub fn scale(unit: &str, of: f64) -> (f64, String) {
+    const UNITS: [(&str, f64); 4] = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
+    let Some((_, size)) = UNITS.iter().find(|(name, _)| *name == unit) else { return (1.0, unit.into()) };
+    let ns = (of * size).abs();
+    let (name, shown) = UNITS.iter().rev().find(|(_, size)| ns >= 0.9995 * size).unwrap_or(&UNITS[0]);
+    (shown / size, (*name).into())
+}
+
+/// A number of bytes, in binary units.
+pub fn bytes(n: f64) -> String {
+    let (unit, size) = match n.abs() {
+        // What would be rounded to 1024 is one of the next unit.
+        x if x < 1023.5 => ("B", 1.0),
+        x if x < 1023.5 * 1024.0 => ("KiB", 1024.0),
+        x if x < 1023.5 * 1024.0 * 1024.0 => ("MiB", 1024.0 * 1024.0),
+        _ => ("GiB", 1024.0 * 1024.0 * 1024.0),
+    };
+    format!("{} {unit}", digits(n / size))
+}
+
+/// A mean count: whole if it is whole, and never a zero that is none.
+pub fn count(x: f64) -> String {
+    if x > 0.0 && x < 0.005 {
+        return "<0.01".into();
+    }
+    if (x - x.round()).abs() < 1e-9 { format!("{x:.0}") } else { format!("{x:.2}") }
+}
+
+/// A time in UTC, to the minute (days to dates after Hinnant, "chrono-compatible low-level date algorithms").
+pub fn date(unix_ns: u64) -> String {
+    let minutes = unix_ns / 60_000_000_000;
+    let days = (minutes / 1440) as i64 + 719_468;
+    let era = days.div_euclid(146_097);
+    let day_of_era = days.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60 % 24, minutes % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_significant_digits() {
+        for (x, text) in
+            [(0.0, "0"), (1.0, "1.00"), (9.996, "10.0"), (99.96, "100"), (0.01234, "0.0123"), (123_456.0, "123456")]
+        {
+            assert_eq!(digits(x), text, "{x}");
+        }
+        for (ns, text) in [(0.0, "0 ns"), (999.0, "999 ns"), (999.6, "1.00 us"), (1.5e6, "1.50 ms"), (2e9, "2.00 s")] {
+            assert_eq!(duration(ns), text, "{ns}");
+        }
+        for (unit, of, divisor, shown) in [
+            ("ns", 104_500_000.0, 1e6, "ms"),
+            ("ns", 12.0, 1.0, "ns"),
+            ("us", 3_376.0, 1e3, "ms"),
+            ("s", 0.002, 1e-3, "ms"),
+            ("ns", 0.0, 1.0, "ns"),
+            ("row/s", 1e9, 1.0, "row/s"),
+        ] {
+            let (found, name) = scale(unit, of);
+            assert!((found / divisor - 1.0).abs() < 1e-12 && name == shown, "{of} {unit}: {found} {name}");
+        }
+        assert_eq!(bytes(4096.0), "4.00 KiB");
+        assert_eq!(bytes(1_048_500.0), "1.00 MiB");
+        assert_eq!((count(3.0).as_str(), count(2.5).as_str()), ("3", "2.50"));
+        assert_eq!((count(0.0).as_str(), count(0.004).as_str(), count(0.006).as_str()), ("0", "<0.01", "0.01"));
+    }
+
+    /// Values of `date -u -d @SECONDS`.
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (seconds, text) in [
+            (0, "1970-01-01 00:00 UTC"),
+            (951_827_696, "2000-02-29 12:34 UTC"),
+            (1_709_164_799, "2024-02-28 23:59 UTC"),
+            (4_107_542_399, "2100-02-28 23:59 UTC"),
+            (4_107_542_400, "2100-03-01 00:00 UTC"),
+        ] {
+            assert_eq!(date(seconds * 1_000_000_000), text);
+        }
+    }
+}

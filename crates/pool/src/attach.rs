@@ -1,0 +1,175 @@
+//! How a served pool becomes a block device of this machine, with whatever this machine has for that.
+//!
+//! There are four ways: `nbdublk` (ublk; the fastest, kernel 6.0), the kernel's own NBD client by this program ([`crate::kernel`]),
+//! which stays and brings it a new connection after a restart of the coordinator, and the same by `nbd-client` or `qemu-nbd`, which do
+//! not. Which of them can be gone is found out first; what each lacks is said if none can.
+
+use crate::listener::Endpoint;
+use crate::nbd_server::{EXPORT, uri};
+use std::path::{Path, PathBuf};
+
+/// What attaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// libnbd's, by ublk.
+    Nbdublk,
+    /// This program, by the kernel's NBD client.
+    Kernel,
+    /// The kernel's NBD client.
+    NbdClient,
+    /// QEMU's, by the kernel's NBD client.
+    QemuNbd,
+}
+
+/// What this machine has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Found {
+    nbdublk: bool,
+    nbd_client: bool,
+    qemu_nbd: bool,
+    /// `/dev/ublk-control`.
+    ublk: bool,
+    /// `/dev/nbd0`.
+    nbd: bool,
+}
+
+impl Found {
+    /// Looks.
+    pub fn look() -> Self {
+        let program = |name: &str| {
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            let usual = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+            std::env::split_paths(&path).chain(usual).any(|folder| folder.join(name).is_file())
+        };
+        Self {
+            nbdublk: program("nbdublk"),
+            nbd_client: program("nbd-client"),
+            qemu_nbd: program("qemu-nbd"),
+            ublk: Path::new("/dev/ublk-control").exists(),
+            nbd: Path::new("/dev/nbd0").exists(),
+        }
+    }
+
+    fn has(self, way: Way) -> bool {
+        match way {
+            Way::Nbdublk => self.nbdublk && self.ublk,
+            Way::Kernel => self.nbd,
+            Way::NbdClient => self.nbd_client && self.nbd,
+            Way::QemuNbd => self.qemu_nbd && self.nbd,
+        }
+    }
+
+    /// What is missing for a way, as things to do.
+    fn missing(self, way: Way) -> Vec<&'static str> {
+        let kernel_nbd = (!self.nbd).then_some("the kernel's NBD client (`modprobe nbd`, or a kernel that has it)");
+        let (program, kernel) = match way {
+            Way::Nbdublk => (
+                (!self.nbdublk).then_some("the program nbdublk (of libnbd)"),
+                (!self.ublk).then_some("the kernel's ublk driver (`modprobe ublk_drv`, kernel 6.0 or later)"),
+            ),
+            Way::Kernel => (None, kernel_nbd),
+            Way::NbdClient => {
+                ((!self.nbd_client).then_some("the program nbd-client (`apt-get install nbd-client`)"), kernel_nbd)
+            }
+            Way::QemuNbd => {
+                ((!self.qemu_nbd).then_some("the program qemu-nbd (`apt-get install qemu-utils`)"), kernel_nbd)
+            }
+        };
+        program.into_iter().chain(kernel).collect()
+    }
+}
+
+const WAYS: [Way; 4] = [Way::Nbdublk, Way::Kernel, Way::NbdClient, Way::QemuNbd];
+
+/// The way to go.
+///
+/// # Errors
+/// What is missing for each.
+pub fn choose(found: Found, wanted: Option<Way>) -> Result<Way, String> {
+    let ways: Vec<Way> = WAYS.into_iter().filter(|way| wanted.is_none_or(|wanted| wanted == *way)).collect();
+    if let Some(way) = ways.iter().find(|way| found.has(**way)) {
+        return Ok(*way);
+    }
+    let lacks = |way: &Way| format!("{} lacks {}", name(*way), found.missing(*way).join(" and "));
+    Err(ways.iter().map(lacks).collect::<Vec<_>>().join("; "))
+}
+
+fn name(way: Way) -> &'static str {
+    match way {
+        Way::Nbdublk => "nbdublk",
+        Way::Kernel => "this program",
+        Way::NbdClient => "nbd-client",
+        Way::QemuNbd => "qemu-nbd",
+    }
+}
+
+/// The command that attaches, and the one that detaches.
+pub fn commands(way: Way, endpoint: &Endpoint, device: &str) -> (Vec<String>, Vec<String>) {
+    let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<String>>();
+    let uri = uri(endpoint, false);
+    match (way, endpoint) {
+        (Way::Kernel, _) => {
+            let endpoint = endpoint.to_string();
+            (
+                words(&["fathom", "pool", "attach", "--with", "kernel", "--device", device, &endpoint]),
+                words(&["Ctrl-C"]),
+            )
+        }
+        (Way::Nbdublk, _) => {
+            (words(&["nbdublk", device, &uri]), words(&["ublk", "del", "-n", device.trim_start_matches("/dev/ublkb")]))
+        }
+        (Way::QemuNbd, _) => (
+            words(&["qemu-nbd", "--fork", "--connect", device, "--format=raw", &uri]),
+            words(&["qemu-nbd", "--disconnect", device]),
+        ),
+        (Way::NbdClient, Endpoint::Unix(path)) => (
+            words(&["nbd-client", "-unix", &path.to_string_lossy(), device, "-name", EXPORT, "-block-size", "4096"]),
+            words(&["nbd-client", "-d", device]),
+        ),
+        (Way::NbdClient, Endpoint::Tcp(address)) => {
+            let (host, port) = (address.ip().to_string(), address.port().to_string());
+            let attach = ["nbd-client", &host, &port, device, "-name", EXPORT, "-block-size", "4096"];
+            (words(&attach), words(&["nbd-client", "-d", device]))
+        }
+    }
+}
+
+/// The device that a pool becomes if no other is named.
+pub fn usual_device(way: Way) -> &'static str {
+    match way {
+        Way::Nbdublk => "/dev/ublkb0",
+        Way::Kernel | Way::NbdClient | Way::QemuNbd => "/dev/nbd0",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_taken_and_what_is_missing_is_said() {
+        let nothing = choose(Found::default(), None).expect_err("there is nothing");
+        for words in ["nbdublk lacks", "modprobe ublk_drv", "apt-get install nbd-client", "qemu-utils", "modprobe nbd"]
+        {
+            assert!(nothing.contains(words), "{nothing}");
+        }
+        let kernel = Found { nbd: true, ..Found::default() };
+        assert!(!choose(kernel, Some(Way::NbdClient)).expect_err("no program").contains("modprobe"));
+        assert_eq!(choose(kernel, None), Ok(Way::Kernel));
+        let both = Found { nbd_client: true, qemu_nbd: true, ..kernel };
+        assert_eq!(choose(both, None), Ok(Way::Kernel));
+        assert_eq!(choose(both, Some(Way::NbdClient)), Ok(Way::NbdClient));
+        assert_eq!(choose(both, Some(Way::QemuNbd)), Ok(Way::QemuNbd));
+        assert_eq!(choose(Found { nbdublk: true, ublk: true, ..both }, None), Ok(Way::Nbdublk));
+    }
+
+    #[test]
+    fn commands_name_the_export_and_the_device() {
+        let endpoint = Endpoint::Tcp(([127, 0, 0, 1], 10_809).into());
+        let (attach, detach) = commands(Way::NbdClient, &endpoint, "/dev/nbd3");
+        assert_eq!(attach.join(" "), "nbd-client 127.0.0.1 10809 /dev/nbd3 -name pool -block-size 4096");
+        assert_eq!(detach.join(" "), "nbd-client -d /dev/nbd3");
+        let (attach, _) = commands(Way::QemuNbd, &Endpoint::Unix("/run/p".into()), "/dev/nbd0");
+        assert_eq!(attach.last().map(String::as_str), Some("nbd+unix:///pool?socket=/run/p"));
+    }
+}

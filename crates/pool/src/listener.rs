@@ -1,0 +1,186 @@
+//! The sockets that a coordinator or a node listens on, in the file system or at an address.
+
+use crate::connect::Stream;
+use std::fmt::{self, Display, Formatter};
+use std::fs::Metadata;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+/// Where clients connect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A socket in the file system.
+    Unix(PathBuf),
+    /// An address.
+    Tcp(SocketAddr),
+}
+
+impl Endpoint {
+    /// The address that others can reach, if it is one.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(address) => Some(*address),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
+/// As the user gives it.
+impl Display for Endpoint {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp(address) => write!(f, "tcp:{address}"),
+        }
+    }
+}
+
+/// Why it does not listen.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {place}: {error}")]
+pub struct Error {
+    place: String,
+    error: io::Error,
+}
+
+/// A socket that clients connect to; one in the file system is removed when it is dropped.
+#[derive(Debug)]
+pub struct Listener(Socket);
+
+#[derive(Debug)]
+enum Socket {
+    Unix(UnixListener, PathBuf, Inode),
+    Tcp(TcpListener),
+}
+
+/// What a name in the file system stands for: device and inode. No other file gets that of a socket while it listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Inode(u64, u64);
+
+impl Inode {
+    fn of(file: &Metadata) -> Self {
+        Self(file.dev(), file.ino())
+    }
+}
+
+/// A client's stream; of its own kind, so that a request costs no call by a table.
+#[derive(Debug)]
+pub enum Accepted {
+    /// Of a socket in the file system.
+    Unix(UnixStream),
+    /// Of an address.
+    Tcp(TcpStream),
+}
+
+impl Accepted {
+    /// For whoever does not mind that call.
+    pub fn boxed(self) -> Box<dyn Stream> {
+        match self {
+            Self::Unix(stream) => Box::new(stream),
+            Self::Tcp(stream) => Box::new(stream),
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Socket::Unix(_, path, own) = &self.0 {
+            // It may be gone already, and another program's may have its name.
+            if std::fs::symlink_metadata(path).is_ok_and(|there| Inode::of(&there) == *own) {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+}
+
+impl Listener {
+    /// Listens.
+    ///
+    /// # Errors
+    /// The system does not let it, or another program listens there.
+    pub async fn bind(endpoint: &Endpoint) -> Result<Self, Error> {
+        let (place, socket) = match endpoint {
+            Endpoint::Unix(path) => (path.display().to_string(), unix(path)),
+            Endpoint::Tcp(address) => (address.to_string(), TcpListener::bind(address).await.map(Socket::Tcp)),
+        };
+        socket.map(Self).map_err(|error| Error { place, error })
+    }
+
+    /// Where it listens: a relative path is made absolute, and port 0 is the one that it got.
+    ///
+    /// # Errors
+    /// The system does not tell.
+    pub fn endpoint(&self) -> io::Result<Endpoint> {
+        Ok(match &self.0 {
+            Socket::Unix(_, path, _) => Endpoint::Unix(std::path::absolute(path)?),
+            Socket::Tcp(listener) => Endpoint::Tcp(listener.local_addr()?),
+        })
+    }
+
+    /// The next that connects.
+    ///
+    /// # Errors
+    /// The system's, such as too many open files; the next call may succeed.
+    pub async fn accept(&self) -> io::Result<Accepted> {
+        Ok(match &self.0 {
+            Socket::Unix(listener, ..) => Accepted::Unix(listener.accept().await?.0),
+            Socket::Tcp(listener) => Accepted::Tcp(listener.accept().await?.0),
+        })
+    }
+}
+
+/// A socket that nobody listens on any more, left by a coordinator that was killed, gives way; nothing else does.
+fn unix(path: &Path) -> io::Result<Socket> {
+    let listener = match UnixListener::bind(path) {
+        Err(error) if error.kind() == ErrorKind::AddrInUse => instead(path, error),
+        other => other,
+    }?;
+    let own = std::fs::symlink_metadata(path)?;
+    Ok(Socket::Unix(listener, path.into(), Inode::of(&own)))
+}
+
+fn instead(path: &Path, in_use: io::Error) -> io::Result<UnixListener> {
+    let taken = || io::Error::other("another program serves it already");
+    // Of the name itself: where a link leads to says nothing of what would be removed.
+    let there = std::fs::symlink_metadata(path)?;
+    // To connect to a file of any other kind is refused too.
+    if !there.file_type().is_socket() {
+        return Err(io::Error::other("there is a file of that name that is no socket"));
+    }
+    match std::os::unix::net::UnixStream::connect(path) {
+        Ok(_) => return Err(taken()),
+        Err(refused) if refused.kind() == ErrorKind::ConnectionRefused => {}
+        Err(_) => return Err(in_use),
+    }
+    // Another that found the same may have put its own there meanwhile.
+    if Inode::of(&std::fs::symlink_metadata(path)?) != Inode::of(&there) {
+        return Err(taken());
+    }
+    std::fs::remove_file(path)?;
+    UnixListener::bind(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_a_socket_that_nobody_listens_on_gives_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pool.sock");
+        let endpoint = Endpoint::Unix(path.clone());
+        let refusal = async || Listener::bind(&endpoint).await.unwrap_err().to_string();
+        std::fs::write(&path, "mine").unwrap();
+        assert!(refusal().await.ends_with("pool.sock: there is a file of that name that is no socket"));
+        std::fs::remove_file(&path).unwrap();
+        // Dropped, it leaves its name behind, as a coordinator that was killed does.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let first = Listener::bind(&endpoint).await.unwrap();
+        assert!(refusal().await.ends_with("pool.sock: another program serves it already"));
+        drop(first);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,20 @@
+//! Whether a disk can be in memory: more than there is can be promised to clients, and never kept.
+
+/// It cannot.
+#[derive(Debug, thiserror::Error)]
+#[error("a disk of {size_bytes} bytes in memory: this machine has {total_bytes}; give less, or a --store in a file")]
+pub struct TooLarge {
+    size_bytes: u64,
+    total_bytes: u64,
+}
+
+/// Whether this machine has so much memory, used or not. Where that is not known, any size will do.
+///
+/// # Errors
+/// How much it has.
+pub fn fits(size_bytes: u64) -> Result<(), TooLarge> {
+    let known = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = known.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok());
+    let total_bytes = total.map_or(u64::MAX, |kib: u64| kib * 1024);
+    if size_bytes > total_bytes { Err(TooLarge { size_bytes, total_bytes }) } else { Ok(()) }
+}

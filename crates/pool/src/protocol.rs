@@ -1,0 +1,61 @@
+//! What a coordinator claims of a node: said in its hello ([`crate::hello`]), and kept in the node's store ([`crate::store`]).
+
+use crate::shm::Offer;
+use serde::{Deserialize, Serialize};
+
+/// A store's place among the nodes of its pool. Data would be scrambled if it changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Which node it is, from 0.
+    pub index: u32,
+    /// Of how many.
+    pub count: u32,
+    /// 0: one node after the other; else the bytes of a stripe.
+    pub stripe_bytes: u64,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "node {} of {}, ", self.index + 1, self.count)?;
+        match self.stripe_bytes {
+            0 => write!(f, "concatenated"),
+            bytes => write!(f, "in stripes of {bytes} bytes"),
+        }
+    }
+}
+
+/// It begins to use the node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// Higher than that of any coordinator before.
+    pub epoch: u64,
+    /// Tells two coordinators that chose the same epoch apart, and people which one it is.
+    pub coordinator: String,
+    /// The node that it takes the other end for.
+    pub node: String,
+    /// What it counts on.
+    pub size_bytes: u64,
+    /// Where the node's bytes are on the pool's disk.
+    pub place: Place,
+    /// A further connection of this session; none: a session is begun.
+    pub joins: Option<u64>,
+    /// What else it says. A coordinator of an older release says nothing.
+    #[serde(default)]
+    pub also: Also,
+}
+
+/// What a claim says besides.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Also {
+    /// Only pool and place are put down: a session is begun when that is done on all nodes of a new pool.
+    pub reserve: bool,
+    /// All that the node has answered, this coordinator and those before it, is flushed.
+    pub flushed: bool,
+    /// The node has answered this claim before, so that its store must know it. A node of an older release does not look.
+    pub again: bool,
+    /// That these ranges may be lost is accepted.
+    pub accepts: Vec<(u64, u64)>,
+    /// Memory that the node may be able to share.
+    pub memory: Option<Offer>,
+}

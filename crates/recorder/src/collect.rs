@@ -1,0 +1,151 @@
+//! Collects a recording's [`Metadata`] from the machine: the disks and how they stand on each other, the facts about the device,
+//! and what the recorder itself did.
+
+use crate::Metadata;
+use crate::disk_counters::CountedDisks;
+use capture::Finished;
+use device::{Below, Disks, Local};
+use model::table::Coverage;
+use model::{Context, Dev, Environment, Fact};
+use std::path::Path;
+
+/// File systems whose storage the facts describe.
+const STORAGES: usize = 4;
+
+/// Begun before the command runs, completed after it.
+pub struct Collector {
+    /// What goes into the archive.
+    pub metadata: Metadata,
+    counted: CountedDisks,
+}
+
+impl Collector {
+    /// Before anything runs, so that collecting does not disturb it.
+    pub fn new(archive: &Path, context: &Context) -> Self {
+        context.progress("reading facts about the device", 0, 0);
+        let disks = Disks::read(&Local).unwrap_or_default();
+        let mut metadata = Metadata {
+            tracer: Some(capture::tracer()),
+            disks: disks.rows(None),
+            partitions: disks.partitions().into_iter().chain(disks.volumes(&Local)).map(|(p, d)| (p.0, d.0)).collect(),
+            environment: device::collect(&Local, None),
+            ..Metadata::default()
+        };
+        for disk in disks.all.values() {
+            if let Below::File { identity: Some((dev, ino)), .. } = &disk.below {
+                metadata.loop_files.push((disk.dev.0, dev.0, *ino));
+            }
+        }
+        let mut collector = Self { metadata, counted: CountedDisks::of(&disks) };
+        collector.add_own_file(&archive.join("events.log"));
+        collector.add_own_file(archive);
+        if capture::within() {
+            let numbers = format!(
+                "are numbered as outside of this PID namespace: Fathom, {} in here, is {}",
+                std::process::id(),
+                capture::tracer()
+            );
+            collector.add("trace.processes", &numbers, None, "the kernel's list of this namespace's tasks");
+        }
+        collector
+    }
+
+    /// Reads what the disks count themselves, once the recorded time has begun.
+    pub fn count_before(&mut self) {
+        self.metadata.under_way = self.counted.under_way();
+        self.metadata.counted_before = self.counted.read();
+    }
+
+    /// Reads it again, before the recorded time ends.
+    pub fn count_after(&mut self) {
+        self.metadata.counted_after = self.counted.read();
+    }
+
+    /// A file that the recorder writes. It must be there for as long as is recorded: a removed one's inode may become the program's.
+    pub fn add_own_file(&mut self, file: &Path) {
+        if let Ok((dev, ino)) = device::identity(&Local, &file.to_string_lossy()) {
+            self.metadata.tracer_files.push((dev.0, ino));
+        }
+    }
+
+    /// After the end: the facts about SQLite and about the file systems that the files were on, what the probes saw, and what
+    /// the recorder took; of that, so many records were `outside` the recorded time.
+    pub fn finish(
+        &mut self,
+        finished: &Finished,
+        outside: u64,
+        blind: &[Coverage],
+        file_systems: &[Dev],
+        mut sqlite: Environment,
+    ) {
+        self.metadata.environment.append(&mut sqlite);
+        self.add_storage(file_systems);
+        self.metadata.coverage = finished.coverage.clone();
+        self.metadata.coverage.extend_from_slice(blind);
+        let mut add = |name: &str, value: u64, unit: &str| {
+            self.add(name, &value.to_string(), (!unit.is_empty()).then_some(unit), "the recorder");
+        };
+        add("tracer.cpu", finished.cpu_ns, "ns");
+        if finished.counted_ns > 0 {
+            add("tracer.counted", finished.counted_ns, "ns");
+        }
+        add("tracer.records", finished.records, "");
+        add("tracer.records_outside", outside, "");
+        add("tracer.records_lost", finished.lost, "");
+        for (what, price) in &finished.costs {
+            let parts =
+                [("", price.ns), (".low", price.low_ns), (".high", price.high_ns), (".inside", price.inside_ns)];
+            for (part, ns) in parts {
+                add(&format!("tracer.price.{what}{part}"), ns.round() as u64, "ns");
+            }
+        }
+        add("trace.start", finished.window_ns.0, "ns");
+        add("trace.end", finished.window_ns.1, "ns");
+    }
+
+    /// The first one's facts have the names that benchmarks give theirs, those of others are of `storage2`, `storage3`, ….
+    fn add_storage(&mut self, file_systems: &[Dev]) {
+        let on_disks = file_systems.iter().map(|dev| device::storage_of(&Local, *dev));
+        // Pipes and files in memory are on none.
+        let mut all = on_disks.filter(|facts| facts.get("disk.name").is_some_and(|name| name.value.is_some()));
+        match all.next() {
+            Some(mut first) => self.metadata.environment.append(&mut first),
+            None => {
+                let why = "no file on a disk was read or written".to_string();
+                let fact = Fact {
+                    value: None,
+                    unknown: Some(why),
+                    unit: None,
+                    source: "the recorded calls".into(),
+                    varies: "run".into(),
+                };
+                self.metadata.environment.insert("disk.name".into(), fact);
+            }
+        }
+        for (i, facts) in all.take(STORAGES - 1).enumerate() {
+            self.metadata
+                .environment
+                .extend(facts.into_iter().map(|(name, f)| (format!("storage{}.{name}", i + 2), f)));
+        }
+    }
+
+    /// What was asked for.
+    pub fn add_request(&mut self, what: &str) {
+        self.add("trace.asked", what, None, "the command line");
+    }
+
+    fn add(&mut self, name: &str, value: &str, unit: Option<&str>, source: &str) {
+        self.metadata.environment.insert(name.into(), fact(value, unit, source));
+    }
+}
+
+/// A fact of this run.
+pub fn fact(value: &str, unit: Option<&str>, source: &str) -> Fact {
+    Fact {
+        value: Some(value.into()),
+        unknown: None,
+        unit: unit.map(Into::into),
+        source: source.into(),
+        varies: "run".into(),
+    }
+}

@@ -1,0 +1,95 @@
+//! What can go wrong while recording or linking.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why there is no recording, or no tables of it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nothing can be recorded.
+    #[error(transparent)]
+    Capture(#[from] capture::Error),
+    /// The command cannot be started.
+    #[error(transparent)]
+    Launch(#[from] capture::launch::LaunchError),
+    /// There is none, and nothing else to run.
+    #[error("there is no command to run")]
+    NoCommand,
+    /// A function that is to be an operation cannot be probed.
+    #[error("--op {function}: {why}")]
+    Function {
+        /// Its file and name.
+        function: String,
+        /// Why not.
+        why: String,
+    },
+    /// The system refused something.
+    #[error("{doing}")]
+    Io {
+        /// What was being done.
+        doing: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The archive cannot be read or written.
+    #[error(transparent)]
+    Archive(#[from] archive::Error),
+    /// `meta.json` cannot be written at the end of a recording.
+    #[error("the events are kept; `fathom link` can make the tables where there is room")]
+    NoMeta(#[source] archive::Error),
+    /// The archive is not there any more.
+    #[error("{} was removed while it was being written: what was recorded is gone", archive.display())]
+    Removed {
+        /// The archive.
+        archive: PathBuf,
+        /// What could not be written.
+        source: archive::Error,
+    },
+    /// The tables cannot be written.
+    #[error("writing the tables of {}", dir.display())]
+    Tables {
+        /// The archive.
+        dir: PathBuf,
+        /// Why not.
+        source: archive::Error,
+    },
+    /// What `meta.json` says of the machine cannot be read or written.
+    #[error("meta.json: what is known of the machine is damaged: {0}")]
+    Metadata(#[from] serde_json::Error),
+}
+
+/// A result of this room.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// Whether the archive's place is at fault: no space, no quota, or not a place to write to.
+    pub fn lacks_room(&self) -> bool {
+        use std::io::ErrorKind as Kind;
+        const KINDS: [Kind; 5] = [
+            Kind::StorageFull,
+            Kind::QuotaExceeded,
+            Kind::FileTooLarge,
+            Kind::ReadOnlyFilesystem,
+            Kind::PermissionDenied,
+        ];
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
+        while let Some(error) = cause {
+            if error.downcast_ref::<io::Error>().is_some_and(|io| KINDS.contains(&io.kind())) {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
+    }
+}
+
+/// Adds to an I/O error what was being done.
+pub(crate) trait Doing<T> {
+    fn doing(self, what: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, what: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|source| Error::Io { doing: what(), source })
+    }
+}

@@ -1,0 +1,193 @@
+//! What happens to each record before it is stored: SQL loses its literals, what is outside the recorded time is left out, and
+//! [`Observed`] learns from the rest.
+
+use crate::log_writer::BackgroundWriter;
+use crate::observed::Observed;
+use archive::{Error, LogWriter};
+use model::event::{ANY_CPU, File, Header, Loss, Record, Statement, Task};
+use std::path::Path;
+
+/// The record's kind that carries SQL.
+const STATEMENT: u8 = Statement::INFO.kind;
+/// The ones that give a file and a process their names.
+const FILE: u8 = File::INFO.kind;
+const TASK: u8 = Task::INFO.kind;
+/// The one that says what is missing.
+const LOSS: u8 = Loss::INFO.kind;
+
+/// The log and what stands before it.
+pub struct EventLog {
+    writer: Option<BackgroundWriter>,
+    keep_sql: bool,
+    /// The window: outside it not every probe was in force.
+    from_ns: u64,
+    to_ns: u64,
+    /// Records taken; once it is finished, those stored.
+    pub records: u64,
+    /// Records of before and after the window, which are not stored.
+    pub outside: u64,
+    /// Records lost before and after the window, of which the log says nothing.
+    pub lost_outside: u64,
+    /// Why the log takes no more: the disk or the limit is full. Known once it is finished.
+    pub full: Option<String>,
+    /// When it became full, by the first record that found no room.
+    pub full_since_ns: u64,
+    /// What the records say.
+    pub observed: Observed,
+}
+
+impl EventLog {
+    /// A log in the archive at `dir`. `wanted`: the name of the processes that were asked for, as the kernel keeps it.
+    pub fn create(dir: &Path, max_bytes: Option<u64>, keep_sql: bool, wanted: Option<String>) -> Result<Self, Error> {
+        let writer = Some(BackgroundWriter::new(LogWriter::create(dir, max_bytes)?));
+        Ok(Self {
+            writer,
+            keep_sql,
+            from_ns: 0,
+            to_ns: u64::MAX,
+            records: 0,
+            outside: 0,
+            lost_outside: 0,
+            full: None,
+            full_since_ns: 0,
+            observed: Observed::new(wanted),
+        })
+    }
+
+    /// The window begins: all probes are in force.
+    pub fn begins_at(&mut self, ns: u64) {
+        self.from_ns = ns;
+    }
+
+    /// The window ends: probes are about to be taken off.
+    pub fn ends_at(&mut self, ns: u64) {
+        self.to_ns = ns;
+    }
+
+    /// Stores one record as the kernel made it, if it is of the window. What user space made (names, losses) is stored always.
+    pub fn put(&mut self, record: &[u8]) {
+        let Some(header) = Header::decode(record) else { return };
+        let kind = header.kind;
+        if kind == LOSS {
+            return self.put_loss(record);
+        }
+        // What gives a name is recorded once, maybe before the window.
+        let names = [STATEMENT, FILE, TASK].contains(&kind) || header.cpu == ANY_CPU;
+        if !names && !(self.from_ns..=self.to_ns).contains(&header.time_ns) {
+            self.outside += 1;
+            return;
+        }
+        if kind == STATEMENT {
+            self.put_statement(&header, record);
+        } else {
+            self.observed.record(&header, record);
+            self.append(record);
+        }
+    }
+
+    /// A loss is of an interval and is noticed at its end, which may be after the window: the last look always is.
+    fn put_loss(&mut self, record: &[u8]) {
+        let Some(mut event) = model::Event::decode(record) else { return };
+        let Record::Loss(loss) = &mut event.record else { return };
+        let (start_ns, end_ns) = (loss.start_ns.min(event.header.time_ns), event.header.time_ns);
+        if start_ns > self.to_ns || end_ns < self.from_ns {
+            self.lost_outside += loss.events;
+            return;
+        }
+        loss.start_ns = start_ns.max(self.from_ns);
+        event.header.time_ns = end_ns.min(self.to_ns);
+        self.put_event(&event);
+    }
+
+    /// A text of a traced program may hold what its user would not want stored, so it goes no further as it is.
+    fn put_statement(&mut self, header: &Header, record: &[u8]) {
+        let event = model::Event::decode(record);
+        let shape = match event.as_ref().map(|event| &event.record) {
+            Some(Record::Statement(statement)) => analysis::sql::normalise(&statement.text),
+            _ => String::new(),
+        };
+        self.observed.statement(header.tgid, &shape);
+        let Some(mut event) = event else { return };
+        if let Record::Statement(statement) = &mut event.record
+            && !self.keep_sql
+        {
+            statement.text = shape;
+        }
+        self.put_event(&event);
+    }
+
+    /// Stores an event that the recorder itself made.
+    pub fn put_event(&mut self, event: &model::Event) {
+        let mut bytes = Vec::new();
+        event.encode(&mut bytes);
+        self.append(&bytes);
+    }
+
+    fn append(&mut self, record: &[u8]) {
+        if let Some(writer) = &mut self.writer {
+            writer.append(record);
+            self.records += 1;
+        }
+    }
+
+    /// Has written what is buffered, so that a crash loses no more than what came since.
+    pub fn flush(&mut self) {
+        if let Some(writer) = &mut self.writer {
+            writer.flush();
+        }
+    }
+
+    /// Whether nothing more can be stored.
+    pub fn ended(&self) -> bool {
+        self.writer.as_ref().is_none_or(BackgroundWriter::ended)
+    }
+
+    /// Ends the log; returns how many records found no room in it.
+    pub fn finish(&mut self) -> Result<u64, Error> {
+        let Some(writer) = self.writer.take() else { return Ok(0) };
+        let written = writer.finish()?;
+        (self.full, self.full_since_ns) = (written.full, written.full_since_ns);
+        self.records = written.records;
+        Ok(written.refused)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::EventLog;
+    use archive::LogReader;
+    use model::event::{ANY_CPU, FsWrite, Header, Loss};
+    use model::{Event, Record};
+
+    /// The last look at the counters is after the window, but tells of what was lost within.
+    #[test]
+    fn a_loss_is_stored_as_far_as_it_lies_in_the_window() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = EventLog::create(dir.path(), None, false, None).unwrap();
+        log.begins_at(100);
+        log.ends_at(200);
+        let put = |log: &mut EventLog, time_ns: u64, cpu: u16, record: Record| {
+            let mut bytes = Vec::new();
+            Event { header: Header { time_ns, cpu, kind: record.kind(), ..Header::default() }, record }
+                .encode(&mut bytes);
+            log.put(&bytes);
+        };
+        let of = |start_ns: u64, events: u64| Loss { start_ns, events, ..Loss::default() }.into();
+        put(&mut log, 90, 1, of(50, 1));
+        put(&mut log, 110, 1, of(90, 2));
+        put(&mut log, 150, ANY_CPU, of(120, 4));
+        put(&mut log, 230, 0, of(190, 8));
+        put(&mut log, 210, 0, FsWrite::default().into());
+        put(&mut log, 260, ANY_CPU, of(230, 16));
+        log.finish().unwrap();
+        let mut reader = LogReader::open(dir.path()).unwrap();
+        let stored: Vec<_> = std::iter::from_fn(|| reader.next_event())
+            .map(|event| match event.record {
+                Record::Loss(loss) => (loss.start_ns, event.header.time_ns, loss.events),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(stored, [(100, 110, 2), (120, 150, 4), (190, 200, 8)]);
+        assert_eq!((log.outside, log.lost_outside), (1, 17));
+    }
+}

@@ -1,0 +1,46 @@
+//! The pipeline from a request to a linked archive: events off the kernel into an archive's log, and from there through the
+//! linker into its tables.
+//!
+//! A room of its own because it joins rooms that must not know each other (`capture`, `archive`, `causal`), and so that an archive
+//! can be linked without the program. It prints nothing: what a user should know meanwhile is a [`Notice`].
+//!
+//! | file | what |
+//! |---|---|
+//! | `request` | what is asked for |
+//! | `record` | a recording, from start to finish |
+//! | `setup` | the command, held, and the probes on it |
+//! | `libraries`, `functions` | where SQLite and named functions are probed, also in files that are mapped late |
+//! | `stop` | when the recording ends |
+//! | `event_log`, `log_writer` | what happens to a record before it is stored, and the thread that stores it |
+//! | `observed` | what is learned from the records that pass |
+//! | `collect`, `disk_counters`, `sqlite_facts`, `sqlite_version` | what is read of the machine beside the events |
+//! | [`metadata`] | how an archive keeps that |
+//! | [`link`] | from the log to the tables |
+//! | [`output`] | the place of a new archive, and whose it is |
+//! | `error`, `notice` | what is returned, and what is reported meanwhile |
+
+mod collect;
+mod disk_counters;
+mod error;
+mod event_log;
+mod functions;
+mod libraries;
+pub mod link;
+mod log_writer;
+pub mod metadata;
+mod notice;
+mod observed;
+pub mod output;
+mod record;
+mod request;
+mod setup;
+mod sqlite_facts;
+mod sqlite_version;
+mod stop;
+
+pub(crate) use error::Doing;
+pub use error::{Error, Result};
+pub use metadata::Metadata;
+pub use notice::{Notice, Notify};
+pub use record::{Recorded, record, run_attached, run_untraced};
+pub use request::{Request, Target};

@@ -1,0 +1,64 @@
+//! The files with SQLite in them: those that are there when the recording begins, and those that a process maps later.
+
+use crate::request::{Request, Target};
+use crate::sqlite_version::{Identity, Probed};
+use capture::Session;
+use capture::launch::{self, LaunchError};
+use capture::sqlite::find::{Finder, Search};
+use model::Layer;
+use model::table::Coverage;
+use std::env::var_os;
+
+/// Which of them are probed.
+pub struct Libraries {
+    finder: Finder,
+    /// Files that hold SQLite and cannot be probed.
+    pub blind: Vec<Coverage>,
+    /// The SQLites found.
+    pub probed: Vec<Probed>,
+}
+
+impl Libraries {
+    /// Probes the system's, those of the processes that are asked for, and the command's.
+    pub fn attach(session: &mut Session, request: &Request) -> Result<Self, LaunchError> {
+        let finder = Finder::new(var_os("LD_LIBRARY_PATH").as_deref());
+        let mut libraries = Self { finder, blind: Vec::new(), probed: Vec::new() };
+        libraries.add(session, Finder::system);
+        if request.also_all || matches!(request.target, Target::Comm(_) | Target::All) {
+            libraries.add(session, Finder::every_process);
+        }
+        for pid in request.pids() {
+            libraries.add_process(session, *pid);
+        }
+        if let Some(first) = request.command().first() {
+            let path = var_os("PATH");
+            let program = launch::resolve(first, path.as_deref())?;
+            libraries.add(session, |finder| finder.command(&program, path.as_deref()));
+        }
+        Ok(libraries)
+    }
+
+    /// Probes what a process has mapped by now.
+    pub fn add_process(&mut self, session: &mut Session, pid: u32) {
+        self.add(session, |finder| finder.process(pid));
+    }
+
+    fn add(&mut self, session: &mut Session, search: impl FnOnce(&mut Finder) -> Search) {
+        let search = search(&mut self.finder);
+        for found in search.found {
+            session.attach_sqlite(&found.path, &found.symbols);
+            let version = found.symbols.version.clone().unwrap_or_else(|| "unknown".into());
+            let path = found.path.display().to_string();
+            self.probed.push(Probed { file: Identity::of(&path), path, version });
+        }
+        self.blind.extend(search.absent.into_iter().map(|(path, why)| Coverage {
+            layer: Layer::Database,
+            probe: path.display().to_string(),
+            attached: false,
+            how: why.to_string(),
+            hits: None,
+            misses: None,
+            price_ns: None,
+        }));
+    }
+}

@@ -1,0 +1,123 @@
+//! What is missing: by what the log says was lost, by its own length, and by the disks' own count.
+
+use crate::Metadata;
+use archive::Damage;
+use causal::accounts::Accounts;
+use model::event::{ANY_CPU, Header, Loss};
+use model::table::{CheckRow, LossRow, Span};
+use model::{Event, Layer, LossSource};
+use std::collections::BTreeMap;
+
+/// Losses known so far.
+#[derive(Debug, Default)]
+pub struct Losses {
+    /// Highest number of one.
+    last_id: u64,
+    /// How many records all of them lost.
+    events: u64,
+    /// Whether more may be lost than is known.
+    at_least: bool,
+}
+
+impl Losses {
+    /// Counts one that the linker found.
+    pub fn learn(&mut self, row: &LossRow) {
+        self.last_id = self.last_id.max(row.id);
+        self.events = self.events.saturating_add(row.events.unwrap_or(0));
+        self.at_least |= row.events.is_none() || row.at_least;
+    }
+
+    /// Makes one more.
+    pub fn row(&mut self, source: LossSource, window_ns: (u64, u64), events: u64, program: Option<&str>) -> LossRow {
+        let row = LossRow {
+            id: self.last_id + 1,
+            source,
+            cpu: None,
+            start_ns: window_ns.0,
+            end_ns: window_ns.1,
+            events: Some(events),
+            at_least: false,
+            program: program.map(Into::into),
+        };
+        self.learn(&row);
+        row
+    }
+}
+
+/// Commands that completed without having been seen to be issued.
+#[derive(Debug)]
+pub struct Unissued {
+    disks: BTreeMap<u32, OfDisk>,
+}
+
+#[derive(Debug)]
+struct OfDisk {
+    /// When commands under way were counted, and how many there were: theirs may lie before the recording.
+    since_ns: u64,
+    under_way: u64,
+    completed: u64,
+}
+
+impl Unissued {
+    /// None yet, on the disks whose commands under way were counted.
+    pub fn new(under_way: &[(u32, u64, u64)]) -> Self {
+        let of = |&(disk, since_ns, under_way): &(u32, u64, u64)| (disk, OfDisk { since_ns, under_way, completed: 0 });
+        Self { disks: under_way.iter().map(of).collect() }
+    }
+
+    /// Counts it if it is one. A command that was seen being issued says what it carried.
+    pub fn span(&mut self, row: &Span) {
+        if let (Layer::Driver, None, Some(disk)) = (row.layer, row.number, row.disk)
+            && let Some(of) = self.disks.get_mut(&disk)
+        {
+            of.completed += u64::from(row.start_ns > of.since_ns);
+        }
+    }
+
+    /// Those that were not under way when the recording began.
+    fn unexplained(&self) -> u64 {
+        self.disks.values().map(|of| of.completed.saturating_sub(of.under_way)).sum()
+    }
+}
+
+/// Sets the kernel's own counts beside what was recorded. What is missing, and no loss known so far explains, is one.
+pub fn check(
+    metadata: &Metadata,
+    accounts: &Accounts,
+    losses: &mut Losses,
+    unissued: &Unissued,
+) -> (Vec<CheckRow>, Vec<LossRow>) {
+    let (mut checks, mut found) = (Vec::new(), Vec::new());
+    if !metadata.is_attached("rq_done") {
+        return (checks, found);
+    }
+    // A damaged log may lack any number of them.
+    let known = if losses.at_least { u64::MAX } else { losses.events };
+    let mut missing: u64 = 0;
+    for audit in accounts.close() {
+        checks.extend(audit.rows);
+        let unexplained = audit.missing.saturating_sub(known.saturating_sub(missing));
+        missing = missing.saturating_add(audit.missing);
+        if unexplained > 0 {
+            found.push(losses.row(LossSource::NotRun, audit.window_ns, unexplained, Some("rq_done")));
+        }
+    }
+    let events = unissued.unexplained();
+    if known == 0 && events > 0 && metadata.is_attached("rq_issue") {
+        found.push(losses.row(LossSource::NotRun, metadata.window_ns(), events, Some("rq_issue")));
+    }
+    (checks, found)
+}
+
+/// What was cut off the end of a log, exactly at the edge of a chunk, so that the log itself shows nothing of it: it holds so
+/// many `events`, those that tell of damage included.
+pub fn cut_off(metadata: &Metadata, events: u64, last_ns: u64, damage: &Damage) -> Option<Event> {
+    let whole = events.saturating_sub(damage.tellings);
+    let missing =
+        metadata.stored?.checked_sub(whole.saturating_add(damage.events)).filter(|n| *n > 0 && !damage.at_least)?;
+    let (first_ns, end_ns) = metadata.window_ns();
+    let start_ns = if last_ns > 0 { last_ns } else { first_ns };
+    let loss = Loss { start_ns, events: missing, source: LossSource::Damage.number(), ..Loss::default() };
+    let header = Header { time_ns: end_ns.max(start_ns), cpu: ANY_CPU, kind: Loss::INFO.kind, ..Header::default() };
+    Some(Event { header, record: loss.into() })
+}

@@ -1,0 +1,48 @@
+//! What the linker is told of the machine, from an archive's metadata.
+
+use crate::Metadata;
+use crate::metadata::DiskCounters;
+use causal::accounts::Reading;
+use causal::{Below, Config, Stacked};
+use std::collections::BTreeSet;
+
+/// The linker's settings; `with_statements` are the processes whose statements were recorded.
+pub fn of(metadata: &Metadata, with_statements: BTreeSet<u32>) -> Config {
+    Config {
+        tracer: metadata.tracer,
+        tracer_files: metadata.tracer_files.clone(),
+        stacked: stacked(metadata),
+        functions: metadata.functions.clone(),
+        completions: metadata.is_attached("rq_done"),
+        full_since_ns: metadata.no_room.map(|(since_ns, ..)| since_ns),
+        // Of several disks the first.
+        partitions: metadata.partitions.iter().rev().copied().collect(),
+        told: Some(with_statements),
+        ..Config::default()
+    }
+}
+
+/// Disks that stand on other disks or on a file.
+fn stacked(metadata: &Metadata) -> Vec<Stacked> {
+    let number = |name: &str| metadata.disks.iter().find(|d| d.name == name).map(|d| d.dev);
+    let on_disks = metadata
+        .disks
+        .iter()
+        .filter(|d| !metadata.loop_files.iter().any(|(disk, ..)| *disk == d.dev))
+        .map(|d| Stacked { disk: d.dev, below: Below::Disks(d.below.split(' ').filter_map(number).collect()) })
+        .filter(|s| !matches!(&s.below, Below::Disks(d) if d.is_empty()));
+    let on_files =
+        metadata.loop_files.iter().map(|&(disk, dev, ino)| Stacked { disk, below: Below::File { dev, ino } });
+    on_disks.chain(on_files).collect()
+}
+
+/// The disks' statistics as the accounts take them.
+pub fn readings(all: &[DiskCounters]) -> Vec<Reading> {
+    let reading = |(disk, from_ns, to_ns, fields): &DiskCounters| Reading {
+        disk: *disk,
+        from_ns: *from_ns,
+        to_ns: *to_ns,
+        fields: fields.clone(),
+    };
+    all.iter().map(reading).collect()
+}

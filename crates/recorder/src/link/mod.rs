@@ -1,0 +1,151 @@
+//! From the event log to the tables. The linker is pure; here it meets the archive's files.
+//!
+//! | file | what |
+//! |---|---|
+//! | `config` | what the linker is told of the machine |
+//! | `first_pass` | what must be known of the whole log before its first event is linked |
+//! | `tables` | rows of the linker into the archive's tables |
+//! | `sqlite_coverage` | whether SQLite's statements were seen |
+//! | `used_disks` | which disks hold the files that were used |
+//! | `completeness` | what is missing, by the log's own count and by the disks' |
+
+mod completeness;
+mod config;
+mod first_pass;
+mod sqlite_coverage;
+mod tables;
+mod used_disks;
+
+use crate::{Error, Metadata, Notice, Notify, Result};
+use archive::{Archive, Lock, LogReader, Meta, SignalCleanup, TablesWriter};
+use causal::Linker;
+use causal::accounts::Accounts;
+use model::table::{Disk, FactRow, Process};
+use model::{Context, Event, LossSource, Record};
+use std::path::Path;
+use tables::Tables;
+
+/// What linking found.
+#[derive(Debug, Clone, Copy)]
+pub struct Linked {
+    /// Events read.
+    pub events: u64,
+    /// Operations found.
+    pub operations: u64,
+}
+
+/// Makes the tables of the archive at `dir` from its log. The caller holds its lock: half-made tables have one place in it.
+///
+/// # Errors
+/// The log cannot be read, or the tables cannot be written.
+pub fn link(dir: &Path, context: &Context, notify: Notify<'_>) -> Result<Linked> {
+    let mut meta = Meta::read(dir).or_else(|error| without_meta(dir, error, notify))?;
+    let metadata = Metadata::load(&meta).unwrap_or_else(|error| {
+        notify(Notice::MetadataDamaged { archive: dir.into(), error });
+        Metadata::default()
+    });
+    let mut log = LogReader::open(dir)?;
+    let writer = TablesWriter::create(dir)?;
+    // Only now is the folder of half-made tables ours.
+    let _cleanup = SignalCleanup::tables(dir)?;
+    let mut tables = Tables::new(writer, &metadata);
+    let (marks, with_statements) = first_pass::read(dir)?;
+    let mut accounts =
+        Accounts::new(config::readings(&metadata.counted_before), config::readings(&metadata.counted_after));
+    let mut linker = Linker::new(config::of(&metadata, with_statements));
+    marks.into_iter().for_each(|mark| linker.push(mark, &mut tables));
+    let (mut events, mut last_ns) = (0, 0);
+    while let Some(event) = log.next_event() {
+        events += 1;
+        last_ns = event.header.time_ns.max(last_ns);
+        accounts.learn(&event);
+        if !is_mark(&event) {
+            linker.push(event, &mut tables);
+        }
+        if events % 65_536 == 0 {
+            let (done, total) = log.progress();
+            context.progress("linking", done, total);
+        }
+    }
+    if let Some(loss) = completeness::cut_off(&metadata, events, last_ns, log.damage()) {
+        linker.push(loss, &mut tables);
+    }
+    linker.finish(&mut tables);
+    put_metadata(&metadata, &accounts, &mut tables);
+    let operations = tables.finish().map_err(|source| Error::Tables { dir: dir.into(), source })?;
+    meta.linked = true;
+    meta.write(dir)?;
+    context.clear_progress();
+    Ok(Linked { events, operations })
+}
+
+/// What is known beside the events, and what only all events together show.
+fn put_metadata(metadata: &Metadata, accounts: &Accounts, tables: &mut Tables) {
+    for row in metadata.coverage.iter().chain(&tables.sqlite.rows()) {
+        tables.put(row);
+    }
+    if let Some(tgid) = metadata.tracer {
+        tables.put(&Process { tgid, name: "fathom, recording".into(), parent: None, tracked: false });
+    }
+    if let Some((start_ns, end_ns, events)) = metadata.no_room {
+        let row = tables.losses.row(LossSource::ArchiveFull, (start_ns, end_ns), events, None);
+        tables.put(&row);
+    }
+    let (checks, losses) = completeness::check(metadata, accounts, &mut tables.losses, &tables.unissued);
+    checks.iter().for_each(|row| tables.put(row));
+    losses.iter().for_each(|row| tables.put(row));
+    let holders = tables.used_disks.holders(&metadata.partitions);
+    for row in &metadata.disks {
+        tables.put(&Disk { holds_files: holders.contains(&row.dev), ..row.clone() });
+    }
+    for (name, fact) in &metadata.environment {
+        let fact = fact.clone();
+        tables.put(&FactRow {
+            name: name.clone(),
+            value: fact.value,
+            unknown: fact.unknown,
+            unit: fact.unit,
+            source: fact.source,
+            varies: fact.varies,
+        });
+    }
+}
+
+/// A log whose `meta.json` is gone or damaged is still worth its events; what was known of the machine is lost.
+fn without_meta(dir: &Path, error: archive::Error, notify: Notify<'_>) -> Result<Meta> {
+    if !is_rescuable(&error) || !archive::log::path(dir).is_file() {
+        return Err(error.into());
+    }
+    notify(Notice::MetaUnreadable(error));
+    Ok(Meta::new("trace", 0, Vec::new()))
+}
+
+/// Whether an archive's log is worth something in spite of what is the matter with its `meta.json`.
+pub fn is_rescuable(error: &archive::Error) -> bool {
+    matches!(error, archive::Error::Damaged { .. } | archive::Error::NotAnArchive { .. })
+}
+
+fn is_mark(event: &Event) -> bool {
+    matches!(event.record, Record::Mark(_))
+}
+
+/// Opens an archive of a trace, linking it first if it has no tables, as after a recording that was cut short.
+///
+/// # Errors
+/// It cannot be read, is being written, or cannot be linked.
+pub fn open(dir: &Path, context: &Context, notify: Notify<'_>) -> Result<Archive> {
+    let archive = Archive::open(dir)?;
+    if archive.has_tables() {
+        return Ok(archive);
+    }
+    let _lock = Lock::take(dir)?;
+    // Whoever held the lock before may have made them.
+    if !Archive::open(dir)?.has_tables() {
+        notify(Notice::Linking { archive: dir.into() });
+        link(dir, context, notify)?;
+    }
+    Ok(Archive::open(dir)?)
+}
+
+#[cfg(test)]
+mod tests;

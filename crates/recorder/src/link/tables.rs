@@ -1,0 +1,87 @@
+//! Rows of the linker into the archive's tables, and past those who learn from them.
+
+use super::completeness::{Losses, Unissued};
+use super::sqlite_coverage::SqliteCoverage;
+use super::used_disks::UsedDisks;
+use crate::Metadata;
+use archive::TablesWriter;
+use causal::Sink;
+use model::table::{Cause, File, Link, LossRow, Operation, Process, Row, Shape, Slice, Span};
+
+/// Keeps the first error, since a [`Sink`] cannot fail.
+pub struct Tables {
+    writer: TablesWriter,
+    failed: Option<archive::Error>,
+    operations: u64,
+    pub losses: Losses,
+    pub unissued: Unissued,
+    pub used_disks: UsedDisks,
+    pub sqlite: SqliteCoverage,
+}
+
+impl Tables {
+    pub fn new(writer: TablesWriter, metadata: &Metadata) -> Self {
+        Self {
+            writer,
+            failed: None,
+            operations: 0,
+            losses: Losses::default(),
+            unissued: Unissued::new(&metadata.under_way),
+            used_disks: UsedDisks::default(),
+            sqlite: SqliteCoverage::default(),
+        }
+    }
+
+    pub fn put<T: Row>(&mut self, row: &T) {
+        if self.failed.is_none() {
+            self.failed = self.writer.push(row).err();
+        }
+    }
+
+    /// Puts the tables in their place; returns how many operations there are.
+    pub fn finish(self) -> archive::Result<u64> {
+        self.failed.map_or(Ok(()), Err)?;
+        self.writer.finish()?;
+        Ok(self.operations)
+    }
+}
+
+impl Sink for Tables {
+    fn operation(&mut self, row: Operation) {
+        self.operations += 1;
+        self.sqlite.operation(&row);
+        self.put(&row);
+    }
+    fn shape(&mut self, row: Shape) {
+        self.sqlite.shape(&row);
+        self.put(&row);
+    }
+    fn span(&mut self, row: Span) {
+        self.sqlite.span(&row);
+        self.used_disks.span(&row);
+        self.unissued.span(&row);
+        self.put(&row);
+    }
+    fn link(&mut self, row: Link) {
+        self.put(&row);
+    }
+    fn cause(&mut self, row: Cause) {
+        self.put(&row);
+    }
+    fn slice(&mut self, row: Slice) {
+        self.put(&row);
+    }
+    fn file(&mut self, row: File) {
+        self.used_disks.file(&row);
+        self.sqlite.file(&row);
+        self.put(&row);
+    }
+    fn process(&mut self, row: Process) {
+        self.sqlite.process(&row);
+        self.put(&row);
+    }
+    fn loss(&mut self, row: LossRow) {
+        self.losses.learn(&row);
+        self.put(&row);
+    }
+}

@@ -1,0 +1,83 @@
+use super::*;
+use archive::LogWriter;
+
+/// An archive of two writes of which the recorder was told these lines, and the disk counted so many.
+fn recorded(lines: &[&str], writes: u64) -> analysis::Summary {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let mut meta = Meta { complete: true, ..Meta::new("trace", 1, Vec::new()) };
+    let fields = |writes: u64| {
+        let mut fields = vec![0; 17];
+        (fields[4], fields[6]) = (100 + writes, 800 + 8 * writes);
+        fields
+    };
+    const DISK: u32 = 254 << 20;
+    let metadata = Metadata {
+        disks: vec![Disk { dev: DISK, name: "vda".into(), below: String::new(), holds_files: true }],
+        under_way: vec![(DISK, 1_000_000_000, 0)],
+        counted_before: vec![(DISK, 1_000_000_000, 1_000_010_000, fields(0))],
+        counted_after: vec![(DISK, 3_000_000_000, 3_000_010_000, fields(writes))],
+        ..Metadata::default()
+    };
+    metadata.store(&mut meta).unwrap();
+    Archive::create(dir, &meta, false).unwrap();
+    let mut log = LogWriter::create(dir, None).unwrap();
+    for line in lines {
+        let mut bytes = Vec::new();
+        Event::parse(&line.replace("disk=vda", &format!("disk={DISK}"))).unwrap().encode(&mut bytes);
+        log.append(&bytes).unwrap();
+    }
+    log.finish().unwrap();
+    link(dir, &Context::silent(), &|_| ()).unwrap();
+    analysis::summarise_archive(&Archive::open(dir).unwrap()).unwrap()
+}
+
+const WRITES: [&str; 4] = [
+    "@2000000000 cpu0 10/10 rq_issue rq=0x5 sector=80 alloc_ns=1999999000 bytes=4096 disk=vda op=1 flags=128",
+    "@2000100000 cpu1 0/0 rq_done rq=0x5 sector=80 bytes=4096 disk=vda op=1 last=1 flags=128",
+    "@2000200000 cpu0 10/10 rq_issue rq=0x5 sector=88 alloc_ns=2000199000 bytes=4096 disk=vda op=1 flags=128",
+    "@2000300000 cpu1 0/0 rq_done rq=0x5 sector=88 bytes=4096 disk=vda op=1 last=1 flags=128",
+];
+
+#[test]
+fn nothing_is_called_lost_or_complete_that_the_disk_did_not_count() {
+    let whole = recorded(&WRITES, 2);
+    assert_eq!((whole.completeness.state.as_str(), whole.loss.events), ("checked", 0), "{:?}", whole.completeness);
+    let text = analysis::show::text(&whole);
+    assert!(text.contains("Nothing was lost") && text.contains("vda counted 2 writes"), "{text}");
+    // A completion is missing: its command's next use, or the count alone, tells of it.
+    for (missing, program) in [(1, "rq_done"), (3, "rq_done")] {
+        let lines: Vec<&str> = (0..4).filter(|n| *n != missing).map(|n| WRITES[n]).collect();
+        let summary = recorded(&lines, 2);
+        assert_eq!((summary.completeness.state.as_str(), summary.loss.events), ("failed", 1), "{missing}");
+        let interval = &summary.loss.intervals[0];
+        assert_eq!((interval.source.as_str(), interval.program.as_deref()), ("probe not run", Some(program)));
+        assert_eq!(summary.device_commands.incomplete, 1);
+        let text = analysis::show::text(&summary);
+        assert!(!text.contains("Nothing was lost") && text.contains("2 writes, of which 1 were recorded"), "{text}");
+    }
+    // So is an issue, and so are both.
+    let unissued = recorded(&[WRITES[0], WRITES[1], WRITES[3]], 2);
+    assert_eq!((unissued.loss.events, unissued.loss.intervals[0].program.as_deref()), (1, Some("rq_issue")));
+    let unseen = recorded(&WRITES[..2], 2);
+    assert_eq!((unseen.loss.events, unseen.completeness.state.as_str()), (1, "failed"));
+    assert_eq!(recorded(&WRITES, 1).completeness.state, "failed", "more than the disk counted");
+}
+
+#[test]
+fn who_finds_an_archive_being_written_leaves_its_tables_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    Archive::create(dir, &Meta::new("trace", 1, Vec::new()), false).unwrap();
+    LogWriter::create(dir, None).unwrap().finish().unwrap();
+    let half_made = dir.join("tables.tmp/spans.parquet");
+    std::fs::create_dir(dir.join("tables.tmp")).unwrap();
+    std::fs::write(&half_made, "half").unwrap();
+    let lock = Lock::take(dir).unwrap();
+    let error = open(dir, &Context::silent(), &|_| ()).unwrap_err().to_string();
+    assert!(error.contains("is being written by process") && half_made.exists(), "{error}");
+    drop(lock);
+    // What a crash left is replaced, and neither it nor a lock stays.
+    assert!(open(dir, &Context::silent(), &|_| ()).unwrap().has_tables());
+    assert!(!dir.join("tables.tmp").exists() && !dir.join("lock").exists());
+}

@@ -1,0 +1,45 @@
+//! Which disks hold the files that were used.
+
+use model::Layer;
+use model::table::{File, Span};
+use std::collections::{HashMap, HashSet};
+
+/// File systems of the files that recorded calls used.
+#[derive(Debug, Default)]
+pub struct UsedDisks {
+    /// File system of each file.
+    file_systems: HashMap<u64, u32>,
+    by_operations: HashSet<u32>,
+    by_anyone: HashSet<u32>,
+}
+
+impl UsedDisks {
+    pub fn file(&mut self, row: &File) {
+        self.file_systems.insert(row.id, row.dev);
+    }
+
+    pub fn span(&mut self, row: &Span) {
+        if row.layer == Layer::Syscall
+            && let Some(dev) = row.file.and_then(|file| self.file_systems.get(&file))
+        {
+            self.by_anyone.insert(*dev);
+            if row.operation.is_some() {
+                self.by_operations.insert(*dev);
+            }
+        }
+    }
+
+    /// The disks of the files that operations used; if there was no operation, that any recorded call used.
+    pub fn holders(&self, partitions: &[(u32, u32)]) -> HashSet<u32> {
+        let used = if self.by_operations.is_empty() { &self.by_anyone } else { &self.by_operations };
+        let mut all = HashSet::new();
+        for dev in used {
+            let mut disks = partitions.iter().filter(|(part, _)| part == dev).map(|(_, disk)| *disk).peekable();
+            if disks.peek().is_none() {
+                all.insert(*dev);
+            }
+            all.extend(disks);
+        }
+        all
+    }
+}

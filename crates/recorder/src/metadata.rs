@@ -1,0 +1,106 @@
+//! What an archive of a trace keeps beside its events, as the field `surroundings` of its `meta.json`: whatever the linker needs and
+//! the log does not say, so that linking again, on another machine, gives the same tables.
+
+use crate::Result;
+use archive::Meta;
+use model::Environment;
+use model::table::{Coverage, Disk};
+use serde::{Deserialize, Serialize};
+
+/// Its name in `meta.json`.
+const KEY: &str = "surroundings";
+
+/// What is known beside the events. Disks are named by their device numbers, times are CLOCK_BOOTTIME in ns.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Metadata {
+    /// Fathom's own process.
+    pub tracer: Option<u32>,
+    /// The archive's own files (file system, inode): what is written there is the tracer's.
+    pub tracer_files: Vec<(u32, u64)>,
+    /// Block devices, and what they stand on.
+    pub disks: Vec<Disk>,
+    /// Files under loop disks: (loop disk, file system, inode).
+    pub loop_files: Vec<(u32, u32, u64)>,
+    /// Partition to disk. And a file system without a disk's number (btrfs) to each disk that it is on.
+    pub partitions: Vec<(u32, u32)>,
+    /// Names of the functions given by --op, in their order.
+    #[serde(default)]
+    pub functions: Vec<String>,
+    /// Records for which the log had no room: since when, until when, how many.
+    #[serde(default)]
+    pub no_room: Option<(u64, u64, u64)>,
+    /// Records in the log: what a log holds less was cut off it. Unknown of a recorder that was killed.
+    #[serde(default)]
+    pub stored: Option<u64>,
+    /// Commands that were under way at each disk when the recording began: disk, when, how many.
+    #[serde(default)]
+    pub under_way: Vec<(u32, u64, u64)>,
+    /// The disks' own statistics, when the recording began.
+    #[serde(default)]
+    pub counted_before: Vec<DiskCounters>,
+    /// When it ended.
+    #[serde(default)]
+    pub counted_after: Vec<DiskCounters>,
+    /// What could be seen, and what not.
+    pub coverage: Vec<Coverage>,
+    /// Facts about the device and about the recording.
+    pub environment: Environment,
+}
+
+/// A reading of a disk's statistics: disk, when just before and just after, and the fields of `/sys/block/NAME/stat`.
+pub type DiskCounters = (u32, u64, u64, Vec<u64>);
+
+impl Metadata {
+    /// That of an archive; nothing if its recorder was killed before it could say.
+    ///
+    /// # Errors
+    /// It is there and cannot be read.
+    pub fn load(meta: &Meta) -> Result<Self> {
+        let value = meta.extra.get(KEY).cloned();
+        Ok(value.map_or_else(|| Ok(Self::default()), serde_json::from_value)?)
+    }
+
+    /// Puts it into `meta`, which the caller writes.
+    ///
+    /// # Errors
+    /// It has no JSON form.
+    pub fn store(&self, meta: &mut Meta) -> Result<()> {
+        meta.extra.insert(KEY.into(), serde_json::to_value(self)?);
+        Ok(())
+    }
+
+    /// Whether a probe was in force, as far as is known.
+    pub fn is_attached(&self, probe: &str) -> bool {
+        self.coverage.iter().all(|row| row.attached || row.probe != probe)
+    }
+
+    /// When the recording began and ended; 0 where that is not known.
+    pub fn window_ns(&self) -> (u64, u64) {
+        let fact = |name: &str| self.environment.get(name)?.value.as_ref()?.parse().ok();
+        (fact("trace.start").unwrap_or(0), fact("trace.end").unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Archives of every version have these names.
+    #[test]
+    fn its_form_in_an_archive_stays() {
+        let metadata =
+            Metadata { under_way: vec![(1, 2, 3)], counted_after: vec![(1, 2, 3, vec![4])], ..Metadata::default() };
+        let mut meta = Meta::new("trace", 1, Vec::new());
+        metadata.store(&mut meta).unwrap();
+        let json = serde_json::json!({
+            "tracer": null, "tracer_files": [], "disks": [], "loop_files": [], "partitions": [], "functions": [],
+            "no_room": null, "stored": null, "under_way": [[1, 2, 3]], "counted_before": [],
+            "counted_after": [[1, 2, 3, [4]]], "coverage": [], "environment": {},
+        });
+        assert_eq!(meta.extra["surroundings"], json);
+        assert_eq!(Metadata::load(&meta).unwrap().under_way, metadata.under_way);
+        assert!(Metadata::load(&Meta::new("trace", 1, Vec::new())).unwrap().tracer.is_none());
+        meta.extra.insert("surroundings".into(), 5.into());
+        assert!(Metadata::load(&meta).unwrap_err().to_string().contains("damaged"));
+    }
+}

@@ -1,0 +1,173 @@
+//! What the recorder learns from the records that pass: who must still be given a name, which databases and file systems the
+//! recorded programs used, which PRAGMAs they set.
+
+use crate::sqlite_facts::{OpenedDatabase, pragma};
+use crate::sqlite_version::SqliteUse;
+use model::event::{BioQueue, File, Header, Join, OpBegin, Record, Syscall, Task, flags};
+use model::files::FileClass;
+use model::{Call, Dev};
+use std::collections::{BTreeMap, HashSet};
+
+/// The records that give a file and a process their names.
+const FILE: u8 = File::INFO.kind;
+const TASK: u8 = Task::INFO.kind;
+/// Those of whoever sends something to the disk or to the file system's journal.
+const QUEUE: u8 = BioQueue::INFO.kind;
+const JOIN: u8 = Join::INFO.kind;
+/// The one that an execution begins with, of a statement or a function.
+const BEGIN: u8 = OpBegin::INFO.kind;
+/// That of a system call, and where in it three of its fields stand.
+const CALL: u8 = Syscall::INFO.kind;
+const CALL_DEV: usize = place("dev");
+const CALL_CALL: usize = place("call");
+const CALL_CTX: usize = place("ctx");
+
+/// Where a field of a system call's record begins, in bytes, header included.
+const fn place(name: &str) -> usize {
+    let (mut at, mut i) = (Header::SIZE, 0);
+    while i < Syscall::INFO.fields.len() {
+        let field = &Syscall::INFO.fields[i];
+        if equal(field.name.as_bytes(), name.as_bytes()) {
+            return at;
+        }
+        at += field.size;
+        i += 1;
+    }
+    panic!("a system call has no such field")
+}
+
+const fn equal(a: &[u8], b: &[u8]) -> bool {
+    let mut i = 0;
+    while i < a.len() && i < b.len() && a[i] == b[i] {
+        i += 1;
+    }
+    i == a.len() && i == b.len()
+}
+
+/// What a file's record says of one that was mapped as code.
+const CODE: u16 = 1;
+
+/// Databases whose headers are read when the recording ends.
+const DATABASES: usize = 64;
+
+/// What was learned so far.
+#[derive(Debug, Default)]
+pub struct Observed {
+    /// Per file system: files of databases opened.
+    opened: BTreeMap<u32, u64>,
+    /// Per file system: calls of what was asked for that changed its files or waited for that, and others.
+    used: BTreeMap<u32, (u64, u64)>,
+    /// PRAGMAs set, by lower-case name, the last value of each.
+    pub pragmas: BTreeMap<String, String>,
+    /// Databases opened, by path as a process saw it.
+    pub databases: BTreeMap<String, OpenedDatabase>,
+    /// Who executed statements, with which code.
+    pub sqlite: SqliteUse,
+    /// Processes that sent something to the disk, and those that have a name.
+    busy: HashSet<u32>,
+    named: HashSet<u32>,
+    /// The name of the processes that were asked for, and whether one of that name was seen.
+    wanted: Option<String>,
+    pub found_wanted: bool,
+}
+
+impl Observed {
+    /// Nothing yet. `wanted`: the name of the processes that were asked for, as the kernel keeps it.
+    pub fn new(wanted: Option<String>) -> Self {
+        Self { wanted, ..Self::default() }
+    }
+
+    /// A process executed a statement of this shape.
+    pub fn statement(&mut self, tgid: u32, shape: &str) {
+        self.sqlite.statement(tgid);
+        if let Some((name, value)) = pragma(shape) {
+            self.pragmas.insert(name, value);
+        }
+    }
+
+    /// Any other record passed.
+    pub fn record(&mut self, header: &Header, record: &[u8]) {
+        match header.kind {
+            FILE => self.file(header, record),
+            TASK => self.task(header, record),
+            BEGIN if !self.sqlite.has_statements(header.tgid) => self.begin(header, record),
+            QUEUE | JOIN => drop(self.busy.insert(header.tgid)),
+            CALL => self.call(record),
+            _ => {}
+        }
+    }
+
+    fn file(&mut self, header: &Header, record: &[u8]) {
+        let Some(Record::File(file)) = model::Event::decode(record).map(|e| e.record) else { return };
+        if file.what == CODE {
+            self.sqlite.mapped(header.tgid, (Dev(file.dev), file.ino));
+        }
+        let class = model::files::class(&file.text);
+        if class == FileClass::Other {
+            return;
+        }
+        let database = model::files::database_of(&file.text).to_string();
+        if matches!(class, FileClass::Database | FileClass::RollbackJournal | FileClass::Wal)
+            && (self.databases.len() < DATABASES || self.databases.contains_key(&database))
+        {
+            let ino = if class == FileClass::Database { file.ino } else { 0 };
+            let known = self.databases.entry(database).or_insert(OpenedDatabase { tgid: header.tgid, ino });
+            known.ino = if ino == 0 { known.ino } else { ino };
+        }
+        *self.opened.entry(file.dev).or_default() += 1;
+    }
+
+    /// Not decoded: there may be hundreds of thousands a second.
+    fn call(&mut self, record: &[u8]) {
+        let half = |at: usize| Some(u16::from_ne_bytes(record.get(at..at + 2)?.try_into().ok()?));
+        let dev = record.get(CALL_DEV..CALL_DEV + 4).and_then(|b| Some(u32::from_ne_bytes(b.try_into().ok()?)));
+        let (Some(dev), Some(call), Some(ctx)) = (dev.filter(|d| *d != 0), half(CALL_CALL), half(CALL_CTX)) else {
+            return;
+        };
+        if ctx & flags::TRACKED != 0 {
+            let sums = self.used.entry(dev).or_default();
+            let changes = !matches!(
+                Call::from_number(call),
+                None | Some(
+                    Call::Read | Call::Pread64 | Call::Readv | Call::Preadv | Call::Lseek | Call::Open | Call::Mmap
+                )
+            );
+            *if changes { &mut sums.0 } else { &mut sums.1 } += 1;
+        }
+    }
+
+    fn begin(&mut self, header: &Header, record: &[u8]) {
+        if let Some(Record::OpBegin(begin)) = model::Event::decode(record).map(|e| e.record)
+            && begin.kind == 0
+        {
+            self.sqlite.statement(header.tgid);
+        }
+    }
+
+    fn task(&mut self, header: &Header, record: &[u8]) {
+        let Some(Record::Task(task)) = model::Event::decode(record).map(|e| e.record) else { return };
+        self.found_wanted |= self.wanted.as_ref() == Some(&task.text);
+        if header.tid == header.tgid && !task.text.is_empty() {
+            self.named.insert(header.tgid);
+        }
+    }
+
+    /// Processes that sent something to the disk under no name.
+    pub fn nameless(&self) -> impl Iterator<Item = u32> {
+        self.busy.difference(&self.named).copied().filter(|tgid| *tgid != 0)
+    }
+
+    /// File systems that what was asked for used, the most important first: with most databases, then with most
+    /// calls that changed files or waited for that, then with most other calls.
+    pub fn file_systems(&self) -> Vec<Dev> {
+        let databases = |dev: u32| self.opened.get(&dev).copied().unwrap_or(0);
+        let mut all: Vec<u32> = self.opened.keys().chain(self.used.keys()).copied().collect();
+        all.sort_unstable();
+        all.dedup();
+        all.sort_by_key(|dev| std::cmp::Reverse((databases(*dev), self.used.get(dev).copied().unwrap_or_default())));
+        // What was only read beside what was changed is libraries and settings.
+        let changed = |dev: u32| databases(dev) > 0 || self.used.get(&dev).is_some_and(|(changes, _)| *changes > 0);
+        let any = all.iter().any(|dev| changed(*dev));
+        all.into_iter().filter(|dev| !any || changed(*dev)).map(Dev).collect()
+    }
+}

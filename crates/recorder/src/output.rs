@@ -1,0 +1,97 @@
+//! The place of a new archive: what stands there is kept, and what is made belongs to who called sudo.
+
+use crate::{Doing, Result};
+use archive::{Lock, Meta, Runs};
+use capture::launch;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A benchmark's log without a replicate is smaller.
+const SMALL_LOG: u64 = 1 << 20;
+
+/// An archive that was moved out of the way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// Where it is now.
+    pub path: PathBuf,
+    /// Whether an older one that stood there is gone.
+    pub replaced: bool,
+}
+
+/// Moves an archive of that name to `NAME.fathom.old`; what is no archive is not touched (`Archive::create` says so).
+///
+/// # Errors
+/// Somebody is writing one of the two, or they cannot be moved.
+pub fn keep_old(output: &Path) -> Result<Option<Kept>> {
+    Lock::is_free(output)?;
+    if Meta::read(output).is_err() {
+        return Ok(None);
+    }
+    // What holds nothing that was measured shall not push out what does.
+    let small = fs::metadata(archive::runs::path(output)).is_ok_and(|log| log.len() < SMALL_LOG);
+    if small && Runs::read(output).is_ok_and(|runs| runs.runs.is_empty()) {
+        fs::remove_dir_all(output).doing(|| format!("removing {}, which holds no result", output.display()))?;
+        return Ok(None);
+    }
+    let mut old = output.as_os_str().to_owned();
+    old.push(".old");
+    let path = PathBuf::from(old);
+    Lock::is_free(&path)?;
+    let replaced = Meta::read(&path).is_ok();
+    if replaced {
+        fs::remove_dir_all(&path).doing(|| format!("removing {}", path.display()))?;
+    }
+    fs::rename(output, &path).doing(|| format!("keeping {} as {}", output.display(), path.display()))?;
+    Ok(Some(Kept { path, replaced }))
+}
+
+/// Removes the archive of a command that never ran, and puts the one back that stood there.
+pub(crate) fn put_back(output: &Path, kept: Option<&Kept>) {
+    // It holds nothing but its own empty log; a failure leaves both, under their two names.
+    if Meta::read(output).is_ok() && fs::remove_dir_all(output).is_ok() {
+        let _ = kept.map(|kept| fs::rename(&kept.path, output));
+    }
+}
+
+/// Gives what was made to who called sudo, so that it can be removed without it.
+///
+/// # Errors
+/// A file cannot be given away.
+pub fn give_to_caller(path: &Path) -> Result<()> {
+    let Some(user) = launch::User::caller()? else { return Ok(()) };
+    let mut all = vec![path.to_path_buf()];
+    while let Some(path) = all.pop() {
+        let giving = || format!("giving {} to the user who called", path.display());
+        // A link that somebody put there is given away itself, never what it leads to.
+        if path.symlink_metadata().doing(giving)?.is_dir() {
+            all.extend(fs::read_dir(&path).doing(giving)?.filter_map(|e| Some(e.ok()?.path())));
+        }
+        std::os::unix::fs::lchown(&path, Some(user.uid), Some(user.gid)).doing(giving)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use archive::Archive;
+
+    #[test]
+    fn one_old_archive_is_kept_and_comes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let output = folder.path().join("t.fathom");
+        let make = |command: &str| {
+            Archive::create(&output, &Meta::new("trace", 1, vec![command.into()]), false).unwrap();
+        };
+        assert_eq!(keep_old(&output).unwrap(), None);
+        make("first");
+        let path = folder.path().join("t.fathom.old");
+        assert_eq!(keep_old(&output).unwrap(), Some(Kept { path: path.clone(), replaced: false }));
+        make("second");
+        let kept = keep_old(&output).unwrap().unwrap();
+        assert!(kept.replaced && Meta::read(&path).unwrap().command == ["second"] && !output.exists());
+        make("third");
+        put_back(&output, Some(&kept));
+        assert!(Meta::read(&output).unwrap().command == ["second"] && !path.exists());
+    }
+}

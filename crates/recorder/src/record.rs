@@ -1,0 +1,206 @@
+//! A recording: holds the command, attaches the probes, stores what comes, and links it.
+
+use crate::collect::Collector;
+use crate::event_log::EventLog;
+use crate::libraries::Libraries;
+use crate::link;
+use crate::output::{keep_old, put_back};
+use crate::request::Request;
+use crate::setup::{self, Setup};
+use crate::stop::StopCondition;
+use crate::{Doing, Error, Notice, Notify, Result, sqlite_facts};
+use archive::{Archive, Lock, Meta};
+use capture::Session;
+use capture::launch::Child;
+use device::Local;
+use model::Context;
+use model::event::{File, Header};
+use std::time::{Duration, Instant};
+
+/// How often the rings are looked at: a quarter of the smallest, 0.5 MiB, fills in 20 ms at 300,000 records/s of one CPU, so
+/// the timer, not a wake-up by record, sets the pace (a wake-up alone takes the INSERT rate to 0.45).
+const DRAIN_EVERY: Duration = Duration::from_millis(20);
+
+/// What was recorded.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Recorded {
+    /// Status of the command, 0 if there was none.
+    pub status: i32,
+    /// Records stored.
+    pub records: u64,
+    /// Records lost.
+    pub lost: u64,
+    /// Operations found; `None` if the tables could not be made for want of room.
+    pub operations: Option<u64>,
+}
+
+/// Starts the command just as for a recording and records nothing: the other arm of a comparison.
+///
+/// # Errors
+/// There is no command, or it cannot be started.
+pub fn run_untraced(request: &Request, context: &Context, notify: Notify<'_>) -> Result<Recorded> {
+    let (_marks, child) = setup::hold(request)?;
+    let mut child = child.ok_or(Error::NoCommand)?;
+    child.release()?;
+    let mut stop = StopCondition::new(request.duration, context, notify);
+    while stop.keep_running(Some(&mut child))? {
+        std::thread::sleep(DRAIN_EVERY);
+    }
+    Ok(Recorded { status: stop.status, ..Recorded::default() })
+}
+
+/// Attaches the probes as for a recording, with programs that return at once: what is left of their price then is that of
+/// calling them.
+///
+/// # Errors
+/// As [`record`], but for those of the archive.
+pub fn run_attached(request: &Request, context: &Context, notify: Notify<'_>) -> Result<Recorded> {
+    let Setup { mut child, mut session, marks: _marks, libraries: _ } = Setup::new(request, true, notify)?;
+    setup::report_refusals(session.coverage(), notify);
+    notify(Notice::AttachedOnly { probes: session.coverage().iter().filter(|row| row.attached).count() });
+    if let Some(child) = &mut child {
+        session.track_child(child.pid())?;
+        child.release()?;
+    }
+    let mut stop = StopCondition::new(request.duration, context, notify);
+    while stop.keep_running(child.as_mut())? {
+        if session.wait(DRAIN_EVERY) {
+            session.drain(&mut |_| ());
+        }
+    }
+    session.finish(&mut |_| ());
+    Ok(Recorded { status: stop.status, ..Recorded::default() })
+}
+
+/// Records, and links what was recorded.
+///
+/// # Errors
+/// Nothing can be recorded, the command cannot be started, or the archive cannot be written.
+pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Result<Recorded> {
+    let output = &request.output;
+    // Again when it is made; asked now because probes take a second to attach and to detach.
+    Archive::has_room(output, true)?;
+    let Setup { marks, mut child, mut session, mut libraries } = Setup::new(request, false, notify)?;
+    let boot = device::boot_id(&Local);
+    let mut meta = Meta { boot, ..Meta::new("trace", archive::unix_now_ns(), request.stored_command()) };
+    let kept = keep_old(output)?;
+    kept.iter().for_each(|kept| notify(Notice::KeptOld(kept.clone())));
+    Archive::create(output, &meta, true)?;
+    // Until the tables are made.
+    let _lock = Lock::take(output)?;
+    let wanted = request.comm().map(|name| capture::cut_comm(name).to_string());
+    let mut log = EventLog::create(output, request.max_size, request.keep_sql, wanted)?;
+    let mut collector = Collector::new(output, context);
+    if request.command().is_empty() {
+        collector.add_request(&request.title());
+    }
+    collector.metadata.functions = request.functions.iter().map(|(_, name)| name.clone()).collect();
+
+    // At once, so that a recorder that is killed leaves an archive which can be linked.
+    collector.metadata.store(&mut meta)?;
+    meta.write(output)?;
+    // Not before: each writing of it makes it a new file.
+    collector.add_own_file(&Meta::path(output));
+    log.begins_at(capture::boot_ns());
+    collector.count_before();
+    for &pid in request.pids().iter().filter(|pid| capture::is_of_the_kernel(**pid)) {
+        notify(Notice::KernelThread { pid, name: capture::comm_of(pid) });
+    }
+    if let Some(child) = &mut child {
+        session.track_child(child.pid())?;
+        child.release().inspect_err(|_| put_back(output, kept.as_ref()))?;
+    }
+    let mut stop = StopCondition::new(request.duration, context, notify);
+    drain_until(&mut stop, &mut session, &mut libraries, &mut log, child.as_mut(), context)?;
+
+    collector.count_after();
+    // Detaching so many probes takes a while, in which some see what others do not see any more.
+    log.ends_at(capture::boot_ns());
+    let mut finished = session.finish(&mut |record| log.put(record));
+    // What was lost before and after the window would not have been stored.
+    finished.lost = finished.lost.saturating_sub(log.lost_outside);
+    context.clear_progress();
+    setup::report_refusals(&finished.coverage, notify);
+    if let Some(child) = &mut child
+        && log.ended()
+    {
+        // A log that is full ends the recording, not the command.
+        while stop.keep_running(Some(child))? {
+            std::thread::sleep(DRAIN_EVERY);
+        }
+    }
+    let marked = marks.read().doing(|| "reading the command's marks".into())?;
+    marked.events.iter().for_each(|event| log.put_event(event));
+    for tgid in log.observed.nameless().collect::<Vec<_>>() {
+        capture::name_of(tgid).iter().for_each(|event| log.put_event(event));
+    }
+    let refused = log.finish()?;
+    collector.metadata.stored = Some(log.records);
+    context.clear_progress();
+    if refused > 0 {
+        // What is lost lies within the recording: what came after it was not to be stored.
+        let (from_ns, to_ns) = finished.window_ns;
+        let since_ns = log.full_since_ns.clamp(from_ns, to_ns.max(from_ns));
+        collector.metadata.no_room = Some((since_ns, to_ns.max(from_ns), refused));
+    }
+    if let Some(why) = &log.full {
+        notify(Notice::LogFull { why: why.clone() });
+    }
+    if let Some(name) = request.comm().filter(|_| !log.observed.found_wanted) {
+        notify(Notice::NoSuchProcess { name: name.into() });
+    }
+    let sqlite = sqlite_facts::facts(&mut log.observed, &libraries.probed);
+    collector.finish(&finished, log.outside, &libraries.blind, &log.observed.file_systems(), sqlite);
+    collector.metadata.store(&mut meta)?;
+    meta.complete = log.full.is_none();
+    meta.write(output).map_err(|source| match archive::log::path(output).is_file() {
+        true => Error::NoMeta(source),
+        false => Error::Removed { archive: output.clone(), source },
+    })?;
+    let operations = match link::link(output, context, notify) {
+        Ok(linked) => Some(linked.operations),
+        Err(error) if log.full.is_some() || error.lacks_room() => {
+            notify(Notice::NotLinked { archive: output.clone(), error });
+            None
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(Recorded { status: stop.status, records: log.records, lost: finished.lost, operations })
+}
+
+/// Empties the ring by the clock until the recording is to end.
+fn drain_until(
+    stop: &mut StopCondition<'_>,
+    session: &mut Session,
+    libraries: &mut Libraries,
+    log: &mut EventLog,
+    mut child: Option<&mut Child>,
+    context: &Context,
+) -> Result<()> {
+    let mut flushed = Instant::now();
+    let code_mapped = File::INFO.kind;
+    while stop.keep_running(child.as_deref_mut())? && !log.ended() {
+        if !session.wait(DRAIN_EVERY) {
+            continue;
+        }
+        let mut mapped = Vec::new();
+        session.drain(&mut |record| {
+            if let Some(header) = Header::decode(record).filter(|h| h.kind == code_mapped) {
+                mapped.push(header.tgid);
+            }
+            log.put(record);
+        });
+        mapped.sort_unstable();
+        mapped.dedup();
+        // Of processes outside of a container that Fathom runs in, nothing can be read.
+        for pid in mapped.into_iter().filter_map(capture::in_proc) {
+            libraries.add_process(session, pid);
+        }
+        if flushed.elapsed() > Duration::from_secs(1) {
+            log.flush();
+            flushed = Instant::now();
+            context.progress(&format!("recording: {} events (Ctrl-C ends it)", log.records), 0, 0);
+        }
+    }
+    Ok(())
+}

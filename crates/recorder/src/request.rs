@@ -1,0 +1,144 @@
+//! What is asked of the recorder.
+
+use crate::{Error, Result, functions};
+use capture::Scope;
+use capture::request::Function;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Whose statements and calls are operations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A command that the recorder starts: the program, looked for in PATH, and its arguments.
+    Command(Vec<OsString>),
+    /// Running processes, and what they start.
+    Pids(Vec<u32>),
+    /// The processes of this name, running or to come.
+    Comm(String),
+    /// Everyone.
+    All,
+}
+
+/// A recording to be made.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// The archive to make.
+    pub output: PathBuf,
+    /// Whose operations.
+    pub target: Target,
+    /// Whether everyone else's are taken too.
+    pub also_all: bool,
+    /// Ends the recording after so long.
+    pub duration: Option<Duration>,
+    /// Ends it when the event log has this size, in bytes.
+    pub max_size: Option<u64>,
+    /// Functions whose executions are operations: a program or library, by path or name, and the function.
+    pub functions: Vec<(PathBuf, String)>,
+    /// Stores SQL with its literals.
+    pub keep_sql: bool,
+    /// Runs the command as root even under sudo.
+    pub as_root: bool,
+    /// Samples what each probe costs.
+    pub price: bool,
+}
+
+impl Request {
+    /// A recording of `target` into `output`, and nothing else asked for.
+    pub fn new(output: PathBuf, target: Target) -> Self {
+        Self {
+            output,
+            target,
+            also_all: false,
+            duration: None,
+            max_size: None,
+            functions: Vec::new(),
+            keep_sql: false,
+            as_root: false,
+            price: true,
+        }
+    }
+
+    /// The command; empty if there is none.
+    pub(crate) fn command(&self) -> &[OsString] {
+        if let Target::Command(words) = &self.target { words } else { &[] }
+    }
+
+    /// The processes that were asked for by number.
+    pub(crate) fn pids(&self) -> &[u32] {
+        if let Target::Pids(pids) = &self.target { pids } else { &[] }
+    }
+
+    /// The name of the processes that were asked for.
+    pub(crate) fn comm(&self) -> Option<&str> {
+        if let Target::Comm(name) = &self.target { Some(name) } else { None }
+    }
+
+    /// What is asked of the probes. `hollow`: they are attached and record nothing.
+    pub(crate) fn probes(&self, hollow: bool) -> Result<capture::Request> {
+        let scope = match &self.target {
+            Target::Command(_) => Scope::Command,
+            Target::Pids(pids) => Scope::Pids(pids.clone()),
+            Target::Comm(name) => Scope::Comm(name.clone()),
+            Target::All => Scope::All,
+        };
+        let mut request = capture::Request::new(scope);
+        request.also_all = self.also_all;
+        request.hollow = hollow;
+        request.price = self.price && !hollow;
+        let (path, libraries) = (std::env::var_os("PATH"), std::env::var_os("LD_LIBRARY_PATH"));
+        for (binary, name) in &self.functions {
+            let path = functions::file(binary, path.as_deref(), libraries.as_deref())
+                .map_err(|why| Error::Function { function: format!("{}:{name}", binary.display()), why })?;
+            request.functions.push(Function { path, name: name.clone(), offset: None });
+        }
+        Ok(request)
+    }
+
+    /// The target in words: a recording's title if there is no command.
+    pub(crate) fn title(&self) -> String {
+        match &self.target {
+            Target::Pids(pids) => pids.iter().map(|pid| process(*pid)).collect::<Vec<_>>().join(", "),
+            Target::Comm(name) => format!("processes named {name}"),
+            Target::Command(_) | Target::All => "every process".into(),
+        }
+    }
+
+    /// The command as it is stored. A word with a space or a quote in it is SQL or a script more often than not, and what the
+    /// user typed there is as private as a statement's literals.
+    pub(crate) fn stored_command(&self) -> Vec<String> {
+        let store = |word: &OsString| {
+            let word = word.to_string_lossy();
+            let looks_like_sql = word.contains(|c: char| c.is_whitespace() || c == '\'' || c == '"');
+            if self.keep_sql || !looks_like_sql { word.into_owned() } else { analysis::sql::normalise(&word) }
+        };
+        self.command().iter().map(store).collect()
+    }
+}
+
+fn process(pid: u32) -> String {
+    capture::comm_of(pid).map_or_else(|| format!("process {pid}"), |name| format!("process {pid} ({name})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_stored_without_the_literals_of_its_sql() {
+        let words = ["sqlite3", "t.db", "SELECT 'secret'"].map(OsString::from).to_vec();
+        let mut request = Request::new("t.fathom".into(), Target::Command(words));
+        assert_eq!(request.stored_command()[..2], ["sqlite3", "t.db"]);
+        assert!(!request.stored_command()[2].contains("secret"), "{:?}", request.stored_command());
+        request.keep_sql = true;
+        assert_eq!(request.stored_command()[2], "SELECT 'secret'");
+    }
+
+    #[test]
+    fn a_function_whose_file_is_not_there_is_named() {
+        let mut request = Request::new("t.fathom".into(), Target::All);
+        request.functions.push(("./nosuch".into(), "f".into()));
+        let error = request.probes(false).unwrap_err().to_string();
+        assert!(error.starts_with("--op ./nosuch:f: ") && error.contains("give the path"), "{error}");
+    }
+}

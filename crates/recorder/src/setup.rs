@@ -1,0 +1,68 @@
+//! Everything that must stand before a recording begins: the command, held before its first instruction, and the probes.
+
+use crate::libraries::Libraries;
+use crate::request::Request;
+use crate::{Doing, Error, Notice, Notify, Result, functions};
+use capture::Session;
+use capture::launch::{self, Child};
+use capture::marks::Marks;
+use model::table::Coverage;
+
+/// Room for marks: 64 bytes each, used as they are written.
+const MARKS: u64 = 1 << 20;
+
+/// The command and everything that watches it.
+pub struct Setup {
+    pub marks: Marks,
+    pub child: Option<Child>,
+    pub session: Session,
+    pub libraries: Libraries,
+}
+
+impl Setup {
+    /// Starts the command and attaches the probes. `hollow`: they record nothing.
+    pub fn new(request: &Request, hollow: bool, notify: Notify<'_>) -> Result<Self> {
+        let probes = request.probes(hollow)?;
+        // Before the probes: their hundred files would make the child's table of open files a large one, and the untraced arm of
+        // a comparison has a small one.
+        let (marks, child) = hold(request)?;
+        let mut session = Session::start(&probes)?;
+        for function in &probes.functions {
+            let probe = format!("{}:{}", function.path.display(), function.name);
+            if let Some(row) = session.coverage().iter().find(|row| row.probe == probe && !row.attached) {
+                let why = functions::why_not(&function.path, &function.name, &row.how);
+                return Err(Error::Function { function: probe, why });
+            }
+            if functions::may_throw(&function.path) {
+                notify(Notice::MayThrow { path: function.path.clone(), function: function.name.clone() });
+            }
+        }
+        let libraries = Libraries::attach(&mut session, request)?;
+        Ok(Self { marks, child, session, libraries })
+    }
+}
+
+/// Makes the child that becomes the command, as who called sudo, and the memory for its marks.
+pub fn hold(request: &Request) -> Result<(Marks, Option<Child>)> {
+    let marks = Marks::create(MARKS).doing(|| "making room for the command's marks".into())?;
+    if request.command().is_empty() {
+        return Ok((marks, None));
+    }
+    let mut plan = launch::Command::new(request.command())?.marks(marks.fd());
+    if !request.as_root
+        && let Some(user) = launch::User::caller()?
+    {
+        plan = plan.as_user(user);
+    }
+    let child = plan.spawn()?;
+    Ok((marks, Some(child)))
+}
+
+/// What the kernel refused though it has it: reported at once, since a layer that nobody sees looks like one that did nothing.
+pub fn report_refusals(coverage: &[Coverage], notify: Notify<'_>) {
+    let mut refused = coverage.iter().filter(|row| !row.attached && row.how.contains("Permission denied"));
+    if let Some(first) = refused.next() {
+        let (probe, how) = (first.probe.clone(), first.how.clone());
+        notify(Notice::ProbesRefused { count: 1 + refused.count(), probe, how });
+    }
+}

@@ -1,0 +1,40 @@
+//! What is installed: the program, a manual page for each command, and completions that their shells accept.
+
+use anyhow::{Context, Result, ensure};
+use fathom_tests::{Case, fathom, installed, lane, run};
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+fn main() -> ExitCode {
+    let cases: Vec<Case> = vec![("what_is_installed_runs_and_is_documented", installed("bash"), installs)];
+    lane(cases)
+}
+
+fn installs() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/install");
+    run(Command::new(script).arg(fathom()).env("DESTDIR", folder.path()).env("PREFIX", "/opt"))?;
+    let at = |path: &str| folder.path().join("opt").join(path);
+    let help = String::from_utf8(run(Command::new(at("bin/fathom")).arg("--help"))?.stdout)?;
+    let (_, commands) = help.split_once("Commands:").context("commands")?;
+    let mut pages = 0;
+    for line in commands.lines().skip(1).take_while(|line| !line.is_empty()) {
+        // A description that is too long goes on in a line of its own.
+        let Some(command) = line.strip_prefix("  ").filter(|l| !l.starts_with(' ')) else { continue };
+        let command = command.split_whitespace().next().context("a command")?;
+        if command == "help" {
+            continue;
+        }
+        let page = std::fs::read_to_string(at(&format!("share/man/man1/fathom-{command}.1")))?;
+        ensure!(page.contains(".SH SYNOPSIS"), "{command}: {page}");
+        pages += 1;
+    }
+    ensure!(pages > 8, "{help}");
+    run(Command::new("bash").arg("-n").arg(at("share/bash-completion/completions/fathom")))?;
+    for other in
+        ["share/zsh/site-functions/_fathom", "share/fish/vendor_completions.d/fathom.fish", "share/man/man1/fathom.1"]
+    {
+        ensure!(std::fs::read_to_string(at(other))?.contains("record"), "{other}");
+    }
+    Ok(())
+}
