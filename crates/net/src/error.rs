@@ -90,6 +90,9 @@ pub enum Error {
         /// Why.
         why: String,
     },
+    /// A search came to nothing.
+    #[error("{0}")]
+    Search(String),
     /// Somebody asked for an end.
     #[error("interrupted")]
     Interrupted,

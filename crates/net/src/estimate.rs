@@ -10,8 +10,8 @@
 //! **Uncertainty.** The interval says how well the mean of this run is known. Another run on the same path may differ by
 //! more; that is for repetitions (`fathom net sweep`) to show.
 
-use crate::outcome::{INTERVAL_NS, Received, Sent};
-use crate::spec::Traffic;
+use crate::outcome::{Received, Sent};
+use crate::spec::{INTERVAL_NS, Traffic};
 use stats::{batch, pelt, quantile};
 
 /// A level that is lower than the last by more than this share belongs to the beginning.

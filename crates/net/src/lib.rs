@@ -3,7 +3,8 @@
 //! Traffic runs between two ends: one serves ([`serve`]), the other asks ([`run`]). They agree over a control connection
 //! ([`control`]), which carries what is asked for ([`spec`]) and brings back what each end saw ([`outcome`]). Data goes
 //! through connections of its own ([`traffic`]), while the sending end's TCP is read every 10 ms ([`sampler`]). What was
-//! seen becomes an estimate ([`estimate`]) and the causes that held the transfer back ([`why`]); both are pure.
+//! seen becomes an estimate ([`estimate`]) and the causes that held the transfer back ([`why`]); both are pure. [`result`] puts them
+//! together, and [`rows`] makes an archive's rows of that.
 
 pub mod bound;
 pub mod cc;
@@ -12,11 +13,14 @@ pub mod control;
 mod error;
 pub mod estimate;
 pub mod held;
+pub mod highest;
 pub mod interface;
 pub mod link;
 pub mod offset;
 pub mod outcome;
 pub mod probe;
+pub mod result;
+pub mod rows;
 pub mod run;
 pub mod sampler;
 pub mod search;

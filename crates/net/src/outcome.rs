@@ -6,11 +6,6 @@ use crate::tcp_info::TcpSample;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How long an interval of throughput is, in nanoseconds.
-pub const INTERVAL_NS: u64 = 100_000_000;
-/// How often a sending end's TCP is read, in nanoseconds.
-pub const SAMPLE_NS: u64 = 10_000_000;
-
 /// What one end saw.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct EndReport {

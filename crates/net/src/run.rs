@@ -230,7 +230,7 @@ impl Session {
             match self.channel.expect(PATIENCE + Duration::from_secs(5), doing).await? {
                 Message::Samples { direction, acks: of_acks, samples: part } if spec.goes(direction) => {
                     let to = if of_acks { &mut acks } else { &mut samples };
-                    if to.len() + part.len() > 40 * crate::sampler::MOST as usize {
+                    if to.len() + part.len() > 40 * crate::spec::MAX_READINGS as usize {
                         return Err(Error::Protocol("more readings than a run has".into(), self.address));
                     }
                     to.extend(part);

@@ -10,10 +10,10 @@
 //! look. It says only that it is not in the kernel for long; while it is, it is looked at every 10 ms.
 //!
 //! Readings are due at absolute times, so that a late one does not move the next. One is a getsockopt (about 1 us); the CPU time
-//! of all is part of every report. Where a run would bring more than [`MOST`] readings, they are taken more rarely; their times say when.
+//! of all is part of every report. Where a run would bring more than [`crate::spec::MAX_READINGS`] readings, they are taken more rarely; their times say when.
 
-use crate::outcome::{INTERVAL_NS, SAMPLE_NS, Unread};
-use crate::spec::{Readings, Spec};
+use crate::outcome::Unread;
+use crate::spec::{INTERVAL_NS, Readings, Spec, readings_every_ns};
 use crate::tcp_info::{self, TcpSample};
 use crate::turns::Turns;
 use crate::{clock, socket};
@@ -22,21 +22,12 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The most readings of a run at one end: 100 MB on the wire as JSON.
-pub const MOST: u64 = 500_000;
-
 /// For how long a reading that is due is left to the thread that moves the data.
 const GRACE_NS: u64 = 2_000_000;
 /// How often it is looked at the latest whether one is overdue.
 const OVERSIGHT_NS: u64 = 50_000_000;
 /// After so many times that none was, it is looked at less often again.
 const CALM: u32 = 10;
-
-/// How far apart readings are, in ns, for so many sockets over so long a run.
-pub fn every_ns(sockets: u64, duration_ns: u64) -> u64 {
-    let fits = sockets.saturating_mul(duration_ns) / MOST;
-    SAMPLE_NS.max(fits.next_multiple_of(SAMPLE_NS))
-}
 
 /// When readings are due. Times are ns since the start of the run. Pure.
 #[derive(Debug)]
@@ -50,7 +41,7 @@ impl Plan {
     /// For a run with so many sockets at this end.
     pub fn new(spec: &Spec, sockets: u64) -> Self {
         Self {
-            every_ns: every_ns(sockets, spec.duration_ms.saturating_mul(1_000_000)),
+            every_ns: readings_every_ns(sockets, spec.duration_ms.saturating_mul(1_000_000)),
             readings: spec.readings,
             turns: match spec.readings {
                 Readings::ByTurns { seed, control: false } => Some(Turns::new(seed, spec.duration_ms)),
@@ -280,14 +271,6 @@ impl<'a> Between<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_long_run_of_many_streams_is_read_more_rarely() {
-        assert_eq!(every_ns(1, 10_000_000_000), SAMPLE_NS);
-        assert_eq!(every_ns(8, 600_000_000_000), SAMPLE_NS);
-        let long = every_ns(128, 3_600_000_000_000);
-        assert!(long > SAMPLE_NS && 128 * 3_600_000_000_000 / long <= MOST && long.is_multiple_of(SAMPLE_NS));
-    }
 
     fn plan(readings: Readings, duration_ms: u64) -> Plan {
         let traffic = crate::spec::Traffic::Tcp { rate_bps: None };

@@ -1,8 +1,6 @@
 //! What is asked for: the traffic of one run, as it goes over the control connection. Nothing of it is believed before
 //! [`Spec::check`] has seen it.
 
-use crate::outcome::SAMPLE_NS;
-use crate::sampler;
 use serde::{Deserialize, Serialize};
 
 /// The most streams a direction may have; each has a thread at either end.
@@ -17,6 +15,19 @@ pub const MIN_PACKET: u32 = crate::traffic::packet::HEADER as u32;
 pub const MAX_MESSAGE: u32 = 1 << 20;
 /// The highest rate that can be asked for, in bit/s.
 pub const MAX_RATE: u64 = 1_000_000_000_000;
+
+/// How long an interval of throughput is, in nanoseconds.
+pub const INTERVAL_NS: u64 = 100_000_000;
+/// How often a sending end's TCP is read, in nanoseconds.
+pub const SAMPLE_NS: u64 = 10_000_000;
+/// The most readings of a run at one end: 100 MB on the wire as JSON.
+pub const MAX_READINGS: u64 = 500_000;
+
+/// How far apart readings are, in ns, for so many sockets over so long a run.
+pub fn readings_every_ns(sockets: u64, duration_ns: u64) -> u64 {
+    let fits = sockets.saturating_mul(duration_ns) / MAX_READINGS;
+    SAMPLE_NS.max(fits.next_multiple_of(SAMPLE_NS))
+}
 
 /// Which way data goes, seen from the end that asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -170,7 +181,7 @@ impl Spec {
             return Err("what readings cost is told of bulk TCP in one direction".into());
         }
         if matches!(self.readings, Readings::ByTurns { .. })
-            && sampler::every_ns(self.streams.into(), self.duration_ms.saturating_mul(1_000_000)) > SAMPLE_NS
+            && readings_every_ns(self.streams.into(), self.duration_ms.saturating_mul(1_000_000)) > SAMPLE_NS
         {
             return Err("so many streams over so long a time are read more rarely than every 10 ms: what readings cost is told of fewer, or of a shorter run".into());
         }
@@ -226,5 +237,13 @@ mod tests {
         bad(|s| s.traffic = Traffic::Udp { rate_bps: 1000, packet_bytes: 3 }, "packet");
         bad(|s| s.traffic = Traffic::Transactions { request_bytes: 0, response_bytes: 1 }, "request");
         bad(|s| s.socket.congestion = Some("a\0b".into()), "congestion");
+    }
+
+    #[test]
+    fn a_long_run_of_many_streams_is_read_more_rarely() {
+        assert_eq!(readings_every_ns(1, 10_000_000_000), SAMPLE_NS);
+        assert_eq!(readings_every_ns(8, 600_000_000_000), SAMPLE_NS);
+        let long = readings_every_ns(128, 3_600_000_000_000);
+        assert!(long > SAMPLE_NS && 128 * 3_600_000_000_000 / long <= MAX_READINGS && long.is_multiple_of(SAMPLE_NS));
     }
 }

@@ -11,7 +11,8 @@
 //! part: 1 % for each ms. Beyond [`APART_NS`] nothing is told. What an interval with readings leaves to the next (a shorter queue) counts for the wrong
 //! side too.
 
-use crate::outcome::{INTERVAL_NS, Received, SAMPLE_NS};
+use crate::outcome::Received;
+use crate::spec::{INTERVAL_NS, SAMPLE_NS};
 use stats::random::Random;
 use stats::{Estimate, median};
 

@@ -1,8 +1,8 @@
 //! A run as JSON. Its contract stands in docs/guide/net.md.
 
-use super::result::{Told, told, transactions, whole};
 use anyhow::{Context as _, Result};
 use net::estimate::Throughput;
+use net::result::{Told, told, transactions, whole};
 use net::run::Outcome;
 use net::spec::Direction;
 use net::why::Limit;

@@ -7,14 +7,12 @@ mod keep;
 mod lines;
 mod link;
 mod linked;
-mod result;
 mod run;
-mod search;
 mod serve;
 mod text;
 mod trial;
 
-pub use text::rate;
+pub use ::net::result::rate;
 
 use crate::args::{Net, NetVerb};
 use anyhow::{Context as _, Result};

@@ -1,10 +1,10 @@
 //! `fathom net run`.
 
 use super::ends::{self, About};
-use super::search::{FIRST, search};
 use crate::args::{Cost, NetRun, Rate, Way};
 use crate::say;
 use anyhow::{Context as _, Result};
+use net::highest;
 use net::run::{Outcome, Session};
 use net::spec::{Direction, Readings, SocketOptions, Spec, Traffic};
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ pub fn run(args: &NetRun) -> Result<ExitCode> {
         return Ok(ExitCode::from(2));
     }
     if let Some(output) = &args.output {
-        ends::home::possible(output, super::keep::size(&spec))?;
+        ends::home::possible(output, net::rows::size(&spec))?;
     }
     let about = args.ends.as_deref().map(About::read).transpose()?;
     let address = args.address.context("no address")?;
@@ -54,8 +54,16 @@ pub fn run(args: &NetRun) -> Result<ExitCode> {
         let shown = (people && args.rate != Some(Rate::Auto))
             .then(|| tokio::task::spawn_local(live(session.live(), spec.clone())));
         let done = match args.rate {
-            Some(Rate::Auto) => search(&mut session, &spec, people).await.map(|(outcome, told)| (outcome, Some(told))),
-            _ => session.run(&spec).await.map(|outcome| (outcome, None)).map_err(Into::into),
+            Some(Rate::Auto) => {
+                let mut tell = |line: String| {
+                    if people {
+                        eprintln!("{line}")
+                    }
+                };
+                let found = highest::find(&mut session, &spec, &mut tell).await;
+                found.map(|(outcome, told)| (outcome, Some(told)))
+            }
+            _ => session.run(&spec).await.map(|outcome| (outcome, None)),
         };
         first.abort();
         shown.inspect(|shown| shown.abort());
@@ -88,7 +96,7 @@ async fn live(live: Arc<net::traffic::Live>, spec: Spec) {
         let Some((at, rates)) = progress.tick(origin.elapsed().as_secs_f64(), live.under_way(), now) else { continue };
         let told = spec.directions.iter().zip(rates).map(|(direction, rate)| match spec.traffic {
             Traffic::Transactions { .. } => format!("{rate:.0} transactions/s"),
-            _ => format!("{} {}", direction.name(), super::text::rate(rate * 8.0)),
+            _ => format!("{} {}", direction.name(), super::rate(rate * 8.0)),
         });
         eprintln!("{at:6.1} s  {}", told.collect::<Vec<_>>().join("  "));
     }
@@ -171,7 +179,7 @@ pub fn spec(args: &NetRun) -> Result<Spec, String> {
     let traffic = match (args.udp, args.transactions, args.rate) {
         (true, _, _) if args.preset.is_some() => Traffic::Udp { rate_bps: IPERF2.0, packet_bytes: IPERF2.1 },
         (true, _, Some(Rate::Of(rate_bps))) => Traffic::Udp { rate_bps, packet_bytes: args.packet },
-        (true, _, Some(Rate::Auto)) => Traffic::Udp { rate_bps: FIRST, packet_bytes: args.packet },
+        (true, _, Some(Rate::Auto)) => Traffic::Udp { rate_bps: highest::FIRST, packet_bytes: args.packet },
         (true, _, None) => {
             return Err(
                 "UDP sends as fast as it is told to: give --rate R, --rate auto (the highest that a run holds with at most 1 % lost), or --preset iperf2 (1 Mb/s)".into(),

@@ -1,9 +1,9 @@
 //! A run for people. What the other end told, such as a setting, may not look like a line of ours.
 
-use super::result::{Told, told, transactions, whole};
 use analysis::text::shown;
 use net::estimate::Throughput;
 use net::outcome::Granted;
+use net::result::{Told, rate, told, transactions, whole};
 use net::run::Outcome;
 use net::spec::Readings;
 use net::why::Limit;
@@ -121,13 +121,4 @@ fn sockets(sent: &Granted, received: &Granted) -> String {
 
 fn interval(t: &Throughput, show: impl Fn(f64) -> String) -> String {
     t.ci95.map_or_else(String::new, |(low, high)| format!("  ({} to {})", show(low), show(high)))
-}
-
-pub fn rate(bps: f64) -> String {
-    match bps {
-        // What would be rounded to a thousand is one of the next unit.
-        r if r >= 999.995e6 => format!("{:.3} Gb/s", r / 1e9),
-        r if r >= 999.95e3 => format!("{:.2} Mb/s", r / 1e6),
-        r => format!("{:.1} kb/s", r / 1e3),
-    }
 }

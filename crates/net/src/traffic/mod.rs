@@ -8,9 +8,9 @@ mod transactions;
 mod udp;
 
 use crate::control::Announcement;
-use crate::outcome::{EndReport, INTERVAL_NS};
+use crate::outcome::EndReport;
 use crate::probe::Probe;
-use crate::spec::{Direction, Spec, Traffic};
+use crate::spec::{Direction, INTERVAL_NS, Spec, Traffic};
 use crate::{clock, socket, usage};
 use socket2::SockRef;
 use std::net::{TcpStream, UdpSocket};

@@ -8,7 +8,7 @@ use super::path::Path;
 use super::readings::{Window, unread};
 use super::{Facts, LEAST, Reason, Seen, cpu_bound, ready};
 use crate::spec::Traffic;
-use crate::{bound, sampler};
+use crate::{bound, spec};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An application that holds itself back is what limits its run if so much of what it was asked for arrived: at the end some is still under way.
@@ -175,7 +175,7 @@ impl<'a> Run<'a> {
         let (sender_ready, receiver_ready) =
             (ready(&seen.sent.threads, seen.sender, wall), ready(&seen.received.threads, seen.receiver, wall));
         let sockets = u64::from(seen.spec.streams) * seen.spec.directions.len() as u64;
-        let every_ns = sampler::every_ns(sockets, seen.spec.duration_ms.saturating_mul(1_000_000));
+        let every_ns = spec::readings_every_ns(sockets, seen.spec.duration_ms.saturating_mul(1_000_000));
         let unread = unread(&seen.received.unread, seen.received.start_ns, every_ns);
         let share = |of: &dyn Fn(&Window) -> f64| {
             let (part, all) = windows.iter().fold((0.0, 0.0), |(p, a), w| (p + of(w) * w.length_ns, a + w.length_ns));

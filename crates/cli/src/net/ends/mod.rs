@@ -92,7 +92,7 @@ pub fn run(args: &NetRun, spec: &Spec) -> Result<ExitCode> {
         }
     };
     if let Some(output) = &args.output {
-        home::possible(output, super::keep::size(spec))?;
+        home::possible(output, net::rows::size(spec))?;
     }
     let key = match (&args.key, &args.to) {
         (Some(path), _) => Some(Key::read(path)?),

@@ -1,21 +1,28 @@
-//! A run as it is told: for each direction the throughput, what limited it, and what became of packets.
+//! What a run came to: for each direction the throughput, what limited it, and what became of packets; and all of it in a few numbers.
 
-use net::estimate::{self, Throughput};
-use net::outcome::{Received, Sent};
-use net::run::Outcome;
-use net::spec::{Direction, Readings};
-use net::turns::{self, Turns};
-use net::why::{self, Limit, Moment};
+use crate::estimate::{self, Throughput};
+use crate::outcome::{Received, Sent};
+use crate::run::Outcome;
+use crate::spec::{Direction, Readings};
+use crate::turns::{self, Turns};
+use crate::why::{self, Limit, Moment};
 
 /// One direction.
+#[derive(Debug)]
 pub struct Told<'a> {
+    /// Which.
     pub direction: Direction,
+    /// How much came through.
     pub throughput: Throughput,
+    /// What held it back.
     pub limits: Vec<Limit>,
     /// The same as time went on.
     pub course: Vec<Moment>,
+    /// The sending end's view.
     pub sent: &'a Sent,
+    /// The receiving end's view.
     pub received: &'a Received,
+    /// Of UDP, its packets.
     pub packets: Option<Packets>,
     /// Mathis' and Padhye's bounds, bit/s.
     pub bounds: Option<(f64, f64)>,
@@ -24,17 +31,25 @@ pub struct Told<'a> {
 }
 
 /// What became of the packets of UDP.
-#[derive(serde::Serialize)]
+#[derive(Debug, serde::Serialize)]
 pub struct Packets {
+    /// Those that were to be sent.
     pub due: u64,
+    /// Those that were.
     pub sent: u64,
+    /// Those that came.
     pub received: u64,
+    /// Those that did not.
     pub lost: u64,
     /// Share of those sent, 0 to 1.
     pub loss: f64,
+    /// Those that its socket had no room for.
     pub dropped_by_receiver: u64,
+    /// Those that came after a later one.
     pub reordered: u64,
+    /// Those that came twice.
     pub duplicates: u64,
+    /// As RFC 3550 has it.
     pub jitter_us: f64,
     /// How late the sender was: median, 99th percentile, most.
     pub sender_late_us: [f64; 3],
@@ -43,12 +58,17 @@ pub struct Packets {
 }
 
 /// One-way delay by the clocks of both ends.
-#[derive(serde::Serialize)]
+#[derive(Debug, serde::Serialize)]
 pub struct Delay {
+    /// The shortest, us.
     pub min: f64,
+    /// The median.
     pub p50: f64,
+    /// 90 of 100 were shorter.
     pub p90: f64,
+    /// 99 of 100 were.
     pub p99: f64,
+    /// The longest.
     pub max: f64,
     /// The clocks' offset is known to this much: every value may be wrong by it, all the same way.
     pub offset_error: f64,
@@ -125,7 +145,7 @@ fn packets(outcome: &Outcome, sent: &Sent, received: &Received) -> Option<Packet
 
 /// One-way delays: when a packet arrived, by the receiver's clock, and how long it took, us. Transit times are arrival by the
 /// receiver's clock less departure by the sender's.
-pub fn delays(outcome: &Outcome, direction: Direction, transits: &[(u64, i64)]) -> Vec<(u64, f64)> {
+fn delays(outcome: &Outcome, direction: Direction, transits: &[(u64, i64)]) -> Vec<(u64, f64)> {
     let Some(clock) = outcome.clock else { return Vec::new() };
     let one = |(arrived, transit): &(u64, i64)| {
         let ns = match direction {
@@ -153,12 +173,17 @@ fn delay(outcome: &Outcome, direction: Direction, transits: &[(u64, i64)]) -> Op
 }
 
 /// A value of a moment.
+#[derive(Debug)]
 pub struct Point {
+    /// Of what.
     pub metric: &'static str,
+    /// Its unit.
     pub unit: &'static str,
+    /// Of which direction, stream or cause.
     pub labels: String,
     /// CLOCK_BOOTTIME of the end that asked, ns.
     pub time_ns: u64,
+    /// How much.
     pub value: f64,
 }
 
@@ -220,5 +245,123 @@ pub fn whole(outcome: &Outcome, told: &[Told<'_>]) -> Option<Throughput> {
             })
         }
         _ => None,
+    }
+}
+
+/// A number of the whole run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Metric {
+    /// Of what.
+    pub name: String,
+    /// Its unit.
+    pub unit: &'static str,
+    /// How much.
+    pub value: f64,
+}
+
+/// A fact of the whole run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mark {
+    /// About what.
+    pub name: String,
+    /// What.
+    pub text: String,
+}
+
+/// A run in a few numbers: what a benchmark's replicate prints, and what an archive keeps beside the course of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Summary {
+    /// Its numbers.
+    pub metrics: Vec<Metric>,
+    /// Whether they can be believed.
+    pub verified: bool,
+    /// Why, or why not.
+    pub by: String,
+    /// How far the interval of the score reaches to either side, as a share of it, for whoever adds what an emulated link did.
+    pub within: Option<f64>,
+    /// What limited it, and what its sockets were granted.
+    pub marks: Vec<Mark>,
+}
+
+/// The score of a run of transactions.
+pub const TRANSACTIONS: &str = "transactions";
+/// That of any other.
+pub const THROUGHPUT: &str = "throughput";
+
+/// What a run came to in a few numbers.
+pub fn summary(outcome: &Outcome) -> Summary {
+    let told = told(outcome);
+    let mut metrics = Vec::new();
+    let mut metric =
+        |name: &str, unit: &'static str, value: f64| metrics.push(Metric { name: name.into(), unit, value });
+    if let Some(all) = whole(outcome, &told) {
+        match &outcome.own.transactions {
+            Some(t) => {
+                metric(TRANSACTIONS, "1/s", all.steady);
+                metric("latency.p50", "us", t.latency_us[0]);
+                metric("latency.p99", "us", t.latency_us[2]);
+            }
+            None => {
+                metric(THROUGHPUT, "bit/s", all.steady);
+                metric("throughput.whole", "bit/s", all.whole);
+            }
+        }
+    }
+    for t in &told {
+        let d = t.direction.name();
+        if told.len() > 1 {
+            metric(&format!("throughput.{d}"), "bit/s", t.throughput.steady);
+        }
+        for limit in &t.limits {
+            let cause = limit.cause.name().replace(' ', "_").to_lowercase();
+            metric(&format!("limit.{d}.{cause}"), "1", limit.share);
+        }
+        if let Some(Ok(ratio)) = &t.cost {
+            metric("readings.ratio", "1", ratio.value);
+            metric("readings.ratio.low", "1", ratio.low);
+            metric("readings.ratio.high", "1", ratio.high);
+            metric("readings.pairs", "pair", ratio.n as f64);
+        }
+        if let Some(p) = &t.packets {
+            metric(&format!("loss.{d}"), "1", p.loss);
+            metric(&format!("jitter.{d}"), "us", p.jitter_us);
+            p.one_way_us.as_ref().inspect(|one| metric(&format!("one_way.{d}.p50"), "us", one.p50));
+        }
+    }
+    let received = told.iter().flat_map(|t| &t.received.streams).fold(0_u64, |sum, n| sum.saturating_add(*n));
+    let counted = outcome.own.transactions.as_ref().map_or(received, |t| t.counts.iter().sum());
+    let by = match &outcome.own.trouble {
+        Some(trouble) => trouble.clone(),
+        None => format!("{counted} counted at the receiver"),
+    };
+    let verified = outcome.own.trouble.is_none() && counted > 0;
+    let each = told.iter().map(|t| t.throughput.clone()).chain(whole(outcome, &told).filter(|_| told.is_empty()));
+    let within = each.map(|t| t.ci95.map(|(low, high)| (high - low) / 2.0 / t.steady)).collect::<Option<Vec<f64>>>();
+    let within = within.and_then(|all| all.into_iter().reduce(f64::max)).filter(|within| within.is_finite());
+    let mut marks = Vec::new();
+    let of_transactions = transactions(outcome);
+    let both = told.len() > 1;
+    let firsts = told.iter().map(|t| (t.limits.first(), if both { t.direction.name() } else { "" }));
+    for (limit, way) in firsts.chain([(of_transactions.first(), "")]) {
+        let Some(limit) = limit else { continue };
+        let mark = format!("limited by {way}");
+        marks.push(Mark { name: mark.trim().into(), text: limit.cause.name().into() });
+    }
+    for t in &told {
+        for (end, sockets) in [("sender", &t.sent.sockets), ("receiver", &t.received.sockets)] {
+            let text = serde_json::to_string(&sockets.first()).unwrap_or_default();
+            marks.push(Mark { name: format!("granted {} {end}", t.direction.name()), text });
+        }
+    }
+    Summary { metrics, verified, by, within, marks }
+}
+
+/// A rate for people.
+pub fn rate(bps: f64) -> String {
+    match bps {
+        // What would be rounded to a thousand is one of the next unit.
+        r if r >= 999.995e6 => format!("{:.3} Gb/s", r / 1e9),
+        r if r >= 999.95e3 => format!("{:.2} Mb/s", r / 1e6),
+        r => format!("{:.1} kb/s", r / 1e3),
     }
 }

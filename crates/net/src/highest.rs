@@ -1,12 +1,12 @@
-//! `fathom net run --udp --rate auto`: trials, then whole runs until one holds its rate; that run is the result. If none holds there is
-//! a result too, the last run's, and it is not valid.
+//! Finds the highest rate of UDP that a run holds ([`crate::search`] says what to try): trials, then whole runs until one holds its rate; that
+//! run is the result. If none holds there is a result too, the last run's, and it is not valid.
 
-use super::text::rate;
-use anyhow::{Context as _, Result};
-use net::held::{BURST, ENOUGH, Held, LEVEL, MOST, Trial};
-use net::run::{Outcome, Session};
-use net::search::{Search, Step};
-use net::spec::{MAX_RATE, Spec, Traffic};
+use crate::held::{BURST, ENOUGH, Held, LEVEL, MOST, Trial};
+use crate::result::rate;
+use crate::run::{Outcome, Session};
+use crate::search::{Search, Step};
+use crate::spec::{MAX_RATE, Spec, Traffic};
+use crate::{Error, Result};
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,12 +18,14 @@ const TRIAL: Duration = Duration::from_secs(1);
 /// A run that few packets would tell little of is made longer, up to this.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Searches, and tells each step on stderr if `shown`. If it is interrupted, the answer is what a run has held until then; without one the last run is given, and is not valid.
+/// Searches, and tells each step. If it is interrupted, the answer is what a run has held until then; without one the last run is given, and is not valid.
 ///
 /// # Errors
 /// What a run's are.
-pub async fn search(session: &mut Session, spec: &Spec, shown: bool) -> Result<(Outcome, Value)> {
-    let Traffic::Udp { packet_bytes, .. } = spec.traffic else { anyhow::bail!("a rate is searched for UDP") };
+pub async fn find(session: &mut Session, spec: &Spec, tell: &mut dyn FnMut(String)) -> Result<(Outcome, Value)> {
+    let Traffic::Udp { packet_bytes, .. } = spec.traffic else {
+        return Err(Error::Search("a rate is searched for UDP".into()));
+    };
     let interrupter = session.interrupter();
     let at = |rate_bps: u64, duration: Duration| Spec {
         traffic: Traffic::Udp { rate_bps, packet_bytes },
@@ -39,15 +41,15 @@ pub async fn search(session: &mut Session, spec: &Spec, shown: bool) -> Result<(
             Step::Run(rate) => at(rate, long_enough(rate, packet_bytes, Duration::from_millis(spec.duration_ms))),
         };
         let mut outcome = session.run(&spec).await?;
-        let Some(held) = judged(&outcome) else { anyhow::bail!("a run at {} gave nothing", of(step)) };
+        let Some(held) = judged(&outcome) else {
+            return Err(Error::Search(format!("a run at {} gave nothing", of(step))));
+        };
         let broken = outcome.own.trouble.is_some();
         // Of what was not held last.
         if held.surely != Trial::Passed {
             bursts = held.burst;
         }
-        if shown {
-            eprintln!("{}", line(step, &spec, &held));
-        }
+        tell(line(step, &spec, &held));
         match step {
             Step::Trial(_) => trials.push(told(step, &spec, &held, held.likely)),
             Step::Run(_) => runs.push(told(step, &spec, &held, held.surely)),
@@ -100,7 +102,7 @@ pub async fn search(session: &mut Session, spec: &Spec, shown: bool) -> Result<(
             (outcome, text, Some(held.loss_upper + held.queued))
         }
         None => {
-            let mut outcome = last.context("nothing was tried")?;
+            let mut outcome = last.ok_or_else(|| Error::Search("nothing was tried".into()))?;
             let why = format!(
                 "no rate was held: down to {} more than {:.0} % was lost or still waited, or may have been by what a run of this length can tell ({tries}); give a longer --duration, or see whether the path loses packets at any rate",
                 rate(above.unwrap_or_default() as f64),

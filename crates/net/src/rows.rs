@@ -1,0 +1,198 @@
+//! A run as rows of an archive: a design of one cell with one replicate, whose samples are every interval of throughput and every
+//! reading of the sender's TCP. All times are CLOCK_BOOTTIME of the end that asked, so that a recording made beside it lies
+//! on the same axis; where both ends were started from a third machine, that machine's.
+
+use crate::clock;
+use crate::estimate::Throughput;
+use crate::result::{THROUGHPUT, TRANSACTIONS, over_time, rate, summary, told, transactions, whole};
+use crate::run::Outcome;
+use crate::spec::{Direction, Readings, Spec, Traffic, readings_every_ns};
+use crate::tcp_info::FIELDS;
+use model::table::{MarkRow, Replicate, Sample};
+use std::collections::BTreeMap;
+
+/// Less than this an archive hardly is, bytes: without a sample, with its tables.
+const LEAST: u64 = 64 << 10;
+/// A sample is some 130 bytes in the log; a busy machine makes fewer than it should.
+const SAMPLE: u64 = 60;
+
+/// What a run's archive will take at least, bytes.
+pub fn size(spec: &Spec) -> u64 {
+    let (sockets, ns) = (u64::from(spec.streams) * spec.directions.len() as u64, spec.duration_ms * 1_000_000);
+    let readings = match spec.traffic {
+        Traffic::Tcp { .. } if spec.readings != Readings::None => sockets * (ns / readings_every_ns(sockets, ns)),
+        _ => 0,
+    };
+    LEAST + readings * (FIELDS.len() as u64 + 2) * SAMPLE
+}
+
+/// What is known of a run besides what its ends saw.
+#[derive(Debug, Default)]
+pub struct Besides {
+    /// How far the clock of the end that asked is ahead of the one whose times are written, ns.
+    pub ahead_ns: i64,
+    /// Facts.
+    pub marks: Vec<(String, String)>,
+    /// What the marks of what held a direction back are called, before the direction.
+    pub limited_by: &'static str,
+    /// Now, ns since 1970.
+    pub unix_ns: u64,
+}
+
+/// The rows of a run.
+#[derive(Debug)]
+pub struct Rows {
+    /// The process.
+    pub replicate: Replicate,
+    /// What it measured.
+    pub samples: Vec<Sample>,
+    /// What is to be known of it.
+    pub marks: Vec<MarkRow>,
+}
+
+/// What was asked for, as a cell's factors are written: names and words.
+pub fn factors(spec: &Spec) -> BTreeMap<&'static str, String> {
+    let mut factors = BTreeMap::new();
+    let mut put = |name, value: Option<String>| value.and_then(|value| factors.insert(name, value));
+    let bps = |bps: u64| rate(bps as f64);
+    match spec.traffic {
+        Traffic::Tcp { rate_bps } => {
+            put("traffic", Some("tcp".into()));
+            put("rate", rate_bps.map(bps));
+        }
+        Traffic::Udp { rate_bps, packet_bytes } => {
+            put("traffic", Some("udp".into()));
+            put("rate", Some(bps(rate_bps)));
+            put("packet", Some(packet_bytes.to_string()));
+        }
+        Traffic::Transactions { request_bytes, response_bytes } => {
+            put("traffic", Some("transactions".into()));
+            put("request", Some(request_bytes.to_string()));
+            put("response", Some(response_bytes.to_string()));
+        }
+    }
+    put("direction", Some(spec.directions.iter().map(|d| d.name()).collect::<Vec<_>>().join("+")));
+    put("streams", Some(spec.streams.to_string()));
+    put("seconds", Some((spec.duration_ms as f64 / 1e3).to_string()));
+    put("cc", spec.socket.congestion.clone());
+    put("send_buffer", spec.socket.send_buffer.map(|b| b.to_string()));
+    put("receive_buffer", spec.socket.receive_buffer.map(|b| b.to_string()));
+    put("mss", spec.socket.mss.map(|b| b.to_string()));
+    put("pacing", spec.socket.pacing_bps.map(bps));
+    factors
+}
+
+/// What its score is called.
+pub fn metric(spec: &Spec) -> &'static str {
+    if matches!(spec.traffic, Traffic::Transactions { .. }) { TRANSACTIONS } else { THROUGHPUT }
+}
+
+/// An estimate and the ends of its interval, as the page of a run reads them.
+fn estimate(metric: &str, all: &Throughput) -> Vec<(String, f64)> {
+    let ends = all.ci95.map(|(low, high)| [(format!("{metric}.low"), low), (format!("{metric}.high"), high)]);
+    std::iter::once((metric.to_string(), all.steady)).chain(ends.into_iter().flatten()).collect()
+}
+
+/// Makes them.
+pub fn of(outcome: &Outcome, besides: Besides) -> Rows {
+    let told = told(outcome);
+    // Both ends may have been started from elsewhere: by the clock there.
+    let home = |ns: u64| ns.saturating_add_signed(besides.ahead_ns.saturating_neg());
+    let mut samples = Vec::new();
+    let mut push = |metric: String, unit: &str, labels: String, time_ns: Option<u64>, value: f64| {
+        samples.push(Sample {
+            replicate: Some(0),
+            metric,
+            unit: unit.into(),
+            labels,
+            time_ns: time_ns.map(home),
+            value,
+        });
+    };
+    // A time of the end that saw it, by our clock.
+    let here = |by_other: bool, ns: u64| match outcome.clock.filter(|_| by_other) {
+        Some(clock) => clock.ours(ns),
+        None => ns,
+    };
+    let (mut start, mut end) = (u64::MAX, 0);
+    for t in &told {
+        let up = t.direction == Direction::Up;
+        let way = format!("direction={}", t.direction.name());
+        if outcome.own.transactions.is_none() {
+            for (name, value) in estimate(metric(&outcome.spec), &t.throughput) {
+                push(name, "bit/s", way.clone(), None, value);
+            }
+        }
+        for p in over_time(outcome, t) {
+            push(p.metric.into(), p.unit, p.labels, Some(p.time_ns), p.value);
+        }
+        for (kind, readings) in [("tcp", &t.sent.samples), ("ack", &t.sent.acks)] {
+            for reading in readings {
+                let at = Some(here(!up, reading.time_ns));
+                let labels = format!("{way} stream={}", reading.stream);
+                // Of each acknowledgement only what the tracepoint tells is known.
+                let known = FIELDS.iter().zip(reading.values()).filter(|(_, v)| kind == "tcp" || *v != 0);
+                for ((name, unit), value) in known {
+                    push(format!("{kind}.{name}"), unit, labels.clone(), at, value as f64);
+                }
+            }
+        }
+        for look in &t.received.unread {
+            let (at, labels) = (Some(here(up, look.time_ns)), format!("{way} stream={}", look.stream));
+            push("receiver.unread".into(), "byte", labels.clone(), at, look.unread_bytes as f64);
+            push("receiver.buffer".into(), "byte", labels, at, look.buffer_bytes as f64);
+        }
+        for limit in &t.limits {
+            let cause = limit.cause.name().replace(' ', "_");
+            push("limit".into(), "1", format!("{way} cause={cause}"), None, limit.share);
+        }
+        start = start.min(here(!up, t.sent.start_ns));
+        end = end.max(here(!up, t.sent.end_ns));
+    }
+    if let Some(t) = &outcome.own.transactions {
+        for (name, value) in whole(outcome, &told).iter().flat_map(|all| estimate(TRANSACTIONS, all)) {
+            push(name, "1/s", "direction=up".into(), None, value);
+        }
+        (start, end) = (t.start_ns, t.ends_ns.last().copied().unwrap_or(t.start_ns));
+    }
+    // The rest of what a replicate prints: metrics of the whole run, and facts.
+    let mut marks: Vec<MarkRow> = Vec::new();
+    let mark = |(name, text): (String, String)| MarkRow { replicate: Some(0), name, text };
+    let all = summary(outcome);
+    marks.extend(all.marks.into_iter().map(|m| mark((m.name, m.text))));
+    for m in all.metrics.into_iter().filter(|m| m.name != metric(&outcome.spec)) {
+        push(m.name, m.unit, String::new(), None, if m.value.is_finite() { m.value } else { 0.0 });
+    }
+    marks.extend(besides.marks.into_iter().map(mark));
+    let of_transactions = outcome.own.transactions.iter().map(|_| (Direction::Up, transactions(outcome)));
+    let of_bulk = told.iter().map(|t| (t.direction, t.limits.clone()));
+    for (direction, limits) in of_transactions.chain(of_bulk).filter(|(_, limits)| !limits.is_empty()) {
+        let name = format!("{}{}", besides.limited_by, direction.name());
+        marks.push(mark((name, serde_json::to_string(&limits).unwrap_or_default())));
+    }
+    for t in told.iter().filter(|_| outcome.own.transactions.is_none()) {
+        let (all, name) = (&t.throughput, format!("steady {}", t.direction.name()));
+        let text = match all.is_steady {
+            true => format!("from {:.1} s on; whole run {}", all.steady_from_s, rate(all.whole)),
+            false => "no steady part: the estimate is the mean of the whole run".into(),
+        };
+        marks.push(mark((name, text)));
+    }
+    let replicate = Replicate {
+        id: 0,
+        cell: 0,
+        block: 0,
+        place: 0,
+        start_ns: home(start.min(end)),
+        end_ns: home(end),
+        start_unix_ns: Some(besides.unix_ns.saturating_sub(clock::now_ns().saturating_sub(start.min(end)))),
+        exit: Some(0),
+        verified: Some(outcome.own.trouble.is_none()),
+        verified_by: Some("bytes counted at the receiver".into()),
+        warmup: false,
+        why: None,
+        gates: None,
+        failure: outcome.own.trouble.clone(),
+    };
+    Rows { replicate, samples, marks }
+}
