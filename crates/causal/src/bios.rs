@@ -11,7 +11,7 @@
 use crate::Sink;
 use crate::activity::Flight;
 use crate::actor::{Actor, Charge, Source, TxnKey, cut_out, split_off_front};
-use crate::calls::Doer;
+use crate::calls::Issuer;
 use crate::linker::State;
 use crate::loss::Window;
 use crate::pages::{PAGE, Taken};
@@ -123,7 +123,7 @@ impl State {
         // A bare flush is a write of nothing with PREFLUSH (blkdev_issue_flush).
         let bare = r.bytes == 0 && r.flags & bio_flags::PREFLUSH != 0;
         let op = if bare { DiskOp::Flush } else { disk_op(r.op) };
-        let doer = self.doer(header, r.ctx, r.syscall_ns, sink);
+        let issuer = self.issuer(header, r.ctx, r.syscall_ns, sink);
         let commit = self.journal.committing(header.tid);
         let metadata = r.ino == 0 || r.ino == u64::from(r.dev);
         let file = if metadata { None } else { self.names.file((r.dev, r.ino), header.time_ns) };
@@ -140,9 +140,9 @@ impl State {
             flags: r.flags,
             file,
             offset: file.map(|_| r.index.saturating_mul(PAGE)),
-            operation: doer.operation,
+            operation: issuer.operation,
             charges: Vec::new(),
-            ring: doer.ring,
+            ring: issuer.ring,
             flight: 0,
             commit,
             call: (header.tid, r.syscall_ns),
@@ -153,7 +153,7 @@ impl State {
             carrier: 0,
         };
         bio.flight = self.activity.add(flight(&bio));
-        self.bill(header, r, &doer, &mut bio, sink);
+        self.bill(header, r, &issuer, &mut bio, sink);
         if bio.is_barrier() {
             self.barriers.push_back(r.bio);
         }
@@ -168,7 +168,7 @@ impl State {
     }
 
     /// Writes the bill of a bio that was just queued.
-    fn bill(&mut self, header: &Header, r: &BioQueue, doer: &Doer, bio: &mut Bio, sink: &mut dyn Sink) {
+    fn bill(&mut self, header: &Header, r: &BioQueue, issuer: &Issuer, bio: &mut Bio, sink: &mut dyn Sink) {
         let weight = f64::from(r.bytes.max(1));
         let kernel = r.ctx & flags::KERNEL_THREAD != 0 || header.flags & 1 != 0;
         let file = (r.dev, r.ino);
@@ -182,9 +182,9 @@ impl State {
             let metadata = r.ino == u64::from(r.dev) && r.ino != 0;
             let buffer = BioEnd::from_number(r.end) == Some(BioEnd::BufferHead);
             if metadata || (buffer && (bio.commit.is_some() || !self.pages.knows(file))) {
-                self.bill_metadata(r, doer, bio, weight, sink);
+                self.bill_metadata(r, issuer, bio, weight, sink);
             } else {
-                self.bill_pages(header, file, r.index, pages(r), doer, bio, sink);
+                self.bill_pages(header, file, r.index, pages(r), issuer, bio, sink);
             }
             return;
         }
@@ -217,26 +217,26 @@ impl State {
                 return;
             }
         }
-        if kernel && bio.op == DiskOp::Read && doer.actor == Actor::NOBODY {
+        if kernel && bio.op == DiskOp::Read && issuer.actor == Actor::NOBODY {
             // Nobody's reads are put off, so a kernel thread that reads for no disk above reads for itself (ext4lazyinit
             // and its bitmaps): it is named.
-            let itself = Doer { actor: Actor::process(Origin::OtherProcess, header.tgid), ..*doer };
-            return self.bill_thread(&itself, bio, weight, "thread", doer.confidence, sink);
+            let itself = Issuer { actor: Actor::process(Origin::OtherProcess, header.tgid), ..*issuer };
+            return self.bill_thread(&itself, bio, weight, "thread", issuer.confidence, sink);
         }
-        if doer.actor == Actor::NOBODY && bio.op != DiskOp::Read {
+        if issuer.actor == Actor::NOBODY && bio.op != DiskOp::Read {
             // A kernel thread's flush or discard.
-            return self.bill_orphan(r.dev, doer, bio, weight, sink);
+            return self.bill_orphan(r.dev, issuer, bio, weight, sink);
         }
-        self.bill_thread(doer, bio, weight, "thread", doer.confidence, sink);
+        self.bill_thread(issuer, bio, weight, "thread", issuer.confidence, sink);
     }
 
     /// Pages that nobody known wrote. If they are metadata, the file system itself did: btrfs and f2fs keep theirs in inodes
     /// of their own, xfs in no inode at all. The thread pays that writes them in a call of its own, else whoever waits.
-    fn bill_orphan(&mut self, dev: u32, doer: &Doer, bio: &mut Bio, weight: f64, sink: &mut dyn Sink) {
+    fn bill_orphan(&mut self, dev: u32, issuer: &Issuer, bio: &mut Bio, weight: f64, sink: &mut dyn Sink) {
         let own = bio.flags & bio_flags::META != 0 || bio.op != DiskOp::Write || bio.pages_of.1 < FILES_FROM;
         let metadata = own || bio.is_block() || self.logs.is_folder(bio.pages_of);
-        if metadata && doer.span != 0 && doer.actor != Actor::NOBODY {
-            return self.bill_thread(doer, bio, weight, "log", Confidence::Interval, sink);
+        if metadata && issuer.span != 0 && issuer.actor != Actor::NOBODY {
+            return self.bill_thread(issuer, bio, weight, "log", Confidence::Interval, sink);
         }
         if !metadata || !self.bill_log(dev, bio, weight, sink) {
             bio.charges.push(Charge::nobody(weight, "unknown"));
@@ -250,17 +250,17 @@ impl State {
     /// The thread that sent it pays.
     fn bill_thread(
         &mut self,
-        doer: &Doer,
+        issuer: &Issuer,
         bio: &mut Bio,
         weight: f64,
         via: &'static str,
         sure: Confidence,
         sink: &mut dyn Sink,
     ) {
-        let window = Window { start_ns: doer.start_ns, end_ns: bio.queue_ns, cpus: [doer.cpu, bio.cpu] };
-        let confidence = self.link(doer.span, bio.span, Relation::Calls, sure, window, sink);
-        let via = if doer.actor == Actor::NOBODY { "unknown" } else { via };
-        bio.charges.push(Charge { source: Source::Actor(doer.actor), weight, confidence, via, span: doer.span });
+        let window = Window { start_ns: issuer.start_ns, end_ns: bio.queue_ns, cpus: [issuer.cpu, bio.cpu] };
+        let confidence = self.link(issuer.span, bio.span, Relation::Calls, sure, window, sink);
+        let via = if issuer.actor == Actor::NOBODY { "unknown" } else { via };
+        bio.charges.push(Charge { source: Source::Actor(issuer.actor), weight, confidence, via, span: issuer.span });
     }
 
     fn link_commit(
@@ -279,7 +279,7 @@ impl State {
     }
 
     /// Metadata: the journal's own copy, or a checkpoint of what a transaction logged before.
-    fn bill_metadata(&mut self, r: &BioQueue, doer: &Doer, bio: &mut Bio, weight: f64, sink: &mut dyn Sink) {
+    fn bill_metadata(&mut self, r: &BioQueue, issuer: &Issuer, bio: &mut Bio, weight: f64, sink: &mut dyn Sink) {
         let known = match bio.commit {
             Some(key) => {
                 // The journal's copy keeps the page of the block's home (jbd2_journal_write_metadata_buffer).
@@ -291,8 +291,8 @@ impl State {
         if let Some((key, via, sure)) = known {
             let confidence = self.link_commit(key, bio, Relation::Commits, sure, sink);
             bio.charges.push(Charge { source: Source::Joiners(key), weight, confidence, via, span: 0 });
-        } else if doer.actor.origin == Origin::Tracer || doer.actor.origin == Origin::OtherProcess {
-            self.bill_thread(doer, bio, weight, "thread", doer.confidence, sink);
+        } else if issuer.actor.origin == Origin::Tracer || issuer.actor.origin == Origin::OtherProcess {
+            self.bill_thread(issuer, bio, weight, "thread", issuer.confidence, sink);
         } else if let Some(key) = self.journal.newest(r.dev).filter(|_| self.names.is_journal_thread(bio.tgid)) {
             // Before the first commit after a pause the journal's thread writes its superblock, saying that the log is no
             // longer empty (jbd2_journal_update_sb_log_tail, called before jbd2_start_commit).
@@ -303,16 +303,16 @@ impl State {
                 via: "transaction",
                 span: 0,
             });
-        } else if doer.actor == Actor::NOBODY && !self.journal.is_journal(r.dev) {
+        } else if issuer.actor == Actor::NOBODY && !self.journal.is_journal(r.dev) {
             // A block of the disk itself may be anything, ext4's before its first transaction too, unless a file system
             // is on the disk that is known to have no transactions.
-            self.bill_orphan(r.dev, doer, bio, weight, sink);
+            self.bill_orphan(r.dev, issuer, bio, weight, sink);
         } else if self.journal.is_journal(r.dev) {
             // Logged before the trace began. Whoever writes it home now (a checkpoint may run in any call that needs
             // room in the journal) is not its cause.
             bio.charges.push(Charge::nobody(weight, "unknown"));
         } else {
-            self.bill_thread(doer, bio, weight, "thread", Confidence::Interval, sink);
+            self.bill_thread(issuer, bio, weight, "thread", Confidence::Interval, sink);
         }
     }
 
@@ -324,7 +324,7 @@ impl State {
         file: (u32, u64),
         index: u64,
         pages: u64,
-        doer: &Doer,
+        issuer: &Issuer,
         bio: &mut Bio,
         sink: &mut dyn Sink,
     ) {
@@ -334,17 +334,17 @@ impl State {
         let mut linked: Option<(u64, Confidence)> = None;
         for Taken { writer, weight } in &taken {
             let Some(w) = writer else {
-                match doer.actor.origin {
+                match issuer.actor.origin {
                     Origin::Tracer | Origin::OtherProcess => {
-                        self.bill_thread(doer, bio, *weight, "thread", doer.confidence, sink);
+                        self.bill_thread(issuer, bio, *weight, "thread", issuer.confidence, sink);
                     }
-                    _ if doer.call == Some(Call::Msync) => {
-                        self.bill_thread(doer, bio, *weight, "mapped", Confidence::Guess, sink);
+                    _ if issuer.call == Some(Call::Msync) => {
+                        self.bill_thread(issuer, bio, *weight, "mapped", Confidence::Guess, sink);
                     }
-                    _ if file.1 == 0 && doer.actor != Actor::NOBODY => {
-                        self.bill_thread(doer, bio, *weight, "thread", Confidence::Interval, sink);
+                    _ if file.1 == 0 && issuer.actor != Actor::NOBODY => {
+                        self.bill_thread(issuer, bio, *weight, "thread", Confidence::Interval, sink);
                     }
-                    _ => self.bill_orphan(file.0, doer, bio, *weight, sink),
+                    _ => self.bill_orphan(file.0, issuer, bio, *weight, sink),
                 }
                 continue;
             };
@@ -373,9 +373,9 @@ impl State {
                 self.link_commit(key, bio, Relation::Commits, Confidence::Interval, sink);
             }
         } else {
-            let window = Window { start_ns: doer.start_ns, end_ns: bio.queue_ns, cpus: [doer.cpu, bio.cpu] };
-            if linked.is_some_and(|(span, _)| span != doer.span) {
-                self.link(doer.span, bio.span, Relation::Calls, doer.confidence, window, sink);
+            let window = Window { start_ns: issuer.start_ns, end_ns: bio.queue_ns, cpus: [issuer.cpu, bio.cpu] };
+            if linked.is_some_and(|(span, _)| span != issuer.span) {
+                self.link(issuer.span, bio.span, Relation::Calls, issuer.confidence, window, sink);
             }
         }
         self.settle_kernel_join(header.tid, &bio.charges);
@@ -400,11 +400,11 @@ impl State {
     pub(crate) fn on_bio_pages(&mut self, header: &Header, r: &BioPages, sink: &mut dyn Sink) {
         let Some(mut bio) = self.bios.remove(&r.bio) else { return };
         if bio.op == DiskOp::Write && bio.call.0 == header.tid && !bio.written {
-            let doer = self.doer(header, 0, bio.call.1, sink);
+            let issuer = self.issuer(header, 0, bio.call.1, sink);
             if let Some(key) = bio.commit.filter(|_| r.ino == u64::from(r.dev)) {
                 self.journal.logged(r.dev, r.index, r.pages, key);
             } else if bio.pages_of.1 != u64::from(bio.pages_of.0) {
-                self.bill_pages(header, (r.dev, r.ino), r.index, r.pages.into(), &doer, &mut bio, sink);
+                self.bill_pages(header, (r.dev, r.ino), r.index, r.pages.into(), &issuer, &mut bio, sink);
             }
         }
         self.bios.insert(r.bio, bio);

@@ -13,12 +13,11 @@
 
 use crate::Sink;
 use crate::actor::{Actor, Source};
-use crate::exclusive::CallSegment;
 use crate::journal::{Joiner, Sync};
 use crate::linker::State;
 use crate::loss::Window;
 use crate::pages::Writer;
-use crate::stack::{Call, Thread};
+use crate::stack::{Call, CallSegment, Thread};
 use crate::threads::span;
 use model::event::{CacheAdd, FsWrite, Header, Join, SyncBegin, Syscall, flags, header_flags};
 use model::table::Span;
@@ -33,7 +32,7 @@ const SAME_WRITE_NS: u64 = 10_000_000;
 
 /// Who does something now, and on which span it hangs.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Doer {
+pub(crate) struct Issuer {
     pub actor: Actor,
     pub span: u64,
     pub operation: Option<u64>,
@@ -64,11 +63,11 @@ impl State {
     }
 
     /// Who does this now: the system call that the record names, else the operation, else the process.
-    pub(crate) fn doer(&mut self, header: &Header, ctx: u16, syscall_ns: u64, sink: &mut dyn Sink) -> Doer {
+    pub(crate) fn issuer(&mut self, header: &Header, ctx: u16, syscall_ns: u64, sink: &mut dyn Sink) -> Issuer {
         let tracer = self.config.tracer == Some(header.tgid) || ctx & flags::TRACER != 0;
         if let Some(ring) = self.ring(header.tgid, syscall_ns).filter(|_| !tracer) {
             let operation = ring.confidence == Confidence::Structural && ring.actor.operation != 0;
-            return Doer {
+            return Issuer {
                 actor: ring.actor,
                 span: ring.deepest(),
                 operation: operation.then_some(ring.actor.operation),
@@ -85,7 +84,7 @@ impl State {
                 let (tgid, tid) = (header.tgid, header.tid);
                 self.put_unfinished_call(&Thread { tgid, tid, ..Thread::default() }, &call, header.time_ns, sink);
             }
-            return Doer {
+            return Issuer {
                 actor: call.actor,
                 span: call.deepest(),
                 operation: (call.actor.operation != 0).then_some(call.actor.operation),
@@ -98,7 +97,7 @@ impl State {
         }
         let frame = self.threads.map.get(&header.tid).filter(|t| t.tgid == header.tgid).and_then(|t| t.operation(ctx));
         let told = ctx & flags::IN_OP != 0;
-        Doer {
+        Issuer {
             actor: self.actor(header, ctx, frame.map(|f| (f.id, f.is_guess()))),
             span: frame.map_or(0, |f| f.span),
             operation: frame.map(|f| f.id),
@@ -505,13 +504,13 @@ impl State {
             }
             return;
         }
-        let doer = self.doer(header, self.told(header), record.syscall_ns, sink);
-        if doer.ring != 0
+        let issuer = self.issuer(header, self.told(header), record.syscall_ns, sink);
+        if issuer.ring != 0
             && let Some(ring) = self.rings.get_mut(&(header.tgid, record.syscall_ns))
         {
             ring.wrote = true;
         }
-        self.changed(record.dev, doer.actor, header.time_ns);
+        self.changed(record.dev, issuer.actor, header.time_ns);
         let known = self.threads.map.get(&header.tid).and_then(|t| t.call);
         let mut by = known.filter(|c| c.start_ns == record.syscall_ns);
         if let Some(call) = &mut by {
@@ -519,14 +518,14 @@ impl State {
             self.update(header.tid, *call);
         }
         let writer = Writer {
-            source: Source::Actor(doer.actor),
-            span: doer.span,
+            source: Source::Actor(issuer.actor),
+            span: issuer.span,
             bytes: 0,
             start_ns: header.time_ns,
             end_ns: header.time_ns,
             call: (header.tid, record.syscall_ns),
             cpu: header.cpu,
-            confidence: doer.confidence,
+            confidence: issuer.confidence,
             via: "page",
         };
         self.pages.write_by_call(file, record.pos, record.bytes.into(), writer);
@@ -537,10 +536,10 @@ impl State {
         if header.flags & 1 != 0 || record.ino == 0 {
             return;
         }
-        let doer = self.doer(header, self.told(header), 0, sink);
+        let issuer = self.issuer(header, self.told(header), 0, sink);
         let writer = Writer {
-            source: Source::Actor(doer.actor),
-            span: doer.span,
+            source: Source::Actor(issuer.actor),
+            span: issuer.span,
             bytes: 1,
             start_ns: header.time_ns,
             end_ns: header.time_ns,

@@ -1,9 +1,8 @@
 //! Commits of file systems that are not jbd2's: btrfs's transactions, f2fs's checkpoints, the checkpoints of XFS's log.
 //!
-//! Picture a ferry without tickets. Nobody knows who is on board, but some stand at the pier and call for it, and the
-//! harbour master writes down when it arrives. A call that asked for this crossing, or a later one, and is still standing
-//! there when it arrives, has waited for it. An f2fs fsync says only when it leaves that it needed one: it was the last that
-//! arrived.
+//! Nobody knows whose changes such a commit holds, but some file systems tell who asks for one, and when it is on the
+//! medium. A call that asked for this commit, or an earlier one, and is still under way when it ends, has waited for it. An f2fs
+//! fsync says only when it returns that it needed one: it was the one that ended last.
 //!
 //! *Uncertainty*: a call that asked waits itself (`structural`), as does one whose own thread wrote the checkpoint. Which
 //! one an f2fs fsync waited for is a conclusion (`interval`). Who waits for a btrfs commit that another thread carries out
@@ -48,7 +47,7 @@ struct Arrived {
 
 /// Of one file system.
 #[derive(Debug, Default)]
-struct Pier {
+struct FsCommits {
     askers: Vec<Asker>,
     arrived: Option<Arrived>,
 }
@@ -56,11 +55,11 @@ struct Pier {
 /// All such file systems.
 #[derive(Debug, Default)]
 pub(crate) struct Checkpoints {
-    by_dev: FastMap<u32, Pier>,
+    by_dev: FastMap<u32, FsCommits>,
 }
 
 impl Checkpoints {
-    fn of(&mut self, dev: u32) -> &mut Pier {
+    fn of(&mut self, dev: u32) -> &mut FsCommits {
         if self.by_dev.len() >= MOST && !self.by_dev.contains_key(&dev) {
             self.by_dev.clear();
         }
@@ -90,7 +89,7 @@ impl State {
     /// A file system brings what it logged to the medium.
     pub(crate) fn on_checkpoint(&mut self, header: &Header, record: &Checkpoint, sink: &mut dyn Sink) {
         let asker =
-            if record.syscall_ns == 0 { 0 } else { self.doer(header, record.ctx, record.syscall_ns, sink).span };
+            if record.syscall_ns == 0 { 0 } else { self.issuer(header, record.ctx, record.syscall_ns, sink).span };
         match record.phase {
             0 => {
                 self.journal.asked(record.dev, asker);

@@ -62,7 +62,7 @@ mod logs;
 mod loss;
 mod names;
 mod pages;
-mod piles;
+mod patience;
 mod reorder;
 mod requests;
 mod stack;

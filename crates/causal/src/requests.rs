@@ -1,9 +1,8 @@
 //! Requests and the device commands they become.
 //!
-//! Picture a lorry: it is ordered (the request is made), loaded with one or more letters (bios), leaves the yard (issue)
-//! and comes back empty (completion). What it carried is read off when it leaves, since at its return the list is gone.
-//! A lorry that leaves twice on one order, without having come back, is the same trip tried again; on another order, its
-//! return was missed.
+//! A request is made, takes one or more bios, is issued to the driver and completes. What it carries is read when it is
+//! issued, since at its completion the list is gone. A request that is issued twice without having completed is the same
+//! one tried again if its allocation is the same; else its completion was missed, and its memory is another request now.
 //!
 //! *Uncertainty*: a command counts as completed when its completion was seen; one whose completion is missing is charged all the
 //! same, and the loss is told. An earlier try of the same request (the driver had no room for it) has neither end nor causes. A completion whose issue was not seen is a command of unknown origin. A write with
