@@ -13,8 +13,8 @@
 //! commit unattributed. A commit whose end was lost would keep bills open for ever; after [`PATIENCE_NS`] they are closed
 //! with what is known. A share's confidence is that of the least sure link of its chain.
 
-use crate::Sink;
 use crate::actor::{Actor, Charge, Source};
+use crate::context::Context;
 use crate::linker::State;
 use crate::loss::Window;
 use model::table::Cause;
@@ -82,14 +82,14 @@ impl State {
     }
 
     /// Closes the bills that fell due; at the `end`, all of them.
-    pub(crate) fn settle(&mut self, end: bool, sink: &mut dyn Sink) {
+    pub(crate) fn settle(&mut self, end: bool, cx: &mut Context<'_>) {
         let mut patience = self.bills.due.len().saturating_mul(DEEPEST as usize);
-        let now_ns = self.now_ns;
+        let now_ns = cx.now_ns;
         while let Some(mut pending) = self.bills.due.pop_front_if(|p| end || p.due_ns <= now_ns) {
             let old = now_ns > pending.done_ns.saturating_add(PATIENCE_NS) || (end && patience == 0);
             patience = patience.saturating_sub(1);
-            if !self.close_bill(&pending, end, old, sink) {
-                pending.due_ns = now_ns.saturating_add(self.config.horizon_ns.max(1));
+            if !self.close_bill(&pending, end, old, cx) {
+                pending.due_ns = now_ns.saturating_add(cx.config.horizon_ns.max(1));
                 self.bills.due.push_back(pending);
             } else if pending.above {
                 self.bills.above.remove(&pending.command);
@@ -98,13 +98,14 @@ impl State {
     }
 
     /// `end`: nothing more will be learnt of commits. `force`: neither of commands above and of marks.
-    fn close_bill(&mut self, pending: &Pending, end: bool, force: bool, sink: &mut dyn Sink) -> bool {
+    fn close_bill(&mut self, pending: &Pending, end: bool, force: bool, cx: &mut Context<'_>) -> bool {
         let (mut shares, mut waits) = (std::mem::take(&mut self.bills.shares), std::mem::take(&mut self.bills.waits));
         shares.clear();
         waits.clear();
-        let known = pending.charges.iter().all(|c| self.resolve(c, (end || force, force), 0, &mut shares, &mut waits));
+        let known =
+            pending.charges.iter().all(|c| self.resolve(c, (end || force, force), 0, &mut shares, &mut waits, cx));
         if known {
-            self.write_bill(pending, &mut shares, &mut waits, sink);
+            self.write_bill(pending, &mut shares, &mut waits, cx);
         }
         (self.bills.shares, self.bills.waits) = (shares, waits);
         known
@@ -116,7 +117,7 @@ impl State {
         pending: &Pending,
         shares: &mut Vec<Share>,
         waits: &mut Vec<(u64, Confidence)>,
-        sink: &mut dyn Sink,
+        cx: &mut Context<'_>,
     ) {
         let told: f64 = pending.charges.iter().map(|c| c.weight).sum();
         if told < pending.measure * (1.0 - 1e-9) || told <= 0.0 {
@@ -126,12 +127,12 @@ impl State {
         }
         for s in shares.iter_mut() {
             s.actor = self.threads.settled(s.actor);
-            self.threads.decide(s.actor.operation, sink);
+            self.threads.decide(s.actor.operation, cx);
         }
         add_up(shares);
         for s in shares.iter() {
             let tgid = (s.actor.tgid != 0).then_some(s.actor.tgid);
-            sink.cause(Cause {
+            cx.sink.cause(Cause {
                 command: pending.command,
                 origin: s.actor.origin,
                 operation: (s.actor.operation != 0).then_some(s.actor.operation),
@@ -146,7 +147,7 @@ impl State {
             waits.dedup_by_key(|w| w.0);
             let window = Window { start_ns: pending.issue_ns, end_ns: pending.done_ns, cpus: [pending.cpu; 2] };
             for &mut (span, sure) in waits {
-                self.link(span, pending.command, Relation::WaitsForFlush, sure, window, sink);
+                cx.link(span, pending.command, Relation::WaitsForFlush, sure, window);
             }
         }
         if pending.above {
@@ -166,6 +167,7 @@ impl State {
         depth: u32,
         out: &mut Vec<Share>,
         waits: &mut Vec<(u64, Confidence)>,
+        cx: &Context<'_>,
     ) -> bool {
         let nobody = |via| Share { actor: Actor::NOBODY, share: c.weight, confidence: c.confidence, via };
         if depth > DEEPEST {
@@ -206,8 +208,7 @@ impl State {
                     out.push(nobody(c.via));
                     return true;
                 };
-                let settled =
-                    transaction.end_ns.is_some_and(|e| e.saturating_add(self.config.horizon_ns) <= self.now_ns);
+                let settled = transaction.end_ns.is_some_and(|e| e.saturating_add(cx.config.horizon_ns) <= cx.now_ns);
                 if !settled && !force.0 {
                     return false;
                 }
@@ -226,7 +227,7 @@ impl State {
                 if matches!(c.source, Source::Waiters(_)) && !transaction.waiters.is_empty() {
                     let each = c.weight / transaction.waiters.len() as f64;
                     return transaction.waiters.iter().all(|w| {
-                        self.resolve(&line(w.source, each, w.confidence, w.span), force, depth + 1, out, waits)
+                        self.resolve(&line(w.source, each, w.confidence, w.span), force, depth + 1, out, waits, cx)
                     });
                 }
                 // Proxies pay no part of their own, such as ext4's worker that turns written extents into valid ones
@@ -239,7 +240,7 @@ impl State {
                 }
                 members().all(|j| {
                     let part = c.weight * j.handles / all;
-                    self.resolve(&line(j.source, part, j.confidence, 0), force, depth + 1, out, waits)
+                    self.resolve(&line(j.source, part, j.confidence, 0), force, depth + 1, out, waits, cx)
                 })
             }
         }

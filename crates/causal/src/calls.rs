@@ -11,8 +11,8 @@
 //! *Uncertainty*: whose handle a kernel thread's is, is known only from what that thread writes next, as the range of a
 //! command by a loop disk's worker.
 
-use crate::Sink;
 use crate::actor::{Actor, Source};
+use crate::context::Context;
 use crate::journal::{Joiner, Sync};
 use crate::linker::State;
 use crate::loss::Window;
@@ -47,9 +47,9 @@ pub(crate) struct Issuer {
 
 impl State {
     /// Who is charged for what a thread does, if nothing else tells: the operation around it, which may be a guess.
-    pub(crate) fn actor(&self, header: &Header, ctx: u16, around: Option<(u64, bool)>) -> Actor {
+    pub(crate) fn actor(&self, header: &Header, ctx: u16, around: Option<(u64, bool)>, cx: &Context<'_>) -> Actor {
         let kernel = ctx & flags::KERNEL_THREAD != 0 || header.flags & 1 != 0;
-        if self.config.tracer == Some(header.tgid) || ctx & flags::TRACER != 0 {
+        if cx.config.tracer == Some(header.tgid) || ctx & flags::TRACER != 0 {
             Actor::process(Origin::Tracer, header.tgid)
         } else if let Some((operation, guess)) = around {
             Actor { origin: Origin::Operation, operation, tgid: header.tgid, guess }
@@ -63,8 +63,8 @@ impl State {
     }
 
     /// Who does this now: the system call that the record names, else the operation, else the process.
-    pub(crate) fn issuer(&mut self, header: &Header, ctx: u16, syscall_ns: u64, sink: &mut dyn Sink) -> Issuer {
-        let tracer = self.config.tracer == Some(header.tgid) || ctx & flags::TRACER != 0;
+    pub(crate) fn issuer(&mut self, header: &Header, ctx: u16, syscall_ns: u64, cx: &mut Context<'_>) -> Issuer {
+        let tracer = cx.config.tracer == Some(header.tgid) || ctx & flags::TRACER != 0;
         if let Some(ring) = self.ring(header.tgid, syscall_ns).filter(|_| !tracer) {
             let operation = ring.confidence == Confidence::Structural && ring.actor.operation != 0;
             return Issuer {
@@ -79,10 +79,10 @@ impl State {
             };
         }
         if syscall_ns != 0 && !tracer {
-            let call = self.enter(header, syscall_ns.min(header.time_ns), None, ctx, (0, 0), sink);
+            let call = self.enter(header, syscall_ns.min(header.time_ns), None, ctx, (0, 0), cx);
             if !self.keeps(header.tid, call.span) {
                 let (tgid, tid) = (header.tgid, header.tid);
-                self.put_unfinished_call(&Thread { tgid, tid, ..Thread::default() }, &call, header.time_ns, sink);
+                self.put_unfinished_call(&Thread { tgid, tid, ..Thread::default() }, &call, header.time_ns, cx);
             }
             return Issuer {
                 actor: call.actor,
@@ -98,7 +98,7 @@ impl State {
         let frame = self.threads.map.get(&header.tid).filter(|t| t.tgid == header.tgid).and_then(|t| t.operation(ctx));
         let told = ctx & flags::IN_OP != 0;
         Issuer {
-            actor: self.actor(header, ctx, frame.map(|f| (f.id, f.is_guess()))),
+            actor: self.actor(header, ctx, frame.map(|f| (f.id, f.is_guess())), cx),
             span: frame.map_or(0, |f| f.span),
             operation: frame.map(|f| f.id),
             call: None,
@@ -121,9 +121,9 @@ impl State {
         name: Option<CallName>,
         ctx: u16,
         file: (u32, u64),
-        sink: &mut dyn Sink,
+        cx: &mut Context<'_>,
     ) -> Call {
-        let thread = self.thread(header.tgid, header.tid, sink);
+        let thread = self.thread(header.tgid, header.tid, cx);
         let announced = |c: &Call| {
             !c.seen
                 && c.call.is_some_and(CallName::syncs)
@@ -135,7 +135,7 @@ impl State {
             // `fs_write` does not say whether a statement ran; whoever does say is believed.
             if !call.seen && ctx & flags::BETWEEN_ROWS & !call.ctx != 0 {
                 let around = self.inside(header.tid, start_ns, ctx);
-                call = Call { actor: self.actor(header, ctx, around.charged()), ctx, ..call };
+                call = Call { actor: self.actor(header, ctx, around.charged(), cx), ctx, ..call };
                 self.update(header.tid, call);
             }
             return call;
@@ -144,9 +144,9 @@ impl State {
         let call = Call {
             start_ns,
             end_ns: u64::MAX,
-            span: self.new_span(),
+            span: cx.new_span(),
             fs_span: 0,
-            actor: self.actor(header, ctx, around.charged()),
+            actor: self.actor(header, ctx, around.charged(), cx),
             call: name,
             dev: file.0,
             ino: file.1,
@@ -166,7 +166,7 @@ impl State {
         let next_ns = thread.before.map_or(start_ns, |c| c.start_ns);
         if let Some(old) = old.filter(|c| !c.seen) {
             let (tgid, tid) = (header.tgid, header.tid);
-            self.put_unfinished_call(&Thread { tgid, tid, ..Thread::default() }, &old, next_ns, sink);
+            self.put_unfinished_call(&Thread { tgid, tid, ..Thread::default() }, &old, next_ns, cx);
         }
         call
     }
@@ -188,7 +188,7 @@ impl State {
     }
 
     /// A call whose end was not seen and will not be; it was over by `by_ns`.
-    pub(crate) fn put_unfinished_call(&mut self, thread: &Thread, call: &Call, by_ns: u64, sink: &mut dyn Sink) {
+    pub(crate) fn put_unfinished_call(&mut self, thread: &Thread, call: &Call, by_ns: u64, cx: &mut Context<'_>) {
         if call.seen {
             return;
         }
@@ -199,10 +199,10 @@ impl State {
         let row = span(call.span, Layer::Syscall, kind, call.start_ns, thread.tgid, thread.tid);
         let operation = self.threads.settled(call.actor).operation;
         let operation = (operation != 0).then_some(operation);
-        self.put_span(thread.tid, Span { operation, file, ..row }, sink);
+        self.put_span(thread.tid, Span { operation, file, ..row }, cx);
         if call.fs_span != 0 {
             let row = span(call.fs_span, Layer::FileSystem, "sync", call.start_ns, thread.tgid, thread.tid);
-            self.put_span(thread.tid, Span { operation, file, ..row }, sink);
+            self.put_span(thread.tid, Span { operation, file, ..row }, cx);
         }
     }
 
@@ -231,33 +231,33 @@ impl State {
     }
 
     /// A call that waits for the medium began.
-    pub(crate) fn on_sync_begin(&mut self, header: &Header, record: &SyncBegin, sink: &mut dyn Sink) {
-        self.settle_marks(header.tid, header.time_ns, sink);
+    pub(crate) fn on_sync_begin(&mut self, header: &Header, record: &SyncBegin, cx: &mut Context<'_>) {
+        self.settle_marks(header.tid, header.time_ns, cx);
         let file = (record.dev, record.ino);
         let name = CallName::from_number(record.call).unwrap_or(CallName::Fsync);
         if record.ctx & flags::REGULAR == 0 && record.ino != 0 {
             self.logs.folder(file);
         }
-        let mut call = self.enter(header, header.time_ns, Some(name), record.ctx, file, sink);
+        let mut call = self.enter(header, header.time_ns, Some(name), record.ctx, file, cx);
         if !self.keeps(header.tid, call.span) {
             return;
         }
         if call.fs_span == 0 && !call.seen {
-            call = Call { fs_span: self.new_span(), call: Some(name), dev: file.0, ino: file.1, ..call };
+            call = Call { fs_span: cx.new_span(), call: Some(name), dev: file.0, ino: file.1, ..call };
             self.update(header.tid, call);
         }
         if !call.seen {
-            self.journal.sync(record.dev, self.now_ns, wait(header.tid, &call, record.ino, u64::MAX, 0));
+            self.journal.sync(record.dev, cx.now_ns, wait(header.tid, &call, record.ino, u64::MAX, 0));
         }
     }
 
     /// A call ended.
-    pub(crate) fn on_syscall(&mut self, header: &Header, record: &Syscall, sink: &mut dyn Sink) {
+    pub(crate) fn on_syscall(&mut self, header: &Header, record: &Syscall, cx: &mut Context<'_>) {
         let (start_ns, end_ns) = (record.start_ns.min(header.time_ns), header.time_ns);
-        self.settle_marks(header.tid, start_ns, sink);
+        self.settle_marks(header.tid, start_ns, cx);
         let name = CallName::from_number(record.call);
         let file = (record.dev, record.ino);
-        let mut call = self.enter(header, start_ns, name, record.ctx, file, sink);
+        let mut call = self.enter(header, start_ns, name, record.ctx, file, cx);
         if call.seen {
             return; // The same identity twice: a damaged log.
         }
@@ -272,10 +272,10 @@ impl State {
         // Some file systems tell of the entry only (xfs).
         let entered = record.fs_start_ns != 0 && record.fs_end_ns >= record.fs_start_ns;
         if call.fs_span == 0 && !fs_kind.is_empty() && (entered || regular) {
-            call.fs_span = self.new_span();
+            call.fs_span = cx.new_span();
         }
         let around = self.inside(header.tid, start_ns, record.ctx);
-        call.actor = self.actor(header, record.ctx, around.charged());
+        call.actor = self.actor(header, record.ctx, around.charged(), cx);
         call = Call { start_ns, end_ns, call: name, dev: file.0, ino: file.1, ctx: record.ctx, seen: true, ..call };
         self.update(header.tid, call);
 
@@ -315,7 +315,7 @@ impl State {
             (false, true) => Confidence::Structural,
             (false, false) => Confidence::Interval,
         };
-        self.link(around.span, call.span, Relation::Calls, sure, window, sink);
+        cx.link(around.span, call.span, Relation::Calls, sure, window);
         if call.fs_span != 0 {
             let fs = Span {
                 layer: Layer::FileSystem,
@@ -326,12 +326,12 @@ impl State {
                 bytes: if is(CallName::syncs) { 0 } else { u64::try_from(record.result).unwrap_or(0) },
                 ..row.clone()
             };
-            self.put_span(header.tid, row, sink);
-            self.put_span(header.tid, fs, sink);
+            self.put_span(header.tid, row, cx);
+            self.put_span(header.tid, fs, cx);
             let window = Window { start_ns: call.start_ns, end_ns: call.start_ns, cpus: [header.cpu; 2] };
-            self.link(call.span, call.fs_span, Relation::Calls, Confidence::Exact, window, sink);
+            cx.link(call.span, call.fs_span, Relation::Calls, Confidence::Exact, window);
         } else {
-            self.put_span(header.tid, row, sink);
+            self.put_span(header.tid, row, cx);
         }
         if let Some(thread) = self.threads.map.get_mut(&header.tid) {
             thread.on_call(CallSegment {
@@ -348,7 +348,7 @@ impl State {
                 transaction: call.transaction(),
             });
         }
-        self.consequences(header, record, &call, (fs_start_ns, end_ns), sink);
+        self.consequences(header, record, &call, (fs_start_ns, end_ns), cx);
     }
 
     /// Pages, transactions and waits of a call that is known in full.
@@ -358,7 +358,7 @@ impl State {
         record: &Syscall,
         call: &Call,
         (start_ns, end_ns): (u64, u64),
-        sink: &mut dyn Sink,
+        cx: &mut Context<'_>,
     ) {
         let file = (record.dev, record.ino);
         let done = u64::try_from(record.result).unwrap_or(0);
@@ -395,30 +395,30 @@ impl State {
                     time_ns: start_ns,
                     cpu: header.cpu,
                 };
-                self.join((dev, record.txn), record.ino, joiner, sink);
+                self.join((dev, record.txn), record.ino, joiner, cx);
             }
         }
         if call.call.is_some_and(CallName::syncs) {
-            self.journal.sync(record.dev, self.now_ns, wait(header.tid, call, record.ino, end_ns, record.txn));
+            self.journal.sync(record.dev, cx.now_ns, wait(header.tid, call, record.ino, end_ns, record.txn));
         }
     }
 
     /// Puts a member into a transaction; if its commit has begun, the link is made here, else when it begins.
-    fn join(&mut self, key: (u32, u32), ino: u64, joiner: Joiner, sink: &mut dyn Sink) -> usize {
+    fn join(&mut self, key: (u32, u32), ino: u64, joiner: Joiner, cx: &mut Context<'_>) -> usize {
         let place = self.journal.join(key, ino, joiner);
         if let Some((span, begin_ns, cpu)) = self.journal.get(key).map(|t| (t.span, t.begin_ns, t.cpu)) {
-            self.link_joiner(&joiner, span, begin_ns, cpu, sink);
+            self.link_joiner(&joiner, span, begin_ns, cpu, cx);
         }
         place
     }
 
-    pub(crate) fn link_joiner(&mut self, joiner: &Joiner, commit: u64, begin_ns: u64, cpu: u16, sink: &mut dyn Sink) {
+    pub(crate) fn link_joiner(&mut self, joiner: &Joiner, commit: u64, begin_ns: u64, cpu: u16, cx: &mut Context<'_>) {
         let window = Window { start_ns: joiner.time_ns, end_ns: begin_ns, cpus: [joiner.cpu, cpu] };
-        self.link(joiner.span, commit, Relation::JoinsTransaction, joiner.confidence, window, sink);
+        cx.link(joiner.span, commit, Relation::JoinsTransaction, joiner.confidence, window);
     }
 
     /// A handle outside a recorded call, or a second transaction inside one.
-    pub(crate) fn on_join(&mut self, header: &Header, record: &Join, sink: &mut dyn Sink) {
+    pub(crate) fn on_join(&mut self, header: &Header, record: &Join, cx: &mut Context<'_>) {
         let ctx = record.ctx as u16;
         let kernel = ctx & flags::KERNEL_THREAD != 0 || header.flags & 1 != 0;
         let time_ns = if record.start_ns == 0 { header.time_ns } else { record.start_ns.min(header.time_ns) };
@@ -436,15 +436,15 @@ impl State {
             if let Some(upper) = self.stacked.served_by(header.tid, record.dev) {
                 joiner.source = Source::Command(upper);
                 joiner.span = upper;
-                self.join(key, 0, joiner, sink);
+                self.join(key, 0, joiner, cx);
             } else {
-                let place = self.join(key, 0, joiner, sink);
+                let place = self.join(key, 0, joiner, cx);
                 self.kernel_joins.insert(header.tid, (key, place));
             }
             return;
         }
         let around = self.inside(header.tid, time_ns, ctx);
-        joiner.source = Source::Actor(self.actor(header, ctx, around.charged()));
+        joiner.source = Source::Actor(self.actor(header, ctx, around.charged(), cx));
 
         joiner.span = around.span;
         let call = self.threads.map.get(&header.tid).and_then(|t| t.call).filter(|c| c.start_ns <= time_ns);
@@ -461,7 +461,7 @@ impl State {
             joiner.confidence = ring.confidence;
             ino = ring.request.ino;
         }
-        self.join(key, ino, joiner, sink);
+        self.join(key, ino, joiner, cx);
     }
 
     /// What a record without a `ctx` says of its context.
@@ -478,7 +478,7 @@ impl State {
     }
 
     /// A loop disk's worker, which just joined a transaction of this file system, turns out to serve a command.
-    fn settle_join(&mut self, header: &Header, dev: u32, upper: u64, sink: &mut dyn Sink) {
+    fn settle_join(&mut self, header: &Header, dev: u32, upper: u64, cx: &mut Context<'_>) {
         let Some((key, place)) = self.kernel_joins.remove(&header.tid).filter(|(key, _)| key.0 == dev) else { return };
         let Some(t) = self.journal.get(key) else { return };
         let (commit, begin_ns, cpu) = (t.span, t.begin_ns, t.cpu);
@@ -489,22 +489,22 @@ impl State {
         let joiner = crate::journal::Joiner { source, span, confidence: sure, ..joiner };
         self.journal.replace(key, place, std::iter::once(joiner));
         if commit != 0 {
-            self.link_joiner(&joiner, commit, begin_ns, cpu, sink);
+            self.link_joiner(&joiner, commit, begin_ns, cpu, cx);
         }
     }
 
     /// A range of a file is being written, told apart from its call's record.
-    pub(crate) fn on_fs_write(&mut self, header: &Header, record: &FsWrite, sink: &mut dyn Sink) {
+    pub(crate) fn on_fs_write(&mut self, header: &Header, record: &FsWrite, cx: &mut Context<'_>) {
         let file = (record.dev, record.ino);
         if header.flags & 1 != 0 {
             // A loop disk's worker: the pages were signed when the command came (see `stacked`).
             self.stacked.serve(header.tid, file, record.pos, record.bytes.into());
             if let Some(upper) = self.stacked.served_by(header.tid, record.dev) {
-                self.settle_join(header, record.dev, upper, sink);
+                self.settle_join(header, record.dev, upper, cx);
             }
             return;
         }
-        let issuer = self.issuer(header, self.told(header), record.syscall_ns, sink);
+        let issuer = self.issuer(header, self.told(header), record.syscall_ns, cx);
         if issuer.ring != 0
             && let Some(ring) = self.rings.get_mut(&(header.tgid, record.syscall_ns))
         {
@@ -532,11 +532,11 @@ impl State {
     }
 
     /// A mapped file was touched: if its pages are ever written, then perhaps because of this thread.
-    pub(crate) fn on_cache_add(&mut self, header: &Header, record: &CacheAdd, sink: &mut dyn Sink) {
+    pub(crate) fn on_cache_add(&mut self, header: &Header, record: &CacheAdd, cx: &mut Context<'_>) {
         if header.flags & 1 != 0 || record.ino == 0 {
             return;
         }
-        let issuer = self.issuer(header, self.told(header), 0, sink);
+        let issuer = self.issuer(header, self.told(header), 0, cx);
         let writer = Writer {
             source: Source::Actor(issuer.actor),
             span: issuer.span,

@@ -8,7 +8,7 @@
 //! one an f2fs fsync waited for is a conclusion (`interval`). Who waits for a btrfs commit that another thread carries out
 //! is not told. A commit that nobody asked for has no begin that is known: it is a moment.
 
-use crate::Sink;
+use crate::context::Context;
 use crate::hash::FastMap;
 use crate::linker::State;
 use crate::loss::Window;
@@ -87,9 +87,9 @@ impl Asker {
 
 impl State {
     /// A file system brings what it logged to the medium.
-    pub(crate) fn on_checkpoint(&mut self, header: &Header, record: &Checkpoint, sink: &mut dyn Sink) {
+    pub(crate) fn on_checkpoint(&mut self, header: &Header, record: &Checkpoint, cx: &mut Context<'_>) {
         let asker =
-            if record.syscall_ns == 0 { 0 } else { self.issuer(header, record.ctx, record.syscall_ns, sink).span };
+            if record.syscall_ns == 0 { 0 } else { self.issuer(header, record.ctx, record.syscall_ns, cx).span };
         match record.phase {
             0 => {
                 self.journal.asked(record.dev, asker);
@@ -99,13 +99,13 @@ impl State {
                 }
                 askers.push(Asker::new(header, record, asker));
             }
-            1 => self.arrived(header, record, asker, sink),
-            _ => self.left(header, record.dev, asker, sink),
+            1 => self.arrived(header, record, asker, cx),
+            _ => self.left(header, record.dev, asker, cx),
         }
     }
 
     /// A commit is on the medium. `own`: the call whose thread carried it out; 0: none.
-    fn arrived(&mut self, header: &Header, record: &Checkpoint, own: u64, sink: &mut dyn Sink) {
+    fn arrived(&mut self, header: &Header, record: &Checkpoint, own: u64, cx: &mut Context<'_>) {
         let askers = &mut self.checkpoints.of(record.dev).askers;
         // One that is there brings all before it along.
         let (mut waited, later): (Vec<_>, Vec<_>) = askers.drain(..).partition(|a| a.number <= record.number);
@@ -118,14 +118,14 @@ impl State {
         waited.sort_unstable_by_key(|a| (a.span, a.time_ns));
         waited.dedup_by_key(|a| a.span);
         let begin_ns = waited.iter().map(|a| a.time_ns).min().or(last_ns).unwrap_or(header.time_ns).min(header.time_ns);
-        let id = self.new_span();
+        let id = cx.new_span();
         for asker in &waited {
             let window = Window { start_ns: asker.time_ns, end_ns: header.time_ns, cpus: [asker.cpu, header.cpu] };
-            self.link(asker.span, id, Relation::WaitsForLog, Confidence::Structural, window, sink);
+            cx.link(asker.span, id, Relation::WaitsForLog, Confidence::Structural, window);
         }
-        sink.span(Span {
+        cx.sink.span(Span {
             end_ns: Some(header.time_ns),
-            disk: Some(self.config.disk_of(record.dev)),
+            disk: Some(cx.config.disk_of(record.dev)),
             number: Some(record.number),
             ..span(id, Layer::FileSystem, "commit", begin_ns, header.tgid, header.tid)
         });
@@ -136,7 +136,7 @@ impl State {
     }
 
     /// A call that needed a commit ends.
-    fn left(&mut self, header: &Header, dev: u32, call: u64, sink: &mut dyn Sink) {
+    fn left(&mut self, header: &Header, dev: u32, call: u64, cx: &mut Context<'_>) {
         let start_ns = self.threads.map.get(&header.tid).and_then(|t| t.call).map_or(u64::MAX, |c| c.start_ns);
         let Some(arrived) = self.checkpoints.of(dev).arrived.as_mut() else { return };
         if call == 0 || arrived.end_ns < start_ns || arrived.waited.contains(&call) {
@@ -147,7 +147,7 @@ impl State {
         }
         let (commit, cpus) = (arrived.span, [header.cpu, arrived.cpu]);
         let window = Window { start_ns, end_ns: header.time_ns, cpus };
-        self.link(call, commit, Relation::WaitsForLog, Confidence::Interval, window, sink);
+        cx.link(call, commit, Relation::WaitsForLog, Confidence::Interval, window);
     }
 
     /// Whether the call that asked had not returned by then.

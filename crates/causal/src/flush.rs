@@ -8,9 +8,10 @@
 //! *Uncertainty*: a waiter may be listed without its bio (the list was cut at four, or the bio is not at hand); then the
 //! oldest barriers of the disk that wait are taken for it, and the link says `address`.
 
-use crate::Sink;
+use crate::Config;
 use crate::activity::Flight;
 use crate::actor::{Charge, Source};
+use crate::context::Context;
 use crate::linker::State;
 use crate::loss::Window;
 use crate::requests::Request;
@@ -22,51 +23,51 @@ const BARE: u8 = 7;
 
 impl State {
     /// A flush went to the driver.
-    pub(crate) fn on_flush_issue(&mut self, header: &Header, r: &FlushIssue, sink: &mut dyn Sink) {
+    pub(crate) fn on_flush_issue(&mut self, header: &Header, r: &FlushIssue, cx: &mut Context<'_>) {
         let Some(mut request) = self.requests.remove(&r.rq) else { return };
         if request.waiters == 0 {
             let listed = usize::from(r.listed).min(r.bios.len());
             request.waiters = r.total.max(r.listed).into();
             for (&at, &step) in r.bios.iter().zip(&r.steps).take(listed) {
                 if self.bios.contains_key(&at) {
-                    self.wait(&mut request, at, step == BARE, Confidence::Exact, header, sink);
+                    self.wait(&mut request, at, step == BARE, Confidence::Exact, header, cx);
                 }
             }
             let named = r.bios[..listed].iter().filter(|at| self.bios.contains_key(at)).count();
             let missing = usize::try_from(request.waiters).unwrap_or(0).saturating_sub(named);
-            let others = if missing > 0 { self.waiting(&request, &r.bios[..listed]) } else { Vec::new() };
+            let others = if missing > 0 { self.waiting(&request, &r.bios[..listed], cx.config) } else { Vec::new() };
             for at in others.into_iter().take(missing) {
-                self.wait(&mut request, at, true, Confidence::Address, header, sink);
+                self.wait(&mut request, at, true, Confidence::Address, header, cx);
             }
         }
         self.requests.insert(r.rq, request);
     }
 
     /// A flush of which no list of waiters was seen: all barriers that waited on its disk when it was issued.
-    pub(crate) fn guess_waiters(&mut self, request: &mut Request, sink: &mut dyn Sink) {
+    pub(crate) fn guess_waiters(&mut self, request: &mut Request, cx: &mut Context<'_>) {
         let header = Header { time_ns: request.issue_ns, cpu: request.cpu, ..Header::default() };
         let listed: Vec<u64> = request.bios.iter().copied().filter(|at| self.bios.contains_key(at)).collect();
         let (all, sure) = if listed.is_empty() {
-            (self.waiting(request, &[]), Confidence::Address)
+            (self.waiting(request, &[], cx.config), Confidence::Address)
         } else {
             (listed, Confidence::Exact)
         };
         request.charges.clear();
         request.waiters = all.len() as u32;
         for at in all {
-            self.wait(request, at, true, sure, &header, sink);
+            self.wait(request, at, true, sure, &header, cx);
         }
     }
 
     /// Barriers of the request's disk that were queued before it and not carried yet, oldest first.
-    fn waiting(&self, request: &Request, known: &[u64]) -> Vec<u64> {
-        let disk = self.config.disk_of(request.disk);
+    fn waiting(&self, request: &Request, known: &[u64], config: &Config) -> Vec<u64> {
+        let disk = config.disk_of(request.disk);
         let mut all: Vec<(u64, u64)> = self
             .barriers
             .iter()
             .filter(|at| !known.contains(at))
             .filter_map(|at| Some((at, self.bios.get(at)?)))
-            .filter(|(_, b)| b.is_barrier() && self.config.disk_of(b.disk) == disk)
+            .filter(|(_, b)| b.is_barrier() && config.disk_of(b.disk) == disk)
             .filter(|(_, b)| b.carrier == 0 && b.queue_ns <= request.issue_ns)
             .map(|(at, b)| (b.span, *at))
             .collect();
@@ -83,11 +84,11 @@ impl State {
         bare: bool,
         sure: Confidence,
         header: &Header,
-        sink: &mut dyn Sink,
+        cx: &mut Context<'_>,
     ) {
         let Some(mut bio) = self.bios.remove(&at) else { return };
         let window = Window { start_ns: bio.queue_ns, end_ns: header.time_ns, cpus: [bio.cpu, request.cpu] };
-        let sure = self.link(bio.span, request.command, Relation::WaitsForFlush, sure, window, sink);
+        let sure = cx.link(bio.span, request.command, Relation::WaitsForFlush, sure, window);
         let all: f64 = bio.charges.iter().map(|c| c.weight).sum();
         for charge in &bio.charges {
             let source = match charge.source {
@@ -123,7 +124,7 @@ impl State {
                 flight.done_ns = flight.done_ns.min(request.issue_ns);
             }
             bio.carrier = request.command;
-            self.put_bio(&mut bio, Some(header.time_ns), None, sink);
+            self.put_bio(&mut bio, Some(header.time_ns), None, cx);
         }
         self.bios.insert(at, bio);
     }

@@ -26,7 +26,7 @@
 //! database) is not the transaction's. The thread's time between its calls is shown as `other`, since its sleeps there are
 //! not recorded.
 
-use crate::Sink;
+use crate::context::Context;
 use crate::hash::FastMap;
 use crate::linker::State;
 use crate::pages::FileKey;
@@ -255,8 +255,8 @@ impl State {
         }
     }
 
-    fn infers(&self, header: &Header, record: &Syscall) -> bool {
-        self.config.told.as_ref().is_some_and(|told| !told.contains(&header.tgid))
+    fn infers(&self, header: &Header, record: &Syscall, cx: &Context<'_>) -> bool {
+        cx.config.told.as_ref().is_some_and(|told| !told.contains(&header.tgid))
             && record.ctx & flags::TRACKED != 0
             && record.ino != 0
             && record.result >= 0
@@ -290,10 +290,10 @@ impl State {
     }
 
     /// Before a call is taken in: transactions may be over, and one may begin with it.
-    pub(crate) fn infer_begin(&mut self, header: &Header, record: &Syscall, sink: &mut dyn Sink) {
+    pub(crate) fn infer_begin(&mut self, header: &Header, record: &Syscall, cx: &mut Context<'_>) {
         let (tid, start_ns) = (header.tid, record.start_ns.min(header.time_ns));
-        self.infer_ends(tid, sink, |t| t.over_by(start_ns));
-        let Some(call) = Call::from_number(record.call).filter(|_| self.infers(header, record)) else { return };
+        self.infer_ends(tid, cx, |t| t.over_by(start_ns));
+        let Some(call) = Call::from_number(record.call).filter(|_| self.infers(header, record, cx)) else { return };
         let file = (record.dev, record.ino);
         let mut path = None;
         let class = match call {
@@ -315,16 +315,16 @@ impl State {
         let wal = self.inferred.databases.get(&path).is_some_and(|wal| *wal);
         let checkpoint = class == FileClass::Database && wal;
         // In a WAL's mode the database itself is written by checkpoints only, which are no part of a commit.
-        self.infer_ends(tid, sink, |t| t.database == path && (t.over || wal && !t.journal && t.bare != checkpoint));
+        self.infer_ends(tid, cx, |t| t.database == path && (t.over || wal && !t.journal && t.bare != checkpoint));
         if self.inferred.of(tid, &path).is_none() {
-            self.settle_marks(tid, start_ns, sink);
+            self.settle_marks(tid, start_ns, cx);
             // What the program itself told, or the user asked for, needs no guess.
             if self.threads.map.get(&tid).is_some_and(|t| t.tgid == header.tgid && t.told_operation().is_some()) {
                 return;
             }
             let what = if checkpoint { "checkpoint of" } else { "write transaction on" };
             let name = format!("({what} {}, inferred from its files)", self.inferred.name(&path));
-            let operation = self.open_frame(header, start_ns, (Kind::Inferred, 0, 0), name, sink);
+            let operation = self.open_frame(header, start_ns, (Kind::Inferred, 0, 0), name, cx);
             let bare = class == FileClass::Database;
             let (journal, frames, over) = (false, false, false);
             let database = path.clone();
@@ -338,11 +338,11 @@ impl State {
     }
 
     /// After a call was taken in: a transaction may be over with it.
-    pub(crate) fn infer_end(&mut self, header: &Header, record: &Syscall, sink: &mut dyn Sink) {
+    pub(crate) fn infer_end(&mut self, header: &Header, record: &Syscall, cx: &mut Context<'_>) {
         if self.inferred.open.is_empty() {
             return;
         }
-        let Some(call) = Call::from_number(record.call).filter(|_| self.infers(header, record)) else { return };
+        let Some(call) = Call::from_number(record.call).filter(|_| self.infers(header, record, cx)) else { return };
         let (tid, file, end_ns) = (header.tid, (record.dev, record.ino), header.time_ns);
         let told = match call {
             _ if call.syncs() => Told::Synced,
@@ -360,7 +360,7 @@ impl State {
                 _ => call.writes() && record.pos == 0 && record.bytes == JOURNAL_HEADER,
             };
         if journal_ends && let Some(path) = self.names.path(file).map(|path| database_of(path).to_string()) {
-            self.infer_elsewhere(header, &path, sink);
+            self.infer_elsewhere(header, &path, cx);
         }
         let Some(open) = self.inferred.open.get(&tid) else { return };
         let Some(path) = open.iter().find(|t| self.is_of(&t.database, file, &told)).map(|t| t.database.clone()) else {
@@ -377,24 +377,24 @@ impl State {
                 || class == FileClass::Wal && transaction.frames
                 || class == FileClass::Database && transaction.bare);
         if synced {
-            self.infer_ends(tid, sink, |t| t.database == path);
+            self.infer_ends(tid, cx, |t| t.database == path);
         }
     }
 
     /// This thread ended the journal of the database, or made a new one: what another one of the process had begun is over.
-    fn infer_elsewhere(&mut self, header: &Header, path: &str, sink: &mut dyn Sink) {
+    fn infer_elsewhere(&mut self, header: &Header, path: &str, cx: &mut Context<'_>) {
         let has = |all: &[Transaction]| all.iter().any(|t| t.database == path && t.journal);
         let others = self.inferred.open.iter().filter(|(tid, all)| **tid != header.tid && has(all));
         let mut others: Vec<u32> = others.map(|(tid, _)| *tid).collect();
         others.retain(|tid| self.threads.map.get(tid).is_some_and(|t| t.tgid == header.tgid));
         others.sort_unstable();
         for tid in others {
-            self.infer_ends(tid, sink, |t| t.database == path && t.journal);
+            self.infer_ends(tid, cx, |t| t.database == path && t.journal);
         }
     }
 
     /// Ends those of a thread's transactions that are over, when they had their last write or sync.
-    fn infer_ends(&mut self, tid: u32, sink: &mut dyn Sink, over: impl Fn(&Transaction) -> bool) {
+    fn infer_ends(&mut self, tid: u32, cx: &mut Context<'_>, over: impl Fn(&Transaction) -> bool) {
         let Some(open) = self.inferred.open.get_mut(&tid) else { return };
         let mut ended: Vec<(u64, u64)> = Vec::new();
         open.retain(|t| {
@@ -408,7 +408,7 @@ impl State {
             self.inferred.open.remove(&tid);
         }
         for (operation, end_ns) in ended {
-            self.close_inferred(tid, operation, end_ns, sink);
+            self.close_inferred(tid, operation, end_ns, cx);
         }
     }
 

@@ -51,6 +51,7 @@ mod attribution;
 mod bios;
 mod calls;
 mod checkpoints;
+mod context;
 mod exclusive;
 mod flush;
 mod hash;
@@ -74,10 +75,11 @@ mod uring;
 pub use inner::InnerTasks;
 pub use loss::UNKNOWN_CPU;
 
+use context::Shared;
 use linker::State;
 use model::Event;
 use model::table;
-use reorder::Reorder;
+use reorder::{Reorder, moment};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What lies under a disk.
@@ -184,34 +186,43 @@ pub trait Sink {
 /// Marks do not move the clock, so all of them may be pushed first. The same events give the same rows.
 pub struct Linker {
     order: Reorder,
+    shared: Shared,
     state: State,
 }
 
 impl Linker {
     /// A linker that has seen nothing.
     pub fn new(config: Config) -> Self {
-        Self { order: Reorder::new(config.horizon_ns), state: State::new(config) }
+        Self { order: Reorder::new(config.horizon_ns), state: State::new(&config), shared: Shared::new(config) }
     }
 
     /// Takes an event in and writes the rows that became certain.
     pub fn push(&mut self, event: Event, sink: &mut dyn Sink) {
-        self.state.inferred.arrives(self.state.config.told.as_ref(), &event);
+        self.state.arrives(&event, self.shared.config());
         self.order.push(event);
         while let Some(event) = self.order.pop(false) {
-            self.state.on_event(&event, sink);
+            self.take(&event, sink);
         }
     }
 
     /// Ends the trace: what is still open is written as far as it is known.
     pub fn finish(mut self, sink: &mut dyn Sink) {
         while let Some(event) = self.order.pop(true) {
-            self.state.on_event(&event, sink);
+            self.take(&event, sink);
         }
-        self.state.finish(sink);
+        self.state.finish(&mut self.shared.context(sink));
+    }
+
+    /// An event whose turn has come.
+    fn take(&mut self, event: &Event, sink: &mut dyn Sink) {
+        self.state.on_event(event, &mut self.shared.context(sink));
+        // After the event, so that a late mark or call can be told by its time.
+        self.shared.advance(moment(event));
+        self.state.on_time(&mut self.shared.context(sink));
     }
 
     /// Entries held in memory, of all kinds: what a test of the memory's bound looks at.
     pub fn held(&self) -> usize {
-        self.order.len() + self.state.len()
+        self.order.len() + self.shared.len() + self.state.len()
     }
 }

@@ -10,9 +10,9 @@
 //! may have nothing in this part of its metadata, so that is a `guess`. The bytes of a log are not told apart by who
 //! logged them.
 
-use crate::Sink;
 use crate::actor::{Charge, Source};
 use crate::bios::Bio;
+use crate::context::Context;
 use crate::hash::FastMap;
 use crate::linker::State;
 use crate::loss::Window;
@@ -106,9 +106,9 @@ impl Logs {
 impl State {
     /// Charges what a file system writes of its own, and no page or transaction explains. `dev`: the file system, if its
     /// pages tell. Returns whether anybody was found.
-    pub(crate) fn bill_log(&mut self, dev: u32, bio: &mut Bio, weight: f64, sink: &mut dyn Sink) -> bool {
-        let disk = self.config.disk_of(bio.disk);
-        let config = &self.config;
+    pub(crate) fn bill_log(&mut self, dev: u32, bio: &mut Bio, weight: f64, cx: &mut Context<'_>) -> bool {
+        let disk = cx.config.disk_of(bio.disk);
+        let config = &cx.config;
         let journal = &self.journal;
         // Blocks that are in no file system's inode: those of a disk that holds one without a disk's number (btrfs) are
         // its own; any other's may be ext4's, whose transactions would tell.
@@ -136,7 +136,7 @@ impl State {
         let each = weight / waiting.len() as f64;
         for wait in waiting {
             let window = Window { start_ns: wait.start_ns, end_ns: bio.queue_ns, cpus: [bio.cpu; 2] };
-            let sure = self.link(wait.span, bio.span, Relation::WaitsForLog, wait.confidence, window, sink);
+            let sure = cx.link(wait.span, bio.span, Relation::WaitsForLog, wait.confidence, window);
             bio.charges.push(Charge {
                 source: wait.source,
                 confidence: sure,

@@ -14,8 +14,8 @@
 //! but was left (longjmp, an exception), as soon as that is told; and with one that gave way, since more were open. An execution whose begin was not seen is known only from its end record,
 //! and what its thread did meanwhile was not charged to it.
 
-use crate::Sink;
 use crate::actor::Actor;
+use crate::context::Context;
 use crate::exclusive;
 use crate::hash::FastMap;
 use crate::linker::State;
@@ -73,13 +73,13 @@ impl Threads {
         self.operations
     }
 
-    fn shape(&mut self, kind: &'static str, text: &str, sink: &mut dyn Sink) -> u64 {
+    fn shape(&mut self, kind: &'static str, text: &str, cx: &mut Context<'_>) -> u64 {
         let key = (kind, text.to_string());
         if let Some(id) = self.shapes.get(&key) {
             return *id;
         }
         let id = self.shapes.len() as u64 + 1;
-        sink.shape(Shape { id, kind: Cow::Borrowed(kind), text: text.to_string() });
+        cx.sink.shape(Shape { id, kind: Cow::Borrowed(kind), text: text.to_string() });
         self.shapes.insert(key, id);
         id
     }
@@ -107,10 +107,10 @@ impl Threads {
     }
 
     /// Makes it an operation for good.
-    pub(crate) fn decide(&mut self, operation: u64, sink: &mut dyn Sink) {
+    pub(crate) fn decide(&mut self, operation: u64, cx: &mut Context<'_>) {
         if let Some(frame) = self.undecided(operation) {
             frame.decided = true;
-            frame.held.drain(..).for_each(|s| sink.span(s));
+            frame.held.drain(..).for_each(|s| cx.sink.span(s));
         }
     }
 
@@ -144,29 +144,29 @@ impl Threads {
 
 impl State {
     /// The thread's desk. A thread number that another process has now is another thread.
-    pub(crate) fn thread(&mut self, tgid: u32, tid: u32, sink: &mut dyn Sink) -> &mut Thread {
+    pub(crate) fn thread(&mut self, tgid: u32, tid: u32, cx: &mut Context<'_>) -> &mut Thread {
         if self.threads.map.get(&tid).is_some_and(|t| t.tgid != tgid) {
-            self.thread_ended(tid, sink);
+            self.thread_ended(tid, cx);
         }
         self.threads.map.entry(tid).or_insert_with(|| Thread { tgid, tid, ..Thread::default() })
     }
 
     /// Takes off the marks that ended.
-    pub(crate) fn settle_marks(&mut self, tid: u32, time_ns: u64, sink: &mut dyn Sink) {
+    pub(crate) fn settle_marks(&mut self, tid: u32, time_ns: u64, cx: &mut Context<'_>) {
         while let Some(thread) = self.threads.map.get_mut(&tid) {
             let Some(frame) = thread.frames.last().filter(|f| f.kind == Kind::Mark && f.end_ns <= time_ns) else {
                 return;
             };
             let end_ns = frame.end_ns;
-            exclusive::account(thread, end_ns, &mut self.activity, sink);
+            exclusive::account(thread, end_ns, &mut self.activity, cx.sink);
             let frame = thread.frames.pop();
             if let Some(frame) = frame {
-                self.close_mark(tid, frame, sink);
+                self.close_mark(tid, frame, cx);
             }
         }
     }
 
-    fn close_mark(&mut self, tid: u32, mut frame: Frame, sink: &mut dyn Sink) {
+    fn close_mark(&mut self, tid: u32, mut frame: Frame, cx: &mut Context<'_>) {
         self.threads.marks.remove(&frame.id);
         let Some(tgid) = self.threads.map.get(&tid).map(|t| t.tgid) else { return };
         let operation = frame.is_operation();
@@ -180,24 +180,24 @@ impl State {
             end_ns: Some(end_ns),
             ..span(frame.span, Layer::App, "mark", frame.start_ns, tgid, tid)
         };
-        sink.span(row);
+        cx.sink.span(row);
         if !operation {
             return;
         }
-        frame.held.drain(..).for_each(|s| sink.span(s));
-        exclusive::finish(&mut frame, end_ns, 0, sink);
-        let shape = self.threads.shape("mark", &frame.name, sink);
+        frame.held.drain(..).for_each(|s| cx.sink.span(s));
+        exclusive::finish(&mut frame, end_ns, 0, cx.sink);
+        let shape = self.threads.shape("mark", &frame.name, cx);
         let end = End { end_ns: Some(end_ns), inside_ns: end_ns - frame.start_ns, rows: 0, steps: None, result: None };
-        self.operation_row(tgid, tid, &frame, shape, &end, sink);
+        self.operation_row(tgid, tid, &frame, shape, &end, cx);
     }
 
-    fn operation_row(&mut self, tgid: u32, tid: u32, frame: &Frame, shape: u64, end: &End, sink: &mut dyn Sink) {
+    fn operation_row(&mut self, tgid: u32, tid: u32, frame: &Frame, shape: u64, end: &End, cx: &mut Context<'_>) {
         let count = self.threads.executions.entry(shape).or_default();
         let nth = *count;
         *count += 1;
         let around = Actor { operation: frame.parent, ..Actor::NOBODY };
         let parent = Some(self.threads.settled(around).operation).filter(|&p| p != 0);
-        sink.operation(Operation {
+        cx.sink.operation(Operation {
             id: frame.id,
             span: frame.span,
             shape,
@@ -219,8 +219,8 @@ impl State {
     }
 
     /// A statement became known.
-    pub(crate) fn on_statement(&mut self, header: &Header, record: &Statement, sink: &mut dyn Sink) {
-        let shape = self.threads.shape("statement", &record.text, sink);
+    pub(crate) fn on_statement(&mut self, header: &Header, record: &Statement, cx: &mut Context<'_>) {
+        let shape = self.threads.shape("statement", &record.text, cx);
         let key = (header.tgid, record.stmt);
         if self.threads.statements.insert(key, shape).is_none() {
             self.threads.statements_order.push_back(key);
@@ -231,9 +231,9 @@ impl State {
         if record.start_ns == 0 {
             return;
         }
-        self.settle_marks(header.tid, record.start_ns, sink);
+        self.settle_marks(header.tid, record.start_ns, cx);
         let start_ns = record.start_ns.min(header.time_ns);
-        let id = self.new_span();
+        let id = cx.new_span();
         let ctx = if header.flags & header_flags::BETWEEN_ROWS != 0 { flags::BETWEEN_ROWS } else { 0 };
         let around = self.inside(header.tid, start_ns, ctx);
         let row = Span {
@@ -242,16 +242,16 @@ impl State {
             result: Some(record.result.into()),
             ..span(id, Layer::Database, "prepare", start_ns, header.tgid, header.tid)
         };
-        self.put_span(header.tid, row, sink);
+        self.put_span(header.tid, row, cx);
         let window = Window { start_ns: around.start_ns, end_ns: header.time_ns, cpus: [header.cpu; 2] };
-        self.link(around.span, id, Relation::Calls, Confidence::Interval, window, sink);
+        cx.link(around.span, id, Relation::Calls, Confidence::Interval, window);
     }
 
     /// An execution began.
-    pub(crate) fn on_op_begin(&mut self, header: &Header, record: &OpBegin, sink: &mut dyn Sink) {
-        self.settle_marks(header.tid, header.time_ns, sink);
+    pub(crate) fn on_op_begin(&mut self, header: &Header, record: &OpBegin, cx: &mut Context<'_>) {
+        self.settle_marks(header.tid, header.time_ns, cx);
         let kind = if record.kind == 0 { Kind::Statement } else { Kind::Function };
-        self.open_frame(header, header.time_ns, (kind, record.key, record.depth), String::new(), sink);
+        self.open_frame(header, header.time_ns, (kind, record.key, record.depth), String::new(), cx);
     }
 
     /// Puts a folder on the thread's stack; returns its operation.
@@ -261,13 +261,13 @@ impl State {
         time_ns: u64,
         begins: (Kind, u64, u32),
         name: String,
-        sink: &mut dyn Sink,
+        cx: &mut Context<'_>,
     ) -> u64 {
         let (kind, key, depth) = begins;
-        let (id, span_id) = (self.threads.new_operation(), self.new_span());
-        self.thread(header.tgid, header.tid, sink);
+        let (id, span_id) = (self.threads.new_operation(), cx.new_span());
+        self.thread(header.tgid, header.tid, cx);
         if kind != Kind::Inferred {
-            self.close_impossible(header.tid, begins, time_ns, sink);
+            self.close_impossible(header.tid, begins, time_ns, cx);
         }
         let Some(thread) = self.threads.map.get_mut(&header.tid) else { return id };
         if thread.frames.is_empty() {
@@ -275,7 +275,7 @@ impl State {
             thread.calls.clear();
             thread.aways.clear();
         } else {
-            exclusive::account(thread, time_ns, &mut self.activity, sink);
+            exclusive::account(thread, time_ns, &mut self.activity, cx.sink);
         }
         // The marks below are not operations, after all; what they held belongs to what is around them.
         let open = thread.frames.iter().filter(|f| f.is_probed()).count() as u32;
@@ -285,7 +285,7 @@ impl State {
         for frame in &mut thread.frames {
             if frame.is_undecided() {
                 let outer = (around != 0).then_some(around);
-                frame.held.drain(..).for_each(|s| sink.span(Span { operation: outer, ..s }));
+                frame.held.drain(..).for_each(|s| cx.sink.span(Span { operation: outer, ..s }));
                 frame.slices.clear();
                 self.threads.void.insert(frame.id, around);
                 self.threads.void_order.push_back(frame.id);
@@ -313,40 +313,40 @@ impl State {
         });
         let window = Window { start_ns: parent.2, end_ns: time_ns, cpus: [parent.1, header.cpu] };
         let sure = if kind == Kind::Inferred { Confidence::Guess } else { Confidence::Interval };
-        self.link(parent.0, span_id, Relation::Calls, sure, window, sink);
+        cx.link(parent.0, span_id, Relation::Calls, sure, window);
         id
     }
 
     /// An inferred transaction is over.
-    pub(crate) fn close_inferred(&mut self, tid: u32, operation: u64, end_ns: u64, sink: &mut dyn Sink) {
+    pub(crate) fn close_inferred(&mut self, tid: u32, operation: u64, end_ns: u64, cx: &mut Context<'_>) {
         let Some(thread) = self.threads.map.get_mut(&tid) else { return };
         let Some(place) = thread.frames.iter().position(|f| f.id == operation) else { return };
-        exclusive::account(thread, end_ns, &mut self.activity, sink);
+        exclusive::account(thread, end_ns, &mut self.activity, cx.sink);
         let tgid = thread.tgid;
         let mut frame = thread.frames.remove(place);
         let end_ns = end_ns.max(frame.start_ns);
-        exclusive::finish(&mut frame, end_ns, 0, sink);
+        exclusive::finish(&mut frame, end_ns, 0, cx.sink);
         let end = End { end_ns: Some(end_ns), inside_ns: end_ns - frame.start_ns, rows: 0, steps: None, result: None };
-        self.close(tgid, tid, &frame, &end, sink);
+        self.close(tgid, tid, &frame, &end, cx);
     }
 
     /// An execution ended.
-    pub(crate) fn on_op_end(&mut self, header: &Header, record: &OpEnd, sink: &mut dyn Sink) {
+    pub(crate) fn on_op_end(&mut self, header: &Header, record: &OpEnd, cx: &mut Context<'_>) {
         let end_ns = header.time_ns;
-        self.settle_marks(header.tid, end_ns, sink);
-        self.thread(header.tgid, header.tid, sink);
+        self.settle_marks(header.tid, end_ns, cx);
+        self.thread(header.tgid, header.tid, cx);
         let same = |f: &Frame| f.is_probed() && f.key == record.key && f.start_ns == record.start_ns;
         // Not always the top: an application may step two statements by turns.
         let found = self.threads.map.get(&header.tid).and_then(|t| t.frames.iter().rposition(same));
         if matches!(record.kind, LEFT | GAVE_WAY) {
             // It is known that it was left by now, not when; or that it was not over yet.
-            found.map(|place| self.close_lost(header.tid, place, end_ns, sink));
+            found.map(|place| self.close_lost(header.tid, place, end_ns, cx));
             return;
         }
-        let (id, span_id) = if found.is_some() { (0, 0) } else { (self.threads.new_operation(), self.new_span()) };
+        let (id, span_id) = if found.is_some() { (0, 0) } else { (self.threads.new_operation(), cx.new_span()) };
         let Some(thread) = self.threads.map.get_mut(&header.tid) else { return };
         let frame = found.map(|place| {
-            exclusive::account(thread, end_ns, &mut self.activity, sink);
+            exclusive::account(thread, end_ns, &mut self.activity, cx.sink);
             thread.frames.remove(place)
         });
         let start_ns = record.start_ns.min(end_ns);
@@ -357,7 +357,7 @@ impl State {
         });
         let end_ns = end_ns.max(frame.start_ns);
         let between = (end_ns - frame.start_ns).saturating_sub(record.inside_ns);
-        let unseen = exclusive::finish(&mut frame, end_ns, between, sink);
+        let unseen = exclusive::finish(&mut frame, end_ns, between, cx.sink);
         if let (Some(place), Some(thread)) = (found, self.threads.map.get_mut(&header.tid)) {
             let around = thread.frames[..place].iter_mut().filter(|f| f.kind == Kind::Function);
             around.for_each(|f| exclusive::between_rows(f, frame.span, unseen));
@@ -369,36 +369,36 @@ impl State {
             steps: Some(record.steps),
             result: Some(record.result.into()),
         };
-        self.close(header.tgid, header.tid, &frame, &end, sink);
+        self.close(header.tgid, header.tid, &frame, &end, cx);
     }
 
     /// Writes the rows of an execution that is off the stack.
-    fn close(&mut self, tgid: u32, tid: u32, frame: &Frame, end: &End, sink: &mut dyn Sink) {
+    fn close(&mut self, tgid: u32, tid: u32, frame: &Frame, end: &End, cx: &mut Context<'_>) {
         let (layer, span_kind, shape) = match frame.kind {
-            Kind::Inferred => (Layer::Database, "transaction", self.threads.shape("transaction", &frame.name, sink)),
+            Kind::Inferred => (Layer::Database, "transaction", self.threads.shape("transaction", &frame.name, cx)),
             Kind::Statement => match self.threads.statements.get(&(tgid, frame.key)) {
                 Some(shape) => (Layer::Database, "step", *shape),
-                None => (Layer::Database, "step", self.threads.shape("statement", "(text not known)", sink)),
+                None => (Layer::Database, "step", self.threads.shape("statement", "(text not known)", cx)),
             },
             _ => {
-                let name = usize::try_from(frame.key).ok().and_then(|k| self.config.functions.get(k));
+                let name = usize::try_from(frame.key).ok().and_then(|k| cx.config.functions.get(k));
                 let name = name.cloned().unwrap_or_else(|| format!("function {}", frame.key));
-                (Layer::App, "function", self.threads.shape("function", &name, sink))
+                (Layer::App, "function", self.threads.shape("function", &name, cx))
             }
         };
-        sink.span(Span {
+        cx.sink.span(Span {
             operation: Some(frame.id),
             end_ns: end.end_ns,
             result: end.result,
             number: (frame.kind == Kind::Statement).then_some(end.rows),
             ..span(frame.span, layer, span_kind, frame.start_ns, tgid, tid)
         });
-        self.operation_row(tgid, tid, frame, shape, end, sink);
+        self.operation_row(tgid, tid, frame, shape, end, cx);
     }
 
     /// Takes off what cannot be open any more when this begins, hence had an end that was lost: the same execution; a
     /// function of its nesting, since a function does not wait; and the oldest, if more are open than can be.
-    fn close_impossible(&mut self, tid: u32, begins: (Kind, u64, u32), time_ns: u64, sink: &mut dyn Sink) {
+    fn close_impossible(&mut self, tid: u32, begins: (Kind, u64, u32), time_ns: u64, cx: &mut Context<'_>) {
         let (kind, key, depth) = begins;
         loop {
             let Some(thread) = self.threads.map.get(&tid) else { return };
@@ -408,47 +408,47 @@ impl State {
                 .or_else(|| find(&|f| f.kind == Kind::Function && depth > 0 && !f.is_around(depth)))
                 .or_else(|| find(&Frame::is_probed).filter(|_| open >= OPEN));
             let Some(place) = lost else { return };
-            self.close_lost(tid, place, time_ns, sink);
+            self.close_lost(tid, place, time_ns, cx);
         }
     }
 
     /// Takes a folder off whose end was lost. `false`: there was none.
-    fn close_lost(&mut self, tid: u32, place: usize, time_ns: u64, sink: &mut dyn Sink) -> bool {
+    fn close_lost(&mut self, tid: u32, place: usize, time_ns: u64, cx: &mut Context<'_>) -> bool {
         let frame = self.threads.map.get(&tid).and_then(|t| t.frames.get(place));
         let guess = frame.filter(|f| f.is_guess()).map(|f| f.id);
         let ended = guess.and_then(|operation| self.forget_inferred(tid, operation));
         let Some(thread) = self.threads.map.get_mut(&tid).filter(|t| place < t.frames.len()) else { return false };
-        exclusive::account(thread, ended.unwrap_or(0).max(time_ns), &mut self.activity, sink);
+        exclusive::account(thread, ended.unwrap_or(0).max(time_ns), &mut self.activity, cx.sink);
         let tgid = thread.tgid;
         let mut frame = thread.frames.remove(place);
         if frame.kind == Kind::Mark {
-            self.close_mark(tid, frame, sink);
+            self.close_mark(tid, frame, cx);
         } else {
             let end_ns = ended.map(|at| at.max(frame.start_ns));
-            exclusive::finish(&mut frame, end_ns.unwrap_or(time_ns), 0, sink);
+            exclusive::finish(&mut frame, end_ns.unwrap_or(time_ns), 0, cx.sink);
             let inside_ns = end_ns.map_or(0, |at| at - frame.start_ns);
-            self.close(tgid, tid, &frame, &End { end_ns, inside_ns, rows: 0, steps: None, result: None }, sink);
+            self.close(tgid, tid, &frame, &End { end_ns, inside_ns, rows: 0, steps: None, result: None }, cx);
         }
         true
     }
 
     /// The thread ended, or the trace: its open operations have no end; their slices reach to `now`.
-    pub(crate) fn thread_ended(&mut self, tid: u32, sink: &mut dyn Sink) {
-        self.settle_marks(tid, self.now_ns, sink);
-        let now_ns = self.now_ns;
+    pub(crate) fn thread_ended(&mut self, tid: u32, cx: &mut Context<'_>) {
+        self.settle_marks(tid, cx.now_ns, cx);
+        let now_ns = cx.now_ns;
         self.open_call_on_sheet(tid, now_ns);
         let top = |s: &Self| s.threads.map.get(&tid).map_or(0, |t| t.frames.len()).saturating_sub(1);
-        while self.close_lost(tid, top(self), now_ns, sink) {}
+        while self.close_lost(tid, top(self), now_ns, cx) {}
         if let Some(thread) = self.threads.map.remove(&tid) {
             [thread.before, thread.call]
                 .into_iter()
                 .flatten()
-                .for_each(|c| self.put_unfinished_call(&thread, &c, now_ns, sink));
+                .for_each(|c| self.put_unfinished_call(&thread, &c, now_ns, cx));
         }
     }
 
     /// Ends the half of all threads that was not heard of for longest: records of their ends were lost.
-    pub(crate) fn forget_threads(&mut self, sink: &mut dyn Sink) {
+    pub(crate) fn forget_threads(&mut self, cx: &mut Context<'_>) {
         let last = |t: &Thread| {
             let begun = t.frames.iter().map(|f| f.start_ns).max().unwrap_or(0);
             t.call.map_or(0, |c| c.start_ns).max(begun).max(t.cursor_ns)
@@ -456,26 +456,26 @@ impl State {
         let mut all: Vec<(u64, u32)> = self.threads.map.iter().map(|(tid, t)| (last(t), *tid)).collect();
         all.sort_unstable();
         let old = all.len() / 2;
-        all[..old].iter().for_each(|(_, tid)| self.thread_ended(*tid, sink));
+        all[..old].iter().for_each(|(_, tid)| self.thread_ended(*tid, cx));
     }
 
     /// The application marked an interval.
-    pub(crate) fn on_mark(&mut self, header: &Header, record: &Mark, sink: &mut dyn Sink) {
+    pub(crate) fn on_mark(&mut self, header: &Header, record: &Mark, cx: &mut Context<'_>) {
         let (start_ns, end_ns) = (record.start_ns.min(header.time_ns), header.time_ns);
-        self.settle_marks(header.tid, start_ns, sink);
-        let span_id = self.new_span();
-        if start_ns < self.now_ns {
-            return self.on_late_mark(header, record, start_ns, span_id, sink);
+        self.settle_marks(header.tid, start_ns, cx);
+        let span_id = cx.new_span();
+        if start_ns < cx.now_ns {
+            return self.on_late_mark(header, record, start_ns, span_id, cx);
         }
         let id = self.threads.new_operation();
-        self.thread(header.tgid, header.tid, sink);
+        self.thread(header.tgid, header.tid, cx);
         let Some(thread) = self.threads.map.get_mut(&header.tid) else { return };
         if thread.frames.is_empty() {
             thread.cursor_ns = start_ns;
             thread.calls.clear();
             thread.aways.clear();
         } else {
-            exclusive::account(thread, start_ns, &mut self.activity, sink);
+            exclusive::account(thread, start_ns, &mut self.activity, cx.sink);
         }
         let around = thread.operation(0).map_or(0, |f| f.id);
         let parent = thread.frames.iter().rfind(|f| !f.is_guess());
@@ -491,12 +491,12 @@ impl State {
         });
         self.threads.marks.insert(id, header.tid);
         let window = Window { start_ns: parent.2, end_ns: start_ns, cpus: [parent.1, header.cpu] };
-        self.link(parent.0, span_id, Relation::Calls, Confidence::Interval, window, sink);
+        cx.link(parent.0, span_id, Relation::Calls, Confidence::Interval, window);
     }
 
     /// A mark that came after what it spans: it is linked to the operations inside it, but is none itself, since
     /// what its thread did is not remembered.
-    fn on_late_mark(&mut self, header: &Header, record: &Mark, start_ns: u64, id: u64, sink: &mut dyn Sink) {
+    fn on_late_mark(&mut self, header: &Header, record: &Mark, start_ns: u64, id: u64, cx: &mut Context<'_>) {
         let end_ns = header.time_ns;
         let from = self.threads.history.partition_point(|e| e.end_ns < start_ns);
         let inside: Vec<(u64, u64)> = self
@@ -507,7 +507,7 @@ impl State {
             .filter(|e| e.tid == header.tid && e.start_ns >= start_ns)
             .map(|e| (e.span, e.start_ns))
             .collect();
-        sink.span(Span {
+        cx.sink.span(Span {
             number: Some(record.nth),
             flags: Cow::Owned(record.text.clone()),
             end_ns: Some(end_ns),
@@ -515,7 +515,7 @@ impl State {
         });
         for (child, at_ns) in inside {
             let window = Window { start_ns, end_ns: at_ns, cpus: [header.cpu; 2] };
-            self.link(id, child, Relation::Calls, Confidence::Interval, window, sink);
+            cx.link(id, child, Relation::Calls, Confidence::Interval, window);
         }
     }
 
@@ -534,17 +534,17 @@ impl State {
     }
 
     /// Writes a span, or holds it back while it is not known whether the mark around it is an operation.
-    pub(crate) fn put_span(&mut self, tid: u32, row: Span, sink: &mut dyn Sink) {
+    pub(crate) fn put_span(&mut self, tid: u32, row: Span, cx: &mut Context<'_>) {
         let thread = self.threads.map.get_mut(&tid).filter(|_| row.operation.is_some());
         let frame = thread.and_then(|t| t.frames.iter_mut().find(|f| row.operation == Some(f.id)));
         match frame.filter(|f| f.is_undecided()) {
             Some(frame) if frame.held.len() < HELD => frame.held.push(row),
             Some(frame) => {
                 frame.decided = true;
-                frame.held.drain(..).for_each(|s| sink.span(s));
-                sink.span(row);
+                frame.held.drain(..).for_each(|s| cx.sink.span(s));
+                cx.sink.span(row);
             }
-            None => sink.span(row),
+            None => cx.sink.span(row),
         }
     }
 }

@@ -8,8 +8,8 @@
 //! *Uncertainty*: where the kernel polls the ring (SQPOLL), no system call submits: the process is known, not the thread.
 //! Such a request is the operation's only if the process has exactly one that runs, and that is a guess.
 
-use crate::Sink;
 use crate::actor::{Actor, Source};
+use crate::context::Context;
 use crate::journal::Sync;
 use crate::linker::State;
 use crate::loss::Window;
@@ -71,7 +71,7 @@ impl State {
     }
 
     /// A request was submitted or completed.
-    pub(crate) fn on_uring(&mut self, header: &Header, r: &Uring, sink: &mut dyn Sink) {
+    pub(crate) fn on_uring(&mut self, header: &Header, r: &Uring, cx: &mut Context<'_>) {
         const SUBMITTED: u16 = 0;
         const CARRIED_ON: u16 = 2;
         if r.phase == CARRIED_ON {
@@ -83,20 +83,20 @@ impl State {
         }
         if r.phase != SUBMITTED {
             if let Some(ring) = self.ring_at.remove(&r.req).and_then(|key| self.rings.remove(&key)) {
-                self.ring_completed(header, ring, r, sink);
+                self.ring_completed(header, ring, r, cx);
             }
             return;
         }
-        self.settle_marks(header.tid, header.time_ns, sink);
+        self.settle_marks(header.tid, header.time_ns, cx);
         // Its completion was lost, or the address of one that is forgotten is used again.
         if let Some(old) = self.ring_at.remove(&r.req).and_then(|key| self.rings.remove(&key)) {
-            self.ring_lost(&old, header.time_ns, sink);
+            self.ring_lost(&old, header.time_ns, cx);
         }
         if self.rings.len() >= MOST {
             let mut all: Vec<_> = std::mem::take(&mut self.rings).into_values().collect();
             self.ring_at.clear();
             all.sort_by_key(|r| r.span);
-            all.iter().for_each(|r| self.ring_lost(r, header.time_ns, sink));
+            all.iter().for_each(|r| self.ring_lost(r, header.time_ns, cx));
         }
         let ctx = if header.flags & header_flags::BETWEEN_ROWS != 0 { flags::BETWEEN_ROWS } else { 0 };
         let tracked = if self.names.is_tracked(header.tgid) { flags::TRACKED } else { 0 };
@@ -104,13 +104,13 @@ impl State {
         let polled = around.operation.is_none() && header.flags & header_flags::POLLING != 0;
         let sole = if polled { self.sole_operation(header.tgid) } else { None };
         let call = like(r);
-        let (id, inside_fs) = (self.new_span(), call.is_some_and(|c| c.reads() || c.writes() || c.syncs()));
+        let (id, inside_fs) = (cx.new_span(), call.is_some_and(|c| c.reads() || c.writes() || c.syncs()));
         let ring = Ring {
             header: *header,
             request: r.clone(),
             span: id,
-            fs_span: if inside_fs { self.new_span() } else { 0 },
-            actor: self.actor(header, tracked, around.charged().or(sole.map(|id| (id, true)))),
+            fs_span: if inside_fs { cx.new_span() } else { 0 },
+            actor: self.actor(header, tracked, around.charged().or(sole.map(|id| (id, true))), cx),
             confidence: if sole.is_some() || around.guess { Confidence::Guess } else { Confidence::Structural },
             operation: around.operation.unwrap_or(0),
             call,
@@ -121,15 +121,15 @@ impl State {
         let (parent, start_ns) = entered.map_or((around.span, around.start_ns), |c| (c.span, c.start_ns));
         let window = Window { start_ns, end_ns: header.time_ns, cpus: [header.cpu; 2] };
         let sure = if around.guess { Confidence::Guess } else { Confidence::Interval };
-        self.link(parent, id, Relation::Calls, sure, window, sink);
+        cx.link(parent, id, Relation::Calls, sure, window);
         if call.is_some_and(Call::syncs) {
             self.activity.ring_sync_began(header.tid, r.dev, ring.deepest(), header.time_ns);
-            self.journal.sync(r.dev, self.now_ns, ring_wait(&ring, r.ino, u64::MAX));
+            self.journal.sync(r.dev, cx.now_ns, ring_wait(&ring, r.ino, u64::MAX));
         }
         self.ring_at.insert(r.req, (header.tgid, header.time_ns));
         if let Some(old) = self.rings.insert((header.tgid, header.time_ns), ring) {
             self.ring_at.remove(&old.request.req);
-            self.ring_lost(&old, header.time_ns, sink);
+            self.ring_lost(&old, header.time_ns, cx);
         }
     }
 
@@ -145,7 +145,7 @@ impl State {
         if all.next().is_some() { None } else { Some(first.id) }
     }
 
-    fn ring_completed(&mut self, header: &Header, mut ring: Ring, r: &Uring, sink: &mut dyn Sink) {
+    fn ring_completed(&mut self, header: &Header, mut ring: Ring, r: &Uring, cx: &mut Context<'_>) {
         let end_ns = header.time_ns.max(ring.header.time_ns);
         let request = &mut ring.request;
         if r.ino != 0 {
@@ -179,23 +179,23 @@ impl State {
         }
         if ring.call.is_some_and(Call::syncs) {
             self.activity.ring_sync_ended(ring.deepest(), end_ns);
-            self.journal.sync(file.0, self.now_ns, ring_wait(&ring, file.1, end_ns));
+            self.journal.sync(file.0, cx.now_ns, ring_wait(&ring, file.1, end_ns));
         }
-        self.put_ring(&ring, Some((end_ns, r.result)), sink);
+        self.put_ring(&ring, Some((end_ns, r.result)), cx);
     }
 
     /// A request whose completion was not seen, and will not be; it was over by `by_ns`.
-    pub(crate) fn ring_lost(&mut self, ring: &Ring, by_ns: u64, sink: &mut dyn Sink) {
+    pub(crate) fn ring_lost(&mut self, ring: &Ring, by_ns: u64, cx: &mut Context<'_>) {
         // Else all commits that come would be taken to be waited for by it.
         if ring.call.is_some_and(Call::syncs) {
             self.activity.ring_sync_ended(ring.deepest(), by_ns);
             self.journal.sync_ended(ring.request.dev, ring.deepest(), by_ns);
         }
-        self.put_ring(ring, None, sink);
+        self.put_ring(ring, None, cx);
     }
 
     /// Writes a request's rows; `end`: when it completed, and its result.
-    fn put_ring(&mut self, ring: &Ring, end: Option<(u64, i64)>, sink: &mut dyn Sink) {
+    fn put_ring(&mut self, ring: &Ring, end: Option<(u64, i64)>, cx: &mut Context<'_>) {
         let (header, r) = (&ring.header, &ring.request);
         let operation = self.threads.settled(Actor { operation: ring.operation, ..Actor::NOBODY }).operation;
         let moves = ring.call.is_some_and(|c| c.reads() || c.writes());
@@ -225,13 +225,13 @@ impl State {
             };
             let bytes = end.map_or(0, |e| u64::try_from(e.1).unwrap_or(0));
             let (id, kind) = (ring.fs_span, Cow::Borrowed(kind));
-            self.put_span(header.tid, row.clone(), sink);
+            self.put_span(header.tid, row.clone(), cx);
             let fs = Span { id, kind, layer: Layer::FileSystem, number: None, bytes, ..row };
-            self.put_span(header.tid, fs, sink);
+            self.put_span(header.tid, fs, cx);
             let window = Window { start_ns: header.time_ns, end_ns: header.time_ns, cpus: [header.cpu; 2] };
-            self.link(ring.span, ring.fs_span, Relation::Calls, Confidence::Exact, window, sink);
+            cx.link(ring.span, ring.fs_span, Relation::Calls, Confidence::Exact, window);
         } else {
-            self.put_span(header.tid, row, sink);
+            self.put_span(header.tid, row, cx);
         }
     }
 }

@@ -1,0 +1,73 @@
+//! What all trackers share while an event is taken in: the configuration, the time, numbers for spans, the losses and
+//! where rows go. No idea lives here.
+
+use crate::loss::{Losses, Window};
+use crate::{Config, Sink};
+use model::table::Link;
+use model::{Confidence, Relation};
+
+/// What stays from event to event.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    config: Config,
+    now_ns: u64,
+    spans: u64,
+    losses: Losses,
+}
+
+impl Shared {
+    pub(crate) fn new(config: Config) -> Self {
+        Self { config, now_ns: 0, spans: 0, losses: Losses::default() }
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The clock never goes back.
+    pub(crate) fn advance(&mut self, now_ns: u64) {
+        self.now_ns = self.now_ns.max(now_ns);
+    }
+
+    pub(crate) fn context<'a>(&'a mut self, sink: &'a mut dyn Sink) -> Context<'a> {
+        let Self { config, now_ns, spans, losses } = self;
+        Context { config, now_ns: *now_ns, losses, sink, spans }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.losses.len()
+    }
+}
+
+/// What a tracker is given beside its event.
+pub(crate) struct Context<'a> {
+    pub config: &'a Config,
+    /// The latest event's moment, this one's not included.
+    pub now_ns: u64,
+    pub losses: &'a mut Losses,
+    pub sink: &'a mut dyn Sink,
+    spans: &'a mut u64,
+}
+
+impl Context<'_> {
+    pub(crate) fn new_span(&mut self) -> u64 {
+        *self.spans += 1;
+        *self.spans
+    }
+
+    /// Writes a link, if both its ends are known, and says how sure it is.
+    pub(crate) fn link(
+        &mut self,
+        parent: u64,
+        child: u64,
+        relation: Relation,
+        confidence: Confidence,
+        window: Window,
+    ) -> Confidence {
+        let (confidence, weakened_by) = self.losses.judge(confidence, window);
+        if parent != 0 && child != 0 && parent != child {
+            self.sink.link(Link { parent, child, relation, confidence, weakened_by });
+        }
+        confidence
+    }
+}
