@@ -3,8 +3,9 @@
 
 use crate::loss::{Losses, Window};
 use crate::{Config, Sink};
-use model::table::Link;
-use model::{Confidence, Relation};
+use model::table::{Link, Span};
+use model::{Confidence, Layer, Relation};
+use std::borrow::Cow;
 
 /// What stays from event to event.
 #[derive(Debug)]
@@ -69,5 +70,28 @@ impl Context<'_> {
             self.sink.link(Link { parent, child, relation, confidence, weakened_by });
         }
         confidence
+    }
+}
+
+/// A span of which only the beginning is known.
+pub(crate) fn span(id: u64, layer: Layer, kind: &'static str, start_ns: u64, tgid: u32, tid: u32) -> Span {
+    Span {
+        id,
+        layer,
+        kind: Cow::Borrowed(kind),
+        start_ns,
+        end_ns: None,
+        tgid,
+        tid,
+        operation: None,
+        file: None,
+        offset: None,
+        disk: None,
+        sector: None,
+        bytes: 0,
+        result: None,
+        number: None,
+        cache_added: None,
+        flags: Cow::Borrowed(""),
     }
 }

@@ -48,12 +48,9 @@ pub mod accounts;
 mod activity;
 mod actor;
 mod attribution;
-mod bios;
-mod calls;
+mod block;
 mod checkpoints;
 mod context;
-mod exclusive;
-mod flush;
 mod hash;
 mod inferred;
 mod inner;
@@ -62,12 +59,12 @@ mod linker;
 mod logs;
 mod loss;
 mod names;
+mod objects;
 mod pages;
 mod patience;
 mod reorder;
-mod requests;
-mod stack;
 mod stacked;
+mod tasks;
 pub mod text;
 mod threads;
 mod uring;
@@ -76,7 +73,7 @@ pub use inner::InnerTasks;
 pub use loss::UNKNOWN_CPU;
 
 use context::Shared;
-use linker::State;
+use linker::Router;
 use model::Event;
 use model::table;
 use reorder::{Reorder, moment};
@@ -187,18 +184,18 @@ pub trait Sink {
 pub struct Linker {
     order: Reorder,
     shared: Shared,
-    state: State,
+    router: Router,
 }
 
 impl Linker {
     /// A linker that has seen nothing.
     pub fn new(config: Config) -> Self {
-        Self { order: Reorder::new(config.horizon_ns), state: State::new(&config), shared: Shared::new(config) }
+        Self { order: Reorder::new(config.horizon_ns), router: Router::new(&config), shared: Shared::new(config) }
     }
 
     /// Takes an event in and writes the rows that became certain.
     pub fn push(&mut self, event: Event, sink: &mut dyn Sink) {
-        self.state.arrives(&event, self.shared.config());
+        self.router.arrives(&event, self.shared.config());
         self.order.push(event);
         while let Some(event) = self.order.pop(false) {
             self.take(&event, sink);
@@ -210,19 +207,19 @@ impl Linker {
         while let Some(event) = self.order.pop(true) {
             self.take(&event, sink);
         }
-        self.state.finish(&mut self.shared.context(sink));
+        self.router.finish(&mut self.shared.context(sink));
     }
 
     /// An event whose turn has come.
     fn take(&mut self, event: &Event, sink: &mut dyn Sink) {
-        self.state.on_event(event, &mut self.shared.context(sink));
+        self.router.on_event(event, &mut self.shared.context(sink));
         // After the event, so that a late mark or call can be told by its time.
         self.shared.advance(moment(event));
-        self.state.on_time(&mut self.shared.context(sink));
+        self.router.on_time(&mut self.shared.context(sink));
     }
 
     /// Entries held in memory, of all kinds: what a test of the memory's bound looks at.
     pub fn held(&self) -> usize {
-        self.order.len() + self.shared.len() + self.state.len()
+        self.order.len() + self.shared.len() + self.router.len()
     }
 }

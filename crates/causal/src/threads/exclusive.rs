@@ -16,9 +16,9 @@
 //! statement's own time as lacks is given to the application, from the end backwards. Its length is right, its position
 //! is not known. So too for statements that are stepped by turns: how their common time is divided is known, not when.
 
+use super::stack::{Away, Frame, Kind, Thread};
 use crate::Sink;
 use crate::activity::{Activity, Sleeper, Waited};
-use crate::stack::{Away, Frame, Kind, Thread};
 use model::event::flags;
 use model::table::Slice;
 use model::{Confidence, Layer, Reason};
@@ -37,8 +37,7 @@ const SIBLING: u64 = u64::MAX - 1;
 /// Fills in the thread's sheet up to `upto_ns`.
 pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &mut Activity, sink: &mut dyn Sink) {
     let mut at = thread.cursor_ns;
-    let mut pieces = std::mem::take(&mut activity.sheet);
-    pieces.clear();
+    let mut pieces = activity.take_sheet();
     while at < upto_ns {
         while thread.calls.front().is_some_and(|c| c.end_ns <= at) {
             thread.calls.pop_front();
@@ -141,7 +140,7 @@ pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &mut Activity
             }
         }
     }
-    activity.sheet = pieces;
+    activity.give_back(pieces);
 }
 
 /// Up to when the sheet of a thread whose operation is long can be filled in: not into a call that is still open.
