@@ -17,11 +17,22 @@
 //! | `logs` | who changed a file system that has no such transactions | a bounded number each |
 //! | `checkpoints` | who asked such a file system for a commit | its arrival, or the call's end |
 //! | `journal` | members of transactions, waits, last log of each metadata block | commit end; a bounded memory for checkpoints |
-//! | `bios`, `requests`, `flush` | bios, requests, flushes by address and time | their completion |
+//! | `block` | bios, requests, flushes by address and time | their completion |
 //! | `stacked` | commands of loop disks | their completion |
 //! | `uring` | requests submitted through a ring | their completion |
-//! | `activity`, `exclusive` | what a sleeping thread may be waiting for; time sheets | the operation's end |
+//! | `activity` | what a sleeping thread may be waiting for | the operation's end |
 //! | `attribution` | completed commands whose payer is not known yet | a commit's end and one horizon |
+//!
+//! Each room is a tracker that owns what it keeps. `linker` hands each event to the one that it is for, with a `context` of
+//! what all share: the configuration, the time, span numbers, the losses, the sink. A tracker asks those below it, never above:
+//!
+//! ```text
+//! attribution        who pays for a command that is over
+//!   block            bios, requests, flushes
+//!   checkpoints      commits that are not jbd2's
+//!     tasks          who does something now: threads (with inferred), uring
+//!       objects      names, pages, journal, logs, activity, stacked: none knows another
+//! ```
 //!
 //! # The uncertainty
 //!

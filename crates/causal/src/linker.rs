@@ -14,7 +14,7 @@ const SWEEP_EVERY: u32 = 256;
 /// Flights beyond which long operations' time sheets are filled in before they end.
 const MANY_FLIGHTS: usize = 4096;
 
-/// The trackers; each may ask those above it.
+/// The trackers; each may ask those that stand before it.
 pub(crate) struct Router {
     objects: Objects,
     tasks: Tasks,

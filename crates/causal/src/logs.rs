@@ -1,10 +1,8 @@
 //! File systems whose log the trace does not know by transactions: btrfs, f2fs, xfs.
 //!
-//! Picture a shared taxi without a passenger list. While it is on its way, those who stand at its destination with a watch
-//! in their hands have evidently ordered it: calls that wait for the medium (fsync) on that file system. If nobody waits,
-//! it runs for those who got in since it last ran: whoever changed the file system.
-//!
-//! Some tell who asked for the taxi (XFS, see `checkpoints`); then it is those who asked.
+//! While such a log is written, it is for the calls that wait for the medium (fsync) on that file system; if some of them are
+//! known to have asked for it (XFS, see `checkpoints`), for these alone. If nobody waits, it is for whoever changed the file
+//! system since it was last written.
 //!
 //! *Uncertainty*: both. A call that waits may wait for something else, so that is `interval`; who changed the file system
 //! may have nothing in this part of its metadata, so that is a `guess`. The bytes of a log are not told apart by who

@@ -2,11 +2,10 @@
 //!
 //! Picture a letter with the bill pinned to it: when a bio is queued, everything that will tell who pays is at hand (the
 //! signatures on its pages, the commit its thread is in, the system call that sent it), so the bill is written then
-//! and travels with it through splits and remaps.
+//! (`bill`) and travels with it through splits and remaps.
 //!
 //! *Uncertainty*: a bio's address is used again within a millisecond. A bio is the one queued last at its address; if
-//! the end of an earlier one was lost, that one simply has no end. What the journal's thread writes to the disk's metadata
-//! outside a commit (its superblock) is taken to be for the newest transaction, which is a guess.
+//! the end of an earlier one was lost, that one simply has no end.
 
 use super::BlockIo;
 use super::bill::Billing;

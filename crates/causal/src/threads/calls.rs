@@ -8,8 +8,7 @@
 //! A call is the operation's that its thread was inside of. While a statement is only open, between two of its rows, it
 //! is not inside it (`BETWEEN_ROWS`): then the call is the mark's or the function's around it, else the process's.
 //!
-//! *Uncertainty*: whose handle a kernel thread's is, is known only from what that thread writes next, as the range of a
-//! command by a loop disk's worker.
+//! *Uncertainty*: of a call whose record was lost only what others said of it is known, and no end.
 
 use super::Threads;
 use super::stack::{Call, CallSegment};
