@@ -80,6 +80,12 @@ impl Attribution {
         self.due.push_back(pending);
     }
 
+    /// Whether a bill falls due.
+    #[inline]
+    pub(crate) fn is_due(&self, now_ns: u64) -> bool {
+        self.due.front().is_some_and(|p| p.due_ns <= now_ns)
+    }
+
     /// Closes the bills that fell due; at the `end`, all of them.
     pub(crate) fn settle(&mut self, end: bool, threads: &mut Threads, objects: &Objects, cx: &mut Context<'_>) {
         let mut patience = self.due.len().saturating_mul(DEEPEST as usize);

@@ -25,14 +25,10 @@ impl Shared {
         &self.config
     }
 
-    /// The clock never goes back.
-    pub(crate) fn advance(&mut self, now_ns: u64) {
-        self.now_ns = self.now_ns.max(now_ns);
-    }
-
+    #[inline]
     pub(crate) fn context<'a>(&'a mut self, sink: &'a mut dyn Sink) -> Context<'a> {
         let Self { config, now_ns, spans, losses } = self;
-        Context { config, now_ns: *now_ns, losses, sink, spans }
+        Context { config, now_ns: *now_ns, clock: now_ns, losses, sink, spans }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -43,14 +39,23 @@ impl Shared {
 /// What a tracker is given beside its event.
 pub(crate) struct Context<'a> {
     pub config: &'a Config,
-    /// The latest event's moment, this one's not included.
+    /// The latest event's moment.
     pub now_ns: u64,
     pub losses: &'a mut Losses,
     pub sink: &'a mut dyn Sink,
+    clock: &'a mut u64,
     spans: &'a mut u64,
 }
 
 impl Context<'_> {
+    /// The clock never goes back.
+    #[inline]
+    pub(crate) fn advance(&mut self, now_ns: u64) {
+        self.now_ns = self.now_ns.max(now_ns);
+        *self.clock = self.now_ns;
+    }
+
+    #[inline]
     pub(crate) fn new_span(&mut self) -> u64 {
         *self.spans += 1;
         *self.spans

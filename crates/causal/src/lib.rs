@@ -223,10 +223,11 @@ impl Linker {
 
     /// An event whose turn has come.
     fn take(&mut self, event: &Event, sink: &mut dyn Sink) {
-        self.router.on_event(event, &mut self.shared.context(sink));
+        let mut cx = self.shared.context(sink);
+        self.router.on_event(event, &mut cx);
         // After the event, so that a late mark or call can be told by its time.
-        self.shared.advance(moment(event));
-        self.router.on_time(&mut self.shared.context(sink));
+        cx.advance(moment(event));
+        self.router.on_time(&mut cx);
     }
 
     /// Entries held in memory, of all kinds: what a test of the memory's bound looks at.

@@ -90,12 +90,17 @@ impl Router {
             Record::InnerTask(_) => {}
             Record::Loss(r) => cx.losses.add(h, r, cx.sink),
         }
-        block.completed().for_each(|command| self.attribution.charge(command));
+        if block.has_completed() {
+            block.completed().for_each(|command| self.attribution.charge(command));
+        }
     }
 
     /// What the time that has passed decides.
+    #[inline]
     pub(crate) fn on_time(&mut self, cx: &mut Context<'_>) {
-        self.attribution.settle(false, &mut self.tasks.threads, &self.objects, cx);
+        if self.attribution.is_due(cx.now_ns) {
+            self.attribution.settle(false, &mut self.tasks.threads, &self.objects, cx);
+        }
         self.since_sweep += 1;
         // It looks at every thread: with many, the less often.
         if self.since_sweep >= SWEEP_EVERY && self.since_sweep as usize >= self.tasks.threads.count() {

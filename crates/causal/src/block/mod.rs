@@ -38,6 +38,11 @@ pub(crate) struct BlockIo {
 }
 
 impl BlockIo {
+    #[inline]
+    pub(crate) fn has_completed(&self) -> bool {
+        !self.completed.is_empty()
+    }
+
     /// Hands on the commands that are over since the last call.
     pub(crate) fn completed(&mut self) -> impl Iterator<Item = Pending> {
         self.completed.drain(..)
