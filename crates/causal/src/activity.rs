@@ -106,7 +106,7 @@ pub(crate) struct Activity {
     /// Kept for its memory.
     levels: [Vec<Interval>; 4],
     /// The same, for time sheets.
-    pub sheet: Vec<Waited>,
+    sheet: Vec<Waited>,
 }
 
 impl Activity {
@@ -121,8 +121,48 @@ impl Activity {
     }
 
     /// A parcel, unless it is forgotten.
-    pub(crate) fn get(&mut self, number: u64) -> Option<&mut Flight> {
+    pub(crate) fn get(&self, number: u64) -> Option<Flight> {
+        self.flights.get(usize::try_from(number.checked_sub(self.first)?).ok()?).copied()
+    }
+
+    fn get_mut(&mut self, number: u64) -> Option<&mut Flight> {
         self.flights.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
+    }
+
+    /// A request took it and was issued as this command. Returns whether it is still known.
+    pub(crate) fn issued(&mut self, number: u64, times: (u64, u64), (request, command): (u64, u64)) -> bool {
+        let Some(flight) = self.get_mut(number) else { return false };
+        (flight.made_ns, flight.issue_ns) = times;
+        (flight.request, flight.command) = (request, command);
+        true
+    }
+
+    /// Its request was issued again, as another command.
+    pub(crate) fn issued_again(&mut self, number: u64, issue_ns: u64, command: u64) {
+        if let Some(flight) = self.get_mut(number) {
+            (flight.issue_ns, flight.command) = (issue_ns, command);
+        }
+    }
+
+    /// It was over at `end_ns`, if not before. `seen`: else it is only known that it was over by then.
+    pub(crate) fn delivered(&mut self, number: u64, end_ns: u64, seen: bool) {
+        if let Some(flight) = self.get_mut(number).filter(|f| end_ns < f.done_ns) {
+            (flight.done_ns, flight.guess) = (end_ns, !seen);
+        }
+    }
+
+    /// From `at_ns` on something else is waited for in its place, or it is over.
+    pub(crate) fn left(&mut self, number: u64, at_ns: u64) {
+        if let Some(flight) = self.get_mut(number) {
+            flight.done_ns = flight.done_ns.min(at_ns);
+        }
+    }
+
+    /// No later than `at_ns` its address was used again: whatever it was, it is over, but not before it was queued.
+    pub(crate) fn forgotten(&mut self, number: u64, at_ns: u64) {
+        if let Some(flight) = self.get_mut(number) {
+            flight.done_ns = flight.done_ns.min(at_ns.max(flight.queue_ns));
+        }
     }
 
     pub(crate) fn commit_began(&mut self, key: TxnKey, span: u64, begin_ns: u64) {
@@ -176,6 +216,17 @@ impl Activity {
 
     pub(crate) fn len(&self) -> usize {
         self.flights.len() + self.tours.len() + self.ring_syncs.len()
+    }
+
+    /// Memory for a time sheet, empty; to be given back.
+    pub(crate) fn take_sheet(&mut self) -> Vec<Waited> {
+        let mut sheet = std::mem::take(&mut self.sheet);
+        sheet.clear();
+        sheet
+    }
+
+    pub(crate) fn give_back(&mut self, sheet: Vec<Waited>) {
+        self.sheet = sheet;
     }
 
     /// What the sleeper waited for from `start_ns` to `end_ns`: pieces in order, without gaps. What nothing explains is

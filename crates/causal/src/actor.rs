@@ -5,6 +5,8 @@
 //! known until the transaction closed), those who waited for its commit, or whoever pays for another command (the
 //! command of a loop disk, which a file below it serves).
 
+use crate::context::Context;
+use model::event::{Header, flags};
 use model::{Confidence, Origin};
 
 /// One who can be charged. The order is only for a stable output.
@@ -22,6 +24,22 @@ pub(crate) struct Actor {
 impl Actor {
     /// Nobody that the trace knows.
     pub(crate) const NOBODY: Self = Self { origin: Origin::Unattributed, operation: 0, tgid: 0, guess: false };
+
+    /// Who is charged for what a thread does, if nothing else tells: the operation around it, which may be a guess.
+    pub(crate) fn of(header: &Header, ctx: u16, around: Option<(u64, bool)>, cx: &Context<'_>) -> Self {
+        let kernel = ctx & flags::KERNEL_THREAD != 0 || header.flags & 1 != 0;
+        if cx.config.tracer == Some(header.tgid) || ctx & flags::TRACER != 0 {
+            Actor::process(Origin::Tracer, header.tgid)
+        } else if let Some((operation, guess)) = around {
+            Actor { origin: Origin::Operation, operation, tgid: header.tgid, guess }
+        } else if ctx & flags::TRACKED != 0 {
+            Actor::process(Origin::Process, header.tgid)
+        } else if kernel || header.tgid == 0 {
+            Actor::NOBODY
+        } else {
+            Actor::process(Origin::OtherProcess, header.tgid)
+        }
+    }
 
     /// A process, outside any operation.
     pub(crate) fn process(origin: Origin, tgid: u32) -> Self {

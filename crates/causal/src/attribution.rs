@@ -13,10 +13,12 @@
 //! commit unattributed. A commit whose end was lost would keep bills open for ever; after [`PATIENCE_NS`] they are closed
 //! with what is known. A share's confidence is that of the least sure link of its chain.
 
-use crate::Sink;
 use crate::actor::{Actor, Charge, Source};
-use crate::linker::State;
+use crate::context::Context;
+use crate::hash::FastMap;
 use crate::loss::Window;
+use crate::objects::Objects;
+use crate::threads::Threads;
 use model::table::Cause;
 use model::{Confidence, Origin, Relation};
 use std::borrow::Cow;
@@ -45,68 +47,82 @@ pub(crate) struct Pending {
     pub charges: Vec<Charge>,
 }
 
-/// The bills that are not closed.
+/// The bills that are not closed, and how those ended that others wait for.
 #[derive(Debug, Default)]
-pub(crate) struct Bills {
+pub(crate) struct Attribution {
     /// As they fall due, which is as they came: the clock never goes back, and each waits for one horizon.
     due: VecDeque<Pending>,
     /// Commands of disks that stand on files among them: whom commands below wait for.
     above: BTreeSet<u64>,
+    /// The causes of such commands that are closed.
+    outcomes: FastMap<u64, Vec<Share>>,
+    outcomes_order: VecDeque<u64>,
     /// Kept for their memory.
     shares: Vec<Share>,
     waits: Vec<(u64, Confidence)>,
 }
 
-impl Bills {
-    pub(crate) fn len(&self) -> usize {
-        self.due.len()
-    }
-}
-
 /// A part of a command.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Share {
-    pub actor: Actor,
-    pub share: f64,
-    pub confidence: Confidence,
-    pub via: &'static str,
+struct Share {
+    actor: Actor,
+    share: f64,
+    confidence: Confidence,
+    via: &'static str,
 }
 
-impl State {
+impl Attribution {
     /// Takes a completed command in.
     pub(crate) fn charge(&mut self, pending: Pending) {
         if pending.above {
-            self.bills.above.insert(pending.command);
+            self.above.insert(pending.command);
         }
-        self.bills.due.push_back(pending);
+        self.due.push_back(pending);
+    }
+
+    /// Whether a bill falls due.
+    #[inline]
+    pub(crate) fn is_due(&self, now_ns: u64) -> bool {
+        self.due.front().is_some_and(|p| p.due_ns <= now_ns)
     }
 
     /// Closes the bills that fell due; at the `end`, all of them.
-    pub(crate) fn settle(&mut self, end: bool, sink: &mut dyn Sink) {
-        let mut patience = self.bills.due.len().saturating_mul(DEEPEST as usize);
-        let now_ns = self.now_ns;
-        while let Some(mut pending) = self.bills.due.pop_front_if(|p| end || p.due_ns <= now_ns) {
+    pub(crate) fn settle(&mut self, end: bool, threads: &mut Threads, objects: &Objects, cx: &mut Context<'_>) {
+        let mut patience = self.due.len().saturating_mul(DEEPEST as usize);
+        let now_ns = cx.now_ns;
+        while let Some(mut pending) = self.due.pop_front_if(|p| end || p.due_ns <= now_ns) {
             let old = now_ns > pending.done_ns.saturating_add(PATIENCE_NS) || (end && patience == 0);
             patience = patience.saturating_sub(1);
-            if !self.close_bill(&pending, end, old, sink) {
-                pending.due_ns = now_ns.saturating_add(self.config.horizon_ns.max(1));
-                self.bills.due.push_back(pending);
+            if !self.close_bill(&pending, (end, old), threads, objects, cx) {
+                pending.due_ns = now_ns.saturating_add(cx.config.horizon_ns.max(1));
+                self.due.push_back(pending);
             } else if pending.above {
-                self.bills.above.remove(&pending.command);
+                self.above.remove(&pending.command);
             }
         }
     }
 
     /// `end`: nothing more will be learnt of commits. `force`: neither of commands above and of marks.
-    fn close_bill(&mut self, pending: &Pending, end: bool, force: bool, sink: &mut dyn Sink) -> bool {
-        let (mut shares, mut waits) = (std::mem::take(&mut self.bills.shares), std::mem::take(&mut self.bills.waits));
+    fn close_bill(
+        &mut self,
+        pending: &Pending,
+        (end, force): (bool, bool),
+        threads: &mut Threads,
+        objects: &Objects,
+        cx: &mut Context<'_>,
+    ) -> bool {
+        let (mut shares, mut waits) = (std::mem::take(&mut self.shares), std::mem::take(&mut self.waits));
         shares.clear();
         waits.clear();
-        let known = pending.charges.iter().all(|c| self.resolve(c, (end || force, force), 0, &mut shares, &mut waits));
+        let (now_ns, horizon_ns) = (cx.now_ns, cx.config.horizon_ns);
+        let (commits, all) = (end || force, force);
+        let mut bill = Bill { bills: self, threads, objects, now_ns, horizon_ns, commits, all, shares, waits };
+        let known = pending.charges.iter().all(|c| bill.resolve(c, 0));
+        Bill { shares, waits, .. } = bill;
         if known {
-            self.write_bill(pending, &mut shares, &mut waits, sink);
+            self.write_bill(pending, &mut shares, &mut waits, threads, cx);
         }
-        (self.bills.shares, self.bills.waits) = (shares, waits);
+        (self.shares, self.waits) = (shares, waits);
         known
     }
 
@@ -116,7 +132,8 @@ impl State {
         pending: &Pending,
         shares: &mut Vec<Share>,
         waits: &mut Vec<(u64, Confidence)>,
-        sink: &mut dyn Sink,
+        threads: &mut Threads,
+        cx: &mut Context<'_>,
     ) {
         let told: f64 = pending.charges.iter().map(|c| c.weight).sum();
         if told < pending.measure * (1.0 - 1e-9) || told <= 0.0 {
@@ -125,13 +142,13 @@ impl State {
             shares.push(Share { actor: Actor::NOBODY, share: left, confidence: Confidence::Exact, via });
         }
         for s in shares.iter_mut() {
-            s.actor = self.threads.settled(s.actor);
-            self.threads.decide(s.actor.operation, sink);
+            s.actor = threads.settled(s.actor);
+            threads.decide(s.actor.operation, cx);
         }
         add_up(shares);
         for s in shares.iter() {
             let tgid = (s.actor.tgid != 0).then_some(s.actor.tgid);
-            sink.cause(Cause {
+            cx.sink.cause(Cause {
                 command: pending.command,
                 origin: s.actor.origin,
                 operation: (s.actor.operation != 0).then_some(s.actor.operation),
@@ -146,7 +163,7 @@ impl State {
             waits.dedup_by_key(|w| w.0);
             let window = Window { start_ns: pending.issue_ns, end_ns: pending.done_ns, cpus: [pending.cpu; 2] };
             for &mut (span, sure) in waits {
-                self.link(span, pending.command, Relation::WaitsForFlush, sure, window, sink);
+                cx.link(span, pending.command, Relation::WaitsForFlush, sure, window);
             }
         }
         if pending.above {
@@ -158,36 +175,56 @@ impl State {
         }
     }
 
-    /// Adds what a line stands for to `out`. `false`: it is not known yet.
-    fn resolve(
-        &self,
-        c: &Charge,
-        force: (bool, bool),
-        depth: u32,
-        out: &mut Vec<Share>,
-        waits: &mut Vec<(u64, Confidence)>,
-    ) -> bool {
+    /// Whether the command's causes may still become known.
+    fn is_open(&self, command: u64, objects: &Objects) -> bool {
+        self.above.contains(&command) || objects.stacked.is_open(command)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.due.len() + self.outcomes.len()
+    }
+}
+
+/// A bill that is being closed.
+struct Bill<'a> {
+    bills: &'a Attribution,
+    threads: &'a Threads,
+    objects: &'a Objects,
+    now_ns: u64,
+    horizon_ns: u64,
+    /// Nothing more will be learnt of commits.
+    commits: bool,
+    /// Nor of commands above and of marks.
+    all: bool,
+    shares: Vec<Share>,
+    /// The spans that wait for the command.
+    waits: Vec<(u64, Confidence)>,
+}
+
+impl Bill<'_> {
+    /// Adds what a line stands for to the shares. `false`: it is not known yet.
+    fn resolve(&mut self, c: &Charge, depth: u32) -> bool {
         let nobody = |via| Share { actor: Actor::NOBODY, share: c.weight, confidence: c.confidence, via };
         if depth > DEEPEST {
-            out.push(nobody("unknown"));
+            self.shares.push(nobody("unknown"));
             return true;
         }
         match c.source {
-            Source::Actor(actor) if !force.1 && self.threads.is_undecided(actor.operation) => false,
+            Source::Actor(actor) if !self.all && self.threads.is_undecided(actor.operation) => false,
             Source::Actor(actor) => {
                 if c.span != 0 {
-                    waits.push((c.span, c.confidence));
+                    self.waits.push((c.span, c.confidence));
                 }
                 let confidence = if actor.guess { Confidence::Guess } else { c.confidence };
-                out.push(Share { actor, share: c.weight, confidence, via: c.via });
+                self.shares.push(Share { actor, share: c.weight, confidence, via: c.via });
                 true
             }
-            Source::Command(command) => match self.outcomes.get(&command) {
+            Source::Command(command) => match self.bills.outcomes.get(&command) {
                 Some(shares) => {
                     if c.span != 0 {
-                        waits.push((c.span, c.confidence));
+                        self.waits.push((c.span, c.confidence));
                     }
-                    out.extend(shares.iter().map(|s| Share {
+                    self.shares.extend(shares.iter().map(|s| Share {
                         share: s.share * c.weight,
                         confidence: s.confidence.min(c.confidence),
                         via: c.via,
@@ -195,20 +232,19 @@ impl State {
                     }));
                     true
                 }
-                None if force.1 || !self.is_open(command) => {
-                    out.push(nobody("stacked"));
+                None if self.all || !self.bills.is_open(command, self.objects) => {
+                    self.shares.push(nobody("stacked"));
                     true
                 }
                 None => false,
             },
             Source::Joiners(key) | Source::Waiters(key) => {
-                let Some(transaction) = self.journal.get(key) else {
-                    out.push(nobody(c.via));
+                let Some(transaction) = self.objects.journal.get(key) else {
+                    self.shares.push(nobody(c.via));
                     return true;
                 };
-                let settled =
-                    transaction.end_ns.is_some_and(|e| e.saturating_add(self.config.horizon_ns) <= self.now_ns);
-                if !settled && !force.0 {
+                let settled = transaction.end_ns.is_some_and(|e| e.saturating_add(self.horizon_ns) <= self.now_ns);
+                if !settled && !self.commits {
                     return false;
                 }
                 // That nobody is known to have waited for a commit whose end was lost does not say that nobody did.
@@ -225,29 +261,25 @@ impl State {
                 };
                 if matches!(c.source, Source::Waiters(_)) && !transaction.waiters.is_empty() {
                     let each = c.weight / transaction.waiters.len() as f64;
-                    return transaction.waiters.iter().all(|w| {
-                        self.resolve(&line(w.source, each, w.confidence, w.span), force, depth + 1, out, waits)
-                    });
+                    return transaction
+                        .waiters
+                        .iter()
+                        .all(|w| self.resolve(&line(w.source, each, w.confidence, w.span), depth + 1));
                 }
                 // Proxies pay no part of their own, such as ext4's worker that turns written extents into valid ones
                 // (ext4_end_io_rsv_work).
                 let members = || transaction.joiners.iter().filter(|j| j.source != Source::Actor(Actor::NOBODY));
                 let all: f64 = members().map(|j| j.handles).sum();
                 if all <= 0.0 {
-                    out.push(nobody(c.via));
+                    self.shares.push(nobody(c.via));
                     return true;
                 }
                 members().all(|j| {
                     let part = c.weight * j.handles / all;
-                    self.resolve(&line(j.source, part, j.confidence, 0), force, depth + 1, out, waits)
+                    self.resolve(&line(j.source, part, j.confidence, 0), depth + 1)
                 })
             }
         }
-    }
-
-    /// Whether the command's causes may still become known.
-    fn is_open(&self, command: u64) -> bool {
-        self.bills.above.contains(&command) || self.stacked.is_open(command)
     }
 }
 

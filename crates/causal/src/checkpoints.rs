@@ -1,19 +1,18 @@
 //! Commits of file systems that are not jbd2's: btrfs's transactions, f2fs's checkpoints, the checkpoints of XFS's log.
 //!
-//! Picture a ferry without tickets. Nobody knows who is on board, but some stand at the pier and call for it, and the
-//! harbour master writes down when it arrives. A call that asked for this crossing, or a later one, and is still standing
-//! there when it arrives, has waited for it. An f2fs fsync says only when it leaves that it needed one: it was the last that
-//! arrived.
+//! Nobody knows whose changes such a commit holds, but some file systems tell who asks for one, and when it is on the
+//! medium. A call that asked for this commit, or an earlier one, and is still under way when it ends, has waited for it. An f2fs
+//! fsync says only when it returns that it needed one: it was the one that ended last.
 //!
 //! *Uncertainty*: a call that asked waits itself (`structural`), as does one whose own thread wrote the checkpoint. Which
 //! one an f2fs fsync waited for is a conclusion (`interval`). Who waits for a btrfs commit that another thread carries out
 //! is not told. A commit that nobody asked for has no begin that is known: it is a moment.
 
-use crate::Sink;
+use crate::context::{Context, span};
 use crate::hash::FastMap;
-use crate::linker::State;
 use crate::loss::Window;
-use crate::threads::span;
+use crate::objects::Objects;
+use crate::tasks::Tasks;
 use model::event::{Checkpoint, Header};
 use model::table::Span;
 use model::{Confidence, Layer, Relation};
@@ -48,7 +47,7 @@ struct Arrived {
 
 /// Of one file system.
 #[derive(Debug, Default)]
-struct Pier {
+struct FsCommits {
     askers: Vec<Asker>,
     arrived: Option<Arrived>,
 }
@@ -56,11 +55,11 @@ struct Pier {
 /// All such file systems.
 #[derive(Debug, Default)]
 pub(crate) struct Checkpoints {
-    by_dev: FastMap<u32, Pier>,
+    by_dev: FastMap<u32, FsCommits>,
 }
 
 impl Checkpoints {
-    fn of(&mut self, dev: u32) -> &mut Pier {
+    fn of(&mut self, dev: u32) -> &mut FsCommits {
         if self.by_dev.len() >= MOST && !self.by_dev.contains_key(&dev) {
             self.by_dev.clear();
         }
@@ -86,60 +85,78 @@ impl Asker {
     }
 }
 
-impl State {
+impl Checkpoints {
     /// A file system brings what it logged to the medium.
-    pub(crate) fn on_checkpoint(&mut self, header: &Header, record: &Checkpoint, sink: &mut dyn Sink) {
-        let asker =
-            if record.syscall_ns == 0 { 0 } else { self.doer(header, record.ctx, record.syscall_ns, sink).span };
+    pub(crate) fn on_checkpoint(
+        &mut self,
+        header: &Header,
+        record: &Checkpoint,
+        tasks: &mut Tasks,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) {
+        let asker = if record.syscall_ns == 0 {
+            0
+        } else {
+            tasks.issuer(header, record.ctx, record.syscall_ns, objects, cx).span
+        };
         match record.phase {
             0 => {
-                self.journal.asked(record.dev, asker);
-                let askers = &mut self.checkpoints.of(record.dev).askers;
+                objects.journal.asked(record.dev, asker);
+                let askers = &mut self.of(record.dev).askers;
                 if askers.len() >= ASKERS {
                     askers.remove(0);
                 }
                 askers.push(Asker::new(header, record, asker));
             }
-            1 => self.arrived(header, record, asker, sink),
-            _ => self.left(header, record.dev, asker, sink),
+            1 => self.arrived(header, record, asker, tasks, objects, cx),
+            _ => self.left(header, record.dev, asker, tasks, cx),
         }
     }
 
     /// A commit is on the medium. `own`: the call whose thread carried it out; 0: none.
-    fn arrived(&mut self, header: &Header, record: &Checkpoint, own: u64, sink: &mut dyn Sink) {
-        let askers = &mut self.checkpoints.of(record.dev).askers;
+    fn arrived(
+        &mut self,
+        header: &Header,
+        record: &Checkpoint,
+        own: u64,
+        tasks: &mut Tasks,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) {
+        let askers = &mut self.of(record.dev).askers;
         // One that is there brings all before it along.
         let (mut waited, later): (Vec<_>, Vec<_>) = askers.drain(..).partition(|a| a.number <= record.number);
         *askers = later;
         let last_ns = waited.iter().map(|a| a.time_ns).max();
-        waited.retain(|a| a.span != 0 && self.is_under_way(a, header.time_ns));
+        waited.retain(|a| a.span != 0 && self.is_under_way(a, header.time_ns, tasks));
         if own != 0 && !waited.iter().any(|a| a.span == own) {
             waited.push(Asker::new(header, record, own));
         }
         waited.sort_unstable_by_key(|a| (a.span, a.time_ns));
         waited.dedup_by_key(|a| a.span);
         let begin_ns = waited.iter().map(|a| a.time_ns).min().or(last_ns).unwrap_or(header.time_ns).min(header.time_ns);
-        let id = self.new_span();
+        let id = cx.new_span();
         for asker in &waited {
             let window = Window { start_ns: asker.time_ns, end_ns: header.time_ns, cpus: [asker.cpu, header.cpu] };
-            self.link(asker.span, id, Relation::WaitsForLog, Confidence::Structural, window, sink);
+            cx.link(asker.span, id, Relation::WaitsForLog, Confidence::Structural, window);
         }
-        sink.span(Span {
+        cx.sink.span(Span {
             end_ns: Some(header.time_ns),
-            disk: Some(self.config.disk_of(record.dev)),
+            disk: Some(cx.config.disk_of(record.dev)),
             number: Some(record.number),
             ..span(id, Layer::FileSystem, "commit", begin_ns, header.tgid, header.tid)
         });
-        self.activity.commit_took((record.dev, record.number as u32), id, begin_ns, header.time_ns);
+        objects.activity.commit_took((record.dev, record.number as u32), id, begin_ns, header.time_ns);
         let waited = waited.into_iter().map(|a| a.span).collect();
         let arrived = Arrived { span: id, end_ns: header.time_ns, cpu: header.cpu, waited };
-        self.checkpoints.of(record.dev).arrived = Some(arrived);
+        self.of(record.dev).arrived = Some(arrived);
     }
 
     /// A call that needed a commit ends.
-    fn left(&mut self, header: &Header, dev: u32, call: u64, sink: &mut dyn Sink) {
-        let start_ns = self.threads.map.get(&header.tid).and_then(|t| t.call).map_or(u64::MAX, |c| c.start_ns);
-        let Some(arrived) = self.checkpoints.of(dev).arrived.as_mut() else { return };
+    fn left(&mut self, header: &Header, dev: u32, call: u64, tasks: &Tasks, cx: &mut Context<'_>) {
+        let start_ns = tasks.threads.call(header.tid).map_or(u64::MAX, |c| c.start_ns);
+        let Some(arrived) = self.of(dev).arrived.as_mut() else { return };
         if call == 0 || arrived.end_ns < start_ns || arrived.waited.contains(&call) {
             return;
         }
@@ -148,13 +165,13 @@ impl State {
         }
         let (commit, cpus) = (arrived.span, [header.cpu, arrived.cpu]);
         let window = Window { start_ns, end_ns: header.time_ns, cpus };
-        self.link(call, commit, Relation::WaitsForLog, Confidence::Interval, window, sink);
+        cx.link(call, commit, Relation::WaitsForLog, Confidence::Interval, window);
     }
 
     /// Whether the call that asked had not returned by then.
-    fn is_under_way(&self, asker: &Asker, time_ns: u64) -> bool {
-        let call = self.threads.map.get(&asker.tid).and_then(|t| t.call);
+    fn is_under_way(&self, asker: &Asker, time_ns: u64, tasks: &Tasks) -> bool {
+        let call = tasks.threads.call(asker.tid);
         call.is_some_and(|c| [c.span, c.fs_span].contains(&asker.span) && c.end_ns > time_ns)
-            || self.ring(asker.tgid, asker.call_ns).is_some()
+            || tasks.rings.get(asker.tgid, asker.call_ns).is_some()
     }
 }

@@ -26,22 +26,16 @@
 //! database) is not the transaction's. The thread's time between its calls is shown as `other`, since its sleeps there are
 //! not recorded.
 
-use crate::Sink;
 use crate::hash::FastMap;
-use crate::linker::State;
+use crate::names::Names;
 use crate::pages::FileKey;
-use crate::stack::Kind;
-use model::event::{Header, Syscall, flags};
-use model::files::{FileClass, database_of, reads_database_header, without_mark};
+use model::event::flags;
+use model::files::{FileClass, database_of, without_mark};
 use model::{Call, Event, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Databases remembered by their names or by how they are read.
 const DATABASES: usize = 1 << 12;
-/// Bytes of a journal's header: SQLite writes as many zeros over it to end a transaction in PERSIST mode (`zeroJournalHdr`).
-const JOURNAL_HEADER: u64 = 28;
-/// Bytes of a WAL's header, before its first frame.
-const WAL_HEADER: i64 = 32;
 /// In a `file` record: it was opened.
 const OPENED: u16 = 0;
 /// Between two writes of one commit to a WAL lies only the making of the next frame. A thread that waited longer had done.
@@ -53,7 +47,7 @@ const LONGEST_CALL_NS: u64 = 10_000_000_000;
 
 /// What a record tells, which may have arrived before its turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Told {
+pub(crate) enum Told {
     /// The file that a call just opened; the database, if it is a rollback journal.
     Named(Option<String>),
     Opened,
@@ -73,27 +67,27 @@ struct Note {
 }
 
 #[derive(Debug)]
-struct Transaction {
-    operation: u64,
+pub(crate) struct Transaction {
+    pub operation: u64,
     /// When its first call began, of which the file may not have been named yet.
-    start_ns: u64,
+    pub start_ns: u64,
     /// Path.
-    database: String,
+    pub database: String,
     /// When its last write or sync ended.
-    last_ns: u64,
+    pub last_ns: u64,
     /// Its rollback journal has something in it, so that it is not over whatever time passes.
-    journal: bool,
+    pub journal: bool,
     /// A frame was written to the WAL.
-    frames: bool,
+    pub frames: bool,
     /// It writes the database, and there was no journal.
-    bare: bool,
+    pub bare: bool,
     /// Its journal is gone. It may be synced yet.
-    over: bool,
+    pub over: bool,
 }
 
 impl Transaction {
     /// Whether it is over by `time_ns` if nothing but reading came after its last write or sync.
-    fn over_by(&self, time_ns: u64) -> bool {
+    pub(crate) fn over_by(&self, time_ns: u64) -> bool {
         !self.journal && time_ns > self.last_ns.saturating_add(PAUSE_NS)
     }
 }
@@ -182,7 +176,8 @@ impl Inferred {
         *self.databases.entry(database.into()).or_default() |= wal;
     }
 
-    fn reads_header(&mut self, file: FileKey) {
+    /// The file is read as SQLite reads a database's header.
+    pub(crate) fn reads_header(&mut self, file: FileKey) {
         if self.read.len() >= DATABASES {
             self.read.clear();
         }
@@ -196,7 +191,7 @@ impl Inferred {
 
     /// If the file that a call opens at `start_ns` is a rollback journal that the thread then writes from its start: the
     /// database that it is of.
-    fn makes_journal(&self, tid: u32, start_ns: u64, file: FileKey) -> Option<String> {
+    pub(crate) fn makes_journal(&self, tid: u32, start_ns: u64, file: FileKey) -> Option<String> {
         let mut database = None;
         for (_, note) in self.after(tid, start_ns.saturating_add(1)).filter(|(_, n)| n.file == file) {
             match &note.told {
@@ -221,7 +216,7 @@ impl Inferred {
     }
 
     /// The database's name as it stands in a shape: without its folder, unless another one has that name.
-    fn name(&mut self, path: &str) -> String {
+    pub(crate) fn name(&mut self, path: &str) -> String {
         let short = path.rsplit('/').next().unwrap_or(path);
         if self.names.len() >= DATABASES {
             return path.into();
@@ -230,173 +225,91 @@ impl Inferred {
         if known == path { short.into() } else { path.into() }
     }
 
-    fn of(&mut self, tid: u32, database: &str) -> Option<&mut Transaction> {
+    /// The thread's transaction on this database.
+    pub(crate) fn of(&mut self, tid: u32, database: &str) -> Option<&mut Transaction> {
         self.open.get_mut(&tid)?.iter_mut().find(|t| t.database == database)
     }
-}
 
-/// The database that a path is beside or in: itself, that of its journal, WAL or shm, the first of a transaction over several.
-fn database(path: &str, class: FileClass) -> &str {
-    match class {
-        FileClass::MasterJournal => without_mark(path).rsplit_once("-mj").map_or(path, |(database, _)| database),
-        _ => database_of(path),
-    }
-}
-
-impl State {
     /// What the file is to SQLite.
-    fn class_of(&self, file: FileKey) -> FileClass {
-        let Some(path) = self.names.path(file) else { return FileClass::Other };
+    pub(crate) fn class_of(&self, file: FileKey, names: &Names) -> FileClass {
+        let Some(path) = names.path(file) else { return FileClass::Other };
         match model::files::class(path) {
-            FileClass::Other if self.inferred.databases.contains_key(path) || self.inferred.read.contains(&file) => {
-                FileClass::Database
-            }
+            FileClass::Other if self.databases.contains_key(path) || self.read.contains(&file) => FileClass::Database,
             class => class,
         }
     }
 
-    fn infers(&self, header: &Header, record: &Syscall) -> bool {
-        self.config.told.as_ref().is_some_and(|told| !told.contains(&header.tgid))
-            && record.ctx & flags::TRACKED != 0
-            && record.ino != 0
-            && record.result >= 0
-    }
-
     /// Whether a call on this file is of a transaction on the database. The folder is synced when a journal was made.
-    fn is_of(&self, database_path: &str, file: FileKey, told: &Told) -> bool {
-        let Some(path) = self.names.path(file) else { return false };
+    fn is_of(&self, database_path: &str, file: FileKey, told: &Told, names: &Names) -> bool {
+        let Some(path) = names.path(file) else { return false };
         let folder = || *told == Told::Synced && database_path.rsplit_once('/').is_some_and(|(f, _)| f == path);
-        database(path, self.class_of(file)) == database_path || folder()
+        database(path, self.class_of(file, names)) == database_path || folder()
     }
 
     /// The transaction that the thread was at work for at `time_ns`: that of its call's file.
-    pub(crate) fn inferred_at(&self, tid: u32, time_ns: u64) -> Option<u64> {
-        let open = self.inferred.open.get(&tid)?;
+    pub(crate) fn at(&self, tid: u32, time_ns: u64, names: &Names) -> Option<u64> {
+        let open = self.open.get(&tid)?;
         if let Some(begun) = open.iter().find(|t| t.start_ns == time_ns) {
             return Some(begun.operation);
         }
-        let note = self.inferred.call(tid, time_ns)?;
-        let of = |t: &&Transaction| self.is_of(&t.database, note.file, &note.told);
+        let note = self.call(tid, time_ns)?;
+        let of = |t: &&Transaction| self.is_of(&t.database, note.file, &note.told, names);
         let transaction = open.iter().find(of)?;
         let changes = |n: &Note| matches!(n.told, Told::Changed(_) | Told::Synced);
         let goes_on = || {
-            let later = self.inferred.after(tid, time_ns.saturating_add(1));
+            let later = self.after(tid, time_ns.saturating_add(1));
             let mut later = later.take_while(|&(at, _)| at <= transaction.last_ns.saturating_add(PAUSE_NS));
-            later.any(|(_, n)| changes(n) && self.is_of(&transaction.database, n.file, &n.told))
+            later.any(|(_, n)| changes(n) && self.is_of(&transaction.database, n.file, &n.told, names))
         };
         // What is read after its last write is not the transaction's any more.
         let within = changes(note) || transaction.journal || !transaction.over && goes_on();
         within.then_some(transaction.operation)
     }
 
-    /// Before a call is taken in: transactions may be over, and one may begin with it.
-    pub(crate) fn infer_begin(&mut self, header: &Header, record: &Syscall, sink: &mut dyn Sink) {
-        let (tid, start_ns) = (header.tid, record.start_ns.min(header.time_ns));
-        self.infer_ends(tid, sink, |t| t.over_by(start_ns));
-        let Some(call) = Call::from_number(record.call).filter(|_| self.infers(header, record)) else { return };
-        let file = (record.dev, record.ino);
-        let mut path = None;
-        let class = match call {
-            Call::Open => {
-                path = self.inferred.makes_journal(tid, start_ns, file);
-                if path.is_some() { FileClass::RollbackJournal } else { return }
-            }
-            _ if call.writes() => self.class_of(file),
-            _ if call.reads() && u64::try_from(record.pos).is_ok_and(|p| reads_database_header(p, record.bytes)) => {
-                return self.inferred.reads_header(file);
-            }
-            _ => return,
-        };
-        if !matches!(class, FileClass::RollbackJournal | FileClass::Wal | FileClass::Database) {
-            return;
+    /// The thread's transaction is off the stack by other means. When it ended, if it did: one whose journal is there did not.
+    pub(crate) fn forget(&mut self, tid: u32, operation: u64) -> Option<u64> {
+        let open = self.open.get_mut(&tid)?;
+        let at = open.iter().position(|t| t.operation == operation)?;
+        let transaction = open.swap_remove(at);
+        if open.is_empty() {
+            self.open.remove(&tid);
         }
-        let known = || self.names.path(file).map(|path| database(path, class).to_string());
-        let Some(path) = path.or_else(known) else { return };
-        let wal = self.inferred.databases.get(&path).is_some_and(|wal| *wal);
-        let checkpoint = class == FileClass::Database && wal;
-        // In a WAL's mode the database itself is written by checkpoints only, which are no part of a commit.
-        self.infer_ends(tid, sink, |t| t.database == path && (t.over || wal && !t.journal && t.bare != checkpoint));
-        if self.inferred.of(tid, &path).is_none() {
-            self.settle_marks(tid, start_ns, sink);
-            // What the program itself told, or the user asked for, needs no guess.
-            if self.threads.map.get(&tid).is_some_and(|t| t.tgid == header.tgid && t.told_operation().is_some()) {
-                return;
-            }
-            let what = if checkpoint { "checkpoint of" } else { "write transaction on" };
-            let name = format!("({what} {}, inferred from its files)", self.inferred.name(&path));
-            let operation = self.open_frame(header, start_ns, (Kind::Inferred, 0, 0), name, sink);
-            let bare = class == FileClass::Database;
-            let (journal, frames, over) = (false, false, false);
-            let database = path.clone();
-            let last_ns = start_ns;
-            let transaction = Transaction { operation, start_ns, database, last_ns, journal, frames, bare, over };
-            self.inferred.open.entry(tid).or_default().push(transaction);
-        }
-        if let (FileClass::RollbackJournal, Some(transaction)) = (class, self.inferred.of(tid, &path)) {
-            (transaction.journal, transaction.bare) = (true, false);
-        }
+        (!transaction.journal).then_some(transaction.last_ns)
     }
 
-    /// After a call was taken in: a transaction may be over with it.
-    pub(crate) fn infer_end(&mut self, header: &Header, record: &Syscall, sink: &mut dyn Sink) {
-        if self.inferred.open.is_empty() {
-            return;
-        }
-        let Some(call) = Call::from_number(record.call).filter(|_| self.infers(header, record)) else { return };
-        let (tid, file, end_ns) = (header.tid, (record.dev, record.ino), header.time_ns);
-        let told = match call {
-            _ if call.syncs() => Told::Synced,
-            Call::Ftruncate | Call::Unlink => Told::Changed(false),
-            _ if call.writes() => Told::Changed(record.pos == 0),
-            Call::Open => Told::Opened,
-            _ => return,
-        };
-        let class = self.class_of(file);
-        // The journal that this call ended, if it did.
-        let journal_ends = class == FileClass::RollbackJournal
-            && match call {
-                Call::Unlink => true,
-                Call::Ftruncate => record.pos == 0,
-                _ => call.writes() && record.pos == 0 && record.bytes == JOURNAL_HEADER,
-            };
-        if journal_ends && let Some(path) = self.names.path(file).map(|path| database_of(path).to_string()) {
-            self.infer_elsewhere(header, &path, sink);
-        }
-        let Some(open) = self.inferred.open.get(&tid) else { return };
-        let Some(path) = open.iter().find(|t| self.is_of(&t.database, file, &told)).map(|t| t.database.clone()) else {
-            return;
-        };
-        let Some(transaction) = self.inferred.of(tid, &path) else { return };
-        transaction.last_ns = transaction.last_ns.max(end_ns);
-        if journal_ends {
-            (transaction.journal, transaction.over) = (false, true);
-        }
-        transaction.frames |= class == FileClass::Wal && call.writes() && record.pos >= WAL_HEADER;
-        let synced = told == Told::Synced
-            && (transaction.over
-                || class == FileClass::Wal && transaction.frames
-                || class == FileClass::Database && transaction.bare);
-        if synced {
-            self.infer_ends(tid, sink, |t| t.database == path);
-        }
+    /// Whether no thread is known to be in a transaction.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.open.is_empty()
     }
 
-    /// This thread ended the journal of the database, or made a new one: what another one of the process had begun is over.
-    fn infer_elsewhere(&mut self, header: &Header, path: &str, sink: &mut dyn Sink) {
-        let has = |all: &[Transaction]| all.iter().any(|t| t.database == path && t.journal);
-        let others = self.inferred.open.iter().filter(|(tid, all)| **tid != header.tid && has(all));
-        let mut others: Vec<u32> = others.map(|(tid, _)| *tid).collect();
-        others.retain(|tid| self.threads.map.get(tid).is_some_and(|t| t.tgid == header.tgid));
+    /// Whether the database is known to have a WAL.
+    pub(crate) fn has_wal(&self, database: &str) -> bool {
+        self.databases.get(database).is_some_and(|wal| *wal)
+    }
+
+    /// A transaction began.
+    pub(crate) fn begin(&mut self, tid: u32, transaction: Transaction) {
+        self.open.entry(tid).or_default().push(transaction);
+    }
+
+    /// The database of the thread's transaction that a call on this file is of.
+    pub(crate) fn database_at(&self, tid: u32, file: FileKey, told: &Told, names: &Names) -> Option<String> {
+        self.open.get(&tid)?.iter().find(|t| self.is_of(&t.database, file, told, names)).map(|t| t.database.clone())
+    }
+
+    /// The other threads in a transaction with a journal on this database, in order.
+    pub(crate) fn others(&self, tid: u32, database: &str) -> Vec<u32> {
+        let has = |all: &[Transaction]| all.iter().any(|t| t.database == database && t.journal);
+        let mut others: Vec<u32> =
+            self.open.iter().filter(|(other, all)| **other != tid && has(all)).map(|(t, _)| *t).collect();
         others.sort_unstable();
-        for tid in others {
-            self.infer_ends(tid, sink, |t| t.database == path && t.journal);
-        }
+        others
     }
 
-    /// Ends those of a thread's transactions that are over, when they had their last write or sync.
-    fn infer_ends(&mut self, tid: u32, sink: &mut dyn Sink, over: impl Fn(&Transaction) -> bool) {
-        let Some(open) = self.inferred.open.get_mut(&tid) else { return };
-        let mut ended: Vec<(u64, u64)> = Vec::new();
+    /// Takes those of a thread's transactions off that are over: their operations, and when they had their last write or sync.
+    pub(crate) fn end(&mut self, tid: u32, over: impl Fn(&Transaction) -> bool) -> Vec<(u64, u64)> {
+        let mut ended = Vec::new();
+        let Some(open) = self.open.get_mut(&tid) else { return ended };
         open.retain(|t| {
             let over = over(t);
             if over {
@@ -405,21 +318,16 @@ impl State {
             !over
         });
         if open.is_empty() {
-            self.inferred.open.remove(&tid);
+            self.open.remove(&tid);
         }
-        for (operation, end_ns) in ended {
-            self.close_inferred(tid, operation, end_ns, sink);
-        }
+        ended
     }
+}
 
-    /// The thread's transaction is off the stack by other means. When it ended, if it did: one whose journal is there did not.
-    pub(crate) fn forget_inferred(&mut self, tid: u32, operation: u64) -> Option<u64> {
-        let open = self.inferred.open.get_mut(&tid)?;
-        let at = open.iter().position(|t| t.operation == operation)?;
-        let transaction = open.swap_remove(at);
-        if open.is_empty() {
-            self.inferred.open.remove(&tid);
-        }
-        (!transaction.journal).then_some(transaction.last_ns)
+/// The database that a path is beside or in: itself, that of its journal, WAL or shm, the first of a transaction over several.
+pub(crate) fn database(path: &str, class: FileClass) -> &str {
+    match class {
+        FileClass::MasterJournal => without_mark(path).rsplit_once("-mj").map_or(path, |(database, _)| database),
+        _ => database_of(path),
     }
 }

@@ -14,8 +14,10 @@
 //! journal's thread began the next one; who waited for it is a guess.
 
 use crate::actor::{Actor, Source, TxnKey};
+use crate::context::Context;
 use crate::hash::FastMap;
-use model::Confidence;
+use crate::loss::Window;
+use model::{Confidence, Relation};
 use std::collections::VecDeque;
 
 /// Transactions kept after their end, for checkpoints. jbd2 checkpoints long before that many commits.
@@ -24,8 +26,10 @@ const KEPT: usize = 4096;
 const KEPT_MEMBERS: usize = 1 << 18;
 /// Home blocks kept: 256 MiB of metadata.
 const KEPT_HOMES: usize = 1 << 16;
+/// Kernel threads kept that joined for others.
+const PROXIES: usize = 4096;
 
-/// A passenger.
+/// A member.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Joiner {
     pub source: Source,
@@ -35,6 +39,14 @@ pub(crate) struct Joiner {
     pub confidence: Confidence,
     pub time_ns: u64,
     pub cpu: u16,
+}
+
+impl Joiner {
+    /// Links it to its commit.
+    pub(crate) fn link(&self, commit: u64, begin_ns: u64, cpu: u16, cx: &mut Context<'_>) {
+        let window = Window { start_ns: self.time_ns, end_ns: begin_ns, cpus: [self.cpu, cpu] };
+        cx.link(self.span, commit, Relation::JoinsTransaction, self.confidence, window);
+    }
 }
 
 /// One who waited for the commit.
@@ -92,6 +104,8 @@ pub(crate) struct Journal {
     inodes: FastMap<(u32, u64), u32>,
     /// Newest transaction seen by disk.
     newest: FastMap<u32, u32>,
+    /// Kernel threads that joined a transaction for what they will write next, and their place in it.
+    proxies: FastMap<u32, (TxnKey, usize)>,
 }
 
 impl Journal {
@@ -119,8 +133,9 @@ impl Journal {
         self.newest.get(&dev).map(|txn| (dev, *txn))
     }
 
-    /// Somebody joined. `ino`: the inode on whose behalf, 0 if not known.
-    pub(crate) fn join(&mut self, key: TxnKey, ino: u64, joiner: Joiner) -> usize {
+    /// Somebody joined; if the commit has begun, the link is made here, else when it begins. `ino`: the inode on whose
+    /// behalf, 0 if not known. Returns the member's place.
+    pub(crate) fn join(&mut self, key: TxnKey, ino: u64, joiner: Joiner, cx: &mut Context<'_>) -> usize {
         if ino != 0 {
             if self.inodes.len() >= KEPT_HOMES {
                 let newest = &self.newest;
@@ -138,6 +153,9 @@ impl Journal {
         joiners.push(joiner);
         let place = joiners.len() - 1;
         self.prune();
+        if let Some((span, begin_ns, cpu)) = self.get(key).map(|t| (t.span, t.begin_ns, t.cpu)) {
+            joiner.link(span, begin_ns, cpu, cx);
+        }
         place
     }
 
@@ -154,6 +172,23 @@ impl Journal {
             joiners.extend(with);
         }
         self.members += joiners.len() - before;
+    }
+
+    /// A kernel thread joined, for what it will write next.
+    pub(crate) fn joined_as_proxy(&mut self, tid: u32, key: TxnKey, place: usize) {
+        self.proxies.insert(tid, (key, place));
+    }
+
+    /// What the kernel thread joined last, if it is not yet known for whom.
+    pub(crate) fn take_proxy(&mut self, tid: u32) -> Option<(TxnKey, usize)> {
+        self.proxies.remove(&tid)
+    }
+
+    /// Most kernel threads that joined are told apart at once; the others must not grow with the trace.
+    pub(crate) fn prune_proxies(&mut self) {
+        if self.proxies.len() > PROXIES {
+            self.proxies.clear();
+        }
     }
 
     /// The journal's thread `tid` began to commit.
@@ -331,6 +366,7 @@ impl Journal {
             + self.homes.len()
             + self.inodes.len()
             + self.syncs.values().map(Vec::len).sum::<usize>()
+            + self.proxies.len()
     }
 }
 

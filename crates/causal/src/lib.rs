@@ -17,11 +17,22 @@
 //! | `logs` | who changed a file system that has no such transactions | a bounded number each |
 //! | `checkpoints` | who asked such a file system for a commit | its arrival, or the call's end |
 //! | `journal` | members of transactions, waits, last log of each metadata block | commit end; a bounded memory for checkpoints |
-//! | `bios`, `requests`, `flush` | bios, requests, flushes by address and time | their completion |
+//! | `block` | bios, requests, flushes by address and time | their completion |
 //! | `stacked` | commands of loop disks | their completion |
 //! | `uring` | requests submitted through a ring | their completion |
-//! | `activity`, `exclusive` | what a sleeping thread may be waiting for; time sheets | the operation's end |
+//! | `activity` | what a sleeping thread may be waiting for | the operation's end |
 //! | `attribution` | completed commands whose payer is not known yet | a commit's end and one horizon |
+//!
+//! Each room is a tracker that owns what it keeps. `linker` hands each event to the one that it is for, with a `context` of
+//! what all share: the configuration, the time, span numbers, the losses, the sink. A tracker asks those below it, never above:
+//!
+//! ```text
+//! attribution        who pays for a command that is over
+//!   block            bios, requests, flushes
+//!   checkpoints      commits that are not jbd2's
+//!     tasks          who does something now: threads (with inferred), uring
+//!       objects      names, pages, journal, logs, activity, stacked: none knows another
+//! ```
 //!
 //! # The uncertainty
 //!
@@ -48,11 +59,9 @@ pub mod accounts;
 mod activity;
 mod actor;
 mod attribution;
-mod bios;
-mod calls;
+mod block;
 mod checkpoints;
-mod exclusive;
-mod flush;
+mod context;
 mod hash;
 mod inferred;
 mod inner;
@@ -61,12 +70,12 @@ mod linker;
 mod logs;
 mod loss;
 mod names;
+mod objects;
 mod pages;
-mod piles;
+mod patience;
 mod reorder;
-mod requests;
-mod stack;
 mod stacked;
+mod tasks;
 pub mod text;
 mod threads;
 mod uring;
@@ -74,10 +83,11 @@ mod uring;
 pub use inner::InnerTasks;
 pub use loss::UNKNOWN_CPU;
 
-use linker::State;
+use context::Shared;
+use linker::Router;
 use model::Event;
 use model::table;
-use reorder::Reorder;
+use reorder::{Reorder, moment};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What lies under a disk.
@@ -184,34 +194,44 @@ pub trait Sink {
 /// Marks do not move the clock, so all of them may be pushed first. The same events give the same rows.
 pub struct Linker {
     order: Reorder,
-    state: State,
+    shared: Shared,
+    router: Router,
 }
 
 impl Linker {
     /// A linker that has seen nothing.
     pub fn new(config: Config) -> Self {
-        Self { order: Reorder::new(config.horizon_ns), state: State::new(config) }
+        Self { order: Reorder::new(config.horizon_ns), router: Router::new(&config), shared: Shared::new(config) }
     }
 
     /// Takes an event in and writes the rows that became certain.
     pub fn push(&mut self, event: Event, sink: &mut dyn Sink) {
-        self.state.inferred.arrives(self.state.config.told.as_ref(), &event);
+        self.router.arrives(&event, self.shared.config());
         self.order.push(event);
         while let Some(event) = self.order.pop(false) {
-            self.state.on_event(&event, sink);
+            self.take(&event, sink);
         }
     }
 
     /// Ends the trace: what is still open is written as far as it is known.
     pub fn finish(mut self, sink: &mut dyn Sink) {
         while let Some(event) = self.order.pop(true) {
-            self.state.on_event(&event, sink);
+            self.take(&event, sink);
         }
-        self.state.finish(sink);
+        self.router.finish(&mut self.shared.context(sink));
+    }
+
+    /// An event whose turn has come.
+    fn take(&mut self, event: &Event, sink: &mut dyn Sink) {
+        let mut cx = self.shared.context(sink);
+        self.router.on_event(event, &mut cx);
+        // After the event, so that a late mark or call can be told by its time.
+        cx.advance(moment(event));
+        self.router.on_time(&mut cx);
     }
 
     /// Entries held in memory, of all kinds: what a test of the memory's bound looks at.
     pub fn held(&self) -> usize {
-        self.order.len() + self.state.len()
+        self.order.len() + self.shared.len() + self.router.len()
     }
 }

@@ -1,23 +1,16 @@
 //! File systems whose log the trace does not know by transactions: btrfs, f2fs, xfs.
 //!
-//! Picture a shared taxi without a passenger list. While it is on its way, those who stand at its destination with a watch
-//! in their hands have evidently ordered it: calls that wait for the medium (fsync) on that file system. If nobody waits,
-//! it runs for those who got in since it last ran: whoever changed the file system.
-//!
-//! Some tell who asked for the taxi (XFS, see `checkpoints`); then it is those who asked.
+//! While such a log is written, it is for the calls that wait for the medium (fsync) on that file system; if some of them are
+//! known to have asked for it (XFS, see `checkpoints`), for these alone. If nobody waits, it is for whoever changed the file
+//! system since it was last written.
 //!
 //! *Uncertainty*: both. A call that waits may wait for something else, so that is `interval`; who changed the file system
 //! may have nothing in this part of its metadata, so that is a `guess`. The bytes of a log are not told apart by who
 //! logged them.
 
-use crate::Sink;
-use crate::actor::{Charge, Source};
-use crate::bios::Bio;
+use crate::actor::Source;
 use crate::hash::FastMap;
-use crate::linker::State;
-use crate::loss::Window;
 use crate::pages::FileKey;
-use model::{Confidence, Relation};
 
 /// Who is remembered to have changed a file system. Of more, the latest.
 const CHANGERS: usize = 64;
@@ -81,7 +74,7 @@ impl Logs {
     }
 
     /// Who is taken to be meant by what is written at `now_ns` and nobody waits for. `here`: file systems it may be of.
-    fn meant(&mut self, now_ns: u64, here: impl Fn(u32) -> bool) -> Vec<(Source, f64)> {
+    pub(crate) fn meant(&mut self, now_ns: u64, here: impl Fn(u32) -> bool) -> Vec<(Source, f64)> {
         let mut all = Vec::new();
         let mut devs: Vec<u32> = self.by_dev.keys().copied().filter(|dev| here(*dev)).collect();
         devs.sort_unstable();
@@ -100,51 +93,6 @@ impl Logs {
 
     pub(crate) fn len(&self) -> usize {
         self.by_dev.values().map(|l| 1 + l.changers.len()).sum::<usize>() + self.folders.len()
-    }
-}
-
-impl State {
-    /// Charges what a file system writes of its own, and no page or transaction explains. `dev`: the file system, if its
-    /// pages tell. Returns whether anybody was found.
-    pub(crate) fn bill_log(&mut self, dev: u32, bio: &mut Bio, weight: f64, sink: &mut dyn Sink) -> bool {
-        let disk = self.config.disk_of(bio.disk);
-        let config = &self.config;
-        let journal = &self.journal;
-        // Blocks that are in no file system's inode: those of a disk that holds one without a disk's number (btrfs) are
-        // its own; any other's may be ext4's, whose transactions would tell.
-        let block = dev != 0 && config.disk_of(dev) == disk && dev >> 20 != 0 && bio.is_block();
-        let here = |d: u32| {
-            let mine = if block { d >> 20 == 0 } else { true };
-            mine && (d == dev || config.disk_of(d) == disk) && !journal.is_journal(d)
-        };
-        let mut waiting = journal.waiting(bio.queue_ns, here);
-        // Where the file system tells who asked for its log, the others wait for their data alone.
-        if waiting.iter().any(|w| w.asked) {
-            waiting.retain(|w| w.asked);
-        }
-        if waiting.is_empty() {
-            let meant = self.logs.meant(bio.queue_ns, here);
-            let all: f64 = meant.iter().map(|m| m.1).sum();
-            let line = |(source, part): &(Source, f64)| Charge {
-                source: *source,
-                confidence: Confidence::Guess,
-                ..Charge::nobody(weight * part / all, "log")
-            };
-            bio.charges.extend(meant.iter().map(line));
-            return !meant.is_empty();
-        }
-        let each = weight / waiting.len() as f64;
-        for wait in waiting {
-            let window = Window { start_ns: wait.start_ns, end_ns: bio.queue_ns, cpus: [bio.cpu; 2] };
-            let sure = self.link(wait.span, bio.span, Relation::WaitsForLog, wait.confidence, window, sink);
-            bio.charges.push(Charge {
-                source: wait.source,
-                confidence: sure,
-                span: wait.span,
-                ..Charge::nobody(each, "log")
-            });
-        }
-        true
     }
 }
 

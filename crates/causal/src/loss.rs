@@ -20,6 +20,7 @@ pub const UNKNOWN_CPU: u16 = u16::MAX;
 /// Losses remembered for links whose window reaches far back. Older ones stay in the table.
 const REMEMBERED: usize = 1024;
 
+#[derive(Debug)]
 struct Known {
     id: u64,
     cpu: u16,
@@ -31,7 +32,7 @@ struct Known {
 const TOGETHER_NS: u64 = 100_000_000;
 
 /// The losses seen.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Losses {
     count: u64,
     /// Completions that were not recorded though nothing was known to be lost: since when, until when, how many.

@@ -62,14 +62,14 @@ struct Size {
     exact: bool,
 }
 
-struct Dirt {
+struct DirtyRange {
     /// First page after the range.
     end: u64,
     last: Writer,
     earlier: Vec<Writer>,
 }
 
-impl Dirt {
+impl DirtyRange {
     fn sign(&mut self, writer: Writer) {
         if self.last.call == writer.call && self.last.source == writer.source {
             let bytes = if self.last.span == writer.span { writer.bytes.max(self.last.bytes) } else { writer.bytes };
@@ -99,7 +99,7 @@ pub(crate) struct Taken {
 /// All guest books.
 #[derive(Default)]
 pub(crate) struct Pages {
-    files: FastMap<FileKey, BTreeMap<u64, Dirt>>,
+    files: FastMap<FileKey, BTreeMap<u64, DirtyRange>>,
     ranges: usize,
     sizes: FastMap<FileKey, Size>,
 }
@@ -212,26 +212,26 @@ impl Pages {
         let Some(end) = index.checked_add(pages).filter(|_| pages > 0) else { return };
         let book = self.files.entry(file).or_default();
         let before = book.len();
-        if let Some(dirt) = book.get_mut(&index).filter(|d| d.end == end) {
-            dirt.sign(writer);
+        if let Some(range) = book.get_mut(&index).filter(|d| d.end == end) {
+            range.sign(writer);
             return;
         }
         cut(book, index);
         cut(book, end);
         let mut at = index;
         let mut gaps = Vec::new();
-        for (&start, dirt) in book.range_mut(index..end) {
+        for (&start, range) in book.range_mut(index..end) {
             if start > at {
                 gaps.push((at, start));
             }
-            at = dirt.end;
-            dirt.sign(writer);
+            at = range.end;
+            range.sign(writer);
         }
         if at < end {
             gaps.push((at, end));
         }
         for (from, to) in gaps {
-            book.insert(from, Dirt { end: to, last: writer, earlier: Vec::new() });
+            book.insert(from, DirtyRange { end: to, last: writer, earlier: Vec::new() });
         }
         self.ranges = self.ranges + book.len() - before;
         if self.ranges > MAX_RANGES {
@@ -260,17 +260,17 @@ impl Pages {
         cut(book, end);
         let mut at = index;
         let mut empty = Vec::new();
-        for (&start, dirt) in book.range_mut(index..end) {
+        for (&start, range) in book.range_mut(index..end) {
             if start > at {
                 out.push(nobody(start - at));
             }
-            at = dirt.end;
-            let bytes = ((dirt.end - start) * PAGE) as f64;
+            at = range.end;
+            let bytes = ((range.end - start) * PAGE) as f64;
             let known = |w: &&Writer| w.start_ns <= at_ns;
-            let all = || dirt.earlier.iter().chain([&dirt.last]);
+            let all = || range.earlier.iter().chain([&range.last]);
             let signed: f64 = all().filter(known).map(|w| f64::from(w.bytes.max(1))).sum();
             if signed == 0.0 {
-                out.push(nobody(dirt.end - start));
+                out.push(nobody(range.end - start));
                 continue;
             }
             out.extend(
@@ -279,10 +279,10 @@ impl Pages {
                     .map(|w| Taken { writer: Some(*w), weight: bytes * f64::from(w.bytes.max(1)) / signed }),
             );
             let stays = |w: &Writer| w.start_ns > at_ns || (w.end_ns > at_ns && w.call != call);
-            dirt.earlier.retain(stays);
-            if !stays(&dirt.last) {
-                match dirt.earlier.pop() {
-                    Some(writer) => dirt.last = writer,
+            range.earlier.retain(stays);
+            if !stays(&range.last) {
+                match range.earlier.pop() {
+                    Some(writer) => range.last = writer,
                     None => empty.push(start),
                 }
             }
@@ -302,8 +302,8 @@ impl Pages {
     /// It became known that `source` made this call, which wrote bytes `pos..pos + bytes`: its signatures are changed.
     pub(crate) fn now_by(&mut self, file: FileKey, (pos, bytes): (u64, u64), call: (u32, u64), source: Source) {
         let pages = pos / PAGE..pos.saturating_add(bytes).div_ceil(PAGE);
-        let dirt = self.files.get_mut(&file).into_iter().flat_map(|book| book.range_mut(pages.clone()));
-        let writers = dirt.flat_map(|(_, d)| d.earlier.iter_mut().chain([&mut d.last]));
+        let range = self.files.get_mut(&file).into_iter().flat_map(|book| book.range_mut(pages.clone()));
+        let writers = range.flat_map(|(_, d)| d.earlier.iter_mut().chain([&mut d.last]));
         writers.filter(|w| w.call == call).for_each(|w| w.source = source);
     }
 
@@ -348,11 +348,11 @@ impl Pages {
 }
 
 /// Makes `at` the border of two ranges.
-fn cut(book: &mut BTreeMap<u64, Dirt>, at: u64) {
-    let Some((&start, dirt)) = book.range_mut(..at).next_back() else { return };
-    if dirt.end > at && start < at {
-        let rest = dirt.copy(dirt.end);
-        dirt.end = at;
+fn cut(book: &mut BTreeMap<u64, DirtyRange>, at: u64) {
+    let Some((&start, range)) = book.range_mut(..at).next_back() else { return };
+    if range.end > at && start < at {
+        let rest = range.copy(range.end);
+        range.end = at;
         book.insert(at, rest);
     }
 }

@@ -8,7 +8,7 @@
 //! *Uncertainty*: a call that lasts longer than the horizon arrives after things that it preceded. It is handed on at
 //! once, late; the linker knows such calls beforehand by the identity that bios carry and by `sync_begin`.
 
-use crate::piles::Piles;
+use crate::patience::PatienceQueue;
 use model::{Event, Record};
 
 /// An event's place in the order: when it began, then its CPU's own order, then its order of arrival.
@@ -19,7 +19,7 @@ pub(crate) struct Reorder {
     horizon_ns: u64,
     newest_ns: u64,
     arrivals: u64,
-    waiting: Piles<Place, Event>,
+    waiting: PatienceQueue<Place, Event>,
 }
 
 /// The moment that an event is ordered by.
@@ -33,7 +33,7 @@ pub(crate) fn moment(event: &Event) -> u64 {
 
 impl Reorder {
     pub(crate) fn new(horizon_ns: u64) -> Self {
-        Self { horizon_ns, newest_ns: 0, arrivals: 0, waiting: Piles::new() }
+        Self { horizon_ns, newest_ns: 0, arrivals: 0, waiting: PatienceQueue::new() }
     }
 
     /// Takes an event in.

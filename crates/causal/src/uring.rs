@@ -8,13 +8,14 @@
 //! *Uncertainty*: where the kernel polls the ring (SQPOLL), no system call submits: the process is known, not the thread.
 //! Such a request is the operation's only if the process has exactly one that runs, and that is a guess.
 
-use crate::Sink;
 use crate::actor::{Actor, Source};
+use crate::context::{Context, span};
+use crate::hash::FastMap;
 use crate::journal::Sync;
-use crate::linker::State;
 use crate::loss::Window;
+use crate::objects::Objects;
 use crate::pages::Writer;
-use crate::threads::span;
+use crate::threads::Threads;
 use model::event::{Header, Uring, flags, header_flags};
 use model::table::Span;
 use model::{Call, Confidence, Layer, Relation};
@@ -47,6 +48,17 @@ impl Ring {
     }
 }
 
+/// All of them.
+#[derive(Default)]
+pub(crate) struct Rings {
+    /// By process and submission.
+    by_submission: FastMap<(u32, u64), Ring>,
+    /// Those keys by address.
+    by_address: FastMap<u64, (u32, u64)>,
+    /// Which request a thread last said that it works for.
+    workers: FastMap<u32, (u32, u64)>,
+}
+
 /// The system call that does what a request does (include/uapi/linux/io_uring.h, enum io_uring_op).
 fn like(request: &Uring) -> Option<Call> {
     Some(match request.opcode {
@@ -64,88 +76,114 @@ fn like(request: &Uring) -> Option<Call> {
     })
 }
 
-impl State {
+impl Rings {
     /// The request that a record of this process names by its submission.
-    pub(crate) fn ring(&self, tgid: u32, start_ns: u64) -> Option<&Ring> {
-        if self.rings.is_empty() { None } else { self.rings.get(&(tgid, start_ns)) }
+    pub(crate) fn get(&self, tgid: u32, start_ns: u64) -> Option<&Ring> {
+        if self.by_submission.is_empty() { None } else { self.by_submission.get(&(tgid, start_ns)) }
+    }
+
+    /// The request's ranges are told by `fs_write`.
+    pub(crate) fn wrote(&mut self, tgid: u32, start_ns: u64) {
+        if let Some(ring) = self.by_submission.get_mut(&(tgid, start_ns)) {
+            ring.wrote = true;
+        }
+    }
+
+    /// The end of the trace: what is still under way has no end.
+    pub(crate) fn finish(&mut self, threads: &mut Threads, objects: &mut Objects, cx: &mut Context<'_>) {
+        let mut rings: Vec<Ring> = std::mem::take(&mut self.by_submission).into_values().collect();
+        rings.sort_by_key(|r| r.span);
+        rings.iter().for_each(|r| self.lost(r, cx.now_ns, threads, objects, cx));
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_submission.len() + self.by_address.len() + self.workers.len()
     }
 
     /// A request was submitted or completed.
-    pub(crate) fn on_uring(&mut self, header: &Header, r: &Uring, sink: &mut dyn Sink) {
+    pub(crate) fn on_uring(
+        &mut self,
+        header: &Header,
+        r: &Uring,
+        threads: &mut Threads,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) {
         const SUBMITTED: u16 = 0;
         const CARRIED_ON: u16 = 2;
         if r.phase == CARRIED_ON {
-            if self.ring_workers.len() >= MOST {
-                self.ring_workers.clear();
+            if self.workers.len() >= MOST {
+                self.workers.clear();
             }
-            self.ring_workers.insert(header.tid, (header.tgid, r.result.cast_unsigned()));
+            self.workers.insert(header.tid, (header.tgid, r.result.cast_unsigned()));
             return;
         }
         if r.phase != SUBMITTED {
-            if let Some(ring) = self.ring_at.remove(&r.req).and_then(|key| self.rings.remove(&key)) {
-                self.ring_completed(header, ring, r, sink);
+            if let Some(ring) = self.by_address.remove(&r.req).and_then(|key| self.by_submission.remove(&key)) {
+                self.completed(header, ring, r, threads, objects, cx);
             }
             return;
         }
-        self.settle_marks(header.tid, header.time_ns, sink);
+        threads.settle_marks(header.tid, header.time_ns, objects, cx);
         // Its completion was lost, or the address of one that is forgotten is used again.
-        if let Some(old) = self.ring_at.remove(&r.req).and_then(|key| self.rings.remove(&key)) {
-            self.ring_lost(&old, header.time_ns, sink);
+        if let Some(old) = self.by_address.remove(&r.req).and_then(|key| self.by_submission.remove(&key)) {
+            self.lost(&old, header.time_ns, threads, objects, cx);
         }
-        if self.rings.len() >= MOST {
-            let mut all: Vec<_> = std::mem::take(&mut self.rings).into_values().collect();
-            self.ring_at.clear();
+        if self.by_submission.len() >= MOST {
+            let mut all: Vec<_> = std::mem::take(&mut self.by_submission).into_values().collect();
+            self.by_address.clear();
             all.sort_by_key(|r| r.span);
-            all.iter().for_each(|r| self.ring_lost(r, header.time_ns, sink));
+            all.iter().for_each(|r| self.lost(r, header.time_ns, threads, objects, cx));
         }
         let ctx = if header.flags & header_flags::BETWEEN_ROWS != 0 { flags::BETWEEN_ROWS } else { 0 };
-        let tracked = if self.names.is_tracked(header.tgid) { flags::TRACKED } else { 0 };
-        let around = self.inside(header.tid, header.time_ns, ctx);
+        let tracked = if objects.names.is_tracked(header.tgid) { flags::TRACKED } else { 0 };
+        let around = threads.inside(header.tid, header.time_ns, ctx, &objects.names);
         let polled = around.operation.is_none() && header.flags & header_flags::POLLING != 0;
-        let sole = if polled { self.sole_operation(header.tgid) } else { None };
+        let sole = if polled { threads.sole_operation(header.tgid) } else { None };
         let call = like(r);
-        let (id, inside_fs) = (self.new_span(), call.is_some_and(|c| c.reads() || c.writes() || c.syncs()));
+        let (id, inside_fs) = (cx.new_span(), call.is_some_and(|c| c.reads() || c.writes() || c.syncs()));
         let ring = Ring {
             header: *header,
             request: r.clone(),
             span: id,
-            fs_span: if inside_fs { self.new_span() } else { 0 },
-            actor: self.actor(header, tracked, around.charged().or(sole.map(|id| (id, true)))),
+            fs_span: if inside_fs { cx.new_span() } else { 0 },
+            actor: Actor::of(header, tracked, around.charged().or(sole.map(|id| (id, true))), cx),
             confidence: if sole.is_some() || around.guess { Confidence::Guess } else { Confidence::Structural },
             operation: around.operation.unwrap_or(0),
             call,
             wrote: false,
         };
-        let entered = self.threads.map.get(&header.tid).and_then(|t| t.call);
+        let entered = threads.call(header.tid);
         let entered = entered.filter(|c| c.call == Some(Call::IoUringEnter) && c.start_ns <= header.time_ns);
         let (parent, start_ns) = entered.map_or((around.span, around.start_ns), |c| (c.span, c.start_ns));
         let window = Window { start_ns, end_ns: header.time_ns, cpus: [header.cpu; 2] };
         let sure = if around.guess { Confidence::Guess } else { Confidence::Interval };
-        self.link(parent, id, Relation::Calls, sure, window, sink);
+        cx.link(parent, id, Relation::Calls, sure, window);
         if call.is_some_and(Call::syncs) {
-            self.activity.ring_sync_began(header.tid, r.dev, ring.deepest(), header.time_ns);
-            self.journal.sync(r.dev, self.now_ns, ring_wait(&ring, r.ino, u64::MAX));
+            objects.activity.ring_sync_began(header.tid, r.dev, ring.deepest(), header.time_ns);
+            objects.journal.sync(r.dev, cx.now_ns, ring_wait(&ring, r.ino, u64::MAX));
         }
-        self.ring_at.insert(r.req, (header.tgid, header.time_ns));
-        if let Some(old) = self.rings.insert((header.tgid, header.time_ns), ring) {
-            self.ring_at.remove(&old.request.req);
-            self.ring_lost(&old, header.time_ns, sink);
+        self.by_address.insert(r.req, (header.tgid, header.time_ns));
+        if let Some(old) = self.by_submission.insert((header.tgid, header.time_ns), ring) {
+            self.by_address.remove(&old.request.req);
+            self.lost(&old, header.time_ns, threads, objects, cx);
         }
     }
 
     /// The request that a thread works for, as it last said, if it is still under way.
     pub(crate) fn worked_for(&self, tid: u32) -> Option<&Ring> {
-        self.ring_workers.get(&tid).and_then(|key| self.ring(key.0, key.1))
+        self.workers.get(&tid).and_then(|key| self.get(key.0, key.1))
     }
 
-    /// The operation that runs in this process, if there is exactly one.
-    fn sole_operation(&self, tgid: u32) -> Option<u64> {
-        let mut all = self.threads.map.values().filter(|t| t.tgid == tgid).filter_map(|t| t.operation(0));
-        let first = all.next()?;
-        if all.next().is_some() { None } else { Some(first.id) }
-    }
-
-    fn ring_completed(&mut self, header: &Header, mut ring: Ring, r: &Uring, sink: &mut dyn Sink) {
+    fn completed(
+        &mut self,
+        header: &Header,
+        mut ring: Ring,
+        r: &Uring,
+        threads: &mut Threads,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) {
         let end_ns = header.time_ns.max(ring.header.time_ns);
         let request = &mut ring.request;
         if r.ino != 0 {
@@ -175,34 +213,41 @@ impl State {
                 confidence: ring.confidence,
                 via: "page",
             };
-            self.pages.write_by_call(file, pos, done, writer);
+            objects.pages.write_by_call(file, pos, done, writer);
         }
         if ring.call.is_some_and(Call::syncs) {
-            self.activity.ring_sync_ended(ring.deepest(), end_ns);
-            self.journal.sync(file.0, self.now_ns, ring_wait(&ring, file.1, end_ns));
+            objects.activity.ring_sync_ended(ring.deepest(), end_ns);
+            objects.journal.sync(file.0, cx.now_ns, ring_wait(&ring, file.1, end_ns));
         }
-        self.put_ring(&ring, Some((end_ns, r.result)), sink);
+        self.put(&ring, Some((end_ns, r.result)), threads, objects, cx);
     }
 
     /// A request whose completion was not seen, and will not be; it was over by `by_ns`.
-    pub(crate) fn ring_lost(&mut self, ring: &Ring, by_ns: u64, sink: &mut dyn Sink) {
+    fn lost(&mut self, ring: &Ring, by_ns: u64, threads: &mut Threads, objects: &mut Objects, cx: &mut Context<'_>) {
         // Else all commits that come would be taken to be waited for by it.
         if ring.call.is_some_and(Call::syncs) {
-            self.activity.ring_sync_ended(ring.deepest(), by_ns);
-            self.journal.sync_ended(ring.request.dev, ring.deepest(), by_ns);
+            objects.activity.ring_sync_ended(ring.deepest(), by_ns);
+            objects.journal.sync_ended(ring.request.dev, ring.deepest(), by_ns);
         }
-        self.put_ring(ring, None, sink);
+        self.put(ring, None, threads, objects, cx);
     }
 
     /// Writes a request's rows; `end`: when it completed, and its result.
-    fn put_ring(&mut self, ring: &Ring, end: Option<(u64, i64)>, sink: &mut dyn Sink) {
+    fn put(
+        &mut self,
+        ring: &Ring,
+        end: Option<(u64, i64)>,
+        threads: &mut Threads,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) {
         let (header, r) = (&ring.header, &ring.request);
-        let operation = self.threads.settled(Actor { operation: ring.operation, ..Actor::NOBODY }).operation;
+        let operation = threads.settled(Actor { operation: ring.operation, ..Actor::NOBODY }).operation;
         let moves = ring.call.is_some_and(|c| c.reads() || c.writes());
         let row = Span {
             end_ns: end.map(|e| e.0),
             operation: (operation != 0).then_some(operation),
-            file: self.names.file((r.dev, r.ino), header.time_ns),
+            file: objects.names.file((r.dev, r.ino), header.time_ns),
             offset: u64::try_from(r.pos).ok().filter(|_| moves),
             bytes: if moves { r.bytes } else { 0 },
             result: end.map(|e| e.1),
@@ -225,13 +270,13 @@ impl State {
             };
             let bytes = end.map_or(0, |e| u64::try_from(e.1).unwrap_or(0));
             let (id, kind) = (ring.fs_span, Cow::Borrowed(kind));
-            self.put_span(header.tid, row.clone(), sink);
+            threads.put_span(header.tid, row.clone(), cx);
             let fs = Span { id, kind, layer: Layer::FileSystem, number: None, bytes, ..row };
-            self.put_span(header.tid, fs, sink);
+            threads.put_span(header.tid, fs, cx);
             let window = Window { start_ns: header.time_ns, end_ns: header.time_ns, cpus: [header.cpu; 2] };
-            self.link(ring.span, ring.fs_span, Relation::Calls, Confidence::Exact, window, sink);
+            cx.link(ring.span, ring.fs_span, Relation::Calls, Confidence::Exact, window);
         } else {
-            self.put_span(header.tid, row, sink);
+            threads.put_span(header.tid, row, cx);
         }
     }
 }

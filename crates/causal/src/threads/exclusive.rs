@@ -16,44 +16,15 @@
 //! statement's own time as lacks is given to the application, from the end backwards. Its length is right, its position
 //! is not known. So too for statements that are stepped by turns: how their common time is divided is known, not when.
 
+use super::stack::{Away, Frame, Kind, Thread};
 use crate::Sink;
 use crate::activity::{Activity, Sleeper, Waited};
-use crate::stack::{Frame, Kind, Thread};
 use model::event::flags;
 use model::table::Slice;
-use model::{Call, Confidence, Layer, Reason};
+use model::{Confidence, Layer, Reason};
 
 /// Slices an operation holds back, since its last ones may still be given to the application.
 const HELD: usize = 4096;
-
-/// A system call on the time sheet.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct CallSegment {
-    pub start_ns: u64,
-    pub end_ns: u64,
-    pub fs_start_ns: u64,
-    pub fs_end_ns: u64,
-    pub span: u64,
-    pub fs_span: u64,
-    pub call: Option<Call>,
-    pub dev: u32,
-    pub ino: u64,
-    pub ctx: u16,
-    /// The inferred transaction that it is of; 0: none.
-    pub transaction: u64,
-}
-
-/// A time off the CPU on the sheet.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Away {
-    pub start_ns: u64,
-    pub end_ns: u64,
-    /// Until when it slept; `start_ns` if it was only preempted.
-    pub wake_ns: u64,
-    pub in_call: bool,
-    /// The application slept, between the rows of a statement.
-    pub between_rows: bool,
-}
 
 /// Slices that most operations have at most: their memory is asked for once.
 const MANY: usize = 16;
@@ -66,8 +37,7 @@ const SIBLING: u64 = u64::MAX - 1;
 /// Fills in the thread's sheet up to `upto_ns`.
 pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &mut Activity, sink: &mut dyn Sink) {
     let mut at = thread.cursor_ns;
-    let mut pieces = std::mem::take(&mut activity.sheet);
-    pieces.clear();
+    let mut pieces = activity.take_sheet();
     while at < upto_ns {
         while thread.calls.front().is_some_and(|c| c.end_ns <= at) {
             thread.calls.pop_front();
@@ -170,7 +140,7 @@ pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &mut Activity
             }
         }
     }
-    activity.sheet = pieces;
+    activity.give_back(pieces);
 }
 
 /// Up to when the sheet of a thread whose operation is long can be filled in: not into a call that is still open.
@@ -323,36 +293,5 @@ impl Frame {
                 self.slices.push(piece);
             }
         }
-    }
-}
-
-impl Thread {
-    /// Puts a call on the sheet.
-    pub(crate) fn on_call(&mut self, call: CallSegment) {
-        if self.frames.is_empty() || call.end_ns <= call.start_ns {
-            return;
-        }
-        let at = self.calls.partition_point(|c| c.start_ns <= call.start_ns);
-        self.calls.insert(at, call);
-    }
-
-    /// Puts a time off the CPU on the sheet.
-    pub(crate) fn on_away(&mut self, start_ns: u64, wake_ns: u64, end_ns: u64, state: u16, ctx: u16) {
-        if self.frames.is_empty() || end_ns <= start_ns {
-            return;
-        }
-        let slept = state != 0 && wake_ns != 0;
-        let wake_ns = if slept { wake_ns.clamp(start_ns, end_ns) } else { start_ns };
-        let at = self.aways.partition_point(|a| a.start_ns <= start_ns);
-        self.aways.insert(
-            at,
-            Away {
-                start_ns,
-                end_ns,
-                wake_ns,
-                in_call: ctx & flags::IN_SYSCALL != 0,
-                between_rows: ctx & flags::BETWEEN_ROWS != 0,
-            },
-        );
     }
 }

@@ -1,4 +1,4 @@
-//! A queue for things that come almost in order.
+//! A priority queue for things that come almost in order, after patience sorting.
 //!
 //! Picture a game of patience: each card is laid on the first pile whose uppermost card is not higher, so every pile is in
 //! order, and the lowest card of all lies at the bottom of one of them. Cards that come in order need one pile. Records
@@ -23,7 +23,7 @@ const KEPT: usize = 1024;
 
 /// Things by their places, which are all different.
 #[derive(Debug)]
-pub(crate) struct Piles<K, T> {
+pub(crate) struct PatienceQueue<K, T> {
     piles: Vec<VecDeque<(K, T)>>,
     /// Piles that are not empty, the highest uppermost place first.
     order: Vec<usize>,
@@ -34,7 +34,7 @@ pub(crate) struct Piles<K, T> {
     len: usize,
 }
 
-impl<K: Ord + Copy, T> Piles<K, T> {
+impl<K: Ord + Copy, T> PatienceQueue<K, T> {
     pub(crate) fn new() -> Self {
         Self {
             piles: Vec::new(),
@@ -109,12 +109,12 @@ mod tests {
 
     #[test]
     fn what_comes_in_order_needs_one_pile_and_what_comes_backwards_the_tree() {
-        let mut piles = Piles::new();
+        let mut piles = PatienceQueue::new();
         (0..100_000).for_each(|n| piles.push(n, ()));
         assert_eq!((piles.piles.len(), piles.rest.len()), (1, 0));
         (0..99_000).for_each(|_| assert!(piles.pop_if(|_| true).is_some()));
         assert!(piles.piles[0].capacity() < 10_000, "memory for {} of 1,000", piles.piles[0].capacity());
-        let mut piles = Piles::new();
+        let mut piles = PatienceQueue::new();
         (0..1000).rev().for_each(|n| piles.push(n, n));
         assert_eq!((piles.piles.len(), piles.rest.len()), (PILES, 1000 - PILES));
         assert!((0..1000).all(|n| piles.pop_if(|_| true) == Some(n)));
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_block_of_each_cpu_in_turn_needs_a_pile_for_each() {
-        let mut piles = Piles::new();
+        let mut piles = PatienceQueue::new();
         let block = |round: u64, cpu: u64| (0..50).map(move |n| (round * 50 + n, cpu));
         (0..64).flat_map(|cpu| block(0, cpu)).for_each(|place| piles.push(place, place));
         for round in 1..20 {
@@ -141,7 +141,7 @@ mod tests {
         /// Whatever comes, and whenever it is taken: the same as a heap gives.
         #[test]
         fn it_is_a_heap(steps in prop::collection::vec((0u32..500, 0u32..60), 0..800)) {
-            let (mut piles, mut heap) = (Piles::new(), BinaryHeap::new());
+            let (mut piles, mut heap) = (PatienceQueue::new(), BinaryHeap::new());
             for (n, (place, upto)) in steps.into_iter().enumerate() {
                 piles.push((place, n), n);
                 heap.push(Reverse((place, n)));

@@ -8,65 +8,95 @@
 //! *Uncertainty*: a waiter may be listed without its bio (the list was cut at four, or the bio is not at hand); then the
 //! oldest barriers of the disk that wait are taken for it, and the link says `address`.
 
-use crate::Sink;
+use super::BlockIo;
+use super::requests::Request;
+use crate::Config;
 use crate::activity::Flight;
 use crate::actor::{Charge, Source};
-use crate::linker::State;
+use crate::context::Context;
 use crate::loss::Window;
-use crate::requests::Request;
+use crate::objects::Objects;
+use crate::tasks::Tasks;
 use model::event::{FlushIssue, Header};
 use model::{Confidence, DiskOp, Relation};
 
 /// The step of a waiter that wants nothing but the flush.
 const BARE: u8 = 7;
 
-impl State {
+/// A bio that waits for a flush.
+struct Waiter {
+    /// Its address.
+    at: u64,
+    /// It wants nothing else.
+    bare: bool,
+    /// How sure that is.
+    sure: Confidence,
+    /// When the flush was told of.
+    time_ns: u64,
+}
+
+impl BlockIo {
     /// A flush went to the driver.
-    pub(crate) fn on_flush_issue(&mut self, header: &Header, r: &FlushIssue, sink: &mut dyn Sink) {
+    pub(crate) fn on_flush_issue(
+        &mut self,
+        header: &Header,
+        r: &FlushIssue,
+        tasks: &mut Tasks,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) {
         let Some(mut request) = self.requests.remove(&r.rq) else { return };
         if request.waiters == 0 {
             let listed = usize::from(r.listed).min(r.bios.len());
             request.waiters = r.total.max(r.listed).into();
             for (&at, &step) in r.bios.iter().zip(&r.steps).take(listed) {
                 if self.bios.contains_key(&at) {
-                    self.wait(&mut request, at, step == BARE, Confidence::Exact, header, sink);
+                    let waiter = Waiter { at, bare: step == BARE, sure: Confidence::Exact, time_ns: header.time_ns };
+                    self.wait(&mut request, waiter, tasks, objects, cx);
                 }
             }
             let named = r.bios[..listed].iter().filter(|at| self.bios.contains_key(at)).count();
             let missing = usize::try_from(request.waiters).unwrap_or(0).saturating_sub(named);
-            let others = if missing > 0 { self.waiting(&request, &r.bios[..listed]) } else { Vec::new() };
+            let others = if missing > 0 { self.waiting(&request, &r.bios[..listed], cx.config) } else { Vec::new() };
             for at in others.into_iter().take(missing) {
-                self.wait(&mut request, at, true, Confidence::Address, header, sink);
+                let waiter = Waiter { at, bare: true, sure: Confidence::Address, time_ns: header.time_ns };
+                self.wait(&mut request, waiter, tasks, objects, cx);
             }
         }
         self.requests.insert(r.rq, request);
     }
 
     /// A flush of which no list of waiters was seen: all barriers that waited on its disk when it was issued.
-    pub(crate) fn guess_waiters(&mut self, request: &mut Request, sink: &mut dyn Sink) {
-        let header = Header { time_ns: request.issue_ns, cpu: request.cpu, ..Header::default() };
+    pub(crate) fn guess_waiters(
+        &mut self,
+        request: &mut Request,
+        tasks: &mut Tasks,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) {
         let listed: Vec<u64> = request.bios.iter().copied().filter(|at| self.bios.contains_key(at)).collect();
         let (all, sure) = if listed.is_empty() {
-            (self.waiting(request, &[]), Confidence::Address)
+            (self.waiting(request, &[], cx.config), Confidence::Address)
         } else {
             (listed, Confidence::Exact)
         };
         request.charges.clear();
         request.waiters = all.len() as u32;
         for at in all {
-            self.wait(request, at, true, sure, &header, sink);
+            let waiter = Waiter { at, bare: true, sure, time_ns: request.issue_ns };
+            self.wait(request, waiter, tasks, objects, cx);
         }
     }
 
     /// Barriers of the request's disk that were queued before it and not carried yet, oldest first.
-    fn waiting(&self, request: &Request, known: &[u64]) -> Vec<u64> {
-        let disk = self.config.disk_of(request.disk);
+    fn waiting(&self, request: &Request, known: &[u64], config: &Config) -> Vec<u64> {
+        let disk = config.disk_of(request.disk);
         let mut all: Vec<(u64, u64)> = self
             .barriers
             .iter()
             .filter(|at| !known.contains(at))
             .filter_map(|at| Some((at, self.bios.get(at)?)))
-            .filter(|(_, b)| b.is_barrier() && self.config.disk_of(b.disk) == disk)
+            .filter(|(_, b)| b.is_barrier() && config.disk_of(b.disk) == disk)
             .filter(|(_, b)| b.carrier == 0 && b.queue_ns <= request.issue_ns)
             .map(|(at, b)| (b.span, *at))
             .collect();
@@ -79,15 +109,14 @@ impl State {
     fn wait(
         &mut self,
         request: &mut Request,
-        at: u64,
-        bare: bool,
-        sure: Confidence,
-        header: &Header,
-        sink: &mut dyn Sink,
+        Waiter { at, bare, sure, time_ns }: Waiter,
+        tasks: &mut Tasks,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
     ) {
         let Some(mut bio) = self.bios.remove(&at) else { return };
-        let window = Window { start_ns: bio.queue_ns, end_ns: header.time_ns, cpus: [bio.cpu, request.cpu] };
-        let sure = self.link(bio.span, request.command, Relation::WaitsForFlush, sure, window, sink);
+        let window = Window { start_ns: bio.queue_ns, end_ns: time_ns, cpus: [bio.cpu, request.cpu] };
+        let sure = cx.link(bio.span, request.command, Relation::WaitsForFlush, sure, window);
         let all: f64 = bio.charges.iter().map(|c| c.weight).sum();
         for charge in &bio.charges {
             let source = match charge.source {
@@ -102,8 +131,7 @@ impl State {
                 span: charge.span,
             });
         }
-        let own = self.activity.get(bio.flight).map(|f| *f);
-        if let Some(flight) = own {
+        if let Some(flight) = objects.activity.get(bio.flight) {
             let flight = Flight {
                 queue_ns: request.issue_ns,
                 made_ns: request.issue_ns,
@@ -115,15 +143,13 @@ impl State {
                 command: request.command,
                 ..flight
             };
-            request.flights.push(self.activity.add(flight));
+            request.flights.push(objects.activity.add(flight));
         }
         if bare && bio.op == DiskOp::Flush {
             // From here on the flush is what is waited for.
-            if let Some(flight) = self.activity.get(bio.flight) {
-                flight.done_ns = flight.done_ns.min(request.issue_ns);
-            }
+            objects.activity.left(bio.flight, request.issue_ns);
             bio.carrier = request.command;
-            self.put_bio(&mut bio, Some(header.time_ns), None, sink);
+            self.put_bio(&mut bio, Some(time_ns), None, tasks, cx);
         }
         self.bios.insert(at, bio);
     }

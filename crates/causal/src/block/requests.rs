@@ -1,24 +1,24 @@
 //! Requests and the device commands they become.
 //!
-//! Picture a lorry: it is ordered (the request is made), loaded with one or more letters (bios), leaves the yard (issue)
-//! and comes back empty (completion). What it carried is read off when it leaves, since at its return the list is gone.
-//! A lorry that leaves twice on one order, without having come back, is the same trip tried again; on another order, its
-//! return was missed.
+//! A request is made, takes one or more bios, is issued to the driver and completes. What it carries is read when it is
+//! issued, since at its completion the list is gone. A request that is issued twice without having completed is the same
+//! one tried again if its allocation is the same; else its completion was missed, and its memory is another request now.
 //!
 //! *Uncertainty*: a command counts as completed when its completion was seen; one whose completion is missing is charged all the
 //! same, and the loss is told. An earlier try of the same request (the driver had no room for it) has neither end nor causes. A completion whose issue was not seen is a command of unknown origin. A write with
 //! PREFLUSH or FUA completes twice (its data, then the whole sequence); the second time is no command.
 
-use crate::Sink;
+use super::BlockIo;
+use super::bio::{disk_op, flag_words};
 use crate::actor::{Charge, Source};
 use crate::attribution::Pending;
-use crate::bios::{disk_op, flag_words};
+use crate::context::{Context, span};
 use crate::journal::Sync;
-use crate::linker::State;
 use crate::loss::Window;
+use crate::objects::Objects;
 use crate::pages::Writer;
 use crate::stacked::Upper;
-use crate::threads::span;
+use crate::tasks::Tasks;
 use model::event::{Header, RqBios, RqDone, RqInsert, RqIssue, bio_flags};
 use model::table::Span;
 use model::{Confidence, DiskOp, Layer, Relation};
@@ -70,7 +70,7 @@ impl Pending {
     }
 }
 
-impl State {
+impl BlockIo {
     /// A request entered the I/O scheduler.
     pub(crate) fn on_rq_insert(&mut self, header: &Header, r: &RqInsert) {
         if self.inserts.len() >= MOST {
@@ -80,7 +80,14 @@ impl State {
     }
 
     /// A request went to the driver.
-    pub(crate) fn on_rq_issue(&mut self, header: &Header, r: &RqIssue, sink: &mut dyn Sink) {
+    pub(crate) fn on_rq_issue(
+        &mut self,
+        header: &Header,
+        r: &RqIssue,
+        tasks: &mut Tasks,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) {
         let inserted = self.inserts.remove(&r.rq);
         self.sequences.remove(&r.rq);
         let op = disk_op(r.op);
@@ -94,32 +101,30 @@ impl State {
             let by_ns = if again || r.alloc_ns == 0 { header.time_ns } else { r.alloc_ns.min(header.time_ns) };
             let by_ns = by_ns.max(old.issue_ns);
             if again {
-                self.put_lost(&old, by_ns, sink);
+                self.put_lost(&old, by_ns, objects, cx);
                 let tried = old.command;
-                old.command = self.new_span();
+                old.command = cx.new_span();
                 let window = Window { start_ns: old.issue_ns, end_ns: header.time_ns, cpus: [old.cpu, header.cpu] };
-                self.link(tried, old.command, Relation::Retries, Confidence::Exact, window, sink);
-                self.link(old.span, old.command, Relation::Carries, Confidence::Exact, window, sink);
+                cx.link(tried, old.command, Relation::Retries, Confidence::Exact, window);
+                cx.link(old.span, old.command, Relation::Carries, Confidence::Exact, window);
                 (old.issue_ns, old.cpu) = (header.time_ns, header.cpu);
-                for i in 0..old.flights.len() {
-                    if let Some(f) = self.activity.get(old.flights[i]) {
-                        (f.issue_ns, f.command) = (header.time_ns, old.command);
-                    }
+                for flight in &old.flights {
+                    objects.activity.issued_again(*flight, header.time_ns, old.command);
                 }
                 for at in &old.bios {
                     self.bios.get_mut(at).into_iter().for_each(|b| b.carrier = old.command);
                 }
-                self.issue_above(&old);
+                self.issue_above(&old, objects, cx);
                 self.requests.insert(r.rq, old);
                 return;
             }
-            self.land(&old, by_ns, false);
-            self.miss(old, by_ns, sink);
+            self.land(&old, by_ns, false, objects);
+            self.miss(old, by_ns, tasks, objects, cx);
         }
         let made_ns = if r.alloc_ns != 0 { r.alloc_ns } else { inserted.unwrap_or(header.time_ns) };
         let mut request = Request {
-            span: self.new_span(),
-            command: self.new_span(),
+            span: cx.new_span(),
+            command: cx.new_span(),
             alloc_ns: r.alloc_ns,
             made_ns: made_ns.min(header.time_ns),
             issue_ns: header.time_ns,
@@ -137,10 +142,10 @@ impl State {
             done_bytes: 0,
         };
         for &at in r.bios.iter().take(r.listed.into()) {
-            self.load(&mut request, at, sink);
+            self.load(&mut request, at, tasks, objects, cx);
         }
         let number = if op == DiskOp::Flush { None } else { Some(r.total.into()) };
-        sink.span(Span {
+        cx.sink.span(Span {
             end_ns: Some(request.issue_ns),
             disk: Some(r.disk),
             sector: (op != DiskOp::Flush).then_some(r.sector),
@@ -150,8 +155,8 @@ impl State {
             ..span(request.span, Layer::IoScheduler, "request", request.made_ns, 0, 0)
         });
         let window = Window { start_ns: header.time_ns, end_ns: header.time_ns, cpus: [header.cpu; 2] };
-        self.link(request.span, request.command, Relation::Carries, Confidence::Exact, window, sink);
-        self.issue_above(&request);
+        cx.link(request.span, request.command, Relation::Carries, Confidence::Exact, window);
+        self.issue_above(&request, objects, cx);
         self.requests.insert(r.rq, request);
         if self.requests.len() > MOST {
             let mut all: Vec<(u64, u64)> = self.requests.iter().map(|(at, r)| (r.issue_ns, *at)).collect();
@@ -160,17 +165,17 @@ impl State {
                 let Some(old) = self.requests.remove(at) else { continue };
                 // When it was over is not known at all, so it explains nothing after its issue.
                 let issue_ns = old.issue_ns;
-                self.land(&old, issue_ns, false);
-                self.miss(old, issue_ns, sink);
+                self.land(&old, issue_ns, false, objects);
+                self.miss(old, issue_ns, tasks, objects, cx);
             }
         }
     }
 
     /// If the disk stands on a file, whoever serves this command acts for it.
-    fn issue_above(&mut self, request: &Request) {
-        let Some(file) = self.stacked.file_below(request.disk) else { return };
+    fn issue_above(&mut self, request: &Request, objects: &mut Objects, cx: &Context<'_>) {
+        let Some(file) = objects.stacked.file_below(request.disk) else { return };
         let pos = request.sector.saturating_mul(512);
-        self.stacked.issued(Upper {
+        objects.stacked.issued(Upper {
             command: request.command,
             file,
             pos,
@@ -192,11 +197,11 @@ impl State {
                     confidence: Confidence::Structural,
                     via: "stacked",
                 };
-                self.pages.write(file, pos, request.bytes, writer);
+                objects.pages.write(file, pos, request.bytes, writer);
             }
-            DiskOp::Flush => self.journal.sync(
+            DiskOp::Flush => objects.journal.sync(
                 file.0,
-                self.now_ns,
+                cx.now_ns,
                 Sync {
                     tid: 0,
                     start_ns: request.issue_ns,
@@ -214,24 +219,23 @@ impl State {
     }
 
     /// Puts a bio on a request that goes to the driver now.
-    fn load(&mut self, request: &mut Request, at: u64, sink: &mut dyn Sink) {
+    fn load(&mut self, request: &mut Request, at: u64, tasks: &mut Tasks, objects: &mut Objects, cx: &mut Context<'_>) {
         request.bios.push(at);
         let Some(mut bio) = self.bios.remove(&at) else { return };
         bio.carrier = request.command;
         // A bio that came after the request was made joined it at once: plugging merges inside submit_bio.
         let taken_ns = request.made_ns.clamp(bio.queue_ns.min(request.issue_ns), request.issue_ns);
-        if let Some(f) = self.activity.get(bio.flight) {
-            (f.made_ns, f.issue_ns) = (taken_ns, request.issue_ns);
-            (f.request, f.command) = (request.span, request.command);
+        let (times, carried_by) = ((taken_ns, request.issue_ns), (request.span, request.command));
+        if objects.activity.issued(bio.flight, times, carried_by) {
             request.flights.push(bio.flight);
         }
         if request.total == 1 && request.bytes > 0 {
             bio.bytes = request.bytes;
         }
-        self.put_bio(&mut bio, Some(taken_ns), None, sink);
+        self.put_bio(&mut bio, Some(taken_ns), None, tasks, cx);
         let relation = if request.total > 1 { Relation::Merges } else { Relation::Carries };
         let window = Window { start_ns: bio.queue_ns, end_ns: request.issue_ns, cpus: [bio.cpu, request.cpu] };
-        let sure = self.link(bio.span, request.span, relation, Confidence::Exact, window, sink);
+        let sure = cx.link(bio.span, request.span, relation, Confidence::Exact, window);
         let all: f64 = bio.charges.iter().map(|c| c.weight).sum();
         let factor = if all > 0.0 { bio.bytes.max(1) as f64 / all } else { 0.0 };
         request.charges.extend(bio.charges.iter().map(|c| Charge {
@@ -243,21 +247,28 @@ impl State {
     }
 
     /// More bios of a request.
-    pub(crate) fn on_rq_bios(&mut self, r: &RqBios, sink: &mut dyn Sink) {
+    pub(crate) fn on_rq_bios(&mut self, r: &RqBios, tasks: &mut Tasks, objects: &mut Objects, cx: &mut Context<'_>) {
         let Some(mut request) = self.requests.remove(&r.rq) else { return };
         for &at in r.bios.iter().take(usize::try_from(r.listed).unwrap_or(usize::MAX)) {
             // A request that is tried again lists its bios again.
             if !request.bios.contains(&at) || self.bios.get(&at).is_some_and(|b| b.carrier != request.command) {
-                self.load(&mut request, at, sink);
+                self.load(&mut request, at, tasks, objects, cx);
             }
         }
         self.requests.insert(r.rq, request);
     }
 
     /// A request, or a part of it, completed.
-    pub(crate) fn on_rq_done(&mut self, header: &Header, r: &RqDone, sink: &mut dyn Sink) {
+    pub(crate) fn on_rq_done(
+        &mut self,
+        header: &Header,
+        r: &RqDone,
+        tasks: &mut Tasks,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) {
         let Some(mut request) = self.requests.remove(&r.rq) else {
-            return self.on_unknown_done(header, r, sink);
+            return self.on_unknown_done(header, r, tasks, objects, cx);
         };
         request.done_bytes += u64::from(r.bytes);
         if r.last == 0 {
@@ -267,15 +278,15 @@ impl State {
         request.flags |= r.flags;
         let end_ns = header.time_ns.max(request.issue_ns);
         if request.op == DiskOp::Flush && request.waiters == 0 {
-            self.guess_waiters(&mut request, sink);
+            self.guess_waiters(&mut request, tasks, objects, cx);
         }
-        self.land(&request, end_ns, true);
+        self.land(&request, end_ns, true, objects);
         let result = if r.error != 0 { i64::from(r.error) } else { request.done_bytes as i64 };
-        self.put_command(&request, Some(end_ns), Some(result), sink);
-        let above = self.stacked.file_below(request.disk);
+        self.put_command(&request, Some(end_ns), Some(result), cx);
+        let above = objects.stacked.file_below(request.disk);
         if let Some(file) = above {
-            self.stacked.done(request.command);
-            self.journal.sync_ended(file.0, request.command, end_ns);
+            objects.stacked.done(request.command);
+            objects.journal.sync_ended(file.0, request.command, end_ns);
         }
         let bios = std::mem::take(&mut request.bios);
         if r.flags & bio_flags::FLUSH_SEQUENCE != 0 && request.op != DiskOp::Flush {
@@ -284,66 +295,78 @@ impl State {
             }
             self.sequences.insert(r.rq, bios);
         } else {
-            bios.iter().for_each(|at| self.leave(*at, request.command, sink));
+            bios.iter().for_each(|at| self.leave(*at, request.command, tasks, objects, cx));
         }
-        let due_ns = self.now_ns.max(end_ns).saturating_add(self.config.horizon_ns);
-        self.charge(Pending::of(request, due_ns, end_ns, above.is_some()));
+        let due_ns = cx.now_ns.max(end_ns).saturating_add(cx.config.horizon_ns);
+        self.completed.push(Pending::of(request, due_ns, end_ns, above.is_some()));
     }
 
     /// Whoever waited for this command waits no more. `seen`: else it is only known that it was over by then.
-    fn land(&mut self, request: &Request, end_ns: u64, seen: bool) {
+    fn land(&mut self, request: &Request, end_ns: u64, seen: bool, objects: &mut Objects) {
         for flight in &request.flights {
-            if let Some(f) = self.activity.get(*flight).filter(|f| end_ns < f.done_ns) {
-                (f.done_ns, f.guess) = (end_ns, !seen);
-            }
+            objects.activity.delivered(*flight, end_ns, seen);
         }
     }
 
     /// A command that is over, and whose completion is missing in the recording.
-    fn miss(&mut self, request: Request, by_ns: u64, sink: &mut dyn Sink) {
-        if self.config.completions && self.config.full_since_ns.is_none_or(|since_ns| by_ns < since_ns) {
-            self.losses.unseen(request.issue_ns, by_ns, sink);
+    fn miss(&mut self, request: Request, by_ns: u64, tasks: &mut Tasks, objects: &mut Objects, cx: &mut Context<'_>) {
+        if cx.config.completions && cx.config.full_since_ns.is_none_or(|since_ns| by_ns < since_ns) {
+            cx.losses.unseen(request.issue_ns, by_ns, cx.sink);
         }
-        self.charge_open(request, by_ns, sink);
+        self.charge_open(request, by_ns, tasks, objects, cx);
     }
 
     /// Charges a command without an end, which was over by then if it ever was: who caused it is known from its issue.
-    pub(crate) fn charge_open(&mut self, mut request: Request, by_ns: u64, sink: &mut dyn Sink) {
+    pub(crate) fn charge_open(
+        &mut self,
+        mut request: Request,
+        by_ns: u64,
+        tasks: &mut Tasks,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) {
         if request.op == DiskOp::Flush && request.waiters == 0 {
-            self.guess_waiters(&mut request, sink);
+            self.guess_waiters(&mut request, tasks, objects, cx);
         }
-        self.put_lost(&request, by_ns, sink);
-        let above = self.stacked.file_below(request.disk).is_some();
-        self.charge(Pending::of(request, self.now_ns.saturating_add(self.config.horizon_ns), by_ns, above));
+        self.put_lost(&request, by_ns, objects, cx);
+        let above = objects.stacked.file_below(request.disk).is_some();
+        self.completed.push(Pending::of(request, cx.now_ns.saturating_add(cx.config.horizon_ns), by_ns, above));
     }
 
     /// A command whose end was not seen, and will not be.
-    fn put_lost(&mut self, request: &Request, by_ns: u64, sink: &mut dyn Sink) {
-        self.put_command(request, None, None, sink);
-        if let Some(file) = self.stacked.file_below(request.disk) {
-            self.journal.sync_ended(file.0, request.command, by_ns);
+    fn put_lost(&mut self, request: &Request, by_ns: u64, objects: &mut Objects, cx: &mut Context<'_>) {
+        self.put_command(request, None, None, cx);
+        if let Some(file) = objects.stacked.file_below(request.disk) {
+            objects.journal.sync_ended(file.0, request.command, by_ns);
         }
-        self.stacked.done(request.command);
+        objects.stacked.done(request.command);
     }
 
     /// A bio's command is over.
-    fn leave(&mut self, at: u64, command: u64, sink: &mut dyn Sink) {
+    fn leave(&mut self, at: u64, command: u64, tasks: &mut Tasks, objects: &mut Objects, cx: &mut Context<'_>) {
         if self.bios.get(&at).is_some_and(|b| b.carrier == command) {
-            self.drop_bio(at, sink);
+            self.drop_bio(at, tasks, objects, cx);
         }
     }
 
-    fn on_unknown_done(&mut self, header: &Header, r: &RqDone, sink: &mut dyn Sink) {
+    fn on_unknown_done(
+        &mut self,
+        header: &Header,
+        r: &RqDone,
+        tasks: &mut Tasks,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) {
         if let Some(bios) = self.sequences.remove(&r.rq) {
-            bios.iter().for_each(|at| self.drop_bio(*at, sink));
+            bios.iter().for_each(|at| self.drop_bio(*at, tasks, objects, cx));
             return;
         }
         // A flush whose issue was lost cannot be told from a sequence that never needed one.
         if r.last == 0 || r.bytes == 0 || disk_op(r.op) == DiskOp::Flush {
             return;
         }
-        let command = self.new_span();
-        sink.span(Span {
+        let command = cx.new_span();
+        cx.sink.span(Span {
             end_ns: Some(header.time_ns),
             disk: Some(r.disk),
             sector: Some(r.sector),
@@ -352,8 +375,8 @@ impl State {
             flags: flag_words(disk_op(r.op), r.flags),
             ..span(command, Layer::Driver, "command", header.time_ns, 0, 0)
         });
-        self.charge(Pending {
-            due_ns: self.now_ns.saturating_add(self.config.horizon_ns),
+        self.completed.push(Pending {
+            due_ns: cx.now_ns.saturating_add(cx.config.horizon_ns),
             command,
             issue_ns: header.time_ns,
             done_ns: header.time_ns,
@@ -366,9 +389,9 @@ impl State {
     }
 
     /// Writes a command's row.
-    pub(crate) fn put_command(&self, r: &Request, end_ns: Option<u64>, result: Option<i64>, sink: &mut dyn Sink) {
+    pub(crate) fn put_command(&self, r: &Request, end_ns: Option<u64>, result: Option<i64>, cx: &mut Context<'_>) {
         let flush = r.op == DiskOp::Flush;
-        sink.span(Span {
+        cx.sink.span(Span {
             end_ns,
             disk: Some(r.disk),
             sector: (!flush).then_some(r.sector),

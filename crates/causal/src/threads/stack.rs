@@ -5,7 +5,6 @@
 
 use crate::activity::Waited;
 use crate::actor::Actor;
-use crate::exclusive::{Away, CallSegment};
 use model::Call as CallName;
 use model::event::flags;
 use model::table::Span;
@@ -148,6 +147,35 @@ impl Call {
     }
 }
 
+/// A system call on the time sheet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CallSegment {
+    pub start_ns: u64,
+    pub end_ns: u64,
+    pub fs_start_ns: u64,
+    pub fs_end_ns: u64,
+    pub span: u64,
+    pub fs_span: u64,
+    pub call: Option<CallName>,
+    pub dev: u32,
+    pub ino: u64,
+    pub ctx: u16,
+    /// The inferred transaction that it is of; 0: none.
+    pub transaction: u64,
+}
+
+/// A time off the CPU on the sheet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Away {
+    pub start_ns: u64,
+    pub end_ns: u64,
+    /// Until when it slept; `start_ns` if it was only preempted.
+    pub wake_ns: u64,
+    pub in_call: bool,
+    /// The application slept, between the rows of a statement.
+    pub between_rows: bool,
+}
+
 /// A thread that is recorded.
 #[derive(Debug, Default)]
 pub(crate) struct Thread {
@@ -172,6 +200,35 @@ impl Thread {
     pub(crate) fn operation_at(&self, time_ns: u64, ctx: u16, guess: Option<u64>) -> Option<&Frame> {
         let within = |f: &&Frame| f.is_operation() && f.runs(ctx) && f.start_ns <= time_ns && f.may_be(guess);
         self.frames.iter().rev().find(within)
+    }
+
+    /// Puts a call on the sheet.
+    pub(crate) fn on_call(&mut self, call: CallSegment) {
+        if self.frames.is_empty() || call.end_ns <= call.start_ns {
+            return;
+        }
+        let at = self.calls.partition_point(|c| c.start_ns <= call.start_ns);
+        self.calls.insert(at, call);
+    }
+
+    /// Puts a time off the CPU on the sheet.
+    pub(crate) fn on_away(&mut self, start_ns: u64, wake_ns: u64, end_ns: u64, state: u16, ctx: u16) {
+        if self.frames.is_empty() || end_ns <= start_ns {
+            return;
+        }
+        let slept = state != 0 && wake_ns != 0;
+        let wake_ns = if slept { wake_ns.clamp(start_ns, end_ns) } else { start_ns };
+        let at = self.aways.partition_point(|a| a.start_ns <= start_ns);
+        self.aways.insert(
+            at,
+            Away {
+                start_ns,
+                end_ns,
+                wake_ns,
+                in_call: ctx & flags::IN_SYSCALL != 0,
+                between_rows: ctx & flags::BETWEEN_ROWS != 0,
+            },
+        );
     }
 
     /// The folder on top that was told, and not inferred.

@@ -1,0 +1,293 @@
+//! Who pays for a bio, as far as is known when it is queued.
+//!
+//! *Uncertainty*: what the journal's thread writes to the disk's metadata outside a commit (its superblock) is taken to be
+//! for the newest transaction, which is a guess.
+
+use super::bio::Bio;
+use crate::actor::{Actor, Charge, Source, TxnKey};
+use crate::context::Context;
+use crate::journal::Joiner;
+use crate::loss::Window;
+use crate::objects::Objects;
+use crate::pages::{PAGE, Taken};
+use crate::stacked;
+use crate::tasks::Issuer;
+use model::event::{BioQueue, Header, bio_flags, flags};
+use model::{BioEnd, Call, Confidence, DiskOp, Origin, Relation};
+
+/// Inodes below are a file system's own: the nodes (1) and the checkpoint area (2) of f2fs, the trees of btrfs (1). 0 is none.
+const FILES_FROM: u64 = 3;
+
+/// Writes the bill of one bio.
+pub(super) struct Billing<'a, 'c> {
+    /// The thread that queues it.
+    pub tid: u32,
+    pub issuer: Issuer,
+    pub objects: &'a mut Objects,
+    pub cx: &'a mut Context<'c>,
+    /// Kept for its memory.
+    pub taken: &'a mut Vec<Taken>,
+}
+
+impl Billing<'_, '_> {
+    /// Writes the bill of a bio that was just queued.
+    pub(super) fn bill(&mut self, header: &Header, r: &BioQueue, bio: &mut Bio) {
+        let weight = f64::from(r.bytes.max(1));
+        let kernel = r.ctx & flags::KERNEL_THREAD != 0 || header.flags & 1 != 0;
+        let file = (r.dev, r.ino);
+        if self.cx.config.tracer_files.contains(&file) {
+            let tracer = Actor::process(Origin::Tracer, self.cx.config.tracer.unwrap_or(0));
+            let charge = Charge { source: Source::Actor(tracer), ..Charge::nobody(weight, "archive") };
+            bio.charges.push(Charge { confidence: Confidence::Structural, ..charge });
+            return;
+        }
+        if bio.op == DiskOp::Write && r.bytes > 0 && BioEnd::from_number(r.end) != Some(BioEnd::Direct) {
+            let metadata = r.ino == u64::from(r.dev) && r.ino != 0;
+            let buffer = BioEnd::from_number(r.end) == Some(BioEnd::BufferHead);
+            if metadata || (buffer && (bio.commit.is_some() || !self.objects.pages.knows(file))) {
+                self.metadata(r, bio, weight);
+            } else {
+                self.pages(file, r.index, pages_of(r), bio);
+            }
+            return;
+        }
+        if let Some(key) = bio.commit {
+            // What the journal's thread sends for the commit itself: its flushes are for those who wait.
+            let barrier = bio.op == DiskOp::Flush || r.bytes == 0;
+            let (source, via) =
+                if barrier { (Source::Waiters(key), "flush") } else { (Source::Joiners(key), "transaction") };
+            let confidence = self.link_commit(key, bio, Relation::Commits, Confidence::Interval);
+            bio.charges.push(Charge { source, weight, confidence, via, span: 0 });
+            return;
+        }
+        if kernel {
+            let config = self.cx.config;
+            let here = |dev| config.disk_of(dev) == config.disk_of(r.disk);
+            let uppers = match bio.op {
+                DiskOp::Flush => self.objects.stacked.flushes(here),
+                DiskOp::Read if self.stacked_file(file) => {
+                    self.objects.stacked.reads(file, r.index.saturating_mul(PAGE), r.bytes.into())
+                }
+                op => self.objects.stacked.direct(op, r.bytes.into(), here),
+            };
+            if !uppers.is_empty() {
+                bio.charges = stacked::charges(&uppers, weight);
+                for ((upper, sure), i) in uppers.iter().zip(0..) {
+                    let window = Window { start_ns: upper.issue_ns, end_ns: bio.queue_ns, cpus: [upper.cpu, bio.cpu] };
+                    bio.charges[i].confidence = self.cx.link(upper.command, bio.span, Relation::Remaps, *sure, window);
+                }
+                return;
+            }
+        }
+        if kernel && bio.op == DiskOp::Read && self.issuer.actor == Actor::NOBODY {
+            // Nobody's reads are put off, so a kernel thread that reads for no disk above reads for itself (ext4lazyinit
+            // and its bitmaps): it is named.
+            self.issuer.actor = Actor::process(Origin::OtherProcess, header.tgid);
+            return self.thread(bio, weight, "thread", self.issuer.confidence);
+        }
+        if self.issuer.actor == Actor::NOBODY && bio.op != DiskOp::Read {
+            // A kernel thread's flush or discard.
+            return self.orphan(r.dev, bio, weight);
+        }
+        self.thread(bio, weight, "thread", self.issuer.confidence);
+    }
+
+    /// Pages that nobody known wrote. If they are metadata, the file system itself did: btrfs and f2fs keep theirs in inodes
+    /// of their own, xfs in no inode at all. The thread pays that writes them in a call of its own, else whoever waits.
+    fn orphan(&mut self, dev: u32, bio: &mut Bio, weight: f64) {
+        let own = bio.flags & bio_flags::META != 0 || bio.op != DiskOp::Write || bio.pages_of.1 < FILES_FROM;
+        let metadata = own || bio.is_block() || self.objects.logs.is_folder(bio.pages_of);
+        if metadata && self.issuer.span != 0 && self.issuer.actor != Actor::NOBODY {
+            return self.thread(bio, weight, "log", Confidence::Interval);
+        }
+        if !metadata || !self.log(dev, bio, weight) {
+            bio.charges.push(Charge::nobody(weight, "unknown"));
+        }
+    }
+
+    fn stacked_file(&self, file: (u32, u64)) -> bool {
+        self.cx.config.stacked.iter().any(|s| s.below == crate::Below::File { dev: file.0, ino: file.1 })
+    }
+
+    /// The thread that sent it pays.
+    fn thread(&mut self, bio: &mut Bio, weight: f64, via: &'static str, sure: Confidence) {
+        let window = Window { start_ns: self.issuer.start_ns, end_ns: bio.queue_ns, cpus: [self.issuer.cpu, bio.cpu] };
+        let confidence = self.cx.link(self.issuer.span, bio.span, Relation::Calls, sure, window);
+        let via = if self.issuer.actor == Actor::NOBODY { "unknown" } else { via };
+        bio.charges.push(Charge {
+            source: Source::Actor(self.issuer.actor),
+            weight,
+            confidence,
+            via,
+            span: self.issuer.span,
+        });
+    }
+
+    fn link_commit(&mut self, key: TxnKey, bio: &Bio, relation: Relation, sure: Confidence) -> Confidence {
+        let Some((commit, begin_ns, cpu)) = self.objects.journal.get(key).map(|t| (t.span, t.begin_ns, t.cpu)) else {
+            return sure;
+        };
+        let window = Window { start_ns: begin_ns, end_ns: bio.queue_ns, cpus: [cpu, bio.cpu] };
+        self.cx.link(commit, bio.span, relation, sure, window)
+    }
+
+    /// Metadata: the journal's own copy, or a checkpoint of what a transaction logged before.
+    fn metadata(&mut self, r: &BioQueue, bio: &mut Bio, weight: f64) {
+        let known = match bio.commit {
+            Some(key) => {
+                // The journal's copy keeps the page of the block's home (jbd2_journal_write_metadata_buffer).
+                self.objects.journal.logged(r.dev, r.index, r.pages, key);
+                Some((key, "transaction", Confidence::Interval))
+            }
+            None => {
+                self.objects.journal.last_logged(r.dev, r.index).map(|key| (key, "checkpoint", Confidence::Structural))
+            }
+        };
+        if let Some((key, via, sure)) = known {
+            let confidence = self.link_commit(key, bio, Relation::Commits, sure);
+            bio.charges.push(Charge { source: Source::Joiners(key), weight, confidence, via, span: 0 });
+        } else if self.issuer.actor.origin == Origin::Tracer || self.issuer.actor.origin == Origin::OtherProcess {
+            self.thread(bio, weight, "thread", self.issuer.confidence);
+        } else if let Some(key) =
+            self.objects.journal.newest(r.dev).filter(|_| self.objects.names.is_journal_thread(bio.tgid))
+        {
+            // Before the first commit after a pause the journal's thread writes its superblock, saying that the log is no
+            // longer empty (jbd2_journal_update_sb_log_tail, called before jbd2_start_commit).
+            bio.charges.push(Charge {
+                source: Source::Joiners(key),
+                weight,
+                confidence: Confidence::Guess,
+                via: "transaction",
+                span: 0,
+            });
+        } else if self.issuer.actor == Actor::NOBODY && !self.objects.journal.is_journal(r.dev) {
+            // A block of the disk itself may be anything, ext4's before its first transaction too, unless a file system
+            // is on the disk that is known to have no transactions.
+            self.orphan(r.dev, bio, weight);
+        } else if self.objects.journal.is_journal(r.dev) {
+            // Logged before the trace began. Whoever writes it home now (a checkpoint may run in any call that needs
+            // room in the journal) is not its cause.
+            bio.charges.push(Charge::nobody(weight, "unknown"));
+        } else {
+            self.thread(bio, weight, "thread", Confidence::Interval);
+        }
+    }
+
+    /// Data: each page's writers pay.
+    pub(super) fn pages(&mut self, file: (u32, u64), index: u64, pages: u64, bio: &mut Bio) {
+        let mut taken = std::mem::take(self.taken);
+        taken.clear();
+        self.objects.pages.take(file, index, pages, bio.queue_ns, bio.call, &mut taken);
+        let mut linked: Option<(u64, Confidence)> = None;
+        for Taken { writer, weight } in &taken {
+            let Some(w) = writer else {
+                match self.issuer.actor.origin {
+                    Origin::Tracer | Origin::OtherProcess => {
+                        self.thread(bio, *weight, "thread", self.issuer.confidence);
+                    }
+                    _ if self.issuer.call == Some(Call::Msync) => {
+                        self.thread(bio, *weight, "mapped", Confidence::Guess);
+                    }
+                    _ if file.1 == 0 && self.issuer.actor != Actor::NOBODY => {
+                        self.thread(bio, *weight, "thread", Confidence::Interval);
+                    }
+                    _ => self.orphan(file.0, bio, *weight),
+                }
+                continue;
+            };
+            let confidence = match linked {
+                Some((span, confidence)) if span == w.span => confidence,
+                _ => {
+                    let upper = matches!(w.source, Source::Command(_));
+                    let relation = if upper { Relation::Remaps } else { Relation::Dirties };
+                    let window = Window { start_ns: w.start_ns, end_ns: bio.queue_ns, cpus: [w.cpu, bio.cpu] };
+                    self.cx.link(w.span, bio.span, relation, w.confidence, window)
+                }
+            };
+            linked = Some((w.span, confidence));
+            let charge = Charge { source: w.source, weight: *weight, confidence, via: w.via, span: w.span };
+            match bio.charges.last_mut() {
+                Some(last) if last.source == charge.source && last.confidence == confidence && last.via == w.via => {
+                    last.weight += charge.weight;
+                }
+                _ => bio.charges.push(charge),
+            }
+        }
+        *self.taken = taken;
+        if bio.commit.is_some() {
+            // Ordered mode: the journal's thread writes data before the commit that names it.
+            if let Some(key) = bio.commit {
+                self.link_commit(key, bio, Relation::Commits, Confidence::Interval);
+            }
+        } else {
+            let window =
+                Window { start_ns: self.issuer.start_ns, end_ns: bio.queue_ns, cpus: [self.issuer.cpu, bio.cpu] };
+            if linked.is_some_and(|(span, _)| span != self.issuer.span) {
+                self.cx.link(self.issuer.span, bio.span, Relation::Calls, self.issuer.confidence, window);
+            }
+        }
+        self.settle_join(&bio.charges);
+    }
+
+    /// A writeback thread joined a transaction for the pages it now sends: the handles are their writers'.
+    fn settle_join(&mut self, charges: &[Charge]) {
+        let Some((key, place)) = self.objects.journal.take_proxy(self.tid) else { return };
+        let Some(joiner) = self.objects.journal.get(key).and_then(|t| t.joiners.get(place)).copied() else { return };
+        let all: f64 = charges.iter().map(|c| c.weight).sum();
+        let members = charges.iter().map(|c| Joiner {
+            source: c.source,
+            span: 0,
+            handles: joiner.handles * c.weight / all,
+            confidence: c.confidence.min(Confidence::Interval),
+            ..joiner
+        });
+        self.objects.journal.replace(key, place, members);
+    }
+
+    /// Charges what a file system writes of its own, and no page or transaction explains. `dev`: the file system, if its
+    /// pages tell. Returns whether anybody was found.
+    fn log(&mut self, dev: u32, bio: &mut Bio, weight: f64) -> bool {
+        let disk = self.cx.config.disk_of(bio.disk);
+        let config = self.cx.config;
+        let journal = &self.objects.journal;
+        // Blocks that are in no file system's inode: those of a disk that holds one without a disk's number (btrfs) are
+        // its own; any other's may be ext4's, whose transactions would tell.
+        let block = dev != 0 && config.disk_of(dev) == disk && dev >> 20 != 0 && bio.is_block();
+        let here = |d: u32| {
+            let mine = if block { d >> 20 == 0 } else { true };
+            mine && (d == dev || config.disk_of(d) == disk) && !journal.is_journal(d)
+        };
+        let mut waiting = journal.waiting(bio.queue_ns, here);
+        // Where the file system tells who asked for its log, the others wait for their data alone.
+        if waiting.iter().any(|w| w.asked) {
+            waiting.retain(|w| w.asked);
+        }
+        if waiting.is_empty() {
+            let meant = self.objects.logs.meant(bio.queue_ns, here);
+            let all: f64 = meant.iter().map(|m| m.1).sum();
+            let line = |(source, part): &(Source, f64)| Charge {
+                source: *source,
+                confidence: Confidence::Guess,
+                ..Charge::nobody(weight * part / all, "log")
+            };
+            bio.charges.extend(meant.iter().map(line));
+            return !meant.is_empty();
+        }
+        let each = weight / waiting.len() as f64;
+        for wait in waiting {
+            let window = Window { start_ns: wait.start_ns, end_ns: bio.queue_ns, cpus: [bio.cpu; 2] };
+            let sure = self.cx.link(wait.span, bio.span, Relation::WaitsForLog, wait.confidence, window);
+            bio.charges.push(Charge {
+                source: wait.source,
+                confidence: sure,
+                span: wait.span,
+                ..Charge::nobody(each, "log")
+            });
+        }
+        true
+    }
+}
+
+fn pages_of(r: &BioQueue) -> u64 {
+    if r.pages > 0 { r.pages.into() } else { u64::from(r.bytes).div_ceil(PAGE).max(1) }
+}

@@ -1,0 +1,99 @@
+//! A bio, and the words for what it does.
+
+use crate::activity::Flight;
+use crate::actor::{Charge, TxnKey};
+use model::DiskOp;
+use model::event::bio_flags;
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+/// A bio on its way.
+#[derive(Debug, Clone)]
+pub(crate) struct Bio {
+    pub span: u64,
+    pub queue_ns: u64,
+    pub cpu: u16,
+    pub tgid: u32,
+    pub tid: u32,
+    pub disk: u32,
+    pub sector: u64,
+    pub bytes: u64,
+    pub op: DiskOp,
+    pub flags: u16,
+    pub file: Option<u64>,
+    pub offset: Option<u64>,
+    pub operation: Option<u64>,
+    pub charges: Vec<Charge>,
+    /// The thread that submitted it through a ring; 0: none.
+    pub ring: u32,
+    pub flight: u64,
+    pub commit: Option<TxnKey>,
+    pub call: (u32, u64),
+    pub pages_of: (u32, u64),
+    /// Made from another bio and not seen to be queued itself.
+    pub derived: bool,
+    /// Where in that one's bytes it begins.
+    pub at_parent: u64,
+    /// Its row is written.
+    pub written: bool,
+    /// The request that took it.
+    pub carrier: u64,
+}
+
+impl Bio {
+    /// Whether it carries blocks of the disk itself, and pages of no file.
+    pub(crate) fn is_block(&self) -> bool {
+        self.pages_of.1 != 0 && self.pages_of.1 == u64::from(self.pages_of.0)
+    }
+
+    /// Whether it waits, or will, for a flush of the disk's cache.
+    pub(crate) fn is_barrier(&self) -> bool {
+        self.op == DiskOp::Flush || self.flags & (bio_flags::PREFLUSH | bio_flags::FUA) != 0
+    }
+}
+
+static FLAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    const BITS: [(u16, &str); 8] = [
+        (bio_flags::SYNC, "sync"),
+        (bio_flags::META, "meta"),
+        (bio_flags::PREFLUSH, "preflush"),
+        (bio_flags::FUA, "fua"),
+        (bio_flags::READ_AHEAD, "readahead"),
+        (bio_flags::BACKGROUND, "background"),
+        (bio_flags::FLUSH_SEQUENCE, "sequence"),
+        (bio_flags::COUNTED, "counted"),
+    ];
+    let text = |op: &DiskOp, bits: u16| {
+        let words = BITS.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, word)| *word);
+        std::iter::once(op.name()).chain(words).collect::<Vec<_>>().join(" ")
+    };
+    DiskOp::ALL.iter().flat_map(|op| (0..256).map(move |bits| text(op, bits))).collect()
+});
+
+/// What a bio or request does, and how: `write sync meta`.
+pub(crate) fn flag_words(op: DiskOp, bits: u16) -> Cow<'static, str> {
+    Cow::Borrowed(&FLAGS[op as usize * 256 + usize::from(bits & 0xff)])
+}
+
+pub(crate) fn disk_op(number: u8) -> DiskOp {
+    DiskOp::from_number(number).unwrap_or(DiskOp::Other)
+}
+
+pub(super) fn flight(bio: &Bio) -> Flight {
+    Flight {
+        queue_ns: bio.queue_ns,
+        made_ns: u64::MAX,
+        issue_ns: u64::MAX,
+        done_ns: u64::MAX,
+        guess: false,
+        flush: false,
+        read: bio.op == DiskOp::Read,
+        call: bio.call,
+        file: bio.pages_of,
+        commit: bio.commit,
+        ring: bio.ring,
+        bio: bio.span,
+        request: 0,
+        command: 0,
+    }
+}

@@ -1,0 +1,304 @@
+//! Bios, from their queueing until a request takes them.
+//!
+//! Picture a letter with the bill pinned to it: when a bio is queued, everything that will tell who pays is at hand (the
+//! signatures on its pages, the commit its thread is in, the system call that sent it), so the bill is written then
+//! (`bill`) and travels with it through splits and remaps.
+//!
+//! *Uncertainty*: a bio's address is used again within a millisecond. A bio is the one queued last at its address; if
+//! the end of an earlier one was lost, that one simply has no end.
+
+use super::BlockIo;
+use super::bill::Billing;
+use super::bio::{Bio, disk_op, flag_words, flight};
+use crate::Config;
+use crate::actor::{Actor, cut_out, split_off_front};
+use crate::context::{Context, span};
+use crate::loss::Window;
+use crate::objects::Objects;
+use crate::pages::PAGE;
+use crate::tasks::Tasks;
+use model::event::{BioDone, BioPages, BioQueue, BioRemap, BioSplit, Header, bio_flags};
+use model::table::Span;
+use model::{Confidence, DiskOp, Layer, Relation};
+
+/// Bios of stacked disks that are remembered until their clones show up, which is at once.
+const ABOVE: usize = 256;
+
+impl BlockIo {
+    /// A bio entered the block layer.
+    pub(crate) fn on_bio_queue(
+        &mut self,
+        header: &Header,
+        r: &BioQueue,
+        tasks: &mut Tasks,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) {
+        if let Some(bio) = self.bios.get_mut(&r.bio).filter(|b| b.derived && !b.written) {
+            // The device mapper announced it, with what it was made from, just before it sent it on.
+            (bio.derived, bio.disk, bio.sector) = (false, r.disk, r.sector);
+            let part = (bio.at_parent, u64::from(r.bytes));
+            bio.charges = cut_out(&bio.charges, part, bio.bytes);
+            bio.offset = bio.offset.map(|o| o.saturating_add(bio.at_parent)).filter(|_| r.bytes > 0);
+            bio.bytes = r.bytes.into();
+            // A mapper sends the flush of a write before its data, without any.
+            let bare = r.bytes == 0 && r.flags & bio_flags::PREFLUSH != 0;
+            (bio.op, bio.flags) = (if bare { DiskOp::Flush } else { disk_op(r.op) }, r.flags);
+            if bio.is_barrier() && !self.barriers.contains(&r.bio) {
+                self.barriers.push_back(r.bio);
+            }
+            return;
+        }
+        self.drop_bio(r.bio, tasks, objects, cx);
+        // A bare flush is a write of nothing with PREFLUSH (blkdev_issue_flush).
+        let bare = r.bytes == 0 && r.flags & bio_flags::PREFLUSH != 0;
+        let op = if bare { DiskOp::Flush } else { disk_op(r.op) };
+        let issuer = tasks.issuer(header, r.ctx, r.syscall_ns, objects, cx);
+        let commit = objects.journal.committing(header.tid);
+        let metadata = r.ino == 0 || r.ino == u64::from(r.dev);
+        let file = if metadata { None } else { objects.names.file((r.dev, r.ino), header.time_ns) };
+        let mut bio = Bio {
+            span: cx.new_span(),
+            queue_ns: header.time_ns,
+            cpu: header.cpu,
+            tgid: header.tgid,
+            tid: header.tid,
+            disk: r.disk,
+            sector: r.sector,
+            bytes: r.bytes.into(),
+            op,
+            flags: r.flags,
+            file,
+            offset: file.map(|_| r.index.saturating_mul(PAGE)),
+            operation: issuer.operation,
+            charges: Vec::new(),
+            ring: issuer.ring,
+            flight: 0,
+            commit,
+            call: (header.tid, r.syscall_ns),
+            pages_of: (r.dev, r.ino),
+            derived: false,
+            at_parent: 0,
+            written: false,
+            carrier: 0,
+        };
+        bio.flight = objects.activity.add(flight(&bio));
+        Billing { tid: header.tid, issuer, objects, cx, taken: &mut self.taken }.bill(header, r, &mut bio);
+        if bio.is_barrier() {
+            self.barriers.push_back(r.bio);
+        }
+        if cx.config.stands_on_disks(r.disk) {
+            if self.above.len() >= ABOVE {
+                self.above.pop_front();
+            }
+            self.above.push_back(r.bio);
+        }
+        self.bios.insert(r.bio, bio);
+        self.prune_bios(tasks, objects, cx);
+    }
+
+    /// More pages of the bio just queued.
+    pub(crate) fn on_bio_pages(
+        &mut self,
+        header: &Header,
+        r: &BioPages,
+        tasks: &mut Tasks,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) {
+        let Some(mut bio) = self.bios.remove(&r.bio) else { return };
+        if bio.op == DiskOp::Write && bio.call.0 == header.tid && !bio.written {
+            let issuer = tasks.issuer(header, 0, bio.call.1, objects, cx);
+            if let Some(key) = bio.commit.filter(|_| r.ino == u64::from(r.dev)) {
+                objects.journal.logged(r.dev, r.index, r.pages, key);
+            } else if bio.pages_of.1 != u64::from(bio.pages_of.0) {
+                let mut billing = Billing { tid: header.tid, issuer, objects, cx, taken: &mut self.taken };
+                billing.pages((r.dev, r.ino), r.index, r.pages.into(), &mut bio);
+            }
+        }
+        self.bios.insert(r.bio, bio);
+    }
+
+    /// A bio was split: the new one takes the first part, the old one keeps the rest.
+    pub(crate) fn on_bio_split(
+        &mut self,
+        header: &Header,
+        r: &BioSplit,
+        tasks: &mut Tasks,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) {
+        if r.bio == r.parent {
+            return; // A damaged record.
+        }
+        let Some(mut parent) = self.bios.remove(&r.parent) else { return };
+        let bytes = u64::from(r.bytes).min(parent.bytes);
+        let all: f64 = parent.charges.iter().map(|c| c.weight).sum();
+        let part = if parent.bytes > 0 { all * bytes as f64 / parent.bytes as f64 } else { 0.0 };
+        let child = Bio {
+            span: cx.new_span(),
+            queue_ns: header.time_ns,
+            cpu: header.cpu,
+            bytes,
+            charges: split_off_front(&mut parent.charges, part),
+            derived: false,
+            written: false,
+            ..parent.clone()
+        };
+        parent.bytes -= bytes;
+        parent.sector = r.sector;
+        parent.offset = parent.offset.map(|o| o.saturating_add(bytes));
+        self.derive(header, r.parent, parent, r.bio, child, (Relation::Splits, Confidence::Exact), tasks, objects, cx);
+    }
+
+    /// A bio was sent on: to another disk (device mapper), or from a partition to its disk.
+    pub(crate) fn on_bio_remap(
+        &mut self,
+        header: &Header,
+        r: &BioRemap,
+        tasks: &mut Tasks,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) {
+        let (of, sure) = if r.parent != 0 || self.bios.contains_key(&r.bio) {
+            (if r.parent == 0 { r.bio } else { r.parent }, Confidence::Exact)
+        } else {
+            // The device mapper's clone, without a word of what it was made from but the place it held there.
+            let Some(of) = self.mapped_from(header.tid, r, cx.config) else { return };
+            (of, Confidence::Address)
+        };
+        let Some(mut parent) = self.bios.remove(&of) else { return };
+        if of == r.bio && cx.config.disk_of(r.from_disk) == cx.config.disk_of(r.disk) {
+            (parent.disk, parent.sector) = (r.disk, r.sector);
+            self.bios.insert(of, parent);
+            return;
+        }
+        let mut child = Bio {
+            span: cx.new_span(),
+            queue_ns: header.time_ns,
+            cpu: header.cpu,
+            disk: r.disk,
+            sector: r.sector,
+            derived: true,
+            at_parent: r.from_sector.saturating_sub(parent.sector).saturating_mul(512),
+            written: false,
+            ..parent.clone()
+        };
+        self.put_bio(&mut parent, Some(header.time_ns), None, tasks, cx);
+        // From here on the child is what is waited for.
+        objects.activity.left(parent.flight, header.time_ns);
+        child.charges.iter_mut().for_each(|c| c.confidence = c.confidence.min(sure));
+        self.derive(header, of, parent, r.bio, child, (Relation::Remaps, sure), tasks, objects, cx);
+    }
+
+    /// The bio on a disk above that a clone must come from: it holds the clone's former sector, and the thread that maps
+    /// it is the one that sent it (dm maps inside submit_bio) or, failing that, any.
+    fn mapped_from(&self, tid: u32, r: &BioRemap, config: &Config) -> Option<u64> {
+        let from = config.disk_of(r.from_disk);
+        let mut holders = self.above.iter().rev().filter(|at| {
+            self.bios.get(at).is_some_and(|b| {
+                let end = b.sector.saturating_add(b.bytes.div_ceil(512).max(1));
+                config.disk_of(b.disk) == from && (b.sector..end).contains(&r.from_sector)
+            })
+        });
+        let mut any = holders.clone();
+        holders.find(|at| self.bios.get(at).is_some_and(|b| b.tid == tid)).or_else(|| any.next()).copied()
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "two bios, each with its address")]
+    fn derive(
+        &mut self,
+        header: &Header,
+        parent_at: u64,
+        parent: Bio,
+        child_at: u64,
+        mut child: Bio,
+        (relation, sure): (Relation, Confidence),
+        tasks: &mut Tasks,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) {
+        let window = Window { start_ns: parent.queue_ns, end_ns: header.time_ns, cpus: [parent.cpu, header.cpu] };
+        cx.link(parent.span, child.span, relation, sure, window);
+        child.flight = objects.activity.add(flight(&child));
+        child.carrier = 0;
+        if child.is_barrier() {
+            self.barriers.push_back(child_at);
+        }
+        if parent_at != child_at {
+            self.drop_bio(child_at, tasks, objects, cx);
+            self.bios.insert(parent_at, parent);
+        }
+        self.bios.insert(child_at, child);
+    }
+
+    /// A bio without data ended.
+    pub(crate) fn on_bio_done(
+        &mut self,
+        header: &Header,
+        r: &BioDone,
+        tasks: &mut Tasks,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) {
+        let Some(mut bio) = self.bios.remove(&r.bio) else { return };
+        objects.activity.left(bio.flight, header.time_ns);
+        self.put_bio(&mut bio, Some(header.time_ns), Some(r.error.into()), tasks, cx);
+    }
+
+    /// Writes a bio's row, once.
+    pub(crate) fn put_bio(
+        &mut self,
+        bio: &mut Bio,
+        end_ns: Option<u64>,
+        result: Option<i64>,
+        tasks: &mut Tasks,
+        cx: &mut Context<'_>,
+    ) {
+        if std::mem::replace(&mut bio.written, true) {
+            return;
+        }
+        let actor = Actor { operation: bio.operation.unwrap_or(0), ..Actor::NOBODY };
+        let operation = tasks.threads.settled(actor).operation;
+        let row = Span {
+            end_ns: end_ns.map(|e| e.max(bio.queue_ns)),
+            operation: (operation != 0).then_some(operation),
+            file: bio.file,
+            offset: bio.offset,
+            disk: Some(bio.disk),
+            sector: Some(bio.sector),
+            bytes: bio.bytes,
+            result,
+            flags: flag_words(bio.op, bio.flags),
+            ..span(bio.span, Layer::Block, "bio", bio.queue_ns, bio.tgid, bio.tid)
+        };
+        // Whose thread it was made on behalf of may still hold rows back.
+        tasks.threads.put_span(if bio.ring != 0 { bio.ring } else { bio.tid }, row, cx);
+    }
+
+    /// The address is used again, or the bio's command ended.
+    pub(crate) fn drop_bio(&mut self, at: u64, tasks: &mut Tasks, objects: &mut Objects, cx: &mut Context<'_>) {
+        let Some(mut bio) = self.bios.remove(&at) else { return };
+        // A flight that a request took over ends with its command.
+        if bio.carrier == 0 {
+            objects.activity.forgotten(bio.flight, cx.now_ns);
+        }
+        self.put_bio(&mut bio, None, None, tasks, cx);
+    }
+
+    /// Ends of bios may be lost; what is left of them must not grow with the trace.
+    fn prune_bios(&mut self, tasks: &mut Tasks, objects: &mut Objects, cx: &mut Context<'_>) {
+        while self.barriers.len() > 64 && self.barriers.front().is_some_and(|b| !self.bios.contains_key(b)) {
+            self.barriers.pop_front();
+        }
+        if self.barriers.len() > 4096 {
+            self.barriers.pop_front();
+        }
+        const MOST: usize = 1 << 16;
+        if self.bios.len() > MOST {
+            let mut all: Vec<(u64, u64)> = self.bios.iter().map(|(at, b)| (b.queue_ns, *at)).collect();
+            all.sort_unstable();
+            all[..MOST / 2].iter().for_each(|(_, at)| self.drop_bio(*at, tasks, objects, cx));
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What all trackers share while an event is taken in: the configuration, the time, numbers for spans, the losses and
+//! where rows go. No idea lives here.
+
+use crate::loss::{Losses, Window};
+use crate::{Config, Sink};
+use model::table::{Link, Span};
+use model::{Confidence, Layer, Relation};
+use std::borrow::Cow;
+
+/// What stays from event to event.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    config: Config,
+    now_ns: u64,
+    spans: u64,
+    losses: Losses,
+}
+
+impl Shared {
+    pub(crate) fn new(config: Config) -> Self {
+        Self { config, now_ns: 0, spans: 0, losses: Losses::default() }
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    #[inline]
+    pub(crate) fn context<'a>(&'a mut self, sink: &'a mut dyn Sink) -> Context<'a> {
+        let Self { config, now_ns, spans, losses } = self;
+        Context { config, now_ns: *now_ns, clock: now_ns, losses, sink, spans }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.losses.len()
+    }
+}
+
+/// What a tracker is given beside its event.
+pub(crate) struct Context<'a> {
+    pub config: &'a Config,
+    /// The latest event's moment.
+    pub now_ns: u64,
+    pub losses: &'a mut Losses,
+    pub sink: &'a mut dyn Sink,
+    clock: &'a mut u64,
+    spans: &'a mut u64,
+}
+
+impl Context<'_> {
+    /// The clock never goes back.
+    #[inline]
+    pub(crate) fn advance(&mut self, now_ns: u64) {
+        self.now_ns = self.now_ns.max(now_ns);
+        *self.clock = self.now_ns;
+    }
+
+    #[inline]
+    pub(crate) fn new_span(&mut self) -> u64 {
+        *self.spans += 1;
+        *self.spans
+    }
+
+    /// Writes a link, if both its ends are known, and says how sure it is.
+    pub(crate) fn link(
+        &mut self,
+        parent: u64,
+        child: u64,
+        relation: Relation,
+        confidence: Confidence,
+        window: Window,
+    ) -> Confidence {
+        let (confidence, weakened_by) = self.losses.judge(confidence, window);
+        if parent != 0 && child != 0 && parent != child {
+            self.sink.link(Link { parent, child, relation, confidence, weakened_by });
+        }
+        confidence
+    }
+}
+
+/// A span of which only the beginning is known.
+pub(crate) fn span(id: u64, layer: Layer, kind: &'static str, start_ns: u64, tgid: u32, tid: u32) -> Span {
+    Span {
+        id,
+        layer,
+        kind: Cow::Borrowed(kind),
+        start_ns,
+        end_ns: None,
+        tgid,
+        tid,
+        operation: None,
+        file: None,
+        offset: None,
+        disk: None,
+        sector: None,
+        bytes: 0,
+        result: None,
+        number: None,
+        cache_added: None,
+        flags: Cow::Borrowed(""),
+    }
+}

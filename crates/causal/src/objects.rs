@@ -1,0 +1,104 @@
+//! What the kernel's objects are known by, below those who use them: files, transactions, disks, what is in flight. None of
+//! these trackers knows another; tasks and the block layer ask and tell them.
+
+use crate::Config;
+use crate::activity::Activity;
+use crate::actor::{Actor, Source, TxnKey};
+use crate::context::{Context, span};
+use crate::journal::{Journal, Transaction};
+use crate::logs::Logs;
+use crate::names::Names;
+use crate::pages::Pages;
+use crate::stacked::Stack;
+use model::Layer;
+use model::event::{CommitBegin, CommitEnd, Header};
+use model::table::Span;
+
+/// Each owns its fields.
+pub(crate) struct Objects {
+    pub names: Names,
+    pub pages: Pages,
+    pub journal: Journal,
+    pub logs: Logs,
+    pub activity: Activity,
+    pub stacked: Stack,
+}
+
+impl Objects {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            names: Names::default(),
+            pages: Pages::default(),
+            journal: Journal::default(),
+            logs: Logs::default(),
+            activity: Activity::default(),
+            stacked: Stack::new(config),
+        }
+    }
+
+    /// Somebody changed a file system that has no transactions known by number.
+    pub(crate) fn changed(&mut self, dev: u32, actor: Actor, time_ns: u64) {
+        if dev != 0 && !self.journal.is_journal(dev) {
+            self.logs.changed(dev, Source::Actor(actor), time_ns);
+        }
+    }
+
+    /// A journal's thread began to commit.
+    pub(crate) fn on_commit_begin(&mut self, h: &Header, r: &CommitBegin, cx: &mut Context<'_>) {
+        let key = (r.dev, r.txn);
+        if self.journal.get(key).is_some_and(|t| t.span != 0) {
+            return; // The same number again: a damaged log, or a disk made anew.
+        }
+        // A journal's thread commits one after the other: of the one before only the end was lost.
+        if let Some(old) = self.journal.committing(h.tid)
+            && let Some(transaction) = self.journal.end_unseen(old, h.tid, h.time_ns)
+        {
+            cx.sink.span(Span { end_ns: None, ..commit(old, transaction) });
+            self.activity.commit_ended(old, h.time_ns, false);
+        }
+        let id = cx.new_span();
+        let joiners = self.journal.begin(key, h.tgid, h.tid, h.cpu, h.time_ns, id).joiners.clone();
+        joiners.iter().for_each(|j| j.link(id, h.time_ns, h.cpu, cx));
+        self.activity.commit_began(key, id, h.time_ns);
+    }
+
+    /// The commit is on the medium.
+    pub(crate) fn on_commit_end(&mut self, h: &Header, r: &CommitEnd, cx: &mut Context<'_>) {
+        let key = (r.dev, r.txn);
+        if let Some(transaction) = self.journal.end(key, h.tid, h.time_ns) {
+            cx.sink.span(commit(key, transaction));
+            self.activity.commit_ended(key, h.time_ns, true);
+        }
+    }
+
+    /// The end of the trace: commits that did not end.
+    pub(crate) fn finish_commits(&self, cx: &mut Context<'_>) {
+        for (key, transaction) in self.journal.unfinished() {
+            cx.sink.span(commit(key, transaction));
+        }
+    }
+
+    /// Forgets what ended before `before_ns`, and what is only there because records were lost.
+    pub(crate) fn prune(&mut self, before_ns: u64) {
+        self.activity.prune(before_ns);
+        self.journal.prune_proxies();
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.names.len()
+            + self.pages.len()
+            + self.journal.len()
+            + self.logs.len()
+            + self.activity.len()
+            + self.stacked.len()
+    }
+}
+
+fn commit(key: TxnKey, t: &Transaction) -> Span {
+    Span {
+        end_ns: t.end_ns,
+        disk: Some(key.0),
+        number: Some(key.1.into()),
+        ..span(t.span, Layer::FileSystem, "commit", t.begin_ns, t.tgid, t.tid)
+    }
+}

@@ -1,0 +1,113 @@
+//! The application's marks: operations only if no statement or function begins inside them.
+
+use super::operations::End;
+use super::stack::{Frame, Kind};
+use super::{Threads, exclusive};
+use crate::context::{Context, span};
+use crate::loss::Window;
+use crate::objects::Objects;
+use model::event::{Header, Mark};
+use model::table::Span;
+use model::{Confidence, Layer, Relation};
+use std::borrow::Cow;
+
+impl Threads {
+    /// Takes off the marks that ended.
+    pub(crate) fn settle_marks(&mut self, tid: u32, time_ns: u64, objects: &mut Objects, cx: &mut Context<'_>) {
+        while let Some(thread) = self.map.get_mut(&tid) {
+            let Some(frame) = thread.frames.last().filter(|f| f.kind == Kind::Mark && f.end_ns <= time_ns) else {
+                return;
+            };
+            let end_ns = frame.end_ns;
+            exclusive::account(thread, end_ns, &mut objects.activity, cx.sink);
+            let frame = thread.frames.pop();
+            if let Some(frame) = frame {
+                self.close_mark(tid, frame, cx);
+            }
+        }
+    }
+
+    pub(super) fn close_mark(&mut self, tid: u32, mut frame: Frame, cx: &mut Context<'_>) {
+        self.marks.remove(&frame.id);
+        let Some(tgid) = self.map.get(&tid).map(|t| t.tgid) else { return };
+        let operation = frame.is_operation();
+        // Its thread may have ended before it.
+        let cursor_ns = self.map.get(&tid).map_or(frame.end_ns, |t| t.cursor_ns);
+        let end_ns = frame.end_ns.min(cursor_ns).max(frame.start_ns);
+        let row = Span {
+            number: Some(frame.nth),
+            flags: Cow::Owned(frame.name.clone()),
+            operation: operation.then_some(frame.id),
+            end_ns: Some(end_ns),
+            ..span(frame.span, Layer::App, "mark", frame.start_ns, tgid, tid)
+        };
+        cx.sink.span(row);
+        if !operation {
+            return;
+        }
+        frame.held.drain(..).for_each(|s| cx.sink.span(s));
+        exclusive::finish(&mut frame, end_ns, 0, cx.sink);
+        let shape = self.shape("mark", &frame.name, cx);
+        let end = End { end_ns: Some(end_ns), inside_ns: end_ns - frame.start_ns, rows: 0, steps: None, result: None };
+        self.operation_row(tgid, tid, &frame, shape, &end, cx);
+    }
+
+    /// The application marked an interval.
+    pub(crate) fn on_mark(&mut self, header: &Header, record: &Mark, objects: &mut Objects, cx: &mut Context<'_>) {
+        let (start_ns, end_ns) = (record.start_ns.min(header.time_ns), header.time_ns);
+        self.settle_marks(header.tid, start_ns, objects, cx);
+        let span_id = cx.new_span();
+        if start_ns < cx.now_ns {
+            return self.on_late_mark(header, record, start_ns, span_id, cx);
+        }
+        let id = self.new_operation();
+        self.thread(header.tgid, header.tid, objects, cx);
+        let Some(thread) = self.map.get_mut(&header.tid) else { return };
+        if thread.frames.is_empty() {
+            thread.cursor_ns = start_ns;
+            thread.calls.clear();
+            thread.aways.clear();
+        } else {
+            exclusive::account(thread, start_ns, &mut objects.activity, cx.sink);
+        }
+        let around = thread.operation(0).map_or(0, |f| f.id);
+        let parent = thread.frames.iter().rfind(|f| !f.is_guess());
+        let parent = parent.map_or((0, header.cpu, start_ns), |f| (f.span, f.cpu, f.start_ns));
+        thread.frames.push(Frame {
+            parent: around,
+            end_ns,
+            name: record.text.clone(),
+            nth: record.nth,
+            cpu: header.cpu,
+            decided: false,
+            ..Frame::new(Kind::Mark, id, span_id, start_ns)
+        });
+        self.marks.insert(id, header.tid);
+        let window = Window { start_ns: parent.2, end_ns: start_ns, cpus: [parent.1, header.cpu] };
+        cx.link(parent.0, span_id, Relation::Calls, Confidence::Interval, window);
+    }
+
+    /// A mark that came after what it spans: it is linked to the operations inside it, but is none itself, since
+    /// what its thread did is not remembered.
+    fn on_late_mark(&mut self, header: &Header, record: &Mark, start_ns: u64, id: u64, cx: &mut Context<'_>) {
+        let end_ns = header.time_ns;
+        let from = self.history.partition_point(|e| e.end_ns < start_ns);
+        let inside: Vec<(u64, u64)> = self
+            .history
+            .range(from..)
+            .take_while(|e| e.end_ns <= end_ns)
+            .filter(|e| e.tid == header.tid && e.start_ns >= start_ns)
+            .map(|e| (e.span, e.start_ns))
+            .collect();
+        cx.sink.span(Span {
+            number: Some(record.nth),
+            flags: Cow::Owned(record.text.clone()),
+            end_ns: Some(end_ns),
+            ..span(id, Layer::App, "mark", start_ns, header.tgid, header.tid)
+        });
+        for (child, at_ns) in inside {
+            let window = Window { start_ns, end_ns: at_ns, cpus: [header.cpu; 2] };
+            cx.link(id, child, Relation::Calls, Confidence::Interval, window);
+        }
+    }
+}

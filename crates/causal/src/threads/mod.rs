@@ -1,0 +1,285 @@
+//! Operations: what each thread was asked to do.
+//!
+//! Picture the stack of folders on a clerk's desk: the folder on top is what he works at, and whatever he does meanwhile
+//! belongs to it. A statement's execution puts a folder on the stack and its end takes it off; an application's mark is
+//! a folder too, but one that only groups others: if a statement was opened on it, it is no operation of its own.
+//!
+//! A statement that returned a row stays on the stack, open, while the application works on the row. What the thread does
+//! then (`BETWEEN_ROWS`) is not the statement's but that of the mark or function around it, else the process's; and a
+//! statement that begins then is its sibling, which the nesting says: only what runs counts in it.
+//!
+//! *Uncertainty*: a program may step two statements by turns; then what its thread does in a step is charged to the one
+//! that began last. When the end of an execution was lost, its folder is taken off when that statement or function
+//! begins again, or when more are open than the kernel side keeps, and has no end. So it is with a function that did not return
+//! but was left (longjmp, an exception), as soon as that is told; and with one that gave way, since more were open. An execution whose begin was not seen is known only from its end record,
+//! and what its thread did meanwhile was not charged to it.
+
+mod calls;
+mod exclusive;
+mod marks;
+mod operations;
+mod stack;
+mod transactions;
+
+pub(crate) use stack::{Call, Thread};
+
+use crate::Config;
+use crate::actor::Actor;
+use crate::context::Context;
+use crate::hash::FastMap;
+use crate::inferred::Inferred;
+use crate::names::Names;
+use crate::objects::Objects;
+use model::Event;
+use model::Origin;
+use model::event::{Header, OffCpu, flags};
+use model::table::{Shape, Span};
+use stack::{Around, Frame, Kind};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Ended operations remembered for records that come late (marks, long calls).
+const HISTORY: usize = 1 << 14;
+/// Spans held back until a mark is known to be an operation or not.
+const HELD: usize = 4096;
+/// Threads beyond which those that were not heard of for longest are taken for dead: the kernel side follows half as many.
+const MANY_THREADS: usize = 1 << 15;
+
+struct Ended {
+    tid: u32,
+    kind: Kind,
+    id: u64,
+    span: u64,
+    start_ns: u64,
+    end_ns: u64,
+}
+
+/// All threads, statements and shapes.
+#[derive(Default)]
+pub(crate) struct Threads {
+    map: FastMap<u32, Thread>,
+    inferred: Inferred,
+    statements: FastMap<(u32, u64), u64>,
+    statements_order: VecDeque<(u32, u64)>,
+    shapes: BTreeMap<(&'static str, String), u64>,
+    executions: FastMap<u64, u64>,
+    history: VecDeque<Ended>,
+    /// Marks that turned out to be none: their number and the operation around them.
+    void: FastMap<u64, u64>,
+    void_order: VecDeque<u64>,
+    /// The threads of the open marks, by the number that a mark has as an operation.
+    marks: BTreeMap<u64, u32>,
+    operations: u64,
+}
+
+impl Threads {
+    fn new_operation(&mut self) -> u64 {
+        self.operations += 1;
+        self.operations
+    }
+
+    fn shape(&mut self, kind: &'static str, text: &str, cx: &mut Context<'_>) -> u64 {
+        let key = (kind, text.to_string());
+        if let Some(id) = self.shapes.get(&key) {
+            return *id;
+        }
+        let id = self.shapes.len() as u64 + 1;
+        cx.sink.shape(Shape { id, kind: Cow::Borrowed(kind), text: text.to_string() });
+        self.shapes.insert(key, id);
+        id
+    }
+
+    /// The operation that runs in this process, if there is exactly one.
+    pub(crate) fn sole_operation(&self, tgid: u32) -> Option<u64> {
+        let mut all = self.map.values().filter(|t| t.tgid == tgid).filter_map(|t| t.operation(0));
+        let first = all.next()?;
+        if all.next().is_some() { None } else { Some(first.id) }
+    }
+
+    /// Notes what an event that has just arrived tells before its turn.
+    pub(crate) fn arrives(&mut self, event: &Event, config: &Config) {
+        self.inferred.arrives(config.told.as_ref(), event);
+    }
+
+    /// A thread was off the CPU.
+    pub(crate) fn on_off_cpu(&mut self, header: &Header, record: &OffCpu) {
+        if let Some(thread) = self.map.get_mut(&header.tid) {
+            thread.on_away(record.start_ns, record.wake_ns, header.time_ns, record.state, record.ctx);
+        }
+    }
+
+    /// What is known of a thread.
+    pub(crate) fn get(&self, tid: u32) -> Option<&Thread> {
+        self.map.get(&tid)
+    }
+
+    fn get_mut(&mut self, tid: u32) -> Option<&mut Thread> {
+        self.map.get_mut(&tid)
+    }
+
+    /// The call that a thread is in, or was in last.
+    pub(crate) fn call(&self, tid: u32) -> Option<Call> {
+        self.map.get(&tid)?.call
+    }
+
+    /// Threads that are known.
+    pub(crate) fn count(&self) -> usize {
+        self.map.len()
+    }
+
+    /// The actor as it turned out: a mark that is no operation leaves what it was charged to what is around it.
+    pub(crate) fn settled(&self, mut actor: Actor) -> Actor {
+        while let Some(&around) = self.void.get(&actor.operation) {
+            actor.operation = around;
+            if around == 0 {
+                actor.origin = Origin::Process;
+            }
+        }
+        actor
+    }
+
+    fn undecided(&mut self, operation: u64) -> Option<&mut Frame> {
+        let thread = self.map.get_mut(self.marks.get(&operation)?)?;
+        thread.frames.iter_mut().find(|f| f.id == operation && f.is_undecided())
+    }
+
+    /// Whether it is a mark that may yet turn out to be none.
+    pub(crate) fn is_undecided(&self, operation: u64) -> bool {
+        let thread = self.marks.get(&operation).and_then(|tid| self.map.get(tid));
+        thread.is_some_and(|t| t.frames.iter().any(|f| f.id == operation && f.is_undecided()))
+    }
+
+    /// Makes it an operation for good.
+    pub(crate) fn decide(&mut self, operation: u64, cx: &mut Context<'_>) {
+        if let Some(frame) = self.undecided(operation) {
+            frame.decided = true;
+            frame.held.drain(..).for_each(|s| cx.sink.span(s));
+        }
+    }
+
+    /// The ended operation that `tid` was in at `time_ns`.
+    fn past(&self, tid: u32, time_ns: u64, ctx: u16) -> Option<Around> {
+        let from = self.history.partition_point(|e| e.end_ns < time_ns);
+        let runs = |e: &Ended| e.kind != Kind::Statement || ctx & flags::BETWEEN_ROWS == 0;
+        // Which calls an inferred transaction had is not remembered.
+        let told = |e: &&Ended| e.kind != Kind::Inferred && runs(e);
+        let inside = |e: &&Ended| e.tid == tid && e.start_ns <= time_ns && time_ns <= e.end_ns && told(e);
+        let found = self.history.range(from..).take(1024).find(inside)?;
+        Some(Around { operation: Some(found.id), span: found.span, start_ns: found.start_ns, guess: false })
+    }
+
+    fn remember(&mut self, ended: Ended) {
+        // Ordered by end, which is also the order of arrival but for late records.
+        let at = self.history.partition_point(|e| e.end_ns <= ended.end_ns);
+        self.history.insert(at, ended);
+        if self.history.len() > HISTORY {
+            self.history.pop_front();
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.map.values().map(|t| 1 + t.frames.len() + t.calls.len() + t.aways.len()).sum::<usize>()
+            + self.statements.len()
+            + self.history.len()
+            + self.void.len()
+            + self.inferred.len()
+    }
+}
+
+impl Threads {
+    /// The thread's desk. A thread number that another process has now is another thread.
+    fn thread(&mut self, tgid: u32, tid: u32, objects: &mut Objects, cx: &mut Context<'_>) -> &mut Thread {
+        if self.map.get(&tid).is_some_and(|t| t.tgid != tgid) {
+            self.thread_ended(tid, objects, cx);
+        }
+        self.map.entry(tid).or_insert_with(|| Thread { tgid, tid, ..Thread::default() })
+    }
+
+    /// The thread ended, or the trace: its open operations have no end; their slices reach to `now`.
+    pub(crate) fn thread_ended(&mut self, tid: u32, objects: &mut Objects, cx: &mut Context<'_>) {
+        self.settle_marks(tid, cx.now_ns, objects, cx);
+        let now_ns = cx.now_ns;
+        self.open_call_on_sheet(tid, now_ns);
+        let top = |s: &Self| s.map.get(&tid).map_or(0, |t| t.frames.len()).saturating_sub(1);
+        while self.close_lost(tid, top(self), now_ns, objects, cx) {}
+        if let Some(thread) = self.map.remove(&tid) {
+            [thread.before, thread.call]
+                .into_iter()
+                .flatten()
+                .for_each(|c| self.put_unfinished_call((thread.tgid, tid), &c, now_ns, objects, cx));
+        }
+    }
+
+    /// Fills in long operations' time sheets, or all if `many` things are in flight. Returns since when something may still
+    /// be asked what was waited for.
+    pub(crate) fn sweep(&mut self, many: bool, objects: &mut Objects, cx: &mut Context<'_>) -> u64 {
+        let mut before_ns = cx.now_ns;
+        let mut open: Vec<u32> = self.map.iter().filter(|(_, t)| !t.frames.is_empty()).map(|(tid, _)| *tid).collect();
+        open.sort_unstable();
+        for tid in open {
+            let Some(thread) = self.map.get_mut(&tid) else { continue };
+            if many || thread.calls.len() + thread.aways.len() > 256 {
+                let upto_ns = exclusive::settled(thread, cx.now_ns, cx.config.horizon_ns);
+                exclusive::account(thread, upto_ns, &mut objects.activity, cx.sink);
+            }
+            before_ns = before_ns.min(thread.cursor_ns);
+        }
+        before_ns
+    }
+
+    /// Forgets what is only there because records of its end were lost.
+    pub(crate) fn forget_dead(&mut self, objects: &mut Objects, cx: &mut Context<'_>) {
+        if self.map.len() > MANY_THREADS {
+            self.forget_threads(objects, cx);
+        }
+        self.inferred.prune(cx.now_ns);
+    }
+
+    /// The end of the trace.
+    pub(crate) fn finish(&mut self, objects: &mut Objects, cx: &mut Context<'_>) {
+        let mut tids: Vec<u32> = self.map.keys().copied().collect();
+        tids.sort_unstable();
+        tids.into_iter().for_each(|tid| self.thread_ended(tid, objects, cx));
+    }
+
+    /// Ends the half of all threads that was not heard of for longest: records of their ends were lost.
+    fn forget_threads(&mut self, objects: &mut Objects, cx: &mut Context<'_>) {
+        let last = |t: &Thread| {
+            let begun = t.frames.iter().map(|f| f.start_ns).max().unwrap_or(0);
+            t.call.map_or(0, |c| c.start_ns).max(begun).max(t.cursor_ns)
+        };
+        let mut all: Vec<(u64, u32)> = self.map.iter().map(|(tid, t)| (last(t), *tid)).collect();
+        all.sort_unstable();
+        let old = all.len() / 2;
+        all[..old].iter().for_each(|(_, tid)| self.thread_ended(*tid, objects, cx));
+    }
+
+    /// What is around a thing that `tid` began at `time_ns` in the context `ctx`.
+    pub(crate) fn inside(&self, tid: u32, time_ns: u64, ctx: u16, names: &Names) -> Around {
+        let thread = self.map.get(&tid);
+        let own = self.inferred.at(tid, time_ns, names);
+        let within = |f: &&Frame| f.start_ns <= time_ns && f.runs(ctx) && f.may_be(own);
+        if let Some(top) = thread.and_then(|t| t.frames.iter().rev().find(within)) {
+            let operation = thread.and_then(|t| t.operation_at(time_ns, ctx, own));
+            let guess = operation.is_some_and(Frame::is_guess);
+            return Around { operation: operation.map(|f| f.id), span: top.span, start_ns: top.start_ns, guess };
+        }
+        let nothing = Around { operation: None, span: 0, start_ns: time_ns, guess: false };
+        self.past(tid, time_ns, ctx).unwrap_or(nothing)
+    }
+
+    /// Writes a span, or holds it back while it is not known whether the mark around it is an operation.
+    pub(crate) fn put_span(&mut self, tid: u32, row: Span, cx: &mut Context<'_>) {
+        let thread = self.map.get_mut(&tid).filter(|_| row.operation.is_some());
+        let frame = thread.and_then(|t| t.frames.iter_mut().find(|f| row.operation == Some(f.id)));
+        match frame.filter(|f| f.is_undecided()) {
+            Some(frame) if frame.held.len() < HELD => frame.held.push(row),
+            Some(frame) => {
+                frame.decided = true;
+                frame.held.drain(..).for_each(|s| cx.sink.span(s));
+                cx.sink.span(row);
+            }
+            None => cx.sink.span(row),
+        }
+    }
+}

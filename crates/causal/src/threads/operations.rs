@@ -1,0 +1,316 @@
+//! Executions of statements and functions: what opens and closes the frames of a thread's stack.
+
+use super::stack::{Frame, Kind};
+use super::{Ended, HISTORY, Threads, exclusive};
+use crate::actor::Actor;
+use crate::context::{Context, span};
+use crate::loss::Window;
+use crate::objects::Objects;
+use model::event::{Header, OpBegin, OpEnd, Statement, flags, header_flags};
+use model::table::{Operation, Span};
+use model::{Confidence, Layer, Relation};
+
+/// Statements remembered; addresses of finalised ones are used again, so programs have far fewer.
+const STATEMENTS: usize = 1 << 16;
+/// Executions that the kernel side keeps open on a thread (OPS in common.h). More are open here only if ends were lost.
+const OPEN: usize = 8;
+
+/// In an end record: a function was left otherwise than by returning (OP_LEFT in operations.bpf.c).
+const LEFT: u32 = 2;
+/// In an end record: an execution gave way to others on the kernel side (OP_GAVE_WAY there). How it went on is not known.
+const GAVE_WAY: u32 = 3;
+
+/// How an operation ended.
+pub(super) struct End {
+    pub end_ns: Option<u64>,
+    pub inside_ns: u64,
+    pub rows: u64,
+    pub steps: Option<u64>,
+    pub result: Option<i64>,
+}
+
+impl Threads {
+    /// Writes an operation's row.
+    pub(super) fn operation_row(
+        &mut self,
+        tgid: u32,
+        tid: u32,
+        frame: &Frame,
+        shape: u64,
+        end: &End,
+        cx: &mut Context<'_>,
+    ) {
+        let count = self.executions.entry(shape).or_default();
+        let nth = *count;
+        *count += 1;
+        let around = Actor { operation: frame.parent, ..Actor::NOBODY };
+        let parent = Some(self.settled(around).operation).filter(|&p| p != 0);
+        cx.sink.operation(Operation {
+            id: frame.id,
+            span: frame.span,
+            shape,
+            nth,
+            parent,
+            tgid,
+            tid,
+            start_ns: frame.start_ns,
+            end_ns: end.end_ns,
+            inside_ns: end.inside_ns,
+            rows: end.rows,
+            steps: end.steps,
+            result: end.result,
+        });
+        if let Some(end_ns) = end.end_ns {
+            let (id, span, start_ns, kind) = (frame.id, frame.span, frame.start_ns, frame.kind);
+            self.remember(Ended { tid, kind, id, span, start_ns, end_ns });
+        }
+    }
+
+    /// A statement became known.
+    pub(crate) fn on_statement(
+        &mut self,
+        header: &Header,
+        record: &Statement,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) {
+        let shape = self.shape("statement", &record.text, cx);
+        let key = (header.tgid, record.stmt);
+        if self.statements.insert(key, shape).is_none() {
+            self.statements_order.push_back(key);
+            if self.statements_order.len() > STATEMENTS {
+                self.statements_order.pop_front().map(|old| self.statements.remove(&old));
+            }
+        }
+        if record.start_ns == 0 {
+            return;
+        }
+        self.settle_marks(header.tid, record.start_ns, objects, cx);
+        let start_ns = record.start_ns.min(header.time_ns);
+        let id = cx.new_span();
+        let ctx = if header.flags & header_flags::BETWEEN_ROWS != 0 { flags::BETWEEN_ROWS } else { 0 };
+        let around = self.inside(header.tid, start_ns, ctx, &objects.names);
+        let row = Span {
+            operation: around.operation,
+            end_ns: Some(header.time_ns),
+            result: Some(record.result.into()),
+            ..span(id, Layer::Database, "prepare", start_ns, header.tgid, header.tid)
+        };
+        self.put_span(header.tid, row, cx);
+        let window = Window { start_ns: around.start_ns, end_ns: header.time_ns, cpus: [header.cpu; 2] };
+        cx.link(around.span, id, Relation::Calls, Confidence::Interval, window);
+    }
+
+    /// An execution began.
+    pub(crate) fn on_op_begin(
+        &mut self,
+        header: &Header,
+        record: &OpBegin,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) {
+        self.settle_marks(header.tid, header.time_ns, objects, cx);
+        let kind = if record.kind == 0 { Kind::Statement } else { Kind::Function };
+        self.open_frame(header, header.time_ns, (kind, record.key, record.depth), String::new(), objects, cx);
+    }
+
+    /// Puts a folder on the thread's stack; returns its operation.
+    pub(crate) fn open_frame(
+        &mut self,
+        header: &Header,
+        time_ns: u64,
+        begins: (Kind, u64, u32),
+        name: String,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) -> u64 {
+        let (kind, key, depth) = begins;
+        let (id, span_id) = (self.new_operation(), cx.new_span());
+        self.thread(header.tgid, header.tid, objects, cx);
+        if kind != Kind::Inferred {
+            self.close_impossible(header.tid, begins, time_ns, objects, cx);
+        }
+        let Some(thread) = self.map.get_mut(&header.tid) else { return id };
+        if thread.frames.is_empty() {
+            thread.cursor_ns = time_ns;
+            thread.calls.clear();
+            thread.aways.clear();
+        } else {
+            exclusive::account(thread, time_ns, &mut objects.activity, cx.sink);
+        }
+        // The marks below are not operations, after all; what they held belongs to what is around them.
+        let open = thread.frames.iter().filter(|f| f.is_probed()).count() as u32;
+        let nesting = if depth == 0 { open + 1 } else { depth };
+        let mut around = 0;
+        let mut parent = (0, header.cpu, time_ns);
+        for frame in &mut thread.frames {
+            if frame.is_undecided() {
+                let outer = (around != 0).then_some(around);
+                frame.held.drain(..).for_each(|s| cx.sink.span(Span { operation: outer, ..s }));
+                frame.slices.clear();
+                self.void.insert(frame.id, around);
+                self.void_order.push_back(frame.id);
+            }
+            frame.opened = true;
+            // Nothing is inside a guess but calls.
+            if !frame.is_around(nesting) || frame.is_guess() {
+                continue;
+            }
+            if frame.is_operation() {
+                around = frame.id;
+            }
+            parent = (frame.span, frame.cpu, frame.start_ns);
+        }
+        while self.void_order.len() > HISTORY {
+            self.void_order.pop_front().map(|old| self.void.remove(&old));
+        }
+        thread.frames.push(Frame {
+            parent: around,
+            depth: if kind == Kind::Inferred { 0 } else { nesting },
+            key,
+            name,
+            cpu: header.cpu,
+            ..Frame::new(kind, id, span_id, time_ns)
+        });
+        let window = Window { start_ns: parent.2, end_ns: time_ns, cpus: [parent.1, header.cpu] };
+        let sure = if kind == Kind::Inferred { Confidence::Guess } else { Confidence::Interval };
+        cx.link(parent.0, span_id, Relation::Calls, sure, window);
+        id
+    }
+
+    /// An inferred transaction is over.
+    pub(crate) fn close_inferred(
+        &mut self,
+        tid: u32,
+        operation: u64,
+        end_ns: u64,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) {
+        let Some(thread) = self.map.get_mut(&tid) else { return };
+        let Some(place) = thread.frames.iter().position(|f| f.id == operation) else { return };
+        exclusive::account(thread, end_ns, &mut objects.activity, cx.sink);
+        let tgid = thread.tgid;
+        let mut frame = thread.frames.remove(place);
+        let end_ns = end_ns.max(frame.start_ns);
+        exclusive::finish(&mut frame, end_ns, 0, cx.sink);
+        let end = End { end_ns: Some(end_ns), inside_ns: end_ns - frame.start_ns, rows: 0, steps: None, result: None };
+        self.close(tgid, tid, &frame, &end, cx);
+    }
+
+    /// An execution ended.
+    pub(crate) fn on_op_end(&mut self, header: &Header, record: &OpEnd, objects: &mut Objects, cx: &mut Context<'_>) {
+        let end_ns = header.time_ns;
+        self.settle_marks(header.tid, end_ns, objects, cx);
+        self.thread(header.tgid, header.tid, objects, cx);
+        let same = |f: &Frame| f.is_probed() && f.key == record.key && f.start_ns == record.start_ns;
+        // Not always the top: an application may step two statements by turns.
+        let found = self.map.get(&header.tid).and_then(|t| t.frames.iter().rposition(same));
+        if matches!(record.kind, LEFT | GAVE_WAY) {
+            // It is known that it was left by now, not when; or that it was not over yet.
+            found.map(|place| self.close_lost(header.tid, place, end_ns, objects, cx));
+            return;
+        }
+        let (id, span_id) = if found.is_some() { (0, 0) } else { (self.new_operation(), cx.new_span()) };
+        let Some(thread) = self.map.get_mut(&header.tid) else { return };
+        let frame = found.map(|place| {
+            exclusive::account(thread, end_ns, &mut objects.activity, cx.sink);
+            thread.frames.remove(place)
+        });
+        let start_ns = record.start_ns.min(end_ns);
+        let mut frame = frame.unwrap_or_else(|| {
+            // What it did is not known, only that it was: `finish` writes one slice that says so.
+            let kind = if record.kind == 0 { Kind::Statement } else { Kind::Function };
+            Frame { depth: 1, key: record.key, end_ns, cpu: header.cpu, ..Frame::new(kind, id, span_id, start_ns) }
+        });
+        let end_ns = end_ns.max(frame.start_ns);
+        let between = (end_ns - frame.start_ns).saturating_sub(record.inside_ns);
+        let unseen = exclusive::finish(&mut frame, end_ns, between, cx.sink);
+        if let (Some(place), Some(thread)) = (found, self.map.get_mut(&header.tid)) {
+            let around = thread.frames[..place].iter_mut().filter(|f| f.kind == Kind::Function);
+            around.for_each(|f| exclusive::between_rows(f, frame.span, unseen));
+        }
+        let end = End {
+            end_ns: Some(end_ns),
+            inside_ns: record.inside_ns,
+            rows: record.rows,
+            steps: Some(record.steps),
+            result: Some(record.result.into()),
+        };
+        self.close(header.tgid, header.tid, &frame, &end, cx);
+    }
+
+    /// Writes the rows of an execution that is off the stack.
+    fn close(&mut self, tgid: u32, tid: u32, frame: &Frame, end: &End, cx: &mut Context<'_>) {
+        let (layer, span_kind, shape) = match frame.kind {
+            Kind::Inferred => (Layer::Database, "transaction", self.shape("transaction", &frame.name, cx)),
+            Kind::Statement => match self.statements.get(&(tgid, frame.key)) {
+                Some(shape) => (Layer::Database, "step", *shape),
+                None => (Layer::Database, "step", self.shape("statement", "(text not known)", cx)),
+            },
+            _ => {
+                let name = usize::try_from(frame.key).ok().and_then(|k| cx.config.functions.get(k));
+                let name = name.cloned().unwrap_or_else(|| format!("function {}", frame.key));
+                (Layer::App, "function", self.shape("function", &name, cx))
+            }
+        };
+        cx.sink.span(Span {
+            operation: Some(frame.id),
+            end_ns: end.end_ns,
+            result: end.result,
+            number: (frame.kind == Kind::Statement).then_some(end.rows),
+            ..span(frame.span, layer, span_kind, frame.start_ns, tgid, tid)
+        });
+        self.operation_row(tgid, tid, frame, shape, end, cx);
+    }
+
+    /// Takes off what cannot be open any more when this begins, hence had an end that was lost: the same execution; a
+    /// function of its nesting, since a function does not wait; and the oldest, if more are open than can be.
+    fn close_impossible(
+        &mut self,
+        tid: u32,
+        begins: (Kind, u64, u32),
+        time_ns: u64,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) {
+        let (kind, key, depth) = begins;
+        loop {
+            let Some(thread) = self.map.get(&tid) else { return };
+            let find = |wanted: &dyn Fn(&Frame) -> bool| thread.frames.iter().position(wanted);
+            let open = thread.frames.iter().filter(|f| f.is_probed()).count();
+            let lost = find(&|f| f.kind == kind && f.key == key)
+                .or_else(|| find(&|f| f.kind == Kind::Function && depth > 0 && !f.is_around(depth)))
+                .or_else(|| find(&Frame::is_probed).filter(|_| open >= OPEN));
+            let Some(place) = lost else { return };
+            self.close_lost(tid, place, time_ns, objects, cx);
+        }
+    }
+
+    /// Takes a folder off whose end was lost. `false`: there was none.
+    pub(super) fn close_lost(
+        &mut self,
+        tid: u32,
+        place: usize,
+        time_ns: u64,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) -> bool {
+        let frame = self.map.get(&tid).and_then(|t| t.frames.get(place));
+        let guess = frame.filter(|f| f.is_guess()).map(|f| f.id);
+        let ended = guess.and_then(|operation| self.inferred.forget(tid, operation));
+        let Some(thread) = self.map.get_mut(&tid).filter(|t| place < t.frames.len()) else { return false };
+        exclusive::account(thread, ended.unwrap_or(0).max(time_ns), &mut objects.activity, cx.sink);
+        let tgid = thread.tgid;
+        let mut frame = thread.frames.remove(place);
+        if frame.kind == Kind::Mark {
+            self.close_mark(tid, frame, cx);
+        } else {
+            let end_ns = ended.map(|at| at.max(frame.start_ns));
+            exclusive::finish(&mut frame, end_ns.unwrap_or(time_ns), 0, cx.sink);
+            let inside_ns = end_ns.map_or(0, |at| at - frame.start_ns);
+            self.close(tgid, tid, &frame, &End { end_ns, inside_ns, rows: 0, steps: None, result: None }, cx);
+        }
+        true
+    }
+}

@@ -1,0 +1,146 @@
+//! Opens and closes the transactions that nobody tells of, as `inferred` tells from SQLite's files, on their threads' stacks.
+
+use super::Threads;
+use super::stack::Kind;
+use crate::Config;
+use crate::context::Context;
+use crate::inferred::{Told, Transaction, database};
+use crate::objects::Objects;
+use model::Call;
+use model::event::{Header, Syscall, flags};
+use model::files::{FileClass, database_of, reads_database_header};
+
+/// Bytes of a journal's header: SQLite writes as many zeros over it to end a transaction in PERSIST mode (`zeroJournalHdr`).
+const JOURNAL_HEADER: u64 = 28;
+/// Bytes of a WAL's header, before its first frame.
+const WAL_HEADER: i64 = 32;
+
+/// Whether a call of this process may be of such a transaction.
+fn infers(header: &Header, record: &Syscall, config: &Config) -> bool {
+    config.told.as_ref().is_some_and(|told| !told.contains(&header.tgid))
+        && record.ctx & flags::TRACKED != 0
+        && record.ino != 0
+        && record.result >= 0
+}
+
+impl Threads {
+    /// Before a call is taken in: transactions may be over, and one may begin with it.
+    pub(crate) fn infer_begin(
+        &mut self,
+        header: &Header,
+        record: &Syscall,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) {
+        let (tid, start_ns) = (header.tid, record.start_ns.min(header.time_ns));
+        self.infer_ends(tid, objects, cx, |t| t.over_by(start_ns));
+        let Some(call) = Call::from_number(record.call).filter(|_| infers(header, record, cx.config)) else { return };
+        let file = (record.dev, record.ino);
+        let mut path = None;
+        let class = match call {
+            Call::Open => {
+                path = self.inferred.makes_journal(tid, start_ns, file);
+                if path.is_some() { FileClass::RollbackJournal } else { return }
+            }
+            _ if call.writes() => self.inferred.class_of(file, &objects.names),
+            _ if call.reads() && u64::try_from(record.pos).is_ok_and(|p| reads_database_header(p, record.bytes)) => {
+                return self.inferred.reads_header(file);
+            }
+            _ => return,
+        };
+        if !matches!(class, FileClass::RollbackJournal | FileClass::Wal | FileClass::Database) {
+            return;
+        }
+        let known = || objects.names.path(file).map(|path| database(path, class).to_string());
+        let Some(path) = path.or_else(known) else { return };
+        let wal = self.inferred.has_wal(&path);
+        let checkpoint = class == FileClass::Database && wal;
+        // In a WAL's mode the database itself is written by checkpoints only, which are no part of a commit.
+        self.infer_ends(tid, objects, cx, |t| {
+            t.database == path && (t.over || wal && !t.journal && t.bare != checkpoint)
+        });
+        if self.inferred.of(tid, &path).is_none() {
+            self.settle_marks(tid, start_ns, objects, cx);
+            // What the program itself told, or the user asked for, needs no guess.
+            if self.get(tid).is_some_and(|t| t.tgid == header.tgid && t.told_operation().is_some()) {
+                return;
+            }
+            let what = if checkpoint { "checkpoint of" } else { "write transaction on" };
+            let name = format!("({what} {}, inferred from its files)", self.inferred.name(&path));
+            let operation = self.open_frame(header, start_ns, (Kind::Inferred, 0, 0), name, objects, cx);
+            let bare = class == FileClass::Database;
+            let (journal, frames, over) = (false, false, false);
+            let database = path.clone();
+            let last_ns = start_ns;
+            let transaction = Transaction { operation, start_ns, database, last_ns, journal, frames, bare, over };
+            self.inferred.begin(tid, transaction);
+        }
+        if let (FileClass::RollbackJournal, Some(transaction)) = (class, self.inferred.of(tid, &path)) {
+            (transaction.journal, transaction.bare) = (true, false);
+        }
+    }
+
+    /// After a call was taken in: a transaction may be over with it.
+    pub(crate) fn infer_end(&mut self, header: &Header, record: &Syscall, objects: &mut Objects, cx: &mut Context<'_>) {
+        if self.inferred.is_idle() {
+            return;
+        }
+        let Some(call) = Call::from_number(record.call).filter(|_| infers(header, record, cx.config)) else { return };
+        let (tid, file, end_ns) = (header.tid, (record.dev, record.ino), header.time_ns);
+        let told = match call {
+            _ if call.syncs() => Told::Synced,
+            Call::Ftruncate | Call::Unlink => Told::Changed(false),
+            _ if call.writes() => Told::Changed(record.pos == 0),
+            Call::Open => Told::Opened,
+            _ => return,
+        };
+        let class = self.inferred.class_of(file, &objects.names);
+        // The journal that this call ended, if it did.
+        let journal_ends = class == FileClass::RollbackJournal
+            && match call {
+                Call::Unlink => true,
+                Call::Ftruncate => record.pos == 0,
+                _ => call.writes() && record.pos == 0 && record.bytes == JOURNAL_HEADER,
+            };
+        if journal_ends && let Some(path) = objects.names.path(file).map(|path| database_of(path).to_string()) {
+            self.infer_elsewhere(header, &path, objects, cx);
+        }
+        let Some(path) = self.inferred.database_at(tid, file, &told, &objects.names) else { return };
+        let Some(transaction) = self.inferred.of(tid, &path) else { return };
+        transaction.last_ns = transaction.last_ns.max(end_ns);
+        if journal_ends {
+            (transaction.journal, transaction.over) = (false, true);
+        }
+        transaction.frames |= class == FileClass::Wal && call.writes() && record.pos >= WAL_HEADER;
+        let synced = told == Told::Synced
+            && (transaction.over
+                || class == FileClass::Wal && transaction.frames
+                || class == FileClass::Database && transaction.bare);
+        if synced {
+            self.infer_ends(tid, objects, cx, |t| t.database == path);
+        }
+    }
+
+    /// This thread ended the journal of the database, or made a new one: what another one of the process had begun is over.
+    fn infer_elsewhere(&mut self, header: &Header, path: &str, objects: &mut Objects, cx: &mut Context<'_>) {
+        for tid in self.inferred.others(header.tid, path) {
+            if self.get(tid).is_none_or(|t| t.tgid != header.tgid) {
+                continue;
+            }
+            self.infer_ends(tid, objects, cx, |t| t.database == path && t.journal);
+        }
+    }
+
+    /// Ends those of a thread's transactions that are over, when they had their last write or sync.
+    fn infer_ends(
+        &mut self,
+        tid: u32,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+        over: impl Fn(&Transaction) -> bool,
+    ) {
+        for (operation, end_ns) in self.inferred.end(tid, over) {
+            self.close_inferred(tid, operation, end_ns, objects, cx);
+        }
+    }
+}
