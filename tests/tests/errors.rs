@@ -389,7 +389,7 @@ fn full_disk() -> Result<()> {
     let output = out(Command::new(fathom()).args(["record", "-o"]).arg(&archive).args(["--", "sh", "-c", &script]))?;
     let said = said(&output);
     ensure!(said.contains("full") || said.contains("No space"), "{said}");
-    // The tables do not fit beside the log; on a roomier disk everything that was kept can be seen.
+    // The tables do not fit beside the log; on a disk with more space everything that was kept can be seen.
     let roomy = tempfile::tempdir()?;
     run(Command::new("cp").arg("-r").arg(&archive).arg(roomy.path()))?;
     let summary = show(&roomy.path().join("t.fathom"))?;
@@ -435,7 +435,10 @@ fn no_room_for_tables() -> Result<()> {
     let output = child.wait_with_output()?;
     let said = said(&output);
     ensure!(output.status.code() == Some(3), "not the command's status: {:?}: {said}", output.status);
-    ensure!(said.contains("roomier disk") && said.contains("not linked") && !said.contains("next:"), "{said}");
+    ensure!(
+        said.contains("a disk with more space") && said.contains("not linked") && !said.contains("next:"),
+        "{said}"
+    );
     run(Command::new("cp").arg("-r").arg(&archive).arg(roomy.path().join("copy.fathom")))?;
     near("INSERTs", number(shape(&show(&roomy.path().join("copy.fathom"))?, "INSERT")?, "/count")?, 200.0)
 }

@@ -45,7 +45,7 @@ fn refused(words: &[&str], status: i32, reason: &str) -> Result<Output> {
 }
 
 fn said_twice() -> Result<()> {
-    let twice = "say --insecure twice";
+    let twice = "pass --insecure twice";
     refused(&["node", "--backend", "memory:1M", "--listen", "127.0.0.1:0"], 2, "pool keygen")?;
     refused(&["node", "--backend", "memory:1M", "--listen", "0.0.0.0:0", "--insecure"], 2, twice)?;
     let front = ["--nbd", "unix:/nowhere/socket"];

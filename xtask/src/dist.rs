@@ -66,7 +66,7 @@ fn pack(root: &Path, dist: &Path, target: &str, program: &Path, runs: &Path) -> 
         let to = folder.join(file.file_name().unwrap_or_default());
         std::fs::copy(file, &to).with_context(|| format!("cannot copy {}", file.display()))?;
     }
-    install(root, program, runs, &folder, "")?;
+    install(root, program, runs, &folder, "/")?;
     // The program stands at the top, for whoever only wants to try it.
     std::fs::remove_dir_all(folder.join("bin")).context("cannot remove bin")?;
     let archive = dist.join(format!("{name}.tar.gz"));
@@ -114,7 +114,6 @@ fn debian(root: &Path, dist: &Path, target: &str, program: &Path, runs: &Path) -
 
 fn install(root: &Path, program: &Path, runs: &Path, folder: &Path, prefix: &str) -> Result<()> {
     let mut install = Command::new(root.join("scripts/install"));
-    let prefix = if prefix.is_empty() { "/" } else { prefix };
     run(install.arg(program).env("RUN", runs).env("DESTDIR", folder).env("PREFIX", prefix))
 }
 

@@ -107,7 +107,7 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
             println!("\n==== lane {lane} needs root: what it would run is listed as skipped ====");
             continue;
         }
-        if lane == BACKGROUND {
+        if lane == BACKGROUND && BESIDE.iter().any(|beside| wanted(beside)) {
             let (root, lane, binary) = (root.to_path_buf(), lane.clone(), binary.clone());
             background = Some(std::thread::spawn(move || {
                 let mut output = Vec::new();

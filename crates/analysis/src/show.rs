@@ -353,15 +353,11 @@ fn commands(out: &mut String, summary: &Summary) {
     }
     let fact = |name: &str| summary.environment.get(name)?.value.as_ref()?.parse::<f64>().ok();
     if let (Some(cpu), Some(records)) = (fact("tracer.cpu"), fact("tracer.records")) {
-        let text = format!("{} to load its probes and take {} events", duration(cpu), count(records));
-        // While probes are put on and taken off, those that are on see what goes on.
+        // While probes are attached and detached, those that are attached see what goes on.
         let outside = fact("tracer.records_outside").filter(|n| *n > 0.0);
-        line(out, &format!("  Fathom itself used a CPU for {text}"));
+        line(out, &format!("  Tracer overhead: {} CPU, {} events", duration(cpu), count(records)));
         if let Some(outside) = outside {
-            line(
-                out,
-                &format!("  ({} of them came before or after the recorded time; they are not stored)", count(outside)),
-            );
+            line(out, &format!("  ({} of them before or after the recorded time, not stored)", count(outside)));
         }
     }
     for (name, disk) in &account.by_disk {

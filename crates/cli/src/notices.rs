@@ -44,13 +44,13 @@ pub fn tell(notice: Notice) {
         Notice::CommandGoesOn => eprintln!("fathom: the command goes on; its recording ends here"),
         Notice::LogFull { why } => eprintln!("fathom: the recording ended early: {why}"),
         Notice::NoSuchProcess { name } => eprintln!(
-            "fathom: no process named {name} was there or began; what is recorded are others' device commands. A name is what \
-             `ps -o comm` shows, at most 15 bytes"
+            "fathom: no process named {name} ran; the trace holds only other processes' I/O. A name is what `ps -o comm` shows, at most \
+             15 bytes"
         ),
         Notice::NotLinked { archive, error } => {
             eprintln!("fathom: {}", crate::sentence(&error.into()));
             eprintln!(
-                "fathom: the events are kept, but their tables find no room here: copy {} to a roomier disk and run `fathom link` on it",
+                "fathom: not enough space to build the tables; the events are kept: copy {} to a disk with more space and run `fathom link` on it",
                 archive.display()
             );
         }

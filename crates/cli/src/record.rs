@@ -52,7 +52,7 @@ fn request(args: &args::Record) -> Request {
     } else if args.all {
         Target::All
     } else {
-        args::usage_error("say what to record: a command (-- CMD), --pid N, --comm NAME or --all");
+        args::usage_error("nothing to record: pass a command (-- CMD), --pid N, --comm NAME or --all");
     };
     Request {
         also_all: args.all,

@@ -45,7 +45,7 @@ pub fn allow(insecure: u8, way: &str, addresses: impl IntoIterator<Item = Socket
     let mut first = None;
     for address in addresses {
         if !address.ip().is_loopback() && insecure < 2 {
-            let say = "or say --insecure twice if everyone who can reach it may read and change the data";
+            let say = "or pass --insecure twice if everyone who can reach it may read and change the data";
             return Err(Error::Insecure(format!("{address} is not a loopback address: {way}, {say}")));
         }
         first = first.or(Some(address));

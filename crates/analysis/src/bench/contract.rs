@@ -185,7 +185,10 @@ fn design(row: &DesignRow) -> Design {
     }
 }
 
-/// The marks that each of these replicates carries with the same text; of the proof of a mode what they say in common.
+/// Marks that count: each process's text has its own numbers, and all of them state the same fact.
+const COUNTED: [&str; 3] = [MODE, "cache", "cache.doubt"];
+
+/// The marks that each of these replicates carries with the same text; of those that count, the ranges.
 fn agreed(replicates: &[u64], marks: &[MarkRow]) -> BTreeMap<String, String> {
     let mut all: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for mark in marks.iter().filter(|m| m.replicate.is_some_and(|r| replicates.contains(&r))) {
@@ -193,8 +196,38 @@ fn agreed(replicates: &[u64], marks: &[MarkRow]) -> BTreeMap<String, String> {
     }
     let agreed = |(name, texts): (&str, Vec<&str>)| {
         let same = || texts.iter().all(|t| t == &texts[0]).then(|| texts[0].to_string());
-        let said = if name == MODE { said::in_common(&texts) } else { same() };
+        let said = if COUNTED.contains(&name) { said::in_common(&texts) } else { same() };
         Some((name.to_string(), said.filter(|_| texts.len() >= replicates.len())?))
     };
     all.into_iter().filter_map(agreed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(replicate: u64, name: &str, text: &str) -> MarkRow {
+        MarkRow { replicate: Some(replicate), name: name.into(), text: text.into() }
+    }
+
+    #[test]
+    fn a_page_more_in_one_process_s_cache_does_not_hide_what_the_caches_held() {
+        let marks = [
+            mark(1, "cache", "cold: posix_fadvise(DONTNEED) before each iteration; 0 of 2048 pages in the cache then (cachestat)"),
+            mark(2, "cache", "cold: posix_fadvise(DONTNEED) before each iteration; 3 of 2048 pages in the cache then (cachestat)"),
+            mark(2, "cache.doubt", "3 pages could not be thrown out"),
+        ];
+        let agreed = agreed(&[1, 2], &marks);
+        assert_eq!(
+            agreed["cache"],
+            "cold: posix_fadvise(DONTNEED) before each iteration; 0 to 3 of 2048 pages in the cache then (cachestat)"
+        );
+        assert_eq!(agreed.get("cache.doubt"), None, "the other process has none");
+    }
+
+    #[test]
+    fn facts_that_differ_are_left_out() {
+        let marks = [mark(1, "direct", "512"), mark(2, "direct", "4096"), mark(1, "same", "a"), mark(2, "same", "a")];
+        assert_eq!(agreed(&[1, 2], &marks), [("same".to_string(), "a".to_string())].into());
+    }
 }

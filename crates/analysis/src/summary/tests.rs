@@ -80,7 +80,7 @@ fn without_operations_the_files_of_the_recorded_processes_are_told() {
         fact("tracer.records_outside", "500"),
     ]);
     let text = crate::show::text(&summarise(&rows));
-    assert!(text.contains("(500 of them came before or after the recorded time"), "{text}");
+    assert!(text.contains("(500 of them before or after the recorded time"), "{text}");
     let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(flat.contains("--op /lib/x86_64-linux-gnu/libc.so.6:write -- CMD"), "{text}");
     assert!(text.contains("\nFiles"), "{text}");

@@ -27,8 +27,8 @@ Start here:
     --nbd unix:/tmp/pool.sock --key pool.key
   nbdinfo 'nbd+unix:///?socket=/tmp/pool.sock'
 
-Nodes and coordinator let in only those who have the same key, and encrypt. Without a key --insecure must be said; for \
-addresses other than loopback, twice."
+Nodes and coordinator let in only those who have the same key, and encrypt. Without a key, pass --insecure \
+(twice for addresses other than loopback)."
 )]
 pub struct Pool {
     /// What to do.

@@ -40,10 +40,10 @@ Examples:
 
 Exit status: 0 done; 1 failed, nothing could be compared, or with --fail-on a cell is slower or could not be compared; 2 wrong usage.")]
 pub struct BenchCompare {
-    /// What was
+    /// The baseline
     #[arg(value_name = "A.fathom")]
     pub a: PathBuf,
-    /// What is
+    /// The candidate
     #[arg(value_name = "B.fathom", required_unless_present = "by")]
     pub b: Option<PathBuf>,
     /// Compare the values of a parameter within A, with the first or with VALUE; of two archives A's cells with one value (NAME=A,B) with
