@@ -4,6 +4,7 @@ mod cli_page;
 mod dist;
 mod gen_files;
 mod lint;
+mod linters;
 mod long;
 mod markdown;
 mod metadata;
@@ -21,7 +22,7 @@ usage: cargo xtask CHORE
 
   gen [--check]    write the files that come from crates/model (and, once built, from the program), or tell which are stale
   tidy             check the rules of the house
-  lint             formatting, clippy, tidy, generated files, and that a second build does nothing
+  lint             formatting and linters of every language, tidy, generated files, and that a second build does nothing
   test [LANE…]     run the lanes of tests and count them; `cargo xtask test --list` names the lanes
   long [NAME…]     run the long tests, with `--minutes N` as many as fit; what was left out is named
   dist             a .tar.gz for each target under target/dist
