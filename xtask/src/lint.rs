@@ -2,7 +2,7 @@
 //! is wrong is worth more than its first line.
 
 use crate::run::{cargo, output, show};
-use crate::{gen_files, linters, tidy};
+use crate::{gen_files, licences, linters, tidy};
 use anyhow::{Result, ensure};
 use serde_json::Value;
 use std::path::Path;
@@ -23,6 +23,7 @@ fn steps(root: &Path) -> Vec<(&'static str, Result<()>)> {
         ("shell", linters::shell(root)),
         ("Java", linters::java(root)),
         ("web", linters::web(root)),
+        ("licences", licences::check(root)),
         ("tidy", tidy::run(root)),
         ("a second build does nothing", second_build_is_idle(root)),
     ]

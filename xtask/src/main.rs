@@ -3,6 +3,7 @@
 mod cli_page;
 mod dist;
 mod gen_files;
+mod licences;
 mod lint;
 mod linters;
 mod long;
@@ -25,6 +26,7 @@ usage: cargo xtask CHORE
   lint             formatting and linters of every language, tidy, generated files, and that a second build does nothing
   test [LANE…]     run the lanes of tests and count them; `cargo xtask test --list` names the lanes
   long [NAME…]     run the long tests, with `--minutes N` as many as fit; what was left out is named
+  licences         what the program is linked with, and the texts of its licences, as `dist` ships them
   dist             a .tar.gz for each target under target/dist
 ";
 
@@ -49,6 +51,7 @@ fn chore(words: &[String]) -> Result<()> {
         Some("lint") => lint::run(&root),
         Some("test") => test::run(&root, rest),
         Some("long") => long::run(&root, rest),
+        Some("licences") => licences::print(&root),
         Some("dist") => dist::all(&root),
         _ => bail!("{USAGE}"),
     }
