@@ -68,7 +68,12 @@ pub fn markdown(results: &Results) -> String {
         }
     }
     if !left.is_empty() {
-        let _ = writeln!(page, "- {}: longer, in the design `{}`", left.join(", "), code(&[design.name.clone()]));
+        let _ = writeln!(
+            page,
+            "- {}: longer, in the design `{}`",
+            left.join(", "),
+            code(std::slice::from_ref(&design.name))
+        );
     }
     folded(&page)
 }
