@@ -12,7 +12,7 @@
 //! | `kernel/` | what is read of the running kernel: types, symbols, numbers of system calls |
 //! | `namespace` | numbers of processes, if this one runs in a container |
 //! | `uprobes` | probes on SQLite and on functions |
-//! | `multi/` | how they are attached from Linux 6.6 on |
+//! | `multi` | how they are attached from Linux 6.6 on |
 //! | `rings` | takes records off the kernel side's memory |
 //! | `unpack` | makes them whole |
 //! | `loss`, `price` | what was lost, and what each probe costs |

@@ -11,7 +11,7 @@
 //! *Uncertainty*: a number is used again once its task is gone; each question is answered by a new walk, so what is told was so
 //! a moment ago. Tasks outside of the namespace are seen by the probes and have no number here: nothing of theirs can be read.
 
-use crate::kernel::btf::KernelTypes;
+use crate::kernel::types::KernelTypes;
 use crate::{Error, error, session};
 use aya::programs::Iter;
 use aya::{Ebpf, EbpfLoader};

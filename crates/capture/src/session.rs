@@ -3,8 +3,8 @@
 //! One thread owns it and calls [`Session::wait`] and [`Session::drain`] by turns. Draining by a timer instead of a
 //! wake-up for each record is what makes tracing cheap: the rings hold seconds of a busy machine.
 
-use crate::kernel::btf::KernelTypes;
 use crate::kernel::clock::{boot_ns, boot_offset_ns, process_cpu_ns};
+use crate::kernel::types::KernelTypes;
 use crate::kernel::{calls, symbols};
 use crate::loss::LossWatch;
 use crate::multi::Multi;

@@ -309,7 +309,7 @@ fn attach_at(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::btf::KernelTypes;
+    use crate::kernel::types::KernelTypes;
     use crate::request::{Request, Scope};
     use crate::rings::Shape;
     use crate::session;

@@ -1,11 +1,11 @@
 //! What the recorder learns from the records that pass: who must still be given a name, which databases and file systems the
 //! recorded programs used, which PRAGMAs they set.
 
-use crate::sqlite_facts::{OpenedDatabase, pragma};
+use crate::sqlite_facts::OpenedDatabase;
 use crate::sqlite_version::SqliteUse;
 use model::event::{BioQueue, File, Header, Join, OpBegin, Record, Syscall, Task, flags};
-use model::files::FileClass;
 use model::{Call, Dev};
+use sqlite::{FileClass, pragma};
 use std::collections::{BTreeMap, HashSet};
 
 /// The records that give a file and a process their names.
@@ -102,11 +102,11 @@ impl Observed {
         if file.what == CODE {
             self.sqlite.mapped(header.tgid, (Dev(file.dev), file.ino));
         }
-        let class = model::files::class(&file.text);
+        let class = sqlite::class(&file.text);
         if class == FileClass::Other {
             return;
         }
-        let database = model::files::database_of(&file.text).to_string();
+        let database = sqlite::database_of(&file.text).to_string();
         if matches!(class, FileClass::Database | FileClass::RollbackJournal | FileClass::Wal)
             && (self.databases.len() < DATABASES || self.databases.contains_key(&database))
         {
