@@ -16,6 +16,18 @@ pub fn shown(text: &str) -> String {
     out
 }
 
+/// A text inside a Markdown table: what could be markup is escaped.
+pub fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in shown(text).chars() {
+        if matches!(c, '|' | '`' | '<' | '*' | '_' | '[' | '\\') {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
 /// Whether a character steers a terminal, or what stands beside it, and shows nothing itself: controls, among them line breaks and
 /// the one-character sequences of C1, and what turns or joins writing. Each is at most U+FFFF.
 pub fn steers(c: char) -> bool {

@@ -203,7 +203,7 @@ fn scores(args: &args::Papers, figures: &[&Known]) -> Result<Made> {
         }
     };
     let benchmark = bench::load(&path)?;
-    let wanted = |f: &analysis::bench::figures::Figure| {
+    let wanted = |f: &analysis::bench::figure::Figure| {
         figures
             .iter()
             .any(|k| k.paper == f.paper && f.figure.split(", ").any(|number| k.is(&format!("{}/{number}", f.paper))))

@@ -2,8 +2,9 @@
 
 use crate::net::rate;
 use crate::{args, bench, link, progress, say};
-use analysis::bench::net::{Held, page_of};
+use analysis::bench::net::page_of;
 use analysis::bench::results::Bench;
+use analysis::bench::run_score::Held;
 use analysis::text::shown;
 use anyhow::Result;
 use std::fmt::Write as _;

@@ -85,9 +85,9 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     }
     progress::clear(&context);
     // The log has everything; without room for the tables the scores are told all the same.
-    let (runs, without_tables) = match super::remake(&dir) {
-        Ok(runs) => (runs, None),
-        Err(error) => (store.runs().clone(), Some(error)),
+    let (runs, without_tables) = match experiment::tables::make(&dir) {
+        Ok(made) => (notices::warned(made), None),
+        Err(error) => (store.runs().clone(), Some(error.into())),
     };
     recorder::output::give_to_caller(&dir)?;
     let benchmark = results::of(&runs, &dir, &Context::silent());

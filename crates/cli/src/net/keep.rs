@@ -2,7 +2,7 @@
 
 use super::ends::home::Coming;
 use super::ends::{About, One};
-use analysis::bench::net::{LIMITED_BY, RUN};
+use analysis::bench::run_score::{LIMITED_BY, RUN};
 use anyhow::Result;
 use archive::runs::{Entry, Run};
 use archive::{Archive, Meta, RunsWriter, SignalCleanup};
