@@ -237,6 +237,11 @@ pub enum Rate {
     Auto,
 }
 
+/// What iperf 2 sends by UDP if nobody says more: bits a second, bytes a packet.
+pub const IPERF2_RATE: u64 = 1_000_000;
+/// See [`IPERF2_RATE`].
+pub const IPERF2_PACKET: u32 = 1470;
+
 /// Settings that others made known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Preset {

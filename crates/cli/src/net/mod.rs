@@ -8,6 +8,7 @@ mod lines;
 mod link;
 mod linked;
 mod run;
+mod run_ends;
 mod serve;
 mod text;
 mod trial;

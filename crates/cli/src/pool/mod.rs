@@ -11,6 +11,7 @@ mod forget;
 mod keygen;
 mod nbd_bench;
 mod node;
+mod node_process;
 mod paper;
 mod serve;
 mod status;

@@ -2,20 +2,20 @@
 //! alone; it never stands in a file here, and there in one that goes with the agent.
 //!
 //! The end that serves starts first and says where it listens; the end that asks is told that, and what this machine knows of both
-//! ([`About`]). What it prints is printed here as it comes, and its archive is brought home. Whatever happens (an end dies, a
+//! ([`RunEnds`]). What it prints is printed here as it comes, and its archive is brought home. Whatever happens (an end dies, a
 //! device is lost, Ctrl-C), both ends are then let go, and clean up.
 
 pub mod home;
 mod words;
 
 use super::linked::{self, Form};
+use super::run_ends::{Endpoint, RunEnds, Trailer};
 use crate::args::{InOneWord, NetRun};
 use crate::{progress, say};
 use anyhow::{Context as _, Result, bail};
 use device::reach::{Event, Link, Place, Skew, program};
 use net::link::Between;
 use net::spec::Spec;
-use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -37,38 +37,6 @@ const ARCHIVE: &str = "run.fathom";
 
 /// Why this machine is no end of a run whose way is led through it.
 pub const BETWEEN: &str = "--link stands between two other devices, to which this machine is the router: give --from DEVICE and --to DEVICE (or ADDR:PORT). This machine itself can be an end as a network namespace: docs/guide/net-link.md has the commands";
-
-/// What the end that asks is told of both.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct About {
-    /// The end that asks.
-    pub asks: One,
-    /// The end that serves, if it was started too.
-    pub serves: Option<One>,
-    /// How far the clock of the end that asks is ahead of this machine's, and the bound of the error, ns.
-    pub skew_ns: Option<(i64, u64)>,
-    /// The boot whose clock this machine's is.
-    pub boot: Option<String>,
-    /// Where the archive will be.
-    pub archive: Option<std::path::PathBuf>,
-}
-
-/// What is known of an end.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct One {
-    /// The device's name.
-    pub name: String,
-    /// Facts about it.
-    pub facts: model::Environment,
-}
-
-impl About {
-    /// As [`ABOUT`] has it.
-    pub fn read(path: &std::path::Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-        serde_json::from_str(&text).with_context(|| format!("{} is not about the ends of a run", path.display()))
-    }
-}
 
 /// Whether anything runs elsewhere.
 pub fn wanted(args: &NetRun) -> bool {
@@ -122,7 +90,7 @@ pub fn run(args: &NetRun, spec: &Spec) -> Result<ExitCode> {
 
 /// Only the first piece of a packet has ports, so the rules that lead a run through the link find no packet that comes in pieces.
 fn in_one_piece(args: &NetRun, to: SocketAddr, mtu: u32) -> Result<(), String> {
-    let packet = if args.preset.is_some() { super::run::IPERF2.1 } else { args.packet };
+    let packet = if args.preset.is_some() { crate::args::IPERF2_PACKET } else { args.packet };
     // IP's head and UDP's.
     let heads = if to.is_ipv4() { 28 } else { 48 };
     if args.udp && packet + heads > mtu {
@@ -216,14 +184,14 @@ impl Run<'_> {
 
     /// Prints what the end that asks said, with the link's part of it. Whether the result counts.
     fn tell(&self, link: &InOneWord, outcome: &net::link::Outcome, status: i32) -> bool {
-        let form = self.form();
         let said = String::from_utf8_lossy(&self.said);
+        let (said, Trailer { within }) = Trailer::cut(&said);
         match status {
-            0 | 130 => say::text(&linked::printed(&said, form, &link.spec, outcome)),
+            0 | 130 => say::text(&linked::printed(said, within, self.form(), &link.spec, outcome)),
             // Of a run that failed there is nothing over which the link stood.
-            _ => say::text(&said),
+            _ => say::text(said),
         }
-        let invalid = outcome.invalid(&link.spec, linked::own(&said, form));
+        let invalid = outcome.invalid(&link.spec, within);
         if !invalid.is_empty() {
             eprintln!("fathom: {}", linked::not_the_one(&invalid));
         }
@@ -274,9 +242,9 @@ impl Run<'_> {
         }
     }
 
-    fn about(&self) -> About {
-        let one = |link: &Link| One { name: link.ground().place.to_string(), facts: device::collect(link, None) };
-        About {
+    fn about(&self) -> RunEnds {
+        let one = |link: &Link| Endpoint { name: link.ground().place.to_string(), facts: device::collect(link, None) };
+        RunEnds {
             asks: one(&self.asks),
             serves: self.serves.as_ref().map(one),
             // Others have this machine's clock.
@@ -285,6 +253,7 @@ impl Run<'_> {
                 .flatten()
                 .map(|Skew { ahead_ns, error_ns }| (ahead_ns, error_ns)),
             boot: device::boot_id(&device::Local),
+            trailer: self.args.link.is_some(),
             archive: self.args.output.clone(),
         }
     }
@@ -335,8 +304,8 @@ impl Run<'_> {
                 Ok((End::Asks, Event::Done(done))) => {
                     done.map_err(anyhow::Error::msg).context("the archive cannot be brought home")?;
                     if let Some((link, outcome)) = link {
-                        let own = linked::own(&String::from_utf8_lossy(&self.said), self.form());
-                        linked::keep(coming.folder(), &link.text, &link.spec, outcome, own)?;
+                        let within = Trailer::cut(&String::from_utf8_lossy(&self.said)).1.within;
+                        linked::keep(coming.folder(), &link.text, &link.spec, outcome, within)?;
                     }
                     return coming.finish(output, self.args.json || self.args.lines);
                 }
