@@ -1,12 +1,12 @@
 //! `fathom show`: the summary of an archive, for people or for programs.
 
-use crate::net::rate;
 use crate::{args, bench, link, progress, say};
 use analysis::bench::net::page_of;
 use analysis::bench::results::Bench;
 use analysis::bench::run_score::Held;
 use analysis::text::shown;
 use anyhow::Result;
+use model::text::rate;
 use std::fmt::Write as _;
 
 pub fn run(args: &args::Show) -> Result<()> {

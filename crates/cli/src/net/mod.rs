@@ -13,8 +13,6 @@ mod serve;
 mod text;
 mod trial;
 
-pub use ::net::result::rate;
-
 use crate::args::{Net, NetVerb};
 use anyhow::{Context as _, Result};
 use std::future::Future;

@@ -94,7 +94,7 @@ async fn live(live: Arc<net::traffic::Live>, spec: Spec) {
         let Some((at, rates)) = progress.tick(origin.elapsed().as_secs_f64(), live.under_way(), now) else { continue };
         let told = spec.directions.iter().zip(rates).map(|(direction, rate)| match spec.traffic {
             Traffic::Transactions { .. } => format!("{rate:.0} transactions/s"),
-            _ => format!("{} {}", direction.name(), super::rate(rate * 8.0)),
+            _ => format!("{} {}", direction.name(), model::text::rate(rate * 8.0)),
         });
         eprintln!("{at:6.1} s  {}", told.collect::<Vec<_>>().join("  "));
     }

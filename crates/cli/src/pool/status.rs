@@ -3,6 +3,7 @@
 use crate::args::PoolStatus;
 use analysis::text::shown;
 use anyhow::{Context as _, Result};
+use model::text::size;
 use pool::http;
 use pool::status::{NodeStatus, Status, socket};
 use std::fmt::Write as _;
@@ -46,14 +47,6 @@ fn show(args: &PoolStatus, place: &str, text: &str) -> Result<()> {
     }
     print!("{}", table(&status));
     Ok(())
-}
-
-fn size(bytes: u64) -> String {
-    match bytes {
-        0..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1024.0),
-        1_048_576..1_073_741_824 => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
-        _ => format!("{:.1} GiB", bytes as f64 / 1_073_741_824.0),
-    }
 }
 
 /// For people. Names and reasons come from the nodes, and may not look like lines of their own.

@@ -4,7 +4,7 @@
 //! system's own: journal, allocation, inode tables. On a quiet disk the difference of the counters is the load's price.
 
 use super::lines::Lines;
-use super::trouble::{self, on};
+use super::trouble::on;
 use crate::Error;
 use device::{DiskStat, Disks, Local};
 use model::Environment;
@@ -102,10 +102,10 @@ fn fits(bytes: u64, free: u64, folder: &Path, remedy: &str) -> Result<(), Error>
     Err(Error::Failed(format!(
         "there is no room for {} in {}: with the file system's own, {} are needed and {} are available; free some, name \
          another folder (--dir) or take less ({remedy})",
-        trouble::size(bytes),
+        model::text::size(bytes),
         folder.display(),
-        trouble::size(needed),
-        trouble::size(free)
+        model::text::size(needed),
+        model::text::size(free)
     )))
 }
 

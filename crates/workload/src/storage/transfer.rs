@@ -165,7 +165,7 @@ impl Run<'_> {
         account.say(what.writes, &mut lines);
         let inside = if what.writes { "" } else { ", the stamps of every block in each iteration" };
         let files = model::counted(paths.len(), "file");
-        lines.verified(format!("every byte of {files} of {}{inside}", trouble::size(what.length())));
+        lines.verified(format!("every byte of {files} of {}{inside}", model::text::size(what.length())));
         Ok(lines)
     }
 
