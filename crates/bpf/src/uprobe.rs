@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 /// A place within a file, and what the program is told there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct ProbePoint {
     /// In bytes from the file's start.
     pub offset: u64,
     /// What `bpf_get_attach_cookie` yields.
@@ -19,7 +19,7 @@ pub struct Place {
 ///
 /// # Errors
 /// The kernel's.
-pub fn link(program: &OwnedFd, path: &CStr, places: &[Place], at_return: bool) -> io::Result<OwnedFd> {
+pub fn link(program: &OwnedFd, path: &CStr, places: &[ProbePoint], at_return: bool) -> io::Result<OwnedFd> {
     let offsets: Vec<u64> = places.iter().map(|p| p.offset).collect();
     let cookies: Vec<u64> = places.iter().map(|p| p.cookie).collect();
     let mut attr = empty();
@@ -43,7 +43,7 @@ pub fn link(program: &OwnedFd, path: &CStr, places: &[Place], at_return: bool) -
 /// # Errors
 /// What it said instead.
 pub fn links_exist(program: &OwnedFd) -> io::Result<()> {
-    match link(program, c"/", &[Place { offset: 0, cookie: 0 }], false) {
+    match link(program, c"/", &[ProbePoint { offset: 0, cookie: 0 }], false) {
         Err(e) if e.raw_os_error() == Some(libc::EBADF) => Ok(()),
         Err(e) => Err(e),
         Ok(_) => Err(io::Error::other("it probes folders")),

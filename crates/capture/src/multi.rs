@@ -16,7 +16,7 @@ use aya_obj::generated::bpf_insn;
 use aya_obj::{Function, Object, ProgramSection};
 use bpf::program::{self, Functions, Kind, Program, Refused};
 use bpf::uprobe;
-pub use bpf::uprobe::Place;
+pub use bpf::uprobe::ProbePoint;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -25,7 +25,7 @@ use std::path::Path;
 
 /// Probes in force, as long as it lives.
 #[derive(Debug)]
-pub struct Link {
+pub struct UprobeLinks {
     _descriptor: OwnedFd,
 }
 
@@ -87,14 +87,14 @@ impl Multi {
     ///
     /// # Errors
     /// What the kernel said, in words.
-    pub fn attach(&mut self, name: &str, path: &Path, places: &[Place]) -> Result<Link, String> {
+    pub fn attach(&mut self, name: &str, path: &Path, places: &[ProbePoint]) -> Result<UprobeLinks, String> {
         self.load(name)?;
         let (Some(source), Some(program)) = (self.programs.get(name), self.loaded.get(name)) else {
             return Err("not in this build".into());
         };
         let path = CString::new(path.as_os_str().as_bytes()).map_err(|e| chain(&e))?;
         let link = uprobe::link(program, &path, places, source.at_return);
-        link.map(|descriptor| Link { _descriptor: descriptor })
+        link.map(|descriptor| UprobeLinks { _descriptor: descriptor })
             .map_err(|e| format!("the kernel refused the link: {}", chain(&e)))
     }
 

@@ -40,7 +40,7 @@ pub struct Numbers {
 }
 
 /// Where this process is.
-enum Place {
+enum Namespace {
     /// In the machine's own namespace: every number is the same everywhere.
     Machine,
     /// In another one. `same_proc`: but its `/proc` is the machine's.
@@ -48,22 +48,22 @@ enum Place {
 }
 
 /// A process stays where it is.
-static PLACE: OnceLock<Place> = OnceLock::new();
+static NAMESPACE: OnceLock<Namespace> = OnceLock::new();
 
 /// Finds out where this process is. To be called before the others, which take it for the machine's namespace until then.
 ///
 /// # Errors
 /// It is in a PID namespace, and the numbers outside cannot be learnt.
 pub fn find_out() -> Result<(), Error> {
-    if PLACE.get().is_some() {
+    if NAMESPACE.get().is_some() {
         return Ok(());
     }
     let place = place()?;
-    let _ = PLACE.set(place);
+    let _ = NAMESPACE.set(place);
     Ok(())
 }
 
-fn place() -> Result<Place, Error> {
+fn place() -> Result<Namespace, Error> {
     let unknown = |why: String| Error::Namespace { why };
     let status = fs::read_to_string("/proc/self/status");
     let here = fs::read_link("/proc/self/ns/pid");
@@ -71,7 +71,7 @@ fn place() -> Result<Place, Error> {
         return Err(unknown("/proc/self is missing: /proc is not mounted, or for another namespace".into()));
     };
     if here.as_os_str() == MACHINE {
-        return Ok(Place::Machine);
+        return Ok(Namespace::Machine);
     }
     let outwards = proc_outwards(&status).ok_or_else(|| unknown("/proc/self/status has no line NSpid".into()))?;
     let types = KernelTypes::read()?;
@@ -93,7 +93,7 @@ fn place() -> Result<Place, Error> {
     let own = own.ok_or_else(|| unknown("this process is not among those that the kernel lists".into()))?;
     // Of the machine's own /proc every task's number is the one outside.
     let same_proc = own.proc == own.outside;
-    Ok(Place::Within { walk: Mutex::new(walk), same_proc })
+    Ok(Namespace::Within { walk: Mutex::new(walk), same_proc })
 }
 
 /// How many namespaces further out than the process its `/proc` is: the line NSpid has a number for each (proc(5)).
@@ -127,10 +127,10 @@ fn parse(bytes: &[u8]) -> Vec<Numbers> {
 
 /// All that the kernel lists now; `None` where numbers are the same everywhere.
 fn all() -> Option<Vec<Numbers>> {
-    match PLACE.get()? {
-        Place::Machine => None,
+    match NAMESPACE.get()? {
+        Namespace::Machine => None,
         // A walk that fails, which one did not when it was tried, knows of nobody.
-        Place::Within { walk, .. } => {
+        Namespace::Within { walk, .. } => {
             Some(read(&mut walk.lock().unwrap_or_else(PoisonError::into_inner)).unwrap_or_default())
         }
     }
@@ -138,12 +138,12 @@ fn all() -> Option<Vec<Numbers>> {
 
 /// Whether `/proc` and records agree.
 fn same_proc() -> bool {
-    matches!(PLACE.get(), None | Some(Place::Machine | Place::Within { same_proc: true, .. }))
+    matches!(NAMESPACE.get(), None | Some(Namespace::Machine | Namespace::Within { same_proc: true, .. }))
 }
 
 /// Whether this process is in a PID namespace other than the machine's.
 pub fn within() -> bool {
-    matches!(PLACE.get(), Some(Place::Within { .. }))
+    matches!(NAMESPACE.get(), Some(Namespace::Within { .. }))
 }
 
 /// This process's number in records.

@@ -526,11 +526,11 @@ async fn until(time: Option<tokio::time::Instant>) {
 mod tests {
     use super::*;
     use crate::frame::{self, Frame, Head, Operation};
-    use crate::protocol::Place;
+    use crate::protocol::StorePosition;
     use tokio::io::AsyncReadExt as _;
 
     fn hello(epoch: u64, coordinator: &str) -> Hello {
-        let place = Place { index: 0, count: 1, stripe_bytes: 0 };
+        let place = StorePosition { index: 0, count: 1, stripe_bytes: 0 };
         let claim = Claim {
             epoch,
             coordinator: coordinator.into(),

@@ -24,7 +24,7 @@
 
 use crate::flash::Flash;
 use crate::frame::{MAX_STRETCHES, Status, Stretch};
-use crate::protocol::{Claim, Place};
+use crate::protocol::{Claim, StorePosition};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -102,7 +102,7 @@ pub struct Recovery {
 ///
 /// # Errors
 /// Why not, as a sentence.
-pub(crate) fn belongs(has: (&str, Option<&Place>), wanted: (&str, &Place)) -> Result<(), String> {
+pub(crate) fn belongs(has: (&str, Option<&StorePosition>), wanted: (&str, &StorePosition)) -> Result<(), String> {
     if !has.0.is_empty() && has.0 != wanted.0 {
         return Err(format!("this store belongs to the pool {:?}, not to {:?}", has.0, wanted.0));
     }

@@ -10,7 +10,7 @@ use pool::hello::Hello;
 use pool::layout::Arrangement;
 use pool::link::{Control, Options, greet};
 use pool::node::{Node, WORKERS};
-use pool::protocol::{Claim, Place};
+use pool::protocol::{Claim, StorePosition};
 use pool::setting::Setting;
 use pool::store::Store;
 use pool::volume::{NoPool, Volume, is_free};
@@ -592,7 +592,7 @@ fn refused() -> Result<(), Failed> {
         told_why(join(&[a, b, c], "p", None).await, "is new, and")?;
         let nobody = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         told_why(join(&[a, nobody], "p", None).await, "refused")?;
-        let place = Place { index: 0, count: 2, stripe_bytes: 0 };
+        let place = StorePosition { index: 0, count: 2, stripe_bytes: 0 };
         let claim = Claim {
             epoch: 99,
             coordinator: "c".into(),

@@ -1,7 +1,7 @@
 //! The verbs that look at results: `bench compare`, `bench history`, `bench show`.
 
 use super::results;
-use crate::{Usage, args, link, notices, progress, say};
+use crate::{Usage, args, link, notices, output, progress};
 use analysis::bench::comparable::Rules;
 use analysis::bench::compare::{self, Compared};
 use analysis::bench::regressions::regressions;
@@ -63,7 +63,7 @@ pub fn show(args: &args::BenchShow) -> Result<ExitCode> {
 
 pub fn plan(args: &args::BenchPlan) -> Result<ExitCode> {
     let all = bench::plan::plan(&load(&args.archive)?, args.precision, args.difference);
-    say::text(&match args.json {
+    output::text(&match args.json {
         true => {
             let value = serde_json::json!({
                 "version": 1, "archive": args.archive, "precision": args.precision, "difference": args.difference,
@@ -142,7 +142,7 @@ pub fn history(args: &args::BenchHistory) -> Result<ExitCode> {
         benches.push(bench);
     }
     let done = history::history(benches);
-    say::text(&match args.json {
+    output::text(&match args.json {
         true => serde_json::to_string_pretty(&done)? + "\n",
         false => history::text(&done),
     });

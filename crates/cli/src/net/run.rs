@@ -3,7 +3,7 @@
 use super::ends;
 use super::run_ends::{RunEnds, Trailer};
 use crate::args::{Cost, IPERF2_PACKET, IPERF2_RATE, NetRun, Rate, Way};
-use crate::say;
+use crate::output;
 use anyhow::{Context as _, Result};
 use net::highest;
 use net::run::{Outcome, Session};
@@ -136,7 +136,7 @@ fn print(args: &NetRun, outcome: &Outcome, search: Option<&Value>, about: Option
     };
     show(args, outcome, search, about, samples)?;
     if about.is_some_and(|about| about.trailer) {
-        say::text(&Trailer { within: net::result::summary(outcome).within }.line()?);
+        output::text(&Trailer { within: net::result::summary(outcome).within }.line()?);
     }
     kept.unwrap_or(Ok(()))
 }
@@ -153,7 +153,7 @@ fn show(
         if let Some(about) = about {
             value["ends"] = json!({"asks": about.asks.name, "serves": about.serves.as_ref().map(|s| &s.name)});
         }
-        say::text(&format!("{}\n", serde_json::to_string_pretty(&value)?));
+        output::text(&format!("{}\n", serde_json::to_string_pretty(&value)?));
         return Ok(());
     }
     if args.lines {
@@ -161,7 +161,7 @@ fn show(
         if args.readings {
             lines.extend(super::lines::readings(outcome));
         }
-        say::text(&(lines.join("\n") + "\n"));
+        output::text(&(lines.join("\n") + "\n"));
         return Ok(());
     }
     let mut text = super::text::of(outcome);
@@ -171,7 +171,7 @@ fn show(
     if let Some(RunEnds { asks, serves: Some(serves), .. }) = about {
         text = format!("from {} to {}\n{text}", asks.name, serves.name);
     }
-    say::text(&text);
+    output::text(&text);
     Ok(())
 }
 

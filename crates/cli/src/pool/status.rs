@@ -27,7 +27,7 @@ pub fn run(args: &PoolStatus) -> Result<ExitCode> {
             Err(error) => return Err(error.into()),
         }
         answered = true;
-        if !args.watch || crate::say::nobody_reads() {
+        if !args.watch || crate::output::nobody_reads() {
             return Ok(ExitCode::SUCCESS);
         }
         std::thread::sleep(Duration::from_secs(1));
@@ -43,7 +43,7 @@ fn show(args: &PoolStatus, place: &str, text: &str) -> Result<()> {
     }
     // A terminal shows the newest alone.
     if args.watch && std::io::stdout().is_terminal() {
-        crate::say::clear();
+        crate::output::clear();
     }
     print!("{}", table(&status));
     Ok(())

@@ -11,9 +11,9 @@ mod words;
 use super::linked::{self, Form};
 use super::run_ends::{Endpoint, RunEnds, Trailer};
 use crate::args::{InOneWord, NetRun};
-use crate::{progress, say};
+use crate::{output, progress};
 use anyhow::{Context as _, Result, bail};
-use device::reach::{Event, Link, Place, Skew, program};
+use device::reach::{AgentLink, DeviceAddress, Event, Skew, program};
 use net::link::Between;
 use net::spec::Spec;
 use std::net::SocketAddr;
@@ -40,7 +40,7 @@ pub const BETWEEN: &str = "--link stands between two other devices, to which thi
 
 /// Whether anything runs elsewhere.
 pub fn wanted(args: &NetRun) -> bool {
-    args.to.is_some() || args.from != Place::Local
+    args.to.is_some() || args.from != DeviceAddress::Local
 }
 
 /// Which end.
@@ -70,12 +70,12 @@ pub fn run(args: &NetRun, spec: &Spec) -> Result<ExitCode> {
     let context = progress::context(true);
     progress::end_on_signal(&context);
     let (tell, events) = channel();
-    let reach = |end: End, place: &Place| -> Result<Link> {
+    let reach = |end: End, place: &DeviceAddress| -> Result<AgentLink> {
         let ours = std::env::current_exe().context("cannot find this program's own file")?;
         let told = |line| eprintln!("fathom: {line}");
-        let ground = program::put(place, &ours, &args.binary, &told)?;
+        let deployment = program::put(place, &ours, &args.binary, &told)?;
         let tell = tell.clone();
-        let link = Link::open(&ground, move |event| drop(tell.send((end, event))))?;
+        let link = AgentLink::open(&deployment, move |event| drop(tell.send((end, event))))?;
         if let Some(key) = &key {
             link.put(KEY, key.to_text().as_bytes())?;
         }
@@ -105,7 +105,7 @@ fn in_one_piece(args: &NetRun, to: SocketAddr, mtu: u32) -> Result<(), String> {
 
 /// How the end that serves is told where to listen; or where the one that asks will find it.
 fn listen(args: &NetRun) -> Result<Vec<String>, String> {
-    if args.link.is_some() && (args.from == Place::Local || args.to == Some(Place::Local)) {
+    if args.link.is_some() && (args.from == DeviceAddress::Local || args.to == Some(DeviceAddress::Local)) {
         return Err(BETWEEN.into());
     }
     let interface = args.to_interface.as_ref().or(args.interface.as_ref());
@@ -127,8 +127,8 @@ struct Run<'a> {
     args: &'a NetRun,
     context: model::Context,
     events: Receiver<(End, Event)>,
-    asks: Link,
-    serves: Option<Link>,
+    asks: AgentLink,
+    serves: Option<AgentLink>,
     /// What the end that serves said; told if something goes wrong.
     complaints: String,
     /// Since when one end is alone.
@@ -141,7 +141,7 @@ impl Run<'_> {
     fn conduct(&mut self, listen: &[String], key: bool) -> Result<ExitCode> {
         let address = match &self.serves {
             Some(serves) => {
-                let mut argv = vec![serves.ground().program.clone()];
+                let mut argv = vec![serves.deployment().program.clone()];
                 argv.extend(["net", "serve", "--once", "--key", KEY].map(String::from));
                 argv.extend_from_slice(listen);
                 serves.start(&argv)?;
@@ -155,7 +155,7 @@ impl Run<'_> {
         let between = self.args.link.as_ref().map(|link| Between::create(&link.spec, address)).transpose()?;
         let about = serde_json::to_vec(&self.about())?;
         self.asks.put(ABOUT, &about)?;
-        let mut argv = vec![self.asks.ground().program.clone()];
+        let mut argv = vec![self.asks.deployment().program.clone()];
         argv.extend(words::asking(self.args, address, key));
         self.asks.start(&argv)?;
         let status = self.follow()?;
@@ -187,9 +187,9 @@ impl Run<'_> {
         let said = String::from_utf8_lossy(&self.said);
         let (said, Trailer { within }) = Trailer::cut(&said);
         match status {
-            0 | 130 => say::text(&linked::printed(said, within, self.form(), &link.spec, outcome)),
+            0 | 130 => output::text(&linked::printed(said, within, self.form(), &link.spec, outcome)),
             // Of a run that failed there is nothing over which the link stood.
-            _ => say::text(said),
+            _ => output::text(said),
         }
         let invalid = outcome.invalid(&link.spec, within);
         if !invalid.is_empty() {
@@ -225,7 +225,7 @@ impl Run<'_> {
                 Some((_, Event::Out(bytes))) => said.extend(bytes),
                 Some((_, Event::Err(bytes))) => self.complaints += &String::from_utf8_lossy(&bytes),
                 Some((_, Event::Exit(_))) => {
-                    bail!("{} cannot serve", self.args.to.as_ref().map_or("it".into(), Place::to_string))
+                    bail!("{} cannot serve", self.args.to.as_ref().map_or("it".into(), DeviceAddress::to_string))
                 }
                 _ => {}
             }
@@ -243,12 +243,15 @@ impl Run<'_> {
     }
 
     fn about(&self) -> RunEnds {
-        let one = |link: &Link| Endpoint { name: link.ground().place.to_string(), facts: device::collect(link, None) };
+        let one = |link: &AgentLink| Endpoint {
+            name: link.deployment().place.to_string(),
+            facts: device::collect(link, None),
+        };
         RunEnds {
             asks: one(&self.asks),
             serves: self.serves.as_ref().map(one),
             // Others have this machine's clock.
-            skew_ns: matches!(self.args.from, Place::Ssh(..) | Place::Adb(_))
+            skew_ns: matches!(self.args.from, DeviceAddress::Ssh(..) | DeviceAddress::Adb(_))
                 .then(|| self.asks.skew())
                 .flatten()
                 .map(|Skew { ahead_ns, error_ns }| (ahead_ns, error_ns)),
@@ -261,7 +264,7 @@ impl Run<'_> {
     /// Hands on what the end that asks says until it ends; its exit status.
     fn follow(&mut self) -> Result<i32> {
         let mut told = false;
-        let (mut out, mut aside) = (say::Lines::new(say::out), say::Lines::new(say::aside));
+        let (mut out, mut aside) = (output::Lines::new(output::out), output::Lines::new(output::aside));
         loop {
             if self.context.cancelled() && !told {
                 told = true;
@@ -321,12 +324,12 @@ impl Run<'_> {
         let wrong = !code.as_ref().is_ok_and(|c| *c == ExitCode::SUCCESS || *c == ExitCode::from(130));
         if wrong {
             for line in self.complaints.lines().filter(|l| !l.contains("waiting for runs")) {
-                let name = self.args.to.as_ref().map_or("the end that serves".into(), Place::to_string);
+                let name = self.args.to.as_ref().map_or("the end that serves".into(), DeviceAddress::to_string);
                 eprintln!("fathom: {name}: {}", line.trim_start_matches("fathom: "));
             }
         }
         for link in [Some(self.asks), self.serves].into_iter().flatten() {
-            let name = link.ground().place.to_string();
+            let name = link.deployment().place.to_string();
             if !link.close() {
                 eprintln!(
                     "fathom: {name} did not say that it has cleaned up; what was started there ends by itself within a minute"

@@ -338,7 +338,7 @@ fn shared_read(trial: &mut Trial) -> (u64, Answered, Request, u64) {
     trial.state.fill(0, trial.now, &mut out);
     let Some(Frame::Requests(_, requests)) = frame::take(out.tail()).expect("a frame") else { panic!("nothing left") };
     let (request, places) = &requests[0];
-    let places: Vec<Place> = Place::all(places).collect();
+    let places: Vec<Extent> = Extent::all(places).collect();
     assert!(requests.len() == 1 && request.places == 1 && places[0].length == SHARED, "{requests:?}");
     (number, answer, *request, places[0].at)
 }
