@@ -29,15 +29,13 @@
 use crate::hash::FastMap;
 use crate::names::Names;
 use crate::pages::FileKey;
-use model::event::flags;
+use model::event::{file_what, flags};
 use model::{Call, Event, Record};
 use sqlite::{FileClass, database_in, database_of};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Databases remembered by their names or by how they are read.
 const DATABASES: usize = 1 << 12;
-/// In a `file` record: it was opened.
-const OPENED: u16 = 0;
 /// Between two writes of one commit to a WAL lies only the making of the next frame. A thread that waited longer had done.
 const PAUSE_NS: u64 = 10_000_000;
 /// The announcement of a sync and the start in its record are read from the clock one after the other.
@@ -125,7 +123,7 @@ impl Inferred {
                 if let FileClass::RollbackJournal | FileClass::Wal = class {
                     self.remember(database_of(&r.text), class == FileClass::Wal);
                 }
-                if r.what != OPENED {
+                if r.what != file_what::OPENED {
                     return;
                 }
                 let journal_of = (class == FileClass::RollbackJournal).then(|| database_of(&r.text).to_string());

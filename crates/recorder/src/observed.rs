@@ -3,7 +3,7 @@
 
 use crate::sqlite_facts::OpenedDatabase;
 use crate::sqlite_version::SqliteUse;
-use model::event::{BioQueue, File, Header, Join, OpBegin, Record, Syscall, Task, flags};
+use model::event::{BioQueue, File, Header, Join, OpBegin, Record, Syscall, Task, file_what, flags, op_kind};
 use model::{Call, Dev};
 use sqlite::{FileClass, pragma};
 use std::collections::{BTreeMap, HashSet};
@@ -43,9 +43,6 @@ const fn equal(a: &[u8], b: &[u8]) -> bool {
     }
     i == a.len() && i == b.len()
 }
-
-/// What a file's record says of one that was mapped as code.
-const CODE: u16 = 1;
 
 /// Databases whose headers are read when the recording ends.
 const DATABASES: usize = 64;
@@ -99,7 +96,7 @@ impl Observed {
 
     fn file(&mut self, header: &Header, record: &[u8]) {
         let Some(Record::File(file)) = model::Event::decode(record).map(|e| e.record) else { return };
-        if file.what == CODE {
+        if file.what == file_what::CODE {
             self.sqlite.mapped(header.tgid, (Dev(file.dev), file.ino));
         }
         let class = sqlite::class(&file.text);
@@ -138,7 +135,7 @@ impl Observed {
 
     fn begin(&mut self, header: &Header, record: &[u8]) {
         if let Some(Record::OpBegin(begin)) = model::Event::decode(record).map(|e| e.record)
-            && begin.kind == 0
+            && begin.kind == op_kind::STATEMENT
         {
             self.sqlite.statement(header.tgid);
         }
