@@ -12,7 +12,7 @@
 //! a moment ago. Tasks outside of the namespace are seen by the probes and have no number here: nothing of theirs can be read.
 
 use crate::kernel::types::KernelTypes;
-use crate::{Error, error, session};
+use crate::{Error, error, refusal};
 use aya::programs::Iter;
 use aya::{Ebpf, EbpfLoader};
 use std::fs;
@@ -24,7 +24,6 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/na
 /// Where the machine's own PID namespace, and its own user namespace, are named in `/proc/self/ns`
 /// (`PROC_PID_INIT_INO` and `PROC_USER_INIT_INO`, include/linux/proc_ns.h).
 const MACHINE: &str = "pid:[4026531836]";
-const MACHINES_USERS: &str = "user:[4026531837]";
 
 /// By which numbers a task is known. As in `bpf/namespace.bpf.c`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +78,7 @@ fn place() -> Result<Namespace, Error> {
         .btf(Some(types.for_fields()))
         .override_global("proc_outwards", &outwards, true)
         .load(OBJECT)
-        .map_err(|e| session::not_loaded(&e))?;
+        .map_err(|e| refusal::not_loaded(&e))?;
     let program: &mut Iter = walk
         .program_mut("list_numbers")
         .ok_or_else(|| unknown("its program is not in this build".into()))?
@@ -87,7 +86,7 @@ fn place() -> Result<Namespace, Error> {
         .map_err(|e| unknown(error::chain(&e)))?;
     program
         .load("task", &types.vmlinux)
-        .map_err(|e| session::refused(&e).unwrap_or_else(|| unknown(error::chain(&e))))?;
+        .map_err(|e| refusal::refused(&e).unwrap_or_else(|| unknown(error::chain(&e))))?;
     let all = read(&mut walk).map_err(unknown)?;
     let own = all.iter().find(|n| n.own.0 == std::process::id());
     let own = own.ok_or_else(|| unknown("this process is not among those that the kernel lists".into()))?;
@@ -186,16 +185,6 @@ pub fn threads(proc: u32, tids: &[u32]) -> Vec<Numbers> {
             };
             tids.iter().map(numbers).collect()
         }
-    }
-}
-
-/// What to add where the kernel forbids: root of a user namespace is not the machine's.
-pub fn whose_root() -> &'static str {
-    match fs::read_link("/proc/self/ns/user") {
-        Ok(users) if users.as_os_str() != MACHINES_USERS => {
-            "; this is a user namespace, whose root has no rights to trace the machine: record from outside of it"
-        }
-        _ => "",
     }
 }
 

@@ -15,6 +15,7 @@ mod node_process;
 mod paper;
 mod serve;
 mod status;
+mod table;
 mod trial;
 
 use crate::args::{Control, Disk, Order, Pool, PoolVerb};

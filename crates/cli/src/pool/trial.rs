@@ -1,8 +1,9 @@
 //! `fathom pool try`: nodes as processes of this program, joined, measured, ended.
 
 use super::auth;
-use super::bench::{UNITS, heading, line, measure};
+use super::bench::measure;
 use super::node_process::NodeProcess;
+use super::table::{UNITS, heading, line};
 use crate::args::{Disk, PoolTry, Trust};
 use anyhow::Result;
 use nbd::Tls;
