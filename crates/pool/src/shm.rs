@@ -71,7 +71,7 @@ impl Owned {
     fn make() -> io::Result<Self> {
         let file = File::from(memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
         file.set_len(BYTES as u64)?;
-        let words: String = (0..4).map(|_| crate::store::new_name()).collect();
+        let words: String = (0..4).map(|_| crate::unique_name::new_name()).collect();
         file.write_all_at(words.as_bytes(), 0)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let begin = map(&file)?;

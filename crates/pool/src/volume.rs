@@ -93,7 +93,7 @@ fn advice(address: &SocketAddr, why: &NotJoined) -> String {
 /// What this coordinator is called: for people the process and its machine, and for nodes what no other has.
 fn own_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("process {} on {} ({})", std::process::id(), host.trim(), crate::store::new_name())
+    format!("process {} on {} ({})", std::process::id(), host.trim(), crate::unique_name::new_name())
 }
 
 /// Whether no other coordinator is connected to any of the nodes now. One that is just connecting again is not seen.

@@ -69,7 +69,7 @@ fn node(path: &Path) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(WORKERS).build();
     let runtime = runtime.expect("a runtime");
     let memory = path.starts_with("memory");
-    let store = if memory { Store::memory(16 * MIB, pool::store::new_name()) } else { Store::open(path) };
+    let store = if memory { Store::memory(16 * MIB, pool::unique_name::new_name()) } else { Store::open(path) };
     let node = Node::new(Arc::new(store.expect("a store")), memory);
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let listener = tokio::net::TcpListener::bind(listen).await.expect("an address");

@@ -1,7 +1,6 @@
 //! What the recorder learns from the records that pass: who must still be given a name, which databases and file systems the
 //! recorded programs used, which PRAGMAs they set.
 
-use crate::sqlite_facts::OpenedDatabase;
 use crate::sqlite_version::SqliteUse;
 use model::event::{BioQueue, File, Header, Join, OpBegin, Record, Syscall, Task, file_what, flags, op_kind};
 use model::{Call, Dev};
@@ -46,6 +45,15 @@ const fn equal(a: &[u8], b: &[u8]) -> bool {
 
 /// Databases whose headers are read when the recording ends.
 const DATABASES: usize = 64;
+
+/// A database that a recorded program opened.
+#[derive(Debug, Clone, Copy)]
+pub struct OpenedDatabase {
+    /// The process that did.
+    pub tgid: u32,
+    /// Inode; 0: only a file beside it was opened.
+    pub ino: u64,
+}
 
 /// What was learned so far.
 #[derive(Debug, Default)]

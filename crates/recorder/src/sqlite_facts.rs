@@ -2,22 +2,13 @@
 //! say of the others.
 
 use crate::collect::fact;
-use crate::observed::Observed;
+use crate::observed::{Observed, OpenedDatabase};
 use crate::sqlite_version::Probed;
 use model::{Environment, Fact};
 use sqlite::{DatabaseHeader, PRAGMAS, Pragma};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-
-/// A database that a recorded program opened.
-#[derive(Debug, Clone, Copy)]
-pub struct OpenedDatabase {
-    /// The process that did.
-    pub tgid: u32,
-    /// Inode; 0: only a file beside it was opened.
-    pub ino: u64,
-}
 
 /// The facts, by name.
 pub fn facts(observed: &mut Observed, probed: &[Probed]) -> Environment {
