@@ -4,7 +4,7 @@ use crc32c::crc32c;
 use nbd::memory::Memory;
 use nbd::{Single, Tls, wire};
 use pool::frame::Status;
-use pool::protocol::{Claim, Place};
+use pool::protocol::{Claim, StorePosition};
 use pool::store::{BLOCK_BYTES, Store};
 use std::io::{Seek, Write};
 use std::path::Path;
@@ -117,7 +117,7 @@ pub fn stores() -> Vec<Vec<u8>> {
         .map(|close| {
             let path = folder.path().join(close.to_string());
             let store = Store::format(&path, Some(BLOCKS * BLOCK_BYTES), "n".into(), false).expect("there is room");
-            let place = Place { index: 0, count: 1, stripe_bytes: 0 };
+            let place = StorePosition { index: 0, count: 1, stripe_bytes: 0 };
             let claim = Claim {
                 epoch: 1,
                 coordinator: "c".into(),

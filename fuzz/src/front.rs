@@ -2,7 +2,7 @@
 
 use crate::disk::{option, request, serve};
 use nbd::wire;
-use pool::nbd_bench::{self, Load, Place};
+use pool::nbd_bench::{self, Load, Uri};
 use std::io::{Read, Write};
 use std::time::Duration;
 
@@ -192,7 +192,7 @@ pub fn reply_bytes(bytes: &[u8]) {
         seed: 1,
         server: None,
     };
-    let place: Place = "nbd://nowhere/".parse().unwrap_or_else(|why| panic!("{why}"));
+    let place: Uri = "nbd://nowhere/".parse().unwrap_or_else(|why| panic!("{why}"));
     let server = Box::new(Server(std::io::Cursor::new(bytes.to_vec())));
     assert!(nbd_bench::run_over(server, &place, &load).is_err(), "the server is gone before the time is over");
 }

@@ -1,7 +1,7 @@
 //! What a TUN device hands to the emulated link: a header and a packet, both written by whoever sends into it.
 
 use net::link::packet::{HEADER, measure};
-use net::link::schedule::{Link, UP};
+use net::link::schedule::{EmulatedLink, UP};
 use net::link::{Spec, Way};
 
 /// A header and a packet of 3,000 bytes of TCP, to be cut, or of UDP, whole.
@@ -26,7 +26,7 @@ pub fn packet(bytes: &[u8]) {
     let Some(size) = measure(bytes) else { return };
     assert!(size.packets >= 1 && size.bytes >= (bytes.len() - HEADER) as u64);
     let way = Way { rate_bps: 1_000_000, packet_ns: 1000, delay_ns: 1000, queue_packets: 10, ..Way::default() };
-    let mut link = Link::new(&Spec::both(way));
+    let mut link = EmulatedLink::new(&Spec::both(way));
     let _ = link.push(UP, (), size, 0);
     while let Some(next) = link.next_event() {
         while link.pop(next).is_some() {}

@@ -4,7 +4,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use pool::config::Config;
 use pool::frame::{self, Frame, Head, Operation, Reply, Request, Status, Stretch};
 use pool::hello::{self, Answer, Hello, Welcome};
-use pool::protocol::{Claim, Place};
+use pool::protocol::{Claim, StorePosition};
 use std::slice::from_ref;
 
 const DATA: &[u8] = &[7; 600];
@@ -118,7 +118,7 @@ fn mend(bytes: &mut BytesMut) {
 }
 
 pub fn hellos() -> Vec<Vec<u8>> {
-    let place = Place { index: 1, count: 3, stripe_bytes: 65_536 };
+    let place = StorePosition { index: 1, count: 3, stripe_bytes: 65_536 };
     let (node, pool) = ("n".to_string(), "p".to_string());
     let claim = Claim {
         epoch: 7,

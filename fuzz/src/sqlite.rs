@@ -1,6 +1,6 @@
 //! Finding SQLite in programs, which are anybody's files.
 
-use analysis::files::DatabaseHeader;
+use ::sqlite::DatabaseHeader;
 use capture::sqlite::decode::{Machine, text_offset};
 use capture::sqlite::{Absent, find_with_debug_files};
 use std::io::Write;

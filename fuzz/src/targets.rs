@@ -194,8 +194,8 @@ pub fn statements() -> Vec<Vec<u8>> {
 
 /// A shape is its own shape: what is stored and read again is not taken for another statement.
 pub fn sql(bytes: &[u8]) {
-    let once = analysis::sql::normalise(&String::from_utf8_lossy(bytes));
-    assert_eq!(analysis::sql::normalise(&once), once);
+    let once = ::sqlite::normalise(&String::from_utf8_lossy(bytes));
+    assert_eq!(::sqlite::normalise(&once), once);
 }
 
 pub fn memories() -> Vec<Vec<u8>> {

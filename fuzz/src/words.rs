@@ -2,7 +2,7 @@
 
 use ::net::link::loss::Loss;
 use ::net::link::spec::{count, rate, time_ns};
-use device::reach::Place;
+use device::reach::DeviceAddress;
 
 pub fn words() -> Vec<Vec<u8>> {
     let words = [
@@ -32,14 +32,14 @@ pub fn word(bytes: &[u8]) {
     if let Ok(loss) = Loss::parse(&text) {
         assert!((0.0..=1.0).contains(&loss.mean()), "{loss:?}");
     }
-    if let Ok(place) = text.parse::<Place>() {
+    if let Ok(place) = text.parse::<DeviceAddress>() {
         let again = place.to_string();
         assert_eq!(again.parse().as_ref(), Ok(&place), "{again}");
         // Each stands as a word of its own in command lines of ssh, adb and ip.
         let words = match &place {
-            Place::Local | Place::Adb(None) => Vec::new(),
-            Place::Netns(word) | Place::Adb(Some(word)) => vec![word.as_str()],
-            Place::Ssh(user, host, _) => user.iter().map(String::as_str).chain([host.as_str()]).collect(),
+            DeviceAddress::Local | DeviceAddress::Adb(None) => Vec::new(),
+            DeviceAddress::Netns(word) | DeviceAddress::Adb(Some(word)) => vec![word.as_str()],
+            DeviceAddress::Ssh(user, host, _) => user.iter().map(String::as_str).chain([host.as_str()]).collect(),
         };
         assert!(
             words.iter().all(|w| !w.is_empty() && !w.starts_with('-') && !w.contains(char::is_whitespace)),

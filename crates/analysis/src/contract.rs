@@ -6,9 +6,9 @@
 //! part. An operation that contains others (a function around a statement) includes them; `own` leaves them out, so that the
 //! own counts of all operations add up to the totals.
 
-use crate::files::FileClass;
 use model::{Environment, Layer};
 use serde::Serialize;
+use sqlite::FileClass;
 use std::collections::BTreeMap;
 
 /// Version of this contract.

@@ -1,10 +1,10 @@
 //! The counts of paper 004 as rows of a table, from the application down: the same for the terminal and the page.
 
 use crate::contract::Summary;
-use crate::files::FileClass;
 use crate::text::shown;
 use model::Layer;
 use serde::Serialize;
+use sqlite::FileClass;
 
 /// The counts of paper 004 for each statement, as rows of a table.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -8,8 +8,8 @@
 //! one's begin without overlap. Times of one phase over many operations are then compared by its name: class and ordinal.
 
 use crate::contract::{Gap, Phase};
-use crate::files::FileClass;
 use crate::times::times;
+use sqlite::FileClass;
 use std::collections::BTreeMap;
 
 /// What an operation did that a phase is made of.

@@ -1,9 +1,10 @@
-//! Archives to summaries: what statements, files and gaps mean.
+//! Archives to summaries: what operations, files and gaps mean.
 //!
 //! Everything before the archive turns events into rows and knows no statistics and no SQLite; everything here turns
 //! rows into what people read, and knows no kernel. [`rows::Rows`] holds the tables; from it come [`summary`] (the
 //! contract of `show --json`, see [`contract`]), [`show`] (the same for people), [`figures`] (what the report draws) and
-//! [`papers`] (our values beside the papers'). What SQL texts mean is in [`sql`], what SQLite's files mean in [`files`].
+//! [`papers`] (our values beside the papers'). What SQL texts and SQLite's files mean is in
+//! `sqlite`.
 
 mod account;
 pub mod bench;
@@ -15,12 +16,10 @@ pub mod completeness;
 pub mod contract;
 pub mod counts;
 pub mod figures;
-pub mod files;
 mod gaps;
 pub mod papers;
 pub mod rows;
 pub mod show;
-pub mod sql;
 pub mod summary;
 pub mod text;
 mod times;

@@ -8,10 +8,10 @@
 
 use crate::contract::{Gap, OperationSummary, Summary};
 use crate::figures::looks_read_only;
-use crate::files::FileClass;
 use crate::text::{bytes, count, duration, shown};
 use model::Layer;
 use serde::Serialize;
+use sqlite::FileClass;
 use std::fmt::Write as _;
 
 /// A figure of a paper.

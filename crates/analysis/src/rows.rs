@@ -4,12 +4,12 @@
 //! 250 bytes a span. An archive too large for that belongs into a database, for which its tables are made.
 
 use crate::contract::Trace;
-use crate::files::{Companions, FileClass, reads_database_header};
 use archive::{Archive, Error};
 use model::table::{
     Cause, CheckRow, Coverage, Disk, FactRow, File, Link, LossRow, Operation, Process, Shape, Slice, Span,
 };
 use model::{Call, Layer, Relation};
+use sqlite::{Companions, FileClass, reads_database_header};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// The tables of a trace.

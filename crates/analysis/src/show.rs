@@ -4,7 +4,7 @@
 use crate::completeness::{CHECKED, FAILED, NOT_CHECKED};
 use crate::contract::{ByConfidence, Completeness, FileUse, OperationSummary, Probe, Summary};
 use crate::counts::{self, StatementCounts};
-use crate::text::{bytes, count, digits, duration, shown};
+use crate::text::{bytes, count, digits, duration, shown, size};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -255,13 +255,9 @@ fn sizes(sizes: &std::collections::BTreeMap<u64, f64>) -> String {
         + more
 }
 
-/// A size as exact as it is: `12 B`, `4 KiB`, `1.5 KiB`; of classes (see [`crate::contract::size_class`]) their end.
-fn size_text(size: u64) -> String {
-    match size {
-        0..1024 => format!("{size} B"),
-        1024..=65_536 => format!("{} KiB", size as f64 / 1024.0),
-        _ => format!("up to {} KiB", size / 1024),
-    }
+/// A size as exact as it is; of classes (see [`crate::contract::size_class`]) their end.
+fn size_text(bytes: u64) -> String {
+    if bytes > 65_536 { format!("up to {}", size(bytes)) } else { size(bytes) }
 }
 
 fn layers(out: &mut String, operation: &OperationSummary) {
@@ -625,7 +621,7 @@ mod tests {
     fn a_class_of_sizes_says_that_it_is_one() {
         let texts = [12, 512, 1536, 65_536, crate::contract::size_class(65_537), crate::contract::size_class(1 << 20)]
             .map(size_text);
-        assert_eq!(texts, ["12 B", "512 B", "1.5 KiB", "64 KiB", "up to 128 KiB", "up to 1024 KiB"]);
+        assert_eq!(texts, ["12 B", "512 B", "1.50 KiB", "64 KiB", "up to 128 KiB", "up to 1 MiB"]);
     }
 
     #[test]

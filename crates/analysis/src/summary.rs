@@ -12,7 +12,6 @@ use crate::contract::{
     ByConfidence, BytesWritten, DiskInfo, DiskUse, FileUse, LayerTime, Loss, LossInterval, OperationSummary, Own,
     PerOperation, Probe, Reads, Summary, Touched, VERSION, Writes, size_class,
 };
-use crate::files::{FileClass, PageGrid, database_of, part};
 use crate::gaps::{Act, Phases};
 use crate::rows::{Does, Index, Rows, call};
 use crate::times::times;
@@ -20,6 +19,7 @@ use crate::tracer::{self, Prices, Times};
 use archive::{Archive, Error};
 use model::table::{Operation, Slice, Span};
 use model::{Call, Environment, Fact, Layer, Reason, Relation};
+use sqlite::{FileClass, PageGrid, database_of, part};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Page size of a database of which no whole page was seen: SQLite's default since 3.12.

@@ -1,6 +1,6 @@
 //! Texts that came from a traced program, and numbers, as they are shown.
 
-pub use model::text::{bytes, count, date, digits, duration, scale};
+pub use model::text::{bytes, count, date, digits, duration, scale, size};
 
 /// A text that cannot move the cursor, change colours or turn the direction of writing: what could is written as an
 /// escape, `\u{1b}`. A page must escape it for HTML besides.
@@ -12,6 +12,18 @@ pub fn shown(text: &str) -> String {
         } else {
             out.push(c);
         }
+    }
+    out
+}
+
+/// A text inside a Markdown table: what could be markup is escaped.
+pub fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in shown(text).chars() {
+        if matches!(c, '|' | '`' | '<' | '*' | '_' | '[' | '\\') {
+            out.push('\\');
+        }
+        out.push(c);
     }
     out
 }

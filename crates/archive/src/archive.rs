@@ -17,7 +17,7 @@ pub struct Archive {
 }
 
 /// What stands where an archive shall be made.
-enum Place {
+enum Existing {
     Nothing,
     Empty,
     Archive,
@@ -32,9 +32,9 @@ impl Archive {
     /// [`Error::Exists`], [`Error::Busy`], [`Error::NotAnArchive`] for any other folder or file, [`Error::Io`].
     pub fn create(dir: &Path, meta: &Meta, overwrite: bool) -> Result<Self> {
         match Self::place(dir, overwrite)? {
-            Place::Nothing => fs::create_dir(dir).tried("make the folder", dir)?,
-            Place::Empty => {}
-            Place::Archive => {
+            Existing::Nothing => fs::create_dir(dir).tried("make the folder", dir)?,
+            Existing::Empty => {}
+            Existing::Archive => {
                 tables::remove(dir)?;
                 remove_if_there(&log::path(dir))?;
                 remove_if_there(&runs::path(dir))?;
@@ -52,11 +52,11 @@ impl Archive {
         Self::place(dir, overwrite).map(|_| ())
     }
 
-    fn place(dir: &Path, overwrite: bool) -> Result<Place> {
+    fn place(dir: &Path, overwrite: bool) -> Result<Existing> {
         Lock::is_free(dir)?;
         if fs::symlink_metadata(dir).is_err() {
             let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            return fs::metadata(parent).tried("make the folder", dir).map(|_| Place::Nothing);
+            return fs::metadata(parent).tried("make the folder", dir).map(|_| Existing::Nothing);
         }
         let not_ours = |why: &str| Error::NotAnArchive { path: dir.into(), why: why.into() };
         let mut entries = fs::read_dir(dir).map_err(|e| match e.kind() {
@@ -66,10 +66,10 @@ impl Archive {
             _ => Error::Io { action: "read", path: dir.into(), source: e },
         })?;
         if entries.next().is_none() {
-            return Ok(Place::Empty);
+            return Ok(Existing::Empty);
         }
         match Meta::read(dir) {
-            Ok(_) | Err(Error::Newer { .. }) if overwrite => Ok(Place::Archive),
+            Ok(_) | Err(Error::Newer { .. }) if overwrite => Ok(Existing::Archive),
             Ok(_) | Err(Error::Newer { .. }) => Err(Error::Exists { path: dir.into() }),
             Err(_) => {
                 Err(not_ours("it holds other files, which Fathom does not overwrite; choose another name with -o"))

@@ -24,6 +24,9 @@ mod read;
 
 pub use read::{Damage, is_lost};
 
+/// The name of the only design of a network run.
+pub const NET_RUN: &str = "net run";
+
 /// A line of the log. Numbers of designs, cells and replicates are the archive's own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

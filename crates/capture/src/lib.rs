@@ -8,11 +8,12 @@
 //! |---|---|
 //! | [`request`] | what is asked to be recorded |
 //! | [`session`] | a recording, from start to finish |
+//! | `refusal` | what the kernel forbids |
 //! | `probes` | the list of probes and how each is attached; every one may be missing |
 //! | `kernel/` | what is read of the running kernel: types, symbols, numbers of system calls |
 //! | `namespace` | numbers of processes, if this one runs in a container |
 //! | `uprobes` | probes on SQLite and on functions |
-//! | `multi/` | how they are attached from Linux 6.6 on |
+//! | `multi` | how they are attached from Linux 6.6 on |
 //! | `rings` | takes records off the kernel side's memory |
 //! | `unpack` | makes them whole |
 //! | `loss`, `price` | what was lost, and what each probe costs |
@@ -28,6 +29,7 @@ mod multi;
 mod namespace;
 mod price;
 mod probes;
+mod refusal;
 pub mod request;
 mod rings;
 pub mod session;

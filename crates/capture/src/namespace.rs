@@ -11,8 +11,8 @@
 //! *Uncertainty*: a number is used again once its task is gone; each question is answered by a new walk, so what is told was so
 //! a moment ago. Tasks outside of the namespace are seen by the probes and have no number here: nothing of theirs can be read.
 
-use crate::kernel::btf::KernelTypes;
-use crate::{Error, error, session};
+use crate::kernel::types::KernelTypes;
+use crate::{Error, error, refusal};
 use aya::programs::Iter;
 use aya::{Ebpf, EbpfLoader};
 use std::fs;
@@ -24,7 +24,6 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/na
 /// Where the machine's own PID namespace, and its own user namespace, are named in `/proc/self/ns`
 /// (`PROC_PID_INIT_INO` and `PROC_USER_INIT_INO`, include/linux/proc_ns.h).
 const MACHINE: &str = "pid:[4026531836]";
-const MACHINES_USERS: &str = "user:[4026531837]";
 
 /// By which numbers a task is known. As in `bpf/namespace.bpf.c`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +39,7 @@ pub struct Numbers {
 }
 
 /// Where this process is.
-enum Place {
+enum Namespace {
     /// In the machine's own namespace: every number is the same everywhere.
     Machine,
     /// In another one. `same_proc`: but its `/proc` is the machine's.
@@ -48,22 +47,22 @@ enum Place {
 }
 
 /// A process stays where it is.
-static PLACE: OnceLock<Place> = OnceLock::new();
+static NAMESPACE: OnceLock<Namespace> = OnceLock::new();
 
 /// Finds out where this process is. To be called before the others, which take it for the machine's namespace until then.
 ///
 /// # Errors
 /// It is in a PID namespace, and the numbers outside cannot be learnt.
 pub fn find_out() -> Result<(), Error> {
-    if PLACE.get().is_some() {
+    if NAMESPACE.get().is_some() {
         return Ok(());
     }
     let place = place()?;
-    let _ = PLACE.set(place);
+    let _ = NAMESPACE.set(place);
     Ok(())
 }
 
-fn place() -> Result<Place, Error> {
+fn place() -> Result<Namespace, Error> {
     let unknown = |why: String| Error::Namespace { why };
     let status = fs::read_to_string("/proc/self/status");
     let here = fs::read_link("/proc/self/ns/pid");
@@ -71,7 +70,7 @@ fn place() -> Result<Place, Error> {
         return Err(unknown("/proc/self is missing: /proc is not mounted, or for another namespace".into()));
     };
     if here.as_os_str() == MACHINE {
-        return Ok(Place::Machine);
+        return Ok(Namespace::Machine);
     }
     let outwards = proc_outwards(&status).ok_or_else(|| unknown("/proc/self/status has no line NSpid".into()))?;
     let types = KernelTypes::read()?;
@@ -79,7 +78,7 @@ fn place() -> Result<Place, Error> {
         .btf(Some(types.for_fields()))
         .override_global("proc_outwards", &outwards, true)
         .load(OBJECT)
-        .map_err(|e| session::not_loaded(&e))?;
+        .map_err(|e| refusal::not_loaded(&e))?;
     let program: &mut Iter = walk
         .program_mut("list_numbers")
         .ok_or_else(|| unknown("its program is not in this build".into()))?
@@ -87,13 +86,13 @@ fn place() -> Result<Place, Error> {
         .map_err(|e| unknown(error::chain(&e)))?;
     program
         .load("task", &types.vmlinux)
-        .map_err(|e| session::refused(&e).unwrap_or_else(|| unknown(error::chain(&e))))?;
+        .map_err(|e| refusal::refused(&e).unwrap_or_else(|| unknown(error::chain(&e))))?;
     let all = read(&mut walk).map_err(unknown)?;
     let own = all.iter().find(|n| n.own.0 == std::process::id());
     let own = own.ok_or_else(|| unknown("this process is not among those that the kernel lists".into()))?;
     // Of the machine's own /proc every task's number is the one outside.
     let same_proc = own.proc == own.outside;
-    Ok(Place::Within { walk: Mutex::new(walk), same_proc })
+    Ok(Namespace::Within { walk: Mutex::new(walk), same_proc })
 }
 
 /// How many namespaces further out than the process its `/proc` is: the line NSpid has a number for each (proc(5)).
@@ -127,10 +126,10 @@ fn parse(bytes: &[u8]) -> Vec<Numbers> {
 
 /// All that the kernel lists now; `None` where numbers are the same everywhere.
 fn all() -> Option<Vec<Numbers>> {
-    match PLACE.get()? {
-        Place::Machine => None,
+    match NAMESPACE.get()? {
+        Namespace::Machine => None,
         // A walk that fails, which one did not when it was tried, knows of nobody.
-        Place::Within { walk, .. } => {
+        Namespace::Within { walk, .. } => {
             Some(read(&mut walk.lock().unwrap_or_else(PoisonError::into_inner)).unwrap_or_default())
         }
     }
@@ -138,12 +137,12 @@ fn all() -> Option<Vec<Numbers>> {
 
 /// Whether `/proc` and records agree.
 fn same_proc() -> bool {
-    matches!(PLACE.get(), None | Some(Place::Machine | Place::Within { same_proc: true, .. }))
+    matches!(NAMESPACE.get(), None | Some(Namespace::Machine | Namespace::Within { same_proc: true, .. }))
 }
 
 /// Whether this process is in a PID namespace other than the machine's.
 pub fn within() -> bool {
-    matches!(PLACE.get(), Some(Place::Within { .. }))
+    matches!(NAMESPACE.get(), Some(Namespace::Within { .. }))
 }
 
 /// This process's number in records.
@@ -186,16 +185,6 @@ pub fn threads(proc: u32, tids: &[u32]) -> Vec<Numbers> {
             };
             tids.iter().map(numbers).collect()
         }
-    }
-}
-
-/// What to add where the kernel forbids: root of a user namespace is not the machine's.
-pub fn whose_root() -> &'static str {
-    match fs::read_link("/proc/self/ns/user") {
-        Ok(users) if users.as_os_str() != MACHINES_USERS => {
-            "; this is a user namespace, whose root has no rights to trace the machine: record from outside of it"
-        }
-        _ => "",
     }
 }
 

@@ -6,6 +6,7 @@
 
 use crate::error::chain;
 use crate::kernel::places;
+use crate::refusal::is_refusal;
 use aya::maps::{Array, MapError, ProgramArray};
 use aya::programs::{BtfTracePoint, Program, ProgramError, RawTracePoint};
 use aya::{Btf, Ebpf};
@@ -152,7 +153,7 @@ fn attach_file_system(ebpf: &mut Ebpf, file_system: &FileSystem, types: &Btf) ->
     });
     let outcome = |ebpf: &mut Ebpf, probe: &Probe| match &known {
         Err(why) if READ_PLACES.contains(&probe.program) => Err(why.clone()),
-        _ => attach(ebpf, probe, types),
+        _ => attach(ebpf, probe, types).map_err(|e| e.why),
     };
     file_system.probes.iter().map(|p| row(p.layer, p.program, outcome(ebpf, p))).collect()
 }
@@ -160,15 +161,18 @@ fn attach_file_system(ebpf: &mut Ebpf, file_system: &FileSystem, types: &Btf) ->
 /// Programs that need to know where their file system's fields lie.
 const READ_PLACES: [&str; 4] = ["xfs_logged", "xfs_force", "btrfs_committed", "f2fs_checkpoint"];
 
-/// Loads and attaches all probes of the kernel; what each came to is in the rows.
-pub fn attach_all(ebpf: &mut Ebpf, types: &Btf) -> Vec<Coverage> {
+/// Loads and attaches all probes of the kernel; what each came to is in the rows. The second value: whether the kernel forbids the
+/// caller such programs, as far as the first one shows.
+pub fn attach_all(ebpf: &mut Ebpf, types: &Btf) -> (Vec<Coverage>, bool) {
     let mut rows: Vec<Coverage> = Vec::new();
+    let mut forbidden = false;
     for probe in PROBES {
         if probe.instead_of.is_some_and(|first| rows.iter().any(|r| r.probe == first && r.attached)) {
             continue;
         }
         let outcome = attach(ebpf, probe, types);
-        let row = row(probe.layer, probe.program, outcome);
+        forbidden |= rows.is_empty() && outcome.as_ref().is_err_and(|e| e.forbidden);
+        let row = row(probe.layer, probe.program, outcome.map_err(|e| e.why));
         if let Some(first) = probe.instead_of {
             // One row for the two; the first one's reason stands unless the second is in force.
             if row.attached {
@@ -179,7 +183,7 @@ pub fn attach_all(ebpf: &mut Ebpf, types: &Btf) -> Vec<Coverage> {
         }
         rows.push(row);
     }
-    rows
+    (rows, forbidden)
 }
 
 /// A row of the coverage: in force by what, or blind why.
@@ -191,7 +195,27 @@ pub fn row(layer: Layer, probe: &str, outcome: Result<String, String>) -> Covera
     Coverage { layer, probe: probe.into(), attached, how, hits: None, misses: None, price_ns: None }
 }
 
-fn attach(ebpf: &mut Ebpf, probe: &Probe, types: &Btf) -> Result<String, String> {
+/// Why a probe is not in force.
+struct NotAttached {
+    why: String,
+    /// The kernel forbids it.
+    forbidden: bool,
+}
+
+impl From<String> for NotAttached {
+    fn from(why: String) -> Self {
+        Self { why, forbidden: false }
+    }
+}
+
+impl From<&str> for NotAttached {
+    fn from(why: &str) -> Self {
+        why.to_string().into()
+    }
+}
+
+fn attach(ebpf: &mut Ebpf, probe: &Probe, types: &Btf) -> Result<String, NotAttached> {
+    let refusal = |name: &str, e: &ProgramError| NotAttached { why: refusal(name, e), forbidden: is_refusal(e) };
     let program = ebpf.program_mut(probe.program).ok_or("not in this build")?;
     let name = probe.tracepoint;
     match probe.by {

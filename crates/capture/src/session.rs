@@ -3,8 +3,8 @@
 //! One thread owns it and calls [`Session::wait`] and [`Session::drain`] by turns. Draining by a timer instead of a
 //! wake-up for each record is what makes tracing cheap: the rings hold seconds of a busy machine.
 
-use crate::kernel::btf::KernelTypes;
 use crate::kernel::clock::{boot_ns, boot_offset_ns, process_cpu_ns};
+use crate::kernel::types::KernelTypes;
 use crate::kernel::{calls, symbols};
 use crate::loss::LossWatch;
 use crate::multi::Multi;
@@ -14,9 +14,9 @@ use crate::rings::{Rings, Shape};
 use crate::sqlite::SqliteSymbols;
 use crate::trap::{self, Begin};
 use crate::uprobes::Uprobes;
-use crate::{Error, error, namespace, probes, tasks, uprobes};
-use aya::maps::{HashMap, Map, MapData, MapError, RingBuf};
-use aya::{Btf, Ebpf, EbpfError, EbpfLoader};
+use crate::{Error, error, namespace, probes, refusal, tasks, uprobes};
+use aya::maps::{HashMap, Map, MapData, RingBuf};
+use aya::{Btf, Ebpf, EbpfLoader};
 use model::Event;
 use model::table::Coverage;
 use std::collections::BTreeMap;
@@ -133,11 +133,10 @@ impl Session {
             Scope::All | Scope::Command => Vec::new(),
         };
         session.coverage.extend(session.uprobes.attach_functions(&mut session.ebpf, &request.functions));
-        let rows = probes::attach_all(&mut session.ebpf, &session.types);
+        let (rows, forbidden) = probes::attach_all(&mut session.ebpf, &session.types);
         if !rows.iter().any(|r| r.attached) {
             let how = rows.first().map_or_else(String::new, |r| r.how.clone());
             // With CAP_BPF alone the maps are made and every program is refused.
-            let forbidden = ["Operation not permitted", "Permission denied"].iter().any(|why| how.contains(why));
             return Err(if forbidden { Error::NotPermitted { what: how } } else { Error::Blind(how) });
         }
         session.coverage.extend(rows);
@@ -395,51 +394,7 @@ pub(crate) fn load(request: &Request, types: &KernelTypes, rings: Shape) -> Resu
         .override_global("open_direct", &direct, true)
         .override_global("open_dsync", &dsync, true)
         .load(OBJECT)
-        .map_err(|e| not_loaded(&e))
-}
-
-/// Why programs and their tables were not made.
-pub fn not_loaded(error: &EbpfError) -> Error {
-    let what = in_words(error);
-    match namespace::whose_root() {
-        whose if is_refusal(error) => Error::NotPermitted { what: what + whose },
-        "" => Error::Object(what),
-        // Without rights the loader takes the kernel for one that lacks what it asks for.
-        whose => Error::NotPermitted { what: what + whose },
-    }
-}
-
-/// An error that says that the kernel forbids it, if that is what it was.
-pub fn refused(error: &(dyn std::error::Error + 'static)) -> Option<Error> {
-    is_refusal(error).then(|| Error::NotPermitted { what: error::chain(error) + namespace::whose_root() })
-}
-
-/// What the kernel refused, as one who does not know the programs' tables can understand it.
-fn in_words(error: &EbpfError) -> String {
-    use std::io::ErrorKind::{InvalidInput, OutOfMemory, PermissionDenied};
-    let EbpfError::MapError(MapError::CreateError { io_error, .. }) = error else { return error::chain(error) };
-    match io_error.kind() {
-        PermissionDenied => "it refuses the tables that probes write into".into(),
-        OutOfMemory => {
-            "the kernel gives no memory for the probes' tables and rings, which take up to 100 MiB: raise the memory \
-                        limit of the container or, before Linux 5.11, of locked memory (`ulimit -l unlimited`)"
-                .into()
-        }
-        InvalidInput => "the kernel lacks a kind of table that the probes need; Linux 5.12 and newer have it".into(),
-        _ => format!("the kernel does not make the tables that probes write into: {}", error::chain(io_error)),
-    }
-}
-
-/// Whether somewhere in the chain the kernel said EPERM or EACCES.
-fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut next = Some(error);
-    while let Some(e) = next {
-        if let Some(io) = e.downcast_ref::<std::io::Error>() {
-            return io.kind() == std::io::ErrorKind::PermissionDenied;
-        }
-        next = e.source();
-    }
-    false
+        .map_err(|e| refusal::not_loaded(&e))
 }
 
 fn take<T, E: std::fmt::Display>(

@@ -2,7 +2,7 @@
 
 use crate::kernel::clock::boot_ns;
 use crate::namespace::{self, Numbers};
-use model::event::{File, Header, InnerTask, Task};
+use model::event::{File, Header, InnerTask, Task, file_what, task_what};
 use model::{Dev, Event, Record};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +15,8 @@ pub const NO_CPU: u16 = u16::MAX;
 pub fn name_of(tgid: u32) -> Option<Event> {
     let pid = namespace::in_proc(tgid)?;
     let text = comm_of(pid)?;
-    let record: Record = Task { parent: parent_outside(pid), what: 3, text, ..Task::default() }.into();
+    let record: Record =
+        Task { parent: parent_outside(pid), what: task_what::THERE_BEFORE, text, ..Task::default() }.into();
     let header = Header { time_ns: boot_ns(), cpu: NO_CPU, tgid, tid: tgid, kind: record.kind(), ..Header::default() };
     Some(Event { header, record })
 }
@@ -55,7 +56,9 @@ pub fn describe(pid: u32) -> Vec<Event> {
     let event = |record: Record| Event { header: Header { kind: record.kind(), ..header }, record };
     let mut all = Vec::new();
     if let Some(text) = comm_of(pid) {
-        all.push(event(Task { parent: parent_outside(pid), what: 3, text, ..Task::default() }.into()));
+        all.push(event(
+            Task { parent: parent_outside(pid), what: task_what::THERE_BEFORE, text, ..Task::default() }.into(),
+        ));
     }
     let mounts = fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
     let mounts = String::from_utf8_lossy(&mounts);
@@ -70,7 +73,7 @@ pub fn describe(pid: u32) -> Vec<Event> {
         let whole = if libc::major(meta.dev()) == 0 { about().and_then(|t| volume(&t, &mounts)) } else { None };
         let dev = whole.unwrap_or_else(|| Dev::new(libc::major(meta.dev()), libc::minor(meta.dev()))).0;
         let text = path.to_string_lossy().into_owned();
-        all.push(event(File { ino: meta.ino(), dev, what: 4, text, ..File::default() }.into()));
+        all.push(event(File { ino: meta.ino(), dev, what: file_what::OPEN_BEFORE, text, ..File::default() }.into()));
     }
     all
 }
@@ -133,10 +136,11 @@ mod tests {
         let meta = file.as_file().metadata().unwrap();
         let events = describe(me);
         let Record::Task(task) = &events[0].record else { panic!("{:?}", events[0]) };
-        assert_eq!((task.what, task.text.is_empty()), (3, false));
+        assert_eq!((task.what, task.text.is_empty()), (task_what::THERE_BEFORE, false));
         assert!(named(&task.text).contains(&me));
         assert!(events.iter().any(|e| match &e.record {
-            Record::File(f) => f.ino == meta.ino() && f.what == 4 && Path::new(&f.text) == file.path(),
+            Record::File(f) =>
+                f.ino == meta.ino() && f.what == file_what::OPEN_BEFORE && Path::new(&f.text) == file.path(),
             _ => false,
         }));
     }

@@ -4,7 +4,7 @@
 //! What it must know of a file travels in the probe's cookie, so that no table is looked up.
 
 use crate::error::chain;
-use crate::multi::{self, Multi, Place};
+use crate::multi::{self, Multi, ProbePoint};
 use crate::probes::row;
 use crate::request::Function;
 use crate::sqlite::{self, Prepare, SqliteSymbols};
@@ -30,7 +30,7 @@ pub struct Uprobes {
     /// loader finds.
     multi: Option<Multi>,
     files: HashSet<(u64, u64)>,
-    links: Vec<Link>,
+    links: Vec<Attached>,
     begins: BTreeSet<(bool, Begin)>,
     /// Whether resets are watched everywhere.
     resets: bool,
@@ -44,7 +44,7 @@ pub struct Uprobes {
 struct Reset {
     file: File,
     probe: String,
-    place: Place,
+    place: ProbePoint,
 }
 
 /// As the coverage calls the two ways.
@@ -54,8 +54,8 @@ const PERF: &str = "uprobe";
 /// A probe in force, as long as it lives.
 #[derive(Debug)]
 #[expect(dead_code, reason = "to be dropped is all they are for")]
-enum Link {
-    Multi(multi::Link),
+enum Attached {
+    Multi(multi::UprobeLinks),
     Perf(UProbeLink),
 }
 
@@ -87,12 +87,12 @@ impl Uprobes {
         let mut rows = Vec::new();
         // Ends before begins, so that what begins is seen to end.
         if let Some(offset) = symbols.finalize {
-            let all = [("sqlite3_finalize", Place { offset, cookie: text })];
+            let all = [("sqlite3_finalize", ProbePoint { offset, cookie: text })];
             rows.extend(self.put(ebpf, path, &["sqlite_finalize"], &all));
         }
         // A trap in each execution, of use only to statements that are given up between their rows.
         let waits = File::open(path).ok().filter(|_| !self.resets && symbols.running.is_some());
-        let reset = symbols.reset.map(|offset| Place { offset, cookie: text });
+        let reset = symbols.reset.map(|offset| ProbePoint { offset, cookie: text });
         let waiting = match (reset, waits) {
             (Some(place), Some(file)) => Some(Reset { file, probe: name("sqlite3_reset"), place }),
             (Some(place), None) => {
@@ -102,9 +102,9 @@ impl Uprobes {
             (None, _) => None,
         };
         self.begins_at(true, path, symbols.step);
-        let step = Place { offset: symbols.step, cookie: step_cookie(symbols) };
+        let step = ProbePoint { offset: symbols.step, cookie: step_cookie(symbols) };
         rows.extend(self.put(ebpf, path, &["sqlite_step_return", "sqlite_step"], &[("sqlite3_step", step)]));
-        let place = |p: &Prepare| Place { offset: p.offset, cookie: prepare_cookie(p, symbols.sql_offset) };
+        let place = |p: &Prepare| ProbePoint { offset: p.offset, cookie: prepare_cookie(p, symbols.sql_offset) };
         let prepares: Vec<_> = symbols.prepares.iter().map(|p| (p.name, place(p))).collect();
         rows.extend(self.put(ebpf, path, &["sqlite_prepare_return", "sqlite_prepare"], &prepares));
         if let Some(reset) = waiting {
@@ -124,10 +124,16 @@ impl Uprobes {
     }
 
     /// Puts programs, in their order, at functions of a file; a row for each function.
-    fn put(&mut self, ebpf: &mut Ebpf, path: &Path, programs: &[&str], functions: &[(&str, Place)]) -> Vec<Coverage> {
-        let places: Vec<Place> = functions.iter().map(|(_, place)| *place).collect();
+    fn put(
+        &mut self,
+        ebpf: &mut Ebpf,
+        path: &Path,
+        programs: &[&str],
+        functions: &[(&str, ProbePoint)],
+    ) -> Vec<Coverage> {
+        let places: Vec<ProbePoint> = functions.iter().map(|(_, place)| *place).collect();
         let together = if places.len() > 1 { self.by_link(path, programs, &places) } else { None };
-        let alone = |&(name, place): &(&str, Place)| {
+        let alone = |&(name, place): &(&str, ProbePoint)| {
             let outcome = match &together {
                 Some(Ok(())) => Ok(at(LINK, place)),
                 _ => self.attach(ebpf, path, programs, place),
@@ -138,7 +144,7 @@ impl Uprobes {
     }
 
     /// Puts programs, in their order, at a place of a file, all of them in one way or none. Returns how, for the coverage.
-    fn attach(&mut self, ebpf: &mut Ebpf, path: &Path, programs: &[&str], place: Place) -> Result<String, String> {
+    fn attach(&mut self, ebpf: &mut Ebpf, path: &Path, programs: &[&str], place: ProbePoint) -> Result<String, String> {
         let refused = match self.by_link(path, programs, &[place]) {
             Some(Ok(())) => return Ok(at(LINK, place)),
             Some(Err(why)) => Some(format!("{LINK}: {why}")),
@@ -154,10 +160,10 @@ impl Uprobes {
     }
 
     /// Puts programs at places of a file by links, all or none; `None` where there are no links.
-    fn by_link(&mut self, path: &Path, programs: &[&str], places: &[Place]) -> Option<Result<(), String>> {
+    fn by_link(&mut self, path: &Path, programs: &[&str], places: &[ProbePoint]) -> Option<Result<(), String>> {
         let multi = self.multi.as_mut()?;
         let links: Result<Vec<_>, _> = programs.iter().map(|program| multi.attach(program, path, places)).collect();
-        Some(links.map(|links| self.links.extend(links.into_iter().map(Link::Multi))))
+        Some(links.map(|links| self.links.extend(links.into_iter().map(Attached::Multi))))
     }
 
     /// Puts programs at one place of a file by perf events, all or none.
@@ -171,7 +177,7 @@ impl Uprobes {
     ) -> Result<(), String> {
         let links = programs.iter().map(|program| attach_at(ebpf, program, path, point(), cookie));
         let links = links.collect::<Result<Vec<_>, _>>()?;
-        self.links.extend(links.into_iter().map(Link::Perf));
+        self.links.extend(links.into_iter().map(Attached::Perf));
         Ok(())
     }
 
@@ -201,7 +207,7 @@ impl Uprobes {
             let known = function.offset.or_else(|| sqlite::function(path, &function.name));
             known.into_iter().for_each(|offset| self.begins_at(false, path, offset));
             let outcome = match known {
-                Some(offset) => self.attach(ebpf, path, &programs, Place { offset, cookie }),
+                Some(offset) => self.attach(ebpf, path, &programs, ProbePoint { offset, cookie }),
                 // The other loader knows further places to look for symbols.
                 None => {
                     let point = || UProbeAttachLocation::Symbol(&function.name);
@@ -231,7 +237,7 @@ impl Uprobes {
     pub fn attach_trap(&mut self, ebpf: &mut Ebpf, begin: Begin) -> bool {
         let Some(offset) = trap::place(begin) else { return false };
         // No number of the list.
-        let place = Place { offset, cookie: u64::MAX };
+        let place = ProbePoint { offset, cookie: u64::MAX };
         self.attach(ebpf, trap::program(), &["function_return", "function_enter"], place).is_ok()
     }
 
@@ -252,7 +258,7 @@ impl Uprobes {
 }
 
 /// A way, and where.
-fn at(way: &str, place: Place) -> String {
+fn at(way: &str, place: ProbePoint) -> String {
     format!("{way} at {:#x}", place.offset)
 }
 
@@ -309,7 +315,7 @@ fn attach_at(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::btf::KernelTypes;
+    use crate::kernel::types::KernelTypes;
     use crate::request::{Request, Scope};
     use crate::rings::Shape;
     use crate::session;

@@ -29,15 +29,13 @@
 use crate::hash::FastMap;
 use crate::names::Names;
 use crate::pages::FileKey;
-use model::event::flags;
-use model::files::{FileClass, database_of, without_mark};
+use model::event::{file_what, flags};
 use model::{Call, Event, Record};
+use sqlite::{FileClass, database_in, database_of};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Databases remembered by their names or by how they are read.
 const DATABASES: usize = 1 << 12;
-/// In a `file` record: it was opened.
-const OPENED: u16 = 0;
 /// Between two writes of one commit to a WAL lies only the making of the next frame. A thread that waited longer had done.
 const PAUSE_NS: u64 = 10_000_000;
 /// The announcement of a sync and the start in its record are read from the clock one after the other.
@@ -121,11 +119,11 @@ impl Inferred {
         }
         let (time_ns, note) = match &event.record {
             Record::File(r) => {
-                let class = model::files::class(&r.text);
+                let class = sqlite::class(&r.text);
                 if let FileClass::RollbackJournal | FileClass::Wal = class {
                     self.remember(database_of(&r.text), class == FileClass::Wal);
                 }
-                if r.what != OPENED {
+                if r.what != file_what::OPENED {
                     return;
                 }
                 let journal_of = (class == FileClass::RollbackJournal).then(|| database_of(&r.text).to_string());
@@ -233,7 +231,7 @@ impl Inferred {
     /// What the file is to SQLite.
     pub(crate) fn class_of(&self, file: FileKey, names: &Names) -> FileClass {
         let Some(path) = names.path(file) else { return FileClass::Other };
-        match model::files::class(path) {
+        match sqlite::class(path) {
             FileClass::Other if self.databases.contains_key(path) || self.read.contains(&file) => FileClass::Database,
             class => class,
         }
@@ -243,7 +241,7 @@ impl Inferred {
     fn is_of(&self, database_path: &str, file: FileKey, told: &Told, names: &Names) -> bool {
         let Some(path) = names.path(file) else { return false };
         let folder = || *told == Told::Synced && database_path.rsplit_once('/').is_some_and(|(f, _)| f == path);
-        database(path, self.class_of(file, names)) == database_path || folder()
+        database_in(path, self.class_of(file, names)) == database_path || folder()
     }
 
     /// The transaction that the thread was at work for at `time_ns`: that of its call's file.
@@ -321,13 +319,5 @@ impl Inferred {
             self.open.remove(&tid);
         }
         ended
-    }
-}
-
-/// The database that a path is beside or in: itself, that of its journal, WAL or shm, the first of a transaction over several.
-pub(crate) fn database(path: &str, class: FileClass) -> &str {
-    match class {
-        FileClass::MasterJournal => without_mark(path).rsplit_once("-mj").map_or(path, |(database, _)| database),
-        _ => database_of(path),
     }
 }

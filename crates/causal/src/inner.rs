@@ -7,6 +7,7 @@
 //! *Uncertainty*: two containers of one recording use the same small numbers. The one that was made last before the mark
 //! began is taken; marks do not say which ship they are from.
 
+use model::event::task_what;
 use model::{Event, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,14 +30,13 @@ pub struct InnerTasks {
 impl InnerTasks {
     /// Takes note of an event of the log.
     pub fn learn(&mut self, event: &Event) {
-        const ENDED: u16 = 2;
         match &event.record {
             Record::InnerTask(r) if self.count < MOST => {
                 self.count += 1;
                 let same = self.known.entry((r.inner_tgid, r.inner_tid)).or_default();
                 same.push((event.header.time_ns, (r.tgid, r.tid)));
             }
-            Record::Task(r) if r.what < ENDED && self.outside.len() < MOST => {
+            Record::Task(r) if r.what < task_what::ENDED && self.outside.len() < MOST => {
                 self.outside.insert(event.header.tgid);
             }
             _ => {}

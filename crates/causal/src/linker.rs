@@ -7,6 +7,7 @@ use crate::checkpoints::Checkpoints;
 use crate::context::Context;
 use crate::objects::Objects;
 use crate::tasks::Tasks;
+use model::event::task_what;
 use model::{Event, Record};
 
 /// How often the things that grow with the open horizon are looked through.
@@ -81,7 +82,7 @@ impl Router {
             Record::CacheAdd(r) => tasks.on_cache_add(h, r, objects, cx),
             Record::Task(r) => {
                 objects.names.task(h, r, cx.sink);
-                if r.what == 2 {
+                if r.what == task_what::ENDED {
                     threads.thread_ended(h.tid, objects, cx);
                 }
             }

@@ -11,10 +11,9 @@
 use crate::Sink;
 use crate::hash::FastMap;
 use crate::pages::FileKey;
-use model::event::{self, Header};
+use model::event::{self, Header, file_what, task_what};
 use model::table::{File, Process};
 
-const REMOVED: u16 = 2;
 /// Files remembered before removed ones are forgotten.
 const KEPT: usize = 1 << 16;
 
@@ -85,7 +84,7 @@ impl Names {
         if file.ino == 0 {
             return false;
         }
-        let removed = file.what == REMOVED;
+        let removed = file.what == file_what::REMOVED;
         let path = (!file.text.is_empty()).then(|| file.text.clone());
         match self.files.get_mut(&key) {
             Some(known) if known.path.is_none() && !known.removed => {
@@ -114,12 +113,10 @@ impl Names {
 
     /// A task was made, became another program, or ended.
     pub(crate) fn task(&mut self, header: &Header, task: &event::Task, sink: &mut dyn Sink) {
-        const FORKED: u16 = 0;
-        const ENDED: u16 = 2;
         if header.tid != header.tgid {
             return;
         }
-        if task.what == FORKED {
+        if task.what == task_what::FORKED {
             self.end(header.tgid, sink);
         }
         let known = self.processes.entry(header.tgid).or_default();
@@ -129,7 +126,7 @@ impl Names {
         if task.parent != 0 {
             known.parent = Some(task.parent);
         }
-        if task.what == ENDED {
+        if task.what == task_what::ENDED {
             self.end(header.tgid, sink);
         }
     }

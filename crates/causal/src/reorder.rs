@@ -12,14 +12,14 @@ use crate::patience::PatienceQueue;
 use model::{Event, Record};
 
 /// An event's place in the order: when it began, then its CPU's own order, then its order of arrival.
-type Place = (u64, u64, u64);
+type SortKey = (u64, u64, u64);
 
 /// The events that wait for their turn.
 pub(crate) struct Reorder {
     horizon_ns: u64,
     newest_ns: u64,
     arrivals: u64,
-    waiting: PatienceQueue<Place, Event>,
+    waiting: PatienceQueue<SortKey, Event>,
 }
 
 /// The moment that an event is ordered by.

@@ -16,7 +16,7 @@ use crate::loss::Window;
 use crate::objects::Objects;
 use crate::pages::Writer;
 use crate::threads::Threads;
-use model::event::{Header, Uring, flags, header_flags};
+use model::event::{Header, Uring, flags, header_flags, uring_phase};
 use model::table::Span;
 use model::{Call, Confidence, Layer, Relation};
 use std::borrow::Cow;
@@ -109,16 +109,14 @@ impl Rings {
         objects: &mut Objects,
         cx: &mut Context<'_>,
     ) {
-        const SUBMITTED: u16 = 0;
-        const CARRIED_ON: u16 = 2;
-        if r.phase == CARRIED_ON {
+        if r.phase == uring_phase::CARRIED_ON {
             if self.workers.len() >= MOST {
                 self.workers.clear();
             }
             self.workers.insert(header.tid, (header.tgid, r.result.cast_unsigned()));
             return;
         }
-        if r.phase != SUBMITTED {
+        if r.phase != uring_phase::SUBMITTED {
             if let Some(ring) = self.by_address.remove(&r.req).and_then(|key| self.by_submission.remove(&key)) {
                 self.completed(header, ring, r, threads, objects, cx);
             }

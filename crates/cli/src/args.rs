@@ -8,7 +8,9 @@ mod pool;
 mod results;
 
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
-pub use net::{Cost, InOneWord, Net, NetCc, NetLink, NetRun, NetServe, NetTrial, NetVerb, Rate, Way};
+pub use net::{
+    Cost, IPERF2_PACKET, IPERF2_RATE, InOneWord, Net, NetCc, NetLink, NetRun, NetServe, NetTrial, NetVerb, Rate, Way,
+};
 pub use paper::{Between, Paper, PaperBench};
 pub use pool::{
     AttachWith, Control, Disk, Order, Pool, PoolAttach, PoolBench, PoolForget, PoolKeygen, PoolLoad, PoolNode,

@@ -2,7 +2,7 @@
 //! container, an ordinary user, no BTF), the same is shown on a recording that comes with the program, and what needs no
 //! tracing is measured.
 
-use crate::{args, export, link, notices, progress, report, sample, say};
+use crate::{args, export, link, notices, output, progress, report, sample};
 use analysis::text::{digits, duration};
 use anyhow::{Context as _, Result, bail};
 use model::Context;
@@ -46,7 +46,7 @@ pub fn run(args: &args::Demo) -> Result<ExitCode> {
 /// Prints an archive's summary, and leaves its page and its Perfetto trace beside it.
 fn show(archive: &Path, context: &Context) -> Result<()> {
     let linked = link::open(archive, context)?;
-    say::text(&analysis::show::text(&analysis::summarise_archive(&linked)?));
+    output::text(&analysis::show::text(&analysis::summarise_archive(&linked)?));
     let (page, trace) = (archive.with_extension("html"), archive.with_extension("pftrace"));
     report::write(&linked, archive, &page)?;
     export::perfetto(&linked, &trace)?;
@@ -55,8 +55,8 @@ fn show(archive: &Path, context: &Context) -> Result<()> {
     }
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     println!("\nLeft here, and how to open it:");
-    println!("  {:<14} all numbers: fathom show {}", name(archive), say::word(archive));
-    println!("  {:<14} the timeline, in any browser: xdg-open {}", name(&page), say::word(&page));
+    println!("  {:<14} all numbers: fathom show {}", name(archive), output::word(archive));
+    println!("  {:<14} the timeline, in any browser: xdg-open {}", name(&page), output::word(&page));
     println!("  {:<14} drag it into ui.perfetto.dev, or open it with trace_processor", name(&trace));
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! `fathom export`: a recording for other tools.
 
-use crate::{args, atomic_file, link, progress, report::beside, say};
+use crate::{args, atomic_file, link, output, progress, report::beside};
 use anyhow::{Context as _, Result, bail};
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -33,7 +33,7 @@ pub fn run(args: &args::Export) -> Result<()> {
         let output = args.output.clone().unwrap_or_else(|| beside(&args.archive, "pftrace"));
         let written = perfetto(&archive, &output);
         if output == Path::new(STDOUT) {
-            let gone = |error: &anyhow::Error| error.root_cause().downcast_ref().is_some_and(say::has_gone);
+            let gone = |error: &anyhow::Error| error.root_cause().downcast_ref().is_some_and(output::has_gone);
             return written.map(drop).or_else(|error| if gone(&error) { Ok(()) } else { Err(error) });
         }
         let written = written?;
@@ -68,7 +68,7 @@ fn events(archive: &Path, output: Option<&Path>) -> Result<()> {
     }
     let mut out = BufWriter::new(std::io::stdout());
     match lines(&mut out).and_then(|()| out.flush()) {
-        Err(error) if say::has_gone(&error) => Ok(()),
+        Err(error) if output::has_gone(&error) => Ok(()),
         other => Ok(other?),
     }
 }

@@ -21,7 +21,7 @@ pub fn open(dir: &Path, context: &Context) -> Result<Archive> {
         // Who runs it holds the lock until its end.
         let _lock = if live { None } else { Some(Lock::take(dir)?) };
         eprintln!("fathom: {} {state}; making the tables from its log", dir.display());
-        crate::bench::remake(dir)?;
+        notices::warned(experiment::tables::make(dir)?);
         return Ok(Archive::open(dir)?);
     }
     recorder::link::open(dir, context, &notices::tell).map_err(|error| {
@@ -41,7 +41,7 @@ pub fn run(args: &crate::args::Link) -> Result<()> {
     let ours = [archive::log::path(dir), archive::runs::path(dir)].iter().any(|log| log.is_file());
     let _lock = if ours { Some(Lock::take(dir)?) } else { None };
     let remade = match Archive::open(dir) {
-        Ok(archive) if archive.meta().kind != "trace" => Some(crate::bench::remake(dir)?),
+        Ok(archive) if archive.meta().kind != "trace" => Some(notices::warned(experiment::tables::make(dir)?)),
         Ok(_) => None,
         Err(error) if is_rescuable(&error) && archive::runs::path(dir).is_file() => {
             eprintln!("fathom: {}", notices::without_remedy(&error));
@@ -49,7 +49,7 @@ pub fn run(args: &crate::args::Link) -> Result<()> {
                 "fathom: going on with the log (runs.jsonl) alone: the command line is lost, and the archive's time is its \
                  first process's"
             );
-            Some(crate::bench::remake_without_meta(dir)?)
+            Some(notices::warned(experiment::tables::make_without_meta(dir)?))
         }
         Err(_) => None,
     };

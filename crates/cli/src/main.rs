@@ -2,7 +2,7 @@
 //! in the rooms below.
 
 #[macro_use]
-mod say;
+mod output;
 
 mod args;
 mod atomic_file;
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     match run(cli.verb) {
-        Ok(code) => say::end(code),
+        Ok(code) => output::end(code),
         Err(error) => {
             eprintln!("fathom: {}", sentence(&error));
             ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })

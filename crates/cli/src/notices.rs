@@ -1,6 +1,7 @@
 //! What the recorder and the linker have to say, in words.
 
 use anyhow::Result;
+use archive::Runs;
 use model::counted;
 use recorder::Notice;
 use std::path::Path;
@@ -8,6 +9,12 @@ use std::path::Path;
 /// What `--quiet` leaves out; everything else is a warning.
 pub fn is_remark(notice: &Notice) -> bool {
     matches!(notice, Notice::MayThrow { .. } | Notice::AttachedOnly { .. } | Notice::KeptOld(_))
+}
+
+/// The log of a benchmark; what is missing of it is said.
+pub fn warned((runs, warnings): (Runs, Vec<String>)) -> Runs {
+    warnings.iter().for_each(|warning| eprintln!("fathom: {warning}"));
+    runs
 }
 
 /// Warnings only.

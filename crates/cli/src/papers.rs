@@ -1,6 +1,6 @@
 //! `fathom papers`: the papers' figures on this machine, their values and ours in columns of their own.
 
-use crate::{Usage, args, bench, demo, link, notices, progress, report, say};
+use crate::{Usage, args, bench, demo, link, notices, output, progress, report};
 use analysis::papers;
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
@@ -105,7 +105,7 @@ pub fn run(args: &args::Papers) -> Result<ExitCode> {
     }
     match &args.output {
         Some(path) => crate::atomic_file::text(path, &(head() + &text))?,
-        None => say::text(&text),
+        None => output::text(&text),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -158,7 +158,7 @@ fn draw(archive: &Path, own: bool) -> Result<()> {
         report::write(&link::open(archive, &progress::context(false))?, archive, &page)?;
         eprintln!("fathom: the figures themselves are drawn in {}", page.display());
     } else {
-        eprintln!("fathom: `fathom report {} -o PAGE.html` draws the figures themselves", say::word(archive));
+        eprintln!("fathom: `fathom report {} -o PAGE.html` draws the figures themselves", output::word(archive));
     }
     Ok(())
 }
@@ -203,7 +203,7 @@ fn scores(args: &args::Papers, figures: &[&Known]) -> Result<Made> {
         }
     };
     let benchmark = bench::load(&path)?;
-    let wanted = |f: &analysis::bench::figures::Figure| {
+    let wanted = |f: &analysis::bench::figure::Figure| {
         figures
             .iter()
             .any(|k| k.paper == f.paper && f.figure.split(", ").any(|number| k.is(&format!("{}/{number}", f.paper))))

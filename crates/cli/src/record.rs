@@ -1,6 +1,6 @@
 //! `fathom record`: from the command line to a request, and what came of it.
 
-use crate::{args, notices, progress, say};
+use crate::{args, notices, output, progress};
 use anyhow::Result;
 use model::counted;
 use recorder::{Error, Recorded, Request, Target};
@@ -76,6 +76,6 @@ fn summarise(archive: &Path, done: &Recorded) {
         if done.lost > 0 { format!(", {} lost", counted(done.lost as usize, "event")) } else { String::new() }
     );
     if operations.is_some() {
-        eprintln!("next: fathom show {0}, or fathom report {0}", say::word(archive));
+        eprintln!("next: fathom show {0}, or fathom report {0}", output::word(archive));
     }
 }

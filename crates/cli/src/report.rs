@@ -1,10 +1,10 @@
 //! `fathom report`: archives as one page.
 
-use crate::{args, atomic_file, link, progress};
+use crate::{args, atomic_file, bench, link, progress};
 use analysis::bench::beside::Beside;
 use analysis::bench::results::Bench;
 use analysis::{Rows, figures, summary};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use archive::Archive;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub fn run(args: &args::Report) -> Result<()> {
             benchmarks == opened.len(),
             "these are benchmarks and other archives: make a page of each kind (network runs and what was recorded beside them are one)"
         );
-        return crate::bench::report(&args.archives, args.output.as_deref());
+        return benchmark_page(&args.archives, args.output.as_deref());
     }
     let mut parts = Vec::new();
     for (archive, path) in &opened {
@@ -53,7 +53,32 @@ fn net(opened: &[(Archive, &PathBuf)], output: Option<&Path>) -> Result<()> {
         titles.push(name);
     }
     let page = analysis::bench::net::page_of(&runs, &recordings).map_err(anyhow::Error::msg)?;
-    crate::bench::write_page(&titles.join(", "), &serde_json::to_value(page)?, output, last)
+    write_page(&titles.join(", "), &serde_json::to_value(page)?, output, last)
+}
+
+/// The page of a benchmark, or of two: the second is shown, with the first beside it.
+fn benchmark_page(archives: &[PathBuf], output: Option<&Path>) -> Result<()> {
+    let context = progress::context(true);
+    let (a, shown) = match archives {
+        [one] => (None, one),
+        [a, b] => (Some(bench::load(a)?), b),
+        _ => bail!("a page shows two benchmarks at most; `fathom bench history` shows more of them over time"),
+    };
+    let bench = bench::load(shown)?;
+    let why = |name: &str| bench::explain(shown, name, &context);
+    let (page, title) = match &a {
+        Some(a) => (analysis::bench::page::page_beside(a, &bench, &why), format!("{} beside {}", bench.name, a.name)),
+        None => (analysis::bench::page::page(&bench, &why), bench.name.clone()),
+    };
+    write_page(&title, &serde_json::to_value(page)?, output, shown)
+}
+
+/// Writes a page and says so.
+fn write_page(title: &str, page: &serde_json::Value, output: Option<&Path>, archive: &Path) -> Result<()> {
+    let output = output.map_or_else(|| beside(archive, "html"), Path::to_path_buf);
+    atomic_file::text(&output, &report::bench_page(title, page))?;
+    println!("{}: open it in a browser; it needs no network", output.display());
+    Ok(())
 }
 
 /// Spans of one recording in a page, about 150 bytes each. With 300,000 a browser takes four seconds to open the page, with

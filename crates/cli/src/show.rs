@@ -1,11 +1,12 @@
 //! `fathom show`: the summary of an archive, for people or for programs.
 
-use crate::net::rate;
-use crate::{args, bench, link, progress, say};
-use analysis::bench::net::{Held, page_of};
+use crate::{args, bench, link, output, progress};
+use analysis::bench::net::page_of;
 use analysis::bench::results::Bench;
+use analysis::bench::run_score::Held;
 use analysis::text::shown;
 use anyhow::Result;
+use model::text::rate;
 use std::fmt::Write as _;
 
 pub fn run(args: &args::Show) -> Result<()> {
@@ -34,7 +35,7 @@ fn net(run: &Bench, json: bool) -> Result<()> {
     if json {
         let mut value = serde_json::to_value(&page.shown)?;
         value["limited_by"] = serde_json::to_value(&page.held)?;
-        say::text(&(serde_json::to_string_pretty(&value)? + "\n"));
+        output::text(&(serde_json::to_string_pretty(&value)? + "\n"));
         return Ok(());
     }
     let mut text = String::new();
@@ -61,6 +62,6 @@ fn net(run: &Bench, json: bool) -> Result<()> {
             }
         }
     }
-    say::text(&text);
+    output::text(&text);
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! `fathom workload`: a benchmark's replicate, a process that says what it measured as JSON lines.
 
-use crate::{args, progress, say};
+use crate::{args, output, progress};
 use anyhow::Result;
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use workload::Error;
 pub fn run(args: &args::Workload) -> Result<ExitCode> {
     let context = progress::context(false);
     progress::end_on_signal(&context);
-    let mut out = BufWriter::new(say::Out);
+    let mut out = BufWriter::new(output::Out);
     let result = workload::run(&args.words, &context, &mut out);
     progress::clear(&context);
     out.flush()?;

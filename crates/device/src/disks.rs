@@ -1,7 +1,7 @@
 //! The block devices and how they stand on each other: a partition in its disk, a device-mapper disk on others, a loop
 //! disk on a file that is itself on a disk.
 
-use crate::mounts::{identity, mounts};
+use crate::mounts::{identity, mounts, parse_dev};
 use crate::{Reader, mount_of};
 use model::Dev;
 use model::table::Disk;
@@ -43,13 +43,6 @@ pub struct BlockDisk {
 pub struct Disks {
     /// By number.
     pub all: BTreeMap<Dev, BlockDisk>,
-}
-
-/// Reads `MAJOR:MINOR`.
-pub(crate) fn parse_dev(text: &str) -> Option<Dev> {
-    let (major, minor) = text.split_once(':')?;
-    let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
-    (major < 1 << 12 && minor < 1 << 20).then(|| Dev::new(major, minor))
 }
 
 impl Disks {

@@ -1,7 +1,6 @@
 //! Which file system a path is on, from the kernel's list of mounts.
 
 use crate::Reader;
-use crate::disks::parse_dev;
 use model::Dev;
 
 /// A mounted file system.
@@ -90,6 +89,13 @@ fn unescape(text: &str) -> String {
         }
     }
     String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Reads `MAJOR:MINOR`.
+pub(crate) fn parse_dev(text: &str) -> Option<Dev> {
+    let (major, minor) = text.split_once(':')?;
+    let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
+    (major < 1 << 12 && minor < 1 << 20).then(|| Dev::new(major, minor))
 }
 
 #[cfg(test)]

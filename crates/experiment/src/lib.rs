@@ -29,6 +29,7 @@ mod run;
 mod scratch;
 pub mod store;
 pub mod suite;
+pub mod tables;
 mod template;
 mod units;
 

@@ -2,7 +2,6 @@
 //! both need it, and neither may know the other.
 
 pub mod debian;
-pub mod detour;
 mod error;
 pub mod guest;
 pub mod initramfs;
@@ -11,6 +10,7 @@ pub mod loopdisk;
 pub mod medium;
 pub mod netns;
 pub mod process;
+pub mod router;
 pub mod script;
 
 pub use error::Error;

@@ -55,17 +55,17 @@ done
 #[derive(Debug)]
 pub struct Namespace {
     keeper: Child,
-    door: Arc<Door>,
+    files: Arc<NamespaceFiles>,
 }
 
 /// What a child needs to enter: open files, so that no number of a process can have changed its meaning.
 #[derive(Debug)]
-struct Door {
+struct NamespaceFiles {
     user: Option<File>,
     net: File,
 }
 
-impl Door {
+impl NamespaceFiles {
     /// Enters with the calling process, which must have one thread.
     fn enter(&self) -> Result<()> {
         // As the owner of the user namespace we are root in it once inside; the network namespace belongs to it.
@@ -87,7 +87,7 @@ enum Origin {
     /// In a new user namespace.
     User,
     /// In the user namespace of another one, if that has one.
-    Beside(Arc<Door>),
+    Beside(Arc<NamespaceFiles>),
 }
 
 impl Namespace {
@@ -112,7 +112,7 @@ impl Namespace {
     /// # Errors
     /// The kernel refuses, such as for `user.max_net_namespaces`.
     pub fn beside(other: &Self) -> Result<Self> {
-        Self::make(&Origin::Beside(other.door.clone()))
+        Self::make(&Origin::Beside(other.files.clone()))
             .map_err(|error| Error::new(error.kind(), format!("cannot make a second network namespace: {error}")))
     }
 
@@ -141,10 +141,10 @@ impl Namespace {
         let (user, beside) = match origin {
             Origin::Privileged => (false, None),
             Origin::User => (true, None),
-            Origin::Beside(door) => (false, Some(door.clone())),
+            Origin::Beside(files) => (false, Some(files.clone())),
         };
         let prepare = move || {
-            if let Some(user) = beside.as_ref().and_then(|door| door.user.as_ref()) {
+            if let Some(user) = beside.as_ref().and_then(|files| files.user.as_ref()) {
                 // SAFETY: setns reads two integers; the file is open.
                 check(unsafe { libc::setns(user.as_raw_fd(), libc::CLONE_NEWUSER) })?;
             }
@@ -173,10 +173,11 @@ impl Namespace {
         let inside_user = match origin {
             Origin::Privileged => false,
             Origin::User => true,
-            Origin::Beside(door) => door.user.is_some(),
+            Origin::Beside(files) => files.user.is_some(),
         };
-        let door = Arc::new(Door { user: inside_user.then(|| open("user")).transpose()?, net: open("net")? });
-        let made = Self { keeper, door };
+        let files =
+            Arc::new(NamespaceFiles { user: inside_user.then(|| open("user")).transpose()?, net: open("net")? });
+        let made = Self { keeper, files };
         made.ip(&["link", "set", "dev", "lo", "up"])?;
         Ok(made)
     }
@@ -188,7 +189,7 @@ impl Namespace {
 
     /// Whether it is inside a user namespace of ours.
     pub fn is_user(&self) -> bool {
-        self.door.user.is_some()
+        self.files.user.is_some()
     }
 
     /// The words before a command line that make it run inside: from another shell, or if `beside`, from a namespace of
@@ -201,9 +202,9 @@ impl Namespace {
     /// A command that will run inside. Dropping the namespace ends it.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
-        let door = self.door.clone();
+        let files = self.files.clone();
         // SAFETY: between fork and exec only setns, on files that are open.
-        unsafe { command.pre_exec(move || door.enter()) };
+        unsafe { command.pre_exec(move || files.enter()) };
         command
     }
 

@@ -22,7 +22,7 @@ use crate::words::Call;
 mod bits;
 mod text;
 
-pub use bits::{bio_flags, flags, header_flags};
+pub use bits::{bio_flags, file_what, flags, header_flags, op_kind, task_what, uring_phase};
 
 /// Version of the records below; a change of their layout adds one. The archive stores it.
 pub const EVENT_VERSION: u32 = 1;

@@ -8,7 +8,6 @@
 pub mod context;
 mod count;
 pub mod event;
-pub mod files;
 pub mod marks;
 pub mod record;
 mod shell;

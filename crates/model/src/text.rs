@@ -46,6 +46,37 @@ pub fn bytes(n: f64) -> String {
     format!("{} {unit}", digits(n / size))
 }
 
+/// An exact size, such as a setting: whole in the largest unit that fits, else with three digits: `64 KiB`, `1.50 GiB`.
+pub fn size(bytes: u64) -> String {
+    let units = [("GiB", 1_u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    match units.iter().find(|(_, unit)| bytes >= *unit) {
+        Some((name, unit)) if bytes.is_multiple_of(*unit) => format!("{} {name}", bytes / unit),
+        Some(_) => self::bytes(bytes as f64),
+        None => format!("{bytes} B"),
+    }
+}
+
+/// A rate of bits a second, in decimal units as networks have them.
+pub fn rate(bps: f64) -> String {
+    let (unit, size) = match bps.abs() {
+        // What would be rounded to a thousand is one of the next unit.
+        x if x < 999.5 => ("b/s", 1.0),
+        x if x < 999.5e3 => ("kb/s", 1e3),
+        x if x < 999.5e6 => ("Mb/s", 1e6),
+        _ => ("Gb/s", 1e9),
+    };
+    format!("{} {unit}", digits(bps / size))
+}
+
+/// How long something is likely to take: in seconds, minutes or hours, no finer than such a forecast is.
+pub fn about(seconds: u64) -> String {
+    match seconds {
+        s @ 0..100 => format!("{s} s"),
+        s @ 100..6000 => format!("{} min", (s + 30) / 60),
+        s => format!("{:.1} h", s as f64 / 3600.0),
+    }
+}
+
 /// A mean count: whole if it is whole, and never a zero that is none.
 pub fn count(x: f64) -> String {
     if x > 0.0 && x < 0.005 {
@@ -96,6 +127,15 @@ mod tests {
         }
         assert_eq!(bytes(4096.0), "4.00 KiB");
         assert_eq!(bytes(1_048_500.0), "1.00 MiB");
+        assert_eq!(
+            [1, 1 << 20, 10 << 30, 1536, 212_992].map(size),
+            ["1 B", "1 MiB", "10 GiB", "1.50 KiB", "208 KiB"].map(String::from)
+        );
+        assert_eq!(
+            [900.0, 999_600.0, 52e6, 999.6e6, 1.5e9].map(rate),
+            ["900 b/s", "1.00 Mb/s", "52.0 Mb/s", "1.00 Gb/s", "1.50 Gb/s"].map(String::from)
+        );
+        assert_eq!([59, 150, 9000].map(about), ["59 s", "3 min", "2.5 h"].map(String::from));
         assert_eq!((count(3.0).as_str(), count(2.5).as_str()), ("3", "2.50"));
         assert_eq!((count(0.0).as_str(), count(0.004).as_str(), count(0.006).as_str()), ("0", "<0.01", "0.01"));
     }

@@ -2,11 +2,11 @@
 //! run is the result. If none holds there is a result too, the last run's, and it is not valid.
 
 use crate::held::{BURST, ENOUGH, Held, LEVEL, MOST, Trial};
-use crate::result::rate;
 use crate::run::{Outcome, Session};
 use crate::search::{Search, Step};
 use crate::spec::{MAX_RATE, Spec, Traffic};
 use crate::{Error, Result};
+use model::text::rate;
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 use std::time::Duration;

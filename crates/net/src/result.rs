@@ -355,13 +355,3 @@ pub fn summary(outcome: &Outcome) -> Summary {
     }
     Summary { metrics, verified, by, within, marks }
 }
-
-/// A rate for people.
-pub fn rate(bps: f64) -> String {
-    match bps {
-        // What would be rounded to a thousand is one of the next unit.
-        r if r >= 999.995e6 => format!("{:.3} Gb/s", r / 1e9),
-        r if r >= 999.95e3 => format!("{:.2} Mb/s", r / 1e6),
-        r => format!("{:.1} kb/s", r / 1e3),
-    }
-}

@@ -4,11 +4,12 @@
 
 use crate::clock;
 use crate::estimate::Throughput;
-use crate::result::{THROUGHPUT, TRANSACTIONS, over_time, rate, summary, told, transactions, whole};
+use crate::result::{THROUGHPUT, TRANSACTIONS, over_time, summary, told, transactions, whole};
 use crate::run::Outcome;
 use crate::spec::{Direction, Readings, Spec, Traffic, readings_every_ns};
 use crate::tcp_info::FIELDS;
 use model::table::{MarkRow, Replicate, Sample};
+use model::text::rate;
 use std::collections::BTreeMap;
 
 /// Less than this an archive hardly is, bytes: without a sample, with its tables.

@@ -196,14 +196,14 @@ impl Watch {
 
 /// Readings by the thread that moves nothing.
 #[derive(Debug)]
-pub struct Oversight<'a> {
+pub struct SamplerControl<'a> {
     watch: &'a Watch,
     sockets: Vec<Watched>,
     /// How many more times in a row nothing must be overdue until it is looked at rarely.
     alert: u32,
 }
 
-impl<'a> Oversight<'a> {
+impl<'a> SamplerControl<'a> {
     /// Of all sockets.
     pub fn new(watch: &'a Watch, sockets: Vec<Watched>) -> Self {
         Self { watch, sockets, alert: 0 }
@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn what_a_thread_cannot_read_is_read_for_it() {
         let (watch, sockets) = watched(Readings::All);
-        let mut oversight = Oversight::new(&watch, sockets.to_vec());
+        let mut sampler_control = SamplerControl::new(&watch, sockets.to_vec());
         let both = |number| sockets.iter().for_each(|socket| watch.between_calls(socket, number));
         let made = || {
             let read = watch.take(&sockets);
@@ -352,24 +352,24 @@ mod tests {
         };
         // Both threads see to what is due at 10 ms; the receiving one is not the one to tell what lies unread.
         both(1);
-        oversight.look(21 * MS);
-        assert_eq!((made(), oversight.alert, oversight.next(21 * MS)), ((1, 1), 0, 71 * MS));
+        sampler_control.look(21 * MS);
+        assert_eq!((made(), sampler_control.alert, sampler_control.next(21 * MS)), ((1, 1), 0, 71 * MS));
         // At 50 ms nobody has been seen for long.
-        oversight.look(50 * MS);
-        assert_eq!((made(), oversight.alert, oversight.next(50 * MS)), ((1, 1), CALM, 52 * MS));
+        sampler_control.look(50 * MS);
+        assert_eq!((made(), sampler_control.alert, sampler_control.next(50 * MS)), ((1, 1), CALM, 52 * MS));
         // The sender is in the kernel, the receiver is not.
         watch.between_calls(&sockets[1], 5);
-        oversight.look(52 * MS);
-        assert_eq!((made(), oversight.alert), ((1, 1), CALM));
+        sampler_control.look(52 * MS);
+        assert_eq!((made(), sampler_control.alert), ((1, 1), CALM));
         // Both are seen again.
         for number in 6..6 + u64::from(CALM) {
-            assert!(oversight.alert > 0);
+            assert!(sampler_control.alert > 0);
             both(number);
-            oversight.look(number * 10 * MS + GRACE_NS);
+            sampler_control.look(number * 10 * MS + GRACE_NS);
             assert_eq!(made(), (1, 1));
         }
-        assert_eq!(oversight.alert, 0);
-        oversight.end();
+        assert_eq!(sampler_control.alert, 0);
+        sampler_control.end();
         assert_eq!(made(), (1, 1));
         both(1_000_000);
         assert_eq!(made(), (0, 0), "nothing is read after the end");
@@ -380,15 +380,15 @@ mod tests {
     fn intervals_without_readings_are_slept_through_and_those_with_them_have_all() {
         let readings = Readings::ByTurns { seed: 5, control: false };
         let (watch, sockets) = watched(readings);
-        let mut oversight = Oversight::new(&watch, sockets.to_vec());
+        let mut sampler_control = SamplerControl::new(&watch, sockets.to_vec());
         let turns = Turns::new(5, 3_600_000);
         let (mut at, mut waits, mut made) = (0, [0; 2], [0; 2]);
         // Both threads wait in the kernel for a minute.
         while at < 60_000 * MS {
             // As the end of an interval does.
-            at = oversight.next(at).min((at / INTERVAL_NS + 1) * INTERVAL_NS);
+            at = sampler_control.next(at).min((at / INTERVAL_NS + 1) * INTERVAL_NS);
             let with = usize::from(turns.reads((at - 1) / INTERVAL_NS));
-            oversight.look(at);
+            sampler_control.look(at);
             waits[with] += 1;
             made[with] += watch.take(&sockets).samples.len();
         }
@@ -400,12 +400,12 @@ mod tests {
     #[test]
     fn nothing_is_read_without_readings() {
         let (watch, sockets) = watched(Readings::None);
-        let mut oversight = Oversight::new(&watch, sockets.to_vec());
+        let mut sampler_control = SamplerControl::new(&watch, sockets.to_vec());
         let mut between = Between::new(&watch, &sockets[0]);
         between.next_ns = 0;
         between.calls();
-        oversight.look(500 * MS);
-        oversight.end();
+        sampler_control.look(500 * MS);
+        sampler_control.end();
         let read = watch.take(&sockets);
         assert!(read.samples.is_empty() && read.unread.is_empty(), "{read:?}");
     }

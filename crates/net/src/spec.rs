@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Bytes of the header of a packet ([`crate::traffic`]).
+pub const PACKET_HEADER: usize = 32;
 /// The most streams a direction may have; each has a thread at either end.
 pub const MAX_STREAMS: u16 = 128;
 /// The longest run, in milliseconds.
@@ -10,7 +12,7 @@ pub const MAX_DURATION_MS: u64 = 3_600_000;
 /// The largest packet of UDP: what IPv4 leaves of 65,535 bytes.
 pub const MAX_PACKET: u32 = 65_507;
 /// The smallest: it holds its header.
-pub const MIN_PACKET: u32 = crate::traffic::packet::HEADER as u32;
+pub const MIN_PACKET: u32 = PACKET_HEADER as u32;
 /// The largest request or response.
 pub const MAX_MESSAGE: u32 = 1 << 20;
 /// The highest rate that can be asked for, in bit/s.

@@ -126,7 +126,7 @@ pub async fn run(volume: Rc<Volume>, load: Load) -> Result<Figures, String> {
 /// The nodes' counts together.
 fn sum(volume: &Volume) -> Counts {
     let mut sum = Counts::default();
-    for counts in volume.links().iter().map(crate::link::Link::counts) {
+    for counts in volume.links().iter().map(crate::link::NodeLink::counts) {
         sum.frames_sent += counts.frames_sent;
         sum.requests_sent += counts.requests_sent;
         sum.window += counts.window;

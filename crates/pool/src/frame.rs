@@ -29,7 +29,7 @@
 //! The last three fields before the head's checksum are the node's, and zero in requests. They are what the coordinator
 //! tunes by and shows, and cost no packet.
 
-use crate::shm::Place;
+use crate::shm::Extent;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use nbd::buffer::LARGE_BYTES;
 use nbd::intake::Intake;
@@ -163,7 +163,7 @@ impl Request {
 
     fn data_bytes(&self) -> usize {
         match self.operation {
-            _ if self.places > 0 => Place::bytes(self.places),
+            _ if self.places > 0 => Extent::bytes(self.places),
             Operation::Write => self.length as usize,
             _ => 0,
         }

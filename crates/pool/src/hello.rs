@@ -9,7 +9,7 @@
 //! number: it ends nothing, and is ended with the session.
 
 use crate::frame;
-use crate::protocol::{Claim, Place};
+use crate::protocol::{Claim, StorePosition};
 use bytes::{Buf, BufMut, BytesMut};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::io;
@@ -49,7 +49,7 @@ pub struct Welcome {
     /// The pool that it belongs to; empty if it is new.
     pub pool: String,
     /// Its place there.
-    pub place: Option<Place>,
+    pub place: Option<StorePosition>,
     /// The highest epoch that it has served.
     pub epoch: u64,
     /// Bytes of data.
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_message_comes_back_however_it_is_cut_and_nothing_else_does() {
-        let place = Place { index: 1, count: 3, stripe_bytes: 65_536 };
+        let place = StorePosition { index: 1, count: 3, stripe_bytes: 65_536 };
         let claim = Claim {
             epoch: 7,
             coordinator: "c".into(),

@@ -9,7 +9,7 @@
 //! Uncertainty: the limit is for a request, not for a connection, so it must be longer than a pool takes to fail one (30 s); after
 //! a restart of the coordinator what was under way waits for it.
 
-use crate::nbd_bench::{Error, Place, Session, Socket};
+use crate::nbd_bench::{Error, Session, Socket, Uri};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::netlink::{GENERIC, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with};
@@ -164,7 +164,7 @@ impl Netlink {
 /// A pool that is a disk.
 pub struct Attached {
     netlink: Netlink,
-    place: Place,
+    place: Uri,
     index: u32,
     size_bytes: u64,
     /// Ours, to see when it dies; the kernel speaks on it.
@@ -187,7 +187,7 @@ impl Attached {
     ///
     /// # Errors
     /// [`Failure`].
-    pub fn new(place: &Place, index: u32) -> Result<Self, Failure> {
+    pub fn new(place: &Uri, index: u32) -> Result<Self, Failure> {
         let netlink = Netlink::open().map_err(kernel("is not there (`modprobe nbd`)"))?;
         let socket = Session::socket(place)?;
         let size_bytes = socket.size_bytes;

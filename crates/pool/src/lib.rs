@@ -25,4 +25,5 @@ pub mod shm;
 pub mod status;
 pub mod store;
 pub mod tuner;
+pub mod unique_name;
 pub mod volume;

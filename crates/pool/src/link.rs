@@ -151,12 +151,12 @@ pub enum Health {
 
 /// One node. It works as a task of the `LocalSet` in which it was made, and ends when it is dropped.
 #[derive(Debug)]
-pub struct Link {
+pub struct NodeLink {
     inner: Rc<Inner>,
     task: tokio::task::AbortHandle,
 }
 
-impl Drop for Link {
+impl Drop for NodeLink {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -210,7 +210,7 @@ pub async fn greet(
     tokio::time::timeout(GREETING, greeting).await.unwrap_or(Err(NotJoined::Silent))
 }
 
-impl Link {
+impl NodeLink {
     /// Claims the node for `pool`; `report` is told of trouble.
     ///
     /// # Errors

@@ -21,7 +21,8 @@ use crate::hello::{self, Answer, Hello, Welcome};
 use crate::link::MOST_CONNECTIONS;
 use crate::protocol::Claim;
 use crate::shm::{self, Attached};
-use crate::store::{Settler, Store, new_name};
+use crate::store::{Settler, Store};
+use crate::unique_name::new_name;
 use bytes::{Bytes, BytesMut};
 use nbd::intake::Intake;
 use std::future::Future;
@@ -523,11 +524,11 @@ async fn until(time: Option<tokio::time::Instant>) {
 mod tests {
     use super::*;
     use crate::frame::{self, Frame, Head, Operation};
-    use crate::protocol::Place;
+    use crate::protocol::StorePosition;
     use tokio::io::AsyncReadExt as _;
 
     fn hello(epoch: u64, coordinator: &str) -> Hello {
-        let place = Place { index: 0, count: 1, stripe_bytes: 0 };
+        let place = StorePosition { index: 0, count: 1, stripe_bytes: 0 };
         let claim = Claim {
             epoch,
             coordinator: coordinator.into(),

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// A store's place among the nodes of its pool. Data would be scrambled if it changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct StorePosition {
     /// Which node it is, from 0.
     pub index: u32,
     /// Of how many.
@@ -14,7 +14,7 @@ pub struct Place {
     pub stripe_bytes: u64,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for StorePosition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "node {} of {}, ", self.index + 1, self.count)?;
         match self.stripe_bytes {
@@ -36,7 +36,7 @@ pub struct Claim {
     /// What it counts on.
     pub size_bytes: u64,
     /// Where the node's bytes are on the pool's disk.
-    pub place: Place,
+    pub place: StorePosition,
     /// A further connection of this session; none: a session is begun.
     pub joins: Option<u64>,
     /// What else it says. A coordinator of an older release says nothing.

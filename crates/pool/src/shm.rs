@@ -71,7 +71,7 @@ impl Owned {
     fn make() -> io::Result<Self> {
         let file = File::from(memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
         file.set_len(BYTES as u64)?;
-        let words: String = (0..4).map(|_| crate::store::new_name()).collect();
+        let words: String = (0..4).map(|_| crate::unique_name::new_name()).collect();
         file.write_all_at(words.as_bytes(), 0)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let begin = map(&file)?;
@@ -124,7 +124,7 @@ impl Attached {
     /// # Safety
     /// They were said by the coordinator for a request that is not answered yet, so that nobody else has them.
     #[expect(clippy::mut_from_ref, reason = "the request that is served has them alone")]
-    pub unsafe fn bytes(&self, place: Place) -> Option<&mut [u8]> {
+    pub unsafe fn bytes(&self, place: Extent) -> Option<&mut [u8]> {
         let (at, length) = (usize::try_from(place.at).ok()?, place.length as usize);
         if at.checked_add(length)? > MEMORY_BYTES {
             return None;
@@ -143,14 +143,14 @@ impl Drop for Attached {
 
 /// A part of the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct Extent {
     /// First byte.
     pub at: u64,
     /// Bytes.
     pub length: u32,
 }
 
-impl Place {
+impl Extent {
     /// Where these bytes are, as a frame says it; None if not all are in this process's memory, or in too many parts.
     pub fn of<'b>(parts: impl IntoIterator<Item = &'b [u8]>) -> Option<Bytes> {
         let mut places = BytesMut::new();
@@ -191,16 +191,16 @@ mod tests {
         let node = Attached::find(&offer).expect("it is this process");
         let mut buffer = Buffer::new(1 << 20);
         buffer.fill(7);
-        let places = Place::of([&buffer[..1000], &buffer[5000..5010]]).expect("it is taken from there");
-        assert_eq!(Place::count(&places), 2);
-        let all: Vec<Place> = Place::all(&places).collect();
+        let places = Extent::of([&buffer[..1000], &buffer[5000..5010]]).expect("it is taken from there");
+        assert_eq!(Extent::count(&places), 2);
+        let all: Vec<Extent> = Extent::all(&places).collect();
         assert_eq!(all.iter().map(|place| place.length).collect::<Vec<_>>(), [1000, 10]);
         // SAFETY: the buffer is not touched meanwhile.
         let seen = unsafe { node.bytes(all[1]) }.expect("it is within");
         assert!(seen.iter().all(|byte| *byte == 7));
         seen.fill(9);
         assert_eq!((buffer[4999], buffer[5000], buffer[5009], buffer[5010]), (7, 9, 9, 7));
-        assert_eq!(Place::of([&[1_u8][..]]), None, "that is elsewhere");
+        assert_eq!(Extent::of([&[1_u8][..]]), None, "that is elsewhere");
     }
 
     #[test]
@@ -226,9 +226,9 @@ mod tests {
         assert_eq!(Offer::to("another machine"), None);
         let node = Attached::find(&offer).expect("it is this process");
         for place in [
-            Place { at: MEMORY_BYTES as u64, length: 1 },
-            Place { at: u64::MAX, length: 1 },
-            Place { at: 1, length: MEMORY_BYTES as u32 },
+            Extent { at: MEMORY_BYTES as u64, length: 1 },
+            Extent { at: u64::MAX, length: 1 },
+            Extent { at: 1, length: MEMORY_BYTES as u32 },
         ] {
             // SAFETY: there are no such bytes.
             assert!(unsafe { node.bytes(place) }.is_none(), "{place:?}");

@@ -5,7 +5,7 @@
 //! included; bytes are those in the packets, without their headers and, in an encrypted pool, as they travel.
 
 use crate::http::Pages;
-use crate::link::{Counts, Health, Link};
+use crate::link::{Counts, Health, NodeLink};
 use crate::node::Node;
 use crate::packets::{BothWays, Packets};
 use crate::volume::Volume;
@@ -167,9 +167,9 @@ impl Watch {
         let seen = self.seen.borrow();
         let links = self.volume.links();
         let first = links.first();
-        let place = first.and_then(Link::claim).map(|claim| (claim.epoch, claim.place.stripe_bytes));
+        let place = first.and_then(NodeLink::claim).map(|claim| (claim.epoch, claim.place.stripe_bytes));
         Status {
-            pool: first.map(Link::pool).unwrap_or_default().into(),
+            pool: first.map(NodeLink::pool).unwrap_or_default().into(),
             epoch: place.unwrap_or_default().0,
             size_bytes: self.volume.size_bytes(),
             stripe_bytes: place.unwrap_or_default().1,
@@ -181,7 +181,7 @@ impl Watch {
     }
 }
 
-fn node(link: &Link, (ops_per_s, packets, seconds): (f64, Packets, f64)) -> NodeStatus {
+fn node(link: &NodeLink, (ops_per_s, packets, seconds): (f64, Packets, f64)) -> NodeStatus {
     let (counts, claim) = (link.counts(), link.claim());
     let (state, why) = match link.health() {
         Health::Serving => ("serving", None),
@@ -217,7 +217,7 @@ fn node(link: &Link, (ops_per_s, packets, seconds): (f64, Packets, f64)) -> Node
 
 fn look(volume: &Volume) -> Vec<Look> {
     let mut packets = packets();
-    let look = |link: &Link| {
+    let look = |link: &NodeLink| {
         let packets = packets.remove(&link.address()).unwrap_or_default();
         Look { counts: link.counts(), packets }
     };

@@ -24,7 +24,7 @@
 
 use crate::flash::Flash;
 use crate::frame::{MAX_STRETCHES, Status, Stretch};
-use crate::protocol::{Claim, Place};
+use crate::protocol::{Claim, StorePosition};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -102,7 +102,7 @@ pub struct Recovery {
 ///
 /// # Errors
 /// Why not, as a sentence.
-pub(crate) fn belongs(has: (&str, Option<&Place>), wanted: (&str, &Place)) -> Result<(), String> {
+pub(crate) fn belongs(has: (&str, Option<&StorePosition>), wanted: (&str, &StorePosition)) -> Result<(), String> {
     if !has.0.is_empty() && has.0 != wanted.0 {
         return Err(format!("this store belongs to the pool {:?}, not to {:?}", has.0, wanted.0));
     }
@@ -110,17 +110,6 @@ pub(crate) fn belongs(has: (&str, Option<&Place>), wanted: (&str, &Place)) -> Re
         None => Ok(()),
         Some(known) => Err(format!("this store is {known}, not {}; give the nodes in the order they were", wanted.1)),
     }
-}
-
-/// A name that nobody else has: 16 random hexadecimal digits.
-pub fn new_name() -> String {
-    let mut bytes = [0; 8];
-    // Of so few bytes the kernel never gives a part, and without a generator there is no name: the time then tells apart.
-    if rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()).is_err() {
-        let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-        bytes = (now.as_nanos() as u64).to_le_bytes();
-    }
-    format!("{:016x}", u64::from_le_bytes(bytes))
 }
 
 fn checksum(block: &[u8]) -> u32 {

@@ -4,8 +4,8 @@ use crate::connect::Connect;
 use crate::frame::{self, MAX_DATA_BYTES, Operation, Status, Stretch};
 use crate::hello::Hello;
 use crate::layout::{Arrangement, Layout, Piece};
-use crate::link::{Control, Failure, Health, Link, NotJoined, Options, Pace, greet};
-use crate::protocol::{Also, Claim, Place};
+use crate::link::{Control, Failure, Health, NodeLink, NotJoined, Options, Pace, greet};
+use crate::protocol::{Also, Claim, StorePosition};
 use crate::shm::Offer;
 use crate::store::belongs;
 use bytes::{Bytes, BytesMut};
@@ -93,7 +93,7 @@ fn advice(address: &SocketAddr, why: &NotJoined) -> String {
 /// What this coordinator is called: for people the process and its machine, and for nodes what no other has.
 fn own_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("process {} on {} ({})", std::process::id(), host.trim(), crate::store::new_name())
+    format!("process {} on {} ({})", std::process::id(), host.trim(), crate::unique_name::new_name())
 }
 
 /// Whether no other coordinator is connected to any of the nodes now. One that is just connecting again is not seen.
@@ -115,7 +115,7 @@ pub async fn is_free(connect: &Connect, addresses: &[SocketAddr], pool: &str) ->
 pub struct Volume {
     info: Info,
     layout: Layout,
-    links: Vec<Link>,
+    links: Vec<NodeLink>,
     /// As many as are written at once: one piece for all who ask.
     zeroes: Bytes,
     report: Rc<dyn Fn(String)>,
@@ -184,7 +184,7 @@ impl Volume {
         let claims: Vec<(SocketAddr, Claim, bool)> = (0..)
             .zip(nodes)
             .map(|(index, (address, node))| {
-                let place = Place { index, count: addresses.len() as u32, stripe_bytes };
+                let place = StorePosition { index, count: addresses.len() as u32, stripe_bytes };
                 let (coordinator, size_bytes) = (coordinator.clone(), node.size_bytes);
                 if !(node.reserved && unwritten) {
                     // Here too, so that no node is taken over for a pool that cannot be joined.
@@ -209,7 +209,7 @@ impl Volume {
         }
         let pace = Pace::new(control, claims.len());
         for (address, claim, _) in claims {
-            let joined = Link::join(connect, address, pool, claim, options, &pace, report.clone()).await;
+            let joined = NodeLink::join(connect, address, pool, claim, options, &pace, report.clone()).await;
             links.push(joined.map_err(|why| NoPool::Node { address, why })?);
         }
         let description = format!("pool {pool} of {} node{}", links.len(), if links.len() == 1 { "" } else { "s" });
@@ -225,7 +225,7 @@ impl Volume {
 
     /// Where on the disk answered writes may be lost: the node, first byte and bytes. Of stripes, what lies between is other nodes'.
     pub fn lost(&self) -> Vec<(SocketAddr, u64, u64)> {
-        let ranges = |(nth, link): (usize, &Link)| {
+        let ranges = |(nth, link): (usize, &NodeLink)| {
             let address = link.address();
             let disk = move |(begin, bytes): (u64, u64)| self.layout.on_disk(nth, begin..begin.saturating_add(bytes));
             link.lost()
@@ -276,7 +276,7 @@ impl Volume {
     }
 
     /// Its nodes, in order.
-    pub fn links(&self) -> &[Link] {
+    pub fn links(&self) -> &[NodeLink] {
         &self.links
     }
 

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use nbd::memory::Memory;
 use nbd::{Error, Export, Info, Single, Tls};
-use pool::nbd_bench::{Load, Place, To, run};
+use pool::nbd_bench::{Load, To, Uri, run};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl Export for Changed {
 }
 
 /// A server of its own thread, until the process ends.
-fn served(change: fn(u64, &mut BytesMut) -> Result<(), Error>) -> (tempfile::TempDir, Place) {
+fn served(change: fn(u64, &mut BytesMut) -> Result<(), Error>) -> (tempfile::TempDir, Uri) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("nbd");
     let listener = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
@@ -56,7 +56,7 @@ fn served(change: fn(u64, &mut BytesMut) -> Result<(), Error>) -> (tempfile::Tem
             }
         });
     });
-    let place = Place { export: "disk".into(), to: To::Unix(path) };
+    let place = Uri { export: "disk".into(), to: To::Unix(path) };
     (folder, place)
 }
 
@@ -114,9 +114,9 @@ fn what_the_server_refuses_is_counted_apart() {
 #[test]
 fn a_server_that_is_not_there_or_has_no_such_export_is_named() {
     let (folder, place) = served(|_, _| Ok(()));
-    let why = run(&Place { export: "other".into(), ..place.clone() }, &load()).expect_err("no export").to_string();
+    let why = run(&Uri { export: "other".into(), ..place.clone() }, &load()).expect_err("no export").to_string();
     assert!(why.contains("refuses the export \"other\"") && why.contains("there is no export of that name"), "{why}");
-    let nowhere = Place { to: To::Unix(folder.path().join("none")), ..place.clone() };
+    let nowhere = Uri { to: To::Unix(folder.path().join("none")), ..place.clone() };
     let why = run(&nowhere, &load()).expect_err("nobody listens").to_string();
     assert!(why.contains("none") && why.contains("No such file"), "{why}");
     let why = run(&place, &Load { block_bytes: 16 << 20, ..load() }).expect_err("too large").to_string();

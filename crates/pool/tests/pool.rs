@@ -10,7 +10,7 @@ use pool::hello::Hello;
 use pool::layout::Arrangement;
 use pool::link::{Control, Options, greet};
 use pool::node::{Node, WORKERS};
-use pool::protocol::{Claim, Place};
+use pool::protocol::{Claim, StorePosition};
 use pool::setting::Setting;
 use pool::store::Store;
 use pool::volume::{NoPool, Volume, is_free};
@@ -69,7 +69,7 @@ fn node(path: &Path) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(WORKERS).build();
     let runtime = runtime.expect("a runtime");
     let memory = path.starts_with("memory");
-    let store = if memory { Store::memory(16 * MIB, pool::store::new_name()) } else { Store::open(path) };
+    let store = if memory { Store::memory(16 * MIB, pool::unique_name::new_name()) } else { Store::open(path) };
     let node = Node::new(Arc::new(store.expect("a store")), memory);
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let listener = tokio::net::TcpListener::bind(listen).await.expect("an address");
@@ -592,7 +592,7 @@ fn refused() -> Result<(), Failed> {
         told_why(join(&[a, b, c], "p", None).await, "is new, and")?;
         let nobody = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         told_why(join(&[a, nobody], "p", None).await, "refused")?;
-        let place = Place { index: 0, count: 2, stripe_bytes: 0 };
+        let place = StorePosition { index: 0, count: 2, stripe_bytes: 0 };
         let claim = Claim {
             epoch: 99,
             coordinator: "c".into(),

@@ -7,8 +7,9 @@ use pool::hello::Hello;
 use pool::layout::Arrangement;
 use pool::link::{Control, Options, greet};
 use pool::node::Node;
-use pool::protocol::{Claim, Place};
-use pool::store::{Store, new_name};
+use pool::protocol::{Claim, StorePosition};
+use pool::store::Store;
+use pool::unique_name::new_name;
 use pool::volume::Volume;
 use std::cell::RefCell;
 use std::future::Future;
@@ -184,7 +185,7 @@ fn another_version_and_an_older_epoch_are_refused_and_both_say_why() {
 
         let current = Hello { protocol: frame::VERSION, ..look };
         let (_, welcome) = greet(&connect, node.address, &current).await.expect("it may look");
-        let place = Place { index: 0, count: 1, stripe_bytes: 0 };
+        let place = StorePosition { index: 0, count: 1, stripe_bytes: 0 };
         let claim = |epoch, coordinator: &str| Hello {
             claim: Some(Claim {
                 epoch,

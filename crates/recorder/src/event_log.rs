@@ -103,7 +103,7 @@ impl EventLog {
     fn put_statement(&mut self, header: &Header, record: &[u8]) {
         let event = model::Event::decode(record);
         let shape = match event.as_ref().map(|event| &event.record) {
-            Some(Record::Statement(statement)) => analysis::sql::normalise(&statement.text),
+            Some(Record::Statement(statement)) => sqlite::normalise(&statement.text),
             _ => String::new(),
         };
         self.observed.statement(header.tgid, &shape);

@@ -1,11 +1,10 @@
 //! What the recorder learns from the records that pass: who must still be given a name, which databases and file systems the
 //! recorded programs used, which PRAGMAs they set.
 
-use crate::sqlite_facts::{OpenedDatabase, pragma};
 use crate::sqlite_version::SqliteUse;
-use model::event::{BioQueue, File, Header, Join, OpBegin, Record, Syscall, Task, flags};
-use model::files::FileClass;
+use model::event::{BioQueue, File, Header, Join, OpBegin, Record, Syscall, Task, file_what, flags, op_kind};
 use model::{Call, Dev};
+use sqlite::{FileClass, pragma};
 use std::collections::{BTreeMap, HashSet};
 
 /// The records that give a file and a process their names.
@@ -44,11 +43,17 @@ const fn equal(a: &[u8], b: &[u8]) -> bool {
     i == a.len() && i == b.len()
 }
 
-/// What a file's record says of one that was mapped as code.
-const CODE: u16 = 1;
-
 /// Databases whose headers are read when the recording ends.
 const DATABASES: usize = 64;
+
+/// A database that a recorded program opened.
+#[derive(Debug, Clone, Copy)]
+pub struct OpenedDatabase {
+    /// The process that did.
+    pub tgid: u32,
+    /// Inode; 0: only a file beside it was opened.
+    pub ino: u64,
+}
 
 /// What was learned so far.
 #[derive(Debug, Default)]
@@ -99,14 +104,14 @@ impl Observed {
 
     fn file(&mut self, header: &Header, record: &[u8]) {
         let Some(Record::File(file)) = model::Event::decode(record).map(|e| e.record) else { return };
-        if file.what == CODE {
+        if file.what == file_what::CODE {
             self.sqlite.mapped(header.tgid, (Dev(file.dev), file.ino));
         }
-        let class = model::files::class(&file.text);
+        let class = sqlite::class(&file.text);
         if class == FileClass::Other {
             return;
         }
-        let database = model::files::database_of(&file.text).to_string();
+        let database = sqlite::database_of(&file.text).to_string();
         if matches!(class, FileClass::Database | FileClass::RollbackJournal | FileClass::Wal)
             && (self.databases.len() < DATABASES || self.databases.contains_key(&database))
         {
@@ -138,7 +143,7 @@ impl Observed {
 
     fn begin(&mut self, header: &Header, record: &[u8]) {
         if let Some(Record::OpBegin(begin)) = model::Event::decode(record).map(|e| e.record)
-            && begin.kind == 0
+            && begin.kind == op_kind::STATEMENT
         {
             self.sqlite.statement(header.tgid);
         }

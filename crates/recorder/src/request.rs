@@ -110,7 +110,7 @@ impl Request {
         let store = |word: &OsString| {
             let word = word.to_string_lossy();
             let looks_like_sql = word.contains(|c: char| c.is_whitespace() || c == '\'' || c == '"');
-            if self.keep_sql || !looks_like_sql { word.into_owned() } else { analysis::sql::normalise(&word) }
+            if self.keep_sql || !looks_like_sql { word.into_owned() } else { sqlite::normalise(&word) }
         };
         self.command().iter().map(store).collect()
     }

@@ -2,22 +2,13 @@
 //! say of the others.
 
 use crate::collect::fact;
-use crate::observed::Observed;
+use crate::observed::{Observed, OpenedDatabase};
 use crate::sqlite_version::Probed;
-use analysis::files::DatabaseHeader;
 use model::{Environment, Fact};
+use sqlite::{DatabaseHeader, PRAGMAS, Pragma};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-
-/// A database that a recorded program opened.
-#[derive(Debug, Clone, Copy)]
-pub struct OpenedDatabase {
-    /// The process that did.
-    pub tgid: u32,
-    /// Inode; 0: only a file beside it was opened.
-    pub ino: u64,
-}
 
 /// The facts, by name.
 pub fn facts(observed: &mut Observed, probed: &[Probed]) -> Environment {
@@ -35,7 +26,7 @@ pub fn facts(observed: &mut Observed, probed: &[Probed]) -> Environment {
         let value = distinct.into_iter().collect::<Vec<_>>().join(", ");
         facts.insert(format!("sqlite.{name}"), fact(&value, None, &source));
     }
-    for (name, in_file) in PRAGMAS {
+    for Pragma { name, in_file } in PRAGMAS {
         let recorded = format!("no statement PRAGMA {name} = … was recorded");
         let unknown = match (in_file, unread.first()) {
             (false, _) => format!("{recorded}, and a database's file does not keep it: each connection has its own"),
@@ -58,19 +49,6 @@ pub fn facts(observed: &mut Observed, probed: &[Probed]) -> Environment {
     }
     facts
 }
-
-/// PRAGMAs that explain a trace, and whether a database's file keeps their value.
-const PRAGMAS: [(&str, bool); 9] = [
-    ("journal_mode", true),
-    ("page_size", true),
-    ("encoding", true),
-    ("schema_format", true),
-    ("synchronous", false),
-    ("cache_size", false),
-    ("locking_mode", false),
-    ("mmap_size", false),
-    ("wal_autocheckpoint", false),
-];
 
 /// Values by name of PRAGMA, each with the database that it is of.
 type Stored = BTreeMap<&'static str, Vec<(String, String)>>;
@@ -108,30 +86,4 @@ fn header(path: &str, opened: OpenedDatabase) -> Result<DatabaseHeader, String> 
     let mut bytes = [0; DatabaseHeader::SIZE];
     file.read_exact(&mut bytes).map_err(|_| "it is empty or shorter than a header")?;
     DatabaseHeader::parse(&bytes).ok_or_else(|| "it has no header of SQLite's (it may be encrypted)".into())
-}
-
-/// Name and value of `PRAGMA name = value`; values that are private are `?` by now.
-pub fn pragma(shape: &str) -> Option<(String, String)> {
-    let rest = shape.get(..7).filter(|w| w.eq_ignore_ascii_case("pragma ")).map(|_| &shape[7..])?;
-    let (name, value) = rest.split_once('=').or_else(|| rest.strip_suffix(')')?.split_once('('))?;
-    let value = value.trim().trim_end_matches(';').trim();
-    let quotes = |q: char| Some(value.strip_prefix(q)?.strip_suffix(q)?.trim());
-    let value = ['\'', '"', '`'].into_iter().find_map(quotes).unwrap_or(value);
-    (value != "?").then(|| (name.trim().to_ascii_lowercase(), value.to_ascii_lowercase()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::pragma;
-
-    #[test]
-    fn only_a_pragma_that_sets_something_is_one() {
-        assert_eq!(pragma("PRAGMA journal_mode = WAL"), Some(("journal_mode".into(), "wal".into())));
-        assert_eq!(pragma("pragma synchronous(off)"), Some(("synchronous".into(), "off".into())));
-        assert_eq!(pragma("PRAGMA page_size = '4096';"), Some(("page_size".into(), "4096".into())));
-        assert_eq!(pragma("PRAGMA synchronous(\"FULL\")"), Some(("synchronous".into(), "full".into())));
-        assert_eq!(pragma("PRAGMA journal_mode"), None);
-        assert_eq!(pragma("PRAGMA key = ?"), None);
-        assert_eq!(pragma("SELECT a = b"), None);
-    }
 }

@@ -3,7 +3,7 @@
 use crate::source::File;
 
 /// Rooms that compute: no clock, no files, so that they run on stored events, anywhere, always the same.
-const PURE: [&str; 4] = ["model", "stats", "causal", "formats"];
+const PURE: [&str; 5] = ["model", "sqlite", "stats", "causal", "formats"];
 
 /// What a pure room may not name.
 const IMPURE: [&str; 6] = ["Instant::now", "SystemTime", "std::fs", "File::open", "File::create", "std::net"];

@@ -4,10 +4,10 @@
 //! What the paper says, and which cells are ours, is data: experiments/papers/cluster-values.toml. Where its text gives a
 //! number, that stands beside ours; neither is derived from the other.
 
-use super::figures::{Bar, Figure};
+use super::figure::{Bar, Figure, Stated};
 use super::results::{Bench, Measured};
 use super::{counts, mean};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -60,19 +60,6 @@ struct Number {
 #[serde(rename_all = "lowercase")]
 enum Of {
     Saturation,
-}
-
-/// A number of the paper's text, beside ours.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Stated {
-    /// What it is of.
-    pub what: &'static str,
-    /// The paper's.
-    pub paper: f64,
-    /// Ours; none if the cell was not measured.
-    pub ours: Option<f64>,
-    /// Of both.
-    pub unit: &'static str,
 }
 
 /// The figures that the archive holds cells of.
@@ -140,7 +127,7 @@ fn saturation(ours: &[&Measured], at: &Factors) -> Option<f64> {
 }
 
 fn bar(bench: &Bench, known: &Known, m: &Measured) -> Option<Bar> {
-    let score = super::figures::score(m);
+    let score = super::figure::score(m);
     let Some(metric) = &known.metric else {
         let [x, series] = known.lines.each_ref().map(|name| m.factors.get(name).cloned());
         return Some(Bar { x, series, ..score });

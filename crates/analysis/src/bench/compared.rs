@@ -2,7 +2,7 @@
 
 use super::compare::{Alone, Compared, Pair, Side};
 use super::results::words;
-use crate::text::{digits, scale, shown};
+use crate::text::{digits, escaped, scale, shown};
 use model::counted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -107,18 +107,6 @@ fn method(c: &Compared) -> String {
          is told among {} so that at most one in twenty of those told is false (Benjamini and Hochberg; their intervals are of that list's level).",
         counted(c.results.iter().filter(|p| p.p.is_some()).count(), "cell")
     )
-}
-
-/// A text inside a Markdown table: what could be markup is escaped.
-pub fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in shown(text).chars() {
-        if matches!(c, '|' | '`' | '<' | '*' | '_' | '[' | '\\') {
-            out.push('\\');
-        }
-        out.push(c);
-    }
-    out
 }
 
 /// A section of a page.

@@ -5,61 +5,13 @@
 //! number of ours is theirs, scaled or not. A figure takes the cells of its workload that it is about: `000/9` the
 //! INSERTs of `sqlite`, `000/6` the runs of `seq` on external storage. Which machine a cell is of, the archive knows.
 
-use super::cluster::{self, Stated};
-use super::compared::escaped;
+use super::cluster;
+use super::figure::{Bar, Figure, score};
 use super::results::{Bench, Measured, words};
-use crate::text::{digits, scale};
+use crate::text::{digits, escaped, scale};
 use model::table::DesignRow;
-use serde::Serialize;
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-
-/// A figure with our values.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Figure {
-    /// Paper, such as `000`.
-    pub paper: &'static str,
-    /// Number.
-    pub figure: &'static str,
-    /// What it shows.
-    pub title: Cow<'static, str>,
-    /// What the paper's text says of it.
-    pub says: &'static str,
-    /// The factor along its x axis, for figures of lines.
-    pub x: Option<&'static str>,
-    /// The factor that tells its lines apart.
-    pub series: Option<&'static str>,
-    /// Our values.
-    pub bars: Vec<Bar>,
-    /// Numbers of the paper's text, beside ours.
-    pub stated: Vec<Stated>,
-}
-
-/// A value of ours.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Bar {
-    /// The cell.
-    pub cell: u64,
-    /// Its factors in words.
-    pub label: String,
-    /// The workload.
-    pub workload: String,
-    /// The value on the x axis, for figures of lines.
-    pub x: Option<String>,
-    /// The line it belongs to.
-    pub series: Option<String>,
-    /// The score; nothing if there is none.
-    pub estimate: Option<f64>,
-    /// Ends of its interval.
-    pub ci95: Option<[f64; 2]>,
-    /// Each process's score.
-    pub values: Vec<f64>,
-    /// Unit.
-    pub unit: String,
-    /// What stands beside it: its class, failures.
-    pub notes: Vec<String>,
-}
 
 /// What a figure is made of.
 struct Spec {
@@ -298,30 +250,6 @@ fn figure(spec: &Spec, all: &[Measured]) -> Figure {
         series: spec.lines.map(|l| l.1),
         bars: all.iter().filter(wanted).filter_map(|m| bar(spec, m)).collect(),
         stated: Vec::new(),
-    }
-}
-
-/// A cell's score, on no line yet.
-pub fn score(m: &Measured) -> Bar {
-    let e = &m.estimate;
-    let mut notes: Vec<String> = e.class.iter().cloned().collect();
-    if e.failed > 0 {
-        notes.push(format!("{} failed", e.failed));
-    }
-    notes.extend(e.absent.as_ref().map(|why| format!("absent: {why}")));
-    notes.extend(e.machine());
-    notes.extend(m.design.quick.then(|| "quick run".to_string()));
-    Bar {
-        cell: m.cell.id,
-        label: if m.factors.is_empty() { m.cell.name.clone() } else { words(&m.factors) },
-        workload: m.design.name.clone(),
-        x: None,
-        series: None,
-        estimate: e.estimate,
-        ci95: e.ci95,
-        values: m.scores(),
-        unit: e.unit.clone(),
-        notes,
     }
 }
 

@@ -119,7 +119,7 @@ impl<'a> Courses<'a> {
         let seconds = |t: u64| t.saturating_sub(start) as f64 / 1e9;
         let mut bands: Vec<Band> = Vec::new();
         for ((_, t), (cause, _)) in self.causes.iter().filter(|((d, _), _)| *d == direction) {
-            let (from, cause) = (seconds(*t), super::net::cause(cause));
+            let (from, cause) = (seconds(*t), super::run_score::cause(cause));
             match bands.last_mut() {
                 Some(last) if last.cause == cause => (),
                 last => {

@@ -23,6 +23,7 @@ pub mod compared;
 pub mod contract;
 pub mod differ;
 pub mod disturbed;
+pub mod figure;
 pub mod figures;
 pub mod flows;
 pub mod history;
@@ -32,6 +33,7 @@ pub mod page;
 pub mod plan;
 pub mod regressions;
 pub mod results;
+pub mod run_score;
 pub mod said;
 mod selftest;
 pub mod show;
@@ -66,7 +68,7 @@ impl Score {
     /// That of a cell of a design.
     pub fn of(design: &DesignRow, cell: &DesignCell) -> Self {
         Self {
-            of: if design.name == net::RUN { net::OF.into() } else { design.score.to_string() },
+            of: if design.name == run_score::RUN { run_score::OF.into() } else { design.score.to_string() },
             metric: cell.metric.clone().unwrap_or_default(),
             unit: design.unit.clone(),
             scale: design.scale,
@@ -110,8 +112,8 @@ pub struct Process {
 /// metric, or no work where there must be some.
 pub fn process(score: &Score, penalty: Penalty, replicate: u64, samples: &[&Sample]) -> Option<Process> {
     let own: Vec<&&Sample> = samples.iter().filter(|s| s.metric == score.metric).collect();
-    let times: Vec<f64> = match net::is_told(score) {
-        true => vec![net::told(&score.metric, samples, |_| true)?.value],
+    let times: Vec<f64> = match run_score::is_told(score) {
+        true => vec![run_score::told(&score.metric, samples, |_| true)?.value],
         false => own.iter().map(|s| s.value).collect(),
     };
     let unit = own.first()?.unit.clone();
@@ -121,7 +123,7 @@ pub fn process(score: &Score, penalty: Penalty, replicate: u64, samples: &[&Samp
     }
     // A printed score is not a time: that a later one is lower says nothing about a warm-up.
     let classified = || steady::classify(&times, steady::EQUIVALENCE, penalty, replicate);
-    let steady = if matches!(score.of.as_str(), "value" | net::OF) { None } else { classified() };
+    let steady = if matches!(score.of.as_str(), "value" | run_score::OF) { None } else { classified() };
     Some(Process {
         replicate,
         class: steady.as_ref().map(|s| s.class),
@@ -244,8 +246,8 @@ fn of_cell(
     let same = |p: &Process| -> Vec<f64> { p.values.iter().map(|v| v * of_first / amount(p)).collect() };
     let times: Vec<Vec<f64>> = processes.iter().map(same).collect();
     let convert = |time: f64| converted(score, processes.first(), time);
-    let told = good.iter().filter(|_| net::is_told(score)).find_map(|r| {
-        let told = net::told(&score.metric, samples.get(&r.id)?, |_| true)?;
+    let told = good.iter().filter(|_| run_score::is_told(score)).find_map(|r| {
+        let told = run_score::told(&score.metric, samples.get(&r.id)?, |_| true)?;
         Some((told.value, told.ci95, told.method()))
     });
     let between = || {
@@ -261,7 +263,7 @@ fn of_cell(
             None => Some((few()?, None, "median of processes, too few for an interval")),
         }
     };
-    let estimate = if net::is_told(score) { told } else { between() };
+    let estimate = if run_score::is_told(score) { told } else { between() };
     let firsts: Vec<f64> = processes.iter().map(|p| p.first).collect();
     let verified: Vec<bool> = good.iter().filter_map(|r| r.verified).collect();
     CellEstimate {

@@ -1,94 +1,14 @@
-//! Network runs (`fathom net run -o`): a cell with one process, whose score and interval are its own words.
-//!
-//! A benchmark's cell has its interval from how processes differ. A run is one process; what is known of its mean is how much
-//! parts of it differ (batch means, `net::estimate`), and the run has told that with its estimate. So both are read here and
-//! not made: of each direction `METRIC`, `METRIC.low` and `METRIC.high`. Two directions at once are no independent runs, so
-//! their intervals add up.
-//!
-//! What held a direction back the run has told too, as the mark `limited_by DIRECTION`, whose text is the JSON of the
-//! contract of `fathom net run --json`.
+//! Network runs (`fathom net run -o`): a cell with one process, whose score and interval are its own words (`run_score`).
 
 use super::beside::Beside;
-use super::figures::{Bar, Figure};
+use super::counts;
+use super::figure::{Bar, Figure};
 use super::flows;
 use super::page::{Page, page};
 use super::results::{Bench, words};
-use super::{Score, counts};
-use model::table::{DesignRow, Sample};
-use serde::{Deserialize, Serialize};
+use super::run_score::{Held, LIMITED_BY, Limit, cause, told};
+use model::table::{MarkRow, Sample};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// The name of a run's only design.
-pub const RUN: &str = "net run";
-/// What a run's score is of, in the place of `rate`, `time` and `value`.
-pub(super) const OF: &str = "run";
-/// What the mark of a direction's limits is called, before the direction.
-pub const LIMITED_BY: &str = "limited_by ";
-/// How the interval was made.
-const METHOD: &str = "batch means of this one run";
-
-/// What held one direction of a run back.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Held {
-    /// The run's archive, if the page shows several.
-    pub run: Option<String>,
-    /// `up` or `down`.
-    pub direction: String,
-    /// The causes, the greatest first.
-    pub limits: Vec<Limit>,
-}
-
-/// A cause.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Limit {
-    /// In words: `link rate`.
-    pub cause: String,
-    /// The share of the run's time, 0 to 1.
-    pub share: f64,
-    /// What shows it.
-    pub evidence: String,
-    /// What would change it.
-    pub remedy: Option<String>,
-}
-
-/// A score as a run told it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Told {
-    /// The estimate, of all directions together.
-    pub value: f64,
-    /// Its interval, if the run was long enough for one.
-    pub ci95: Option<[f64; 2]>,
-}
-
-impl Told {
-    /// How the interval was made; nothing if there is none.
-    pub fn method(&self) -> &'static str {
-        if self.ci95.is_some() { METHOD } else { "" }
-    }
-}
-
-/// The score that these samples of a run tell, of all directions or of those whose labels `wanted` takes.
-pub fn told(metric: &str, samples: &[&Sample], wanted: impl Fn(&str) -> bool) -> Option<Told> {
-    let of = |metric: &str| -> Vec<f64> {
-        samples.iter().filter(|s| s.metric == metric && wanted(&s.labels)).map(|s| s.value).collect()
-    };
-    let (values, lows, highs) = (of(metric), of(&format!("{metric}.low")), of(&format!("{metric}.high")));
-    let whole = lows.len() == values.len() && highs.len() == values.len();
-    let ci95 = whole.then(|| [lows.iter().sum(), highs.iter().sum()]);
-    (!values.is_empty()).then(|| Told { value: values.iter().sum(), ci95 })
-}
-
-/// How a run was measured, in sentences; `None` for any other design.
-pub(super) fn method(design: &DesignRow) -> Option<Vec<String>> {
-    (design.name == RUN).then(|| {
-        vec![
-            "One run. What arrived was counted at the receiver every 100 ms, transactions at the end that asked.".into(),
-            "The score is the mean of the steady part, or of the whole run where there is none; its interval is that of ten \
-             batch means. It says how well this run's mean is known; how much runs differ, only repetitions tell."
-                .into(),
-        ]
-    })
-}
 
 /// The page of network runs: the numbers of each, the flows of all on one axis, and what was recorded beside them.
 ///
@@ -142,7 +62,7 @@ fn figure(bench: &Bench, several: bool) -> Option<Figure> {
     let score = m.score();
     let directions: BTreeSet<&str> =
         samples.iter().filter(|s| s.metric == score.metric).filter_map(|s| direction(&s.labels)).collect();
-    let whole = Bar { label: name(words(&m.factors)), ..super::figures::score(m) };
+    let whole = Bar { label: name(words(&m.factors)), ..super::figure::score(m) };
     let mut bars = vec![whole];
     if directions.len() > 1 && bars[0].estimate.is_some() {
         for way in directions {
@@ -182,21 +102,11 @@ fn direction(labels: &str) -> Option<&str> {
 fn held(bench: &Bench, several: bool) -> Vec<Held> {
     let good: BTreeSet<u64> = bench.tables.replicates.iter().filter(|r| counts(r)).map(|r| r.id).collect();
     let of_run = bench.tables.marks.iter().filter(|m| m.replicate.is_some_and(|id| good.contains(&id)));
-    let one = |mark: &model::table::MarkRow| {
+    let one = |mark: &MarkRow| {
         let direction = mark.name.strip_prefix(LIMITED_BY)?.to_string();
         let mut limits: Vec<Limit> = serde_json::from_str(&mark.text).ok()?;
         limits.iter_mut().for_each(|limit| limit.cause = cause(&limit.cause));
         Some(Held { run: several.then(|| bench.name.clone()), direction, limits })
     };
     of_run.filter_map(one).collect()
-}
-
-/// A cause in words, from how JSON and samples write it.
-pub(super) fn cause(written: &str) -> String {
-    if written == "cpu" { "CPU".into() } else { written.replace('_', " ") }
-}
-
-/// Whether a score is one that a run told.
-pub(super) fn is_told(score: &Score) -> bool {
-    score.of == OF
 }

@@ -2,11 +2,12 @@
 
 use super::comparable::Rules;
 use super::compare::{Compared, archives, named};
-use super::figures::{Figure, figures, others};
+use super::figure::Figure;
+use super::figures::{figures, others};
 use super::flows::{Flows, flows};
 use super::metrics::{self, Other};
-use super::net::{self, Held};
 use super::results::{Bench, Measured, Run, words};
+use super::run_score::{self, Held};
 use super::{Benchmark, Why, benchmark};
 use crate::text::digits;
 use model::counted;
@@ -127,7 +128,7 @@ pub fn page_beside(a: &Bench, bench: &Bench, why: &dyn Fn(&str) -> Why) -> Page 
 }
 
 fn design(bench: &Bench, d: &model::table::DesignRow) -> Design {
-    if let Some(method) = net::method(d) {
+    if let Some(method) = run_score::method(d) {
         return Design { name: d.name.clone(), question: d.question.clone(), method };
     }
     let cells: Vec<u64> = bench.tables.cells.iter().filter(|c| c.design == d.id).map(|c| c.id).collect();
@@ -179,7 +180,7 @@ fn curves(m: &Measured, penalty: Penalty) -> Curves {
     let one = |run: &Run| {
         // Classified again as the estimate does, since the rows keep no segments.
         let classified = || steady::classify(&run.series, steady::EQUIVALENCE, penalty, run.row.id);
-        let steady = (!matches!(score.of.as_str(), "value" | net::OF)).then(classified).flatten();
+        let steady = (!matches!(score.of.as_str(), "value" | run_score::OF)).then(classified).flatten();
         Curve {
             block: run.row.block,
             class: steady.as_ref().map(|s| s.class.name()),

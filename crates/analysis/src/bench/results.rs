@@ -224,7 +224,7 @@ fn run<'a>(score: &Score, penalty: Penalty, row: &'a Replicate, samples: &[&Samp
     };
     let costs: Vec<f64> = process.values.iter().filter_map(cost).collect();
     // A run's two directions are no course.
-    let series = match super::net::is_told(score) {
+    let series = match super::run_score::is_told(score) {
         true => process.values.clone(),
         false => samples.iter().filter(|s| s.metric == score.metric).map(|s| s.value).collect(),
     };

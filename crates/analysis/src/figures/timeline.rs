@@ -1,12 +1,12 @@
 //! The layered timeline: papers 000, figures 13-15, and 004, figures 2-5.
 
 use super::{DiskAxis, Disks, LeftOut, Limits, Strings, VERSION, columns, end_of};
-use crate::files::FileClass;
 use crate::rows::{Does, Index, Rows};
 use crate::text::shown;
 use model::table::{Slice, Span};
 use model::{Confidence, Layer, Relation};
 use serde::Serialize;
+use sqlite::FileClass;
 use std::collections::{BTreeMap, HashMap};
 
 columns! {

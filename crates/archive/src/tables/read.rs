@@ -98,7 +98,7 @@ fn read_groups<R: ChunkReader + 'static>(
 }
 
 /// Where the values of a column come from.
-enum Place {
+enum ColumnSource {
     /// The file's column of this number. Where it holds `nothing`, it means to be empty.
     File { column: usize, optional: bool, nothing: Option<Cell> },
     /// The file lacks it, and this stands for it.
@@ -110,15 +110,15 @@ fn places<R: ChunkReader + 'static>(
     path: &Path,
     table: &TableInfo,
     version: u32,
-) -> Result<Vec<Place>> {
+) -> Result<Vec<ColumnSource>> {
     let schema = reader.metadata().file_metadata().schema_descr();
     let place = |wanted: &ColumnInfo| {
         // A nested column's path has several parts, so that it matches no name of ours.
         let found = (0..schema.num_columns()).find(|&i| schema.column(i).path().parts() == [wanted.name]);
         let Some(column) = found else {
             return match versions::missing_column(table.name, wanted.name, version) {
-                Some(cell) => Ok(Place::Always(cell)),
-                None if wanted.optional => Ok(Place::Always(Cell::Empty)),
+                Some(cell) => Ok(ColumnSource::Always(cell)),
+                None if wanted.optional => Ok(ColumnSource::Always(Cell::Empty)),
                 None => Err(Error::damaged_table(path, format!("it has no column {}", wanted.name))),
             };
         };
@@ -134,14 +134,14 @@ fn places<R: ChunkReader + 'static>(
             return Err(Error::damaged_table(path, format!("its column {} is of another type", wanted.name)));
         }
         let nothing = versions::meant_nothing(table.name, wanted.name, version);
-        Ok(Place::File { column, optional: repetition == Repetition::OPTIONAL, nothing })
+        Ok(ColumnSource::File { column, optional: repetition == Repetition::OPTIONAL, nothing })
     };
     table.columns.iter().map(place).collect()
 }
 
 fn read_group(
     group: &dyn RowGroupReader,
-    places: &[Place],
+    places: &[ColumnSource],
     each: &mut dyn FnMut(&[Cell]),
 ) -> Result<u64, ParquetError> {
     let rows = u64::try_from(group.metadata().num_rows())
@@ -149,11 +149,11 @@ fn read_group(
     let mut columns = places
         .iter()
         .map(|place| match place {
-            Place::File { column, optional, nothing } => {
+            ColumnSource::File { column, optional, nothing } => {
                 let reader = Box::new(group.get_column_reader(*column)?);
                 Ok(Column::File { reader, optional: *optional, nothing: nothing.as_ref(), cells: Vec::new() })
             }
-            Place::Always(cell) => Ok(Column::Always(cell)),
+            ColumnSource::Always(cell) => Ok(Column::Always(cell)),
         })
         .collect::<Result<Vec<_>, ParquetError>>()?;
     let mut done = 0;

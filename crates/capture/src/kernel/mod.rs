@@ -1,7 +1,7 @@
 //! What is read of the running kernel before the probes are loaded.
 
-pub mod btf;
 pub mod calls;
 pub mod clock;
 pub mod places;
 pub mod symbols;
+pub mod types;

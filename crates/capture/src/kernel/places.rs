@@ -4,7 +4,7 @@
 //! soon as somebody mounts such a disk, so the places of their fields are looked up then and handed to the probes in a
 //! table.
 
-use crate::kernel::btf::Structs;
+use bpf::btf::{Structs, VMLINUX};
 use std::fs;
 
 /// The fields, in the order of `enum place` in `checkpoints.bpf.c`: file system, struct, field.
@@ -29,7 +29,7 @@ const FIELDS: [(&str, &str, &str); 13] = [
 /// # Errors
 /// In a sentence: the kernel does not describe the file system's types, or they are others.
 pub fn of(file_system: &str) -> Result<Vec<(u32, u32)>, String> {
-    let kernel = fs::read(super::btf::VMLINUX).map_err(|e| format!("{}: {e}", super::btf::VMLINUX))?;
+    let kernel = fs::read(VMLINUX).map_err(|e| format!("{VMLINUX}: {e}"))?;
     // Built in, the kernel's own description has them.
     let module = fs::read(format!("/sys/kernel/btf/{file_system}")).ok();
     let structs = Structs::of(&kernel, module.as_deref()).ok_or("the kernel's types are not understood")?;

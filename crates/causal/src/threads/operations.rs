@@ -6,7 +6,7 @@ use crate::actor::Actor;
 use crate::context::{Context, span};
 use crate::loss::Window;
 use crate::objects::Objects;
-use model::event::{Header, OpBegin, OpEnd, Statement, flags, header_flags};
+use model::event::{Header, OpBegin, OpEnd, Statement, flags, header_flags, op_kind};
 use model::table::{Operation, Span};
 use model::{Confidence, Layer, Relation};
 
@@ -110,7 +110,7 @@ impl Threads {
         cx: &mut Context<'_>,
     ) {
         self.settle_marks(header.tid, header.time_ns, objects, cx);
-        let kind = if record.kind == 0 { Kind::Statement } else { Kind::Function };
+        let kind = if record.kind == op_kind::STATEMENT { Kind::Statement } else { Kind::Function };
         self.open_frame(header, header.time_ns, (kind, record.key, record.depth), String::new(), objects, cx);
     }
 
@@ -220,7 +220,7 @@ impl Threads {
         let start_ns = record.start_ns.min(end_ns);
         let mut frame = frame.unwrap_or_else(|| {
             // What it did is not known, only that it was: `finish` writes one slice that says so.
-            let kind = if record.kind == 0 { Kind::Statement } else { Kind::Function };
+            let kind = if record.kind == op_kind::STATEMENT { Kind::Statement } else { Kind::Function };
             Frame { depth: 1, key: record.key, end_ns, cpu: header.cpu, ..Frame::new(kind, id, span_id, start_ns) }
         });
         let end_ns = end_ns.max(frame.start_ns);

@@ -4,16 +4,11 @@ use super::Threads;
 use super::stack::Kind;
 use crate::Config;
 use crate::context::Context;
-use crate::inferred::{Told, Transaction, database};
+use crate::inferred::{Told, Transaction};
 use crate::objects::Objects;
 use model::Call;
 use model::event::{Header, Syscall, flags};
-use model::files::{FileClass, database_of, reads_database_header};
-
-/// Bytes of a journal's header: SQLite writes as many zeros over it to end a transaction in PERSIST mode (`zeroJournalHdr`).
-const JOURNAL_HEADER: u64 = 28;
-/// Bytes of a WAL's header, before its first frame.
-const WAL_HEADER: i64 = 32;
+use sqlite::{FileClass, JOURNAL_HEADER, WAL_HEADER, database_in, database_of, reads_database_header};
 
 /// Whether a call of this process may be of such a transaction.
 fn infers(header: &Header, record: &Syscall, config: &Config) -> bool {
@@ -51,7 +46,7 @@ impl Threads {
         if !matches!(class, FileClass::RollbackJournal | FileClass::Wal | FileClass::Database) {
             return;
         }
-        let known = || objects.names.path(file).map(|path| database(path, class).to_string());
+        let known = || objects.names.path(file).map(|path| database_in(path, class).to_string());
         let Some(path) = path.or_else(known) else { return };
         let wal = self.inferred.has_wal(&path);
         let checkpoint = class == FileClass::Database && wal;
@@ -111,7 +106,7 @@ impl Threads {
         if journal_ends {
             (transaction.journal, transaction.over) = (false, true);
         }
-        transaction.frames |= class == FileClass::Wal && call.writes() && record.pos >= WAL_HEADER;
+        transaction.frames |= class == FileClass::Wal && call.writes() && record.pos >= WAL_HEADER as i64;
         let synced = told == Told::Synced
             && (transaction.over
                 || class == FileClass::Wal && transaction.frames

@@ -1,6 +1,6 @@
 //! What the user may say to `fathom bench`.
 
-use super::results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, ServeHttp};
+use super::results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, ServeHttp, percent};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -158,14 +158,4 @@ pub(super) fn parameter(text: &str) -> Result<(String, Vec<String>), String> {
         return Err("give NAME=VALUE or NAME=VALUE,VALUE".into());
     }
     Ok((name.into(), values))
-}
-
-/// Percent as a fraction.
-pub(super) fn percent(text: &str) -> Result<f64, String> {
-    let value: f64 = text.trim_end_matches('%').parse().map_err(|_| "give percent, such as 2")?;
-    if value > 0.0 && value < 100.0 {
-        Ok(value / 100.0)
-    } else {
-        Err("give more than 0 and less than 100 percent".into())
-    }
 }

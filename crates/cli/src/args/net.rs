@@ -10,7 +10,7 @@ pub use sweep::{NetSweep, NetTrial};
 
 use super::seconds;
 use clap::{Args, Subcommand, ValueEnum};
-use device::reach::Place;
+use device::reach::DeviceAddress;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -198,10 +198,10 @@ pub struct NetRun {
     pub output: Option<PathBuf>,
     /// The end that asks runs on this device
     #[arg(long, value_name = "DEVICE", default_value = "local")]
-    pub from: Place,
+    pub from: DeviceAddress,
     /// The end that serves runs on this device, and ends with the run
     #[arg(long, value_name = "DEVICE")]
-    pub to: Option<Place>,
+    pub to: Option<DeviceAddress>,
     /// The end that serves listens on the address of this interface, if it is not called as at the other end
     #[arg(long, value_name = "IF", requires = "to", conflicts_with = "address")]
     pub to_interface: Option<String>,
@@ -236,6 +236,11 @@ pub enum Rate {
     /// The highest that loses little.
     Auto,
 }
+
+/// What iperf 2 sends by UDP if nobody says more: bits a second, bytes a packet.
+pub const IPERF2_RATE: u64 = 1_000_000;
+/// See [`IPERF2_RATE`].
+pub const IPERF2_PACKET: u32 = 1470;
 
 /// Settings that others made known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

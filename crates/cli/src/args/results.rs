@@ -104,10 +104,10 @@ pub struct BenchPlan {
     #[arg(value_name = "B.fathom")]
     pub archive: PathBuf,
     /// Half the width of the interval that is wanted of each cell, in percent
-    #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = super::bench::percent)]
+    #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = percent)]
     pub precision: f64,
     /// The difference between two cells that shall be told nine times of ten, in percent
-    #[arg(long, value_name = "PERCENT", default_value = "3", value_parser = super::bench::percent)]
+    #[arg(long, value_name = "PERCENT", default_value = "3", value_parser = percent)]
     pub difference: f64,
     /// Print JSON (its contract: docs/reference/json.md)
     #[arg(long)]
@@ -152,6 +152,16 @@ pub struct ServeHttp {
     /// Threads that serve
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: u16,
+}
+
+/// Percent as a fraction.
+pub(super) fn percent(text: &str) -> Result<f64, String> {
+    let value: f64 = text.trim_end_matches('%').parse().map_err(|_| "give percent, such as 2")?;
+    if value > 0.0 && value < 100.0 {
+        Ok(value / 100.0)
+    } else {
+        Err("give more than 0 and less than 100 percent".into())
+    }
 }
 
 /// `slower` or `slower:5`: percent.

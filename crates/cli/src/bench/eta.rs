@@ -3,6 +3,7 @@
 use crate::progress;
 use experiment::eta::Eta;
 use model::Context;
+use model::text::about;
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -68,19 +69,10 @@ fn told((least, most): (Duration, Duration)) -> String {
 
 /// A time that is known within bounds.
 fn range(least: Duration, most: Duration) -> String {
-    match (span(least), span(most)) {
+    match (about(least.as_secs()), about(most.as_secs())) {
         (a, b) if a == b => a,
         (_, b) if least.is_zero() => format!("up to {b}"),
         (a, b) => format!("{a} to {b}"),
-    }
-}
-
-/// A time as people say it.
-fn span(time: Duration) -> String {
-    match time.as_secs() {
-        s @ 0..100 => format!("{s} s"),
-        s @ 100..6000 => format!("{} min", (s + 30) / 60),
-        s => format!("{:.1} h", s as f64 / 3600.0),
     }
 }
 
@@ -132,10 +124,5 @@ mod tests {
             );
             assert_eq!(said.ends_with(" or before"), least != most, "{said}");
         }
-    }
-
-    #[test]
-    fn spans_are_short() {
-        assert_eq!([59, 150, 9000].map(|t| span(s(t))), ["59 s", "3 min", "2.5 h"]);
     }
 }

@@ -1,7 +1,7 @@
 //! `fathom bench list`: the workloads, what can be varied, and what this machine lacks.
 
 use super::suite;
-use crate::{Usage, args, say};
+use crate::{Usage, args, output};
 use anyhow::Result;
 use experiment::catalog::{self, Runnable};
 use experiment::suite::Factor;
@@ -32,7 +32,7 @@ pub fn run(args: &args::BenchList) -> Result<ExitCode> {
     } else {
         workloads.iter().map(text).collect()
     };
-    say::text(&text);
+    output::text(&text);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,7 +1,7 @@
 //! The verbs that look at results: `bench compare`, `bench history`, `bench show`.
 
-use super::{results, tables};
-use crate::{Usage, args, link, progress, say};
+use super::results;
+use crate::{Usage, args, link, notices, output, progress};
 use analysis::bench::comparable::Rules;
 use analysis::bench::compare::{self, Compared};
 use analysis::bench::regressions::regressions;
@@ -60,7 +60,7 @@ pub fn show(args: &args::BenchShow) -> Result<ExitCode> {
             );
             Vec::new()
         }
-        _ => experiment::store::comparisons(&tables::log(&args.archive)?)?,
+        _ => experiment::store::comparisons(&notices::warned(experiment::store::read(&args.archive)?))?,
     };
     let files = results::Files::new(args.csv.as_deref(), args.markdown.as_deref());
     files.print(&match args.json {
@@ -73,7 +73,7 @@ pub fn show(args: &args::BenchShow) -> Result<ExitCode> {
 
 pub fn plan(args: &args::BenchPlan) -> Result<ExitCode> {
     let all = bench::plan::plan(&load(&args.archive)?, args.precision, args.difference);
-    say::text(&match args.json {
+    output::text(&match args.json {
         true => {
             let value = serde_json::json!({
                 "version": 1, "archive": args.archive, "precision": args.precision, "difference": args.difference,
@@ -84,31 +84,6 @@ pub fn plan(args: &args::BenchPlan) -> Result<ExitCode> {
         false => bench::plan::text(&all, args.precision, args.difference),
     });
     Ok(ExitCode::SUCCESS)
-}
-
-/// Writes a page and says so.
-pub fn write_page(title: &str, page: &serde_json::Value, output: Option<&Path>, archive: &Path) -> Result<()> {
-    let output = output.map_or_else(|| crate::report::beside(archive, "html"), Path::to_path_buf);
-    crate::atomic_file::text(&output, &report::bench_page(title, page))?;
-    println!("{}: open it in a browser; it needs no network", output.display());
-    Ok(())
-}
-
-/// `fathom report` of a benchmark, or of two: the second is shown, with the first beside it.
-pub fn report(archives: &[PathBuf], output: Option<&Path>) -> Result<()> {
-    let context = progress::context(true);
-    let (a, shown) = match archives {
-        [one] => (None, one),
-        [a, b] => (Some(load(a)?), b),
-        _ => bail!("a page shows two benchmarks at most; `fathom bench history` shows more of them over time"),
-    };
-    let bench = load(shown)?;
-    let why = |name: &str| results::explain(shown, name, &context);
-    let (page, title) = match &a {
-        Some(a) => (bench::page::page_beside(a, &bench, &why), format!("{} beside {}", bench.name, a.name)),
-        None => (bench::page::page(&bench, &why), bench.name.clone()),
-    };
-    write_page(&title, &serde_json::to_value(page)?, output, shown)
 }
 
 pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
@@ -177,7 +152,7 @@ pub fn history(args: &args::BenchHistory) -> Result<ExitCode> {
         benches.push(bench);
     }
     let done = history::history(benches);
-    say::text(&match args.json {
+    output::text(&match args.json {
         true => serde_json::to_string_pretty(&done)? + "\n",
         false => history::text(&done),
     });

@@ -9,16 +9,15 @@ mod run;
 mod selftest;
 mod serve_http;
 mod suite;
-mod tables;
 
 use crate::args::{Bench, BenchVerb};
 use anyhow::Result;
 use std::process::ExitCode;
 
-pub use look::{load, report, show, write_page};
+pub use look::{load, show};
 pub use machine::facts;
+pub use results::explain;
 pub use run::{INTERRUPTED, run as sweep};
-pub use tables::{remake, remake_without_meta};
 
 pub fn run(args: &Bench) -> Result<ExitCode> {
     match &args.verb {

@@ -1,6 +1,6 @@
 //! A run's results as they leave the program: text, JSON, CSV, Markdown.
 
-use crate::{link, say};
+use crate::{link, output};
 use analysis::bench::{self, Benchmark, Penalty, Tables, Why};
 use anyhow::Result;
 use archive::Runs;
@@ -112,7 +112,7 @@ impl<'a> Files<'a> {
     /// The files, as options and names.
     pub fn names(&self) -> Vec<String> {
         let named = |option: &str, path: Option<&Path>| {
-            path.filter(|path| *path != Path::new(STDOUT)).map(|path| format!("{option} {}", say::word(path)))
+            path.filter(|path| *path != Path::new(STDOUT)).map(|path| format!("{option} {}", output::word(path)))
         };
         [named("--csv", self.csv), named("--markdown", self.markdown)].into_iter().flatten().collect()
     }
@@ -120,7 +120,7 @@ impl<'a> Files<'a> {
     /// Prints the results, unless a file takes their place.
     pub fn print(&self, text: &str) {
         if ![self.csv, self.markdown].contains(&Some(Path::new(STDOUT))) {
-            say::text(text);
+            output::text(text);
         }
     }
 
@@ -145,7 +145,7 @@ const STDOUT: &str = "-";
 
 pub fn write(path: &Path, text: String) -> Result<()> {
     if path == Path::new(STDOUT) {
-        say::text(&text);
+        output::text(&text);
         return Ok(());
     }
     crate::atomic_file::text(path, &text)

@@ -3,7 +3,7 @@
 use super::eta;
 use super::suite;
 use super::{machine, results};
-use crate::{args, notices, progress, say};
+use crate::{args, notices, output, progress};
 use analysis::bench::{self as estimates, Penalty, Process, Score};
 use anyhow::{Context as _, Result, bail};
 use archive::runs::Entry;
@@ -85,9 +85,9 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     }
     progress::clear(&context);
     // The log has everything; without room for the tables the scores are told all the same.
-    let (runs, without_tables) = match super::remake(&dir) {
-        Ok(runs) => (runs, None),
-        Err(error) => (store.runs().clone(), Some(error)),
+    let (runs, without_tables) = match experiment::tables::make(&dir) {
+        Ok(made) => (notices::warned(made), None),
+        Err(error) => (store.runs().clone(), Some(error.into())),
     };
     recorder::output::give_to_caller(&dir)?;
     let benchmark = results::of(&runs, &dir, &Context::silent());
@@ -109,9 +109,9 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
         eprintln!("fathom: not written, since {why}: {}", unwritten.join(" and "));
     } else {
         let what = asked_for(args, &dir);
-        files
-            .write(&benchmark, &all, Some(&what))
-            .with_context(|| format!("everything measured is kept; fathom bench show {} shows it", say::word(&dir)))?;
+        files.write(&benchmark, &all, Some(&what)).with_context(|| {
+            format!("everything measured is kept; fathom bench show {} shows it", output::word(&dir))
+        })?;
     }
     if let Some(error) = failed {
         return Err(error.context(format!("what was measured before is in {}", dir.display())));
@@ -119,14 +119,14 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     let complete = benchmark.complete;
     if !complete {
         let rest: String = unwritten.iter().map(|file| format!(" {file}")).collect();
-        eprintln!("fathom: interrupted; go on with: fathom {} --resume {}{rest}", args.verb, say::word(&dir));
+        eprintln!("fathom: interrupted; go on with: fathom {} --resume {}{rest}", args.verb, output::word(&dir));
         return Ok(ExitCode::from(INTERRUPTED));
     }
     if !args.quiet {
         eprintln!(
             "fathom: kept in {0}. Show it again: fathom bench show {0}. Draw it: fathom report {0}. Compare it: fathom bench \
              compare {0} ANOTHER.fathom",
-            say::word(&dir)
+            output::word(&dir)
         );
     }
     let mut failed = nothing;

@@ -2,7 +2,7 @@
 
 use super::eta;
 use super::suite;
-use crate::{Usage, args, progress, say};
+use crate::{Usage, args, output, progress};
 use analysis::bench::{self as estimates, Penalty, Score, SelfTest};
 use anyhow::{Context as _, Result, bail};
 use experiment::catalog::{self, Runnable};
@@ -44,7 +44,7 @@ pub fn run(args: &args::BenchSelftest) -> Result<ExitCode> {
     let groups = groups(&results, usize::try_from(args.blocks).unwrap_or(usize::MAX));
     let done = estimates::self_test(&groups, args.margin).context("interrupted before one comparison was complete")?;
     let complete = results.complete();
-    say::text(&match args.json {
+    output::text(&match args.json {
         true => {
             let mut value = serde_json::to_value(&done)?;
             for (name, part) in [

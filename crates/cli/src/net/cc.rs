@@ -1,6 +1,6 @@
 //! `fathom net cc`: the congestion controls that there are, and a command that runs with one more.
 
-use crate::{args, progress, say};
+use crate::{args, output, progress};
 use anyhow::{Context as _, Result, bail};
 use capture::launch::{Command, LaunchError, User};
 use net::cc::{self, Known, Origin};
@@ -38,7 +38,7 @@ fn list(as_json: bool) -> Result<ExitCode> {
     } else {
         table(&known)
     };
-    say::text(&text);
+    output::text(&text);
     Ok(ExitCode::SUCCESS)
 }
 

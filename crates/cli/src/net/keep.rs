@@ -1,8 +1,8 @@
 //! A run in an archive: [`net::rows`] says of what, here it is written.
 
 use super::ends::home::Coming;
-use super::ends::{About, One};
-use analysis::bench::net::{LIMITED_BY, RUN};
+use super::run_ends::{Endpoint, RunEnds};
+use analysis::bench::run_score::{LIMITED_BY, RUN};
 use anyhow::Result;
 use archive::runs::{Entry, Run};
 use archive::{Archive, Meta, RunsWriter, SignalCleanup};
@@ -13,13 +13,13 @@ use net::run::Outcome;
 use std::path::Path;
 
 /// Writes it, beside its place until all of it is there: if that fails, what stood there stands there still.
-pub fn keep(outcome: &Outcome, output: &Path, about: Option<&About>, quiet: bool) -> Result<()> {
+pub fn keep(outcome: &Outcome, output: &Path, about: Option<&RunEnds>, quiet: bool) -> Result<()> {
     let coming = Coming::begin(output)?;
     write(outcome, coming.folder(), about)?;
     coming.finish(output, quiet)
 }
 
-fn write(outcome: &Outcome, dir: &Path, about: Option<&About>) -> Result<()> {
+fn write(outcome: &Outcome, dir: &Path, about: Option<&RunEnds>) -> Result<()> {
     let argv: Vec<String> = std::env::args().collect();
     // Whose clock the times are of.
     let boot = match about.filter(|about| about.skew_ns.is_some()) {
@@ -30,7 +30,7 @@ fn write(outcome: &Outcome, dir: &Path, about: Option<&About>) -> Result<()> {
     Archive::create(dir, &meta, true)?;
     let mut log = RunsWriter::create(dir)?;
     let mut facts = crate::bench::facts(&[]);
-    if let Some(One { facts: theirs, .. }) = about.and_then(|a| a.serves.as_ref()) {
+    if let Some(Endpoint { facts: theirs, .. }) = about.and_then(|a| a.serves.as_ref()) {
         facts.extend(theirs.iter().map(|(name, fact)| (format!("serves.{name}"), fact.clone())));
     }
     log.push(Entry::Machine(facts))?;
@@ -72,7 +72,7 @@ fn write(outcome: &Outcome, dir: &Path, about: Option<&About>) -> Result<()> {
     Ok(())
 }
 
-fn replicate(outcome: &Outcome, about: Option<&About>) -> Run {
+fn replicate(outcome: &Outcome, about: Option<&RunEnds>) -> Run {
     let told = about.map(|about| ends(about, outcome)).unwrap_or_default();
     let rows::Rows { replicate, samples, marks } = rows::of(
         outcome,
@@ -87,7 +87,7 @@ fn replicate(outcome: &Outcome, about: Option<&About>) -> Run {
 }
 
 /// What is told of the ends, and of the clocks.
-fn ends(about: &About, outcome: &Outcome) -> Vec<(&'static str, String)> {
+fn ends(about: &RunEnds, outcome: &Outcome) -> Vec<(&'static str, String)> {
     let mut told = vec![("end.asks", one(&about.asks))];
     told.extend(about.serves.as_ref().map(|s| ("end.serves", one(s))));
     let mut clocks = match about.skew_ns {
@@ -109,7 +109,7 @@ fn ends(about: &About, outcome: &Outcome) -> Vec<(&'static str, String)> {
     told
 }
 
-fn one(end: &One) -> String {
+fn one(end: &Endpoint) -> String {
     let fact = |name: &str| end.facts.get(name).and_then(|f| f.value.clone());
     let facts: Vec<String> =
         ["device.model", "os.name", "kernel.release", "cpu.architecture"].iter().filter_map(|n| fact(n)).collect();

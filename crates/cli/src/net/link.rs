@@ -2,10 +2,10 @@
 
 use crate::args::NetLink;
 use crate::progress;
-use ::net::link::bed::{Bed, CLIENT, SERVER};
 use ::net::link::effect::Effect;
 use ::net::link::lateness::Lateness;
 use ::net::link::schedule::{DOWN, UP};
+use ::net::link::test_bed::{CLIENT, SERVER, TestBed};
 use ::net::link::{Outcome, Spec};
 use anyhow::{Context as _, Result};
 use model::Context;
@@ -29,7 +29,7 @@ pub fn run(args: &NetLink) -> Result<ExitCode> {
     };
     let context = progress::context(true);
     progress::end_on_signal(&context);
-    let bed = Bed::create(&spec)?;
+    let bed = TestBed::create(&spec)?;
     let status = match args.command.split_first() {
         Some((program, arguments)) => {
             let mut command = bed.command(program);
@@ -83,7 +83,7 @@ fn exit_code(status: ExitStatus) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
 
-fn usage(bed: &Bed) -> String {
+fn usage(bed: &TestBed) -> String {
     format!(
         "The link is up until Ctrl-C. On its client's end, {}:\n  {} CMD\nOn its server's end, {}:\n  {} CMD\n",
         CLIENT.join(" and "),

@@ -54,49 +54,6 @@ fn late(spec: &Spec, outcome: &Outcome) -> String {
     format!("p50 {:.0} us, p99 {:.0} us: {}", us(0.5), us(0.99), outcome.effect(spec).text())
 }
 
-/// How far a run's interval reaches to either side, as a share; of two directions, the one that is known worse. Nothing if there is none.
-pub fn own(said: &str, form: Form) -> Option<f64> {
-    let widest =
-        |all: &mut dyn Iterator<Item = Option<f64>>| all.collect::<Option<Vec<_>>>()?.into_iter().reduce(f64::max);
-    match form {
-        Form::Lines => said.lines().filter(|l| l.starts_with('{')).find_map(|l| parsed(l)["within"].as_f64()),
-        Form::Json => {
-            let value = parsed(said);
-            let of =
-                |t: &Value| Some((t["ci95"][1].as_f64()? - t["ci95"][0].as_f64()?) / 2.0 / t["estimate"].as_f64()?);
-            match value["directions"].as_array() {
-                Some(all) if value["transactions_per_s"].is_null() => {
-                    widest(&mut all.iter().map(|d| of(&d["throughput_bps"])))
-                }
-                _ => of(&value["transactions_per_s"]),
-            }
-        }
-        Form::Text => {
-            let told = said
-                .lines()
-                .filter(|l| l.starts_with("up ") || l.starts_with("down ") || l.contains(" transactions/s"));
-            widest(&mut told.map(|line| {
-                let (low, high) = line.split_once('(')?.1.split_once(')')?.0.split_once(" to ")?;
-                let (low, high) = (amount(low)?, amount(high)?);
-                Some((high - low) / (high + low))
-            }))
-        }
-    }
-}
-
-/// A number as it is told, with a unit or without.
-fn amount(text: &str) -> Option<f64> {
-    let (number, unit) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
-    let scale = match unit {
-        "" => 1.0,
-        "kb/s" => 1e3,
-        "Mb/s" => 1e6,
-        "Gb/s" => 1e9,
-        _ => return None,
-    };
-    number.parse::<f64>().ok().map(|n| n * scale)
-}
-
 /// Why a result does not count.
 pub fn not_the_one(invalid: &[String]) -> String {
     format!("the link was not the one asked for: {}", invalid.join("; "))
@@ -106,9 +63,9 @@ pub fn parsed(line: &str) -> Value {
     serde_json::from_str(line).unwrap_or_default()
 }
 
-/// What a run of two devices printed, in whatever form, with the link's part of it.
-pub fn printed(said: &str, form: Form, spec: &Spec, outcome: &Outcome) -> String {
-    let own = own(said, form);
+/// What a run of two devices printed, in whatever form, with the link's part of it. `own` is how far its interval reaches to either
+/// side, as a share.
+pub fn printed(said: &str, own: Option<f64>, form: Form, spec: &Spec, outcome: &Outcome) -> String {
     match form {
         Form::Text => format!("{said}{}", summary(spec, outcome, own)),
         Form::Lines => {
@@ -230,29 +187,13 @@ mod tests {
     }
 
     #[test]
-    fn a_runs_own_interval_is_the_same_in_every_form() {
-        let text = "up    20.00 Mb/s  (18.00 Mb/s to 22.00 Mb/s)\n      granted: (1 to 9)\n";
-        let json = r#"{"directions":[{"throughput_bps":{"estimate":2e7,"ci95":[1.8e7,2.2e7]}}],"throughput_bps":{}}"#;
-        let lines = "{\"metric\":\"throughput\"}\n{\"verified\":true,\"within\":0.1}\n";
-        for (said, form) in [(text, Form::Text), (json, Form::Json), (lines, Form::Lines)] {
-            assert!(own(said, form).is_some_and(|own| (own - 0.1).abs() < 1e-9), "{form:?}: {:?}", own(said, form));
-            assert_eq!(own("", form), None);
-        }
-        let both = format!("{text}down  999.0 kb/s  (900.0 kb/s to 1.10 Mb/s)\n");
-        assert!(own(&both, Form::Text).is_some_and(|own| (own - 0.1).abs() < 1e-9));
-        assert!(own("900 transactions/s  (810 to 990)\n", Form::Text).is_some_and(|own| (own - 0.1).abs() < 1e-9));
-        // Where one has none nobody knows.
-        assert_eq!(own(&format!("{text}down  999.0 kb/s\n"), Form::Text), None);
-    }
-
-    #[test]
     fn a_run_in_json_gets_lateness_and_verdict() {
         let spec = Spec::both(OneWay { delay_ns: 10_000_000, ..OneWay::default() });
         let run = r#"{"lateness_us":null,"valid":true,"invalid":null,"throughput_bps":{"estimate":5.0}}"#;
         let json = |late_ns| {
             let mut outcome = Outcome::default();
             outcome.late.iter_mut().for_each(|way| way.record(0, (late_ns, late_ns), 0));
-            parsed(&printed(run, Form::Json, &spec, &outcome))
+            parsed(&printed(run, None, Form::Json, &spec, &outcome))
         };
         let good = json(20_000);
         assert!(
@@ -264,6 +205,6 @@ mod tests {
         let late = json(700_000);
         assert!(late["valid"] == false && late["invalid"].as_str().unwrap().contains("5 % are allowed"), "{late}");
         // Of a run that failed there is no object.
-        assert_eq!(printed("", Form::Json, &spec, &Outcome::default()), "");
+        assert_eq!(printed("", None, Form::Json, &spec, &Outcome::default()), "");
     }
 }

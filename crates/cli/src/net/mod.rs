@@ -8,11 +8,10 @@ mod lines;
 mod link;
 mod linked;
 mod run;
+mod run_ends;
 mod serve;
 mod text;
 mod trial;
-
-pub use ::net::result::rate;
 
 use crate::args::{Net, NetVerb};
 use anyhow::{Context as _, Result};

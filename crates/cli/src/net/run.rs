@@ -1,8 +1,9 @@
 //! `fathom net run`.
 
-use super::ends::{self, About};
-use crate::args::{Cost, NetRun, Rate, Way};
-use crate::say;
+use super::ends;
+use super::run_ends::{RunEnds, Trailer};
+use crate::args::{Cost, IPERF2_PACKET, IPERF2_RATE, NetRun, Rate, Way};
+use crate::output;
 use anyhow::{Context as _, Result};
 use net::highest;
 use net::run::{Outcome, Session};
@@ -13,9 +14,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-/// What iperf 2 sends by UDP if nobody says more.
-pub const IPERF2: (u64, u32) = (1_000_000, 1470);
 
 pub fn run(args: &NetRun) -> Result<ExitCode> {
     let spec = match spec(args).and_then(|spec| spec.check().map(|()| spec)) {
@@ -35,7 +33,7 @@ pub fn run(args: &NetRun) -> Result<ExitCode> {
     if let Some(output) = &args.output {
         ends::home::possible(output, net::rows::size(&spec))?;
     }
-    let about = args.ends.as_deref().map(About::read).transpose()?;
+    let about = args.ends.as_deref().map(RunEnds::read).transpose()?;
     let address = args.address.context("no address")?;
     let key = super::key(args.key.as_deref())?;
     let done = super::local(2, async {
@@ -96,7 +94,7 @@ async fn live(live: Arc<net::traffic::Live>, spec: Spec) {
         let Some((at, rates)) = progress.tick(origin.elapsed().as_secs_f64(), live.under_way(), now) else { continue };
         let told = spec.directions.iter().zip(rates).map(|(direction, rate)| match spec.traffic {
             Traffic::Transactions { .. } => format!("{rate:.0} transactions/s"),
-            _ => format!("{} {}", direction.name(), super::rate(rate * 8.0)),
+            _ => format!("{} {}", direction.name(), model::text::rate(rate * 8.0)),
         });
         eprintln!("{at:6.1} s  {}", told.collect::<Vec<_>>().join("  "));
     }
@@ -127,7 +125,7 @@ impl Progress {
 }
 
 /// Keeps it and prints it: also what could not be kept, and says so then.
-fn print(args: &NetRun, outcome: &Outcome, search: Option<&Value>, about: Option<&About>) -> Result<()> {
+fn print(args: &NetRun, outcome: &Outcome, search: Option<&Value>, about: Option<&RunEnds>) -> Result<()> {
     let kept = args.output.as_deref().map(|output| {
         let kept = super::keep::keep(outcome, output, about, args.json || args.lines);
         kept.with_context(|| format!("the run is printed and not kept in {}", output.display()))
@@ -137,6 +135,9 @@ fn print(args: &NetRun, outcome: &Outcome, search: Option<&Value>, about: Option
         _ => about.map_or(args.output.as_deref(), |about| about.archive.as_deref()),
     };
     show(args, outcome, search, about, samples)?;
+    if about.is_some_and(|about| about.trailer) {
+        output::text(&Trailer { within: net::result::summary(outcome).within }.line()?);
+    }
     kept.unwrap_or(Ok(()))
 }
 
@@ -144,7 +145,7 @@ fn show(
     args: &NetRun,
     outcome: &Outcome,
     search: Option<&Value>,
-    about: Option<&About>,
+    about: Option<&RunEnds>,
     samples: Option<&Path>,
 ) -> Result<()> {
     if args.json {
@@ -152,7 +153,7 @@ fn show(
         if let Some(about) = about {
             value["ends"] = json!({"asks": about.asks.name, "serves": about.serves.as_ref().map(|s| &s.name)});
         }
-        say::text(&format!("{}\n", serde_json::to_string_pretty(&value)?));
+        output::text(&format!("{}\n", serde_json::to_string_pretty(&value)?));
         return Ok(());
     }
     if args.lines {
@@ -160,24 +161,24 @@ fn show(
         if args.readings {
             lines.extend(super::lines::readings(outcome));
         }
-        say::text(&(lines.join("\n") + "\n"));
+        output::text(&(lines.join("\n") + "\n"));
         return Ok(());
     }
     let mut text = super::text::of(outcome);
     if let Some(search) = search.and_then(|s| s["text"].as_str()) {
         text = format!("{search}\n{text}");
     }
-    if let Some(About { asks, serves: Some(serves), .. }) = about {
+    if let Some(RunEnds { asks, serves: Some(serves), .. }) = about {
         text = format!("from {} to {}\n{text}", asks.name, serves.name);
     }
-    say::text(&text);
+    output::text(&text);
     Ok(())
 }
 
 /// What the words ask for, or why it makes no sense.
 pub fn spec(args: &NetRun) -> Result<Spec, String> {
     let traffic = match (args.udp, args.transactions, args.rate) {
-        (true, _, _) if args.preset.is_some() => Traffic::Udp { rate_bps: IPERF2.0, packet_bytes: IPERF2.1 },
+        (true, _, _) if args.preset.is_some() => Traffic::Udp { rate_bps: IPERF2_RATE, packet_bytes: IPERF2_PACKET },
         (true, _, Some(Rate::Of(rate_bps))) => Traffic::Udp { rate_bps, packet_bytes: args.packet },
         (true, _, Some(Rate::Auto)) => Traffic::Udp { rate_bps: highest::FIRST, packet_bytes: args.packet },
         (true, _, None) => {

@@ -1,9 +1,10 @@
 //! A run for people. What the other end told, such as a setting, may not look like a line of ours.
 
 use analysis::text::shown;
+use model::text::rate;
 use net::estimate::Throughput;
 use net::outcome::Granted;
-use net::result::{Told, rate, told, transactions, whole};
+use net::result::{Told, told, transactions, whole};
 use net::run::Outcome;
 use net::spec::Readings;
 use net::why::Limit;

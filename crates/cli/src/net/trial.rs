@@ -7,7 +7,7 @@
 use super::linked::{parsed, with_link};
 use crate::args::{Cli, NetTrial, NetVerb, Verb, Way};
 use crate::progress;
-use ::net::link::bed::{Bed, SERVER};
+use ::net::link::test_bed::{SERVER, TestBed};
 use anyhow::{Context as _, Result, bail};
 use clap::Parser as _;
 use std::fs::File;
@@ -35,11 +35,11 @@ pub fn run(args: &NetTrial) -> Result<ExitCode> {
     progress::end_on_signal(&progress::context(true));
     // Supplied for as long as it is held.
     let _cc = args.cc.as_deref().map(::net::cc::ensure).transpose()?;
-    let bed = Bed::create(&spec)?;
+    let bed = TestBed::create(&spec)?;
     let said = measure(&words, &bed);
     let outcome = bed.finish()?;
     let (lines, verified) = with_link(&said?, &spec, &outcome);
-    crate::say::text(&(lines.join("\n") + "\n"));
+    crate::output::text(&(lines.join("\n") + "\n"));
     if !verified {
         // The runner keeps this as the reason.
         let verdict = lines.last().map(|line| parsed(line)).unwrap_or_default();
@@ -49,7 +49,7 @@ pub fn run(args: &NetTrial) -> Result<ExitCode> {
 }
 
 /// What `net run` printed.
-fn measure(words: &[String], bed: &Bed) -> Result<Vec<String>> {
+fn measure(words: &[String], bed: &TestBed) -> Result<Vec<String>> {
     let program = std::env::current_exe().context("where this program is")?;
     let key = key()?;
     let (address, key) = (format!("{}:{PORT}", SERVER[0]), format!("/proc/self/fd/{}", key.as_raw_fd()));

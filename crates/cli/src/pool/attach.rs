@@ -1,12 +1,12 @@
 //! `fathom pool attach`: makes a served pool a block device of this machine, with whatever this machine has for that.
 
 use crate::args::{AttachWith, PoolAttach};
-use crate::{Usage, say};
+use crate::{Usage, output};
 use anyhow::{Context as _, Result};
 use pool::attach::{Found, Way, choose, commands, usual_device};
 use pool::kernel::{Attached, State};
 use pool::listener::Endpoint;
-use pool::nbd_bench::{Place, To};
+use pool::nbd_bench::{To, Uri};
 use pool::nbd_server::EXPORT;
 use std::io::Write as _;
 use std::path::Path;
@@ -38,7 +38,7 @@ pub fn run(args: &PoolAttach) -> Result<ExitCode> {
         return stay(&args.nbd, &device);
     }
     // As a shell takes them.
-    let line = |words: &[String]| words.iter().map(|word| say::word(Path::new(word))).collect::<Vec<_>>().join(" ");
+    let line = |words: &[String]| words.iter().map(|word| output::word(Path::new(word))).collect::<Vec<_>>().join(" ");
     println!("{}", line(&attach));
     if args.dry_run {
         println!("{}", line(&detach));
@@ -63,7 +63,7 @@ fn stay(endpoint: &Endpoint, device: &str) -> Result<ExitCode> {
         Endpoint::Unix(path) => To::Unix(path.clone()),
         Endpoint::Tcp(address) => To::Tcp(address.ip().to_string(), address.port()),
     };
-    let place = Place { export: EXPORT.into(), to };
+    let place = Uri { export: EXPORT.into(), to };
     super::local(1, async {
         let ended = super::ended()?;
         let attached = Attached::new(&place, index)?;

@@ -1,6 +1,7 @@
 //! `fathom pool bench`.
 
 use super::auth;
+use super::table::{PAPER_UNITS, UNITS, heading, line};
 use crate::args::{Paper, PoolBench, PoolLoad};
 use anyhow::{Result, anyhow};
 use pool::bench::{Figures, Load};
@@ -77,51 +78,4 @@ fn lines(figures: &Figures, by: &str) -> Vec<String> {
 pub async fn measure(volume: Rc<Volume>, load: &PoolLoad, threads: u32, write: bool, checked: bool) -> Result<Figures> {
     let load = Load { block_bytes: load.block, threads, duration: load.duration, write, checked, seed: load.seed };
     pool::bench::run(volume, load).await.map_err(|error| anyhow!(error))
-}
-
-/// Of the columns whose headings have no room for them.
-pub const UNITS: &str = "window: requests that may be under way at a node; batch: requests in a frame";
-
-/// The same of the paper's cluster, which has no frames and no limit on them.
-const PAPER_UNITS: &str = "window: requests under way at a node, on average; batch: requests in a write";
-
-pub fn heading() -> String {
-    format!(
-        "{:<34}{:>10}{:>10}{:>10}{:>8}{:>8}{:>15}{:>12}",
-        "", "ops/s", "p50 us", "p99 us", "window", "batch", "packets/s up", "down"
-    )
-}
-
-pub fn line(name: &str, figures: &Figures) -> String {
-    let Figures { ops_per_s, latency_us, window, batch_mean, packets_per_s, failed, .. } = figures;
-    let failed = if *failed > 0 { format!("  {failed} failed") } else { String::new() };
-    format!(
-        "{name:<34}{ops_per_s:>10.0}{:>10.1}{:>10.1}{window:>8.1}{batch_mean:>8.1}{:>15.0}{:>12.0}{failed}",
-        latency_us.p50, latency_us.p99, packets_per_s.sent, packets_per_s.received
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use pool::bench::Latency;
-    use pool::packets::BothWays;
-
-    /// Each number ends where its heading ends, and no two headings touch.
-    #[test]
-    fn headings_stand_apart_over_their_numbers() {
-        let ways = BothWays { sent: 123_456.0, received: 654_321.0 };
-        let figures = Figures {
-            ops_per_s: 1_234_567.0,
-            latency_us: Latency { p50: 1.0, p99: 2.0 },
-            window: 1024.0,
-            batch_mean: 12.5,
-            packets_per_s: ways,
-            packet_bytes_mean: ways,
-            failed: 0,
-        };
-        let (heading, line) = (heading(), line("reads", &figures));
-        assert_eq!(heading.len(), line.len(), "{heading}\n{line}");
-        assert!(heading.contains(" batch ") && heading.contains(" packets/s up "), "{heading}");
-    }
 }

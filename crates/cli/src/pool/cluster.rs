@@ -3,13 +3,13 @@
 //! The coordinator is a process of its own, since it must be inside the medium's namespace. All processes end with this
 //! one, however it ends, and the namespaces go with their last process.
 
+use super::node_process::NodeProcess;
 use crate::args::{self, PoolBench};
 use anyhow::{Context as _, Result, anyhow, bail};
 use lab::medium::{Kind, Medium, Rate};
 use lab::process::end_with_us;
-use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 
 /// Where nodes listen inside a medium, in which nobody else is.
 const PORT: u16 = 7001;
@@ -17,22 +17,8 @@ const PORT: u16 = 7001;
 /// Nodes that run, and what is between them and the coordinator.
 pub struct Cluster {
     // In this order they end: first the nodes, then the medium.
-    nodes: Vec<Node>,
+    nodes: Vec<NodeProcess>,
     medium: Option<Medium>,
-}
-
-/// A node's process, ended when it is dropped.
-struct Node {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// What the nodes are.
@@ -69,7 +55,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    fn node(&self, wanted: &Wanted, nth: u32) -> Result<Node> {
+    fn node(&self, wanted: &Wanted, nth: u32) -> Result<NodeProcess> {
         let paper = wanted.args;
         let own = std::env::current_exe()?;
         let (mut command, listen) = match &self.medium {
@@ -88,30 +74,12 @@ impl Cluster {
         if let Some(flash) = paper.flash {
             command.arg(format!("--flash={flash}"));
         }
-        end_with_us(&mut command).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn().context("cannot start a node")?;
-        let mut node = Node { child, address: ([0, 0, 0, 0], 0).into() };
-        let mut text = String::new();
-        if let Some(stdout) = node.child.stdout.take() {
-            BufReader::new(stdout).read_line(&mut text)?;
-        }
-        let mut said = node.child.stderr.take().map(BufReader::new);
-        match text.trim().parse() {
-            Ok(address) => node.address = address,
-            Err(_) => {
-                let mut why = String::new();
-                if let Some(said) = &mut said {
-                    std::io::Read::read_to_string(said, &mut why)?;
-                }
-                bail!("a node did not start: {}", why.trim());
+        // What it says is passed on: it is why a measurement fails.
+        NodeProcess::start(command, move |line| {
+            if !line.ends_with("Ctrl-C ends it") {
+                eprintln!("node {nth}: {line}");
             }
-        }
-        // What it says from now on is passed on: it is why a measurement fails.
-        std::thread::spawn(move || {
-            let lines = said.into_iter().flat_map(|said| said.lines().map_while(Result::ok));
-            lines.filter(|line| !line.ends_with("Ctrl-C ends it")).for_each(|line| eprintln!("node {nth}: {line}"));
-        });
-        Ok(node)
+        })
     }
 
     /// Where the nodes are.

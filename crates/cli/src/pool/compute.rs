@@ -40,9 +40,9 @@ pub fn run(args: &PoolBench, count: u32) -> Result<ExitCode> {
         });
         println!("{text}");
     } else {
-        println!("{}", super::bench::heading());
-        println!("{}", super::bench::line("reads, alone", &reads_alone));
-        println!("{}", super::bench::line("reads, while the nodes compute", &reads_during));
+        println!("{}", super::table::heading());
+        println!("{}", super::table::line("reads, alone", &reads_alone));
+        println!("{}", super::table::line("reads, while the nodes compute", &reads_during));
         let kept = |during: f64, alone: f64| format!("{:.0} % kept", 100.0 * during / alone);
         println!("{:<34}{}", "", kept(reads_during.ops_per_s, reads_alone.ops_per_s));
         println!("\nLINPACK (200 equations, C -O2), {} together", model::counted(count as usize, "node"));

@@ -11,9 +11,11 @@ mod forget;
 mod keygen;
 mod nbd_bench;
 mod node;
+mod node_process;
 mod paper;
 mod serve;
 mod status;
+mod table;
 mod trial;
 
 use crate::args::{Control, Disk, Order, Pool, PoolVerb};

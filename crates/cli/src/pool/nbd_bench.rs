@@ -2,11 +2,11 @@
 
 use crate::args::PoolBench;
 use anyhow::Result;
-use pool::nbd_bench::{Figures, Load, Place};
+use pool::nbd_bench::{Figures, Load, Uri};
 use serde_json::json;
 use std::process::ExitCode;
 
-pub fn run(args: &PoolBench, place: &Place) -> Result<ExitCode> {
+pub fn run(args: &PoolBench, place: &Uri) -> Result<ExitCode> {
     let load = Load {
         block_bytes: args.load.block,
         depth: args.load.depth(),

@@ -3,6 +3,7 @@
 use crate::args::PoolStatus;
 use analysis::text::shown;
 use anyhow::{Context as _, Result};
+use model::text::size;
 use pool::http;
 use pool::status::{NodeStatus, Status, socket};
 use std::fmt::Write as _;
@@ -26,7 +27,7 @@ pub fn run(args: &PoolStatus) -> Result<ExitCode> {
             Err(error) => return Err(error.into()),
         }
         answered = true;
-        if !args.watch || crate::say::nobody_reads() {
+        if !args.watch || crate::output::nobody_reads() {
             return Ok(ExitCode::SUCCESS);
         }
         std::thread::sleep(Duration::from_secs(1));
@@ -42,18 +43,10 @@ fn show(args: &PoolStatus, place: &str, text: &str) -> Result<()> {
     }
     // A terminal shows the newest alone.
     if args.watch && std::io::stdout().is_terminal() {
-        crate::say::clear();
+        crate::output::clear();
     }
     print!("{}", table(&status));
     Ok(())
-}
-
-fn size(bytes: u64) -> String {
-    match bytes {
-        0..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1024.0),
-        1_048_576..1_073_741_824 => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
-        _ => format!("{:.1} GiB", bytes as f64 / 1_073_741_824.0),
-    }
 }
 
 /// For people. Names and reasons come from the nodes, and may not look like lines of their own.

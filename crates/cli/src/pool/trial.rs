@@ -1,9 +1,11 @@
 //! `fathom pool try`: nodes as processes of this program, joined, measured, ended.
 
 use super::auth;
-use super::bench::{UNITS, heading, line, measure};
+use super::bench::measure;
+use super::node_process::NodeProcess;
+use super::table::{UNITS, heading, line};
 use crate::args::{Disk, PoolTry, Trust};
-use anyhow::{Context as _, Result, ensure};
+use anyhow::Result;
 use nbd::Tls;
 use pool::bench::Figures;
 use pool::link::Control;
@@ -13,62 +15,31 @@ use pool::setting::Setting;
 use pool::volume::Volume;
 use serde_json::json;
 use std::cell::Cell;
-use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::rc::Rc;
 use wire::Key;
 
 /// What is measured, one after the other.
 const LOADS: usize = 4;
 
-/// A node's process, ended when it is dropped.
-struct Process {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Process {
-    fn start(size: u64, key: Option<&Path>) -> Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
-        let backend = format!("memory:{size}");
-        command.args(["pool", "node", "--listen", "127.0.0.1:0", "--backend", &backend]);
-        match key {
-            Some(key) => command.arg("--key").arg(key),
-            None => command.arg("--insecure"),
-        };
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().context("cannot start a node")?;
-        let mut text = String::new();
-        let read = child.stdout.take().map(|stdout| BufReader::new(stdout).read_line(&mut text));
-        let address = text.trim().parse();
-        if address.is_err() {
-            // It may have ended by itself.
-            let _ = child.kill();
-            let status = child.wait()?;
-            read.transpose()?;
-            ensure!(
-                status.success(),
-                "a node did not start ({status}): `fathom pool node --backend {backend} …` says why"
-            );
-        }
-        Ok(Self { child, address: address.context("a node did not say where it is")? })
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// A node whose store is in memory.
+fn start(size: u64, key: Option<&Path>) -> Result<NodeProcess> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["pool", "node", "--listen", "127.0.0.1:0", "--backend", &format!("memory:{size}")]);
+    match key {
+        Some(key) => command.arg("--key").arg(key),
+        None => command.arg("--insecure"),
+    };
+    // What goes wrong shows in the measurement.
+    NodeProcess::start(command, |_| {})
 }
 
 pub fn run(args: &PoolTry) -> Result<ExitCode> {
     auth::allow(1, "serve by a Unix socket", args.nbd.iter().filter_map(Endpoint::address))?;
     let key = args.key.as_deref().map(Key::read).transpose()?;
-    let nodes =
-        (0..args.nodes).map(|_| Process::start(args.size, args.key.as_deref())).collect::<Result<Vec<Process>>>()?;
+    let nodes = (0..args.nodes).map(|_| start(args.size, args.key.as_deref())).collect::<Result<Vec<NodeProcess>>>()?;
     let addresses: Vec<SocketAddr> = nodes.iter().map(|node| node.address).collect();
     let measured = Cell::new(0);
     super::local(1, async {

@@ -2,7 +2,7 @@
 
 use super::agent::{BEAT, now_ns};
 use super::frame::{Frame, GREETING, MOST};
-use super::program::Ground;
+use super::program::Deployment;
 use super::{Unreachable, way};
 use crate::Reader;
 use model::Dev;
@@ -53,8 +53,8 @@ pub struct Skew {
 
 /// An agent on a device. When it is dropped, all that it started ends.
 #[derive(Debug)]
-pub struct Link {
-    ground: Ground,
+pub struct AgentLink {
+    deployment: Deployment,
     child: Child,
     to: Arc<Mutex<Option<ChildStdin>>>,
     /// Answers to what this side waits for.
@@ -62,14 +62,14 @@ pub struct Link {
     closing: Arc<AtomicBool>,
 }
 
-impl Link {
+impl AgentLink {
     /// Starts an agent. Everything that it says unasked goes to `told`, from another thread.
     ///
     /// # Errors
     /// It does not start; the sentence holds what ssh, adb or the device said.
-    pub fn open(ground: &Ground, told: impl Fn(Event) + Send + 'static) -> Result<Self, Unreachable> {
-        let place = &ground.place;
-        let line = format!("exec {} agent {}", way::quoted(&ground.program), way::quoted(&ground.folder));
+    pub fn open(deployment: &Deployment, told: impl Fn(Event) + Send + 'static) -> Result<Self, Unreachable> {
+        let place = &deployment.place;
+        let line = format!("exec {} agent {}", way::quoted(&deployment.program), way::quoted(&deployment.folder));
         let mut command = way::shell(place, &line);
         // Ctrl-C is for this program to hear, and to hand on.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -88,13 +88,19 @@ impl Link {
         let to = Arc::new(Mutex::new(Some(to)));
         let closing = Arc::new(AtomicBool::new(false));
         let unanswered = Arc::new(AtomicU32::new(0));
-        let ear = Ear { place: place.clone(), said, answer, closing: closing.clone(), unanswered: unanswered.clone() };
+        let ear = FrameReader {
+            place: place.clone(),
+            said,
+            answer,
+            closing: closing.clone(),
+            unanswered: unanswered.clone(),
+        };
         std::thread::spawn(move || ear.listen(from, &greet, listening, &told));
         std::thread::spawn({
             let (to, closing, group) = (to.clone(), closing.clone(), child.id());
             move || beat(&to, &closing, &unanswered, group)
         });
-        let link = Self { ground: ground.clone(), child, to, answers: Mutex::new(answers), closing };
+        let link = Self { deployment: deployment.clone(), child, to, answers: Mutex::new(answers), closing };
         match greeted.recv_timeout(PATIENCE) {
             Ok(Ok(())) => Ok(link),
             Ok(Err(why)) => Err(why),
@@ -103,8 +109,8 @@ impl Link {
     }
 
     /// Where it is.
-    pub fn ground(&self) -> &Ground {
-        &self.ground
+    pub fn deployment(&self) -> &Deployment {
+        &self.deployment
     }
 
     fn say(&self, frame: &Frame) -> io::Result<()> {
@@ -190,7 +196,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for AgentLink {
     fn drop(&mut self) {
         self.part();
     }
@@ -244,15 +250,15 @@ fn beat(to: &Mutex<Option<ChildStdin>>, closing: &AtomicBool, unanswered: &Atomi
 }
 
 /// Hears what comes from the agent.
-struct Ear {
-    place: super::Place,
+struct FrameReader {
+    place: super::DeviceAddress,
     said: Arc<Mutex<String>>,
     answer: Sender<Frame>,
     closing: Arc<AtomicBool>,
     unanswered: Arc<AtomicU32>,
 }
 
-impl Ear {
+impl FrameReader {
     fn listen(
         self,
         from: impl Read,
@@ -322,16 +328,16 @@ fn greeting(from: &mut impl io::BufRead) -> bool {
     })
 }
 
-impl Link {
+impl AgentLink {
     fn ask(&self, words: &[&str]) -> Result<String, String> {
         match self.wait(&Frame::Ask(words.iter().map(ToString::to_string).collect())) {
             Some(Frame::Answer(answer)) => answer,
-            _ => Err(format!("{} does not answer", self.ground.place)),
+            _ => Err(format!("{} does not answer", self.deployment.place)),
         }
     }
 }
 
-impl Reader for Link {
+impl Reader for AgentLink {
     fn read(&self, path: &str) -> Result<String, String> {
         self.ask(&["read", path])
     }

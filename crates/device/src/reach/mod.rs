@@ -1,6 +1,6 @@
 //! Devices that can be reached, and what runs there.
 //!
-//! A device has a name ([`Place`]): `local`, `netns:NAME`, `ssh:HOST`, `adb:SERIAL`. To work on it, this program is put there
+//! A device has a name ([`DeviceAddress`]): `local`, `netns:NAME`, `ssh:HOST`, `adb:SERIAL`. To work on it, this program is put there
 //! ([`program`]) and started as an agent ([`agent`]), which starts commands, hands on what they read and print, keeps their files in a
 //! folder that goes when it does, and answers a [`crate::Reader`]. It carries bytes and knows nothing of what they mean: what is measured is
 //! the same program's business, in a process of its own. The way there is one pipe into the system's own `ssh` or `adb`
@@ -9,15 +9,15 @@
 //! **The leash.** The agent ends what it started when its input ends, and when nothing has been heard for half a minute. So
 //! nothing is left running on a device when this program is killed, a cable is pulled or a network is lost.
 
+mod address;
 pub mod agent;
 pub mod frame;
 mod link;
-mod place;
 pub mod program;
 mod way;
 
-pub use link::{Event, Link, Skew};
-pub use place::Place;
+pub use address::DeviceAddress;
+pub use link::{AgentLink, Event, Skew};
 
 /// Why a device could not be worked on, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,7 +30,7 @@ pub struct Unreachable {
 }
 
 impl Unreachable {
-    fn new(place: &Place, why: impl Into<String>) -> Self {
+    fn new(place: &DeviceAddress, why: impl Into<String>) -> Self {
         Self { place: place.to_string(), why: why.into() }
     }
 }

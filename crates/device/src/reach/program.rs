@@ -2,7 +2,7 @@
 //! once, and looked at before each use: one of another content is replaced, those of other versions are removed.
 
 use super::way::{self, quoted};
-use super::{Place, Unreachable};
+use super::{DeviceAddress, Unreachable};
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ use std::process::Stdio;
 
 /// Where things are on a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ground {
+pub struct Deployment {
     /// The device, by its full name.
-    pub place: Place,
+    pub place: DeviceAddress,
     /// The program.
     pub program: String,
     /// The folder in which agents make theirs.
@@ -62,12 +62,17 @@ impl Binary {
 ///
 /// # Errors
 /// A sentence that says what to do.
-pub fn put(place: &Place, ours: &Path, others: &[PathBuf], told: &dyn Fn(String)) -> Result<Ground, Unreachable> {
+pub fn put(
+    place: &DeviceAddress,
+    ours: &Path,
+    others: &[PathBuf],
+    told: &dyn Fn(String),
+) -> Result<Deployment, Unreachable> {
     let place = &way::there(place)?;
-    if matches!(place, Place::Local | Place::Netns(_)) {
+    if matches!(place, DeviceAddress::Local | DeviceAddress::Netns(_)) {
         let program = ours.to_string_lossy().into_owned();
         let folder = std::env::temp_dir().to_string_lossy().into_owned();
-        return Ok(Ground { place: place.clone(), program, folder });
+        return Ok(Deployment { place: place.clone(), program, folder });
     }
     let fail = |why: String| Unreachable::new(place, why);
     let all = others.iter().map(PathBuf::as_path).chain([ours]).map(Binary::read).collect::<Result<Vec<_>, _>>();
@@ -91,14 +96,14 @@ pub fn put(place: &Place, ours: &Path, others: &[PathBuf], told: &dyn Fn(String)
         told(format!("{place}: putting Fathom there ({:.1} MB)", binary.bytes as f64 / 1e6));
         send(place, binary, folder, &name)?;
     }
-    Ok(Ground { place: place.clone(), program: name, folder: folder.into() })
+    Ok(Deployment { place: place.clone(), program: name, folder: folder.into() })
 }
 
 /// Where on the device, for its shell.
-fn folder(place: &Place) -> &'static str {
+fn folder(place: &DeviceAddress) -> &'static str {
     match place {
         // What a shell may write and execute on Android.
-        Place::Adb(_) => "/data/local/tmp/fathom",
+        DeviceAddress::Adb(_) => "/data/local/tmp/fathom",
         _ => "\"${XDG_CACHE_HOME:-$HOME/.cache}/fathom\"",
     }
 }
@@ -130,13 +135,13 @@ fn choose<'a>(all: &'a [Binary], machine: &str) -> Result<&'a Binary, String> {
 }
 
 /// Puts it there under a name of this moment, and gives it its own name when it is whole.
-fn send(place: &Place, binary: &Binary, folder: &str, name: &str) -> Result<(), Unreachable> {
+fn send(place: &DeviceAddress, binary: &Binary, folder: &str, name: &str) -> Result<(), Unreachable> {
     let fail = |why: String| Unreachable::new(place, why);
     let part = format!("{folder}/part-{}", std::process::id());
     let run = |line: &str, input| way::run(place, &mut way::shell(place, line), input);
     let make = format!("umask 077; mkdir -p {}", quoted(folder));
     let sent = match place {
-        Place::Adb(serial) => run(&make, Stdio::null()).and_then(|_| {
+        DeviceAddress::Adb(serial) => run(&make, Stdio::null()).and_then(|_| {
             way::run(place, way::adb(serial.as_deref()).arg("push").arg(&binary.path).arg(&part), Stdio::null())
         }),
         _ => {

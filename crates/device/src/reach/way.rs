@@ -1,24 +1,24 @@
 //! The way to a device: a command line of this machine that runs a line of shell there, with its input, outputs and exit
 //! status, and what the words mean with which it fails. ssh and adb are the system's own, with their user's settings.
 
-use super::{Place, Unreachable};
+use super::{DeviceAddress, Unreachable};
 use std::io;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 /// What runs this line of shell there.
-pub fn shell(place: &Place, line: &str) -> Command {
+pub fn shell(place: &DeviceAddress, line: &str) -> Command {
     let mut command;
     match place {
-        Place::Local => {
+        DeviceAddress::Local => {
             command = Command::new("sh");
             command.args(["-c", line]);
         }
-        Place::Netns(name) => {
+        DeviceAddress::Netns(name) => {
             command = Command::new("ip");
             command.args(["netns", "exec", name, "sh", "-c", line]);
         }
-        Place::Ssh(user, host, port) => {
+        DeviceAddress::Ssh(user, host, port) => {
             command = Command::new("ssh");
             // Nobody is there to type a password; a host that is gone is noticed; no port that its user's settings forward is opened.
             command.args([
@@ -41,7 +41,7 @@ pub fn shell(place: &Place, line: &str) -> Command {
             // Its user's shell may be any.
             command.args(["--", host, &format!("exec sh -c {}", quoted(line))]);
         }
-        Place::Adb(serial) => {
+        DeviceAddress::Adb(serial) => {
             command = adb(serial.as_deref());
             // Without a terminal bytes stay what they are.
             command.args(["shell", "-T", line]);
@@ -66,17 +66,17 @@ pub fn quoted(word: &str) -> String {
 
 /// The device, if it is there: the namespace exists, or adb has one that may be used and is new enough; then with its serial
 /// number.
-pub fn there(place: &Place) -> Result<Place, Unreachable> {
+pub fn there(place: &DeviceAddress) -> Result<DeviceAddress, Unreachable> {
     match place {
-        Place::Netns(name) if !Path::new("/run/netns").join(name).exists() => Err(Unreachable::new(
+        DeviceAddress::Netns(name) if !Path::new("/run/netns").join(name).exists() => Err(Unreachable::new(
             place,
             "there is no such network namespace; `ip netns list` names those there are, `ip netns add` makes one",
         )),
-        Place::Adb(wanted) => {
+        DeviceAddress::Adb(wanted) => {
             let list = run(place, Command::new("adb").arg("devices"), Stdio::null())?;
             let list = String::from_utf8_lossy(&list.stdout).into_owned();
             let serial = choose(&list, wanted.as_deref()).map_err(|why| Unreachable::new(place, why))?;
-            let found = Place::Adb(Some(serial.clone()));
+            let found = DeviceAddress::Adb(Some(serial.clone()));
             let features = run(&found, adb(Some(&serial)).arg("features"), Stdio::null())?;
             if !String::from_utf8_lossy(&features.stdout).lines().any(|l| l.trim() == "shell_v2") {
                 return Err(Unreachable::new(
@@ -117,7 +117,7 @@ fn choose(list: &str, wanted: Option<&str>) -> Result<String, String> {
 }
 
 /// Runs a command of the way to its end.
-pub fn run(place: &Place, command: &mut Command, input: Stdio) -> Result<Output, Unreachable> {
+pub fn run(place: &DeviceAddress, command: &mut Command, input: Stdio) -> Result<Output, Unreachable> {
     let output = command.stdin(input).output().map_err(|e| cannot_start(place, command, &e))?;
     if output.status.success() {
         return Ok(output);
@@ -128,7 +128,7 @@ pub fn run(place: &Place, command: &mut Command, input: Stdio) -> Result<Output,
 }
 
 /// Why a program of the way could not be started.
-pub fn cannot_start(place: &Place, command: &Command, error: &io::Error) -> Unreachable {
+pub fn cannot_start(place: &DeviceAddress, command: &Command, error: &io::Error) -> Unreachable {
     let program = command.get_program().to_string_lossy();
     let package = match &*program {
         "ssh" => "openssh-client",
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn a_shell_runs_nothing_but_what_is_meant() {
         let line = ["a b", "$(touch x)", "it's"].map(quoted).join(" ");
-        let output = shell(&Place::Local, &format!("printf '%s|' {line}")).output().unwrap();
+        let output = shell(&DeviceAddress::Local, &format!("printf '%s|' {line}")).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stdout), "a b|$(touch x)|it's|");
         let ssh = shell(&"ssh:me@phone:8022".parse().unwrap(), "echo 'a'");
         let words: Vec<_> = ssh.get_args().map(|w| w.to_string_lossy().into_owned()).collect();

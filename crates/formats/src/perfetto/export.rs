@@ -139,11 +139,11 @@ impl<'a> Known<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Row {
     layer: Layer,
-    place: Place,
+    place: TrackOwner,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum TrackOwner {
     Thread(u32, u32),
     Disk(u32),
     /// Neither is known.
@@ -154,18 +154,18 @@ impl Row {
     fn of(span: &Span) -> Self {
         let of_disk = matches!(span.layer, Layer::Block | Layer::IoScheduler | Layer::Driver);
         let place = match (span.disk, span.tid) {
-            (Some(disk), _) if of_disk => Place::Disk(disk),
-            (_, tid) if tid != 0 => Place::Thread(if span.tgid == 0 { tid } else { span.tgid }, tid),
-            (Some(disk), _) => Place::Disk(disk),
-            (None, _) => Place::Nowhere,
+            (Some(disk), _) if of_disk => TrackOwner::Disk(disk),
+            (_, tid) if tid != 0 => TrackOwner::Thread(if span.tgid == 0 { tid } else { span.tgid }, tid),
+            (Some(disk), _) => TrackOwner::Disk(disk),
+            (None, _) => TrackOwner::Nowhere,
         };
         Self { layer: span.layer, place }
     }
 
     fn share(self) -> Share {
         match self.place {
-            Place::Thread(..) => Share::Nested,
-            Place::Disk(_) | Place::Nowhere => Share::Alone,
+            TrackOwner::Thread(..) => Share::Nested,
+            TrackOwner::Disk(_) | TrackOwner::Nowhere => Share::Alone,
         }
     }
 }
@@ -235,10 +235,10 @@ impl<'a, W: Write> Exporter<'a, W> {
 
     /// Where the time of each operation went, under its thread and below its layers.
     fn slices(&mut self, rows: &Tables<'a>) -> io::Result<()> {
-        let mut bars: BTreeMap<Place, Vec<Bar<'a>>> = BTreeMap::new();
+        let mut bars: BTreeMap<TrackOwner, Vec<Bar<'a>>> = BTreeMap::new();
         for piece in rows.slices {
             let Some(operation) = self.known.operations.get(&piece.operation) else { continue };
-            let place = Place::Thread(operation.tgid, operation.tid);
+            let place = TrackOwner::Thread(operation.tgid, operation.tid);
             let (start_ns, end_ns) = (piece.start_ns, piece.end_ns.max(piece.start_ns));
             bars.entry(place).or_default().push(Bar { start_ns, end_ns, what: What::Piece(piece) });
         }
@@ -311,7 +311,7 @@ impl<'a, W: Write> Exporter<'a, W> {
     /// Writes the slices of one row of the display, on as many lanes as they need.
     fn row(
         &mut self,
-        place: Place,
+        place: TrackOwner,
         name: &str,
         rank: u32,
         share: Share,
@@ -319,9 +319,9 @@ impl<'a, W: Write> Exporter<'a, W> {
         arrows: Option<&Arrows>,
     ) -> io::Result<()> {
         let parent = match place {
-            Place::Thread(tgid, tid) => Some(self.thread(tgid, tid)?),
-            Place::Disk(disk) => Some(self.disk(disk)?),
-            Place::Nowhere => None,
+            TrackOwner::Thread(tgid, tid) => Some(self.thread(tgid, tid)?),
+            TrackOwner::Disk(disk) => Some(self.disk(disk)?),
+            TrackOwner::Nowhere => None,
         };
         bars.sort_by_key(|b| (b.start_ns, Reverse(b.end_ns)));
         let mut lanes = Lanes::new(share);

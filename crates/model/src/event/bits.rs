@@ -1,4 +1,4 @@
-//! Bit sets that records and their headers carry, the same on every kernel.
+//! Bit sets and kinds that records and their headers carry, the same on every kernel.
 
 /// Bits of `ctx`: in which context the thread was.
 pub mod flags {
@@ -52,4 +52,48 @@ pub mod bio_flags {
     pub const FLUSH_SEQUENCE: u16 = 64;
     /// The request counts in the disk's statistics (RQF_IO_STAT).
     pub const COUNTED: u16 = 128;
+}
+
+/// `what` of a `file` record: how the file became known.
+pub mod file_what {
+    /// Opened.
+    pub const OPENED: u16 = 0;
+    /// Mapped as code.
+    pub const CODE: u16 = 1;
+    /// Removed.
+    pub const REMOVED: u16 = 2;
+    /// Renamed to this.
+    pub const RENAMED: u16 = 3;
+    /// Open when the trace began.
+    pub const OPEN_BEFORE: u16 = 4;
+}
+
+/// `what` of a `task` record: what happened to the thread.
+pub mod task_what {
+    /// Forked.
+    pub const FORKED: u16 = 0;
+    /// Became another program.
+    pub const EXECUTED: u16 = 1;
+    /// Ended.
+    pub const ENDED: u16 = 2;
+    /// Was there when the trace began.
+    pub const THERE_BEFORE: u16 = 3;
+}
+
+/// `phase` of a `uring` record: what happened to the request.
+pub mod uring_phase {
+    /// Submitted.
+    pub const SUBMITTED: u16 = 0;
+    /// Completed.
+    pub const COMPLETED: u16 = 1;
+    /// Carried on by this thread.
+    pub const CARRIED_ON: u16 = 2;
+}
+
+/// `kind` of an `op_begin` record: what the operation is.
+pub mod op_kind {
+    /// An SQL statement.
+    pub const STATEMENT: u32 = 0;
+    /// A function named by `--op`.
+    pub const FUNCTION: u32 = 1;
 }

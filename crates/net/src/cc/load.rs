@@ -7,14 +7,15 @@
 //! From Linux 6.4 on the registration is a link: it ends with its descriptor, however this process ends. Before that it stays
 //! until the map's value is deleted, so a process that is killed leaves its algorithm behind; [`by_bpf`] finds those, and [`unregister`] takes them away.
 
-use super::{Algorithm, Error, btf, sys};
+use super::{Algorithm, Error};
 use aya_obj::Object;
 use aya_obj::btf::{Btf, BtfType, Int, IntEncoding};
+use bpf::btf::{Structs, Structure, VMLINUX};
+use bpf::program::{self, Kind, Program};
+use bpf::struct_ops;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
-/// The kernel's types.
-const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 /// The kernel's struct, and the one that the map holds.
 const OPS: &str = "tcp_congestion_ops";
 const VALUE: &str = "bpf_struct_ops_tcp_congestion_ops";
@@ -37,7 +38,7 @@ impl Drop for Registered {
     fn drop(&mut self) {
         if self.link.is_none() {
             // There is nobody to tell: the kernel refuses only what is already gone.
-            let _ = sys::clear(&self.map);
+            let _ = struct_ops::clear(&self.map);
         }
     }
 }
@@ -47,9 +48,7 @@ impl Drop for Registered {
 /// # Errors
 /// What the kernel lacks or refuses, and what to do.
 pub fn register(algorithm: Algorithm, name: &str) -> Result<Registered, Error> {
-    let blob = std::fs::read(VMLINUX).map_err(|_| Error::NoBtf)?;
-    let ops = btf::structure(&blob, OPS).ok_or(Error::NoBtf)?;
-    let value = btf::structure(&blob, VALUE).ok_or(Error::NoStructOps)?;
+    let (ops, value) = structs()?;
     let data = value.member("data").ok_or(Error::NoStructOps)?.1.offset;
     super::raise_locked_memory();
 
@@ -64,8 +63,14 @@ pub fn register(algorithm: Algorithm, name: &str) -> Result<Registered, Error> {
     let mut programs = Vec::new();
     for function in object.functions.values() {
         let (index, _) = ops.member(&function.name).ok_or_else(|| Error::NoMember(function.name.clone()))?;
-        let program = sys::load_member(&function.name, &function.instructions, &object.license, ops.id, index)
-            .map_err(|(error, log)| Error::refused(&function.name, error, log))?;
+        let program = program::load(&Program {
+            name: &function.name,
+            kind: Kind::StructOps { ops: ops.id, member: index },
+            code: &function.instructions,
+            license: &object.license,
+            functions: None,
+        })
+        .map_err(|refused| Error::refused(&function.name, refused.error, refused.log))?;
         // The map's value has a pointer there, and takes the program's descriptor in its place.
         put(&function.name, &(program.as_raw_fd() as u64).to_ne_bytes())?;
         programs.push(program);
@@ -78,8 +83,8 @@ pub fn register(algorithm: Algorithm, name: &str) -> Result<Registered, Error> {
     put("name", &padded)?;
     put("flags", &NON_RESTRICTED.to_ne_bytes())?;
 
-    let types = sys::load_types(&any_types()).map_err(Error::kernel)?;
-    let make = |link| sys::struct_ops_map(name, value.id, value.size, &types, link);
+    let types = program::load_types(&any_types()).map_err(Error::kernel)?;
+    let make = |link| struct_ops::map(name, value.id, value.size, &types, link);
     let (map, by_link) = match make(true) {
         Ok(map) => (map, true),
         Err(e) if e.raw_os_error() == Some(libc::EINVAL) => (make(false).map_err(Error::kernel)?, false),
@@ -89,9 +94,16 @@ pub fn register(algorithm: Algorithm, name: &str) -> Result<Registered, Error> {
         Some(libc::EEXIST) => Error::Exists(name.to_string()),
         _ => Error::kernel(e),
     };
-    sys::set(&map, &bytes).map_err(exists)?;
-    let link = if by_link { Some(sys::link(&map).map_err(exists)?) } else { None };
+    struct_ops::set(&map, &bytes).map_err(exists)?;
+    let link = if by_link { Some(struct_ops::link(&map).map_err(exists)?) } else { None };
     Ok(Registered { name: name.to_string(), map, link })
+}
+
+/// The kernel's struct, and the one that the map holds.
+fn structs() -> Result<(Structure, Structure), Error> {
+    let blob = std::fs::read(VMLINUX).map_err(|_| Error::NoBtf)?;
+    let structs = Structs::of(&blob, None).ok_or(Error::NoBtf)?;
+    Ok((structs.get(OPS).ok_or(Error::NoBtf)?, structs.get(VALUE).ok_or(Error::NoStructOps)?))
 }
 
 /// The object of an algorithm, fitted to this kernel's structs.
@@ -119,8 +131,7 @@ pub fn possible() -> Result<(), Error> {
     if !Path::new(VMLINUX).exists() {
         return Err(Error::NoBtf);
     }
-    let blob = std::fs::read(VMLINUX).map_err(|_| Error::NoBtf)?;
-    btf::structure(&blob, VALUE).map(drop).ok_or(Error::NoStructOps)
+    structs().map(drop)
 }
 
 /// The congestion controls that are registered through BPF on this machine, by anyone.
@@ -137,17 +148,15 @@ pub fn by_bpf() -> Result<Vec<String>, Error> {
 /// `NotPermitted`, or what the kernel said.
 pub fn unregister(name: &str) -> Result<bool, Error> {
     let Some((_, map)) = maps()?.into_iter().find(|(found, _)| found == name) else { return Ok(false) };
-    sys::clear(&map).map_err(Error::kernel)?;
+    struct_ops::clear(&map).map_err(Error::kernel)?;
     Ok(true)
 }
 
 fn maps() -> Result<Vec<(String, OwnedFd)>, Error> {
-    let blob = std::fs::read(VMLINUX).map_err(|_| Error::NoBtf)?;
-    let ops = btf::structure(&blob, OPS).ok_or(Error::NoBtf)?;
-    let value = btf::structure(&blob, VALUE).ok_or(Error::NoStructOps)?;
-    let offset = |in_struct: &btf::Structure, member: &str| in_struct.member(member).map(|(_, m)| m.offset);
+    let (ops, value) = structs()?;
+    let offset = |in_struct: &Structure, member: &str| in_struct.member(member).map(|(_, m)| m.offset);
     let at = offset(&value, "data").zip(offset(&ops, "name")).map(|(a, b)| a + b).ok_or(Error::NoStructOps)?;
-    let values = sys::values(value.id).map_err(Error::kernel)?;
+    let values = struct_ops::values(value.id).map_err(Error::kernel)?;
     let named = values.into_iter().filter_map(|(map, bytes)| {
         let name = bytes.get(at..at + NAME_BYTES)?.split(|b| *b == 0).next()?;
         Some((String::from_utf8_lossy(name).into_owned(), map)).filter(|(name, _)| !name.is_empty())

@@ -5,9 +5,7 @@
 //! algorithms are in `bpf/*.h`, each with its source. How far they do what the kernel's modules of the same names do is
 //! measured in `docs/guide/congestion-controls.md`.
 
-mod btf;
 mod load;
-mod sys;
 
 pub use load::{Registered, by_bpf, register, unregister};
 

@@ -1,13 +1,13 @@
 //! The emulated link between two devices that this machine routes: what goes to an address, and what comes back, passes it.
 //!
-//! The devices stay where they are, and so does the rest of the machine ([`lab::detour`]). The client of the link is whoever asks,
+//! The devices stay where they are, and so does the rest of the machine ([`lab::router`]). The client of the link is whoever asks,
 //! the server is the address. The delay of the real ways comes on top of the link's.
 
-use super::bed::overrun;
 use super::engine::{Emulator, Engine, Outcome, TUN_QUEUE};
 use super::schedule::{DOWN, UP};
 use super::spec::Spec;
-use lab::detour::{DEVICES, Detour};
+use super::test_bed::overrun;
+use lab::router::{DEVICES, Router};
 use std::io::{Error, Result};
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 #[derive(Debug)]
 pub struct Between {
     // The rules go before the devices to which they lead.
-    detour: Detour,
+    detour: Router,
     emulator: Emulator,
     server: SocketAddr,
 }
@@ -27,7 +27,7 @@ impl Between {
     /// The link cannot be, or this machine does not let it; the text says what is missing.
     pub fn create(spec: &Spec, server: SocketAddr) -> Result<Self> {
         spec.check().map_err(Error::other)?;
-        let (detour, [to, from]) = Detour::create(server, spec.mtu(), TUN_QUEUE)?;
+        let (detour, [to, from]) = Router::create(server, spec.mtu(), TUN_QUEUE)?;
         let emulator = Engine::new(to, from, spec)?.start()?;
         Ok(Self { detour, emulator, server })
     }

@@ -8,13 +8,13 @@
 //! outcome.
 //!
 //! A TUN device drops what its queue cannot hold, before the emulator ever sees it. The queue is made long
-//! ([`TUN_QUEUE`]), and the kernel's own count of such drops is read at the end ([`super::bed`]).
+//! ([`TUN_QUEUE`]), and the kernel's own count of such drops is read at the end ([`super::test_bed`]).
 
 use super::effect::Effect;
 use super::lateness::{Late, Lateness};
 use super::looks::{Ahead, Looks, Slept};
 use super::packet::{HEADER, LARGEST, measure};
-use super::schedule::{Counts, DOWN, Link, Refused, UP};
+use super::schedule::{Counts, DOWN, EmulatedLink, Refused, UP};
 use super::spec::{Spec, Way};
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
@@ -127,7 +127,7 @@ struct Held {
 pub struct Engine {
     /// The client's device and the server's.
     ends: [File; 2],
-    link: Link<Held>,
+    link: EmulatedLink<Held>,
     looks: [Looks; 2],
     ahead: Ahead,
     /// When a packet was read last.
@@ -157,7 +157,7 @@ impl Engine {
         let now = now_ns();
         Ok(Self {
             ends,
-            link: Link::new(spec),
+            link: EmulatedLink::new(spec),
             looks: [Looks::since(now); 2],
             ahead: Ahead::new(now),
             passed: now,

@@ -8,10 +8,9 @@
 //! - [`looks`]: when a packet can have come, and how long before an instant to wake; pure too;
 //! - [`lateness`]: how late packets were written; [`effect`]: what that did to a result, and whether it counts;
 //! - [`engine`]: the loop that reads, waits and writes;
-//! - [`bed`]: two namespaces with the link between them;
+//! - [`test_bed`]: two namespaces with the link between them;
 //! - [`between`]: two devices with the link between them.
 
-pub mod bed;
 pub mod between;
 pub mod effect;
 pub mod engine;
@@ -21,8 +20,9 @@ pub mod loss;
 pub mod packet;
 pub mod schedule;
 pub mod spec;
+pub mod test_bed;
 
-pub use bed::Bed;
 pub use between::Between;
 pub use engine::Outcome;
 pub use spec::{Spec, Way};
+pub use test_bed::TestBed;

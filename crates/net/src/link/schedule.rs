@@ -136,13 +136,13 @@ struct Medium {
 }
 
 /// A link with packets of type `T` on it.
-pub struct Link<T> {
+pub struct EmulatedLink<T> {
     sides: [Side<T>; 2],
     media: Vec<(Medium, Vec<Direction>)>,
     order: u64,
 }
 
-impl<T> Link<T> {
+impl<T> EmulatedLink<T> {
     /// An empty link.
     pub fn new(spec: &Spec) -> Self {
         let side = |way: Way, number: u64| Side {

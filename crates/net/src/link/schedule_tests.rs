@@ -9,7 +9,7 @@ fn size(bytes: u64) -> Size {
 }
 
 /// Everything that leaves, looked at whenever the link says: (direction, due, item).
-fn drain(link: &mut Link<u32>) -> Vec<(Direction, u64, u32)> {
+fn drain(link: &mut EmulatedLink<u32>) -> Vec<(Direction, u64, u32)> {
     let mut out = Vec::new();
     while let Some(next) = link.next_event() {
         while let Some(left) = link.pop(next) {
@@ -20,13 +20,13 @@ fn drain(link: &mut Link<u32>) -> Vec<(Direction, u64, u32)> {
     out
 }
 
-fn dues(link: &mut Link<u32>) -> Vec<u64> {
+fn dues(link: &mut EmulatedLink<u32>) -> Vec<u64> {
     drain(link).into_iter().map(|(_, due, _)| due).collect()
 }
 
 #[test]
 fn a_constant_delay_is_added_and_nothing_else() {
-    let mut link = Link::new(&Spec::both(Way { delay_ns: 8 * MS, ..Way::default() }));
+    let mut link = EmulatedLink::new(&Spec::both(Way { delay_ns: 8 * MS, ..Way::default() }));
     for (i, at) in [0, 1, 1, 5 * MS].into_iter().enumerate() {
         link.push(UP, i as u32, size(1500), at).unwrap();
     }
@@ -36,7 +36,7 @@ fn a_constant_delay_is_added_and_nothing_else() {
 #[test]
 fn a_rate_ends_each_packet_when_its_bits_are_sent() {
     // 1500 bytes at 12 Mb/s take 1 ms.
-    let mut link = Link::new(&Spec::both(Way { rate_bps: 12_000_000, delay_ns: 10 * MS, ..Way::default() }));
+    let mut link = EmulatedLink::new(&Spec::both(Way { rate_bps: 12_000_000, delay_ns: 10 * MS, ..Way::default() }));
     for i in 0..3 {
         link.push(UP, i, size(1500), 0).unwrap();
     }
@@ -51,7 +51,7 @@ fn a_rate_ends_each_packet_when_its_bits_are_sent() {
 fn fractions_of_a_nanosecond_are_not_lost() {
     // 1000 bytes at 7 Mb/s: 1142857.142857… ns. 7000 of them take 8 s exactly.
     let way = Way { rate_bps: 7_000_000, queue_packets: 10_000, ..Way::default() };
-    let mut link = Link::new(&Spec::both(way));
+    let mut link = EmulatedLink::new(&Spec::both(way));
     for i in 0..7000 {
         link.push(UP, i, size(1000), 0).unwrap();
     }
@@ -61,7 +61,7 @@ fn fractions_of_a_nanosecond_are_not_lost() {
 #[test]
 fn each_packet_costs_and_both_directions_share_a_medium_by_turns() {
     let way = Way { packet_ns: 100, ..Way::default() };
-    let mut link = Link::new(&Spec { half_duplex: true, ..Spec::both(way) });
+    let mut link = EmulatedLink::new(&Spec { half_duplex: true, ..Spec::both(way) });
     for i in 0..3 {
         link.push(UP, i, size(1), 0).unwrap();
     }
@@ -70,7 +70,7 @@ fn each_packet_costs_and_both_directions_share_a_medium_by_turns() {
     let expected = [(UP, 100, 0), (DOWN, 200, 10), (UP, 300, 1), (DOWN, 400, 11), (UP, 500, 2)];
     assert_eq!(drain(&mut link), expected);
     // A full-duplex link sends both ways at once.
-    let mut link = Link::new(&Spec::both(way));
+    let mut link = EmulatedLink::new(&Spec::both(way));
     link.push(UP, 0, size(1), 0).unwrap();
     link.push(DOWN, 1, size(1), 0).unwrap();
     assert_eq!(drain(&mut link), [(UP, 100, 0), (DOWN, 100, 1)]);
@@ -79,7 +79,7 @@ fn each_packet_costs_and_both_directions_share_a_medium_by_turns() {
 #[test]
 fn a_full_queue_drops_what_comes_last() {
     let way = Way { rate_bps: 12_000_000, queue_packets: 2, ..Way::default() };
-    let mut link = Link::new(&Spec::both(way));
+    let mut link = EmulatedLink::new(&Spec::both(way));
     let taken: Vec<bool> = (0..5).map(|i| link.push(UP, i, size(1500), 0).is_ok()).collect();
     // One is being sent, two wait.
     assert_eq!(taken, [true, true, true, false, false]);
@@ -94,7 +94,7 @@ fn a_full_queue_drops_what_comes_last() {
     assert_eq!(counts.under_way(), 0);
 
     let way = Way { rate_bps: 12_000_000, queue_bytes: 3000, ..Way::default() };
-    let mut link = Link::new(&Spec::both(way));
+    let mut link = EmulatedLink::new(&Spec::both(way));
     let taken: Vec<bool> = (0..4).map(|i| link.push(UP, i, size(1500), 0).is_ok()).collect();
     assert_eq!(taken, [true, true, true, false]);
 }
@@ -103,7 +103,7 @@ fn a_full_queue_drops_what_comes_last() {
 fn a_way_without_a_rate_queues_for_the_medium_that_it_shares() {
     let slow = Way { rate_bps: 12_000_000, ..Way::default() };
     let free = Way { queue_packets: 1, ..Way::default() };
-    let mut link = Link::new(&Spec { up: slow, down: free, half_duplex: true, ..Spec::default() });
+    let mut link = EmulatedLink::new(&Spec { up: slow, down: free, half_duplex: true, ..Spec::default() });
     link.push(UP, 0, size(1500), 0).unwrap();
     let taken: Vec<bool> = (1..3).map(|i| link.push(DOWN, i, size(1500), 0).is_ok()).collect();
     assert_eq!(taken, [true, false]);
@@ -113,7 +113,7 @@ fn a_way_without_a_rate_queues_for_the_medium_that_it_shares() {
 #[test]
 fn a_late_look_changes_no_due_time() {
     let way = Way { rate_bps: 12_000_000, delay_ns: MS, ..Way::default() };
-    let mut link = Link::new(&Spec::both(way));
+    let mut link = EmulatedLink::new(&Spec::both(way));
     for i in 0..3 {
         link.push(UP, i, size(1500), 0).unwrap();
     }
@@ -124,7 +124,7 @@ fn a_late_look_changes_no_due_time() {
 #[test]
 fn a_lost_packet_took_its_time() {
     let way = Way { rate_bps: 12_000_000, loss: Loss::Each(1.0), ..Way::default() };
-    let mut link = Link::new(&Spec { up: way, down: Way::default(), ..Spec::default() });
+    let mut link = EmulatedLink::new(&Spec { up: way, down: Way::default(), ..Spec::default() });
     link.push(UP, 0, size(1500), 0).unwrap();
     link.push(UP, 1, size(1500), 0).unwrap();
     assert_eq!(link.next_event(), Some(MS), "the second starts when the first was sent");
@@ -135,7 +135,7 @@ fn a_lost_packet_took_its_time() {
 #[test]
 fn a_large_packet_counts_as_the_packets_it_holds() {
     let way = Way { packet_ns: 10, queue_packets: 5, ..Way::default() };
-    let mut link = Link::new(&Spec::both(way));
+    let mut link = EmulatedLink::new(&Spec::both(way));
     let large = Size { packets: 4, bytes: 6000 };
     link.push(UP, 0, large, 0).unwrap();
     link.push(UP, 1, large, 0).unwrap();
@@ -146,7 +146,7 @@ fn a_large_packet_counts_as_the_packets_it_holds() {
 
 #[test]
 fn memory_is_bounded_and_that_is_told_apart_from_a_full_queue() {
-    let mut link = Link::new(&Spec::both(Way { delay_ns: MS, ..Way::default() }));
+    let mut link = EmulatedLink::new(&Spec::both(Way { delay_ns: MS, ..Way::default() }));
     let large = Size { packets: 1, bytes: IN_FLIGHT_BYTES / 2 };
     assert!(link.push(UP, 0, large, 0).is_ok() && link.push(UP, 1, large, 0).is_ok());
     assert_eq!(link.push(UP, 2, size(1), 0), Err(Refused::Memory));
@@ -184,7 +184,7 @@ proptest! {
     ) {
         let spec = Spec { up, down, half_duplex, seed, ..Spec::default() };
         let run = |looks: &[u64]| {
-            let mut link = Link::new(&spec);
+            let mut link = EmulatedLink::new(&spec);
             let (mut now, mut looks, mut out, mut pushed) = (0, looks.iter(), Vec::new(), Vec::new());
             for (i, (direction, bytes, gap)) in packets.iter().enumerate() {
                 now += gap;
@@ -228,7 +228,7 @@ proptest! {
     /// A busy medium is never idle: n packets at once end after exactly the sum of their times.
     #[test]
     fn a_busy_medium_is_never_idle(rate in 1_000..10_000_000_000_u64, sizes in prop::collection::vec(1..9000_u64, 1..50)) {
-        let mut link = Link::new(&Spec::both(Way { rate_bps: rate, ..Way::default() }));
+        let mut link = EmulatedLink::new(&Spec::both(Way { rate_bps: rate, ..Way::default() }));
         for (i, bytes) in sizes.iter().enumerate() {
             link.push(UP, i as u32, size(*bytes), 0).unwrap();
         }

@@ -9,7 +9,7 @@ const WINDOW: u64 = 1 << 20;
 
 /// What a packet is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Arrival {
     /// The highest number so far.
     Next,
     /// Overtaken by a higher one.
@@ -37,12 +37,12 @@ impl Order {
     }
 
     /// A packet with this number arrived. The number must be below `u64::MAX`.
-    pub fn arrived(&mut self, number: u64) -> Place {
+    pub fn arrived(&mut self, number: u64) -> Arrival {
         if number < self.next {
             if self.next - number > WINDOW {
-                return Place::Late;
+                return Arrival::Late;
             }
-            return if self.mark(number) { Place::Again } else { Place::Late };
+            return if self.mark(number) { Arrival::Again } else { Arrival::Late };
         }
         // Places between were used by numbers a window ago.
         if number - self.next >= WINDOW {
@@ -53,7 +53,7 @@ impl Order {
         self.clear(number);
         self.mark(number);
         self.next = number + 1;
-        Place::Next
+        Arrival::Next
     }
 
     fn place(number: u64) -> (usize, u64) {
@@ -84,8 +84,8 @@ mod tests {
     #[test]
     fn overtaken_and_repeated_packets_are_told_apart() {
         let mut order = Order::new();
-        let places: Vec<Place> = [0, 2, 1, 1, 2, 3].into_iter().map(|n| order.arrived(n)).collect();
-        use Place::{Again, Late, Next};
+        let places: Vec<Arrival> = [0, 2, 1, 1, 2, 3].into_iter().map(|n| order.arrived(n)).collect();
+        use Arrival::{Again, Late, Next};
         assert_eq!(places, [Next, Next, Late, Again, Again, Next]);
         assert_eq!(order.expected(), 4);
         assert_eq!(order.arrived(5 * WINDOW), Next);
@@ -99,9 +99,9 @@ mod tests {
             let (mut order, mut set, mut high) = (Order::new(), HashSet::new(), None);
             for n in numbers {
                 let expected = match (set.insert(n), high) {
-                    (false, _) => Place::Again,
-                    (true, Some(h)) if n < h => Place::Late,
-                    (true, _) => Place::Next,
+                    (false, _) => Arrival::Again,
+                    (true, Some(h)) if n < h => Arrival::Late,
+                    (true, _) => Arrival::Next,
                 };
                 high = high.max(Some(n));
                 prop_assert_eq!(order.arrived(n), expected);

@@ -11,7 +11,7 @@
 use crate::control::Token;
 
 /// Bytes of the header.
-pub const HEADER: usize = 32;
+pub use crate::spec::PACKET_HEADER as HEADER;
 const MAGIC: &[u8; 8] = b"FATHOMud";
 
 /// A packet's header.

@@ -7,7 +7,7 @@
 use super::{Connection, Course, Ends, Live, Side};
 use crate::outcome::{Carried, EndReport, Granted, Received, Sent};
 use crate::probe::Probe;
-use crate::sampler::{Between, Oversight, Plan, Read, Watch, Watched};
+use crate::sampler::{Between, Plan, Read, SamplerControl, Watch, Watched};
 use crate::spec::{Direction, Spec};
 use crate::usage::{Thread, Threads};
 use crate::{clock, interface, socket};
@@ -154,9 +154,9 @@ pub fn run(
             threads.push(of_way.collect());
         }
         let before = Thread::now();
-        let mut oversight = Oversight::new(watch, sockets);
+        let mut sampler_control = SamplerControl::new(watch, sockets);
         course.follow(
-            |until| oversight.wait(until),
+            |until| sampler_control.wait(until),
             || {
                 for way in &mut ways {
                     way.look();
@@ -167,8 +167,8 @@ pub fn run(
         let used = Thread::now().since(before);
         report.sampler_cpu_ns = used.cpu_ns;
         report.sampler_wait_ns = used.wait_ns;
-        oversight.end();
-        drop(oversight);
+        sampler_control.end();
+        drop(sampler_control);
         let granted: Vec<Vec<Granted>> = ways.iter().map(Way::granted).collect();
         let mut joined: Vec<Threads> = vec![Threads::default(); ways.len()];
         // Receivers first: the other end's senders wait for their resets, as ours wait for the other's.

@@ -7,7 +7,7 @@
 //! (SO_TIMESTAMPNS), so that its being late changes no delay. What the kernel dropped because the socket's buffer was full
 //! is counted apart (SO_RXQ_OVFL): that is this machine's loss and not the network's.
 
-use super::order::{Order, Place};
+use super::order::{Arrival, Order};
 use super::packet::{HEADER, Packet};
 use super::{Course, Ends, Live, Side};
 use crate::outcome::{BLOCKS, EndReport, PacketsReceived, PacketsSent, Received, Sent};
@@ -254,12 +254,12 @@ fn receive(
             let arrived = stamp.map_or(now, |unix| (i128::from(unix) + to_boot).max(0) as u64);
             last_arrival = now;
             match order.arrived(packet.number) {
-                Place::Again => {
+                Arrival::Again => {
                     packets.duplicates += 1;
                     continue;
                 }
-                Place::Late => packets.reordered += 1,
-                Place::Next => (),
+                Arrival::Late => packets.reordered += 1,
+                Arrival::Next => (),
             }
             packets.received += 1;
             // A number is the other end's: it may be any.

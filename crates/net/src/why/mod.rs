@@ -53,6 +53,7 @@ use crate::spec::{Spec, Traffic};
 use crate::tcp_info::TcpSample;
 use crate::usage::Threads;
 use judge::{Basis, Verdict};
+use model::text::duration;
 use path::Path;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -325,11 +326,11 @@ pub fn transactions(spec: &Spec, asks: &EndReport, serves: &EndReport) -> Vec<Li
         "{} connection(s) with one request under way each, which waited {} for its answer (median), the network and the other end included: that \
          allows {allowed:.0} a second, and {answered:.0} were answered",
         spec.streams,
-        text::ms(t.latency_us[0])
+        duration(t.latency_us[0] * 1e3)
     );
     if answered * 3.0 < allowed {
         // Most were quick, and a few took most of the time.
-        let evidence = format!("{told}; some took much longer, up to {}", text::ms(t.latency_us[4]));
+        let evidence = format!("{told}; some took much longer, up to {}", duration(t.latency_us[4] * 1e3));
         return limit(Cause::Unexplained, evidence, "look at what happened then: `fathom record` beside it".into());
     }
     limit(Cause::RoundTrips, told, "ask more at a time: --streams; or shorten the way there and back".into())

@@ -3,11 +3,12 @@
 use super::{Basis, Judged, Reason, Seen, of_facts};
 use crate::spec::Traffic;
 use crate::usage::Threads;
+use model::text::{bytes, duration, rate, size};
 
 /// Evidence and remedy.
 pub fn of(reason: Reason, seen: &Seen<'_>, judged: &Judged, b: &Basis) -> (String, Option<String>) {
     let f = &judged.facts;
-    let rtt = ms(b.rtt_us);
+    let rtt = duration(b.rtt_us * 1e3);
     let cap = |bytes: f64| rate(bytes * 8.0 / (b.rtt_us.max(1.0) / 1e6));
     match reason {
         Reason::Asked => {
@@ -42,11 +43,11 @@ pub fn of(reason: Reason, seen: &Seen<'_>, judged: &Judged, b: &Basis) -> (Strin
             Some("read sooner, and more at once".into()),
         ),
         Reason::Window => {
-            let buffer = seen.received.sockets.iter().map(|s| s.receive_buffer).max().unwrap_or(0) as f64;
+            let buffer = seen.received.sockets.iter().map(|s| s.receive_buffer).max().unwrap_or(0);
             let evidence = format!(
                 "the receiver's window was full: the {} in flight that it let be, of a receive buffer of {}, cap a stream at {} at {rtt}",
-                size(b.flying),
-                size(buffer),
+                bytes(b.flying),
+                size(u64::from(buffer)),
                 cap(b.flying)
             );
             let most = setting(seen.receiver, "net.ipv4.tcp_rmem");
@@ -57,12 +58,12 @@ pub fn of(reason: Reason, seen: &Seen<'_>, judged: &Judged, b: &Basis) -> (Strin
             (evidence, Some(remedy))
         }
         Reason::Buffer => {
-            let buffer = seen.sent.sockets.iter().map(|s| s.send_buffer).max().unwrap_or(0) as f64;
+            let buffer = seen.sent.sockets.iter().map(|s| s.send_buffer).max().unwrap_or(0);
             let evidence = format!(
                 "all that the send buffer held was in flight: {} cap a stream at {} at {rtt} (SO_SNDBUF {} at the end of the run)",
-                size(b.flying),
+                bytes(b.flying),
                 cap(b.flying),
-                size(buffer)
+                size(u64::from(buffer))
             );
             let most = setting(seen.sender, "net.ipv4.tcp_wmem");
             let remedy = match seen.spec.socket.send_buffer {
@@ -117,11 +118,11 @@ pub fn of(reason: Reason, seen: &Seen<'_>, judged: &Judged, b: &Basis) -> (Strin
             );
             match reason {
                 Reason::Policed => (
-                    format!("the path drops what exceeds a rate and delays nothing: {shown}; bursts of up to {} passed", size(d.burst)),
+                    format!("the path drops what exceeds a rate and delays nothing: {shown}; bursts of up to {} passed", bytes(d.burst)),
                     Some("ask whoever runs the path for its policed rate, and stay below it: --pacing, or a shaper at the sender".into()),
                 ),
                 _ => (
-                    format!("a queue in the path overflows before it holds a burst: {shown}; it held about {}", size(d.queued)),
+                    format!("a queue in the path overflows before it holds a burst: {shown}; it held about {}", bytes(d.queued)),
                     Some("lengthen that queue, or send in smaller bursts: --pacing, a control that paces (--cc bbr)".into()),
                 ),
             }
@@ -141,7 +142,7 @@ pub fn of(reason: Reason, seen: &Seen<'_>, judged: &Judged, b: &Basis) -> (Strin
                 "nothing that was read explains it: {} a stream were acknowledged at {rtt}, with {} in flight, a window of {:.0} segments and {} let go; \
                  {:.2} % of the segments were sent again",
                 rate(b.acked_bps),
-                size(b.flying),
+                bytes(b.flying),
                 b.cwnd,
                 rate(b.paced_bps),
                 100.0 * f.again / f.segments.max(1.0)
@@ -151,7 +152,7 @@ pub fn of(reason: Reason, seen: &Seen<'_>, judged: &Judged, b: &Basis) -> (Strin
         Reason::Queue => (
             format!(
                 "a queue stood in the path: the round trip took {rtt} against {} without load, while {} arrived",
-                ms(f.least_rtt_us),
+                duration(f.least_rtt_us * 1e3),
                 rate(seen.rate_bps)
             ),
             None,
@@ -208,50 +209,4 @@ pub fn busy(end: &str, threads: &Threads, wall_ns: u64, report: &crate::outcome:
 fn setting(end: &crate::outcome::EndReport, name: &str) -> String {
     let most = end.settings.get(name).and_then(|text| text.split(' ').next_back()?.parse().ok());
     most.map_or_else(|| format!("{name}'s last number"), size)
-}
-
-/// A size as people write it.
-fn size(bytes: f64) -> String {
-    match bytes {
-        b if b >= 10.0 * 1048576.0 => format!("{:.0} MiB", b / 1048576.0),
-        b if b >= 1048576.0 => format!("{:.1} MiB", b / 1048576.0),
-        b if b >= 1024.0 => format!("{:.0} KiB", b / 1024.0),
-        b => format!("{b:.0} B"),
-    }
-}
-
-/// A rate as people write it.
-pub(crate) fn rate(bps: f64) -> String {
-    match bps {
-        // What would be rounded to a thousand is one of the next unit.
-        r if r >= 999.5e6 => format!("{:.2} Gb/s", r / 1e9),
-        r if r >= 1e8 => format!("{:.0} Mb/s", r / 1e6),
-        r if r >= 999.5e3 => format!("{:.1} Mb/s", r / 1e6),
-        r if r >= 1e3 => format!("{:.0} kb/s", r / 1e3),
-        r => format!("{r:.0} b/s"),
-    }
-}
-
-/// A time as people write it, from us.
-pub fn ms(us: f64) -> String {
-    match us {
-        us if us >= 10_000.0 => format!("{:.0} ms", us / 1e3),
-        us if us >= 1000.0 => format!("{:.2} ms", us / 1e3),
-        us => format!("{us:.0} us"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_read_as_people_write_them() {
-        assert_eq!((size(212_992.0), size(4_194_304.0), size(5.0)), ("208 KiB".into(), "4.0 MiB".into(), "5 B".into()));
-        assert_eq!((rate(52e6), rate(1.5e9), rate(900.0)), ("52.0 Mb/s".into(), "1.50 Gb/s".into(), "900 b/s".into()));
-        assert_eq!((rate(999_600.0), rate(999.6e6)), ("1.0 Mb/s".into(), "1.00 Gb/s".into()));
-        assert_eq!((ms(32_040.0), ms(1080.0)), ("32 ms".into(), "1.08 ms".into()));
-        // A round trip on loopback takes some us: nothing takes no time.
-        assert_eq!((ms(80.0), ms(3.0)), ("80 us".into(), "3 us".into()));
-    }
 }

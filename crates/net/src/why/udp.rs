@@ -13,11 +13,11 @@
 //! **Uncertainty.** A path that became longer by itself (a handover) looks like a queue. A queue shorter than 1 ms is not seen until
 //! it overflows. The share is always 1: which limit held when is not told.
 
-use super::text::{ms, rate};
 use super::{Cause, Limit, QUEUE_US, Seen, cpu_bound, text};
 use crate::held::Trial;
 use crate::outcome::PacketsSent;
 use crate::spec::Traffic;
+use model::text::{duration, rate};
 
 /// A share of lost packets that is borne.
 const LOST: f64 = 0.01;
@@ -57,7 +57,7 @@ pub fn limits(seen: &Seen<'_>) -> Vec<Limit> {
     if let Some(longer_us) = queue(&received.transit_ns, wall_ns, short) {
         let evidence = format!(
             "a queue stood in the path: at the end packets took {} longer than the quickest, while {came}",
-            ms(longer_us)
+            duration(longer_us * 1e3)
         );
         return limit(Cause::LinkRate, evidence, Some("lower --rate: what the link does not carry only waits"));
     }
@@ -68,8 +68,8 @@ pub fn limits(seen: &Seen<'_>) -> Vec<Limit> {
             "the sender handed over {} of {} packets that were due, half of them more than {} late, one in a hundred more than {}",
             sent.sent,
             sent.due,
-            ms(sent.late_us[0]),
-            ms(sent.late_us[1])
+            duration(sent.late_us[0] * 1e3),
+            duration(sent.late_us[1] * 1e3)
         );
         if sent.refused > 0 && !cpu_bound(&seen.sent.threads, seen.sender, wall_ns) {
             let evidence = format!("{late}; its own network interface had no room {} times", sent.refused);
@@ -79,7 +79,7 @@ pub fn limits(seen: &Seen<'_>) -> Vec<Limit> {
         return limit(Cause::Cpu, evidence, Some(faster));
     }
     let late = match sent.late_us[1] >= 10_000.0 {
-        true => format!("; one in a hundred was handed over more than {} late", ms(sent.late_us[1])),
+        true => format!("; one in a hundred was handed over more than {} late", duration(sent.late_us[1] * 1e3)),
         false => String::new(),
     };
     let all = format!("{} of {} packets arrived; {came}{late}", received.received, sent.sent);

@@ -16,7 +16,7 @@ use super::{Counts, Failure};
 use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status, Stretch};
 use crate::hello::Welcome;
 use crate::setting::{Hold, Setting};
-use crate::shm::Place;
+use crate::shm::Extent;
 use crate::tuner::Tuner;
 use bytes::Bytes;
 use nbd::buffer::{Buffer, LARGE_BYTES};
@@ -136,14 +136,14 @@ impl Job {
             Operation::Read if !self.is_large() || self.request.unchecked => {}
             Operation::Read => {
                 let buffer = Buffer::new(self.request.length as usize);
-                self.places = Place::of([&buffer[..]]);
+                self.places = Extent::of([&buffer[..]]);
                 self.into = self.places.as_ref().map(|_| buffer);
             }
             Operation::Write if self.bytes() < WORTH_A_PLACE_BYTES => {}
-            Operation::Write => self.places = Place::of(self.data.iter().map(|part| &part[..])),
+            Operation::Write => self.places = Extent::of(self.data.iter().map(|part| &part[..])),
             Operation::Flush | Operation::Trim | Operation::Map => {}
         }
-        self.request.places = self.places.as_deref().map_or(0, Place::count);
+        self.request.places = self.places.as_deref().map_or(0, Extent::count);
     }
 
     /// Its connection is lost: what the node may still use of it, if it is memory that both share.

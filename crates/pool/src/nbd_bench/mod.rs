@@ -8,11 +8,11 @@
 //! Every reply must be to a request that is under way, so that none is counted twice; the data are compared with what was
 //! written before if the disk was filled. The first quarter of the time does not count.
 
-mod place;
 mod processor;
 mod session;
+mod uri;
 
-pub use place::{Place, To, escaped};
+pub use uri::{To, Uri, escaped};
 
 use hdrhistogram::Histogram;
 use nbd::wire::command;
@@ -128,7 +128,7 @@ struct Slot {
 ///
 /// # Errors
 /// [`Error`].
-pub fn run(place: &Place, load: &Load) -> Result<Figures, Error> {
+pub fn run(place: &Uri, load: &Load) -> Result<Figures, Error> {
     measure(Session::open(place)?, load)
 }
 
@@ -136,7 +136,7 @@ pub fn run(place: &Place, load: &Load) -> Result<Figures, Error> {
 ///
 /// # Errors
 /// [`Error`].
-pub fn run_over(stream: Box<dyn Stream>, place: &Place, load: &Load) -> Result<Figures, Error> {
+pub fn run_over(stream: Box<dyn Stream>, place: &Uri, load: &Load) -> Result<Figures, Error> {
     measure(Session::over(stream, place)?, load)
 }
 

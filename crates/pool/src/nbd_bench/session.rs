@@ -1,6 +1,6 @@
 //! A client's side of NBD, as much of it as a load needs: GO, then simple replies.
 
-use super::place::{Place, To};
+use super::uri::{To, Uri};
 use super::{Error, REPLY_BYTES, SILENCE};
 use nbd::wire::{self, command, handshake, info, option, reply};
 use rustix::net::sockopt::Timeout;
@@ -34,7 +34,7 @@ pub struct Socket {
     pub flags: u16,
 }
 
-fn connect(place: &Place) -> Result<(Box<dyn Stream>, OwnedFd), Error> {
+fn connect(place: &Uri) -> Result<(Box<dyn Stream>, OwnedFd), Error> {
     let connected = || -> io::Result<(Box<dyn Stream>, OwnedFd)> {
         Ok(match &place.to {
             To::Tcp(host, port) => {
@@ -74,12 +74,12 @@ pub fn parse(head: &[u8; REPLY_BYTES]) -> Option<(u32, u64)> {
 
 impl Session {
     /// Connects and chooses the export.
-    pub fn open(place: &Place) -> Result<Self, Error> {
+    pub fn open(place: &Uri) -> Result<Self, Error> {
         Self::over(connect(place)?.0, place)
     }
 
     /// As [`Session::open`], for the kernel to speak on.
-    pub fn socket(place: &Place) -> Result<Socket, Error> {
+    pub fn socket(place: &Uri) -> Result<Socket, Error> {
         let (stream, socket) = connect(place)?;
         let session = Self::over(stream, place)?;
         // The kernel's own reads would end by it.
@@ -89,7 +89,7 @@ impl Session {
     }
 
     /// Chooses the export, over a stream to its server.
-    pub fn over(stream: Box<dyn Stream>, place: &Place) -> Result<Self, Error> {
+    pub fn over(stream: Box<dyn Stream>, place: &Uri) -> Result<Self, Error> {
         let mut session = Self { stream, place: place.to_string(), size_bytes: 0, flags: 0 };
         session.greet(&place.export)?;
         Ok(session)

@@ -3,7 +3,7 @@
 
 use super::GRANTED;
 use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status};
-use crate::shm::{Attached, Place};
+use crate::shm::{Attached, Extent};
 use crate::store::Store;
 use bytes::Bytes;
 use nbd::buffer::LARGE_BYTES;
@@ -167,7 +167,7 @@ fn is_checked_read(request: &Request) -> bool {
 fn placed(store: &Store, request: &Request, memory: Option<&Attached>, places: &[u8]) -> Result<(), Status> {
     let memory = memory.ok_or(Status::Range)?;
     let mut offset = request.offset;
-    for place in Place::all(places) {
+    for place in Extent::all(places) {
         // SAFETY: the coordinator leaves them alone until this request is answered.
         let bytes = unsafe { memory.bytes(place) }.ok_or(Status::Range)?;
         match request.operation {
@@ -195,7 +195,7 @@ pub(super) fn at_hand(
     let begin = Instant::now();
     let read = |(request, places): &(Request, Bytes)| {
         let mut offset = request.offset;
-        for place in Place::all(places) {
+        for place in Extent::all(places) {
             // SAFETY: as in `placed`.
             let Some(bytes) = (unsafe { memory.bytes(place) }) else { return false };
             if !store.read_at_hand(offset, bytes) {

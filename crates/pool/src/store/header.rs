@@ -2,7 +2,7 @@
 
 use super::regions::{MOST, Set, region_bytes};
 use super::{BLOCK_BYTES, Error};
-use crate::protocol::Place;
+use crate::protocol::StorePosition;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
@@ -26,7 +26,7 @@ pub struct Header {
     /// The pool that it belongs to; empty until a coordinator has taken it in.
     pub pool: String,
     /// Its place there; none until then.
-    pub place: Option<Place>,
+    pub place: Option<StorePosition>,
     /// Its own name, unique.
     pub node: String,
     /// Bytes of data, a multiple of [`BLOCK_BYTES`].

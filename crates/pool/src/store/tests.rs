@@ -20,7 +20,7 @@ fn place() -> At {
 }
 
 fn claim(epoch: u64) -> Claim {
-    let place = Place { index: 0, count: 1, stripe_bytes: 0 };
+    let place = StorePosition { index: 0, count: 1, stripe_bytes: 0 };
     Claim {
         epoch,
         coordinator: "c".into(),
@@ -233,7 +233,7 @@ fn what_must_not_be_is_refused() {
     assert_eq!(store.write(u64::MAX, b"xy", false), Err(Status::Range));
     assert_eq!(read(&store, SIZE, 1), Err(Status::Range));
     store.claim("p", &claim(5)).expect("it is newer");
-    let elsewhere = Place { index: 1, count: 2, stripe_bytes: 0 };
+    let elsewhere = StorePosition { index: 1, count: 2, stripe_bytes: 0 };
     for (pool, claim, reason) in [
         ("q", claim(9), "belongs to the pool"),
         ("p", claim(4), "has taken over"),

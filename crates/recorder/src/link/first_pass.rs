@@ -2,6 +2,7 @@
 
 use archive::LogReader;
 use causal::InnerTasks;
+use model::event::op_kind;
 use model::{Event, Record};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,7 +18,9 @@ pub fn read(dir: &Path) -> archive::Result<(Vec<Event>, BTreeSet<u32>)> {
         match &event.record {
             Record::Mark(_) => marks.push(event),
             Record::Statement(_) => drop(with_statements.insert(event.header.tgid)),
-            Record::OpBegin(begin) if begin.kind == 0 => drop(with_statements.insert(event.header.tgid)),
+            Record::OpBegin(begin) if begin.kind == op_kind::STATEMENT => {
+                with_statements.insert(event.header.tgid);
+            }
             _ => {}
         }
     }

@@ -1,8 +1,8 @@
 //! Whether SQLite's statements were seen; and if not, what shows that a process uses SQLite all the same.
 
 use model::Layer;
-use model::files::FileClass;
 use model::table::{Coverage, File, Operation, Process, Shape, Span};
+use sqlite::FileClass;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// What the rows show of it.
@@ -42,7 +42,7 @@ impl SqliteCoverage {
     }
 
     pub fn file(&mut self, row: &File) {
-        if row.path.as_deref().is_some_and(|path| model::files::class(path) != FileClass::Other) {
+        if row.path.as_deref().is_some_and(|path| sqlite::class(path) != FileClass::Other) {
             self.files.insert(row.id);
         }
     }

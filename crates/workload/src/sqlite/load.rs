@@ -7,7 +7,7 @@ use super::timing::{Latencies, SAMPLED, Timing, rate};
 use super::{Parameters, failed};
 use crate::Error;
 use crate::marks::Writer;
-use crate::storage::{Account, Lines, Place};
+use crate::storage::{Account, Directory, Lines};
 use model::Context;
 use rusqlite::{Connection, Statement, params};
 use std::io::Write;
@@ -27,8 +27,8 @@ impl Load<'_> {
             return self.demo();
         }
         // A silent run leaves the disk's statistics alone: nobody would see them.
-        let place = if p.silent { None } else { Some(Place::new(&p.dir)?) };
-        let counters = || place.as_ref().and_then(Place::counters);
+        let place = if p.silent { None } else { Some(Directory::new(&p.dir)?) };
+        let counters = || place.as_ref().and_then(Directory::counters);
         let mut head = Lines::default();
         place.iter().for_each(|place| place.marks(&mut head));
         let (unit, amount) = if p.op == "select" { ("scan", p.scans) } else { ("row", p.rows) };

@@ -9,13 +9,13 @@
 //! Files stand in a folder of the run's own, which is removed when the run ends, fails or is cancelled ([`files`]).
 
 mod buffer;
+mod directory;
 pub mod file;
 mod files;
 mod iterations;
 mod lines;
 mod machine;
 mod pattern;
-mod place;
 pub mod random;
 pub mod seq;
 mod state;
@@ -24,6 +24,6 @@ mod testing;
 mod transfer;
 mod trouble;
 
+pub(crate) use directory::{Account, Directory, has_room};
 pub(crate) use lines::Lines;
-pub(crate) use place::{Account, Place, has_room};
 pub(crate) use state::evict;

@@ -8,11 +8,11 @@
 //! files is, read back from the disk where its file system lets pages go.
 
 use super::buffer::Buffer;
+use super::directory::{Account, Directory};
 use super::files::Folder;
 use super::lines::Lines;
 use super::machine::{Jvm, Machine};
 use super::pattern::{PAGE, Pattern, Template};
-use super::place::{Account, Place};
 use super::state::{Cache, State, evict, open};
 use super::trouble::{self, on};
 use crate::Error;
@@ -63,7 +63,7 @@ impl Transfer {
     /// Does it in a folder of its own under `dir`.
     pub(crate) fn run(&self, dir: &Path, context: &Context) -> Result<Lines, Error> {
         let bytes = self.bytes()?;
-        let place = Place::new(dir)?;
+        let place = Directory::new(dir)?;
         self.state.check_block(self.block as u64, place.logical_block())?;
         place.make_room(bytes, self.remedy)?;
         let folder = Folder::new(place.folder(), self.name)?;
@@ -87,7 +87,7 @@ fn timed((result, start, end): (Result<(), Error>, u64, u64)) -> Result<(u64, u6
 
 struct Run<'a> {
     what: &'a Transfer,
-    place: &'a Place,
+    place: &'a Directory,
     context: &'a Context,
     pattern: Pattern,
 }
@@ -165,7 +165,7 @@ impl Run<'_> {
         account.say(what.writes, &mut lines);
         let inside = if what.writes { "" } else { ", the stamps of every block in each iteration" };
         let files = model::counted(paths.len(), "file");
-        lines.verified(format!("every byte of {files} of {}{inside}", trouble::size(what.length())));
+        lines.verified(format!("every byte of {files} of {}{inside}", model::text::size(what.length())));
         Ok(lines)
     }
 

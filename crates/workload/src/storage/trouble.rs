@@ -47,16 +47,6 @@ pub(crate) fn short(doing: &str, path: &Path, offset: u64, got: usize, block: us
     Error::Failed(format!("cannot {doing} {}: {got} of {block} bytes at {offset}", path.display()))
 }
 
-/// Bytes for people: the largest binary unit, two digits after the point where it does not divide.
-pub(crate) fn size(bytes: u64) -> String {
-    let units = [("GiB", 1_u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
-    match units.iter().find(|(_, one)| bytes >= *one) {
-        Some((unit, one)) if bytes.is_multiple_of(*one) => format!("{} {unit}", bytes / one),
-        Some((unit, one)) => format!("{:.2} {unit}", bytes as f64 / *one as f64),
-        None => format!("{bytes} B"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,10 +63,5 @@ mod tests {
             let error = failed("write", Path::new("/x/y"), &std::io::Error::from_raw_os_error(errno)).to_string();
             assert!(error.starts_with("cannot write /x/y: ") && error.contains(part), "{error}");
         }
-    }
-
-    #[test]
-    fn sizes_are_said_in_their_largest_unit() {
-        assert_eq!([size(1), size(1 << 20), size(10 << 30), size(1536)], ["1 B", "1 MiB", "10 GiB", "1.50 KiB"]);
     }
 }

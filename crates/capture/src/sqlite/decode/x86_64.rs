@@ -40,7 +40,7 @@ impl Cursor<'_> {
 
 /// The second operand of an instruction: a register, or memory.
 #[derive(Clone, Copy)]
-enum Place {
+enum Operand {
     Register(usize),
     /// A value and a displacement; `Other` if the address is none that matters.
     Memory(Value, i64),
@@ -59,12 +59,12 @@ impl Prefixes {
 }
 
 /// The ModRM byte and what follows it: (register field, operand).
-fn operands(cursor: &mut Cursor<'_>, prefixes: &Prefixes, state: &State) -> Option<(usize, Place)> {
+fn operands(cursor: &mut Cursor<'_>, prefixes: &Prefixes, state: &State) -> Option<(usize, Operand)> {
     let modrm = cursor.byte()?;
     let (mode, low) = (modrm >> 6, usize::from(modrm & 7));
     let register = usize::from(modrm >> 3 & 7) | usize::from(prefixes.rex & 4) << 1;
     if mode == 3 {
-        return Some((register, Place::Register(low | usize::from(prefixes.rex & 1) << 3)));
+        return Some((register, Operand::Register(low | usize::from(prefixes.rex & 1) << 3)));
     }
     let mut base = Some(low | usize::from(prefixes.rex & 1) << 3);
     let mut indexed = false;
@@ -88,22 +88,22 @@ fn operands(cursor: &mut Cursor<'_>, prefixes: &Prefixes, state: &State) -> Opti
         Some(base) if !indexed && !prefixes.segment => state.registers[base],
         _ => Value::Other,
     };
-    Some((register, Place::Memory(value, displacement)))
+    Some((register, Operand::Memory(value, displacement)))
 }
 
-fn get(state: &State, place: Place, wide: bool) -> Value {
+fn get(state: &State, place: Operand, wide: bool) -> Value {
     match place {
         _ if !wide => Value::Other,
-        Place::Register(register) => state.registers[register],
-        Place::Memory(base, displacement) => state.load(base, displacement),
+        Operand::Register(register) => state.registers[register],
+        Operand::Memory(base, displacement) => state.load(base, displacement),
     }
 }
 
-fn put(state: &mut State, place: Place, value: Value, wide: bool) {
+fn put(state: &mut State, place: Operand, value: Value, wide: bool) {
     let value = if wide { value } else { Value::Other };
     match place {
-        Place::Register(register) => state.registers[register] = value,
-        Place::Memory(base, displacement) => state.store(base, displacement, value),
+        Operand::Register(register) => state.registers[register] = value,
+        Operand::Memory(base, displacement) => state.store(base, displacement, value),
     }
 }
 
@@ -143,7 +143,7 @@ pub(super) fn compared_byte(state: &State, code: &[u8]) -> Option<(u32, u8)> {
         return None;
     }
     match operands(&mut cursor, &Prefixes { segment: false, rex: 0 }, state)? {
-        (7, Place::Memory(Value::Argument, offset)) => Some((u32::try_from(offset).ok()?, cursor.byte()?)),
+        (7, Operand::Memory(Value::Argument, offset)) => Some((u32::try_from(offset).ok()?, cursor.byte()?)),
         _ => None,
     }
 }
@@ -161,7 +161,7 @@ fn run(op: u8, cursor: &mut Cursor<'_>, prefixes: &Prefixes, state: &mut State) 
         }
         0x8b => {
             let (register, place) = operands(cursor, prefixes, state)?;
-            put(state, Place::Register(register), get(state, place, wide), wide);
+            put(state, Operand::Register(register), get(state, place, wide), wide);
         }
         // test
         0x85 => {
@@ -191,8 +191,8 @@ fn run(op: u8, cursor: &mut Cursor<'_>, prefixes: &Prefixes, state: &mut State) 
             let constant = if op == 0x83 { cursor.i8()? } else { cursor.i32()? };
             state.compared_argument = false;
             match (kind & 7, place) {
-                (0, Place::Register(to)) if wide => state.add(to, state.registers[to], constant),
-                (5, Place::Register(to)) if wide => state.add(to, state.registers[to], -constant),
+                (0, Operand::Register(to)) if wide => state.add(to, state.registers[to], constant),
+                (5, Operand::Register(to)) if wide => state.add(to, state.registers[to], -constant),
                 (7, place) => {
                     state.compared_argument = constant == 0 && get(state, place, wide) == Value::Argument;
                 }

@@ -2,20 +2,20 @@
 //! alone; it never stands in a file here, and there in one that goes with the agent.
 //!
 //! The end that serves starts first and says where it listens; the end that asks is told that, and what this machine knows of both
-//! ([`About`]). What it prints is printed here as it comes, and its archive is brought home. Whatever happens (an end dies, a
+//! ([`RunEnds`]). What it prints is printed here as it comes, and its archive is brought home. Whatever happens (an end dies, a
 //! device is lost, Ctrl-C), both ends are then let go, and clean up.
 
 pub mod home;
 mod words;
 
 use super::linked::{self, Form};
+use super::run_ends::{Endpoint, RunEnds, Trailer};
 use crate::args::{InOneWord, NetRun};
-use crate::{progress, say};
+use crate::{output, progress};
 use anyhow::{Context as _, Result, bail};
-use device::reach::{Event, Link, Place, Skew, program};
+use device::reach::{AgentLink, DeviceAddress, Event, Skew, program};
 use net::link::Between;
 use net::spec::Spec;
-use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -38,41 +38,9 @@ const ARCHIVE: &str = "run.fathom";
 /// Why this machine is no end of a run whose way is led through it.
 pub const BETWEEN: &str = "--link stands between two other devices, to which this machine is the router: give --from DEVICE and --to DEVICE (or ADDR:PORT). This machine itself can be an end as a network namespace: docs/guide/net-link.md has the commands";
 
-/// What the end that asks is told of both.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct About {
-    /// The end that asks.
-    pub asks: One,
-    /// The end that serves, if it was started too.
-    pub serves: Option<One>,
-    /// How far the clock of the end that asks is ahead of this machine's, and the bound of the error, ns.
-    pub skew_ns: Option<(i64, u64)>,
-    /// The boot whose clock this machine's is.
-    pub boot: Option<String>,
-    /// Where the archive will be.
-    pub archive: Option<std::path::PathBuf>,
-}
-
-/// What is known of an end.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct One {
-    /// The device's name.
-    pub name: String,
-    /// Facts about it.
-    pub facts: model::Environment,
-}
-
-impl About {
-    /// As [`ABOUT`] has it.
-    pub fn read(path: &std::path::Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-        serde_json::from_str(&text).with_context(|| format!("{} is not about the ends of a run", path.display()))
-    }
-}
-
 /// Whether anything runs elsewhere.
 pub fn wanted(args: &NetRun) -> bool {
-    args.to.is_some() || args.from != Place::Local
+    args.to.is_some() || args.from != DeviceAddress::Local
 }
 
 /// Which end.
@@ -102,12 +70,12 @@ pub fn run(args: &NetRun, spec: &Spec) -> Result<ExitCode> {
     let context = progress::context(true);
     progress::end_on_signal(&context);
     let (tell, events) = channel();
-    let reach = |end: End, place: &Place| -> Result<Link> {
+    let reach = |end: End, place: &DeviceAddress| -> Result<AgentLink> {
         let ours = std::env::current_exe().context("cannot find this program's own file")?;
         let told = |line| eprintln!("fathom: {line}");
-        let ground = program::put(place, &ours, &args.binary, &told)?;
+        let deployment = program::put(place, &ours, &args.binary, &told)?;
         let tell = tell.clone();
-        let link = Link::open(&ground, move |event| drop(tell.send((end, event))))?;
+        let link = AgentLink::open(&deployment, move |event| drop(tell.send((end, event))))?;
         if let Some(key) = &key {
             link.put(KEY, key.to_text().as_bytes())?;
         }
@@ -122,7 +90,7 @@ pub fn run(args: &NetRun, spec: &Spec) -> Result<ExitCode> {
 
 /// Only the first piece of a packet has ports, so the rules that lead a run through the link find no packet that comes in pieces.
 fn in_one_piece(args: &NetRun, to: SocketAddr, mtu: u32) -> Result<(), String> {
-    let packet = if args.preset.is_some() { super::run::IPERF2.1 } else { args.packet };
+    let packet = if args.preset.is_some() { crate::args::IPERF2_PACKET } else { args.packet };
     // IP's head and UDP's.
     let heads = if to.is_ipv4() { 28 } else { 48 };
     if args.udp && packet + heads > mtu {
@@ -137,7 +105,7 @@ fn in_one_piece(args: &NetRun, to: SocketAddr, mtu: u32) -> Result<(), String> {
 
 /// How the end that serves is told where to listen; or where the one that asks will find it.
 fn listen(args: &NetRun) -> Result<Vec<String>, String> {
-    if args.link.is_some() && (args.from == Place::Local || args.to == Some(Place::Local)) {
+    if args.link.is_some() && (args.from == DeviceAddress::Local || args.to == Some(DeviceAddress::Local)) {
         return Err(BETWEEN.into());
     }
     let interface = args.to_interface.as_ref().or(args.interface.as_ref());
@@ -159,8 +127,8 @@ struct Run<'a> {
     args: &'a NetRun,
     context: model::Context,
     events: Receiver<(End, Event)>,
-    asks: Link,
-    serves: Option<Link>,
+    asks: AgentLink,
+    serves: Option<AgentLink>,
     /// What the end that serves said; told if something goes wrong.
     complaints: String,
     /// Since when one end is alone.
@@ -173,7 +141,7 @@ impl Run<'_> {
     fn conduct(&mut self, listen: &[String], key: bool) -> Result<ExitCode> {
         let address = match &self.serves {
             Some(serves) => {
-                let mut argv = vec![serves.ground().program.clone()];
+                let mut argv = vec![serves.deployment().program.clone()];
                 argv.extend(["net", "serve", "--once", "--key", KEY].map(String::from));
                 argv.extend_from_slice(listen);
                 serves.start(&argv)?;
@@ -187,7 +155,7 @@ impl Run<'_> {
         let between = self.args.link.as_ref().map(|link| Between::create(&link.spec, address)).transpose()?;
         let about = serde_json::to_vec(&self.about())?;
         self.asks.put(ABOUT, &about)?;
-        let mut argv = vec![self.asks.ground().program.clone()];
+        let mut argv = vec![self.asks.deployment().program.clone()];
         argv.extend(words::asking(self.args, address, key));
         self.asks.start(&argv)?;
         let status = self.follow()?;
@@ -216,14 +184,14 @@ impl Run<'_> {
 
     /// Prints what the end that asks said, with the link's part of it. Whether the result counts.
     fn tell(&self, link: &InOneWord, outcome: &net::link::Outcome, status: i32) -> bool {
-        let form = self.form();
         let said = String::from_utf8_lossy(&self.said);
+        let (said, Trailer { within }) = Trailer::cut(&said);
         match status {
-            0 | 130 => say::text(&linked::printed(&said, form, &link.spec, outcome)),
+            0 | 130 => output::text(&linked::printed(said, within, self.form(), &link.spec, outcome)),
             // Of a run that failed there is nothing over which the link stood.
-            _ => say::text(&said),
+            _ => output::text(said),
         }
-        let invalid = outcome.invalid(&link.spec, linked::own(&said, form));
+        let invalid = outcome.invalid(&link.spec, within);
         if !invalid.is_empty() {
             eprintln!("fathom: {}", linked::not_the_one(&invalid));
         }
@@ -257,7 +225,7 @@ impl Run<'_> {
                 Some((_, Event::Out(bytes))) => said.extend(bytes),
                 Some((_, Event::Err(bytes))) => self.complaints += &String::from_utf8_lossy(&bytes),
                 Some((_, Event::Exit(_))) => {
-                    bail!("{} cannot serve", self.args.to.as_ref().map_or("it".into(), Place::to_string))
+                    bail!("{} cannot serve", self.args.to.as_ref().map_or("it".into(), DeviceAddress::to_string))
                 }
                 _ => {}
             }
@@ -274,17 +242,21 @@ impl Run<'_> {
         }
     }
 
-    fn about(&self) -> About {
-        let one = |link: &Link| One { name: link.ground().place.to_string(), facts: device::collect(link, None) };
-        About {
+    fn about(&self) -> RunEnds {
+        let one = |link: &AgentLink| Endpoint {
+            name: link.deployment().place.to_string(),
+            facts: device::collect(link, None),
+        };
+        RunEnds {
             asks: one(&self.asks),
             serves: self.serves.as_ref().map(one),
             // Others have this machine's clock.
-            skew_ns: matches!(self.args.from, Place::Ssh(..) | Place::Adb(_))
+            skew_ns: matches!(self.args.from, DeviceAddress::Ssh(..) | DeviceAddress::Adb(_))
                 .then(|| self.asks.skew())
                 .flatten()
                 .map(|Skew { ahead_ns, error_ns }| (ahead_ns, error_ns)),
             boot: device::boot_id(&device::Local),
+            trailer: self.args.link.is_some(),
             archive: self.args.output.clone(),
         }
     }
@@ -292,7 +264,7 @@ impl Run<'_> {
     /// Hands on what the end that asks says until it ends; its exit status.
     fn follow(&mut self) -> Result<i32> {
         let mut told = false;
-        let (mut out, mut aside) = (say::Lines::new(say::out), say::Lines::new(say::aside));
+        let (mut out, mut aside) = (output::Lines::new(output::out), output::Lines::new(output::aside));
         loop {
             if self.context.cancelled() && !told {
                 told = true;
@@ -335,8 +307,8 @@ impl Run<'_> {
                 Ok((End::Asks, Event::Done(done))) => {
                     done.map_err(anyhow::Error::msg).context("the archive cannot be brought home")?;
                     if let Some((link, outcome)) = link {
-                        let own = linked::own(&String::from_utf8_lossy(&self.said), self.form());
-                        linked::keep(coming.folder(), &link.text, &link.spec, outcome, own)?;
+                        let within = Trailer::cut(&String::from_utf8_lossy(&self.said)).1.within;
+                        linked::keep(coming.folder(), &link.text, &link.spec, outcome, within)?;
                     }
                     return coming.finish(output, self.args.json || self.args.lines);
                 }
@@ -352,12 +324,12 @@ impl Run<'_> {
         let wrong = !code.as_ref().is_ok_and(|c| *c == ExitCode::SUCCESS || *c == ExitCode::from(130));
         if wrong {
             for line in self.complaints.lines().filter(|l| !l.contains("waiting for runs")) {
-                let name = self.args.to.as_ref().map_or("the end that serves".into(), Place::to_string);
+                let name = self.args.to.as_ref().map_or("the end that serves".into(), DeviceAddress::to_string);
                 eprintln!("fathom: {name}: {}", line.trim_start_matches("fathom: "));
             }
         }
         for link in [Some(self.asks), self.serves].into_iter().flatten() {
-            let name = link.ground().place.to_string();
+            let name = link.deployment().place.to_string();
             if !link.close() {
                 eprintln!(
                     "fathom: {name} did not say that it has cleaned up; what was started there ends by itself within a minute"

@@ -338,7 +338,7 @@ fn shared_read(trial: &mut Trial) -> (u64, Answered, Request, u64) {
     trial.state.fill(0, trial.now, &mut out);
     let Some(Frame::Requests(_, requests)) = frame::take(out.tail()).expect("a frame") else { panic!("nothing left") };
     let (request, places) = &requests[0];
-    let places: Vec<Place> = Place::all(places).collect();
+    let places: Vec<Extent> = Extent::all(places).collect();
     assert!(requests.len() == 1 && request.places == 1 && places[0].length == SHARED, "{requests:?}");
     (number, answer, *request, places[0].at)
 }
@@ -402,7 +402,7 @@ fn a_small_write_goes_through_shared_memory_where_its_data_are_there_and_worth_a
         (request.places, carried)
     };
     let (places, said) = frame(&mut trial, Buffer::copy_of(&[7; 4096]));
-    let place = Place::all(&said).next().expect("one place");
+    let place = Extent::all(&said).next().expect("one place");
     assert_eq!((places, place.length), (1, 4096));
     assert!(place.at < nbd::buffer::MEMORY_BYTES as u64);
     let (places, carried) = frame(&mut trial, Buffer::copy_of(&[7; 512]));

@@ -1,8 +1,8 @@
 //! The large file: laid out once, every byte of its place.
 
 use super::super::buffer::Buffer;
+use super::super::directory::Directory;
 use super::super::pattern::Pattern;
-use super::super::place::Place;
 use super::super::state::State;
 use super::super::trouble::{self, on};
 use crate::Error;
@@ -54,7 +54,7 @@ fn fill(path: &Path, file: &File, size: u64, context: &Context) -> Result<(), Er
 }
 
 /// Makes sure that a file that stays is there, whole, and of this pattern.
-pub(super) fn keep(path: &Path, size: u64, place: &Place, context: &Context) -> Result<(), Error> {
+pub(super) fn keep(path: &Path, size: u64, place: &Directory, context: &Context) -> Result<(), Error> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {

@@ -10,11 +10,11 @@ mod engine;
 mod file;
 mod worker;
 
+use super::directory::{Account, Directory};
 use super::files::Folder;
 use super::iterations::{self, INNER, SHORTEST};
 use super::lines::Lines;
 use super::pattern::Pattern;
-use super::place::{Account, Place};
 use super::state::{Cache, State, evict};
 use super::trouble::{self, on};
 use crate::Error;
@@ -164,13 +164,13 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
     options.get::<u64>("min-iteration-ms")?;
     let lines = match &parameters.kept {
         Some(path) => {
-            let place = Place::new(path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new(".")))?;
+            let place = Directory::new(path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new(".")))?;
             parameters.state.check_block(parameters.align.min(parameters.block as u64), place.logical_block())?;
             file::keep(path, parameters.file_size, &place, context)?;
             Run { p: &parameters, options: &options, path, place: &place, context }.go(inner)?
         }
         None => {
-            let place = Place::new(&parameters.dir)?;
+            let place = Directory::new(&parameters.dir)?;
             parameters.state.check_block(parameters.align.min(parameters.block as u64), place.logical_block())?;
             place.make_room(parameters.file_size, "--file-size")?;
             let folder = Folder::new(place.folder(), "random")?;
@@ -194,7 +194,7 @@ struct Run<'a> {
     p: &'a Parameters,
     options: &'a Options,
     path: &'a Path,
-    place: &'a Place,
+    place: &'a Directory,
     context: &'a Context,
 }
 

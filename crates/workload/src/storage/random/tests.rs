@@ -128,7 +128,7 @@ fn a_write_that_was_lost_is_found() {
     let p = Parameters::parse(&options).unwrap();
     let path = scratch.path().join("x");
     file::lay_out(&path, p.file_size, &Context::silent()).unwrap();
-    let place = Place::new(scratch.path()).unwrap();
+    let place = Directory::new(scratch.path()).unwrap();
     let context = Context::silent();
     let run = Run { p: &p, options: &options, path: &path, place: &place, context: &context };
     // The file still holds what was laid out, as if the disk had forgotten the write of block 3.

@@ -4,7 +4,7 @@
 //! system's own: journal, allocation, inode tables. On a quiet disk the difference of the counters is the load's price.
 
 use super::lines::Lines;
-use super::trouble::{self, on};
+use super::trouble::on;
 use crate::Error;
 use device::{DiskStat, Disks, Local};
 use model::Environment;
@@ -29,7 +29,7 @@ const FACTS: &[&str] = &[
 
 /// A folder and what is under it.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Directory {
     folder: PathBuf,
     facts: Environment,
     disk: Option<String>,
@@ -37,7 +37,7 @@ pub(crate) struct Place {
     free: u64,
 }
 
-impl Place {
+impl Directory {
     /// Looks at a folder.
     pub(crate) fn new(folder: &Path) -> Result<Self, Error> {
         let folder = std::fs::canonicalize(folder).map_err(on("use", folder))?;
@@ -87,7 +87,7 @@ impl Place {
     }
 }
 
-/// As [`Place::make_room`], of a folder of which nothing else shall be known.
+/// As [`Directory::make_room`], of a folder of which nothing else shall be known.
 pub(crate) fn has_room(folder: &Path, bytes: u64, remedy: &str) -> Result<(), Error> {
     let found = room(folder).map_err(on("use", folder))?;
     fits(bytes, found.f_bavail as u64 * found.f_frsize as u64, folder, remedy)
@@ -102,10 +102,10 @@ fn fits(bytes: u64, free: u64, folder: &Path, remedy: &str) -> Result<(), Error>
     Err(Error::Failed(format!(
         "there is no room for {} in {}: with the file system's own, {} are needed and {} are available; free some, name \
          another folder (--dir) or take less ({remedy})",
-        trouble::size(bytes),
+        model::text::size(bytes),
         folder.display(),
-        trouble::size(needed),
-        trouble::size(free)
+        model::text::size(needed),
+        model::text::size(free)
     )))
 }
 
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn too_little_room_is_told_with_the_numbers_and_a_remedy() {
-        let place = Place::new(&std::env::temp_dir()).unwrap();
+        let place = Directory::new(&std::env::temp_dir()).unwrap();
         place.make_room(1, "--count").unwrap();
         let error = place.make_room(1 << 60, "--file-size").unwrap_err().to_string();
         for part in ["1073741824 GiB", "available", "--dir", "--file-size"] {
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_folder_that_is_not_there_is_named() {
-        let error = Place::new(Path::new("/no/such/folder")).unwrap_err().to_string();
+        let error = Directory::new(Path::new("/no/such/folder")).unwrap_err().to_string();
         assert!(error.contains("/no/such/folder") && error.contains("--dir"), "{error}");
     }
 

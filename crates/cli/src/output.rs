@@ -24,16 +24,16 @@ use std::sync::OnceLock;
 static REFUSED: OnceLock<io::Error> = OnceLock::new();
 
 macro_rules! println {
-    ($($arg:tt)*) => { $crate::say::out(format_args!("{}\n", format_args!($($arg)*))) };
+    ($($arg:tt)*) => { $crate::output::out(format_args!("{}\n", format_args!($($arg)*))) };
 }
 macro_rules! print {
-    ($($arg:tt)*) => { $crate::say::out(format_args!($($arg)*)) };
+    ($($arg:tt)*) => { $crate::output::out(format_args!($($arg)*)) };
 }
 macro_rules! eprintln {
-    ($($arg:tt)*) => { $crate::say::aside(format_args!("{}\n", format_args!($($arg)*))) };
+    ($($arg:tt)*) => { $crate::output::aside(format_args!("{}\n", format_args!($($arg)*))) };
 }
 macro_rules! eprint {
-    ($($arg:tt)*) => { $crate::say::aside(format_args!($($arg)*)) };
+    ($($arg:tt)*) => { $crate::output::aside(format_args!($($arg)*)) };
 }
 
 /// Says a result on stdout, at once.

@@ -66,9 +66,9 @@ fn knows_rules(release: &str) -> std::result::Result<(), String> {
 
 /// A way that is led; dropping it takes the rules away.
 #[derive(Debug)]
-pub struct Detour(Child);
+pub struct Router(Child);
 
-impl Detour {
+impl Router {
     /// Leads what goes to `address`, and what comes from there, through two new devices, and returns these.
     ///
     /// # Errors
@@ -143,7 +143,7 @@ impl Detour {
     }
 }
 
-impl Drop for Detour {
+impl Drop for Router {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
         if let Some(mut stdout) = self.0.stdout.take() {

@@ -1,90 +1,21 @@
-//! What the files of SQLite are, and what stands at a position in them.
+//! What is at an offset of a file of SQLite's.
 //!
-//! The kernel shows a path, an offset and a length. SQLite's names and formats are fixed and documented
-//! (<https://sqlite.org/tempfiles.html>, <https://sqlite.org/fileformat2.html>), so from these three follows which file
-//! it is and which of its parts, without looking into it and without knowing anything about the program.
-//!
-//! Names come first: SQLite itself finds a journal by its name. A database may be called anything; it is known by a
-//! journal, WAL or shm beside it in the same trace, by an extension in common use, or by SQLite's own way of looking at
-//! it: every transaction begins with a read of 16 bytes at offset 24 (the change counter, `pagerLockDb` and
-//! `sqlite3PagerSharedLock` in SQLite's `pager.c`), every opening with one of 100 bytes at 0. Nothing else is likely to
-//! do that, but it is a guess, and so is an extension.
+//! The kernel shows a path, an offset and a length. SQLite's formats are fixed and documented
+//! (<https://sqlite.org/fileformat2.html>), so from these three follows which part of the file it is, without looking into it
+//! and without knowing anything about the program.
 
-use model::files::{COMPANIONS, without_mark};
-pub use model::files::{FileClass, class, database_of, reads_database_header};
-use std::collections::HashSet;
+use crate::FileClass;
 
-/// The names of databases that their companions give away.
-#[derive(Debug, Default)]
-pub struct Companions {
-    databases: HashSet<String>,
-}
+/// Bytes of a journal's header: SQLite writes as many zeros over it to end a transaction in PERSIST mode (`zeroJournalHdr`).
+pub const JOURNAL_HEADER: u64 = 28;
+/// Bytes of a WAL's header, before its first frame.
+pub const WAL_HEADER: u64 = 32;
 
-impl Companions {
-    /// From all paths of a trace.
-    pub fn new<'a>(paths: impl Iterator<Item = &'a str>) -> Self {
-        let databases = paths
-            .map(without_mark)
-            .filter_map(|path| COMPANIONS.iter().find_map(|end| path.strip_suffix(end)))
-            .map(str::to_owned)
-            .collect();
-        Self { databases }
-    }
-
-    /// The class that the name and the names beside it tell.
-    pub fn class(&self, path: &str) -> FileClass {
-        match class(path) {
-            FileClass::Other if self.databases.contains(without_mark(path)) => FileClass::Database,
-            class => class,
-        }
-    }
-}
-
-/// What the first 100 bytes of a database say (<https://sqlite.org/fileformat2.html#the_database_header>).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DatabaseHeader {
-    /// Bytes of a page.
-    pub page_size: u32,
-    /// Whether it is in WAL mode; else one of the modes with a rollback journal, or without any.
-    pub wal: bool,
-    /// 1 to 4; 0: no table was ever made, as far as this file shows.
-    pub schema_format: u32,
-    /// 1 UTF-8, 2 UTF-16le, 3 UTF-16be; 0: not set yet.
-    pub encoding: u32,
-}
-
-impl DatabaseHeader {
-    /// Bytes of the header.
-    pub const SIZE: usize = 100;
-
-    /// Reads it; `None`: this is no database, or one whose header makes no sense.
-    pub fn parse(bytes: &[u8]) -> Option<Self> {
-        let bytes = bytes.first_chunk::<{ Self::SIZE }>()?;
-        let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        let page_size = match u32::from(bytes[16]) << 8 | u32::from(bytes[17]) {
-            1 => 65_536,
-            size => size,
-        };
-        // The format's two versions: for writing and for reading.
-        let wal = match (bytes[18], bytes[19]) {
-            (1, 1) => false,
-            (2, 2) => true,
-            _ => return None,
-        };
-        let sound = bytes.starts_with(b"SQLite format 3\0") && page_size.is_power_of_two() && page_size >= 512;
-        let header = Self { page_size, wal, schema_format: word(44), encoding: word(56) };
-        (sound && header.schema_format <= 4 && header.encoding <= 3).then_some(header)
-    }
-
-    /// The facts it tells, by the name of their PRAGMA; what it leaves open is not among them.
-    pub fn facts(&self) -> Vec<(&'static str, String)> {
-        let mode = if self.wal { "wal" } else { "no wal (delete, truncate, persist, memory or off)" };
-        let mut facts = vec![("page_size", self.page_size.to_string()), ("journal_mode", mode.into())];
-        facts.extend((self.schema_format > 0).then(|| ("schema_format", self.schema_format.to_string())));
-        let encoding = ["", "UTF-8", "UTF-16le", "UTF-16be"][self.encoding as usize];
-        facts.extend((!encoding.is_empty()).then(|| ("encoding", encoding.into())));
-        facts
-    }
+/// Whether a read of `bytes` at `offset` is one that SQLite makes of a database's header: every transaction begins with a
+/// read of 16 bytes at offset 24 (the change counter, `pagerLockDb` and `sqlite3PagerSharedLock` in SQLite's `pager.c`),
+/// every opening with one of 100 bytes at 0. Nothing else is likely to do that, but it is a guess.
+pub fn reads_database_header(offset: u64, bytes: u64) -> bool {
+    (offset, bytes) == (24, 16) || (offset, bytes) == (0, 100)
 }
 
 /// Finds the page size of a database from where it is written and read, in whole pages.
@@ -189,7 +120,7 @@ const SECTORS: [u64; 2] = [512, 4096];
 fn journal_part(offset: u64, bytes: u64, page: u64) -> Part {
     match (offset, bytes) {
         (0, 12) => Part::JournalCount,
-        (0, 28) => Part::JournalInvalidated,
+        (0, JOURNAL_HEADER) => Part::JournalInvalidated,
         (0, n) if SECTORS.contains(&n) || n == page => Part::JournalHeader,
         _ => {
             let within = |sector: u64| offset.checked_sub(sector).map(|from| from % (page + 8));
@@ -209,8 +140,8 @@ fn journal_part(offset: u64, bytes: u64, page: u64) -> Part {
 /// A WAL is a header of 32 bytes, then frames of 24 bytes and a page; SQLite writes the two one by one
 /// (`walWriteOneFrame` in `wal.c`).
 fn wal_part(offset: u64, bytes: u64, page: u64) -> Part {
-    let Some(from) = offset.checked_sub(32) else {
-        return if (offset, bytes) == (0, 32) { Part::WalHeader } else { Part::Unknown };
+    let Some(from) = offset.checked_sub(WAL_HEADER) else {
+        return if (offset, bytes) == (0, WAL_HEADER) { Part::WalHeader } else { Part::Unknown };
     };
     match (from % (page + 24), bytes) {
         (0, 24) => Part::WalFrameHeader,
@@ -222,38 +153,6 @@ fn wal_part(offset: u64, bytes: u64, page: u64) -> Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_journal_beside_it_gives_a_database_away() {
-        let paths = ["/a/places", "/a/places-wal", "/b/places"];
-        let companions = Companions::new(paths.into_iter());
-        assert_eq!(companions.class("/a/places"), FileClass::Database);
-        assert_eq!(companions.class("/b/places"), FileClass::Other);
-        assert_eq!(companions.class("/a/places-wal"), FileClass::Wal);
-    }
-
-    #[test]
-    fn a_header_tells_what_stands_in_it_and_nothing_else() {
-        let mut bytes = [0; 100];
-        bytes[..16].copy_from_slice(b"SQLite format 3\0");
-        bytes[16..20].copy_from_slice(&[0x10, 0, 2, 2]);
-        (bytes[47], bytes[59]) = (4, 1);
-        let header = DatabaseHeader::parse(&bytes).unwrap();
-        let facts =
-            |header: DatabaseHeader| header.facts().into_iter().map(|(n, v)| format!("{n}={v}")).collect::<Vec<_>>();
-        assert_eq!(facts(header), ["page_size=4096", "journal_mode=wal", "schema_format=4", "encoding=UTF-8"]);
-        // A new database in WAL mode: its schema and encoding are in the WAL.
-        (bytes[47], bytes[59]) = (0, 0);
-        bytes[16..20].copy_from_slice(&[0, 1, 1, 1]);
-        let header = DatabaseHeader::parse(&bytes).unwrap();
-        assert_eq!((header.page_size, header.facts().len()), (65_536, 2));
-        for (at, value) in [(0, b'x'), (16, 3), (18, 3), (19, 2), (44, 9), (59, 4)] {
-            let mut damaged = bytes;
-            damaged[at] = value;
-            assert_eq!(DatabaseHeader::parse(&damaged), None, "byte {at}");
-        }
-        assert_eq!(DatabaseHeader::parse(&bytes[..99]), None);
-    }
 
     #[test]
     fn the_page_size_is_the_grid_of_all_accesses() {

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 /// A server and one of its exports.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct Uri {
     /// The export's name; the empty one is the default.
     pub export: String,
     /// How to get there.
@@ -26,7 +26,7 @@ pub enum To {
 /// The port that NBD has by custom.
 const PORT: u16 = 10_809;
 
-impl FromStr for Place {
+impl FromStr for Uri {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -64,7 +64,7 @@ impl FromStr for Place {
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for Uri {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.to {
             To::Tcp(host, port) if host.contains(':') => write!(f, "nbd://[{host}]:{port}/{}", self.export),
@@ -104,13 +104,13 @@ mod tests {
     #[test]
     fn a_place_is_read_as_clients_write_it() {
         for text in ["nbd://127.0.0.1:10809/pool", "nbd://[::1]:7/", "nbd+unix:///pool?socket=/tmp/a%20b"] {
-            assert_eq!(text.parse::<Place>().map(|place| place.to_string()), Ok(text.into()));
+            assert_eq!(text.parse::<Uri>().map(|place| place.to_string()), Ok(text.into()));
         }
-        let odd = Place { export: "pool".into(), to: To::Unix("/a b/%?&#é".into()) };
+        let odd = Uri { export: "pool".into(), to: To::Unix("/a b/%?&#é".into()) };
         assert_eq!(odd.to_string(), "nbd+unix:///pool?socket=/a%20b/%25%3F%26%23%C3%A9");
         assert_eq!(odd.to_string().parse(), Ok(odd.clone()));
         assert_eq!("nbd+unix:///pool?socket=/a b/%25?&#é".parse(), Ok(odd));
-        let default = Place { export: String::new(), to: To::Tcp("host".into(), PORT) };
+        let default = Uri { export: String::new(), to: To::Tcp("host".into(), PORT) };
         assert_eq!("nbd://host".parse(), Ok(default.clone()));
         assert_eq!("nbd://host/".parse(), Ok(default));
         for text in [
@@ -124,7 +124,7 @@ mod tests {
             "nbd+unix:///a?socket=/%4",
             "nbd+unix:///%41?socket=/a",
         ] {
-            assert!(text.parse::<Place>().is_err(), "{text}");
+            assert!(text.parse::<Uri>().is_err(), "{text}");
         }
     }
 }

@@ -8,32 +8,24 @@
 //! only perf's for uprobes, so those are loaded here, from the same object, with the maps that it made. Where anything
 //! of this is refused, at once or for one function later, perf's way is left.
 
-mod sys;
-
 use crate::error::chain;
 use crate::probes::not_loaded;
 use aya::maps::{Map, MapData};
 use aya::{Btf, Ebpf};
 use aya_obj::generated::bpf_insn;
 use aya_obj::{Function, Object, ProgramSection};
+use bpf::program::{self, Functions, Kind, Program, Refused};
+use bpf::uprobe;
+pub use bpf::uprobe::ProbePoint;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// A place within a file, and what the program is told there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    /// In bytes from the file's start.
-    pub offset: u64,
-    /// What `bpf_get_attach_cookie` yields.
-    pub cookie: u64,
-}
-
 /// Probes in force, as long as it lives.
 #[derive(Debug)]
-pub struct Link {
+pub struct UprobeLinks {
     _descriptor: OwnedFd,
 }
 
@@ -72,7 +64,7 @@ impl Multi {
         let mut object = Object::parse(object).map_err(|e| chain(&e))?;
         let features = aya::features().btf().ok_or("the kernel has no BTF")?;
         let types = object.fixup_and_sanitize_btf(features).map_err(|e| chain(&e))?;
-        let types = sys::load_types(&types.ok_or("the object has no BTF")?.to_bytes()).map_err(|e| chain(&e))?;
+        let types = program::load_types(&types.ok_or("the object has no BTF")?.to_bytes()).map_err(|e| chain(&e))?;
         object.relocate_btf(kernel).map_err(|e| chain(&e))?;
         let maps = relocate(&mut object, ebpf)?;
         let programs = object.programs.iter().filter_map(|(name, program)| {
@@ -87,7 +79,7 @@ impl Multi {
         let mut multi = Self { programs: programs.collect(), loaded: BTreeMap::new(), types, _maps: maps };
         multi.load(TRIAL)?;
         let program = multi.loaded.get(TRIAL).ok_or("not in this build")?;
-        sys::links_exist(program).map_err(|e| chain(&e))?;
+        uprobe::links_exist(program).map_err(|e| chain(&e))?;
         Ok(multi)
     }
 
@@ -95,21 +87,22 @@ impl Multi {
     ///
     /// # Errors
     /// What the kernel said, in words.
-    pub fn attach(&mut self, name: &str, path: &Path, places: &[Place]) -> Result<Link, String> {
+    pub fn attach(&mut self, name: &str, path: &Path, places: &[ProbePoint]) -> Result<UprobeLinks, String> {
         self.load(name)?;
         let (Some(source), Some(program)) = (self.programs.get(name), self.loaded.get(name)) else {
             return Err("not in this build".into());
         };
         let path = CString::new(path.as_os_str().as_bytes()).map_err(|e| chain(&e))?;
-        let link = sys::link(program, &path, places, source.at_return);
-        link.map(|descriptor| Link { _descriptor: descriptor })
+        let link = uprobe::link(program, &path, places, source.at_return);
+        link.map(|descriptor| UprobeLinks { _descriptor: descriptor })
             .map_err(|e| format!("the kernel refused the link: {}", chain(&e)))
     }
 
     fn load(&mut self, name: &str) -> Result<(), String> {
         if !self.loaded.contains_key(name) {
             let source = self.programs.get(name).ok_or("not in this build")?;
-            let program = sys::load(name, source, &self.types).map_err(|(e, log)| not_loaded(&e, &log))?;
+            let program = program::load(&source.program(name, &self.types))
+                .map_err(|Refused { error, log }| not_loaded(&error, &log))?;
             self.loaded.insert(name.into(), program);
         }
         Ok(())
@@ -136,6 +129,12 @@ impl Source {
             function_size: function.func_info_rec_size,
             at_return,
         }
+    }
+
+    fn program<'a>(&'a self, name: &'a str, types: &'a OwnedFd) -> Program<'a> {
+        let functions = Functions { types, records: &self.functions, record_size: self.function_size };
+        let (code, license) = (&self.code[..], &*self.license);
+        Program { name, kind: Kind::UprobeMulti, code, license, functions: Some(functions) }
     }
 }
 

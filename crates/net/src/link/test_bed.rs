@@ -19,14 +19,14 @@ pub const SERVER: [&str; 2] = ["198.18.0.2", "2001:2::2"];
 
 /// A running link; dropping it ends the emulator, the namespaces and what runs inside.
 #[derive(Debug)]
-pub struct Bed {
+pub struct TestBed {
     // The emulator ends before the namespaces whose devices it holds.
     emulator: Emulator,
     client: Namespace,
     server: Namespace,
 }
 
-impl Bed {
+impl TestBed {
     /// Makes the namespaces and starts the emulator.
     ///
     /// # Errors
@@ -104,8 +104,8 @@ mod tests {
     use super::super::spec::Way;
     use super::*;
 
-    fn bed(test: &str, spec: &Spec) -> Option<Bed> {
-        Bed::create(spec).map_err(|error| println!("SKIP {test}: {error}")).ok()
+    fn bed(test: &str, spec: &Spec) -> Option<TestBed> {
+        TestBed::create(spec).map_err(|error| println!("SKIP {test}: {error}")).ok()
     }
 
     #[test]

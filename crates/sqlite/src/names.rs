@@ -1,9 +1,11 @@
 //! The files of SQLite by their names: which of them is the journal, which the database.
 //!
-//! SQLite finds a journal by its name, so the names are fixed and documented (<https://sqlite.org/tempfiles.html>). They are
-//! here and not in `analysis`, because the linker goes by them too where a program's SQLite has no names of its own.
+//! SQLite finds a journal by its name, so the names are fixed and documented (<https://sqlite.org/tempfiles.html>). A
+//! database may be called anything; it is known by a journal, WAL or shm beside it in the same trace, by an extension in
+//! common use (a guess), or by how SQLite reads it ([`crate::reads_database_header`]).
 
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 
 /// What a file is to SQLite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -61,7 +63,7 @@ impl FileClass {
 const DELETED: &str = " (deleted)";
 
 /// What SQLite appends to a database's name for the files beside it.
-pub const COMPANIONS: [&str; 3] = ["-journal", "-wal", "-shm"];
+const COMPANIONS: [&str; 3] = ["-journal", "-wal", "-shm"];
 
 /// Extensions in common use for SQLite databases.
 const EXTENSIONS: [&str; 7] = ["db", "sqlite", "sqlite3", "db3", "s3db", "sl3", "sqlitedb"];
@@ -98,9 +100,38 @@ pub fn database_of(path: &str) -> &str {
     COMPANIONS.iter().find_map(|end| path.strip_suffix(end)).unwrap_or(path)
 }
 
-/// Whether a read of `bytes` at `offset` is one that SQLite makes of a database's header.
-pub fn reads_database_header(offset: u64, bytes: u64) -> bool {
-    (offset, bytes) == (24, 16) || (offset, bytes) == (0, 100)
+/// The same of a file whose class is known: of a transaction over several databases, the first.
+pub fn database_in(path: &str, class: FileClass) -> &str {
+    match class {
+        FileClass::MasterJournal => without_mark(path).rsplit_once("-mj").map_or(path, |(database, _)| database),
+        _ => database_of(path),
+    }
+}
+
+/// The names of databases that their companions give away.
+#[derive(Debug, Default)]
+pub struct Companions {
+    databases: HashSet<String>,
+}
+
+impl Companions {
+    /// From all paths of a trace.
+    pub fn new<'a>(paths: impl Iterator<Item = &'a str>) -> Self {
+        let databases = paths
+            .map(without_mark)
+            .filter_map(|path| COMPANIONS.iter().find_map(|end| path.strip_suffix(end)))
+            .map(str::to_owned)
+            .collect();
+        Self { databases }
+    }
+
+    /// The class that the name and the names beside it tell.
+    pub fn class(&self, path: &str) -> FileClass {
+        match class(path) {
+            FileClass::Other if self.databases.contains(without_mark(path)) => FileClass::Database,
+            class => class,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -123,5 +154,14 @@ mod tests {
         ] {
             assert_eq!(class(path), expected, "{path}");
         }
+    }
+
+    #[test]
+    fn a_journal_beside_it_gives_a_database_away() {
+        let paths = ["/a/places", "/a/places-wal", "/b/places"];
+        let companions = Companions::new(paths.into_iter());
+        assert_eq!(companions.class("/a/places"), FileClass::Database);
+        assert_eq!(companions.class("/b/places"), FileClass::Other);
+        assert_eq!(companions.class("/a/places-wal"), FileClass::Wal);
     }
 }

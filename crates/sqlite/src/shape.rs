@@ -127,7 +127,7 @@ impl Token<'_> {
 ///
 /// ```
 /// assert_eq!(
-///     analysis::sql::normalise("INSERT INTO t(a, b) VALUES (17, 'it''s me') -- by hand\n;"),
+///     sqlite::normalise("INSERT INTO t(a, b) VALUES (17, 'it''s me') -- by hand\n;"),
 ///     "INSERT INTO t(a, b) VALUES (?, ?)"
 /// );
 /// ```

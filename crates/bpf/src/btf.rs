@@ -1,57 +1,29 @@
-//! The kernel's type information (BTF), by which the probes find their fields.
+//! The kernel's type information (BTF): where the members of its structs are, and modules' types made one with its own.
 //!
-//! The kernel proper describes its types in `/sys/kernel/btf/vmlinux`, a module only its own in a file beside it, as a
-//! continuation: its types are numbered on from the kernel's, its names stand behind the kernel's. The loader reads one
-//! description only, so those of the modules whose types the probes read are written one after the other, and numbered
-//! anew.
-
-use crate::Error;
-use aya::{Btf, Endianness};
-use std::fs;
+//! aya-obj relocates programs by it, but lets nobody look into a struct, and reads one description only. The kernel proper
+//! describes its types in [`VMLINUX`], a module only its own in a file beside it, as a continuation: its types are numbered
+//! on from the kernel's, its names stand behind the kernel's. The format: the kernel's Documentation/bpf/btf.rst.
 
 /// The kernel's own types.
 pub const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
-/// Whose types the probes read; a module that is not loaded has none, and nothing to tell.
-const MODULES: [&str; 3] = ["jbd2", "dm_mod", "dm_crypt"];
 
+/// Little-endian, as every machine is that the probes know.
+const MAGIC: [u8; 2] = [0x9f, 0xeb];
 /// `struct btf_header`: magic, version, flags, then five lengths and offsets.
 const HEADER: usize = 24;
+const STRUCT: u32 = 4;
+const UNION: u32 = 5;
 
-/// The running kernel's types.
-pub struct KernelTypes {
-    /// Those of the kernel proper: the tracepoints that may be attached by type are among these.
-    pub vmlinux: Btf,
-    /// With those of modules, where there are any.
-    pub all: Option<Btf>,
-}
-
-impl KernelTypes {
-    /// Reads them.
-    ///
-    /// # Errors
-    /// [`Error::NoBtf`] if the kernel has none, [`Error::Btf`] if it is not understood.
-    pub fn read() -> Result<Self, Error> {
-        let bytes = fs::read(VMLINUX).map_err(|source| Error::NoBtf { path: VMLINUX, source })?;
-        let parse = |b: &[u8]| Btf::parse(b, Endianness::default()).map_err(|e| Error::Btf(crate::error::chain(&e)));
-        let modules: Vec<Vec<u8>> =
-            MODULES.iter().filter_map(|m| fs::read(format!("/sys/kernel/btf/{m}")).ok()).collect();
-        let all = match append(&bytes, &modules) {
-            _ if modules.is_empty() => None,
-            Some(joined) => Some(parse(&joined)?),
-            None => return Err(Error::Btf(format!("a module's types do not continue those of {VMLINUX}"))),
-        };
-        Ok(Self { vmlinux: parse(&bytes)?, all })
-    }
-
-    /// What the fields are matched with.
-    pub fn for_fields(&self) -> &Btf {
-        self.all.as_ref().unwrap_or(&self.vmlinux)
-    }
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
 }
 
 /// Types and names of one description: header length, types, names.
 fn sections(bytes: &[u8]) -> Option<(usize, &[u8], &[u8])> {
-    let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize);
+    if bytes.get(..2)? != MAGIC {
+        return None;
+    }
+    let word = |at: usize| Some(word(bytes, at)? as usize);
     let header = word(4)?;
     let types = header.checked_add(word(8)?)?;
     let names = header.checked_add(word(16)?)?;
@@ -69,7 +41,7 @@ fn layout(kind: u32, members: usize) -> Option<(usize, usize, &'static [usize], 
         // Arrays: element, index, count.
         3 => (12, 12, &[], &[0, 4]),
         // Structs and unions: name, type, offset.
-        4 | 5 => (12 * members, 12, &[0], &[4]),
+        STRUCT | UNION => (12 * members, 12, &[0], &[4]),
         // Enumerations: name, value.
         6 => (8 * members, 8, &[0], &[]),
         // Prototypes: name, type.
@@ -118,7 +90,7 @@ fn walk(types: &mut [u8], name: impl Fn(u32) -> u32, ty: impl Fn(u32) -> u32) ->
 
 /// Modules' descriptions appended to the kernel's. Each continues the kernel's alone, so all but the first have what is
 /// their own moved behind the ones before. `None` if one is damaged.
-fn append(base: &[u8], modules: &[Vec<u8>]) -> Option<Vec<u8>> {
+pub fn append(base: &[u8], modules: &[Vec<u8>]) -> Option<Vec<u8>> {
     let (_, base_types, base_names) = sections(base)?;
     let (mut types, mut names) = (base_types.to_vec(), base_names.to_vec());
     let own = walk(&mut types, |n| n, |t| t)?;
@@ -143,6 +115,33 @@ fn append(base: &[u8], modules: &[Vec<u8>]) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// A struct: which type it is, how large, and its members.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Structure {
+    /// Its number among the types of its description.
+    pub id: u32,
+    /// Bytes.
+    pub size: usize,
+    /// In the kernel's order, which is how `expected_attach_type` counts them.
+    pub members: Vec<Member>,
+}
+
+/// A member of a struct.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its name; empty if it has none.
+    pub name: String,
+    /// Bytes from the struct's start.
+    pub offset: usize,
+}
+
+impl Structure {
+    /// The member of this name, with its number.
+    pub fn member(&self, name: &str) -> Option<(u32, &Member)> {
+        self.members.iter().zip(0..).find(|(member, _)| member.name == name).map(|(member, index)| (index, member))
+    }
+}
+
 /// The structs of the kernel, or of a module and the kernel.
 pub struct Structs<'a> {
     /// Types of the module, if there is one, then of the kernel.
@@ -162,43 +161,60 @@ impl<'a> Structs<'a> {
         Some(Self { types: vec![more, types], names: [names, more_names] })
     }
 
-    fn is(&self, at: u32, name: &str) -> bool {
-        let (at, kernels) = (at as usize, self.names[0].len());
-        let rest = if at < kernels { self.names[0].get(at..) } else { self.names[1].get(at - kernels..) };
-        let same = |rest: &[u8]| rest.strip_prefix(name.as_bytes()).is_some_and(|after| after.first() == Some(&0));
-        rest.is_some_and(same)
+    /// The first struct of this name; `None` if there is none or the description is damaged.
+    pub fn get(&self, name: &str) -> Option<Structure> {
+        self.types.iter().find_map(|types| self.find(types, name, |_| true))
     }
 
     /// Where a field lies in the first struct of that name which has it, in bytes.
     pub fn offset(&self, of: &str, field: &str) -> Option<u32> {
-        self.types.iter().find_map(|types| self.offset_within(types, of, field))
+        let has = |found: &Structure| found.member(field).is_some();
+        let found = self.types.iter().find_map(|types| self.find(types, of, has))?;
+        found.member(field).and_then(|(_, member)| u32::try_from(member.offset).ok())
     }
 
-    fn offset_within(&self, types: &[u8], of: &str, field: &str) -> Option<u32> {
-        let word = |at: usize| Some(u32::from_le_bytes(types.get(at..at.checked_add(4)?)?.try_into().ok()?));
-        let mut at = 0;
+    fn find(&self, types: &[u8], name: &str, wanted: impl Fn(&Structure) -> bool) -> Option<Structure> {
+        let (mut at, mut id) = (0, 0);
         while at < types.len() {
-            let info = word(at + 4)?;
+            id += 1;
+            let info = word(types, at + 4)?;
             let (kind, members) = (info >> 24 & 0x1f, (info & 0xffff) as usize);
-            if kind == 4 && self.is(word(at)?, of) {
-                for member in 0..members {
-                    let member = at + 12 + 12 * member;
-                    if self.is(word(member)?, field) {
-                        // With bit fields in the struct, the upper byte is a width.
-                        let bits = word(member + 8)? & if info >> 31 == 1 { 0xff_ffff } else { u32::MAX };
-                        return Some(bits / 8);
-                    }
+            if kind == STRUCT && self.name(word(types, at)?)? == name.as_bytes() {
+                let found = Structure {
+                    id,
+                    size: word(types, at + 8)? as usize,
+                    members: (0..members)
+                        .map(|n| self.member(types, at + 12 + 12 * n, info >> 31 == 1))
+                        .collect::<Option<_>>()?,
+                };
+                if wanted(&found) {
+                    return Some(found);
                 }
             }
             at += 12 + layout(kind, members)?.0;
         }
         None
     }
+
+    fn member(&self, types: &[u8], at: usize, has_bit_fields: bool) -> Option<Member> {
+        let name = String::from_utf8_lossy(self.name(word(types, at)?)?).into_owned();
+        // Where a struct has bit fields, the upper byte is the width.
+        let bits = word(types, at + 8)? & if has_bit_fields { 0xff_ffff } else { u32::MAX };
+        Some(Member { name, offset: bits as usize / 8 })
+    }
+
+    fn name(&self, at: u32) -> Option<&[u8]> {
+        let (at, kernels) = (at as usize, self.names[0].len());
+        let rest = if at < kernels { self.names[0].get(at..) } else { self.names[1].get(at - kernels..) };
+        rest?.split(|b| *b == 0).next()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use aya_obj::btf::Btf;
+    use proptest::prelude::*;
 
     fn description(types: &[u8], names: &[u8]) -> Vec<u8> {
         let mut out = vec![0x9f, 0xeb, 1, 0];
@@ -234,7 +250,7 @@ mod tests {
         let first = [5, 4 << 24 | 1, 4, 9, 1, 0, 0, 2 << 24, 2];
         let second = [11, 4 << 24 | 1, 4, 17, 1, 0, 0, 2 << 24, 4];
         assert_eq!(seen, [&int[..], &first, &second].concat());
-        assert!(Btf::parse(&joined, Endianness::Little).is_ok());
+        assert!(Btf::parse(&joined, Default::default()).is_ok());
     }
 
     #[test]
@@ -261,6 +277,59 @@ mod tests {
         }
         for cut in 0..kernel.len() {
             assert_eq!(append(&kernel[..cut], std::slice::from_ref(&module)), None, "cut at {cut}");
+        }
+    }
+
+    fn get(kernel: &[u8], name: &str) -> Option<Structure> {
+        Structs::of(kernel, None)?.get(name)
+    }
+
+    /// `int`, then `struct ops { int a; int (bits) b; }` with or without the flag for bit fields.
+    fn blob(has_bitfields: bool) -> Vec<u8> {
+        let strings = b"\0int\0ops\0a\0b\0";
+        let flag = u32::from(has_bitfields) << 31;
+        let wide = if has_bitfields { 3 << 24 } else { 0 };
+        let types: Vec<u32> = vec![1, 1 << 24, 4, 32, 5, STRUCT << 24 | 2 | flag, 8, 9, 1, 0, 11, 1, 32 | wide];
+        let mut blob = MAGIC.to_vec();
+        blob.extend([1, 0]);
+        let length = 4 * types.len() as u32;
+        for word in [24, 0, length, length, strings.len() as u32].iter().chain(&types) {
+            blob.extend(word.to_le_bytes());
+        }
+        blob.extend(strings);
+        blob
+    }
+
+    #[test]
+    fn members_are_found_by_name() {
+        for has_bitfields in [false, true] {
+            let found = get(&blob(has_bitfields), "ops").expect("it is there");
+            assert_eq!((found.id, found.size), (2, 8));
+            assert_eq!(found.member("b"), Some((1, &Member { name: "b".into(), offset: 4 })));
+            assert_eq!(found.member("c"), None);
+        }
+        assert_eq!(get(&blob(false), "int"), None);
+    }
+
+    #[test]
+    fn this_kernel_is_read() {
+        let Ok(kernel) = std::fs::read(VMLINUX) else {
+            return println!("SKIP this_kernel_is_read: the kernel has no BTF");
+        };
+        let list = get(&kernel, "list_head").expect("every kernel has lists");
+        assert_eq!(list.size, 2 * size_of::<usize>());
+        assert_eq!(list.member("prev").map(|(index, m)| (index, m.offset)), Some((1, size_of::<usize>())));
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_types_are_no_panic(cut in 0usize..100, at in 0usize..100, value: u8) {
+            let mut bytes = blob(true);
+            bytes.truncate(bytes.len().saturating_sub(cut));
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte = value;
+            }
+            let _ = get(&bytes, "ops");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// Where something can run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Place {
+pub enum DeviceAddress {
     /// This machine.
     #[default]
     Local,
@@ -20,7 +20,7 @@ pub enum Place {
 /// How a device may be called.
 const FORMS: &str = "give local, ssh:[USER@]HOST[:PORT], adb:SERIAL (or adb, if there is one), or netns:NAME";
 
-impl FromStr for Place {
+impl FromStr for DeviceAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -40,7 +40,7 @@ impl FromStr for Place {
     }
 }
 
-fn ssh(rest: &str) -> Option<Place> {
+fn ssh(rest: &str) -> Option<DeviceAddress> {
     let (user, rest) = rest.rsplit_once('@').map_or((None, rest), |(user, rest)| (Some(user), rest));
     let (host, port) = match rest.strip_prefix('[').and_then(|r| r.split_once(']')) {
         Some((host, "")) => (host, None),
@@ -51,10 +51,10 @@ fn ssh(rest: &str) -> Option<Place> {
     };
     let port = port.map(|p| p.parse().ok().filter(|p| *p > 0)).map_or(Some(None), |p| p.map(Some))?;
     let good = |word: &str| !word.is_empty() && !word.starts_with('-') && !word.contains(['[', ']']);
-    (good(host) && user.is_none_or(good)).then(|| Place::Ssh(user.map(Into::into), host.into(), port))
+    (good(host) && user.is_none_or(good)).then(|| DeviceAddress::Ssh(user.map(Into::into), host.into(), port))
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for DeviceAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local => f.write_str("local"),
@@ -84,12 +84,12 @@ mod tests {
 
     #[test]
     fn names_go_both_ways() {
-        let ssh = |user: Option<&str>, host: &str, port| Place::Ssh(user.map(Into::into), host.into(), port);
+        let ssh = |user: Option<&str>, host: &str, port| DeviceAddress::Ssh(user.map(Into::into), host.into(), port);
         for (text, place) in [
-            ("local", Place::Local),
-            ("adb", Place::Adb(None)),
-            ("adb:192.0.2.3:5555", Place::Adb(Some("192.0.2.3:5555".into()))),
-            ("netns:blue", Place::Netns("blue".into())),
+            ("local", DeviceAddress::Local),
+            ("adb", DeviceAddress::Adb(None)),
+            ("adb:192.0.2.3:5555", DeviceAddress::Adb(Some("192.0.2.3:5555".into()))),
+            ("netns:blue", DeviceAddress::Netns("blue".into())),
             ("ssh:phone", ssh(None, "phone", None)),
             ("ssh:me@phone:8022", ssh(Some("me"), "phone", Some(8022))),
             ("ssh:me@2001:db8::1", ssh(Some("me"), "2001:db8::1", None)),
@@ -122,7 +122,7 @@ mod tests {
             "netns:../x",
             "netns:..",
         ] {
-            let why = bad.parse::<Place>();
+            let why = bad.parse::<DeviceAddress>();
             assert!(why.as_ref().is_err_and(|w| w.contains("ssh:[USER@]HOST")), "{bad}: {why:?}");
         }
     }

@@ -1,0 +1,88 @@
+//! What a figure of a page holds: our values, and the numbers of a paper's text beside them.
+
+use super::results::{Measured, words};
+use serde::Serialize;
+use std::borrow::Cow;
+
+/// A figure with our values.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Figure {
+    /// Paper, such as `000`.
+    pub paper: &'static str,
+    /// Number.
+    pub figure: &'static str,
+    /// What it shows.
+    pub title: Cow<'static, str>,
+    /// What the paper's text says of it.
+    pub says: &'static str,
+    /// The factor along its x axis, for figures of lines.
+    pub x: Option<&'static str>,
+    /// The factor that tells its lines apart.
+    pub series: Option<&'static str>,
+    /// Our values.
+    pub bars: Vec<Bar>,
+    /// Numbers of the paper's text, beside ours.
+    pub stated: Vec<Stated>,
+}
+
+/// A value of ours.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Bar {
+    /// The cell.
+    pub cell: u64,
+    /// Its factors in words.
+    pub label: String,
+    /// The workload.
+    pub workload: String,
+    /// The value on the x axis, for figures of lines.
+    pub x: Option<String>,
+    /// The line it belongs to.
+    pub series: Option<String>,
+    /// The score; nothing if there is none.
+    pub estimate: Option<f64>,
+    /// Ends of its interval.
+    pub ci95: Option<[f64; 2]>,
+    /// Each process's score.
+    pub values: Vec<f64>,
+    /// Unit.
+    pub unit: String,
+    /// What stands beside it: its class, failures.
+    pub notes: Vec<String>,
+}
+
+/// A number of the paper's text, beside ours.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Stated {
+    /// What it is of.
+    pub what: &'static str,
+    /// The paper's.
+    pub paper: f64,
+    /// Ours; none if the cell was not measured.
+    pub ours: Option<f64>,
+    /// Of both.
+    pub unit: &'static str,
+}
+
+/// A cell's score, on no line yet.
+pub fn score(m: &Measured) -> Bar {
+    let e = &m.estimate;
+    let mut notes: Vec<String> = e.class.iter().cloned().collect();
+    if e.failed > 0 {
+        notes.push(format!("{} failed", e.failed));
+    }
+    notes.extend(e.absent.as_ref().map(|why| format!("absent: {why}")));
+    notes.extend(e.machine());
+    notes.extend(m.design.quick.then(|| "quick run".to_string()));
+    Bar {
+        cell: m.cell.id,
+        label: if m.factors.is_empty() { m.cell.name.clone() } else { words(&m.factors) },
+        workload: m.design.name.clone(),
+        x: None,
+        series: None,
+        estimate: e.estimate,
+        ci95: e.ci95,
+        values: m.scores(),
+        unit: e.unit.clone(),
+        notes,
+    }
+}

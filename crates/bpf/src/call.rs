@@ -1,0 +1,37 @@
+//! bpf(2) itself.
+
+use aya_obj::generated::{bpf_attr, bpf_cmd};
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+/// Issues a command. Every pointer in `attr` must be set from memory that outlives the call and has the length that is said
+/// beside it; each caller in this crate sees to that.
+pub fn call(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<i32> {
+    // SAFETY: `attr` is a whole bpf_attr, with pointers as promised above.
+    let result = unsafe {
+        libc::syscall(libc::SYS_bpf, command as libc::c_long, std::ptr::from_mut(attr), size_of::<bpf_attr>())
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
+}
+
+/// The same for a command that returns a descriptor.
+pub fn descriptor(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<OwnedFd> {
+    let fd = call(command, attr)?;
+    // SAFETY: these commands return a descriptor that nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// All zeros.
+pub fn empty() -> bpf_attr {
+    // SAFETY: a union of plain integers, for which zero is a value.
+    unsafe { std::mem::zeroed() }
+}
+
+/// At most 15 bytes and a NUL, as the kernel names its objects.
+pub fn name16(name: &str) -> [libc::c_char; 16] {
+    let mut out = [0; 16];
+    for (to, from) in out.iter_mut().zip(name.bytes().take(15)) {
+        *to = from as libc::c_char;
+    }
+    out
+}

@@ -1,0 +1,118 @@
+//! Loading programs and the types they are described by.
+
+use crate::call::{descriptor, empty, name16};
+use aya_obj::generated::{bpf_attach_type, bpf_cmd, bpf_insn, bpf_prog_type};
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// Bytes of a verifier's log; it is cut at its front, and its end says what was wrong.
+const LOG_BYTES: usize = 1 << 20;
+
+/// A program as it is loaded, relocated for this kernel.
+#[derive(Debug, Clone, Copy)]
+pub struct Program<'a> {
+    /// Its name; the kernel keeps 15 bytes.
+    pub name: &'a str,
+    /// What it is for.
+    pub kind: Kind,
+    /// Its instructions.
+    pub code: &'a [bpf_insn],
+    /// As in its object.
+    pub license: &'a CStr,
+    /// Types of its functions. Without, it may call none of its own.
+    pub functions: Option<Functions<'a>>,
+}
+
+/// What a program is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// To be attached by [`crate::uprobe::link`].
+    UprobeMulti,
+    /// A member of a struct of the kernel's.
+    StructOps {
+        /// The struct's number among the kernel's types.
+        ops: u32,
+        /// The member's number in it.
+        member: u32,
+    },
+}
+
+/// Where in the code functions begin and of which type they are.
+#[derive(Debug, Clone, Copy)]
+pub struct Functions<'a> {
+    /// The loaded types.
+    pub types: &'a OwnedFd,
+    /// Records of `record_size` bytes.
+    pub records: &'a [u8],
+    /// Bytes of one.
+    pub record_size: usize,
+}
+
+/// Why the kernel did not take a program.
+#[derive(Debug)]
+pub struct Refused {
+    /// Its error.
+    pub error: io::Error,
+    /// The verifier's log; empty if it was not asked.
+    pub log: String,
+}
+
+/// Loads a type section.
+///
+/// # Errors
+/// The kernel's.
+pub fn load_types(blob: &[u8]) -> io::Result<OwnedFd> {
+    let mut attr = empty();
+    // SAFETY: writes to a union whose every field is plain integers.
+    let types = unsafe { &mut attr.__bindgen_anon_7 };
+    types.btf = blob.as_ptr() as u64;
+    types.btf_size = blob.len() as u32;
+    descriptor(bpf_cmd::BPF_BTF_LOAD, &mut attr)
+}
+
+/// Loads a program.
+///
+/// # Errors
+/// The kernel's, with the verifier's log.
+pub fn load(program: &Program<'_>) -> Result<OwnedFd, Refused> {
+    try_load(program, &mut []).map_err(|error| {
+        let mut log = vec![0; LOG_BYTES];
+        let _ = try_load(program, &mut log);
+        let end = log.iter().position(|b| *b == 0).unwrap_or(log.len());
+        Refused { error, log: String::from_utf8_lossy(&log[..end]).into_owned() }
+    })
+}
+
+fn try_load(program: &Program<'_>, log: &mut [u8]) -> io::Result<OwnedFd> {
+    let mut attr = empty();
+    // SAFETY: as in `load_types`.
+    let load = unsafe { &mut attr.__bindgen_anon_3 };
+    match program.kind {
+        Kind::UprobeMulti => {
+            load.prog_type = bpf_prog_type::BPF_PROG_TYPE_KPROBE as u32;
+            load.expected_attach_type = bpf_attach_type::BPF_TRACE_UPROBE_MULTI as u32;
+        }
+        Kind::StructOps { ops, member } => {
+            load.prog_type = bpf_prog_type::BPF_PROG_TYPE_STRUCT_OPS as u32;
+            load.attach_btf_id = ops;
+            load.expected_attach_type = member;
+        }
+    }
+    load.insns = program.code.as_ptr() as u64;
+    load.insn_cnt = program.code.len() as u32;
+    load.license = program.license.as_ptr() as u64;
+    load.prog_name = name16(program.name);
+    if let Some(functions) = program.functions {
+        load.prog_btf_fd = functions.types.as_raw_fd() as u32;
+        load.func_info = functions.records.as_ptr() as u64;
+        load.func_info_rec_size = functions.record_size as u32;
+        load.func_info_cnt = functions.records.len().checked_div(functions.record_size).unwrap_or(0) as u32;
+    }
+    if !log.is_empty() {
+        load.log_level = 1;
+        load.log_buf = log.as_mut_ptr() as u64;
+        load.log_size = log.len() as u32;
+    }
+    descriptor(bpf_cmd::BPF_PROG_LOAD, &mut attr)
+}

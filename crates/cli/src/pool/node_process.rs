@@ -1,0 +1,53 @@
+//! A node as a process of this program: started, asked where it listens, ended when it is dropped or with this process.
+
+use anyhow::{Context as _, Result, bail};
+use lab::process::end_with_us;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+
+/// One that runs.
+pub struct NodeProcess {
+    child: Child,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+impl NodeProcess {
+    /// Starts `command`, which is a `fathom pool node …`. What the node says later goes to `remarks`, a line at a time.
+    ///
+    /// # Errors
+    /// It cannot be started, or ends before it listens: then with what it said.
+    pub fn start(mut command: Command, remarks: impl Fn(&str) + Send + 'static) -> Result<Self> {
+        end_with_us(&mut command).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().context("cannot start a node")?;
+        let mut node = Self { child, address: ([0, 0, 0, 0], 0).into() };
+        let mut text = String::new();
+        if let Some(stdout) = node.child.stdout.take() {
+            BufReader::new(stdout).read_line(&mut text)?;
+        }
+        let mut said = node.child.stderr.take().map(BufReader::new);
+        match text.trim().parse() {
+            Ok(address) => node.address = address,
+            Err(_) => {
+                let mut why = String::new();
+                if let Some(said) = &mut said {
+                    said.read_to_string(&mut why)?;
+                }
+                bail!("a node did not start: {}", why.trim());
+            }
+        }
+        std::thread::spawn(move || {
+            said.into_iter().flat_map(|said| said.lines().map_while(Result::ok)).for_each(|line| remarks(&line));
+        });
+        Ok(node)
+    }
+}
+
+impl Drop for NodeProcess {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

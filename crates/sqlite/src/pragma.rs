@@ -1,0 +1,49 @@
+//! The settings of SQLite that explain a recording, as PRAGMA statements set them.
+
+/// A setting that is worth knowing of each recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pragma {
+    /// As SQLite spells it.
+    pub name: &'static str,
+    /// Whether a database's file keeps its value; else each connection has its own.
+    pub in_file: bool,
+}
+
+/// All of them.
+pub const PRAGMAS: [Pragma; 9] = [
+    Pragma { name: "journal_mode", in_file: true },
+    Pragma { name: "page_size", in_file: true },
+    Pragma { name: "encoding", in_file: true },
+    Pragma { name: "schema_format", in_file: true },
+    Pragma { name: "synchronous", in_file: false },
+    Pragma { name: "cache_size", in_file: false },
+    Pragma { name: "locking_mode", in_file: false },
+    Pragma { name: "mmap_size", in_file: false },
+    Pragma { name: "wal_autocheckpoint", in_file: false },
+];
+
+/// Name and value of `PRAGMA name = value`; values that are private are `?` by now.
+pub fn pragma(shape: &str) -> Option<(String, String)> {
+    let rest = shape.get(..7).filter(|w| w.eq_ignore_ascii_case("pragma ")).map(|_| &shape[7..])?;
+    let (name, value) = rest.split_once('=').or_else(|| rest.strip_suffix(')')?.split_once('('))?;
+    let value = value.trim().trim_end_matches(';').trim();
+    let quotes = |q: char| Some(value.strip_prefix(q)?.strip_suffix(q)?.trim());
+    let value = ['\'', '"', '`'].into_iter().find_map(quotes).unwrap_or(value);
+    (value != "?").then(|| (name.trim().to_ascii_lowercase(), value.to_ascii_lowercase()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pragma;
+
+    #[test]
+    fn only_a_pragma_that_sets_something_is_one() {
+        assert_eq!(pragma("PRAGMA journal_mode = WAL"), Some(("journal_mode".into(), "wal".into())));
+        assert_eq!(pragma("pragma synchronous(off)"), Some(("synchronous".into(), "off".into())));
+        assert_eq!(pragma("PRAGMA page_size = '4096';"), Some(("page_size".into(), "4096".into())));
+        assert_eq!(pragma("PRAGMA synchronous(\"FULL\")"), Some(("synchronous".into(), "full".into())));
+        assert_eq!(pragma("PRAGMA journal_mode"), None);
+        assert_eq!(pragma("PRAGMA key = ?"), None);
+        assert_eq!(pragma("SELECT a = b"), None);
+    }
+}
