@@ -7,12 +7,14 @@
 
 use crate::metadata::packages;
 use crate::run::{cargo, output};
-use crate::test::{Count, Tally, follow};
+use crate::tally::{Count, Tally};
+use crate::test::follow;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// The part of a test's path that says that it is long.
@@ -68,16 +70,13 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
         let folder = root.join(&test.folder);
         command.args(["--ignored", "--exact", &test.name]).env("FATHOM", &binary);
         command.current_dir(&folder).env("CARGO_MANIFEST_DIR", &folder);
-        let success = follow(&mut command, &mut tally, &mut std::io::stdout())?;
+        let success = follow(&mut command, &mut tally, &mut std::io::stdout(), &AtomicBool::new(false))?;
         let seconds = start.elapsed().as_secs();
-        let mut count = tally.count();
-        if !success && count.failed == 0 {
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                total.skip(test.label(), "it was stopped when the time was over");
-                continue;
-            }
-            count.failed = 1;
+        if !success && tally.failed() == 0 && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            total.skip(test.label(), "it was stopped when the time was over");
+            continue;
         }
+        let count = tally.count((!success).then_some("it died; its last lines"));
         ensure!(count.passed + count.failed + count.skipped > 0, "{} was listed, but did not run", test.label());
         let result = match &count {
             Count { failed: 1.., .. } => "failed",
@@ -85,7 +84,7 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
             _ => "skipped",
         };
         lines.push(format!("{seconds:5} s  {result:7} {}", test.label()));
-        total.add(count);
+        total.add(&test.folder, count);
     }
     total.print(&lines);
     if total.failed > 0 {

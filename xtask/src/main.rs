@@ -9,6 +9,7 @@ mod markdown;
 mod metadata;
 mod run;
 mod source;
+mod tally;
 mod test;
 mod tidy;
 

@@ -13,13 +13,16 @@
 use crate::long;
 use crate::metadata::packages;
 use crate::run::{cargo, show};
+use crate::tally::{Count, Tally};
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The package whose test targets are lanes.
@@ -47,39 +50,6 @@ const BESIDE: [&str; 11] =
 /// Whoever still has the tests' output so long after their end was left behind by one of them.
 const LEFT_BEHIND: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 
-/// What a lane's output says.
-#[derive(Debug, Default)]
-pub struct Tally {
-    /// Sums over the harnesses' own result lines.
-    passed: u64,
-    failed: u64,
-    ignored: u64,
-    /// The lane `privileged` runs what needs root: here it is not skipped, but counted apart.
-    root_follows: bool,
-    following: u64,
-    /// Long tests, which are another command's.
-    long: BTreeSet<String>,
-    /// Tests that a harness listed as ignored, with its reason; those that will follow as root are left out.
-    listed: BTreeMap<String, String>,
-    /// Tests that said SKIP themselves, with their reason.
-    said: BTreeMap<String, String>,
-}
-
-/// What a lane gave.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Count {
-    /// Tests that ran and passed.
-    pub passed: u64,
-    /// Tests that ran and failed.
-    pub failed: u64,
-    /// Tests that did not run here.
-    pub skipped: u64,
-    /// `test: reason`.
-    reasons: BTreeSet<String>,
-    /// Long tests that were left out; they are counted by the command that runs them.
-    long: BTreeSet<String>,
-}
-
 /// Runs the named lanes (all if none is named), or lists them.
 pub fn run(root: &Path, words: &[String]) -> Result<()> {
     let all = lanes(root)?;
@@ -100,7 +70,7 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
     let mut background = None;
     let mut add = |ran: Ran| {
         lines.push(ran.line());
-        total.add(ran.count);
+        total.add(&ran.lane, ran.count);
     };
     for lane in all.iter().filter(|lane| wanted(lane)) {
         if lane == PRIVILEGED && !is_root() {
@@ -108,20 +78,15 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
             continue;
         }
         if lane == BACKGROUND && BESIDE.iter().any(|beside| wanted(beside)) {
-            let (root, lane, binary) = (root.to_path_buf(), lane.clone(), binary.clone());
-            background = Some(std::thread::spawn(move || {
-                let mut output = Vec::new();
-                let ran = one(&root, &lane, &binary, false, &mut output);
-                (ran, output)
-            }));
+            background = Some(Background::start(root, lane, &binary));
             continue;
         }
         println!("\n==== lane {lane} ====");
         let root_follows = lane == "workspace" && wanted(PRIVILEGED) && is_root();
-        add(one(root, lane, &binary, root_follows, &mut std::io::stdout())?);
+        add(one(root, lane, &binary, root_follows, &mut std::io::stdout(), &AtomicBool::new(false))?);
     }
     if let Some(background) = background {
-        let (ran, output) = background.join().map_err(|_| anyhow!("the lane {BACKGROUND} panicked"))?;
+        let (ran, output) = background.join()?;
         println!(
             "\n==== lane {BACKGROUND}, which ran beside others ====\n{}",
             String::from_utf8_lossy(&output).trim_end()
@@ -150,18 +115,57 @@ impl Ran {
     }
 }
 
-/// Runs a lane.
-fn one(root: &Path, lane: &str, binary: &Path, root_follows: bool, output: &mut dyn Write) -> Result<Ran> {
+/// A lane that runs beside others, in a thread. Dropped before its end, it is stopped: whoever leaves leaves none of its processes.
+struct Background {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<(Result<Ran>, Vec<u8>)>>,
+}
+
+impl Background {
+    fn start(root: &Path, lane: &str, binary: &Path) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (root, lane, binary, stopped) = (root.to_path_buf(), lane.to_string(), binary.to_path_buf(), stop.clone());
+        let thread = std::thread::spawn(move || {
+            let mut output = Vec::new();
+            let ran = one(&root, &lane, &binary, false, &mut output, &stopped);
+            (ran, output)
+        });
+        Self { stop, thread: Some(thread) }
+    }
+
+    /// Waits for its end: what it gave, and what it printed.
+    fn join(mut self) -> Result<(Result<Ran>, Vec<u8>)> {
+        let thread = self.thread.take().context("it is joined once")?;
+        thread.join().map_err(|_| anyhow!("the lane {BACKGROUND} panicked"))
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // What it gave is no longer wanted.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Runs a lane, until it is over or `stop` is set.
+fn one(
+    root: &Path,
+    lane: &str,
+    binary: &Path,
+    root_follows: bool,
+    output: &mut dyn Write,
+    stop: &AtomicBool,
+) -> Result<Ran> {
     let start = Instant::now();
-    let mut tally = Tally { root_follows, ..Tally::default() };
-    let success = follow(lane_command(root, lane).env("FATHOM", binary), &mut tally, output)?;
-    let mut count = tally.count();
+    let mut tally = Tally::before_privileged(root_follows);
+    let success = follow(lane_command(root, lane).env("FATHOM", binary), &mut tally, output, stop)?;
+    // It did not build, or died: that is no test's failure, but it is one.
+    let mut count = tally.count((!success).then_some("it did not build, or died; its last lines"));
     if success && lane == FUZZ {
         count.passed = 1;
-    }
-    if !success && count.failed == 0 {
-        // It did not build, or died: that is no test's failure, but it is one.
-        count.failed = 1;
     }
     Ok(Ran { lane: lane.into(), seconds: start.elapsed().as_secs(), count })
 }
@@ -213,20 +217,24 @@ fn lane_command(root: &Path, lane: &str) -> Command {
     command
 }
 
-/// Runs a lane's command, passes its output on, and counts. True if it succeeded.
-pub fn follow(command: &mut Command, tally: &mut Tally, output: &mut dyn Write) -> Result<bool> {
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("cannot start {}", show(command)))?;
-    let stdout = child.stdout.take().context("the tests' output")?;
-    let pipe = std::fs::read_link(format!("/proc/self/fd/{}", stdout.as_raw_fd())).unwrap_or_default();
+/// Runs a lane's command, passes on what it prints to either stream, and counts. True if it succeeded. It is killed when `stop` is set.
+pub fn follow(command: &mut Command, tally: &mut Tally, output: &mut dyn Write, stop: &AtomicBool) -> Result<bool> {
+    let (lines, to) = std::io::pipe()?;
+    let pipe = std::fs::read_link(format!("/proc/self/fd/{}", lines.as_raw_fd())).unwrap_or_default();
+    command.stdin(Stdio::null()).stdout(to.try_clone()?).stderr(to);
+    let child = command.spawn();
+    // The command has our copies of the pipe's end, which would keep it open.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = child.with_context(|| format!("cannot start {}", show(command)))?;
     let (says, said) = mpsc::channel();
-    std::thread::spawn(move || BufReader::new(stdout).split(b'\n').try_for_each(|line| says.send(line)));
+    std::thread::spawn(move || BufReader::new(lines).split(b'\n').try_for_each(|line| says.send(line)));
     let mut quiet = false;
     let mut ended = None;
     loop {
+        if stop.load(Ordering::Relaxed) {
+            child.kill().and_then(|()| child.wait()).context("the tests' end")?;
+            return Ok(false);
+        }
         let line = match said.recv_timeout(Duration::from_secs(1)) {
             Ok(line) => String::from_utf8_lossy(&line.context("the tests' output")?).into_owned(),
             Err(RecvTimeoutError::Disconnected) => break,
@@ -235,11 +243,10 @@ pub fn follow(command: &mut Command, tally: &mut Tally, output: &mut dyn Write) 
                     ended = Some(Instant::now());
                 }
                 if ended.is_some_and(|ended| ended.elapsed() > LEFT_BEHIND) {
-                    writeln!(
-                        output,
-                        "FAILED: a test left processes behind, which hold its output: {}",
-                        holders(&pipe)
-                    )?;
+                    let left =
+                        format!("FAILED: a test left processes behind, which hold its output: {}", holders(&pipe));
+                    tally.read(&left);
+                    writeln!(output, "{left}")?;
                     return Ok(false);
                 }
                 continue;
@@ -277,101 +284,35 @@ fn holders(pipe: &Path) -> String {
     processes.filter_map(told).collect::<Vec<_>>().join(", ")
 }
 
-impl Tally {
-    /// Takes one line of a test program's output.
-    fn read(&mut self, line: &str) {
-        let line = line.trim();
-        if let Some(result) = line.strip_prefix("test result: ") {
-            let number = |word: &str| -> u64 {
-                let part = result.split([';', '.']).map(str::trim).find(|p| p.ends_with(&format!(" {word}")));
-                part.and_then(|p| p.split(' ').next()?.parse().ok()).unwrap_or(0)
-            };
-            self.passed += number("passed");
-            self.failed += number("failed");
-            self.ignored += number("ignored");
-        } else if let Some((test, reason)) = line.strip_prefix("SKIP ").and_then(|l| l.split_once(": ")) {
-            self.said.insert(test.into(), reason.into());
-        } else if let Some((test, reason)) = line.strip_prefix("test ").and_then(|l| l.split_once(" ... ignored")) {
-            // Names are filled up to one length.
-            let (test, reason) = (test.trim_end(), reason.trim_start_matches([',', ' ']));
-            if long::is_long(test) {
-                self.long.insert(test.into());
-            } else if self.root_follows && reason.starts_with("root:") {
-                self.following += 1;
-            } else {
-                self.listed.insert(test.into(), reason.into());
-            }
-        }
-    }
-
-    /// The sum. Who said SKIP and is not listed as ignored was counted as passed by its harness.
-    pub fn count(self) -> Count {
-        let mistaken = self.said.keys().filter(|test| !self.listed.contains_key(*test)).count() as u64;
-        let mut reasons = self.listed;
-        reasons.extend(self.said);
-        let line = |(test, reason): (String, String)| match reason.as_str() {
-            "" => format!("{test}: no reason given"),
-            reason => format!("{test}: {reason}"),
-        };
-        Count {
-            passed: self.passed.saturating_sub(mistaken),
-            failed: self.failed,
-            skipped: self.ignored.saturating_sub(self.following + self.long.len() as u64) + mistaken,
-            long: self.long,
-            reasons: reasons.into_iter().map(line).collect(),
-        }
-    }
-}
-
-impl Count {
-    /// Adds another lane's.
-    pub fn add(&mut self, other: Self) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        self.skipped += other.skipped;
-        self.reasons.extend(other.reasons);
-        self.long.extend(other.long);
-    }
-
-    /// One more test that did not run, and why.
-    pub fn skip(&mut self, test: String, reason: &str) {
-        self.skipped += 1;
-        self.reasons.insert(format!("{test}: {reason}"));
-    }
-
-    /// Prints a line for each lane, what was skipped and why, and the sums.
-    pub fn print(&self, lines: &[String]) {
-        println!("\n==== lanes ====\n{}", lines.join("\n"));
-        if !self.reasons.is_empty() {
-            println!("\n==== skipped ====");
-            self.reasons.iter().for_each(|reason| println!("{reason}"));
-        }
-        if !self.long.is_empty() {
-            println!("\n==== left to `make test-all` ====");
-            self.long.iter().for_each(|test| println!("{test}"));
-        }
-        println!("\n{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn count(root_follows: bool, text: &str) -> Count {
-        let mut tally = Tally { root_follows, ..Tally::default() };
-        text.lines().for_each(|line| tally.read(line));
-        tally.count()
-    }
-
     #[test]
     fn a_process_that_is_left_behind_fails_a_lane_and_does_not_hold_it_up() {
         let follow = |script: &str| {
-            follow(Command::new("sh").args(["-c", script]), &mut Tally::default(), &mut Vec::new()).unwrap()
+            let (mut tally, mut output) = (Tally::default(), Vec::new());
+            follow(Command::new("sh").args(["-c", script]), &mut tally, &mut output, &AtomicBool::new(false)).unwrap()
         };
         assert!(follow("echo all is well"));
         // It ends by itself soon after.
-        assert!(!follow("sleep 8 2>/dev/null &"));
+        assert!(!follow("sleep 8 &"));
+    }
+
+    #[test]
+    fn what_a_lane_says_to_either_stream_is_kept() {
+        let (mut tally, mut output) = (Tally::default(), Vec::new());
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo one; echo two >&2; exit 3"]);
+        assert!(!follow(&mut command, &mut tally, &mut output, &AtomicBool::new(false)).unwrap());
+        assert_eq!(String::from_utf8(output).unwrap(), "one\ntwo\n");
+    }
+
+    #[test]
+    fn a_lane_that_is_stopped_is_killed_and_waited_for() {
+        let (stop, mut tally) = (AtomicBool::new(true), Tally::default());
+        let mut command = Command::new("sleep");
+        assert!(!follow(command.arg("1000"), &mut tally, &mut Vec::new(), &stop).unwrap());
     }
 
     #[test]
@@ -379,69 +320,5 @@ mod tests {
         let mut lanes = ["pool", "net", "workspace", "lab", "bench", "privileged"].map(String::from);
         order(&mut lanes);
         assert_eq!(lanes, ["workspace", "privileged", "bench", "net", "lab", "pool"]);
-    }
-
-    #[test]
-    fn results_of_several_programs_add_up() {
-        let found = count(
-            false,
-            "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s\n\
-             test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.20s\n",
-        );
-        assert_eq!((found.passed, found.failed, found.skipped), (7, 2, 1));
-    }
-
-    #[test]
-    fn a_test_that_says_skip_has_not_passed() {
-        let found = count(
-            false,
-            "SKIP a::b: needs a browser\n\
-             test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s\n\
-             SKIP a::b: needs a browser\n",
-        );
-        assert_eq!((found.passed, found.skipped), (1, 1));
-        assert_eq!(found.reasons.into_iter().collect::<Vec<_>>(), ["a::b: needs a browser"]);
-    }
-
-    #[test]
-    fn a_harness_own_skips_keep_their_reasons() {
-        let found = count(
-            false,
-            "test boots ... ignored, no qemu here\ntest mute ... ignored\n\
-             test result: ok. 0 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.01s\n",
-        );
-        assert_eq!((found.passed, found.skipped), (0, 2));
-        assert!(found.reasons.contains("boots: no qemu here") && found.reasons.contains("mute: no reason given"));
-    }
-
-    #[test]
-    fn a_skip_told_by_the_test_and_by_its_harness_is_one() {
-        let found = count(
-            false,
-            "SKIP counts: no BTF\nSKIP fsx: not installed\ntest counts ... ignored\ntest fsx    ... ignored\n\
-             test result: ok. 5 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.01s\n",
-        );
-        assert_eq!((found.passed, found.skipped), (5, 2));
-        assert_eq!(found.reasons.into_iter().collect::<Vec<_>>(), ["counts: no BTF", "fsx: not installed"]);
-    }
-
-    #[test]
-    fn long_tests_are_named_and_not_counted() {
-        let found = count(
-            false,
-            "test store::long::cuts ... ignored, long: 10,000 cuts\ntest phone ... ignored, no phone\n\
-             test result: ok. 1 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.01s\n",
-        );
-        assert_eq!((found.passed, found.skipped, found.reasons.len()), (1, 1, 1));
-        assert_eq!(found.long.into_iter().collect::<Vec<_>>(), ["store::long::cuts"]);
-    }
-
-    #[test]
-    fn what_the_privileged_lane_will_run_is_not_skipped() {
-        let text = "test disk ... ignored, root: makes a loop device\ntest phone ... ignored, no phone\n\
-                    test result: ok. 1 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.01s\n";
-        let (as_root, not) = (count(true, text), count(false, text));
-        assert_eq!((as_root.passed, as_root.skipped, as_root.reasons.len()), (1, 1, 1));
-        assert_eq!((not.passed, not.skipped, not.reasons.len()), (1, 2, 2));
     }
 }
