@@ -7,6 +7,7 @@ mod lint;
 mod long;
 mod markdown;
 mod metadata;
+mod programs;
 mod run;
 mod source;
 mod tally;

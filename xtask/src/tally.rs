@@ -2,9 +2,13 @@
 
 use crate::long;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
 
 /// Lines kept of a failed test's message, and of a lane that failed without one: the last ones say why.
 const KEPT: usize = 40;
+
+/// Tests that are told as the longest.
+const LONGEST: usize = 20;
 
 /// What a lane's output says.
 #[derive(Debug, Default)]
@@ -26,6 +30,12 @@ pub struct Tally {
     part: Part,
     /// The last lines, whatever they are.
     last: VecDeque<String>,
+    /// The program, if its tests run side by side: then only what all of them took is known.
+    program: String,
+    /// The test that runs, and since when. Harnesses tell its name before or after it; what counts is when the line before came.
+    running: Option<(String, Instant)>,
+    last_line: Option<Instant>,
+    times: Vec<(Duration, String)>,
 }
 
 /// A test that failed, and the end of what it said.
@@ -58,12 +68,14 @@ pub struct Count {
     /// Long tests that were left out; they are counted by the command that runs them.
     long: BTreeSet<String>,
     failures: Vec<Failure>,
+    /// What tests or whole programs took.
+    times: Vec<(Duration, String)>,
 }
 
 impl Tally {
-    /// For a lane that another follows, which runs what needs root.
-    pub fn before_privileged(root_follows: bool) -> Self {
-        Self { root_follows, ..Self::default() }
+    /// For a program, and whether another lane follows, which runs what needs root.
+    pub fn of(program: &str, root_follows: bool) -> Self {
+        Self { root_follows, program: program.into(), ..Self::default() }
     }
 
     /// Tests that a harness called failed.
@@ -75,6 +87,7 @@ impl Tally {
     pub fn read(&mut self, line: &str) {
         keep(&mut self.last, line);
         self.read_failure(line);
+        self.read_time(line, Instant::now());
         let line = line.trim();
         if let Some(result) = line.strip_prefix("test result: ") {
             let number = |word: &str| -> u64 {
@@ -97,6 +110,25 @@ impl Tally {
                 self.listed.insert(test.into(), reason.into());
             }
         }
+    }
+
+    fn read_time(&mut self, line: &str, now: Instant) {
+        let begins = line.strip_prefix("test ").and_then(|l| l.split_once(" ..."));
+        let result = line.strip_prefix("test result: ");
+        if begins.is_some() || result.is_some() {
+            if let (Some((test, from)), Some(until)) = (self.running.take(), self.last_line) {
+                self.times.push((until - from, test));
+            }
+        }
+        if self.program.is_empty() {
+            self.running =
+                begins.map(|(test, _)| (test.trim_end().into(), self.last_line.unwrap_or(now))).or(self.running.take());
+        } else if let Some(seconds) =
+            result.and_then(|r| r.rsplit_once("finished in ")?.1.trim_end_matches('s').parse().ok())
+        {
+            self.times.push((Duration::from_secs_f64(seconds), String::new()));
+        }
+        self.last_line = Some(now);
     }
 
     /// A failure's message stands below `---- test ----`, where libtest adds the stream's name.
@@ -143,16 +175,29 @@ impl Tally {
             skipped: self.ignored.saturating_sub(self.following + self.long.len() as u64) + mistaken,
             long: self.long,
             failures: self.failures,
+            times: self.times,
             reasons: reasons.into_iter().map(line).collect(),
         }
     }
 }
 
 impl Count {
-    /// Adds a lane's.
-    pub fn add(&mut self, lane: &str, other: Self) {
-        let label = |failure: Failure| Failure { test: format!("{lane}: {}", failure.test), ..failure };
-        self.failures.extend(other.failures.into_iter().map(label));
+    /// A failure that is no test's.
+    pub fn fail(&mut self, why: &str) {
+        self.failed += 1;
+        self.failures.push(Failure { test: why.into(), message: VecDeque::new() });
+    }
+
+    /// Adds a lane's, or a program's: what is told of it begins with the label, if there is one.
+    pub fn add(&mut self, label: &str, other: Self) {
+        let labelled = |test: String| match (label, test.as_str()) {
+            ("", _) => test,
+            (_, "") => label.into(),
+            _ => format!("{label}: {test}"),
+        };
+        let failure = |failure: Failure| Failure { test: labelled(failure.test), ..failure };
+        self.failures.extend(other.failures.into_iter().map(failure));
+        self.times.extend(other.times.into_iter().map(|(time, test)| (time, labelled(test))));
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
@@ -186,6 +231,10 @@ impl Count {
     /// is kept.
     pub fn print(&self, lines: &[String]) {
         println!("\n==== lanes ====\n{}", lines.join("\n"));
+        let mut times: Vec<_> = self.times.iter().collect();
+        times.sort_by(|a, b| b.cmp(a));
+        println!("\n==== longest ====");
+        times.iter().take(LONGEST).for_each(|(time, test)| println!("{:6.1} s  {test}", time.as_secs_f64()));
         if !self.reasons.is_empty() {
             println!("\n==== skipped ====");
             self.reasons.iter().for_each(|reason| println!("{reason}"));
@@ -222,7 +271,7 @@ mod tests {
     }
 
     fn count(root_follows: bool, text: &str) -> Count {
-        let mut tally = Tally::before_privileged(root_follows);
+        let mut tally = Tally::of("", root_follows);
         text.lines().for_each(|line| tally.read(line));
         tally.count(None)
     }
@@ -245,6 +294,27 @@ mod tests {
         assert_eq!(headers, ["---- workspace: a::c ----", "---- workspace: mute ----", "---- workspace: rate ----"]);
         assert!(why.contains("\nline 99\n") && why.contains("\ntwo of them\n"), "{why}");
         assert!(!why.contains("\nline 50\n") && !why.contains("hello") && why.lines().count() < 60, "{why}");
+    }
+
+    #[test]
+    fn a_tests_time_runs_from_the_line_before_it() {
+        let start = Instant::now();
+        let mut tally = Tally::default();
+        let lines = [
+            (0, "running 2 tests"),
+            (3, "test a ... ok"),
+            (4, "test b   ... says"),
+            (9, "ok"),
+            (10, "test result: ok."),
+        ];
+        lines.iter().for_each(|(at, line)| tally.read_time(line, start + Duration::from_secs(*at)));
+        let times =
+            |tally: Tally| tally.times.into_iter().map(|(time, test)| (time.as_secs(), test)).collect::<Vec<_>>();
+        assert_eq!(times(tally), [(3, "a".to_string()), (6, "b".to_string())]);
+        let mut tally = Tally::of("crates/pool links", false);
+        tally.read_time("test a ... ok", start);
+        tally.read_time("test result: ok. 1 passed; 0 failed; finished in 56.18s", start);
+        assert_eq!(times(tally), [(56, String::new())]);
     }
 
     #[test]

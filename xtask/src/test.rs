@@ -1,9 +1,11 @@
-//! The lanes of tests, counted, and their skips told with their reasons. They run one after the other, but for the guests of `lab`, which run
-//! beside lanes that no noise disturbs.
+//! The lanes of tests, counted, and their skips told with their reasons.
 //!
-//! A lane is a set of tests that need the same things. The first, `workspace`, is every crate's own tests; each other
-//! is a test target of the package in `tests/`, which drives the built program (its path is in FATHOM), or `fuzz`,
-//! a short run of every fuzz target. A lane that fails does not stop the next one.
+//! A lane is a set of tests that need the same things. `workspace` is every crate's own tests; each other is a test target of the
+//! package in `tests/`, which drives the built program (its path is in FATHOM), or `fuzz`, a short run of every fuzz target. A lane
+//! that fails does not stop the next one. All their programs are built at once, before the first lane.
+//!
+//! Two streams of lanes run side by side: what only computes, and what uses the one kernel there is (records it, makes disks). Lanes
+//! whose assertions need a quiet machine follow, one by one.
 //!
 //! A test that cannot run here (no BPF, no browser) prints `SKIP name: reason` and returns; a test harness that knows
 //! skipping says `ignored, reason`. Both are counted as skipped, never as passed. A crate's own test that needs root is
@@ -12,21 +14,25 @@
 
 use crate::long;
 use crate::metadata::packages;
+use crate::programs::{self, Program};
 use crate::run::{cargo, show};
 use crate::tally::{Count, Tally};
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The package whose test targets are lanes.
+/// The package whose test targets are lanes, and its folder.
 const PACKAGE: &str = "fathom-tests";
+const FOLDER: &str = "tests";
+
+/// The lane of the crates' own tests.
+const WORKSPACE: &str = "workspace";
 
 /// The lane of the crates' own tests that need root.
 const PRIVILEGED: &str = "privileged";
@@ -34,18 +40,14 @@ const PRIVILEGED: &str = "privileged";
 /// The lane of hostile bytes: a program of its own, which counts as one test.
 const FUZZ: &str = "fuzz";
 
-/// The package of that program.
-const FUZZ_PACKAGE: &str = "fathom-fuzz";
+/// The package of that program, and its name.
+pub const FUZZ_PACKAGE: &str = "fathom-fuzz";
 
-/// What runs first, for it fails soonest; then the lanes that need the machine for themselves, by name; then the rest.
-const FIRST: [&str; 2] = ["workspace", PRIVILEGED];
+/// They compute, or talk to themselves, or to guests: nothing that the lanes beside them could see but a processor in use.
+const COMPUTING: [&str; 6] = [WORKSPACE, "lab", FUZZ, "pool", "pool_clients", "pool_kill"];
 
-/// The lane of guests, whose kernels compute for minutes on one processor: it runs in the background.
-const BACKGROUND: &str = "lab";
-
-/// The lanes that it runs beside: what they assert does not depend on who else computes.
-const BESIDE: [&str; 11] =
-    ["android", "drawing", "engines", "errors", "fuzz", "install", "jvm", "pool", "pool_clients", "pool_kill", "reach"];
+/// They use this machine's kernel, one after the other, and assert nothing that depends on who else computes.
+const BESIDE: [&str; 7] = ["android", "drawing", "engines", "errors", "install", "jvm", "reach"];
 
 /// Whoever still has the tests' output so long after their end was left behind by one of them.
 const LEFT_BEHIND: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
@@ -60,45 +62,46 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
     for word in words {
         ensure!(all.contains(word), "there is no lane {word}; there are {}", all.join(", "));
     }
-    let wanted = |lane: &str| words.is_empty() || words.iter().any(|w| w == lane);
+    let wanted: Vec<&str> =
+        all.iter().map(String::as_str).filter(|lane| words.is_empty() || words.iter().any(|w| w == lane)).collect();
     let binary = root.join("target/release/fathom");
-    let drives = all.iter().any(|lane| wanted(lane) && !["workspace", PRIVILEGED, FUZZ].contains(&lane.as_str()));
+    let drives = wanted.iter().any(|lane| ![WORKSPACE, PRIVILEGED, FUZZ].contains(lane));
     ensure!(!drives || binary.exists(), "{} is not there; run `make build` first", binary.display());
+
+    let mut ground = Ground {
+        root: root.to_path_buf(),
+        binary,
+        programs: programs::build(root, FUZZ_PACKAGE)?,
+        root_follows: is_root() && wanted.contains(&PRIVILEGED),
+        stop: AtomicBool::new(false),
+        ran: Mutex::default(),
+    };
+    let [computing, beside, alone] = streams(&wanted);
+    std::thread::scope(|scope| {
+        for lanes in [&computing, &beside] {
+            scope.spawn(|| ground.stream(lanes));
+        }
+    });
+    ground.stream(&alone);
 
     let mut lines = Vec::new();
     let mut total = Count::default();
-    let mut background = None;
-    let mut add = |ran: Ran| {
+    for ran in std::mem::take(ground.ran.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner)) {
         lines.push(ran.line());
         total.add(&ran.lane, ran.count);
-    };
-    for lane in all.iter().filter(|lane| wanted(lane)) {
-        if lane == PRIVILEGED && !is_root() {
-            println!("\n==== lane {lane} needs root: what it would run is listed as skipped ====");
-            continue;
-        }
-        if lane == BACKGROUND && BESIDE.iter().any(|beside| wanted(beside)) {
-            background = Some(Background::start(root, lane, &binary));
-            continue;
-        }
-        println!("\n==== lane {lane} ====");
-        let root_follows = lane == "workspace" && wanted(PRIVILEGED) && is_root();
-        add(one(root, lane, &binary, root_follows, &mut std::io::stdout(), &AtomicBool::new(false))?);
     }
-    if let Some(background) = background {
-        let (ran, output) = background.join()?;
-        println!(
-            "\n==== lane {BACKGROUND}, which ran beside others ====\n{}",
-            String::from_utf8_lossy(&output).trim_end()
-        );
-        add(ran?);
-    }
-
     total.print(&lines);
     if total.failed > 0 {
         bail!("tests failed");
     }
     Ok(())
+}
+
+/// The two that run side by side, and what runs alone after them.
+fn streams<'a>(wanted: &[&'a str]) -> [Vec<&'a str>; 3] {
+    let of = |lanes: &[&str]| wanted.iter().copied().filter(|lane| lanes.contains(lane)).collect();
+    let alone = |lane: &&str| !COMPUTING.contains(lane) && !BESIDE.contains(lane);
+    [of(&COMPUTING), of(&BESIDE), wanted.iter().copied().filter(alone).collect()]
 }
 
 /// A lane that has run.
@@ -115,59 +118,101 @@ impl Ran {
     }
 }
 
-/// A lane that runs beside others, in a thread. Dropped before its end, it is stopped: whoever leaves leaves none of its processes.
-struct Background {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<(Result<Ran>, Vec<u8>)>>,
+/// What the lanes share.
+struct Ground {
+    root: PathBuf,
+    binary: PathBuf,
+    programs: Vec<Program>,
+    root_follows: bool,
+    /// Set when a stream ends before its time: no lane of the other is left behind then.
+    stop: AtomicBool,
+    ran: Mutex<Vec<Ran>>,
 }
 
-impl Background {
-    fn start(root: &Path, lane: &str, binary: &Path) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (root, lane, binary, stopped) = (root.to_path_buf(), lane.to_string(), binary.to_path_buf(), stop.clone());
-        let thread = std::thread::spawn(move || {
-            let mut output = Vec::new();
-            let ran = one(&root, &lane, &binary, false, &mut output, &stopped);
-            (ran, output)
-        });
-        Self { stop, thread: Some(thread) }
-    }
+/// A stream that panics (nobody reads our output any more) stops the other.
+struct StopOthers<'a>(&'a AtomicBool);
 
-    /// Waits for its end: what it gave, and what it printed.
-    fn join(mut self) -> Result<(Result<Ran>, Vec<u8>)> {
-        let thread = self.thread.take().context("it is joined once")?;
-        thread.join().map_err(|_| anyhow!("the lane {BACKGROUND} panicked"))
-    }
-}
-
-impl Drop for Background {
+impl Drop for StopOthers<'_> {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // What it gave is no longer wanted.
-            let _ = thread.join();
+        self.0.fetch_or(std::thread::panicking(), Ordering::Relaxed);
+    }
+}
+
+impl Ground {
+    /// Runs lanes one by one. What a lane prints is shown at its end, so that lanes side by side do not mix.
+    fn stream(&self, lanes: &[&str]) {
+        let _others = StopOthers(&self.stop);
+        for lane in lanes.iter().take_while(|_| !self.stop.load(Ordering::Relaxed)) {
+            if *lane == PRIVILEGED && !is_root() {
+                println!("\n==== lane {lane} needs root: what it would run is listed as skipped ====");
+                continue;
+            }
+            println!("lane {lane} begins");
+            let start = Instant::now();
+            let mut output = Vec::new();
+            let count = self.lane(lane, &mut output);
+            let seconds = start.elapsed().as_secs();
+            println!("\n==== lane {lane}, {seconds} s ====\n{}", String::from_utf8_lossy(&output).trim_end());
+            let mut ran = self.ran.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            ran.push(Ran { lane: lane.to_string(), seconds, count });
         }
     }
-}
 
-/// Runs a lane, until it is over or `stop` is set.
-fn one(
-    root: &Path,
-    lane: &str,
-    binary: &Path,
-    root_follows: bool,
-    output: &mut dyn Write,
-    stop: &AtomicBool,
-) -> Result<Ran> {
-    let start = Instant::now();
-    let mut tally = Tally::before_privileged(root_follows);
-    let success = follow(lane_command(root, lane).env("FATHOM", binary), &mut tally, output, stop)?;
-    // It did not build, or died: that is no test's failure, but it is one.
-    let mut count = tally.count((!success).then_some("it did not build, or died; its last lines"));
-    if success && lane == FUZZ {
-        count.passed = 1;
+    /// Runs a lane. One that cannot be run has failed.
+    fn lane(&self, lane: &str, output: &mut Vec<u8>) -> Count {
+        let commands = self.commands(lane);
+        let mut total = Count::default();
+        if commands.is_empty() {
+            total.fail("no program of it was built");
+        }
+        for (program, mut command) in commands {
+            let mut tally = Tally::of(&program, lane == WORKSPACE && self.root_follows);
+            let done = follow(command.env("FATHOM", &self.binary), &mut tally, output, &self.stop);
+            // It died, or left something behind: that is no test's failure, but it is one.
+            let why = match &done {
+                Ok(true) => None,
+                Ok(false) => Some("it died; its last lines".to_string()),
+                Err(error) => Some(format!("{error:#}")),
+            };
+            let mut count = tally.count(why.as_deref());
+            if why.is_none() && lane == FUZZ {
+                count.passed = 1;
+            }
+            total.add(&program, count);
+        }
+        total
     }
-    Ok(Ran { lane: lane.into(), seconds: start.elapsed().as_secs(), count })
+
+    /// The programs of a lane: what to call each, and how to run it.
+    fn commands(&self, lane: &str) -> Vec<(String, Command)> {
+        let mut commands = Vec::new();
+        for program in &self.programs {
+            let arguments: &[&str] = match lane {
+                FUZZ if !program.is_test => &["smoke"],
+                WORKSPACE if program.is_test && program.folder != FOLDER => &["--show-output"],
+                PRIVILEGED if program.is_test && program.folder != FOLDER => {
+                    &["--ignored", "--show-output", "--test-threads=1", "--skip", long::MARK]
+                }
+                // Lanes make disks and load programs into the one kernel there is: one test at a time.
+                _ if program.is_test && program.folder == FOLDER && program.name == lane => &["--test-threads=1"],
+                _ => continue,
+            };
+            let mut command = program.command(&self.root);
+            command.args(arguments);
+            let label = match lane {
+                WORKSPACE | PRIVILEGED => format!("{} {}", program.folder, program.name),
+                _ => String::new(),
+            };
+            commands.push((label, command));
+        }
+        if lane == WORKSPACE {
+            // Only cargo knows how to run examples in comments.
+            let mut command = cargo(&self.root);
+            command.args(["test", "--locked", "--quiet", "--workspace", "--doc"]);
+            commands.push(("examples in comments".into(), command));
+        }
+        commands
+    }
 }
 
 fn is_root() -> bool {
@@ -179,42 +224,10 @@ fn lanes(root: &Path) -> Result<Vec<String>> {
     let packages = packages(root)?;
     let package = packages.iter().find(|p| p.name == PACKAGE);
     let mut lanes = package.with_context(|| format!("there is no package {PACKAGE}"))?.tests.clone();
-    if packages.iter().any(|p| p.name == FUZZ_PACKAGE) {
-        lanes.push(FUZZ.into());
-    }
-    lanes.extend(["workspace".into(), PRIVILEGED.into()]);
-    order(&mut lanes);
+    lanes.extend([FUZZ.into(), WORKSPACE.into(), PRIVILEGED.into()]);
+    // What fails soonest comes first.
+    lanes.sort_by_key(|lane| (lane != WORKSPACE, lane != PRIVILEGED, lane.clone()));
     Ok(lanes)
-}
-
-/// The background's lane stands before those that it runs beside.
-fn order(lanes: &mut [String]) {
-    let rank = |lane: &str| match FIRST.iter().position(|first| *first == lane) {
-        Some(nth) => nth,
-        None if lane == BACKGROUND => FIRST.len() + 1,
-        None => FIRST.len() + if BESIDE.contains(&lane) { 2 } else { 0 },
-    };
-    lanes.sort_by_key(|lane| (rank(lane), lane.clone()));
-}
-
-fn lane_command(root: &Path, lane: &str) -> Command {
-    let mut command = cargo(root);
-    if lane == FUZZ {
-        command.args(["run", "--locked", "--quiet", "--package", FUZZ_PACKAGE, "--", "smoke"]);
-        return command;
-    }
-    command.args(["test", "--locked", "--no-fail-fast"]);
-    match lane {
-        "workspace" => command.args(["--workspace", "--exclude", PACKAGE, "--", "--show-output"]),
-        PRIVILEGED => {
-            let only = ["--", "--ignored", "--show-output", "--test-threads=1", "--skip", long::MARK];
-            // Not --doc: an example that is marked `ignore` is not meant to run.
-            command.args(["--workspace", "--exclude", PACKAGE, "--lib", "--bins", "--tests"]).args(only)
-        }
-        // Lanes make disks and load programs into the one kernel there is: one test at a time.
-        _ => command.args(["--package", PACKAGE, "--test", lane, "--", "--test-threads=1"]),
-    };
-    command
 }
 
 /// Runs a lane's command, passes on what it prints to either stream, and counts. True if it succeeded. It is killed when `stop` is set.
@@ -316,9 +329,9 @@ mod tests {
     }
 
     #[test]
-    fn what_disturbs_runs_beside_what_is_not_disturbed_and_last() {
-        let mut lanes = ["pool", "net", "workspace", "lab", "bench", "privileged"].map(String::from);
-        order(&mut lanes);
-        assert_eq!(lanes, ["workspace", "privileged", "bench", "net", "lab", "pool"]);
+    fn what_needs_a_quiet_machine_runs_alone_and_each_lane_once() {
+        let wanted = ["workspace", "privileged", "bench", "errors", "lab", "net"];
+        let streams = streams(&wanted);
+        assert_eq!(streams, [vec!["workspace", "lab"], vec!["errors"], vec!["privileged", "bench", "net"]]);
     }
 }
