@@ -9,7 +9,7 @@
 //!
 //! A test that cannot run here (no BPF, no browser) prints `SKIP name: reason` and returns; a test harness that knows
 //! skipping says `ignored, reason`. Both are counted as skipped, never as passed. A crate's own test that needs root is
-//! marked `#[ignore = "root: …"]`: the lane `privileged` runs those, one at a time, if we are root. Long tests are left to
+//! marked `#[ignore = "root: …"]`: the lane `privileged` runs those, one at a time, if we may what root may. Long tests are left to
 //! `cargo xtask long`, and named.
 
 use crate::long;
@@ -72,7 +72,7 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
         root: root.to_path_buf(),
         binary,
         programs: programs::build(root, FUZZ_PACKAGE)?,
-        root_follows: is_root() && wanted.contains(&PRIVILEGED),
+        root_follows: lab::privilege::full().is_ok() && wanted.contains(&PRIVILEGED),
         stop: AtomicBool::new(false),
         ran: Mutex::default(),
     };
@@ -143,8 +143,8 @@ impl Ground {
     fn stream(&self, lanes: &[&str]) {
         let _others = StopOthers(&self.stop);
         for lane in lanes.iter().take_while(|_| !self.stop.load(Ordering::Relaxed)) {
-            if *lane == PRIVILEGED && !is_root() {
-                println!("\n==== lane {lane} needs root: what it would run is listed as skipped ====");
+            if let (PRIVILEGED, Err(why)) = (*lane, lab::privilege::full()) {
+                println!("\n==== lane {lane} {why}: what it would run is listed as skipped ====");
                 continue;
             }
             println!("lane {lane} begins");
@@ -188,7 +188,7 @@ impl Ground {
         let mut commands = Vec::new();
         for program in &self.programs {
             let arguments: &[&str] = match lane {
-                FUZZ if !program.is_test => &["smoke"],
+                FUZZ if !program.is_test => &["smoke", "--seconds", "1"],
                 WORKSPACE if program.is_test && program.folder != FOLDER => &["--show-output"],
                 PRIVILEGED if program.is_test && program.folder != FOLDER => {
                     &["--ignored", "--show-output", "--test-threads=1", "--skip", long::MARK]
@@ -213,11 +213,6 @@ impl Ground {
         }
         commands
     }
-}
-
-fn is_root() -> bool {
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
 }
 
 fn lanes(root: &Path) -> Result<Vec<String>> {

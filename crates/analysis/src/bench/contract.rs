@@ -213,8 +213,16 @@ mod tests {
     #[test]
     fn a_page_more_in_one_process_s_cache_does_not_hide_what_the_caches_held() {
         let marks = [
-            mark(1, "cache", "cold: posix_fadvise(DONTNEED) before each iteration; 0 of 2048 pages in the cache then (cachestat)"),
-            mark(2, "cache", "cold: posix_fadvise(DONTNEED) before each iteration; 3 of 2048 pages in the cache then (cachestat)"),
+            mark(
+                1,
+                "cache",
+                "cold: posix_fadvise(DONTNEED) before each iteration; 0 of 2048 pages in the cache then (cachestat)",
+            ),
+            mark(
+                2,
+                "cache",
+                "cold: posix_fadvise(DONTNEED) before each iteration; 3 of 2048 pages in the cache then (cachestat)",
+            ),
             mark(2, "cache.doubt", "3 pages could not be thrown out"),
         ];
         let agreed = agreed(&[1, 2], &marks);
