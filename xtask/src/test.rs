@@ -4,8 +4,8 @@
 //! package in `tests/`, which drives the built program (its path is in FATHOM), or `fuzz`, a short run of every fuzz target. A lane
 //! that fails does not stop the next one. All their programs are built at once, before the first lane.
 //!
-//! Two streams of lanes run side by side: what only computes, and what uses the one kernel there is (records it, makes disks). Lanes
-//! whose assertions need a quiet machine follow, one by one.
+//! Streams of lanes run side by side: what computes, what uses the one kernel there is (records it, makes disks), and what waits for a
+//! network of its own. Lanes whose assertions need a quiet machine follow, one by one.
 //!
 //! A test that cannot run here (no BPF, no browser) prints `SKIP name: reason` and returns; a test harness that knows
 //! skipping says `ignored, reason`. Both are counted as skipped, never as passed. A crate's own test that needs root is
@@ -43,11 +43,16 @@ const FUZZ: &str = "fuzz";
 /// The package of that program, and its name.
 pub const FUZZ_PACKAGE: &str = "fathom-fuzz";
 
-/// They compute, or talk to themselves, or to guests: nothing that the lanes beside them could see but a processor in use.
-const COMPUTING: [&str; 6] = [WORKSPACE, "lab", FUZZ, "pool", "pool_clients", "pool_kill"];
-
-/// They use this machine's kernel, one after the other, and assert nothing that depends on who else computes.
-const BESIDE: [&str; 7] = ["android", "drawing", "engines", "errors", "install", "jvm", "reach"];
+/// What runs side by side, each stream one lane after the other. Nothing in them asserts what depends on who else computes, and each
+/// stream has its own part of the machine.
+const STREAMS: [&[&str]; 3] = [
+    // Processors: programs that compute, and guests.
+    &[WORKSPACE, "lab", FUZZ],
+    // The kernel that is recorded, disks, displays.
+    &["android", "drawing", "engines", "errors", "install", "jvm", "pool", "pool_clients", "pool_kill"],
+    // Networks in namespaces of their own, where tests wait for packets.
+    &["detour", "limits", "rate", "reach"],
+];
 
 /// Whoever still has the tests' output so long after their end was left behind by one of them.
 const LEFT_BEHIND: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
@@ -76,9 +81,9 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
         stop: AtomicBool::new(false),
         ran: Mutex::default(),
     };
-    let [computing, beside, alone] = streams(&wanted);
+    let (streams, alone) = streams(&wanted);
     std::thread::scope(|scope| {
-        for lanes in [&computing, &beside] {
+        for lanes in &streams {
             scope.spawn(|| ground.stream(lanes));
         }
     });
@@ -97,11 +102,11 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The two that run side by side, and what runs alone after them.
-fn streams<'a>(wanted: &[&'a str]) -> [Vec<&'a str>; 3] {
+/// The streams that run side by side, and what runs alone after them.
+fn streams<'a>(wanted: &[&'a str]) -> ([Vec<&'a str>; 3], Vec<&'a str>) {
     let of = |lanes: &[&str]| wanted.iter().copied().filter(|lane| lanes.contains(lane)).collect();
-    let alone = |lane: &&str| !COMPUTING.contains(lane) && !BESIDE.contains(lane);
-    [of(&COMPUTING), of(&BESIDE), wanted.iter().copied().filter(alone).collect()]
+    let alone = |lane: &&str| STREAMS.iter().all(|lanes| !lanes.contains(lane));
+    (STREAMS.map(of), wanted.iter().copied().filter(alone).collect())
 }
 
 /// A lane that has run.
@@ -326,7 +331,8 @@ mod tests {
     #[test]
     fn what_needs_a_quiet_machine_runs_alone_and_each_lane_once() {
         let wanted = ["workspace", "privileged", "bench", "errors", "lab", "net"];
-        let streams = streams(&wanted);
-        assert_eq!(streams, [vec!["workspace", "lab"], vec!["errors"], vec!["privileged", "bench", "net"]]);
+        let (streams, alone) = streams(&wanted);
+        assert_eq!(streams, [vec!["workspace", "lab"], vec!["errors"], vec![]]);
+        assert_eq!(alone, ["privileged", "bench", "net"]);
     }
 }
