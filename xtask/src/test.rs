@@ -51,7 +51,7 @@ const STREAMS: [&[&str]; 3] = [
     // The kernel that is recorded, disks, displays.
     &["android", "drawing", "engines", "errors", "install", "jvm", "pool", "pool_clients", "pool_kill"],
     // Networks in namespaces of their own, where tests wait for packets.
-    &["detour", "limits", "rate", "reach"],
+    &["detour", "limits", "link", "net", "rate", "reach"],
 ];
 
 /// Whoever still has the tests' output so long after their end was left behind by one of them.
@@ -330,9 +330,9 @@ mod tests {
 
     #[test]
     fn what_needs_a_quiet_machine_runs_alone_and_each_lane_once() {
-        let wanted = ["workspace", "privileged", "bench", "errors", "lab", "net"];
+        let wanted = ["workspace", "privileged", "bench", "errors", "lab", "congestion"];
         let (streams, alone) = streams(&wanted);
         assert_eq!(streams, [vec!["workspace", "lab"], vec!["errors"], vec![]]);
-        assert_eq!(alone, ["privileged", "bench", "net"]);
+        assert_eq!(alone, ["privileged", "bench", "congestion"]);
     }
 }
