@@ -24,7 +24,7 @@ fn main() -> ExitCode {
         ("a_search_that_is_interrupted_has_no_valid_answer", needs(), interrupted),
     ];
     // A search is trials of 2 s at 20 Mb/s. Where the machine has no time for one, it says so, and nothing is asserted.
-    lane_of(cases, 3)
+    lane_of(cases, 2)
 }
 
 /// Bytes of payload of a packet, of its IP packet, and of the Ethernet frame that a bucket counts.
@@ -110,12 +110,12 @@ fn held(value: &Value) -> Result<Option<f64>> {
     Ok(Some(rate))
 }
 
-/// Through a bucket of so many bit/s of frames.
-fn through_bucket(queue: &str) -> Result<()> {
+/// Through a bucket with such a queue: the answer, and a run at a tenth more than the bucket gives. None if no rate was held.
+fn through_bucket(queue: &str) -> Result<Option<(f64, Value)>> {
     const RATE: f64 = 20e6;
     let bench = Bench::make()?;
     bench.tc(&format!("qdisc add dev eth0 root tbf rate 20mbit {queue}"))?;
-    let Some(rate) = held(&bench.udp("auto")?)? else { return Ok(()) };
+    let Some(rate) = held(&bench.udp("auto")?)? else { return Ok(None) };
     // In 2 s a bucket gives its burst besides; a rate that holds leaves at most 1 % of it behind.
     ensure!(rate * 0.99 * FRAME / PACKET <= RATE * 1.005, "{rate} bit/s is more than the bucket gives");
     // The same rate once more, by itself: what the kernel dropped is what our ends say was lost.
@@ -125,19 +125,24 @@ fn through_bucket(queue: &str) -> Result<()> {
     let lost = number(&again, "/directions/0/packets/lost")?;
     println!("again: the kernel dropped {} of {}, {lost} were lost", after[0] - before[0], after[1] - before[1]);
     ensure!(after[0] - before[0] == lost, "the kernel dropped {before:?} to {after:?}, the ends say {lost}");
-    // And a tenth more than the bucket gives is not held: the search has no way to have found it.
+    // And a tenth more than the bucket gives: the search has no way to have found it.
     let over = bench.udp(&format!("{}", (RATE * 1.1 * PACKET / FRAME).round()))?;
-    let waits = number(&over, "/directions/0/throughput_bps/whole_run")?;
-    ensure!(waits < rate * 1.05, "{waits} arrived, and the answer was {rate}");
+    Ok(Some((rate, over)))
+}
+
+/// What comes in bursts waits in it, so that the answer is near what the bucket gives, on a busy machine too.
+fn deep() -> Result<()> {
+    let Some((rate, over)) = through_bucket("burst 5kb limit 2mb")? else { return Ok(()) };
+    let arrived = number(&over, "/directions/0/throughput_bps/whole_run")?;
+    ensure!(arrived < rate * 1.05, "{arrived} arrived, and the answer was {rate}");
     Ok(())
 }
 
-fn deep() -> Result<()> {
-    through_bucket("burst 5kb limit 2mb")
-}
-
 fn shallow() -> Result<()> {
-    through_bucket("burst 5kb limit 9kb")
+    let Some((_, over)) = through_bucket("burst 5kb limit 9kb")? else { return Ok(()) };
+    let loss = number(&over, "/directions/0/packets/loss")?;
+    ensure!(loss > 0.01, "{loss} were lost of a tenth more than the bucket gives");
+    Ok(())
 }
 
 fn policer() -> Result<()> {

@@ -115,18 +115,16 @@ impl Tally {
     fn read_time(&mut self, line: &str, now: Instant) {
         let begins = line.strip_prefix("test ").and_then(|l| l.split_once(" ..."));
         let result = line.strip_prefix("test result: ");
-        if begins.is_some() || result.is_some() {
-            if let (Some((test, from)), Some(until)) = (self.running.take(), self.last_line) {
-                self.times.push((until - from, test));
-            }
+        let ends = begins.is_some() || result.is_some();
+        if let (Some((test, from)), Some(until)) = (self.running.take_if(|_| ends), self.last_line) {
+            self.times.push((until - from, test));
         }
         if self.program.is_empty() {
             self.running =
                 begins.map(|(test, _)| (test.trim_end().into(), self.last_line.unwrap_or(now))).or(self.running.take());
-        } else if let Some(seconds) =
-            result.and_then(|r| r.rsplit_once("finished in ")?.1.trim_end_matches('s').parse().ok())
-        {
-            self.times.push((Duration::from_secs_f64(seconds), String::new()));
+        } else if let Some(seconds) = result.and_then(|r| r.rsplit_once("finished in ")) {
+            let seconds = seconds.1.trim_end_matches('s').parse().unwrap_or(0.0);
+            self.times.push((Duration::try_from_secs_f64(seconds).unwrap_or_default(), String::new()));
         }
         self.last_line = Some(now);
     }
