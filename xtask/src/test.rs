@@ -51,7 +51,7 @@ const STREAMS: [&[&str]; 3] = [
     // The kernel that is recorded, disks, displays.
     &["android", "drawing", "engines", "errors", "install", "jvm", "pool", "pool_clients", "pool_kill"],
     // Networks in namespaces of their own, where tests wait for packets.
-    &["detour", "link", "net", "rate", "reach"],
+    &["detour", "net", "rate", "reach"],
 ];
 
 /// Whoever still has the tests' output so long after their end was left behind by one of them.
