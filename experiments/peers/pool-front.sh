@@ -3,7 +3,9 @@
 # DEPTH requests under way from another processor, and ends it. The lines are those of `fathom pool bench --nbd`, and besides
 # rate.p50, the reciprocal of the median latency.
 set -eu
+# shellcheck source=pool-server.sh
 . "${0%/*}/pool-server.sh"
+# shellcheck disable=SC2034 # `serve` uses the port.
 fathom=$1 port=$2 depth=$3
 shift 3
 
@@ -11,8 +13,11 @@ shift 3
 cpus=$(taskset -cp $$)
 cpus=${cpus##*: }
 first=${cpus%%[,-]*} last=${cpus##*[,-]}
-[ "$first" != "$last" ] || { echo "two processors are needed" >&2; exit 1; }
+[ "$first" != "$last" ] || {
+    echo "two processors are needed" >&2
+    exit 1
+}
 
 serve taskset -c "$last" "$@"
-taskset -c "$first" "$fathom" pool bench --nbd "$uri" --fill --threads "$depth" --block 4096 --duration 4 --server-pid $server --lines |
+taskset -c "$first" "$fathom" pool bench --nbd "$uri" --fill --threads "$depth" --block 4096 --duration 4 --server-pid "$server" --lines |
     awk '{ print } /"latency.p50"/ { split($0, v, /"v":/); printf "{\"metric\":\"rate.p50\",\"unit\":\"1/s\",\"v\":%.1f}\n", 1e9 / v[2] }'

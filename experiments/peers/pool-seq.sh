@@ -4,6 +4,7 @@
 #
 # WHAT: nbdkit-memory, nbdkit-file; memory (the coordinator's own); node, stripe, concat (one or four nodes with stores in files). With RATE (such as
 # 400mbit, as root) each node is in a network namespace of its own, behind a link of that rate both ways.
+# shellcheck disable=SC2086 # $nodes and $apart are lists of arguments.
 set -eu
 fathom=$1 scratch=$2 what=$3 rw=$4 block=$5 depth=$6 rate=${7:-}
 size=512M bytes=$((512 << 20)) servers="" spaces="" subnet=$(($$ % 250))
@@ -11,7 +12,7 @@ size=512M bytes=$((512 << 20)) servers="" spaces="" subnet=$(($$ % 250))
 # However it ends, nobody is left behind; first the coordinator, then its nodes.
 end() {
     trap - EXIT
-    for server in $servers; do kill "$server" && wait "$server" || true; done
+    for server in $servers; do { kill "$server" && wait "$server"; } || true; done
     for space in $spaces; do ip netns delete "$space"; done
 }
 trap 'exit 1' HUP INT TERM
@@ -19,7 +20,10 @@ trap end EXIT
 
 # Waits for a line or a socket.
 there() {
-    for _ in $(seq 200); do [ "$1" "$2" ] && return; sleep 0.05; done
+    for _ in $(seq 200); do
+        test "$1" "$2" && return
+        sleep 0.05
+    done
     echo "there is no $2" >&2
     exit 1
 }
@@ -54,19 +58,22 @@ coordinator() {
 }
 
 case $what in
-nbdkit-memory) nbdkit --foreground --unix "$scratch/nbd" memory "$size" & servers=$! ;;
-nbdkit-file)
-    truncate -s "$size" "$scratch/disk"
-    nbdkit --foreground --unix "$scratch/nbd" file "$scratch/disk" &
-    servers=$!
-    ;;
-memory) coordinator --backend "memory:$size" ;;
-node) node 0 "$size" && coordinator $nodes ;;
-stripe | concat)
-    for nth in 0 1 2 3; do node $nth 128M; done
-    coordinator $nodes --layout "$what"
-    ;;
-*) echo "no such server: $what" >&2 && exit 2 ;;
+    nbdkit-memory)
+        nbdkit --foreground --unix "$scratch/nbd" memory "$size" &
+        servers=$!
+        ;;
+    nbdkit-file)
+        truncate -s "$size" "$scratch/disk"
+        nbdkit --foreground --unix "$scratch/nbd" file "$scratch/disk" &
+        servers=$!
+        ;;
+    memory) coordinator --backend "memory:$size" ;;
+    node) node 0 "$size" && coordinator $nodes ;;
+    stripe | concat)
+        for nth in 0 1 2 3; do node $nth 128M; done
+        coordinator $nodes --layout "$what"
+        ;;
+    *) echo "no such server: $what" >&2 && exit 2 ;;
 esac
 there -S "$scratch/nbd"
 
@@ -79,11 +86,11 @@ load --rw="$rw" --bs="$block" --iodepth="$depth" --time_based --runtime=4 --ramp
 
 now() { date +%s%N; }
 case $rw in
-read) set -- "$uri" null: ;;
-*)
-    head -c "$bytes" /dev/urandom >"$scratch/source"
-    set -- "$scratch/source" "$uri"
-    ;;
+    read) set -- "$uri" null: ;;
+    *)
+        head -c "$bytes" /dev/urandom >"$scratch/source"
+        set -- "$scratch/source" "$uri"
+        ;;
 esac
 begun=$(now)
 nbdcopy --connections=1 "$@"

@@ -12,7 +12,10 @@ const BAR_RIGHT = 128;
 /** Rows of cells in one unit. */
 export class Bars {
   constructor(bars, unit, tip) {
-    Object.assign(this, { bars, unit, tip, hovered: -1 });
+    this.bars = bars;
+    this.unit = unit;
+    this.tip = tip;
+    this.hovered = -1;
     const { own, shared } = tellApart(bars.map((bar) => bar.label));
     this.labels = own;
     this.shared = shared;
@@ -36,7 +39,10 @@ export class Bars {
     this.left = Math.min(longest + 14, width * 0.4);
     const room = Math.max(width - this.left - BAR_RIGHT, 60);
     const all = this.bars.flatMap((bar) => [...bar.values, bar.estimate, ...(bar.ci95 ?? [])]);
-    const axis = valueAxis(all.filter((value) => value !== null), Math.max(2, Math.floor(room / 110)));
+    const axis = valueAxis(
+      all.filter((value) => value !== null),
+      Math.max(2, Math.floor(room / 110)),
+    );
     const x = (value) => this.left + axis.at(value) * room;
     c.strokeStyle = paint('grid');
     c.fillStyle = paint('muted');

@@ -1,6 +1,6 @@
 // The page of a benchmark: figures, curves, numbers, method.
 
-import { byId, el, fill } from './dom.js';
+import { byId, el, fill, find } from './dom.js';
 import { onThemeChange } from './theme.js';
 import { Tip } from './tip.js';
 import { Bars } from './bars.js';
@@ -11,20 +11,38 @@ import { showBadges, showFacts, showHeld, showHow, showMetrics, showResults, sho
 
 /** The figure with its heading and what its paper says; a part for each unit. */
 function figureParts(figure, tip) {
-  if (figure.x && figure.bars.filter((bar) => bar.x !== null && bar.estimate !== null).length > 1) return [new Lines(figure, tip)];
+  if (figure.x && figure.bars.filter((bar) => bar.x !== null && bar.estimate !== null).length > 1)
+    return [new Lines(figure, tip)];
   const units = [...new Set(figure.bars.map((bar) => bar.unit))];
-  return units.map((unit) => new Bars(figure.bars.filter((bar) => bar.unit === unit), unit, tip));
+  return units.map(
+    (unit) =>
+      new Bars(
+        figure.bars.filter((bar) => bar.unit === unit),
+        unit,
+        tip,
+      ),
+  );
 }
 
 /** The numbers of the paper's text, ours beside them. */
 function statedTable(stated) {
-  const row = (cells, tag) => el('tr', {}, cells.map((cell, at) => el(tag, at > 0 && at < 3 ? { class: 'number' } : {}, cell)));
-  const number = (value) => (value === null ? 'not measured' : value.toLocaleString('en', { maximumSignificantDigits: 3 }));
+  const row = (cells, tag) =>
+    el(
+      'tr',
+      {},
+      cells.map((cell, at) => el(tag, at > 0 && at < 3 ? { class: 'number' } : {}, cell)),
+    );
+  const number = (value) =>
+    value === null ? 'not measured' : value.toLocaleString('en', { maximumSignificantDigits: 3 });
   return el(
     'table',
     { class: 'stated' },
     el('thead', {}, row(['in its text', 'paper', 'ours', 'unit'], 'th')),
-    el('tbody', {}, stated.map((s) => row([s.what, number(s.paper), number(s.ours), s.unit], 'td'))),
+    el(
+      'tbody',
+      {},
+      stated.map((s) => row([s.what, number(s.paper), number(s.ours), s.unit], 'td')),
+    ),
   );
 }
 
@@ -56,13 +74,23 @@ fill(
     ? figures.map(({ figure, parts }) => figureNode(figure, parts))
     : el('p', { class: 'note' }, 'Nothing was measured.'),
 );
-fill(byId('curves-body'), curves.map((curve) => curve.node));
-fill(byId('flows-body'), flows.map((chart) => chart.node));
+fill(
+  byId('curves-body'),
+  curves.map((curve) => curve.node),
+);
+fill(
+  byId('flows-body'),
+  flows.map((chart) => chart.node),
+);
 showHeld(byId('held-body'), page.held);
 // A part that has nothing to show is not there, nor the way to it.
-for (const [name, there] of [['curves', curves.length > 0], ['flows', flows.length > 0], ['held', page.held.length > 0]]) {
+for (const [name, there] of [
+  ['curves', curves.length > 0],
+  ['flows', flows.length > 0],
+  ['held', page.held.length > 0],
+]) {
   byId(name).hidden = !there;
-  document.querySelector(`nav a[href='#${name}']`).hidden = !there;
+  find(`nav a[href='#${name}']`).hidden = !there;
 }
 showResults(byId('table-body'), page);
 showMetrics(byId('metrics'), page);

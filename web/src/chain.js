@@ -65,12 +65,14 @@ export function chainOfOperation(trace, operation) {
   const own = trace.operations.span[operation];
   const all = within(trace, operation);
   const down = walk(trace, own >= 0 ? [[own, SUREST]] : [], true);
-  for (const spans of [
-    all.map((one) => trace.operations.span[one]),
-    all.flatMap((one) => [...trace.spansOf(one)]),
-  ]) {
+  for (const spans of [all.map((one) => trace.operations.span[one]), all.flatMap((one) => [...trace.spansOf(one)])]) {
     const left = spans.filter((span) => span >= 0 && !down.has(span));
-    walk(trace, left.map((span) => [span, surestLinkTo(trace, span)]), true, down);
+    walk(
+      trace,
+      left.map((span) => [span, surestLinkTo(trace, span)]),
+      true,
+      down,
+    );
   }
   for (const cause of all.flatMap((one) => [...trace.causesOfOperation(one)])) {
     const command = trace.causes.command[cause];

@@ -12,7 +12,9 @@ const CURVE_NEAR = 18;
 
 export class Curves {
   constructor(cell, tip) {
-    Object.assign(this, { cell, tip, chosen: -1 });
+    this.cell = cell;
+    this.tip = tip;
+    this.chosen = -1;
     this.length = Math.max(...cell.processes.map((process) => process.iterations), 1);
     this.canvas = el('canvas', {
       role: 'img',
@@ -21,7 +23,13 @@ export class Curves {
     });
     this.canvas.addEventListener('pointermove', (event) => this.hover(event));
     this.canvas.addEventListener('pointerleave', () => this.choose(-1));
-    this.node = el('figure', { class: 'curve' }, el('h3', {}, cell.title), this.canvas, el('figcaption', {}, this.words()));
+    this.node = el(
+      'figure',
+      { class: 'curve' },
+      el('h3', {}, cell.title),
+      this.canvas,
+      el('figcaption', {}, this.words()),
+    );
   }
 
   /** How many processes are of which class. */
@@ -63,7 +71,9 @@ export class Curves {
     c.strokeStyle = paint('mark-read');
     c.lineWidth = 1;
     c.beginPath();
-    process.points.forEach(([n, value], i) => (i === 0 ? c.moveTo(this.x(n), this.y(value)) : c.lineTo(this.x(n), this.y(value))));
+    process.points.forEach(([n, value], i) =>
+      i === 0 ? c.moveTo(this.x(n), this.y(value)) : c.lineTo(this.x(n), this.y(value)),
+    );
     c.stroke();
     c.globalAlpha = 1;
   }

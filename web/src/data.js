@@ -223,9 +223,12 @@ export class Trace {
   }
 }
 
-/** The blocks of the recordings in the page. */
+/**
+ * The blocks of the recordings in the page.
+ * @returns {HTMLScriptElement[]}
+ */
 export function recordings() {
-  return [...document.querySelectorAll('script.recording')];
+  return Array.from(document.querySelectorAll('script.recording'));
 }
 
 /** The device commands of all recordings, with their titles. */

@@ -22,8 +22,20 @@ export function el(tag, attributes = {}, ...children) {
   return node;
 }
 
+/**
+ * The page's element of that name, of the kind that the page's HTML says.
+ * @returns {any}
+ */
 export function byId(id) {
   return document.getElementById(id);
+}
+
+/**
+ * The first element that a selector finds, of the kind that the selector says.
+ * @returns {any}
+ */
+export function find(selector) {
+  return document.querySelector(selector);
 }
 
 /** Replaces what is in an element. */
@@ -60,8 +72,7 @@ export function terms(pairs) {
     { class: 'terms' },
     pairs
       .filter(([, value]) => value !== null && value !== undefined && value !== false && value !== '')
-      .map(([term, value]) => [el('dt', {}, term), el('dd', {}, value)])
-      .flat(),
+      .flatMap(([term, value]) => [el('dt', {}, term), el('dd', {}, value)]),
   );
 }
 

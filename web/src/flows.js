@@ -24,7 +24,8 @@ export const CAUSE_COLOURS = {
 
 export class Flows {
   constructor(chart, tip) {
-    Object.assign(this, { chart, tip });
+    this.chart = chart;
+    this.tip = tip;
     this.end = Math.max(chart.end, 0.1);
     this.canvas = el('canvas', {
       role: 'img',
@@ -75,7 +76,9 @@ export class Flows {
       c.lineWidth = 1.3;
       c.setLineDash(i >= LINE_COLOURS.length ? [5, 3] : []);
       c.beginPath();
-      flow.points.forEach(([t, value], n) => (n === 0 ? c.moveTo(this.x(t), this.y(value)) : c.lineTo(this.x(t), this.y(value))));
+      flow.points.forEach(([t, value], n) =>
+        n === 0 ? c.moveTo(this.x(t), this.y(value)) : c.lineTo(this.x(t), this.y(value)),
+      );
       c.stroke();
       c.setLineDash([]);
       const at = 18 + i * 16;

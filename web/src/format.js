@@ -25,6 +25,7 @@ export function mean(value) {
   return digits(value);
 }
 
+/** @type {[number, string][]} */
 const TIME_UNITS = [
   [1e9, 's'],
   [1e6, 'ms'],
@@ -86,13 +87,14 @@ export function shorten(text, limit) {
   return points.length <= limit ? text : `${points.slice(0, limit - 1).join('')}…`;
 }
 
+// eslint-disable-next-line no-control-regex -- they are what is looked for
+const CONTROLS = /[\u0000-\u001f\u007f]/g;
+
 /** Control characters made visible, so that text from a traced program cannot move or hide other text.
  *  C0 and DEL have pictures of their own in Unicode; C1, the direction overrides and what has no width become their code points. */
 export function visible(text) {
   return text
-    .replace(/[\u0000-\u001f\u007f]/g, (c) =>
-      c === '\u007f' ? '\u2421' : String.fromCharCode(0x2400 + c.charCodeAt(0)),
-    )
+    .replace(CONTROLS, (c) => (c === '\u007f' ? '\u2421' : String.fromCharCode(0x2400 + c.charCodeAt(0))))
     .replace(
       /[\u0080-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g,
       (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`,

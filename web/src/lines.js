@@ -23,7 +23,8 @@ function inOrder(values) {
 
 export class Lines {
   constructor(figure, tip) {
-    Object.assign(this, { figure, tip });
+    this.figure = figure;
+    this.tip = tip;
     this.bars = figure.bars.filter((bar) => bar.x !== null && bar.estimate !== null);
     this.unit = this.bars[0]?.unit ?? '';
     this.xs = inOrder(this.bars.map((bar) => bar.x));
@@ -46,14 +47,21 @@ export class Lines {
     const names = this.series.map((name) => `${this.figure.series} ${name}`);
     const right = Math.max(...names.map((name) => c.measureText(name).width)) + 34;
     const [across, up] = [width - LINES_LEFT - right, LINES_HEIGHT - LINES_BOTTOM - 10];
-    const axis = valueAxis(this.bars.flatMap((bar) => [bar.estimate, ...(bar.ci95 ?? [])]), 5);
+    const axis = valueAxis(
+      this.bars.flatMap((bar) => [bar.estimate, ...(bar.ci95 ?? [])]),
+      5,
+    );
     const y = (value) => 10 + up * (1 - axis.at(value));
     const x = (value) => LINES_LEFT + ((this.xs.indexOf(value) + 0.5) / this.xs.length) * across;
     this.places = this.bars.map((bar) => ({ bar, x: x(bar.x), y: y(bar.estimate) }));
     valueLines(c, axis.ticks, y, { left: LINES_LEFT, right: LINES_LEFT + across, unit: this.unit });
     c.textAlign = 'center';
     for (const value of this.xs) c.fillText(value, x(value), LINES_HEIGHT - LINES_BOTTOM + 10);
-    c.fillText(`${this.figure.x}${axis.log ? ' (values logarithmic)' : ''}`, LINES_LEFT + across / 2, LINES_HEIGHT - 10);
+    c.fillText(
+      `${this.figure.x}${axis.log ? ' (values logarithmic)' : ''}`,
+      LINES_LEFT + across / 2,
+      LINES_HEIGHT - 10,
+    );
     c.textAlign = 'left';
     this.series.forEach((name, i) => this.line(c, name, i, { x, y, names, end: LINES_LEFT + across + 12 }));
   }

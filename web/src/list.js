@@ -2,7 +2,7 @@
 // any operation without a pointer.
 
 import { count, duration, moment } from './format.js';
-import { byId, el, fill } from './dom.js';
+import { byId, el, fill, find } from './dom.js';
 
 const PAGE = 12;
 
@@ -17,7 +17,10 @@ function latencyOf(trace, operation) {
 
 export class OperationList {
   constructor(trace, choose) {
-    Object.assign(this, { trace, choose, page: 0, chosen: -1 });
+    this.trace = trace;
+    this.choose = choose;
+    this.page = 0;
+    this.chosen = -1;
     this.shape = byId('list-shape');
     this.order = byId('list-order');
     this.shape.append(
@@ -65,7 +68,8 @@ export class OperationList {
     const { trace, rows } = this;
     const slowest = rows.reduce((most, i) => Math.max(most, latencyOf(trace, i)), 1);
     const shown = rows.slice(this.page * PAGE, (this.page + 1) * PAGE);
-    const focused = document.activeElement?.closest('#list-rows') ? document.activeElement.dataset.operation : null;
+    const active = /** @type {HTMLElement} */ (document.activeElement);
+    const focused = active?.closest('#list-rows') ? active.dataset.operation : null;
     fill(
       byId('list-rows'),
       shown.map((i) =>
@@ -105,7 +109,7 @@ export class OperationList {
         ),
       ),
     );
-    if (focused) document.querySelector(`#list-rows [data-operation="${focused}"]`)?.focus({ preventScroll: true });
+    if (focused) find(`#list-rows [data-operation="${focused}"]`)?.focus({ preventScroll: true });
     const pages = Math.max(1, Math.ceil(rows.length / PAGE));
     byId('list-page').textContent = `${count(rows.length)} operations, page ${this.page + 1} of ${pages}`;
     byId('list-before').disabled = this.page === 0;

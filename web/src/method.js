@@ -13,7 +13,10 @@ function said(fact) {
   return `${fact.value}${fact.unit ? ` ${fact.unit}` : ''}`;
 }
 
-/** What the header tells of the device; the first name that is known answers. */
+/**
+ * What the header tells of the device; the first name that is known answers.
+ * @type {[string, string[]][]}
+ */
 const HEADLINES = [
   ['Device', ['device.model', 'device.platform']],
   ['CPU', ['cpu.model', 'cpu.architecture']],
@@ -61,7 +64,11 @@ function lossBadge(loss, check) {
     if (check?.state === 'failed') return el('a', { class: 'badge bad', href: '#method' }, 'events are missing');
     return el('a', { class: 'badge warn', href: '#method' }, 'completeness not checked');
   }
-  return el('a', { class: 'badge bad', href: '#method' }, `${loss.at_least ? 'at least ' : ''}${count(loss.events + (loss.untold ?? 0))} events lost`);
+  return el(
+    'a',
+    { class: 'badge bad', href: '#method' },
+    `${loss.at_least ? 'at least ' : ''}${count(loss.events + (loss.untold ?? 0))} events lost`,
+  );
 }
 
 function nothingLost(loss) {
@@ -123,7 +130,11 @@ function lossPart(loss, check, trace) {
     if (check?.state === 'checked')
       return el('p', {}, 'Nothing was lost: every record arrived, and what each disk counted itself was recorded.');
     if (check?.state === 'failed')
-      return el('p', { class: 'note' }, `No loss was noticed, but what the disks counted themselves does not agree${why}.`);
+      return el(
+        'p',
+        { class: 'note' },
+        `No loss was noticed, but what the disks counted themselves does not agree${why}.`,
+      );
     return el('p', { class: 'note' }, `No loss was noticed; whether all was recorded was not checked${why}.`);
   }
   const rows = (loss.intervals ?? []).map((lost) => [
@@ -216,7 +227,9 @@ export function showMethod(page, nodes) {
       el(
         'ul',
         { class: 'blind' },
-        blind.map((one) => el('li', {}, el('strong', {}, `${one.layer}${one.wholly ? ', wholly blind' : ''}: `), one.means)),
+        blind.map((one) =>
+          el('li', {}, el('strong', {}, `${one.layer}${one.wholly ? ', wholly blind' : ''}: `), one.means),
+        ),
       ),
     );
 

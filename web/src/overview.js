@@ -30,9 +30,9 @@ export class Overview {
     const { low, high } = this.trace;
     const xOf = (time) => ((time - low) / (high - low)) * width;
     const bar = width / BARS;
-    for (const [shares, layer, y] of [
-      [this.operations, 'Database', 3],
-      [this.commands, 'Driver', 18],
+    for (const { shares, layer, y } of [
+      { shares: this.operations, layer: 'Database', y: 3 },
+      { shares: this.commands, layer: 'Driver', y: 18 },
     ]) {
       c.fillStyle = layerPaint(layer);
       shares.forEach((share, i) => {

@@ -114,13 +114,7 @@ function chainList(trace, chain, choose) {
       el(
         'section',
         { class: 'layer', dataset: { layer } },
-        el(
-          'h4',
-          {},
-          swatch(layer),
-          layer,
-          el('span', {}, count(elements.length)),
-        ),
+        el('h4', {}, swatch(layer), layer, el('span', {}, count(elements.length))),
         list,
         more,
       ),
@@ -185,12 +179,7 @@ function timeBar(trace, operation) {
           el(
             'tr',
             {},
-            el(
-              'th',
-              { scope: 'row' },
-              swatch(s.layer),
-              s.layer,
-            ),
+            el('th', { scope: 'row' }, swatch(s.layer), s.layer),
             el('td', {}, s.reason),
             el('td', { class: 'number' }, duration(s.ns)),
             el('td', { class: 'number' }, percent(s.part)),

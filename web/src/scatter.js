@@ -25,7 +25,8 @@ export class Commands {
     const raw = one.scatter ?? {};
     const begins = (raw.shapes ?? []).map((shape) => shape.start).filter((start) => start !== null);
     const first = begins.reduce((a, b) => Math.min(a, b), Infinity);
-    const shift = origin !== null && raw.origin_ns !== undefined ? origin - raw.origin_ns : Number.isFinite(first) ? first : 0;
+    const shift =
+      origin !== null && raw.origin_ns !== undefined ? origin - raw.origin_ns : Number.isFinite(first) ? first : 0;
     this.recording = recording;
     this.title = one.title ?? '';
     this.shapes = raw.shapes ?? [];
@@ -96,7 +97,12 @@ function rank(shape) {
 
 class Panel {
   constructor(all, [recording, shape], choose, tip) {
-    Object.assign(this, { all, choose, tip, hovered: null, chosen: null, window: null });
+    this.all = all;
+    this.choose = choose;
+    this.tip = tip;
+    this.hovered = null;
+    this.chosen = null;
+    this.window = null;
     this.canvas = el('canvas', { role: 'img' });
     this.words = el('p', { class: 'none' });
     const options = (commands) => [

@@ -92,10 +92,7 @@ function countsPart(counts) {
   if (!counts?.rows?.length) return [];
   let layer = '';
   const rows = counts.rows.map((row) => {
-    const head =
-      row.layer === layer
-        ? ''
-        : el('span', {}, swatch(row.layer), row.layer);
+    const head = row.layer === layer ? '' : el('span', {}, swatch(row.layer), row.layer);
     layer = row.layer;
     return [
       head,

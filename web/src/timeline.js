@@ -21,6 +21,7 @@ export class Timeline {
     this.trace = trace;
     this.commandKind = commandKind;
     this.rows = buildRows(trace);
+    this.rowIndex = null;
     this.boxes = { cover: new Float32Array(0), count: new Uint32Array(0) };
   }
 

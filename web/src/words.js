@@ -19,7 +19,10 @@ export function showBadges(node, page) {
   if (results.some((cell) => cell.quick)) add('warn', 'quick run');
   const failed = results.reduce((sum, cell) => sum + cell.failed, 0);
   if (failed > 0) add('bad', `${count(failed)} processes failed`);
-  const gates = results.reduce((sum, cell) => sum + Object.values(cell.gates).filter((gate) => gate.failed > 0).length, 0);
+  const gates = results.reduce(
+    (sum, cell) => sum + Object.values(cell.gates).filter((gate) => gate.failed > 0).length,
+    0,
+  );
   if (gates > 0) add('warn', 'gates not passed');
   const measured = results.filter((cell) => cell.processes > 0);
   if (measured.length > 0 && measured.every((cell) => cell.verified === true)) add('good', 'every result checked');
@@ -122,7 +125,12 @@ export function showBeside(byId, compared) {
 
 /** What held network runs back: a table a direction, in the colours that shade the flows. */
 export function showHeld(node, held) {
-  const columns = [{ name: 'Cause' }, { name: 'share', number: true }, { name: 'what shows it' }, { name: 'what would change it' }];
+  const columns = [
+    { name: 'Cause' },
+    { name: 'share', number: true },
+    { name: 'what shows it' },
+    { name: 'what would change it' },
+  ];
   const one = ({ run, direction, limits }) => {
     const rows = limits.map((limit) => [
       el('span', { class: 'cause' }, swatch(CAUSE_COLOURS[limit.cause] ?? 'block'), limit.cause),
@@ -142,31 +150,57 @@ export function showMetrics(node, page) {
     valueText(metric.mean, metric.unit),
     `${valueText(metric.range[0], metric.unit)} to ${valueText(metric.range[1], metric.unit)}`,
   ]);
-  const columns = [{ name: 'Cell' }, { name: 'metric' }, { name: 'mean', number: true }, { name: 'range of processes', number: true }];
-  fill(node, rows.length > 0 ? el('details', {}, el('summary', {}, 'What the processes measured besides'), table('Further metrics', columns, rows)) : null);
+  const columns = [
+    { name: 'Cell' },
+    { name: 'metric' },
+    { name: 'mean', number: true },
+    { name: 'range of processes', number: true },
+  ];
+  fill(
+    node,
+    rows.length > 0
+      ? el(
+          'details',
+          {},
+          el('summary', {}, 'What the processes measured besides'),
+          table('Further metrics', columns, rows),
+        )
+      : null,
+  );
 }
 
 export function showHow(nodes, page) {
   fill(
     nodes.designs,
-    page.designs.map((design) => [
-      el('h3', {}, design.name),
-      el('p', {}, design.question),
-      design.method.map((sentence) => el('p', { class: 'note' }, sentence)),
-    ]).flat(2),
+    page.designs
+      .map((design) => [
+        el('h3', {}, design.name),
+        el('p', {}, design.question),
+        design.method.map((sentence) => el('p', { class: 'note' }, sentence)),
+      ])
+      .flat(2),
   );
   const marks = page.shown.results.flatMap((cell) =>
-    Object.entries(cell.marks).filter(([name]) => !name.startsWith('limited_by ')).map(([name, text]) => [`${cell.workload} ${parameters(cell)}`, name, text]),
+    Object.entries(cell.marks)
+      .filter(([name]) => !name.startsWith('limited_by '))
+      .map(([name, text]) => [`${cell.workload} ${parameters(cell)}`, name, text]),
   );
   marks.unshift(...page.shown.marks.map((mark) => ['the whole run', mark.name, mark.text]));
   const columns = [{ name: 'Cell' }, { name: 'mark' }, { name: 'what all its processes said' }];
   fill(nodes.said, marks.length > 0 ? table('What the processes said of themselves', columns, marks) : null);
   const facts = Object.entries(page.shown.environment).map(([name, fact]) => [
     name,
-    fact.value === null || fact.value === undefined ? `unknown: ${fact.unknown ?? 'not read'}` : `${fact.value} ${fact.unit ?? ''}`,
+    fact.value === null || fact.value === undefined
+      ? `unknown: ${fact.unknown ?? 'not read'}`
+      : `${fact.value} ${fact.unit ?? ''}`,
     fact.source,
     fact.varies ? `a ${fact.varies}` : '',
   ]);
   const heads = [{ name: 'Fact' }, { name: 'Value' }, { name: 'read from' }, { name: 'holds for' }];
-  fill(nodes.environment, facts.length > 0 ? table('The machine', heads, facts) : el('p', { class: 'note' }, 'Nothing is known of the machine.'));
+  fill(
+    nodes.environment,
+    facts.length > 0
+      ? table('The machine', heads, facts)
+      : el('p', { class: 'note' }, 'Nothing is known of the machine.'),
+  );
 }

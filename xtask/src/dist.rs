@@ -1,5 +1,5 @@
-//! `make dist`: an archive and a Debian package a target, with the program, its manual pages, completions and licences, the readme and the
-//! changelog.
+//! `make dist`: an archive and a Debian package a target, with the program, its manual pages, completions and licences, those of the crates
+//! in it, the readme and the changelog.
 //!
 //! # The one C compiler for aarch64
 //!
@@ -9,6 +9,7 @@
 //! headers are those of Debian's `musl-dev` for arm64, taken through apt's own state folder and only unpacked under
 //! `target/`. Nothing is installed. See docs/internals/journal/2026-11-20-aarch64-compiler.md.
 
+use crate::licences;
 use crate::run::{cargo, output, run};
 use anyhow::{Context, Result, ensure};
 use lab::debian::Packages;
@@ -66,6 +67,7 @@ fn pack(root: &Path, dist: &Path, target: &str, program: &Path, runs: &Path) -> 
         let to = folder.join(file.file_name().unwrap_or_default());
         std::fs::copy(file, &to).with_context(|| format!("cannot copy {}", file.display()))?;
     }
+    write_licences(root, target, &folder)?;
     install(root, program, runs, &folder, "/")?;
     // The program stands at the top, for whoever only wants to try it.
     std::fs::remove_dir_all(folder.join("bin")).context("cannot remove bin")?;
@@ -93,6 +95,7 @@ fn debian(root: &Path, dist: &Path, target: &str, program: &Path, runs: &Path) -
     for file in ["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"] {
         std::fs::copy(root.join(file), documents.join(file)).with_context(|| format!("cannot copy {file}"))?;
     }
+    write_licences(root, target, &documents)?;
     let size: u64 = std::fs::metadata(program).map_or(0, |m| m.len() / 1024);
     let help = output(Command::new(runs).arg("--help"))?;
     let about: Vec<&str> = help.lines().take_while(|line| !line.trim().is_empty()).collect();
@@ -115,6 +118,13 @@ fn debian(root: &Path, dist: &Path, target: &str, program: &Path, runs: &Path) -
 fn install(root: &Path, program: &Path, runs: &Path, folder: &Path, prefix: &str) -> Result<()> {
     let mut install = Command::new(root.join("scripts/install"));
     run(install.arg(program).env("RUN", runs).env("DESTDIR", folder).env("PREFIX", prefix))
+}
+
+/// Puts the licences of what the program holds into a folder.
+fn write_licences(root: &Path, target: &str, folder: &Path) -> Result<()> {
+    let file = folder.join("THIRD-PARTY-LICENSES.txt");
+    std::fs::write(&file, licences::third_party(root, target)?)
+        .with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// An empty folder in the place of whatever was there.

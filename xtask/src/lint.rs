@@ -2,7 +2,7 @@
 //! is wrong is worth more than its first line.
 
 use crate::run::{cargo, output, show};
-use crate::{gen_files, tidy};
+use crate::{gen_files, licences, linters, tidy};
 use anyhow::{Result, ensure};
 use serde_json::Value;
 use std::path::Path;
@@ -20,6 +20,10 @@ fn steps(root: &Path) -> Vec<(&'static str, Result<()>)> {
                 cargo(root).args(["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]),
             ),
         ),
+        ("shell", linters::shell(root)),
+        ("Java", linters::java(root)),
+        ("web", linters::web(root)),
+        ("licences", licences::check(root)),
         ("tidy", tidy::run(root)),
         ("a second build does nothing", second_build_is_idle(root)),
     ]

@@ -3,7 +3,9 @@
 mod cli_page;
 mod dist;
 mod gen_files;
+mod licences;
 mod lint;
+mod linters;
 mod long;
 mod markdown;
 mod metadata;
@@ -23,9 +25,10 @@ usage: cargo xtask CHORE
 
   gen [--check]    write the files that come from crates/model (and, once built, from the program), or tell which are stale
   tidy             check the rules of the house
-  lint             formatting, clippy, tidy, generated files, and that a second build does nothing
+  lint             formatting and linters of every language, tidy, generated files, and that a second build does nothing
   test [LANE…]     run the lanes of tests and count them; `cargo xtask test --list` names the lanes
   long [NAME…]     run the long tests, with `--minutes N` as many as fit; what was left out is named
+  licences         what the program is linked with, and the texts of its licences, as `dist` ships them
   dist             a .tar.gz for each target under target/dist
 ";
 
@@ -50,6 +53,7 @@ fn chore(words: &[String]) -> Result<()> {
         Some("lint") => lint::run(&root),
         Some("test") => test::run(&root, rest),
         Some("long") => long::run(&root, rest),
+        Some("licences") => licences::print(&root),
         Some("dist") => dist::all(&root),
         _ => bail!("{USAGE}"),
     }

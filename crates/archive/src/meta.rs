@@ -24,7 +24,7 @@ pub struct Meta {
     pub format: String,
     /// Version of the folder ([`versions::FOLDER`]).
     pub version: u32,
-    /// Who made it, such as `Fathom 0.1.0`.
+    /// Who made it, such as `Fathom 0.2.0`.
     #[serde(default)]
     pub made_by: String,
     /// What was done: `trace`, `bench`, …

@@ -215,7 +215,7 @@ fn scores(args: &args::Papers, figures: &[&Known]) -> Result<Made> {
     if all.iter().flat_map(|f| &f.bars).all(|bar| bar.estimate.is_none()) {
         bail!("{} holds no score of any cell of these figures", path.display());
     }
-    Ok(Made::Text(format!("\n{}", analysis::bench::figures::markdown(&all))))
+    Ok(Made::Text(format!("\n{}", experiment::folded(&analysis::bench::figures::markdown(&all)))))
 }
 
 fn head() -> String {
@@ -231,6 +231,7 @@ fn overview(papers: &[Paper], wanted: &[&Known]) -> String {
     for paper in papers.iter().filter(|p| wanted.iter().any(|k| k.paper == p.number)) {
         let _ = writeln!(text, "- **{}**: {}", paper.number, paper.is);
     }
+    text = experiment::folded(&text);
     text.push_str("\n| paper | figure | shows | command | state |\n|---|---|---|---|---|\n");
     for k in wanted {
         let command = k.command.as_ref().map_or_else(String::new, |c| format!("`{c}`"));

@@ -34,7 +34,7 @@ mod units;
 
 pub use design::{Cell, Design, DiskWanted, Fresh};
 pub use expand::{Choices, Fill, Plan, expand, instead};
-pub use markdown::markdown;
+pub use markdown::{folded, markdown};
 pub use results::{Absent, Comparison, Results, Stopped};
 pub use run::{Disk, HalfWidths, MakeDisk, Past, Setting, Sink, Stored, parents, run};
 pub use scratch::clean;

@@ -49,16 +49,59 @@ pub fn markdown(results: &Results) -> String {
         page.push_str(" **It was stopped before its end.**");
     }
     page.push_str("\n\nCommands:\n\n");
+    let mut left = Vec::new();
     for (cell, row) in design.cells.iter().zip(&results.cells) {
+        if let Some(other) = &row.same_as {
+            let _ = writeln!(page, "- {}: as {}", escape(&row.name), escape(other));
+            continue;
+        }
         let words: Vec<String> = serde_json::from_str(&row.argv).unwrap_or_default();
         let beside = if cell.background.is_empty() {
             String::new()
         } else {
             format!(" (beside it: `{}`)", code(&cell.background))
         };
-        let _ = writeln!(page, "- {}: `{}`{beside}", escape(&row.name), code(&words));
+        let line = format!("- {}: `{}`{beside}", escape(&row.name), code(&words));
+        match line.chars().count() <= WIDTH {
+            true => page.extend([line.as_str(), "\n"]),
+            false => left.push(escape(&row.name)),
+        }
     }
-    page
+    if !left.is_empty() {
+        let _ = writeln!(
+            page,
+            "- {}: longer, in the design `{}`",
+            left.join(", "),
+            code(std::slice::from_ref(&design.name))
+        );
+    }
+    folded(&page)
+}
+
+/// A line of a page has at most so many characters, but for a table's.
+const WIDTH: usize = 140;
+
+/// Markdown whose lines have at most that width, but for a table's and for a word that is longer by itself. An item goes on indented.
+pub fn folded(text: &str) -> String {
+    let mut out = String::new();
+    for line in text.lines() {
+        let indent = if line.starts_with("- ") { "  " } else { "" };
+        let mut width = 0;
+        for (nth, word) in line.split(' ').enumerate() {
+            let length = word.chars().count();
+            if nth > 0 && !line.starts_with('|') && width + 1 + length > WIDTH {
+                out.extend(["\n", indent]);
+                width = indent.len();
+            } else if nth > 0 {
+                out.push(' ');
+                width += 1;
+            }
+            out.push_str(word);
+            width += length;
+        }
+        out.push('\n');
+    }
+    out
 }
 
 /// What is to be said of a cell. `noise` is what the baseline differs from itself by, as a fraction.
@@ -273,6 +316,17 @@ mod tests {
         assert!(row("none again").contains("A/A passed"));
         assert_eq!(row("peer"), "| peer |  | 0 |  |  | absent: p is not installed |");
         assert!(page.contains("seed 5") && page.contains("`t 'a b'`") && !page.contains("stopped"));
+        assert!(page.contains("- none again: as none\n"), "{page}");
+    }
+
+    #[test]
+    fn a_command_that_is_longer_than_a_line_is_left_to_the_design() {
+        let mut results = results();
+        results.cells[0].argv = serde_json::json!(["w", "x".repeat(WIDTH)]).to_string();
+        results.design.question = "why ".repeat(WIDTH);
+        let page = markdown(&results);
+        assert!(page.contains("- none: longer, in the design `insert`\n"), "{page}");
+        assert!(page.lines().all(|line| line.starts_with('|') || line.chars().count() <= WIDTH), "{page}");
     }
 
     #[test]

@@ -1,4 +1,5 @@
 #!/bin/busybox sh
+# shellcheck shell=dash disable=SC2012,SC2013,SC2094,SC3045 # Names are our own, the line goes both ways, and busybox reads with a limit.
 # The guest's first program: mounts what programs expect, loads the modules, names the disks after their serial numbers,
 # then runs what the host sends over the second serial line. See guest.rs.
 /bin/busybox mkdir -p /bin /sbin /usr/bin /usr/sbin
@@ -34,6 +35,7 @@ name_disks() {
             # Page 0x80 of a SCSI disk: four bytes of header, then the serial number.
             /dev/sd*) serial=$(tail -c +5 "$disk/device/vpd_pg80") ;;
         esac
+        # shellcheck disable=SC2086,SC2116 # Its blanks go.
         serial=$(echo $serial)
         [ -z "$serial" ] || ln -sf "$node" "/dev/disk/$serial"
     done

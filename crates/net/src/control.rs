@@ -58,7 +58,7 @@ pub enum Message {
         oldest: u32,
         /// The newest.
         newest: u32,
-        /// What it is, such as `Fathom 0.1.0`.
+        /// What it is, such as `Fathom 0.2.0`.
         program: String,
     },
     /// The answer.

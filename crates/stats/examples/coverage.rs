@@ -15,9 +15,8 @@ fn main() {
     println!(
         "<!-- Written by `cargo run --release --package stats --example coverage > docs/results/coverage.md`. Do not edit. -->\n\n\
          # How often intervals hold, by simulation\n\n\
-         {TRIALS} made-up experiments a cell of these tables (seed {SEED}; a share near 0.95 is known to ± 0.007, one near 0.8 to ± 0.013), of which \
-         the truth is\n\
-         known. The shapes of the noise and how they are scaled: `crates/stats/src/simulation.rs`. The margin is 2 %.\n\n\
+         {TRIALS} made-up experiments a cell of these tables (seed {SEED}; a share near 0.95 is known to ± 0.007, one near 0.8 to ± 0.013), of which the\n\
+         truth is known. The shapes of the noise and how they are scaled: `crates/stats/src/simulation.rs`. The margin is 2 %.\n\n\
          * **cell**: the 95 % interval of a cell holds the median of its processes;\n\
          * **ratio**: that of two cells holds the true ratio (3 % either way, and 1);\n\
          * **A/A**: a thing is called faster or slower than itself;\n\
@@ -36,7 +35,7 @@ fn main() {
     }
     println!(
         "\nWhere the machine changes during the run, blocks differ, and their mixture scatters less than as many draws of it would: the \
-         interval of the cell\nholds more often than it says. Two archives of such a machine are not linked by anything, and their ratio \
+         interval of the\ncell holds more often than it says. Two archives of such a machine are not linked by anything, and their ratio \
          contains the change.\n"
     );
     println!("## Fewer blocks, and more\n");
@@ -60,8 +59,8 @@ fn main() {
         }
     }
     println!(
-        "\nFewer than five processes have no interval. Five have one that holds in 0.9375 (the range of the cell), and five blocks of one archive \
-         cannot tell any difference\nat 0.05: 2 of 32 swaps are as extreme as can be.\n"
+        "\nFewer than five processes have no interval. Five have one that holds in 0.9375 (the range of the cell), and five blocks of one archive\n\
+         cannot tell any difference at 0.05: 2 of 32 swaps are as extreme as can be.\n"
     );
     println!("## 160 cells, 38 of which differ by 3 %\n");
     println!("{SUITES} suites. *Shared base*: all cells are compared with one that ran in the same blocks.\n");

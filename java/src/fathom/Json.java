@@ -25,6 +25,7 @@ public final class Json {
 
     public static String sample(String metric, String unit, long timeNs, double value) {
         String number = value == Math.rint(value) && Math.abs(value) < 9e15 ? Long.toString((long) value) : "" + value;
-        return "{\"metric\":" + text(metric) + ",\"unit\":" + text(unit) + ",\"t\":" + timeNs + ",\"v\":" + number + "}\n";
+        return "{\"metric\":" + text(metric) + ",\"unit\":" + text(unit) + ",\"t\":" + timeNs + ",\"v\":" + number
+                + "}\n";
     }
 }

@@ -11,7 +11,8 @@ import java.io.PrintStream;
 
 /**
  * A replicate in Java: options in, lines of JSON out, exit 0, 1 or 2, as every workload does. It is started by `fathom
- * workload`, which has checked the options; the same classes, dexed, are started by dalvikvm or app_process on a device.
+ * workload`, which has checked the options; the same classes, dexed, are started by dalvikvm or app_process on a
+ * device.
  */
 public final class Main {
     /** The words, with spaces between, where the command line is to be short (crates/workload/src/art.rs says why). */

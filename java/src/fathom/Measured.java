@@ -13,8 +13,8 @@ public final class Measured {
     private final String left;
     private final String by;
 
-    Measured(
-            Load[] loads, String unit, long inner, long[] units, long[][] starts, long[][] durations, String left, String by) {
+    Measured(Load[] loads, String unit, long inner, long[] units, long[][] starts, long[][] durations, String left,
+            String by) {
         this.loads = loads;
         this.unit = unit;
         this.inner = inner;

@@ -50,8 +50,18 @@ fn benchmark(path: &Path, penalty: args::Penalty) -> Result<Benchmark> {
 
 pub fn show(args: &args::BenchShow) -> Result<ExitCode> {
     let benchmark = benchmark(&args.archive, args.penalty)?;
-    // The ratios of a comparison follow from its design, which only the log holds.
-    let comparisons = experiment::store::comparisons(&tables::log(&args.archive)?)?;
+    // The ratios of a comparison follow from its design, which only the log holds. Tables of version 1 came without one.
+    let comparisons = match Archive::open(&args.archive)?.meta().table_version {
+        ..2 => {
+            eprintln!(
+                "fathom: {} has tables of version 1, which name no design, so there are no scores; \
+                 `fathom export --csv` gives what its processes printed",
+                args.archive.display()
+            );
+            Vec::new()
+        }
+        _ => experiment::store::comparisons(&tables::log(&args.archive)?)?,
+    };
     let files = results::Files::new(args.csv.as_deref(), args.markdown.as_deref());
     files.print(&match args.json {
         true => results::json(&benchmark, &comparisons, &args.archive)?,

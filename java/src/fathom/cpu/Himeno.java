@@ -56,9 +56,8 @@ final class Himeno implements Load {
         steps += count;
     }
 
-    private float jacobi(
-            float[] a0, float[] a1, float[] a2, float[] a3, float[] b0, float[] b1, float[] b2, float[] c0, float[] c1,
-            float[] c2, float[] p, float[] source, float[] next, float[] bound) {
+    private float jacobi(float[] a0, float[] a1, float[] a2, float[] a3, float[] b0, float[] b1, float[] b2, float[] c0,
+            float[] c1, float[] c2, float[] p, float[] source, float[] next, float[] bound) {
         final int sj = nk + 1;
         final int si = (nj + 1) * sj;
         final float omega = 0.8f;
@@ -115,8 +114,9 @@ final class Himeno implements Load {
         step(STEPS);
         String told = told();
         if (Float.floatToRawIntBits(last) != (int) known[0] || pressure() != known[1]) {
-            throw new WrongResult(told + String.format(Locale.ROOT, "; known %.6e (bits %08x), %016x",
-                    Float.intBitsToFloat((int) known[0]), known[0], known[1]));
+            throw new WrongResult(told
+                    + String.format(Locale.ROOT, "; known %.6e (bits %08x), %016x",
+                            Float.intBitsToFloat((int) known[0]), known[0], known[1]));
         }
         return told;
     }
@@ -139,7 +139,7 @@ final class Himeno implements Load {
     }
 
     private String told() {
-        return String.format(Locale.ROOT, "gosa after %d steps %.6e (bits %08x), pressure %016x",
-                steps, last, Float.floatToRawIntBits(last), pressure());
+        return String.format(Locale.ROOT, "gosa after %d steps %.6e (bits %08x), pressure %016x", steps, last,
+                Float.floatToRawIntBits(last), pressure());
     }
 }

@@ -327,8 +327,8 @@ final class SciMark {
         @Override
         public String check() throws WrongResult {
             long now = integrate(SAMPLES);
-            String text = String.format(Locale.ROOT, "montecarlo: pi %.5f, %d of %d points within",
-                    4.0 * now / SAMPLES, now, SAMPLES);
+            String text = String.format(
+                    Locale.ROOT, "montecarlo: pi %.5f, %d of %d points within", 4.0 * now / SAMPLES, now, SAMPLES);
             if (now != known) {
                 throw new WrongResult(text + ", known " + known);
             }

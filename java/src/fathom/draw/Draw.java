@@ -9,8 +9,8 @@ import fathom.WrongResult;
 import java.lang.reflect.InvocationTargetException;
 
 /**
- * Draws one shape again and again at places and in colours of a fixed sequence (paper 000, section 4.4). Before and after,
- * one of each is drawn alone and its pixels are compared with arithmetic; after each iteration a sum over a
+ * Draws one shape again and again at places and in colours of a fixed sequence (paper 000, section 4.4). Before and
+ * after, one of each is drawn alone and its pixels are compared with arithmetic; after each iteration a sum over a
  * sample of the image must be that of the first one, since every iteration draws the same.
  */
 public final class Draw implements Load {
@@ -57,7 +57,7 @@ public final class Draw implements Load {
                     .newInstance(width, height, format, antialias);
         } catch (InvocationTargetException e) {
             if (e.getCause() instanceof IllegalArgumentException) {
-                throw (IllegalArgumentException) e.getCause();
+                throw(IllegalArgumentException) e.getCause();
             }
             throw new IllegalStateException("Android's canvas does not work here: " + e.getCause(), e);
         } catch (ReflectiveOperationException | LinkageError e) {

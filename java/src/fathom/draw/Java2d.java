@@ -16,8 +16,7 @@ final class Java2d implements Surface {
         image = new BufferedImage(width, height, type(format));
         graphics = image.createGraphics();
         this.antialias = antialias;
-        graphics.setRenderingHint(
-                RenderingHints.KEY_ANTIALIASING,
+        graphics.setRenderingHint(RenderingHints.KEY_ANTIALIASING,
                 antialias ? RenderingHints.VALUE_ANTIALIAS_ON : RenderingHints.VALUE_ANTIALIAS_OFF);
         // Pixels are where the coordinates say; the default may move a shape by half of one.
         graphics.setRenderingHint(RenderingHints.KEY_STROKE_CONTROL, RenderingHints.VALUE_STROKE_PURE);
@@ -77,7 +76,7 @@ final class Java2d implements Surface {
 
     @Override
     public String describe() {
-        return "Java2D, image type " + image.getType() + ", antialiasing " + (antialias ? "on" : "off")
-                + ", renderer " + System.getProperty("sun.java2d.renderer", "the JDK's own");
+        return "Java2D, image type " + image.getType() + ", antialiasing " + (antialias ? "on" : "off") + ", renderer "
+                + System.getProperty("sun.java2d.renderer", "the JDK's own");
     }
 }

@@ -3,9 +3,9 @@ package fathom.draw;
 import fathom.WrongResult;
 
 /**
- * One figure on a black surface, pixel by pixel against arithmetic: how much is covered, how far it reaches, that nothing
- * is painted outside, and whether there are pixels that are covered in part, which is what antialiasing makes and what
- * its absence must not.
+ * One figure on a black surface, pixel by pixel against arithmetic: how much is covered, how far it reaches, that
+ * nothing is painted outside, and whether there are pixels that are covered in part, which is what antialiasing makes
+ * and what its absence must not.
  */
 final class Pixels {
     private static final int BLACK = 0xff000000;
@@ -66,8 +66,7 @@ final class Pixels {
         return compare(shape, x, y, reachX, reachY, slack, area, tolerance, partial);
     }
 
-    private String compare(
-            String shape, int x, int y, int reachX, int reachY, int slack, double area, double tolerance,
+    private String compare(String shape, int x, int y, int reachX, int reachY, int slack, double area, double tolerance,
             boolean partial) throws WrongResult {
         int left = width;
         int right = -1;
@@ -92,8 +91,8 @@ final class Pixels {
             }
         }
         String text = String.format(java.util.Locale.ROOT,
-                "one %s covers %.1f pixels of %.1f expected, columns %d to %d, rows %d to %d, %d in part",
-                shape, covered, area, left, right, top, bottom, parts);
+                "one %s covers %.1f pixels of %.1f expected, columns %d to %d, rows %d to %d, %d in part", shape,
+                covered, area, left, right, top, bottom, parts);
         boolean within = Math.abs(left - x) <= slack && Math.abs(right - (x + reachX - 1)) <= slack
                 && Math.abs(top - y) <= slack && Math.abs(bottom - (y + reachY - 1)) <= slack;
         if (Math.abs(covered - area) > tolerance || !within || partial != (parts > 0)) {

@@ -1,8 +1,8 @@
 package fathom.draw;
 
 /**
- * What can be drawn on, as small as a benchmark needs it: Java2D's image on a host, Android's canvas on a device. Colours
- * are 0xAARRGGBB. Shapes are filled, lines one pixel wide, and coordinates name pixels, from 0 at the top left.
+ * What can be drawn on, as small as a benchmark needs it: Java2D's image on a host, Android's canvas on a device.
+ * Colours are 0xAARRGGBB. Shapes are filled, lines one pixel wide, and coordinates name pixels, from 0 at the top left.
  */
 public interface Surface {
     /** Paints every pixel. */

@@ -7,8 +7,8 @@ import java.io.InputStreamReader;
 import java.nio.charset.Charset;
 
 /**
- * What Android's runtime shows of itself: the lines of its own memory map that name the runtime, the JIT's code cache and
- * compiled code. They are copied as they are; who started this process judges them (crates/workload/src/art.rs).
+ * What Android's runtime shows of itself: the lines of its own memory map that name the runtime, the JIT's code cache
+ * and compiled code. They are copied as they are; who started this process judges them (crates/workload/src/art.rs).
  *
  * <p>Only what every Android from 5 on has is used here.
  */
@@ -36,12 +36,8 @@ final class Art {
     }
 
     private static boolean tells(String line) {
-        return line.contains("libart.so")
-                || line.contains("jit-cache")
-                || line.contains("jit-code-cache")
-                || line.contains("fathom")
-                || line.endsWith(".odex")
-                || line.endsWith(".oat")
+        return line.contains("libart.so") || line.contains("jit-cache") || line.contains("jit-code-cache")
+                || line.contains("fathom") || line.endsWith(".odex") || line.endsWith(".oat")
                 || line.endsWith("classes.dex");
     }
 }

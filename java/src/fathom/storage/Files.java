@@ -87,7 +87,7 @@ public final class Files {
             FileInputStream stream = new FileInputStream(file);
             try {
                 for (long at = 0; at < blocks; at++) {
-                    for (int got = 0; got < block.length; ) {
+                    for (int got = 0; got < block.length;) {
                         int n = stream.read(block, got, block.length - got);
                         if (n < 0) {
                             throw new IOException(file + " (it ends after " + (at * block.length + got) + " bytes)");

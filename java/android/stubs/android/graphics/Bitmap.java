@@ -16,8 +16,5 @@ public final class Bitmap {
         throw new UnsupportedOperationException();
     }
 
-    public enum Config {
-        RGB_565,
-        ARGB_8888
-    }
+    public enum Config { RGB_565, ARGB_8888 }
 }

@@ -14,8 +14,5 @@ public class Paint {
 
     public void setColor(int color) {}
 
-    public enum Style {
-        FILL,
-        STROKE
-    }
+    public enum Style { FILL, STROKE }
 }

@@ -7,7 +7,10 @@ import org.robolectric.RobolectricTestRunner;
 import org.robolectric.annotation.Config;
 import org.robolectric.annotation.GraphicsMode;
 
-/** The whole program as a device would run it, its words from the environment, on Robolectric's real Skia. It ends the JVM itself. */
+/**
+ * The whole program as a device would run it, its words from the environment, on Robolectric's real Skia. It ends the
+ * JVM itself.
+ */
 @RunWith(RobolectricTestRunner.class)
 @GraphicsMode(GraphicsMode.Mode.NATIVE)
 @Config(sdk = 35, manifest = Config.NONE)

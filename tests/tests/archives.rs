@@ -1,0 +1,261 @@
+//! Archives of version 0.1 through the program: what they hold is shown, drawn, handed on, compared and linked again as when they
+//! were made. `tests/archives/README.md` says how that was.
+
+use anyhow::{Context, Result, ensure};
+use fathom_tests::{Case, fathom, lane, run};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use tempfile::TempDir;
+
+fn main() -> ExitCode {
+    let cases: Vec<Case> = vec![
+        ("recordings_tell_their_statements", Ok(()), recordings),
+        ("recordings_are_linked_again_with_the_same_counts", Ok(()), linked_again),
+        ("benchmarks_tell_their_scores", Ok(()), benchmarks),
+        ("a_benchmark_without_a_log_has_processes_and_no_scores", Ok(()), without_a_log),
+        ("network_runs_tell_their_rate_and_what_held_them_back", Ok(()), network_runs),
+        ("a_slower_candidate_is_told", Ok(()), compared),
+        ("every_archive_has_a_page", Ok(()), pages),
+        ("every_table_is_handed_on_whole", Ok(()), exported),
+        ("recordings_go_to_perfetto_and_to_text", Ok(()), other_formats),
+    ];
+    lane(cases)
+}
+
+/// What a recording holds: a statement, how often it ran, system calls, fsyncs, requests and flushes per time; and the device commands
+/// of all, with those that no operation or process caused.
+struct Recorded {
+    name: &'static str,
+    statement: &'static str,
+    times: u64,
+    per_time: [(&'static str, f64); 4],
+    commands: [(&'static str, f64); 2],
+}
+
+const RECORDED: [Recorded; 3] = [
+    Recorded {
+        name: "v1-linux-6.1-virtio",
+        statement: "INSERT INTO t VALUES (?, ?)",
+        times: 25,
+        per_time: [("syscalls", 18.0), ("fsyncs", 4.0), ("requests", 7.870_588), ("flushes", 5.44)],
+        commands: [("total", 354.0), ("unattributed", 0.0)],
+    },
+    Recorded {
+        name: "v2-linux-6.18-virtio",
+        statement: "insert into t values (?)",
+        times: 2,
+        per_time: [("syscalls", 18.0), ("fsyncs", 4.0), ("requests", 7.5), ("flushes", 4.0)],
+        commands: [("total", 201.0), ("unattributed", 34.0)],
+    },
+    Recorded {
+        name: "v3-linux-6.18-virtio",
+        statement: "insert into t values (?)",
+        times: 2,
+        per_time: [("syscalls", 18.0), ("fsyncs", 4.0), ("requests", 7.5), ("flushes", 4.0)],
+        commands: [("total", 38.0), ("unattributed", 0.0)],
+    },
+];
+
+fn recordings() -> Result<()> {
+    for recorded in &RECORDED {
+        recorded.holds(Kept::copy(recorded.name)?.shown()?)?;
+    }
+    Ok(())
+}
+
+fn linked_again() -> Result<()> {
+    for recorded in &RECORDED {
+        let kept = Kept::copy(recorded.name)?;
+        std::fs::remove_dir_all(kept.path.join("tables"))?;
+        run(Command::new(fathom()).arg("link").arg(&kept.path))?;
+        recorded.holds(kept.shown()?)?;
+    }
+    Ok(())
+}
+
+impl Recorded {
+    fn holds(&self, shown: Value) -> Result<()> {
+        let operations = shown["operations"].as_array().context("operations")?;
+        let found = operations.iter().find(|o| o["statement"] == self.statement);
+        let operation = found.with_context(|| format!("{}: no {}", self.name, self.statement))?;
+        ensure!(operation["count"] == self.times, "{}: {}", self.name, operation["count"]);
+        for (what, expected) in self.per_time {
+            near(self.name, what, &operation["per_operation"][what], expected)?;
+        }
+        for (what, expected) in self.commands {
+            near(self.name, what, &shown["device_commands"][what], expected)?;
+        }
+        ensure!(shown["loss"]["events"] == 0, "{}: {}", self.name, shown["loss"]);
+        Ok(())
+    }
+}
+
+fn benchmarks() -> Result<()> {
+    for (name, processes, rates) in [
+        ("v2-bench", 2, [4_996_502.448, 2_499_500.100]),
+        ("v3-bench", 6, [4_998_750.312, 2_499_437.627]),
+        ("v3-bench-slower", 6, [454_522.728, 416_657.986]),
+    ] {
+        let shown = Kept::copy(name)?.shown()?;
+        let results = shown["results"].as_array().context("results")?;
+        ensure!(results.len() == rates.len() && shown["complete"] == true, "{name}: {shown}");
+        for (result, rate) in results.iter().zip(rates) {
+            ensure!(result["processes"] == processes && result["verified"] == true, "{name}: {result}");
+            ensure!(result["unit"] == "row/s", "{name}: {result}");
+            near(name, "estimate", &result["estimate"], rate)?;
+        }
+    }
+    Ok(())
+}
+
+/// Its tables do not name a design, so that there is nothing by which a score could be made.
+fn without_a_log() -> Result<()> {
+    let kept = Kept::copy("v1-bench")?;
+    let shown = kept.shown()?;
+    ensure!(shown["results"].as_array().is_some_and(Vec::is_empty), "{shown}");
+    ensure!(shown["environment"]["cpu.architecture"]["value"] == "x86_64", "{shown}");
+    ensure!(kept.rows()?["replicates"] == 17, "{:?}", kept.rows()?);
+    Ok(())
+}
+
+fn network_runs() -> Result<()> {
+    for (name, rate) in [("v2-net", 23_268_752_380.59), ("v3-net", 6_882_069_533.16)] {
+        let shown = Kept::copy(name)?.shown()?;
+        let result = &shown["results"][0];
+        ensure!(result["unit"] == "bit/s" && result["processes"] == 1, "{name}: {result}");
+        near(name, "estimate", &result["estimate"], rate)?;
+        ensure!(shown["limited_by"][0]["limits"][0]["cause"] == "CPU", "{name}: {}", shown["limited_by"]);
+    }
+    Ok(())
+}
+
+fn compared() -> Result<()> {
+    let (baseline, candidate) = (Kept::copy("v3-bench")?, Kept::copy("v3-bench-slower")?);
+    let mut compare = Command::new(fathom());
+    compare.args(["bench", "compare", "--json"]).arg(&baseline.path).arg(&candidate.path);
+    let told: Value = serde_json::from_slice(&run(&mut compare)?.stdout)?;
+    let results = told["results"].as_array().context("results")?;
+    ensure!(results.len() == 2 && results.iter().all(|r| r["verdict"] == "slower"), "{told}");
+    near("compare", "ratio", &results[0]["ratio"], 0.090_926_858)?;
+    let mut history = Command::new(fathom());
+    history.args(["bench", "history"]).arg(&baseline.path).arg(&candidate.path);
+    let text = String::from_utf8(run(&mut history)?.stdout)?;
+    ensure!(text.contains("454523") && text.contains("4998750"), "{text}");
+    Ok(())
+}
+
+fn pages() -> Result<()> {
+    let alone: Vec<PathBuf> = names()?;
+    for (archives, holds) in alone.iter().map(|name| (vec![name.clone()], "")).chain([
+        (vec!["v2-linux-6.18-virtio".into(), "v3-linux-6.18-virtio".into()], "insert into t values (?)"),
+        (vec!["v3-bench".into(), "v3-bench-slower".into()], "duration=1000"),
+        (vec!["v2-net".into(), "v3-net".into()], "net run"),
+    ]) {
+        let kept = archives.iter().map(Kept::copy).collect::<Result<Vec<_>>>()?;
+        let page = kept[0].folder.path().join("page.html");
+        run(Command::new(fathom()).arg("report").args(kept.iter().map(|k| &k.path)).arg("-o").arg(&page))?;
+        let text = std::fs::read_to_string(&page)?;
+        ensure!(text.ends_with("</html>\n") && text.contains(holds), "{archives:?}: {} bytes", text.len());
+    }
+    Ok(())
+}
+
+fn exported() -> Result<()> {
+    for name in names()? {
+        let kept = Kept::copy(&name)?;
+        let to = kept.folder.path().join("out");
+        for (flag, extension) in [("--csv", "csv"), ("--parquet", "parquet")] {
+            let folder = to.join(extension);
+            std::fs::create_dir_all(&to)?;
+            run(Command::new(fathom()).args(["export", flag]).arg(&kept.path).arg("-o").arg(&folder))?;
+            for (table, rows) in kept.rows()? {
+                let file = folder.join(format!("{table}.{extension}"));
+                let bytes = std::fs::read(&file).with_context(|| format!("{}", file.display()))?;
+                // The first is the heads of the columns.
+                let whole = match extension {
+                    "csv" => lines(&bytes) == rows + 1,
+                    _ => bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"),
+                };
+                ensure!(whole, "{}: {table} has {rows} rows", name.display());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn other_formats() -> Result<()> {
+    for recorded in &RECORDED {
+        let kept = Kept::copy(recorded.name)?;
+        let trace = kept.folder.path().join("trace.pftrace");
+        run(Command::new(fathom()).args(["export", "--perfetto"]).arg(&kept.path).arg("-o").arg(&trace))?;
+        let bytes = std::fs::read(&trace)?;
+        let statement = recorded.statement.as_bytes();
+        ensure!(bytes.windows(statement.len()).any(|w| w == statement), "{}: {} bytes", recorded.name, bytes.len());
+        let mut events = Command::new(fathom());
+        events.args(["export", "--events", "-o", "-"]).arg(&kept.path);
+        ensure!(lines(&run(&mut events)?.stdout) > 400, "{}", recorded.name);
+    }
+    Ok(())
+}
+
+/// The copy of an archive, since an archive may be written to when it is opened.
+struct Kept {
+    folder: TempDir,
+    path: PathBuf,
+}
+
+impl Kept {
+    fn copy(name: impl AsRef<Path>) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join(name.as_ref());
+        run(Command::new("cp").arg("-r").arg(archives().join(name.as_ref())).arg(&path))?;
+        Ok(Self { folder, path })
+    }
+
+    fn shown(&self) -> Result<Value> {
+        let output = run(Command::new(fathom()).args(["show", "--json"]).arg(&self.path))?;
+        Ok(serde_json::from_slice(&output.stdout)?)
+    }
+
+    /// The rows of each table, as its index says.
+    fn rows(&self) -> Result<BTreeMap<String, u64>> {
+        let index: Value = serde_json::from_slice(&std::fs::read(self.path.join("tables/index.json"))?)?;
+        Ok(serde_json::from_value(index["rows"].clone())?)
+    }
+}
+
+fn archives() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("archives")
+}
+
+fn names() -> Result<Vec<PathBuf>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(archives())? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            names.push(PathBuf::from(entry.file_name()));
+        }
+    }
+    names.sort();
+    ensure!(names.len() >= 9, "{names:?}");
+    Ok(names)
+}
+
+/// Ends of lines outside quotes.
+fn lines(text: &[u8]) -> u64 {
+    let mut quoted = false;
+    let mut ends = 0;
+    for byte in text {
+        quoted ^= *byte == b'"';
+        ends += u64::from(*byte == b'\n' && !quoted);
+    }
+    ends
+}
+
+fn near(archive: &str, what: &str, found: &Value, expected: f64) -> Result<()> {
+    let found = found.as_f64().with_context(|| format!("{archive}: {what} is {found}"))?;
+    ensure!((found - expected).abs() <= expected.abs() * 1e-6, "{archive}: {what} is {found}, not {expected}");
+    Ok(())
+}
