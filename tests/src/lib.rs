@@ -20,9 +20,14 @@ pub type Case = (&'static str, Result<(), String>, fn() -> Result<()>);
 /// Runs a lane. What cannot run is counted as ignored, and its reason printed as `SKIP name: reason`. A case whose name
 /// begins with `long::` runs only when it is asked for (`cargo xtask long`).
 pub fn lane(cases: Vec<Case>) -> ExitCode {
-    let mut arguments = Arguments::from_args();
     // Recordings see the whole machine's device commands; one at a time keeps them apart.
-    arguments.test_threads = Some(1);
+    lane_of(cases, 1)
+}
+
+/// The same, so many cases at a time: they wait more than they compute, and each has a network of its own.
+pub fn lane_of(cases: Vec<Case>, side_by_side: usize) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(side_by_side);
     let trials = cases
         .into_iter()
         .map(|(name, needs, run)| {
@@ -41,15 +46,7 @@ pub fn lane(cases: Vec<Case>) -> ExitCode {
 
 /// Whether this process may load BPF programs and make disks.
 pub fn root() -> Result<(), String> {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let uid = status.lines().find_map(|l| l.strip_prefix("Uid:")?.split_whitespace().next()).unwrap_or("?");
-    if uid != "0" {
-        return Err(format!("needs root (runs as uid {uid})"));
-    }
-    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
-        return Err("the kernel has no BTF".into());
-    }
-    Ok(())
+    lab::privilege::live_kernel()
 }
 
 /// Whether `program` is installed.

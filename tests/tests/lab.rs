@@ -24,17 +24,17 @@ fn main() -> ExitCode {
     let needs = || installed("qemu-system-x86_64").and_then(|()| installed("apt-get"));
     let cases: Vec<Case> = vec![
         ("an_insert_on_debians_kernel_virtio", needs(), || insert(Bus::Virtio)),
-        ("an_insert_on_debians_kernel_scsi", needs(), || insert(Bus::Scsi)),
-        ("device_mapper_leads_to_the_disks_below", needs().and_then(|()| installed("dmsetup")), device_mapper),
-        ("btrfs_f2fs_and_xfs_are_followed_to_the_device", needs().and_then(|()| all_mkfs()), file_systems),
+        ("long::an_insert_on_debians_kernel_scsi", needs(), || insert(Bus::Scsi)),
+        ("long::device_mapper_leads_to_the_disks_below", needs().and_then(|()| installed("dmsetup")), device_mapper),
+        ("long::btrfs_f2fs_and_xfs_are_followed_to_the_device", needs().and_then(|()| all_mkfs()), file_systems),
         (
             "a_pool_is_a_disk_of_debians_kernel",
             attach::PROGRAMS.iter().try_fold((), |(), name| installed(name)).and(needs()),
             attach::a_disk,
         ),
-        ("the_emulated_link_agrees_with_netem", needs().and_then(|()| installed("tc")), netem::agrees),
+        ("long::the_emulated_link_agrees_with_netem", needs().and_then(|()| installed("tc")), netem::agrees),
         (
-            "congestion_controls_do_as_the_kernels_modules",
+            "long::congestion_controls_do_as_the_kernels_modules",
             needs().and_then(|()| installed("tc")),
             congestion::trajectories,
         ),

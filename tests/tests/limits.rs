@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How often each limit is injected.
-const RUNS: usize = 3;
+const RUNS: usize = 2;
 /// Seconds of a run.
 const SECONDS: f64 = 1.0;
 /// A process that only sleeps for 10 ms at a time and is then this late, s, found no processor, or its machine stood still.

@@ -217,6 +217,7 @@ fn unkept() -> Result<()> {
         let mut asking = net(&["run", &serving.at, "--duration", "2", "-o"]);
         let asking = asking.arg(place.join("r.fathom")).args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
         let asking = asking.spawn()?;
+        // A fixed wait: into the run. Nothing tells an outsider that it is under way.
         std::thread::sleep(Duration::from_secs(1));
         ensure!(std::fs::read_dir(&place)?.count() == 0, "something stands there before there is a result");
         std::fs::remove_dir(&place)?;
@@ -256,6 +257,7 @@ fn stood_still() -> Result<()> {
     for words in [&["--rate", "10M"][..], &["--udp", "--rate", "10M"], &["--transactions"]] {
         let mut asking = net(&["run", &serving.at, "--duration", "3", "--json"]);
         let asking = asking.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        // A fixed wait: into the run.
         std::thread::sleep(Duration::from_millis(700));
         for (signal, then_ms) in [("-STOP", 1500), ("-CONT", 0)] {
             run(Command::new("kill").args([signal, &asking.id().to_string()]))?;

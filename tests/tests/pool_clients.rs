@@ -298,6 +298,7 @@ fn restarted() -> Result<()> {
         let client = scope.spawn(|| run(Command::new("fio").args(job).args(check)));
         let mut kills = 0;
         while !client.is_finished() {
+            // A fixed wait: what happens to the coordinator is that it dies every so often.
             std::thread::sleep(Duration::from_millis(400));
             if kills < 3 && !client.is_finished() {
                 pool.kill_coordinator()?;

@@ -1,7 +1,9 @@
 //! Any program: a shell, a static binary, a process that runs already, one in a container, a JVM, any function.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, ext4, fathom, installed, lane, near, number, record, root, rows, run, shape, show};
+use fathom_tests::{
+    Case, ext4, fathom, installed, lane, near, number, record, records_lost, root, rows, run, shape, show,
+};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -437,7 +439,7 @@ fn deep_functions() -> Result<()> {
         near("syncs", number(function, "/per_operation/fsyncs")?, 10.0 - n as f64).with_context(told)?;
         near("own syncs", number(function, "/own/fsyncs")?, 1.0).with_context(told)?;
     }
-    near("given up", number(&summary, "/loss/events")?, 6.0).with_context(told)
+    near("given up", records_lost(&summary)?, 6.0).with_context(told)
 }
 
 /// Statements that are stepped by turns on one thread: eight are kept, those that began first give way.
@@ -461,7 +463,7 @@ fn many_cursors() -> Result<()> {
             near("unfinished", number(select, "/unfinished")?, unfinished).with_context(told)?;
             near("rows", number(select, "/rows")?, 10.0 * whole).with_context(told)?;
         }
-        near("given up", number(&summary, "/loss/events")?, 20.0 * f64::from(gave_way)).with_context(told)?;
+        near("given up", records_lost(&summary)?, 20.0 * f64::from(gave_way)).with_context(told)?;
     }
     Ok(())
 }

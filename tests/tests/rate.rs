@@ -3,11 +3,10 @@
 //! what it dropped are the oracle.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, fathom, installed, lane, number, run, until};
+use fathom_tests::{Case, fathom, installed, lane_of, number, run, until};
 use lab::netns::Namespace;
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
 use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,10 +18,13 @@ fn main() -> ExitCode {
         ("a_rate_that_is_reported_was_held_through_a_shallow_queue", needs(), shallow),
         ("a_rate_that_is_reported_was_held_through_a_policer", needs().and_then(|()| installed("nft")), policer),
         ("a_rate_that_is_reported_was_held_while_the_link_varied", needs(), varying),
-        ("a_path_that_loses_at_any_rate_has_no_valid_answer", needs(), lossy),
+        ("a_path_that_loses_in_bursts_at_any_rate_has_no_valid_answer", needs(), || lossy("burst:1.5%,60%")),
+        ("long::a_path_that_loses_at_any_rate_has_no_valid_answer", needs(), || lossy("3%")),
+        ("a_path_that_loses_little_has_an_answer", needs(), loses_little),
         ("a_search_that_is_interrupted_has_no_valid_answer", needs(), interrupted),
     ];
-    lane(cases)
+    // A search is trials of 2 s at 20 Mb/s. Where the machine has no time for one, it says so, and nothing is asserted.
+    lane_of(cases, 2)
 }
 
 /// Bytes of payload of a packet, of its IP packet, and of the Ethernet frame that a bucket counts.
@@ -108,12 +110,12 @@ fn held(value: &Value) -> Result<Option<f64>> {
     Ok(Some(rate))
 }
 
-/// Through a bucket of so many bit/s of frames.
-fn through_bucket(queue: &str) -> Result<()> {
+/// Through a bucket with such a queue: the answer, and a run at a tenth more than the bucket gives. None if no rate was held.
+fn through_bucket(queue: &str) -> Result<Option<(f64, Value)>> {
     const RATE: f64 = 20e6;
     let bench = Bench::make()?;
     bench.tc(&format!("qdisc add dev eth0 root tbf rate 20mbit {queue}"))?;
-    let Some(rate) = held(&bench.udp("auto")?)? else { return Ok(()) };
+    let Some(rate) = held(&bench.udp("auto")?)? else { return Ok(None) };
     // In 2 s a bucket gives its burst besides; a rate that holds leaves at most 1 % of it behind.
     ensure!(rate * 0.99 * FRAME / PACKET <= RATE * 1.005, "{rate} bit/s is more than the bucket gives");
     // The same rate once more, by itself: what the kernel dropped is what our ends say was lost.
@@ -123,19 +125,24 @@ fn through_bucket(queue: &str) -> Result<()> {
     let lost = number(&again, "/directions/0/packets/lost")?;
     println!("again: the kernel dropped {} of {}, {lost} were lost", after[0] - before[0], after[1] - before[1]);
     ensure!(after[0] - before[0] == lost, "the kernel dropped {before:?} to {after:?}, the ends say {lost}");
-    // And a tenth more than the bucket gives is not held: the search has no way to have found it.
+    // And a tenth more than the bucket gives: the search has no way to have found it.
     let over = bench.udp(&format!("{}", (RATE * 1.1 * PACKET / FRAME).round()))?;
-    let waits = number(&over, "/directions/0/throughput_bps/whole_run")?;
-    ensure!(waits < rate * 1.05, "{waits} arrived, and the answer was {rate}");
+    Ok(Some((rate, over)))
+}
+
+/// What comes in bursts waits in it, so that the answer is near what the bucket gives, on a busy machine too.
+fn deep() -> Result<()> {
+    let Some((rate, over)) = through_bucket("burst 5kb limit 2mb")? else { return Ok(()) };
+    let arrived = number(&over, "/directions/0/throughput_bps/whole_run")?;
+    ensure!(arrived < rate * 1.05, "{arrived} arrived, and the answer was {rate}");
     Ok(())
 }
 
-fn deep() -> Result<()> {
-    through_bucket("burst 5kb limit 2mb")
-}
-
 fn shallow() -> Result<()> {
-    through_bucket("burst 5kb limit 9kb")
+    let Some((_, over)) = through_bucket("burst 5kb limit 9kb")? else { return Ok(()) };
+    let loss = number(&over, "/directions/0/packets/loss")?;
+    ensure!(loss > 0.01, "{loss} were lost of a tenth more than the bucket gives");
+    Ok(())
 }
 
 fn policer() -> Result<()> {
@@ -190,34 +197,36 @@ fn interrupted() -> Result<()> {
     Ok(())
 }
 
-fn over_link(options: &[&str], folder: &Path) -> Result<Value> {
-    let (program, at) = (fathom(), folder.display());
+/// A search over our own link, in trials of so many seconds.
+fn over_link(seconds: &str, options: &[&str]) -> Result<Value> {
+    let folder = tempfile::tempdir()?;
+    run(Command::new(fathom()).args(["pool", "keygen"]).arg(folder.path().join("key")))?;
+    let (program, at) = (fathom(), folder.path().display());
     let program = program.display();
     let script = format!(
         "$FATHOM_LINK_ENTER_SERVER {program} net serve --once --listen $FATHOM_LINK_SERVER:7100 --key {at}/key >{at}/up &
          until [ -s {at}/up ]; do sleep 0.05; done
-         {program} net run $FATHOM_LINK_SERVER:7100 --key {at}/key --udp --rate auto --packet 1200 --duration 2 --json >{at}/told; wait"
+         {program} net run $FATHOM_LINK_SERVER:7100 --key {at}/key --udp --rate auto --packet 1200 --duration {seconds} --json >{at}/told; wait"
     );
     let mut command = Command::new(fathom());
     command.args(["net", "link"]).args(options).args(["--", "sh", "-c", &script]).stdin(Stdio::null());
     run(&mut command)?;
-    let value = serde_json::from_slice(&std::fs::read(folder.join("told"))?)?;
-    std::fs::remove_file(folder.join("up"))?;
-    Ok(value)
+    Ok(serde_json::from_slice(&std::fs::read(folder.path().join("told"))?)?)
 }
 
-fn lossy() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    run(Command::new(fathom()).args(["pool", "keygen"]).arg(folder.path().join("key")))?;
-    // Bursts of two packets, 2.4 % of all (longer ones stop what the ends say to each other too); and 3 % each by itself. Nothing that is sent faster or slower changes that.
-    for loss in ["burst:1.5%,60%", "3%"] {
-        let value = over_link(&["--delay", "1ms", "--rate", "20mbit", "--loss", loss, "--seed", "3"], folder.path())?;
-        ensure!(value["valid"] == false && value["search"]["rate_bps"].is_null(), "{loss}: {value}");
-        let why = value["invalid"].as_str().context("no reason")?;
-        ensure!(why.contains("no rate was held"), "{why}");
-    }
-    // Few losses are borne: 0.1 %.
-    let value = over_link(&["--delay", "1ms", "--rate", "20mbit", "--loss", "0.1%", "--seed", "3"], folder.path())?;
+/// Bursts of two packets, 2.4 % of all (longer ones stop what the ends say to each other too), or 3 % each by itself: nothing that is sent
+/// faster or slower changes that. The search goes down to the slowest, so each of its many trials is short.
+fn lossy(loss: &str) -> Result<()> {
+    let value = over_link("1", &["--delay", "1ms", "--rate", "20mbit", "--loss", loss, "--seed", "3"])?;
+    ensure!(value["valid"] == false && value["search"]["rate_bps"].is_null(), "{loss}: {value}");
+    let why = value["invalid"].as_str().context("no reason")?;
+    ensure!(why.contains("no rate was held"), "{why}");
+    Ok(())
+}
+
+/// Few losses are borne: 0.1 %.
+fn loses_little() -> Result<()> {
+    let value = over_link("2", &["--delay", "1ms", "--rate", "20mbit", "--loss", "0.1%", "--seed", "3"])?;
     if let Some(rate) = held(&value)? {
         ensure!(rate * 0.99 * IP / PACKET <= 20e6, "{rate} bit/s over 20 Mb/s");
     }

@@ -5,14 +5,15 @@
 //! `--minutes N` only as many as fit: those of rooms that the last commits changed come first, the others in an order that
 //! turns with the commit, so that each has its turn. What did not fit is counted as skipped and named.
 
-use crate::metadata::packages;
-use crate::run::{cargo, output};
-use crate::test::{Count, Tally, follow};
+use crate::programs::{self, Program};
+use crate::run::output;
+use crate::tally::{Count, Tally};
+use crate::test::{FUZZ_PACKAGE, follow};
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// The part of a test's path that says that it is long.
@@ -22,17 +23,15 @@ pub const MARK: &str = "long::";
 const RECENT: &str = "-20";
 
 /// A long test.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 struct Test {
-    /// The folder of its package, from the repository's root.
-    folder: String,
-    program: PathBuf,
+    program: Program,
     name: String,
 }
 
 impl Test {
     fn label(&self) -> String {
-        format!("{} {}", self.folder, self.name)
+        format!("{} {}", self.program.folder, self.name)
     }
 }
 
@@ -57,27 +56,17 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
         let start = Instant::now();
         let mut tally = Tally::default();
         let mut command = match left {
-            // GNU timeout ends the test's whole process group, whatever it had started.
-            Some(left) => {
-                let mut command = Command::new("timeout");
-                command.arg("--kill-after=20").arg(left.as_secs().max(1).to_string()).arg(&test.program);
-                command
-            }
-            None => Command::new(&test.program),
+            Some(left) => test.program.command_within(root, left.as_secs()),
+            None => test.program.command(root),
         };
-        let folder = root.join(&test.folder);
         command.args(["--ignored", "--exact", &test.name]).env("FATHOM", &binary);
-        command.current_dir(&folder).env("CARGO_MANIFEST_DIR", &folder);
-        let success = follow(&mut command, &mut tally, &mut std::io::stdout())?;
+        let success = follow(&mut command, &mut tally, &mut std::io::stdout(), &AtomicBool::new(false))?;
         let seconds = start.elapsed().as_secs();
-        let mut count = tally.count();
-        if !success && count.failed == 0 {
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                total.skip(test.label(), "it was stopped when the time was over");
-                continue;
-            }
-            count.failed = 1;
+        if !success && tally.failed() == 0 && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            total.skip(test.label(), "it was stopped when the time was over");
+            continue;
         }
+        let count = tally.count((!success).then_some("it died; its last lines"));
         ensure!(count.passed + count.failed + count.skipped > 0, "{} was listed, but did not run", test.label());
         let result = match &count {
             Count { failed: 1.., .. } => "failed",
@@ -85,7 +74,7 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
             _ => "skipped",
         };
         lines.push(format!("{seconds:5} s  {result:7} {}", test.label()));
-        total.add(count);
+        total.add(&test.program.folder, count);
     }
     total.print(&lines);
     if total.failed > 0 {
@@ -111,27 +100,12 @@ fn arguments(words: &[String]) -> Result<(Option<u64>, Vec<String>)> {
     Ok((minutes, filters))
 }
 
-/// Builds every test program and asks each for its long tests.
+/// Asks every test program for its long tests.
 fn listed(root: &Path) -> Result<Vec<Test>> {
-    let packages = packages(root)?;
-    let mut build = cargo(root);
-    build.args(["test", "--locked", "--workspace", "--lib", "--bins", "--tests", "--no-run", "--message-format=json"]);
     let mut tests = Vec::new();
-    for line in output(&mut build)?.lines() {
-        let Ok(message) = serde_json::from_str::<Value>(line) else { continue };
-        let (Some(program), Some(manifest)) = (message["executable"].as_str(), message["manifest_path"].as_str())
-        else {
-            continue;
-        };
-        if message["profile"]["test"] != true && message["target"]["kind"][0] != "test" {
-            continue;
-        }
-        let folder = packages.iter().find(|p| Path::new(manifest) == root.join(&p.folder).join("Cargo.toml"));
-        let folder = folder.with_context(|| format!("{manifest} belongs to no package"))?.folder.clone();
-        let mut ask = Command::new(program);
-        ask.args(["--list", "--ignored"]).current_dir(root.join(&folder));
-        for name in names(&output(&mut ask)?) {
-            tests.push(Test { folder: folder.clone(), program: program.into(), name });
+    for program in programs::build(root, FUZZ_PACKAGE)?.into_iter().filter(|program| program.is_test) {
+        for name in names(&output(program.command(root).args(["--list", "--ignored"]))?) {
+            tests.push(Test { program: program.clone(), name });
         }
     }
     tests.sort_by_key(Test::label);
@@ -151,7 +125,7 @@ pub fn is_long(name: &str) -> bool {
 
 /// The tests of changed rooms first; both parts begin at a place that the commit gives.
 fn in_order(tests: Vec<Test>, changed: &BTreeSet<String>, commit: usize) -> Vec<Test> {
-    let (mut first, mut rest): (Vec<_>, Vec<_>) = tests.into_iter().partition(|t| changed.contains(&t.folder));
+    let (mut first, mut rest): (Vec<_>, Vec<_>) = tests.into_iter().partition(|t| changed.contains(&t.program.folder));
     for part in [&mut first, &mut rest] {
         let turn = commit.checked_rem(part.len()).unwrap_or(0);
         part.rotate_left(turn);
@@ -187,7 +161,7 @@ mod tests {
     use super::*;
 
     fn test(folder: &str, name: &str) -> Test {
-        Test { folder: folder.into(), program: PathBuf::from("x"), name: name.into() }
+        Test { program: Program::for_test(folder), name: name.into() }
     }
 
     #[test]

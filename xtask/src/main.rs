@@ -9,8 +9,10 @@ mod linters;
 mod long;
 mod markdown;
 mod metadata;
+mod programs;
 mod run;
 mod source;
+mod tally;
 mod test;
 mod tidy;
 

@@ -1,29 +1,38 @@
-//! The lanes of tests, counted, and their skips told with their reasons. They run one after the other, but for the guests of `lab`, which run
-//! beside lanes that no noise disturbs.
+//! The lanes of tests, counted, and their skips told with their reasons.
 //!
-//! A lane is a set of tests that need the same things. The first, `workspace`, is every crate's own tests; each other
-//! is a test target of the package in `tests/`, which drives the built program (its path is in FATHOM), or `fuzz`,
-//! a short run of every fuzz target. A lane that fails does not stop the next one.
+//! A lane is a set of tests that need the same things. `workspace` is every crate's own tests; each other is a test target of the
+//! package in `tests/`, which drives the built program (its path is in FATHOM), or `fuzz`, a short run of every fuzz target. A lane
+//! that fails does not stop the next one. All their programs are built at once, before the first lane.
+//!
+//! Streams of lanes run side by side: what computes, what uses the one kernel there is (records it, makes disks), and what waits for a
+//! network of its own. Lanes whose assertions need a quiet machine follow, one by one.
 //!
 //! A test that cannot run here (no BPF, no browser) prints `SKIP name: reason` and returns; a test harness that knows
 //! skipping says `ignored, reason`. Both are counted as skipped, never as passed. A crate's own test that needs root is
-//! marked `#[ignore = "root: …"]`: the lane `privileged` runs those, one at a time, if we are root. Long tests are left to
+//! marked `#[ignore = "root: …"]`: the lane `privileged` runs those, one at a time, if we may what root may. Long tests are left to
 //! `cargo xtask long`, and named.
 
 use crate::long;
 use crate::metadata::packages;
+use crate::programs::{self, Program};
 use crate::run::{cargo, show};
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::tally::{Count, Tally};
+use anyhow::{Context, Result, bail, ensure};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// The package whose test targets are lanes.
+/// The package whose test targets are lanes, and its folder.
 const PACKAGE: &str = "fathom-tests";
+const FOLDER: &str = "tests";
+
+/// The lane of the crates' own tests.
+const WORKSPACE: &str = "workspace";
 
 /// The lane of the crates' own tests that need root.
 const PRIVILEGED: &str = "privileged";
@@ -31,54 +40,22 @@ const PRIVILEGED: &str = "privileged";
 /// The lane of hostile bytes: a program of its own, which counts as one test.
 const FUZZ: &str = "fuzz";
 
-/// The package of that program.
-const FUZZ_PACKAGE: &str = "fathom-fuzz";
+/// The package of that program, and its name.
+pub const FUZZ_PACKAGE: &str = "fathom-fuzz";
 
-/// What runs first, for it fails soonest; then the lanes that need the machine for themselves, by name; then the rest.
-const FIRST: [&str; 2] = ["workspace", PRIVILEGED];
-
-/// The lane of guests, whose kernels compute for minutes on one processor: it runs in the background.
-const BACKGROUND: &str = "lab";
-
-/// The lanes that it runs beside: what they assert does not depend on who else computes.
-const BESIDE: [&str; 11] =
-    ["android", "drawing", "engines", "errors", "fuzz", "install", "jvm", "pool", "pool_clients", "pool_kill", "reach"];
+/// What runs side by side, each stream one lane after the other. Nothing in them asserts what depends on who else computes, and each
+/// stream has its own part of the machine.
+const STREAMS: [&[&str]; 3] = [
+    // Processors: programs that compute, and guests.
+    &[WORKSPACE, "lab", FUZZ],
+    // The kernel that is recorded, disks, displays.
+    &["android", "drawing", "engines", "errors", "install", "jvm", "pool", "pool_clients", "pool_kill"],
+    // Networks in namespaces of their own, where tests wait for packets.
+    &["detour", "net", "rate", "reach"],
+];
 
 /// Whoever still has the tests' output so long after their end was left behind by one of them.
 const LEFT_BEHIND: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
-
-/// What a lane's output says.
-#[derive(Debug, Default)]
-pub struct Tally {
-    /// Sums over the harnesses' own result lines.
-    passed: u64,
-    failed: u64,
-    ignored: u64,
-    /// The lane `privileged` runs what needs root: here it is not skipped, but counted apart.
-    root_follows: bool,
-    following: u64,
-    /// Long tests, which are another command's.
-    long: BTreeSet<String>,
-    /// Tests that a harness listed as ignored, with its reason; those that will follow as root are left out.
-    listed: BTreeMap<String, String>,
-    /// Tests that said SKIP themselves, with their reason.
-    said: BTreeMap<String, String>,
-}
-
-/// What a lane gave.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Count {
-    /// Tests that ran and passed.
-    pub passed: u64,
-    /// Tests that ran and failed.
-    pub failed: u64,
-    /// Tests that did not run here.
-    pub skipped: u64,
-    /// `test: reason`.
-    reasons: BTreeSet<String>,
-    /// Long tests that were left out; they are counted by the command that runs them.
-    long: BTreeSet<String>,
-}
 
 /// Runs the named lanes (all if none is named), or lists them.
 pub fn run(root: &Path, words: &[String]) -> Result<()> {
@@ -90,50 +67,46 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
     for word in words {
         ensure!(all.contains(word), "there is no lane {word}; there are {}", all.join(", "));
     }
-    let wanted = |lane: &str| words.is_empty() || words.iter().any(|w| w == lane);
+    let wanted: Vec<&str> =
+        all.iter().map(String::as_str).filter(|lane| words.is_empty() || words.iter().any(|w| w == lane)).collect();
     let binary = root.join("target/release/fathom");
-    let drives = all.iter().any(|lane| wanted(lane) && !["workspace", PRIVILEGED, FUZZ].contains(&lane.as_str()));
+    let drives = wanted.iter().any(|lane| ![WORKSPACE, PRIVILEGED, FUZZ].contains(lane));
     ensure!(!drives || binary.exists(), "{} is not there; run `make build` first", binary.display());
+
+    let mut ground = Ground {
+        root: root.to_path_buf(),
+        binary,
+        programs: programs::build(root, FUZZ_PACKAGE)?,
+        root_follows: lab::privilege::full().is_ok() && wanted.contains(&PRIVILEGED),
+        stop: AtomicBool::new(false),
+        ran: Mutex::default(),
+    };
+    let (streams, alone) = streams(&wanted);
+    std::thread::scope(|scope| {
+        for lanes in &streams {
+            scope.spawn(|| ground.stream(lanes));
+        }
+    });
+    ground.stream(&alone);
 
     let mut lines = Vec::new();
     let mut total = Count::default();
-    let mut background = None;
-    let mut add = |ran: Ran| {
+    for ran in std::mem::take(ground.ran.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner)) {
         lines.push(ran.line());
-        total.add(ran.count);
-    };
-    for lane in all.iter().filter(|lane| wanted(lane)) {
-        if lane == PRIVILEGED && !is_root() {
-            println!("\n==== lane {lane} needs root: what it would run is listed as skipped ====");
-            continue;
-        }
-        if lane == BACKGROUND && BESIDE.iter().any(|beside| wanted(beside)) {
-            let (root, lane, binary) = (root.to_path_buf(), lane.clone(), binary.clone());
-            background = Some(std::thread::spawn(move || {
-                let mut output = Vec::new();
-                let ran = one(&root, &lane, &binary, false, &mut output);
-                (ran, output)
-            }));
-            continue;
-        }
-        println!("\n==== lane {lane} ====");
-        let root_follows = lane == "workspace" && wanted(PRIVILEGED) && is_root();
-        add(one(root, lane, &binary, root_follows, &mut std::io::stdout())?);
+        total.add(&ran.lane, ran.count);
     }
-    if let Some(background) = background {
-        let (ran, output) = background.join().map_err(|_| anyhow!("the lane {BACKGROUND} panicked"))?;
-        println!(
-            "\n==== lane {BACKGROUND}, which ran beside others ====\n{}",
-            String::from_utf8_lossy(&output).trim_end()
-        );
-        add(ran?);
-    }
-
     total.print(&lines);
     if total.failed > 0 {
         bail!("tests failed");
     }
     Ok(())
+}
+
+/// The streams that run side by side, and what runs alone after them.
+fn streams<'a>(wanted: &[&'a str]) -> ([Vec<&'a str>; 3], Vec<&'a str>) {
+    let of = |lanes: &[&str]| wanted.iter().copied().filter(|lane| lanes.contains(lane)).collect();
+    let alone = |lane: &&str| STREAMS.iter().all(|lanes| !lanes.contains(lane));
+    (STREAMS.map(of), wanted.iter().copied().filter(alone).collect())
 }
 
 /// A lane that has run.
@@ -150,83 +123,131 @@ impl Ran {
     }
 }
 
-/// Runs a lane.
-fn one(root: &Path, lane: &str, binary: &Path, root_follows: bool, output: &mut dyn Write) -> Result<Ran> {
-    let start = Instant::now();
-    let mut tally = Tally { root_follows, ..Tally::default() };
-    let success = follow(lane_command(root, lane).env("FATHOM", binary), &mut tally, output)?;
-    let mut count = tally.count();
-    if success && lane == FUZZ {
-        count.passed = 1;
-    }
-    if !success && count.failed == 0 {
-        // It did not build, or died: that is no test's failure, but it is one.
-        count.failed = 1;
-    }
-    Ok(Ran { lane: lane.into(), seconds: start.elapsed().as_secs(), count })
+/// What the lanes share.
+struct Ground {
+    root: PathBuf,
+    binary: PathBuf,
+    programs: Vec<Program>,
+    root_follows: bool,
+    /// Set when a stream ends before its time: no lane of the other is left behind then.
+    stop: AtomicBool,
+    ran: Mutex<Vec<Ran>>,
 }
 
-fn is_root() -> bool {
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
+/// A stream that panics (nobody reads our output any more) stops the other.
+struct StopOthers<'a>(&'a AtomicBool);
+
+impl Drop for StopOthers<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_or(std::thread::panicking(), Ordering::Relaxed);
+    }
+}
+
+impl Ground {
+    /// Runs lanes one by one. What a lane prints is shown at its end, so that lanes side by side do not mix.
+    fn stream(&self, lanes: &[&str]) {
+        let _others = StopOthers(&self.stop);
+        for lane in lanes.iter().take_while(|_| !self.stop.load(Ordering::Relaxed)) {
+            if let (PRIVILEGED, Err(why)) = (*lane, lab::privilege::full()) {
+                println!("\n==== lane {lane} {why}: what it would run is listed as skipped ====");
+                continue;
+            }
+            println!("lane {lane} begins");
+            let start = Instant::now();
+            let mut output = Vec::new();
+            let count = self.lane(lane, &mut output);
+            let seconds = start.elapsed().as_secs();
+            println!("\n==== lane {lane}, {seconds} s ====\n{}", String::from_utf8_lossy(&output).trim_end());
+            let mut ran = self.ran.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            ran.push(Ran { lane: lane.to_string(), seconds, count });
+        }
+    }
+
+    /// Runs a lane. One that cannot be run has failed.
+    fn lane(&self, lane: &str, output: &mut Vec<u8>) -> Count {
+        let commands = self.commands(lane);
+        let mut total = Count::default();
+        if commands.is_empty() {
+            total.fail("no program of it was built");
+        }
+        for (program, mut command) in commands {
+            let mut tally = Tally::of(&program, lane == WORKSPACE && self.root_follows);
+            let done = follow(command.env("FATHOM", &self.binary), &mut tally, output, &self.stop);
+            // It died, or left something behind: that is no test's failure, but it is one.
+            let why = match &done {
+                Ok(true) => None,
+                Ok(false) => Some("it died; its last lines".to_string()),
+                Err(error) => Some(format!("{error:#}")),
+            };
+            let mut count = tally.count(why.as_deref());
+            if why.is_none() && lane == FUZZ {
+                count.passed = 1;
+            }
+            total.add(&program, count);
+        }
+        total
+    }
+
+    /// The programs of a lane: what to call each, and how to run it.
+    fn commands(&self, lane: &str) -> Vec<(String, Command)> {
+        let mut commands = Vec::new();
+        for program in &self.programs {
+            let arguments: &[&str] = match lane {
+                FUZZ if !program.is_test => &["smoke", "--seconds", "1"],
+                WORKSPACE if program.is_test && program.folder != FOLDER => &["--show-output"],
+                PRIVILEGED if program.is_test && program.folder != FOLDER => {
+                    &["--ignored", "--show-output", "--test-threads=1", "--skip", long::MARK]
+                }
+                // Lanes make disks and load programs into the one kernel there is: one test at a time.
+                _ if program.is_test && program.folder == FOLDER && program.name == lane => &["--test-threads=1"],
+                _ => continue,
+            };
+            let mut command = program.command(&self.root);
+            command.args(arguments);
+            let label = match lane {
+                WORKSPACE | PRIVILEGED => format!("{} {}", program.folder, program.name),
+                _ => String::new(),
+            };
+            commands.push((label, command));
+        }
+        if lane == WORKSPACE {
+            // Only cargo knows how to run examples in comments.
+            let mut command = cargo(&self.root);
+            command.args(["test", "--locked", "--quiet", "--workspace", "--doc"]);
+            commands.push(("examples in comments".into(), command));
+        }
+        commands
+    }
 }
 
 fn lanes(root: &Path) -> Result<Vec<String>> {
     let packages = packages(root)?;
     let package = packages.iter().find(|p| p.name == PACKAGE);
     let mut lanes = package.with_context(|| format!("there is no package {PACKAGE}"))?.tests.clone();
-    if packages.iter().any(|p| p.name == FUZZ_PACKAGE) {
-        lanes.push(FUZZ.into());
-    }
-    lanes.extend(["workspace".into(), PRIVILEGED.into()]);
-    order(&mut lanes);
+    lanes.extend([FUZZ.into(), WORKSPACE.into(), PRIVILEGED.into()]);
+    // What fails soonest comes first.
+    lanes.sort_by_key(|lane| (lane != WORKSPACE, lane != PRIVILEGED, lane.clone()));
     Ok(lanes)
 }
 
-/// The background's lane stands before those that it runs beside.
-fn order(lanes: &mut [String]) {
-    let rank = |lane: &str| match FIRST.iter().position(|first| *first == lane) {
-        Some(nth) => nth,
-        None if lane == BACKGROUND => FIRST.len() + 1,
-        None => FIRST.len() + if BESIDE.contains(&lane) { 2 } else { 0 },
-    };
-    lanes.sort_by_key(|lane| (rank(lane), lane.clone()));
-}
-
-fn lane_command(root: &Path, lane: &str) -> Command {
-    let mut command = cargo(root);
-    if lane == FUZZ {
-        command.args(["run", "--locked", "--quiet", "--package", FUZZ_PACKAGE, "--", "smoke"]);
-        return command;
-    }
-    command.args(["test", "--locked", "--no-fail-fast"]);
-    match lane {
-        "workspace" => command.args(["--workspace", "--exclude", PACKAGE, "--", "--show-output"]),
-        PRIVILEGED => {
-            let only = ["--", "--ignored", "--show-output", "--test-threads=1", "--skip", long::MARK];
-            // Not --doc: an example that is marked `ignore` is not meant to run.
-            command.args(["--workspace", "--exclude", PACKAGE, "--lib", "--bins", "--tests"]).args(only)
-        }
-        // Lanes make disks and load programs into the one kernel there is: one test at a time.
-        _ => command.args(["--package", PACKAGE, "--test", lane, "--", "--test-threads=1"]),
-    };
-    command
-}
-
-/// Runs a lane's command, passes its output on, and counts. True if it succeeded.
-pub fn follow(command: &mut Command, tally: &mut Tally, output: &mut dyn Write) -> Result<bool> {
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("cannot start {}", show(command)))?;
-    let stdout = child.stdout.take().context("the tests' output")?;
-    let pipe = std::fs::read_link(format!("/proc/self/fd/{}", stdout.as_raw_fd())).unwrap_or_default();
+/// Runs a lane's command, passes on what it prints to either stream, and counts. True if it succeeded. It is killed when `stop` is set.
+pub fn follow(command: &mut Command, tally: &mut Tally, output: &mut dyn Write, stop: &AtomicBool) -> Result<bool> {
+    let (lines, to) = std::io::pipe()?;
+    let pipe = std::fs::read_link(format!("/proc/self/fd/{}", lines.as_raw_fd())).unwrap_or_default();
+    command.stdin(Stdio::null()).stdout(to.try_clone()?).stderr(to);
+    let child = command.spawn();
+    // The command has our copies of the pipe's end, which would keep it open.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = child.with_context(|| format!("cannot start {}", show(command)))?;
     let (says, said) = mpsc::channel();
-    std::thread::spawn(move || BufReader::new(stdout).split(b'\n').try_for_each(|line| says.send(line)));
+    std::thread::spawn(move || BufReader::new(lines).split(b'\n').try_for_each(|line| says.send(line)));
     let mut quiet = false;
     let mut ended = None;
     loop {
+        if stop.load(Ordering::Relaxed) {
+            child.kill().and_then(|()| child.wait()).context("the tests' end")?;
+            return Ok(false);
+        }
         let line = match said.recv_timeout(Duration::from_secs(1)) {
             Ok(line) => String::from_utf8_lossy(&line.context("the tests' output")?).into_owned(),
             Err(RecvTimeoutError::Disconnected) => break,
@@ -235,11 +256,10 @@ pub fn follow(command: &mut Command, tally: &mut Tally, output: &mut dyn Write) 
                     ended = Some(Instant::now());
                 }
                 if ended.is_some_and(|ended| ended.elapsed() > LEFT_BEHIND) {
-                    writeln!(
-                        output,
-                        "FAILED: a test left processes behind, which hold its output: {}",
-                        holders(&pipe)
-                    )?;
+                    let left =
+                        format!("FAILED: a test left processes behind, which hold its output: {}", holders(&pipe));
+                    tally.read(&left);
+                    writeln!(output, "{left}")?;
                     return Ok(false);
                 }
                 continue;
@@ -277,171 +297,42 @@ fn holders(pipe: &Path) -> String {
     processes.filter_map(told).collect::<Vec<_>>().join(", ")
 }
 
-impl Tally {
-    /// Takes one line of a test program's output.
-    fn read(&mut self, line: &str) {
-        let line = line.trim();
-        if let Some(result) = line.strip_prefix("test result: ") {
-            let number = |word: &str| -> u64 {
-                let part = result.split([';', '.']).map(str::trim).find(|p| p.ends_with(&format!(" {word}")));
-                part.and_then(|p| p.split(' ').next()?.parse().ok()).unwrap_or(0)
-            };
-            self.passed += number("passed");
-            self.failed += number("failed");
-            self.ignored += number("ignored");
-        } else if let Some((test, reason)) = line.strip_prefix("SKIP ").and_then(|l| l.split_once(": ")) {
-            self.said.insert(test.into(), reason.into());
-        } else if let Some((test, reason)) = line.strip_prefix("test ").and_then(|l| l.split_once(" ... ignored")) {
-            // Names are filled up to one length.
-            let (test, reason) = (test.trim_end(), reason.trim_start_matches([',', ' ']));
-            if long::is_long(test) {
-                self.long.insert(test.into());
-            } else if self.root_follows && reason.starts_with("root:") {
-                self.following += 1;
-            } else {
-                self.listed.insert(test.into(), reason.into());
-            }
-        }
-    }
-
-    /// The sum. Who said SKIP and is not listed as ignored was counted as passed by its harness.
-    pub fn count(self) -> Count {
-        let mistaken = self.said.keys().filter(|test| !self.listed.contains_key(*test)).count() as u64;
-        let mut reasons = self.listed;
-        reasons.extend(self.said);
-        let line = |(test, reason): (String, String)| match reason.as_str() {
-            "" => format!("{test}: no reason given"),
-            reason => format!("{test}: {reason}"),
-        };
-        Count {
-            passed: self.passed.saturating_sub(mistaken),
-            failed: self.failed,
-            skipped: self.ignored.saturating_sub(self.following + self.long.len() as u64) + mistaken,
-            long: self.long,
-            reasons: reasons.into_iter().map(line).collect(),
-        }
-    }
-}
-
-impl Count {
-    /// Adds another lane's.
-    pub fn add(&mut self, other: Self) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        self.skipped += other.skipped;
-        self.reasons.extend(other.reasons);
-        self.long.extend(other.long);
-    }
-
-    /// One more test that did not run, and why.
-    pub fn skip(&mut self, test: String, reason: &str) {
-        self.skipped += 1;
-        self.reasons.insert(format!("{test}: {reason}"));
-    }
-
-    /// Prints a line for each lane, what was skipped and why, and the sums.
-    pub fn print(&self, lines: &[String]) {
-        println!("\n==== lanes ====\n{}", lines.join("\n"));
-        if !self.reasons.is_empty() {
-            println!("\n==== skipped ====");
-            self.reasons.iter().for_each(|reason| println!("{reason}"));
-        }
-        if !self.long.is_empty() {
-            println!("\n==== left to `make test-all` ====");
-            self.long.iter().for_each(|test| println!("{test}"));
-        }
-        println!("\n{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn count(root_follows: bool, text: &str) -> Count {
-        let mut tally = Tally { root_follows, ..Tally::default() };
-        text.lines().for_each(|line| tally.read(line));
-        tally.count()
-    }
-
     #[test]
     fn a_process_that_is_left_behind_fails_a_lane_and_does_not_hold_it_up() {
         let follow = |script: &str| {
-            follow(Command::new("sh").args(["-c", script]), &mut Tally::default(), &mut Vec::new()).unwrap()
+            let (mut tally, mut output) = (Tally::default(), Vec::new());
+            follow(Command::new("sh").args(["-c", script]), &mut tally, &mut output, &AtomicBool::new(false)).unwrap()
         };
         assert!(follow("echo all is well"));
         // It ends by itself soon after.
-        assert!(!follow("sleep 8 2>/dev/null &"));
+        assert!(!follow("sleep 8 &"));
     }
 
     #[test]
-    fn what_disturbs_runs_beside_what_is_not_disturbed_and_last() {
-        let mut lanes = ["pool", "net", "workspace", "lab", "bench", "privileged"].map(String::from);
-        order(&mut lanes);
-        assert_eq!(lanes, ["workspace", "privileged", "bench", "net", "lab", "pool"]);
+    fn what_a_lane_says_to_either_stream_is_kept() {
+        let (mut tally, mut output) = (Tally::default(), Vec::new());
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo one; echo two >&2; exit 3"]);
+        assert!(!follow(&mut command, &mut tally, &mut output, &AtomicBool::new(false)).unwrap());
+        assert_eq!(String::from_utf8(output).unwrap(), "one\ntwo\n");
     }
 
     #[test]
-    fn results_of_several_programs_add_up() {
-        let found = count(
-            false,
-            "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s\n\
-             test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.20s\n",
-        );
-        assert_eq!((found.passed, found.failed, found.skipped), (7, 2, 1));
+    fn a_lane_that_is_stopped_is_killed_and_waited_for() {
+        let (stop, mut tally) = (AtomicBool::new(true), Tally::default());
+        let mut command = Command::new("sleep");
+        assert!(!follow(command.arg("1000"), &mut tally, &mut Vec::new(), &stop).unwrap());
     }
 
     #[test]
-    fn a_test_that_says_skip_has_not_passed() {
-        let found = count(
-            false,
-            "SKIP a::b: needs a browser\n\
-             test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s\n\
-             SKIP a::b: needs a browser\n",
-        );
-        assert_eq!((found.passed, found.skipped), (1, 1));
-        assert_eq!(found.reasons.into_iter().collect::<Vec<_>>(), ["a::b: needs a browser"]);
-    }
-
-    #[test]
-    fn a_harness_own_skips_keep_their_reasons() {
-        let found = count(
-            false,
-            "test boots ... ignored, no qemu here\ntest mute ... ignored\n\
-             test result: ok. 0 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.01s\n",
-        );
-        assert_eq!((found.passed, found.skipped), (0, 2));
-        assert!(found.reasons.contains("boots: no qemu here") && found.reasons.contains("mute: no reason given"));
-    }
-
-    #[test]
-    fn a_skip_told_by_the_test_and_by_its_harness_is_one() {
-        let found = count(
-            false,
-            "SKIP counts: no BTF\nSKIP fsx: not installed\ntest counts ... ignored\ntest fsx    ... ignored\n\
-             test result: ok. 5 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.01s\n",
-        );
-        assert_eq!((found.passed, found.skipped), (5, 2));
-        assert_eq!(found.reasons.into_iter().collect::<Vec<_>>(), ["counts: no BTF", "fsx: not installed"]);
-    }
-
-    #[test]
-    fn long_tests_are_named_and_not_counted() {
-        let found = count(
-            false,
-            "test store::long::cuts ... ignored, long: 10,000 cuts\ntest phone ... ignored, no phone\n\
-             test result: ok. 1 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.01s\n",
-        );
-        assert_eq!((found.passed, found.skipped, found.reasons.len()), (1, 1, 1));
-        assert_eq!(found.long.into_iter().collect::<Vec<_>>(), ["store::long::cuts"]);
-    }
-
-    #[test]
-    fn what_the_privileged_lane_will_run_is_not_skipped() {
-        let text = "test disk ... ignored, root: makes a loop device\ntest phone ... ignored, no phone\n\
-                    test result: ok. 1 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.01s\n";
-        let (as_root, not) = (count(true, text), count(false, text));
-        assert_eq!((as_root.passed, as_root.skipped, as_root.reasons.len()), (1, 1, 1));
-        assert_eq!((not.passed, not.skipped, not.reasons.len()), (1, 2, 2));
+    fn what_needs_a_quiet_machine_runs_alone_and_each_lane_once() {
+        let wanted = ["workspace", "privileged", "bench", "errors", "lab", "congestion"];
+        let (streams, alone) = streams(&wanted);
+        assert_eq!(streams, [vec!["workspace", "lab"], vec!["errors"], vec![]]);
+        assert_eq!(alone, ["privileged", "bench", "congestion"]);
     }
 }

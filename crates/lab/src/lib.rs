@@ -9,6 +9,7 @@ pub mod kernel;
 pub mod loopdisk;
 pub mod medium;
 pub mod netns;
+pub mod privilege;
 pub mod process;
 pub mod router;
 pub mod script;

@@ -176,10 +176,7 @@ impl LoopDisk {
     /// # Errors
     /// The reason, as a sentence for the user; a test reports itself as skipped with it.
     pub fn available(fs: FileSystem) -> std::result::Result<(), String> {
-        // SAFETY: geteuid has no arguments and cannot fail.
-        if unsafe { libc::geteuid() } != 0 {
-            return Err("a loop disk needs root".into());
-        }
+        crate::privilege::mounts().map_err(|why| format!("a loop disk {why}"))?;
         if !Path::new("/dev/loop-control").exists() {
             return Err("this kernel has no loop devices (/dev/loop-control is missing; try `modprobe loop`)".into());
         }

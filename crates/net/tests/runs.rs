@@ -183,6 +183,7 @@ fn a_run_that_is_interrupted_ends_at_both_ends_and_keeps_what_it_saw() {
             let mut session = Session::connect(at, None, None).await.unwrap();
             let interrupter = session.interrupter();
             let (outcome, ()) = tokio::join!(session.run(&wanted), async {
+                // A fixed wait: into the run, whose results are told at its end only.
                 tokio::time::sleep(std::time::Duration::from_millis(700)).await;
                 interrupter.store(true, std::sync::atomic::Ordering::Relaxed);
             });
@@ -220,6 +221,7 @@ fn ss_says_the_same_of_the_flow() {
         let mut session = Session::connect(at, None, None).await.unwrap();
         let wanted = spec(Traffic::Tcp { rate_bps: Some(20_000_000) }, UP, 2000);
         let looked = tokio::task::spawn_blocking(move || {
+            // A fixed wait: to the middle of the run, since both average over what was so far.
             std::thread::sleep(std::time::Duration::from_millis(1000));
             let before = net::clock::now_ns();
             let filter = format!("dport = :{}", at.port());

@@ -182,6 +182,7 @@ fn an_asker_that_dies_in_mid_run_is_noticed_and_the_next_is_served() {
         while told.borrow().is_empty() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+        // A fixed wait: into the run. What the server says comes before it.
         tokio::time::sleep(Duration::from_millis(300)).await;
         // Its run is dropped half-way, and its sockets with it.
         asker.abort();

@@ -163,9 +163,11 @@ fn what_is_no_node_is_told_apart() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let address = listener.local_addr().expect("an address");
         tokio::task::spawn_local(async move {
+            // They stay open: an end would be another reason.
+            let mut open = Vec::new();
             while let Ok((mut stream, _)) = listener.accept().await {
                 let _ = stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").await;
-                tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+                open.push(stream);
             }
         });
         refused(&tcp_with(Some(key(1))), address, "not our protocol: the other end begins with \"SSH-2.0-\"").await;

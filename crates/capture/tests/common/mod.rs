@@ -13,30 +13,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Says that a test was skipped, and why. The lane's runner counts these lines.
+/// Says that the test of this thread was skipped, and why, in the words that the lanes' runner counts.
 pub fn skip(why: &str) {
-    eprintln!("skipped: {why}");
-}
-
-/// Why tests on a live kernel cannot run here; `None` if they can.
-pub fn why_not() -> Option<&'static str> {
-    // SAFETY: geteuid has no preconditions.
-    if unsafe { libc::geteuid() } != 0 {
-        return Some("needs root to load probes and to make a loop disk");
-    }
-    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
-        return Some("the kernel has no BTF");
-    }
-    None
+    println!("SKIP {}: {why}", std::thread::current().name().unwrap_or("a test"));
 }
 
 /// Ends the test as skipped where a live kernel cannot be used.
 #[macro_export]
 macro_rules! needs_live_kernel {
     () => {
-        if let Some(why) = common::why_not() {
-            common::skip(why);
-            return;
+        if let Err(why) = lab::privilege::live_kernel() {
+            return common::skip(&why);
         }
     };
 }

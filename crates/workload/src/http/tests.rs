@@ -199,6 +199,7 @@ fn what_goes_wrong_is_told() {
         while hear(s) {
             match nth {
                 0 => say(s, OK),
+                // A fixed wait: it answers late.
                 _ => std::thread::sleep(Duration::from_secs(1)),
             }
         }

@@ -1,0 +1,390 @@
+//! What the output of test programs comes to: sums, skips with their reasons, and failures with their messages.
+
+use crate::long;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+/// Lines kept of a failed test's message, and of a lane that failed without one: the last ones say why.
+const KEPT: usize = 40;
+
+/// Tests that are told as the longest.
+const LONGEST: usize = 20;
+
+/// What a lane's output says.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Sums over the harnesses' own result lines.
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+    /// The lane `privileged` runs what needs root: here it is not skipped, but counted apart.
+    root_follows: bool,
+    following: u64,
+    /// Long tests, which are another command's.
+    long: BTreeSet<String>,
+    /// Tests that a harness listed as ignored, with its reason; those that will follow as root are left out.
+    listed: BTreeMap<String, String>,
+    /// Tests that said SKIP themselves, with their reason.
+    said: BTreeMap<String, String>,
+    failures: Vec<Failure>,
+    part: Part,
+    /// The last lines, whatever they are.
+    last: VecDeque<String>,
+    /// The program, if its tests run side by side: then only what all of them took is known.
+    program: String,
+    /// The test that runs, and since when. Harnesses tell its name before or after it; what counts is when the line before came.
+    running: Option<(String, Instant)>,
+    last_line: Option<Instant>,
+    times: Vec<(Duration, String)>,
+}
+
+/// A test that failed, and the end of what it said.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Failure {
+    test: String,
+    message: VecDeque<String>,
+}
+
+/// The part of a test program's output that tells of failures: messages below each test's name, then the names alone.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    #[default]
+    Elsewhere,
+    Messages,
+    Names,
+}
+
+/// What a lane gave.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Tests that ran and passed.
+    pub passed: u64,
+    /// Tests that ran and failed.
+    pub failed: u64,
+    /// Tests that did not run here.
+    pub skipped: u64,
+    /// `test: reason`.
+    reasons: BTreeSet<String>,
+    /// Long tests that were left out; they are counted by the command that runs them.
+    long: BTreeSet<String>,
+    failures: Vec<Failure>,
+    /// What tests or whole programs took.
+    times: Vec<(Duration, String)>,
+}
+
+impl Tally {
+    /// For a program, and whether another lane follows, which runs what needs root.
+    pub fn of(program: &str, root_follows: bool) -> Self {
+        Self { root_follows, program: program.into(), ..Self::default() }
+    }
+
+    /// Tests that a harness called failed.
+    pub fn failed(&self) -> u64 {
+        self.failed
+    }
+
+    /// Takes one line of a test program's output.
+    pub fn read(&mut self, line: &str) {
+        keep(&mut self.last, line);
+        self.read_failure(line);
+        self.read_time(line, Instant::now());
+        let line = line.trim();
+        if let Some(result) = line.strip_prefix("test result: ") {
+            let number = |word: &str| -> u64 {
+                let part = result.split([';', '.']).map(str::trim).find(|p| p.ends_with(&format!(" {word}")));
+                part.and_then(|p| p.split(' ').next()?.parse().ok()).unwrap_or(0)
+            };
+            self.passed += number("passed");
+            self.failed += number("failed");
+            self.ignored += number("ignored");
+        } else if let Some((test, reason)) = line.strip_prefix("SKIP ").and_then(|l| l.split_once(": ")) {
+            self.said.insert(test.into(), reason.into());
+        } else if let Some((test, reason)) = line.strip_prefix("test ").and_then(|l| l.split_once(" ... ignored")) {
+            // Names are filled up to one length.
+            let (test, reason) = (test.trim_end(), reason.trim_start_matches([',', ' ']));
+            if long::is_long(test) {
+                self.long.insert(test.into());
+            } else if self.root_follows && reason.starts_with("root:") {
+                self.following += 1;
+            } else {
+                self.listed.insert(test.into(), reason.into());
+            }
+        }
+    }
+
+    fn read_time(&mut self, line: &str, now: Instant) {
+        let begins = line.strip_prefix("test ").and_then(|l| l.split_once(" ..."));
+        let result = line.strip_prefix("test result: ");
+        let ends = begins.is_some() || result.is_some();
+        if let (Some((test, from)), Some(until)) = (self.running.take_if(|_| ends), self.last_line) {
+            self.times.push((until - from, test));
+        }
+        if self.program.is_empty() {
+            self.running =
+                begins.map(|(test, _)| (test.trim_end().into(), self.last_line.unwrap_or(now))).or(self.running.take());
+        } else if let Some(seconds) = result.and_then(|r| r.rsplit_once("finished in ")) {
+            let seconds = seconds.1.trim_end_matches('s').parse().unwrap_or(0.0);
+            self.times.push((Duration::try_from_secs_f64(seconds).unwrap_or_default(), String::new()));
+        }
+        self.last_line = Some(now);
+    }
+
+    /// A failure's message stands below `---- test ----`, where libtest adds the stream's name.
+    fn read_failure(&mut self, line: &str) {
+        match (self.part, line.trim_end()) {
+            (Part::Messages, "failures:") => self.part = Part::Names,
+            (_, "failures:") => self.part = Part::Messages,
+            (_, "successes:") => self.part = Part::Elsewhere,
+            (_, line) if line.starts_with("test result: ") => self.part = Part::Elsewhere,
+            (Part::Messages, line) => {
+                if let Some(test) = line.strip_prefix("---- ").and_then(|l| l.strip_suffix(" ----")) {
+                    let test = test.strip_suffix(" stdout").unwrap_or(test).into();
+                    self.failures.push(Failure { test, message: VecDeque::new() });
+                } else if let Some(failure) = self.failures.last_mut() {
+                    keep(&mut failure.message, line);
+                }
+            }
+            (Part::Names, line) => {
+                let test = line.trim();
+                if !test.is_empty() && self.failures.iter().all(|failure| failure.test != test) {
+                    self.failures.push(Failure { test: test.into(), message: VecDeque::new() });
+                }
+            }
+            (Part::Elsewhere, _) => {}
+        }
+    }
+
+    /// The sum for a lane that failed (`why`, if no test's failure explains it) or not. Who said SKIP and is not listed as ignored was counted as passed by its harness.
+    pub fn count(mut self, why: Option<&str>) -> Count {
+        if let Some(why) = why.filter(|_| self.failed == 0) {
+            self.failed = 1;
+            self.failures.push(Failure { test: why.into(), message: self.last });
+        }
+        let mistaken = self.said.keys().filter(|test| !self.listed.contains_key(*test)).count() as u64;
+        let mut reasons = self.listed;
+        reasons.extend(self.said);
+        let line = |(test, reason): (String, String)| match reason.as_str() {
+            "" => format!("{test}: no reason given"),
+            reason => format!("{test}: {reason}"),
+        };
+        Count {
+            passed: self.passed.saturating_sub(mistaken),
+            failed: self.failed,
+            skipped: self.ignored.saturating_sub(self.following + self.long.len() as u64) + mistaken,
+            long: self.long,
+            failures: self.failures,
+            times: self.times,
+            reasons: reasons.into_iter().map(line).collect(),
+        }
+    }
+}
+
+impl Count {
+    /// A failure that is no test's.
+    pub fn fail(&mut self, why: &str) {
+        self.failed += 1;
+        self.failures.push(Failure { test: why.into(), message: VecDeque::new() });
+    }
+
+    /// Adds a lane's, or a program's: what is told of it begins with the label, if there is one.
+    pub fn add(&mut self, label: &str, other: Self) {
+        let labelled = |test: String| match (label, test.as_str()) {
+            ("", _) => test,
+            (_, "") => label.into(),
+            _ => format!("{label}: {test}"),
+        };
+        let failure = |failure: Failure| Failure { test: labelled(failure.test), ..failure };
+        self.failures.extend(other.failures.into_iter().map(failure));
+        self.times.extend(other.times.into_iter().map(|(time, test)| (time, labelled(test))));
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.reasons.extend(other.reasons);
+        self.long.extend(other.long);
+    }
+
+    /// One more test that did not run, and why.
+    pub fn skip(&mut self, test: String, reason: &str) {
+        self.skipped += 1;
+        self.reasons.insert(format!("{test}: {reason}"));
+    }
+
+    /// Each failed test's message; nothing if none failed.
+    fn why(&self) -> String {
+        let mut why = String::new();
+        if !self.failures.is_empty() {
+            why.push_str("\n==== failed ====\n");
+        }
+        for Failure { test, message } in &self.failures {
+            why.push_str(&format!("---- {test} ----\n"));
+            let text = message.iter().fold(String::new(), |text, line| text + line + "\n");
+            let text = text.trim_end();
+            why.push_str(if text.is_empty() { "(it said nothing)" } else { text });
+            why.push('\n');
+        }
+        why
+    }
+
+    /// Prints a line for each lane, what was skipped and why, the sums, and last why what failed did: of a long log, often only the end
+    /// is kept.
+    pub fn print(&self, lines: &[String]) {
+        println!("\n==== lanes ====\n{}", lines.join("\n"));
+        let mut times: Vec<_> = self.times.iter().collect();
+        times.sort_by(|a, b| b.cmp(a));
+        println!("\n==== longest ====");
+        times.iter().take(LONGEST).for_each(|(time, test)| println!("{:6.1} s  {test}", time.as_secs_f64()));
+        if !self.reasons.is_empty() {
+            println!("\n==== skipped ====");
+            self.reasons.iter().for_each(|reason| println!("{reason}"));
+        }
+        if !self.long.is_empty() {
+            println!("\n==== left to `make test-all` ====");
+            self.long.iter().for_each(|test| println!("{test}"));
+        }
+        println!("\n{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped);
+        print!("{}", self.why());
+    }
+}
+
+/// Adds a line to the last ones.
+fn keep(lines: &mut VecDeque<String>, line: &str) {
+    // A message begins with no empty line.
+    if lines.is_empty() && line.trim().is_empty() {
+        return;
+    }
+    if lines.len() == KEPT {
+        lines.pop_front();
+    }
+    lines.push_back(line.into());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(text: &str) -> Tally {
+        let mut tally = Tally::default();
+        text.lines().for_each(|line| tally.read(line));
+        tally
+    }
+
+    fn count(root_follows: bool, text: &str) -> Count {
+        let mut tally = Tally::of("", root_follows);
+        text.lines().for_each(|line| tally.read(line));
+        tally.count(None)
+    }
+
+    /// Both harnesses: libtest names the stream, and has no message of a test that printed none.
+    #[test]
+    fn failures_are_told_with_the_end_of_their_messages() {
+        let long: String = (0..100).map(|n| format!("line {n}\n")).collect();
+        let text = format!(
+            "test a::b ... ok\ntest mute ... FAILED\n\nsuccesses:\n\n---- a::b stdout ----\nhello\n\n\n\
+             successes:\n    a::b\n\nfailures:\n\n---- a::c stdout ----\n\nthread 'a::c' panicked\n{long}\n\n\
+             failures:\n    a::c\n    mute\n\ntest result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured\n\
+             failures:\n\n---- rate ----\ntwo of them\n\n\nfailures:\n    rate\n\n\
+             test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured\n"
+        );
+        let mut total = Count::default();
+        total.add("workspace", tally(&text).count(Some("exit status: 101")));
+        let why = total.why();
+        let headers: Vec<_> = why.lines().filter(|line| line.starts_with("---- ")).collect();
+        assert_eq!(headers, ["---- workspace: a::c ----", "---- workspace: mute ----", "---- workspace: rate ----"]);
+        assert!(why.contains("\nline 99\n") && why.contains("\ntwo of them\n"), "{why}");
+        assert!(!why.contains("\nline 50\n") && !why.contains("hello") && why.lines().count() < 60, "{why}");
+    }
+
+    #[test]
+    fn a_tests_time_runs_from_the_line_before_it() {
+        let start = Instant::now();
+        let mut tally = Tally::default();
+        let lines = [
+            (0, "running 2 tests"),
+            (3, "test a ... ok"),
+            (4, "test b   ... says"),
+            (9, "ok"),
+            (10, "test result: ok."),
+        ];
+        lines.iter().for_each(|(at, line)| tally.read_time(line, start + Duration::from_secs(*at)));
+        let times =
+            |tally: Tally| tally.times.into_iter().map(|(time, test)| (time.as_secs(), test)).collect::<Vec<_>>();
+        assert_eq!(times(tally), [(3, "a".to_string()), (6, "b".to_string())]);
+        let mut tally = Tally::of("crates/pool links", false);
+        tally.read_time("test a ... ok", start);
+        tally.read_time("test result: ok. 1 passed; 0 failed; finished in 56.18s", start);
+        assert_eq!(times(tally), [(56, String::new())]);
+    }
+
+    #[test]
+    fn a_lane_that_dies_is_a_failure_told_with_its_last_lines() {
+        let found = tally("running 3 tests\ntest a ... no memory\n").count(Some("signal: 6"));
+        assert_eq!(found.failed, 1);
+        let why = found.why();
+        assert!(why.contains("signal: 6") && why.contains("no memory"), "{why}");
+        assert_eq!(tally("test result: ok. 1 passed; 0 failed\n").count(None).why(), "");
+    }
+
+    #[test]
+    fn results_of_several_programs_add_up() {
+        let found = count(
+            false,
+            "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s\n\
+             test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.20s\n",
+        );
+        assert_eq!((found.passed, found.failed, found.skipped), (7, 2, 1));
+    }
+
+    #[test]
+    fn a_test_that_says_skip_has_not_passed() {
+        let found = count(
+            false,
+            "SKIP a::b: needs a browser\n\
+             test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s\n\
+             SKIP a::b: needs a browser\n",
+        );
+        assert_eq!((found.passed, found.skipped), (1, 1));
+        assert_eq!(found.reasons.into_iter().collect::<Vec<_>>(), ["a::b: needs a browser"]);
+    }
+
+    #[test]
+    fn a_harness_own_skips_keep_their_reasons() {
+        let found = count(
+            false,
+            "test boots ... ignored, no qemu here\ntest mute ... ignored\n\
+             test result: ok. 0 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.01s\n",
+        );
+        assert_eq!((found.passed, found.skipped), (0, 2));
+        assert!(found.reasons.contains("boots: no qemu here") && found.reasons.contains("mute: no reason given"));
+    }
+
+    #[test]
+    fn a_skip_told_by_the_test_and_by_its_harness_is_one() {
+        let found = count(
+            false,
+            "SKIP counts: no BTF\nSKIP fsx: not installed\ntest counts ... ignored\ntest fsx    ... ignored\n\
+             test result: ok. 5 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.01s\n",
+        );
+        assert_eq!((found.passed, found.skipped), (5, 2));
+        assert_eq!(found.reasons.into_iter().collect::<Vec<_>>(), ["counts: no BTF", "fsx: not installed"]);
+    }
+
+    #[test]
+    fn long_tests_are_named_and_not_counted() {
+        let found = count(
+            false,
+            "test store::long::cuts ... ignored, long: 10,000 cuts\ntest phone ... ignored, no phone\n\
+             test result: ok. 1 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.01s\n",
+        );
+        assert_eq!((found.passed, found.skipped, found.reasons.len()), (1, 1, 1));
+        assert_eq!(found.long.into_iter().collect::<Vec<_>>(), ["store::long::cuts"]);
+    }
+
+    #[test]
+    fn what_the_privileged_lane_will_run_is_not_skipped() {
+        let text = "test disk ... ignored, root: makes a loop device\ntest phone ... ignored, no phone\n\
+                    test result: ok. 1 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.01s\n";
+        let (as_root, not) = (count(true, text), count(false, text));
+        assert_eq!((as_root.passed, as_root.skipped, as_root.reasons.len()), (1, 1, 1));
+        assert_eq!((not.passed, not.skipped, not.reasons.len()), (1, 2, 2));
+    }
+}
