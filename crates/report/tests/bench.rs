@@ -188,7 +188,7 @@ fn network_run(name: &str) -> Bench {
     let mut tables = Tables::default();
     tables.designs.push(DesignRow {
         id: 0,
-        name: net::RUN.into(),
+        name: analysis::bench::run_score::RUN.into(),
         question: "What does the link give, and what held it back?".into(),
         seed: 0,
         quick: false,

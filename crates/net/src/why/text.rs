@@ -47,7 +47,7 @@ pub fn of(reason: Reason, seen: &Seen<'_>, judged: &Judged, b: &Basis) -> (Strin
             let evidence = format!(
                 "the receiver's window was full: the {} in flight that it let be, of a receive buffer of {}, cap a stream at {} at {rtt}",
                 bytes(b.flying),
-                size(u64::from(buffer)),
+                size(buffer),
                 cap(b.flying)
             );
             let most = setting(seen.receiver, "net.ipv4.tcp_rmem");
@@ -63,7 +63,7 @@ pub fn of(reason: Reason, seen: &Seen<'_>, judged: &Judged, b: &Basis) -> (Strin
                 "all that the send buffer held was in flight: {} cap a stream at {} at {rtt} (SO_SNDBUF {} at the end of the run)",
                 bytes(b.flying),
                 cap(b.flying),
-                size(u64::from(buffer))
+                size(buffer)
             );
             let most = setting(seen.sender, "net.ipv4.tcp_wmem");
             let remedy = match seen.spec.socket.send_buffer {
