@@ -160,7 +160,7 @@ fn status() -> Result<()> {
     }
     ensure!(now["nodes"][0]["shared_memory_bytes"]["received"] == 1 << 20, "{now}");
     let table = String::from_utf8(fathom_tests::run(&mut pool(&["status", &front]))?.stdout)?;
-    ensure!(table.contains(&nodes[1].says) && table.contains("8.0 MiB in 2 nodes"), "{table}");
+    ensure!(table.contains(&nodes[1].says) && table.contains("8 MiB in 2 nodes"), "{table}");
 
     told(&said, "metrics at http://")?;
     let text = std::fs::read_to_string(&said)?;
