@@ -129,7 +129,7 @@ fn a_small_send_buffer_is_named_with_its_setting() {
     first(
         &story(small),
         Cause::SendBuffer,
-        &["208 KiB cap a stream", "at 32 ms", "53.2 Mb/s", "SO_SNDBUF 208 KiB", "net.ipv4.tcp_wmem", "4.0 MiB"],
+        &["208 KiB cap a stream", "at 32.0 ms", "53.2 Mb/s", "SO_SNDBUF 208 KiB", "net.ipv4.tcp_wmem", "4 MiB"],
     );
     let mut asked = story(small);
     asked.spec.socket.send_buffer = Some(106_496);
@@ -142,7 +142,7 @@ fn a_small_window_is_the_receivers_unless_it_does_not_read() {
         s.rwnd_limited_us = us * 8 / 10;
         s.snd_wnd = 65_536;
     });
-    first(&small, Cause::ReceiveWindow, &["64 KiB", "128 KiB", "net.ipv4.tcp_rmem"]);
+    first(&small, Cause::ReceiveWindow, &["64.0 KiB in flight", "128 KiB", "net.ipv4.tcp_rmem"]);
     small.received.unread.iter_mut().for_each(|u| u.unread_bytes = 60_000);
     first(&small, Cause::Application, &["unread", "read sooner"]);
     small.received.threads.busiest_ready_ns = 4_900_000_000;
@@ -170,7 +170,7 @@ fn loss_is_congestion_with_its_bounds() {
         s.ca_state = if us % 500_000 < 100_000 { 3 } else { 0 };
     });
     // 1 % and 32 ms and 1448 bytes: 362 kb/s x sqrt(75) = 3.1 Mb/s.
-    first(&lossy, Cause::Congestion, &["1.00 %", "3.1 Mb/s by Mathis", "bbr"]);
+    first(&lossy, Cause::Congestion, &["1.00 %", "3.14 Mb/s by Mathis", "bbr"]);
     assert!(judged(&lossy)[0].share > 0.9);
 }
 
@@ -181,7 +181,7 @@ fn a_standing_queue_is_the_link_whatever_window_is_full() {
         s.sndbuf_limited_us = us * 3 / 10;
         s.rwnd_limited_us = us * 3 / 10;
     };
-    first(&story(queue), Cause::LinkRate, &["60 ms against 32 ms", "50.0 Mb/s"]);
+    first(&story(queue), Cause::LinkRate, &["60.0 ms against 31.5 ms", "50.0 Mb/s"]);
     let overflowing = |us: u64, s: &mut TcpSample| {
         queue(us, s);
         s.total_retrans = us / 1_000_000;
@@ -390,7 +390,7 @@ fn a_window_caps_at_what_it_let_be_in_flight() {
         (s.unacked, s.snd_wnd) = if us == 10_000 { (30, 1 << 20) } else { (30, 45_000) };
     });
     // 30 x 1448 bytes in 32 ms are 10.9 Mb/s.
-    first(&narrow, Cause::ReceiveWindow, &["42 KiB in flight", "10.9 Mb/s"]);
+    first(&narrow, Cause::ReceiveWindow, &["42.4 KiB in flight", "10.9 Mb/s"]);
 }
 
 #[test]
@@ -406,7 +406,7 @@ fn transactions_wait_for_answers_or_for_a_processor() {
     });
     let limits = transactions(&told.spec, &told.ends.0, &told.ends.1);
     assert_eq!((limits.len(), limits[0].cause, limits[0].share), (1, Cause::RoundTrips, 1.0));
-    assert!(limits[0].evidence.contains("1 connection(s)") && limits[0].evidence.contains("12 ms"), "{limits:?}");
+    assert!(limits[0].evidence.contains("1 connection(s)") && limits[0].evidence.contains("12.5 ms"), "{limits:?}");
     assert!(limits[0].evidence.contains("allows 80 a second, and 80 were answered"), "{limits:?}");
     // Half of them took 12.5 ms, and all together ten times as long: something else took the time.
     told.ends.0.transactions.as_mut().unwrap().counts = vec![40];
