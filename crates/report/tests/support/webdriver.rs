@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -56,24 +56,17 @@ pub struct Browser {
 impl Browser {
     /// Starts both with a fresh profile.
     pub fn start() -> Result<Self> {
-        let (browser, driver) = installed()?;
+        let (browser, program) = installed()?;
         let profile = tempfile::tempdir()?;
-        let mut driver = Command::new(driver)
-            .arg("--port=0")
-            // What they leave lying about goes with the profile.
-            .env("TMPDIR", profile.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let port = match port_of(&mut driver) {
-            Ok(port) => port,
-            Err(error) => {
-                let _ = driver.kill();
-                let _ = driver.wait();
-                return Err(error);
+        // It chooses a port for IPv4 and wants the same for IPv6: if another process has that one, it ends.
+        let mut tried = start_driver(&program, &profile);
+        for _ in 0..4 {
+            if tried.is_ok() {
+                break;
             }
-        };
+            tried = start_driver(&program, &profile);
+        }
+        let (driver, port) = tried?;
         let mut started = Self { driver, port, session: String::new(), process: None, profile };
         let mut flags: Vec<String> = FLAGS.iter().map(|&flag| flag.to_owned()).collect();
         flags.push(format!("--user-data-dir={}", started.profile.path().display()));
@@ -259,6 +252,26 @@ impl Drop for Browser {
         if ours {
             // SAFETY: kill takes two numbers and touches no memory of ours.
             unsafe { libc::kill(process, libc::SIGKILL) };
+        }
+    }
+}
+
+/// Starts chromedriver, and returns its port.
+fn start_driver(program: &Path, profile: &tempfile::TempDir) -> Result<(Child, u16)> {
+    let mut driver = Command::new(program)
+        .arg("--port=0")
+        // What they leave lying about goes with the profile.
+        .env("TMPDIR", profile.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    match port_of(&mut driver) {
+        Ok(port) => Ok((driver, port)),
+        Err(error) => {
+            let _ = driver.kill();
+            let _ = driver.wait();
+            Err(error)
         }
     }
 }
