@@ -72,6 +72,14 @@ pub struct Count {
     times: Vec<(Duration, String)>,
 }
 
+/// The test that says SKIP, and why: in a line of its own, or behind its name, where a harness prints that before it runs the test.
+fn skip(line: &str) -> Option<(&str, &str)> {
+    let said = line
+        .strip_prefix("SKIP ")
+        .or_else(|| line.strip_prefix("test ")?.split_once(" ... SKIP ").map(|(_, said)| said));
+    said?.split_once(": ")
+}
+
 impl Tally {
     /// For a program, and whether another lane follows, which runs what needs root.
     pub fn of(program: &str, root_follows: bool) -> Self {
@@ -97,7 +105,7 @@ impl Tally {
             self.passed += number("passed");
             self.failed += number("failed");
             self.ignored += number("ignored");
-        } else if let Some((test, reason)) = line.strip_prefix("SKIP ").and_then(|l| l.split_once(": ")) {
+        } else if let Some((test, reason)) = skip(line) {
             self.said.insert(test.into(), reason.into());
         } else if let Some((test, reason)) = line.strip_prefix("test ").and_then(|l| l.split_once(" ... ignored")) {
             // Names are filled up to one length.
@@ -344,6 +352,17 @@ mod tests {
         );
         assert_eq!((found.passed, found.skipped), (1, 1));
         assert_eq!(found.reasons.into_iter().collect::<Vec<_>>(), ["a::b: needs a browser"]);
+    }
+
+    #[test]
+    fn a_skip_said_behind_the_test_s_name_counts_too() {
+        let found = count(
+            false,
+            "test long::spark ... SKIP long::spark: pyspark is not installed\nok\n\
+             test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s\n",
+        );
+        assert_eq!((found.passed, found.skipped), (0, 1));
+        assert_eq!(found.reasons.into_iter().collect::<Vec<_>>(), ["long::spark: pyspark is not installed"]);
     }
 
     #[test]
