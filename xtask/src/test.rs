@@ -9,7 +9,7 @@
 //!
 //! A test that cannot run here (no BPF, no browser) prints `SKIP name: reason` and returns; a test harness that knows
 //! skipping says `ignored, reason`. Both are counted as skipped, never as passed. A crate's own test that needs root is
-//! marked `#[ignore = "root: …"]`: the lane `privileged` runs those, one at a time, if we may what root may. Long tests are left to
+//! marked `#[ignore = "root: …"]`: the lane `privileged` runs those, one at a time, with the full capabilities of root. Long tests are left to
 //! `cargo xtask long`, and named.
 
 use crate::long;

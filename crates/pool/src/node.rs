@@ -39,7 +39,7 @@ use wire::{Key, Lobby, Unmet, Visitor};
 mod batch;
 mod crew;
 
-use batch::{Answers, Batch, CUT_BYTES, Served, at_hand, drain, moved_bytes, parts};
+use batch::{Answers, Batch, CUT_BYTES, Served, at_hand, drain, moved_bytes, parts, written};
 use crew::Crew;
 
 /// An answer waits at most so long for others to leave with.
@@ -461,6 +461,7 @@ impl Node {
                     let (store, ready, working) = (self.store.clone(), ready.clone(), Working::new(&self.busy));
                     let (live, memory) = (self.live.subscribe(), memory.clone());
                     workers.spawn_blocking(move || {
+                        store.announce(part.iter().filter_map(|(request, _)| written(request)));
                         let mut batch = Batch { memory, ..Batch::new(part.into_iter()) };
                         let wanted = || *live.borrow() == number;
                         let mut served = Served::default();

@@ -435,6 +435,15 @@ impl Store {
         self.put_header(&mut header, |header| gone.iter().for_each(|region| header.marked.take(*region)))
     }
 
+    /// These are about to be written, one behind the other: the first that has to mark its regions marks those of all, and the medium is
+    /// waited for once.
+    pub fn announce(&self, writes: impl Iterator<Item = (u64, u64)>) {
+        let Some(regions) = &self.regions else { return };
+        for (offset, length) in writes.filter(|(offset, length)| *length > 0 && self.within(*offset, *length).is_ok()) {
+            regions.announce(offset, length);
+        }
+    }
+
     /// Somebody is about to write there: the regions are marked on the medium when this returns.
     fn intend(&self, offset: u64, length: u64) -> Result<Option<Entered<'_>>, Status> {
         let Some(regions) = &self.regions else { return Ok(None) };

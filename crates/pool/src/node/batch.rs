@@ -4,7 +4,7 @@
 use super::GRANTED;
 use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status};
 use crate::shm::{Attached, Extent};
-use crate::store::Store;
+use crate::store::{BLOCK_BYTES, Store};
 use bytes::Bytes;
 use nbd::buffer::LARGE_BYTES;
 use nbd::intake::Intake;
@@ -57,11 +57,18 @@ pub(super) fn moved_bytes(request: &Request) -> usize {
     }
 }
 
-/// Shares a batch among threads that may wait, at most so many but for small writes. Those go to the page cache one behind the other, whoever
-/// asks: a file has one lock for them (ext4's inode lock, and most file systems'), so that more threads would but wait for each other.
+/// Where a request writes, and how much.
+pub(super) fn written(request: &Request) -> Option<(u64, u64)> {
+    (request.operation == Operation::Write).then_some((request.offset, u64::from(request.length)))
+}
+
+/// Shares a batch among threads that may wait, at most so many but for small writes of whole blocks. Those go to the page cache one behind
+/// the other, whoever asks: a file has one lock for them (ext4's inode lock, and most file systems'), so that more threads would but wait
+/// for each other. A part of a block is read first, which the disk does for several at once.
 pub(super) fn parts(batch: Vec<(Request, Bytes)>, threads: usize) -> Vec<Vec<(Request, Bytes)>> {
     let is_small = |request: &Request| {
-        request.operation == Operation::Write && !request.durable && (request.length as usize) < LARGE_BYTES
+        let whole = (request.offset | u64::from(request.length)).is_multiple_of(BLOCK_BYTES);
+        request.operation == Operation::Write && whole && !request.durable && (request.length as usize) < LARGE_BYTES
     };
     let (small, others): (Vec<_>, Vec<_>) = batch.into_iter().partition(|(request, _)| is_small(request));
     let mut parts: Vec<Vec<_>> = Vec::new();
@@ -318,9 +325,10 @@ mod tests {
             request(2, Operation::Write, 4096, true),
             request(3, Operation::Flush, 0, false),
             request(4, Operation::Write, 1 << 20, false),
-            request(5, Operation::Write, 512, false),
+            request(5, Operation::Write, 8192, false),
+            request(6, Operation::Write, 512, false),
         ];
-        assert_eq!(tags(mixed, 2), [vec![0, 2], vec![3, 4], vec![1, 5]]);
+        assert_eq!(tags(mixed, 2), [vec![0, 2, 3], vec![4, 6], vec![1, 5]]);
         assert_eq!(tags(Vec::new(), 4), Vec::<Vec<u16>>::new());
     }
 

@@ -109,11 +109,23 @@ impl Regions {
 
     /// Somebody begins to write in that range, which is not empty, until the answer is dropped.
     pub fn enter(&self, offset: u64, length: u64) -> Entered<'_> {
-        let range = (offset / self.bytes) as usize..(offset + length).div_ceil(self.bytes) as usize;
+        let range = self.of(offset, length);
         for word in &self.words[range.clone()] {
             word.fetch_add(WRITER, Ordering::SeqCst);
         }
         Entered { regions: self, range }
+    }
+
+    fn of(&self, offset: u64, length: u64) -> Range<usize> {
+        (offset / self.bytes) as usize..(offset + length).div_ceil(self.bytes) as usize
+    }
+
+    /// That range, which is not empty, will be written soon: whoever marks next marks it too.
+    pub fn announce(&self, offset: u64, length: u64) {
+        let range = self.of(offset, length);
+        if !self.marked(&range) {
+            self.want(&range);
+        }
     }
 
     fn marked(&self, range: &Range<usize>) -> bool {

@@ -433,3 +433,29 @@ fn a_store_that_is_not_there_is_told_how_to_make() {
     assert!(told.contains("--init --store"), "{told}");
     assert!(!at.path.exists(), "looking made it");
 }
+
+#[test]
+fn writes_that_were_announced_wait_for_one_mark_and_others_for_one_each() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let durable = |announced: bool| {
+        let log = std::sync::Arc::new(log::Log::default());
+        log::record(Some(log.clone()));
+        let path = folder.path().join(announced.to_string());
+        let store = Store::format(&path, Some(1 << 20), "n".into(), false).expect("a store");
+        log::record(None);
+        let count = || log.events().iter().filter(|e| matches!(e.what, log::What::Durable { .. })).count();
+        let before = count();
+        // Each in a region of its own, none beside another.
+        let writes: Vec<u64> = (0..8).map(|nth| nth * 100_000 / BLOCK_BYTES * BLOCK_BYTES).collect();
+        if announced {
+            // What lies beyond the end is refused when it is written.
+            let beyond = [(1 << 20, BLOCK_BYTES), (u64::MAX, 1), (0, 0)];
+            store.announce(writes.iter().map(|offset| (*offset, BLOCK_BYTES)).chain(beyond));
+        }
+        for offset in writes {
+            store.write(offset, &[7; BLOCK_BYTES as usize], false).expect("it is within");
+        }
+        count() - before
+    };
+    assert_eq!((durable(true), durable(false)), (1, 8));
+}
