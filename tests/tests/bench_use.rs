@@ -76,9 +76,11 @@ fn two_runs() -> Result<()> {
         Ok(log.is_ok_and(|log| log.contains("{\"replicate\"")))
     })?;
     let holder = format!("bench.fathom is being written by process {}", first.id());
-    for words in
-        [&["bench", "run", "fake.toml"][..], &["bench", "run", "--resume", "bench.fathom"], &["link", "bench.fathom"]]
-    {
+    for words in [
+        &["bench", "run", "fake.toml"][..],
+        &["bench", "run", "--resume", "bench.fathom"],
+        &["reindex", "bench.fathom"],
+    ] {
         let (status, _, said) = folder.said(words)?;
         ensure!(status == Some(1) && said.contains(&holder), "{words:?}: {status:?}: {said}");
     }
@@ -120,17 +122,20 @@ fn without_meta() -> Result<()> {
             None => fs::remove_file(&meta)?,
         }
         let (status, _, said) = folder.said(&["bench", "show", "bench.fathom"])?;
-        ensure!(status == Some(1) && said.contains("fathom link bench.fathom"), "{said}");
+        ensure!(status == Some(1) && said.contains("fathom reindex bench.fathom"), "{said}");
         // What was advised does what was said, and does not advise it again.
-        let (status, _, said) = folder.said(&["link", "bench.fathom"])?;
-        ensure!(status == Some(0) && said.contains("going on with the log") && !said.contains("fathom link"), "{said}");
+        let (status, _, said) = folder.said(&["reindex", "bench.fathom"])?;
+        ensure!(
+            status == Some(0) && said.contains("going on with the log") && !said.contains("fathom reindex"),
+            "{said}"
+        );
         let again: Value = serde_json::from_str(&folder.run(&["bench", "show", "bench.fathom", "--json"])?)?;
         ensure!(again["results"] == whole["results"] && again["complete"] == true, "{again}");
     }
     fs::write(&meta, "{")?;
     fs::remove_file(folder.path("bench.fathom/runs.jsonl"))?;
-    let (status, _, said) = folder.said(&["link", "bench.fathom"])?;
-    ensure!(status == Some(1) && said.contains("no log") && !said.contains("fathom link"), "{said}");
+    let (status, _, said) = folder.said(&["reindex", "bench.fathom"])?;
+    ensure!(status == Some(1) && said.contains("no log") && !said.contains("fathom reindex"), "{said}");
     Ok(())
 }
 
@@ -339,10 +344,10 @@ fn full() -> Result<()> {
     fs::write(&filler, vec![1; ((1024 - room) as usize) << 12])?;
     let (status, out, said) = folder.said(&["bench", "run", "fake.toml", "--blocks=2", "-o", "small/b.fathom"])?;
     ensure!(status == Some(1) && out.contains("row/s") && out.contains("duration=2000"), "{status:?}: {out}{said}");
-    ensure!(said.contains("runs.jsonl, which is kept") && said.contains("fathom link small/b.fathom"), "{said}");
+    ensure!(said.contains("runs.jsonl, which is kept") && said.contains("fathom reindex small/b.fathom"), "{said}");
     ensure!(!said.to_lowercase().contains("panicked"), "{said}");
     fs::remove_file(&filler)?;
-    folder.run(&["link", "small/b.fathom"])?;
+    folder.run(&["reindex", "small/b.fathom"])?;
     ensure!(folder.run(&["bench", "show", "small/b.fathom"])? == out, "what was shown then");
     Ok(())
 }

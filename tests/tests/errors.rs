@@ -470,7 +470,7 @@ fn cut_short() -> Result<()> {
     let log = archive.join("events.log");
     let bytes = fs::read(&log)?;
     fs::write(&log, &bytes[..bytes.len() - 7])?;
-    run(Command::new(fathom()).arg("link").arg(&archive))?;
+    run(Command::new(fathom()).arg("reindex").arg(&archive))?;
     let summary = show(&archive)?;
     let left = shape(&summary, "INSERT").and_then(|s| number(s, "/count")).unwrap_or(0.0);
     ensure!(left <= whole, "a shorter log shows more");
@@ -478,7 +478,7 @@ fn cut_short() -> Result<()> {
     // Cut at the edge of a chunk, the log itself shows nothing.
     let all = number(&summary, "/loss/events")?;
     fs::write(&log, [])?;
-    run(Command::new(fathom()).arg("link").arg(&archive))?;
+    run(Command::new(fathom()).arg("reindex").arg(&archive))?;
     let none = number(&show(&archive)?, "/loss/events")?;
     ensure!(none > all && none > 1000.0, "of an empty log {none} events are told as lost");
     Ok(())
@@ -494,8 +494,8 @@ fn damaged_table() -> Result<()> {
     fs::write(&table, bytes)?;
     let output = out(Command::new(fathom()).arg("show").arg(&archive))?;
     let said = said(&output);
-    ensure!(output.status.code() == Some(1) && said.contains("spans") && said.contains("fathom link"), "{said}");
-    run(Command::new(fathom()).arg("link").arg(&archive))?;
+    ensure!(output.status.code() == Some(1) && said.contains("spans") && said.contains("fathom reindex"), "{said}");
+    run(Command::new(fathom()).arg("reindex").arg(&archive))?;
     run(Command::new(fathom()).arg("show").arg(&archive))?;
     // A single bit must not become a number.
     let mut bytes = fs::read(&table)?;

@@ -70,7 +70,7 @@ pub enum Error {
         remedy: String,
     },
     /// The archive has a log but no tables yet.
-    #[error("{} has no tables yet; `fathom link` makes them from its log", path.display())]
+    #[error("{} has no tables yet; `fathom reindex` makes them from its log", path.display())]
     NotLinked {
         /// The archive.
         path: PathBuf,
@@ -114,7 +114,7 @@ impl Error {
             path: path.into(),
             why: why.to_string(),
             remedy: format!(
-                "`fathom link {}` makes the tables again from the log",
+                "`fathom reindex {}` makes the tables again from the log",
                 path.parent().and_then(Path::parent).unwrap_or(path).display()
             ),
         }

@@ -88,7 +88,7 @@ impl Meta {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
                 let has_log = crate::log::path(dir).is_file() || crate::runs::path(dir).is_file();
                 let why = match (has_log, dir.is_dir()) {
-                    (true, _) => format!("it has a log but no meta.json; `fathom link {}` makes one", dir.display()),
+                    (true, _) => format!("it has a log but no meta.json; `fathom reindex {}` makes one", dir.display()),
                     (false, true) => format!("it has no meta.json; {GIVE}"),
                     (false, false) => format!("there is no such folder; {GIVE}"),
                 };
@@ -115,7 +115,7 @@ impl Meta {
         let log = [crate::log::path(dir), crate::runs::path(dir)].into_iter().find(|log| log.is_file());
         let remedy = match log.as_ref().and_then(|log| log.file_name()) {
             Some(log) => format!(
-                "Its log, {}, is there: `fathom link {}` makes the tables and a new meta.json from it",
+                "Its log, {}, is there: `fathom reindex {}` makes the tables and a new meta.json from it",
                 log.to_string_lossy(),
                 dir.display()
             ),

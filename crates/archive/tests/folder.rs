@@ -132,7 +132,7 @@ fn an_archive_without_tables_says_how_to_get_them() {
     let archive = Archive::create(dir.path(), &meta(), false).unwrap();
     assert!(!archive.has_tables());
     let error = archive.rows::<Span>().unwrap_err();
-    assert!(error.to_string().contains("fathom link"), "{error}");
+    assert!(error.to_string().contains("fathom reindex"), "{error}");
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn damage_names_the_file_and_the_remedy() {
             None => fs::remove_file(&path).unwrap(),
         }
         let error = archive.rows::<Span>().unwrap_err().to_string();
-        assert!(error.contains("spans.parquet") && error.contains("fathom link"), "{error}");
+        assert!(error.contains("spans.parquet") && error.contains("fathom reindex"), "{error}");
     };
     told(Some(&[]));
     told(Some(&whole[..whole.len() / 2]));

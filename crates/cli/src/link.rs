@@ -1,4 +1,4 @@
-//! `fathom link`, and opening an archive that may have no tables yet.
+//! `fathom reindex`, and opening an archive that may have no tables yet.
 
 use crate::notices;
 use anyhow::Result;
@@ -33,8 +33,8 @@ pub fn open(dir: &Path, context: &Context) -> Result<Archive> {
     })
 }
 
-/// `fathom link`.
-pub fn run(args: &crate::args::Link) -> Result<()> {
+/// `fathom reindex`.
+pub fn run(args: &crate::args::Reindex) -> Result<()> {
     let context = crate::progress::context(false);
     let dir = &args.archive;
     // In a folder that is no archive nothing is made, not even a lock.

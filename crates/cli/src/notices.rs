@@ -50,7 +50,7 @@ pub fn tell(notice: Notice) {
         Notice::NotLinked { archive, error } => {
             eprintln!("fathom: {}", crate::sentence(&error.into()));
             eprintln!(
-                "fathom: not enough space to build the tables; the events are kept: copy {} to a disk with more space and run `fathom link` on it",
+                "fathom: not enough space to build the tables; the events are kept: copy {} to a disk with more space and run `fathom reindex` on it",
                 archive.display()
             );
         }

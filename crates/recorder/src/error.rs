@@ -35,7 +35,7 @@ pub enum Error {
     #[error(transparent)]
     Archive(#[from] archive::Error),
     /// `meta.json` cannot be written at the end of a recording.
-    #[error("the events are kept; `fathom link` can make the tables where there is room")]
+    #[error("the events are kept; `fathom reindex` can make the tables where there is room")]
     NoMeta(#[source] archive::Error),
     /// The archive is not there any more.
     #[error("{} was removed while it was being written: what was recorded is gone", archive.display())]

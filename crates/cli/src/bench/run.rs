@@ -163,7 +163,7 @@ fn asked_for(args: &args::BenchRun, dir: &Path) -> Vec<String> {
 fn cut_off(error: anyhow::Error, before: Option<anyhow::Error>, dir: &Path) -> anyhow::Error {
     let log = archive::runs::path(dir);
     let what = format!(
-        "the scores are those of {0}, which is kept; its tables could not be made. When there is room, fathom link {1} makes \
+        "the scores are those of {0}, which is kept; its tables could not be made. When there is room, fathom reindex {1} makes \
          them, here or in a copy elsewhere, and fathom bench run --resume {1} runs what is missing",
         log.display(),
         dir.display()

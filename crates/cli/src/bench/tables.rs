@@ -1,4 +1,4 @@
-//! A benchmark's tables, made from its log, whenever `fathom bench` or `fathom link` needs them.
+//! A benchmark's tables, made from its log, whenever `fathom bench` or `fathom reindex` needs them.
 
 use anyhow::Result;
 use archive::{Archive, Meta, Runs, SignalCleanup};
