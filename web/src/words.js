@@ -15,15 +15,15 @@ export function showBadges(node, page) {
   const { results, complete } = page.shown;
   const all = [];
   const add = (kind, text) => all.push(el('a', { class: `badge ${kind}`, href: '#table' }, text));
-  if (!complete) add('bad', 'stopped before its end');
+  if (!complete) add('bad', 'interrupted');
   if (results.some((cell) => cell.quick)) add('warn', 'quick run');
   const failed = results.reduce((sum, cell) => sum + cell.failed, 0);
   if (failed > 0) add('bad', `${count(failed)} processes failed`);
   const gates = results.reduce((sum, cell) => sum + Object.values(cell.gates).filter((gate) => gate.failed > 0).length, 0);
   if (gates > 0) add('warn', 'gates not passed');
   const measured = results.filter((cell) => cell.processes > 0);
-  if (measured.length > 0 && measured.every((cell) => cell.verified === true)) add('good', 'every result checked');
-  else if (measured.length > 0) add('warn', 'not every result checked');
+  if (measured.length > 0 && measured.every((cell) => cell.verified === true)) add('good', 'every result verified');
+  else if (measured.length > 0) add('warn', 'not every result verified');
   fill(node, all);
 }
 
@@ -75,7 +75,7 @@ export function showResults(node, page) {
     { name: 'outliers', number: true },
     { name: 'gates' },
     { name: 'checked' },
-    { name: 'absent because' },
+    { name: 'reason' },
   ];
   // A column that is empty in every row takes room and says nothing.
   const used = columns.map((_, at) => rows.length === 0 || rows.some((row) => row[at] !== ''));
@@ -116,13 +116,13 @@ export function showBeside(byId, compared) {
   fill(byId('beside-cells'), table('Cells of both', columns, rows));
   const differs = compared.differs.map((fact) => [fact.fact, fact.a, fact.b, fact.varies]);
   const facts = [{ name: 'Fact' }, { name: 'A' }, { name: 'B' }, { name: 'varies by' }];
-  fill(byId('beside-differs'), table('What differed between the machines', facts, differs));
+  fill(byId('beside-differs'), table('Differences between the machines', facts, differs));
   byId('beside').hidden = false;
 }
 
 /** What held network runs back: a table a direction, in the colours that shade the flows. */
 export function showHeld(node, held) {
-  const columns = [{ name: 'Cause' }, { name: 'share', number: true }, { name: 'what shows it' }, { name: 'what would change it' }];
+  const columns = [{ name: 'Cause' }, { name: 'share', number: true }, { name: 'evidence' }, { name: 'remedy' }];
   const one = ({ run, direction, limits }) => {
     const rows = limits.map((limit) => [
       el('span', { class: 'cause' }, swatch(CAUSE_COLOURS[limit.cause] ?? 'block'), limit.cause),
@@ -143,7 +143,7 @@ export function showMetrics(node, page) {
     `${valueText(metric.range[0], metric.unit)} to ${valueText(metric.range[1], metric.unit)}`,
   ]);
   const columns = [{ name: 'Cell' }, { name: 'metric' }, { name: 'mean', number: true }, { name: 'range of processes', number: true }];
-  fill(node, rows.length > 0 ? el('details', {}, el('summary', {}, 'What the processes measured besides'), table('Further metrics', columns, rows)) : null);
+  fill(node, rows.length > 0 ? el('details', {}, el('summary', {}, 'Further metrics of the processes'), table('Further metrics', columns, rows)) : null);
 }
 
 export function showHow(nodes, page) {
@@ -159,8 +159,8 @@ export function showHow(nodes, page) {
     Object.entries(cell.marks).filter(([name]) => !name.startsWith('limited_by ')).map(([name, text]) => [`${cell.workload} ${parameters(cell)}`, name, text]),
   );
   marks.unshift(...page.shown.marks.map((mark) => ['the whole run', mark.name, mark.text]));
-  const columns = [{ name: 'Cell' }, { name: 'mark' }, { name: 'what all its processes said' }];
-  fill(nodes.said, marks.length > 0 ? table('What the processes said of themselves', columns, marks) : null);
+  const columns = [{ name: 'Cell' }, { name: 'mark' }, { name: 'reported by all its processes' }];
+  fill(nodes.said, marks.length > 0 ? table('Execution modes reported by the processes', columns, marks) : null);
   const facts = Object.entries(page.shown.environment).map(([name, fact]) => [
     name,
     fact.value === null || fact.value === undefined ? `unknown: ${fact.unknown ?? 'not read'}` : `${fact.value} ${fact.unit ?? ''}`,
@@ -168,5 +168,5 @@ export function showHow(nodes, page) {
     fact.varies ? `a ${fact.varies}` : '',
   ]);
   const heads = [{ name: 'Fact' }, { name: 'Value' }, { name: 'read from' }, { name: 'holds for' }];
-  fill(nodes.environment, facts.length > 0 ? table('The machine', heads, facts) : el('p', { class: 'note' }, 'Nothing is known of the machine.'));
+  fill(nodes.environment, facts.length > 0 ? table('The machine', heads, facts) : el('p', { class: 'note' }, 'No facts about the machine.'));
 }

@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_journal_beside_it_gives_a_database_away() {
+    fn a_file_with_a_journal_is_a_database() {
         let paths = ["/a/places", "/a/places-wal", "/b/places"];
         let companions = Companions::new(paths.into_iter());
         assert_eq!(companions.class("/a/places"), FileClass::Database);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_tells_what_stands_in_it_and_nothing_else() {
+    fn header_values_are_read_and_others_unknown() {
         let mut bytes = [0; 100];
         bytes[..16].copy_from_slice(b"SQLite format 3\0");
         bytes[16..20].copy_from_slice(&[0x10, 0, 2, 2]);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_size_is_the_grid_of_all_accesses() {
+    fn page_size_is_the_common_grid_of_accesses() {
         let size = |accesses: &[(u64, u64)]| {
             let mut grid = PageGrid::default();
             accesses.iter().for_each(|&(offset, bytes)| grid.add(offset, bytes));
@@ -271,7 +271,7 @@ mod tests {
 
     /// The writes of one INSERT in DELETE mode as strace shows them (SQLite 3.40, pages of 4 KiB).
     #[test]
-    fn the_writes_of_an_insert_are_told_apart() {
+    fn writes_of_an_insert_are_classified() {
         use FileClass::{Database, RollbackJournal};
         for (class, offset, bytes, expected) in [
             (RollbackJournal, 0, 512, Part::JournalHeader),

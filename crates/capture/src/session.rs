@@ -186,7 +186,7 @@ impl Session {
             for thread in namespace::threads(pid, &new) {
                 self.tasks
                     .insert(thread.outside.1, slot, 0)
-                    .map_err(|e| Error::table("a task cannot be followed", error::chain(&e)))?;
+                    .map_err(|e| Error::table("cannot track a task", error::chain(&e)))?;
                 self.pending.extend(tasks::inner(thread));
             }
             known.extend(new);
@@ -419,14 +419,14 @@ fn in_words(error: &EbpfError) -> String {
     use std::io::ErrorKind::{InvalidInput, OutOfMemory, PermissionDenied};
     let EbpfError::MapError(MapError::CreateError { io_error, .. }) = error else { return error::chain(error) };
     match io_error.kind() {
-        PermissionDenied => "it refuses the tables that probes write into".into(),
+        PermissionDenied => "it refuses to create BPF maps".into(),
         OutOfMemory => {
-            "the kernel gives no memory for the probes' tables and rings, which take up to 100 MiB: raise the memory \
-                        limit of the container or, before Linux 5.11, of locked memory (`ulimit -l unlimited`)"
+            "not enough memory for the probes' maps and ring buffers (up to 100 MiB): raise the container's memory \
+             limit or, before Linux 5.11, the limit of locked memory (`ulimit -l unlimited`)"
                 .into()
         }
-        InvalidInput => "the kernel lacks a kind of table that the probes need; Linux 5.12 and newer have it".into(),
-        _ => format!("the kernel does not make the tables that probes write into: {}", error::chain(io_error)),
+        InvalidInput => "the kernel lacks a type of BPF map that the probes need; Linux 5.12 and newer have it".into(),
+        _ => format!("cannot create the probes' BPF maps: {}", error::chain(io_error)),
     }
 }
 
@@ -448,7 +448,7 @@ fn take<T, E: std::fmt::Display>(
     make: impl FnOnce(Map) -> Result<T, E>,
 ) -> Result<T, Error> {
     let map = ebpf.take_map(name).ok_or_else(|| missing(name))?;
-    make(map).map_err(|e| Error::Object(format!("one of their tables ({name}) is of another kind: {e}")))
+    make(map).map_err(|e| Error::Object(format!("one of their BPF maps ({name}) has an unexpected type: {e}")))
 }
 
 fn array<'a>(ebpf: &'a Ebpf, name: &'static str) -> Result<BorrowedFd<'a>, Error> {
@@ -459,13 +459,13 @@ fn array<'a>(ebpf: &'a Ebpf, name: &'static str) -> Result<BorrowedFd<'a>, Error
 }
 
 fn missing(name: &str) -> Error {
-    Error::Object(format!("this build is damaged: it lacks one of their tables ({name})"))
+    Error::Object(format!("this build is damaged: it lacks one of their BPF maps ({name})"))
 }
 
 /// How many CPUs the machine may ever have, and how many run.
 fn cpus() -> Result<(u32, u32), Error> {
     let unknown =
-        |(file, e)| Error::table("how many CPUs there are is not known", error::plain(&format!("{file}: {e}")));
+        |(file, e)| Error::table("cannot determine the number of CPUs", error::plain(&format!("{file}: {e}")));
     let running = aya::util::online_cpus().map_err(unknown)?.len();
     Ok((aya::util::nr_cpus().map_err(unknown)? as u32, running as u32))
 }

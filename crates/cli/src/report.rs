@@ -23,7 +23,8 @@ pub fn run(args: &args::Report) -> Result<()> {
     if benchmarks > 0 {
         anyhow::ensure!(
             benchmarks == opened.len(),
-            "these are benchmarks and other archives: make a page of each kind (network runs and what was recorded beside them are one)"
+            "a page cannot mix benchmarks with other archives: make one page for each kind (network runs and \
+             recordings go together)"
         );
         return crate::bench::report(&args.archives, args.output.as_deref());
     }
@@ -34,7 +35,7 @@ pub fn run(args: &args::Report) -> Result<()> {
     let first = args.archives.first().map_or(Path::new("trace.fathom"), PathBuf::as_path);
     let output = args.output.clone().unwrap_or_else(|| beside(first, "html"));
     write_parts(parts, &output)?;
-    println!("{}: open it in a browser; it needs no network", output.display());
+    println!("{}: open it in a browser (self-contained)", output.display());
     Ok(())
 }
 

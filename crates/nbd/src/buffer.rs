@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shared_is_what_was_filled_in_and_a_buffer_comes_back_when_the_last_has_gone() {
+    fn a_buffer_returns_to_the_pool_with_its_last_reference() {
         for length in [1, FIRST_BYTES, FIRST_BYTES + AROUND_BYTES + 1, 1 << 20, (1 << 20) + 100, 5 << 20] {
             let mut buffer = Buffer::new(length);
             assert_eq!(buffer.len(), length);

@@ -211,11 +211,19 @@ mod tests {
     }
 
     #[test]
-    fn a_page_more_in_one_process_s_cache_does_not_hide_what_the_caches_held() {
+    fn cache_marks_that_differ_in_a_page_count_are_merged() {
         let marks = [
-            mark(1, "cache", "cold: posix_fadvise(DONTNEED) before each iteration; 0 of 2048 pages in the cache then (cachestat)"),
-            mark(2, "cache", "cold: posix_fadvise(DONTNEED) before each iteration; 3 of 2048 pages in the cache then (cachestat)"),
-            mark(2, "cache.doubt", "3 pages could not be thrown out"),
+            mark(
+                1,
+                "cache",
+                "cold: posix_fadvise(DONTNEED) before each iteration; 0 of 2048 pages in the cache then (cachestat)",
+            ),
+            mark(
+                2,
+                "cache",
+                "cold: posix_fadvise(DONTNEED) before each iteration; 3 of 2048 pages in the cache then (cachestat)",
+            ),
+            mark(2, "cache.doubt", "3 pages could not be evicted"),
         ];
         let agreed = agreed(&[1, 2], &marks);
         assert_eq!(

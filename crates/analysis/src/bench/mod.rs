@@ -258,7 +258,7 @@ fn of_cell(
         }
         match found {
             Some(e) => Some((e.value, Some([e.low, e.high]), e.method)),
-            None => Some((few()?, None, "median of processes, too few for an interval")),
+            None => Some((few()?, None, "median of processes; too few for an interval")),
         }
     };
     let estimate = if net::is_told(score) { told } else { between() };

@@ -82,9 +82,9 @@ pub fn told(metric: &str, samples: &[&Sample], wanted: impl Fn(&str) -> bool) ->
 pub(super) fn method(design: &DesignRow) -> Option<Vec<String>> {
     (design.name == RUN).then(|| {
         vec![
-            "One run. What arrived was counted at the receiver every 100 ms, transactions at the end that asked.".into(),
-            "The score is the mean of the steady part, or of the whole run where there is none; its interval is that of ten \
-             batch means. It says how well this run's mean is known; how much runs differ, only repetitions tell."
+            "One run. Throughput was counted at the receiver every 100 ms, transactions at the client.".into(),
+            "The score is the mean of the steady state, or of the whole run if there is none, with an interval from \
+             ten batch means. The interval is of this run's mean; it does not include variation between runs."
                 .into(),
         ]
     })
@@ -95,7 +95,7 @@ pub(super) fn method(design: &DesignRow) -> Option<Vec<String>> {
 /// # Errors
 /// A recording has no place on their axis, or there is no run.
 pub fn page_of(runs: &[Bench], recordings: &[Beside]) -> Result<Page, String> {
-    let nothing = |_: &str| -> super::Why { unreachable!("network runs hold no recordings") };
+    let nothing = |_: &str| -> super::Why { unreachable!("network runs contain no recordings") };
     let several = runs.len() > 1;
     let mut pages = runs.iter().map(|run| {
         let mut page = page(run, &nothing);
@@ -108,7 +108,7 @@ pub fn page_of(runs: &[Bench], recordings: &[Beside]) -> Result<Page, String> {
         page
     });
     // The last one is the page's; the others lend it their numbers.
-    let mut whole = pages.next().ok_or("no archive holds a network run")?;
+    let mut whole = pages.next().ok_or("no archive contains a network run")?;
     for mut page in pages {
         join(&mut whole.figures, page.figures);
         std::mem::swap(&mut whole.shown.results, &mut page.shown.results);
@@ -165,7 +165,7 @@ fn figure(bench: &Bench, several: bool) -> Option<Figure> {
     Some(Figure {
         paper: "",
         figure: "",
-        title: "what came through".into(),
+        title: "throughput".into(),
         says: "",
         x: None,
         series: None,

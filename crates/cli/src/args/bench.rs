@@ -57,7 +57,7 @@ pub struct BenchList {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fathom bench run --quick                              smoke test: small values, 5 processes per cell
+  fathom bench run --quick                              smoke test: small values, few processes
   fathom bench run sqlite -p op=insert -p rows=100,10000
   fathom bench run sqlite --dir internal=/data --dir card=/mnt/card
   fathom bench run sqlite --why                         also record where each cell's time goes

@@ -246,8 +246,9 @@ pub enum Preset {
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
-    let mut found =
-        text.to_socket_addrs().map_err(|e| format!("{e}; expected ADDRESS:PORT, such as 192.0.2.7:7100 or [::1]:7100"))?;
+    let mut found = text
+        .to_socket_addrs()
+        .map_err(|e| format!("{e}; expected ADDRESS:PORT, such as 192.0.2.7:7100 or [::1]:7100"))?;
     found.next().ok_or_else(|| "the host name has no address".into())
 }
 
@@ -264,7 +265,11 @@ fn plain_rate(text: &str) -> Result<u64, String> {
     };
     let value = digits.parse::<f64>().map_or(f64::NAN, |v| v * factor);
     let bps = value.round();
-    if (1000.0..=1e12).contains(&bps) { Ok(bps as u64) } else { Err("expected bit/s from 1k to 1000G, such as 50M".into()) }
+    if (1000.0..=1e12).contains(&bps) {
+        Ok(bps as u64)
+    } else {
+        Err("expected bit/s from 1k to 1000G, such as 50M".into())
+    }
 }
 
 fn buffer(text: &str) -> Result<u32, String> {

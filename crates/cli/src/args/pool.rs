@@ -132,7 +132,7 @@ pub struct Disk {
     /// Layout of the disk [default: concat]; fixed when the pool is made
     #[arg(long, value_enum)]
     pub layout: Option<Order>,
-    /// Connections to each node, which serves each with a thread of its own [default: 1]; window and batch apply to all of a node's
+    /// Connections to each node, which serves them with up to a thread per CPU [default: 1]; window and batch apply to all of a node's
     /// connections together
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(pool::link::MOST_CONNECTIONS)))]
     pub connections: Option<u16>,

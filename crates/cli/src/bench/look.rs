@@ -18,7 +18,7 @@ pub fn load(path: &Path) -> Result<Bench> {
     let archive = link::open(path, &progress::context(true))?;
     match archive.meta().kind.as_str() {
         "bench" => Ok(Bench::load(&archive, &path.display().to_string())?),
-        "net" => bail!("{} is a network run, not a benchmark; `fathom report` makes a page of it", path.display()),
+        "net" => bail!("{} is a network run, not a benchmark; `fathom report` shows it", path.display()),
         kind => bail!("{} is a {kind}, not a benchmark; `fathom show` shows it", path.display()),
     }
 }
@@ -80,7 +80,7 @@ pub fn plan(args: &args::BenchPlan) -> Result<ExitCode> {
 pub fn write_page(title: &str, page: &serde_json::Value, output: Option<&Path>, archive: &Path) -> Result<()> {
     let output = output.map_or_else(|| crate::report::beside(archive, "html"), Path::to_path_buf);
     crate::atomic_file::text(&output, &report::bench_page(title, page))?;
-    println!("{}: open it in a browser; it needs no network", output.display());
+    println!("{}: open it in a browser (self-contained)", output.display());
     Ok(())
 }
 
@@ -90,7 +90,7 @@ pub fn report(archives: &[PathBuf], output: Option<&Path>) -> Result<()> {
     let (a, shown) = match archives {
         [one] => (None, one),
         [a, b] => (Some(load(a)?), b),
-        _ => bail!("a page shows two benchmarks at most; `fathom bench history` shows more of them over time"),
+        _ => bail!("a page shows at most two benchmarks; `fathom bench history` shows more"),
     };
     let bench = load(shown)?;
     let why = |name: &str| results::explain(shown, name, &context);
@@ -116,7 +116,7 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
             let values = by.split_once('=').and_then(|(name, values)| Some((name, values.split_once(',')?)));
             let Some((name, (of_a, of_b))) = values else {
                 return Err(Usage(format!(
-                    "--by {by}: of two archives two values are compared; give it as mode=jvm-tiered,art-jit"
+                    "--by {by}: with two archives, give two values to compare, such as mode=jvm-tiered,art-jit"
                 ))
                 .into());
             };
@@ -127,7 +127,7 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
             compare::within(&a, name, base, &rules).map_err(Usage)?
         }
         // The parser asks for one of them.
-        (None, None) => bail!("give a second archive, or --by and a parameter"),
+        (None, None) => bail!("nothing to compare with: give a second archive, or --by PARAMETER"),
     };
     if let Some(path) = &args.markdown {
         results::write(path, compared::markdown(&done))?;
@@ -143,9 +143,7 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
     }
     if done.results.is_empty() {
         if done.incomparable.is_empty() {
-            eprintln!(
-                "fathom: nothing was compared: no cell of the one has the workload and the parameters of a cell of the other"
-            );
+            eprintln!("fathom: nothing was compared: the archives have no cell with the same workload and parameters");
         }
         return Ok(ExitCode::from(1));
     }
@@ -188,7 +186,7 @@ fn archives(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
             .filter(|p| Archive::open(p).is_ok_and(|a| a.meta().kind == "bench"))
             .collect();
         if found.is_empty() {
-            bail!("{} is no archive and holds none of `fathom bench run`", path.display());
+            bail!("{} is not an archive and contains none made by `fathom bench run`", path.display());
         }
         found.sort();
         all.extend(found);

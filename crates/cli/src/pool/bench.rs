@@ -26,7 +26,7 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
     let (figures, by) = if paper.paper == Some(Paper::Cluster) {
         let measured = super::paper::bench(args)?;
         let checked = measured.checked;
-        (measured.figures, format!("{checked} answers are the bytes at their addresses"))
+        (measured.figures, format!("{checked} answers verified"))
     } else {
         let key = auth::key(&args.disk.trust, args.node.iter().copied())?;
         let figures = super::local(1, async {
@@ -37,11 +37,8 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
                 super::join(&args.node, &args.disk, key, &super::control(&args.control), (false, false)).await?;
             measure(volume, &args.load, args.load.requesters(), args.write, !args.no_checksum).await
         })?;
-        let checked = if args.no_checksum {
-            "no answer was checked"
-        } else {
-            "each answer has the checksum that its store keeps"
-        };
+        let checked =
+            if args.no_checksum { "no answer was verified" } else { "every answer matches its store's checksum" };
         (figures, format!("{checked}; {} failed", figures.failed))
     };
     if paper.lines {
@@ -80,10 +77,10 @@ pub async fn measure(volume: Rc<Volume>, load: &PoolLoad, threads: u32, write: b
 }
 
 /// Of the columns whose headings have no room for them.
-pub const UNITS: &str = "window: requests that may be under way at a node; batch: requests in a frame";
+pub const UNITS: &str = "window: limit of requests in flight to a node; batch: requests per frame";
 
 /// The same of the paper's cluster, which has no frames and no limit on them.
-const PAPER_UNITS: &str = "window: requests under way at a node, on average; batch: requests in a write";
+const PAPER_UNITS: &str = "window: mean requests in flight to a node; batch: requests per write";
 
 pub fn heading() -> String {
     format!(

@@ -60,7 +60,7 @@ impl Cluster {
         });
         let rate = Rate { packets_per_s: paper.packets_per_s, queue_packets: paper.queue_packets };
         let medium = kind.map(|kind| Medium::create(kind, wanted.count as usize, rate)).transpose();
-        let medium = medium.context("the emulated link (leave out --link to go over loopback)")?;
+        let medium = medium.context("the emulated link (omit --link to use loopback)")?;
         let mut cluster = Self { nodes: Vec::new(), medium };
         for nth in 0..wanted.count {
             let node = cluster.node(wanted, nth)?;
@@ -109,7 +109,7 @@ impl Cluster {
         // What it says from now on is passed on: it is why a measurement fails.
         std::thread::spawn(move || {
             let lines = said.into_iter().flat_map(|said| said.lines().map_while(Result::ok));
-            lines.filter(|line| !line.ends_with("Ctrl-C ends it")).for_each(|line| eprintln!("node {nth}: {line}"));
+            lines.filter(|line| !line.ends_with("Ctrl-C to stop")).for_each(|line| eprintln!("node {nth}: {line}"));
         });
         Ok(node)
     }
@@ -144,7 +144,7 @@ pub fn run(args: &PoolBench, count: u32) -> Result<ExitCode> {
     let status = command.status().context("cannot start the coordinator")?;
     Ok(match status.code() {
         Some(code) => ExitCode::from(code as u8),
-        None => bail!("the coordinator was ended: {status}"),
+        None => bail!("the coordinator ended: {status}"),
     })
 }
 

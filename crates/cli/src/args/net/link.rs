@@ -171,7 +171,10 @@ impl FromStr for InOneWord {
         let link = Alone::try_parse_from(&words).map_err(|error| {
             let said = error.to_string();
             let said = said.lines().next().unwrap_or_default().trim_start_matches("error: ");
-            format!("{said}; expected options of `fathom net link` separated by commas: delay=16ms,rate=20mbit,loss=1%")
+            format!(
+                "{said}; `fathom net link --help` lists the options, here separated by commas: \
+                delay=16ms,rate=20mbit,loss=1%"
+            )
         })?;
         Ok(Self { text: text.into(), spec: link.link.spec()? })
     }
