@@ -26,6 +26,10 @@ use args::Verb;
 use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
 
+/// musl's allocator maps and unmaps pages in turn at some loads (an eighth of a pool coordinator's time in small writes).
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// What was asked for is not there: wrong usage, which only the work itself could tell.
 #[derive(Debug)]
 struct Usage(String);

@@ -1,9 +1,12 @@
-//! Buffers for large data, used again and again.
+//! Buffers for payloads, used again and again.
 //!
 //! A buffer of a MiB that is allocated for each request comes from the kernel and goes back to it, and each of its 256 pages is a
-//! fault and is zeroed: with some allocators (musl's) that takes longer than everything else that is done with the data. So large
+//! fault and is zeroed: with some allocators (musl's) that takes longer than everything else that is done with the data. So
 //! buffers are kept when they are no longer needed, up to a limit, and handed out again as they are: what is in them is what
 //! somebody has left there, and whoever has one shows no more of it than he has put there.
+//!
+//! The same goes for what a connection reads into: were small payloads slices of it, it could not be used again before the last of them is
+//! done with, and each 256 KiB would be new memory. So a small payload is copied into a buffer of its own size.
 //!
 //! Memory that another process sees too can be given for them ([`use_memory`]): then what came from a client can be handed on by saying where
 //! it is ([`place`]).
@@ -13,14 +16,14 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Smaller ones are not worth it.
+/// From here on data are read to where they stay, and sent without a copy.
 pub const LARGE_BYTES: usize = 32 << 10;
-/// The sizes that are kept are this and its multiples by powers of two, each with room for what stands around a payload.
-const FIRST_BYTES: usize = 64 << 10;
-/// The room.
-const AROUND_BYTES: usize = 4 << 10;
+/// The sizes that are kept are this and its multiples by powers of two.
+const FIRST_BYTES: usize = 4 << 10;
 /// So many sizes: to 2 MiB.
-const SIZES: usize = 6;
+const SIZES: usize = 10;
+/// A size that holds large data has room for what stands around a payload, too.
+const AROUND_BYTES: usize = 4 << 10;
 /// Bytes that are kept, of all sizes together.
 const KEPT_BYTES: usize = 16 << 20;
 
@@ -46,7 +49,7 @@ pub fn use_memory(memory: &'static mut [u8; MEMORY_BYTES]) -> Result<(), &'stati
         return Err(memory);
     }
     for (nth, part) in memory.chunks_exact_mut(GIVEN_BYTES).enumerate() {
-        let mut pieces: Vec<_> = part.chunks_exact_mut((FIRST_BYTES << nth) + AROUND_BYTES).collect();
+        let mut pieces: Vec<_> = part.chunks_exact_mut(bytes_of(nth)).collect();
         // The first are used first, and what is never used is never touched.
         pieces.reverse();
         *FREE[nth].lock().unwrap_or_else(PoisonError::into_inner) = pieces;
@@ -87,9 +90,14 @@ impl DerefMut for Memory {
     }
 }
 
+const fn bytes_of(nth: usize) -> usize {
+    let bytes = FIRST_BYTES << nth;
+    if bytes > LARGE_BYTES { bytes + AROUND_BYTES } else { bytes }
+}
+
 /// The size's number, and the size; None if such ones are not kept.
 fn size(length: usize) -> Option<(usize, usize)> {
-    (0..SIZES).map(|nth| (nth, (FIRST_BYTES << nth) + AROUND_BYTES)).find(|(_, size)| length <= *size)
+    (0..SIZES).map(|nth| (nth, bytes_of(nth))).find(|(_, size)| length <= *size)
 }
 
 /// Bytes to be filled; then [`Buffer::share`] makes [`Bytes`] of them, without a copy.
@@ -112,6 +120,13 @@ impl Buffer {
         }
         let made = || vec![0; size(length).map_or(length, |(_, size)| size)].into_boxed_slice();
         Self { bytes: Memory::Own(kept.unwrap_or_else(made)), length }
+    }
+
+    /// A copy.
+    pub fn copy_of(data: &[u8]) -> Bytes {
+        let mut buffer = Self::new(data.len());
+        buffer.copy_from_slice(data);
+        buffer.share()
     }
 
     /// No more than the first `length` bytes.
@@ -173,7 +188,18 @@ mod tests {
 
     #[test]
     fn a_buffer_returns_to_the_pool_with_its_last_reference() {
-        for length in [1, FIRST_BYTES, FIRST_BYTES + AROUND_BYTES + 1, 1 << 20, (1 << 20) + 100, 5 << 20] {
+        for length in [
+            1,
+            FIRST_BYTES,
+            FIRST_BYTES + 1,
+            LARGE_BYTES,
+            LARGE_BYTES + 1,
+            68 << 10,
+            (68 << 10) + 1,
+            1 << 20,
+            (1 << 20) + 100,
+            5 << 20,
+        ] {
             let mut buffer = Buffer::new(length);
             assert_eq!(buffer.len(), length);
             buffer.fill(7);

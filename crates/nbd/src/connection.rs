@@ -7,7 +7,7 @@
 //! A client that does not read its replies, or has too much under way, is not read from until it has caught up: memory for a
 //! connection is bounded.
 
-use crate::buffer::LARGE_BYTES;
+use crate::buffer::{Buffer, LARGE_BYTES};
 use crate::export::{Error, Export, Exports, Extent};
 use crate::handshake::{Agreed, CONTEXT_ID, Encryption, Handshake, Step, Violation};
 use crate::intake::Intake;
@@ -405,7 +405,9 @@ impl<E: Export> Session<'_, E> {
             }
         }
         self.under_way_bytes += request.data_bytes();
-        Ok(Taken::Task(request, self.input.small.split_to(payload).freeze()))
+        let data = if payload > 0 { Buffer::copy_of(&self.input.small[..payload]) } else { Bytes::new() };
+        self.input.small.advance(payload);
+        Ok(Taken::Task(request, data))
     }
 
     /// A large payload has come.

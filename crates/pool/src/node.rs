@@ -38,7 +38,7 @@ use wire::{Key, Lobby, Unmet, Visitor};
 mod batch;
 mod crew;
 
-use batch::{Answers, Batch, CUT_BYTES, Served, at_hand, drain, moved_bytes};
+use batch::{Answers, Batch, CUT_BYTES, Served, at_hand, drain, moved_bytes, parts};
 use crew::Crew;
 
 /// An answer waits at most so long for others to leave with.
@@ -459,10 +459,7 @@ impl Node {
                     }
                     None => batch,
                 };
-                let each = batch.len().div_ceil(WORKERS).max(1);
-                let mut batch = batch.into_iter();
-                while batch.len() > 0 {
-                    let part = batch.by_ref().take(each).collect::<Vec<_>>();
+                for part in parts(batch, WORKERS) {
                     let (store, ready, working) = (self.store.clone(), ready.clone(), Working::new(&self.busy));
                     let (live, memory) = (self.live.subscribe(), memory.clone());
                     workers.spawn_blocking(move || {

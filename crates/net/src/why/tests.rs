@@ -346,7 +346,7 @@ fn weak_evidence_gives_no_cause_and_shares_are_at_most_one() {
     first(
         &busy,
         Cause::Cpu,
-        &["only looks after the others", "for 100 %", "ran for 100 % of the time and was ready to for 100 %"],
+        &["even the supervising thread", "for 100 %", "ran for 100 % of the time and was runnable for 100 %"],
     );
 }
 

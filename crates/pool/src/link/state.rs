@@ -34,6 +34,9 @@ use tokio::time::Instant;
 pub(super) const SILENCE: Duration = Duration::from_secs(10);
 /// Data in a frame after which it is closed.
 pub(super) const FRAME_BYTES: usize = 1 << 20;
+/// What a write carries goes through shared memory from here on: two copies through a socket's buffers cost more than an entry of the
+/// frame. (The answer to a small read is served with others in one go; it takes the socket.)
+const WORTH_A_PLACE_BYTES: usize = 2 << 10;
 /// Data asked for or sent, and not answered.
 const UNDER_WAY_BYTES: usize = 16 << 20;
 
@@ -130,12 +133,13 @@ impl Job {
     /// Has its data in shared memory from now on, if they are there or can be.
     fn share(&mut self) {
         match self.request.operation {
-            _ if !self.is_large() || self.request.unchecked => return,
+            Operation::Read if !self.is_large() || self.request.unchecked => {}
             Operation::Read => {
                 let buffer = Buffer::new(self.request.length as usize);
                 self.places = Place::of([&buffer[..]]);
                 self.into = self.places.as_ref().map(|_| buffer);
             }
+            Operation::Write if self.bytes() < WORTH_A_PLACE_BYTES => {}
             Operation::Write => self.places = Place::of(self.data.iter().map(|part| &part[..])),
             Operation::Flush | Operation::Trim | Operation::Map => {}
         }

@@ -16,6 +16,8 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 /// Data after which an answer is cut.
 pub(super) const CUT_BYTES: usize = 64 << 10;
+/// Small writes that one thread does, of one batch.
+const PART_BYTES: usize = 256 << 10;
 /// And time.
 const CUT_TIME: Duration = Duration::from_millis(1);
 
@@ -53,6 +55,34 @@ pub(super) fn moved_bytes(request: &Request) -> usize {
         Operation::Read | Operation::Write => (request.length as usize).min(frame::MAX_DATA_BYTES),
         Operation::Map | Operation::Flush | Operation::Trim => 0,
     }
+}
+
+/// Shares a batch among threads that may wait, at most so many but for small writes. Those go to the page cache one behind the other, whoever
+/// asks: a file has one lock for them (ext4's inode lock, and most file systems'), so that more threads would but wait for each other.
+pub(super) fn parts(batch: Vec<(Request, Bytes)>, threads: usize) -> Vec<Vec<(Request, Bytes)>> {
+    let is_small = |request: &Request| {
+        request.operation == Operation::Write && !request.durable && (request.length as usize) < LARGE_BYTES
+    };
+    let (small, others): (Vec<_>, Vec<_>) = batch.into_iter().partition(|(request, _)| is_small(request));
+    let mut parts: Vec<Vec<_>> = Vec::new();
+    let each = others.len().div_ceil(threads).max(1);
+    let mut others = others.into_iter();
+    while others.len() > 0 {
+        parts.push(others.by_ref().take(each).collect());
+    }
+    let (mut part, mut bytes) = (Vec::new(), 0);
+    for item in small {
+        bytes += item.0.length as usize;
+        part.push(item);
+        if bytes >= PART_BYTES {
+            parts.push(std::mem::take(&mut part));
+            bytes = 0;
+        }
+    }
+    if !part.is_empty() {
+        parts.push(part);
+    }
+    parts
 }
 
 /// Requests that are served one after the other.
@@ -268,6 +298,31 @@ impl Answers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn small_writes_stay_together_and_all_else_is_shared() {
+        let request = |tag, operation, length, durable| {
+            (Request { operation, durable, unchecked: false, places: 0, tag, length, offset: 0 }, Bytes::new())
+        };
+        let tags = |batch: Vec<_>, threads| -> Vec<Vec<u16>> {
+            let parts = parts(batch, threads).into_iter();
+            parts.map(|part| part.into_iter().map(|(request, _)| request.tag).collect()).collect()
+        };
+        let writes = (0..8).map(|tag| request(tag, Operation::Write, 4096, false));
+        assert_eq!(tags(writes.collect(), 4), [[0, 1, 2, 3, 4, 5, 6, 7]]);
+        let many = (0..65).map(|tag| request(tag, Operation::Write, 4096, false));
+        assert_eq!(tags(many.collect(), 4).iter().map(Vec::len).collect::<Vec<_>>(), [64, 1]);
+        let mixed = vec![
+            request(0, Operation::Read, 4096, false),
+            request(1, Operation::Write, 4096, false),
+            request(2, Operation::Write, 4096, true),
+            request(3, Operation::Flush, 0, false),
+            request(4, Operation::Write, 1 << 20, false),
+            request(5, Operation::Write, 512, false),
+        ];
+        assert_eq!(tags(mixed, 2), [vec![0, 2], vec![3, 4], vec![1, 5]]);
+        assert_eq!(tags(Vec::new(), 4), Vec::<Vec<u16>>::new());
+    }
 
     #[test]
     fn a_frame_has_no_more_answers_than_the_largest_frame_has_requests() {

@@ -14,7 +14,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
 /// A write goes to the kernel in pieces of so many bytes at most, and none crosses a multiple of it. The page cache makes a folio as large as
 /// the write that fills it (Linux 6.6; ext4 since 6.16), and later each write of 4 KiB into it goes through the state of all its blocks
 /// (ext4_block_write_begin): after writes of 1 MiB that was more than half of what a node's small writes took.
-const PIECE_BYTES: usize = 64 << 10;
+const PIECE_BYTES: usize = 16 << 10;
 
 #[derive(Debug)]
 pub(super) struct Disk {

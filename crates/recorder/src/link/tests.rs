@@ -54,7 +54,7 @@ fn completeness_is_judged_by_the_disks_counters() {
         assert_eq!((interval.source.as_str(), interval.program.as_deref()), ("probe not run", Some(program)));
         assert_eq!(summary.device_commands.incomplete, 1);
         let text = analysis::show::text(&summary);
-        assert!(!text.contains("No losses") && text.contains("2 writes, of which 1 were recorded"), "{text}");
+        assert!(!text.contains("No losses") && text.contains("2 writes (1 recorded)"), "{text}");
     }
     // So is an issue, and so are both.
     let unissued = recorded(&[WRITES[0], WRITES[1], WRITES[3]], 2);

@@ -384,6 +384,34 @@ fn shared_memory_in_use_by_a_node_is_not_reused() {
 }
 
 #[test]
+fn small_writes_use_shared_memory_if_their_data_is_there() {
+    crate::shm::Offer::to(&crate::shm::boot()).expect("memory can be had");
+    let mut trial = Trial::natural(1);
+    trial.state.opened(0, trial.now, true);
+    let frame = |trial: &mut Trial, data: Bytes| {
+        let (reply, _answer) = oneshot::channel();
+        let request = Request { length: data.len() as u32, ..asking(Operation::Write, 0) };
+        trial.state.put(request, vec![data], trial.now, reply);
+        let mut out = Outbox::default();
+        trial.state.fill(0, trial.now, &mut out);
+        let Some(Frame::Requests(_, requests)) = frame::take(out.tail()).expect("a frame") else { panic!("no frame") };
+        let (request, carried) = requests[0].clone();
+        let answer = Reply { status: Status::Done, placed: false, tag: request.tag, length: 0, checksum: 0 };
+        let answer = Frame::Replies(Head::default(), vec![(answer, Bytes::new())]);
+        trial.state.answered(0, answer, trial.now).expect("it was asked");
+        (request.places, carried)
+    };
+    let (places, said) = frame(&mut trial, Buffer::copy_of(&[7; 4096]));
+    let place = Place::all(&said).next().expect("one place");
+    assert_eq!((places, place.length), (1, 4096));
+    assert!(place.at < nbd::buffer::MEMORY_BYTES as u64);
+    let (places, carried) = frame(&mut trial, Buffer::copy_of(&[7; 512]));
+    assert_eq!((places, &carried[..]), (0, &[7; 512][..]), "an entry would not pay");
+    let (places, carried) = frame(&mut trial, Bytes::from(vec![7; 4096]));
+    assert_eq!((places, &carried[..]), (0, &[7; 4096][..]), "they are elsewhere");
+}
+
+#[test]
 fn answers_are_read_only_from_the_announced_memory() {
     let mut trial = Trial::natural(1);
     let (_asked, _) = trial.put(Operation::Read);
