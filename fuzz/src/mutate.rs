@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_numbers_break_the_same_way() {
+    fn mutations_are_reproducible() {
         let seeds = [b"some bytes".to_vec(), b"others".to_vec()];
         let make = |seed: u64| (0..100).map(|i| mutate(&seeds, &mut Random::new(seed ^ i))).collect::<Vec<_>>();
         assert_eq!(make(7), make(7));

@@ -15,26 +15,26 @@ use tempfile::TempDir;
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
         ("scores_are_arithmetic_and_the_contract_is_kept", Ok(()), contract),
-        ("a_killed_run_goes_on_as_if_nothing_had_happened", Ok(()), killed),
+        ("a_killed_run_resumes_with_the_same_result", Ok(()), killed),
         ("an_interrupt_keeps_what_was_measured", Ok(()), interrupted),
         ("a_damaged_log_is_named_with_its_line", Ok(()), damaged),
-        ("what_cannot_be_run_is_told_before_anything_is_made", Ok(()), mistakes),
+        ("unrunnable_designs_are_reported_before_anything_is_created", Ok(()), mistakes),
         ("a_design_with_a_mistake_is_named_with_its_factor", Ok(()), design_mistakes),
-        ("the_same_thing_twice_raises_no_alarm", Ok(()), selftest),
+        ("an_a_a_comparison_has_no_false_positive", Ok(()), selftest),
         ("the_list_names_every_parameter", Ok(()), list),
-        ("what_became_slower_is_told_and_fails_a_build", Ok(()), compared),
+        ("a_slower_cell_is_reported_and_fails_a_build", Ok(()), compared),
         ("a_time_that_grew_is_slower_and_what_is_another_quantity_is_refused", Ok(()), refused),
         ("values_of_a_parameter_are_compared_within_an_archive", Ok(()), compared_within),
         ("two_benchmarks_make_one_page", Ok(()), reported),
         ("a_history_has_a_point_an_archive_and_its_step", Ok(()), history),
         ("what_is_shown_later_is_what_was_shown_then", Ok(()), shown_again),
-        ("more_spread_wants_more_processes", Ok(()), planned),
-        ("a_comparison_without_its_baseline_says_so_and_the_others_run", Ok(()), without_baseline),
+        ("more_variance_needs_more_replicates", Ok(()), planned),
+        ("a_comparison_without_its_baseline_is_reported_and_the_others_run", Ok(()), without_baseline),
         ("a_real_workload_is_compared_with_itself_to_the_end", Ok(()), selftest_of_a_load),
         ("a_real_workload_goes_on_after_sigkill", Ok(()), killed_load),
         ("a_duration_is_the_same_in_whatever_unit_it_is_printed", Ok(()), units),
-        ("a_command_that_fails_now_does_not_pass_for_one_that_is_no_slower", Ok(()), broken_command),
-        ("what_needs_root_gives_way_to_what_does_not", fathom_tests::root(), without_root),
+        ("a_command_that_now_fails_does_not_pass_fail_on", Ok(()), broken_command),
+        ("values_that_need_root_are_replaced", fathom_tests::root(), without_root),
     ];
     lane(cases)
 }
@@ -117,7 +117,7 @@ budget_s = 60
         ensure!(rc == Some(status), "{archive}: {rc:?}: {said}");
     }
     let (status, said) = bench.said(&["compare", "a.fathom", "b.fathom", "--fail-on=slower"])?;
-    ensure!(status == Some(1) && said.contains("no result any more: breaks"), "{status:?}: {said}");
+    ensure!(status == Some(1) && said.contains("no result in B: breaks"), "{status:?}: {said}");
     Ok(())
 }
 
@@ -281,11 +281,14 @@ fn damaged() -> Result<()> {
     let text = fs::read_to_string(&log)?;
     fs::write(&log, text.replacen("\"block\":1", "\"block\":-1", 1))?;
     let (status, said) = bench.said(&["run", "--resume", "bench.fathom"])?;
-    ensure!(status == Some(1) && said.contains("was cut or damaged") && said.contains("its tables hold 6"), "{said}");
+    ensure!(
+        status == Some(1) && said.contains("is truncated or damaged") && said.contains("its tables have 6"),
+        "{said}"
+    );
     // Without tables what is whole is shown, with the line that is not.
     fs::rename(bench.path("bench.fathom/tables"), bench.path("tables"))?;
     let (status, said) = bench.said(&["show", "bench.fathom"])?;
-    ensure!(status == Some(0) && said.contains("its sum does not match") && said.contains("--resume"), "{said}");
+    ensure!(status == Some(0) && said.contains("checksum mismatch") && said.contains("--resume"), "{said}");
     fs::remove_dir_all(bench.path("bench.fathom/tables"))?;
     fs::rename(bench.path("tables"), bench.path("bench.fathom/tables"))?;
     // Cut, while the tables are whole: they must stay.
@@ -294,11 +297,11 @@ fn damaged() -> Result<()> {
     let table = bench.path("bench.fathom/tables/replicates.parquet");
     let before = fs::read(&table)?;
     let (status, said) = bench.said(&["run", "--resume", "bench.fathom"])?;
-    ensure!(status == Some(1) && said.contains("was cut or damaged"), "{said}");
+    ensure!(status == Some(1) && said.contains("is truncated or damaged"), "{said}");
     ensure!(fs::read(&table)? == before, "the tables were made anew");
     fs::remove_file(&log)?;
     let (status, said) = bench.said(&["run", "--resume", "bench.fathom"])?;
-    ensure!(status == Some(1) && said.contains("holds no benchmark"), "{said}");
+    ensure!(status == Some(1) && said.contains("contains no benchmark"), "{said}");
     fs::create_dir(bench.path("other"))?;
     let (status, said) = bench.said(&["run", "--resume", "other"])?;
     ensure!(status == Some(1) && said.contains("not a Fathom archive"), "{said}");
@@ -310,7 +313,7 @@ fn mistakes() -> Result<()> {
     for (words, part) in [
         (&["run", "sqlight"][..], "there is no workload \"sqlight\""),
         (&["run", "missing.toml"], "missing.toml"),
-        (&["run", "fake.toml", "-p", "speed=1"], "no workload that is run has that parameter"),
+        (&["run", "fake.toml", "-p", "speed=1"], "no selected workload has this parameter"),
         (&["run", "fake.toml", "-p", "duration=0"], "factor duration"),
         (&["run", "fake.toml", "-p", "duration"], "NAME=VALUE"),
         (&["run", "sqlite", "--dir", "/no/such/folder"], "/no/such/folder"),
@@ -346,7 +349,7 @@ fn selftest() -> Result<()> {
     ensure!((0.3..0.6).contains(&high), "four comparisons promise little: {value}");
     let output = run(&mut bench.command(&["selftest", "fake.toml", "--comparisons=2", "--blocks=5"]))?;
     let text = String::from_utf8(output.stdout)?;
-    ensure!(text.contains("false alarms") && text.contains("0 of 2"), "{text}");
+    ensure!(text.contains("false positives") && text.contains("0 of 2"), "{text}");
     Ok(())
 }
 
@@ -432,7 +435,7 @@ argv = ["/bin/sh", "-c", 'echo "{{\"metric\":\"wall\",\"unit\":\"ms\",\"v\":$(ca
     };
     fs::write(bench.path("times.toml"), design("", "x"))?;
     let (status, said) = bench.said(&["run", "times.toml"])?;
-    ensure!(status == Some(2) && said.contains("which way \"wall\" is good"), "{status:?}: {said}");
+    ensure!(status == Some(2) && said.contains("\"wall\" has no direction"), "{status:?}: {said}");
     measure("a.fathom", "104", "x")?;
     measure("b.fathom", "133", "x")?;
     measure("other.fathom", "133", "y")?;
@@ -464,7 +467,7 @@ argv = ["/bin/sh", "-c", 'echo "{{\"metric\":\"wall\",\"unit\":\"ms\",\"v\":$(ca
     fs::remove_dir_all(bench.path("b.fathom/tables"))?;
     let (status, said) = bench.said(&["compare", "a.fathom", "b.fathom"])?;
     ensure!(
-        status == Some(1) && said.contains("does not say which way") && said.contains("--better"),
+        status == Some(1) && said.contains("does not record the direction") && said.contains("--better"),
         "{status:?}: {said}"
     );
     let (status, said) = bench.said(&["compare", "a.fathom", "b.fathom", "--better=lower", "--fail-on=slower"])?;
@@ -613,7 +616,7 @@ fn without_baseline() -> Result<()> {
     let said = String::from_utf8_lossy(&output.stderr);
     let reason = "one is absent: no-such-program is not installed";
     ensure!(
-        output.status.code() == Some(1) && said.contains("first is not compared") && said.contains(reason),
+        output.status.code() == Some(1) && said.contains("first was not compared") && said.contains(reason),
         "{said}"
     );
     let value: Value = serde_json::from_slice(&output.stdout)?;
@@ -621,7 +624,7 @@ fn without_baseline() -> Result<()> {
     let comparisons = value["comparisons"].as_array().context("comparisons")?;
     let cell = |design: usize, cell: usize| &comparisons[design]["results"][cell];
     ensure!(cell(0, 0)["absent"] == "no-such-program is not installed" && cell(0, 1)["processes"] == 0, "{value}");
-    ensure!(cell(0, 1)["absent"].as_str().is_some_and(|why| why.contains("nothing to compare it with")), "{value}");
+    ensure!(cell(0, 1)["absent"].as_str().is_some_and(|why| why.contains("nothing to compare with")), "{value}");
     // Three pairs have a ratio, and too few for an interval.
     ensure!(cell(1, 1)["ratio"]["estimate"] == 0.5 && cell(1, 1)["ratio"]["ci95"].is_null(), "{value}");
     let text = String::from_utf8(run(&mut bench.command(&["show", "bench.fathom"]))?.stdout)?;

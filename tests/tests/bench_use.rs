@@ -15,17 +15,17 @@ fn main() -> ExitCode {
         ("a_live_archive_is_not_moved_away", Ok(()), two_runs),
         ("an_archive_that_is_recorded_into_is_not_moved_away", root(), two_recordings),
         ("a_benchmark_without_its_meta_is_made_whole_from_its_log", Ok(()), without_meta),
-        ("a_finished_run_says_where_it_is_and_that_it_is_finished", Ok(()), finished),
+        ("a_finished_run_reports_its_archive", Ok(()), finished),
         ("without_a_terminal_there_are_lines_and_stdout_stays_clean", Ok(()), lines),
         ("a_wait_for_the_machine_does_not_hide_how_far_it_is", Ok(()), waiting),
         ("csv_and_markdown_are_files_in_run_and_in_show", Ok(()), files),
         ("a_verdict_names_gates_that_were_not_passed", Ok(()), gates),
-        ("a_run_of_nothing_pushes_no_results_out", Ok(()), run_of_nothing),
+        ("an_empty_run_does_not_replace_earlier_results", Ok(()), run_of_nothing),
         ("a_folder_for_loads_without_files_is_refused", Ok(()), fileless),
-        ("unknown_names_are_wrong_usage", Ok(()), unknown),
-        ("what_lies_under_a_card_that_was_unmounted_is_not_measured", root(), unmounted),
+        ("unknown_names_are_usage_errors", Ok(()), unknown),
+        ("the_folder_under_an_unmounted_card_is_not_measured", root(), unmounted),
         ("sqlite_asks_for_room_before_it_begins", root(), no_room),
-        ("a_full_disk_for_the_archive_costs_no_score", root(), full),
+        ("a_full_disk_for_the_archive_loses_no_score", root(), full),
         ("androids_modes_are_listed_and_refused_without_android", Ok(()), no_art),
         ("a_fake_art_is_started_as_documented_and_must_prove_its_mode", Ok(()), fake_art),
         ("the_jar_on_a_runtime_that_only_says_it_is_androids_proves_nothing", java(), false_art),
@@ -76,9 +76,11 @@ fn two_runs() -> Result<()> {
         Ok(log.is_ok_and(|log| log.contains("{\"replicate\"")))
     })?;
     let holder = format!("bench.fathom is being written by process {}", first.id());
-    for words in
-        [&["bench", "run", "fake.toml"][..], &["bench", "run", "--resume", "bench.fathom"], &["link", "bench.fathom"]]
-    {
+    for words in [
+        &["bench", "run", "fake.toml"][..],
+        &["bench", "run", "--resume", "bench.fathom"],
+        &["reindex", "bench.fathom"],
+    ] {
         let (status, _, said) = folder.said(words)?;
         ensure!(status == Some(1) && said.contains(&holder), "{words:?}: {status:?}: {said}");
     }
@@ -120,17 +122,20 @@ fn without_meta() -> Result<()> {
             None => fs::remove_file(&meta)?,
         }
         let (status, _, said) = folder.said(&["bench", "show", "bench.fathom"])?;
-        ensure!(status == Some(1) && said.contains("fathom link bench.fathom"), "{said}");
+        ensure!(status == Some(1) && said.contains("fathom reindex bench.fathom"), "{said}");
         // What was advised does what was said, and does not advise it again.
-        let (status, _, said) = folder.said(&["link", "bench.fathom"])?;
-        ensure!(status == Some(0) && said.contains("going on with the log") && !said.contains("fathom link"), "{said}");
+        let (status, _, said) = folder.said(&["reindex", "bench.fathom"])?;
+        ensure!(
+            status == Some(0) && said.contains("continuing with the log") && !said.contains("fathom reindex"),
+            "{said}"
+        );
         let again: Value = serde_json::from_str(&folder.run(&["bench", "show", "bench.fathom", "--json"])?)?;
         ensure!(again["results"] == whole["results"] && again["complete"] == true, "{again}");
     }
     fs::write(&meta, "{")?;
     fs::remove_file(folder.path("bench.fathom/runs.jsonl"))?;
-    let (status, _, said) = folder.said(&["link", "bench.fathom"])?;
-    ensure!(status == Some(1) && said.contains("no log") && !said.contains("fathom link"), "{said}");
+    let (status, _, said) = folder.said(&["reindex", "bench.fathom"])?;
+    ensure!(status == Some(1) && said.contains("no log") && !said.contains("fathom reindex"), "{said}");
     Ok(())
 }
 
@@ -142,7 +147,7 @@ fn finished() -> Result<()> {
     }
     let (status, out, said) = folder.said(&["bench", "run", "--resume", "a.fathom"])?;
     ensure!(status == Some(0) && out.contains("row/s"), "{said}");
-    ensure!(said.contains("a.fathom is finished (6 processes, 2 blocks)") && said.contains("--blocks N"), "{said}");
+    ensure!(said.contains("a.fathom is complete (6 processes, 2 blocks)") && said.contains("--blocks N"), "{said}");
     let (_, _, said) = folder.said(&["bench", "run", "fake.toml", "--blocks=2", "-q", "-o", "b.fathom"])?;
     ensure!(said.is_empty(), "quiet is quiet: {said}");
     Ok(())
@@ -181,11 +186,11 @@ fn waiting() -> Result<()> {
         .current_dir(folder.0.path())
         .stdin(Stdio::null());
     let said = String::from_utf8(run(&mut command)?.stderr)?;
-    let line = said.lines().find(|l| l.contains("waits for the machine: load"));
+    let line = said.lines().find(|l| l.contains("waiting for the machine: load"));
     // The first line of a design is told before its first process waits, so that only a long wait shows as a line.
     ensure!(line.is_none_or(|l| l.contains("/6)") && l.contains(" left")), "{said}");
     let gates = folder.run(&["bench", "show", "bench.fathom"])?;
-    ensure!(gates.contains("although the gate load was not passed"), "{gates}");
+    ensure!(gates.contains("without passing the gate load"), "{gates}");
     Ok(())
 }
 
@@ -213,7 +218,7 @@ fn gates() -> Result<()> {
         folder.run(&["bench", "run", "fake.toml", "--blocks=6", "-o", "b.fathom"])?;
     }
     let (status, _, said) = folder.said(&["bench", "compare", "a.fathom", "b.fathom", "--fail-on=slower"])?;
-    ensure!(status == Some(0) && said.contains("no cell that was compared is slower"), "{said}");
+    ensure!(status == Some(0) && said.contains("no compared cell is slower"), "{said}");
     ensure!(said.contains("B: gate load not passed before") && said.contains("measure again"), "{said}");
     Ok(())
 }
@@ -227,7 +232,7 @@ fn run_of_nothing() -> Result<()> {
         ensure!(status == Some(1) && out.contains("not run: cannot make a folder in /proc"), "{out}");
     }
     let (_, _, said) = folder.said(&["bench", "run", "--resume", "bench.fathom"])?;
-    ensure!(said.contains("nothing of it could be run"), "{said}");
+    ensure!(said.contains("none of it could run"), "{said}");
     ensure!(folder.run(&["bench", "show", "bench.fathom.old"])? == then, "the results have gone");
     Ok(())
 }
@@ -291,7 +296,10 @@ fn unmounted() -> Result<()> {
     let value: Value = serde_json::from_str(&folder.run(&["bench", "show", "bench.fathom", "--json"])?)?;
     let result = &value["results"][0];
     let absent = result["absent"].as_str().context("it went on elsewhere")?;
-    ensure!(absent.contains("given up") && absent.contains("no longer at") && absent.contains("Mount it"), "{absent}");
+    ensure!(
+        absent.contains("given up") && absent.contains("no longer at") && absent.contains("Mount the storage"),
+        "{absent}"
+    );
     ensure!(result["processes"].as_u64().is_some_and(|n| (1..19).contains(&n)), "what was measured is kept: {result}");
     ensure!(fs::read_dir(folder.path("card"))?.next().is_none(), "files were made under the card");
 
@@ -303,7 +311,7 @@ fn unmounted() -> Result<()> {
     first.wait()?;
     run(Command::new("umount").arg("-l").arg(&card.0))?;
     let (status, _, said) = folder.said(&["bench", "run", "--resume", "b.fathom"])?;
-    ensure!(status == Some(1) && said.contains("other storage") && said.contains("fs.type was ramfs"), "{said}");
+    ensure!(status == Some(1) && said.contains("different storage") && said.contains("fs.type was ramfs"), "{said}");
     run(Command::new("mount").args(["-t", "ramfs", "ramfs"]).arg(&card.0))?;
     let value: Value = serde_json::from_str(&folder.run(&["bench", "run", "--resume", "b.fathom", "--json"])?)?;
     ensure!(value["complete"] == true && measured(&value["results"][0])? == 20.0, "{value}");
@@ -318,7 +326,7 @@ fn no_room() -> Result<()> {
     };
     // 100,000 rows are some 13 MB, and a write-ahead log beside.
     let (status, _, said) = sqlite(&["--rows=100000", "--journal-mode=wal"])?;
-    ensure!(status == Some(1) && said.contains("there is no room for") && said.contains("--rows"), "{said}");
+    ensure!(status == Some(1) && said.contains("not enough space for") && said.contains("--rows"), "{said}");
     let (status, out, said) = sqlite(&["--rows=1000"])?;
     ensure!(status == Some(0) && out.contains("\"verified\":true"), "{said}");
     ensure!(fs::read_dir(folder.path("small"))?.next().is_none(), "files were left");
@@ -339,10 +347,10 @@ fn full() -> Result<()> {
     fs::write(&filler, vec![1; ((1024 - room) as usize) << 12])?;
     let (status, out, said) = folder.said(&["bench", "run", "fake.toml", "--blocks=2", "-o", "small/b.fathom"])?;
     ensure!(status == Some(1) && out.contains("row/s") && out.contains("duration=2000"), "{status:?}: {out}{said}");
-    ensure!(said.contains("runs.jsonl, which is kept") && said.contains("fathom link small/b.fathom"), "{said}");
+    ensure!(said.contains("runs.jsonl, which is kept") && said.contains("fathom reindex small/b.fathom"), "{said}");
     ensure!(!said.to_lowercase().contains("panicked"), "{said}");
     fs::remove_file(&filler)?;
-    folder.run(&["link", "small/b.fathom"])?;
+    folder.run(&["reindex", "small/b.fathom"])?;
     ensure!(folder.run(&["bench", "show", "small/b.fathom"])? == out, "what was shown then");
     Ok(())
 }
@@ -355,7 +363,7 @@ fn no_art() -> Result<()> {
     for workload in ["linpack", "scimark", "himeno"] {
         let list = folder.run(&["bench", "list", workload])?;
         for mode in ["art-interpreter", "art-jit", "art-aot"] {
-            let reason = format!("not here (mode={mode}): Android's runtime is not here");
+            let reason = format!("not available (mode={mode}): no Android runtime");
             ensure!(list.contains(&reason), "{workload} {mode}: {list}");
         }
         let (status, out, said) = folder.said(&["workload", workload, "--mode=art-jit"])?;

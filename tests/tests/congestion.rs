@@ -12,10 +12,10 @@ const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
         ("the_list_holds_what_the_kernel_has_and_the_three", Ok(()), list),
-        ("a_command_has_them_and_afterwards_they_are_gone", root(), lent),
-        ("a_killed_fathom_leaves_none", root().and_then(|()| by_link()), killed),
+        ("congestion_controls_are_registered_for_the_command_only", root(), lent),
+        ("a_killed_fathom_leaves_no_congestion_control", root().and_then(|()| by_link()), killed),
         ("a_run_is_supplied_at_the_end_that_sends", root(), run_supplied),
-        ("what_cannot_be_had_is_said", Ok(()), errors),
+        ("unavailable_congestion_controls_are_reported", Ok(()), errors),
     ];
     lane(cases)
 }

@@ -14,8 +14,8 @@ fn main() -> ExitCode {
         ("a_link_stands_between_two_other_devices", Ok(()), words),
         ("round_trip_and_loss_of_two_devices_are_those_that_were_asked_for", needs(), agrees),
         ("a_run_for_people_and_one_in_json_tell_of_the_link", needs(), forms),
-        ("a_way_that_passes_by_is_no_result", needs(), passed_by),
-        ("a_machine_that_is_no_router_says_so", needs(), no_router),
+        ("a_bypassed_link_gives_no_result", needs(), passed_by),
+        ("a_machine_without_ip_forwarding_is_reported", needs(), no_router),
         ("ctrl_c_and_a_crash_leave_no_route_behind", needs(), ended),
         ("devices_delay_loss_congestion_control_and_direction_are_one_design", needs(), sweep),
     ];
@@ -213,7 +213,7 @@ fn passed_by() -> Result<()> {
     command.args(["--interface", "wire0", "--link", "delay=10ms", "--duration", "1", "--lines"]);
     let output = command.output()?;
     let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.code() == Some(1) && said.contains("another way"), "{output:?}");
+    ensure!(output.status.code() == Some(1) && said.contains("the client's route"), "{output:?}");
     let verdict = String::from_utf8_lossy(&output.stdout).lines().last().map(str::to_string).context("no lines")?;
     ensure!(verdict.contains("\"verified\":false"), "{verdict}");
     ensure!(bench.clean()?, "something is left");
@@ -248,7 +248,7 @@ fn ended() -> Result<()> {
     let child = under_way(&bench)?;
     // A second one is told to wait for the first.
     let output = bench.asking("delay=1ms", &["--duration", "1"]).output()?;
-    ensure!(String::from_utf8_lossy(&output.stderr).contains("another run is led"), "{output:?}");
+    ensure!(String::from_utf8_lossy(&output.stderr).contains("another run uses"), "{output:?}");
     run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
     let output = child.wait_with_output()?;
     ensure!(output.status.code() == Some(130), "{output:?}");

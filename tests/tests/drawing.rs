@@ -69,7 +69,7 @@ fn no_android() -> Result<()> {
     }
     let list = String::from_utf8(run(Command::new(fathom()).args(["bench", "list", "draw"]))?.stdout)?;
     for mode in MODES {
-        let reason = format!("not here (mode={mode}): Android's runtime is not here");
+        let reason = format!("not available (mode={mode}): no Android runtime");
         ensure!(list.contains(&reason) && list.contains("one of app_process64, app_process"), "{mode}: {list}");
         let output = Command::new(fathom()).args(["workload", "draw", "--mode", mode]).output()?;
         let said = String::from_utf8_lossy(&output.stderr);

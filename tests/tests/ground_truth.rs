@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         ("an_archive_beside_the_database_takes_nothing_of_it", needs(), archive_beside),
         ("warm_scans_charge_no_command", needs(), warm_scans_charge_no_command),
         ("cold_reads_are_charged_to_their_select", needs(), cold_reads_are_charged),
-        ("two_programs_are_told_apart", needs(), two_programs_are_told_apart),
+        ("two_programs_are_distinguished", needs(), two_programs_are_distinguished),
         ("databases_on_two_disks_both_count", needs(), two_disks),
         ("work_between_rows_is_not_the_selects", needs(), work_between_rows),
         ("a_loop_disk_leads_to_the_disk_below", needs(), loop_leads_below),
@@ -61,8 +61,8 @@ fn main() -> ExitCode {
         ("a_polled_ring_is_its_process", root().and_then(|()| installed("cc")), polled_ring),
         ("marks_of_a_pid_namespace_are_joined", needs().and_then(|()| installed("unshare")), namespaced_marks),
         ("perfetto_finds_every_span_of_a_recording", needs().and_then(|()| perfetto()), perfetto_agrees),
-        ("nothing_is_lost_of_a_million_calls", needs(), nothing_is_lost),
-        ("what_is_lost_at_full_speed_is_told", root(), what_is_lost_is_told),
+        ("a_million_calls_are_recorded_without_loss", needs(), nothing_is_lost),
+        ("losses_at_full_speed_are_counted", root(), what_is_lost_is_told),
     ];
     lane(cases)
 }
@@ -324,7 +324,7 @@ for i in range(60):
     db.execute("INSERT INTO " + who + " VALUES (?, ?)", (i, "x" * 100))
 "#;
 
-fn two_programs_are_told_apart() -> Result<()> {
+fn two_programs_are_distinguished() -> Result<()> {
     let disk = ext4()?;
     let folder = tempfile::tempdir()?;
     let script =

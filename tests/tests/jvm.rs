@@ -17,9 +17,9 @@ fn main() -> ExitCode {
         ("options_from_the_environment_change_nothing", java(), environment),
         ("a_wrong_result_is_a_failure_and_no_score", java(), wrong_result),
         ("figures_are_drawn_to_the_pixel", java(), figures),
-        ("nothing_is_left_of_a_jvm_that_was_killed", java(), killed),
+        ("a_killed_jvm_leaves_no_files", java(), killed),
         ("a_reader_that_has_read_enough_is_no_failure", java(), read_enough),
-        ("without_java_the_reason_is_told", Ok(()), no_java),
+        ("without_java_the_reason_is_reported", Ok(()), no_java),
         ("native_modes_print_what_was_agreed", Ok(()), native),
     ];
     lane(cases)
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
 fn built_with_java() -> Result<(), String> {
     let output = workload(&["himeno", "--mode=jvm-int", "--java=/no/such/java"]).map_err(|e| e.to_string())?;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    if text.contains("without a JDK") { Err("this fathom was built without a JDK".into()) } else { Ok(()) }
+    if text.contains("no JDK was installed") { Err("no JDK was installed".into()) } else { Ok(()) }
 }
 
 fn workload(words: &[&str]) -> Result<Output> {

@@ -112,7 +112,7 @@ fn main() -> ExitCode {
             named(Injected { cause: "policer", link, run, before: POLICER, seconds: 4.0, ..Injected::default() })
         }),
         (
-            "a_policer_and_a_control_that_minds_no_loss",
+            "a_policer_and_a_loss_tolerant_congestion_control",
             bed().and_then(|()| installed("nft")).and_then(|()| bbr()),
             || {
                 let (link, run) = (&["--delay", "10ms", "--gso", "off"], &["--cc", "bbr"]);

@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 fn main() -> ExitCode {
     let bed = || installed("ip").and_then(|()| possible());
     let cases: Vec<Case> = vec![
-        ("a_command_runs_on_the_link_and_the_link_tells_of_itself", bed(), command_and_figures),
+        ("a_command_runs_on_the_link_and_statistics_are_printed", bed(), command_and_figures),
         ("a_large_transfer_arrives_whole_in_large_packets_and_in_small_ones", bed(), transfer),
         ("a_rate_and_a_queue_give_exact_counts", bed(), counts),
         ("a_command_that_fails_is_told_by_its_status", bed(), status),
-        ("a_killed_link_leaves_nothing", bed(), killed),
-        ("nonsense_is_refused_before_anything_is_made", Ok(()), nonsense),
+        ("a_killed_link_leaves_no_namespace", bed(), killed),
+        ("invalid_links_are_refused_before_anything_is_created", Ok(()), nonsense),
         ("a_trial_is_a_replicate", bed(), trial),
         (
             "the_kernels_stamps_of_every_packet_lie_within_what_the_link_tells_of_its_lateness",
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
             router,
         ),
         (
-            "the_manuals_commands_let_a_device_out_into_the_world_by_nft",
+            "the_manuals_nft_commands_give_a_device_internet_access",
             bed()
                 .and_then(|()| fathom_tests::root())
                 .and_then(|()| installed("sysctl"))
@@ -216,7 +216,7 @@ fn nonsense() -> Result<()> {
         (&["--sndbuf", "much"], "much"),
         (&["--streams", "500"], "128"),
         (&["--cc", "no-such-congestion-control"], "15 letters"),
-        (&["--udp", "auto", "--direction", "both"], "one way at a time"),
+        (&["--udp", "auto", "--direction", "both"], "one direction"),
     ] {
         let output = Command::new(fathom()).args(["net", "trial"]).args(words).stdin(Stdio::null()).output()?;
         let said = String::from_utf8_lossy(&output.stderr);

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
-        ("nodes_and_coordinators_killed_under_load_lose_nothing_that_was_answered", Ok(()), || killed("1")),
-        ("nor_do_they_with_three_connections_to_each_node", Ok(()), || killed("3")),
+        ("nodes_and_coordinators_killed_under_load_lose_nothing_acknowledged", Ok(()), || killed("1")),
+        ("killed_under_load_with_three_connections_per_node_they_lose_nothing_acknowledged", Ok(()), || killed("3")),
         ("a_node_stays_below_64_mib_whatever_is_asked_of_it", Ok(()), bounded),
     ];
     lane(cases)

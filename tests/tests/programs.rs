@@ -38,8 +38,8 @@ fn main() -> ExitCode {
         ("a_jvm_whose_sqlite_seeks_and_writes", with("java").and_then(|()| jdbc()), old_driver),
         ("a_jvm_whose_sqlite_is_stripped", with("java").and_then(|()| jdbc()), stripped_driver),
         ("the_child_runs_as_who_called_sudo", root(), sudo_user),
-        ("others_who_write_have_names", with("python3"), others_have_names),
-        ("everyone_while_a_command_lives", with("sqlite3"), everyone),
+        ("other_writers_have_names", with("python3"), others_have_names),
+        ("all_processes_are_recorded_while_a_command_runs", with("sqlite3"), everyone),
     ];
     lane(cases)
 }
@@ -98,7 +98,7 @@ fn stripped_binary() -> Result<()> {
             near("causes surer than a guess", number(&summary, "/device_commands/by_operations")?, {
                 number(&summary, "/cause_confidence/guess")?
             })?;
-            let says = "no SQLite was found in application: its statements are inferred from the names of its files";
+            let says = "no SQLite was found in application: its transactions are inferred from its files";
             let covered = summary["coverage"].as_array().context("coverage[]")?.iter().any(|c| c["how"] == says);
             ensure!(covered, "the coverage does not say that it is inferred: {:#}", summary["coverage"]);
             let shown = String::from_utf8(run(Command::new(fathom()).arg("show").arg(&archive))?.stdout)?;
@@ -127,7 +127,7 @@ fn headers() -> Result<()> {
         ensure!(fact(name)["source"].as_str().is_some_and(|s| s.starts_with("file header")), "{}", fact(name));
     }
     for name in ["synchronous", "cache_size"] {
-        ensure!(fact(name)["unknown"].as_str().is_some_and(|u| u.contains("does not keep it")), "{}", fact(name));
+        ensure!(fact(name)["unknown"].as_str().is_some_and(|u| u.contains("does not store")), "{}", fact(name));
     }
     Ok(())
 }

@@ -98,7 +98,7 @@ fn held(value: &Value) -> Result<Option<f64>> {
     let (search, packets) = (&value["search"], &value["directions"][0]["packets"]);
     if value["valid"] != true {
         ensure!(search["rate_bps"].is_null() && value["invalid"].is_string(), "{value}");
-        println!("no rate was held: {}", value["invalid"]);
+        println!("no rate was sustained: {}", value["invalid"]);
         return Ok(None);
     }
     let (rate, loss) = (number(search, "/rate_bps")?, number(packets, "/loss")?);
@@ -220,7 +220,7 @@ fn lossy(loss: &str) -> Result<()> {
     let value = over_link("1", &["--delay", "1ms", "--rate", "20mbit", "--loss", loss, "--seed", "3"])?;
     ensure!(value["valid"] == false && value["search"]["rate_bps"].is_null(), "{loss}: {value}");
     let why = value["invalid"].as_str().context("no reason")?;
-    ensure!(why.contains("no rate was held"), "{why}");
+    ensure!(why.contains("no rate was sustained"), "{why}");
     Ok(())
 }
 

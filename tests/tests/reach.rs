@@ -14,21 +14,17 @@ fn main() -> ExitCode {
     let ssh = || installed("ssh").and_then(|()| sshd().map(drop));
     let adb = || installed("adb").and_then(|()| installed("python3")).and_then(|()| busybox());
     let cases: Vec<Case> = vec![
-        ("a_device_is_named_or_the_forms_are_told", Ok(()), names),
-        ("two_namespaces_are_measured_from_here_and_listen_nowhere_else", spaces(), namespaces),
-        ("ctrl_c_is_handed_on_and_what_was_measured_comes_home", spaces(), interrupted),
-        ("a_killed_conductor_leaves_nothing_running", spaces(), killed),
+        ("invalid_devices_are_refused_with_the_valid_forms", Ok(()), names),
+        ("two_namespaces_are_measured_and_listen_nowhere_else", spaces(), namespaces),
+        ("ctrl_c_is_forwarded_and_results_are_collected", spaces(), interrupted),
+        ("a_killed_controller_leaves_nothing_running", spaces(), killed),
         ("an_end_that_dies_ends_the_other", spaces(), dies),
         ("two_devices_behind_one_access_point_stand_on_one_clock", spaces().and_then(|()| nsenter()), access_point),
-        ("ssh_brings_the_program_once_and_the_results_home", ssh(), over_ssh),
-        ("what_ssh_cannot_do_is_told", ssh(), ssh_troubles),
-        ("adb_brings_the_program_once_and_the_results_home", adb(), over_adb),
-        ("what_adb_cannot_do_is_told", adb(), adb_troubles),
-        (
-            "a_device_without_room_or_that_refuses_to_execute_is_told",
-            adb().and_then(|()| fathom_tests::root()),
-            no_room,
-        ),
+        ("ssh_copies_the_program_once_and_returns_the_results", ssh(), over_ssh),
+        ("ssh_failures_are_reported", ssh(), ssh_troubles),
+        ("adb_copies_the_program_once_and_returns_the_results", adb(), over_adb),
+        ("adb_failures_are_reported", adb(), adb_troubles),
+        ("full_and_noexec_devices_are_reported", adb().and_then(|()| fathom_tests::root()), no_room),
     ];
     lane(cases)
 }
@@ -76,7 +72,7 @@ fn names() -> Result<()> {
         refused(&mut asking(&["--to", bad, "--interface", "lo"]), 2, "ssh:[USER@]HOST[:PORT]")?;
     }
     refused(&mut asking(&["--from", "ssh:a", "--to", "ssh:b"]), 2, "--interface")?;
-    refused(&mut asking(&["0.0.0.0:7100", "--to", "ssh:b"]), 2, "every address")?;
+    refused(&mut asking(&["0.0.0.0:7100", "--to", "ssh:b"]), 2, "the wildcard address")?;
     refused(&mut asking(&["--from", "ssh:a"]), 2, "ADDR:PORT")?;
     refused(&mut asking(&["--to", "netns:no-such", "--interface", "lo"]), 1, "no such network namespace")?;
     refused(&mut asking(&["--to", "local", "--interface", "lo", "-o", "/no/such/r.fathom"]), 1, "/no/such")
@@ -197,7 +193,7 @@ fn interrupted() -> Result<()> {
     let mut said = String::new();
     told.read_to_string(&mut said)?;
     let output = child.wait_with_output()?;
-    ensure!(output.status.code() == Some(130) && said.contains("measured until then"), "{:?}: {said}", output.status);
+    ensure!(output.status.code() == Some(130) && said.contains("the results so far"), "{:?}: {said}", output.status);
     ensure!(String::from_utf8_lossy(&output.stdout).contains("limited by"), "no result");
     ensure!(archive.join("meta.json").exists(), "no archive");
     ensure!(fs::read_dir(folder.path())?.count() == 1 && pair.empty()?, "something is left");
@@ -457,13 +453,13 @@ fn over_ssh() -> Result<()> {
         ensure!(ssh.kept()?.len() == 1, "left behind: {:?}", ssh.kept()?);
         Ok(String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    ensure!(go()?.matches("putting Fathom there").count() == 1, "it is put there once for both ends");
+    ensure!(go()?.matches("copying Fathom").count() == 1, "it is put there once for both ends");
     ensure!(archive.join("meta.json").exists(), "no archive");
-    ensure!(!go()?.contains("putting"), "it was there already");
+    ensure!(!go()?.contains("copying"), "it was there already");
     // Something else under its name is not run.
     let kept = ssh.kept()?.remove(0);
     fs::write(&kept, "#!/bin/sh\necho no\n")?;
-    ensure!(go()?.contains("putting Fathom there"), "another program was taken for it");
+    ensure!(go()?.contains("copying Fathom"), "another program was taken for it");
     ensure!(fs::read(&kept)? == fs::read(fathom())?, "not what was put there");
     // An address that is given, and one end here.
     let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
@@ -475,17 +471,17 @@ fn ssh_troubles() -> Result<()> {
     let device = ssh.device();
     let to = |device: &str| ssh.asking(&["--to", device, "--interface", "lo"]);
     refused(&mut to("ssh:no-such-host.invalid"), 1, "check the name")?;
-    refused(&mut to("ssh:127.0.0.1:1"), 1, "no ssh server listens there")?;
+    refused(&mut to("ssh:127.0.0.1:1"), 1, "no ssh server is listening")?;
     refused(&mut ssh.asking(&["--to", &device, "--interface", "nosuch0"]), 1, "no interface nosuch0")?;
     let taken = format!("127.0.0.1:{}", ssh.port);
-    refused(&mut ssh.asking(&[&taken, "--to", &device]), 1, "another program has that port")?;
+    refused(&mut ssh.asking(&[&taken, "--to", &device]), 1, "another program uses this port")?;
     // Nobody's key.
     let config = ssh.folder.path().join("config");
     let text = fs::read_to_string(&config)?.replace("/user\n", "/host\n");
     fs::write(&config, text)?;
     refused(&mut to(&device), 1, "ssh-copy-id")?;
     fs::write(ssh.folder.path().join("known"), "")?;
-    refused(&mut to(&device), 1, "connect once by hand")?;
+    refused(&mut to(&device), 1, "connect once with ssh")?;
     refused(
         asking(&["--to", &device, "--interface", "lo"]).env("PATH", "/nonexistent"),
         1,
@@ -541,7 +537,7 @@ fn over_adb() -> Result<()> {
     let output = adb.asking(&words).arg(&archive).output()?;
     let value = document(&output)?;
     ensure!(value["ends"]["serves"] == "adb:192.0.2.3:5555", "{}", value["ends"]);
-    ensure!(String::from_utf8_lossy(&output.stderr).matches("putting").count() == 1);
+    ensure!(String::from_utf8_lossy(&output.stderr).matches("copying").count() == 1);
     ensure!(archive.join("meta.json").exists(), "no archive");
     let kept = adb.kept()?;
     ensure!(kept.len() == 1 && kept[0].starts_with("fathom-"), "left behind: {kept:?}");
@@ -562,13 +558,13 @@ fn adb_troubles() -> Result<()> {
     to("adb:OLD", "Android 7")?;
     // Another processor than this machine's.
     if std::env::consts::ARCH != "aarch64" {
-        to("adb:R58", "its processor is aarch64")?;
+        to("adb:R58", "its architecture is aarch64")?;
         let file = adb.folder.path().join("text").display().to_string();
         fs::write(&file, "no program")?;
-        refused(&mut adb.asking(&["--to", "adb:R58", "--binary", &file]), 1, "is no program")?;
+        refused(&mut adb.asking(&["--to", "adb:R58", "--binary", &file]), 1, "is not a Linux program")?;
     }
     let none = Adb::start("x86_64", &[])?;
-    refused(&mut none.asking(&["--to", "adb"]), 1, "adb sees no device")?;
+    refused(&mut none.asking(&["--to", "adb"]), 1, "adb lists no device")?;
     refused(none.asking(&["--to", "adb"]).env("PATH", "/nonexistent"), 1, "apt-get install adb")
 }
 

@@ -52,7 +52,7 @@ function figureNode(figure, parts) {
     'figure',
     { class: 'figure', dataset: { figure: figure.paper ? `${figure.paper}/${figure.figure}` : figure.title } },
     el('h3', {}, `${name}${figure.title}`),
-    figure.says ? el('p', { class: 'says' }, `The paper, of its machines: ${figure.says}.`) : null,
+    figure.says ? el('p', { class: 'says' }, `The paper, on its machines: ${figure.says}.`) : null,
     figure.stated.length > 0 ? statedTable(figure.stated) : null,
     // Each part has left out of its labels what its own bars share.
     parts.flatMap((part) => [part.canvas, part.shared ? el('p', { class: 'note' }, `All with ${part.shared}.`) : null]),

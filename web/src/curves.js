@@ -36,7 +36,7 @@ export class Curves {
   words() {
     const classes = new Map();
     for (const process of this.cell.processes) {
-      const name = process.class ?? 'too few iterations to tell';
+      const name = process.class ?? 'too few iterations';
       classes.set(name, (classes.get(name) ?? 0) + 1);
     }
     return [...classes].map(([name, n]) => `${count(n)} ${name}`).join(', ');

@@ -95,7 +95,7 @@ export class OperationList {
           el(
             'td',
             { class: 'number' },
-            Number.isNaN(trace.operations.end[i]) ? 'end not seen' : duration(latencyOf(trace, i)),
+            Number.isNaN(trace.operations.end[i]) ? 'end not recorded' : duration(latencyOf(trace, i)),
           ),
           el(
             'td',

@@ -259,8 +259,8 @@ class Page {
     const file = trace.fileOf(span);
     const operation = spans.operation[span];
     this.tip.show(box.left + x, box.top + y, trace.labelOf(span), [
-      among > 1 ? `the longest of ${count(among)} here; come closer to tell them apart` : '',
-      Number.isNaN(spans.end[span]) ? 'end not seen' : duration(spans.end[span] - spans.start[span]),
+      among > 1 ? `the longest of ${count(among)} here; zoom in to see each` : '',
+      Number.isNaN(spans.end[span]) ? 'end not recorded' : duration(spans.end[span] - spans.start[span]),
       `at ${moment(spans.start[span])}`,
       file ? `${file.path ?? 'unnamed file'} (${file.class})` : '',
       Number.isNaN(spans.offset[span]) ? '' : `offset ${count(spans.offset[span])}`,
@@ -306,8 +306,8 @@ class Page {
     this.figure.dataset.span = chain && chain.span >= 0 ? String(trace.spans.id[chain.span]) : '';
     byId('clear').disabled = byId('fit-operation').disabled = !chain;
     byId('said').textContent = !chain
-      ? 'Nothing chosen'
-      : `Chosen: ${chain.operation >= 0 ? `${trace.shapeText(chain.operation)}, ${ordinal(trace, chain.operation)}` : trace.labelOf(chain.span)}; ` +
+      ? 'Nothing selected'
+      : `Selected: ${chain.operation >= 0 ? `${trace.shapeText(chain.operation)}, ${ordinal(trace, chain.operation)}` : trace.labelOf(chain.span)}; ` +
         `${count(chain.elements.size)} elements in its chain, weakest link ${surenessOf(chain)}`;
   }
 

@@ -58,10 +58,10 @@ export function showHeader(page, nodes) {
 
 /** Only an archive that counted its losses may say that there are none. */
 function lossBadge(loss, check) {
-  if (!loss) return el('a', { class: 'badge warn', href: '#method' }, 'losses not counted');
+  if (!loss) return el('a', { class: 'badge warn', href: '#method' }, 'loss unknown');
   if (nothingLost(loss)) {
-    if (check?.state === 'checked') return el('a', { class: 'badge good', href: '#method' }, 'no event lost');
-    if (check?.state === 'failed') return el('a', { class: 'badge bad', href: '#method' }, 'events are missing');
+    if (check?.state === 'checked') return el('a', { class: 'badge good', href: '#method' }, 'no losses');
+    if (check?.state === 'failed') return el('a', { class: 'badge bad', href: '#method' }, 'incomplete');
     return el('a', { class: 'badge warn', href: '#method' }, 'completeness not checked');
   }
   return el(
@@ -83,14 +83,14 @@ function unused(probe) {
 function badges(summary, trace) {
   const all = [lossBadge(summary.loss, summary.completeness)];
   if (summary.trace?.complete === false)
-    all.push(el('a', { class: 'badge bad', href: '#method' }, 'cut short: the recording did not end in order'));
+    all.push(el('a', { class: 'badge bad', href: '#method' }, 'interrupted recording'));
   const blind = (summary.coverage ?? []).filter((probe) => !probe.attached && !unused(probe));
   if (blind.length > 0)
     all.push(
       el(
         'a',
         { class: 'badge warn', href: '#method' },
-        `${count(blind.length)} ${blind.length === 1 ? 'probe' : 'probes'} not in force`,
+        `${count(blind.length)} ${blind.length === 1 ? 'probe' : 'probes'} not attached`,
       ),
     );
   const histogram = histogramOf(summary);
@@ -107,7 +107,7 @@ function badges(summary, trace) {
       ),
     );
   }
-  if (trace.leftOut?.why) all.push(el('span', { class: 'badge warn' }, 'timeline shortened'));
+  if (trace.leftOut?.why) all.push(el('span', { class: 'badge warn' }, 'timeline truncated'));
   return all;
 }
 
@@ -116,26 +116,26 @@ function histogramOf(summary) {
 }
 
 const MEANING = {
-  exact: 'the same kernel object, by its address and the time it lived',
-  structural: 'a field of the kernel’s says so: inode and page, the system call a thread was in',
-  interval: 'same thread, within the time, and nothing was lost meanwhile',
-  address: 'same disk, same sectors, near in time',
-  guess: 'a name or a pattern suggests it',
+  exact: 'same kernel object, by its address and lifetime',
+  structural: 'by a field of the kernel’s: inode and page, the system call a thread was in',
+  interval: 'same thread, within the interval, and nothing was lost in it',
+  address: 'same disk and sectors, close in time',
+  guess: 'suggested by a name or a pattern',
 };
 
 function lossPart(loss, check, trace) {
-  if (!loss) return el('p', { class: 'note' }, 'The archive does not say whether anything was lost.');
+  if (!loss) return el('p', { class: 'note' }, 'The archive has no information about losses.');
   if (nothingLost(loss)) {
     const why = check?.why ? `: ${check.why}` : '';
     if (check?.state === 'checked')
-      return el('p', {}, 'Nothing was lost: every record arrived, and what each disk counted itself was recorded.');
+      return el('p', {}, 'No losses: every record arrived, and the recording matches each disk’s own statistics.');
     if (check?.state === 'failed')
       return el(
         'p',
         { class: 'note' },
-        `No loss was noticed, but what the disks counted themselves does not agree${why}.`,
+        `No losses were detected, but the disks’ own statistics differ${why}.`,
       );
-    return el('p', { class: 'note' }, `No loss was noticed; whether all was recorded was not checked${why}.`);
+    return el('p', { class: 'note' }, `No losses were detected; completeness was not checked${why}.`);
   }
   const rows = (loss.intervals ?? []).map((lost) => [
     `${lost.source}${lost.program ? ` (${lost.program})` : ''}`,
@@ -154,7 +154,7 @@ function lossPart(loss, check, trace) {
     { name: 'events', number: true },
     { name: 'links weakened', number: true },
   ];
-  return table('What was lost, and when', columns, rows);
+  return table('Losses', columns, rows);
 }
 
 export function showMethod(page, nodes) {
@@ -164,7 +164,7 @@ export function showMethod(page, nodes) {
   fill(
     nodes.confidence,
     table(
-      'How sure the links are',
+      'Confidence of the links',
       [
         { name: 'Confidence' },
         { name: 'links', number: true },
@@ -172,7 +172,7 @@ export function showMethod(page, nodes) {
         {
           name: 'commands',
           number: true,
-          title: 'device commands charged by a chain whose least sure link is this: sums of shares',
+          title: 'device commands charged by a chain whose weakest link is this: sums of shares',
         },
         { name: 'what it means' },
       ],
@@ -190,24 +190,24 @@ export function showMethod(page, nodes) {
     nodes.losses,
     el('h3', {}, 'Losses'),
     lossPart(summary.loss, summary.completeness, trace),
-    trace.leftOut?.why ? el('p', { class: 'note' }, `Left out of this page: ${trace.leftOut.why}`) : null,
+    trace.leftOut?.why ? el('p', { class: 'note' }, `Omitted from this page: ${trace.leftOut.why}`) : null,
   );
 
   const coverage = summary.coverage ?? [];
   fill(
     nodes.coverage,
     coverage.length === 0
-      ? el('p', { class: 'note' }, 'The archive does not say which probes were in force.')
+      ? el('p', { class: 'note' }, 'The archive has no list of probes.')
       : table(
-          'What could be seen, and by what',
+          'Coverage: layers and probes',
           [
             { name: 'Layer' },
             { name: 'Probe' },
-            { name: 'in force' },
+            { name: 'attached' },
             { name: 'how, or why not' },
-            { name: 'runs a second', number: true, title: 'counted in a part of each second: see tracer.counted' },
+            { name: 'runs/s', number: true, title: 'sampled in a part of each second: see tracer.counted' },
             { name: 'missed', number: true },
-            { name: 'price', number: true, title: 'mean time of one run' },
+            { name: 'price', number: true, title: 'mean time per run' },
           ],
           coverage.map((probe) => [
             probe.layer,
@@ -228,7 +228,7 @@ export function showMethod(page, nodes) {
         'ul',
         { class: 'blind' },
         blind.map((one) =>
-          el('li', {}, el('strong', {}, `${one.layer}${one.wholly ? ', wholly blind' : ''}: `), one.means),
+          el('li', {}, el('strong', {}, `${one.layer}${one.wholly ? ', no probe attached' : ''}: `), one.means),
         ),
       ),
     );
@@ -237,7 +237,7 @@ export function showMethod(page, nodes) {
   fill(
     nodes.environment,
     facts.length === 0
-      ? el('p', { class: 'note' }, 'Nothing is known of the device under test.')
+      ? el('p', { class: 'note' }, 'No facts about the device under test.')
       : table(
           'The device under test',
           [{ name: 'Fact' }, { name: 'Value' }, { name: 'read from' }, { name: 'holds for' }],

@@ -30,15 +30,15 @@ function howItBelongs(trace, how) {
   if (how.link < 0) return sureness(word);
   const relation = trace.text(trace.links.relation[how.link]);
   const weakened = trace.links.weakened[how.link]
-    ? '; records were lost meanwhile, which made it one step less sure'
+    ? '; records were lost in the meantime, so its confidence is one step lower'
     : '';
   const own = CONFIDENCES[trace.links.level[how.link]];
-  return sureness(word, `last link: ${relation} (${own})${weakened}; weakest link of the way here: ${word}`);
+  return sureness(word, `last link: ${relation} (${own})${weakened}; weakest link of the chain: ${word}`);
 }
 
 function tookOf(trace, span) {
   const end = trace.spans.end[span];
-  return Number.isNaN(end) ? 'end not seen' : duration(end - trace.spans.start[span]);
+  return Number.isNaN(end) ? 'end not recorded' : duration(end - trace.spans.start[span]);
 }
 
 function elementItem(trace, span, how, share, choose) {
@@ -153,14 +153,14 @@ function timeBar(trace, operation) {
       el(
         'p',
         { class: 'note' },
-        'Its time was not split: the operation’s end was not seen, or scheduling could not be.',
+        'Its time was not split into layers: the operation’s end or scheduling was not recorded.',
       ),
     ];
   const said = shares.map((s) => `${s.layer} ${s.reason} ${percent(s.part)}`).join(', ');
   return [
     el(
       'div',
-      { class: 'bar', role: 'img', 'aria-label': `Time went to: ${said}` },
+      { class: 'bar', role: 'img', 'aria-label': `Time by layer: ${said}` },
       shares.map((s) =>
         el('i', {
           class: `layer-${s.layer.toLowerCase()}${s.reason === 'flush' ? ' hatched' : ''}`,
@@ -260,7 +260,7 @@ function operationPart(trace, chain, chooseOperation) {
     el('p', { class: 'kicker' }, `Operation · ${ordinal(trace, operation)}`),
     el('h3', { class: 'statement' }, trace.shapeText(operation)),
     terms([
-      ['Latency', el('strong', {}, Number.isNaN(end) ? 'end not seen' : duration(end - operations.start[operation]))],
+      ['Latency', el('strong', {}, Number.isNaN(end) ? 'end not recorded' : duration(end - operations.start[operation]))],
       ['Began', moment(operations.start[operation])],
       ['Rows', count(operations.rows[operation])],
       ['Result', resultOf(trace, operation)],
@@ -276,7 +276,7 @@ function operationPart(trace, chain, chooseOperation) {
       ['Device commands', charged(trace, operation)],
       ['Chain', el('span', {}, `${count(chain.elements.size)} elements, weakest link `, sureness(surenessOf(chain)))],
     ]),
-    el('h3', {}, 'Where its time went'),
+    el('h3', {}, 'Time by layer'),
     ...timeBar(trace, operation),
   ];
 }
@@ -297,7 +297,7 @@ function spanPart(trace, chain, chooseOperation) {
     terms([
       ['Took', el('strong', {}, tookOf(trace, span))],
       ['Began', moment(spans.start[span])],
-      ['File', file && el('span', { class: 'path' }, file.path ?? 'its name was never learnt')],
+      ['File', file && el('span', { class: 'path' }, file.path ?? 'name unknown')],
       ['File class', file?.class],
       ['Offset', number('offset')],
       ['Disk', disk && `${disk.name}${disk.role ? ` (${disk.role})` : ''}`],
@@ -328,11 +328,11 @@ export function showPanel(node, trace, chain, choose, chooseOperation) {
   if (!chain) {
     fill(
       node,
-      el('p', { class: 'kicker' }, 'Nothing chosen'),
+      el('p', { class: 'kicker' }, 'Nothing selected'),
       el(
         'p',
         {},
-        'Choose a box in the timeline, a point in the address map or a row of the list of operations. What it brought about, down to the device, and what brought it about will be highlighted and listed here.',
+        'Select a box in the timeline, a point in the address map or a row in the list of operations. Its causes and effects, down to the device, are highlighted and listed here.',
       ),
     );
     return;

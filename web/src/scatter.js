@@ -107,7 +107,7 @@ class Panel {
     this.words = el('p', { class: 'none' });
     const options = (commands) => [
       ...commands.shapes.map((s, i) => el('option', { value: `${commands.recording} ${i}` }, s.text)),
-      el('option', { value: `${commands.recording} ${EVERYTHING}` }, 'every device command, whoever caused it'),
+      el('option', { value: `${commands.recording} ${EVERYTHING}` }, 'every device command, whatever its origin'),
     ];
     this.select = el(
       'select',
@@ -165,16 +165,16 @@ class Panel {
 
   /** Why a statement caused no command, as far as the trace knows. */
   whyNone() {
-    if (this.commands.leftOut?.commands > 0) return 'None among those that this page holds; some were left out.';
+    if (this.commands.leftOut?.commands > 0) return 'None of those on this page; some were omitted.';
     const shape = this.commands.shapes[this.shape];
     const reads = this.commands.readsOf(shape?.text);
     if (!shape?.read_only_looking || reads === null)
-      return 'Nothing that it did reached the device while it was recorded.';
+      return 'Nothing reached the device during the recording.';
     if (reads.count === 0)
-      return 'It read no file: what it needed was in the database’s own cache or mapped into memory.';
+      return 'It read no file: the data was in the database’s own cache or mapped into memory.';
     return reads.hits >= reads.count
-      ? 'All that it read was served from the page cache.'
-      : 'What it read was fetched by others’ commands, or had begun before the recording.';
+      ? 'All of its reads were served from the page cache.'
+      : 'Its data was read by commands of others, or by commands issued before the recording.';
   }
 
   draw() {

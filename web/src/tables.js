@@ -64,7 +64,7 @@ function timePart(operation) {
         { name: 'p95', number: true },
         { name: 'sum', number: true },
         { name: 'share', number: true },
-        { name: 'doing or waiting for' },
+        { name: 'state' },
       ],
       rows,
     ),
@@ -81,9 +81,9 @@ function tracerPart(operation) {
     el(
       'p',
       { class: 'note' },
-      el('strong', {}, 'Tracer is the recording itself, over a tenth here: '),
-      `${of(part.ns)} (${of(part.low_ns)} to ${of(part.high_ns)}) of the latency by what its probes cost on this machine. `,
-      'The counts hold; how fast this is without, an unrecorded run tells.',
+      el('strong', {}, 'Tracer overhead is high here: '),
+      `${of(part.ns)} (${of(part.low_ns)} to ${of(part.high_ns)}) of the latency, by the cost of its probes on this machine. `,
+      'Counts are not affected; for times, measure an untraced run.',
     ),
   ];
 }
@@ -216,8 +216,8 @@ export function showStatements(node, summary, counts) {
 const ACCOUNT = [
   ['attributed', 'the recorded operations and processes'],
   ['other_processes', 'other processes'],
-  ['tracer', 'Fathom itself'],
-  ['unattributed', 'nobody that the trace knows'],
+  ['tracer', 'tracer (Fathom)'],
+  ['unattributed', 'unattributed'],
 ];
 
 /** Every device command in the window is on one of these lines. */
@@ -228,7 +228,7 @@ export function showAccount(node, summary) {
     return;
   }
   const total = account.total ?? 0;
-  const incomplete = account.incomplete > 0 ? `; of ${count(account.incomplete)} the completion was not seen` : '';
+  const incomplete = account.incomplete > 0 ? `; ${count(account.incomplete)} without a completion` : '';
   const rows = ACCOUNT.filter(([key]) => typeof account[key] === 'number').map(([key, words]) => [
     `charged to ${words}`,
     mean(account[key]),
@@ -250,7 +250,7 @@ export function showAccount(node, summary) {
   fill(
     node,
     table(
-      'Whom the device worked for, on the disks that hold the files',
+      'Origin of the device commands, on the disks that hold the files',
       [{ name: 'Commands' }, { name: 'number', number: true }, { name: 'share', number: true }, { name: '' }],
       rows,
       { class: 'account' },
@@ -258,7 +258,7 @@ export function showAccount(node, summary) {
     diskTable(account.by_disk ?? {}),
     processes.length > 0
       ? table(
-          'Commands that belong to no operation',
+          'Commands outside of operations',
           [
             { name: 'Process' },
             { name: 'pid', number: true },
@@ -284,7 +284,7 @@ function diskTable(disks) {
   return rows.length === 0
     ? null
     : table(
-        'By disk; stacked disks are counted each by itself',
+        'By disk; each disk of a stack is counted separately',
         [
           { name: 'Disk' },
           { name: 'role' },
@@ -332,7 +332,7 @@ export function showFiles(node, summary) {
             { name: 'bytes', number: true },
           ],
           filesByName(files).map((file) => [
-            el('span', { class: 'path' }, file.path ?? `inode ${file.ino}: its name was never learnt`),
+            el('span', { class: 'path' }, file.path ?? `inode ${file.ino}: name unknown`),
             file.class,
             el('span', { title: `on device ${file.dev}` }, count(file.files)),
             count(file.writes),

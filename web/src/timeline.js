@@ -302,7 +302,7 @@ export class Timeline {
     const { context: c, trace, chain } = this;
     if (!chain || chain.operation < 0) {
       c.fillStyle = paint('muted');
-      c.fillText('choose an operation to see where its time went', this.gutter + 6, this.sliceY + 12);
+      c.fillText('select an operation to see its time by layer', this.gutter + 6, this.sliceY + 12);
       return;
     }
     for (const slice of trace.slicesOf(chain.operation)) {
@@ -350,7 +350,7 @@ export class Timeline {
     }
     c.font = FONT_BOLD;
     c.fillStyle = paint('text');
-    c.fillText('Time went to', 12, this.sliceY + 12, this.gutter - 18);
+    c.fillText('Time by layer', 12, this.sliceY + 12, this.gutter - 18);
     c.font = FONT;
     c.strokeStyle = paint('line');
     c.beginPath();

@@ -15,7 +15,7 @@ export function showBadges(node, page) {
   const { results, complete } = page.shown;
   const all = [];
   const add = (kind, text) => all.push(el('a', { class: `badge ${kind}`, href: '#table' }, text));
-  if (!complete) add('bad', 'stopped before its end');
+  if (!complete) add('bad', 'interrupted');
   if (results.some((cell) => cell.quick)) add('warn', 'quick run');
   const failed = results.reduce((sum, cell) => sum + cell.failed, 0);
   if (failed > 0) add('bad', `${count(failed)} processes failed`);
@@ -25,8 +25,8 @@ export function showBadges(node, page) {
   );
   if (gates > 0) add('warn', 'gates not passed');
   const measured = results.filter((cell) => cell.processes > 0);
-  if (measured.length > 0 && measured.every((cell) => cell.verified === true)) add('good', 'every result checked');
-  else if (measured.length > 0) add('warn', 'not every result checked');
+  if (measured.length > 0 && measured.every((cell) => cell.verified === true)) add('good', 'every result verified');
+  else if (measured.length > 0) add('warn', 'not every result verified');
   fill(node, all);
 }
 
@@ -78,7 +78,7 @@ export function showResults(node, page) {
     { name: 'outliers', number: true },
     { name: 'gates' },
     { name: 'checked' },
-    { name: 'absent because' },
+    { name: 'reason' },
   ];
   // A column that is empty in every row takes room and says nothing.
   const used = columns.map((_, at) => rows.length === 0 || rows.some((row) => row[at] !== ''));
@@ -119,7 +119,7 @@ export function showBeside(byId, compared) {
   fill(byId('beside-cells'), table('Cells of both', columns, rows));
   const differs = compared.differs.map((fact) => [fact.fact, fact.a, fact.b, fact.varies]);
   const facts = [{ name: 'Fact' }, { name: 'A' }, { name: 'B' }, { name: 'varies by' }];
-  fill(byId('beside-differs'), table('What differed between the machines', facts, differs));
+  fill(byId('beside-differs'), table('Differences between the machines', facts, differs));
   byId('beside').hidden = false;
 }
 
@@ -128,8 +128,8 @@ export function showHeld(node, held) {
   const columns = [
     { name: 'Cause' },
     { name: 'share', number: true },
-    { name: 'what shows it' },
-    { name: 'what would change it' },
+    { name: 'evidence' },
+    { name: 'remedy' },
   ];
   const one = ({ run, direction, limits }) => {
     const rows = limits.map((limit) => [
@@ -162,7 +162,7 @@ export function showMetrics(node, page) {
       ? el(
           'details',
           {},
-          el('summary', {}, 'What the processes measured besides'),
+          el('summary', {}, 'Further metrics of the processes'),
           table('Further metrics', columns, rows),
         )
       : null,
@@ -186,8 +186,8 @@ export function showHow(nodes, page) {
       .map(([name, text]) => [`${cell.workload} ${parameters(cell)}`, name, text]),
   );
   marks.unshift(...page.shown.marks.map((mark) => ['the whole run', mark.name, mark.text]));
-  const columns = [{ name: 'Cell' }, { name: 'mark' }, { name: 'what all its processes said' }];
-  fill(nodes.said, marks.length > 0 ? table('What the processes said of themselves', columns, marks) : null);
+  const columns = [{ name: 'Cell' }, { name: 'mark' }, { name: 'reported by all its processes' }];
+  fill(nodes.said, marks.length > 0 ? table('Execution modes reported by the processes', columns, marks) : null);
   const facts = Object.entries(page.shown.environment).map(([name, fact]) => [
     name,
     fact.value === null || fact.value === undefined
@@ -201,6 +201,6 @@ export function showHow(nodes, page) {
     nodes.environment,
     facts.length > 0
       ? table('The machine', heads, facts)
-      : el('p', { class: 'note' }, 'Nothing is known of the machine.'),
+      : el('p', { class: 'note' }, 'No facts about the machine.'),
   );
 }

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn check_tells_what_is_stale_and_writing_cures_it() -> Result<()> {
+    fn check_names_stale_files_and_writing_updates_them() -> Result<()> {
         let folder = tempfile::tempdir()?;
         assert!(run(folder.path(), true).is_err());
         run(folder.path(), false)?;

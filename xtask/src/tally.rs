@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skip_told_by_the_test_and_by_its_harness_is_one() {
+    fn a_skip_reported_by_test_and_harness_counts_once() {
         let found = count(
             false,
             "SKIP counts: no BTF\nSKIP fsx: not installed\ntest counts ... ignored\ntest fsx    ... ignored\n\

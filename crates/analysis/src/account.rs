@@ -86,7 +86,7 @@ pub fn device_commands(index: &Index) -> DeviceCommands {
         .map(|((origin, tgid), (commands, bytes))| ProcessUse {
             name: tgid
                 .and_then(|t| index.process_name(t))
-                .unwrap_or(if tgid.is_some() { "unnamed" } else { "nobody known" })
+                .unwrap_or(if tgid.is_some() { "unnamed" } else { "unknown" })
                 .into(),
             tgid,
             origin: origin.name().into(),

@@ -11,44 +11,48 @@ use model::table::Coverage;
 /// What it means that nothing of a layer is seen.
 fn whole(layer: Layer) -> &'static str {
     match layer {
-        Layer::App => "processes started or ended during the recording are not followed, and have no names.",
+        Layer::App => "processes that started or exited during the recording are not tracked and have no names.",
         Layer::Database => {
-            "SQL statements are not seen: calls and device commands are charged to processes, or to what was inferred from files."
+            "SQL statements are not recorded: calls and device commands are charged to processes, or to transactions \
+             inferred from files."
         }
         Layer::Syscall => {
-            "system calls are not seen: no file, offset or size is known above the block layer, and no call, read or write is counted."
+            "system calls are not recorded: files, offsets and sizes above the block layer are unknown, and no call, \
+             read or write is counted."
         }
         Layer::FileSystem => {
-            "the file system's journal and page cache are not seen: commits are not counted, and the journal's commands are charged to nobody."
+            "the file system's journal and page cache are not recorded: commits are not counted, and the journal's \
+             commands are unattributed."
         }
         Layer::Block => {
-            "bios are not seen: none is counted, and device commands cannot be led back to pages and calls."
+            "bios are not recorded: none is counted, and device commands cannot be linked to pages and calls."
         }
         Layer::IoScheduler => {
-            "entries into the I/O scheduler are not seen: time in its queue counts as the block layer's."
+            "insertions into the I/O scheduler are not recorded: time in its queue counts as the block layer's."
         }
-        Layer::Driver => "device commands are not seen: none is counted, and no time is the device's.",
-        Layer::Tracer => "what the recording itself takes is not known.",
+        Layer::Driver => "device commands are not recorded: none is counted, and no time is charged to the device.",
+        Layer::Tracer => "the tracer's overhead is unknown.",
         Layer::RunQueue => {
-            "sleeping and waiting for a CPU are not seen: such time counts as running, in the layer the thread was in."
+            "sleeping and waiting for a CPU are not recorded: this time counts as running, in the layer the thread \
+             was in."
         }
     }
 }
 
 /// Probes that others cannot stand in for: what it means that one is missing.
 const SINGLE: [(&str, &str); 12] = [
-    ("sys_enter", "system calls are not seen: no call, read or write is counted."),
-    ("sys_exit", "system calls are not seen: no call, read or write is counted."),
-    ("bio_queue", "bios are not seen: none is counted, and device commands cannot be led back to pages and calls."),
-    ("rq_issue", "device commands are not seen being issued: none is counted."),
-    ("rq_done", "device commands are not seen completing: they have no end and are charged to nobody."),
-    ("flush_issue", "who waits for a flush is not seen: flushes are charged to nobody."),
-    ("jbd2_start_commit", "commits of the journal are not seen: its commands are charged to nobody."),
-    ("jbd2_end_commit", "the end of the journal's commits is not seen: who waited for one is not known."),
-    ("jbd2_handle_start", "who joins the journal's transactions is not seen: its commands are charged to nobody."),
-    ("page_cache_add", "page-cache misses are not seen: every read looks like a hit."),
-    ("sched_switch", "sleeping and waiting for a CPU are not seen: such time counts as running."),
-    ("sched_waking", "when a sleeper was woken is not seen: waiting for a CPU counts as sleeping."),
+    ("sys_enter", "system calls are not recorded: no call, read or write is counted."),
+    ("sys_exit", "system calls are not recorded: no call, read or write is counted."),
+    ("bio_queue", "bios are not recorded: none is counted, and device commands cannot be linked to pages and calls."),
+    ("rq_issue", "the issue of device commands is not recorded: none is counted."),
+    ("rq_done", "the completion of device commands is not recorded: they have no end and are unattributed."),
+    ("flush_issue", "waiting for a flush is not recorded: flushes are unattributed."),
+    ("jbd2_start_commit", "journal commits are not recorded: the journal's commands are unattributed."),
+    ("jbd2_end_commit", "the end of journal commits is not recorded: who waited for one is unknown."),
+    ("jbd2_handle_start", "joining a journal transaction is not recorded: the journal's commands are unattributed."),
+    ("page_cache_add", "page-cache misses are not recorded: every read looks like a hit."),
+    ("sched_switch", "sleeping and waiting for a CPU are not recorded: this time counts as running."),
+    ("sched_waking", "wake-ups are not recorded: waiting for a CPU counts as sleeping."),
 ];
 
 /// The sentences for what was not in force.
@@ -83,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_is_blind_only_if_nothing_of_it_is_in_force() {
+    fn a_layer_is_blind_only_without_any_probe() {
         let rows = [
             row(Layer::Block, "bio_queue", false, "refused"),
             row(Layer::Block, "bio_done", false, "refused"),
@@ -98,8 +102,8 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_for_statements_is_said_as_it_is() {
-        let how = "no SQLite was found in app: its statements are inferred from the names of its files";
+    fn substitutes_for_statements_are_reported_verbatim() {
+        let how = "no SQLite was found in app: its transactions are inferred from its files";
         let rows = [
             row(Layer::Database, "/lib/libsqlite3.so.0:sqlite3_step", true, "uprobe"),
             row(Layer::Database, "app", false, how),

@@ -57,11 +57,11 @@ pub fn completeness(index: &Index) -> Completeness {
     } else if lost_untold(rows) > 0 {
         (FAILED, Some("records were lost at an unknown time".into()))
     } else if disks.is_empty() && !used.is_empty() {
-        (NOT_CHECKED, Some("the archive does not hold what the disks counted themselves".into()))
+        (NOT_CHECKED, Some("the archive has no disk statistics".into()))
     } else if !unchecked.is_empty() {
         (NOT_CHECKED, Some(told(unchecked)))
     } else if !uncounted.is_empty() {
-        (NOT_CHECKED, Some(format!("what {} counted was not read", uncounted.join(", "))))
+        (NOT_CHECKED, Some(format!("the statistics of {} were not read", uncounted.join(", "))))
     } else {
         (CHECKED, None)
     };
@@ -81,7 +81,7 @@ fn disk(rows: &[&CheckRow]) -> DiskCheck {
         if (least..=row.recorded).contains(&kernel) {
             return None;
         }
-        Some(format!("{} {} by the kernel's count, {} recorded", kernel, row.what, row.recorded))
+        Some(format!("{} {} in the kernel's statistics, {} recorded", kernel, row.what, row.recorded))
     };
     let differing: Vec<String> = rows.iter().filter_map(differs).collect();
     let (state, why) = if !differing.is_empty() {
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(state(|rows| rows.losses = case::rows().losses).0, FAILED);
         assert_eq!(state(|rows| rows.checks.clear()).0, NOT_CHECKED, "an archive of before");
         let (one, why) = state(|rows| rows.checks.truncate(2));
-        assert_eq!((one.as_str(), why.as_str()), (NOT_CHECKED, "what vda counted was not read"));
+        assert_eq!((one.as_str(), why.as_str()), (NOT_CHECKED, "the statistics of vda were not read"));
         assert_eq!(state(|rows| rows.checks[0] = row("writes", None, 3, 0)).0, NOT_CHECKED);
     }
 
@@ -144,9 +144,9 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_differs_is_told() {
+    fn differing_counts_are_reported() {
         let (failed, why) = state(|rows| rows.checks[0] = row("writes", Some(5), 3, 0));
-        assert_eq!((failed.as_str(), why.as_str()), (FAILED, "loop0: 5 writes by the kernel's count, 3 recorded"));
+        assert_eq!((failed.as_str(), why.as_str()), (FAILED, "loop0: 5 writes in the kernel's statistics, 3 recorded"));
         assert_eq!(
             state(|rows| rows.checks[0] = row("writes", Some(2), 3, 0)).0,
             FAILED,

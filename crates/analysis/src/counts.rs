@@ -94,7 +94,7 @@ fn alone(all: f64, own: f64) -> String {
 
 fn touched(touched: f64, all: f64, own: f64) -> String {
     match alone(all, own) {
-        own if own.is_empty() => format!("has a part in {touched:.2}"),
-        own => format!("{own}, part in {touched:.2}"),
+        own if own.is_empty() => format!("part of {touched:.2}"),
+        own => format!("{own}, part of {touched:.2}"),
     }
 }

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_writes_nothing_has_no_gaps_and_a_checkpoint_not_a_thousand() {
+    fn no_writes_have_no_gaps_and_a_checkpoint_has_few() {
         let mut phases = Phases::default();
         phases.add(&acts(&[(1, 2, None)]), 0, Some(10));
         assert_eq!(phases.finish(), (vec![], vec![]));

@@ -102,13 +102,13 @@ pub fn compare(summary: &Summary) -> Vec<Figure> {
             match commit.filter(|_| insert.is_some_and(|insert| std::ptr::eq(insert, o))) {
                 Some(c) => {
                     let whole = value(o) * o.count as f64 + value(c) * c.count as f64;
-                    let with = format!("{note}, and {} of {}, which wrote for them", c.count, shown(&c.statement));
+                    let with = format!("{note}, and {} of {} on their behalf", c.count, shown(&c.statement));
                     (Some(whole / o.count as f64), with)
                 }
                 None => (Some(value(o)), note),
             }
         }
-        None => (None, "the trace holds no such statement".to_owned()),
+        None => (None, "the recording has no such statement".to_owned()),
     };
     let alone = |value: fn(&OperationSummary) -> f64| match (insert, commit) {
         (Some(o), Some(c)) => {
@@ -297,7 +297,7 @@ fn gap(
     last: bool,
     to: fn(&Gap) -> bool,
 ) -> (Option<f64>, String) {
-    let Some(of) = of else { return (None, "the trace holds no INSERT".into()) };
+    let Some(of) = of else { return (None, "the recording has no INSERT".into()) };
     let within = if commit { format!(" of {}", shown(&of.statement)) } else { String::new() };
     let name = from.name();
     let begins = |g: &&Gap| if last { g.from.starts_with(name) } else { g.from == format!("{name} write 1") };
@@ -314,7 +314,7 @@ pub fn markdown(figures: &[Figure]) -> String {
     let mut out = String::new();
     for figure in figures {
         let _ = writeln!(out, "### {} figure {}: {}\n", figure.paper, figure.figure, figure.title);
-        out.push_str("| what | paper | ours | how ours was got |\n|---|---|---|---|\n");
+        out.push_str("| what | paper | ours | how ours was obtained |\n|---|---|---|---|\n");
         for row in &figure.rows {
             let paper: Vec<String> = row.paper.iter().map(|s| format!("{}: {}", s.system, s.text)).collect();
             let paper = if paper.is_empty() { "not stated".to_owned() } else { paper.join("; ") };
@@ -337,7 +337,7 @@ mod tests {
     use crate::{case, summarise};
 
     #[test]
-    fn ours_comes_from_the_trace_and_theirs_from_the_paper() {
+    fn our_values_come_from_the_trace_and_paper_values_from_the_paper() {
         let figures = compare(&summarise(&case::rows()));
         let row = |what: &str| figures.iter().flat_map(|f| &f.rows).find(|r| r.what == what).unwrap();
         assert_eq!(row("of these to the journal").ours, Some(2.0));
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_trace_there_is_no_number_of_ours() {
+    fn without_a_trace_there_are_no_measured_values() {
         let figures = compare(&summarise(&crate::Rows::default()));
         assert!(figures.iter().flat_map(|f| &f.rows).all(|r| r.ours.is_none() && !r.note.is_empty()));
         assert!(

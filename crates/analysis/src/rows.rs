@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapped_device_hands_its_part_down_and_a_loop_disk_keeps_it() {
+    fn mapped_devices_pass_commands_down_and_loop_disks_keep_them() {
         let disk = |dev, name: &str, below: &str, holds_files| Disk {
             dev,
             name: name.into(),

@@ -35,14 +35,14 @@ const HEADER: [(&str, &[&str]); 9] = [
     ("processes", &["trace.processes"]),
 ];
 
-/// How the numbers were got, in the order of the table.
+/// How the numbers were obtained, in the order of the table.
 const NOTES: &str = "\
 Layer times are exclusive: each ns belongs to the deepest layer that was waited on; they add up to the latency.
 Counts are means per finished execution. What several share (a flush, a merged request, a commit) is counted by
-share: by bytes for data, equal among the waiters of a flush, by joining calls for a commit. \"has a part in\" counts
-it whole. What runs inside an operation counts for both; \"own\" is what nothing inside it did, and own counts add up
-to the totals. Writes and reads are calls that enter the file system, not pages. Quantiles interpolate (type 7).
-Gaps go from the end of one run of writes to the begin of the next; a sync or another class of file ends a run.
+share: by bytes for data, equal among the waiters of a flush, by joining calls for a commit. \"part of\" counts
+it as one. Nested operations count for the outer one too; \"own\" excludes them, and own counts add up to the totals.
+Writes and reads are calls that enter the file system, not pages. Quantiles interpolate (type 7). Gaps go from the end
+of one run of writes to the start of the next; a sync or another class of file ends a run.
 ";
 
 /// The text.
@@ -80,7 +80,7 @@ fn how_to_see_calls(out: &mut String, summary: &Summary) {
         out,
         "",
         &format!(
-            "What its calls did to files stands below. A call is an operation, with the time that each layer took, if it is named: \
+            "Its calls on files are listed below. To make a call an operation, with the time in each layer, name it: \
              `fathom record --op {library}:write -- CMD`."
         ),
     );
@@ -121,11 +121,11 @@ fn indent(text: &str) -> String {
 fn header(out: &mut String, summary: &Summary) {
     let trace = &summary.trace;
     let fact = |name: &str| summary.environment.get(name).and_then(|f| f.value.as_deref());
-    let asked = || fact("trace.asked").unwrap_or("(what was asked for is not known)");
+    let asked = || fact("trace.asked").unwrap_or("(command unknown)");
     let command = if trace.command.is_empty() { shown(asked()) } else { shown(&trace.command.join(" ")) };
     line(out, &command);
     let length = duration(trace.end_ns.saturating_sub(trace.start_ns) as f64);
-    let complete = if trace.complete { "" } else { "; the recording was cut short" };
+    let complete = if trace.complete { "" } else { "; the recording was interrupted" };
     line(out, &format!("  {length} recorded{complete}"));
     for (name, facts) in HEADER {
         // Why a fact is not known stands in the JSON; a person reading this wants those that are.
@@ -139,7 +139,7 @@ fn header(out: &mut String, summary: &Summary) {
         let disk = fact("disk.model").map_or_else(|| disk.to_owned(), |model| format!("{disk} ({model})"));
         let words = [Some(disk.as_str()), fact("disk.scheduler"), fact("fs.type"), fact("fs.options")];
         let words: Vec<String> = words.into_iter().flatten().map(shown).collect();
-        line(out, &format!("  {:<12} {}", "and on", words.join(", ")));
+        line(out, &format!("  {:<12} {}", "also on", words.join(", ")));
     }
     // Several may be loaded, each with its own name below this one.
     for (name, fact) in summary.environment.iter().filter(|(name, _)| name.starts_with("sqlite.")) {
@@ -149,7 +149,7 @@ fn header(out: &mut String, summary: &Summary) {
     }
     for disk in summary.disks.iter().filter(|d| d.role != "other") {
         let on = if disk.below.is_empty() { String::new() } else { format!(", on {}", shown(&disk.below)) };
-        let role = if disk.role == "below" { "below it".into() } else { disk.role.clone() };
+        let role = if disk.role == "below" { "underlying".into() } else { disk.role.clone() };
         line(out, &format!("  {:<12} {} ({}){on}", role, shown(&disk.name), disk.dev));
     }
 }
@@ -171,7 +171,7 @@ fn statements(out: &mut String, summary: &Summary) {
     if others.is_empty() {
         return;
     }
-    line(out, &format!("\nOther statements, each below {} % of the time (--json has all of them)", 100.0 * SMALL));
+    line(out, &format!("\nOther statements, each below {} % of the time (--json lists all)", 100.0 * SMALL));
     line(out, &format!("  {:>7} {:>9} {:>9}  statement", "times", "median", "sum"));
     for (operation, counts) in others {
         let [p50, sum] = [operation.latency_ns.p50, operation.latency_ns.sum].map(|ns| duration(ns as f64));
@@ -201,7 +201,7 @@ fn statement(out: &mut String, operation: &OperationSummary, counts: &StatementC
     }
     line(out, &head);
     for (outer, n) in &operation.inside {
-        line(out, &format!("  {n} of them inside {}, where they count too", shown(outer)));
+        line(out, &format!("  {n} of them inside {}, and counted there too", shown(outer)));
     }
     if operation.count == 0 {
         return;
@@ -209,7 +209,7 @@ fn statement(out: &mut String, operation: &OperationSummary, counts: &StatementC
     layers(out, operation);
     if !counts.rows.is_empty() {
         line(out, "");
-        line(out, &format!("  {:<12} {:<38} {:>9} {:>12}", "per time", "", "count", "bytes"));
+        line(out, &format!("  {:<51} {:>9} {:>12}", "per execution", "count", "bytes"));
     }
     for row in &counts.rows {
         let name = row.class.map_or_else(|| row.name.clone(), |class| format!("{}: {}", row.name, class.name()));
@@ -278,8 +278,9 @@ fn layers(out: &mut String, operation: &OperationSummary) {
             out,
             "  ",
             &format!(
-                "Tracer is the recording itself, over a tenth here: {:.0} % ({:.0} to {:.0} %) of the latency by what its probes cost on this \
-                 machine. The counts hold; how fast this is without, an unrecorded run tells (`fathom bench`, or a clock of its own).",
+                "Tracer overhead is high here: {:.0} % ({:.0} to {:.0} %) of the latency, by the cost of its probes \
+                 on this machine. Counts are not affected; for times, measure an untraced run (`fathom bench`, or \
+                 the program's own timing).",
                 of(part.ns),
                 of(part.low_ns),
                 of(part.high_ns)
@@ -288,7 +289,7 @@ fn layers(out: &mut String, operation: &OperationSummary) {
     }
     let unexplained = operation.unexplained_ns as f64 / operation.latency_ns.sum.max(1) as f64;
     if unexplained > 0.0005 {
-        line(out, &format!("  {:<32} {:>5.1} % {}", "(in no layer)", 100.0 * unexplained, bar(unexplained)));
+        line(out, &format!("  {:<32} {:>5.1} % {}", "(no layer)", 100.0 * unexplained, bar(unexplained)));
     }
 }
 
@@ -335,8 +336,8 @@ fn commands(out: &mut String, summary: &Summary) {
         ("operations", account.by_operations),
         ("recorded, outside operations", account.by_recorded_processes),
         ("other processes", account.other_processes),
-        ("Fathom itself", account.tracer),
-        ("nobody known", account.unattributed),
+        ("tracer (Fathom)", account.tracer),
+        ("unattributed", account.unattributed),
     ] {
         line(out, &format!("  {name:<30} {:>12} {:>5.1} %", count(value), share(value)));
     }
@@ -344,8 +345,8 @@ fn commands(out: &mut String, summary: &Summary) {
     let open = if incomplete > 0 { format!("  ({incomplete} without a completion)") } else { String::new() };
     line(out, &format!("  {:<30} {:>12}{open}", "total", account.total));
     if account.retried > 0 {
-        let tries = number(account.retried, "more was", "more were");
-        line(out, &format!("  ({tries} given back by the driver and issued again, which is counted once)"));
+        let tries = number(account.retried, "command was", "commands were");
+        line(out, &format!("  ({tries} requeued by the driver and issued again; counted once)"));
     }
     let fact = |name: &str| summary.environment.get(name)?.value.as_ref()?.parse::<f64>().ok();
     if let (Some(cpu), Some(records)) = (fact("tracer.cpu"), fact("tracer.records")) {
@@ -353,7 +354,7 @@ fn commands(out: &mut String, summary: &Summary) {
         let outside = fact("tracer.records_outside").filter(|n| *n > 0.0);
         line(out, &format!("  Tracer overhead: {} CPU, {} events", duration(cpu), count(records)));
         if let Some(outside) = outside {
-            line(out, &format!("  ({} of them before or after the recorded time, not stored)", count(outside)));
+            line(out, &format!("  ({} of them before or after the recording window, not stored)", count(outside)));
         }
     }
     for (name, disk) in &account.by_disk {
@@ -375,12 +376,12 @@ fn commands(out: &mut String, summary: &Summary) {
 
 fn more(out: &mut String, rows: usize) {
     if rows > ROWS {
-        line(out, &format!("    and {} more (--json has all)", rows - ROWS));
+        line(out, &format!("    and {} more (--json lists all)", rows - ROWS));
     }
 }
 
 fn confidence(out: &mut String, summary: &Summary) {
-    line(out, "\nHow sure");
+    line(out, "\nConfidence");
     let row = |name: &str, values: ByConfidence<f64>| {
         let ByConfidence { exact, structural, interval, address, guess } = values;
         let [a, b, c, d, e] = [exact, structural, interval, address, guess].map(count);
@@ -410,16 +411,16 @@ fn losses(out: &mut String, summary: &Summary) {
     if loss.intervals.is_empty() {
         out.push('\n');
         let text = match check.state.as_str() {
-            CHECKED => "Nothing was lost: what each disk counted itself was recorded.".into(),
-            FAILED => format!("No loss was noticed, but what the disks counted themselves does not agree{why}."),
-            _ => format!("No loss was noticed; whether all was recorded was not checked{why}."),
+            CHECKED => "No losses: the recording matches each disk's own statistics.".into(),
+            FAILED => format!("No losses were detected, but the disks' own statistics differ{why}."),
+            _ => format!("No losses were detected; completeness was not checked{why}."),
         };
         wrapped(out, "", &text);
         return disk_checks(out, check);
     }
     let least = if loss.at_least { "at least " } else { "" };
     let [records, links] = [number(loss.events, "record", "records"), number(loss.weakened_links, "link", "links")];
-    line(out, &format!("\nLost: {least}{records}; less sure for it: {links}"));
+    line(out, &format!("\nLost: {least}{records}; lower confidence: {links}"));
     for interval in loss.intervals.iter().take(ROWS) {
         let cpu = interval.cpu.map_or("any CPU".into(), |cpu| format!("CPU {cpu}"));
         let at = duration(interval.start_ns.saturating_sub(summary.trace.start_ns) as f64);
@@ -433,7 +434,7 @@ fn losses(out: &mut String, summary: &Summary) {
         line(out, &format!("  {} more at an unknown time", loss.untold));
     }
     if check.state == NOT_CHECKED {
-        wrapped(out, "  ", &format!("Whether more is missing was not checked{why}."));
+        wrapped(out, "  ", &format!("Completeness was not checked{why}."));
     }
     disk_checks(out, check);
 }
@@ -448,7 +449,7 @@ fn disk_checks(out: &mut String, check: &Completeness) {
             let text = match count.kernel {
                 None => continue,
                 Some(n) if (least..=count.recorded).contains(&n) => format!("{n} {what}"),
-                Some(n) => format!("{n} {what}, of which {} were recorded", count.recorded),
+                Some(n) => format!("{n} {what} ({} recorded)", count.recorded),
             };
             let empty = disk.counts.get("flushes counted as writes").filter(|_| what == "writes");
             // The kernel's own count is larger than the commands above, by these.
@@ -462,7 +463,7 @@ fn disk_checks(out: &mut String, check: &Completeness) {
             .map(|c| c.unsure)
             .sum();
         if unsure > 0 {
-            parts.push(format!("{unsure} completed as it was read"));
+            parts.push(format!("{unsure} completed while they were read"));
         }
         let text = match (&disk.why, parts.is_empty()) {
             (Some(why), true) => format!("{} was not checked: {}", shown(name), shown(why)),
@@ -474,7 +475,7 @@ fn disk_checks(out: &mut String, check: &Completeness) {
 
 fn coverage(out: &mut String, summary: &Summary) {
     if summary.coverage.is_empty() {
-        line(out, "\nWhich probes were in force is not known.");
+        line(out, "\nProbes: unknown.");
         return;
     }
     // Of a file system that was not there nothing was missed.
@@ -483,7 +484,7 @@ fn coverage(out: &mut String, summary: &Summary) {
     let probe = |p: &&Probe| !unused(p) && (p.attached || !told(summary, p));
     let probes: Vec<&Probe> = summary.coverage.iter().filter(probe).collect();
     let force = probes.iter().filter(|p| p.attached).count();
-    line(out, &format!("\nProbes: {force} of {} in force", probes.len()));
+    line(out, &format!("\nProbes: {force} of {} attached", probes.len()));
     let here: BTreeSet<&str> = probes.iter().filter(|p| p.attached).filter_map(|p| file_system(&p.probe)).collect();
     let elsewhere = |p: &&Probe| {
         file_system(&p.probe).is_some_and(|name| !here.contains(name))
@@ -493,7 +494,7 @@ fn coverage(out: &mut String, summary: &Summary) {
     let missing: BTreeSet<&str> = missing.into_iter().filter_map(|p| file_system(&p.probe)).collect();
     if !missing.is_empty() {
         let names: Vec<&str> = missing.into_iter().collect();
-        line(out, &format!("  not in this kernel, or not loaded: {}", names.join(", ")));
+        line(out, &format!("  not in this kernel, or module not loaded: {}", names.join(", ")));
     }
     // Many probes that one reason keeps from all are one thing to know.
     let mut reasons: BTreeMap<(model::Layer, &str), Vec<&str>> = BTreeMap::new();
@@ -506,7 +507,7 @@ fn coverage(out: &mut String, summary: &Summary) {
         wrapped(out, "  blind: ", &format!("{} {}{more}: {}", layer.name(), named.join(", "), shown(how)));
     }
     for blind in summary.blind.iter().filter(|b| b.wholly || b.layer != model::Layer::Database) {
-        let how_much = if blind.wholly { "wholly blind" } else { "not seen" };
+        let how_much = if blind.wholly { "no probe attached" } else { "not recorded" };
         wrapped(out, "  ", &format!("{how_much}, {}: {}", blind.layer.name(), shown(&blind.means)));
     }
 }
@@ -625,7 +626,7 @@ mod tests {
     }
 
     #[test]
-    fn no_number_is_cut_at_the_edge() {
+    fn numbers_are_not_truncated_by_column_width() {
         let mut summary = summarise(&case::rows());
         let time = summary.operations[0].layers.values_mut().next().unwrap();
         time.exclusive_ns = 100;
@@ -644,7 +645,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_is_the_title_of_a_recording_without_a_command() {
+    fn recording_without_a_command_is_titled_by_its_options() {
         let mut summary = summarise(&case::rows());
         summary.trace.command.clear();
         let fact = summary.environment.values().next().unwrap().clone();
@@ -656,17 +657,17 @@ mod tests {
     }
 
     #[test]
-    fn what_the_recorder_counted_as_lost_is_never_nothing() {
+    fn losses_counted_by_the_recorder_are_always_shown() {
         let mut summary = summarise(&case::rows());
         summary.loss = crate::contract::Loss { untold: 940, ..Default::default() };
         let all = text(&summary);
         assert!(all.contains("\nLost: 940 records at an unknown time\n"), "{all}");
-        assert!(!all.contains("Nothing was lost") && !all.contains("No loss was noticed"), "{all}");
+        assert!(!all.contains("Nothing was lost") && !all.contains("No losses were detected"), "{all}");
     }
 
     /// A demo in small: what takes no time, is not of this kernel, or is the same file again, takes little room.
     #[test]
-    fn what_matters_little_takes_little_room() {
+    fn minor_statements_take_one_line() {
         let mut summary = summarise(&case::rows());
         let operation = |statement: &str, count, sum, errors| OperationSummary {
             statement: statement.into(),

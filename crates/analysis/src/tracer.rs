@@ -211,13 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_price_nothing_is_taken_off() {
+    fn without_probe_costs_nothing_is_subtracted() {
         let summary = summarise(&case::rows());
         assert!(summary.operations.iter().all(|o| o.tracer.is_none() && !o.layers.contains_key(&Layer::Tracer)));
     }
 
     #[test]
-    fn the_layers_with_the_recordings_own_add_up_as_before() {
+    fn layers_including_tracer_add_up_to_the_latency() {
         for price in [[0, 0, 0], [700, 600, 900], [40_000, 30_000, 50_000], [u64::MAX / 4; 3]] {
             let mut rows = rows(price);
             for (n, operation) in rows.operations.iter_mut().enumerate() {
@@ -254,7 +254,7 @@ mod tests {
 
     /// A function that begins with an instruction that is stepped: most of its pair is within.
     #[test]
-    fn what_lies_inside_is_what_the_recorder_says() {
+    fn probe_cost_inside_is_as_measured_by_the_recorder() {
         let mut rows = rows([10, 9, 12]);
         rows.facts.push(fact("tracer.price.step.inside", 8));
         let scan = rows.operations.iter().position(|o| o.shape == 2).unwrap();

@@ -61,7 +61,7 @@ impl Archive {
         let not_ours = |why: &str| Error::NotAnArchive { path: dir.into(), why: why.into() };
         let mut entries = fs::read_dir(dir).map_err(|e| match e.kind() {
             std::io::ErrorKind::NotADirectory => {
-                not_ours("it is a file, which Fathom does not overwrite; choose another name with -o")
+                not_ours("a file of this name exists, and Fathom does not overwrite it; choose another name with -o")
             }
             _ => Error::Io { action: "read", path: dir.into(), source: e },
         })?;
@@ -72,7 +72,7 @@ impl Archive {
             Ok(_) | Err(Error::Newer { .. }) if overwrite => Ok(Existing::Archive),
             Ok(_) | Err(Error::Newer { .. }) => Err(Error::Exists { path: dir.into() }),
             Err(_) => {
-                Err(not_ours("it holds other files, which Fathom does not overwrite; choose another name with -o"))
+                Err(not_ours("it contains other files, which Fathom does not overwrite; choose another name with -o"))
             }
         }
     }
@@ -132,7 +132,7 @@ impl Archive {
         if wrong > 0 {
             return Err(Error::damaged_table(
                 &path,
-                format!("{wrong} rows hold values that their columns cannot have"),
+                format!("{wrong} rows have values that are invalid in their columns"),
             ));
         }
         Ok(())

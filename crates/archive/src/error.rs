@@ -32,7 +32,7 @@ pub enum Error {
     },
     /// Somebody writes the archive now.
     #[error(
-        "{} is being written{}; wait until that has ended, or give another name",
+        "{} is being written{}; wait until it is complete, or give another name",
         path.display(), pid.map_or(String::new(), |pid| format!(" by process {pid}"))
     )]
     Busy {
@@ -43,8 +43,8 @@ pub enum Error {
     },
     /// A newer Fathom made it.
     #[error(
-        "{} was made by {made_by}: its {what} has version {found}, and this Fathom ({}) reads versions up to {newest}. \
-         Read it with that Fathom or a newer one",
+        "{} was made by {made_by}: its {what} has version {found}, and this Fathom ({}) reads versions up to \
+         {newest}. Use that version of Fathom or a newer one",
         path.display(), env!("CARGO_PKG_VERSION")
     )]
     Newer {
@@ -70,13 +70,13 @@ pub enum Error {
         remedy: String,
     },
     /// The archive has a log but no tables yet.
-    #[error("{} has no tables yet; `fathom link` makes them from its log", path.display())]
+    #[error("{} has no tables yet; `fathom reindex` builds them from its log", path.display())]
     NotLinked {
         /// The archive.
         path: PathBuf,
     },
     /// There is no room for more events. What was written before stays valid.
-    #[error("{} is full ({why}): {kept_events} events are kept, {lost_events} could not be stored", path.display())]
+    #[error("{} is full ({why}): {kept_events} events were stored, {lost_events} were lost", path.display())]
     Full {
         /// The log.
         path: PathBuf,
@@ -88,14 +88,14 @@ pub enum Error {
         lost_events: u64,
     },
     /// Somebody asked for an end.
-    #[error("interrupted: {} is not whole, and what was written of it is removed", path.display())]
+    #[error("interrupted: {} was incomplete and has been removed", path.display())]
     Interrupted {
         /// What was being made.
         path: PathBuf,
     },
     /// A record that no probe can have made was handed to the log.
     #[error(
-        "a record of {bytes} bytes cannot be logged; a record has {} to {} bytes",
+        "cannot log a record of {bytes} bytes; records have {} to {} bytes",
         model::event::Header::SIZE,
         crate::log::MAX_RECORD
     )]
@@ -114,7 +114,7 @@ impl Error {
             path: path.into(),
             why: why.to_string(),
             remedy: format!(
-                "`fathom link {}` makes the tables again from the log",
+                "`fathom reindex {}` rebuilds the tables from the log",
                 path.parent().and_then(Path::parent).unwrap_or(path).display()
             ),
         }

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_writer_at_a_time_and_the_other_is_told_who() {
+    fn a_second_writer_is_refused_with_the_first_ones_pid() {
         let dir = tempfile::tempdir().unwrap();
         let lock = Lock::take(dir.path()).unwrap();
         for error in [Lock::take(dir.path()).unwrap_err(), Lock::is_free(dir.path()).unwrap_err()] {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_left_behind_holds_nobody_up() {
+    fn a_stale_lock_does_not_block() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("lock"), "1\n").unwrap();
         assert_eq!(Lock::of_this_process(dir.path()), None);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_with_the_folder_when_that_is_moved() {
+    fn a_lock_moves_with_its_folder() {
         let dir = tempfile::tempdir().unwrap();
         let (old, new) = (dir.path().join("a"), dir.path().join("b"));
         std::fs::create_dir(&old).unwrap();

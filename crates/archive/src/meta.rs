@@ -15,7 +15,7 @@ pub const FORMAT: &str = "fathom-archive";
 /// A larger file is not one of ours.
 const MAX_BYTES: u64 = 16 << 20;
 /// What to do where there is none.
-const GIVE: &str = "give what `fathom record` or `fathom bench run` made";
+const GIVE: &str = "give an archive made by `fathom record` or `fathom bench run`";
 
 /// What an archive is and which versions wrote it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -88,9 +88,9 @@ impl Meta {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
                 let has_log = crate::log::path(dir).is_file() || crate::runs::path(dir).is_file();
                 let why = match (has_log, dir.is_dir()) {
-                    (true, _) => format!("it has a log but no meta.json; `fathom link {}` makes one", dir.display()),
+                    (true, _) => format!("it has a log but no meta.json; `fathom reindex {}` makes one", dir.display()),
                     (false, true) => format!("it has no meta.json; {GIVE}"),
-                    (false, false) => format!("there is no such folder; {GIVE}"),
+                    (false, false) => format!("no such folder; {GIVE}"),
                 };
                 return Err(Error::NotAnArchive { path: dir.into(), why });
             }
@@ -115,12 +115,12 @@ impl Meta {
         let log = [crate::log::path(dir), crate::runs::path(dir)].into_iter().find(|log| log.is_file());
         let remedy = match log.as_ref().and_then(|log| log.file_name()) {
             Some(log) => format!(
-                "Its log, {}, is there: `fathom link {}` makes the tables and a new meta.json from it",
+                "Its log, {}, exists: `fathom reindex {}` rebuilds the tables and meta.json from it",
                 log.to_string_lossy(),
                 dir.display()
             ),
-            None => "There is no log beside it (events.log or runs.jsonl) to make a new one from: take a copy of the \
-                     archive, or record again"
+            None => "There is no log (events.log or runs.jsonl) to rebuild it from: use a copy of the archive, or \
+                record again"
                 .into(),
         };
         let damaged = |why: String| Error::Damaged { path: path.into(), why, remedy: remedy.clone() };
@@ -131,7 +131,7 @@ impl Meta {
         let value: Value = serde_json::from_slice(bytes).map_err(|e| damaged(e.to_string()))?;
         let not_ours = || Error::NotAnArchive {
             path: path.parent().unwrap_or(path).into(),
-            why: format!("its meta.json does not say \"format\": \"{FORMAT}\""),
+            why: format!("its meta.json has no \"format\": \"{FORMAT}\""),
         };
         if value.get("format").and_then(Value::as_str) != Some(FORMAT) {
             return Err(not_ours());
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn it_comes_back_with_fields_it_does_not_know() {
+    fn unknown_fields_survive_a_round_trip() {
         let dir = tempfile::tempdir().unwrap();
         sample().write(dir.path()).unwrap();
         assert_eq!(Meta::read(dir.path()).unwrap(), sample());
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_one_names_the_fathom_that_is_needed() {
+    fn newer_archive_names_the_required_version() {
         for key in ["version", "event_version", "table_version"] {
             let mut value = serde_json::to_value(sample()).unwrap();
             value[key] = 99.into();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn another_programs_folder_is_told_from_a_damaged_one() {
+    fn foreign_and_damaged_folders_have_different_errors() {
         let path = Path::new("x.fathom/meta.json");
         assert!(matches!(Meta::parse(path, b"{\"name\": 1}"), Err(Error::NotAnArchive { .. })));
         assert!(matches!(Meta::parse(path, b"{\"format\": "), Err(Error::Damaged { .. })));

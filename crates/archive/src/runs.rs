@@ -114,7 +114,8 @@ impl Runs {
                 path: path(dir),
                 why: damage.to_string(),
                 remedy: format!(
-                    "`fathom bench run --resume {}` goes on with what is whole, measures the rest again, and keeps this log beside",
+                    "`fathom bench run --resume {}` keeps what is intact, measures the rest again, and renames this \
+                     log",
                     dir.display()
                 ),
             }),
@@ -129,7 +130,7 @@ impl Runs {
         let path = path(dir);
         let file = match File::open(&path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                let why = "it holds no benchmark (there is no runs.jsonl)".into();
+                let why = "it contains no benchmark (no runs.jsonl)".into();
                 return Err(Error::NotAnArchive { path: dir.into(), why });
             }
             other => other.tried("open", &path)?,
@@ -171,7 +172,7 @@ impl Runs {
     fn take(&mut self, entry: Entry) -> Result<(), String> {
         let next = |what: &str, found: u64, expected: usize| match found == expected as u64 {
             true => Ok(()),
-            false => Err(format!("{what} {found} stands where {what} {expected} is expected")),
+            false => Err(format!("found {what} {found} where {what} {expected} was expected")),
         };
         match entry {
             Entry::Machine(facts) => self.machines.push(facts),
@@ -181,7 +182,7 @@ impl Runs {
                 self.designs.push(row);
             }
             Entry::Cell(row) => {
-                self.designs.get(row.design as usize).ok_or_else(|| format!("there is no design {}", row.design))?;
+                self.designs.get(row.design as usize).ok_or_else(|| format!("no such design: {}", row.design))?;
                 match self.cells.get_mut(row.id as usize) {
                     Some(lost) if is_lost(lost) => *lost = DesignCell { absent: lost.absent.take(), ..row },
                     _ => {
@@ -192,20 +193,20 @@ impl Runs {
             }
             Entry::Absent { cell, why } => {
                 let row = usize::try_from(cell).ok().and_then(|at| self.cells.get_mut(at));
-                row.ok_or_else(|| format!("there is no cell {cell}"))?.absent = Some(why);
+                row.ok_or_else(|| format!("no such cell: {cell}"))?.absent = Some(why);
             }
             Entry::Replicate(run) => {
                 next("replicate", run.replicate.id, self.runs.len())?;
                 let cell = run.replicate.cell;
                 let row = usize::try_from(cell).ok().and_then(|at| self.cells.get(at));
-                let design = row.ok_or_else(|| format!("there is no cell {cell}"))?.design;
+                let design = row.ok_or_else(|| format!("no such cell: {cell}"))?.design;
                 self.goes_on(design);
                 self.runs.push(*run);
             }
             Entry::Mark(row) => self.marks.push(row),
             Entry::Stopped { design, why, .. } => {
                 let row = usize::try_from(design).ok().and_then(|at| self.designs.get_mut(at));
-                row.ok_or_else(|| format!("there is no design {design}"))?.stopped = Some(why);
+                row.ok_or_else(|| format!("no such design: {design}"))?.stopped = Some(why);
             }
         }
         Ok(())
@@ -489,20 +490,20 @@ mod tests {
         for (text, part) in [
             (without(0), "design 0 is lost"),
             (without(2), "1 line is missing; 1 process is missing"),
-            (broken, "line 3: its sum does not match"),
+            (broken, "line 3: checksum mismatch"),
         ] {
             std::fs::write(path(dir.path()), &text).unwrap();
             let error = Runs::read(dir.path()).unwrap_err().to_string();
             assert!(error.contains(part) && error.contains("runs.jsonl"), "{error}");
         }
         std::fs::remove_file(path(dir.path())).unwrap();
-        assert!(Runs::read(dir.path()).unwrap_err().to_string().contains("holds no benchmark"));
+        assert!(Runs::read(dir.path()).unwrap_err().to_string().contains("contains no benchmark"));
     }
 
     /// Whatever lines are taken out, changed, doubled or moved: what is left is what was written, and the end is believed only if
     /// everything is there. What is made of it is whole.
     #[test]
-    fn what_is_left_of_a_damaged_log_is_used_and_its_end_is_not_believed() {
+    fn intact_lines_of_a_damaged_log_are_used_and_its_end_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let whole = write(dir.path());
         let text = std::fs::read_to_string(path(dir.path())).unwrap();
@@ -574,7 +575,7 @@ mod tests {
         /// Lines taken out, then the end cut off, then bytes changed: a log is refused, or both designs are there, and every process
         /// whose line is whole.
         #[test]
-        fn a_design_is_never_lost_in_silence(
+        fn a_lost_design_is_reported(
             out in proptest::collection::vec(0..22_usize, 0..15),
             cut in proptest::option::of(0..9000_usize),
             changed in proptest::collection::vec(0..9000_usize, 0..4),
@@ -601,7 +602,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_upsets_it(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_input_does_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = Runs::parse(&mut &bytes[..], Path::new("x"));
         }
     }

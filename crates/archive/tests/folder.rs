@@ -132,7 +132,7 @@ fn an_archive_without_tables_says_how_to_get_them() {
     let archive = Archive::create(dir.path(), &meta(), false).unwrap();
     assert!(!archive.has_tables());
     let error = archive.rows::<Span>().unwrap_err();
-    assert!(error.to_string().contains("fathom link"), "{error}");
+    assert!(error.to_string().contains("fathom reindex"), "{error}");
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn damage_names_the_file_and_the_remedy() {
             None => fs::remove_file(&path).unwrap(),
         }
         let error = archive.rows::<Span>().unwrap_err().to_string();
-        assert!(error.contains("spans.parquet") && error.contains("fathom link"), "{error}");
+        assert!(error.contains("spans.parquet") && error.contains("fathom reindex"), "{error}");
     };
     told(Some(&[]));
     told(Some(&whole[..whole.len() / 2]));
@@ -165,7 +165,7 @@ fn forget_sums(dir: &Path) {
 }
 
 #[test]
-fn no_flipped_bit_becomes_a_number() {
+fn every_flipped_bit_is_detected() {
     let dir = tempfile::tempdir().unwrap();
     let archive = make(&dir.path().join("a.fathom"), 40);
     let path = archive.dir().join("tables/spans.parquet");
@@ -237,7 +237,7 @@ fn newer_tables_are_refused() {
 }
 
 #[test]
-fn making_an_archive_harms_no_other_folder() {
+fn creating_an_archive_never_touches_other_folders() {
     let dir = tempfile::tempdir().unwrap();
     let mine = dir.path().join("photos");
     fs::create_dir(&mine).unwrap();
@@ -256,7 +256,7 @@ fn making_an_archive_harms_no_other_folder() {
 }
 
 #[test]
-fn an_archive_is_overwritten_only_when_told_and_then_wholly() {
+fn an_archive_is_overwritten_only_on_request_and_completely() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("a.fathom");
     make(&place, 3);
@@ -268,7 +268,7 @@ fn an_archive_is_overwritten_only_when_told_and_then_wholly() {
 }
 
 #[test]
-fn exports_hold_every_table() {
+fn exports_contain_every_table() {
     let dir = tempfile::tempdir().unwrap();
     let archive = make(&dir.path().join("a.fathom"), 2);
     let out = dir.path().join("out");
@@ -339,7 +339,7 @@ fn words_of_every_kind_come_back() {
 
 /// The kernel gives a request that flushes the sector 2^64 - 1, which tables of the first versions repeated.
 #[test]
-fn a_sector_that_older_tables_made_up_is_none() {
+fn placeholder_sectors_of_older_tables_are_null() {
     let dir = tempfile::tempdir().unwrap();
     let archive = Archive::create(&dir.path().join("a.fathom"), &meta(), false).unwrap();
     let spans: Vec<Span> = [None, Some(0), Some(u64::MAX)].map(|sector| Span { sector, ..span(1) }).to_vec();

@@ -132,7 +132,7 @@ fn a_loss_of_the_first_chunk_begins_with_the_log() {
 }
 
 #[test]
-fn a_chunk_that_was_cut_out_whole_is_missed() {
+fn a_removed_chunk_is_a_loss() {
     let (mut bytes, begins) = log(3, 4);
     bytes.drain(begins[1]..begins[2]);
     let (events, losses, _) = read(&bytes);
@@ -141,7 +141,7 @@ fn a_chunk_that_was_cut_out_whole_is_missed() {
 }
 
 #[test]
-fn a_chunk_twice_is_believed_once() {
+fn a_duplicate_chunk_counts_once() {
     let (mut bytes, begins) = log(3, 4);
     let again = bytes[begins[1]..begins[2]].to_vec();
     bytes.splice(begins[2]..begins[2], again);
@@ -313,7 +313,7 @@ fn what_fits_under_the_limit_is_kept() {
 }
 
 #[test]
-fn a_full_disk_is_told_from_a_broken_one() {
+fn full_and_failing_disks_have_different_errors() {
     let dir = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/dev/full", dir.path().join("events.log")).unwrap();
     let mut writer = LogWriter::create(dir.path(), None).unwrap();
@@ -339,7 +339,7 @@ fn what_cannot_be_a_record_is_refused_and_the_log_goes_on() {
 
 proptest! {
     #[test]
-    fn bytes_that_changed_cost_their_chunks_and_nothing_else(
+    fn changed_bytes_lose_only_their_chunks(
         changes in prop::collection::vec((any::<prop::sample::Index>(), 1_u8..), 1..6),
     ) {
         let (mut bytes, begins) = log(5, 3);
@@ -361,7 +361,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_at_all_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         if let Ok(mut reader) = LogReader::new(Cursor::new(bytes), Path::new("x"), "") {
             while reader.next_event().is_some() {}
         }

@@ -6,9 +6,9 @@
 pub enum Error {
     /// The kernel lets the caller load no BPF programs.
     #[error(
-        "the kernel does not let this user trace ({what}): run as root (sudo), or give the program CAP_BPF and CAP_PERFMON, \
-         and CAP_SYS_ADMIN where the kernel asks it of probes on programs \
-         (`setcap cap_bpf,cap_perfmon,cap_sys_admin+ep`)"
+        "the kernel does not permit this user to trace ({what}): run as root (sudo), or give the program CAP_BPF and \
+         CAP_PERFMON, and CAP_SYS_ADMIN if the kernel requires it for uprobes (`setcap \
+         cap_bpf,cap_perfmon,cap_sys_admin+ep`)"
     )]
     NotPermitted {
         /// What was refused.
@@ -16,14 +16,14 @@ pub enum Error {
     },
     /// Lockdown forbids reading the kernel's memory.
     #[error(
-        "kernel lockdown is in the mode `confidentiality`, which forbids tracing even to root: boot with \
-         `lockdown=integrity`, or switch Secure Boot off"
+        "kernel lockdown is in `confidentiality` mode, which forbids tracing even to root: boot with \
+         `lockdown=integrity`, or disable Secure Boot"
     )]
     Lockdown,
     /// The kernel does not describe its types.
     #[error(
-        "{path} cannot be read ({source}): the kernel does not describe its types (CONFIG_DEBUG_INFO_BTF), which the \
-         probes need; Debian, Fedora, Ubuntu and Android 13 kernels do"
+        "cannot read {path} ({source}): this kernel has no BTF type information (CONFIG_DEBUG_INFO_BTF), which the \
+         probes need; kernels of Debian, Fedora, Ubuntu and Android 13 have it"
     )]
     NoBtf {
         /// The file.
@@ -32,21 +32,21 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The kernel's description of its types is not understood.
-    #[error("the kernel's type information is not understood: {0}")]
+    #[error("cannot parse the kernel's type information (BTF): {0}")]
     Btf(String),
     /// The programs could not be loaded at all.
     #[error("the probes cannot be loaded: {0}")]
     Object(String),
     /// No probe on system calls, operations or disks could be attached.
-    #[error("no probe could be attached; the first reason: {0}")]
+    #[error("no probe could be attached; first error: {0}")]
     Blind(String),
     /// There is no such process.
-    #[error("there is no process {0}")]
+    #[error("no such process: {0}")]
     NoProcess(u32),
     /// Fathom runs in a PID namespace and cannot learn the numbers that its processes have outside.
     #[error(
-        "this is a PID namespace (a container), and the numbers that its processes have outside, which the kernel's probes tell, \
-         cannot be learnt: {why}. Record from outside of it, by --pid or --comm"
+        "this is a PID namespace (a container), and the global process IDs, which the probes report, cannot be \
+         determined: {why}. Record from outside the container with --pid or --comm"
     )]
     Namespace {
         /// What went wrong.
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_message_bears_the_number_of_an_error() {
+    fn messages_have_no_errno() {
         let io = std::io::Error::from_raw_os_error(libc::EPERM);
         assert_eq!(chain(&io), "Operation not permitted");
         assert_eq!(plain("a: No such file (os error 2): b (os error -5), c"), "a: No such file: b, c");

@@ -46,7 +46,7 @@ pub enum LaunchError {
         why: String,
     },
     /// The user to run it as is not known.
-    #[error("cannot run the command as the user who called sudo: {0}; ask for root to run it as root")]
+    #[error("cannot run the command as the user who called sudo: {0}; --as-root runs it as root")]
     User(String),
     /// The system refused something else.
     #[error("cannot start the command: {what}: {source}")]
@@ -81,8 +81,8 @@ pub fn resolve(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, LaunchErro
     let shown = || name.to_string_lossy().into_owned();
     let refuse = |why: &str| LaunchError::NotExecutable { program: shown(), why: why.into() };
     let check = |path: &Path| match std::fs::metadata(path) {
-        Ok(about) if about.is_dir() => Err(refuse("it is a folder")),
-        Ok(about) if about.permissions().mode() & 0o111 == 0 => Err(refuse("it is not marked as executable")),
+        Ok(about) if about.is_dir() => Err(refuse("is a folder")),
+        Ok(about) if about.permissions().mode() & 0o111 == 0 => Err(refuse("not executable")),
         Ok(_) => Ok(()),
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(refuse("permission denied")),
         Err(_) => Err(LaunchError::NotFound(shown())),
@@ -313,7 +313,7 @@ impl Plan {
         let text = |bytes: Vec<u8>| {
             CString::new(bytes).map_err(|_| LaunchError::NotExecutable {
                 program: command.program.to_string_lossy().into_owned(),
-                why: "a word of the command, or its environment, holds a zero byte".into(),
+                why: "an argument or environment variable of the command contains a NUL byte".into(),
             })
         };
         let program = text(command.program.clone().into_os_string().into_vec())?;
@@ -447,7 +447,7 @@ unsafe fn fail(report: RawFd, step: u8) -> ! {
 }
 
 fn gone(source: io::Error) -> LaunchError {
-    LaunchError::System { what: "it ended while it waited for the probes", source }
+    LaunchError::System { what: "it exited while waiting for the probes", source }
 }
 
 /// How a command ended.
@@ -516,7 +516,7 @@ impl Child {
         }
         let why = match number {
             // The file was there when it was looked for.
-            libc::ENOENT => "the interpreter or loader that it names does not exist".to_owned(),
+            libc::ENOENT => "its interpreter or loader does not exist".to_owned(),
             _ => source.to_string(),
         };
         LaunchError::NotExecutable { program: self.program.clone(), why }

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_cannot_take_the_memory_away() {
+    fn the_program_cannot_shrink_the_shared_memory() {
         let marks = Marks::create(2).unwrap();
         assert!(marks.memory.set_len(0).is_err());
         assert!(marks.memory.set_len(1 << 20).is_err());
@@ -135,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_that_is_written_upsets_the_reader(noise in proptest::collection::vec(any::<u8>(), 64 * 3)) {
+        fn arbitrary_marks_do_not_panic(noise in proptest::collection::vec(any::<u8>(), 64 * 3)) {
             let marks = Marks::create(2).unwrap();
             marks.memory.write_all_at(&noise, 0).unwrap();
             let read = marks.read().unwrap();

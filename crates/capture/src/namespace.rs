@@ -89,7 +89,7 @@ fn place() -> Result<Namespace, Error> {
         .map_err(|e| refusal::refused(&e).unwrap_or_else(|| unknown(error::chain(&e))))?;
     let all = read(&mut walk).map_err(unknown)?;
     let own = all.iter().find(|n| n.own.0 == std::process::id());
-    let own = own.ok_or_else(|| unknown("this process is not among those that the kernel lists".into()))?;
+    let own = own.ok_or_else(|| unknown("this process is not in the kernel's task list".into()))?;
     // Of the machine's own /proc every task's number is the one outside.
     let same_proc = own.proc == own.outside;
     Ok(Namespace::Within { walk: Mutex::new(walk), same_proc })
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_numbers_of_a_task_are_told_apart() {
+    fn namespace_and_global_task_ids_are_distinguished() {
         let words: Vec<u8> = (1..=16_u32).flat_map(u32::to_ne_bytes).collect();
         let all = parse(&words);
         assert_eq!(all[0], Numbers { outside: (1, 2), own: (3, 4), proc: (5, 6), inner: (7, 8) });
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_the_same_where_nothing_was_found_out() {
+    fn unknown_namespaces_keep_task_ids() {
         let me = std::process::id();
         assert_eq!((tracer(), outside(7), in_proc(7), of_child(7)), (me, Some(7), Some(7), 7));
         assert_eq!(threads(7, &[8])[0].inner, (7, 8));

@@ -262,7 +262,7 @@ pub fn not_loaded(error: &std::io::Error, log: &str) -> String {
     let statistics = ["processed ", "stack depth ", "verification time "];
     let line = log.lines().rev().map(str::trim).find(|l| !l.is_empty() && !statistics.iter().any(|s| l.starts_with(s)));
     let error = crate::error::plain(&error.to_string());
-    format!("the kernel refused the program ({error}): {}", line.unwrap_or("no reason given"))
+    format!("the kernel rejected the program ({error}): {}", line.unwrap_or("no reason given"))
 }
 
 /// The program's handle, if it is loaded.

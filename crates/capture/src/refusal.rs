@@ -29,14 +29,14 @@ fn in_words(error: &EbpfError) -> String {
     use std::io::ErrorKind::{InvalidInput, OutOfMemory, PermissionDenied};
     let EbpfError::MapError(MapError::CreateError { io_error, .. }) = error else { return chain(error) };
     match io_error.kind() {
-        PermissionDenied => "it refuses the tables that probes write into".into(),
+        PermissionDenied => "it refuses to create BPF maps".into(),
         OutOfMemory => {
-            "the kernel gives no memory for the probes' tables and rings, which take up to 100 MiB: raise the memory \
-                        limit of the container or, before Linux 5.11, of locked memory (`ulimit -l unlimited`)"
+            "not enough memory for the probes' maps and ring buffers (up to 100 MiB): raise the container's memory \
+             limit or, before Linux 5.11, the limit of locked memory (`ulimit -l unlimited`)"
                 .into()
         }
-        InvalidInput => "the kernel lacks a kind of table that the probes need; Linux 5.12 and newer have it".into(),
-        _ => format!("the kernel does not make the tables that probes write into: {}", chain(io_error)),
+        InvalidInput => "the kernel lacks a type of BPF map that the probes need; Linux 5.12 and newer have it".into(),
+        _ => format!("cannot create the probes' BPF maps: {}", chain(io_error)),
     }
 }
 
@@ -56,7 +56,7 @@ pub fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
 fn whose_root() -> &'static str {
     match fs::read_link("/proc/self/ns/user") {
         Ok(users) if users.as_os_str() != MACHINES_USERS => {
-            "; this is a user namespace, whose root has no rights to trace the machine: record from outside of it"
+            "; this is a user namespace, whose root may not trace: record from outside"
         }
         _ => "",
     }

@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn many_laps_lose_nothing_and_a_full_ring_takes_nothing() {
+    fn ring_wraps_without_loss_and_refuses_records_when_full() {
         let mut kernel = Kernel::new();
         let (mut time, mut lost, mut laps) = (0u64, 0, 0);
         for round in 0..200u64 {
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_drain_had_no_time_for_is_known_to_be_there() {
+    fn records_left_by_a_drain_are_known() {
         let mut kernel = Kernel::new();
         assert!(kernel.put(0, 24, 7) && kernel.put(1, 24, 5));
         assert_eq!(kernel.rings.drain(Duration::ZERO, &mut |_| ()), 0);
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_lap_left_is_not_taken_for_a_record() {
+    fn stale_data_in_the_ring_is_not_a_record() {
         let mut kernel = Kernel::new();
         while kernel.put(0, 4, 7) {}
         kernel.drain();
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_body_holds_is_not_taken_for_a_record() {
+    fn record_bodies_are_not_parsed_as_records() {
         let held = [
             40,                       // a number
             (1_000_000_000 << 9) | 3, // a time and its context, or two halves

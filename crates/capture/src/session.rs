@@ -185,7 +185,7 @@ impl Session {
             for thread in namespace::threads(pid, &new) {
                 self.tasks
                     .insert(thread.outside.1, slot, 0)
-                    .map_err(|e| Error::table("a task cannot be followed", error::chain(&e)))?;
+                    .map_err(|e| Error::table("cannot track a task", error::chain(&e)))?;
                 self.pending.extend(tasks::inner(thread));
             }
             known.extend(new);
@@ -403,7 +403,7 @@ fn take<T, E: std::fmt::Display>(
     make: impl FnOnce(Map) -> Result<T, E>,
 ) -> Result<T, Error> {
     let map = ebpf.take_map(name).ok_or_else(|| missing(name))?;
-    make(map).map_err(|e| Error::Object(format!("one of their tables ({name}) is of another kind: {e}")))
+    make(map).map_err(|e| Error::Object(format!("one of their BPF maps ({name}) has an unexpected type: {e}")))
 }
 
 fn array<'a>(ebpf: &'a Ebpf, name: &'static str) -> Result<BorrowedFd<'a>, Error> {
@@ -414,13 +414,13 @@ fn array<'a>(ebpf: &'a Ebpf, name: &'static str) -> Result<BorrowedFd<'a>, Error
 }
 
 fn missing(name: &str) -> Error {
-    Error::Object(format!("this build is damaged: it lacks one of their tables ({name})"))
+    Error::Object(format!("this build is damaged: it lacks one of their BPF maps ({name})"))
 }
 
 /// How many CPUs the machine may ever have, and how many run.
 fn cpus() -> Result<(u32, u32), Error> {
     let unknown =
-        |(file, e)| Error::table("how many CPUs there are is not known", error::plain(&format!("{file}: {e}")));
+        |(file, e)| Error::table("cannot determine the number of CPUs", error::plain(&format!("{file}: {e}")));
     let running = aya::util::online_cpus().map_err(unknown)?.len();
     Ok((aya::util::nr_cpus().map_err(unknown)? as u32, running as u32))
 }

@@ -513,7 +513,7 @@ mod tests {
     proptest! {
         /// Whatever stands in the memory, nothing panics, and what is made can be read.
         #[test]
-        fn any_words_are_a_record_or_none(words in prop::collection::vec(any::<u64>(), 2..40), kind in 0u64..64) {
+        fn arbitrary_words_do_not_panic(words in prop::collection::vec(any::<u64>(), 2..40), kind in 0u64..64) {
             let mut words = words;
             words[0] = words[0] & !(0x3f << 10) | kind << 10;
             let (raw, mut out) = (Raw::new(&words), Vec::new());

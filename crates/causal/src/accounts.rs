@@ -152,8 +152,8 @@ impl Account {
         };
         let (Some(first), Some(last)) = (quietest(&self.begin), quietest(&self.end)) else {
             let why = match (self.begin.is_empty(), self.end.is_empty()) {
-                (true, false) => "the disk was not there when the recording began",
-                (false, true) => "the disk was not there when the recording ended",
+                (true, false) => "the disk was absent at the start of the recording",
+                (false, true) => "the disk was absent at the end of the recording",
                 _ => "the disk's statistics were not read",
             };
             let row = |what: &&'static str| CheckRow {
@@ -174,8 +174,10 @@ impl Account {
         for n in 0..TOLD {
             let (kernel, unknown) = match (was[n], is[n]) {
                 (Some(was), Some(is)) if is >= was => (Some(is - was), None),
-                (Some(_), Some(_)) => (None, Some("its count went back: the disk was made anew meanwhile")),
-                _ => (None, Some("this kernel does not count them")),
+                (Some(_), Some(_)) => {
+                    (None, Some("its counter decreased: the disk was recreated during the recording"))
+                }
+                _ => (None, Some("not counted by this kernel")),
             };
             let (recorded, unsure) = (most(n), first.around[n] + last.around[n]);
             let more = kernel.unwrap_or(0).saturating_sub(recorded);
@@ -326,13 +328,13 @@ mod tests {
         let [before, mut after] = [1, 3].map(|s| reading(s * SECOND, [100, 200, 0, 50, 1000, 0]));
         (after.fields[0], after.fields[2]) = (0, 0);
         let audit = close(vec![before.clone()], vec![after.clone()], &traffic(2 * SECOND)).remove(0);
-        assert!(row(&audit, "reads").unknown.as_deref().unwrap().contains("went back"));
+        assert!(row(&audit, "reads").unknown.as_deref().unwrap().contains("decreased"));
         // Before Linux 5.5 there are no flushes.
         let [before, after] = [before, after].map(|r| Reading { fields: r.fields[..11].to_vec(), ..r });
         let audit = close(vec![before], vec![after.clone()], &traffic(2 * SECOND)).remove(0);
         assert_eq!(row(&audit, "flushes").kernel, None);
         let gone = close(vec![], vec![after], &traffic(2 * SECOND)).remove(0);
-        assert!(gone.rows[0].unknown.as_deref().unwrap().contains("not there when"));
+        assert!(gone.rows[0].unknown.as_deref().unwrap().contains("absent at the start"));
         assert!(close(vec![], vec![], &traffic(2 * SECOND))[0].rows[0].kernel.is_none());
     }
 }

@@ -366,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_furthest_parcel_is_what_is_waited_for() {
+    fn the_last_part_of_a_request_is_waited_for() {
         let mut activity = Activity::default();
         let flight = Flight {
             queue_ns: 10,

@@ -108,7 +108,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_comes_in_order_needs_one_pile_and_what_comes_backwards_the_tree() {
+    fn ordered_input_needs_one_run_and_reversed_input_the_tree() {
         let mut piles = PatienceQueue::new();
         (0..100_000).for_each(|n| piles.push(n, ()));
         assert_eq!((piles.piles.len(), piles.rest.len()), (1, 0));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_each_cpu_in_turn_needs_a_pile_for_each() {
+    fn interleaved_cpus_need_a_run_each() {
         let mut piles = PatienceQueue::new();
         let block = |round: u64, cpu: u64| (0..50).map(move |n| (round * 50 + n, cpu));
         (0..64).flat_map(|cpu| block(0, cpu)).for_each(|place| piles.push(place, place));

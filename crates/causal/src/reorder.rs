@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_pushed_first_make_nobody_late() {
+    fn early_marks_do_not_delay_other_events() {
         let mut order = Reorder::new(100);
         order.push(event("@900 7 mark start_ns=800 text=a"));
         order.push(event("@10 7 bio_done bio=1"));

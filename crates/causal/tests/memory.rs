@@ -58,7 +58,7 @@ const OPEN: &[&str] = &[
 const ROUND: u64 = 18_000;
 
 #[test]
-fn what_never_ends_does_not_let_memory_grow() {
+fn unfinished_spans_do_not_grow_memory() {
     let mut linker = Linker::new(Config { horizon_ns: 1_000, ..Config::default() });
     let mut time_ns: u64 = 1;
     let before = IN_USE.load(Relaxed);

@@ -92,7 +92,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_soup_of_events_obeys_the_rules(
+    fn arbitrary_events_keep_the_invariants(
         mut events in prop::collection::vec(any_event(), 0..300),
         horizon_ns in prop_oneof![Just(0u64), Just(50), Just(100_000)],
     ) {
@@ -117,7 +117,7 @@ proptest! {
     }
 
     #[test]
-    fn lost_doubled_and_belated_records_obey_the_rules(
+    fn lost_duplicate_and_late_records_keep_the_invariants(
         threads in 1u32..4,
         fate in prop::collection::vec(0u8..20, 300),
         horizon_ns in prop_oneof![Just(0u64), Just(50_000), Just(1_000_000)],
@@ -248,7 +248,7 @@ fn name(kind: u8) -> &'static str {
 }
 
 #[test]
-fn what_was_lost_is_not_waited_for_ever_after() {
+fn lost_records_are_not_awaited_forever() {
     let whole = inserts(1, 40);
     // The last INSERT's time, by layer and reason; and what it pays for, by the commands' times, since their numbers
     // differ.
@@ -277,7 +277,7 @@ fn what_was_lost_is_not_waited_for_ever_after() {
 }
 
 #[test]
-fn a_record_that_never_comes_makes_no_flood_of_rows() {
+fn a_missing_record_does_not_multiply_rows() {
     let rows = |n, kind| {
         let events = inserts(2, n).into_iter().filter(|e| e.header.kind != kind);
         let rows = link(Config::default(), events);
@@ -290,7 +290,7 @@ fn a_record_that_never_comes_makes_no_flood_of_rows() {
 }
 
 #[test]
-fn lost_ends_do_not_let_memory_grow() {
+fn lost_ends_do_not_grow_memory() {
     let mut linker = Linker::new(Config { horizon_ns: 1_000, ..Config::default() });
     let mut sink = Count::default();
     let mut most = 0;

@@ -1,4 +1,4 @@
-//! What the user may say. One definition, from which help, completions and the manual page come.
+//! The command line, defined once: help, completions and manual pages come from it.
 
 mod bench;
 mod nbd;
@@ -26,8 +26,7 @@ pub mod pool_value {
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
-/// Fathom measures a device and shows why it performs as it does: from one SQL statement down to the storage command
-/// that served it.
+/// Trace a program's I/O from SQL statements down to device commands, and benchmark storage, CPU and networks.
 #[derive(Debug, Parser)]
 #[command(
     name = "fathom",
@@ -35,13 +34,13 @@ use std::path::PathBuf;
     arg_required_else_help = true,
     after_help = "\
 Start here:
-  sudo fathom demo                              record 1,000 INSERTs, and show where the time went
+  sudo fathom demo                              record 1,000 INSERTs and show where the time went
   sudo fathom record -- sqlite3 my.db 'CREATE TABLE IF NOT EXISTS t (x); INSERT INTO t VALUES (1)'
   fathom show trace.fathom                      the summary of a recording
-  fathom report trace.fathom -o trace.html      the same as a page with the timeline
+  fathom report trace.fathom -o trace.html      the same as an HTML page with a timeline
   fathom export --perfetto trace.fathom         for ui.perfetto.dev
 
-Exit status: 0 done, 1 failed, 2 wrong usage; `record -- CMD` exits as CMD does."
+Exit status: 0 success, 1 failure, 2 usage error; `record -- CMD` exits with CMD's status."
 )]
 pub struct Cli {
     /// What to do.
@@ -49,95 +48,96 @@ pub struct Cli {
     pub verb: Verb,
 }
 
-/// The instruments. Each is told by the words at its arguments: words here would hide the longer ones there.
+/// The commands. Their help is at their arguments: a doc comment here would hide the longer one there.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     Record(Record),
     Show(Show),
     Report(Report),
     Export(Export),
-    Link(Link),
+    // Its name until 0.2.
+    #[command(alias = "link")]
+    Reindex(Reindex),
     Demo(Demo),
     Papers(Papers),
     Bench(Bench),
     Net(Box<Net>),
     Pool(Pool),
     Workload(Workload),
-    /// Take orders for a device, from the Fathom that reached it
+    /// Run commands on this device for a Fathom that connected to it
     #[command(hide = true)]
     Agent {
         /// Where its folder is made.
         folder: PathBuf,
     },
-    /// Print the completions of a shell
+    /// Print shell completions
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
     },
     /// Print the manual page (troff), or write one for each command
     Man {
-        /// Write fathom.1 and a page for each command into this folder.
+        /// Write fathom.1 and a page for each command to this folder.
         #[arg(long, value_name = "FOLDER")]
         dir: Option<PathBuf>,
     },
 }
 
-/// Record what a program does, from its SQL statements to the device commands.
+/// Record a program's I/O, from its SQL statements to device commands.
 ///
-/// Without CMD the recording ends with Ctrl-C or after --duration; what was recorded is kept. With CMD it ends when CMD
-/// does, and only CMD and its children are taken as operations. Device commands are always recorded for the whole
-/// machine, so that each one is accounted for.
+/// With CMD, the recording ends when CMD exits, and only CMD and its children count as operations. Without CMD, it ends on
+/// Ctrl-C or after --duration; what was recorded is kept. Device commands are always recorded for the whole machine, so that
+/// each one is accounted for.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  sudo fathom record -- python3 app.py                 a program from its start to its end
-  sudo fathom record --pid 1234 --duration 10          a running one, for ten seconds
-  sudo fathom record --all --duration 5 -o all.fathom  everyone
+  sudo fathom record -- python3 app.py                 a program, from start to exit
+  sudo fathom record --pid 1234 --duration 10          a running process, for ten seconds
+  sudo fathom record --all --duration 5 -o all.fathom  every process
   sudo fathom record --op ./server:handle_request -- ./server
-                                                       a function of the program as the operation
+                                                       calls of a function as operations
 
-CMD runs as the user who called sudo, unless --as-root is given. Root, or the capabilities CAP_BPF and CAP_PERFMON \
-(CAP_SYS_ADMIN too where the kernel asks it of probes on programs), are needed for recording only; every other verb works \
-without.")]
+CMD runs as the user who called sudo, unless --as-root is given. Recording needs root or the capabilities CAP_BPF and \
+CAP_PERFMON (and CAP_SYS_ADMIN if the kernel requires it for uprobes); commands that read a recording need neither.")]
 pub struct Record {
-    /// The archive to make; an archive of that name is kept as NAME.fathom.old
+    /// Archive to write; an existing one is kept as NAME.fathom.old
     #[arg(short, long, value_name = "T.fathom", default_value = "trace.fathom")]
     pub output: PathBuf,
-    /// Take everyone's statements and calls as operations, not only CMD's
+    /// Record operations of all processes, not only CMD's
     #[arg(long)]
     pub all: bool,
-    /// Record this running process and its children (may be given again)
+    /// Record this running process and its children (repeatable)
     #[arg(long, value_name = "N", value_parser = process, conflicts_with_all = ["comm", "command"])]
     pub pid: Vec<u32>,
-    /// Record the processes of this name, running or to come
+    /// Record processes of this name, running or started later
     #[arg(long, value_name = "NAME", value_parser = comm, conflicts_with = "command")]
     pub comm: Option<String>,
-    /// End after so many seconds
+    /// Stop after this many seconds
     #[arg(long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
     pub duration: Option<std::time::Duration>,
-    /// End when the event log has this size (suffixes K, M, G)
+    /// Stop when the event log reaches this size (suffixes K, M, G)
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub max_size: Option<u64>,
-    /// Make a function of a program or library an operation (a path, or a name: ./server:handle, libc.so.6:fsync)
+    /// Trace calls of this function as operations; BINARY is a path or a library's name (./server:handle, libc.so.6:fsync)
     #[arg(long = "op", value_name = "BINARY:FUNCTION", value_parser = function)]
     pub functions: Vec<(PathBuf, String)>,
-    /// Store the SQL text with its literals; without this they are replaced by ? before anything is stored
+    /// Keep literals in stored SQL text; by default they are replaced by ? before anything is stored
     #[arg(long)]
     pub keep_sql: bool,
     /// Run CMD as root even under sudo
     #[arg(long)]
     pub as_root: bool,
-    /// Do not sample what each probe costs
+    /// Do not measure the cost of each probe
     #[arg(long)]
     pub no_probe_cost: bool,
-    /// Where events come from; `none` and `attached` start CMD in the same way and make no archive, as other arms of a
-    /// comparison
+    /// Source of events; `none` and `attached` start CMD in the same way but write no archive: baselines for measuring the
+    /// tracer's overhead
     #[arg(long, value_enum, default_value_t = Backend::Ebpf)]
     pub backend: Backend,
-    /// Say nothing but errors
+    /// Print only warnings and errors
     #[arg(short, long)]
     pub quiet: bool,
-    /// The program to run, with its arguments
+    /// Program to run, with its arguments
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<std::ffi::OsString>,
 }
@@ -147,7 +147,7 @@ pub struct Record {
 pub enum Backend {
     /// eBPF programs on tracepoints and function entries.
     Ebpf,
-    /// The same probes, whose programs return at once: what tracing costs before anything is recorded.
+    /// The same probes with programs that return at once: the cost of attaching alone.
     Attached,
     /// Nothing is attached.
     None,
@@ -159,63 +159,66 @@ pub struct Show {
     /// The archive
     #[arg(value_name = "T.fathom")]
     pub archive: PathBuf,
-    /// Print JSON (its contract: docs/reference/json.md)
+    /// Print JSON (format: docs/reference/json.md)
     #[arg(long)]
     pub json: bool,
 }
 
-/// Make one self-contained HTML page of one or more recordings.
+/// Write one or more archives as a self-contained HTML page.
 ///
-/// Of several, the page shows one at a time; the device commands of all can be set side by side. Of two benchmarks it shows the
-/// second, with the first beside it: ratios with verdicts, and what differed between the machines. Network runs (`fathom net run
-/// -o`) stand on one axis of time, with the recordings that were made beside them.
+/// Several recordings: the page shows one at a time, and the device commands of all side by side. Two benchmarks: the second is
+/// compared with the first (ratios with verdicts, and how the machines differed). Network runs (`fathom net run -o`) are drawn on
+/// one time axis, together with recordings made at the same time.
 #[derive(Debug, Args)]
 pub struct Report {
     /// The archives
     #[arg(value_name = "T.fathom", required = true)]
     pub archives: Vec<PathBuf>,
-    /// The page; by default beside the first archive, with the ending .html
+    /// File to write [default: the first archive's name with .html]
     #[arg(short, long, value_name = "x.html")]
     pub output: Option<PathBuf>,
 }
 
-/// Write a recording in a format of other tools.
+/// Export a recording to Perfetto, Parquet, CSV or text.
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("format").required(true).args(["perfetto", "parquet", "csv", "events"])))]
 pub struct Export {
     /// Perfetto's .pftrace, for ui.perfetto.dev and trace_processor
     #[arg(long)]
     pub perfetto: bool,
-    /// Parquet, a file a table, for DuckDB, pandas or Spark
+    /// Parquet, one file per table, for DuckDB, pandas or Spark
     #[arg(long)]
     pub parquet: bool,
-    /// CSV, a file a table
+    /// CSV, one file per table
     #[arg(long)]
     pub csv: bool,
-    /// The event log as text, a line an event, on stdout or in -o
+    /// The event log as text, one line per event, to stdout or -o
     #[arg(long)]
     pub events: bool,
     /// The archive
     #[arg(value_name = "T.fathom")]
     pub archive: PathBuf,
-    /// The file (--perfetto; `-` is stdout) or folder to write; by default beside the archive
+    /// File (--perfetto; `-` for stdout) or folder to write [default: next to the archive]
     #[arg(short, long, value_name = "PATH")]
     pub output: Option<PathBuf>,
 }
 
-/// Make a recording's tables again from its event log.
+/// Rebuild an archive's tables from its log.
 ///
-/// Needed after a recording was cut short or a table was damaged; `show` does it by itself where it can write.
+/// Takes recordings, benchmarks and network runs. Needed if a table is damaged or meta.json is missing, or to link an older
+/// recording with this version's linker; missing tables are also built by the commands that read them, where the archive is
+/// writable. The log is not changed. Tables are replaced all at once, so an interrupted rebuild leaves the old ones. If
+/// meta.json is missing or damaged, a new one is made with what the log contains.
 #[derive(Debug, Args)]
-pub struct Link {
+pub struct Reindex {
     /// The archive
     #[arg(value_name = "T.fathom")]
     pub archive: PathBuf,
 }
 
-/// Record 1,000 INSERTs and full scans on the disk that this folder is on, and show them.
+/// Record 1,000 INSERTs and some full scans on this folder's disk, and show where their time went.
 ///
-/// Leaves demo.fathom, demo.html and demo.pftrace in the folder.
+/// Writes demo.fathom, demo.html and demo.pftrace to the folder. Where tracing is not possible, shows a sample recording instead.
 #[derive(Debug, Args)]
 pub struct Demo {
     /// Rows to insert, each in a transaction of its own
@@ -224,41 +227,41 @@ pub struct Demo {
     /// Full scans of the table
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub scans: u64,
-    /// Journal mode of SQLite
+    /// SQLite's journal mode
     #[arg(long, value_name = "MODE", default_value = "delete", value_parser = ["delete", "truncate", "persist", "memory", "wal", "off"])]
     pub journal_mode: String,
-    /// The folder in which the database and the results are made
+    /// Folder for the database and the results
     #[arg(long, default_value = ".")]
     pub folder: PathBuf,
 }
 
-/// Make the figures of the papers on this machine, beside the papers' values.
+/// Reproduce the papers' figures on this machine, next to the papers' values.
 #[derive(Debug, Args)]
 pub struct Papers {
-    /// Figures, such as 000/11 or 004/2; all if none is named
+    /// Figures, such as 000/11 or 004/2 [default: all]
     #[arg(value_name = "FIG")]
     pub figures: Vec<String>,
-    /// Use this recording or benchmark in place of a new one; the figures of its kind are made
+    /// Make the figures from this recording or benchmark instead of a new one
     #[arg(long, value_name = "T.fathom")]
     pub archive: Option<PathBuf>,
-    /// Run benchmarks with few processes and small values, to see that it works
+    /// Smoke test: few processes, small values
     #[arg(long)]
     pub quick: bool,
-    /// Write this to a file, as docs/results/papers.md is, in place of printing it
+    /// Write the figures as Markdown to this file (docs/results/papers.md is one) instead of printing them
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
 
-/// Run one of the built-in workloads as a benchmark's replicate: JSON lines on stdout.
+/// Run one built-in workload once, as a benchmark's replicate: JSON lines on stdout.
 #[derive(Debug, Args)]
 #[command(after_help = workload::list())]
 pub struct Workload {
-    /// Its name, then its own options (`--help` after the name lists them)
+    /// The workload's name, then its options (NAME --help lists them)
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "NAME [OPTION…]")]
     pub words: Vec<String>,
 }
 
-/// A wrong usage, with the one hint that clap cannot know: a command to record stands behind `--`.
+/// A usage error, with the one hint that clap cannot know: a command to record follows `--`.
 pub fn explain(error: clap::Error) -> clap::Error {
     let words: Vec<String> = std::env::args_os().map(|w| w.to_string_lossy().into_owned()).collect();
     let record = words.get(1).is_some_and(|verb| verb == "record") && !words.contains(&"--".into());
@@ -273,11 +276,11 @@ pub fn explain(error: clap::Error) -> clap::Error {
     program.build();
     program.find_subcommand_mut("record").expect("record is a verb").error(
         clap::error::ErrorKind::UnknownArgument,
-        format!("the command to record stands behind `--`: fathom {options} -- {command}"),
+        format!("the command to record must follow `--`: fathom {options} -- {command}"),
     )
 }
 
-/// Ends the program as clap does on wrong usage: the sentence, then how to get help, and exit status 2.
+/// Ends the program as clap does on a usage error: the sentence, then how to get help, and exit status 2.
 pub fn usage_error(sentence: &str) -> ! {
     let mut command = <Cli as clap::CommandFactory>::command();
     command.build();
@@ -286,11 +289,11 @@ pub fn usage_error(sentence: &str) -> ! {
 }
 
 fn process(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| "give the number of a process, such as `pgrep NAME` prints".into())
+    text.parse().map_err(|_| "expected a process ID, as `pgrep NAME` prints it".into())
 }
 
 fn seconds(text: &str) -> Result<std::time::Duration, String> {
-    time(text, 1.0).ok_or("give seconds, such as 10 or 0.5")?
+    time(text, 1.0).ok_or("expected seconds, such as 10 or 0.5")?
 }
 
 /// A time with a suffix s, m or h; without one it is in seconds.
@@ -300,7 +303,7 @@ fn long(text: &str) -> Result<std::time::Duration, String> {
         Some('h') => 3600.0,
         _ => 1.0,
     };
-    time(text.trim_end_matches(['m', 'h']), size).ok_or("give a time, such as 90s, 5m or 1h")?
+    time(text.trim_end_matches(['m', 'h']), size).ok_or("expected a time, such as 90s, 5m or 1h")?
 }
 
 fn time(text: &str, size: f64) -> Option<Result<std::time::Duration, String>> {
@@ -310,14 +313,14 @@ fn time(text: &str, size: f64) -> Option<Result<std::time::Duration, String>> {
 
 fn positive(value: f64) -> Result<std::time::Duration, String> {
     if value <= 0.0 {
-        return Err("give more than 0 seconds".into());
+        return Err("must be more than 0 seconds".into());
     }
     let duration = std::time::Duration::try_from_secs_f64(value).ok().filter(|duration| !duration.is_zero());
-    duration.ok_or_else(|| "give a time that can be waited for, such as 10 or 0.5".into())
+    duration.ok_or_else(|| "out of range: expected seconds, such as 10 or 0.5".into())
 }
 
 fn comm(text: &str) -> Result<String, String> {
-    if text.is_empty() { Err("give a name, such as sqlite3".into()) } else { Ok(text.into()) }
+    if text.is_empty() { Err("expected a process name, such as sqlite3".into()) } else { Ok(text.into()) }
 }
 
 fn bytes(text: &str) -> Result<u64, String> {
@@ -330,13 +333,13 @@ fn bytes(text: &str) -> Result<u64, String> {
         Some('T') => (&upper[..upper.len() - 1], 40),
         _ => (upper, 0),
     };
-    let number: u64 = digits.parse().map_err(|_| "give bytes, such as 500M or 2G".to_string())?;
-    // No file is larger, with what a store keeps besides.
+    let number: u64 = digits.parse().map_err(|_| "expected a size in bytes, such as 500M or 2G".to_string())?;
+    // No file is larger, a store's checksums included.
     let most = 1_u64 << 62;
     match number.checked_mul(1 << shift).filter(|bytes| *bytes <= most) {
-        None => Err("give at most 4194304T".into()),
+        None => Err("must be at most 4194304T".into()),
         // Less holds no event at all.
-        Some(bytes) if bytes < 65_536 => Err("give at least 64K".into()),
+        Some(bytes) if bytes < 65_536 => Err("must be at least 64K".into()),
         Some(bytes) => Ok(bytes),
     }
 }
@@ -344,7 +347,7 @@ fn bytes(text: &str) -> Result<u64, String> {
 fn function(text: &str) -> Result<(PathBuf, String), String> {
     match text.rsplit_once(':') {
         Some((binary, name)) if !binary.is_empty() && !name.is_empty() => Ok((binary.into(), name.into())),
-        _ => Err("give BINARY:FUNCTION, such as ./server:handle_request".into()),
+        _ => Err("expected BINARY:FUNCTION, such as ./server:handle_request".into()),
     }
 }
 
@@ -355,13 +358,13 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn the_definitions_hold_together() {
+    fn clap_accepts_the_definitions() {
         Cli::command().debug_assert();
     }
 
-    /// Words at a verb's name would hide the longer ones at its arguments, which `--help` is to show.
+    /// A doc comment at a command's name would hide the longer one at its arguments, which `--help` must show.
     #[test]
-    fn help_teaches_what_is_written_for_it() {
+    fn long_help_of_each_command_is_shown() {
         fn each(command: &clap::Command, path: &str, seen: &mut BTreeMap<String, String>) {
             for verb in command.get_subcommands() {
                 let path = format!("{path} {}", verb.get_name());
@@ -386,9 +389,9 @@ mod tests {
         }
     }
 
-    /// A line of an example that is wrapped can no longer be read as one; paragraphs wrap by themselves.
+    /// A wrapped example cannot be copied; paragraphs wrap by themselves.
     #[test]
-    fn examples_fit_a_hundred_columns() {
+    fn example_lines_have_at_most_100_columns() {
         fn each(command: &clap::Command, path: &str) {
             let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             for line in after.lines().filter(|line| line.starts_with(' ')) {
@@ -401,22 +404,32 @@ mod tests {
         each(&Cli::command(), "fathom");
     }
 
-    /// The demo's words are refused before the recording of an earlier one is put aside.
     #[test]
-    fn the_demo_takes_only_what_its_load_takes() {
+    fn link_is_a_hidden_alias_of_reindex() {
+        for name in ["reindex", "link"] {
+            let verb = Cli::try_parse_from(["fathom", name, "t.fathom"]).expect(name).verb;
+            assert!(matches!(verb, Verb::Reindex(Reindex { archive }) if archive.as_os_str() == "t.fathom"), "{name}");
+        }
+        let help = Cli::command().render_long_help().to_string();
+        assert!(help.contains("reindex") && !help.contains("\n  link "), "{help}");
+    }
+
+    /// Arguments are refused before an earlier demo's recording is moved out of the way.
+    #[test]
+    fn demo_refuses_what_its_workload_would() {
         let parses = |words: &[&str]| Cli::try_parse_from(["fathom", "demo"].iter().chain(words)).is_ok();
         assert!(parses(&["--rows", "5", "--journal-mode", "wal"]));
         assert!(!parses(&["--rows", "0"]) && !parses(&["--journal-mode", "foo"]));
     }
 
     #[test]
-    fn sizes_and_times_are_read_as_people_write_them() {
+    fn sizes_and_times_take_suffixes() {
         assert_eq!(bytes("2G"), Ok(2 << 30));
         assert_eq!(bytes("500KiB"), Ok(500 << 10));
         assert_eq!(bytes("4194304T"), Ok(1 << 62));
-        assert_eq!(bytes("63K"), Err("give at least 64K".into()));
+        assert_eq!(bytes("63K"), Err("must be at least 64K".into()));
         for more in ["4194305T", "99999999999T", "18446744073709551615"] {
-            assert_eq!(bytes(more), Err("give at most 4194304T".into()), "{more}");
+            assert_eq!(bytes(more), Err("must be at most 4194304T".into()), "{more}");
         }
         assert!(bytes("0").is_err() && bytes("99999999T").is_err() && bytes("many").is_err() && bytes("").is_err());
         assert_eq!(seconds("0.5"), Ok(std::time::Duration::from_millis(500)));
@@ -433,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_is_named_with_its_binary() {
+    fn op_needs_binary_and_function() {
         assert_eq!(function("/usr/bin/a:b"), Ok(("/usr/bin/a".into(), "b".into())));
         assert!(function("main").is_err() && function(":main").is_err());
     }

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_half_way_leaves_what_was_there_and_nothing_else() {
+    fn a_failed_write_leaves_the_old_file_and_no_temporary() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.html");
         let half = |out: &mut dyn Write| -> Result<()> {

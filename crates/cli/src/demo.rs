@@ -29,12 +29,12 @@ pub fn run(args: &args::Demo) -> Result<ExitCode> {
     progress::clear(&context);
     if context.cancelled() {
         // A page of half a load would take the place of a whole one's.
-        eprintln!("fathom: interrupted; what was recorded until then is in {}", archive.display());
+        eprintln!("fathom: interrupted; the recording so far is in {}", archive.display());
         return Ok(ExitCode::from(crate::bench::INTERRUPTED));
     }
     if recorded.status != 0 {
         bail!(
-            "the demo's own program ended with status {}; what it did until then is in {}",
+            "the demo's workload ended with status {}; the recording so far is in {}",
             recorded.status,
             archive.display()
         );
@@ -54,10 +54,10 @@ fn show(archive: &Path, context: &Context) -> Result<()> {
         recorder::output::give_to_caller(made)?;
     }
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    println!("\nLeft here, and how to open it:");
+    println!("\nFiles, and how to open them:");
     println!("  {:<14} all numbers: fathom show {}", name(archive), output::word(archive));
     println!("  {:<14} the timeline, in any browser: xdg-open {}", name(&page), output::word(&page));
-    println!("  {:<14} drag it into ui.perfetto.dev, or open it with trace_processor", name(&trace));
+    println!("  {:<14} open in ui.perfetto.dev or trace_processor", name(&trace));
     Ok(())
 }
 
@@ -65,15 +65,18 @@ fn show(archive: &Path, context: &Context) -> Result<()> {
 fn untraced(args: &args::Demo, refusal: &capture::Error, context: &Context) -> Result<ExitCode> {
     progress::clear(context);
     println!("Cannot record here: {refusal}\n");
-    println!("Instead: a sample recording, made on another machine, then a measurement without tracing on this one.\n");
+    println!(
+        "Showing a sample recording from another machine instead, then a measurement of this one without \
+        tracing.\n"
+    );
     let archive = args.folder.join("sample.fathom");
     sample::unpack(&archive)?;
     recorder::link::link(&archive, context, &notices::tell)?;
     println!("==== Sample recording: {} ====\n", sample::MACHINE);
     show(&archive, context)?;
-    println!("\n==== This machine, not traced: the same workload on the disk of {} ====\n", args.folder.display());
+    println!("\n==== This machine, untraced: the same workload on the disk of {} ====\n", args.folder.display());
     measure(args, context)?;
-    println!("\nTo see why, trace it: run this again as root on a machine or in a virtual machine of your own.");
+    println!("\nTo see where the time goes, run this as root on a physical or virtual machine.");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -122,7 +125,7 @@ fn measure(args: &args::Demo, context: &Context) -> Result<()> {
             digits(rate)
         );
     }
-    println!("  checked: {}", verified.context("the workload did not say that its result was checked")?);
+    println!("  checked: {}", verified.context("the workload did not report that its result was checked")?);
     println!("  one process, no interval; for scores with intervals: fathom bench run --quick");
     Ok(())
 }

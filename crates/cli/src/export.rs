@@ -19,8 +19,8 @@ pub fn run(args: &args::Export) -> Result<()> {
         }
     {
         bail!(
-            "{} is {what}: it has no events and no trace to export; its numbers are had by --csv or --parquet, and `fathom report` \
-             draws them",
+            "{} is {what}, without events or a trace to export; use --csv or --parquet for its numbers, or `fathom \
+             report`",
             args.archive.display()
         );
     }
@@ -39,10 +39,10 @@ pub fn run(args: &args::Export) -> Result<()> {
         let written = written?;
         let left = match written.flows_left_out {
             0 => String::new(),
-            n => format!("; {n} more arrows are not drawn, where one slice would have too many"),
+            n => format!("; {n} more arrows omitted, where a slice has too many"),
         };
         println!("{} slices, {} arrows{left}", written.slices, written.flows);
-        println!("{}: open it at ui.perfetto.dev, or with trace_processor", output.display());
+        println!("{}: open in ui.perfetto.dev or trace_processor", output.display());
         return Ok(());
     }
     let output =

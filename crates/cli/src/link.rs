@@ -1,4 +1,4 @@
-//! `fathom link`, and opening an archive that may have no tables yet.
+//! `fathom reindex`, and opening an archive that may have no tables yet.
 
 use crate::notices;
 use anyhow::Result;
@@ -17,24 +17,24 @@ pub fn open(dir: &Path, context: &Context) -> Result<Archive> {
         return Ok(archive);
     }
     if benchmark {
-        let state = if live { "is still being run" } else { "has no tables yet" };
+        let state = if live { "is still running" } else { "has no tables yet" };
         // Who runs it holds the lock until its end.
         let _lock = if live { None } else { Some(Lock::take(dir)?) };
-        eprintln!("fathom: {} {state}; making the tables from its log", dir.display());
+        eprintln!("fathom: {} {state}; building the tables from its log", dir.display());
         notices::warned(experiment::tables::make(dir)?);
         return Ok(Archive::open(dir)?);
     }
     recorder::link::open(dir, context, &notices::tell).map_err(|error| {
         const REMEDY: &str =
-            "tables are made within the archive; copy it to where there is room and you may write, and open the copy";
+            "tables are written to the archive; copy it to a writable disk with more space, and open the copy";
         let lacks_room = error.lacks_room();
         let error = anyhow::Error::new(error);
         if lacks_room { error.context(REMEDY) } else { error }
     })
 }
 
-/// `fathom link`.
-pub fn run(args: &crate::args::Link) -> Result<()> {
+/// `fathom reindex`.
+pub fn run(args: &crate::args::Reindex) -> Result<()> {
     let context = crate::progress::context(false);
     let dir = &args.archive;
     // In a folder that is no archive nothing is made, not even a lock.
@@ -46,8 +46,8 @@ pub fn run(args: &crate::args::Link) -> Result<()> {
         Err(error) if is_rescuable(&error) && archive::runs::path(dir).is_file() => {
             eprintln!("fathom: {}", notices::without_remedy(&error));
             eprintln!(
-                "fathom: going on with the log (runs.jsonl) alone: the command line is lost, and the archive's time is its \
-                 first process's"
+                "fathom: continuing with the log (runs.jsonl) alone: the command line is lost, and the archive's \
+                 time is that of its first process"
             );
             Some(notices::warned(experiment::tables::make_without_meta(dir)?))
         }

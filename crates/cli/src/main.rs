@@ -63,7 +63,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Show(args) => show::run(&args)?,
         Verb::Report(args) => report::run(&args)?,
         Verb::Export(args) => export::run(&args)?,
-        Verb::Link(args) => link::run(&args)?,
+        Verb::Reindex(args) => link::run(&args)?,
         Verb::Papers(args) => return papers::run(&args),
         Verb::Agent { folder } => device::reach::agent::run(std::io::stdin(), std::io::stdout(), &folder)
             .with_context(|| format!("cannot make a folder in {}", folder.display()))?,

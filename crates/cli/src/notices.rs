@@ -28,8 +28,8 @@ pub fn warn(notice: Notice) {
 pub fn tell(notice: Notice) {
     match notice {
         Notice::MayThrow { path, function } => eprintln!(
-            "fathom: {} may throw exceptions or panic: one that leaves {function} ends the program while it is recorded, since the \
-             kernel hides the way back from unwinders",
+            "fathom: {} may throw exceptions or panic: one that unwinds through {function} aborts the program while \
+             it is recorded, since the kernel's return probe hides the return address from unwinders",
             path.display()
         ),
         Notice::ProbesRefused { count, probe, how } => eprintln!(
@@ -39,16 +39,16 @@ pub fn tell(notice: Notice) {
             eprintln!("fathom: {} attached; nothing is recorded", counted(probes, "probe"));
         }
         Notice::KeptOld(kept) => {
-            let gone = if kept.replaced { ", in place of an older one, which is gone" } else { "" };
-            eprintln!("fathom: what was there is now {}{gone} (one is kept)", kept.path.display());
+            let gone = if kept.replaced { ", replacing an older one" } else { "" };
+            eprintln!("fathom: the existing archive was renamed to {}{gone} (one is kept)", kept.path.display());
         }
         // What looks like a recording that saw nothing.
         Notice::KernelThread { pid, name } => eprintln!(
-            "fathom: process {pid}{} is a thread of the kernel: it makes no system calls and runs no statements, and what it writes \
-             it mostly writes for others. Record who it works for, or --all",
+            "fathom: process {pid}{} is a kernel thread: it makes no system calls and runs no statements, and mostly \
+             writes on behalf of other processes. Record those, or --all",
             name.map(|name| format!(" ({name})")).unwrap_or_default()
         ),
-        Notice::CommandGoesOn => eprintln!("fathom: the command goes on; its recording ends here"),
+        Notice::CommandGoesOn => eprintln!("fathom: the recording ended; the command continues"),
         Notice::LogFull { why } => eprintln!("fathom: the recording ended early: {why}"),
         Notice::NoSuchProcess { name } => eprintln!(
             "fathom: no process named {name} ran; the trace holds only other processes' I/O. A name is what `ps -o comm` shows, at most \
@@ -57,7 +57,7 @@ pub fn tell(notice: Notice) {
         Notice::NotLinked { archive, error } => {
             eprintln!("fathom: {}", crate::sentence(&error.into()));
             eprintln!(
-                "fathom: not enough space to build the tables; the events are kept: copy {} to a disk with more space and run `fathom link` on it",
+                "fathom: not enough space to build the tables; the events are kept: copy {} to a disk with more space and run `fathom reindex` on it",
                 archive.display()
             );
         }
@@ -81,13 +81,13 @@ pub fn keep_old(output: &Path, quiet: bool) -> Result<()> {
     Ok(())
 }
 
-const EVENTS_ALONE: &str = "going on with the events alone; disks, facts and coverage are lost";
+const EVENTS_ALONE: &str = "continuing with the events alone; disks, facts and coverage are lost";
 
 /// What is the matter with `meta.json`, without the advice to do what is being done.
 pub fn without_remedy(error: &archive::Error) -> String {
     match error {
         archive::Error::Damaged { path, why, .. } => format!("{} is damaged: {why}", path.display()),
-        archive::Error::NotAnArchive { path, .. } => format!("{} has no meta.json that is Fathom's", path.display()),
+        archive::Error::NotAnArchive { path, .. } => format!("{} has no valid meta.json", path.display()),
         other => other.to_string(),
     }
 }

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_is_said_steers_the_terminal() {
+    fn output_has_no_terminal_control_sequences() {
         assert_eq!(harmless("a\tb\r\nü"), "a\tb\r\nü");
         assert_eq!(harmless("\u{1b}[2J\r\u{9b}1A\u{202e}x\u{7f}"), "\\u001b[2J\\u000d\\u009b1A\\u202ex\\u007f");
         // What JSON leaves as it is comes back from it.
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_in_pieces_is_said_by_lines_and_whole() {
+    fn partial_output_is_printed_by_complete_lines() {
         thread_local!(static SAID: std::cell::RefCell<Vec<String>> = const { std::cell::RefCell::new(Vec::new()) });
         let text = "{\"a\": \"ü\u{202e}\"}\r\n é\n\u{1b}[2Jend";
         for cut in 0..=text.len() {

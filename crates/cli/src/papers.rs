@@ -67,7 +67,7 @@ pub fn run(args: &args::Papers) -> Result<ExitCode> {
     let list: List = toml::from_str(LIST).context("the list of figures")?;
     if let Some(unknown) = args.figures.iter().find(|name| !list.figure.iter().any(|k| k.is(name))) {
         let names: Vec<String> = list.figure.iter().map(|k| format!("{}/{}", k.paper, k.number)).collect();
-        return Err(Usage(format!("there is no figure {unknown:?}; there are {}", names.join(", "))).into());
+        return Err(Usage(format!("unknown figure {unknown:?}; expected one of {}", names.join(", "))).into());
     }
     let wanted: Vec<&Known> =
         list.figure.iter().filter(|k| args.figures.is_empty() || args.figures.iter().any(|f| k.is(f))).collect();
@@ -114,7 +114,7 @@ pub fn run(args: &args::Papers) -> Result<ExitCode> {
 fn without_page(args: &args::Papers, archive: &Path, code: ExitCode) -> ExitCode {
     if let Some(page) = &args.output {
         eprintln!(
-            "fathom: {} is not written, since not all of its figures were made; what was measured is kept in {}",
+            "fathom: {} was not written, since some figures are missing; what was measured is kept in {}",
             page.display(),
             archive.display()
         );
@@ -138,9 +138,14 @@ fn nothing_to_make(kind: &str, of_benchmark: bool, of_recording: bool) -> Option
         _ => ("a recording", of_recording, "a benchmark (`fathom bench run`)"),
     };
     let any = of_benchmark || of_recording;
-    let wanted = if any { format!("is made of {needed}") } else { "has a command that makes it".into() };
-    let which = if any { "what was asked for" } else { "nothing that was asked for" };
-    (!fits).then(|| format!("this is {kind}, and {which} {wanted}; without --archive, `fathom papers` measures anew"))
+    let wanted = if any { format!("is made of {needed}") } else { "can be made by a command".into() };
+    let which = if any { "what was requested" } else { "nothing that was requested" };
+    (!fits).then(|| {
+        format!(
+            "this is {kind}, and {which} {wanted}; without --archive, `fathom papers` runs new \
+        measurements"
+        )
+    })
 }
 
 /// Draws the figures of a recording on a page beside it, if it was made for the purpose and no page of somebody else's is there.
@@ -156,9 +161,9 @@ fn draw(archive: &Path, own: bool) -> Result<()> {
     };
     if own && replaceable {
         report::write(&link::open(archive, &progress::context(false))?, archive, &page)?;
-        eprintln!("fathom: the figures themselves are drawn in {}", page.display());
+        eprintln!("fathom: the figures are drawn in {}", page.display());
     } else {
-        eprintln!("fathom: `fathom report {} -o PAGE.html` draws the figures themselves", output::word(archive));
+        eprintln!("fathom: to draw the figures: fathom report {} -o PAGE.html", output::word(archive));
     }
     Ok(())
 }
@@ -172,11 +177,11 @@ fn recorded() -> Result<Option<PathBuf>> {
     let recorded = recorder::record(&demo::recording(&load, &archive)?, &context, &notices::warn)?;
     progress::clear(&context);
     if context.cancelled() {
-        eprintln!("fathom: interrupted; what was recorded until then is in {}", archive.display());
+        eprintln!("fathom: interrupted; the recording so far is in {}", archive.display());
         return Ok(None);
     }
     if recorded.status != 0 {
-        bail!("the load ended with status {}", recorded.status);
+        bail!("the workload ended with status {}", recorded.status);
     }
     Ok(Some(archive))
 }
@@ -210,18 +215,18 @@ fn scores(args: &args::Papers, figures: &[&Known]) -> Result<Made> {
     };
     let all: Vec<_> = analysis::bench::figures::figures(&benchmark).into_iter().filter(wanted).collect();
     if all.is_empty() {
-        bail!("{} holds no cell of these figures", path.display());
+        bail!("{} contains no cell of these figures", path.display());
     }
     if all.iter().flat_map(|f| &f.bars).all(|bar| bar.estimate.is_none()) {
-        bail!("{} holds no score of any cell of these figures", path.display());
+        bail!("{} contains no score for these figures", path.display());
     }
     Ok(Made::Text(format!("\n{}", experiment::folded(&analysis::bench::figures::markdown(&all)))))
 }
 
 fn head() -> String {
-    "# The papers' figures\n\n\
-     A paper's numbers stand in the column \"paper\" and are of its own machines; ours stand in the column \"ours\". What a figure was made \
-     on, and\nwhat not, its state says. `make papers` makes them all; each command below makes one.\n\n"
+    "# The papers' figures\n\nThe column \"paper\" has the paper's values, from its own machines; \"ours\" has \
+     values measured here. The state says on what a figure\nwas made. `make papers` makes them all; each command \
+     below makes one.\n\n"
         .into()
 }
 
@@ -273,11 +278,11 @@ mod tests {
     fn an_archive_that_makes_none_of_the_figures_is_refused() {
         for (kind, of_benchmark, of_recording, told) in [
             ("bench", true, false, None),
-            ("bench", false, true, Some("this is a benchmark, and what was asked for is made of a recording")),
+            ("bench", false, true, Some("this is a benchmark, and what was requested is made of a recording")),
             ("trace", false, true, None),
-            ("trace", true, false, Some("this is a recording, and what was asked for is made of a benchmark")),
+            ("trace", true, false, Some("this is a recording, and what was requested is made of a benchmark")),
             ("net", true, true, Some("this is a network run")),
-            ("bench", false, false, Some("nothing that was asked for has a command")),
+            ("bench", false, false, Some("nothing that was requested can be made by a command")),
         ] {
             let why = nothing_to_make(kind, of_benchmark, of_recording);
             assert_eq!(why.is_some(), told.is_some(), "{kind}: {why:?}");

@@ -23,7 +23,8 @@ pub fn run(args: &args::Report) -> Result<()> {
     if benchmarks > 0 {
         anyhow::ensure!(
             benchmarks == opened.len(),
-            "these are benchmarks and other archives: make a page of each kind (network runs and what was recorded beside them are one)"
+            "a page cannot mix benchmarks with other archives: make one page for each kind (network runs and \
+             recordings go together)"
         );
         return benchmark_page(&args.archives, args.output.as_deref());
     }
@@ -34,7 +35,7 @@ pub fn run(args: &args::Report) -> Result<()> {
     let first = args.archives.first().map_or(Path::new("trace.fathom"), PathBuf::as_path);
     let output = args.output.clone().unwrap_or_else(|| beside(first, "html"));
     write_parts(parts, &output)?;
-    println!("{}: open it in a browser; it needs no network", output.display());
+    println!("{}: open it in a browser (self-contained)", output.display());
     Ok(())
 }
 
@@ -62,7 +63,7 @@ fn benchmark_page(archives: &[PathBuf], output: Option<&Path>) -> Result<()> {
     let (a, shown) = match archives {
         [one] => (None, one),
         [a, b] => (Some(bench::load(a)?), b),
-        _ => bail!("a page shows two benchmarks at most; `fathom bench history` shows more of them over time"),
+        _ => bail!("a page shows at most two benchmarks; `fathom bench history` shows more"),
     };
     let bench = bench::load(shown)?;
     let why = |name: &str| bench::explain(shown, name, &context);
@@ -77,7 +78,7 @@ fn benchmark_page(archives: &[PathBuf], output: Option<&Path>) -> Result<()> {
 fn write_page(title: &str, page: &serde_json::Value, output: Option<&Path>, archive: &Path) -> Result<()> {
     let output = output.map_or_else(|| beside(archive, "html"), Path::to_path_buf);
     atomic_file::text(&output, &report::bench_page(title, page))?;
-    println!("{}: open it in a browser; it needs no network", output.display());
+    println!("{}: open it in a browser (self-contained)", output.display());
     Ok(())
 }
 

@@ -32,7 +32,7 @@ mod tests {
         let linked = recorder::link::link(&to, &model::Context::silent(), &|_| ()).unwrap();
         assert!(linked.operations > 100, "{linked:?}");
         let summary = analysis::summarise_archive(&Archive::open(&to).unwrap()).unwrap();
-        assert!(analysis::show::text(&summary).contains("\nNothing was lost"));
+        assert!(analysis::show::text(&summary).contains("\nNo losses"));
         assert!(META.windows(5).all(|w| w != b"/work" && w != b"/root"), "the sample names its machine's folders");
     }
 }

@@ -107,15 +107,15 @@ impl Count {
         let stat = reader.read("/proc/stat");
         let ticks = |at: usize| -> Result<u64, String> {
             let text = stat.as_ref().map_err(Clone::clone)?;
-            let line = text.lines().find_map(|l| l.strip_prefix("cpu ")).ok_or("/proc/stat is not understood")?;
+            let line = text.lines().find_map(|l| l.strip_prefix("cpu ")).ok_or("cannot parse /proc/stat")?;
             line.split_whitespace()
                 .nth(at)
                 .and_then(|w| w.parse().ok())
-                .ok_or_else(|| "the kernel does not tell".into())
+                .ok_or_else(|| "not reported by the kernel".into())
         };
         Self {
             others: match hidden {
-                true => Err("others' processes are hidden from this user".into()),
+                true => Err("other users' processes are hidden (hidepid)".into()),
                 false => Ok(others.map(|(pid, p)| (*pid, (p.own, p.own.saturating_add(p.waited)))).collect()),
             },
             // Its link leads to no path; what it names is told by stat.
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn own_children_and_threads_of_the_kernel_are_not_others() {
+    fn own_children_and_kernel_threads_are_not_other_processes() {
         let tick = tick_s();
         // 10 is the runner, 20 its guard, 5 (a lower number) the load; 30 is a shell that is somebody else's, 31 its child.
         let before = Files::of(
@@ -246,14 +246,14 @@ mod tests {
     }
 
     #[test]
-    fn who_sees_only_his_own_says_that_he_cannot_tell() {
+    fn hidden_processes_make_the_value_unknown() {
         let files = Files::of(&[(10, 1, 0, 3, 0)], 0);
         let count = Count::now(&files, 10);
         assert!(count.since(&count).others_s.unwrap_err().contains("hidden"));
     }
 
     #[test]
-    fn heat_is_counted_where_the_kernel_counts_it() {
+    fn throttling_is_read_where_the_kernel_counts_it() {
         let mut files = Files::of(&[(1, 0, 0, 3, 0)], 0);
         files.0.insert("/sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count".into(), "3\n".into());
         files.0.insert("/sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq".into(), "2000000\n".into());
@@ -266,7 +266,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_upsets_it(text in "[0-9]{0,4} ?\\(?.{0,40}\\)?[ 0-9A-Z-]{0,60}") {
+        fn arbitrary_input_does_not_panic(text in "[0-9]{0,4} ?\\(?.{0,40}\\)?[ 0-9A-Z-]{0,60}") {
             process(&text);
         }
     }

@@ -71,7 +71,7 @@ impl<'a> Sheet<'a> {
     fn each(&mut self, name: &str, varies: Varies, unit: &str, source: &str, paths: &[String]) {
         let texts: BTreeSet<String> = paths.iter().filter_map(|p| self.reader.read(p).ok()).collect();
         let all = texts.into_iter().collect::<Vec<_>>().join(", ");
-        let answer = if all.is_empty() { Err("there is none".to_owned()) } else { Ok(all) };
+        let answer = if all.is_empty() { Err("none".to_owned()) } else { Ok(all) };
         self.put(name, varies, unit, source, answer);
     }
 
@@ -281,7 +281,7 @@ fn load(sheet: &mut Sheet<'_>) {
     sheet.part("load.one_minute", Run, "", "/proc/loadavg", |text| Some(text.split(' ').next()?.to_owned()));
     let zones = sheet.in_each("/sys/class/thermal", "thermal_zone", "temp");
     let hottest = zones.iter().filter_map(|p| sheet.reader.read(p).ok()?.parse::<i64>().ok()).max();
-    let hottest = hottest.map(|t| t.to_string()).ok_or_else(|| "there is no sensor".to_owned());
+    let hottest = hottest.map(|t| t.to_string()).ok_or_else(|| "no sensor".to_owned());
     sheet.put("load.temperature_max", Run, "m°C", "/sys/class/thermal/thermal_zone*/temp", hottest);
     let supplies = sheet.in_each("/sys/class/power_supply", "", "status");
     sheet.each("load.battery", Run, "", "/sys/class/power_supply/*/status", &supplies);
@@ -328,7 +328,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_upsets_it(text in "(?s).{0,80}") {
+        fn arbitrary_input_does_not_panic(text in "(?s).{0,80}") {
             count(&text);
             chosen(&text);
             entry(&text, "a");

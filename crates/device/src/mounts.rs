@@ -119,7 +119,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_upsets_it(line in ".{0,80}") {
+        fn arbitrary_input_does_not_panic(line in ".{0,80}") {
             parse(&line);
             unescape(&line);
         }

@@ -42,7 +42,7 @@ impl Look {
     /// # Errors
     /// Why the counters cannot be had.
     pub fn now(reader: &dyn Reader) -> Result<Self, String> {
-        parse(&reader.read("/proc/stat")?).ok_or_else(|| "/proc/stat is not understood".into())
+        parse(&reader.read("/proc/stat")?).ok_or_else(|| "cannot parse /proc/stat".into())
     }
 
     /// Processors that were busy since `before`; an error if no tick has passed.
@@ -51,7 +51,7 @@ impl Look {
     /// The two looks are too close.
     pub fn busy_since(&self, before: &Self) -> Result<f64, String> {
         match self.all.saturating_sub(before.all) {
-            0 => Err("no tick passed between two looks at /proc/stat".into()),
+            0 => Err("no tick passed between two reads of /proc/stat".into()),
             all => Ok(self.busy.saturating_sub(before.busy) as f64 / all as f64 * self.cpus as f64),
         }
     }
@@ -91,12 +91,12 @@ fn temperature(reader: &dyn Reader) -> Result<f64, String> {
     let zones = numbers(reader, "/sys/class/thermal", "thermal_zone", "temp");
     // A sensor that is off says 0 or far below; silicon is nowhere near either.
     let hottest = zones.into_iter().map(|t| t / 1000.0).filter(|t| *t > 0.0 && *t < 200.0).max_by(f64::total_cmp);
-    hottest.ok_or_else(|| "there is no sensor".into())
+    hottest.ok_or_else(|| "no sensor".into())
 }
 
 pub(crate) fn frequency(reader: &dyn Reader) -> Result<f64, String> {
     let limits = numbers(reader, "/sys/devices/system/cpu/cpufreq", "policy", "scaling_max_freq");
-    limits.into_iter().map(|khz| khz / 1000.0).min_by(f64::total_cmp).ok_or_else(|| "the kernel does not tell".into())
+    limits.into_iter().map(|khz| khz / 1000.0).min_by(f64::total_cmp).ok_or_else(|| "not reported by the kernel".into())
 }
 
 fn battery(reader: &dyn Reader) -> Result<Battery, String> {
@@ -110,7 +110,7 @@ fn battery(reader: &dyn Reader) -> Result<Battery, String> {
         }
         Some(Battery { percent: read("capacity")?.trim().parse().ok()?, status: read("status")? })
     });
-    found.ok_or_else(|| "there is no battery".into())
+    found.ok_or_else(|| "no battery".into())
 }
 
 #[cfg(test)]
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_phone_tells_everything() {
+    fn all_sensors_of_a_phone_are_read() {
         let phone = Files(vec![
             ("/proc/stat", AFTER),
             ("/sys/class/thermal/thermal_zone0/temp", "-40000"),
@@ -188,7 +188,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_upsets_it(text in "(cpu ?[0-9 ]{0,60}\n?){0,3}.{0,20}") {
+        fn arbitrary_input_does_not_panic(text in "(cpu ?[0-9 ]{0,60}\n?){0,3}.{0,20}") {
             parse(&text);
         }
     }

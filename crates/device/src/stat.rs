@@ -83,7 +83,7 @@ impl DiskStat {
     pub fn read(reader: &dyn Reader, disk: &str) -> Result<Self, String> {
         let path = format!("/sys/block/{disk}/stat");
         let line = reader.read(&path).map_err(|why| format!("{path}: {why}"))?;
-        Self::parse(&line).ok_or_else(|| format!("{path}: not understood: {line}"))
+        Self::parse(&line).ok_or_else(|| format!("{path}: cannot parse: {line}"))
     }
 }
 
@@ -125,7 +125,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_upsets_it(line in ".{0,80}", numbers in proptest::collection::vec(any::<u64>(), 0..20)) {
+        fn arbitrary_input_does_not_panic(line in ".{0,80}", numbers in proptest::collection::vec(any::<u64>(), 0..20)) {
             DiskStat::parse(&line);
             let text = numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
             prop_assert_eq!(DiskStat::parse(&text).is_some(), numbers.len() >= 11);

@@ -25,7 +25,7 @@ pub(crate) fn under(sheet: &mut Sheet<'_>, path: &str) {
         Err(why) => return nothing(why, sheet),
     };
     let Some(top) = disks.under(reader, path) else {
-        return nothing(format!("{} is on no disk that the kernel lists", mount.source), sheet);
+        return nothing(format!("{} is not on a disk that the kernel lists", mount.source), sheet);
     };
     file_system(sheet, &mount, top);
     for (depth, one) in disks.stack(reader, top).into_iter().enumerate() {

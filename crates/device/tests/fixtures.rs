@@ -86,7 +86,7 @@ fn a_disks_statistics_are_read_by_name() {
 
 /// Two disks that claim to stand on each other, which no kernel makes but a damaged fixture may.
 #[test]
-fn a_circle_of_disks_ends() {
+fn cyclic_disks_terminate() {
     struct Circle;
     impl Reader for Circle {
         fn read(&self, path: &str) -> Result<String, String> {

@@ -8,7 +8,7 @@ use std::path::Path;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no such workload or sweep.
-    #[error("there is no {what} {word:?}; there are {names}, or give a file: DESIGN.toml")]
+    #[error("unknown {what} {word:?}; expected one of {names}, or a file: DESIGN.toml")]
     Unknown {
         /// What it would be.
         what: &'static str,

@@ -189,20 +189,25 @@ impl Design {
         // These come from a workload's factors, and go into archives.
         let ours = |c: &Cell| c.fill != Fill::default() || c.why.is_some() || c.dir.is_some() || c.metric.is_some();
         if self.plan.is_some() || self.cells.iter().any(ours) {
-            return Err("plan, fill, why, dir and metric of a cell are not for a design's file".into());
+            return Err("a design file may not set plan, fill, why, dir or metric of a cell".into());
         }
         let mut names = BTreeSet::new();
         if let Some(twice) = self.cells.iter().find(|c| !names.insert(&c.name)) {
-            return Err(format!("cell {:?} is there twice", twice.name));
+            return Err(format!("duplicate cell {:?}", twice.name));
         }
         match &self.baseline {
-            None => return Err("it names no baseline".into()),
-            Some(baseline) if !names.contains(baseline) => return Err(format!("the baseline {baseline:?} is no cell")),
+            None => return Err("it has no baseline".into()),
+            Some(baseline) if !names.contains(baseline) => {
+                return Err(format!(
+                    "the baseline {baseline:?} is not a \
+                cell"
+                ));
+            }
             Some(_) => {}
         }
         if self.better.is_none() {
             return Err(format!(
-                "it does not say which way {:?} is good: better = \"higher\" (a rate) or \"lower\" (a time)",
+                "{:?} has no direction: set better = \"higher\" (a rate) or \"lower\" (a time)",
                 self.metric
             ));
         }
@@ -227,11 +232,11 @@ impl Design {
                 return Err(format!("cell {:?}: within_percent must lie between 0 and 100", cell.name));
             }
             if !cell.because.is_empty() && cell.within_percent.is_none() {
-                return Err(format!("cell {:?}: because is told beside within_percent only", cell.name));
+                return Err(format!("cell {:?}: because needs within_percent", cell.name));
             }
             for word in cell.argv.iter().chain(&cell.background).chain(cell.setup.iter().flatten()) {
                 if let Some(list) = word.strip_prefix('@').filter(|list| !self.words.contains_key(*list)) {
-                    return Err(format!("cell {:?}: there are no [words] {list:?}", cell.name));
+                    return Err(format!("cell {:?}: no [words] {list:?}", cell.name));
                 }
             }
         }
@@ -275,16 +280,16 @@ mod tests {
     #[test]
     fn mistakes_are_found_before_anything_runs() {
         for (from, to, part) in [
-            ("baseline = \"a\"", "baseline = \"b\"", "\"b\" is no cell"),
+            ("baseline = \"a\"", "baseline = \"b\"", "\"b\" is not a cell"),
             ("baseline = \"a\"", "", "no baseline"),
-            ("better = \"higher\"", "", "which way \"x\" is good"),
+            ("better = \"higher\"", "", "\"x\" has no direction"),
             ("better = \"higher\"", "better = \"more\"", "more"),
             ("same_as = \"a\"", "same_as = \"a again\"", "same_as must name"),
             ("same_as = \"a\"", "goal = 1.0", "has no argv"),
             ("goal = 0.5", "within_percent = 0", "between 0 and 100"),
-            ("goal = 0.5", "because = \"?\"", "beside within_percent"),
+            ("goal = 0.5", "because = \"?\"", "needs within_percent"),
             ("[\"@load\"]", "[\"@laod\"]", "\"laod\""),
-            ("\"a again\"", "\"a\"", "is there twice"),
+            ("\"a again\"", "\"a\"", "duplicate cell"),
             ("seed = 1", "sede = 1", "sede"),
             ("blocks = 2", "blocks = 0", "at least 1"),
         ] {

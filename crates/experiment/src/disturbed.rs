@@ -43,8 +43,7 @@ pub fn judge(wall_s: f64, during: &During, own: &Own, beside: bool) -> Marks {
     let mut marks = Marks::new();
     let mut wrong = Vec::new();
     let mut put = |name: &str, unit: &str, value: Result<f64, String>, most: f64, said: &str| {
-        let short =
-            (wall_s < SHORTEST_S).then(|| format!("it lasted {:.0} ms, which is too short to tell", wall_s * 1e3));
+        let short = (wall_s < SHORTEST_S).then(|| format!("it took {:.0} ms, too short to measure", wall_s * 1e3));
         let mark = match short.map_or(value, Err) {
             Err(why) => Mark { state: State::Unavailable, value: None, unit: None, why: Some(why) },
             Ok(value) => {
@@ -60,37 +59,37 @@ pub fn judge(wall_s: f64, during: &During, own: &Own, beside: bool) -> Marks {
         marks.insert(format!("during.{name}"), mark);
     };
     let share = |s: &Result<f64, String>| s.clone().map(|s| s / wall_s.max(1e-9));
-    put("others", "CPUs", share(&during.others_s), OTHERS_CPUS, "others' CPUs");
-    put("steal", "CPUs", share(&during.steal_s), LOST, "CPUs stolen by the host");
+    put("others", "CPUs", share(&during.others_s), OTHERS_CPUS, "other processes' CPUs");
+    put("steal", "CPUs", share(&during.steal_s), LOST, "steal time, CPUs");
     let queue = match own.scheduled {
-        None => Err("the kernel does not tell".into()),
-        Some(_) if beside => Err("something else of this run ran beside it".into()),
+        None => Err("not reported by the kernel".into()),
+        Some(_) if beside => Err("another process of this run ran at the same time".into()),
         Some(s) => {
             let (ran, waited) = (s.ran_ns as f64 / 1e9, s.waited_ns as f64 / 1e9);
             let by_family = (own.cpu_s - ran).max(0.0) + during.kernel_s;
             Ok((waited - by_family).max(0.0) / wall_s.max(1e-9))
         }
     };
-    put("queue", "of the time", queue, LOST, "share of its time in the queue behind others");
+    put("queue", "of the time", queue, LOST, "run-queue delay, share of its time");
     let frequency = match (&during.frequency_mhz, during.throttled) {
         (Err(why), None) => Mark { state: State::Unavailable, value: None, unit: None, why: Some(why.clone()) },
         (frequency, throttled) => {
             let fell = frequency.as_ref().ok().filter(|(before, after)| *after < before * (1.0 - FREQUENCY));
             let why = match (fell, throttled) {
-                (Some((before, _)), _) => Some(format!("at its begin up to {before:.0} MHz")),
+                (Some((before, _)), _) => Some(format!("at its start up to {before:.0} MHz")),
                 (None, Some(n @ 1..)) => Some(format!("throttled {n} times")),
                 _ => None,
             };
             let state = if why.is_some() { State::Failed } else { State::Passed };
             let value = frequency.as_ref().ok().map(|(_, after)| *after);
-            wrong.extend(why.iter().map(|why| format!("processors {why}")));
+            wrong.extend(why.iter().map(|why| format!("CPUs {why}")));
             Mark { state, value, unit: value.map(|_| "MHz".into()), why }
         }
     };
     marks.insert("during.frequency".into(), frequency);
     if let Some(others) = marks.get_mut("during.others").filter(|m| during.inside && m.state == State::Passed) {
         others.state = State::Unavailable;
-        others.why = Some("in a container only its own processes are seen".into());
+        others.why = Some("in a container, only its own processes are visible".into());
     }
     let judged = marks.values().any(|m| m.state != State::Unavailable);
     let state = match (judged, wrong.is_empty()) {
@@ -125,7 +124,7 @@ mod tests {
             inside: false,
             kernel_s: 0.05,
             steal_s: Ok(0.0),
-            frequency_mhz: Err("the kernel does not tell".into()),
+            frequency_mhz: Err("not reported by the kernel".into()),
             throttled: None,
         }
     }
@@ -140,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_did_is_a_disturbance_and_what_the_process_did_is_none() {
+    fn only_other_processes_disturb() {
         // Two seconds in which its four threads filled two processors, waited for each other, and made the kernel work.
         let busy = own(4.0, 1.0, 1.0);
         assert_eq!(failed(&judge(2.0, &During { kernel_s: 0.8, ..calm() }, &busy, false)), Vec::<&str>::new());
@@ -149,7 +148,7 @@ mod tests {
         let loaded = During { others_s: Ok(1.0), ..calm() };
         let marks = judge(2.0, &loaded, &busy, false);
         assert_eq!(failed(&marks), ["during.others", UNDISTURBED]);
-        assert!(marks[UNDISTURBED].why.as_ref().unwrap().contains("others' CPUs 0.50"), "{marks:?}");
+        assert!(marks[UNDISTURBED].why.as_ref().unwrap().contains("other processes' CPUs 0.50"), "{marks:?}");
         let stolen = During { steal_s: Ok(0.2), ..calm() };
         assert_eq!(failed(&judge(2.0, &stolen, &busy, false)), ["during.steal", UNDISTURBED]);
         // One thread, ready for half of the time, of which nobody of its own held the processor.
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_not_claimed() {
+    fn unknown_disturbance_is_not_reported() {
         let short = judge(0.02, &During { others_s: Ok(0.02), ..calm() }, &own(0.02, 0.02, 0.0), false);
         assert!(failed(&short).is_empty() && short[UNDISTURBED].state == State::Unavailable, "{short:?}");
         // Two ticks are none.
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quarter_may_be_left_out_and_not_more() {
+    fn at_most_a_quarter_of_the_replicates_is_excluded() {
         assert!(!too_many(0, 0) && !too_many(2, 8) && too_many(3, 8) && too_many(1, 3) && too_many(4, 4));
     }
 }

@@ -88,12 +88,12 @@ pub fn expand(workload: &Workload, choices: &Choices) -> Result<Design, Error> {
             cells.push(cell);
         }
         if cells.len() > MOST_CELLS {
-            return Err(wrong(format!("these choices make more than {MOST_CELLS} cells; choose fewer values")));
+            return Err(wrong(format!("these values make more than {MOST_CELLS} cells; choose fewer")));
         }
     }
     if cells.is_empty() {
         let why: Vec<&str> = left_out.into_iter().map(String::as_str).collect();
-        return Err(wrong(format!("nothing is left to run: {}", why.join("; "))));
+        return Err(wrong(format!("no cells to run: {}", why.join("; "))));
     }
     Ok(Design {
         name: workload.name.clone(),
@@ -129,9 +129,9 @@ pub fn expand(workload: &Workload, choices: &Choices) -> Result<Design, Error> {
 /// The values of each factor, in the workload's order.
 fn chosen<'a>(workload: &'a Workload, choices: &'a Choices) -> Result<Vec<(&'a Factor, Vec<&'a str>)>, String> {
     for (name, values) in &choices.factors {
-        let factor = workload.factor(name).ok_or_else(|| format!("there is no factor {name:?}"))?;
+        let factor = workload.factor(name).ok_or_else(|| format!("unknown factor {name:?}"))?;
         if factor.folder {
-            return Err(format!("factor {name}: folders are given by --dir"));
+            return Err(format!("factor {name}: give folders with --dir"));
         }
         values.iter().try_for_each(|v| factor.check(v))?;
     }
@@ -174,7 +174,7 @@ pub fn instead(workload: &Workload, choices: &Choices) -> Vec<String> {
         let told = |value: &String| {
             let (other, need) = stand_in(factor, value, choices)?;
             let (workload, name) = (&workload.name, &factor.name);
-            Some(format!("{workload}: {name}={other} in place of {name}={value}, which needs {need}"))
+            Some(format!("{workload}: {name}={other} instead of {name}={value}, which needs {need}"))
         };
         usual(factor, choices).iter().filter_map(told).collect::<Vec<_>>()
     };
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_run_here_gives_way_unless_it_was_asked_for() {
+    fn default_values_that_cannot_run_are_replaced() {
         let text = TEXT.replace(
             "values = [\"insert\", \"select\"]",
             "values = [\"insert\", \"select\"]\n instead = { select = \"insert\" }",
@@ -367,20 +367,20 @@ mod tests {
         let cells = expand(&workload, &choices).unwrap().cells;
         // INSERTs were there already.
         assert_eq!(cells.iter().map(|c| c.factors["op"].as_str()).collect::<Vec<_>>(), ["insert"]);
-        assert_eq!(instead(&workload, &choices), ["w: op=insert in place of op=select, which needs sh"]);
+        assert_eq!(instead(&workload, &choices), ["w: op=insert instead of op=select, which needs sh"]);
         choices.factors.insert("op".into(), vec!["select".into()]);
         assert_eq!(expand(&workload, &choices).unwrap().cells[0].factors["op"], "select");
         assert!(instead(&workload, &choices).is_empty());
     }
 
     #[test]
-    fn choices_that_cannot_be_are_named() {
+    fn invalid_values_are_reported() {
         for (factors, parts) in [
             (&[("mode", &["w"][..])][..], &["factor mode", "\"w\"", "x, y, z"][..]),
             (&[("scans", &["0"])], &["factor scans", "1 to 100"]),
             (&[("speed", &["1"])], &["\"speed\""]),
             (&[("dir", &["/a"])], &["--dir"]),
-            (&[("op", &["insert"]), ("mode", &["y"])], &["nothing is left", "y inserts nothing"]),
+            (&[("op", &["insert"]), ("mode", &["y"])], &["no cells to run", "y inserts nothing"]),
         ] {
             let error = design(&choose(factors)).unwrap_err().to_string();
             assert!(parts.iter().all(|p| error.contains(p)), "{error}");

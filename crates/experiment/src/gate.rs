@@ -154,7 +154,7 @@ impl Gate {
             Verdict::of(f >= first * (1.0 - FREQUENCY), true, || format!("at first up to {first:.0} MHz"))
         });
         put("load", "CPUs", &readings.busy_cpus, &mut |busy| {
-            Verdict::of(busy <= BUSY_CPUS, true, || format!("others kept more than {BUSY_CPUS} CPUs busy"))
+            Verdict::of(busy <= BUSY_CPUS, true, || format!("other processes used more than {BUSY_CPUS} CPUs"))
         });
         let battery = self.battery(&readings.battery);
         marks.insert("battery".into(), battery);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn heat_is_waited_for_until_it_is_gone() {
+    fn the_gate_waits_while_the_machine_is_hot() {
         let mut gate = gate();
         let hot = Readings { temperature_c: Ok(43.1), ..calm() };
         assert!(matches!(gate.signal(S, &hot), Signal::Wait(what) if what.contains("temperature 43.1")));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waiting_cannot_mend_is_marked_at_once() {
+    fn failed_gates_that_cannot_recover_are_marked_at_once() {
         for (readings, name) in [
             (Readings { temperature_c: Ok(30.0), ..calm() }, "temperature"),
             (Readings { battery: Ok(Battery { percent: 30, status: "Discharging".into() }), ..calm() }, "battery"),
@@ -265,9 +265,9 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_unavailable_and_holds_nothing_up() {
+    fn unreadable_sensors_do_not_block_the_gate() {
         let none = Readings {
-            temperature_c: Err("there is no sensor".into()),
+            temperature_c: Err("no sensor".into()),
             frequency_mhz: Err(String::new()),
             busy_cpus: Err(String::new()),
             battery: Err(String::new()),

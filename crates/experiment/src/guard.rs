@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn without_its_runner_everybody_is_ended_and_keepers_take_down_what_they_keep() {
+    fn without_its_runner_all_processes_are_killed_and_cleaned_up() {
         let (mut child, leash, folder) = family();
         let pid = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap().trim().to_string();
         let shown = std::fs::read_to_string(format!("/proc/{}/cmdline", child.id())).unwrap();
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_guard_takes_the_command_along() {
+    fn a_killed_guard_kills_the_command() {
         let (mut child, _leash, folder) = family();
         let pid = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap().trim().to_string();
         child.kill().unwrap();

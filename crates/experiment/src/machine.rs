@@ -50,7 +50,7 @@ mod tests {
     use model::Fact;
 
     #[test]
-    fn only_what_lasts_is_compared() {
+    fn only_stable_facts_are_compared() {
         let fact = |value: &str, varies: &str| Fact {
             value: Some(value.into()),
             unknown: None,

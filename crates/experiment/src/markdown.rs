@@ -36,17 +36,17 @@ pub fn markdown(results: &Results) -> String {
     if let Some(disk) = &design.disk {
         let _ = write!(
             page,
-            " Disk: {}, {} MiB, made anew for each {}.",
+            " Disk: {}, {} MiB, recreated for each {}.",
             escape(&disk.kind),
             disk.size_mib,
             disk.fresh.name()
         );
     }
     if let Some(absent) = results.without_baseline() {
-        let _ = write!(page, " **{} is absent: {}.**", escape(&absent.cell), escape(&brief(&absent.why)));
+        let _ = write!(page, " ***{} is missing: {}.**", escape(&absent.cell), escape(&brief(&absent.why)));
     }
     if !results.complete() {
-        page.push_str(" **It was stopped before its end.**");
+        page.push_str(" ***The run was interrupted.**");
     }
     page.push_str("\n\nCommands:\n\n");
     let mut left = Vec::new();
@@ -113,14 +113,14 @@ fn note(c: &Comparison, cell: &Cell, noise: Option<f64>, is_baseline: bool) -> S
             (false, true) => "A/A passed",
             (false, false) => "A/A FAILED",
         };
-        notes.push(format!("{told}: differences below {:.1} % cannot be told from none", check.noise * 100.0));
+        notes.push(format!("{told}: minimum detectable difference {:.1} %", check.noise * 100.0));
     }
     if let Some(goal) = cell.goal {
         notes.push(match c.ratio {
-            _ if c.untold => format!("wanted {goal}: not judged"),
-            Some(r) if r.low >= goal => format!("wanted {goal}: reached"),
-            Some(r) if r.high < goal => format!("wanted {goal}: missed"),
-            Some(_) => format!("wanted {goal}: the interval cannot tell"),
+            _ if c.untold => format!("target {goal}: not judged"),
+            Some(r) if r.low >= goal => format!("target {goal}: met"),
+            Some(r) if r.high < goal => format!("target {goal}: missed"),
+            Some(_) => format!("target {goal}: inconclusive"),
             None => format!("wanted {goal}"),
         });
     }
@@ -134,8 +134,11 @@ fn note(c: &Comparison, cell: &Cell, noise: Option<f64>, is_baseline: bool) -> S
         let which = model::counted(c.disturbed, if is_baseline { "replicate" } else { "pair" });
         notes.push(match (is_baseline, c.untold) {
             (true, _) => format!("{which} disturbed by others"),
-            (false, false) => format!("{which} disturbed by others, left out"),
-            (false, true) => format!("**disturbed**: others disturbed {which}; measure again on a quiet machine"),
+            (false, false) => format!("{which} disturbed, excluded"),
+            (false, true) => format!(
+                "***disturbed**: other processes disturbed {which}; measure again on a quiet \
+                machine"
+            ),
         });
     }
     if c.failed > 0 {
@@ -157,15 +160,15 @@ fn agreement(percent: f64, ratio: &Estimate, noise: Option<f64>, because: &str) 
     let nothing = 1.0 + noise.unwrap_or(0.0).max(percent / 100.0);
     if ratio.high < least.min(1.0 / nothing) || nothing < ratio.low {
         return match because {
-            "" => format!("further off than {percent} %, for a reason that is not known"),
+            "" => format!("further off than {percent} %, for an unknown reason"),
             because => format!("further off than {percent} %: {because}"),
         };
     }
     match noise.filter(|noise| *noise * 100.0 > percent) {
         Some(noise) => {
-            format!("{percent} % cannot be told here: the baseline differs from itself by up to {:.1} %", noise * 100.0)
+            format!("inconclusive for {percent} %: the baseline differs from itself by up to {:.1} %", noise * 100.0)
         }
-        None => format!("{percent} % cannot be told from so few pairs"),
+        None => format!("inconclusive for {percent} %: too few pairs"),
     }
 }
 
@@ -311,7 +314,7 @@ mod tests {
         let row = |name: &str| page.lines().find(|l| l.starts_with(&format!("| {name}"))).unwrap().to_string();
         assert_eq!(
             row("tool"),
-            "| tool: a\\|b | 400.0 | 7 | 0.800 | 0.800 to 0.800 | wanted 0.9: missed; 1 replicate failed |"
+            "| tool: a\\|b | 400.0 | 7 | 0.800 | 0.800 to 0.800 | target 0.9: missed; 1 replicate failed |"
         );
         assert!(row("none again").contains("A/A passed"));
         assert_eq!(row("peer"), "| peer |  | 0 |  |  | absent: p is not installed |");
@@ -330,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn who_should_agree_does_or_it_is_said_why_not() {
+    fn expected_agreement_is_checked_with_its_reason() {
         let of = |low: f64, high: f64, noise, because| {
             let ratio = Estimate { value: (low + high) / 2.0, low, high, level: 0.95, n: 20, method: "" };
             agreement(3.0, &ratio, noise, because)
@@ -340,17 +343,17 @@ mod tests {
             of(1.04, 1.2, Some(0.01), "two calls in place of four"),
             "further off than 3 %: two calls in place of four"
         );
-        assert!(of(0.8, 0.9, None, "").contains("not known"));
+        assert!(of(0.8, 0.9, None, "").contains("unknown reason"));
         assert_eq!(of(0.5, 0.6, Some(0.5), "two calls"), "further off than 3 %: two calls");
         assert_eq!(
             of(0.9, 1.02, Some(0.123), "x"),
-            "3 % cannot be told here: the baseline differs from itself by up to 12.3 %"
+            "inconclusive for 3 %: the baseline differs from itself by up to 12.3 %"
         );
         assert!(
             of(1.04, 1.2, Some(0.5), "x").contains("by up to 50.0 %"),
             "no more than a machine of this noise makes of nothing"
         );
-        assert_eq!(of(0.9, 1.02, Some(0.02), "x"), "3 % cannot be told from so few pairs");
+        assert_eq!(of(0.9, 1.02, Some(0.02), "x"), "inconclusive for 3 %: too few pairs");
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub fn unmet(need: &str, dir: &Path) -> Option<String> {
 fn no_android(launchers: &[&str]) -> Option<String> {
     (!launchers.iter().any(|name| installed(name))).then(|| {
         format!(
-            "Android's runtime is not here: it needs the shell of an Android device, with one of {} on PATH and the dexed \
+            "no Android runtime: this needs the shell of an Android device, with one of {} on PATH and the dexed \
              classes that java/dex makes",
             launchers.join(", ")
         )
@@ -70,7 +70,7 @@ fn opens_direct(dir: &Path) -> Result<(), String> {
     match opened {
         Ok(_) => Ok(()),
         Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
-            Err(format!("the file system of {} does not take O_DIRECT", dir.display()))
+            Err(format!("the file system of {} does not support O_DIRECT", dir.display()))
         }
         Err(e) => Err(format!("cannot make a file in {}: {e}", dir.display())),
     }
@@ -82,7 +82,7 @@ fn makes_ring() -> Result<(), String> {
     // SAFETY: the kernel reads and writes the 120 bytes of the pointer, which are ours.
     let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, parameters.as_mut_ptr()) };
     if ring < 0 {
-        return Err(format!("the kernel makes no io_uring here: {}", std::io::Error::last_os_error()));
+        return Err(format!("io_uring is not available: {}", std::io::Error::last_os_error()));
     }
     // SAFETY: the descriptor is the one just made.
     unsafe { libc::close(ring as libc::c_int) };

@@ -108,7 +108,7 @@ impl Outcome {
         }
         let nonsense = |why: &dyn std::fmt::Display| {
             let shown: String = line.chars().take(120).collect();
-            Err(format!("it printed a line that makes no sense ({why}): {shown}"))
+            Err(format!("it printed an invalid line ({why}): {shown}"))
         };
         if !line.starts_with('{') {
             return Ok(());
@@ -243,7 +243,7 @@ pub fn run(argv: &[String], timeout: Duration, cancelled: &dyn Fn() -> bool) -> 
             break Some(why);
         }
         if Instant::now() >= deadline {
-            break Some(format!("not done within {} s", timeout.as_secs()));
+            break Some(format!("timed out after {} s", timeout.as_secs()));
         }
     };
     let (status, scheduled) = end_group(&mut child, leash);
@@ -258,7 +258,7 @@ pub fn run(argv: &[String], timeout: Duration, cancelled: &dyn Fn() -> bool) -> 
     outcome.failure = stopped.or_else(|| match status {
         Some(s) if s.success() => None,
         Some(s) => Some(format!("{s}: {}", complaint.trim())),
-        None => Some("its end could not be seen".into()),
+        None => Some("its exit status is unknown".into()),
     });
     outcome.failure = outcome.failure.or(nonsense);
     if outcome.failure.is_none() && outcome.verified == Some(false) {
@@ -270,7 +270,7 @@ pub fn run(argv: &[String], timeout: Duration, cancelled: &dyn Fn() -> bool) -> 
     }
     if let Some(s) = end.jumped_since(&start) {
         // Durations do not use that clock, so that this is worth a mark and no more.
-        outcome.marks.push(("clock".into(), format!("the calendar was set by {s:+.3} s during it")));
+        outcome.marks.push(("clock".into(), format!("the wall clock was set by {s:+.3} s during it")));
     }
     outcome
 }
@@ -398,7 +398,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn lines_become_numbers_and_other_talk_is_passed_over() {
+    fn lines_become_samples_and_other_output_is_ignored() {
         let script = r#"echo hello; echo '{"metric":"m","unit":"1/s","t":5,"v":2.5}'; echo '{"mark":"mode","text":"C1"}'
             echo '{"verified":true,"by":"looking"}'; echo '{"metric":"n","v":1}'"#;
         let outcome = sh(script, LONG);
@@ -422,7 +422,7 @@ mod tests {
         for line in
             [r#"{"metric":"m","v":"fast"}"#, r#"{"metric":"m","v":1e999}"#, r#"{"metric":"m"}"#, r#"{"verified":1}"#]
         {
-            assert!(failure(&format!("echo '{line}'")).contains("makes no sense"), "{line}");
+            assert!(failure(&format!("echo '{line}'")).contains("an invalid line"), "{line}");
         }
         assert!(failure(r#"echo '{"verified":false}'; echo '{"verified":true}'"#).contains("check"));
         let missing = run(&["/no/such/program".into()], LONG, &|| false);
@@ -430,23 +430,23 @@ mod tests {
     }
 
     #[test]
-    fn endless_talk_is_not_kept() {
+    fn excess_output_is_discarded() {
         let outcome = sh("head -c 10000000 /dev/zero; echo; head -c 3000000 /dev/zero | tr '\\0' '{'", LONG);
         assert_eq!((outcome.lines.len(), outcome.failure), (0, None));
     }
 
     #[test]
-    fn who_prints_without_end_is_ended_by_the_time_and_by_a_cancel() {
+    fn endless_output_ends_with_timeout_or_cancel() {
         let yes = ["yes".to_string(), "not one of ours".into()];
         let outcome = run(&yes, Duration::from_millis(300), &|| false);
-        assert!(outcome.failure.unwrap().contains("not done within"));
+        assert!(outcome.failure.unwrap().contains("timed out after"));
         let begun = Instant::now();
         let outcome = run(&yes, LONG, &|| begun.elapsed() > Duration::from_millis(200));
         assert!(outcome.interrupted);
     }
 
     #[test]
-    fn sleep_and_a_calendar_that_was_set_are_told_from_drift() {
+    fn suspend_and_clock_steps_are_distinguished_from_drift() {
         let s = |boot: f64, awake: f64, real: f64| Clocks {
             boot: (boot * 1e9) as u64,
             awake: (awake * 1e9) as u64,
@@ -463,7 +463,7 @@ mod tests {
     fn a_timeout_takes_the_whole_group_and_keeps_what_was_said() {
         let said = r#"echo '{"metric":"pid","v":'"#;
         let outcome = sh(&format!("{said}$$'}}'; sleep 1000 & {said}$!'}}'; wait"), Duration::from_millis(300));
-        assert!(outcome.failure.unwrap().contains("not done within"));
+        assert!(outcome.failure.unwrap().contains("timed out after"));
         assert_eq!(outcome.lines.len(), 2);
         for line in outcome.lines {
             // SAFETY: signal 0 only asks whether the process exists.
@@ -473,7 +473,7 @@ mod tests {
 
     /// On a machine whose processors are all taken a reader gets its turn late.
     #[test]
-    fn what_an_ended_process_said_is_waited_for() {
+    fn output_of_an_ended_process_is_read_to_its_end() {
         let (sender, said) = channel();
         let late = std::thread::spawn(move || {
             std::thread::sleep(4 * TICK);

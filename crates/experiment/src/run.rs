@@ -412,7 +412,7 @@ impl Runner<'_, '_> {
         if plan.is_some_and(|p| p.sizing.is_some()) && purpose == Purpose::Warmup {
             let found =
                 outcome.marks.iter().any(|(name, text)| name == "inner" && text.parse::<u64>().is_ok_and(|n| n > 0));
-            return (!found).then(|| "it printed no mark inner with the count it found".into());
+            return (!found).then(|| "it printed no mark inner with the count that it chose".into());
         }
         let mut values = outcome.lines.iter().filter(|l| l.metric == metric).map(|l| l.v).peekable();
         if values.peek().is_none() {
@@ -422,14 +422,14 @@ impl Runner<'_, '_> {
         if plan.score.of != Of::Value
             && let Some(v) = values.find(|v| *v <= 0.0)
         {
-            return Some(format!("it printed a {metric} of {v}, which no time can be"));
+            return Some(format!("it printed a {metric} of {v}, which is not a valid time"));
         }
         let work: BTreeSet<u64> = outcome.lines.iter().filter(|l| l.metric == "work").map(|l| l.v.to_bits()).collect();
         match (plan.score.of, work.len(), work.first().map(|bits| f64::from_bits(*bits))) {
             (Of::Rate, 1, Some(v)) if v > 0.0 => None,
-            (Of::Rate, 0, _) => Some("it printed no work, so that there is no rate".into()),
-            (Of::Rate, 1, v) => Some(format!("it printed a work of {}", v.unwrap_or_default())),
-            (Of::Rate, ..) => Some("it printed different amounts of work".into()),
+            (Of::Rate, 0, _) => Some("it printed no amount of work, so there is no rate".into()),
+            (Of::Rate, 1, v) => Some(format!("it printed an amount of work of {}", v.unwrap_or_default())),
+            (Of::Rate, ..) => Some("it printed varying amounts of work".into()),
             _ => None,
         }
     }
@@ -500,7 +500,7 @@ impl Runner<'_, '_> {
         match failure {
             _ if self.results.is_absent(&self.design.cells[at].name) => Ok(()),
             Some(why) if failures >= PATIENCE && !self.context.cancelled() => {
-                self.give_up(at, format!("given up after {PATIENCE} failures in a row: {why}"))
+                self.give_up(at, format!("given up after {PATIENCE} consecutive failures: {why}"))
             }
             _ => Ok(()),
         }
@@ -513,7 +513,7 @@ impl Runner<'_, '_> {
             match self.gate.signal(process::now_ns(), &sensors()) {
                 Signal::Wait(what) if !self.context.cancelled() => {
                     // In place of the cell: where the run is, and what is left of it, stays in sight.
-                    let text = format!("{} (waits for the machine: {what})", self.now.what);
+                    let text = format!("{} (waiting for the machine: {what})", self.now.what);
                     self.context.progress(&text, self.now.done, self.now.total);
                     std::thread::sleep(LOOK_AGAIN);
                 }
@@ -591,7 +591,7 @@ impl Runner<'_, '_> {
         self.results.absent.push(Absent { cell: name.clone(), why });
         if Some(name) == self.design.baseline.as_ref() && !self.context.cancelled() {
             for other in (0..self.design.cells.len()).filter(|other| *other != at) {
-                self.give_up(other, format!("there is nothing to compare it with: {name} cannot run"))?;
+                self.give_up(other, format!("nothing to compare with: {name} cannot run"))?;
             }
         }
         Ok(())
@@ -619,5 +619,5 @@ pub fn parents(design: &Design, setting: &Setting<'_>) -> BTreeSet<PathBuf> {
 
 /// The number of the file system that a folder is on, as long as it is mounted.
 fn file_system(dir: &Path) -> Result<u64, String> {
-    std::fs::metadata(dir).map(|m| m.dev()).map_err(|e| format!("cannot look at {}: {e}", dir.display()))
+    std::fs::metadata(dir).map(|m| m.dev()).map_err(|e| format!("cannot inspect {}: {e}", dir.display()))
 }

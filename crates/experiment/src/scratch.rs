@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_killed_run_left_is_removed_and_what_a_live_one_has_is_not() {
+    fn leftovers_of_killed_runs_are_removed_and_live_runs_are_not() {
         let parent = tempfile::tempdir().unwrap();
         let live = Scratch::new(parent.path()).unwrap();
         std::fs::write(live.path.join("data"), "x").unwrap();

@@ -27,8 +27,9 @@ pub enum Error {
     Unwritten(serde_json::Error),
     /// The tables hold more than the log: what only they hold would be gone if they were made anew.
     #[error(
-        "{0}: its log (runs.jsonl) was cut or damaged: {1} of it are whole, and its tables hold {tabled}. fathom bench show {2} \
-         shows what the tables hold; to go on with what the log holds, move them away first: mv {3} {3}.before",
+        "{0}: its log (runs.jsonl) is truncated or damaged: {1} are intact, and its tables have {tabled}. `fathom \
+         bench show {2}` shows the tables; to continue with the log instead, move the tables away first: mv {3} \
+         {3}.before",
         dir.display(),
         model::counted(*logged, "process"),
         shell_word(dir),
@@ -69,9 +70,9 @@ impl Store {
         let (log, mended) = RunsWriter::resume(dir)?;
         let mut store = Self { log, design: 0, cells: 0 };
         let Some((damage, kept)) = mended else { return Ok((store, None)) };
-        let text = format!("the log was damaged ({damage}) and is kept as {}", kept.display());
+        let text = format!("the log was damaged ({damage}) and was renamed to {}", kept.display());
         let warning = format!(
-            "{text}; what is whole of it are {}, and what is missing is measured again",
+            "{text}; {} are intact, and the rest is measured again",
             model::counted(store.runs().runs.len(), "process")
         );
         store.push(Entry::Mark(MarkRow { replicate: None, name: "mended".into(), text }))?;
@@ -253,8 +254,8 @@ pub fn read(dir: &Path) -> Result<(Runs, Vec<String>), Error> {
     let (mut runs, damage) = Runs::salvage(dir)?;
     if !damage.is_none() {
         warnings.push(format!(
-            "the log of {0} is damaged ({damage}): {1} of it are whole, and only those are shown. `fathom bench run --resume {2}` \
-             measures what is missing, and keeps the damaged log",
+            "the log of {0} is damaged ({damage}): {1} are intact, and only those are shown. `fathom bench run \
+             --resume {2}` measures the rest, and keeps the damaged log",
             dir.display(),
             model::counted(runs.runs.len(), "process"),
             shell_word(dir),

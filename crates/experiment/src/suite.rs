@@ -371,7 +371,7 @@ impl Workload {
         for factor in &self.factors {
             self.check_factor(factor)?;
             if !names.insert(&factor.name) {
-                return Err(format!("factor {:?} is there twice", factor.name));
+                return Err(format!("duplicate factor {:?}", factor.name));
             }
         }
         if self.argv.is_empty() {
@@ -385,7 +385,7 @@ impl Workload {
                 return Err(format!("[{what}]: precision_percent must lie between 0 and 100"));
             }
             if self.sizing.is_some() && effort.warmup == 0 {
-                return Err(format!("[{what}]: [sizing] needs a warm-up block, in which the count is found"));
+                return Err(format!("[{what}]: [sizing] needs a warm-up block, which determines the count"));
             }
         }
         if self.timeout_s == 0 {
@@ -395,14 +395,14 @@ impl Workload {
             return Err("[score]: scale must be above 0".into());
         }
         if let Some(by) = self.score.set_by.as_ref().filter(|by| self.factor(by).is_none()) {
-            return Err(format!("[score]: set_by: there is no factor {by:?}"));
+            return Err(format!("[score]: set_by: unknown factor {by:?}"));
         }
         if let Some(also) = self.also.iter().find(|also| also.scale.is_nan() || also.scale <= 0.0) {
             return Err(format!("[[also]] {}: scale must be above 0", also.metric));
         }
         if self.score.better().is_none() {
             return Err(format!(
-                "[score]: {} may be a time or a rate; say which way it is good: better = \"higher\" or \"lower\"",
+                "[score]: {} may be a time or a rate; set its direction: better = \"higher\" or \"lower\"",
                 self.score.metric
             ));
         }
@@ -414,11 +414,11 @@ impl Workload {
             self.check_word(word)?;
         }
         for (name, value) in self.why.iter().flatten() {
-            let factor = self.factor(name).ok_or_else(|| format!("[why]: there is no factor {name:?}"))?;
+            let factor = self.factor(name).ok_or_else(|| format!("[why]: unknown factor {name:?}"))?;
             factor.check(value).map_err(|why| format!("[why]: {why}"))?;
         }
         for (name, values) in self.skip.iter().flat_map(|s| &s.when) {
-            let factor = self.factor(name).ok_or_else(|| format!("[[skip]]: there is no factor {name:?}"))?;
+            let factor = self.factor(name).ok_or_else(|| format!("[[skip]]: unknown factor {name:?}"))?;
             values.iter().try_for_each(|v| factor.check(v)).map_err(|why| format!("[[skip]]: {why}"))?;
         }
         Ok(())
@@ -428,10 +428,10 @@ impl Workload {
         let name = &factor.name;
         let sound = |c: u8| c.is_ascii_lowercase() || c == b'_';
         if name.is_empty() || !name.bytes().all(sound) {
-            return Err(format!("factor {name:?}: a name has small letters and _ only"));
+            return Err(format!("factor {name:?}: a name consists of lower-case letters and _"));
         }
         if GIVEN.contains(&name.as_str()) && !(factor.folder && name == "dir") || name == "sizing" {
-            return Err(format!("factor {name:?}: that name means something else in a command"));
+            return Err(format!("factor {name:?}: this name is reserved"));
         }
         if factor.folder && name != "dir" {
             return Err(format!("factor {name:?}: a factor of folders must be named dir"));
@@ -440,7 +440,7 @@ impl Workload {
             return Err(format!("factor {name:?}: range must be two numbers, the smaller first"));
         }
         if factor.values.is_empty() && factor.range.is_empty() && !factor.free && !factor.folder {
-            return Err(format!("factor {name:?}: say what is allowed: values, range, free or folder"));
+            return Err(format!("factor {name:?}: set what is allowed: values, range, free or folder"));
         }
         if factor.default.is_empty() {
             return Err(format!("factor {name:?}: default has no value"));
@@ -453,7 +453,7 @@ impl Workload {
             factor.check(value)?;
             factor.check(other)?;
             if factor.needs.get(value).is_none_or(Vec::is_empty) {
-                return Err(format!("factor {name:?}: {other:?} stands in for {value:?}, which needs nothing"));
+                return Err(format!("factor {name:?}: {other:?} replaces {value:?}, which has no requirements"));
             }
         }
         if let Some(without) = factor.values.iter().find(|v| !factor.words.is_empty() && !factor.words.contains_key(*v))
@@ -469,10 +469,10 @@ impl Workload {
             let known = self.words.contains_key(list)
                 || list == "sizing" && self.sizing.is_some()
                 || self.factor(list).is_some_and(|f| !f.words.is_empty());
-            return if known { Ok(()) } else { Err(format!("{word:?}: there is no list of words of that name")) };
+            return if known { Ok(()) } else { Err(format!("{word:?}: no list of words has this name")) };
         }
         match crate::template::holes(word).find(|hole| !GIVEN.contains(hole) && self.factor(hole).is_none()) {
-            Some(hole) => Err(format!("{word:?}: {{{hole}}} is no factor and no variable")),
+            Some(hole) => Err(format!("{word:?}: {{{hole}}} is neither a factor nor a variable")),
             None => Ok(()),
         }
     }
@@ -545,18 +545,18 @@ mod tests {
     #[test]
     fn mistakes_are_named_with_file_and_factor_or_line() {
         for (from, to, parts) in [
-            ("name = \"size\"", "name = \"Size\"", &["\"Size\"", "small letters"][..]),
+            ("name = \"size\"", "name = \"Size\"", &["\"Size\"", "lower-case letters"][..]),
             ("--size={size}", "--size={siez}", &["{siez}"]),
             ("\"@mode\"", "\"@moed\"", &["@moed"]),
             ("default = 64", "default = 0", &["factor size", "\"0\"", "1 to 1M"]),
             ("quick = \"a\"", "quick = \"c\"", &["factor mode", "\"c\"", "a, b"]),
             ("range = [1, \"1M\"]", "range = [1]", &["size", "two numbers"]),
-            ("range = [1, \"1M\"]", "", &["size", "say what is allowed"]),
+            ("range = [1, \"1M\"]", "", &["size", "set what is allowed"]),
             ("needs = { b = [\"java\"] }", "needs = { c = [\"java\"] }", &["factor mode", "\"c\""]),
             ("a = [\"--a\"], ", "", &["mode", "\"a\" has no words"]),
             ("quick = \"a\"", "quick = \"a\"\n instead = { b = \"c\" }", &["factor mode", "\"c\""]),
-            ("quick = \"a\"", "quick = \"a\"\n instead = { a = \"b\" }", &["mode", "needs nothing"]),
-            ("name = \"dir\"", "name = \"inner\"", &["inner", "something else"]),
+            ("quick = \"a\"", "quick = \"a\"\n instead = { a = \"b\" }", &["mode", "has no requirements"]),
+            ("name = \"dir\"", "name = \"inner\"", &["inner", "is reserved"]),
             ("blocks = 10", "blocks = 0", &["[run]", "at least 1"]),
             ("blocks = 5", "blocks = 5\nwarmup = 0", &["[quick]", "warm-up"]),
             ("precision_percent = 2", "precision_percent = 0", &["[run]", "between 0 and 100"]),

@@ -48,7 +48,7 @@ fn replace(word: &str, variables: &BTreeMap<String, String>) -> Result<String, S
         match name.filter(|n| is_name(n)) {
             Some(name) => {
                 let value = variables.get(name);
-                result.push_str(value.ok_or_else(|| format!("{{{name}}} is not known here"))?);
+                result.push_str(value.ok_or_else(|| format!("unknown variable {{{name}}}"))?);
                 rest = &rest[name.len() + 1..];
             }
             None => result.push('{'),
@@ -72,6 +72,6 @@ mod tests {
         };
         assert_eq!(expand(&["t", "@load", "@other"]).unwrap(), ["t", "w", "--dir=/a b/x", "@other"]);
         assert_eq!(expand(&[r#"printf '{"v":{}}' ${HOME} {"#]).unwrap(), [r#"printf '{"v":{}}' ${HOME} {"#]);
-        assert_eq!(expand(&["{speed}"]), Err("{speed} is not known here".into()));
+        assert_eq!(expand(&["{speed}"]), Err("unknown variable {speed}".into()));
     }
 }

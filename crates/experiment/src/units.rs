@@ -34,7 +34,7 @@ pub(crate) fn unify(lines: &mut [Line], metric: &str, wanted: Option<&str>) -> R
     };
     for line in lines.filter(|line| line.unit != wanted) {
         let (Some(from), Some(to)) = (nanoseconds(&line.unit), nanoseconds(&wanted)) else {
-            return Err(format!("it printed {metric} in {:?}, and the unit of it is {wanted:?}", line.unit));
+            return Err(format!("it printed {metric} in {:?}, but its unit is {wanted:?}", line.unit));
         };
         line.v *= from / to;
         line.unit.clone_from(&wanted);
@@ -68,10 +68,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_not_converted() {
+    fn only_times_are_converted() {
         let mut printed = lines(&[("x", 1.0, "row"), ("x", 1.0, "byte")]);
         let why = unify(&mut printed, "x", None).expect_err("rows are no bytes");
-        assert_eq!(why, "it printed x in \"byte\", and the unit of it is \"row\"");
+        assert_eq!(why, "it printed x in \"byte\", but its unit is \"row\"");
         assert!(unify(&mut lines(&[("x", 1.0, "ms")]), "x", Some("row")).is_err());
         assert!(unify(&mut lines(&[("x", 1.0, "row")]), "x", Some("row")).is_ok());
         assert!(unify(&mut lines(&[("y", 1.0, "ms")]), "x", Some("row")).is_ok(), "that is not asked about");

@@ -196,7 +196,7 @@ fn a_baseline_that_cannot_run_takes_its_comparison_along_and_says_why() {
     );
     // Wherever its lines are folded.
     let page = experiment::markdown(&results).split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(page.contains("**a is absent: given up after 3") && page.contains("nothing to compare it with"), "{page}");
+    assert!(page.contains("**a is absent: given up after 3") && page.contains("nothing to compare with"), "{page}");
     assert!(folder.is_empty());
 }
 
@@ -261,7 +261,7 @@ fn an_interrupt_keeps_what_was_measured() {
     let (results, rows) = go(&design(&text), &folder, &context, &Rc::default()).unwrap();
     assert!(!results.complete() && folder.is_empty());
     assert!((9..=10).contains(&rows.replicates.len()), "{}", rows.replicates.len());
-    assert!(experiment::markdown(&results).contains("stopped before its end"));
+    assert!(experiment::markdown(&results).contains("was interrupted"));
 }
 
 /// The designs that are shipped are designs, and each says which arm is the same thing twice.

@@ -180,7 +180,7 @@ fn the_cells_of_a_block_are_told_its_number() {
 }
 
 #[test]
-fn a_run_that_goes_on_is_the_run_that_was_not_interrupted() {
+fn a_resumed_run_equals_an_uninterrupted_one() {
     let folder = Folder::new("resume");
     let design = design(&workload(FAKE, ""), &folder, &["a", "bad", "b"], 5);
     let (whole, rows) = go(&design, &folder, &Context::silent(), Options::default());
@@ -217,7 +217,7 @@ fn a_recording_that_cannot_be_made_says_why() {
 }
 
 #[test]
-fn nothing_that_lies_dies_or_talks_nonsense_has_a_result() {
+fn unverified_crashed_and_invalid_replicates_have_no_result() {
     let folder = Folder::new("lies");
     let kinds = ["lie", "bad", "silent", "nonsense", "zero", "workless"];
     let design = design(&workload(FAKE, ""), &folder, &kinds, 2);
@@ -227,9 +227,9 @@ fn nothing_that_lies_dies_or_talks_nonsense_has_a_result() {
         (0, "check of the result failed: 3 rows, not 5"),
         (1, "cannot"),
         (2, "printed no iteration"),
-        (3, "makes no sense"),
-        (4, "no time can be"),
-        (5, "printed no work"),
+        (3, "an invalid line"),
+        (4, "not a valid time"),
+        (5, "printed no amount of work"),
     ] {
         assert!(why(cell).contains(part), "{}: {}", kinds[cell], why(cell));
     }
@@ -285,13 +285,13 @@ fn the_count_that_the_warm_up_finds_is_fixed_for_all_others() {
 /// What a user must know is what the workload said, not that there was a warm-up.
 #[test]
 fn a_warm_up_that_failed_is_told_with_the_workloads_own_reason() {
-    let script = "echo 'there is no room for 16 MiB' >&2; exit 1";
+    let script = "echo 'not enough space for 16 MiB' >&2; exit 1";
     let mut workload = workload(script, "sizing = { calibrate = ['0'], fixed = ['--inner={inner}'] }");
     workload.argv.push("@sizing".into());
     let folder = Folder::new("no-room");
     let design = design(&workload, &folder, &["a"], 3);
     let (results, _) = go(&design, &folder, &Context::silent(), Options::default());
-    assert!(results.absent[0].why.contains("there is no room for 16 MiB"), "{}", results.absent[0].why);
+    assert!(results.absent[0].why.contains("not enough space for 16 MiB"), "{}", results.absent[0].why);
 }
 
 #[test]
@@ -304,9 +304,9 @@ fn gates_stand_with_each_process_and_a_closed_one_is_marked() {
     let mut degrees = [40.0, 40.0, 50.0].into_iter();
     let mut sensors = || Readings {
         temperature_c: Ok(degrees.next().unwrap_or(50.0)),
-        frequency_mhz: Err("the kernel does not tell".into()),
+        frequency_mhz: Err("not reported by the kernel".into()),
         busy_cpus: Ok(0.0),
-        battery: Err("there is no battery".into()),
+        battery: Err("no battery".into()),
     };
     let (_, rows) =
         go(&design, &folder, &Context::silent(), Options { sensors: Some(&mut sensors), ..Options::default() });
@@ -341,7 +341,7 @@ fn storage_that_vanishes_is_a_failure_of_its_cells_and_not_of_the_run() {
     let design = design(&workload(script, ""), &card, &["b"], 5);
     let (results, rows) = go(&design, &folder, &Context::silent(), Options::default());
     let last = rows.replicates.last().unwrap().failure.clone().unwrap();
-    assert!(last.contains("cannot look at") && last.contains("card"), "{last}");
+    assert!(last.contains("cannot inspect") && last.contains("card"), "{last}");
     assert_eq!((results.stopped, results.absent.len()), (Some(Stopped::Nothing), 1));
     assert!(rows.replicates[0].failure.is_none() && folder.is_empty());
 }

@@ -202,7 +202,7 @@ fn a_trace_that_is_cut_says_where() {
 
 proptest! {
     #[test]
-    fn any_spans_nest(spans in prop::collection::vec((0_usize..8, 0_u64..50, prop::option::of(0_u64..60), any::<bool>()), 0..60)) {
+    fn arbitrary_spans_nest(spans in prop::collection::vec((0_usize..8, 0_u64..50, prop::option::of(0_u64..60), any::<bool>()), 0..60)) {
         let mut tables = Made::default();
         for (layer, start, end, thread) in &spans {
             let id = tables.span(model::Layer::ALL[*layer], "x", *start, *end);
@@ -217,7 +217,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_the_reader_panic(bytes: Vec<u8>) {
+    fn arbitrary_bytes_do_not_panic_the_reader(bytes: Vec<u8>) {
         for _ in Reader::new(&bytes) {}
     }
 }

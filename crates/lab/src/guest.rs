@@ -220,10 +220,7 @@ impl Guest {
         let sent = format!("run {} {} {encoded}\n", limit.as_secs().max(1), encoded.len());
         // The guest's terminal holds 4 KiB that were not read yet; more would be lost when the machine is busy.
         if sent.len() > 4000 {
-            return Err(Error::Guest(format!(
-                "cannot be given a command of {} bytes; hand it over as a file",
-                command.len()
-            )));
+            return Err(Error::Guest(format!("cannot run a command of {} bytes; pass it as a file", command.len())));
         }
         self.send(&sent)?;
         // The guest ends the command; the host's limit is for a guest that hangs as a whole.
@@ -237,7 +234,7 @@ impl Guest {
                     tries += 1;
                     self.send(&sent)?;
                 }
-                "=again" => return Err(self.failure("never got a command whole")),
+                "=again" => return Err(self.failure("never received a complete command")),
                 "=stdout" => into = Some(&mut stdout),
                 "=stderr" => into = Some(&mut stderr),
                 _ => match (line.strip_prefix("=status "), into.as_deref_mut()) {
@@ -255,7 +252,7 @@ impl Guest {
 
     fn send(&mut self, line: &str) -> Result<(), Error> {
         let sent = self.input.write_all(line.as_bytes()).and_then(|()| self.input.flush());
-        sent.map_err(|_| self.failure("took no command"))
+        sent.map_err(|_| self.failure("accepted no command"))
     }
 
     /// Copies a file or folder of the guest (an absolute path) below the folder `into`, at that same path.
@@ -300,7 +297,7 @@ impl Guest {
     fn line(&self, deadline: Instant) -> Result<String, Error> {
         self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())).map_err(|e| match e {
             RecvTimeoutError::Timeout => self.failure("did not answer in time"),
-            RecvTimeoutError::Disconnected => self.failure("is gone"),
+            RecvTimeoutError::Disconnected => self.failure("exited"),
         })
     }
 

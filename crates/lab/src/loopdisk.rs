@@ -187,7 +187,7 @@ impl LoopDisk {
         let folders: Vec<PathBuf> =
             std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")]).collect();
         match wanted.iter().find(|tool| !folders.iter().any(|f| f.join(tool).exists())) {
-            Some(tool) => Err(format!("a loop disk needs the program {tool}, which is not installed")),
+            Some(tool) => Err(format!("a loop disk needs {tool}, which is not installed")),
             None => Ok(()),
         }
     }
@@ -214,7 +214,7 @@ impl LoopDisk {
     pub fn dev(&self) -> Result<model::Dev> {
         let text = std::fs::read_to_string(self.sysfs("dev"))?;
         let numbers = text.trim().split_once(':').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-        let (major, minor) = numbers.ok_or_else(|| Error::other(format!("{text:?} is no device number")))?;
+        let (major, minor) = numbers.ok_or_else(|| Error::other(format!("{text:?} is not a device number")))?;
         Ok(model::Dev::new(major, minor))
     }
 
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     #[ignore = "root: makes a loop device and mounts it"]
-    fn a_killed_owner_leaves_nothing() {
+    fn a_killed_owner_leaves_no_disk() {
         // The owner is a shell that runs the very script and is then killed as hard as can be.
         let owner = "sleep 1000 | /bin/sh -c \"$1\" fathom-disk ext4 67108864 - /tmp - 0 -q -F & echo $!; wait";
         let mut shell = Command::new("/bin/sh")

@@ -65,7 +65,7 @@ impl Medium {
     /// Namespaces cannot be made here, or the kernel lacks a queue.
     pub fn create(kind: Kind, nodes: usize, rate: Rate) -> Result<Self> {
         if nodes == 0 || nodes > MOST_NODES {
-            return Err(Error::other(format!("a medium is for 1 to {MOST_NODES} nodes")));
+            return Err(Error::other(format!("a medium has 1 to {MOST_NODES} nodes")));
         }
         if rate.packets_per_s == 0 || rate.queue_packets == 0 {
             return Err(Error::other("a medium needs a rate and a queue of at least one packet"));
@@ -238,7 +238,7 @@ for _ in range(100): c.sendall(b'12345'); assert len(c.recv(1)) == 1
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_input_is_refused() {
         let rate = Rate { packets_per_s: 1, queue_packets: 1 };
         assert!(Medium::create(Kind::Shared, 0, rate).is_err() && Medium::create(Kind::Shared, 251, rate).is_err());
         assert!(Medium::create(Kind::Shared, 1, Rate { packets_per_s: 0, ..rate }).is_err());

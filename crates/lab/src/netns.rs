@@ -167,7 +167,7 @@ impl Namespace {
         }
         if line != "ready\n" {
             let status = keeper.wait()?;
-            return Err(Error::other(format!("the namespace's keeper ended at once: {status}")));
+            return Err(Error::other(format!("the process that holds the namespace exited at once: {status}")));
         }
         let open = |name: &str| File::open(format!("/proc/{}/ns/{name}", keeper.id()));
         let inside_user = match origin {
@@ -308,7 +308,7 @@ impl Namespace {
     /// Something inside did not end.
     pub fn remove(mut self) -> Result<()> {
         let status = farewell(&mut self.keeper)?;
-        if status { Ok(()) } else { Err(Error::other("a program inside the network namespace does not end")) }
+        if status { Ok(()) } else { Err(Error::other("a program inside the network namespace does not exit")) }
     }
 }
 
@@ -332,7 +332,7 @@ pub fn tun(name: &str, vnet_header: bool) -> Result<OwnedFd> {
 fn maker(name: &str, vnet_header: bool) -> Result<impl FnMut() -> Result<RawFd> + Send + Sync + 'static> {
     const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
     if name.len() >= libc::IFNAMSIZ {
-        return Err(Error::other(format!("{name:?} is too long for the name of a network device")));
+        return Err(Error::other(format!("{name:?} is too long for a network device's name")));
     }
     let mut request = [0u8; 40];
     request[..name.len()].copy_from_slice(name.as_bytes());
@@ -573,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_killed_as_hard_as_can_be_leaves_nothing() {
+    fn a_sigkilled_owner_leaves_no_namespace() {
         // The owner is this very test program, asked to run the helper below.
         let program = std::env::current_exe().unwrap();
         let arguments = ["--exact", "netns::tests::owner", "--ignored", "--nocapture"];
@@ -582,7 +582,7 @@ mod tests {
         let mut lines = lines.map_while(Result::ok).filter_map(|l| Some(l.split_once("owns ")?.1.to_string()));
         let Some(link) = lines.next().filter(|l| !l.is_empty()) else {
             owner.wait().unwrap();
-            return println!("SKIP an_owner_killed_as_hard_as_can_be_leaves_nothing: no namespace can be made");
+            return println!("SKIP a_sigkilled_owner_leaves_no_namespace: no namespace can be made");
         };
         assert!(!inside(Path::new(&link)).is_empty());
         owner.kill().unwrap();

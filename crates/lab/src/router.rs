@@ -98,7 +98,7 @@ impl Router {
             BufReader::new(stdout).read_line(&mut line)?;
         }
         if line != "ready\n" {
-            return Err(Error::other("the shell that holds the routes ended at once"));
+            return Err(Error::other("the shell that holds the routes exited at once"));
         }
         let devices = [crate::netns::tun(DEVICES[0], true)?, crate::netns::tun(DEVICES[1], true)?];
         DEVICES.iter().try_for_each(|device| quiet(device, address))?;
@@ -139,7 +139,7 @@ impl Router {
         }
         let said = String::from_utf8_lossy(&output.stderr);
         let said = said.lines().filter(|l| !l.starts_with("Command failed")).collect::<Vec<_>>().join("; ");
-        Err(Error::other(format!("cannot lead the way through the emulator: ip: {said}")))
+        Err(Error::other(format!("cannot route traffic through the emulator: ip: {said}")))
     }
 }
 
@@ -161,7 +161,8 @@ fn routes(address: SocketAddr) -> Result<()> {
     };
     match std::fs::read_to_string(file)?.trim() {
         "0" => Err(Error::other(format!(
-            "this machine is no router, which it must be between the two devices: `sysctl {name}=1`, and both devices reach each other through it"
+            "IP forwarding is off, which the route between the two devices needs: set `sysctl {name}=1`, and route \
+             both devices through this machine"
         ))),
         _ => Ok(()),
     }
@@ -178,7 +179,7 @@ fn alone() -> Result<UnixDatagram> {
                 std::thread::sleep(Duration::from_millis(20));
             }
             Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
-                return Err(Error::other("another run is led through an emulator on this machine: wait for its end"));
+                return Err(Error::other("another run uses an emulator on this machine: wait until it ends"));
             }
             Err(e) => return Err(e),
         }

@@ -92,9 +92,9 @@ fn a_guest_has_real_disks_and_gives_back_what_was_made_in_it() {
 }
 
 #[test]
-fn a_guest_that_nobody_uses_turns_itself_off() {
+fn an_idle_guest_powers_off() {
     let config = Config { idle: Duration::from_secs(1), ..Config::default() };
-    let Some(mut guest) = boot("a_guest_that_nobody_uses_turns_itself_off", &config) else { return };
+    let Some(mut guest) = boot("an_idle_guest_powers_off", &config) else { return };
     // Whether the command still comes in time or not, the guest is soon gone and says so instead of hanging.
     let end = std::time::Instant::now() + LIMIT;
     while guest.run("true", LIMIT).is_ok() {

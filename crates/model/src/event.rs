@@ -7,7 +7,7 @@
 //! # Which thread a record speaks of
 //!
 //! `tgid` and `tid` are those of the thread that ran when the probe fired, with two exceptions: an `off_cpu` is of the
-//! thread that was away, and a completion (`rq_done`, `bio_done`) is of whomever the interrupt hit, hence of nobody.
+//! thread that was away, and a completion (`rq_done`, `bio_done`) is of whichever thread the interrupt hit, hence of none.
 //!
 //! # Time
 //!
@@ -102,7 +102,7 @@ records! {
         ino: u64,
         /// File position in bytes; -1 if it has none.
         pos: i64,
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: u64,
         /// Return value: bytes done, or a negative error number.
         result: i64,
@@ -375,7 +375,7 @@ records! {
         ino: u64,
         /// File position; -1 at submission: the file's own, which the completion tells.
         pos: i64,
-        /// Bytes asked for, or vectors; of an fsync its flags (1: fdatasync).
+        /// Bytes requested, or vectors; of an fsync its flags (1: fdatasync).
         bytes: u64,
         /// Result at completion. Where it is carried on, the moment of its submission.
         result: i64,
@@ -421,7 +421,7 @@ records! {
         syscall_ns: u64,
         /// File system.
         dev: u32,
-        /// 0 this thread began it or asked for it, 1 it is on the medium, 2 the call that this thread ends needed one.
+        /// 0 this thread started or requested it, 1 it is on the medium, 2 the call that this thread ends needed one.
         phase: u16,
         /// Bit set of [`flags`].
         ctx: u16,

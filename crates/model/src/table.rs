@@ -266,7 +266,7 @@ tables! {
         /// Rows returned.
         rows: u64,
         /// Calls of `sqlite3_step`, or of the function (a recursion has several); each of them costs the recording two traps. Empty
-        /// where nobody counted: marks, inferred transactions, executions without an end, older archives.
+        /// if not counted: marks, inferred transactions, executions without an end, older archives.
         steps: Option<u64>,
         /// Result code.
         result: Option<i64>,
@@ -296,7 +296,7 @@ tables! {
         tgid: u32,
         /// Thread that made it (0: none).
         tid: u32,
-        /// The operation in which it was made, on its own thread. Who is charged for a command stands in `causes`.
+        /// The operation in which it was made, on its own thread. `causes` has the origin of a command.
         operation: Option<u64>,
         /// File (`files.id`).
         file: Option<u64>,
@@ -306,7 +306,7 @@ tables! {
         disk: Option<u32>,
         /// First sector (512 B) on the disk; empty for a flush, which has none.
         sector: Option<u64>,
-        /// Bytes asked for or carried.
+        /// Bytes requested or carried.
         bytes: u64,
         /// Result: bytes done, or a negative error number.
         result: Option<i64>,
@@ -317,24 +317,24 @@ tables! {
         /// `sync meta preflush fua …`, or how the file was opened.
         flags: Cow<'static, str>,
     }
-    /// From a span to one that it brought about.
+    /// From a span to one that it caused.
     links Link {
         /// The span above.
         parent: u64,
         /// The span below.
         child: u64,
-        /// How.
+        /// Relation.
         relation: Relation,
-        /// How sure.
+        /// Confidence.
         confidence: Confidence,
-        /// The loss that made it less sure (`losses.id`).
+        /// The loss that lowered its confidence (`losses.id`).
         weakened_by: Option<u64>,
     }
     /// One origin of a device command. The shares of a command sum to 1.
     causes Cause {
         /// The command (`spans.id`, layer Driver).
         command: u64,
-        /// Who.
+        /// Origin.
         origin: Origin,
         /// The operation, if it is one.
         operation: Option<u64>,
@@ -342,7 +342,7 @@ tables! {
         tgid: Option<u32>,
         /// How much of the command: by bytes for data, by handles for a transaction, equal among the waiters of a flush.
         share: f64,
-        /// The least sure link of the chain that says so.
+        /// Confidence of the weakest link of the chain.
         confidence: Confidence,
         /// How the chain went: `page`, `transaction`, `flush`, `thread`, …
         via: Cow<'static, str>,
@@ -361,7 +361,7 @@ tables! {
         end_ns: u64,
         /// The span waited for or run in, if one is known.
         span: Option<u64>,
-        /// How sure the layer and the span are: `exact` where the thread's own records tell, less where it is concluded what a
+        /// Confidence of layer and span: `exact` if the thread's own records show it, lower where it is concluded what a
         /// sleeping thread waits for; empty in archives that did not say.
         confidence: Option<Confidence>,
     }
@@ -373,9 +373,9 @@ tables! {
         dev: u32,
         /// Inode; one of 2^63 and more, as some file systems make them up, is less by 2^64.
         ino: u64,
-        /// Path as the process saw it; empty if it was never learnt.
+        /// Path as the process saw it; empty if unknown.
         path: Option<String>,
-        /// When this name was learnt.
+        /// Since when this name is known.
         start_ns: u64,
     }
     /// A process that appears in the trace.
@@ -386,7 +386,7 @@ tables! {
         name: String,
         /// Its parent.
         parent: Option<u32>,
-        /// Whether it is what was asked to be recorded.
+        /// Whether it was selected for recording.
         tracked: bool,
     }
     /// A block device.
@@ -395,7 +395,7 @@ tables! {
         dev: u32,
         /// Name, such as `vda`.
         name: String,
-        /// What it stands on: the disks (or the file, for a loop disk) below, separated by spaces.
+        /// What it is stacked on: the disks (or the file, for a loop disk) below, separated by spaces.
         below: String,
         /// Whether the recorded files are on it.
         holds_files: bool,
@@ -426,7 +426,7 @@ tables! {
         /// What is counted as completed: `reads`, `writes`, `discards`, `flushes`, `bytes read`, `bytes written`, `bytes discarded`; and of
         /// the writes `flushes counted as writes`, which carry no data.
         what: Cow<'static, str>,
-        /// How many the kernel counted; empty if it does not tell.
+        /// How many the kernel counted; empty if unknown.
         kernel: Option<u64>,
         /// How many were recorded.
         recorded: u64,
@@ -435,13 +435,13 @@ tables! {
         /// Why the kernel's count is not known.
         unknown: Option<String>,
     }
-    /// What could be seen, and what not.
+    /// Which layers and probes were recorded.
     coverage Coverage {
         /// Layer.
         layer: Layer,
         /// Probe.
         probe: String,
-        /// Whether it was in force.
+        /// Whether it was attached.
         attached: bool,
         /// How it was attached, or why it is blind.
         how: String,
@@ -486,11 +486,11 @@ tables! {
         unit: Option<String>,
         /// The score is multiplied by this.
         scale: f64,
-        /// Which way is good: `higher` or `lower`; empty for a comparison of an archive made before its design had to say it.
+        /// Direction, `higher` or `lower` is better; empty for a comparison of an archive made before its design had to say it.
         better: Option<String>,
-        /// Half the width of each cell's interval that was wanted, as a fraction; empty if blocks were fixed.
+        /// Target for half the width of each cell's interval, as a fraction; empty if blocks were fixed.
         precision: Option<f64>,
-        /// Why no further block was run: `precision`, `budget`, `blocks` (as many as asked for), `nothing to run`; empty if it was interrupted.
+        /// Why no further block was run: `precision`, `budget`, `blocks` (the requested number), `nothing to run`; empty if it was interrupted.
         stopped: Option<String>,
         /// The cell that others are compared with; empty for a workload.
         baseline: Option<String>,
@@ -536,7 +536,7 @@ tables! {
         exit: Option<i64>,
         /// Whether the workload checked its own result, and it was right.
         verified: Option<bool>,
-        /// What it says it checked.
+        /// What it checked, in its own words.
         verified_by: Option<String>,
         /// Whether it belongs to a warm-up block, which no estimate uses.
         warmup: bool,
@@ -547,13 +547,13 @@ tables! {
         /// Why it has no result; empty if it has one.
         failure: Option<String>,
     }
-    /// A fact of a run as the workload or the runner said it: `mode` with its proof, `cache`, `inner`, `clock`, …
+    /// A fact of a run as reported by the workload or the runner: `mode` with its proof, `cache`, `inner`, `clock`, …
     marks MarkRow {
         /// Replicate; empty if it holds for the whole archive.
         replicate: Option<u64>,
         /// Name.
         name: String,
-        /// What is said.
+        /// The text.
         text: String,
     }
     /// One number as it was read.

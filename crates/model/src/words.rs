@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_is_as_sure_as_its_least_link() {
+    fn a_chain_has_the_confidence_of_its_weakest_link() {
         assert_eq!(
             [Confidence::Exact, Confidence::Interval, Confidence::Structural].iter().min(),
             Some(&Confidence::Interval)

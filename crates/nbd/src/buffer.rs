@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shared_is_what_was_filled_in_and_a_buffer_comes_back_when_the_last_has_gone() {
+    fn a_buffer_returns_to_the_pool_with_its_last_reference() {
         for length in [
             1,
             FIRST_BYTES,

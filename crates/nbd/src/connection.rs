@@ -44,7 +44,7 @@ pub enum Failure {
     #[error("the connection failed: {0}")]
     Connection(#[from] io::Error),
     /// Encryption did not begin.
-    #[error("encryption could not begin: {}", reason(.0))]
+    #[error("the TLS handshake failed: {}", reason(.0))]
     Encryption(io::Error),
     /// The client took too long to say what it wants.
     #[error("the client did not finish its handshake within {} s", HANDSHAKE_LIMIT.as_secs())]
@@ -54,7 +54,7 @@ pub enum Failure {
 /// A client that does not trust a certificate may say so, or leave without a word.
 fn reason(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => "the client left; it may not trust this server's certificate".into(),
+        io::ErrorKind::UnexpectedEof => "the client disconnected; it may not trust this server's certificate".into(),
         _ => error.to_string(),
     }
 }

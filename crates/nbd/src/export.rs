@@ -10,7 +10,7 @@ pub const MAX_PAYLOAD: u32 = 32 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// EPERM: a write to an export that is read-only.
-    #[error("this is not permitted")]
+    #[error("not permitted")]
     Permission,
     /// EIO: the medium failed, or holds damaged data.
     #[error("the medium failed")]
@@ -22,16 +22,16 @@ pub enum Error {
     #[error("the server has no memory left")]
     Memory,
     /// EINVAL: the request makes no sense.
-    #[error("the request is not valid")]
+    #[error("invalid request")]
     Invalid,
     /// ENOSPC: a write beyond the end, or a full medium.
-    #[error("no space is left, or the range ends beyond the export")]
+    #[error("no space left, or the range ends beyond the export")]
     NoSpace,
     /// ENOTSUP.
-    #[error("this is not supported")]
+    #[error("not supported")]
     Unsupported,
     /// ESHUTDOWN.
-    #[error("the server is ending")]
+    #[error("the server is shutting down")]
     Shutdown,
 }
 

@@ -36,7 +36,7 @@ pub enum Encryption {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     /// Flags in its greeting that this server does not have.
-    #[error("the client answers the greeting with unknown flags {0:#x}")]
+    #[error("the client sent unknown handshake flags {0:#x}")]
     Flags(u32),
     /// An option that does not begin as one must.
     #[error("an option does not begin with IHAVEOPT")]
@@ -45,10 +45,10 @@ pub enum Violation {
     #[error("a request does not begin with its magic number")]
     Request,
     /// Clear text behind STARTTLS.
-    #[error("clear text follows STARTTLS")]
+    #[error("the client sent clear text after STARTTLS")]
     ClearText,
     /// An export chosen by EXPORT_NAME, which has no error reply, is not there or not allowed.
-    #[error("the client chooses the export {0:?}, which it cannot have")]
+    #[error("the client requested the unknown export {0:?}")]
     NoExport(String),
     /// The connection ended within an option or request.
     #[error("the connection ended in the middle of a message")]
@@ -186,7 +186,7 @@ impl Handshake {
                 return Ok(Step::End);
             }
             option::STARTTLS if self.encryption == Encryption::Off => {
-                refuse(out, code, reply::UNSUPPORTED, "this server does not encrypt");
+                refuse(out, code, reply::UNSUPPORTED, "this server does not support TLS");
             }
             option::STARTTLS if self.encrypted || !data.is_empty() => {
                 refuse(out, code, reply::INVALID, "the session is encrypted, or the option has data");
@@ -204,7 +204,7 @@ impl Handshake {
                 out.put_bytes(0, if self.no_zeroes { 0 } else { 124 });
                 return Ok(Step::Begin(self.agreed(export, &name)));
             }
-            _ if locked => refuse(out, code, reply::TLS_REQUIRED, "this server speaks only after STARTTLS"),
+            _ if locked => refuse(out, code, reply::TLS_REQUIRED, "this server requires STARTTLS"),
             option::LIST if data.is_empty() => {
                 for name in exports.names() {
                     answer(out, code, reply::SERVER, |out| {
@@ -220,11 +220,11 @@ impl Handshake {
             }
             option::INFO | option::GO => {
                 let Some((name, wanted)) = info_request(data) else {
-                    refuse(out, code, reply::INVALID, "the option's data make no sense");
+                    refuse(out, code, reply::INVALID, "the option's data is invalid");
                     return Ok(Step::Answered);
                 };
                 let Some(export) = exports.find(&name) else {
-                    refuse(out, code, reply::UNKNOWN, "there is no export of that name");
+                    refuse(out, code, reply::UNKNOWN, "no export of that name");
                     return Ok(Step::Answered);
                 };
                 self.describe(out, code, &name, export.info(), &wanted);
@@ -237,7 +237,7 @@ impl Handshake {
             option::LIST | option::STRUCTURED_REPLY => {
                 refuse(out, code, reply::INVALID, "the option has no data");
             }
-            _ => refuse(out, code, reply::UNSUPPORTED, "the option is not known"),
+            _ => refuse(out, code, reply::UNSUPPORTED, "unknown option"),
         }
         Ok(Step::Answered)
     }
@@ -279,10 +279,10 @@ impl Handshake {
             }
         }
         let Some((name, queries)) = context_request(data) else {
-            return refuse(out, code, reply::INVALID, "the option's data make no sense");
+            return refuse(out, code, reply::INVALID, "the option's data is invalid");
         };
         if exports.find(&name).is_none() {
-            return refuse(out, code, reply::UNKNOWN, "there is no export of that name");
+            return refuse(out, code, reply::UNKNOWN, "no export of that name");
         }
         let asked = |query: &String| query == CONTEXT || (!set && query == "base:");
         if queries.iter().any(asked) || (!set && queries.is_empty()) {
@@ -466,12 +466,12 @@ mod tests {
     }
 
     #[test]
-    fn before_encryption_nothing_is_told_where_it_is_required() {
+    fn required_tls_reveals_nothing_before_starttls() {
         let session = greeted(&[option(option::LIST, &[]), option(option::GO, &named("disk", &[0, 0]))]);
         let told = run(Encryption::Required, &session, usize::MAX);
         assert_eq!(told, (vec![reply::TLS_REQUIRED; 2], "more".into()));
         let old = greeted(&[option(option::EXPORT_NAME, b"disk")]);
-        assert!(run(Encryption::Required, &old, usize::MAX).1.contains("cannot have"));
+        assert!(run(Encryption::Required, &old, usize::MAX).1.contains("unknown export"));
         assert_eq!(run(Encryption::Offered, &greeted(&[option(option::STARTTLS, &[])]), 64).1, "start tls");
         assert_eq!(run(Encryption::Off, &greeted(&[option(option::STARTTLS, &[])]), 64).0, [reply::UNSUPPORTED]);
     }
@@ -518,13 +518,13 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn hostile_bytes_end_it_or_are_answered(bytes: Vec<u8>, options: Vec<(u8, Vec<u8>)>) {
+        fn arbitrary_bytes_are_answered_or_end_the_session(bytes: Vec<u8>, options: Vec<(u8, Vec<u8>)>) {
             let made: Vec<Vec<u8>> = options.iter().map(|(code, data)| option(u32::from(*code % 12), data)).collect();
             for session in [bytes, greeted(&made)] {
                 let whole = run(Encryption::Offered, &session, usize::MAX);
                 let pieces = run(Encryption::Offered, &session, 7);
                 // Clear text after STARTTLS is noticed only if it came along with it; else the TLS library gets it.
-                let noticed = whole.1 == "clear text follows STARTTLS" && pieces.1 == "start tls";
+                let noticed = whole.1 == "the client sent clear text after STARTTLS" && pieces.1 == "start tls";
                 proptest::prop_assert_eq!(&whole.0, &pieces.0);
                 proptest::prop_assert!(noticed || whole.1 == pieces.1, "{:?}, {:?}", whole.1, pieces.1);
             }

@@ -21,7 +21,7 @@ fn main() -> ExitCode {
         trial("libnbd_goes_on_after_writes_that_are_refused", &[PYTHON], goes_on),
         trial("an_encrypted_session_serves_the_same", &["nbdinfo", "nbdcopy"], encrypted),
         trial("a_client_without_a_certificate_is_refused_where_one_is_wanted", &["nbdinfo"], verified),
-        trial("certificates_that_are_not_there_or_are_none_are_named", &[], no_certificates),
+        trial("missing_and_invalid_certificates_are_reported", &[], no_certificates),
         trial("a_clear_session_is_refused_where_encryption_is_required", &["nbdinfo"], refused),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()

@@ -180,7 +180,7 @@ fn a_refused_write_is_answered_when_its_payload_has_come_and_not_before() {
 }
 
 #[test]
-fn a_client_that_leaves_in_the_middle_or_talks_nonsense_is_named() {
+fn disconnects_and_protocol_errors_are_reported() {
     let (end, ()) = session(&single(Memory::new(4096)), async |mut client, _| {
         client.ask(WRITE, 0, 1, 0, 100, b"only this").await;
     });
@@ -194,7 +194,7 @@ fn a_client_that_leaves_in_the_middle_or_talks_nonsense_is_named() {
 
 /// A client that asks and does not listen: the server stops taking requests, and goes on when the client reads.
 #[test]
-fn replies_that_nobody_reads_hold_back_the_requests() {
+fn unread_replies_throttle_requests() {
     const LENGTH: u32 = 8 << 20;
     const COUNT: u64 = 40;
     let (end, ()) = session(&single(Memory::new(u64::from(LENGTH))), async |mut client, _| {

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_are_worked_out_by_hand() {
+    fn bounds_match_hand_computed_values() {
         // 1460 bytes, 100 ms, 1 %: 116.8 kb/s x sqrt(75) = 1.0115 Mb/s.
         let m = mathis(1460.0, 0.1, 0.01).unwrap();
         assert!((m - 1_011_517.0).abs() < 100.0, "{m}");
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn timeouts_only_take_away() {
+    fn timeouts_only_lower_the_bound() {
         for loss in [0.0001, 0.001, 0.01, 0.1, 0.3] {
             let (m, p) = (mathis(1000.0, 0.05, loss).unwrap(), padhye(1000.0, 0.05, 0.2, loss).unwrap());
             assert!(p < m, "{loss}");

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_channel_tells_an_end_from_a_cut_and_a_stall() {
+    async fn end_cut_and_stall_of_a_channel_are_distinguished() {
         let doing = "testing";
         let (a, b) = tokio::io::duplex(1 << 16);
         let (mut a, mut b) = (Channel::new(Box::new(a), peer()), Channel::new(Box::new(b), peer()));

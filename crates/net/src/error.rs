@@ -33,7 +33,7 @@ pub enum Error {
     },
     /// The other end does not answer.
     #[error(
-        "the other end has said nothing for {} s while {doing}; it stalled or died, or the network lost it",
+        "no message from the other end for {} s while {doing}; it stalled or died, or the network is down",
         waited.as_secs()
     )]
     Stalled {
@@ -59,10 +59,10 @@ pub enum Error {
         program: String,
     },
     /// The other end says no.
-    #[error("the other end refuses: {0}")]
+    #[error("the other end refused: {0}")]
     Refused(String),
     /// What it says makes no sense.
-    #[error("the other end sent what is not Fathom's protocol: {0}; is {1} the address of `fathom net serve`?")]
+    #[error("the other end does not speak Fathom's protocol: {0}; is {1} the address of `fathom net serve`?")]
     Protocol(String, SocketAddr),
     /// What is asked for cannot be.
     #[error("{0}")]
@@ -110,8 +110,8 @@ fn hint(error: &std::io::Error) -> &'static str {
     use std::io::ErrorKind as K;
     match error.kind() {
         K::ConnectionRefused => "; start `fathom net serve --listen ADDR` there first, or check the port",
-        K::AddrInUse => "; another program has that port: stop it or choose another",
-        K::AddrNotAvailable => "; this machine has no such address: `ip address` lists those it has",
+        K::AddrInUse => "; another program uses this port: stop it, or choose another port",
+        K::AddrNotAvailable => "; this machine has no such address: `ip address` lists its addresses",
         K::PermissionDenied => "; ports below 1024 need root: choose a higher one, or check the firewall",
         K::TimedOut | K::HostUnreachable | K::NetworkUnreachable => "; check the address, the route and the firewall",
         _ => "",

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_is_left_out_and_the_whole_is_told_too() {
+    fn slow_start_is_excluded_and_the_whole_run_reported() {
         let rates: Vec<u64> = (0..100).map(|i| if i < 20 { 100 + i } else { 1000 + i % 3 }).collect();
         let t = of(&rates);
         assert!((t.steady / 80_080.0 - 1.0).abs() < 1e-3, "{t:?}");
@@ -185,7 +185,7 @@ mod tests {
         /// Whoever looks late, by up to an interval, ends one interval late and makes the next one short; and some bytes are counted
         /// a moment early. The path carries 0.9 to 1.1 of a rate all the time, and so the interval must be of that size.
         #[test]
-        fn a_late_look_does_not_widen_the_interval(
+        fn a_late_sample_does_not_widen_the_interval(
             course in proptest::collection::vec((0.9_f64..1.1, 0.0_f64..0.999, proptest::bool::weighted(0.1), 0.0_f64..0.2), 20..80),
         ) {
             let (mut ends, mut amounts, mut true_total, mut counted) = (Vec::new(), Vec::new(), 0.0, 0.0);

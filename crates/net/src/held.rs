@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_queue_puts_off_counts_as_lost() {
+    fn queued_packets_count_as_lost() {
         // 3 % too much for a queue that holds all of it: nothing is lost in 2 s, and 60 ms of it wait.
         let deep = held(&run(5000, |_| false, |at| (at * 60e6) as i64));
         assert_eq!((deep.loss, deep.surely, deep.likely), (0.0, Trial::Lossy, Trial::Lossy));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_or_a_receiver_that_is_short_of_time_is_told_apart() {
+    fn cpu_limits_of_sender_and_receiver_are_distinguished() {
         let mut short = run(20_000, |_| false, |_| 0);
         short.0.due = 20_100;
         assert_eq!((held(&short).likely, held(&short).surely), (Trial::Passed, Trial::Short));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_hands_over_bursts_says_so() {
+    fn bursts_of_the_sender_are_reported() {
         // 5,000 packets in 2 s, one in a hundred of them 20 ms late.
         let mut late = run(5000, |n| n % 50 == 0, |_| 0);
         late.0.late_us = [100.0, 20_000.0, 30_000.0];
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_from_the_other_end_is_no_panic() {
+    fn invalid_reports_do_not_panic() {
         let sent = PacketsSent { due: u64::MAX, sent: 3, ..PacketsSent::default() };
         let received = PacketsReceived {
             received: u64::MAX,

@@ -24,7 +24,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// What a run's are.
 pub async fn find(session: &mut Session, spec: &Spec, tell: &mut dyn FnMut(String)) -> Result<(Outcome, Value)> {
     let Traffic::Udp { packet_bytes, .. } = spec.traffic else {
-        return Err(Error::Search("a rate is searched for UDP".into()));
+        return Err(Error::Search("--rate auto is for UDP".into()));
     };
     let interrupter = session.interrupter();
     let at = |rate_bps: u64, duration: Duration| Spec {
@@ -42,7 +42,7 @@ pub async fn find(session: &mut Session, spec: &Spec, tell: &mut dyn FnMut(Strin
         };
         let mut outcome = session.run(&spec).await?;
         let Some(held) = judged(&outcome) else {
-            return Err(Error::Search(format!("a run at {} gave nothing", of(step))));
+            return Err(Error::Search(format!("a run at {} had no result", of(step))));
         };
         let broken = outcome.own.trouble.is_some();
         // Of what was not held last.
@@ -61,7 +61,7 @@ pub async fn find(session: &mut Session, spec: &Spec, tell: &mut dyn FnMut(Strin
             outcome
                 .own
                 .trouble
-                .get_or_insert_with(|| "the search was interrupted before a run had held its rate".into());
+                .get_or_insert_with(|| "the search was interrupted before any run sustained its rate".into());
             let text = "the search was not completed; its last run:";
             return Ok((outcome, json!({"rate_bps": null, "trials": trials, "runs": runs, "text": text})));
         }
@@ -80,7 +80,8 @@ pub async fn find(session: &mut Session, spec: &Spec, tell: &mut dyn FnMut(Strin
     let stopped_by = stopped_by.unwrap_or(Trial::Passed);
     let stopped = match bursts > BURST {
         true if stopped_by == Trial::Lossy => format!(
-            "{}, and the sender's machine had no time for it: it handed over bursts of {bursts:.0} packets and more, which a short queue drops; on a quieter machine the rate may be higher",
+            "{}, and the sender was short of CPU time: it sent bursts of {bursts:.0} packets and more, which a short \
+             queue drops; on a quieter machine the rate may be higher",
             because(stopped_by)
         ),
         _ => because(stopped_by).to_string(),
@@ -90,7 +91,8 @@ pub async fn find(session: &mut Session, spec: &Spec, tell: &mut dyn FnMut(Strin
         Some((mut outcome, held)) => {
             outcome.searched = Some(stopped_by);
             let text = format!(
-                "highest rate that a run held with at most {:.0} % lost: {} ({:.2} % lost, {:.2} % still waiting at its end; no more than {:.2} % together, {:.0} % confidence)\n  {}{stopped} ({tries}); the run that held:",
+                "highest rate with at most {:.0} % loss: {} ({:.2} % lost, {:.2} % still queued at the end; together \
+                 at most {:.2} %, {:.0} % confidence)\n  {}{stopped} ({tries}); the run at this rate:",
                 100.0 * MOST,
                 rate(search.held().unwrap_or_default() as f64),
                 100.0 * held.loss,
@@ -102,14 +104,16 @@ pub async fn find(session: &mut Session, spec: &Spec, tell: &mut dyn FnMut(Strin
             (outcome, text, Some(held.loss_upper + held.queued))
         }
         None => {
-            let mut outcome = last.ok_or_else(|| Error::Search("nothing was tried".into()))?;
+            let mut outcome = last.ok_or_else(|| Error::Search("no rate was tried".into()))?;
             let why = format!(
-                "no rate was held: down to {} more than {:.0} % was lost or still waited, or may have been by what a run of this length can tell ({tries}); give a longer --duration, or see whether the path loses packets at any rate",
+                "no rate was sustained: down to {}, more than {:.0} % was lost or still queued, or a run of this \
+                 length cannot exclude it ({tries}); give a longer --duration, or check whether the path loses \
+                 packets at any rate",
                 rate(above.unwrap_or_default() as f64),
                 100.0 * MOST
             );
             outcome.own.trouble.get_or_insert(why);
-            (outcome, "no rate was held; the last run:".to_string(), None)
+            (outcome, "no rate was sustained; the last run:".to_string(), None)
         }
     };
     let told = json!({
@@ -127,9 +131,9 @@ fn line(step: Step, spec: &Spec, held: &Held) -> String {
     };
     let told = match judgement {
         Trial::Passed => "held".to_string(),
-        Trial::Short => "the sender did not keep it".into(),
+        Trial::Short => "the sender did not reach it".into(),
         Trial::Lossy | Trial::Dropped => {
-            format!("not held ({:.2} % lost, {:.2} % still waiting)", 100.0 * held.loss, 100.0 * held.queued)
+            format!("not sustained ({:.2} % lost, {:.2} % still queued)", 100.0 * held.loss, 100.0 * held.queued)
         }
     };
     format!("{what} of {:.1} s at {}: {told}", spec.duration_ms as f64 / 1e3, of(step))
@@ -162,10 +166,10 @@ fn told(step: Step, spec: &Spec, held: &Held, judgement: Trial) -> Value {
 
 fn because(trial: Trial) -> &'static str {
     match trial {
-        Trial::Short => "the sender's processor can no more",
+        Trial::Short => "the sender's CPU is saturated",
         Trial::Dropped => "the receiver's own socket dropped more than 1 %",
-        Trial::Lossy => "more was lost or left waiting",
-        Trial::Passed => "no higher rate can be asked for",
+        Trial::Lossy => "more was lost or still queued",
+        Trial::Passed => "this is the highest rate that can be requested",
     }
 }
 

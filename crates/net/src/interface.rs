@@ -17,8 +17,8 @@ pub fn address(name: &str) -> Result<IpAddr> {
     let others: Vec<String> = all.iter().map(|(name, address)| format!("{name} {address}")).collect();
     let others = if others.is_empty() { "none".into() } else { others.join(", ") };
     Err(Error::Spec(match std::path::Path::new("/sys/class/net").join(name).exists() {
-        true => format!("the interface {name} has no address: is it connected? Those that have: {others}"),
-        false => format!("there is no interface {name} with an address; those that have one: {others}"),
+        true => format!("the interface {name} has no address: is it connected? Interfaces with an address: {others}"),
+        false => format!("no interface {name} with an address; interfaces with one: {others}"),
     }))
 }
 

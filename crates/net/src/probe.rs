@@ -50,7 +50,7 @@ pub fn possible() -> Result<(), String> {
 fn place() -> Result<PathBuf, String> {
     let mounted = PLACES.iter().map(PathBuf::from).find(|dir| dir.join("instances").is_dir());
     let dir = mounted.or_else(own_mount).ok_or(
-        "tcp_probe: tracefs is not mounted, or not for this user; as root: mount -t tracefs none /sys/kernel/tracing",
+        "tcp_probe: tracefs is not mounted or not accessible; as root: mount -t tracefs none /sys/kernel/tracing",
     )?;
     if !dir.join("events/tcp/tcp_probe").is_dir() {
         return Err("tcp_probe: this kernel has no tracepoint tcp:tcp_probe, or tracefs needs root".into());
@@ -58,10 +58,7 @@ fn place() -> Result<PathBuf, String> {
     // SAFETY: geteuid only reads.
     match unsafe { libc::geteuid() } {
         0 => Ok(dir),
-        _ => {
-            Err("tcp_probe: making a trace instance needs root; leave --tcp-probe out, or run the sending end as root"
-                .into())
-        }
+        _ => Err("tcp_probe: a trace instance needs root; omit --tcp-probe, or run the sender as root".into()),
     }
 }
 

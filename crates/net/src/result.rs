@@ -118,11 +118,11 @@ fn cost(outcome: &Outcome, turns: &Turns, sent: &Sent, received: &Received) -> R
     let apart = ours(sent.start_ns, !up).abs_diff(ours(received.start_ns, up));
     if apart > turns::APART_NS {
         return Err(format!(
-            "the ends began {:.0} ms apart, and readings took effect too long after they were made: ask over a shorter way",
+            "the ends started {:.0} ms apart, too far for readings and throughput to be aligned: use a shorter path",
             apart as f64 / 1e6
         ));
     }
-    turns.ratio(received).ok_or_else(|| "too few tenths of a second could be compared: give a longer --duration".into())
+    turns.ratio(received).ok_or_else(|| "too few intervals of 0.1 s could be compared: give a longer --duration".into())
 }
 
 fn packets(outcome: &Outcome, sent: &Sent, received: &Received) -> Option<Packets> {

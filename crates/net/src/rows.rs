@@ -175,7 +175,7 @@ pub fn of(outcome: &Outcome, besides: Besides) -> Rows {
         let (all, name) = (&t.throughput, format!("steady {}", t.direction.name()));
         let text = match all.is_steady {
             true => format!("from {:.1} s on; whole run {}", all.steady_from_s, rate(all.whole)),
-            false => "no steady part: the estimate is the mean of the whole run".into(),
+            false => "no steady state: the estimate is the mean of the whole run".into(),
         };
         marks.push(mark((name, text)));
     }

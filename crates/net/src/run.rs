@@ -85,7 +85,7 @@ impl Session {
         // A message is one packet, and waits for no other.
         let _ = stream.set_nodelay(true);
         let mut stream = wire::connect(key, stream).await.map_err(Error::Key)?;
-        stream.write_all(CONTROL).await.doing("say what the connection is for")?;
+        stream.write_all(CONTROL).await.doing("identify the connection")?;
         let mut channel = Channel::new(Box::new(stream), address);
         let doing = "agreeing on a version (is that the address of `fathom net serve`?)";
         let (oldest, newest) = VERSIONS;
@@ -126,12 +126,12 @@ impl Session {
         }
         self.exchanges.clear();
         self.ask_clock(PINGS).await?;
-        self.channel.send(&Message::Start { spec: spec.clone() }, "asking for a run").await?;
-        let token = self.ready("asking for a run").await?;
+        self.channel.send(&Message::Start { spec: spec.clone() }, "requesting a run").await?;
+        let token = self.ready("requesting a run").await?;
         let carrier = match spec.is_tcp() {
             true => {
                 let connections = self.bring(&own_spec, token).await?;
-                self.ready("waiting until all connections have arrived").await?;
+                self.ready("waiting for all data connections").await?;
                 serve::made_ready(spec, Side::Asks, connections).await?
             }
             false => self.bring_udp(spec, token).await?,
@@ -152,7 +152,7 @@ impl Session {
     async fn ready(&mut self, doing: &'static str) -> Result<Token> {
         match self.channel.expect(PATIENCE, doing).await? {
             Message::Ready { token } => {
-                control::token_of(&token).ok_or_else(|| Error::Protocol("a token that is none".into(), self.address))
+                control::token_of(&token).ok_or_else(|| Error::Protocol("an invalid token".into(), self.address))
             }
             other => Err(self.channel.unexpected(&other, doing)),
         }
@@ -215,7 +215,7 @@ impl Session {
                 }
             }
             Err(Error::Spec(format!(
-                "TCP reaches {address}, but no UDP packet came there and back within {} s: a firewall may stop them",
+                "TCP reaches {address}, but no UDP packet returned within {} s: a firewall may block UDP",
                 PATIENCE.as_secs()
             )))
         });
@@ -231,7 +231,7 @@ impl Session {
                 Message::Samples { direction, acks: of_acks, samples: part } if spec.goes(direction) => {
                     let to = if of_acks { &mut acks } else { &mut samples };
                     if to.len() + part.len() > 40 * crate::spec::MAX_READINGS as usize {
-                        return Err(Error::Protocol("more readings than a run has".into(), self.address));
+                        return Err(Error::Protocol("more samples than a run has".into(), self.address));
                     }
                     to.extend(part);
                 }

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reading_is_made_once_whoever_comes_first() {
+    fn each_reading_is_taken_once() {
         let (watch, sockets) = watched(Readings::All);
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_cannot_read_is_read_for_it() {
+    fn readings_missed_by_a_thread_are_taken_by_the_sampler() {
         let (watch, sockets) = watched(Readings::All);
         let mut sampler_control = SamplerControl::new(&watch, sockets.to_vec());
         let both = |number| sockets.iter().for_each(|socket| watch.between_calls(socket, number));

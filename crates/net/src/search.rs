@@ -163,7 +163,7 @@ mod tests {
     proptest! {
         /// Whatever the queue: the answer holds, and is close to what the path carries.
         #[test]
-        fn it_comes_close_from_anywhere(
+        fn the_search_converges_from_any_start(
             first in 10_000_u64..100_000_000_000, carries in 20_000.0_f64..1e11, queue_s in 0.0_f64..3.0,
         ) {
             let search = found(first, |_| (carries, queue_s, 0.0));

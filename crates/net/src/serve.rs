@@ -77,8 +77,8 @@ impl Server {
     pub async fn listen(address: SocketAddr, key: Option<wire::Key>, told: Told) -> Result<Rc<Self>> {
         if key.is_none() && !address.ip().is_loopback() {
             return Err(Error::Spec(format!(
-                "{address} can be reached from other machines, so a key is needed: make one with `fathom pool keygen FILE`, \
-                 copy it to both ends, and give --key FILE (without one, listen on 127.0.0.1 or ::1)"
+                "{address} is not a loopback address, so a key is required: make one with `fathom pool keygen FILE`, \
+                 copy it to both ends, and give --key FILE (without a key, listen on 127.0.0.1 or ::1)"
             )));
         }
         let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
@@ -144,7 +144,7 @@ impl Server {
             // It was told of once for all of them.
             Err(wire::Unmet::Crowded(_)) => return Ok(false),
             Err(wire::Unmet::Slow(waited)) => {
-                return Err(Error::Stalled { doing: "finding out what it is for", waited });
+                return Err(Error::Stalled { doing: "identifying the connection", waited });
             }
         };
         drop(visitor);
@@ -161,7 +161,7 @@ impl Server {
 
     /// Finds out what a connection is for, and whether it may be.
     async fn let_in(&self, mut stream: TcpStream, peer: SocketAddr) -> Result<Met<'_>> {
-        let doing = "waiting for its first words";
+        let doing = "waiting for its first message";
         let mut first = [0; 8];
         let met = tokio::time::timeout(PATIENCE, async {
             // Peeked, so that TLS finds its own beginning; a byte tells TLS from ours.
@@ -170,7 +170,7 @@ impl Server {
             }
             std::io::Result::Ok(())
         });
-        met.await.map_err(|_| Error::Stalled { doing, waited: PATIENCE })?.doing("hear its first words")?;
+        met.await.map_err(|_| Error::Stalled { doing, waited: PATIENCE })?.doing("read its first message")?;
         if &first == DATA {
             return self.take_data(stream).await;
         }
@@ -179,7 +179,7 @@ impl Server {
         let local = stream.local_addr().doing("read the address")?;
         let plain = &first == CONTROL;
         if plain {
-            stream.read_exact(&mut first).await.doing("hear its first words")?;
+            stream.read_exact(&mut first).await.doing("read its first message")?;
         } else if self.key.is_none() {
             use tokio::io::AsyncWriteExt as _;
             let refused = wire::stranger(&first);
@@ -192,20 +192,20 @@ impl Server {
         let mut channel = match (&self.key, plain) {
             (Some(key), false) => {
                 let mut stream = wire::accept(Some(key), stream).await.map_err(Error::Key)?;
-                stream.read_exact(&mut first).await.doing("hear its first words")?;
+                stream.read_exact(&mut first).await.doing("read its first message")?;
                 Channel::new(Box::new(stream), peer)
             }
             _ => Channel::new(Box::new(stream), peer),
         };
         if plain && self.key.is_some() {
-            let why = "this end has a key; give the same key file with --key".to_string();
-            channel.send(&Message::Refused { why }, "saying no").await?;
-            return Err(Error::Spec("it asked without a key".into()));
+            let why = "the server has a key; give the same key file with --key".to_string();
+            channel.send(&Message::Refused { why }, "refusing").await?;
+            return Err(Error::Spec("it connected without a key".into()));
         }
         let theirs = hello(&mut channel).await?;
         if self.sessions.get() >= MOST_RUNS {
-            let why = format!("{MOST_RUNS} others are being served; try again later");
-            channel.send(&Message::Refused { why }, "saying no").await?;
+            let why = format!("{MOST_RUNS} other runs are in progress; try again later");
+            channel.send(&Message::Refused { why }, "refusing").await?;
             return Ok(Met::Gone);
         }
         let session = Counted::new(&self.sessions);
@@ -221,7 +221,7 @@ impl Server {
         let known = Announcement::parse(&words[8..])
             .and_then(|a| self.runs.borrow().get(&a.token).cloned().map(|run| (a, run)));
         let Some((announcement, run)) = known else {
-            return Err(Error::Spec("a data connection came for no run that is under way".into()));
+            return Err(Error::Spec("a data connection does not belong to any current run".into()));
         };
         let stream = stream.into_std().doing("take over a connection")?;
         stream.set_nonblocking(false).doing("take over a connection")?;
@@ -229,19 +229,19 @@ impl Server {
     }
 
     async fn session(&self, mut channel: Channel, local: SocketAddr) -> Result<()> {
-        while let Some(message) = channel.next(IDLE, "waiting for what it wants").await? {
+        while let Some(message) = channel.next(IDLE, "waiting for its request").await? {
             match message {
                 Message::Ping { asked_ns } => pong(&mut channel, asked_ns).await?,
                 Message::Start { spec } => {
                     if let Err(why) = spec.check() {
-                        channel.send(&Message::Refused { why }, "saying no").await?;
+                        channel.send(&Message::Refused { why }, "refusing").await?;
                         continue;
                     }
                     self.run(&mut channel, local, spec).await?;
                 }
                 // The run was over before it came.
                 Message::Stop => {}
-                other => return Err(channel.unexpected(&other, "waiting for what it wants")),
+                other => return Err(channel.unexpected(&other, "waiting for its request")),
             }
         }
         Ok(())
@@ -257,7 +257,7 @@ impl Server {
             Ok(ready) => ready,
             // What is refused here is the asker's to change; the session goes on.
             Err(error @ (Error::Setting { .. } | Error::Listen { .. } | Error::Spec(_) | Error::Congestion(_))) => {
-                return channel.send(&Message::Refused { why: error.to_string() }, "saying no").await;
+                return channel.send(&Message::Refused { why: error.to_string() }, "refusing").await;
             }
             Err(error) => return Err(error),
         };
@@ -277,7 +277,7 @@ impl Server {
             let socket = bind_udp(at, spec)?;
             traffic::prepare(&socket, spec.socket.receive_buffer.is_none()).doing("prepare the UDP socket")?;
             let run = packet::run_of(&token);
-            channel.send(&ready, "making ready").await?;
+            channel.send(&ready, "preparing the run").await?;
             let go = Arc::new(AtomicBool::new(false));
             let meeting = tokio::task::spawn_blocking({
                 let (token, go) = (token, go.clone());
@@ -292,7 +292,7 @@ impl Server {
         let (bring, mut brought) = mpsc::unbounded_channel();
         self.runs.borrow_mut().insert(token, bring);
         let _forget = Forget { runs: &self.runs, token };
-        channel.send(&ready, "making ready").await?;
+        channel.send(&ready, "preparing the run").await?;
         let wanted = usize::from(spec.streams) * spec.directions.len();
         let mut connections: Vec<Connection> = Vec::with_capacity(wanted);
         let all = async {
@@ -315,7 +315,7 @@ impl Server {
         }
         let carrier = made_ready(spec, Side::Serves, connections).await?;
         // All have come: only now does the asker know that it may begin.
-        channel.send(&ready, "making ready").await?;
+        channel.send(&ready, "preparing the run").await?;
         expect_go(channel).await?;
         Ok(carrier)
     }
@@ -370,7 +370,7 @@ impl Drop for Forget<'_> {
 }
 
 async fn expect_go(channel: &mut Channel) -> Result<()> {
-    let doing = "waiting for the beginning";
+    let doing = "waiting for the start";
     loop {
         match channel.expect(PATIENCE, doing).await? {
             Message::Go => return Ok(()),
@@ -382,7 +382,7 @@ async fn expect_go(channel: &mut Channel) -> Result<()> {
 
 async fn pong(channel: &mut Channel, asked_ns: u64) -> Result<()> {
     let came_ns = clock::now_ns();
-    channel.send(&Message::Pong { asked_ns, came_ns, left_ns: clock::now_ns() }, "telling the time").await
+    channel.send(&Message::Pong { asked_ns, came_ns, left_ns: clock::now_ns() }, "synchronising clocks").await
 }
 
 /// Sees to it that this end can use the congestion control that the run names: its kernel's, or Fathom's own for as long as
@@ -417,7 +417,7 @@ pub(crate) async fn drive(
         move || traffic::run(&spec, side, carrier, &stop, &live)
     });
     let longest = Duration::from_millis(spec.duration_ms) + IDLE;
-    let ended = |e: tokio::task::JoinError| Error::Spec(format!("the traffic failed: {e}"));
+    let ended = |e: tokio::task::JoinError| Error::Spec(format!("the test failed: {e}"));
     if side == Side::Asks {
         // The end that asks has nothing to read before its own traffic is done.
         while !watch.interrupted.load(Ordering::Relaxed) {
@@ -485,7 +485,7 @@ async fn give(channel: &mut Channel, mut report: EndReport) -> Result<()> {
 fn bind_udp(at: SocketAddr, spec: &Spec) -> Result<std::net::UdpSocket> {
     let socket = std::net::UdpSocket::bind(at).map_err(|source| match source.kind() {
         std::io::ErrorKind::AddrInUse => Error::Spec(format!(
-            "the UDP port {} of the end that serves is taken, by another UDP run or another program; wait, or serve on another port",
+            "the server's UDP port {} is in use by another UDP run or another program; wait, or serve on another port",
             at.port()
         )),
         _ => Error::Listen { address: at, source },
@@ -518,7 +518,7 @@ fn answer_announcements(socket: &std::net::UdpSocket, token: &Token, go: &Atomic
             let _ = socket.recv(&mut room);
         }
     }
-    if known { Ok(()) } else { Err(Error::Spec("no packet of the UDP run came through".into())) }
+    if known { Ok(()) } else { Err(Error::Spec("no packet of the UDP run arrived".into())) }
 }
 
 fn fresh_token() -> Result<Token> {

@@ -28,8 +28,8 @@ pub fn connecting(to: SocketAddr, options: &SocketOptions, interface: Option<&st
 fn bind_to(socket: &Socket, interface: &str) -> Result<()> {
     socket.bind_device(Some(interface.as_bytes())).map_err(|source| Error::Setting {
         remedy: match source.raw_os_error() {
-            Some(libc::ENODEV) => "; `ip link` lists the interfaces that this machine has",
-            Some(libc::EPERM) => "; it needs root or CAP_NET_RAW here",
+            Some(libc::ENODEV) => "; `ip link` lists this machine's interfaces",
+            Some(libc::EPERM) => "; this needs root or CAP_NET_RAW",
             _ => "",
         },
         what: format!("the interface {interface}"),
@@ -64,10 +64,10 @@ pub fn set(socket: &SockRef<'_>, options: &SocketOptions, tcp: bool) -> Result<(
             what: format!("the congestion control {name}"),
             remedy: match source.raw_os_error() {
                 Some(libc::ENOENT) => {
-                    "; net.ipv4.tcp_available_congestion_control lists what this kernel has, `modprobe tcp_NAME` may add it"
+                    "; net.ipv4.tcp_available_congestion_control lists the kernel's, `modprobe tcp_NAME` may add one"
                 }
                 Some(libc::EPERM) => {
-                    "; without root only those of net.ipv4.tcp_allowed_congestion_control can be chosen"
+                    "; without root, only those in net.ipv4.tcp_allowed_congestion_control are permitted"
                 }
                 _ => "",
             },
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_set_and_what_was_granted_are_two_numbers() {
+    fn requested_and_granted_buffer_sizes_are_reported() {
         let options = SocketOptions {
             send_buffer: Some(16_384),
             receive_buffer: Some(8192),

@@ -148,14 +148,14 @@ impl Spec {
     pub fn check(&self) -> Result<(), String> {
         let within = |what: &str, value: u64, low: u64, high: u64| match (low..=high).contains(&value) {
             true => Ok(()),
-            false => Err(format!("{what} is {value}; it can be {low} to {high}")),
+            false => Err(format!("{what} is {value}; must be from {low} to {high}")),
         };
         within("the number of streams", self.streams.into(), 1, MAX_STREAMS.into())?;
         within("the duration in ms", self.duration_ms, 100, MAX_DURATION_MS)?;
         match self.directions[..] {
             [_] => (),
             [a, b] if a != b => (),
-            _ => return Err("a run goes up, down or both ways".into()),
+            _ => return Err("a run needs a direction: up, down or both".into()),
         }
         match self.traffic {
             Traffic::Tcp { rate_bps } => {
@@ -170,7 +170,7 @@ impl Spec {
                 within("the size of a request in bytes", request_bytes.into(), 1, MAX_MESSAGE.into())?;
                 within("the size of a response in bytes", response_bytes.into(), 1, MAX_MESSAGE.into())?;
                 if self.directions != [Direction::Up] {
-                    return Err("requests go up, to the end that serves: leave the direction out".into());
+                    return Err("requests always go up, to the server: omit --direction".into());
                 }
             }
         }
@@ -180,12 +180,14 @@ impl Spec {
         if matches!(self.readings, Readings::ByTurns { .. })
             && (self.directions.len() > 1 || self.traffic != Traffic::Tcp { rate_bps: None })
         {
-            return Err("what readings cost is told of bulk TCP in one direction".into());
+            return Err("--readings-cost needs bulk TCP in one direction".into());
         }
         if matches!(self.readings, Readings::ByTurns { .. })
             && readings_every_ns(self.streams.into(), self.duration_ms.saturating_mul(1_000_000)) > SAMPLE_NS
         {
-            return Err("so many streams over so long a time are read more rarely than every 10 ms: what readings cost is told of fewer, or of a shorter run".into());
+            return Err("so many streams for so long are sampled less often than every 10 ms: use fewer streams or a \
+                shorter run"
+                .into());
         }
         let name = self.socket.congestion.as_deref();
         if name.is_some_and(|n| n.is_empty() || n.len() > 15 || !n.bytes().all(|b| b.is_ascii_graphic())) {
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_what_can() {
+    fn invalid_runs_are_refused_with_the_valid_range() {
         assert_eq!(spec().check(), Ok(()));
         let bad = |change: fn(&mut Spec), part: &str| {
             let mut s = spec();
@@ -233,8 +235,8 @@ mod tests {
         };
         bad(|s| s.streams = 0, "1 to 128");
         bad(|s| s.duration_ms = u64::MAX, "100 to 3600000");
-        bad(|s| s.directions = vec![Direction::Up, Direction::Up], "both ways");
-        bad(|s| s.directions.clear(), "both ways");
+        bad(|s| s.directions = vec![Direction::Up, Direction::Up], "up, down or both");
+        bad(|s| s.directions.clear(), "up, down or both");
         bad(|s| s.traffic = Traffic::Udp { rate_bps: 0, packet_bytes: 1400 }, "rate");
         bad(|s| s.traffic = Traffic::Udp { rate_bps: 1000, packet_bytes: 3 }, "packet");
         bad(|s| s.traffic = Traffic::Transactions { request_bytes: 0, response_bytes: 1 }, "request");

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_late_or_empty_is_left_out_and_nonsense_does_no_harm() {
+    fn late_and_empty_intervals_are_excluded_and_invalid_ones_handled() {
         let turns = Turns::new(1, 6_000);
         let even = |late: fn(u64) -> u64| turns.ratio(&received(vec![1000; 60], late)).map(|r| r.n);
         assert_eq!(even(|_| 0), Some(25));

@@ -343,7 +343,7 @@ proptest! {
     /// Whatever the kernel or the peer says: no trap, the window never falls between losses but to its clamp, never exceeds
     /// the clamp, and what a loss leaves is 2 at least.
     #[test]
-    fn hostile_numbers_do_no_harm(which in 0i32..3, story in prop::collection::vec(happens(), 1..60)) {
+    fn extreme_numbers_do_not_overflow(which in 0i32..3, story in prop::collection::vec(happens(), 1..60)) {
         let mut c = Connection::new(which, 10, u32::MAX);
         for event in story {
             match event {

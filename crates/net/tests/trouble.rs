@@ -75,7 +75,7 @@ fn said(result: Result<impl Sized>, parts: &[&str]) {
 }
 
 #[test]
-fn nobody_there_is_told_with_what_to_do() {
+fn an_unreachable_server_is_reported_with_a_remedy() {
     local(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
@@ -90,7 +90,7 @@ fn a_port_in_use_and_an_address_that_needs_a_key_are_refused() {
         let (at, _) = server(None).await;
         said(Server::listen(at, None, Rc::new(|_| ())).await, &["cannot listen", "choose another"]);
         let open = "0.0.0.0:0".parse().unwrap();
-        said(Server::listen(open, None, Rc::new(|_| ())).await, &["a key is needed", "keygen"]);
+        said(Server::listen(open, None, Rc::new(|_| ())).await, &["a key is required", "keygen"]);
     });
 }
 
@@ -128,7 +128,7 @@ fn another_version_is_named_by_both_numbers() {
 }
 
 #[test]
-fn another_program_is_told_from_ours() {
+fn another_programs_protocol_is_recognised() {
     local(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
@@ -137,7 +137,7 @@ fn another_program_is_told_from_ours() {
             stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
             tokio::time::sleep(Duration::from_secs(3600)).await;
         });
-        said(Session::connect(at, None, None).await, &["not Fathom's protocol", "fathom net serve"]);
+        said(Session::connect(at, None, None).await, &["does not speak Fathom's protocol", "fathom net serve"]);
         // And a stranger at our own door, or data for no run, harms nobody.
         let (at, told) = server(None).await;
         for words in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[&DATA[..], &[0; 19]].concat()] {
@@ -167,12 +167,15 @@ fn a_peer_that_stalls_is_given_up() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let at = saying(vec![]).await;
-        said(Session::connect(at, None, None).await, &["has said nothing for 10 s", "agreeing on a version"]);
+        said(
+            Session::connect(at, None, None).await,
+            &["no message from the other end for 10 s", "agreeing on a version"],
+        );
     });
 }
 
 #[test]
-fn an_asker_that_dies_in_mid_run_is_noticed_and_the_next_is_served() {
+fn a_dead_client_is_detected_and_the_next_is_served() {
     local(async {
         let (at, told) = server(None).await;
         let asker = tokio::task::spawn_local(async move {

@@ -61,7 +61,7 @@ impl Found {
 
     /// What is missing for a way, as things to do.
     fn missing(self, way: Way) -> Vec<&'static str> {
-        let kernel_nbd = (!self.nbd).then_some("the kernel's NBD client (`modprobe nbd`, or a kernel that has it)");
+        let kernel_nbd = (!self.nbd).then_some("the kernel's NBD client (`modprobe nbd`, or a kernel with it)");
         let (program, kernel) = match way {
             Way::Nbdublk => (
                 (!self.nbdublk).then_some("the program nbdublk (of libnbd)"),
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_there_is_taken_and_what_is_missing_is_said() {
+    fn attach_uses_what_is_available_and_reports_what_is_missing() {
         let nothing = choose(Found::default(), None).expect_err("there is nothing");
         for words in ["nbdublk lacks", "modprobe ublk_drv", "apt-get install nbd-client", "qemu-utils", "modprobe nbd"]
         {

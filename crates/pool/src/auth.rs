@@ -29,8 +29,8 @@ pub fn key(
     match file {
         Some(path) => Ok(Some(Key::read(path)?)),
         None => {
-            let way =
-                "give --key FILE (`fathom pool keygen FILE` makes a key; every node and the coordinator need the same)";
+            let way = "give --key FILE (`fathom pool keygen FILE` makes a key; every node and the coordinator need the \
+                 same)";
             allow(insecure, way, addresses)?;
             Ok(None)
         }
@@ -45,15 +45,15 @@ pub fn allow(insecure: u8, way: &str, addresses: impl IntoIterator<Item = Socket
     let mut first = None;
     for address in addresses {
         if !address.ip().is_loopback() && insecure < 2 {
-            let say = "or pass --insecure twice if everyone who can reach it may read and change the data";
+            let say = "or pass --insecure twice to let everyone who can reach it read and change the data";
             return Err(Error::Insecure(format!("{address} is not a loopback address: {way}, {say}")));
         }
         first = first.or(Some(address));
     }
     match first {
         Some(address) if insecure == 0 => {
-            let say = "or --insecure if everyone on this machine may read and change the data";
-            Err(Error::Insecure(format!("nobody is authenticated at {address}: {way}, {say}")))
+            let say = "or --insecure to let everyone on this machine read and change the data";
+            Err(Error::Insecure(format!("no authentication at {address}: {way}, {say}")))
         }
         _ => Ok(()),
     }

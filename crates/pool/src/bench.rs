@@ -75,7 +75,7 @@ struct Tally {
 pub async fn run(volume: Rc<Volume>, load: Load) -> Result<Figures, String> {
     let places = volume.size_bytes() / u64::from(load.block_bytes.max(1));
     if places == 0 || load.block_bytes == 0 {
-        return Err(format!("a block of {} bytes does not fit on the disk", load.block_bytes));
+        return Err(format!("a block of {} bytes is larger than the disk", load.block_bytes));
     }
     let latency_ns = Histogram::new_with_bounds(1, 60_000_000_000, 3).map_err(|e| e.to_string())?;
     // The same for all: of each its own would be gigabytes, and seconds to fill them.
@@ -108,7 +108,7 @@ pub async fn run(volume: Rc<Volume>, load: Load) -> Result<Figures, String> {
     }
     let tally = tally.borrow();
     if tally.latency_ns.is_empty() {
-        return Err(tally.failure.as_ref().map_or("nothing was answered".into(), ToString::to_string));
+        return Err(tally.failure.as_ref().map_or("no request was answered".into(), ToString::to_string));
     }
     let rate = |of: fn(&Counts) -> u64| (of(&after) - of(&before)) as f64 / seconds;
     let us = |quantile| tally.latency_ns.value_at_quantile(quantile) as f64 / 1000.0;

@@ -104,15 +104,15 @@ impl Config {
         let mut config: Self = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_string())?;
         if let Some(serve) = &config.serve {
             if serve.nodes.is_empty() {
-                return Err("[serve] nodes is empty; a pool has at least one".into());
+                return Err("[serve] nodes is empty; a pool needs at least one node".into());
             }
             let mut seen = HashSet::new();
             if let Some(twice) = serve.nodes.iter().find(|node| !seen.insert(*node)) {
-                return Err(format!("[serve] nodes has {twice:?} twice; give each node once"));
+                return Err(format!("[serve] nodes has {twice:?} twice; list each node once"));
             }
             let most = crate::link::MOST_CONNECTIONS;
             if serve.connections.is_some_and(|count| !(1..=most).contains(&count)) {
-                return Err(format!("[serve] connections is a number from 1 to {most}"));
+                return Err(format!("[serve] connections must be from 1 to {most}"));
             }
             if serve.verify_clients && serve.tls.is_none() {
                 return Err("[serve] verify_clients needs tls, the folder of the certificates".into());
@@ -121,10 +121,10 @@ impl Config {
         if let Some(node) = &config.node
             && node.store.is_some() == node.backend.is_some()
         {
-            return Err("[node] has either a store or a backend".into());
+            return Err("[node] needs either a store or a backend".into());
         }
         if config.serve.is_none() && config.node.is_none() {
-            return Err("it has neither [serve] nor [node], and so nothing to do".into());
+            return Err("it has neither a [serve] nor a [node] section".into());
         }
         let serve = config.serve.as_mut().map(|serve| [&mut serve.tls, &mut serve.status]);
         let node = config.node.as_mut().map(|node| &mut node.store);
@@ -180,7 +180,7 @@ mod tests {
             let said = why(&WHOLE.replace(from, to));
             assert!(said.contains(words), "{words:?} is not in {said:?}");
         }
-        assert!(why("").contains("nothing to do"));
+        assert!(why("").contains("neither a [serve] nor a [node]"));
         assert!(why("insecure = true").contains("unknown field `insecure`"));
     }
 }

@@ -55,7 +55,7 @@ impl FromStr for Speed {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let usage = || format!("give servers=N,service_ms=MS, such as {}, not {text:?}", Self::PAPER);
+        let usage = || format!("expected servers=N,service_ms=MS, such as {}, not {text:?}", Self::PAPER);
         let (mut servers, mut service_ms) = (None, None);
         for part in text.split(',') {
             match part.split_once('=').ok_or_else(usage)? {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_no_token_bucket() {
+    fn the_flash_model_is_not_a_token_bucket() {
         let flash = Flash::new(Speed { servers: 2, service_ms: 10.0 }).expect("there is memory");
         let ms = |ms: u64| ms * 1_000_000;
         // Idle for a second, and yet the third of three at once waits for the first.

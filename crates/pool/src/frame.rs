@@ -220,7 +220,7 @@ pub enum Frame {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
     /// Not the first bytes of a frame.
-    #[error("this is no frame of a pool")]
+    #[error("not a frame of the pool protocol")]
     Magic,
     /// Another version.
     #[error(
@@ -228,10 +228,10 @@ pub enum Broken {
     )]
     Version(u8),
     /// A checksum is wrong.
-    #[error("a frame was damaged on its way")]
+    #[error("a frame was corrupted in transit")]
     Checksum,
     /// Checksums are right, and yet it makes no sense.
-    #[error("a frame makes no sense: {0}")]
+    #[error("invalid frame: {0}")]
     Sense(&'static str),
 }
 
@@ -357,7 +357,7 @@ pub fn take_in(input: &mut Intake) -> Result<Option<Frame>, Broken> {
         return Ok(None);
     }
     if let Some(frame) = input.take() {
-        let front = front(&frame)?.ok_or(Broken::Sense("it has no head"))?;
+        let front = front(&frame)?.ok_or(Broken::Sense("no header"))?;
         return body(front, frame).map(Some);
     }
     if let Some(front) = front(&input.small)? {
@@ -408,10 +408,10 @@ fn front(input: &[u8]) -> Result<Option<Front>, Broken> {
     let entry_bytes = match kind {
         1 => REQUEST_BYTES,
         2 => REPLY_BYTES,
-        _ => return Err(Broken::Sense("its kind is not known")),
+        _ => return Err(Broken::Sense("unknown kind")),
     };
     if count > MAX_COUNT || body_bytes > MAX_BODY_BYTES || body_bytes < count * entry_bytes + 4 {
-        return Err(Broken::Sense("its size is impossible"));
+        return Err(Broken::Sense("invalid size"));
     }
     Ok(Some(Front { said, kind, count, entry_bytes, body_bytes }))
 }
@@ -432,30 +432,30 @@ fn body(front: Front, mut body: Bytes) -> Result<Frame, Broken> {
 fn requests(head: Head, mut entries: &[u8], mut data: Bytes) -> Result<Frame, Broken> {
     let mut requests = Vec::with_capacity(entries.len() / REQUEST_BYTES);
     while !entries.is_empty() {
-        let operation = Operation::from_code(entries.get_u8()).ok_or(Broken::Sense("an operation is not known"))?;
+        let operation = Operation::from_code(entries.get_u8()).ok_or(Broken::Sense("unknown operation"))?;
         let flags = entries.get_u8();
         let (durable, unchecked, places) = (flags & 1 != 0, flags & 2 != 0, flags >> 2);
         let (tag, length, offset) = (entries.get_u16_le(), entries.get_u32_le(), entries.get_u64_le());
         let request = Request { operation, durable, unchecked, places, tag, length, offset };
         requests.push((request, next(&mut data, request.data_bytes())?));
     }
-    if data.is_empty() { Ok(Frame::Requests(head, requests)) } else { Err(Broken::Sense("it has data left over")) }
+    if data.is_empty() { Ok(Frame::Requests(head, requests)) } else { Err(Broken::Sense("trailing data")) }
 }
 
 fn replies(head: Head, mut entries: &[u8], mut data: Bytes) -> Result<Frame, Broken> {
     let mut replies = Vec::with_capacity(entries.len() / REPLY_BYTES);
     while !entries.is_empty() {
-        let status = Status::from_code(entries.get_u8()).ok_or(Broken::Sense("a status is not known"))?;
+        let status = Status::from_code(entries.get_u8()).ok_or(Broken::Sense("unknown status"))?;
         let placed = entries.get_u8() & 1 != 0;
         let (tag, length, checksum) = (entries.get_u16_le(), entries.get_u32_le(), entries.get_u32_le());
         let reply = Reply { status, placed, tag, length, checksum };
         replies.push((reply, next(&mut data, reply.data_bytes())?));
     }
-    if data.is_empty() { Ok(Frame::Replies(head, replies)) } else { Err(Broken::Sense("it has data left over")) }
+    if data.is_empty() { Ok(Frame::Replies(head, replies)) } else { Err(Broken::Sense("trailing data")) }
 }
 
 fn next(data: &mut Bytes, length: usize) -> Result<Bytes, Broken> {
-    if data.len() < length { Err(Broken::Sense("data are missing")) } else { Ok(data.split_to(length)) }
+    if data.len() < length { Err(Broken::Sense("data is missing")) } else { Ok(data.split_to(length)) }
 }
 
 #[cfg(test)]
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn stretches_that_make_no_sense_are_none() {
+    fn invalid_ranges_are_refused() {
         let mut data = Vec::new();
         let stretches = [Stretch { length: 10, hole: true }, Stretch { length: 5, hole: false }];
         stretches.iter().for_each(|stretch| stretch.put(&mut data));
@@ -564,14 +564,14 @@ mod tests {
         }
 
         #[test]
-        fn hostile_bytes_do_no_harm(bytes: Vec<u8>) {
+        fn arbitrary_bytes_do_not_panic(bytes: Vec<u8>) {
             let mut input = BytesMut::from(&bytes[..]);
             while let Ok(Some(_)) = take(&mut input) {}
         }
     }
 
     #[test]
-    fn a_stranger_is_known_by_its_first_byte() {
+    fn another_protocol_is_recognised_by_its_first_byte() {
         assert_eq!(take(&mut BytesMut::from(&b"GET / HTTP/1.1"[..])), Err(Broken::Magic));
         assert_eq!(take(&mut BytesMut::from(&b"FP"[..])), Ok(None));
     }

@@ -90,10 +90,10 @@ pub enum Error {
     #[error(transparent)]
     NotTrusted(#[from] wire::Refused),
     /// The other end is something else.
-    #[error("the other end does not speak the protocol of Fathom's pools")]
+    #[error("the peer does not speak Fathom's pool protocol")]
     Stranger,
     /// It is gone.
-    #[error("the other end closed the connection")]
+    #[error("the peer closed the connection")]
     Closed,
 }
 
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_comes_back_however_it_is_cut_and_nothing_else_does() {
+    fn messages_round_trip_in_any_fragments() {
         let place = StorePosition { index: 1, count: 3, stripe_bytes: 65_536 };
         let claim = Claim {
             epoch: 7,

@@ -32,17 +32,18 @@ pub trait Pages {
 pub enum Error {
     /// It leads nowhere.
     #[error(
-        "{0} is neither a socket nor an address with a port; give what `fathom pool serve` has as --nbd unix:PATH or --metrics ADDR:PORT"
+        "{0} is neither a socket nor an address with a port; give the coordinator's socket (--nbd unix:PATH) or \
+         --metrics ADDR:PORT"
     )]
     NoPlace(String),
     /// Nobody is there.
     #[error("no coordinator answers at {0}: {1}")]
     Silent(String, io::Error),
     /// What is there speaks something else, or breaks off.
-    #[error("what answers at {0} is no coordinator's status")]
+    #[error("the server at {0} is not a coordinator")]
     Foreign(String),
     /// The same, and why.
-    #[error("what answers at {0} is no coordinator's status: {1}")]
+    #[error("the server at {0} is not a coordinator: {1}")]
     Broken(String, io::Error),
     /// The connection broke.
     #[error(transparent)]
@@ -101,10 +102,10 @@ fn page(request: &[u8], pages: &dyn Pages) -> (&'static str, &'static str, Strin
         (b"GET", b"/metrics") => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", pages.metrics()),
         (b"GET", b"/status") => match pages.status() {
             Some(status) => ("200 OK", "application/json", status),
-            None => ("404 Not Found", text, "this is a node; ask its coordinator\n".into()),
+            None => ("404 Not Found", text, "this is a node; the coordinator has the status\n".into()),
         },
-        (b"GET", _) => ("404 Not Found", text, "there are /metrics and /status\n".into()),
-        _ => ("400 Bad Request", text, "only GET is answered\n".into()),
+        (b"GET", _) => ("404 Not Found", text, "available: /metrics, /status\n".into()),
+        _ => ("400 Bad Request", text, "only GET is supported\n".into()),
     }
 }
 

@@ -188,7 +188,7 @@ impl Attached {
     /// # Errors
     /// [`Failure`].
     pub fn new(place: &Uri, index: u32) -> Result<Self, Failure> {
-        let netlink = Netlink::open().map_err(kernel("is not there (`modprobe nbd`)"))?;
+        let netlink = Netlink::open().map_err(kernel("is not available (`modprobe nbd`)"))?;
         let socket = Session::socket(place)?;
         let size_bytes = socket.size_bytes;
         let mut attributes = Vec::new();
@@ -205,7 +205,7 @@ impl Attached {
         sockets(&mut attributes, &socket);
         netlink
             .ask(number::CONNECT, &attributes)
-            .map_err(kernel("does not take the disk (it needs root, and a device that is free)"))?;
+            .map_err(kernel("refused the disk (this needs root and a free device)"))?;
         Ok(Self { netlink, place: place.clone(), index, size_bytes, socket: Some(socket) })
     }
 
@@ -227,7 +227,8 @@ impl Attached {
         // A server that is not there, or not there yet.
         let Ok(socket) = Session::socket(&self.place) else { return Ok(self.unless_detached(State::Away)) };
         if socket.size_bytes != self.size_bytes {
-            let error = io::Error::other(format!("it had {} bytes, and has {}", self.size_bytes, socket.size_bytes));
+            let error =
+                io::Error::other(format!("its size changed from {} to {} bytes", self.size_bytes, socket.size_bytes));
             return Err(kernel("has another disk")(error));
         }
         let mut attributes = Vec::new();
@@ -242,7 +243,7 @@ impl Attached {
             Err(error) if error.raw_os_error() == Some(28) => Ok(State::Away),
             Err(error) => match self.unless_detached(State::Away) {
                 State::Detached => Ok(State::Detached),
-                _ => Err(kernel("does not take the new connection")(error)),
+                _ => Err(kernel("refused the new connection")(error)),
             },
         }
     }
@@ -286,7 +287,7 @@ impl Attached {
     pub fn detach(self) -> Result<(), Failure> {
         let mut attributes = Vec::new();
         attribute(&mut attributes, number::INDEX, &self.index.to_ne_bytes());
-        self.netlink.ask(number::DISCONNECT, &attributes).map_err(kernel("does not let the disk go")).map(drop)
+        self.netlink.ask(number::DISCONNECT, &attributes).map_err(kernel("cannot disconnect the disk")).map(drop)
     }
 }
 

@@ -56,11 +56,11 @@ pub enum Failure {
     #[error("{0}")]
     Ended(Rc<str>),
     /// It cannot be reached.
-    #[error("node {0}: it gave no answer for {secs} s", secs = .1.as_secs_f64())]
+    #[error("node {0}: no answer for {secs} s", secs = .1.as_secs_f64())]
     Deadline(SocketAddr, Duration),
     /// A node may have lost what it had answered, and nobody has accepted that.
     #[error(
-        "a node may have lost writes that it had answered; whoever serves the pool was told which, and has to say --accept-loss"
+        "a node may have lost acknowledged writes; the coordinator's log has the ranges, and --accept-loss continues"
     )]
     Lost,
 }
@@ -92,10 +92,10 @@ pub enum NotJoined {
     #[error(transparent)]
     Unreachable(#[from] hello::Error),
     /// It took too long.
-    #[error("it gave no answer for {} s", GREETING.as_secs())]
+    #[error("no answer for {} s", GREETING.as_secs())]
     Silent,
     /// It said no.
-    #[error("it refuses: {0}")]
+    #[error("refused: {0}")]
     Refused(String),
 }
 
@@ -282,7 +282,7 @@ impl NodeLink {
         let (number, next) = self.inner.state.borrow_mut().put(request, data, Instant::now(), reply);
         self.inner.wake(next);
         let mut asked = Asked { inner: &self.inner, number, request, answer };
-        let gone = || Err(Failure::Ended("the link to the node is gone".into()));
+        let gone = || Err(Failure::Ended("the connection to the node was lost".into()));
         (&mut asked.answer).await.unwrap_or_else(|_| gone())
     }
 
@@ -345,7 +345,7 @@ impl Inner {
         let mut next = (stream, welcome);
         loop {
             let Err(cut) = self.together(next.0, &next.1).await;
-            (self.report)(format!("node {}: {cut}; connecting again", self.address));
+            (self.report)(format!("node {}: {cut}; reconnecting", self.address));
             {
                 let mut state = self.state.borrow_mut();
                 state.trouble = Some(cut.to_string());
@@ -374,7 +374,7 @@ impl Inner {
                 told = true;
                 let (address, seconds) = (self.address, state.timeout().as_secs_f64());
                 (self.report)(format!(
-                    "node {address}: no answer for {seconds} s; what is asked of it fails at once until it is back"
+                    "node {address}: no answer for {seconds} s; requests to it fail at once until it is back"
                 ));
             }
         };
@@ -397,8 +397,8 @@ impl Inner {
                     if self.state.borrow_mut().reopened(&welcome) {
                         if !welcome.lost.is_empty() {
                             (self.report)(format!(
-                                "node {}: its machine was started anew before what it had answered was flushed; writes and flushes \
-                                 are refused",
+                                "node {}: its machine restarted before acknowledged writes were flushed; writes and \
+                                 flushes are refused",
                                 self.address
                             ));
                         }
@@ -407,7 +407,7 @@ impl Inner {
                         }
                         return Ok((stream, welcome));
                     }
-                    return Err("its machine was started anew, and writes that were not flushed may be lost".into());
+                    return Err("its machine restarted, and unflushed writes may be lost".into());
                 }
                 Err(NotJoined::Refused(reason)) => return Err(reason),
                 Err(why @ (NotJoined::Unreachable(_) | NotJoined::Silent)) => {
@@ -441,7 +441,7 @@ impl Inner {
                 Ok((stream, welcome)) => return self.connection(nth, stream, welcome.memory).await,
                 Err(why) if !told => {
                     let (of, address) = (self.wakes.len(), self.address);
-                    (self.report)(format!("node {address}: connection {} of {of}: {why}; trying again", nth + 1));
+                    (self.report)(format!("node {address}: connection {} of {of}: {why}; retrying", nth + 1));
                     told = true;
                 }
                 Err(_) => {}

@@ -143,12 +143,12 @@ fn unix(path: &Path) -> io::Result<Socket> {
 }
 
 fn instead(path: &Path, in_use: io::Error) -> io::Result<UnixListener> {
-    let taken = || io::Error::other("another program serves it already");
+    let taken = || io::Error::other("another program is serving it");
     // Of the name itself: where a link leads to says nothing of what would be removed.
     let there = std::fs::symlink_metadata(path)?;
     // To connect to a file of any other kind is refused too.
     if !there.file_type().is_socket() {
-        return Err(io::Error::other("there is a file of that name that is no socket"));
+        return Err(io::Error::other("a file of this name exists and is not a socket"));
     }
     match std::os::unix::net::UnixStream::connect(path) {
         Ok(_) => return Err(taken()),
@@ -168,18 +168,18 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn only_a_socket_that_nobody_listens_on_gives_way() {
+    async fn only_a_stale_socket_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pool.sock");
         let endpoint = Endpoint::Unix(path.clone());
         let refusal = async || Listener::bind(&endpoint).await.unwrap_err().to_string();
         std::fs::write(&path, "mine").unwrap();
-        assert!(refusal().await.ends_with("pool.sock: there is a file of that name that is no socket"));
+        assert!(refusal().await.ends_with("pool.sock: a file of this name exists and is not a socket"));
         std::fs::remove_file(&path).unwrap();
         // Dropped, it leaves its name behind, as a coordinator that was killed does.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         let first = Listener::bind(&endpoint).await.unwrap();
-        assert!(refusal().await.ends_with("pool.sock: another program serves it already"));
+        assert!(refusal().await.ends_with("pool.sock: another program is serving it"));
         drop(first);
         assert!(!path.exists());
     }

@@ -2,7 +2,10 @@
 
 /// It cannot.
 #[derive(Debug, thiserror::Error)]
-#[error("a disk of {size_bytes} bytes in memory: this machine has {total_bytes}; give less, or a --store in a file")]
+#[error(
+    "a disk of {size_bytes} bytes does not fit in memory: this machine has {total_bytes}; use a smaller one, or \
+    a --store in a file"
+)]
 pub struct TooLarge {
     size_bytes: u64,
     total_bytes: u64,

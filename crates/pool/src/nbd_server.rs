@@ -122,7 +122,7 @@ async fn client<S: Stream, X: Exports>(
     let place = place.upgrade();
     if place.as_ref().is_none_or(|place| Rc::strong_count(place) > CLIENTS + 1) {
         // The protocol has no word for it; the client sees its connection closed.
-        report(format!("an NBD client is turned away: {CLIENTS} are connected"));
+        report(format!("refused an NBD client: {CLIENTS} are connected"));
         return;
     }
     if let Err(failure) = admitted.serve().await {

@@ -69,7 +69,7 @@ pub enum Ended {
     #[error("refused a coordinator: {0}")]
     Refused(String),
     /// Another connection took its place.
-    #[error("another connection of a coordinator has taken over")]
+    #[error("taken over by another connection of a coordinator")]
     TakenOver,
 }
 
@@ -199,7 +199,10 @@ impl Node {
         self.workers.get_or_init(Handle::current);
         let settler = Settler::start(&self.store);
         if let Err(error) = &settler {
-            report(format!("cannot start a thread: {error}; after a loss of power more counts as lost than must"));
+            report(format!(
+                "cannot start a thread: {error}; after a power failure, more data than necessary will \
+                count as lost"
+            ));
         }
         let (said, mut heard) = mpsc::unbounded_channel();
         let mut crew = Crew::new(self.clone(), said);
@@ -356,9 +359,9 @@ impl Node {
         }
         if claim.size_bytes > self.store.size_bytes() {
             let has = self.store.size_bytes();
-            return Err(format!("this node has {has} bytes, fewer than the {} that it promised", claim.size_bytes));
+            return Err(format!("this node has {has} bytes, fewer than the {} it announced", claim.size_bytes));
         }
-        let over = || Err("another connection of a coordinator has taken over".into());
+        let over = || Err("taken over by another connection of a coordinator".into());
         if let Some(number) = claim.joins {
             let begun = (header.epoch, &header.coordinator) == (claim.epoch, &claim.coordinator);
             let live = *self.live.borrow() == number;
@@ -366,7 +369,7 @@ impl Node {
                 return over();
             }
             let open = Open::further(&self.open)
-                .ok_or_else(|| format!("its {MOST_CONNECTIONS} connections are all there are"))?;
+                .ok_or_else(|| format!("it has reached its limit of {MOST_CONNECTIONS} connections"))?;
             return Ok(Some((Session { number, epoch: claim.epoch }, open)));
         }
         if claim.also.reserve {
@@ -428,7 +431,7 @@ impl Node {
             let (batch, most) = drain(&mut input, epoch, &mut wanted)?;
             waiting_bytes += batch.iter().map(|(request, _)| moved_bytes(request)).sum::<usize>();
             if waiting_bytes > GRANTED_BYTES {
-                return Err(Broken::Sense("more data is under way than was granted").into());
+                return Err(Broken::Sense("more data in flight than granted").into());
             }
             if self.inline {
                 let mut batch = Batch { most, memory: memory.clone(), ..Batch::new(batch.into_iter()) };
@@ -543,7 +546,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn an_older_coordinator_that_comes_back_does_not_hinder_the_newer_one() {
+    async fn a_returning_older_coordinator_does_not_affect_the_newer_one() {
         let node = Node::new(Arc::new(Store::memory(1 << 20, "n".into()).expect("memory")), true);
         node.enter(&hello(1, "old")).await.expect("it is free");
         // A request of the old one's is still being served, so that the new one has to wait.
@@ -568,7 +571,7 @@ mod tests {
             hello
         };
         let refused = |answer: Result<Option<(Session, Open<'_>)>, String>| {
-            assert!(answer.is_err_and(|why| why.contains("has taken over")), "it must not be let in");
+            assert!(answer.is_err_and(|why| why.contains("taken over by")), "it must not be let in");
         };
         refused(node.enter(&further(1, "a", *node.live.borrow())).await);
         let (first, open) = node.enter(&hello(1, "a")).await.expect("it is free").expect("it claims");
@@ -610,7 +613,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn who_asks_for_more_than_is_granted_is_refused_before_it_is_kept() {
+    async fn requests_beyond_the_grant_are_refused_before_buffering() {
         let node = Node::new(Arc::new(Store::memory(1 << 20, "n".into()).expect("memory")), true);
         for (count, granted) in [(64, true), (65, false)] {
             let (here, mut there) = tokio::io::duplex(1 << 20);
@@ -636,7 +639,7 @@ mod tests {
             };
             let (served, answered) = tokio::join!(node.connection(here), asks);
             let why = served.err().map_or_else(String::new, |why| why.to_string());
-            assert!(if granted { why.is_empty() } else { why.contains("more data is under way") }, "{count}: {why}");
+            assert!(if granted { why.is_empty() } else { why.contains("more data in flight") }, "{count}: {why}");
             assert_eq!(answered > 64 << 20, granted);
         }
     }
@@ -671,7 +674,7 @@ mod tests {
             while there.read_buf(&mut input).await.expect("it answers") > 0 {}
             let mut answered = Vec::new();
             while let Some(answer) = frame::take(&mut input).expect("whole frames") {
-                let Frame::Replies(_, replies) = answer else { panic!("a node asks for nothing") };
+                let Frame::Replies(_, replies) = answer else { panic!("not a request") };
                 answered.push(replies.len());
             }
             answered

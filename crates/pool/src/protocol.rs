@@ -19,7 +19,7 @@ impl std::fmt::Display for StorePosition {
         write!(f, "node {} of {}, ", self.index + 1, self.count)?;
         match self.stripe_bytes {
             0 => write!(f, "concatenated"),
-            bytes => write!(f, "in stripes of {bytes} bytes"),
+            bytes => write!(f, "striped by {bytes} bytes"),
         }
     }
 }

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_taken_for_it() {
+    fn foreign_memory_is_refused() {
         let offer = Offer::to(&boot()).expect("memory can be had");
         let wrong = |change: &dyn Fn(&mut Offer)| {
             let mut offer = offer.clone();

@@ -274,7 +274,7 @@ impl Status {
         metrics.put("epoch", "gauge", "The coordinator's epoch.", [(pool.clone(), self.epoch as f64)]);
         let failed = f64::from(u8::from(self.flush_failed.is_some()));
         let lost: u64 = self.may_be_lost.iter().map(|(_, bytes)| bytes).sum();
-        let help = "Bytes of the disk where answered writes may be lost.";
+        let help = "Bytes of the disk where acknowledged writes may be lost.";
         metrics.put("may_be_lost_bytes", "gauge", help, [(pool.clone(), lost as f64)]);
         metrics.put("flush_failed", "gauge", "1 if the last flush failed.", [(pool, failed)]);
         let mut of_nodes = |name: &str, kind: &str, help: &str, value: &dyn Fn(&NodeStatus) -> f64| {
@@ -285,15 +285,15 @@ impl Status {
         };
         of_nodes("node_up", "gauge", "1 if the node is connected.", &|n| f64::from(u8::from(n.state == "serving")));
         of_nodes("node_size_bytes", "gauge", "Bytes of the node's store.", &|n| n.size_bytes as f64);
-        of_nodes("node_window", "gauge", "Requests that may be under way.", &|n| f64::from(n.window));
-        of_nodes("node_batch", "gauge", "Requests that a write waits for.", &|n| f64::from(n.batch));
-        of_nodes("node_rtt_seconds", "gauge", "From a request's leaving to its answer, smoothed.", &|n| n.rtt_us / 1e6);
-        of_nodes("node_waiting", "gauge", "Requests that wait in the coordinator.", &|n| f64::from(n.waiting));
-        of_nodes("node_under_way", "gauge", "Requests sent and not answered.", &|n| f64::from(n.under_way));
-        of_nodes("node_queued", "gauge", "Requests that waited at the node when it last answered.", &|n| {
-            f64::from(n.queued)
+        of_nodes("node_window", "gauge", "Limit of requests in flight (window).", &|n| f64::from(n.window));
+        of_nodes("node_batch", "gauge", "Requests per socket write (batch).", &|n| f64::from(n.batch));
+        of_nodes("node_rtt_seconds", "gauge", "Smoothed time from sending a request to its answer.", &|n| {
+            n.rtt_us / 1e6
         });
-        of_nodes("node_service_seconds", "gauge", "Mean time in the node's store, in its last answer.", &|n| {
+        of_nodes("node_waiting", "gauge", "Requests queued in the coordinator.", &|n| f64::from(n.waiting));
+        of_nodes("node_under_way", "gauge", "Requests in flight.", &|n| f64::from(n.under_way));
+        of_nodes("node_queued", "gauge", "Requests queued at the node at its last answer.", &|n| f64::from(n.queued));
+        of_nodes("node_service_seconds", "gauge", "Mean time in the node's store, from its last answer.", &|n| {
             f64::from(n.service_us) / 1e6
         });
         of_nodes("node_requests_total", "counter", "Requests answered.", &|n| n.requests as f64);
@@ -306,16 +306,18 @@ impl Status {
             "Bytes of data to the node through shared memory.",
             &|n| n.shared_memory_bytes.sent as f64,
         );
-        of_nodes("node_shared_memory_received_bytes_total", "counter", "Bytes of data from the node so.", &|n| {
-            n.shared_memory_bytes.received as f64
-        });
+        of_nodes(
+            "node_shared_memory_received_bytes_total",
+            "counter",
+            "Bytes of data from the node through shared \
+            memory.",
+            &|n| n.shared_memory_bytes.received as f64,
+        );
         of_nodes("node_received_bytes_total", "counter", "Bytes of frames from the node.", &|n| {
             n.bytes.received as f64
         });
-        of_nodes("node_reconnections_total", "counter", "Times that connections were made anew.", &|n| {
-            n.reconnected as f64
-        });
-        of_nodes("node_connections", "gauge", "Connections that are open.", &|n| f64::from(n.connections));
+        of_nodes("node_reconnections_total", "counter", "Reconnects.", &|n| n.reconnected as f64);
+        of_nodes("node_connections", "gauge", "Open connections.", &|n| f64::from(n.connections));
         of_nodes("node_packets_sent_per_second", "gauge", "Packets to the node in the last second.", &|n| {
             n.packets_per_s.sent
         });
@@ -340,14 +342,14 @@ fn prometheus(node: &Node) -> String {
     let mut put =
         |name: &str, kind: &str, help: &str, value: f64| metrics.put(name, kind, help, [(own.clone(), value)]);
     put("store_size_bytes", "gauge", "Bytes of the store.", node.store().size_bytes() as f64);
-    put("store_epoch", "gauge", "The highest epoch that it has served.", header.epoch as f64);
-    put("store_coordinators_total", "counter", "Connections of coordinators that were let in.", counts.admitted as f64);
+    put("store_epoch", "gauge", "The highest epoch served.", header.epoch as f64);
+    put("store_coordinators_total", "counter", "Connections of coordinators accepted.", counts.admitted as f64);
     put("store_connections_failed_total", "counter", "Connections refused or broken.", counts.failed as f64);
     put("store_requests_total", "counter", "Requests answered.", counts.answered as f64);
     put("store_frames_sent_total", "counter", "Frames of answers.", counts.frames_sent as f64);
     put("store_data_sent_bytes_total", "counter", "Bytes of data in answers.", counts.data_bytes_sent as f64);
     put("store_service_seconds_total", "counter", "Time in the store.", counts.service.as_secs_f64());
-    put("store_queued", "gauge", "Requests that waited when the last answer left.", f64::from(counts.queued));
+    put("store_queued", "gauge", "Requests queued when the last answer was sent.", f64::from(counts.queued));
     metrics.0
 }
 
@@ -376,7 +378,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_cannot_break_the_text_of_the_metrics() {
+    fn names_are_escaped_in_metrics() {
         assert_eq!(labels(&[("pool", "a\"b\\c\nd"), ("x", "")]), r#"{pool="a\"b\\c\nd",x=""}"#);
     }
 }

@@ -108,7 +108,7 @@ pub(crate) fn belongs(has: (&str, Option<&StorePosition>), wanted: (&str, &Store
     }
     match has.1.filter(|known| *known != wanted.1) {
         None => Ok(()),
-        Some(known) => Err(format!("this store is {known}, not {}; give the nodes in the order they were", wanted.1)),
+        Some(known) => Err(format!("this store is {known}, not {}; give the nodes in their original order", wanted.1)),
     }
 }
 
@@ -150,7 +150,7 @@ impl Store {
             (_, Some(size), _) => size,
             (false, None, true) => there.next_multiple_of(BLOCK_BYTES),
             (false, None, false) => {
-                let why = "say how large it shall be, such as --size 10G".into();
+                let why = "no size given, such as --size 10G".into();
                 return Err(Error::Size { path: path.into(), why });
             }
         };
@@ -161,15 +161,13 @@ impl Store {
             return wrong(format!("a store has at least one block of {BLOCK_BYTES} bytes"));
         }
         if device && whole > there {
-            return wrong(format!("it has {there} bytes, and a store of {size_bytes} takes {whole}"));
+            return wrong(format!("it has {there} bytes, but a store of {size_bytes} bytes needs {whole}"));
         }
         if import && there > size_bytes && !device {
             return wrong(format!("its content has {there} bytes, more than the {size_bytes} of the store"));
         }
         if import && device && !reads_as_zeroes(&file, size_bytes, there).map_err(tried("read"))? {
-            return wrong(format!(
-                "there is content after the first {size_bytes} bytes, where the checksums shall stand"
-            ));
+            return wrong(format!("it has content after the first {size_bytes} bytes, where the checksums must go"));
         }
         if !device {
             file.set_len(whole).map_err(tried("set the size of"))?;
@@ -335,7 +333,7 @@ impl Store {
         if claim.epoch < header.epoch || taken {
             let (theirs, yours, who) = (header.epoch, claim.epoch, header.coordinator);
             return Err(format!(
-                "another coordinator has taken over (its epoch is {theirs}, this one's {yours}): {}",
+                "fenced: another coordinator has taken over (epoch {theirs}, this one's is {yours}): {}",
                 who.escape_debug()
             ));
         }
@@ -343,8 +341,8 @@ impl Store {
         if claim.also.again && header.epoch < claim.epoch {
             let (has, wanted) = (header.epoch, claim.epoch);
             return Err(format!(
-                "its store is older than what this coordinator had written to it (its epoch is {has}, and was {wanted}): a copy was put \
-                 back, or its medium lost a flush"
+                "its store is older than this coordinator's writes (its epoch is {has}, and was {wanted}): an old \
+                 copy was restored, or its medium lost a flush"
             ));
         }
         Ok(())

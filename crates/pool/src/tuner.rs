@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_beyond_a_rule_that_is_far_behind_is_tried_late_but_tried() {
+    fn settings_beyond_a_poor_one_are_tried_late() {
         let (mut tuner, tried) = (Tuner::new(2), std::cell::Cell::new(0));
         let per_s = |hold| match hold {
             Hold::Frames(6) => 5000.0,
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hopeless_is_hardly_ever_tried() {
+    fn hopeless_settings_are_rarely_tried() {
         let (mut tuner, tried) = (Tuner::new(2), std::cell::Cell::new(0));
         settle(&mut tuner, 0, 100, 100, |hold| {
             tried.set(tried.get() + u32::from(hold == LOOSE));
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn another_link_or_another_load_is_learned_anew() {
+    fn a_changed_link_or_load_is_relearned() {
         let mut tuner = Tuner::new(2);
         let radio = |hold| if hold == Hold::Frames(1) { 5000.0 } else { 2000.0 };
         let cable = |hold| if hold == LOOSE { 50_000.0 } else { 30_000.0 };
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_it_does_not_know_and_clocks_that_stand_still_do_no_harm() {
+    fn unknown_nodes_and_stopped_clocks_are_handled() {
         let mut tuner = Tuner::new(1);
         for _ in 0..10_000 {
             tuner.answered(7, 0, 1, 1);

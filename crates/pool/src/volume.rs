@@ -46,8 +46,8 @@ pub enum NoPool {
     },
     /// A part of the pool's data would be missing.
     #[error(
-        "the node {new} is new, and {old} belongs to the pool {pool:?} already; give the nodes that the pool was made of, or if it \
-         never held anything, make its stores new with `fathom pool forget --store FILE`"
+        "the node {new} is new, but {old} already belongs to the pool {pool:?}; give the pool's own nodes or, if it \
+         has no data, remove its stores from it with `fathom pool forget --store FILE`"
     )]
     Mixed {
         /// Without data.
@@ -59,8 +59,8 @@ pub enum NoPool {
     },
     /// Somebody uses it.
     #[error(
-        "another coordinator is connected to the node {address} (pool {pool:?}, epoch {epoch}): every request of its clients would \
-         fail from now on; end it first, or say --take-over"
+        "another coordinator is connected to the node {address} (pool {pool:?}, epoch {epoch}), and its clients' \
+         requests would fail; stop it first, or give --take-over"
     )]
     Served {
         /// Which node.
@@ -71,7 +71,7 @@ pub enum NoPool {
         epoch: u64,
     },
     /// Nothing to put together.
-    #[error("the nodes have no room for a disk of this layout")]
+    #[error("the nodes are too small for a disk of this layout")]
     Empty,
 }
 
@@ -83,9 +83,7 @@ fn advice(address: &SocketAddr, why: &NotJoined) -> String {
         K::ConnectionRefused => {
             format!("; nothing listens there: start `fathom pool node --store FILE --listen {address}` on that device")
         }
-        K::TimedOut | K::HostUnreachable | K::NetworkUnreachable => {
-            "; is the device on, and can this one reach it?".into()
-        }
+        K::TimedOut | K::HostUnreachable | K::NetworkUnreachable => "; is the device on and reachable?".into(),
         _ => String::new(),
     }
 }
@@ -244,12 +242,15 @@ impl Volume {
         }
         for (node, begin, bytes) in self.lost() {
             (self.report)(format!(
-                "node {node} may have lost writes that it had answered, in the {bytes} bytes from {begin} on of the disk: its machine was \
-                 started anew before they were flushed"
+                "node {node} may have lost acknowledged writes in the {bytes} bytes from offset {begin} of the disk: \
+                 its machine restarted before they were flushed"
             ));
         }
-        (self.report)("writes and flushes are refused, and reads are answered: a client that was connected then may count on what is \
-                       lost. Check the ranges, then serve the pool again with --accept-loss".into());
+        (self.report)(
+            "writes and flushes are refused, reads are served: a client that was connected then may rely \
+            on lost data. Check the ranges, then serve the pool again with --accept-loss"
+                .into(),
+        );
     }
 
     /// Whether it may be written and flushed.
@@ -297,7 +298,7 @@ impl Volume {
         let why = flushed.as_ref().err().map(ToString::to_string);
         if *self.unflushed.borrow() != why {
             if let Some(why) = &why {
-                (self.report)(format!("a flush failed, and clients are told EIO: {why}"));
+                (self.report)(format!("a flush failed, clients get EIO: {why}"));
             }
             self.unflushed.replace(why);
         }

@@ -225,7 +225,7 @@ async fn contested(pools: [&'static str; 2], stops: [usize; 2]) {
 }
 
 #[test]
-fn of_two_who_make_a_pool_of_the_same_nodes_at_once_one_can() {
+fn of_two_concurrent_claims_of_the_same_nodes_one_succeeds() {
     local(async {
         for pools in [["p", "p"], ["p", "q"]] {
             for first in 0..=3 * NODES {
@@ -238,7 +238,7 @@ fn of_two_who_make_a_pool_of_the_same_nodes_at_once_one_can() {
 }
 
 #[test]
-fn what_was_put_down_for_another_pool_does_not_stand_in_for_data() {
+fn data_of_another_pool_is_not_accepted() {
     local(async {
         let (mut world, mut other) = (World::new(), World::new());
         works(&world.join(None, "p", &[0, 1, 2], false).await.expect("a pool")).await;
@@ -280,7 +280,7 @@ fn a_copy_that_was_made_before_is_not_taken_for_the_store_that_was_written() {
         current.replace(copy);
         cut();
         let read = volume.read_range(0, 8192).await.map(drop).expect_err("it is what it was").to_string();
-        assert!(read.contains("its store is older than what this coordinator had written to it"), "{read}");
+        assert!(read.contains("its store is older than this coordinator's writes"), "{read}");
         assert!(matches!(volume.links()[0].health(), Health::Ended(_)));
     });
 }
@@ -299,7 +299,7 @@ fn a_node_without_its_data_is_still_refused_and_one_that_belongs_elsewhere_costs
         works(&volume).await;
         world.nodes[1] = World::new().nodes[1].clone();
         let why = world.join(None, "p", &[0, 1, 2], false).await.expect_err("its data are gone").to_string();
-        assert!(why.contains("is new, and") && why.contains("pool forget"), "{why}");
+        assert!(why.contains("is new, but") && why.contains("pool forget"), "{why}");
         world.nodes[1] = own;
         works(&world.join(None, "p", &[0, 1, 2], false).await.expect("the same nodes")).await;
     });

@@ -43,8 +43,8 @@ fn main() -> ExitCode {
         trial("nodes_that_do_not_belong_together_are_refused", &[], refused),
         trial("another_node_under_the_same_address_is_not_taken_for_it", &[], exchanged),
         trial("a_damaged_block_is_an_error_and_never_wrong_data", &[], damaged),
-        trial("a_loss_is_told_and_nothing_is_written_or_flushed_until_it_is_accepted", &["unshare"], lost),
-        trial("a_machine_started_anew_when_all_was_flushed_has_lost_nothing", &["unshare"], flushed),
+        trial("a_loss_is_reported_and_writes_are_refused_until_it_is_accepted", &["unshare"], lost),
+        trial("a_restart_after_a_flush_loses_nothing", &["unshare"], flushed),
         trial("the_bench_counts_what_the_nodes_answered", &[], counted),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
@@ -595,7 +595,7 @@ fn refused() -> Result<(), Failed> {
         told_why(join(&[a, b], "q", None).await, "belongs to the pool \"p\"")?;
         told_why(join(&[b, a], "p", None).await, "in the order they were")?;
         told_why(join(&[a, b], "p", Some(4096)).await, "in the order they were")?;
-        told_why(join(&[a, b, c], "p", None).await, "is new, and")?;
+        told_why(join(&[a, b, c], "p", None).await, "is new, but")?;
         let nobody = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         told_why(join(&[a, nobody], "p", None).await, "refused")?;
         let place = StorePosition { index: 0, count: 2, stripe_bytes: 0 };

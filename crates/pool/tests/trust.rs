@@ -119,8 +119,8 @@ fn with_one_key_everything_arrives_as_it_was_sent() {
 fn another_key_is_refused_and_both_say_why() {
     local(async {
         let node = Served::new(Some(key(1))).await;
-        refused(&tcp_with(Some(key(2))), node.address, &format!("another key ({})", key(1).fingerprint())).await;
-        node.says(&format!("another key than this one ({})", key(1).fingerprint())).await;
+        refused(&tcp_with(Some(key(2))), node.address, &format!("peer's key ({})", key(1).fingerprint())).await;
+        node.says(&format!("differs from this end's ({})", key(1).fingerprint())).await;
     });
 }
 
@@ -129,19 +129,19 @@ fn an_end_without_the_key_is_refused_and_both_say_why() {
     local(async {
         let node = Served::new(Some(key(1))).await;
         refused(&tcp_with(None), node.address, "give --key FILE").await;
-        node.says("the other end was started without one").await;
+        node.says("the peer was started without a key").await;
         let open = Served::new(None).await;
-        refused(&tcp_with(Some(key(1))), open.address, "the other end was started without one").await;
+        refused(&tcp_with(Some(key(1))), open.address, "the peer was started without a key").await;
         open.says("give --key FILE").await;
     });
 }
 
 #[test]
-fn a_stranger_is_refused_whatever_he_says() {
+fn unauthenticated_peers_are_refused() {
     local(async {
         for (key, words) in [
-            (Some(key(1)), "not our protocol: the other end begins with \"GET / HT\""),
-            (None, "does not speak the protocol"),
+            (Some(key(1)), "unknown protocol: the peer's first bytes are \"GET / HT\""),
+            (None, "does not speak Fathom's pool protocol"),
         ] {
             let node = Served::new(key.clone()).await;
             let mut stranger = TcpStream::connect(node.address).await.expect("it listens");
@@ -158,7 +158,7 @@ fn a_stranger_is_refused_whatever_he_says() {
 
 /// Not a node, but something else that listens.
 #[test]
-fn what_is_no_node_is_told_apart() {
+fn a_server_that_is_not_a_node_is_recognised() {
     local(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let address = listener.local_addr().expect("an address");
@@ -170,8 +170,8 @@ fn what_is_no_node_is_told_apart() {
                 open.push(stream);
             }
         });
-        refused(&tcp_with(Some(key(1))), address, "not our protocol: the other end begins with \"SSH-2.0-\"").await;
-        refused(&tcp_with(None), address, "does not speak the protocol").await;
+        refused(&tcp_with(Some(key(1))), address, "unknown protocol: the peer's first bytes are \"SSH-2.0-\"").await;
+        refused(&tcp_with(None), address, "does not speak Fathom's pool protocol").await;
     });
 }
 
@@ -204,7 +204,7 @@ fn another_version_and_an_older_epoch_are_refused_and_both_say_why() {
         for (epoch, coordinator) in [(6, "second"), (7, "third")] {
             let hello = claim(epoch, coordinator);
             let why = greet(&connect, node.address, &hello).await.map(drop).expect_err("it is taken").to_string();
-            assert!(why.contains("another coordinator has taken over (its epoch is 7"), "{why}");
+            assert!(why.contains("another coordinator has taken over (epoch 7"), "{why}");
             node.says(&format!("this one's {epoch}")).await;
         }
         drop(held);

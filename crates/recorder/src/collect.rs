@@ -41,7 +41,7 @@ impl Collector {
         collector.add_own_file(archive);
         if capture::within() {
             let numbers = format!(
-                "are numbered as outside of this PID namespace: Fathom, {} in here, is {}",
+                "are global, not of this PID namespace: Fathom, {} in here, is {}",
                 std::process::id(),
                 capture::tracer()
             );

@@ -13,7 +13,7 @@ pub enum Error {
     #[error(transparent)]
     Launch(#[from] capture::launch::LaunchError),
     /// There is none, and nothing else to run.
-    #[error("there is no command to run")]
+    #[error("no command to run")]
     NoCommand,
     /// A function that is to be an operation cannot be probed.
     #[error("--op {function}: {why}")]
@@ -35,10 +35,10 @@ pub enum Error {
     #[error(transparent)]
     Archive(#[from] archive::Error),
     /// `meta.json` cannot be written at the end of a recording.
-    #[error("the events are kept; `fathom link` can make the tables where there is room")]
+    #[error("the events are kept; copy the archive to a disk with more space and run `fathom reindex` on it")]
     NoMeta(#[source] archive::Error),
     /// The archive is not there any more.
-    #[error("{} was removed while it was being written: what was recorded is gone", archive.display())]
+    #[error("{} was removed while it was being written; the recording is lost", archive.display())]
     Removed {
         /// The archive.
         archive: PathBuf,
@@ -54,7 +54,7 @@ pub enum Error {
         source: archive::Error,
     },
     /// What `meta.json` says of the machine cannot be read or written.
-    #[error("meta.json: what is known of the machine is damaged: {0}")]
+    #[error("meta.json: the metadata of the recording is damaged: {0}")]
     Metadata(#[from] serde_json::Error),
 }
 

@@ -33,8 +33,8 @@ pub fn file(name: &Path, path: Option<&OsStr>, library_path: Option<&OsStr>) -> 
     if name.as_os_str().as_encoded_bytes().contains(&b'/') {
         return match std::fs::metadata(name) {
             Ok(about) if about.is_file() => Ok(name.into()),
-            Ok(about) if about.is_dir() => Err("it is a folder; name the program or library in it".into()),
-            Ok(_) => Err("it is neither a program nor a library".into()),
+            Ok(about) if about.is_dir() => Err("is a folder; name a program or library in it".into()),
+            Ok(_) => Err("neither a program nor a library".into()),
             Err(error) => Err(format!("{error}; give the path of a program or library")),
         };
     }
@@ -45,7 +45,7 @@ pub fn file(name: &Path, path: Option<&OsStr>, library_path: Option<&OsStr>) -> 
             let library = name.to_str().and_then(|name| Libraries::system().resolve(name, &first));
             match library.filter(|library| library.is_file()) {
                 Some(library) => Ok(library),
-                None => Err("there is no program of that name in PATH and no such library; give its path".into()),
+                None => Err("no such program in PATH and no such library; give its path".into()),
             }
         }
         Err(error) => Err(error.to_string()),
@@ -98,18 +98,18 @@ fn library(name: &str) -> Option<PathBuf> {
 /// Why it cannot be probed; `how` is what attaching the probe said, if nothing better is known.
 pub fn why_not(path: &Path, name: &str, how: &str) -> String {
     let elsewhere = || match library(name) {
-        Some(library) => format!("say --op {}:{name}", library.display()),
-        None => format!("name the library that has it (`ldd {}` lists them)", path.display()),
+        Some(library) => format!("give --op {}:{name}", library.display()),
+        None => format!("name the library that defines it (`ldd {}` lists them)", path.display()),
     };
     match read(path).and_then(|bytes| symbol(&bytes, name)) {
         None | Some(Symbol::Defined) => how.into(),
-        Some(Symbol::Imported) => format!("it has no function {name} of its own, but imports it: {}", elsewhere()),
+        Some(Symbol::Imported) => format!("does not define {name}, but imports it: {}", elsewhere()),
         Some(Symbol::Absent { stripped: true }) => format!(
-            "it has no function {name} that can be found by name: it is stripped, so only what it exports has a name; install its \
-             debug symbols or build it without stripping, or name a function of a library"
+            "no symbol {name}: the binary is stripped, so that only exported functions have names; install its debug \
+             symbols, build it without stripping, or name a function of a library"
         ),
         Some(Symbol::Absent { stripped: false }) => {
-            format!("it has no function {name}; `nm {}` lists those that it has", path.display())
+            format!("no function {name}; `nm {}` lists its functions", path.display())
         }
     }
 }
@@ -144,7 +144,7 @@ mod tests {
 
     /// This test's own program defines its `main` and, where it is linked to a C library, takes `write` from there.
     #[test]
-    fn a_name_that_is_gone_is_told_from_one_that_is_elsewhere() {
+    fn stripped_and_imported_names_have_different_errors() {
         let own = std::env::current_exe().unwrap();
         let bytes = std::fs::read(&own).unwrap();
         assert_eq!(symbol(&bytes, "main"), Some(Symbol::Defined));

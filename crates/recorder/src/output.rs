@@ -30,7 +30,7 @@ pub fn keep_old(output: &Path) -> Result<Option<Kept>> {
     // What holds nothing that was measured shall not push out what does.
     let small = fs::metadata(archive::runs::path(output)).is_ok_and(|log| log.len() < SMALL_LOG);
     if small && Runs::read(output).is_ok_and(|runs| runs.runs.is_empty()) {
-        fs::remove_dir_all(output).doing(|| format!("removing {}, which holds no result", output.display()))?;
+        fs::remove_dir_all(output).doing(|| format!("removing {}, which has no result", output.display()))?;
         return Ok(None);
     }
     let mut old = output.as_os_str().to_owned();

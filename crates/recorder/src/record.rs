@@ -152,7 +152,7 @@ fn drain_until(
         if flushed.elapsed() > Duration::from_secs(1) {
             log.flush();
             flushed = Instant::now();
-            context.progress(&format!("recording: {} events (Ctrl-C ends it)", log.records), 0, 0);
+            context.progress(&format!("recording: {} events (Ctrl-C to stop)", log.records), 0, 0);
         }
     }
     Ok(())

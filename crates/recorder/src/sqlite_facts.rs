@@ -22,18 +22,21 @@ pub fn facts(observed: &mut Observed, probed: &[Probed]) -> Environment {
     for (name, values) in &stored {
         let distinct: BTreeSet<&str> = values.iter().map(|(_, value)| value.as_str()).collect();
         let paths: Vec<&str> = values.iter().map(|(path, _)| path.as_str()).collect();
-        let source = format!("file header, when the recording ended: {}", paths.join(" "));
+        let source = format!("file header at the end of the recording: {}", paths.join(" "));
         let value = distinct.into_iter().collect::<Vec<_>>().join(", ");
         facts.insert(format!("sqlite.{name}"), fact(&value, None, &source));
     }
     for Pragma { name, in_file } in PRAGMAS {
         let recorded = format!("no statement PRAGMA {name} = … was recorded");
         let unknown = match (in_file, unread.first()) {
-            (false, _) => format!("{recorded}, and a database's file does not keep it: each connection has its own"),
+            (false, _) => format!(
+                "{recorded}, and it is a setting of each connection that the database file does \
+                not store"
+            ),
             (true, None) if observed.databases.is_empty() => {
-                format!("{recorded}, and no database was seen being opened")
+                format!("{recorded}, and no database was opened during the recording")
             }
-            (true, None) => format!("{recorded}, and the file's header does not tell"),
+            (true, None) => format!("{recorded}, and the file's header does not have it"),
             (true, Some(why)) => format!("{recorded}, and the file's header cannot be read: {why}"),
         };
         facts.entry(format!("sqlite.{name}")).or_insert_with(|| Fact {
@@ -75,15 +78,15 @@ fn header(path: &str, opened: OpenedDatabase) -> Result<DatabaseHeader, String> 
     use std::io::Read;
     let inside = capture::in_proc(opened.tgid).map(|pid| format!("/proc/{pid}/root{path}"));
     let places = inside.as_deref().into_iter().chain([path]);
-    let place = places.into_iter().find(|p| Path::new(p).exists()).ok_or("it is gone")?;
+    let place = places.into_iter().find(|p| Path::new(p).exists()).ok_or("it no longer exists")?;
     // A recorded program may have put a pipe there, whose opening would wait for a writer.
     let open = std::fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(place);
     let mut file = open.map_err(|e| e.to_string())?;
     let about = file.metadata().map_err(|e| e.to_string())?;
     if !about.is_file() || (opened.ino != 0 && about.ino() != opened.ino) {
-        return Err("another file has its name now".into());
+        return Err("it was replaced by another file".into());
     }
     let mut bytes = [0; DatabaseHeader::SIZE];
     file.read_exact(&mut bytes).map_err(|_| "it is empty or shorter than a header")?;
-    DatabaseHeader::parse(&bytes).ok_or_else(|| "it has no header of SQLite's (it may be encrypted)".into())
+    DatabaseHeader::parse(&bytes).ok_or_else(|| "it has no SQLite header (it may be encrypted)".into())
 }

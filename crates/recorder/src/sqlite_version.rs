@@ -98,7 +98,7 @@ impl SqliteUse {
         let fact = |value, unknown, source| Fact { value, unknown, unit: None, source, varies: "run".into() };
         let why_not = |why: &str| {
             let list: Vec<String> = probed.iter().map(|p| format!("{} ({})", p.path, p.version)).collect();
-            fact(None, Some(format!("{why}; probed were {}", list.join(", "))), "the recorded statements".into())
+            fact(None, Some(format!("{why}; probed: {}", list.join(", "))), "the recorded statements".into())
         };
         if self.with_statements.is_empty() {
             return Some(why_not("no statement was recorded"));
@@ -116,7 +116,7 @@ impl SqliteUse {
         let of = |what: fn(&Probed) -> &str| ran.iter().map(|&i| what(&probed[i])).collect::<BTreeSet<&str>>();
         let (versions, paths) = (of(|p| &p.version), of(|p| &p.path));
         if !sure && versions.len() > 1 {
-            return Some(why_not("a process executed statements of which it was not seen which SQLite has them"));
+            return Some(why_not("a process executed statements of an unidentified SQLite"));
         }
         let joined = |set: BTreeSet<&str>, by: &str| set.into_iter().collect::<Vec<_>>().join(by);
         Some(fact(Some(joined(versions, ", ")), None, joined(paths, " ")))

@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_refers_to_nothing_outside_and_its_data_is_no_markup() {
+    fn the_page_is_self_contained_and_its_data_is_escaped() {
         let page = bench_page("</title><img>", &serde_json::json!({"shown": {"archive": "</script><!--"}}));
         for reference in [" src=", "url(", "@import", "fetch(", "<link", "import(", "<img", "{{"] {
             assert!(!page.contains(reference), "{reference}");

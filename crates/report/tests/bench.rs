@@ -94,7 +94,7 @@ fn drawn(shown: &Shown, selector: &str) -> Result<bool> {
     Ok(seen.as_u64().unwrap_or(0) > 3)
 }
 
-fn figures_are_drawn_and_tell_their_values() -> Result<()> {
+fn figures_are_drawn_with_their_values() -> Result<()> {
     let shown = show(&data())?;
     let bars = "[data-figure='000/3'] canvas";
     assert!(drawn(&shown, bars)?);
@@ -105,7 +105,7 @@ fn figures_are_drawn_and_tell_their_values() -> Result<()> {
     assert!(pointed(&shown, bars, 0.5, 8.0 + 45.0)?.contains("mode=fast"));
     let text = shown.browser.text("[data-figure='000/3']")?;
     assert!(
-        text.contains("The paper, of its machines: Android is slower") && text.contains("All with size=1"),
+        text.contains("The paper, on its machines: Android is slower") && text.contains("All with size=1"),
         "{text}"
     );
     assert!(text.contains("GETs on Linux") && text.contains("1,230"), "{text}");
@@ -135,7 +135,7 @@ fn curves_show_the_process_that_is_pointed_at() -> Result<()> {
     shown.quiet()
 }
 
-fn a_number_is_neither_nothing_nor_its_neighbour() -> Result<()> {
+fn drawn_values_are_exact() -> Result<()> {
     let shown = show(&data())?;
     let modules = [
         include_str!("../../../web/src/format.js"),
@@ -153,10 +153,10 @@ fn a_number_is_neither_nothing_nor_its_neighbour() -> Result<()> {
     shown.quiet()
 }
 
-fn numbers_method_and_doubts_are_said_as_text() -> Result<()> {
+fn numbers_method_and_notes_are_shown_as_text() -> Result<()> {
     let shown = show(&data())?;
     let badges = shown.browser.text("#badges")?;
-    for part in ["quick run", "gates not passed", "every result checked"] {
+    for part in ["quick run", "gates not passed", "every result verified"] {
         assert!(badges.contains(part), "{badges}");
     }
     let table = shown.browser.text("#table-body")?;
@@ -179,7 +179,7 @@ fn a_benchmark_without_results_says_so() -> Result<()> {
     data["shown"]["complete"] = json!(false);
     let shown = show(&data)?;
     assert!(shown.browser.text("#scores")?.contains("Nothing was measured."));
-    assert_eq!(shown.browser.text("#badges")?, "stopped before its end");
+    assert_eq!(shown.browser.text("#badges")?, "interrupted");
     shown.quiet()
 }
 
@@ -189,7 +189,7 @@ fn network_run(name: &str) -> Bench {
     tables.designs.push(DesignRow {
         id: 0,
         name: analysis::bench::run_score::RUN.into(),
-        question: "What does the link give, and what held it back?".into(),
+        question: "What does the link deliver, and what limited it?".into(),
         seed: 0,
         quick: false,
         score: "value".into(),
@@ -247,7 +247,7 @@ fn network_run(name: &str) -> Bench {
     }
     let limits = json!([
         {"cause": "cpu", "share": 0.97, "evidence": "the sender's <b> ran for 97 %", "remedy": "give it more processor time"},
-        {"cause": "link_rate", "share": 0.03, "evidence": "a queue stood", "remedy": null},
+        {"cause": "link_rate", "share": 0.03, "evidence": "a standing queue", "remedy": null},
     ]);
     let granted =
         json!({"local": "127.0.0.1:1", "peer": "127.0.0.1:2", "send_buffer": 2_626_560, "cookie": 123_456_789});
@@ -266,7 +266,7 @@ fn page_of_runs(runs: &[Bench]) -> Result<Shown> {
     show(&serde_json::to_value(net::page_of(runs, &[])?)?)
 }
 
-fn a_network_run_shows_its_estimate_and_what_held_it_back() -> Result<()> {
+fn a_network_run_shows_its_estimate_and_limits() -> Result<()> {
     let shown = page_of_runs(&[network_run("x.fathom")])?;
     let scores = "#scores-body canvas";
     assert_eq!(shown.browser.attribute(scores, "data-bars")?, "3", "both together, and each direction");
@@ -341,14 +341,11 @@ fn several_network_runs_stand_beside_each_other() -> Result<()> {
 
 fn main() {
     run(&[
-        ("figures_are_drawn_and_tell_their_values", figures_are_drawn_and_tell_their_values),
+        ("figures_are_drawn_with_their_values", figures_are_drawn_with_their_values),
         ("curves_show_the_process_that_is_pointed_at", curves_show_the_process_that_is_pointed_at),
-        ("a_number_is_neither_nothing_nor_its_neighbour", a_number_is_neither_nothing_nor_its_neighbour),
-        ("numbers_method_and_doubts_are_said_as_text", numbers_method_and_doubts_are_said_as_text),
-        (
-            "a_network_run_shows_its_estimate_and_what_held_it_back",
-            a_network_run_shows_its_estimate_and_what_held_it_back,
-        ),
+        ("drawn_values_are_exact", drawn_values_are_exact),
+        ("numbers_method_and_notes_are_shown_as_text", numbers_method_and_notes_are_shown_as_text),
+        ("a_network_run_shows_its_estimate_and_limits", a_network_run_shows_its_estimate_and_limits),
         ("several_network_runs_stand_beside_each_other", several_network_runs_stand_beside_each_other),
         ("a_benchmark_without_results_says_so", a_benchmark_without_results_says_so),
     ]);

@@ -104,7 +104,7 @@ fn an_operation_clicked_in_the_list_shows_its_chain() -> Result<()> {
     shown.quiet()
 }
 
-fn without_a_mark_the_chain_is_as_sure_as_its_links() -> Result<()> {
+fn without_a_mark_the_chain_has_the_confidence_of_its_links() -> Result<()> {
     let [mut timeline, scatter, counts, summary] = Synthetic::without_marks(INSERTS);
     let shown = show(&PageData { title: "no marks", summary, timeline: timeline.clone(), scatter, counts }, "#op=105")?;
     assert!(!shown.listed("layer")?.contains(&"App".to_owned()), "no mark is in the chain");
@@ -128,7 +128,7 @@ fn without_a_mark_the_chain_is_as_sure_as_its_links() -> Result<()> {
     shown.quiet()
 }
 
-fn a_box_clicked_in_the_timeline_is_chosen_and_a_command_leads_back_up() -> Result<()> {
+fn a_clicked_span_is_selected_and_a_command_links_back_to_its_operation() -> Result<()> {
     let shown = show_inserts("")?;
     let database: f64 = shown.browser.attribute(CANVAS, "data-database-y")?.parse()?;
     let gutter: f64 = shown.browser.attribute(CANVAS, "data-gutter")?.parse()?;
@@ -196,7 +196,7 @@ fn the_pointer_moves_and_scales_the_window() -> Result<()> {
     shown.quiet()
 }
 
-fn what_a_program_said_is_shown_as_text() -> Result<()> {
+fn text_of_a_program_is_escaped() -> Result<()> {
     let shown = show_inserts("")?;
     let seen = shown.browser.run(
         "return [document.images.length, document.querySelectorAll('script').length, document.body.textContent.includes(arguments[0]), \
@@ -211,13 +211,13 @@ fn what_a_program_said_is_shown_as_text() -> Result<()> {
     shown.quiet()
 }
 
-fn a_statement_without_device_commands_is_said_in_words() -> Result<()> {
+fn a_statement_without_device_commands_is_explained() -> Result<()> {
     let shown = show_inserts("")?;
     let panels =
         shown.browser.run("return [...document.querySelectorAll('.scatter')].map((f) => f.dataset.commands);", &[])?;
     assert_eq!(panels, json!([(INSERTS * 9).to_string(), "0"]));
     let words = shown.browser.text(".scatter:last-child .none")?;
-    assert_eq!(words, "SELECT: no device command. All that it read was served from the page cache.");
+    assert_eq!(words, "SELECT: no device command. All of its reads were served from the page cache.");
     shown.quiet()
 }
 
@@ -276,13 +276,13 @@ fn files_of_one_name_are_one_row() -> Result<()> {
     let row = |path: &str, n: &str, writes: &str, written: &str, reads: &str| {
         json!([path, "rollback journal", n, writes, written, reads, "0 B"])
     };
-    let unnamed = |ino: u64| row(&format!("inode {ino}: its name was never learnt"), "1", "4", "1 KiB", "1");
+    let unnamed = |ino: u64| row(&format!("inode {ino}: name unknown"), "1", "4", "1 KiB", "1");
     let journals = row("/home/ann/test.db-journal", "200", "800", "200 KiB", "200");
     assert_eq!(rows, json!([journals, unnamed(900), unnamed(901)]));
     shown.quiet()
 }
 
-fn what_is_missing_is_said() -> Result<()> {
+fn losses_are_shown() -> Result<()> {
     let [mut timeline, scatter, counts, mut summary] = Synthetic::figures(INSERTS);
     timeline["losses"] =
         json!([{ "source": "ring buffer full", "cpu": 1, "start": 4_000_000, "end": 5_000_000, "events": 3 }]);
@@ -296,7 +296,7 @@ fn what_is_missing_is_said() -> Result<()> {
     shown.browser.click("#fit")?;
     assert!(shown.number("width-ns")? > 59e9, "the whole run is what was recorded, not what the page holds");
     let badges = shown.browser.text("#badges")?;
-    for word in ["at least 3 events lost", "cut short", "1 probe not in force", "timeline shortened"] {
+    for word in ["at least 3 events lost", "interrupted recording", "1 probe not attached", "timeline truncated"] {
         assert!(badges.contains(word), "{word:?} is not in {badges}");
     }
     assert!(shown.browser.text("#losses")?.contains("ring buffer full"));
@@ -341,7 +341,7 @@ fn an_address_is_written_whole_beside_its_axis() -> Result<()> {
     shown.quiet()
 }
 
-fn several_recordings_are_chosen_from_and_set_side_by_side() -> Result<()> {
+fn several_recordings_are_selectable_and_comparable() -> Result<()> {
     let part = |title, inserts| {
         let [timeline, scatter, counts, summary] = Synthetic::figures(inserts);
         PageData { title, summary, timeline, scatter, counts }
@@ -409,7 +409,7 @@ fn a_narrow_window_shows_everything_without_scrolling_sideways() -> Result<()> {
     shown.quiet()
 }
 
-fn an_address_restores_what_was_chosen_and_seen() -> Result<()> {
+fn a_url_restores_selection_and_view() -> Result<()> {
     let shown = show_inserts("#op=105&from=14000000&to=19000000")?;
     assert_eq!(
         [shown.data("operation")?, shown.data("from-ns")?, shown.data("to-ns")?],
@@ -428,8 +428,8 @@ fn a_page_without_figures_says_so() -> Result<()> {
     };
     let shown = show(&nothing, "")?;
     assert!(shown.browser.text("#statements")?.contains("No operation was recorded."));
-    assert!(shown.browser.text("#panel")?.contains("Nothing chosen"));
-    assert_eq!(shown.browser.text("#badges")?, "losses not counted", "what was not counted is not said to be none");
+    assert!(shown.browser.text("#panel")?.contains("Nothing selected"));
+    assert_eq!(shown.browser.text("#badges")?, "loss unknown", "what was not counted is not said to be none");
     shown.quiet()
 }
 
@@ -437,31 +437,31 @@ fn main() {
     run(&[
         ("opens_quietly_on_a_typical_operation", opens_quietly_on_a_typical_operation),
         ("an_operation_clicked_in_the_list_shows_its_chain", an_operation_clicked_in_the_list_shows_its_chain),
-        ("without_a_mark_the_chain_is_as_sure_as_its_links", without_a_mark_the_chain_is_as_sure_as_its_links),
         (
-            "a_box_clicked_in_the_timeline_is_chosen_and_a_command_leads_back_up",
-            a_box_clicked_in_the_timeline_is_chosen_and_a_command_leads_back_up,
+            "without_a_mark_the_chain_has_the_confidence_of_its_links",
+            without_a_mark_the_chain_has_the_confidence_of_its_links,
+        ),
+        (
+            "a_clicked_span_is_selected_and_a_command_links_back_to_its_operation",
+            a_clicked_span_is_selected_and_a_command_links_back_to_its_operation,
         ),
         (
             "the_window_goes_from_ten_microseconds_to_the_whole_run",
             the_window_goes_from_ten_microseconds_to_the_whole_run,
         ),
         ("the_pointer_moves_and_scales_the_window", the_pointer_moves_and_scales_the_window),
-        ("what_a_program_said_is_shown_as_text", what_a_program_said_is_shown_as_text),
+        ("text_of_a_program_is_escaped", text_of_a_program_is_escaped),
         ("a_shared_command_names_every_cause_with_its_share", a_shared_command_names_every_cause_with_its_share),
         ("files_of_one_name_are_one_row", files_of_one_name_are_one_row),
-        ("what_is_missing_is_said", what_is_missing_is_said),
-        ("a_statement_without_device_commands_is_said_in_words", a_statement_without_device_commands_is_said_in_words),
+        ("losses_are_shown", losses_are_shown),
+        ("a_statement_without_device_commands_is_explained", a_statement_without_device_commands_is_explained),
         ("an_address_is_written_whole_beside_its_axis", an_address_is_written_whole_beside_its_axis),
-        (
-            "several_recordings_are_chosen_from_and_set_side_by_side",
-            several_recordings_are_chosen_from_and_set_side_by_side,
-        ),
+        ("several_recordings_are_selectable_and_comparable", several_recordings_are_selectable_and_comparable),
         (
             "a_narrow_window_shows_everything_without_scrolling_sideways",
             a_narrow_window_shows_everything_without_scrolling_sideways,
         ),
-        ("an_address_restores_what_was_chosen_and_seen", an_address_restores_what_was_chosen_and_seen),
+        ("a_url_restores_selection_and_view", a_url_restores_selection_and_view),
         ("a_page_without_figures_says_so", a_page_without_figures_says_so),
     ]);
 }

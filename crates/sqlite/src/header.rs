@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_tells_what_stands_in_it_and_nothing_else() {
+    fn header_values_are_read_and_others_unknown() {
         let mut bytes = [0; 100];
         bytes[..16].copy_from_slice(b"SQLite format 3\0");
         bytes[16..20].copy_from_slice(&[0x10, 0, 2, 2]);

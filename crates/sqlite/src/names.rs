@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_beside_it_gives_a_database_away() {
+    fn a_file_with_a_journal_is_a_database() {
         let paths = ["/a/places", "/a/places-wal", "/b/places"];
         let companions = Companions::new(paths.into_iter());
         assert_eq!(companions.class("/a/places"), FileClass::Database);

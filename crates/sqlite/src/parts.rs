@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_size_is_the_grid_of_all_accesses() {
+    fn page_size_is_the_common_grid_of_accesses() {
         let size = |accesses: &[(u64, u64)]| {
             let mut grid = PageGrid::default();
             accesses.iter().for_each(|&(offset, bytes)| grid.add(offset, bytes));
@@ -170,7 +170,7 @@ mod tests {
 
     /// The writes of one INSERT in DELETE mode as strace shows them (SQLite 3.40, pages of 4 KiB).
     #[test]
-    fn the_writes_of_an_insert_are_told_apart() {
+    fn writes_of_an_insert_are_classified() {
         use FileClass::{Database, RollbackJournal};
         for (class, offset, bytes, expected) in [
             (RollbackJournal, 0, 512, Part::JournalHeader),

@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn double_quotes_stay_only_where_nothing_but_a_name_can_stand() {
+    fn double_quoted_names_stay_only_where_a_literal_is_impossible() {
         check(&[
             (r#"INSERT INTO "t" ("a", "b") VALUES ("secret", 1)"#, r#"INSERT INTO "t" ("a", "b") VALUES (?, ?)"#),
             (r#"SELECT "t"."a", "t".* FROM "t" AS "u""#, r#"SELECT "t"."a", "t".* FROM "t" AS "u""#),
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_stays_and_a_key_does_not() {
+    fn pragma_settings_stay_and_keys_are_replaced() {
         check(&[
             ("PRAGMA journal_mode=WAL", "PRAGMA journal_mode=WAL"),
             ("pragma main.journal_mode = 'wal';", "pragma main.journal_mode = 'wal'"),
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn after_an_open_quote_nothing_is_trusted() {
+    fn text_after_an_open_quote_is_replaced() {
         check(&[
             ("SELECT a, 'secret, b FROM c", "SELECT a, ?"),
             ("SELECT a, \"secret, b FROM c", "SELECT a, ?"),
@@ -642,14 +642,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics_and_is_idempotent(sql in pieces()) {
+        fn shapes_never_panic_and_are_idempotent(sql in pieces()) {
             let once = normalise(&sql);
             prop_assert_eq!(normalise(&once), once.clone());
             prop_assert!(!once.chars().any(char::is_control));
         }
 
         #[test]
-        fn no_literal_comes_through(a in secret(), b in secret(), form in 0usize..12) {
+        fn no_literal_remains(a in secret(), b in secret(), form in 0usize..12) {
             let form = [
                 "INSERT INTO \"t\"(\"k\", v) VALUES ({A}, {B})",
                 "INSERT INTO t VALUES({A},{B}),({B},{A}),(NULL,{A})",

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn its_interval_holds_the_mean_as_often_as_it_says_where_that_of_the_values_does_not() {
+    fn batch_means_interval_has_its_nominal_coverage() {
         let mut random = Random::new(3);
         let (mut batches, mut values) = (0, 0);
         for _ in 0..400 {
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_worked_out_by_hand() {
+    fn matches_hand_computed_values() {
         // Ten batches of two: means 0.5, 2.5, ..., 18.5; variance of them 36.67, t of 9 degrees 2.262.
         let e = mean(&(0..20).map(f64::from).collect::<Vec<_>>(), 0.95).unwrap();
         assert_eq!((e.value, e.n), (9.5, 20));

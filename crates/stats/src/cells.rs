@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn without_spread_there_is_no_doubt() {
+    fn without_variance_the_interval_is_a_point() {
         let same = Cell::new(&[[2.0, 2.0]; 10]).unwrap();
         let e = middle(&same, 0.95).unwrap();
         assert_eq!((e.low, e.value, e.high), (2.0, 2.0, 2.0));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_input_is_refused() {
         assert_eq!(Cell::new(&[[1.0]]), None, "one process has no spread");
         assert_eq!(Cell::new(&[vec![1.0], vec![]]), None);
         assert_eq!(Cell::new(&[[1.0], [f64::NAN]]), None);

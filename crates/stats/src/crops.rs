@@ -180,7 +180,7 @@ mod tests {
     proptest! {
         /// Exactly the lower envelope of the best segmentations of each number of changepoints.
         #[test]
-        fn nothing_is_missing_and_nothing_too_much(
+        fn crops_finds_exactly_the_optimal_segmentations(
             values in prop::collection::vec(prop_oneof![0.0..1.0, 0.0..10.0, 20.0..21.0], 5..50),
             low in 0.0..20.0,
             width in 0.0..200.0,
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_input_is_refused() {
         assert_eq!(segmentations(&[1.0, f64::NAN, 2.0], 1.0, 2.0, 2), None);
         assert_eq!(segmentations(&[1.0, 2.0, 3.0], 2.0, 1.0, 2), None);
         assert_eq!(segmentations(&[1.0, 2.0, 3.0], -1.0, 1.0, 2), None);

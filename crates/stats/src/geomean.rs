@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn one_workload_is_its_own_mean_and_four_are_twice_as_sure() {
+    fn four_workloads_halve_the_interval() {
         let one = ratio(1.4, 1.5, 1.7);
         let mean = ratios(&[one]).unwrap();
         assert!((mean.low - 1.4).abs() < 1e-12 && (mean.high - 1.7).abs() < 1e-12);

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_input_is_refused() {
         assert_eq!(flag(&ripple(LEAST - 1)), None);
         let mut times = ripple(20);
         times[3] = f64::NAN;

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_mean_hides_nothing() {
+    fn a_large_mean_does_not_hide_changes() {
         // Steps of 2 ns on a level of 10^12 ns.
         let values = steps(3, &[(100, 1e12, 1.0), (100, 1e12 + 4.0, 1.0)]);
         assert_eq!(changepoints(&values, penalty(200), 2), Some(vec![100]));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_input_is_refused() {
         assert_eq!(changepoints(&[], 1.0, 2), None);
         assert_eq!(changepoints(&[1.0], 1.0, 0), None);
         assert_eq!(changepoints(&[1.0, f64::NAN, 2.0], 1.0, 2), None);

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_input_is_refused() {
         assert_eq!(components(&[], &[]), None);
         assert_eq!(components(&[1.0, 2.0], &[2, 1]), None);
         assert_eq!(components(&[1.0, 2.0, 3.0], &[2, 2]), None);

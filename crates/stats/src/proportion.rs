@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_bounds_nothing() {
+    fn no_trials_give_the_widest_interval() {
         assert_eq!((upper(0, 0, 0.95), upper(5, 5, 0.95), upper(9, 5, 0.95), upper(1, 9, 1.0)), (1.0, 1.0, 1.0, 1.0));
         assert_eq!(upper_count(3, 0.0), f64::INFINITY);
     }

@@ -31,7 +31,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_nonsense_have_no_quantile() {
+    fn empty_and_invalid_input_has_no_quantile() {
         assert_eq!(of(&[], 0.5), None);
         assert_eq!(of(&[1.0, f64::NAN], 0.5), None);
         assert_eq!(of(&[3.0], 0.99), Some(3.0));

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_input_is_refused() {
         assert_eq!(mann_whitney(&[], &[1.0]), None);
         assert_eq!(mann_whitney(&[f64::NAN], &[1.0]), None);
         assert_eq!(cliffs_delta(&[1.0], &[]), None);

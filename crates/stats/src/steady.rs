@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_input_is_refused() {
         let times = series(&[(20, 10.0)], 0.01, 7);
         assert!(classify(&times, EQUIVALENCE, Penalty::Fixed, 1).is_some());
         assert_eq!(classify(&times[..outlier::LEAST - 1], EQUIVALENCE, Penalty::Fixed, 1), None);

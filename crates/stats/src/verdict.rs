@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_many_must_be_surer() {
+    fn one_of_many_needs_stronger_evidence() {
         assert_eq!(Verdict::Slower.among_many(0.04, 0.05), Verdict::Slower);
         assert_eq!(Verdict::Slower.among_many(0.2, 0.05), Verdict::Inconclusive);
         assert_eq!(Verdict::Faster.among_many(f64::NAN, 0.05), Verdict::Inconclusive);

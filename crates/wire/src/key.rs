@@ -26,13 +26,13 @@ const MAX_BYTES: u64 = 4096;
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// A key that is in use would be lost.
-    #[error("{} is there already; a key is never overwritten, so choose another name or remove it first", path.display())]
+    #[error("{} exists; keys are never overwritten, so choose another name or remove it first", path.display())]
     Exists {
         /// Where.
         path: PathBuf,
     },
     /// Others could read it.
-    #[error("{} can be read by others (mode {mode:03o}); make it yours alone: chmod 600 {}", path.display(), path.display())]
+    #[error("{} is readable by others (mode {mode:03o}); restrict it: chmod 600 {}", path.display(), path.display())]
     Open {
         /// Where.
         path: PathBuf,
@@ -50,7 +50,7 @@ pub enum KeyError {
         source: io::Error,
     },
     /// The content is something else.
-    #[error("{} is no key: {why}; `fathom pool keygen FILE` makes one", path.display())]
+    #[error("{} is not a key: {why}; `fathom pool keygen FILE` makes one", path.display())]
     Malformed {
         /// Where.
         path: PathBuf,
@@ -72,13 +72,13 @@ pub enum Malformed {
     #[error("it has more than one key")]
     Several,
     /// Of another format.
-    #[error("its key is of a newer format than this program knows")]
+    #[error("the key has a newer format than this version supports")]
     Newer,
     /// Not 64 hexadecimal digits.
     #[error("a key has 64 hexadecimal digits")]
     Digits,
     /// The digits are others than those that were written.
-    #[error("its digits and its fingerprint do not belong together, so one of them was changed")]
+    #[error("its digits do not match its fingerprint, so one of them was changed")]
     Fingerprint,
 }
 
@@ -112,7 +112,7 @@ impl Key {
     pub fn generate() -> Result<Self, KeyError> {
         let mut seed = [0; 32];
         let drawn = SystemRandom::new().fill(&mut seed);
-        drawn.map_err(|_| KeyError::Unusable("the system gives no random numbers".into()))?;
+        drawn.map_err(|_| KeyError::Unusable("the system provides no random numbers".into()))?;
         Self::from_seed(seed)
     }
 
@@ -134,8 +134,8 @@ impl Key {
     /// The content of its file. Secret.
     pub fn to_text(&self) -> String {
         let digits: String = self.seed.iter().map(|byte| format!("{byte:02x}")).collect();
-        let advice = "Whoever has it is let in: copy it only over a channel you trust, and keep it secret.";
-        format!("# A key of Fathom. {advice}\n{WORD} {digits} {}\n", self.fingerprint)
+        let advice = "This key is the only credential: keep it secret, and copy it only over a trusted channel.";
+        format!("# A Fathom key. {advice}\n{WORD} {digits} {}\n", self.fingerprint)
     }
 
     /// Reads what [`Key::to_text`] wrote: the format, the seed, and the fingerprint that the text claims.

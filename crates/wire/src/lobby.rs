@@ -25,10 +25,10 @@ const TOLD_AGAIN: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unmet {
     /// Too many came after it.
-    #[error("{0} connections that came later wait to be let in too")]
+    #[error("closed to make room for {0} newer unauthenticated connections")]
     Crowded(usize),
     /// It took too long.
-    #[error("it did not show who it is within {} s", .0.as_secs())]
+    #[error("not authenticated within {} s", .0.as_secs())]
     Slow(Duration),
 }
 
@@ -103,9 +103,7 @@ impl Visitor {
     /// What is worth a line on the terminal: others had to go for this one, for the first time in a minute.
     pub fn crowd(&self) -> Option<String> {
         let most = self.lobby.most;
-        self.crowd.then(|| {
-            format!("more than {most} connections wait to be let in; those that have waited longest are closed")
-        })
+        self.crowd.then(|| format!("more than {most} unauthenticated connections; closing the oldest"))
     }
 
     /// Does what shows who it is, unless it has to go before.
@@ -141,7 +139,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(10);
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_waited_longest_goes_first_and_who_was_let_in_does_not_count() {
+    async fn the_longest_waiting_connection_is_closed_first_and_admitted_ones_do_not_count() {
         let lobby = Lobby::new(3, PATIENCE);
         let mut first: Vec<Visitor> = (0..3).map(|_| lobby.enter()).collect();
         assert_eq!(first[1].meanwhile(ready(7)).await, Ok(7));
@@ -162,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_stays_for_longer_than_the_patience_whatever_he_says_meanwhile() {
+    async fn unauthenticated_connections_are_closed_after_the_timeout() {
         let lobby = Lobby::new(3, PATIENCE);
         let mut visitor = lobby.enter();
         let entered = Instant::now();

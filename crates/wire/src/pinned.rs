@@ -41,7 +41,7 @@ pub enum NotOurs {
     #[error("another key, {0}")]
     AnotherKey(String),
     /// Of something else.
-    #[error("a certificate that is none of Fathom's")]
+    #[error("a certificate that was not made by Fathom")]
     Stranger,
 }
 
@@ -215,7 +215,7 @@ pub fn tests_only_bare(accepted: &[u8; 32]) -> Arc<ClientConfig> {
     let public = Ed25519KeyPair::from_seed_unchecked(accepted).expect("a key").public_key().as_ref().to_vec();
     let provider = Arc::new(provider());
     let pinned = Pinned { public: [&SPKI[..], &public].concat(), provider: provider.clone() };
-    let client = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13]).expect("it is there");
+    let client = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13]).expect("it exists");
     let client = client.dangerous().with_custom_certificate_verifier(Arc::new(pinned));
     Arc::new(client.with_no_client_auth())
 }

@@ -28,13 +28,13 @@ pub enum Refused {
     #[error("the connection failed: {0}")]
     Connection(#[from] io::Error),
     /// It was closed before both had shown who they are.
-    #[error("the other end closed the connection before it showed who it is")]
+    #[error("the peer closed the connection before it was authenticated")]
     Closed,
     /// Nothing came.
-    #[error("the other end did not show who it is for {} s", LIMIT.as_secs())]
+    #[error("the peer did not authenticate within {} s", LIMIT.as_secs())]
     Silent,
     /// It has a key, and not ours.
-    #[error("the other end has another key ({theirs}) than this one ({ours}); copy one key file to both")]
+    #[error("the peer's key ({theirs}) differs from this end's ({ours}); copy one key file to both")]
     AnotherKey {
         /// Fingerprint.
         theirs: String,
@@ -42,28 +42,31 @@ pub enum Refused {
         ours: String,
     },
     /// It does not accept our key.
-    #[error("the other end has another key than this one ({ours}) and let nobody in; copy one key file to both")]
+    #[error(
+        "the peer's key differs from this end's ({ours}), and it refused the connection; copy one key file to \
+        both"
+    )]
     NotAccepted {
         /// Fingerprint.
         ours: String,
     },
     /// It encrypts, and gave no key.
-    #[error("no key given: the other end encrypts, and does not show a key")]
+    #[error("no key: the peer uses encryption but presented no key")]
     NoKey,
     /// It speaks one of our protocols, without a key.
-    #[error("no key given: the other end was started without one, and this one has a key; give both the same key file")]
+    #[error("no key: the peer was started without a key, and this end has one; give both the same key file")]
     Keyless,
     /// It wants a key, and we have none.
-    #[error("no key given: the other end has a key, and this one was started without one; give --key FILE")]
+    #[error("no key: the peer has a key, and this end was started without a key; give --key FILE")]
     KeyWanted,
     /// It encrypts, with a certificate of another kind.
-    #[error("a stranger: the other end encrypts, but with a certificate that is none of Fathom's")]
+    #[error("not a Fathom peer: its certificate was not made by Fathom")]
     Stranger,
     /// It speaks something else.
-    #[error("not our protocol: the other end begins with {0}")]
+    #[error("unknown protocol: the peer's first bytes are {0}")]
     NotOurProtocol(String),
     /// Keys or signatures do not work out.
-    #[error("cannot agree on encryption with the other end: {0}")]
+    #[error("the TLS handshake with the peer failed: {0}")]
     Encryption(String),
 }
 
@@ -324,7 +327,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn with_one_key_both_ends_talk() {
+    async fn ends_with_the_same_key_connect() {
         let (caller, called) = meet(Some(&key(1)), Some(&key(1))).await;
         let (mut caller, mut called) = (caller.expect("one key"), called.expect("one key"));
         assert!(caller.sealed() && called.sealed());
@@ -361,7 +364,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn with_two_keys_both_say_so() {
+    async fn ends_with_different_keys_both_report_it() {
         let (caller, called) = meet(Some(&key(1)), Some(&key(2))).await;
         let (caller, called) = (caller.expect_err("two keys"), called.expect_err("two keys"));
         let (one, two) = (key(1).fingerprint().to_string(), key(2).fingerprint().to_string());
@@ -371,7 +374,7 @@ mod tests {
 
     /// A peer that checks nothing itself and shows another key is found by the end that is called.
     #[tokio::test]
-    async fn a_caller_that_accepts_everyone_is_not_accepted() {
+    async fn a_client_that_does_not_verify_is_refused() {
         let forged = crate::pinned::tests_only_accepting(&[2; 32], &[1; 32]);
         let (one, other) = duplex(1 << 16);
         let name = ServerName::IpAddress(std::net::Ipv4Addr::LOCALHOST.into());
@@ -394,10 +397,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_end_without_a_key_and_one_with_it_tell_each_other() {
+    async fn a_missing_key_is_reported_at_both_ends() {
         // The one with the key is called: it hears the protocol in clear.
         let (refused, answer) = says(b"FPH1\x20\0\0\0{}", true).await;
-        assert!(refused.contains("started without one"), "{refused}");
+        assert!(refused.contains("started without a key"), "{refused}");
         assert!(matches!(stranger(&answer), Refused::KeyWanted), "{answer:?}");
         // The one with the key calls: it is answered with the alert.
         let (one, mut other) = duplex(1 << 16);
@@ -414,7 +417,7 @@ mod tests {
     #[tokio::test]
     async fn other_protocols_are_named_by_how_they_begin() {
         let (refused, _) = says(b"GET / HTTP/1.1\r\n\r\n", true).await;
-        assert!(refused.starts_with("not our protocol") && refused.contains("\"GET / HT\""), "{refused}");
+        assert!(refused.starts_with("unknown protocol") && refused.contains("\"GET / HT\""), "{refused}");
         let (refused, _) = says(&[0, 1, 2, 0xff, 4, 5], true).await;
         assert!(refused.contains("the bytes 00 01 02 ff 04 05"), "{refused}");
         assert!(stranger(b"SSH-2.0-x").to_string().contains("\"SSH-2.0-\""));
@@ -423,7 +426,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_peer_that_says_nothing_is_not_waited_for_for_ever() {
+    async fn a_silent_peer_times_out() {
         let (one, other) = duplex(64);
         let waited = tokio::time::Instant::now();
         assert!(matches!(accept(Some(&key(1)), one).await, Err(Refused::Silent)));

@@ -77,8 +77,8 @@ pub fn run(wish: &Wish, words: &[String], context: &Context, out: &mut dyn Write
     let launcher = launcher(wish.launcher, wish.framework)?;
     if !jar.is_file() {
         return Err(Error::Failed(format!(
-            "{} is not here: java/dex fathom-dex.jar makes it (on a machine with a JDK), adb push brings it; --dex-jar names \
-             another place",
+            "{} does not exist: make it with java/dex fathom-dex.jar (on a machine with a JDK) and copy it with adb \
+             push, or give another path with --dex-jar",
             jar.display()
         )));
     }
@@ -93,7 +93,7 @@ pub fn run(wish: &Wish, words: &[String], context: &Context, out: &mut dyn Write
         return Err(Error::Failed(format!("{mode}: wrong result")));
     }
     let over = if is_app_process(&launcher) {
-        "; what the device's properties dalvik.vm.* set comes before the options that app_process is given"
+        "; the device's properties dalvik.vm.* override the options of app_process"
     } else {
         ""
     };
@@ -109,8 +109,8 @@ fn launcher(named: &str, framework: bool) -> Result<PathBuf, Error> {
     if named.is_empty() {
         return on_path(&names).ok_or_else(|| {
             Error::Failed(format!(
-                "Android's runtime is not here: none of {} is on PATH. The modes art-* run in the shell of an Android device, with \
-                 the dexed classes (java/dex) beside",
+                "no Android runtime: none of {} is on PATH. The modes art-* run in the shell of an Android device, \
+                 with the dexed classes (java/dex)",
                 names.join(", ")
             ))
         });
@@ -154,7 +154,7 @@ fn command(launcher: &Path, jar: &Path, mode: &str, heap: u64, words: &[String])
 /// The copy of the jar that has compiled code beside it, made where it is missing or older than the jar.
 fn compiled(jar: &Path) -> Result<PathBuf, Error> {
     let (Some(folder), Some(name), Some(stem)) = (jar.parent(), jar.file_name(), jar.file_stem()) else {
-        return Err(Error::Usage(format!("--dex-jar {}: it names no file", jar.display())));
+        return Err(Error::Usage(format!("--dex-jar {}: not a file", jar.display())));
     };
     let folder = folder.join("aot");
     let copy = folder.join(name);
@@ -234,14 +234,14 @@ fn machine(command: &mut Command, launcher: &Path, context: &Context) -> Result<
         Some(0) => Ok(said),
         // A wrong result is among the lines.
         Some(1) if said.contains("\"verified\":false") => Ok(said),
-        Some(2) => Err(Error::Usage(format!("{}: wrong usage; what it said stands above", launcher.display()))),
-        _ => Err(Error::Failed(format!("{} ended with {status}; what it said stands above", launcher.display()))),
+        Some(2) => Err(Error::Usage(format!("{}: usage error; its output is above", launcher.display()))),
+        _ => Err(Error::Failed(format!("{} ended with {status}; its output is above", launcher.display()))),
     }
 }
 
 /// What the machine told of itself, and its other lines.
 fn told(said: &str) -> (Result<String, String>, Vec<&str>) {
-    let mut maps = Err("it printed no memory map, so that nothing proves it".to_string());
+    let mut maps = Err("it printed no memory map as evidence".to_string());
     let mut lines = Vec::new();
     for line in said.lines() {
         let mark: Option<Value> =
@@ -281,9 +281,7 @@ pub fn judge(mode: &str, maps: &str, jar: &Path) -> Result<String, String> {
     let mappings: Vec<Mapping> = maps.lines().filter_map(mapping).collect();
     let executable = || mappings.iter().filter(|m| m.executable);
     if !executable().any(|m| m.path.ends_with("/libart.so")) {
-        return Err(
-            "the runtime itself (libart.so) is not in the memory map that it printed, so that nothing proves it".into(),
-        );
+        return Err("the memory map that it printed does not contain the runtime itself (libart.so)".into());
     }
     // Zygote's cache is that of the apps' parent, which this process is not made from.
     let is_cache =
@@ -359,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_show_the_runtime_proves_nothing() {
+    fn maps_without_the_runtime_prove_nothing() {
         for text in
             ["", "garbage", "a-b r-xp", &ART.replace("r-xp", "r--p"), "\u{fc}-\u{fc} \u{fc}\u{fc} 0 0 0 /libart.so"]
         {

@@ -21,21 +21,25 @@ const SPECS: &[Spec] = &[
     },
     Spec { name: "shape", default: "rect", help: "rect, line or circle; rectangles and circles are filled" },
     Spec { name: "antialias", default: "off", help: "on or off" },
-    Spec { name: "size", default: "480x800", help: "of the image, WIDTHxHEIGHT" },
-    Spec { name: "extent", default: "100", help: "of a figure, pixels each way" },
-    Spec { name: "format", default: "argb-pre", help: "of a pixel: argb-pre or rgb565; Java2D has argb and rgb too" },
+    Spec { name: "size", default: "480x800", help: "size of the image, WIDTHxHEIGHT" },
+    Spec { name: "extent", default: "100", help: "size of a figure, in pixels" },
+    Spec {
+        name: "format",
+        default: "argb-pre",
+        help: "pixel format: argb-pre or rgb565; Java2D also has argb and rgb",
+    },
     Spec { name: "iterations", default: "30", help: "timed iterations" },
-    Spec { name: "inner", default: "0", help: "figures in an iteration; 0 finds a number" },
+    Spec { name: "inner", default: "0", help: "figures per iteration; 0: automatic" },
     Spec {
         name: "min-iteration-ms",
         default: "10",
-        help: "figures of an iteration are doubled until it lasts so long",
+        help: "double the figures per iteration until one takes this long",
     },
-    Spec { name: "java", default: "java", help: "the JVM's launcher, for the modes jvm-*" },
+    Spec { name: "java", default: "java", help: "path of java, for the modes jvm-*" },
     Spec {
         name: "art",
         default: "",
-        help: "Android's launcher, for the modes art-*; by default app_process64 or app_process on PATH",
+        help: "path of the Android runtime, for the modes art-* [app_process64 or app_process on PATH]",
     },
     art::DEX_JAR,
 ];
@@ -85,7 +89,12 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
 fn size(text: &str) -> Result<(u32, u32), Error> {
     let sides = text.split_once('x').and_then(|(w, h)| Some((w.parse().ok()?, h.parse().ok()?)));
     let good = sides.filter(|(w, h)| (16..=16_384).contains(w) && (16..=16_384).contains(h));
-    good.ok_or_else(|| Error::Usage(format!("--size cannot be {text:?}; give it as 480x800, 16 to 16384 each way")))
+    good.ok_or_else(|| {
+        Error::Usage(format!(
+            "--size: invalid value {text:?}; expected WIDTHxHEIGHT such as 480x800, \
+        each 16 to 16384"
+        ))
+    })
 }
 
 #[cfg(test)]

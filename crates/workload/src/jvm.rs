@@ -45,7 +45,7 @@ pub fn become_jvm(java: &str, mode: &str, heap: u64, words: &[String], out: &mut
 pub fn command(java: &str, mode: &str, heap: u64, words: &[String]) -> Result<(Command, File), Error> {
     if JAR.is_empty() {
         return Err(Error::Failed(
-            "this fathom was built without a JDK and has no Java in it; install one (apt install \
+            "this build of Fathom has no Java workloads, since no JDK was installed; install one (apt install \
              default-jdk-headless) and build again, or choose a native --mode"
                 .into(),
         ));
@@ -66,7 +66,8 @@ pub fn not_started(java: &str, error: &std::io::Error) -> Error {
     Error::Failed(match error.kind() {
         std::io::ErrorKind::NotFound => {
             format!(
-                "{java} is not here; install a Java runtime (apt install default-jre-headless), or name it with --java"
+                "{java} does not exist; install a Java runtime (apt install default-jre-headless), or give its path \
+                 with --java"
             )
         }
         _ => format!("cannot run {java}: {error}"),
@@ -95,7 +96,7 @@ fn nameless(content: &[u8]) -> Result<File, Error> {
     let mut file = unsafe { File::from_raw_fd(fd) };
     file.write_all(content)?;
     if !Path::new("/proc/self/fd").exists() {
-        return Err(Error::Failed("/proc is not mounted, and the JVM is handed its classes through it".into()));
+        return Err(Error::Failed("/proc is not mounted; the JVM needs it to load its classes".into()));
     }
     Ok(file)
 }
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_java_is_told_with_what_helps() {
+    fn a_missing_java_is_reported_with_a_remedy() {
         if JAR.is_empty() {
             return;
         }

@@ -46,7 +46,7 @@ impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Usage(text) | Self::Help(text) | Self::Wrong(text) | Self::Failed(text) => f.write_str(text),
-            Self::Interrupted => f.write_str("interrupted; the workload's files are removed"),
+            Self::Interrupted => f.write_str("interrupted; the workload's files were removed"),
         }
     }
 }
@@ -61,17 +61,17 @@ impl From<std::io::Error> for Error {
 
 /// The workloads' names, with what each does.
 pub const NAMES: &[(&str, &str)] = &[
-    ("http", "GETs of a byte, closed loop or at a constant rate"),
-    ("seq", "one file, written or read from its begin to its end, as by dd"),
-    ("file", "many files, each written or read whole"),
-    ("random", "reads or writes of small blocks at random places of a large file"),
+    ("http", "GETs of one byte, in a closed loop or at a constant rate"),
+    ("seq", "one file, written or read sequentially, as by dd"),
+    ("file", "many files, each written or read completely"),
+    ("random", "reads or writes of small blocks at random offsets in a large file"),
     ("linpack", "a dense system of equations, in C, Rust or Java"),
     ("scimark", "SciMark 2's kernels, in C, Rust or Java"),
     ("himeno", "Jacobi's method on a grid, in C, Rust or Java"),
     ("draw", "rectangles, lines or circles on an image, in Java"),
     ("sqlite", "INSERTs, SELECTs, UPDATEs or DELETEs on a new database"),
     ("demo", "INSERTs, then full scans of a new database: sqlite --op demo"),
-    ("spin", "arithmetic and nothing else, to try the method on"),
+    ("spin", "arithmetic only, for testing the method"),
 ];
 
 /// All of [`NAMES`], a line each.
@@ -110,8 +110,8 @@ fn named(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(),
             sqlite::run(&words, context, out)
         }
         _ => {
-            let unknown = words.first().map_or(String::new(), |name| format!("there is no {name:?}; "));
-            Err(Error::Usage(format!("{unknown}name a workload.\n{}", list())))
+            let unknown = words.first().map_or(String::new(), |name| format!("unknown workload {name:?}; "));
+            Err(Error::Usage(format!("{unknown}expected one of:\n{}", list())))
         }
     }
 }

@@ -45,10 +45,10 @@ impl Writer {
         let file = File::from(fd);
         let mut header = [0; RECORD];
         file.read_exact_at(&mut header, 0)?;
-        let capacity = capacity(&header).ok_or_else(|| Error::other("this is no memory for marks of version 1"))?;
+        let capacity = capacity(&header).ok_or_else(|| Error::other("not a marks area of version 1"))?;
         let length = offset(capacity) as usize;
         if file.metadata()?.len() < length as u64 {
-            return Err(Error::other("the memory for marks is smaller than its header says"));
+            return Err(Error::other("the marks area is smaller than its header says"));
         }
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice, within the file's length just checked.

@@ -52,7 +52,7 @@ impl Options {
     /// The value as a number or the like.
     pub fn get<T: FromStr>(&self, name: &str) -> Result<T, Error> {
         let text = self.text(name);
-        text.parse().map_err(|_| Error::Usage(format!("--{name} cannot be {text:?}")))
+        text.parse().map_err(|_| Error::Usage(format!("--{name}: invalid value {text:?}")))
     }
 
     /// The value as a number of bytes: a whole number with an optional K, M or G (binary).
@@ -66,7 +66,12 @@ impl Options {
         };
         let number = digits.parse::<u64>().ok().filter(|_| digits.bytes().all(|b| b.is_ascii_digit()));
         let bytes = number.and_then(|n| n.checked_mul(1 << shift));
-        bytes.ok_or_else(|| Error::Usage(format!("--{name} cannot be {text:?}; it is bytes, as in 512, 4K, 1M or 10G")))
+        bytes.ok_or_else(|| {
+            Error::Usage(format!(
+                "--{name}: invalid value {text:?}; expected bytes, such as 512, 4K, \
+            1M or 10G"
+            ))
+        })
     }
 
     /// The value, which must be one of `allowed` in any case of letters.

@@ -6,11 +6,11 @@ use crate::{Error, clock, sample};
 use model::Context;
 use std::io::Write;
 
-const ABOUT: &str = "Steps of a linear congruential generator; the last state is checked.";
+const ABOUT: &str = "Steps of a linear congruential generator; the final state is verified.";
 
 const SPECS: &[Spec] = &[
-    Spec { name: "iterations", default: "30", help: "how often it is timed" },
-    Spec { name: "inner", default: "1000000", help: "steps in an iteration" },
+    Spec { name: "iterations", default: "30", help: "timed iterations" },
+    Spec { name: "inner", default: "1000000", help: "steps per iteration" },
 ];
 
 const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn invalid_options_are_reported() {
         let words = ["--inner=0"].map(String::from);
         assert!(matches!(run(&words, &Context::silent(), &mut Vec::new()), Err(Error::Usage(_))));
     }

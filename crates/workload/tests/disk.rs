@@ -88,7 +88,7 @@ fn a_byte_costs_a_page_and_direct_reads_cost_what_they_ask_for() {
 
 #[test]
 #[ignore = "root: makes a loop disk and mounts it"]
-fn what_is_said_of_the_disk_is_what_the_disk_counted() {
+fn disk_counts_match_the_disks_own_statistics() {
     let disk = disk(&Backing::Ram);
     let before = disk.stat().unwrap();
     let lines = run("seq --op read --state direct --count 8 --iterations 3", disk.path());
@@ -138,13 +138,13 @@ fn a_file_system_in_memory_is_never_called_cold() {
         run_with("random --file-size 4M --inner 50 --iterations 1 --state cold", folder.path(), &Context::silent());
     assert!(Command::new("umount").arg(folder.path()).status().unwrap().success());
     let lines = lines.unwrap();
-    assert!(mark(&lines, "cache.doubt").unwrap().contains("1024 pages could not be thrown out"), "{lines:?}");
+    assert!(mark(&lines, "cache.doubt").unwrap().contains("1024 pages could not be evicted"), "{lines:?}");
     assert!(mark(&lines, "disk.name").unwrap().contains("unknown") && mark(&lines, "device").is_some());
 }
 
 #[test]
 #[ignore = "root: makes a loop disk and spoils it"]
-fn storage_that_goes_away_is_told() {
+fn removed_storage_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let disk = disk(&Backing::Folder(folder.path().into()));
     let backing = std::fs::read_to_string(disk.sysfs("loop/backing_file")).unwrap().trim().to_owned();
@@ -154,12 +154,12 @@ fn storage_that_goes_away_is_told() {
     });
     let words = "random --file-size 32M --state direct --inner 500 --iterations 5 --threads 4";
     let Err(Error::Failed(why)) = run_with(words, disk.path(), &context) else { panic!("it did not fail") };
-    assert!(why.contains("cannot read") && why.contains("taken away") && why.contains("--dir"), "{why}");
+    assert!(why.contains("cannot read") && why.contains("was removed") && why.contains("--dir"), "{why}");
 }
 
 #[test]
 #[ignore = "root: makes a loop disk and unmounts it under a load"]
-fn storage_that_is_unmounted_is_told() {
+fn unmounted_storage_is_reported() {
     let disk = disk(&Backing::Ram);
     let mount = disk.path().to_owned();
     let context = at("seq", 1, move || {
@@ -173,7 +173,7 @@ fn storage_that_is_unmounted_is_told() {
 
 #[test]
 #[ignore = "root: makes a loop disk and mounts it read-only"]
-fn a_read_only_disk_is_told() {
+fn a_read_only_disk_is_reported() {
     let disk = disk(&Backing::Ram);
     assert!(Command::new("mount").args(["-o", "remount,ro"]).arg(disk.path()).status().unwrap().success());
     for words in
@@ -188,7 +188,7 @@ fn a_read_only_disk_is_told() {
 
 #[test]
 #[ignore = "root: makes a loop disk and fills it"]
-fn a_disk_that_others_fill_meanwhile_is_told_and_our_files_go() {
+fn a_disk_filled_by_others_is_reported_and_files_are_removed() {
     let disk = disk(&Backing::Ram);
     for words in ["seq --count 100 --iterations 5", "file --files 100 --iterations 5 --state synced"] {
         let filler = disk.path().join("filler");

@@ -107,8 +107,8 @@ pub fn checked() -> Result<()> {
     // server does not ask for it; none; no encryption; an authority that does not know the server.
     let client = ["client-cert.pem", "client-key.pem"];
     for (name, authority, why) in [
-        ("forger", &false_ours, "encryption could not begin: invalid peer certificate"),
-        ("stranger", &theirs, "encryption could not begin: peer sent no certificates"),
+        ("forger", &false_ours, "the TLS handshake failed: invalid peer certificate"),
+        ("stranger", &theirs, "the TLS handshake failed: peer sent no certificates"),
     ] {
         let with = folder.path().join(name);
         mixed(&with, &[(&ours, "ca-cert.pem"), (authority, client[0]), (authority, client[1])])?;
@@ -120,11 +120,11 @@ pub fn checked() -> Result<()> {
     mixed(&bare, &[(&ours, "ca-cert.pem")])?;
     let said = refused(Command::new("nbdinfo").arg(served.uri(&bare)))?;
     println!("no certificate: {said}");
-    served.said("encryption could not begin: peer sent no certificates")?;
+    served.said("the TLS handshake failed: peer sent no certificates")?;
     let plain = format!("nbd://{}/pool", served.address);
     refused(Command::new("nbdinfo").arg(&plain))?;
     let said = refused(Command::new("qemu-io").args(["-f", "raw", "-c", "read 0 4k"]).arg(&plain))?;
-    ensure!(said.contains("speaks only after STARTTLS"), "the client does not know why: {said}");
+    ensure!(said.contains("requires STARTTLS"), "the client does not know why: {said}");
     let said = refused(Command::new("nbdinfo").arg(served.uri(&theirs)))?;
     println!("a client that does not know the authority: {said}");
     served.said("it may not trust this server's certificate")?;

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_house_as_declared_passes() {
+    fn a_workspace_as_declared_passes() {
         assert_eq!(house(package("crates/stats", &["model"], &["model"])), [""; 0]);
     }
 

@@ -64,7 +64,7 @@ enum Of {
 
 /// The figures that the archive holds cells of.
 pub fn figures(bench: &Bench, all: &[Measured]) -> Vec<Figure> {
-    let by = [("cluster", ""), ("load", "; today's pool under the same load")];
+    let by = [("cluster", ""), ("load", "; this pool under the same load")];
     let figures = by.into_iter().flat_map(|(by, addition)| {
         VALUES.iter().map(move |known| {
             let ours: Vec<&Measured> = all.iter().filter(|m| is(m, known, by)).collect();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_paper_states_is_read_and_stands_beside_ours() {
+    fn paper_values_are_read_and_shown_beside_ours() {
         assert_eq!(VALUES.len(), 8);
         let mut made = bench("b", WORKLOAD);
         for (threads, rate) in [("1", 500.0), ("2", 1000.0), ("4", 2030.0), ("32", 2100.0)] {
@@ -180,7 +180,7 @@ mod tests {
         let [most, saturated] = &figures[1].stated[..] else { panic!("{:?}", figures[1].stated) };
         assert!((most.ours.unwrap() / 16_800.0 - 1.0).abs() < 0.02);
         assert_eq!((saturated.paper, saturated.ours), (4.0, Some(4.0)));
-        let today = figures.iter().find(|f| f.title.contains("today")).unwrap();
+        let today = figures.iter().find(|f| f.title.contains("this pool")).unwrap();
         assert!(today.figure == "7" && today.bars.len() == 1 && today.stated.is_empty());
     }
 }

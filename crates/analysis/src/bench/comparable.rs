@@ -59,10 +59,10 @@ pub fn better(a: &Measured, b: &Measured, rules: &Rules) -> Result<Better, Strin
     let of = |m: &Measured| m.better().or(rules.better);
     match (of(a), of(b)) {
         (Some(x), Some(y)) if x == y => Ok(x),
-        (Some(x), Some(y)) => Err(format!("they disagree on which way is good: {} in A, {} in B", name(x), name(y))),
+        (Some(x), Some(y)) => Err(format!("the directions differ: {} is better in A, {} in B", name(x), name(y))),
         _ => Err(format!(
-            "{} not say which way {:?} is good; run it again with better = \"higher\" or \"lower\" in its design, or say it with \
-             --better higher or --better lower",
+            "{} not record the direction of {:?}; run it again with better = \"higher\" or \"lower\" in its design, \
+             or give --better higher or --better lower",
             match (a.better(), b.better()) {
                 (None, None) => "the archives do",
                 (None, _) => "A does",
@@ -92,8 +92,7 @@ pub fn why_not(a: &Measured, b: &Measured, on_purpose: bool, rules: &Rules) -> V
     // Archives that do not know of offered rates: what the process says of its mode.
     if a.also.is_none() && [a, b].iter().any(|m| !m.is_offered() && sends_at_a_rate(m)) {
         why.push(
-            "the rate of an open loop is what it was told; run it again: percentiles of its latency are scores now"
-                .into(),
+            "the rate of an open loop is an input; run it again: percentiles of its latency are scores now".into(),
         );
     }
     let (u, v) = (&a.estimate.unit, &b.estimate.unit);
@@ -122,13 +121,13 @@ pub fn note(a: &Measured, b: &Measured, rules: &Rules) -> Option<String> {
 
 fn commands_differ(a: &Measured, b: &Measured) -> Option<String> {
     let what = differs(&command(a), &command(b))?;
-    Some(format!("{what}; if they may, say --other-commands"))
+    Some(format!("{what}; to compare them anyway, give --other-commands"))
 }
 
 /// The first word in which two commands differ.
 fn differs(a: &[String], b: &[String]) -> Option<String> {
     let at = (0..a.len().max(b.len())).find(|at| a.get(*at) != b.get(*at))?;
-    let word = |all: &[String]| all.get(at).map_or_else(|| "nothing more".to_string(), |word| format!("{word:?}"));
+    let word = |all: &[String]| all.get(at).map_or_else(|| "nothing".to_string(), |word| format!("{word:?}"));
     Some(format!("their commands differ: A has {} where B has {}", word(a), word(b)))
 }
 

@@ -210,11 +210,8 @@ pub fn across(a: &Bench, b: &Bench, by: &str, values: [&str; 2], rules: &Rules) 
         if side.is_empty() {
             let there: BTreeSet<&str> = all.iter().filter_map(|m| Some(m.factors.get(by)?.as_str())).collect();
             let there: Vec<&str> = there.into_iter().collect();
-            let there = if there.is_empty() {
-                "none has that factor".into()
-            } else {
-                format!("there are {}", there.join(", "))
-            };
+            let there =
+                if there.is_empty() { "none has this factor".into() } else { format!("it has {}", there.join(", ")) };
             return Err(format!("no cell of {} has {by}={value}; {there}", bench.name));
         }
     }
@@ -311,13 +308,13 @@ pub fn within(bench: &Bench, by: &str, base: Option<&str>, rules: &Rules) -> Res
     if with.is_empty() {
         let names: BTreeSet<&String> = all.iter().flat_map(|m| m.factors.keys()).collect();
         let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
-        let there = if names.is_empty() { "none has any".into() } else { format!("there are {}", names.join(", ")) };
+        let there = if names.is_empty() { "it has no factors".into() } else { format!("it has {}", names.join(", ")) };
         return Err(format!("no cell has a factor {by:?}; {there}"));
     }
     if let Some(base) = base.filter(|base| !with.iter().any(|m| m.factors[by] == *base)) {
         let values: BTreeSet<&String> = with.iter().map(|m| &m.factors[by]).collect();
         let values: Vec<&str> = values.into_iter().map(String::as_str).collect();
-        return Err(format!("no cell has {by}={base}; there are {}", values.join(", ")));
+        return Err(format!("no cell has {by}={base}; it has {}", values.join(", ")));
     }
     // A cell has only the factors that its command uses: what one mode knows and the other does not (how often a compiler
     // is given the chance to compile) does not keep them apart.
@@ -351,8 +348,8 @@ pub fn within(bench: &Bench, by: &str, base: Option<&str>, rules: &Rules) -> Res
         let values: Vec<&str> = values.into_iter().collect();
         return Err(match values[..] {
             [one] => format!(
-                "every cell has {by}={one}: there is no other value to compare it with; run it with more of them \
-                 (`fathom bench run WORKLOAD -p {by}=A,B`), or give a second archive"
+                "every cell has {by}={one}, so there is no other value to compare with; run more values (`fathom \
+                 bench run WORKLOAD -p {by}=A,B`), or give a second archive"
             ),
             _ => format!("no two cells differ in {by} alone, which has the values {}", values.join(", ")),
         });
@@ -512,16 +509,16 @@ fn notes(
     let mut notes = Vec::new();
     let (has_ratio, surely_beyond) = (surely_beyond.is_some(), surely_beyond.unwrap_or(false));
     if !has_ratio {
-        notes.push("too few processes with a result for a ratio".into());
+        notes.push("too few results for a ratio".into());
     }
     if alone.is_some_and(|v| v != verdict) {
-        notes.push("a difference by itself, but not among so many cells".into());
+        notes.push("significant by itself, but not after correction for the number of cells".into());
     }
     if matches!(verdict, Verdict::Faster | Verdict::Slower) && second.mann_whitney_p.is_none_or(|p| p >= ALPHA) {
-        notes.push("ranks do not confirm it (Mann-Whitney)".into());
+        notes.push("not confirmed by ranks (Mann-Whitney)".into());
     }
     if matches!(verdict, Verdict::Faster | Verdict::Slower) && !surely_beyond {
-        notes.push("a difference surely; that it is larger than the margin, as far as was measured".into());
+        notes.push("a significant difference; its interval reaches into the margin".into());
     }
     if m.a.design.quick || m.b.design.quick {
         notes.push("quick run".into());
@@ -540,7 +537,7 @@ fn notes(
         let processes = |n: u64| counted(n as usize, "process");
         notes.extend(failed.map(|(gate, n)| format!("{which}: {GATE}{gate} not passed before {}", processes(*n))));
         if let (n @ 1.., all) = x.estimate.disturbed() {
-            let done = if x.estimate.is_disturbed() { DISTURBED } else { "left out" };
+            let done = if x.estimate.is_disturbed() { DISTURBED } else { "excluded" };
             notes.push(format!("{which}: {n} of {} {SHAKEN} ({done})", processes(all as u64)));
         }
     }
@@ -555,7 +552,7 @@ fn notes(
             false => !other.keys().eq(texts.keys()),
         };
         if m.levels.is_none() && m.b.marks.get(name).is_some_and(differ) {
-            notes.push(format!("the processes say different things of {name}"));
+            notes.push(format!("the processes report different values of {name}"));
         }
     }
     notes
@@ -567,7 +564,7 @@ fn achieved(m: &Measured) -> Option<String> {
     let offered = m.offered?;
     let rates = m.processes.iter().filter_map(|r| r.process.achieved);
     let rate = stats::quantile::of(&rates.collect::<Vec<_>>(), 0.5)?;
-    Some(format!("{} requests a second were offered and {} achieved", digits(offered), digits(rate)))
+    Some(format!("{} requests/s were offered and {} achieved", digits(offered), digits(rate)))
 }
 
 fn overall(matches: &[Match], pairing: Pairing, rules: &Rules) -> Option<Overall> {

@@ -39,7 +39,7 @@ pub fn text(c: &Compared) -> String {
         }
     }
     if c.results.is_empty() && c.incomparable.is_empty() {
-        text.push_str("  They have no cell in common.\n");
+        text.push_str("  The archives have no cell in common.\n");
     }
     for (workload, same) in &shared {
         let _ = writeln!(text, "\n  {workload}: all with {}", shown(&words(same)));
@@ -62,12 +62,12 @@ pub fn text(c: &Compared) -> String {
     if !c.differs.is_empty() {
         let name = c.differs.iter().map(|d| d.fact.len()).max().unwrap_or(0);
         let side = c.differs.iter().map(|d| d.a.chars().count()).max().unwrap_or(0).min(50);
-        text.push_str("\nWhat differed between the machines\n");
+        text.push_str("\nDifferences between the machines\n");
         for d in &c.differs {
             let _ = writeln!(text, "  {:name$}  {:side$}  {}", d.fact, shown(&d.a), shown(&d.b));
         }
     } else if c.by.is_none() {
-        text.push_str("\nNothing that was read of the machines differed.\n");
+        text.push_str("\nNo known fact of the machines differed.\n");
     }
     let _ = writeln!(text, "\n{}\n{}", method(c), c.scope);
     text
@@ -99,12 +99,13 @@ fn method(c: &Compared) -> String {
     let margin = c.results.first().map_or(0.02, |p| p.margin) * 100.0;
     let noise = match c.noise {
         Some(noise) => format!("the machine's A/A noise is {:.1} %", noise * 100.0),
-        None => "these archives hold no A/A cells".into(),
+        None => "these archives have no A/A cells".into(),
     };
     let paired = if c.by.is_some() { "within blocks" } else { "over processes" };
     format!(
-        "Ratios are B / A of the scores with 95 % intervals {paired}; a difference is one beyond {margin:.1} % ({noise}) that \
-         is told among {} so that at most one in twenty of those told is false (Benjamini and Hochberg; their intervals are of that list's level).",
+        "Ratios are B / A of the scores with 95 % intervals {paired}. Verdicts of faster and slower need a ratio \
+         beyond {margin:.1} % ({noise}); among {} their false discovery rate is at most 5 % (Benjamini-Hochberg; \
+         their intervals are at the adjusted level).",
         counted(c.results.iter().filter(|p| p.p.is_some()).count(), "cell")
     )
 }

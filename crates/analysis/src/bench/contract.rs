@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_more_in_one_process_s_cache_does_not_hide_what_the_caches_held() {
+    fn cache_marks_that_differ_in_a_page_count_are_merged() {
         let marks = [
             mark(
                 1,
@@ -223,7 +223,7 @@ mod tests {
                 "cache",
                 "cold: posix_fadvise(DONTNEED) before each iteration; 3 of 2048 pages in the cache then (cachestat)",
             ),
-            mark(2, "cache.doubt", "3 pages could not be thrown out"),
+            mark(2, "cache.doubt", "3 pages could not be evicted"),
         ];
         let agreed = agreed(&[1, 2], &marks);
         assert_eq!(
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_that_differ_are_left_out() {
+    fn differing_facts_are_omitted() {
         let marks = [mark(1, "direct", "512"), mark(2, "direct", "4096"), mark(1, "same", "a"), mark(2, "same", "a")];
         assert_eq!(agreed(&[1, 2], &marks), [("same".to_string(), "a".to_string())].into());
     }

@@ -63,15 +63,16 @@ pub fn scope(a: &Environment, b: &Environment) -> String {
     let name = |facts: &Environment| {
         let value = |name: &str| facts.get(name).and_then(|f| f.value.clone());
         let parts: Vec<String> = ["device.model", "cpu.model"].iter().filter_map(|n| value(n)).collect();
-        if parts.is_empty() { "a machine that is not described".into() } else { parts.join(", ") }
+        if parts.is_empty() { "an unknown machine".into() } else { parts.join(", ") }
     };
     match facts(a, b).iter().any(|d| UNIT.contains(&d.fact.as_str())) {
         true => format!(
-            "It holds for these two units, not for their models: one {} (A) and one {} (B). Units of one model differ too.",
+            "The result holds for these two units only: one {} (A) and one {} (B). Units of the same model differ \
+             too.",
             name(a),
             name(b)
         ),
-        false => format!("It holds for this unit, not for its model: one {}.", name(a)),
+        false => format!("The result holds for this unit only: one {}.", name(a)),
     }
 }
 
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_listed_device_first_and_shared_ignorance_is_not() {
+    fn differing_facts_are_listed_device_first_and_facts_unknown_to_both_are_not() {
         let a = Environment::from([
             fact("load.one_minute", Some("0.1"), "run"),
             fact("memory.total", Some("1"), "device"),
@@ -112,7 +113,7 @@ mod tests {
             ("load.one_minute", "0.1", "0.2"),
         ];
         assert_eq!(found, expected.map(|(f, a, b)| (f.to_string(), a.to_string(), b.to_string())));
-        assert!(scope(&a, &b).starts_with("It holds for these two units"));
-        assert!(scope(&a, &a).starts_with("It holds for this unit"));
+        assert!(scope(&a, &b).starts_with("The result holds for these two units only"));
+        assert!(scope(&a, &a).starts_with("The result holds for this unit only"));
     }
 }

@@ -76,7 +76,7 @@ impl CellEstimate {
         for (gate, states) in self.gates.iter().filter(|(gate, _)| !is_of_the_run(gate)) {
             if let Some(n) = failed(gate) {
                 let all = model::counted(states.values().sum::<u64>() as usize, "process");
-                notes.push(format!("{n} of {all} began although the gate {} was not passed", crate::text::shown(gate)));
+                notes.push(format!("{n} of {all} started without passing the gate {}", crate::text::shown(gate)));
             }
         }
         let (disturbed, all) = self.disturbed();
@@ -84,8 +84,8 @@ impl CellEstimate {
             let by = self.gates.keys().filter_map(|name| Some((name.strip_prefix(DURING)?, failed(name)?)));
             let by: Vec<String> = by.map(|(what, n)| format!("{} {n}", crate::text::shown(what))).collect();
             let done = match self.is_disturbed() {
-                true => "too many to be left out: nothing can be concluded; measure again on a quiet machine",
-                false => "left out",
+                true => "too many to exclude, so no verdict is possible; measure again on a quiet machine",
+                false => "excluded",
             };
             let all = model::counted(all, "process");
             notes.push(format!("{disturbed} of {all} disturbed while measured ({}), {done}", by.join(", ")));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn load_that_begins_half_way_is_a_disturbance_and_nothing_slower() {
+    fn load_that_starts_half_way_is_disturbed_and_not_slower() {
         let calm = loaded(0);
         for (shaken, verdict) in [(0, "equivalent"), (2, "equivalent"), (5, "disturbed"), (10, "disturbed")] {
             let b = loaded(shaken);
@@ -151,7 +151,7 @@ mod tests {
 
     /// What is left out is left out by the counters alone: a fast process as well as a slow one.
     #[test]
-    fn the_score_has_no_say() {
+    fn disturbance_does_not_depend_on_the_score() {
         let mut b = loaded(2);
         let slow: BTreeSet<u64> = left_out(&b.tables.replicates);
         assert_eq!(slow.len(), 2);

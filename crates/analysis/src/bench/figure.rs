@@ -70,7 +70,7 @@ pub fn score(m: &Measured) -> Bar {
     if e.failed > 0 {
         notes.push(format!("{} failed", e.failed));
     }
-    notes.extend(e.absent.as_ref().map(|why| format!("absent: {why}")));
+    notes.extend(e.absent.as_ref().map(|why| format!("missing: {why}")));
     notes.extend(e.machine());
     notes.extend(m.design.quick.then(|| "quick run".to_string()));
     Bar {

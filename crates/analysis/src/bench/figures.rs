@@ -157,7 +157,8 @@ const SPECS: &[Spec] = &[
         paper: "002",
         figure: "5",
         title: "TCP over a delay machine, by one-way delay",
-        says: "stable to a one-way delay of 16 ms, and much lower at 32 ms; UDP 1.0 Mb/s (the receive buffer is not told; ours grows by itself, and with receive_buffer=32K drops likewise)",
+        says: "stable to a one-way delay of 16 ms, and much lower at 32 ms; UDP 1.0 Mb/s (the receive buffer is not \
+            reported; ours is autotuned, and with receive_buffer=32K throughput drops likewise)",
         workloads: &["net-delay"],
         only: Some(("cc", &["cubic"])),
         lines: Some(("delay_ms", "direction")),
@@ -177,7 +178,7 @@ const SPECS: &[Spec] = &[
         paper: "002",
         figure: "loss",
         title: "TCP by loss and congestion control",
-        says: "still being measured when it was written",
+        says: "not yet measured when the paper was written",
         workloads: &["net-loss"],
         lines: Some(("loss", "cc")),
         ..EMPTY
@@ -186,10 +187,11 @@ const SPECS: &[Spec] = &[
         paper: "002",
         figure: "ch4",
         title: "Wi-Fi and Bluetooth, TCP and UDP, to the phone (down) and from it (up)",
-        says: "Wi-Fi: TCP to the phone 9.83 Mb/s, from it 7.22, UDP about 1.0 both ways; phone to phone TCP 4.62, UDP 0.584. \
-               Bluetooth: TCP to the phone 1.564, from it 1.444, UDP about the same. Window and buffer sizes do not matter to UDP over \
-               Wi-Fi nor over Bluetooth, except that UDP to the phone gains by a larger receive buffer there. iperf 2 sends UDP at 1 Mb/s if nobody \
-               says more, which is most likely what was measured as UDP over Wi-Fi",
+        says: "Wi-Fi: TCP to the phone 9.83 Mb/s, from it 7.22, UDP about 1.0 both ways; phone to phone TCP 4.62, \
+            UDP 0.584. Bluetooth: TCP to the phone 1.564, from it 1.444, UDP about the same. Window and buffer sizes \
+            do not affect UDP over Wi-Fi or Bluetooth, except that a larger receive buffer helps UDP to the phone \
+            over Bluetooth. iperf 2 sends UDP at 1 Mb/s by default, which is most likely what was measured as UDP \
+            over Wi-Fi",
         workloads: &["net-wlan"],
         ..EMPTY
     },
@@ -303,7 +305,7 @@ pub fn markdown(figures: &[Figure]) -> String {
             text.push('\n');
         }
         if !common.is_empty() {
-            let _ = writeln!(text, "Ours, all with {}:\n", escaped(&common.join(" ")));
+            let _ = writeln!(text, "Measured here, all with {}:\n", escaped(&common.join(" ")));
         }
         text.push_str("| cell | ours | 95 % interval | unit | processes | |\n|---|---:|---:|---|---:|---|\n");
         for b in &f.bars {
@@ -326,7 +328,7 @@ mod tests {
     use crate::bench::made::bench;
 
     #[test]
-    fn a_figure_takes_the_cells_it_is_about_and_no_number_of_the_paper() {
+    fn a_figure_has_its_own_cells_and_no_paper_values() {
         let mut sqlite = bench("b", "sqlite");
         sqlite.add(&[("op", "insert"), ("rows", "1000")], 100.0, 1000.0, 4);
         sqlite.add(&[("op", "select"), ("rows", "1000")], 100.0, 1000.0, 4);

@@ -21,8 +21,8 @@ const DRAWN: &[(&str, &str, &str)] = &[
     ("tcp.cwnd", "segments", "congestion window"),
     ("tcp.srtt_us", "us", "round-trip time under load (smoothed, of the sender)"),
     ("one_way_us", "us", "one-way delay under load (of UDP, by both clocks)"),
-    (LATENCY, "us", "how long what was recorded took"),
-    (CARRIED, "bit/s", "what the recorded disks carried"),
+    (LATENCY, "us", "latency of recorded operations"),
+    (CARRIED, "bit/s", "throughput of the recorded disks"),
 ];
 /// What recordings give; no metric of a run is called so.
 const LATENCY: &str = "beside.latency";
@@ -196,8 +196,8 @@ pub fn together(runs: &[Bench], recordings: &[Beside]) -> Result<Vec<Flows>, Str
     for recording in recordings {
         if !overlap {
             return Err(format!(
-                "these runs were not made at one time, so that {} has no place on their axis: make a page of the run that it was \
-                 recorded beside",
+                "these runs were not made at the same time, so {} cannot be placed on their time axis: make a page \
+                 with only the run that was measured during the recording",
                 recording.name
             ));
         }
@@ -205,15 +205,13 @@ pub fn together(runs: &[Bench], recordings: &[Beside]) -> Result<Vec<Flows>, Str
             runs.iter().find(|run| run.boot.is_some() && recording.boot.is_some() && run.boot != recording.boot)
         {
             return Err(format!(
-                "the times of {} and {} are of two clocks: another machine's, or this one's before it was started anew",
+                "{} and {} have different clocks: they are from different machines, or the machine restarted in \
+                 between",
                 run.name, recording.name
             ));
         }
         if !recording.saw(least, last) {
-            return Err(format!(
-                "nothing in {} was recorded while the runs lasted: it was made at another time",
-                recording.name
-            ));
+            return Err(format!("{} does not overlap with the runs in time", recording.name));
         }
         for (metric, lines) in [(LATENCY, recording.latencies(least, last)), (CARRIED, recording.carried(least, last))]
         {
@@ -343,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn the_streams_of_a_run_share_an_axis_and_what_held_them_back_stands_behind() {
+    fn streams_of_a_run_share_an_axis_with_their_limits_shaded() {
         let charts = together(&[run("a", 5_000_000_000)], &[]).unwrap();
         let said: Vec<(&str, Vec<&str>)> =
             charts.iter().map(|c| (c.title.as_str(), c.flows.iter().map(|f| f.name.as_str()).collect())).collect();
@@ -356,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_one_time_stand_where_the_clock_has_them() {
+    fn simultaneous_runs_share_a_time_axis() {
         let course = |charts: &[Flows], flow: usize| charts[1].flows[flow].points[0].0;
         let charts = together(&[run("a", 5_000_000_000), run("b", 6_000_000_000)], &[]).unwrap();
         assert_eq!((course(&charts, 0), course(&charts, 2)), (0.0, 1.0));
@@ -367,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_stands_where_the_clock_has_it_or_is_refused() {
+    fn a_recording_is_aligned_by_clock_or_refused() {
         let recording = Beside {
             name: "r".into(),
             boot: Some("one".into()),
@@ -378,7 +376,7 @@ mod tests {
         let mut run_a = run("a", 5_000_000_000);
         let charts = together(std::slice::from_ref(&run_a), std::slice::from_ref(&recording)).unwrap();
         let of = |title: &str| charts.iter().find(|c| c.title.contains(title)).unwrap();
-        let latency = of("recorded took");
+        let latency = of("recorded operations");
         // What was before the run is not drawn.
         assert_eq!(latency.flows, [Flow { name: "r operations".into(), points: vec![(0.5, 8.0)] }]);
         let disk = &of("disks").flows[0];
@@ -391,10 +389,10 @@ mod tests {
             let why = together(runs, std::slice::from_ref(&recording)).unwrap_err();
             assert!(why.contains(reason), "{why}");
         };
-        refused(&[run("a", 60_000_000_000)], "at another time");
-        refused(&[run("a", 5_000_000_000), run("b", 60_000_000_000)], "not made at one time");
+        refused(&[run("a", 60_000_000_000)], "does not overlap");
+        refused(&[run("a", 5_000_000_000), run("b", 60_000_000_000)], "not made at the same time");
         run_a.boot = Some("two".into());
-        refused(&[run_a], "two clocks");
+        refused(&[run_a], "different clocks");
     }
 
     #[test]

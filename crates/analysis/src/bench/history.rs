@@ -134,7 +134,7 @@ pub fn history(mut benches: Vec<Bench>) -> History {
 pub fn text(history: &History) -> String {
     let mut text = String::new();
     for (at, e) in history.archives.iter().enumerate() {
-        let note = if e.complete { "" } else { "  (stopped before its end)" };
+        let note = if e.complete { "" } else { "  (interrupted)" };
         let _ = writeln!(text, "{:>3}  {}  {}{note}", at + 1, date(e.created_unix_ns), shown(&e.archive));
         for d in &e.changed {
             let _ = writeln!(text, "     changed: {} from {} to {}", d.fact, shown(&d.a), shown(&d.b));
@@ -164,7 +164,7 @@ pub fn text(history: &History) -> String {
         }
     }
     if history.archives.iter().any(|e| !e.changed.is_empty()) {
-        text.push_str("\n* the machine had changed since the archive before.\n");
+        text.push_str("\n* the machine changed since the previous archive.\n");
     }
     text
 }

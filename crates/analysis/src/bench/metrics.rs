@@ -52,7 +52,7 @@ pub fn line(metrics: &BTreeMap<String, Other>) -> Option<String> {
     let latencies = (!shown.is_empty()).then(|| format!("latency {}", shown.join(", ")));
     let disk = metrics
         .get("amplification")
-        .map(|m| format!("the disk moved {} bytes for each that was asked for", crate::text::digits(m.mean)));
+        .map(|m| format!("the disk transferred {} bytes per byte requested", crate::text::digits(m.mean)));
     let parts: Vec<String> = latencies.into_iter().chain(disk).collect();
     (!parts.is_empty()).then(|| parts.join("; "))
 }
@@ -86,7 +86,7 @@ mod tests {
         ]);
         assert_eq!(line(&all).unwrap(), "latency p50 12.3 us, p99 90.0 us");
         all.insert("amplification".into(), other("1", 4096.0));
-        assert!(line(&all).unwrap().ends_with("; the disk moved 4096 bytes for each that was asked for"));
+        assert!(line(&all).unwrap().ends_with("; the disk transferred 4096 bytes per byte requested"));
         assert_eq!(line(&BTreeMap::new()), None);
     }
 }

@@ -260,7 +260,7 @@ fn of_cell(
         }
         match found {
             Some(e) => Some((e.value, Some([e.low, e.high]), e.method)),
-            None => Some((few()?, None, "median of processes, too few for an interval")),
+            None => Some((few()?, None, "median of processes; too few for an interval")),
         }
     };
     let estimate = if run_score::is_told(score) { told } else { between() };

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// # Errors
 /// A recording has no place on their axis, or there is no run.
 pub fn page_of(runs: &[Bench], recordings: &[Beside]) -> Result<Page, String> {
-    let nothing = |_: &str| -> super::Why { unreachable!("network runs hold no recordings") };
+    let nothing = |_: &str| -> super::Why { unreachable!("network runs contain no recordings") };
     let several = runs.len() > 1;
     let mut pages = runs.iter().map(|run| {
         let mut page = page(run, &nothing);
@@ -28,7 +28,7 @@ pub fn page_of(runs: &[Bench], recordings: &[Beside]) -> Result<Page, String> {
         page
     });
     // The last one is the page's; the others lend it their numbers.
-    let mut whole = pages.next().ok_or("no archive holds a network run")?;
+    let mut whole = pages.next().ok_or("no archive contains a network run")?;
     for mut page in pages {
         join(&mut whole.figures, page.figures);
         std::mem::swap(&mut whole.shown.results, &mut page.shown.results);
@@ -85,7 +85,7 @@ fn figure(bench: &Bench, several: bool) -> Option<Figure> {
     Some(Figure {
         paper: "",
         figure: "",
-        title: "what came through".into(),
+        title: "throughput".into(),
         says: "",
         x: None,
         series: None,

@@ -135,15 +135,15 @@ fn design(bench: &Bench, d: &model::table::DesignRow) -> Design {
     let of = bench.tables.replicates.iter().filter(|r| cells.contains(&r.cell));
     let blocks = of.clone().filter(|r| !r.warmup).map(|r| r.block).collect::<BTreeSet<_>>().len();
     let mut method = vec![format!(
-        "{} counted, each a fresh process of each of {} in an order drawn from seed {}; {} in all.",
+        "{} measured, each a fresh process of each of {} in randomised order (seed {}); {} in all.",
         counted(blocks, "block"),
         counted(cells.len(), "cell"),
         d.seed,
         counted(of.count(), "process")
     )];
     method.push(match (d.precision, d.stopped.as_deref()) {
-        (Some(p), Some(why)) => format!("Wanted: intervals of +-{} %. Stopped by: {why}.", digits(p * 100.0)),
-        (None, Some(why)) => format!("Stopped by: {why}."),
+        (Some(p), Some(why)) => format!("Target: intervals of +-{} %. Stopped because: {why}.", digits(p * 100.0)),
+        (None, Some(why)) => format!("Stopped because: {why}."),
         (_, None) => "It was interrupted.".into(),
     });
     method.push(match d.score.as_ref() {
@@ -152,9 +152,7 @@ fn design(bench: &Bench, d: &model::table::DesignRow) -> Design {
         _ => "The score is the mean of what each process printed.".into(),
     });
     if d.quick {
-        method.push(
-            "A quick run: fewer processes and smaller values than the full one; not to be compared with it.".into(),
-        );
+        method.push("A quick run: fewer processes and smaller values; not comparable with a full run.".into());
     }
     Design { name: d.name.clone(), question: d.question.clone(), method }
 }
@@ -252,7 +250,7 @@ mod tests {
         assert!(curve.score.ends_with("row/s") && page.figures[0].figure == "3");
         let metric = &page.metrics[0];
         assert_eq!((metric.metric.as_str(), metric.mean, metric.range), ("latency.p99", 102.0, [100.0, 104.0]));
-        assert!(page.designs[0].method[0].starts_with("5 blocks counted"));
+        assert!(page.designs[0].method[0].starts_with("5 blocks measured"));
         assert!(page.compared.is_none());
         let both = page_beside(&b, &b, &|_| unreachable!("nothing was recorded"));
         assert_eq!(both.compared.unwrap().results[0].verdict, "equivalent");

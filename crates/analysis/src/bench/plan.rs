@@ -136,11 +136,11 @@ pub fn text(all: &[Planned], precision: f64, difference: f64) -> String {
             count(p.for_difference)
         );
         if let Some(best) = p.best_iterations {
-            let _ = writeln!(out, "      most for the time: {} a process", counted(best, "iteration"));
+            let _ = writeln!(out, "      best use of time: {} per process", counted(best, "iteration"));
         }
     }
     if all.is_empty() {
-        out.push_str("no cell has two processes to plan from\n");
+        out.push_str("no cell has two processes to estimate from\n");
     }
     out
 }
@@ -151,7 +151,7 @@ mod tests {
     use crate::bench::made::bench;
 
     #[test]
-    fn what_it_takes_follows_from_the_spread() {
+    fn needed_replicates_follow_from_the_variance() {
         let mut b = bench("b", "w");
         b.add(&[("rows", "1")], 100.0, 1000.0, 8);
         // 0.3 % between processes, uniform: a deviation of 0.17 %. 0.5 % within, over 30 iterations: 0.05 %.
@@ -171,7 +171,7 @@ mod tests {
 
     /// Processes that differ by more than their median.
     #[test]
-    fn it_has_the_half_width_that_is_shown_and_needs_no_more_processes_for_it() {
+    fn plan_uses_the_shown_half_width() {
         let mut b = bench("b", "w");
         let cell = b.add(&[], 100.0, 1000.0, 5);
         let levels = [1.0, 2.0, 3.0, 9.0, 30.0];

@@ -31,14 +31,14 @@ pub fn regressions(done: &Compared, percent: f64) -> Verdict {
     cells.dedup_by(|pair, before| pair.is_of_cell(before));
     let doubtful: Vec<&Pair> = cells.iter().filter(|pair| !pair.gates().is_empty()).copied().collect();
     if slower.is_empty() {
-        lines.push("--fail-on: no cell that was compared is slower".into());
+        lines.push("--fail-on: no compared cell is slower".into());
         for pair in &doubtful {
             lines.push(format!("but {}{}", shown(&pair.title()), shown(&gates(pair))));
         }
     }
     if !doubtful.is_empty() {
         lines.push(format!(
-            "in {} of {} the machine was not as it should be: measure again when it is quiet to be sure",
+            "in {} of {} the machine was disturbed or a gate failed: measure again on a quiet machine",
             doubtful.len(),
             counted(cells.len(), "cell")
         ));
@@ -50,7 +50,7 @@ pub fn regressions(done: &Compared, percent: f64) -> Verdict {
     };
     let lost: Vec<&Pair> = done.results.iter().filter(is_lost).collect();
     for pair in &lost {
-        lines.push(format!("no result any more: {}", shown(&pair.title())));
+        lines.push(format!("no result in B: {}", shown(&pair.title())));
     }
     let alone = done.unmatched.iter().filter(|cell| cell.of == "a").count();
     if alone > 0 && done.by.is_none() {
@@ -58,7 +58,7 @@ pub fn regressions(done: &Compared, percent: f64) -> Verdict {
     }
     let compared = done.results.iter().any(|pair| pair.ratio.is_some());
     if !compared {
-        lines.push("--fail-on: there is no ratio of any cell: more processes must succeed".into());
+        lines.push("--fail-on: no cell has a ratio: too few processes succeeded".into());
     }
     let passed = compared && slower.is_empty() && lost.is_empty() && done.incomparable.is_empty();
     Verdict { passed, lines }

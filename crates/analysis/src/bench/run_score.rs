@@ -75,9 +75,9 @@ pub fn told(metric: &str, samples: &[&Sample], wanted: impl Fn(&str) -> bool) ->
 pub(super) fn method(design: &DesignRow) -> Option<Vec<String>> {
     (design.name == RUN).then(|| {
         vec![
-            "One run. What arrived was counted at the receiver every 100 ms, transactions at the end that asked.".into(),
-            "The score is the mean of the steady part, or of the whole run where there is none; its interval is that of ten \
-             batch means. It says how well this run's mean is known; how much runs differ, only repetitions tell."
+            "One run. Throughput was counted at the receiver every 100 ms, transactions at the client.".into(),
+            "The score is the mean of the steady state, or of the whole run if there is none, with an interval from \
+             ten batch means. The interval is of this run's mean; it does not include variation between runs."
                 .into(),
         ]
     })

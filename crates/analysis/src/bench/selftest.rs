@@ -1,5 +1,5 @@
 //! The method tried on itself: the same command under two names, compared again and again. Every difference found is a
-//! false alarm, and their share is what the method really promises on this machine, whatever its formulas say.
+//! false positive, and their share is the false-positive rate that the method really has on this machine.
 
 use serde::Serialize;
 use stats::cells::{self, Cell, Pairing};
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_twice_raises_few_alarms_and_a_difference_raises_many() {
+    fn a_a_has_few_false_positives_and_a_difference_is_detected() {
         let same = self_test(&groups(60, 1.0), 0.02).unwrap();
         assert_eq!((same.comparisons, same.alarms), (60, 0));
         assert!(same.miss_ci95[0] <= 0.05 && same.noise > 0.0 && same.noise < 0.02, "{same:?}");

@@ -15,8 +15,8 @@ const FEW: usize = 10;
 /// What a quick run is called wherever its numbers stand.
 fn quick(own: &[&CellResult]) -> &'static str {
     match own.iter().map(|r| r.estimate.processes).filter(|n| *n > 0).min() {
-        Some(n) if n >= FEW => "quick run: small values; not for comparing",
-        _ => "quick run: few processes and small values; not for comparing",
+        Some(n) if n >= FEW => "quick run: small values; not comparable with full runs",
+        _ => "quick run: few processes and small values; not comparable with full runs",
     }
 }
 
@@ -48,17 +48,19 @@ pub fn text(benchmark: &Benchmark) -> String {
 
 fn ended(benchmark: &Benchmark, design: &super::contract::Design) -> String {
     let why = match design.stopped.as_deref() {
-        Some("precision") => "every interval is as narrow as wanted".to_string(),
-        Some("budget") => "the time was spent before every interval was as narrow as wanted (`fathom bench plan` says what it would take)".to_string(),
-        Some("blocks") => "as many blocks as were asked for".to_string(),
+        Some("precision") => "every interval reached the target".to_string(),
+        Some("budget") => "the time budget was spent before every interval reached the target (`fathom bench plan` \
+            estimates what it takes)"
+            .to_string(),
+        Some("blocks") => "the requested number of blocks".to_string(),
         Some(other) => shown(other),
         None if benchmark.complete => String::new(),
-        None => "INTERRUPTED: not all of it was run".to_string(),
+        None => "INTERRUPTED: the run is incomplete".to_string(),
     };
     let wanted = design.precision.map_or(String::new(), |p| format!(" (wanted: \u{b1} {} %)", digits(p * 100.0)));
     let penalty = match benchmark.penalty {
         usual if usual == Penalty::default().name() => String::new(),
-        other => format!("; a change of level had to pay {other}"),
+        other => format!("; change-point penalty: {other}"),
     };
     format!("median of processes with its 95 % interval; {why}{wanted}; seed {}{penalty}", design.seed)
 }
@@ -82,7 +84,7 @@ fn line(result: &CellResult) -> String {
             )
         }
         (Some(value), None) => {
-            format!("{} {}  {processes}: an interval takes {LEAST}", digits(value), shown(&e.unit))
+            format!("{} {}  {processes}: an interval needs {LEAST}", digits(value), shown(&e.unit))
         }
         _ => nothing(e),
     }
@@ -92,10 +94,10 @@ fn line(result: &CellResult) -> String {
 fn nothing(e: &CellEstimate) -> String {
     match (&e.absent, e.processes, e.failed) {
         (Some(why), ..) => format!("not run: {}", shown(why)),
-        (None, 0, 0) => "no result: none of its processes has ended".into(),
-        (None, 0, failed) => format!("no result: {} failed, and none gave one", counted(failed, "process")),
-        (None, 1, _) => "no result: one process gave one, and a score takes two".into(),
-        (None, n, _) => format!("no result from {}: their times make no rate", counted(n, "process")),
+        (None, 0, 0) => "no result: no process has finished".into(),
+        (None, 0, failed) => format!("no result: {} failed, none succeeded", counted(failed, "process")),
+        (None, 1, _) => "no result: one process succeeded, and a score needs two".into(),
+        (None, n, _) => format!("no result from {}: their times are too short for a rate", counted(n, "process")),
     }
 }
 
@@ -107,7 +109,7 @@ fn notes(result: &CellResult) -> Vec<String> {
     let open = result.marks.get("mode").and_then(|mode| mode.strip_prefix("open loop, "));
     notes.extend(open.map(|mode| {
         let offered = mode.split(';').next().unwrap_or(mode);
-        format!("open loop: {} were offered, and the score is what was achieved of them", shown(offered))
+        format!("open loop: {} were offered; the score is the rate achieved", shown(offered))
     }));
     // Runs over a network say it; of those that differ nothing is said here.
     notes.extend(result.marks.get("limited by").map(|cause| format!("limited by {}", shown(cause))));
@@ -121,20 +123,20 @@ fn notes(result: &CellResult) -> Vec<String> {
     if let Some(class) = e.class.as_deref().filter(|c| !matches!(*c, "flat")) {
         let of = |first: f64| {
             let (size, unit) = scale(&e.unit, first);
-            format!("; the first iteration alone: {} {}", digits(first / size), shown(&unit))
+            format!("; first iteration: {} {}", digits(first / size), shown(&unit))
         };
         let first = e.first.map_or(String::new(), of);
         let means = match class {
-            "warmup" => "the iterations before the steady state are left out",
-            "slowdown" => "it becomes slower; the iterations before that are left out",
-            "no steady state" => "there is no steady state; all iterations count",
-            _ => "processes differ in how they become steady",
+            "warmup" => "iterations before the steady state are excluded",
+            "slowdown" => "it slows down; iterations before that are excluded",
+            "no steady state" => "no steady state; all iterations are included",
+            _ => "processes differ in how they reach the steady state",
         };
         notes.push(format!("{means}{first}"));
     }
     if e.outliers > 0 {
         notes.push(format!(
-            "{} of {} stand out, up to {} % of a process's time; they count",
+            "{} of {} are outliers, up to {} % of a process's time; they are included",
             e.outliers,
             counted(e.iterations, "iteration"),
             digits(e.outlier_share * 100.0)
@@ -142,7 +144,7 @@ fn notes(result: &CellResult) -> Vec<String> {
     }
     notes.extend(e.machine());
     if e.verified != Some(true) && e.processes > 0 {
-        notes.push("not every process checked its result".into());
+        notes.push("not every process verified its result".into());
     }
     if let Some(why) = &result.why {
         notes.push(match (&why.failure, &why.operation) {
@@ -334,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn people_see_the_score_and_everything_that_qualifies_it() {
+    fn text_shows_the_score_and_its_notes() {
         insta::assert_snapshot!(text(&benchmark()));
     }
 
@@ -343,18 +345,18 @@ mod tests {
         let mut b = benchmark();
         let e = &mut b.results[0].estimate;
         (e.estimate, e.ci95, e.processes, e.failed) = (None, None, 0, 0);
-        assert!(text(&b).contains("none of its processes has ended") && markdown(&b).contains("has ended"));
+        assert!(text(&b).contains("no process has finished") && markdown(&b).contains("has finished"));
         b.results[0].estimate.failed = 1;
         assert!(text(&b).contains("no result: 1 process failed"), "{}", text(&b));
         b.results[0].estimate.processes = 1;
-        assert!(text(&b).contains("a score takes two"), "{}", text(&b));
+        assert!(text(&b).contains("a score needs two"), "{}", text(&b));
         let e = &mut b.results[0].estimate;
         (e.estimate, e.processes) = (Some(7.0), 2);
-        assert!(text(&b).contains("7.00 row/s  2 processes: an interval takes 5"), "{}", text(&b));
+        assert!(text(&b).contains("7.00 row/s  2 processes: an interval needs 5"), "{}", text(&b));
     }
 
     #[test]
-    fn what_all_runs_of_a_network_were_limited_by_stands_beside_the_score() {
+    fn common_limit_of_network_runs_is_shown_with_the_score() {
         let mut b = benchmark();
         assert!(!text(&b).contains("limited by"));
         b.results[0].marks.insert("limited by".into(), "link rate".into());
@@ -362,14 +364,14 @@ mod tests {
     }
 
     #[test]
-    fn what_an_open_loop_was_told_to_send_stands_beside_what_it_sent() {
+    fn offered_rate_of_an_open_loop_is_shown_with_the_achieved_rate() {
         let mut b = benchmark();
         b.results[0].marks.insert("mode".into(), "open loop, 500 requests a second; 1 connections".into());
-        assert!(text(&b).contains("open loop: 500 requests a second were offered, and"), "{}", text(&b));
+        assert!(text(&b).contains("open loop: 500 requests a second were offered;"), "{}", text(&b));
     }
 
     #[test]
-    fn a_quick_run_of_many_processes_is_not_said_to_have_few() {
+    fn quick_run_with_many_processes_is_not_labelled_as_few() {
         let mut b = benchmark();
         b.results[0].estimate.processes = 40;
         assert!(text(&b).contains("quick run: small values;") && !markdown(&b).contains("few processes"));

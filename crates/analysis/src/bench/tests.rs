@@ -147,7 +147,7 @@ fn a_warm_up_is_left_out_of_the_score_and_shown_apart() {
 }
 
 #[test]
-fn what_failed_lied_warmed_up_or_was_recorded_is_part_of_no_estimate() {
+fn failed_unverified_warm_up_and_recorded_replicates_are_excluded() {
     let mut rows = run(&[10.0, 10.0, 10.0, 10.0, 1.0, 1.0, 1.0, 1.0]);
     rows.0[4].failure = Some("it died".into());
     // A lie that the runner did not see through is none the better for it.

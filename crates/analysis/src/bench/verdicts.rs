@@ -44,7 +44,7 @@ fn cells_are_matched_by_their_factors_and_judged_by_their_time_for_a_unit_of_wor
 }
 
 #[test]
-fn a_difference_below_the_machines_own_noise_is_none() {
+fn differences_below_the_a_a_noise_are_not_reported() {
     let (mut a, mut b) = (bench("a", "w"), bench("b", "w"));
     a.add(&[("op", "x")], 100.0, 1000.0, 10);
     b.add(&[("op", "x")], 105.0, 1000.0, 10);
@@ -58,7 +58,7 @@ fn a_difference_below_the_machines_own_noise_is_none() {
 }
 
 #[test]
-fn one_of_many_is_corrected_for() {
+fn verdicts_are_corrected_for_multiple_comparisons() {
     let (mut a, mut b) = (bench("a", "w"), bench("b", "w"));
     for size in 0..30 {
         let size = size.to_string();
@@ -99,7 +99,7 @@ fn modes_of_one_archive_are_compared_within_blocks() {
     let mut one = bench("a", "w");
     one.add(&[("mode", "int"), ("size", "1")], 800.0, 1000.0, 4);
     let alone = within(&one, "size", None, &Rules::default()).unwrap_err();
-    assert!(alone.contains("there is no other value to compare it with"), "{alone}");
+    assert!(alone.contains("there is no other value to compare with"), "{alone}");
 }
 
 /// A cell has only the factors that its command uses.
@@ -134,12 +134,12 @@ fn a_mode_of_one_machine_is_compared_with_another_mode_of_another() {
     let alone: Vec<(&str, &str)> = c.unmatched.iter().map(|u| (u.of, u.parameters["shape"].as_str())).collect();
     assert_eq!(alone, [("b", "circle")], "other modes were not asked for");
     let wrong = across(&pc, &phone, "mode", ["jvm-tiered", "art-aot"], &Rules::default()).unwrap_err();
-    assert!(wrong.contains("phone has mode=art-aot; there are art-jit"), "{wrong}");
-    assert!(across(&pc, &phone, "node", ["x", "y"], &Rules::default()).unwrap_err().contains("none has that factor"));
+    assert!(wrong.contains("phone has mode=art-aot; it has art-jit"), "{wrong}");
+    assert!(across(&pc, &phone, "node", ["x", "y"], &Rules::default()).unwrap_err().contains("none has this factor"));
 }
 
 #[test]
-fn what_casts_doubt_is_noted() {
+fn doubts_are_noted() {
     let (mut a, mut b) = (bench("a", "w"), bench("b", "w"));
     a.add(&[("op", "x")], 100.0, 1000.0, 10);
     b.add(&[("op", "x")], 100.0, 1000.0, 10);
@@ -148,7 +148,7 @@ fn what_casts_doubt_is_noted() {
     b.tables.replicates[0].failure = Some("killed".into());
     b.tables.replicates[1].gates = Some(r#"{"temperature":{"state":"failed"}}"#.into());
     let notes = archives(&a, &b, &Rules::default()).results[0].notes.join("; ");
-    for part in ["quick run", "B: 1 process failed", "B: gate temperature", "different things of mode"] {
+    for part in ["quick run", "B: 1 process failed", "B: gate temperature", "different values of mode"] {
         assert!(notes.contains(part), "{notes}");
     }
     b.tables.replicates.iter_mut().for_each(|r| r.failure = Some("killed".into()));
@@ -200,7 +200,7 @@ fn a_history_is_in_order_of_time_and_says_where_the_machine_changed() {
 }
 
 #[test]
-fn tables_are_text_that_cannot_break_out() {
+fn table_cells_are_escaped() {
     let mut a = bench("a|b", "w");
     a.add(&[("op", "x")], 100.0, 1000.0, 10);
     a.add(&[("op", "\u{1b}[31m|")], 100.0, 1000.0, 10);
@@ -212,7 +212,7 @@ fn tables_are_text_that_cannot_break_out() {
     assert_eq!(rows, [10, 10, 10]);
     let text = compared::text(&c);
     assert!(c.shared().is_empty(), "they differ in their one parameter");
-    assert!(text.contains("Nothing that was read of the machines differed") && !text.contains('\u{1b}'), "{text}");
+    assert!(text.contains("No known fact of the machines differed") && !text.contains('\u{1b}'), "{text}");
 }
 
 /// Of a comparison's times: 80 ns became 100 ns. Older archives do not say which way that is.
@@ -229,7 +229,7 @@ fn a_direction_that_is_not_stored_is_not_guessed() {
     assert!(c.results.is_empty() && c.overall.is_none() && c.slower(0.0).is_empty(), "{:?}", c.results);
     let why = c.incomparable[0].words();
     assert!(
-        why.contains("the archives do not say which way \"iteration\" is good") && why.contains("--better"),
+        why.contains("the archives do not record the direction of \"iteration\"") && why.contains("--better"),
         "{why}"
     );
     assert!(compared::text(&c).contains("Not comparable: w") && compared::markdown(&c).contains("Not comparable: w"));
@@ -240,17 +240,17 @@ fn a_direction_that_is_not_stored_is_not_guessed() {
     // What an archive does say is not overruled.
     b.tables.designs[0].better = Some("lower".into());
     let one = archives(&a, &b, &Rules::default());
-    assert!(one.incomparable[0].why[0].starts_with("A does not say"), "{:?}", one.incomparable);
+    assert!(one.incomparable[0].why[0].starts_with("A does not record"), "{:?}", one.incomparable);
     a.tables.designs[0].better = Some("higher".into());
     let rules = Rules { better: Some(Better::Lower), ..Rules::default() };
-    assert!(archives(&a, &b, &rules).incomparable[0].why[0].contains("disagree"));
+    assert!(archives(&a, &b, &rules).incomparable[0].why[0].contains("directions differ"));
     let all = vec![a, b];
     let h = history::history(all);
     assert_eq!(h.cells[0].points[1].verdict, Some("not comparable"));
 }
 
 #[test]
-fn what_is_not_the_same_quantity_is_not_compared() {
+fn different_quantities_are_not_compared() {
     let made = || {
         let mut bench = bench("x", "w");
         bench.add(&[("op", "x")], 100.0, 1000.0, 10);
@@ -284,11 +284,7 @@ fn what_is_not_the_same_quantity_is_not_compared() {
     let mut beside = made();
     beside.tables.designs[0].design =
         r#"{"words":{"w":["two"]},"cells":[{"name":"op=x","background":["one","@w"],"setup":[["s"]]}]}"#.into();
-    assert!(
-        why(&made(), &beside).contains(r#"A has nothing more where B has "(before)""#),
-        "{}",
-        why(&made(), &beside)
-    );
+    assert!(why(&made(), &beside).contains(r#"A has nothing where B has "(before)""#), "{}", why(&made(), &beside));
     let mut peer = made();
     peer.tables.marks.iter_mut().for_each(|m| (m.name, m.text) = ("peer".into(), "192.0.2.1:80".into()));
     assert_eq!(why(&made(), &peer), "", "one that says nothing");
@@ -353,11 +349,11 @@ fn an_offered_rate_is_no_score() {
     let p = &c.results[0];
     assert_eq!(p.score.as_deref(), Some("latency.p99"));
     let notes = p.notes.join("; ");
-    assert!(notes.contains("B: 1000 requests a second were offered and 612 achieved"), "{notes}");
+    assert!(notes.contains("B: 1000 requests/s were offered and 612 achieved"), "{notes}");
     // An older archive does not say that its rate was offered; its processes do.
     let mut old = a.clone();
     old.tables.designs[0].design = "{}".into();
     old.tables.marks.iter_mut().for_each(|m| m.text = "open loop, 1000 requests a second; 1 connections".into());
     let c = archives(&old, &old, &Rules::default());
-    assert!(c.results.is_empty() && c.incomparable[0].why[0].contains("what it was told"), "{:?}", c.incomparable);
+    assert!(c.results.is_empty() && c.incomparable[0].why[0].contains("is an input"), "{:?}", c.incomparable);
 }

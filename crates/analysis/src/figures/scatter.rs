@@ -145,7 +145,7 @@ pub fn scatter(rows: &Rows, limits: &Limits) -> Scatter {
             spans: left,
             after_ns,
             why: if left > 0 {
-                format!("The page holds at most {} commands, from the beginning.", limits.points)
+                format!("The page contains at most the first {} commands.", limits.points)
             } else {
                 String::new()
             },

@@ -322,8 +322,9 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
         after_ns: cut_ns.map(|cut| cut.saturating_sub(origin_ns)),
         why: if cut_ns.is_some() {
             format!(
-                "The page holds at most {} spans of the {} recorded: whole operations from the beginning, {:.3} s of {:.3} s. The \
-                 rest is hatched; the numbers below are of the whole recording, and `fathom export --perfetto` shows all of it.",
+                "The timeline contains at most {} of the {} recorded spans: complete operations from the beginning, \
+                 {:.3} s of {:.3} s. The rest is hatched. The numbers below are of the whole recording; `fathom \
+                 export --perfetto` exports all of it.",
                 limits.spans,
                 rows.spans.len(),
                 cut_ns.unwrap_or(origin_ns).saturating_sub(origin_ns) as f64 / 1e9,
@@ -589,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_page_holds_whole_operations_and_says_what_is_left_out() {
+    fn truncated_page_has_complete_operations_and_reports_the_omission() {
         let rows = case::rows();
         let t = timeline(&rows, &Limits { spans: rows.spans.len() - 3, ..Limits::default() });
         assert!(t.spans.id.len() <= rows.spans.len() - 3);

@@ -80,7 +80,7 @@ fn without_operations_the_files_of_the_recorded_processes_are_told() {
         fact("tracer.records_outside", "500"),
     ]);
     let text = crate::show::text(&summarise(&rows));
-    assert!(text.contains("(500 of them before or after the recorded time"), "{text}");
+    assert!(text.contains("(500 of them before or after the recording window"), "{text}");
     let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(flat.contains("--op /lib/x86_64-linux-gnu/libc.so.6:write -- CMD"), "{text}");
     assert!(text.contains("\nFiles"), "{text}");
@@ -136,7 +136,7 @@ fn every_command_is_in_the_account() {
 }
 
 #[test]
-fn what_enters_the_file_system_counts_once_and_without_a_name_too() {
+fn file_system_calls_count_once_even_without_a_file_name() {
     let mut rows = case::rows();
     rows.files[0].path = None;
     let summary = summarise(&rows);
@@ -162,7 +162,7 @@ fn order_of_rows_does_not_matter() {
 }
 
 #[test]
-fn the_contract_has_the_names_that_were_promised() {
+fn json_contract_has_its_names() {
     let json = serde_json::to_value(summarise(&case::rows())).unwrap();
     let operation = &json["operations"][0];
     for path in [
@@ -204,7 +204,7 @@ fn the_contract_has_the_names_that_were_promised() {
 }
 
 #[test]
-fn nonsense_in_the_tables_is_survived() {
+fn invalid_tables_do_not_panic() {
     let mut rows = case::rows();
     for operation in &mut rows.operations {
         operation.parent = Some(operation.id);

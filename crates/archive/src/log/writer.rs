@@ -174,10 +174,10 @@ impl LogWriter {
         };
         let size = (ChunkHeader::SIZE + payload.len()) as u64;
         if let Some(max) = self.max_bytes.filter(|max| self.bytes + size > *max) {
-            return Ok(Some(format!("the limit of {max} bytes is reached")));
+            return Ok(Some(format!("the limit of {max} bytes was reached")));
         }
         if free(&self.file).is_some_and(|free| free < size + SPARED) {
-            return Ok(Some(format!("No space left on the disk but {} KiB for what belongs to it", SPARED >> 10)));
+            return Ok(Some(format!("No space left on device, except {} KiB reserved for its metadata", SPARED >> 10)));
         }
         match self.file.write_all(&header.encode()).and_then(|()| self.file.write_all(payload)) {
             Ok(()) => {
@@ -208,7 +208,7 @@ impl LogWriter {
             Ok(()) | Err(Error::Full { .. }) => {}
             Err(e) => return Err(e),
         }
-        self.file.sync_all().tried("bring to the medium", &self.path)?;
+        self.file.sync_all().tried("sync", &self.path)?;
         Ok(LogSummary {
             events: self.events,
             bytes: self.bytes,

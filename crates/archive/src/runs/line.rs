@@ -27,10 +27,10 @@ pub fn decode(line: &[u8]) -> Result<(Option<u64>, Entry), String> {
     let entry = |text: &str| serde_json::from_str(text).map_err(|e| e.to_string());
     let Some((summed, sum)) = text.rsplit_once(SUM) else { return Ok((None, entry(text)?)) };
     if sum.strip_suffix("\"}") != Some(&format!("{:08x}", crc32fast::hash(summed.as_bytes()))) {
-        return Err("its sum does not match".into());
+        return Err("checksum mismatch".into());
     }
-    let (body, number) = summed.rsplit_once(NUMBER).ok_or("it has no number")?;
-    let number = number.parse().map_err(|_| "its number is none")?;
+    let (body, number) = summed.rsplit_once(NUMBER).ok_or("no line number")?;
+    let number = number.parse().map_err(|_| "invalid line number")?;
     Ok((Some(number), entry(&format!("{body}}}"))?))
 }
 
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_comes_back_and_no_changed_byte_goes_unseen() {
+    fn lines_round_trip_and_every_changed_byte_is_detected() {
         let entry = Entry::Absent { cell: 3, why: "\"n\":1,\"crc32\":\"ä".into() };
         let line = encode(7, &entry).unwrap();
         assert_eq!(decode(&line).unwrap(), (Some(7), entry.clone()));

@@ -104,7 +104,7 @@ pub fn parse(from: &mut dyn BufRead, path: &Path) -> Result<(Runs, Damage)> {
         };
         let number = number.unwrap_or(expected + unreadable_since);
         if number < expected {
-            reader.damage.unreadable.push((physical, "it stands there a second time, or out of its order".into()));
+            reader.damage.unreadable.push((physical, "duplicate or out of order".into()));
             continue;
         }
         let lost = number - expected;
@@ -129,8 +129,8 @@ impl Reader<'_> {
     fn lost(&self, what: &str) -> Error {
         Error::Damaged {
             path: self.path.into(),
-            why: format!("{what} is lost, hence what was to be run"),
-            remedy: "Start a new run; each line of this log still holds the numbers of one process".into(),
+            why: format!("{what} is lost, and with it the plan of the run"),
+            remedy: "Start a new run; each intact line of this log has the results of one process".into(),
         }
     }
 
@@ -142,7 +142,7 @@ impl Reader<'_> {
                     return Err(self.lost(&format!("design {}", self.runs.designs.len())));
                 }
                 if row.id < self.runs.designs.len() as u64 {
-                    return Ok(Err(format!("design {} is there a second time", row.id)));
+                    return Ok(Err(format!("duplicate design {}", row.id)));
                 }
                 let planned = self.runs.planned.as_ref().and_then(|cells| cells.get(row.id as usize).copied());
                 let text = || {
@@ -159,7 +159,7 @@ impl Reader<'_> {
                 }
                 let known = self.design_of(row.id).is_some();
                 if !known && row.id.saturating_sub(self.runs.cells.len() as u64) > MOST_CELLS {
-                    return Ok(Err(format!("cell {} stands where cell {} is expected", row.id, self.runs.cells.len())));
+                    return Ok(Err(format!("found cell {} where cell {} was expected", row.id, self.runs.cells.len())));
                 }
                 self.fill(row.id, row.design);
                 match self.runs.cells.get_mut(row.id as usize) {
@@ -168,11 +168,11 @@ impl Reader<'_> {
                         self.damage.cells = self.damage.cells.saturating_sub(1);
                         *there = DesignCell { absent: there.absent.take(), ..row };
                     }
-                    Some(_) => return Ok(Err(format!("cell {} is there a second time", row.id))),
+                    Some(_) => return Ok(Err(format!("duplicate cell {}", row.id))),
                 }
             }
             Entry::Replicate(run) => return Ok(self.replicate(*run)),
-            Entry::Absent { cell, .. } if !self.has_cell(cell) => return Ok(Err(format!("there is no cell {cell}"))),
+            Entry::Absent { cell, .. } if !self.has_cell(cell) => return Ok(Err(format!("no such cell: {cell}"))),
             Entry::Stopped { design, replicates, .. } if (design as usize) < self.ends.len() => {
                 self.ends[design as usize] = replicates;
                 return Ok(self.runs.take(entry));
@@ -215,10 +215,10 @@ impl Reader<'_> {
         let row = &run.replicate;
         let (was, cell) = (row.id, row.cell);
         if !self.has_cell(cell) {
-            return Err(format!("there is no cell {cell}"));
+            return Err(format!("no such cell: {cell}"));
         }
         if was < self.next_replicate || !self.seen.insert((row.block, cell, row.why.is_some())) {
-            return Err(format!("replicate {was} is there a second time"));
+            return Err(format!("duplicate replicate {was}"));
         }
         self.damage.processes = self.damage.processes.saturating_add(was - self.next_replicate);
         self.next_replicate = was.saturating_add(1);

@@ -41,7 +41,7 @@ pub(crate) fn read(archive: &Archive, table: &TableInfo, each: &mut dyn FnMut(&[
 pub(crate) fn sound(index: &Index, table: &str, path: &Path) -> Result<File> {
     let mut file = match File::open(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            return Err(Error::damaged_table(path, "it is missing"));
+            return Err(Error::damaged_table(path, "the file is missing"));
         }
         other => other.tried("open", path)?,
     };
@@ -54,7 +54,7 @@ pub(crate) fn sound(index: &Index, table: &str, path: &Path) -> Result<File> {
         }
     }
     if sum.finalize() != expected {
-        return Err(Error::damaged_table(path, "it is not what was written (its sum is not that of index.json)"));
+        return Err(Error::damaged_table(path, "checksum mismatch (index.json has another)"));
     }
     file.rewind().tried("read", path)?;
     Ok(file)
@@ -76,7 +76,7 @@ pub fn read_file<R: ChunkReader + 'static>(
     // damaged table must not end the program. No state outlives the unwinding but `each`'s, whose rows are as good as
     // those before any other error.
     let result = catch_unwind(AssertUnwindSafe(|| read_groups(source, path, table, version, each)));
-    result.unwrap_or_else(|_| Err(Error::damaged_table(path, "its pages contradict its own description")))
+    result.unwrap_or_else(|_| Err(Error::damaged_table(path, "its pages contradict its metadata")))
 }
 
 fn read_groups<R: ChunkReader + 'static>(
@@ -119,7 +119,7 @@ fn places<R: ChunkReader + 'static>(
             return match versions::missing_column(table.name, wanted.name, version) {
                 Some(cell) => Ok(ColumnSource::Always(cell)),
                 None if wanted.optional => Ok(ColumnSource::Always(Cell::Empty)),
-                None => Err(Error::damaged_table(path, format!("it has no column {}", wanted.name))),
+                None => Err(Error::damaged_table(path, format!("missing column {}", wanted.name))),
             };
         };
         let found = schema.column(column);
@@ -131,7 +131,7 @@ fn places<R: ChunkReader + 'static>(
         };
         let repetition = found.self_type().get_basic_info().repetition();
         if found.physical_type() != physical || repetition == Repetition::REPEATED {
-            return Err(Error::damaged_table(path, format!("its column {} is of another type", wanted.name)));
+            return Err(Error::damaged_table(path, format!("column {} has an unexpected type", wanted.name)));
         }
         let nothing = versions::meant_nothing(table.name, wanted.name, version);
         Ok(ColumnSource::File { column, optional: repetition == Repetition::OPTIONAL, nothing })

@@ -100,7 +100,7 @@ impl TablesWriter {
         if old.exists() {
             fs::remove_dir_all(&old).tried("remove", &old)?;
         }
-        File::open(&self.dir).and_then(|d| d.sync_all()).tried("bring to the medium", &self.dir)
+        File::open(&self.dir).and_then(|d| d.sync_all()).tried("sync", &self.dir)
     }
 }
 
@@ -215,7 +215,7 @@ impl Table {
         // Not `into_inner`, which tells of a full disk in words only.
         self.file.finish().map_err(|e| failed(&self.path, e))?;
         let Summed { file, sum } = self.file.inner();
-        file.sync_all().tried("bring to the medium", &self.path)?;
+        file.sync_all().tried("sync", &self.path)?;
         Ok((self.rows, sum.clone().finalize()))
     }
 }
@@ -303,7 +303,7 @@ mod tests {
     use model::table::MarkRow;
 
     #[test]
-    fn a_full_disk_is_told_as_one_however_much_is_written() {
+    fn a_full_disk_is_reported_whatever_the_amount_written() {
         for rows in [1, 100, 20_000] {
             let mut table = Table::create("/dev/full".into(), MarkRow::TABLE).unwrap();
             // Texts that do not become short.

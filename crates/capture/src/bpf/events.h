@@ -139,7 +139,7 @@ struct fathom_syscall {
 	__u64 start_ns; /* When it was entered; with the thread, the call's identity. */
 	__u64 ino; /* Inode, 0 if none. */
 	__s64 pos; /* File position in bytes; -1 if it has none. */
-	__u64 bytes; /* Bytes asked for. */
+	__u64 bytes; /* Bytes requested. */
 	__s64 result; /* Return value: bytes done, or a negative error number. */
 	__u64 fs_start_ns; /* When the file system's own code was entered (0: not seen). */
 	__u64 fs_end_ns; /* When it was left: the call's end, since the file systems' own last tracepoints come before their work is over. */
@@ -322,7 +322,7 @@ struct fathom_uring {
 	__u64 req; /* Address of the request. */
 	__u64 ino; /* Inode; 0: not known yet (a registered file, at submission). */
 	__s64 pos; /* File position; -1 at submission: the file's own, which the completion tells. */
-	__u64 bytes; /* Bytes asked for, or vectors; of an fsync its flags (1: fdatasync). */
+	__u64 bytes; /* Bytes requested, or vectors; of an fsync its flags (1: fdatasync). */
 	__s64 result; /* Result at completion. Where it is carried on, the moment of its submission. */
 	__u32 dev; /* File system. */
 	__u16 opcode; /* The kernel's IORING_OP number. */
@@ -352,7 +352,7 @@ struct fathom_checkpoint {
 	__u64 number; /* Its number: btrfs's transaction, f2fs's checkpoint version, XFS's checkpoint sequence. 0 in phase 2. */
 	__u64 syscall_ns; /* The system call the thread was in, by its `start_ns`; 0: none that is recorded. */
 	__u32 dev; /* File system. */
-	__u16 phase; /* 0 this thread began it or asked for it, 1 it is on the medium, 2 the call that this thread ends needed one. */
+	__u16 phase; /* 0 this thread started or requested it, 1 it is on the medium, 2 the call that this thread ends needed one. */
 	__u16 ctx; /* Bit set of [`flags`]. */
 };
 

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_says_where_its_arguments_are() {
+    fn argument_positions_of_calls_are_known() {
         let at = libc::SYS_pwrite64 as usize * 4;
         assert_eq!(table()[at..at + 4], [Call::Pwrite64 as u8, 0, 3, 2]);
         let unwanted = libc::SYS_getpid as usize * 4;

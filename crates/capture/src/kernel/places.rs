@@ -32,7 +32,7 @@ pub fn of(file_system: &str) -> Result<Vec<(u32, u32)>, String> {
     let kernel = fs::read(VMLINUX).map_err(|e| format!("{VMLINUX}: {e}"))?;
     // Built in, the kernel's own description has them.
     let module = fs::read(format!("/sys/kernel/btf/{file_system}")).ok();
-    let structs = Structs::of(&kernel, module.as_deref()).ok_or("the kernel's types are not understood")?;
+    let structs = Structs::of(&kernel, module.as_deref()).ok_or("cannot parse the kernel's types (BTF)")?;
     let wanted = FIELDS.iter().enumerate().filter(|(_, (owner, ..))| *owner == file_system);
     wanted
         .map(|(place, (_, of, field))| {

@@ -22,7 +22,7 @@ fn output(prepare: impl FnOnce(Command<'static>) -> Command<'static>, script: &s
 }
 
 #[test]
-fn nothing_runs_before_the_release() {
+fn the_command_does_not_run_before_its_release() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ran");
     let mut child = shell("echo $$ > \"$OUT\"; exit 7").env("OUT", file.as_os_str()).spawn().unwrap();
@@ -78,7 +78,7 @@ fn a_command_that_runs_is_not_killed_by_dropping_it() {
 }
 
 #[test]
-fn ends_are_told_as_a_shell_does() {
+fn exit_statuses_are_those_of_a_shell() {
     let mut child = shell("kill -TERM $$").spawn().unwrap();
     child.release().unwrap();
     let exit = child.wait().unwrap();
@@ -91,7 +91,7 @@ fn ends_are_told_as_a_shell_does() {
 }
 
 #[test]
-fn what_cannot_be_run_is_said_and_has_the_shells_status() {
+fn unrunnable_commands_are_reported_with_the_shells_status() {
     let folder = tempfile::tempdir().unwrap();
     let make = |name: &str, text: &str, mode: u32| {
         let path = folder.path().join(name);
@@ -140,7 +140,7 @@ fn a_child_killed_at_the_gate_is_an_error_and_no_hang() {
 
 /// The same descriptors, signals and group as a child of the standard library has; with marks, one descriptor more.
 #[test]
-fn the_command_inherits_what_it_should_and_no_more() {
+fn the_command_inherits_only_standard_descriptors() {
     const SCRIPT: &str = "for f in /proc/self/fd/*; do readlink $f; done | grep -v /fd > \"$OUT\"; \
                           grep -E '^Sig(Blk|Ign|Cgt)' /proc/self/status >> \"$OUT\"; cut -d' ' -f5 /proc/self/stat >> \"$OUT\"";
     let ours = output(|c| c, SCRIPT);

@@ -243,7 +243,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_compiler_says_the_same() {
+    fn code_of_every_compiler_is_decoded() {
         for (name, code) in X86 {
             assert_eq!(text_offset(Machine::X86_64, &bytes(code)), Some(0xf8), "{name}");
         }
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_that_function_has_no_answer() {
+    fn other_functions_are_not_decoded() {
         let x86 = |code| text_offset(Machine::X86_64, &bytes(code));
         assert_eq!(x86("48 89 f8 c3"), None, "returns its argument");
         assert_eq!(x86("31 c0 c3"), None, "returns null");
@@ -304,7 +304,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_can_upset_it(code in proptest::collection::vec(any::<u8>(), 0..96)) {
+        fn arbitrary_code_does_not_panic(code in proptest::collection::vec(any::<u8>(), 0..96)) {
             prop_assert!(running(Machine::X86_64, &code).is_none_or(|r| r.offset < 4096));
             for machine in [Machine::X86_64, Machine::Aarch64] {
                 if let Some(offset) = text_offset(machine, &code) {
@@ -315,7 +315,7 @@ mod tests {
 
         /// Real functions with damage reach deeper than noise does.
         #[test]
-        fn no_damage_can_upset_it(which in 0..X86.len() + ARM.len(), at in any::<usize>(), byte in any::<u8>()) {
+        fn damaged_code_does_not_panic(which in 0..X86.len() + ARM.len(), at in any::<usize>(), byte in any::<u8>()) {
             let (machine, text) = match X86.get(which) {
                 Some((_, code)) => (Machine::X86_64, code),
                 None => (Machine::Aarch64, &ARM[which - X86.len()].1),

@@ -86,12 +86,12 @@ impl Elf {
             return Err(Refusal::NotElf);
         }
         if start[4] != 2 || start[5] != 1 {
-            return Err(Refusal::Foreign("it is not of 64 bits, little-endian".into()));
+            return Err(Refusal::Foreign("not a 64-bit little-endian file".into()));
         }
         let machine = match u16::from_le_bytes([start[18], start[19]]) {
             62 => Machine::X86_64,
             183 => Machine::Aarch64,
-            other => return Err(Refusal::Foreign(format!("its processor (ELF machine {other}) is not known here"))),
+            other => return Err(Refusal::Foreign(format!("unsupported architecture (ELF machine {other})"))),
         };
         let mut all = Self {
             len: about.len(),
@@ -104,7 +104,7 @@ impl Elf {
             interpreter: None,
         };
         let copy = all.file.try_clone().map_err(Refusal::Unreadable)?;
-        all.read_headers(&ReadCache::new(copy)).map_err(|_| Refusal::Foreign("its headers are damaged".into()))?;
+        all.read_headers(&ReadCache::new(copy)).map_err(|_| Refusal::Foreign("damaged ELF headers".into()))?;
         Ok(all)
     }
 

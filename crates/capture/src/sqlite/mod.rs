@@ -88,7 +88,7 @@ impl SqliteSymbols {
     pub fn blind_to(&self) -> Vec<&'static str> {
         let mut all = Vec::new();
         if self.sql_offset.is_none() {
-            all.push("the SQL text (sqlite3_sql was not found or not understood)");
+            all.push("the SQL text (sqlite3_sql was not found or could not be decoded)");
         }
         if self.prepares.is_empty() {
             all.push("the time to prepare (no sqlite3_prepare function was found)");
@@ -107,7 +107,7 @@ impl SqliteSymbols {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Absent {
     /// It is a script or data.
-    #[error("not a program (no ELF file)")]
+    #[error("not a program (not an ELF file)")]
     NotElf,
     /// It is a program that cannot be read here.
     #[error("{0}")]
@@ -116,10 +116,10 @@ pub enum Absent {
     #[error("{0}")]
     Unreadable(String),
     /// There is no SQLite in it.
-    #[error("no SQLite in it")]
+    #[error("contains no SQLite")]
     NoSqlite,
     /// SQLite is in it, without a name to find it by.
-    #[error("SQLite ({source_id}) is in it, but its symbols were stripped: statements cannot be seen, only its files")]
+    #[error("contains SQLite ({source_id}) without symbols (stripped): transactions are inferred from its files")]
     Stripped {
         /// Date, time and hash of its source.
         source_id: String,

@@ -246,7 +246,7 @@ impl Threads {
             Kind::Inferred => (Layer::Database, "transaction", self.shape("transaction", &frame.name, cx)),
             Kind::Statement => match self.statements.get(&(tgid, frame.key)) {
                 Some(shape) => (Layer::Database, "step", *shape),
-                None => (Layer::Database, "step", self.shape("statement", "(text not known)", cx)),
+                None => (Layer::Database, "step", self.shape("statement", "(unknown text)", cx)),
             },
             _ => {
                 let name = usize::try_from(frame.key).ok().and_then(|k| cx.config.functions.get(k));

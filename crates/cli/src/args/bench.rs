@@ -1,24 +1,24 @@
-//! What the user may say to `fathom bench`.
+//! Command line of `fathom bench`.
 
 use super::results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, ServeHttp, percent};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Measure this device: CPU, storage, SQLite, HTTP; processes in randomised blocks, scores with intervals.
+/// Benchmark CPU, storage, SQLite and HTTP: fresh processes in randomised blocks, scores with confidence intervals.
 ///
-/// Every cell (a combination of parameters) is measured in fresh processes, in randomised blocks that run each cell once.
-/// A score is an estimate with its interval; results, raw numbers and everything known of the machine go into an archive.
+/// Each cell (a combination of parameters) runs in fresh processes, in randomised blocks that run each cell once. Scores with
+/// their intervals, raw samples and the facts known of the machine are stored in an archive.
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
     after_help = "\
 Start here:
   fathom bench list                          the workloads and their parameters
-  fathom bench run --quick                   the whole suite in a few minutes, to see that it works
-  fathom bench run sqlite                    one workload as in the papers, to narrow intervals
+  fathom bench run --quick                   smoke test of the whole suite, in a few minutes
+  fathom bench run sqlite                    one workload, until its intervals are narrow
   fathom bench run sqlite -p journal_mode=wal,delete -p synchronous=full,normal --dir /mnt/card
-  fathom bench selftest                      how many false alarms the method gives here"
+  fathom bench selftest                      the method's false-positive rate on this machine"
 )]
 pub struct Bench {
     /// What to do.
@@ -26,7 +26,7 @@ pub struct Bench {
     pub verb: BenchVerb,
 }
 
-/// What `bench` can do, told at the arguments of each.
+/// The commands of `bench`, documented at their arguments.
 #[derive(Debug, Subcommand)]
 pub enum BenchVerb {
     List(BenchList),
@@ -39,10 +39,10 @@ pub enum BenchVerb {
     Selftest(BenchSelftest),
 }
 
-/// List the workloads, their parameters with defaults and possible values, and what they need.
+/// List the workloads: their parameters with defaults and possible values, and their requirements.
 #[derive(Debug, Args)]
 pub struct BenchList {
-    /// Workloads; all if none is named
+    /// Workloads [default: all]
     #[arg(value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
     /// Print JSON
@@ -50,97 +50,97 @@ pub struct BenchList {
     pub json: bool,
 }
 
-/// Run workloads or designs, and store what they measured.
+/// Run workloads or designs, and store the results in an archive.
 ///
-/// A workload's cells are all combinations of the parameters' values. Blocks are added until each interval is narrow
-/// enough or the time is spent. Ctrl-C keeps what was measured; --resume goes on from there.
+/// A workload's cells are all combinations of its parameters' values. Blocks are added until each interval is narrow
+/// enough or the time budget is spent. Ctrl-C keeps what was measured; --resume continues from there.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fathom bench run --quick                              everything, quick values, 5 processes a cell
+  fathom bench run --quick                              smoke test: small values, few processes
   fathom bench run sqlite -p op=insert -p rows=100,10000
   fathom bench run sqlite --dir internal=/data --dir card=/mnt/card
-  fathom bench run sqlite --why                         and where the time of each cell goes
+  fathom bench run sqlite --why                         also record where each cell's time goes
   fathom bench run experiments/peers/*.toml             comparisons with a baseline
-  fathom bench run --resume bench.fathom                go on after Ctrl-C, a crash or a power cut
+  fathom bench run --resume bench.fathom                continue after Ctrl-C, a crash or a power cut
 
-Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted (what was measured is kept).")]
+Exit status: 0 success, 1 failure, 2 usage error, 130 interrupted (what was measured is kept).")]
 pub struct BenchRun {
-    /// Workloads by name (`fathom bench list`), or designs by file; the whole suite if none is named
+    /// Workloads by name (`fathom bench list`), or designs by file [default: the whole suite]
     #[arg(value_name = "WORKLOAD|DESIGN.toml")]
     pub what: Vec<String>,
-    /// Values of a parameter, in place of the default (may be given again; WORKLOAD.NAME=… for one workload only)
+    /// Set the values of a parameter (repeatable; WORKLOAD.NAME=… for one workload only)
     #[arg(short = 'p', long = "param", value_name = "NAME=VALUE,…", value_parser = parameter)]
     pub parameters: Vec<(String, Vec<String>)>,
-    /// Few processes and small values, to see that it works; marked as quick everywhere
+    /// Smoke test: few processes, small values; results are marked as quick
     #[arg(long)]
     pub quick: bool,
-    /// So many blocks, whatever the intervals say
+    /// Run exactly this many blocks, however wide the intervals are
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub blocks: Option<u64>,
-    /// Seed of the order, to run in the same one again; by default a new one, which is recorded
+    /// Seed of the randomised order [default: a new one, which is recorded]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Time for everything, shared out as the workloads' own budgets are (suffixes s, m, h); the least blocks are run all the
-    /// same
+    /// Total time, divided in proportion to the workloads' own budgets (suffixes s, m, h); the minimum number of blocks is run in
+    /// any case
     #[arg(long, value_name = "TIME", value_parser = super::long)]
     pub budget: Option<Duration>,
-    /// End when half the width of each interval is below this, in percent of the estimate
+    /// Stop when half the width of each interval is below this percentage of the estimate
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub precision: Option<f64>,
-    /// Record one process of each cell of SQLite and storage, and show where its time goes (needs root)
+    /// Also record one process of each SQLite and storage cell, and show where its time goes (needs root)
     #[arg(long)]
     pub why: bool,
-    /// Folder on the storage under test, with a name if wanted (may be given again)
+    /// Folder on the storage under test, optionally named (repeatable)
     #[arg(long, value_name = "[NAME=]FOLDER")]
     pub dir: Vec<String>,
-    /// Do not wait for a hot or busy machine: begin at once, and mark it
+    /// Start at once even if the machine is hot or busy; the results are marked
     #[arg(long)]
     pub no_wait: bool,
-    /// The archive to make; one of that name is kept as NAME.fathom.old
+    /// Archive to write; an existing one is kept as NAME.fathom.old
     #[arg(short, long, value_name = "B.fathom", default_value = "bench.fathom")]
     pub output: PathBuf,
-    /// No progress, and nothing but results, warnings and errors
+    /// Print no progress, only results, warnings and errors
     #[arg(short, long)]
     pub quiet: bool,
-    /// Print JSON (its contract: docs/reference/json.md)
+    /// Print JSON (format: docs/reference/json.md)
     #[arg(long)]
     pub json: bool,
-    /// Write the results as CSV to this file as well (`-`: to stdout, in place of the text)
+    /// Also write the results as CSV to this file (`-`: to stdout, instead of the text)
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Write the tables as Markdown to this file as well (`-`: to stdout, in place of the text)
+    /// Also write the tables as Markdown to this file (`-`: to stdout, instead of the text)
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
-    /// Go on with an interrupted run: same cells, same seed, same order
+    /// Resume an interrupted run with the same cells, seed and order
     #[arg(long, value_name = "B.fathom", conflicts_with_all = [
         "what", "parameters", "quick", "blocks", "seed", "budget", "precision", "why", "dir", "output",
     ])]
     pub resume: Option<PathBuf>,
-    /// What the user called it with, for advice.
+    /// The command the user typed, for advice.
     #[arg(skip = "bench run")]
     pub verb: &'static str,
 }
 
-/// Compare a workload with itself, again and again.
+/// Measure the method's false-positive rate with A/A comparisons.
 ///
-/// The first cell of the workload runs under two names in the same blocks. Each comparison is judged like any other; a
-/// verdict other than equivalent or inconclusive is a false alarm.
+/// The first cell of the workload runs under two names in the same blocks, and each comparison is judged like any other: a
+/// verdict of faster or slower is a false positive.
 #[derive(Debug, Args)]
 pub struct BenchSelftest {
-    /// A workload by name or file; by default one that only computes
+    /// A workload by name or file [default: one that only computes]
     #[arg(value_name = "WORKLOAD|DESIGN.toml")]
     pub what: Option<String>,
-    /// Comparisons
+    /// Number of comparisons
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub comparisons: u64,
-    /// Blocks of each comparison: a process of either name
+    /// Blocks per comparison, of two processes each
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(2..=1000))]
     pub blocks: u64,
-    /// Seed of the order
+    /// Seed of the randomised order
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Do not wait for a hot or busy machine: begin at once, and mark it
+    /// Start at once even if the machine is hot or busy; the results are marked
     #[arg(long)]
     pub no_wait: bool,
     /// The smallest difference that matters, in percent
@@ -152,10 +152,10 @@ pub struct BenchSelftest {
 }
 
 pub(super) fn parameter(text: &str) -> Result<(String, Vec<String>), String> {
-    let (name, values) = text.split_once('=').ok_or("give NAME=VALUE, such as -p rows=1000")?;
+    let (name, values) = text.split_once('=').ok_or("expected NAME=VALUE, such as -p rows=1000")?;
     let values: Vec<String> = values.split(',').map(ToString::to_string).collect();
     if name.is_empty() || values.iter().any(String::is_empty) {
-        return Err("give NAME=VALUE or NAME=VALUE,VALUE".into());
+        return Err("expected NAME=VALUE or NAME=VALUE,VALUE".into());
     }
     Ok((name.into(), values))
 }

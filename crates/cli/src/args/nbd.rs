@@ -1,19 +1,19 @@
-//! What the user may say to `fathom pool bench` about an NBD server.
+//! Options of `fathom pool bench` for an NBD server.
 
 use clap::Args;
 use pool::nbd_bench::Uri;
 
-/// An NBD server as it is measured.
+/// How an NBD server is measured.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "An NBD server")]
 pub struct NbdBench {
-    /// Measure this server, whoever's it is: nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH
+    /// Measure this NBD server: nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH
     #[arg(long, value_name = "URI", conflicts_with_all = ["pool", "layout", "key", "insecure", "window", "paper", "size"])]
     pub nbd: Option<Uri>,
-    /// Write known bytes to the whole disk first (what it holds is lost), and compare each answer with them
+    /// First fill the disk with a known pattern (this overwrites its data), then verify each answer
     #[arg(long, requires = "nbd", conflicts_with = "write")]
     pub fill: bool,
-    /// The server's process on this machine: its processor time for a request is told beside this client's
+    /// The server's process on this machine, to report its CPU time per request beside this client's
     #[arg(long, value_name = "PID", requires = "nbd")]
     pub server_pid: Option<u32>,
 }

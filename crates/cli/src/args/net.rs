@@ -1,4 +1,4 @@
-//! What the user may say to `fathom net`.
+//! Command line of `fathom net`.
 
 mod cc;
 mod link;
@@ -15,32 +15,32 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What is compared to tell what readings cost.
+/// What is compared to measure the cost of readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Cost {
-    /// Some tenths of a second with readings, others without
+    /// Tenths of a second with readings against tenths without
     Turns,
-    /// All with readings: what is found where there is nothing to find
+    /// A/A control: readings in all of them, so that the true difference is zero
     Control,
 }
 
-/// Measure a link: TCP, UDP, one-way delay, and what held a transfer back.
+/// Measure a network path: TCP and UDP throughput, latency, one-way delay, and what limited a transfer.
 ///
-/// One end serves, the other asks. The sending end's TCP is read every 10 ms, whichever end it is, and each run ends with
-/// what limited it: application, receive window, send buffer, congestion, link rate, policer, shallow buffer, competing
-/// traffic, round trips or CPU, and the setting that would change it.
+/// `net serve` runs at one end, `net run` at the other. TCP_INFO of the sender is sampled every 10 ms. Each run reports what
+/// limited it (application, receive window, send buffer, congestion window, loss, link rate, policer, queue, competing traffic,
+/// round trips or CPU) and which setting would change that.
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
     after_help = "\
 Start here:
   fathom net serve --listen 127.0.0.1:7100 &
-  fathom net run 127.0.0.1:7100                             TCP to the other end, for ten seconds
+  fathom net run 127.0.0.1:7100                             TCP to the server, for ten seconds
   fathom net run 127.0.0.1:7100 --direction down --streams 8
-  fathom net run 127.0.0.1:7100 --udp --rate auto           the highest rate with at most 1 % lost
+  fathom net run 127.0.0.1:7100 --udp --rate auto           the highest rate with at most 1 % loss
 
 Between machines both ends need the same key:
-  fathom pool keygen net.key                                and copy it to the other end
+  fathom pool keygen net.key                                then copy it to the other end
   fathom net serve --listen 0.0.0.0:7100 --key net.key
   fathom net run 192.0.2.7:7100 --key net.key"
 )]
@@ -50,7 +50,7 @@ pub struct Net {
     pub verb: NetVerb,
 }
 
-/// What `net` can do, told at the arguments of each.
+/// The commands of `net`, documented at their arguments.
 #[derive(Debug, Subcommand)]
 pub enum NetVerb {
     Serve(NetServe),
@@ -61,40 +61,41 @@ pub enum NetVerb {
     Trial(NetTrial),
 }
 
-/// Wait for runs, on one port.
+/// Run the server that `net run` connects to, on one port.
 ///
-/// All goes through the one TCP port: control, which a key authenticates and encrypts, and data, which a run's random token
-/// lets in. A run of UDP uses the UDP port of that number on the same address while it lasts. Nothing else is opened.
+/// Control and data share the TCP port: control connections are authenticated and encrypted with the key, data connections are
+/// admitted by a run's random token and not encrypted. A UDP run uses the UDP port of the same number for its duration. No other
+/// port is opened.
 #[derive(Debug, Args)]
 pub struct NetServe {
-    /// Where; port 0 takes a free one, which is printed
+    /// Address to listen on; port 0 picks a free one, which is printed
     #[arg(long, value_name = "ADDR:PORT", value_parser = address, required_unless_present = "interface")]
     pub listen: Option<SocketAddr>,
-    /// On the address that this network interface has, and a free port, both of which are printed
+    /// Listen on this network interface's address and a free port; both are printed
     #[arg(long, value_name = "IF", conflicts_with = "listen")]
     pub interface: Option<String>,
-    /// Let in only those who have this key too; needed on any address but loopback
+    /// Admit only clients with this key; required on any address but loopback
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
-    /// End when the first asker has gone, or when none has come for a minute
+    /// Exit when the first client disconnects, or if none connects within a minute
     #[arg(long)]
     pub once: bool,
 }
 
-/// Measure the way to an end that serves, and back.
+/// Measure the path to a server and back.
 ///
-/// Throughput is counted at the receiver every 0.1 s; the estimate leaves out the slow start and has an interval of 95 %. The
-/// archive of -o keeps every interval and every reading of TCP.
+/// Throughput is counted at the receiver every 0.1 s; the estimate omits slow start and has a 95 % confidence interval. With -o,
+/// every interval and every sample of TCP_INFO are stored in an archive.
 #[derive(Debug, Args)]
 #[command(
     after_help = "\
 Examples:
   fathom net run 127.0.0.1:7100 --duration 30 --cc reno --sndbuf 256K
   fathom net run 127.0.0.1:7100 --udp --preset iperf2       1 Mb/s, as iperf 2 by default
-  fathom net run 127.0.0.1:7100 --transactions              a byte there, a byte back
+  fathom net run 127.0.0.1:7100 --transactions              one byte there, one byte back
   fathom net run 127.0.0.1:7100 --json -o run.fathom
 
-Both ends, started from here, with a key of the run's own:
+Start both ends from here, with a key made for the run:
   fathom net run --to ssh:server --interface eth0           this machine's eth0 to the server's
   fathom net run --from adb:R58M1 --to adb:R58M2 --interface wlan0 --json -o wifi.fathom
   fathom net run --from adb:R58M1 --to adb:R58M2 --interface bt-pan
@@ -102,114 +103,114 @@ Both ends, started from here, with a key of the run's own:
   fathom net run 192.0.2.7:7100 --from ssh:me@one:2222 --to ssh:two
   sudo fathom net run --from netns:a --to netns:b --interface eth0 --link delay=16ms,loss=1%
 
-A device is local, ssh:[USER@]HOST[:PORT] (as `ssh` gets in without a password), adb:SERIAL (as `adb devices` lists it; adb if \
-there is one), or netns:NAME (as `ip netns` lists it). Fathom is put there once. The way to a device carries orders and results; \
-data goes directly from one end to the other.",
+A device is local, ssh:[USER@]HOST[:PORT] (`ssh` must work without a password), adb:SERIAL (as in `adb devices`; adb if there is \
+only one), or netns:NAME (as in `ip netns`). Fathom copies itself there once. Only commands and results go through ssh or adb; \
+test data goes directly from one end to the other.",
     group(clap::ArgGroup::new("traffic").args(["tcp", "udp", "transactions"]))
 )]
 pub struct NetRun {
-    /// The end that serves; with --to it may be left out, and --interface tells
+    /// The server; not needed with --to and --interface
     #[arg(value_name = "ADDR:PORT", value_parser = address, required_unless_present = "to")]
     pub address: Option<SocketAddr>,
-    /// The key of the end that serves
+    /// The server's key
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
-    /// How long to count
+    /// Duration of the measurement
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds, allow_negative_numbers = true)]
     pub duration: Duration,
-    /// Go through this network interface only
+    /// Use only this network interface
     #[arg(long, value_name = "IF")]
     pub interface: Option<String>,
-    /// Connections each way
+    /// Connections in each direction
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub streams: u16,
-    /// Which way: up is to the end that serves
+    /// Direction of the data; up is to the server
     #[arg(long, value_enum, default_value_t = Way::Up)]
     pub direction: Way,
-    /// As much as TCP takes, or --rate a stream (this is what is done if nothing is said)
+    /// TCP at full speed, or at --rate per stream (the default)
     #[arg(long)]
     pub tcp: bool,
-    /// Packets of UDP at --rate
+    /// UDP packets at --rate
     #[arg(long)]
     pub udp: bool,
-    /// Requests and responses over TCP, one under way a stream
+    /// Requests and responses over TCP, one in flight per stream
     #[arg(long, conflicts_with_all = ["direction", "rate", "preset"])]
     pub transactions: bool,
-    /// Bit/s (suffixes k, M, G: thousands), or `auto` (UDP): the highest that a whole run holds with at most 1 % lost, by a bound of 95 % confidence
+    /// Bit/s (suffixes k, M, G: powers of 1000), or `auto` (UDP): the highest at which a whole run loses at most 1 % (95 % confidence bound)
     #[arg(long, value_name = "R", value_parser = rate)]
     pub rate: Option<Rate>,
-    /// A known setting; iperf2: UDP at 1 Mb/s in packets of 1470 bytes, what iperf 2 sends if nobody says more
+    /// Another tool's defaults; iperf2: UDP at 1 Mb/s in packets of 1470 bytes
     #[arg(long, value_enum, requires = "udp", conflicts_with = "rate")]
     pub preset: Option<Preset>,
-    /// Payload of a packet of UDP, bytes
+    /// UDP payload per packet, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1400, requires = "udp", conflicts_with = "preset")]
     pub packet: u32,
-    /// Bytes of a request
+    /// Size of a request
     #[arg(long, value_name = "BYTES", default_value_t = 1, requires = "transactions")]
     pub request: u32,
-    /// Bytes of a response
+    /// Size of a response
     #[arg(long, value_name = "BYTES", default_value_t = 1, requires = "transactions")]
     pub response: u32,
-    /// SO_SNDBUF of both ends (suffixes K, M: of 1024); the kernel grants twice this
+    /// SO_SNDBUF of both ends (suffixes K, M: powers of 1024); the kernel doubles it
     #[arg(long, value_name = "BYTES", value_parser = buffer)]
     pub sndbuf: Option<u32>,
     /// SO_RCVBUF of both ends
     #[arg(long, value_name = "BYTES", value_parser = buffer)]
     pub rcvbuf: Option<u32>,
-    /// Largest segment
+    /// Maximum segment size (TCP_MAXSEG)
     #[arg(long, value_name = "BYTES")]
     pub mss: Option<u32>,
-    /// Congestion control of whoever sends, such as cubic, reno or bbr
+    /// Congestion control of the sender, such as cubic, reno or bbr
     #[arg(long, value_name = "NAME")]
     pub cc: Option<String>,
-    /// Do not hold back small segments (always so with --transactions)
+    /// Set TCP_NODELAY (always set with --transactions)
     #[arg(long)]
     pub nodelay: bool,
-    /// Let packets of a socket go at no more than this, bit/s
+    /// Maximum pacing rate of a socket (SO_MAX_PACING_RATE), bit/s
     #[arg(long, value_name = "R", value_parser = plain_rate)]
     pub pacing: Option<u64>,
-    /// Copy what arrives into memory, as an application does; otherwise the kernel throws it away
+    /// Copy received data to user space, as an application does; by default the kernel discards it (MSG_TRUNC)
     #[arg(long)]
     pub copy: bool,
-    /// Record every acknowledgement at the sending end (tcp:tcp_probe), which needs root there
+    /// Record every acknowledgement at the sender (tcp:tcp_probe); needs root there
     #[arg(long)]
     pub tcp_probe: bool,
-    /// Do not read TCP's state, to see what reading it costs; nothing then tells what held the run back
+    /// Do not sample TCP_INFO, to measure what sampling costs; the run then has no verdict on what limited it
     #[arg(long, conflicts_with_all = ["udp", "transactions", "tcp_probe", "readings"])]
     pub no_readings: bool,
-    /// Tell what reading TCP's state costs here: read it in some tenths of a second and not in others, by lot, and compare their
-    /// throughput; one direction, 30 s or more
+    /// Measure what sampling TCP_INFO costs on this machine: sample in randomly chosen tenths of a second, and compare the
+    /// throughput with the others; one direction, 30 s or more
     #[arg(
         long, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "turns",
         conflicts_with_all = ["udp", "transactions", "rate", "tcp_probe", "readings", "no_readings"]
     )]
     pub readings_cost: Option<Cost>,
-    /// Print JSON (its contract: docs/guide/net.md)
+    /// Print JSON (format: docs/guide/net.md)
     #[arg(long)]
     pub json: bool,
     /// Print samples as JSON lines, as a benchmark's replicate does
     #[arg(long, conflicts_with = "json")]
     pub lines: bool,
-    /// With --lines: each reading of the sender's congestion window and round-trip time too
+    /// With --lines: also each sample of the sender's congestion window and round-trip time
     #[arg(long, requires = "lines")]
     pub readings: bool,
-    /// Keep all samples in this archive; one of that name is kept as NAME.fathom.old
+    /// Archive for all samples; an existing one is kept as NAME.fathom.old
     #[arg(short, long, value_name = "RUN.fathom")]
     pub output: Option<PathBuf>,
-    /// The end that asks runs on this device
+    /// Run the client on this device
     #[arg(long, value_name = "DEVICE", default_value = "local")]
     pub from: DeviceAddress,
-    /// The end that serves runs on this device, and ends with the run
+    /// Run the server on this device, for the duration of the run
     #[arg(long, value_name = "DEVICE")]
     pub to: Option<DeviceAddress>,
-    /// The end that serves listens on the address of this interface, if it is not called as at the other end
+    /// Network interface of the server, if named differently from the client's
     #[arg(long, value_name = "IF", requires = "to", conflicts_with = "address")]
     pub to_interface: Option<String>,
-    /// Lead the way between both devices through an emulated link on this machine, which is the router between them: the words of
-    /// `fathom net link` with commas between, such as delay=16ms,rate=20mbit,loss=1%
+    /// Route the traffic between both devices through an emulated link on this machine: the options of `fathom net link`, separated by
+    /// commas, such as delay=16ms,rate=20mbit,loss=1%
     #[arg(long, value_name = "LINK")]
     pub link: Option<InOneWord>,
-    /// The program for devices with another processor than this machine's (may be given again)
+    /// Fathom's binary for devices of another architecture (repeatable)
     #[arg(long, value_name = "FILE")]
     pub binary: Vec<PathBuf>,
     /// What the machine that started both ends knows of them
@@ -217,23 +218,23 @@ pub struct NetRun {
     pub ends: Option<PathBuf>,
 }
 
-/// Which ways data goes.
+/// Direction of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Way {
-    /// To the end that serves.
+    /// To the server.
     Up,
-    /// From the end that serves.
+    /// From the server.
     Down,
     /// Both at once.
     Both,
 }
 
-/// A rate that is asked for.
+/// The rate to send at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rate {
     /// This, in bit/s.
     Of(u64),
-    /// The highest that loses little.
+    /// The highest with little loss.
     Auto,
 }
 
@@ -242,7 +243,7 @@ pub const IPERF2_RATE: u64 = 1_000_000;
 /// See [`IPERF2_RATE`].
 pub const IPERF2_PACKET: u32 = 1470;
 
-/// Settings that others made known.
+/// Other tools' defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Preset {
     /// iperf 2's default for UDP.
@@ -250,9 +251,10 @@ pub enum Preset {
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
-    let mut found =
-        text.to_socket_addrs().map_err(|e| format!("{e}; give ADDRESS:PORT, such as 192.0.2.7:7100 or [::1]:7100"))?;
-    found.next().ok_or_else(|| "the name has no address".into())
+    let mut found = text
+        .to_socket_addrs()
+        .map_err(|e| format!("{e}; expected ADDRESS:PORT, such as 192.0.2.7:7100 or [::1]:7100"))?;
+    found.next().ok_or_else(|| "the host name has no address".into())
 }
 
 fn rate(text: &str) -> Result<Rate, String> {
@@ -268,7 +270,11 @@ fn plain_rate(text: &str) -> Result<u64, String> {
     };
     let value = digits.parse::<f64>().map_or(f64::NAN, |v| v * factor);
     let bps = value.round();
-    if (1000.0..=1e12).contains(&bps) { Ok(bps as u64) } else { Err("give bit/s from 1k to 1000G, such as 50M".into()) }
+    if (1000.0..=1e12).contains(&bps) {
+        Ok(bps as u64)
+    } else {
+        Err("expected bit/s from 1k to 1000G, such as 50M".into())
+    }
 }
 
 fn buffer(text: &str) -> Result<u32, String> {
@@ -278,7 +284,7 @@ fn buffer(text: &str) -> Result<u32, String> {
         _ => (text, 0),
     };
     let bytes = digits.parse::<u32>().ok().and_then(|n| n.checked_mul(1 << shift));
-    bytes.filter(|b| (1..=1 << 30).contains(b)).ok_or_else(|| "give bytes up to 1024M, such as 256K".into())
+    bytes.filter(|b| (1..=1 << 30).contains(b)).ok_or_else(|| "expected bytes up to 1024M, such as 256K".into())
 }
 
 #[cfg(test)]
@@ -286,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_thousands_and_buffers_are_of_1024() {
+    fn rate_suffixes_are_powers_of_1000_and_buffer_suffixes_of_1024() {
         assert_eq!(
             (rate("50M"), rate("1.5g"), rate("auto")),
             (Ok(Rate::Of(50_000_000)), Ok(Rate::Of(1_500_000_000)), Ok(Rate::Auto))

@@ -1,4 +1,4 @@
-//! What the user may say to `fathom pool`.
+//! Command line of `fathom pool`.
 
 use super::nbd::NbdBench;
 use super::paper::{PaperBench, PaperNode};
@@ -9,26 +9,26 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Many devices as one fast random-access disk that any Linux tool can use.
+/// Combine many devices into one random-access disk, served over NBD.
 ///
-/// Each device serves a store (a file, a disk, or memory) as a node. A coordinator joins the nodes into one disk and serves
-/// it by NBD, which Linux, QEMU, fio, nbdcopy and others know as a disk. How many requests are under way at each node, and how
-/// many share a packet, it finds out by itself.
+/// Each device runs a node, which serves a store (a file, a disk, or memory). A coordinator joins the nodes into one disk and
+/// exports it over NBD, for Linux, QEMU, fio, nbdcopy and others. It tunes the number of requests in flight to each node and the
+/// number of requests per packet by itself.
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
     after_help = "\
 Start here:
-  fathom pool try                                           eight nodes on this machine, measured
-  fathom pool keygen pool.key                               make a key, and copy it to every device
-  fathom pool node --init --store a.img --size 1G           make a store on each
+  fathom pool try                                           measure eight nodes on this machine
+  fathom pool keygen pool.key                               make a key, then copy it to every device
+  fathom pool node --init --store a.img --size 1G           make a store on each device
   fathom pool node --store a.img --listen 0.0.0.0:7001 --key pool.key
   fathom pool serve --node 192.0.2.11:7001 --node 192.0.2.12:7001 \\
     --nbd unix:/tmp/pool.sock --key pool.key
   nbdinfo 'nbd+unix:///?socket=/tmp/pool.sock'
 
-Nodes and coordinator let in only those who have the same key, and encrypt. Without a key, pass --insecure \
-(twice for addresses other than loopback)."
+Nodes and coordinator authenticate each other with the key, and encrypt. Without a key, pass --insecure (twice for addresses other \
+than loopback)."
 )]
 pub struct Pool {
     /// What to do.
@@ -36,7 +36,7 @@ pub struct Pool {
     pub verb: PoolVerb,
 }
 
-/// What `pool` can do, told at the arguments of each.
+/// The commands of `pool`, documented at their arguments.
 #[derive(Debug, Subcommand)]
 pub enum PoolVerb {
     Keygen(PoolKeygen),
@@ -49,59 +49,59 @@ pub enum PoolVerb {
     Try(PoolTry),
 }
 
-/// Make a key that nodes and coordinator share.
+/// Generate a shared key for nodes and coordinator.
 ///
-/// Whoever has it is let in. The file is readable for its owner alone, and one that is there is never overwritten. What is
-/// printed is the key's fingerprint, which is no secret: two ends whose keys differ tell each other's.
+/// The key is the only credential: keep it secret. The file is readable by its owner only, and an existing file is never
+/// overwritten. Prints the key's fingerprint, which is not secret; errors about differing keys name both fingerprints.
 #[derive(Debug, Args)]
 pub struct PoolKeygen {
-    /// Where
+    /// File to write
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 }
 
-/// Whom to trust.
+/// Authentication.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Trust {
-    /// The key that nodes and coordinator share: who has it is let in, and all is encrypted
+    /// Key shared by nodes and coordinator, for authentication and encryption
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
-    /// Go without encryption and authentication: said once, on loopback; said twice, on any address
+    /// Disable encryption and authentication: given once, on loopback only; given twice, on any address
     #[arg(long, action = ArgAction::Count)]
     pub insecure: u8,
 }
 
-/// Make a store, or serve one as a node.
+/// Run a node, or make its store.
 ///
-/// A store keeps a checksum for each 4 KiB: damage is an error, never wrong data.
+/// A store has a checksum for each 4 KiB block: reading a damaged block is an error and never returns wrong data.
 #[derive(Debug, Clone, Args)]
 #[command(group(clap::ArgGroup::new("medium").required(true).args(["store", "backend", "config"])))]
 pub struct PoolNode {
-    /// Make the store first; without --listen, that is all
+    /// Make the store, then exit unless --listen is given
     #[arg(long, requires = "store")]
     pub init: bool,
-    /// The file or block device
+    /// File or block device of the store
     #[arg(long, value_name = "FILE|DEV")]
     pub store: Option<PathBuf>,
-    /// A store in memory, made empty at each start
+    /// Keep the store in memory; it is empty at each start
     #[arg(long, value_name = "memory:SIZE", value_parser = memory)]
     pub backend: Option<u64>,
-    /// Bytes of data (suffixes K, M, G, T); a device gives all it has
+    /// Capacity in bytes (suffixes K, M, G, T) [default for a device: all of it]
     #[arg(long, value_name = "SIZE", value_parser = bytes, requires = "init")]
     pub size: Option<u64>,
-    /// Take in what the file or device holds as the store's data
+    /// Keep the current content of the file or device as the store's data
     #[arg(long, requires = "init")]
     pub import: bool,
-    /// Where coordinators connect; port 0 takes a free one, which is printed
+    /// Address to listen on for coordinators; port 0 picks a free one, which is printed
     #[arg(long, value_name = "ADDR:PORT", value_parser = address, required_unless_present_any = ["init", "config"])]
     pub listen: Option<SocketAddr>,
-    /// Do what the [node] of this TOML file says; an option given beside it is stronger
+    /// Read options from the [node] section of this TOML file; options on the command line take precedence
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where Prometheus may read how the node is (/metrics), open to whoever can reach it
+    /// Address to serve Prometheus metrics on (/metrics), without authentication
     #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
     pub metrics: Option<SocketAddr>,
-    /// Whom to trust.
+    /// Authentication.
     #[command(flatten)]
     pub trust: Trust,
     /// The paper's.
@@ -109,134 +109,135 @@ pub struct PoolNode {
     pub paper: PaperNode,
 }
 
-/// Take a store out of its pool, so that it can be used in another one.
+/// Remove a store from its pool, so that another pool can use it.
 ///
-/// For a store whose pool was never completed, or whose other nodes are gone. The node must have been ended. Data stay in the store, and
-/// are those of whatever pool uses it next.
+/// For a store whose pool was never completed, or whose other nodes are gone. Stop its node first. The data stay in the store and
+/// become part of the pool that uses it next.
 #[derive(Debug, Args)]
 pub struct PoolForget {
-    /// The file or block device
+    /// File or block device of the store
     #[arg(long, value_name = "FILE|DEV")]
     pub store: PathBuf,
-    /// Also if it has data
+    /// Remove it even if it contains data
     #[arg(long)]
     pub with_data: bool,
 }
 
-/// Which nodes, and how.
+/// The nodes, and how they are joined.
 #[derive(Debug, Clone, Args)]
 pub struct Disk {
-    /// The pool's name ("default" if it is not given); a store belongs to the first pool that used it
+    /// The pool's name [default: default]; a store belongs to the first pool that used it
     #[arg(long, value_name = "NAME")]
     pub pool: Option<String>,
-    /// One node after the other (if it is not given), or in turn by stripes of 64 KiB; a pool keeps what it was made with
+    /// Layout of the disk [default: concat]; fixed when the pool is made
     #[arg(long, value_enum)]
     pub layout: Option<Order>,
-    /// Connections to each node, which serves each on a processor of its own (1 if it is not given); window and batch stay
-    /// those of the node
+    /// Connections to each node, which serves them with up to a thread per CPU [default: 1]; window and batch apply to all of a node's
+    /// connections together
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(pool::link::MOST_CONNECTIONS)))]
     pub connections: Option<u16>,
-    /// A request that a node does not answer fails with EIO after this time (30s if it is not given), and what is asked of a node
-    /// that has answered nothing for so long fails at once, until it is back; no less than 1s, and longer than a node takes to flush
+    /// Time after which an unanswered request fails with EIO [default: 30s]. Requests to a node that has been silent for this long fail
+    /// at once until it answers again. From 1s to 24h; must be longer than a node's slowest flush
     #[arg(long, value_name = "TIME", value_parser = node_timeout)]
     pub node_timeout: Option<Duration>,
-    /// Whom to trust.
+    /// Authentication.
     #[command(flatten)]
     pub trust: Trust,
 }
 
-/// How the nodes' space is put together.
+/// How blocks are mapped to nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Order {
     /// One node after the other, as in the paper.
     Concat,
-    /// In turn, by stripes of 64 KiB.
+    /// Striped, in units of 64 KiB.
     Stripe,
 }
 
-/// Join nodes into one disk and serve it by NBD.
+/// Run the coordinator: join nodes into one disk and export it over NBD.
 ///
-/// A coordinator that served the nodes before is fenced off. What is asked of a node that cannot be reached waits for --node-timeout (30 s),
-/// then fails with EIO, and fails at once from then on until the node is back. FLUSH fails too then; which node it was is told on
-/// stderr, by `pool status`, and to clients that take structured replies.
+/// A previous coordinator of the nodes is fenced. Requests to an unreachable node wait for --node-timeout (30 s), then fail with
+/// EIO, and fail at once from then on until the node is back; so does FLUSH. The node is named on stderr, in `pool status`, and to
+/// clients that negotiated structured replies.
 #[derive(Debug, Clone, Args)]
 #[command(group(clap::ArgGroup::new("disk").required(true).args(["node", "backend", "config"])))]
 pub struct PoolServe {
-    /// A node (give it again for each); the order is the disk's, and must stay
+    /// Address of a node (repeatable); the order defines the disk and must not change
     #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
     pub node: Vec<SocketAddr>,
-    /// Serve memory of this process, without nodes
+    /// Serve this process's memory, without nodes
     #[arg(long, value_name = "memory:SIZE", value_parser = memory)]
     pub backend: Option<u64>,
-    /// Which nodes, and how.
+    /// The nodes, and how they are joined.
     #[command(flatten)]
     pub disk: Disk,
-    /// Do what the [serve] of this TOML file says; an option given beside it is stronger
+    /// Read options from the [serve] section of this TOML file; options on the command line take precedence
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where NBD clients connect
+    /// Address to listen on for NBD clients
     #[arg(long, value_name = "unix:PATH|tcp:ADDR:PORT", value_parser = endpoint, required_unless_present = "config")]
     pub nbd: Option<Endpoint>,
-    /// NBD clients must encrypt; the folder has server-cert.pem and server-key.pem, as for nbdkit
+    /// Require TLS of NBD clients; the folder contains server-cert.pem and server-key.pem, as for nbdkit
     #[arg(long, value_name = "FOLDER")]
     pub tls: Option<PathBuf>,
-    /// And they must show a certificate that the folder's ca-cert.pem vouches for
+    /// Require client certificates signed by the folder's ca-cert.pem
     #[arg(long, requires = "tls")]
     pub verify_clients: bool,
-    /// Go on although nodes may have lost writes that they had answered, because their machines were started anew before those were
-    /// flushed. Without it writes and flushes are refused then, and the ranges are told
+    /// Continue although nodes may have lost acknowledged writes, because their machines restarted before a flush. Without this
+    /// option, writes and flushes are then refused, and the affected ranges are printed
     #[arg(long, conflicts_with = "backend")]
     pub accept_loss: bool,
-    /// Send all data over the connections, also to nodes on this machine; else large data go through memory that both see
+    /// Send all data through sockets; by default, large transfers to nodes on this machine use shared memory
     #[arg(long, conflicts_with = "backend")]
     pub no_shared_memory: bool,
-    /// The socket that `pool status` asks; beside a Unix front, PATH.status, if it is not given
+    /// Socket for `pool status` [default with unix:PATH: PATH.status]
     #[arg(long, value_name = "PATH", conflicts_with = "backend")]
     pub status: Option<PathBuf>,
-    /// Where Prometheus may read how the pool is (/metrics, /status), open to whoever can reach it
+    /// Address to serve Prometheus metrics and status on (/metrics, /status), without authentication
     #[arg(long, value_name = "ADDR:PORT", value_parser = address, conflicts_with = "backend")]
     pub metrics: Option<SocketAddr>,
 }
 
-/// Show how a pool's nodes are: window, batch, round trip, queues, packets.
+/// Show the state of a pool's nodes: window, batch, round-trip time, queues, packets.
 ///
-/// For each: window and batch in force, the time from a request's leaving to its answer, requests that wait in the coordinator
-/// and at the node, the node's time in its store; and of the last second, answers, packets and bytes in a packet, both ways.
+/// For each node: current window and batch, the time from sending a request to its answer, requests queued at the coordinator and
+/// at the node, the node's time in its store; and for the last second, answers, packets and bytes per packet in both directions.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fathom pool status /tmp/pool.sock             the coordinator whose NBD clients connect there
-  fathom pool status --watch /tmp/pool.sock     again each second
+  fathom pool status /tmp/pool.sock             the coordinator that exports this socket
+  fathom pool status --watch /tmp/pool.sock     every second
   fathom pool status --json 127.0.0.1:9107      through its --metrics address")]
 pub struct PoolStatus {
-    /// The coordinator's NBD or status socket, or the address of its --metrics
+    /// The coordinator's NBD or status socket, or its --metrics address
     #[arg(value_name = "PATH|ADDR:PORT")]
     pub place: String,
-    /// Again each second, until Ctrl-C
+    /// Repeat every second, until Ctrl-C
     #[arg(long)]
     pub watch: bool,
-    /// Print JSON, a line each time
+    /// Print JSON, one line each time
     #[arg(long)]
     pub json: bool,
 }
 
-/// Make a served pool a block device of this machine.
+/// Attach a pool as a block device of this machine.
 ///
-/// With nbdublk, by itself through the kernel's NBD client, or with nbd-client or qemu-nbd, whichever this machine and its kernel have;
-/// what is missing is said. By itself (`--with kernel`) it stays until Ctrl-C, which detaches the disk: when the coordinator is
-/// killed, requests wait until there is one again. Of other ways the command that is run is printed, and requests are lost then.
+/// Uses nbdublk, Fathom's own NBD client setup (`kernel`), nbd-client or qemu-nbd: the first that this machine and its kernel
+/// have, or --with. `kernel` stays in the foreground until Ctrl-C, which detaches the disk; if the coordinator is killed,
+/// requests wait until it is back. For the others, the command is printed before it is run, and a killed coordinator makes
+/// requests fail.
 #[derive(Debug, Args)]
 pub struct PoolAttach {
-    /// Where the pool is served
+    /// The coordinator's NBD address
     #[arg(value_name = "unix:PATH|tcp:ADDR:PORT", value_parser = endpoint)]
     pub nbd: Endpoint,
-    /// The device to become; /dev/nbd0 or /dev/ublkb0 if it is not given
+    /// Device to attach to [default: /dev/nbd0 or /dev/ublkb0]
     #[arg(long, value_name = "DEV")]
     pub device: Option<PathBuf>,
-    /// By which program
+    /// Program that attaches [default: the first available]
     #[arg(long, value_enum, value_name = "PROGRAM")]
     pub with: Option<AttachWith>,
-    /// Print the commands that attach and detach, and do nothing
+    /// Print the commands that attach and detach without running them
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -244,23 +245,23 @@ pub struct PoolAttach {
 /// What attaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum AttachWith {
-    /// libnbd's, by ublk.
+    /// libnbd's nbdublk, through ublk.
     Nbdublk,
-    /// None: this one, by the kernel's NBD client.
+    /// Fathom itself, through the kernel's NBD client.
     Kernel,
-    /// The kernel's NBD client.
+    /// nbd-client, through the kernel's NBD client.
     NbdClient,
-    /// QEMU's, by the kernel's NBD client.
+    /// QEMU's qemu-nbd, through the kernel's NBD client.
     QemuNbd,
 }
 
-/// Who decides on window and batch.
+/// Window and batch: fixed, or the tuner's.
 #[derive(Debug, Args)]
 pub struct Control {
-    /// Requests under way at each node; the tuner decides if it is not given
+    /// Requests in flight to each node [default: the tuner decides]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub window: Option<u32>,
-    /// Requests that a packet waits for, with --window, or a write, with --nbd; requests in a write at most, with --paper
+    /// Requests per packet (with --window) or per socket write (with --nbd); with --paper, at most per socket write
     #[arg(long, value_name = "N", default_value_t = 1, requires = "sets_batch", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub batch: u32,
 }
@@ -268,17 +269,17 @@ pub struct Control {
 /// The load.
 #[derive(Debug, Args)]
 pub struct PoolLoad {
-    /// Bytes of a request
+    /// Request size in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub block: u32,
-    /// Requesters, each with one request at a time (default 256; with --nbd 64); with --paper, transfer threads of each
-    /// node (default 32)
+    /// Requesters with one request in flight each (default 256; with --nbd 64); with --paper, transfer threads per node
+    /// (default 32)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub threads: Option<u32>,
-    /// How long each measurement takes; its first quarter does not count
+    /// Duration of each measurement; its first quarter is warm-up
     #[arg(long, value_name = "S", default_value = "4", value_parser = seconds, allow_negative_numbers = true)]
     pub duration: Duration,
-    /// Of the places that are asked for: the same again
+    /// Seed of the random addresses
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Print JSON
@@ -292,7 +293,7 @@ impl PoolLoad {
         self.threads.unwrap_or(256)
     }
 
-    /// Requests under way at an NBD server.
+    /// Requests in flight to an NBD server.
     pub fn depth(&self) -> u32 {
         self.threads.unwrap_or(64)
     }
@@ -303,36 +304,36 @@ impl PoolLoad {
     }
 }
 
-/// Measure a pool from the coordinator's own process, or any NBD server.
+/// Benchmark a pool from within the coordinator, or any NBD server.
 ///
-/// Uniform random requests in a closed loop. Nodes that another coordinator is connected to are refused, unless --take-over is
-/// said: a node has one coordinator, and the one before can use it no more until it is started anew.
+/// Sends uniformly random requests in a closed loop. A node has one coordinator at a time, so nodes in use are refused unless
+/// --take-over is given; the previous coordinator is then fenced until it is restarted.
 ///
-/// With --nodes it starts nodes for the purpose, and a medium like Wi-Fi between them with --link; with --paper it is the
-/// cluster of paper 001 that is measured; --paper-figures remakes that paper's figures 7 to 12. With --nbd it is a client of an
-/// NBD server, whoever's: one connection, which costs so little that the server is the limit.
+/// --nodes starts nodes in memory for the measurement, and --link emulates a network such as Wi-Fi between them. --paper measures
+/// the cluster of paper 001, and --paper-figures reproduces that paper's figures 7 to 12. --nbd measures an NBD server of any make
+/// through one connection, with a client cheap enough for the server to be the limit.
 #[derive(Debug, Args)]
 #[command(
     group(clap::ArgGroup::new("which").required(true).args(["node", "nodes", "paper_figures", "nbd"])),
     group(clap::ArgGroup::new("sets_batch").multiple(true).args(["window", "paper", "nbd"]))
 )]
 pub struct PoolBench {
-    /// A node (give it again for each), in the disk's order
+    /// Address of a node (repeatable), in the disk's order
     #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
     pub node: Vec<SocketAddr>,
-    /// Which nodes, and how.
+    /// The nodes, and how they are joined.
     #[command(flatten)]
     pub disk: Disk,
     /// The load.
     #[command(flatten)]
     pub load: PoolLoad,
-    /// Take the nodes even from a coordinator that serves them now; its clients' requests fail from then on
+    /// Take over nodes that another coordinator is using; its clients' requests then fail
     #[arg(long, requires = "node")]
     pub take_over: bool,
-    /// Write instead of reading; what the disk holds is lost
+    /// Write instead of read; this overwrites the disk's data
     #[arg(long)]
     pub write: bool,
-    /// Read without computing or comparing checksums, to see what they cost
+    /// Read without computing or comparing checksums, to measure their cost
     #[arg(long, conflicts_with = "write")]
     pub no_checksum: bool,
     /// Window and batch.
@@ -346,22 +347,22 @@ pub struct PoolBench {
     pub paper: PaperBench,
 }
 
-/// Start nodes in memory on this machine, join them, measure, and end them.
+/// Start nodes in memory on this machine, measure the pool, and stop them.
 #[derive(Debug, Args)]
 pub struct PoolTry {
-    /// Nodes, each a process
+    /// Number of nodes, each a process
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub nodes: u32,
-    /// Bytes of each (suffixes K, M, G)
+    /// Bytes per node (suffixes K, M, G)
     #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = bytes)]
     pub size: u64,
     /// The load.
     #[command(flatten)]
     pub load: PoolLoad,
-    /// The key for nodes and coordinator; without it nothing is encrypted
+    /// Key for nodes and coordinator; without it, connections are not encrypted
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
-    /// Serve the disk by NBD too, until Ctrl-C
+    /// Also export the disk over NBD, until Ctrl-C
     #[arg(long, value_name = "unix:PATH|tcp:ADDR:PORT", value_parser = endpoint)]
     pub nbd: Option<Endpoint>,
 }
@@ -369,20 +370,20 @@ pub struct PoolTry {
 /// An address with a port.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
     let found =
-        text.to_socket_addrs().map_err(|e| format!("give an address with a port, such as 127.0.0.1:7001: {e}"))?;
-    found.into_iter().next().ok_or_else(|| "this name has no address".into())
+        text.to_socket_addrs().map_err(|e| format!("expected an address with a port, such as 127.0.0.1:7001: {e}"))?;
+    found.into_iter().next().ok_or_else(|| "the host name has no address".into())
 }
 
 /// The bytes of `memory:SIZE`.
 pub fn memory(text: &str) -> Result<u64, String> {
-    bytes(text.strip_prefix("memory:").ok_or("give memory:SIZE, such as memory:512M")?)
+    bytes(text.strip_prefix("memory:").ok_or("expected memory:SIZE, such as memory:512M")?)
 }
 
-/// How long a node may take: what is shorter than a slow medium's flush would make a node that works look dead.
+/// How long a node may take: less than a slow medium's flush would make a working node look dead.
 pub fn node_timeout(text: &str) -> Result<Duration, String> {
     let time = super::long(text)?;
     let sensible = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
-    sensible.contains(&time).then_some(time).ok_or_else(|| "give 1s to 24h".into())
+    sensible.contains(&time).then_some(time).ok_or_else(|| "must be from 1s to 24h".into())
 }
 
 /// Where NBD clients connect.
@@ -390,7 +391,7 @@ pub fn endpoint(text: &str) -> Result<Endpoint, String> {
     match text.split_once(':') {
         Some(("unix", path)) if !path.is_empty() => Ok(Endpoint::Unix(path.into())),
         Some(("tcp", rest)) => address(rest).map(Endpoint::Tcp),
-        _ => Err("give unix:PATH or tcp:ADDR:PORT, such as tcp:127.0.0.1:10809".into()),
+        _ => Err("expected unix:PATH or tcp:ADDR:PORT, such as tcp:127.0.0.1:10809".into()),
     }
 }
 
@@ -399,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_and_memory_are_read_as_people_write_them() {
+    fn endpoints_sizes_and_timeouts_are_parsed() {
         assert_eq!(endpoint("unix:/tmp/a"), Ok(Endpoint::Unix("/tmp/a".into())));
         assert_eq!(endpoint("tcp:127.0.0.1:10809"), Ok(Endpoint::Tcp(([127, 0, 0, 1], 10809).into())));
         assert!(["/tmp/a", "unix:", "tcp:1", "udp:127.0.0.1:1"].iter().all(|text| endpoint(text).is_err()));

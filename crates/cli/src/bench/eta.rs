@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_terminal_a_line_comes_at_a_begin_and_every_ten_seconds() {
+    fn without_a_terminal_progress_is_printed_at_the_start_and_every_ten_seconds() {
         let mut lines = Lines::default();
         // The first process waits for the machine, then one a second ends.
         assert_eq!((0..5).filter(|t| lines.due(s(*t), 0)).collect::<Vec<_>>(), [0]);
@@ -115,7 +115,7 @@ mod tests {
 
     /// What comes on top of the blocks nobody knows before.
     #[test]
-    fn a_finishing_time_is_about_that() {
+    fn finishing_times_are_rounded() {
         for (least, most) in [(s(20), s(600)), (s(0), s(90)), (s(30), s(30))] {
             let said = told((least, most));
             assert!(

@@ -20,7 +20,7 @@ pub fn run(args: &args::BenchList) -> Result<ExitCode> {
             match suite::find(word)? {
                 Runnable::Workload(workload) => Ok(workload),
                 Runnable::Comparison(_) => {
-                    Err(Usage(format!("{word} is a comparison: its cells are in the file")).into())
+                    Err(Usage(format!("{word} is a design: its cells are listed in the file")).into())
                 }
             }
         };
@@ -75,7 +75,7 @@ fn text(workload: &Workload) -> String {
         let _ = writeln!(out, "  needs: {}", all.join(", "));
     }
     for (value, why) in lacking(workload) {
-        let _ = writeln!(out, "  not here{}: {why}", value.map_or(String::new(), |v| format!(" ({v})")));
+        let _ = writeln!(out, "  not available{}: {why}", value.map_or(String::new(), |v| format!(" ({v})")));
     }
     out.push('\n');
     out

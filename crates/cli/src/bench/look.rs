@@ -18,7 +18,7 @@ pub fn load(path: &Path) -> Result<Bench> {
     let archive = link::open(path, &progress::context(true))?;
     match archive.meta().kind.as_str() {
         "bench" => Ok(Bench::load(&archive, &path.display().to_string())?),
-        "net" => bail!("{} is a network run, not a benchmark; `fathom report` makes a page of it", path.display()),
+        "net" => bail!("{} is a network run, not a benchmark; `fathom report` shows it", path.display()),
         kind => bail!("{} is a {kind}, not a benchmark; `fathom show` shows it", path.display()),
     }
 }
@@ -101,7 +101,7 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
             let values = by.split_once('=').and_then(|(name, values)| Some((name, values.split_once(',')?)));
             let Some((name, (of_a, of_b))) = values else {
                 return Err(Usage(format!(
-                    "--by {by}: of two archives two values are compared; give it as mode=jvm-tiered,art-jit"
+                    "--by {by}: with two archives, give two values to compare, such as mode=jvm-tiered,art-jit"
                 ))
                 .into());
             };
@@ -112,7 +112,7 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
             compare::within(&a, name, base, &rules).map_err(Usage)?
         }
         // The parser asks for one of them.
-        (None, None) => bail!("give a second archive, or --by and a parameter"),
+        (None, None) => bail!("nothing to compare with: give a second archive, or --by PARAMETER"),
     };
     if let Some(path) = &args.markdown {
         results::write(path, compared::markdown(&done))?;
@@ -128,9 +128,7 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
     }
     if done.results.is_empty() {
         if done.incomparable.is_empty() {
-            eprintln!(
-                "fathom: nothing was compared: no cell of the one has the workload and the parameters of a cell of the other"
-            );
+            eprintln!("fathom: nothing was compared: the archives have no cell with the same workload and parameters");
         }
         return Ok(ExitCode::from(1));
     }
@@ -173,7 +171,7 @@ fn archives(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
             .filter(|p| Archive::open(p).is_ok_and(|a| a.meta().kind == "bench"))
             .collect();
         if found.is_empty() {
-            bail!("{} is no archive and holds none of `fathom bench run`", path.display());
+            bail!("{} is not an archive and contains none made by `fathom bench run`", path.display());
         }
         found.sort();
         all.extend(found);

@@ -42,7 +42,7 @@ pub fn explain(dir: &Path, name: &str, context: &Context) -> Why {
         Err(error) => return nothing(format!("{error:#}")),
     };
     match summary.operations.first() {
-        None => nothing("no operation was seen".into()),
+        None => nothing("no operation was recorded".into()),
         Some(operation) => Why {
             archive: format!("{WHY}/{name}"),
             failure: None,
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_wrote_into_the_page_outlives_its_making() {
+    fn hand_written_parts_of_the_page_are_kept() {
         let what = ["a.toml".to_string()];
         let first = page(&what, by_hand(""), "## a\n");
         assert!(first.ends_with("makes.\n\n## a\n"));

@@ -105,27 +105,27 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     let unwritten = if whole { Vec::new() } else { files.names() };
     if !unwritten.is_empty() {
         let ended = benchmark.complete && failed.is_none();
-        let why = if ended { "nothing was measured" } else { "the run is not complete" };
-        eprintln!("fathom: not written, since {why}: {}", unwritten.join(" and "));
+        let why = if ended { "nothing was measured" } else { "the run is incomplete" };
+        eprintln!("fathom: not written: {} ({why})", unwritten.join(" and "));
     } else {
         let what = asked_for(args, &dir);
-        files.write(&benchmark, &all, Some(&what)).with_context(|| {
-            format!("everything measured is kept; fathom bench show {} shows it", output::word(&dir))
-        })?;
+        files
+            .write(&benchmark, &all, Some(&what))
+            .with_context(|| format!("everything measured is kept: fathom bench show {}", output::word(&dir)))?;
     }
     if let Some(error) = failed {
-        return Err(error.context(format!("what was measured before is in {}", dir.display())));
+        return Err(error.context(format!("earlier results are in {}", dir.display())));
     }
     let complete = benchmark.complete;
     if !complete {
         let rest: String = unwritten.iter().map(|file| format!(" {file}")).collect();
-        eprintln!("fathom: interrupted; go on with: fathom {} --resume {}{rest}", args.verb, output::word(&dir));
+        eprintln!("fathom: interrupted; continue with: fathom {} --resume {}{rest}", args.verb, output::word(&dir));
         return Ok(ExitCode::from(INTERRUPTED));
     }
     if !args.quiet {
         eprintln!(
-            "fathom: kept in {0}. Show it again: fathom bench show {0}. Draw it: fathom report {0}. Compare it: fathom bench \
-             compare {0} ANOTHER.fathom",
+            "fathom: results are in {0}. Show: fathom bench show {0}. Draw: fathom report {0}. Compare: fathom bench \
+             compare {0} OTHER.fathom",
             output::word(&dir)
         );
     }
@@ -140,7 +140,7 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     }
     for results in &all {
         if let Some(absent) = results.without_baseline() {
-            eprintln!("fathom: {} is not compared: {} is absent: {}", results.design.name, absent.cell, absent.why);
+            eprintln!("fathom: {} was not compared: {} is missing: {}", results.design.name, absent.cell, absent.why);
             failed = true;
         }
     }
@@ -163,8 +163,8 @@ fn asked_for(args: &args::BenchRun, dir: &Path) -> Vec<String> {
 fn cut_off(error: anyhow::Error, before: Option<anyhow::Error>, dir: &Path) -> anyhow::Error {
     let log = archive::runs::path(dir);
     let what = format!(
-        "the scores are those of {0}, which is kept; its tables could not be made. When there is room, fathom link {1} makes \
-         them, here or in a copy elsewhere, and fathom bench run --resume {1} runs what is missing",
+        "the scores were computed from {0}, which is kept; the tables could not be written. With more free space, \
+         run fathom reindex {1} here or on a copy elsewhere; fathom bench run --resume {1} runs what is missing",
         log.display(),
         dir.display()
     );
@@ -177,15 +177,16 @@ fn say_finished(dir: &Path, store: &Store) {
     let blocks = store.runs().runs.iter().filter_map(blocks).collect::<BTreeSet<u64>>().len();
     if blocks == 0 {
         eprintln!(
-            "fathom: {} is finished, and nothing of it could be run: what it shows says why. Start a new run when that is mended",
+            "fathom: {} is complete, but none of it could run, for the reasons shown. Start a new run when they are \
+             fixed",
             dir.display()
         );
         return;
     }
     eprintln!(
-        "fathom: {} is finished ({}, {}): nothing is left to run, and what it holds is shown. For more blocks run it anew \
-         with --blocks N and another -o: a run that was ended by its rule is not made longer afterwards, since who goes on \
-         after a look at the result finds what is not there",
+        "fathom: {} is complete ({}, {}): nothing is left to run, showing its results. For more blocks, start a new \
+         run with --blocks N and another -o: a run that ended by its stopping rule is not extended, since continuing \
+         after a look at the result produces false positives",
         dir.display(),
         counted(store.runs().runs.len(), "process"),
         counted(blocks, "block"),
@@ -225,7 +226,7 @@ pub fn clean(design: &Design, setting: &Setting<'_>) {
         let removed = experiment::clean(&parent);
         if removed > 0 {
             eprintln!(
-                "fathom: removed {} in {} that a killed run had left",
+                "fathom: removed {} in {}, left behind by a killed run",
                 counted(removed, "folder"),
                 parent.display()
             );
@@ -292,10 +293,10 @@ fn folders(words: &[String]) -> Result<Vec<(String, PathBuf)>> {
         };
         let found = std::fs::canonicalize(path).with_context(|| format!("--dir {path}"))?;
         if !found.is_dir() {
-            bail!("--dir {path}: it is no folder");
+            bail!("--dir {path}: not a folder");
         }
         if all.iter().any(|(other, _)| other == name) {
-            bail!("--dir: {name} is there twice; give the folders names, such as internal=/data");
+            bail!("--dir: {name} is given twice; name the folders, such as internal=/data");
         }
         all.push((name.into(), found));
     }
@@ -320,7 +321,7 @@ fn chosen(args: &args::BenchRun, dirs: &[(String, PathBuf)]) -> Result<(Vec<Desi
     for (name, _) in &args.parameters {
         if !workloads.iter().any(|w| of_parameter(name, w).is_some()) {
             bail!(
-                "-p {name}: no workload that is run has that parameter; `fathom bench list{}` shows what there is",
+                "-p {name}: no selected workload has this parameter; `fathom bench list{}` lists the parameters",
                 workloads.iter().map(|w| format!(" {}", w.name)).collect::<String>()
             );
         }
@@ -337,9 +338,9 @@ fn chosen(args: &args::BenchRun, dirs: &[(String, PathBuf)]) -> Result<(Vec<Desi
     if !dirs.is_empty() && !fileless.is_empty() && !args.what.is_empty() {
         let (names, has) = (fileless.join(", "), if fileless.len() == 1 { "has" } else { "have" });
         if fileless.len() == runnable.len() {
-            bail!("--dir: {names} {has} no files on a storage under test; leave it out, or name a workload that has");
+            bail!("--dir: {names} {has} no files on storage under test; omit it, or select a workload that has");
         }
-        gave_way.push(format!("--dir is not for {names}, which {has} no files on a storage under test"));
+        gave_way.push(format!("--dir does not apply to {names}, which {has} no files on storage under test"));
     }
     let own = |w: &Workload| Duration::from_secs(if args.quick { w.quick.budget_s } else { w.run.budget_s });
     let sum: Duration = workloads.iter().map(|w| own(w)).sum();
@@ -375,7 +376,7 @@ fn chosen(args: &args::BenchRun, dirs: &[(String, PathBuf)]) -> Result<(Vec<Desi
             }
         };
         if designs.iter().any(|d| d.name == design.name) {
-            bail!("{} is named twice", design.name);
+            bail!("{} is given twice", design.name);
         }
         designs.push(design);
     }
@@ -416,7 +417,7 @@ fn create(args: &args::BenchRun, designs: &[Design], dirs: &[(String, PathBuf)])
 fn resume(dir: &Path) -> Result<Store> {
     let archive = Archive::open(dir)?;
     if archive.meta().kind != "bench" {
-        bail!("{} is a {}, not a benchmark: there is nothing to go on with", dir.display(), archive.meta().kind);
+        bail!("{} is a {}, not a benchmark: nothing to resume", dir.display(), archive.meta().kind);
     }
     // The tables are made from the log again at the end.
     store::keeps_tables(dir, &Runs::salvage(dir)?.0)?;
@@ -425,7 +426,7 @@ fn resume(dir: &Path) -> Result<Store> {
         eprintln!("fathom: {warning}");
     }
     if store.runs().designs.is_empty() {
-        bail!("{} was cut short before its designs were written down; start again", dir.display());
+        bail!("{} was interrupted before its designs were stored; start a new run", dir.display());
     }
     let designs = store.designs()?;
     if designs.iter().enumerate().all(|(at, design)| store.finished(at, design).is_some()) {
@@ -442,13 +443,14 @@ fn resume(dir: &Path) -> Result<Store> {
     let before = store.runs().machines.last().cloned().unwrap_or_default();
     if let Some(other) = experiment::machine::other_storage(&before, &now).filter(|_| !dirs.is_empty()) {
         bail!(
-            "{}: there is other storage under the folders that it measures: {other}. Mount what was there, then go on; or start a new run",
+            "{}: the folders under test are on different storage now: {other}. Mount the original storage and \
+             resume, or start a new run",
             dir.display()
         );
     }
     let text = match experiment::machine::differences(&before, &now) {
         Some(changed) => format!("on a machine that has changed: {changed}"),
-        None => "on the same machine, as far as its facts tell".into(),
+        None => "on the same machine, as far as is known".into(),
     };
     store.push(Entry::Machine(now))?;
     store.push(Entry::Mark(MarkRow { replicate: None, name: "resumed".into(), text }))?;
@@ -481,9 +483,9 @@ impl Disk for RamDisk {
 
 fn make_disk(wanted: &DiskWanted) -> Result<Box<dyn Disk>, String> {
     if wanted.kind != "loop-ram-ext4" {
-        return Err(format!("there is no disk of the kind {}; there is: loop-ram-ext4", wanted.kind));
+        return Err(format!("unknown kind of disk {}; expected loop-ram-ext4", wanted.kind));
     }
     let disk = LoopDisk::create(wanted.size_mib << 20, FileSystem::Ext4, &Backing::Ram, &Options::default())
-        .map_err(|e| format!("a disk in memory cannot be made: {e} (it needs root)"))?;
+        .map_err(|e| format!("cannot make a disk in memory: {e} (this needs root)"))?;
     Ok(Box::new(RamDisk(disk)))
 }

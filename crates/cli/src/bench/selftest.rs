@@ -18,7 +18,7 @@ pub fn run(args: &args::BenchSelftest) -> Result<ExitCode> {
         None => catalog::selftest()?,
         Some(Runnable::Workload(workload)) => workload,
         Some(Runnable::Comparison(design)) => {
-            return Err(Usage(format!("{} is a comparison; a workload is needed", design.name)).into());
+            return Err(Usage(format!("{} is a design; give a workload", design.name)).into());
         }
     };
     let seed = args.seed.unwrap_or_else(|| archive::unix_now_ns() % 1_000_000_000);
@@ -27,7 +27,7 @@ pub fn run(args: &args::BenchSelftest) -> Result<ExitCode> {
         eta::context(false, Eta::new(vec![Part { budget: Duration::from_secs(3600), limit: Limit::None }]));
     progress::end_on_signal(&context);
     let fathom = std::env::current_exe().context("where this program is")?;
-    let mut make = |_: &DiskWanted| Err("there are no disks here".to_string());
+    let mut make = |_: &DiskWanted| Err("no disks are available here".to_string());
     let mut sensors = super::run::sensors;
     let mut setting = Setting::new(&fathom, &mut make);
     super::run::clean(&design, &setting);
@@ -111,11 +111,9 @@ fn text(done: &SelfTest, design: &Design, args: &args::BenchSelftest) -> String 
     let [miss_low, miss_high] = done.miss_ci95;
     let blocks = counted(args.blocks as usize, "block");
     format!(
-        "{}: the same command under two names, {} of {}\n\
-         \x20 false alarms    {} of {}: {}  [{}, {}]  (a verdict of faster or slower; margin {})\n\
-         \x20 intervals that leave out no difference  {} of {}: {}  [{}, {}]  (promised: 5 %)\n\
-         \x20 differences below {} cannot be told from none in {} (median over the comparisons)\n\
-         \x20 95 % intervals of the shares by Wilson; seed {}\n",
+        "{}: the same command under two names, {} of {}\n\x20 false positives  {} of {}: {}  [{}, {}]  (verdicts of \
+         faster or slower; margin {})\n\x20 intervals that exclude 1  {} of {}: {}  [{}, {}]  (nominal: 5 %)\n\x20 \
+         minimum detectable difference {} in {} (median over the comparisons)\n\x20 95 % Wilson intervals; seed {}\n",
         design.name,
         counted(done.comparisons, "comparison"),
         blocks,

@@ -20,13 +20,13 @@ pub fn run(args: &args::ServeHttp) -> Result<ExitCode> {
     let reach = match address.ip() {
         ip if ip.is_loopback() => "this machine only".to_string(),
         ip if ip.is_unspecified() => {
-            format!("everyone who reaches this machine: --url http://ITS-ADDRESS:{}/", address.port())
+            format!("anyone who can reach this machine: --url http://ITS-ADDRESS:{}/", address.port())
         }
-        _ => "everyone who reaches that address".to_string(),
+        _ => "anyone who can reach this address".to_string(),
     };
     // The URL alone on stdout, for scripts that asked for port 0.
     println!("http://{address}/");
-    eprintln!("fathom: {} bytes a response, for {reach}; Ctrl-C ends it", args.bytes);
+    eprintln!("fathom: {} bytes per response, open to {reach}; Ctrl-C to stop", args.bytes);
     server.serve(args.threads.into(), &|| context.cancelled())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -46,10 +46,10 @@ fn list(as_json: bool) -> Result<ExitCode> {
 fn words(origin: &Origin) -> (&'static str, String) {
     match origin {
         Origin::Kernel => ("kernel", "the kernel's".into()),
-        Origin::Bpf => ("bpf", "registered through BPF at this moment".into()),
+        Origin::Bpf => ("bpf", "registered through BPF now".into()),
         Origin::KernelOrBpf => ("available", "ready".into()),
-        Origin::Module => ("module", "a module of the kernel's, loaded when root's socket asks for it".into()),
-        Origin::Supplied => ("supplied", "supplied by Fathom when asked (--load, or net's --cc)".into()),
+        Origin::Module => ("module", "a kernel module, loaded on demand by root".into()),
+        Origin::Supplied => ("supplied", "provided by Fathom on request (--load, or net's --cc)".into()),
         Origin::Missing(why) => ("missing", format!("missing: {why}")),
     }
 }
@@ -69,7 +69,7 @@ fn table(known: &[Known]) -> String {
 }
 
 fn unload(name: &str) -> Result<ExitCode> {
-    if !cc::unregister(name).with_context(|| format!("taking {name} away"))? {
+    if !cc::unregister(name).with_context(|| format!("unregistering {name}"))? {
         bail!("no congestion control named {name:?} is registered through BPF");
     }
     Ok(ExitCode::SUCCESS)

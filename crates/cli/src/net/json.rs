@@ -28,7 +28,7 @@ fn limited_by(outcome: &Outcome, told: &[Told<'_>]) -> Vec<Value> {
 /// The whole of it. `invalid`: why it is not to be believed.
 pub fn of(outcome: &Outcome, samples: Option<&Path>, search: Option<&Value>) -> Result<Value> {
     let told = told(outcome);
-    let all = whole(outcome, &told).context("nothing was counted")?;
+    let all = whole(outcome, &told).context("nothing was measured")?;
     let invalid = outcome.own.trouble.clone();
     let mut value = json!({
         "version": VERSION,

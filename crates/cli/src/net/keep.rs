@@ -38,7 +38,7 @@ fn write(outcome: &Outcome, dir: &Path, about: Option<&RunEnds>) -> Result<()> {
     log.push(Entry::Design(DesignRow {
         id: 0,
         name: RUN.into(),
-        question: "What does the link give, and what held it back?".into(),
+        question: "What does the link deliver, and what limited it?".into(),
         seed: 0,
         quick: false,
         score: "value".into(),
@@ -92,15 +92,16 @@ fn ends(about: &RunEnds, outcome: &Outcome) -> Vec<(&'static str, String)> {
     told.extend(about.serves.as_ref().map(|s| ("end.serves", one(s))));
     let mut clocks = match about.skew_ns {
         Some((ahead, error)) => format!(
-            "times are of the machine that started both ends; the clock of the end that asks was {:.6} s ahead of it, known to {:.1} us",
+            "times are of the machine that started both ends; the client's clock was {:.6} s ahead of it, to within \
+             {:.1} us",
             ahead as f64 / 1e9,
             error as f64 / 1e3
         ),
-        None => "times are of the end that asks".into(),
+        None => "times are of the client".into(),
     };
     if let Some(clock) = outcome.clock {
         clocks += &format!(
-            "; that of the end that serves was {:.6} s ahead of the one that asks, known to {:.1} us",
+            "; the server's clock was {:.6} s ahead of the client's, to within {:.1} us",
             clock.ahead_ns / 1e9,
             clock.error_ns / 1e3
         );

@@ -85,7 +85,8 @@ fn exit_code(status: ExitStatus) -> ExitCode {
 
 fn usage(bed: &TestBed) -> String {
     format!(
-        "The link is up until Ctrl-C. On its client's end, {}:\n  {} CMD\nOn its server's end, {}:\n  {} CMD\n",
+        "The link is up until Ctrl-C. In the client's namespace, {}:\n  {} CMD\nIn the server's namespace, {}:\n  {} \
+         CMD\n",
         CLIENT.join(" and "),
         bed.client().nsenter(false),
         SERVER.join(" and "),
@@ -140,7 +141,7 @@ pub fn document(spec: &Spec, outcome: &Outcome, own: Option<f64>, status: Option
 /// The figures for people.
 pub fn summary(spec: &Spec, outcome: &Outcome, own: Option<f64>) -> String {
     let mut text = String::from(
-        "\n  direction   packets    delivered      lost  queue full  under way  longest queue        bytes\n",
+        "\n  direction   packets    delivered      lost  queue full  in flight  longest queue        bytes\n",
     );
     for (d, name) in [(UP, "up"), (DOWN, "down")] {
         let c = &outcome.counts[d];
@@ -160,7 +161,7 @@ pub fn summary(spec: &Spec, outcome: &Outcome, own: Option<f64>) -> String {
     let us = |q: f64| lateness.quantile(q) as f64 / 1e3;
     let _ = writeln!(
         text,
-        "  late by   median {:.1} us, p90 {:.1}, p99 {:.1}, p99.9 {:.1}, most {:.1} ({} packets)",
+        "  lateness  median {:.1} us, p90 {:.1}, p99 {:.1}, p99.9 {:.1}, max {:.1} ({} packets)",
         us(0.5),
         us(0.9),
         us(0.99),
@@ -171,13 +172,13 @@ pub fn summary(spec: &Spec, outcome: &Outcome, own: Option<f64>) -> String {
     let _ = writeln!(text, "  {}", outcome.effect(spec).text());
     let doubt = outcome.in_doubt.iter().sum::<u64>();
     if doubt > 0 {
-        let _ = writeln!(text, "  of those that found the queue full {doubt} may only have been read late");
+        let _ = writeln!(text, "  of the queue-full drops, {doubt} may be due to the emulator reading late");
     }
     if !outcome.realtime {
-        text += "  not in real time: SCHED_FIFO needs root\n";
+        text += "  without real-time priority: SCHED_FIFO needs root\n";
     }
     for reason in outcome.invalid(spec, own) {
-        let _ = writeln!(text, "  does not count: {reason}");
+        let _ = writeln!(text, "  invalid: {reason}");
     }
     text
 }

@@ -37,9 +37,9 @@ pub fn with_link(said: &[String], spec: &Spec, outcome: &Outcome) -> (Vec<String
     let own = verdict["within"].as_f64();
     lines.push(json!({"mark": "link", "text": document(spec, outcome, own, None).to_string()}).to_string());
     let invalid = outcome.invalid(spec, own);
-    let by = verdict["by"].as_str().unwrap_or("the run said nothing of its result");
+    let by = verdict["by"].as_str().unwrap_or("the run reported no result");
     let by = match invalid.is_empty() {
-        true => format!("{by}; late by {}", late(spec, outcome)),
+        true => format!("{by}; lateness {}", late(spec, outcome)),
         false => format!("{by}; but {}", not_the_one(&invalid)),
     };
     let verified = invalid.is_empty() && verdict["verified"] == true;
@@ -56,7 +56,7 @@ fn late(spec: &Spec, outcome: &Outcome) -> String {
 
 /// Why a result does not count.
 pub fn not_the_one(invalid: &[String]) -> String {
-    format!("the link was not the one asked for: {}", invalid.join("; "))
+    format!("the link differed from what was requested: {}", invalid.join("; "))
 }
 
 pub fn parsed(line: &str) -> Value {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_over_a_late_link_is_no_score() {
+    fn a_run_over_a_late_link_has_no_score() {
         let run = [r#"{"metric":"throughput","unit":"bit/s","v":1}"#, r#"{"verified":true,"by":"7 counted"}"#];
         let verdict = |lines: &[String]| parsed(lines.last().unwrap());
         let (on_time, good) = lines(&run, 20_000);

@@ -69,12 +69,12 @@ pub fn run(args: &NetRun) -> Result<ExitCode> {
         Ok((outcome, search, interrupter.load(Ordering::Relaxed)))
     })?;
     let Some((outcome, found, interrupted)) = done else {
-        eprintln!("fathom: interrupted; nothing is kept");
+        eprintln!("fathom: interrupted; nothing was stored");
         return Ok(ExitCode::from(130));
     };
     print(args, &outcome, found.as_ref(), about.as_ref())?;
     if interrupted {
-        eprintln!("fathom: interrupted; this is what was measured until then");
+        eprintln!("fathom: interrupted; the results so far");
         return Ok(ExitCode::from(130));
     }
     if let Some(trouble) = &outcome.own.trouble {
@@ -128,7 +128,7 @@ impl Progress {
 fn print(args: &NetRun, outcome: &Outcome, search: Option<&Value>, about: Option<&RunEnds>) -> Result<()> {
     let kept = args.output.as_deref().map(|output| {
         let kept = super::keep::keep(outcome, output, about, args.json || args.lines);
-        kept.with_context(|| format!("the run is printed and not kept in {}", output.display()))
+        kept.with_context(|| format!("the run is printed but not stored in {}", output.display()))
     });
     let samples = match &kept {
         Some(Err(_)) => None,
@@ -183,16 +183,20 @@ pub fn spec(args: &NetRun) -> Result<Spec, String> {
         (true, _, Some(Rate::Auto)) => Traffic::Udp { rate_bps: highest::FIRST, packet_bytes: args.packet },
         (true, _, None) => {
             return Err(
-                "UDP sends as fast as it is told to: give --rate R, --rate auto (the highest that a run holds with at most 1 % lost), or --preset iperf2 (1 Mb/s)".into(),
+                "UDP needs a rate: give --rate R, --rate auto (the highest with at most 1 % loss), or --preset \
+                 iperf2 (1 Mb/s)"
+                    .into(),
             );
         }
         (_, true, _) => Traffic::Transactions { request_bytes: args.request, response_bytes: args.response },
-        (_, _, Some(Rate::Auto)) => return Err("--rate auto is for --udp; TCP finds its rate by itself".into()),
+        (_, _, Some(Rate::Auto)) => {
+            return Err("--rate auto applies to --udp only; TCP finds its rate by itself".into());
+        }
         (_, _, Some(Rate::Of(rate))) => Traffic::Tcp { rate_bps: Some(rate) },
         (_, _, None) => Traffic::Tcp { rate_bps: None },
     };
     if args.rate == Some(Rate::Auto) && args.direction == Way::Both {
-        return Err("a highest rate is searched one way at a time: --direction up or down".into());
+        return Err("--rate auto needs one direction: --direction up or down".into());
     }
     Ok(Spec {
         traffic,
@@ -226,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_amount_of_a_trial_before_is_not_the_beginning_of_a_run() {
+    fn bytes_of_an_earlier_trial_do_not_count() {
         let mut progress = Progress::default();
         // The last trial of a search had 4 MB; the run after it counts from 0.
         assert_eq!(progress.tick(0.0, false, vec![4_000_000]), None);

@@ -35,7 +35,7 @@ impl RunEnds {
     /// From the file that went with the agent.
     pub fn read(path: &std::path::Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-        serde_json::from_str(&text).with_context(|| format!("{} is not about the ends of a run", path.display()))
+        serde_json::from_str(&text).with_context(|| format!("{} does not describe the ends of a run", path.display()))
     }
 }
 

@@ -15,7 +15,8 @@ pub fn run(args: &NetServe) -> Result<ExitCode> {
     };
     if key.is_none() && !listen.ip().is_loopback() {
         eprintln!(
-            "fathom: {} can be reached from other machines, so a key is needed: `fathom pool keygen FILE` makes one; copy it to both ends and give --key FILE (without one, listen on 127.0.0.1 or ::1)",
+            "fathom: {} is not a loopback address, so a key is required: make one with `fathom pool keygen FILE`, \
+             copy it to both ends and give --key FILE (without a key, listen on 127.0.0.1 or ::1)",
             listen
         );
         return Ok(ExitCode::from(2));
@@ -24,7 +25,7 @@ pub fn run(args: &NetServe) -> Result<ExitCode> {
         let server = Server::listen(listen, key, Rc::new(|line| eprintln!("fathom: {line}"))).await?;
         // Alone on stdout, for scripts that asked for port 0.
         println!("{}", server.address());
-        eprintln!("fathom: waiting for runs; Ctrl-C ends it");
+        eprintln!("fathom: waiting for runs; Ctrl-C to stop");
         server.serve(args.once).await;
         Ok(())
     })?;

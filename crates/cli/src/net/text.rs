@@ -19,10 +19,8 @@ pub fn of(outcome: &Outcome) -> String {
     {
         let (ci, [p50, p90, p99, p999, max]) = (interval(&all, |v| format!("{v:.0}")), t.latency_us);
         let _ = writeln!(text, "{:.0} transactions/s{ci}", all.steady);
-        let _ = writeln!(
-            text,
-            "  time of one: median {p50:.1} us, p90 {p90:.1}, p99 {p99:.1}, p99.9 {p999:.1}, longest {max:.1}"
-        );
+        let _ =
+            writeln!(text, "  latency: median {p50:.1} us, p90 {p90:.1}, p99 {p99:.1}, p99.9 {p999:.1}, max {max:.1}");
         held_back(&mut text, &transactions(outcome));
     }
     for t in &told {
@@ -35,7 +33,7 @@ fn one(text: &mut String, t: &Told<'_>, readings: Readings) {
     let rates = &t.throughput;
     let _ = writeln!(text, "{:5} {}{}", t.direction.name(), rate(rates.steady), interval(rates, rate));
     if !rates.is_steady {
-        let _ = writeln!(text, "      no steady part: this is the mean of the whole run");
+        let _ = writeln!(text, "      no steady state: mean of the whole run");
     } else if rates.steady_from_s > 0.0 {
         let from = rates.steady_from_s;
         let _ = writeln!(text, "      from {from:.1} s on; whole run {}", rate(rates.whole));
@@ -46,7 +44,8 @@ fn one(text: &mut String, t: &Told<'_>, readings: Readings) {
     if let Some(p) = &t.packets {
         let _ = writeln!(
             text,
-            "      {} packets of {} due sent, {} lost ({:.3} %, {} by the receiver's socket), {} reordered, {} twice",
+            "      sent {} of {} packets due, {} lost ({:.3} %, {} by the receiver's socket), {} reordered, {} \
+             duplicated",
             p.sent,
             p.due,
             p.lost,
@@ -58,17 +57,17 @@ fn one(text: &mut String, t: &Told<'_>, readings: Readings) {
         let late = p.sender_late_us;
         let _ = writeln!(
             text,
-            "      jitter {:.1} us; handed over late by {:.1} us (median), {:.1} (p99)",
+            "      jitter {:.1} us; sent late by {:.1} us (median), {:.1} (p99)",
             p.jitter_us, late[0], late[1]
         );
         if let Some(d) = &p.one_way_us {
             let clocks = match d.offset_error > 0.0 {
-                true => format!("clocks agree to {:.1} us", d.offset_error),
+                true => format!("clocks synchronised to {:.1} us", d.offset_error),
                 false => "both ends read one clock".into(),
             };
             let _ = writeln!(
                 text,
-                "      one-way delay: median {:.1} us, p90 {:.1}, p99 {:.1}, longest {:.1}; {clocks}",
+                "      one-way delay: median {:.1} us, p90 {:.1}, p99 {:.1}, max {:.1}; {clocks}",
                 d.p50, d.p90, d.p99, d.max
             );
         }
@@ -76,17 +75,20 @@ fn one(text: &mut String, t: &Told<'_>, readings: Readings) {
     match &t.cost {
         Some(Ok(ratio)) => {
             let compared = match readings {
-                Readings::ByTurns { control: true, .. } => "of the throughput with TCP read as often (a control)",
+                Readings::ByTurns { control: true, .. } => {
+                    "of the throughput with TCP_INFO sampled as often (A/A \
+                    control)"
+                }
                 _ => "of the throughput without",
             };
             let _ = writeln!(
                 text,
-                "      with TCP read every 10 ms {:.4} {compared}  ({:.4} to {:.4}; {} pairs of 0.1 s)",
+                "      with TCP_INFO sampled every 10 ms: {:.4} {compared}  ({:.4} to {:.4}; {} pairs of 0.1 s)",
                 ratio.value, ratio.low, ratio.high, ratio.n
             );
         }
         Some(Err(why)) => {
-            let _ = writeln!(text, "      what reading TCP costs cannot be told: {why}");
+            let _ = writeln!(text, "      the cost of sampling TCP_INFO could not be measured: {why}");
         }
         None => {}
     }

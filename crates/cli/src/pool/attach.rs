@@ -28,8 +28,8 @@ pub fn run(args: &PoolAttach) -> Result<ExitCode> {
         // What would be done can be told anywhere.
         (Err(_), true) => wanted.unwrap_or(Way::Kernel),
         (Err(why), false) => {
-            let advice = "nbdcopy, fio, qemu and nbdfuse use a pool without being attached";
-            return Err(Usage(format!("this machine cannot attach a pool yet: {why}; {advice}")).into());
+            let advice = "nbdcopy, fio, qemu and nbdfuse can use a pool that is not attached";
+            return Err(Usage(format!("cannot attach a pool on this machine: {why}; {advice}")).into());
         }
     };
     let device = args.device.as_deref().map_or(usual_device(way).into(), Path::to_string_lossy);
@@ -44,21 +44,20 @@ pub fn run(args: &PoolAttach) -> Result<ExitCode> {
         println!("{}", line(&detach));
         return Ok(ExitCode::SUCCESS);
     }
-    eprintln!("fathom: to detach it, before the coordinator ends: {}", line(&detach));
+    eprintln!("fathom: to detach, before stopping the coordinator: {}", line(&detach));
     let status = Command::new(&attach[0]).args(&attach[1..]).status();
     let status = status.with_context(|| format!("cannot start {}", attach[0]))?;
     if !status.success() {
-        anyhow::bail!("{} failed ({status}); it needs root, and a pool that is served there", attach[0]);
+        anyhow::bail!("{} failed ({status}); it needs root and a running coordinator at that address", attach[0]);
     }
-    eprintln!("fathom: {device} is the pool now");
+    eprintln!("fathom: attached the pool as {device}");
     Ok(ExitCode::SUCCESS)
 }
 
 /// Attaches, looks after the connection until it is ended or somebody detaches the disk, and detaches.
 fn stay(endpoint: &Endpoint, device: &str) -> Result<ExitCode> {
     let index = device.strip_prefix("/dev/nbd").and_then(|number| number.parse().ok());
-    let index =
-        index.ok_or_else(|| Usage(format!("{device} is no device of the kernel's NBD client, such as /dev/nbd0")))?;
+    let index = index.ok_or_else(|| Usage(format!("{device} is not an NBD device such as /dev/nbd0")))?;
     let to = match endpoint {
         Endpoint::Unix(path) => To::Unix(path.clone()),
         Endpoint::Tcp(address) => To::Tcp(address.ip().to_string(), address.port()),
@@ -69,10 +68,10 @@ fn stay(endpoint: &Endpoint, device: &str) -> Result<ExitCode> {
         let attached = Attached::new(&place, index)?;
         println!("{device}");
         std::io::stdout().flush()?;
-        eprintln!("fathom: {device} is the pool now; Ctrl-C detaches it (umount first)");
+        eprintln!("fathom: attached the pool as {device}; Ctrl-C detaches it (umount first)");
         let changed = |state| match state {
-            State::Connected => eprintln!("fathom: {device} is connected again"),
-            State::Away => eprintln!("fathom: the coordinator is gone; what {device} is asked waits for it"),
+            State::Connected => eprintln!("fathom: {device} reconnected"),
+            State::Away => eprintln!("fathom: lost the coordinator; requests to {device} wait for it"),
             State::Detached => eprintln!("fathom: {device} was detached"),
         };
         attached.stay(ended, changed).await?;

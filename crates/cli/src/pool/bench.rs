@@ -27,7 +27,7 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
     let (figures, by) = if paper.paper == Some(Paper::Cluster) {
         let measured = super::paper::bench(args)?;
         let checked = measured.checked;
-        (measured.figures, format!("{checked} answers are the bytes at their addresses"))
+        (measured.figures, format!("{checked} answers verified"))
     } else {
         let key = auth::key(&args.disk.trust, args.node.iter().copied())?;
         let figures = super::local(1, async {
@@ -38,11 +38,8 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
                 super::join(&args.node, &args.disk, key, &super::control(&args.control), (false, false)).await?;
             measure(volume, &args.load, args.load.requesters(), args.write, !args.no_checksum).await
         })?;
-        let checked = if args.no_checksum {
-            "no answer was checked"
-        } else {
-            "each answer has the checksum that its store keeps"
-        };
+        let checked =
+            if args.no_checksum { "no answer was verified" } else { "every answer matches its store's checksum" };
         (figures, format!("{checked}; {} failed", figures.failed))
     };
     if paper.lines {

@@ -46,7 +46,7 @@ impl Cluster {
         });
         let rate = Rate { packets_per_s: paper.packets_per_s, queue_packets: paper.queue_packets };
         let medium = kind.map(|kind| Medium::create(kind, wanted.count as usize, rate)).transpose();
-        let medium = medium.context("the emulated link (leave out --link to go over loopback)")?;
+        let medium = medium.context("the emulated link (omit --link to use loopback)")?;
         let mut cluster = Self { nodes: Vec::new(), medium };
         for nth in 0..wanted.count {
             let node = cluster.node(wanted, nth)?;
@@ -76,7 +76,7 @@ impl Cluster {
         }
         // What it says is passed on: it is why a measurement fails.
         NodeProcess::start(command, move |line| {
-            if !line.ends_with("Ctrl-C ends it") {
+            if !line.ends_with("Ctrl-C to stop") {
                 eprintln!("node {nth}: {line}");
             }
         })
@@ -112,7 +112,7 @@ pub fn run(args: &PoolBench, count: u32) -> Result<ExitCode> {
     let status = command.status().context("cannot start the coordinator")?;
     Ok(match status.code() {
         Some(code) => ExitCode::from(code as u8),
-        None => bail!("the coordinator was ended: {status}"),
+        None => bail!("the coordinator ended: {status}"),
     })
 }
 

@@ -115,8 +115,8 @@ fn rate(lines: &str, window: &Window) -> Result<f64> {
             _ => {}
         }
     }
-    let work = work.context("a node's kernel printed no work")?;
-    ensure!(count > 0, "a node's kernel finished nothing while the pool was read; give a longer --duration");
+    let work = work.context("a node's kernel reported no work")?;
+    ensure!(count > 0, "a node's kernel completed no iteration while the pool was read; give a longer --duration");
     Ok(work * f64::from(count) * 1e9 / ns as f64)
 }
 

@@ -29,7 +29,7 @@ pub fn serve(args: &PoolServe) -> Result<PoolServe> {
     let mut args = args.clone();
     let Some(path) = args.config.clone() else { return Ok(args) };
     let config = read(&path)?;
-    let serve = config.serve.ok_or_else(|| anyhow!("{} has no [serve]", path.display()))?;
+    let serve = config.serve.ok_or_else(|| anyhow!("{} has no [serve] section", path.display()))?;
     let nodes = serve.nodes.iter().map(|node| given(&path, "nodes", node, value::address));
     args.node = nodes.collect::<Result<_>>()?;
     args.disk.pool = args.disk.pool.or(serve.pool);
@@ -62,7 +62,7 @@ pub fn node(args: &PoolNode) -> Result<PoolNode> {
     let mut args = args.clone();
     let Some(path) = args.config.clone() else { return Ok(args) };
     let config = read(&path)?;
-    let node = config.node.ok_or_else(|| anyhow!("{} has no [node]", path.display()))?;
+    let node = config.node.ok_or_else(|| anyhow!("{} has no [node] section", path.display()))?;
     args.store = node.store;
     if let Some(text) = &node.backend {
         args.backend = Some(given(&path, "backend", text, value::memory)?);

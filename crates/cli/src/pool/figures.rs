@@ -20,7 +20,8 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
     if !args.load.json {
         let output = paper.output.display();
         eprintln!(
-            "fathom: the figures, the paper's numbers beside ours: fathom report {output}; as text: fathom papers --archive {output} 001/7-12"
+            "fathom: to show the figures beside the paper's: fathom report {output}; as text: fathom papers \
+             --archive {output} 001/7-12"
         );
     }
     Ok(code)

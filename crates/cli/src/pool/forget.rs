@@ -15,11 +15,11 @@ pub fn run(args: &PoolForget) -> Result<ExitCode> {
     };
     ensure!(
         used == 0 || args.with_data,
-        "{path} is {place} of the pool {:?} and has {used} bytes of its data, which no pool finds again after this; --with-data forgets \
-         the pool all the same",
+        "{path} is {place} of the pool {:?} and contains {used} bytes of its data, which the pool would lose; give \
+         --with-data to remove it anyway",
         header.pool
     );
     store.forget().and_then(|()| store.close()).with_context(|| format!("cannot write {path}"))?;
-    eprintln!("fathom: {path} was {place} of the pool {:?}, and belongs to no pool now", header.pool);
+    eprintln!("fathom: {path}, {place} of the pool {:?}, now belongs to no pool", header.pool);
     Ok(ExitCode::SUCCESS)
 }

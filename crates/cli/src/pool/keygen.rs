@@ -10,7 +10,8 @@ pub fn run(args: &PoolKeygen) -> Result<ExitCode> {
     key.write(&args.file)?;
     println!("{}", key.fingerprint());
     eprintln!(
-        "fathom: {} has the key now; copy it to every node and the coordinator over a channel you trust, and give it to them as --key",
+        "fathom: wrote the key to {}; copy it to every node and the coordinator over a trusted channel, and give it \
+         to them as --key",
         args.file.display()
     );
     Ok(ExitCode::SUCCESS)

@@ -31,7 +31,7 @@ pub fn run(args: &PoolBench, place: &Uri) -> Result<ExitCode> {
 
 fn by(figures: &Figures) -> String {
     let Figures { compared, failed, .. } = figures;
-    format!("each reply is to a request under way; {compared} have the bytes that were written; {failed} failed")
+    format!("every reply matches a request in flight; {compared} verified; {failed} failed")
 }
 
 /// As a design's replicate prints them.
@@ -55,15 +55,15 @@ fn lines(figures: &Figures) -> Vec<String> {
 }
 
 fn table(figures: &Figures) -> String {
-    let busy = |ns: f64| format!("{ns:.0} ns ({:.0} % of a processor)", ns * figures.ops_per_s / 1e7);
+    let busy = |ns: f64| format!("{ns:.0} ns ({:.0} % of a CPU)", ns * figures.ops_per_s / 1e7);
     let mut rows = vec![
-        ("answers a second", format!("{:.0}", figures.ops_per_s)),
+        ("requests/s", format!("{:.0}", figures.ops_per_s)),
         ("p50, p99", format!("{:.3} us, {:.3} us", figures.latency_ns.p50 / 1e3, figures.latency_ns.p99 / 1e3)),
-        ("requests in a write", format!("{:.1}", figures.requests_per_write)),
-        ("replies in a read", format!("{:.1}", figures.replies_per_read)),
-        ("this client, a request", busy(figures.client_ns)),
+        ("requests per write", format!("{:.1}", figures.requests_per_write)),
+        ("replies per read", format!("{:.1}", figures.replies_per_read)),
+        ("client CPU per request", busy(figures.client_ns)),
     ];
-    rows.extend(figures.server_ns.map(|ns| ("the server, a request", busy(ns))));
+    rows.extend(figures.server_ns.map(|ns| ("server CPU per request", busy(ns))));
     let rows: Vec<String> = rows.iter().map(|(name, value)| format!("{name:<24}{value}")).collect();
     format!("{}\n{}", rows.join("\n"), by(figures))
 }

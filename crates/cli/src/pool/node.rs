@@ -19,8 +19,8 @@ fn opened(path: &Path) -> Result<Store> {
     let store = Store::open(path)?;
     if let Some(recovery) = store.recovery() {
         eprintln!(
-            "fathom: the machine of {} was started anew while it was written: {} MiB were read, and {} blocks that no checksum fits \
-             count as they are",
+            "fathom: the machine of {} restarted during writes: {} MiB were verified, and {} blocks with a wrong \
+             checksum were accepted with their current content",
             path.display(),
             recovery.read_bytes.div_ceil(1 << 20),
             recovery.summed_anew
@@ -39,14 +39,15 @@ pub fn run(args: &PoolNode) -> Result<ExitCode> {
         (Some(path), _) if args.init => {
             let store = Store::format(path, args.size, new_name(), args.import)?;
             eprintln!(
-                "fathom: {} is a store of {} bytes now, node {}",
+                "fathom: made {}, a store of {} bytes, node {}",
                 path.display(),
                 store.size_bytes(),
                 store.header().node
             );
             if let Some(free) = store.short_of_room() {
                 eprintln!(
-                    "fathom: its file system has {free} bytes free, fewer than it will take: writes fail with ENOSPC when it is full"
+                    "fathom: its file system has {free} bytes free, fewer than the store needs: writes fail with \
+                     ENOSPC when it is full"
                 );
             }
             store
@@ -71,7 +72,7 @@ pub fn run(args: &PoolNode) -> Result<ExitCode> {
         let ended = super::ended()?;
         // Alone on stdout, for scripts that asked for port 0.
         println!("{}", listener.local_addr()?);
-        eprintln!("fathom: node {} of {} bytes; Ctrl-C ends it", store.header().node, store.size_bytes());
+        eprintln!("fathom: node {} of {} bytes; Ctrl-C to stop", store.header().node, store.size_bytes());
         let node = Node::with_key(store.clone(), inline, key);
         if let Some(metrics) = args.metrics {
             let listener = Listener::bind(&Endpoint::Tcp(metrics)).await?;
@@ -81,7 +82,7 @@ pub fn run(args: &PoolNode) -> Result<ExitCode> {
             tokio::task::spawn_local(http::serve(listener, Rc::new(node.clone()), super::report()));
         }
         node.listen(listener, super::report(), ended).await;
-        store.close().context("cannot close the store in order; what was flushed is safe")
+        store.close().context("cannot close the store cleanly; flushed data is safe")
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -10,7 +10,7 @@ use std::net::TcpListener;
 use std::process::ExitCode;
 
 /// Its protocol has no word for a key.
-const WAY: &str = "the paper's nodes know no keys; keep them to this machine";
+const WAY: &str = "the paper's nodes have no authentication; use them on this machine only";
 
 /// Serves as one of the paper's nodes. It is its own process for each connection, so this returns in those too.
 pub fn node(args: &PoolNode) -> Result<ExitCode> {
@@ -27,7 +27,7 @@ pub fn node(args: &PoolNode) -> Result<ExitCode> {
     let listener = TcpListener::bind(listen).with_context(|| format!("cannot listen on {listen}"))?;
     // Alone on stdout, for scripts that asked for port 0.
     println!("{}", listener.local_addr()?);
-    eprintln!("fathom: a node as in the paper, of {} bytes; Ctrl-C ends it", node.size_bytes());
+    eprintln!("fathom: a node of the paper, of {} bytes; Ctrl-C to stop", node.size_bytes());
     node.listen(&listener, &|line| eprintln!("fathom: {line}")).context("a connection ended")?;
     Ok(ExitCode::SUCCESS)
 }

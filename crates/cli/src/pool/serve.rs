@@ -19,21 +19,21 @@ use std::time::Duration;
 /// A flush that takes longer is told of.
 const SOON: Duration = Duration::from_secs(1);
 /// When it did not succeed.
-const UNSAVED: &str = "the last flush failed; what clients wrote and did not flush may be lost";
+const UNSAVED: &str = "the last flush failed; unflushed writes may be lost";
 
 pub fn run(args: &PoolServe) -> Result<ExitCode> {
     let args = super::config::serve(args)?;
-    let front = args.nbd.as_ref().context("there is no place for NBD clients")?;
+    let front = args.nbd.as_ref().context("no address for NBD clients; give --nbd")?;
     let key = auth::key(&args.disk.trust, args.node.iter().copied())?;
     let tls = match &args.tls {
         Some(folder) => {
             let acceptor = nbd::certificates::from_folder(folder, args.verify_clients);
-            Tls::Required(acceptor.context("cannot encrypt for NBD clients")?)
+            Tls::Required(acceptor.context("cannot set up TLS for NBD clients")?)
         }
         None => Tls::Off,
     };
     if !args.verify_clients {
-        let way = "serve by a Unix socket, or with --tls FOLDER --verify-clients";
+        let way = "use a Unix socket, or --tls FOLDER --verify-clients";
         auth::allow(args.disk.trust.insecure, way, front.address())?;
     }
     super::local(1, async {
@@ -60,7 +60,7 @@ pub fn run(args: &PoolServe) -> Result<ExitCode> {
                 let (control, with) = (pool::link::Control::Tuned, (args.accept_loss, !args.no_shared_memory));
                 let volume = tokio::select! {
                     joined = super::join(&args.node, &args.disk, key, &control, with) => joined?,
-                    () = &mut ended => bail!("it was ended before all nodes were joined"),
+                    () = &mut ended => bail!("stopped before all nodes were joined"),
                 };
                 let watch = Rc::new(Watch::new(volume.clone()));
                 for listener in listeners {
@@ -84,7 +84,7 @@ async fn serve<E: Export + 'static>(
 ) -> Result<()> {
     // Alone on stdout, for scripts.
     println!("{}", server.uri()?);
-    eprintln!("fathom: a disk of {} bytes; Ctrl-C ends it", disk.info().size_bytes);
+    eprintln!("fathom: a disk of {} bytes; Ctrl-C to stop", disk.info().size_bytes);
     if let Some(address) = metrics {
         eprintln!("fathom: metrics at http://{address}/metrics");
     }
@@ -110,9 +110,9 @@ async fn last_flush<E: Export>(disk: &E, again: Pin<&mut impl Future<Output = ()
     if let Ok(flushed) = tokio::time::timeout(SOON, &mut flush).await {
         return Ok(flushed);
     }
-    eprintln!("fathom: the nodes are flushing; Ctrl-C again ends it without");
+    eprintln!("fathom: the nodes are flushing; Ctrl-C again to stop without waiting");
     tokio::select! {
         flushed = flush => Ok(flushed),
-        () = again => bail!("{UNSAVED}: it was not waited for"),
+        () = again => bail!("{UNSAVED}: the flush was not awaited"),
     }
 }

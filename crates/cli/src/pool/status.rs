@@ -22,7 +22,7 @@ pub fn run(args: &PoolStatus) -> Result<ExitCode> {
             Ok(text) => show(args, &place, &text)?,
             // It may be started anew.
             Err(error) if args.watch && answered => {
-                eprintln!("fathom: {}; asking again", crate::sentence(&error.into()))
+                eprintln!("fathom: {}; retrying", crate::sentence(&error.into()))
             }
             Err(error) => return Err(error.into()),
         }
@@ -36,7 +36,7 @@ pub fn run(args: &PoolStatus) -> Result<ExitCode> {
 
 fn show(args: &PoolStatus, place: &str, text: &str) -> Result<()> {
     let status: Status = serde_json::from_str(text)
-        .with_context(|| format!("what answers at {place} is the status of another release"))?;
+        .with_context(|| format!("the coordinator at {place} is of another release, with a different status format"))?;
     if args.json {
         println!("{text}");
         return Ok(());
@@ -52,11 +52,7 @@ fn show(args: &PoolStatus, place: &str, text: &str) -> Result<()> {
 /// For people. Names and reasons come from the nodes, and may not look like lines of their own.
 fn table(status: &Status) -> String {
     let Status { pool, epoch, size_bytes, stripe_bytes, nodes, .. } = status;
-    let layout = if *stripe_bytes == 0 {
-        "one after the other".into()
-    } else {
-        format!("in stripes of {}", size(*stripe_bytes))
-    };
+    let layout = if *stripe_bytes == 0 { "concatenated".into() } else { format!("striped by {}", size(*stripe_bytes)) };
     let mut out = format!(
         "pool {pool:?}: {} in {}, {layout}, epoch {epoch}\n\n",
         size(*size_bytes),
@@ -93,7 +89,8 @@ fn table(status: &Status) -> String {
     for (begin, bytes) in &status.may_be_lost {
         let _ = writeln!(
             out,
-            "\nAnswered writes may be lost in the {bytes} bytes from {begin} on; writes and flushes are refused until it is served with --accept-loss"
+            "\nAcknowledged writes may be lost in the {bytes} bytes from offset {begin}; writes and flushes are \
+             refused until the pool is served with --accept-loss"
         );
     }
     if let Some(why) = &status.flush_failed {

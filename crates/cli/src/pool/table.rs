@@ -3,10 +3,10 @@
 use pool::bench::Figures;
 
 /// Of the columns whose headings have no room for them.
-pub const UNITS: &str = "window: requests that may be under way at a node; batch: requests in a frame";
+pub const UNITS: &str = "window: limit of requests in flight to a node; batch: requests per frame";
 
 /// The same of the paper's cluster, which has no frames and no limit on them.
-pub const PAPER_UNITS: &str = "window: requests under way at a node, on average; batch: requests in a write";
+pub const PAPER_UNITS: &str = "window: mean requests in flight to a node; batch: requests per write";
 
 /// The columns.
 pub fn heading() -> String {

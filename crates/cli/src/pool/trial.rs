@@ -37,7 +37,7 @@ fn start(size: u64, key: Option<&Path>) -> Result<NodeProcess> {
 }
 
 pub fn run(args: &PoolTry) -> Result<ExitCode> {
-    auth::allow(1, "serve by a Unix socket", args.nbd.iter().filter_map(Endpoint::address))?;
+    auth::allow(1, "use a Unix socket", args.nbd.iter().filter_map(Endpoint::address))?;
     let key = args.key.as_deref().map(Key::read).transpose()?;
     let nodes = (0..args.nodes).map(|_| start(args.size, args.key.as_deref())).collect::<Result<Vec<NodeProcess>>>()?;
     let addresses: Vec<SocketAddr> = nodes.iter().map(|node| node.address).collect();
@@ -56,7 +56,7 @@ fn interrupted(args: &PoolTry, measured: usize) -> ExitCode {
     if measured == LOADS && args.nbd.is_some() {
         return ExitCode::SUCCESS;
     }
-    let kept = if args.load.json { "nothing is kept" } else { "this is what was measured until then" };
+    let kept = if args.load.json { "nothing was stored" } else { "the results so far" };
     eprintln!("fathom: interrupted after {measured} of {LOADS} measurements; {kept}");
     ExitCode::from(130)
 }
@@ -76,7 +76,7 @@ async fn show(args: &PoolTry, addresses: &[SocketAddr], key: Option<Key>, measur
     }
     let loads: [_; LOADS] = [
         ("one read at a time", false, &alone, 1),
-        ("reads, one under way a node", false, &alone, threads),
+        ("reads, one in flight per node", false, &alone, threads),
         ("reads, tuned", false, &Control::Tuned, threads),
         ("writes, tuned", true, &Control::Tuned, threads),
     ];
@@ -107,7 +107,7 @@ async fn show(args: &PoolTry, addresses: &[SocketAddr], key: Option<Key>, measur
     }
     if let (Some(front), Some(volume)) = (&args.nbd, last) {
         let server = Server::new(Listener::bind(front).await?, Tls::Off, super::report());
-        eprintln!("fathom: the disk is at {}; Ctrl-C ends it", server.uri()?);
+        eprintln!("fathom: the disk is at {}; Ctrl-C to stop", server.uri()?);
         server.serve(volume).await;
     }
     Ok(())

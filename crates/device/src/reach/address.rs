@@ -18,7 +18,7 @@ pub enum DeviceAddress {
 }
 
 /// How a device may be called.
-const FORMS: &str = "give local, ssh:[USER@]HOST[:PORT], adb:SERIAL (or adb, if there is one), or netns:NAME";
+const FORMS: &str = "expected local, ssh:[USER@]HOST[:PORT], adb:SERIAL (or adb, if there is only one), or netns:NAME";
 
 impl FromStr for DeviceAddress {
     type Err = String;
@@ -34,8 +34,8 @@ impl FromStr for DeviceAddress {
             ("netns", _, Some(name)) if !name.contains('/') && name != "." && name != ".." => {
                 Ok(Self::Netns(name.into()))
             }
-            ("ssh", _, Some(rest)) => ssh(rest).ok_or_else(|| format!("{text} is no device: {FORMS}")),
-            _ => Err(format!("{text} is no device: {FORMS}")),
+            ("ssh", _, Some(rest)) => ssh(rest).ok_or_else(|| format!("{text} is not a device: {FORMS}")),
+            _ => Err(format!("{text} is not a device: {FORMS}")),
         }
     }
 }

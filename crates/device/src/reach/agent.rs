@@ -125,7 +125,7 @@ impl Agent {
             Frame::Ask(question) => {
                 let mut answer = reply(&question);
                 if answer.as_ref().is_ok_and(|text| text.len() >= MOST) {
-                    answer = Err("it is too long".into());
+                    answer = Err("the file is too long".into());
                 }
                 say(&self.to, &Frame::Answer(answer))
             }
@@ -262,7 +262,7 @@ fn reply(question: &[String]) -> Result<String, String> {
             Local.identity(path).map(|(dev, inode)| format!("{} {} {inode}", dev.major(), dev.minor()))
         }
         ["run", ref argv @ ..] => Local.run(argv),
-        _ => Err("this Fathom does not know that question".into()),
+        _ => Err("this version of Fathom does not know the request".into()),
     }
 }
 

@@ -104,7 +104,7 @@ impl AgentLink {
         match greeted.recv_timeout(PATIENCE) {
             Ok(Ok(())) => Ok(link),
             Ok(Err(why)) => Err(why),
-            Err(_) => Err(Unreachable::new(place, format!("it does not answer within {} s", PATIENCE.as_secs()))),
+            Err(_) => Err(Unreachable::new(place, format!("no answer within {} s", PATIENCE.as_secs()))),
         }
     }
 
@@ -276,7 +276,7 @@ impl FrameReader {
             }
             told(Event::Gone(self.gone(complaints, &broke)));
         } else {
-            let _ = greet.send(Err(self.gone(complaints, "Fathom did not start there")));
+            let _ = greet.send(Err(self.gone(complaints, "Fathom did not start on the device")));
         }
     }
 
@@ -284,8 +284,8 @@ impl FrameReader {
         loop {
             let frame = match Frame::read(from) {
                 Ok(Some(frame)) => frame,
-                Ok(None) => return "the way to it broke".into(),
-                Err(error) => return format!("the way to it broke: {error}"),
+                Ok(None) => return "the connection to the device broke".into(),
+                Err(error) => return format!("the connection to the device broke: {error}"),
             };
             self.unanswered.store(0, Ordering::Relaxed);
             match frame {
@@ -298,7 +298,7 @@ impl FrameReader {
                 Frame::Pong(0, _) => {}
                 Frame::Pong(..) | Frame::Answer(_) => drop(self.answer.send(frame)),
                 Frame::Start(_) | Frame::Signal(_) | Frame::Fetch(_) | Frame::Ping(_) | Frame::Ask(_) => {
-                    return "it sent what only this side says".into();
+                    return "the device sent a message that only this side may send".into();
                 }
             }
         }
@@ -361,7 +361,7 @@ impl Reader for AgentLink {
             [major, minor, inode] if major < 1 << 12 && minor < 1 << 20 => {
                 Ok((Dev::new(major as u32, minor as u32), inode))
             }
-            _ => Err("it gave no identity".into()),
+            _ => Err("the device did not identify itself".into()),
         }
     }
 }

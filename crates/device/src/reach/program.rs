@@ -45,7 +45,7 @@ impl Binary {
         let elf = bytes.starts_with(b"\x7fELF") && bytes.get(5) == Some(&1);
         let machine = number(18, 2).and_then(|m| MACHINES.iter().find(|(n, _)| u64::from(*n) == m));
         let Some((_, machine)) = machine.filter(|_| elf) else {
-            return Err(say("is no program that Linux runs on a known processor".into()));
+            return Err(say("is not a Linux program for a supported architecture".into()));
         };
         // Program headers of 64 bits: where, how long, how many; 3 is the name of the linker.
         let headers = || Some((number(32, 8)? as usize, number(54, 2)? as usize, number(56, 2)? as usize));
@@ -87,13 +87,13 @@ pub fn put(
     let (system, folder) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
     let machine = match system.split_once(' ') {
         Some(("Linux", machine)) if folder.starts_with('/') => machine,
-        _ => return Err(fail(format!("it is `{}`; Fathom runs on Linux and Android", printable(system)))),
+        _ => return Err(fail(format!("its system is `{}`; Fathom runs on Linux and Android", printable(system)))),
     };
     let binary = choose(&all, machine).map_err(fail)?;
     let name = format!("{folder}/fathom-{}", binary.hash.get(..16).unwrap_or(&binary.hash));
     let there = lines.any(|l| l.split_once(' ').is_some_and(|(hash, file)| hash == binary.hash && file.trim() == name));
     if !there {
-        told(format!("{place}: putting Fathom there ({:.1} MB)", binary.bytes as f64 / 1e6));
+        told(format!("{place}: copying Fathom ({:.1} MB)", binary.bytes as f64 / 1e6));
         send(place, binary, folder, &name)?;
     }
     Ok(Deployment { place: place.clone(), program: name, folder: folder.into() })
@@ -121,13 +121,15 @@ fn choose<'a>(all: &'a [Binary], machine: &str) -> Result<&'a Binary, String> {
     let have: Vec<&str> = all.iter().map(|b| b.machine).collect();
     let Some(binary) = all.iter().find(fits) else {
         return Err(format!(
-            "its processor is {machine}, and the program at hand is for {}: build Fathom for {machine} (the target {machine}-unknown-linux-musl) and give it by --binary FILE",
+            "its architecture is {machine}, and this binary is for {}: build Fathom for {machine} (target \
+             {machine}-unknown-linux-musl) and give it with --binary FILE",
             have.join(" and ")
         ));
     };
     if binary.linked {
         return Err(format!(
-            "{} is dynamically linked, and what it needs may be missing there: give a static one by --binary FILE (`make build` makes one)",
+            "{} is dynamically linked, and its libraries may be missing there: give a static binary with --binary \
+             FILE (`make build` makes one)",
             binary.path.display()
         ));
     }
@@ -179,7 +181,7 @@ mod tests {
         let all = [binary("aarch64", false), binary("x86_64", false)];
         assert_eq!(choose(&all, "x86_64").map(|b| b.machine), Ok("x86_64"));
         let why = choose(&all[1..], "aarch64").unwrap_err();
-        assert!(why.contains("its processor is aarch64") && why.contains("--binary FILE"), "{why}");
+        assert!(why.contains("its architecture is aarch64") && why.contains("--binary FILE"), "{why}");
         assert!(choose(&[binary("x86_64", true)], "x86_64").unwrap_err().contains("dynamically linked"));
     }
 
@@ -192,7 +194,7 @@ mod tests {
         let file = folder.path().join("f");
         for bytes in [&b""[..], b"#!/bin/sh\n", b"\x7fELF", b"\x7fELF\x02\x01"] {
             std::fs::write(&file, bytes).unwrap();
-            assert!(Binary::read(&file).unwrap_err().contains("no program"));
+            assert!(Binary::read(&file).unwrap_err().contains("not a Linux program"));
         }
         assert!(Binary::read(Path::new("/no/such")).unwrap_err().contains("/no/such"));
     }

@@ -70,7 +70,7 @@ pub fn there(place: &DeviceAddress) -> Result<DeviceAddress, Unreachable> {
     match place {
         DeviceAddress::Netns(name) if !Path::new("/run/netns").join(name).exists() => Err(Unreachable::new(
             place,
-            "there is no such network namespace; `ip netns list` names those there are, `ip netns add` makes one",
+            "no such network namespace; `ip netns list` lists them, `ip netns add` makes one",
         )),
         DeviceAddress::Adb(wanted) => {
             let list = run(place, Command::new("adb").arg("devices"), Stdio::null())?;
@@ -81,7 +81,7 @@ pub fn there(place: &DeviceAddress) -> Result<DeviceAddress, Unreachable> {
             if !String::from_utf8_lossy(&features.stdout).lines().any(|l| l.trim() == "shell_v2") {
                 return Err(Unreachable::new(
                     &found,
-                    "its adb cannot tell outputs apart (shell_v2): Android 7 or newer is needed",
+                    "its adb does not support shell_v2: Android 7 or newer is needed",
                 ));
             }
             Ok(found)
@@ -99,20 +99,29 @@ fn choose(list: &str, wanted: Option<&str>) -> Result<String, String> {
         (Some(wanted), all) => all.iter().find(|d| d.0 == wanted),
         (None, [one]) => Some(one),
         (None, []) => None,
-        (None, _) => return Err(format!("there are several devices: say which, {}", names())),
+        (None, _) => return Err(format!("several devices are connected: choose one of {}", names())),
     };
     let Some((serial, state)) = found else {
         return Err(match devices.is_empty() {
-            true => "adb sees no device: connect one by USB and switch on USB debugging in its developer options, or `adb connect HOST:5555`".into(),
-            false => format!("adb sees no device of that name, but {}", names()),
+            true => "adb lists no device: connect one by USB and enable USB debugging in its developer options, or \
+                `adb connect HOST:5555`"
+                .into(),
+            false => format!("adb lists no device of that name, only {}", names()),
         });
     };
     match *state {
         "device" => Ok((*serial).to_string()),
-        "unauthorized" => Err("it has not authorized this computer: unlock it, and allow USB debugging when it asks (`adb reconnect` makes it ask again)".into()),
-        "offline" => Err("it does not answer (adb says `offline`): unplug it and plug it in again, or `adb reconnect`".into()),
-        state if state.starts_with("no permissions") => Err(format!("adb may not use it ({state}): Debian's package android-sdk-platform-tools-common has the rules for udev")),
-        state => Err(format!("adb says that it is in the state `{state}`; a running Android is needed")),
+        "unauthorized" => Err("it has not authorized this computer: unlock it and allow USB debugging when prompted \
+            (`adb reconnect` prompts again)"
+            .into()),
+        "offline" => {
+            Err("it does not answer (adb says `offline`): unplug it and plug it in again, or `adb reconnect`".into())
+        }
+        state if state.starts_with("no permissions") => Err(format!(
+            "adb has no permission to use it ({state}): \
+            Debian's package android-sdk-platform-tools-common has the udev rules"
+        )),
+        state => Err(format!("its adb state is `{state}`; a running Android is needed")),
     }
 }
 
@@ -139,7 +148,7 @@ pub fn cannot_start(place: &DeviceAddress, command: &Command, error: &io::Error)
         place,
         match error.kind() {
             io::ErrorKind::NotFound => {
-                format!("there is no `{program}` here: install it (Debian: apt-get install {package})")
+                format!("`{program}` is not installed (Debian: apt-get install {package})")
             }
             _ => format!("cannot start {program}: {error}"),
         },
@@ -149,25 +158,26 @@ pub fn cannot_start(place: &DeviceAddress, command: &Command, error: &io::Error)
 /// What ssh, adb or a shell complain of, and what to do. The first that fits counts.
 const ADVICE: &[(&str, &str)] = &[
     ("Could not resolve hostname", "check the name; `ssh -G NAME` shows what ssh makes of it"),
-    ("Host key verification failed", "connect once by hand with ssh, look at the key, and accept it"),
+    ("Host key verification failed", "connect once with ssh, verify the host key and accept it"),
     (
         "REMOTE HOST IDENTIFICATION HAS CHANGED",
-        "it is another machine than before, or was set up anew: see `ssh-keygen -R`",
+        "it is a different machine than before, or was reinstalled: see `ssh-keygen -R`",
     ),
-    ("Permission denied (", "ssh must get in without a password: `ssh-copy-id`, or a running ssh-agent"),
-    ("Connection refused", "no ssh server listens there: check host and port, and start one"),
-    ("No route to host", "check that it is switched on and in this network"),
-    ("timed out", "check that it is switched on and in this network, and that no firewall is between"),
-    ("No space left", "make room on the device, where the program is put"),
-    ("Read-only file system", "the place where the program is put cannot be written"),
+    ("Permission denied (", "ssh must work without a password: use `ssh-copy-id`, or run ssh-agent"),
+    ("Connection refused", "no ssh server is listening: check host and port, or start one"),
+    ("No route to host", "check that it is on and in this network"),
+    ("timed out", "check that it is on, in this network, and not behind a firewall"),
+    ("No space left", "free space on the device, where the program is copied"),
+    ("Read-only file system", "the program's folder on the device is read-only"),
+    ("can't execute", "the device refuses to execute the program (SELinux, or a file system mounted noexec)"),
     (
-        "can't execute",
-        "the device refuses to execute what was put there (SELinux, or a file system that is mounted noexec)",
+        "Permission denied",
+        "permission denied on the device (file permissions, SELinux, or a file system mounted \
+        noexec)",
     ),
-    ("Permission denied", "the device refuses that (rights, SELinux, or a file system that is mounted noexec)"),
-    ("Exec format error", "the program is for another processor: give --binary FILE"),
+    ("Exec format error", "the binary is for another architecture: give --binary FILE"),
     ("unauthorized", "unlock the device, and allow USB debugging"),
-    ("not found", "`adb devices` lists what adb sees"),
+    ("not found", "`adb devices` lists the connected devices"),
     ("Operation not permitted", "entering a network namespace needs root"),
 ];
 
@@ -202,7 +212,7 @@ mod tests {
         refused(TWO, None, "adb:R58, adb:192.0.2.3:5555");
         refused(TWO, Some("192.0.2.3:5555"), "allow USB debugging");
         refused(TWO, Some("X"), "no device of that name");
-        refused("List of devices attached\n\n", None, "switch on USB debugging");
+        refused("List of devices attached\n\n", None, "enable USB debugging");
         refused("R58\toffline\n", None, "plug it in again");
         refused(
             "R58\tno permissions (missing udev rules? user is in the plugdev group); see [http://developer]\n",
@@ -213,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_runs_nothing_but_what_is_meant() {
+    fn shell_words_are_quoted() {
         let line = ["a b", "$(touch x)", "it's"].map(quoted).join(" ");
         let output = shell(&DeviceAddress::Local, &format!("printf '%s|' {line}")).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stdout), "a b|$(touch x)|it's|");
@@ -224,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_get_advice_and_no_orders_for_the_terminal() {
+    fn failures_get_advice_without_control_sequences() {
         assert!(explained("ssh: connect to host x port 22: Connection refused\r\n", "").contains("no ssh server"));
         assert!(explained("me@x: Permission denied (publickey).", "").contains("ssh-copy-id"));
         assert!(explained("sh: /data/local/tmp/x: can't execute: Permission denied", "").contains("SELinux"));

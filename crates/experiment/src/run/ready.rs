@@ -49,7 +49,7 @@ impl Runner<'_, '_> {
                 Some(inner) => Some(inner.clone()),
                 None => {
                     let why = self.not_sized.get(&at).map_or("it did not end", String::as_str);
-                    return Ok(Err(format!("its iteration was not sized, since its warm-up failed: {why}")));
+                    return Ok(Err(format!("its iterations could not be sized, since its warm-up failed: {why}")));
                 }
             },
         };
@@ -73,7 +73,8 @@ impl Runner<'_, '_> {
     fn is_still_there(&self, dir: &Path) -> Result<(), String> {
         match self.storage.get(dir) {
             Some(before) if *before != file_system(dir)? => Err(format!(
-                "the storage under test is no longer at {}: that folder is on another file system now. Mount it there again",
+                "the storage under test is no longer at {}: the folder is on another file system now. Mount the \
+                 storage there again",
                 dir.display()
             )),
             _ => Ok(()),

@@ -84,7 +84,7 @@ pub struct Broken {
 
 impl std::fmt::Display for Broken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "no Perfetto packet begins at byte {}: the trace is cut short or damaged there", self.at)
+        write!(f, "no Perfetto packet at byte {}: the trace is truncated or damaged", self.at)
     }
 }
 

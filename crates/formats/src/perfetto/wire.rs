@@ -169,7 +169,7 @@ mod tests {
 
     /// The examples of the encoding's own manual.
     #[test]
-    fn the_manuals_examples() {
+    fn protobuf_manual_examples_encode_as_documented() {
         let mut out = Vec::new();
         out.varint(1, 150);
         out.bytes(2, b"testing");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_ends_it_and_is_said() {
+    fn undecodable_input_ends_reading_with_an_error() {
         // Cut in a tag, a varint, a length, a text; field 0; a group; a varint of 11 bytes.
         for bytes in [&b"\x80"[..], b"\x08\x96", b"\x12", b"\x12\x05ab", b"\x00\x00", b"\x0b", &[0x08; 1], &[0xff; 12]]
         {

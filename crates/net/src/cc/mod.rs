@@ -71,7 +71,8 @@ impl Algorithm {
 pub enum Error {
     /// Nobody has it.
     #[error(
-        "this kernel has no congestion control {name:?}, and Fathom does not supply it (it has: {}; Fathom supplies bic, htcp, westwood)",
+        "this kernel has no congestion control {name:?}, and Fathom does not provide it (the kernel has: {}; Fathom \
+         provides bic, htcp, westwood)",
         available.join(", ")
     )]
     Unknown {
@@ -82,24 +83,24 @@ pub enum Error {
     },
     /// The kernel does not describe its types.
     #[error(
-        "this kernel does not describe its types (/sys/kernel/btf/vmlinux is not there or not readable), so a congestion control cannot be fitted to it; it needs CONFIG_DEBUG_INFO_BTF"
+        "loading a congestion control needs the kernel's BTF: /sys/kernel/btf/vmlinux is missing or not readable \
+         (CONFIG_DEBUG_INFO_BTF)"
     )]
     NoBtf,
     /// The kernel takes no congestion control as BPF.
     #[error(
-        "this kernel takes no congestion control as BPF; that needs Linux 5.6 with CONFIG_BPF_JIT and CONFIG_BPF_SYSCALL"
+        "this kernel does not support congestion controls in BPF; that needs Linux 5.6 with CONFIG_BPF_JIT and \
+         CONFIG_BPF_SYSCALL"
     )]
     NoStructOps,
     /// Another kernel's congestion controls have other parts.
-    #[error("this kernel's congestion controls have no {0:?}; Fathom does not know this kernel yet")]
+    #[error("this kernel's tcp_congestion_ops has no {0:?}; Fathom does not support this kernel yet")]
     NoMember(String),
     /// No privilege.
-    #[error(
-        "supplying a congestion control needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, which this process has not"
-    )]
+    #[error("loading a congestion control needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")]
     NotPermitted,
     /// The verifier found fault.
-    #[error("the kernel refused {function} of a congestion control ({source}); the verifier's last words:\n{log}")]
+    #[error("the kernel rejected {function} of a congestion control ({source}); end of the verifier's log:\n{log}")]
     Refused {
         /// Which function.
         function: String,
@@ -112,7 +113,7 @@ pub enum Error {
     #[error("this kernel already has a congestion control named {0:?}")]
     Exists(String),
     /// Not a name of the kernel's.
-    #[error("{0:?} is no name for a congestion control: it takes 1 to 15 bytes")]
+    #[error("{0:?} is not a valid name for a congestion control: a name has 1 to 15 bytes")]
     BadName(String),
     /// The embedded object does not fit.
     #[error("the BPF program of {algorithm} does not fit this kernel: {why}")]
@@ -126,7 +127,7 @@ pub enum Error {
     #[error("registering a congestion control failed: {0}")]
     Kernel(#[source] io::Error),
     /// The list cannot be read.
-    #[error("{AVAILABLE} cannot be read ({0}): is /proc mounted?")]
+    #[error("cannot read {AVAILABLE} ({0}): is /proc mounted?")]
     NoList(#[source] io::Error),
 }
 
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_is_said() {
+    fn unknown_congestion_controls_are_reported() {
         let error = ensure("nobodys").expect_err("there is no such thing");
         assert!(error.to_string().contains("nobodys"), "{error}");
         assert!(error.to_string().contains("htcp"), "{error}");

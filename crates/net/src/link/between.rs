@@ -55,10 +55,12 @@ impl Between {
 fn missed(server: SocketAddr, offered: [u64; 2]) -> Option<String> {
     match (offered[UP], offered[DOWN]) {
         (0, _) => Some(format!(
-            "no packet for {server} came to the link: the device that asks reaches it by another way than through this machine, or a firewall here lets nothing pass (`nft list ruleset`)"
+            "no packet for {server} reached the link: the client's route does not go through this machine, or a \
+             firewall here drops its packets (`nft list ruleset`)"
         )),
         (_, 0) => Some(format!(
-            "packets for {server} passed the link, and none came back through it: the way back leads past this machine (the device that serves needs a route through it), or a firewall or an address translation here is in the way (`nft list ruleset`)"
+            "packets for {server} passed the link, but none came back through it: the server's return route does not \
+             go through this machine, or a firewall or NAT here interferes (`nft list ruleset`)"
         )),
         _ => None,
     }
@@ -69,11 +71,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_that_is_passed_by_is_told() {
+    fn a_bypassed_link_is_reported() {
         let server = "192.0.2.7:7100".parse().unwrap();
         let told = |up, down| missed(server, [up, down]).unwrap_or_default();
-        assert!(told(0, 0).contains("another way") && told(0, 9).contains("another way"));
-        assert!(told(9, 0).contains("the way back"));
+        assert!(told(0, 0).contains("the client's route") && told(0, 9).contains("the client's route"));
+        assert!(told(9, 0).contains("return route"));
         assert_eq!(missed(server, [1, 1]), None);
     }
 }

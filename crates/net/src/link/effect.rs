@@ -65,7 +65,7 @@ impl Effect {
     pub fn verdict(&self, own: Option<f64>) -> Result<(), String> {
         if self.longest_ns >= TIMEOUT_NS {
             return Err(format!(
-                "a packet was up to {:.0} ms late, and from {} ms on TCP takes it for lost",
+                "a packet was up to {:.0} ms late; from {} ms on, TCP treats it as lost",
                 self.longest_ns as f64 / 1e6,
                 TIMEOUT_NS / 1_000_000
             ));
@@ -76,11 +76,12 @@ impl Effect {
             return Ok(());
         }
         let than = match own {
-            Some(own) if own > ALLOWED => format!("the result's own interval is {:.1} % to either side", 100.0 * own),
+            Some(own) if own > ALLOWED => format!("the result's own interval is ± {:.1} %", 100.0 * own),
             _ => format!("{:.0} % are allowed", 100.0 * ALLOWED),
         };
         Err(format!(
-            "packets were late: round trips were longer by {:.2} to {:.2} ms in the mean, of {:.2} ms, which may have lowered a rate by {:.1} %, and {than}",
+            "packets were late: mean round trips were {:.2} to {:.2} ms longer than {:.2} ms, which may have lowered \
+             a rate by {:.1} %, and {than}",
             self.added_ns[0] / 1e6,
             self.added_ns[1] / 1e6,
             self.round_trip_ns / 1e6,
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn one_packet_in_a_hundred_that_is_late_is_no_reason() {
+    fn one_late_packet_in_a_hundred_is_tolerated() {
         // The reason of old: the 99th percentile 2 ms late, and 400 us were allowed. The mean grew by 3 us each way.
         let mut packets = vec![(10_000, 0); 98];
         packets.extend([(2_000_000, 0); 2]);
@@ -140,12 +141,12 @@ mod tests {
         let why = e.verdict(None).unwrap_err();
         assert!(why.contains("1.00 to 1.00 ms") && why.contains("11.1 %") && why.contains("5 % are allowed"), "{why}");
         assert_eq!(e.verdict(Some(0.2)), Ok(()));
-        assert!(e.verdict(Some(0.08)).unwrap_err().contains("8.0 % to either side"));
+        assert!(e.verdict(Some(0.08)).unwrap_err().contains("± 8.0 %"));
         assert!(e.verdict(Some(f64::NAN)).is_err());
     }
 
     #[test]
-    fn what_tcp_takes_for_lost_has_no_bound() {
+    fn lateness_beyond_the_rto_is_unbounded() {
         let mut packets = vec![(10_000, 0); 100_000];
         packets.push((10_000, 250_000_000));
         let e = effect(50, 0, &packets);

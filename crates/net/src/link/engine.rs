@@ -93,7 +93,7 @@ impl Outcome {
         let refused = self.counts.iter().map(|c| c.refused).sum::<u64>();
         let counted = [
             (self.overrun, "packets were dropped before the emulator could read them"),
-            (self.unwritten, "packets were refused by the kernel when they were due"),
+            (self.unwritten, "packets were rejected by the kernel when they were due"),
             (refused, "packets found the emulator's memory full"),
         ];
         let counted = counted.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_early_or_absurdly_late_does_no_harm() {
+    fn extreme_lateness_values_are_handled() {
         let mut late = Late::default();
         late.record(10, (5, 6), 0);
         late.record(0, (u64::MAX, u64::MAX), u64::MAX);

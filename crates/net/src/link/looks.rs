@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_came_while_it_was_stopped_nothing_is_known() {
+    fn packets_during_a_stop_have_unknown_lateness() {
         // Stopped: the wait for a processor is not counted then.
         let slept = Slept { from: 0, asked_ns: 1_000_000, woke: 30_000_000, waited_ns: Some(5_000) };
         let mut looks = Looks::since(0);

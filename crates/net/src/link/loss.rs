@@ -50,7 +50,7 @@ impl Loss {
         let parts = list.split(',').map(probability).collect::<Result<Vec<_>, _>>()?;
         let (worsen, recover) = match parts[..] {
             [worsen, recover] | [worsen, recover, _] | [worsen, recover, _, _] => (worsen, recover),
-            _ => return Err("give burst:WORSEN,RECOVER[,BAD[,GOOD]], such as burst:0.5%,25%".into()),
+            _ => return Err("expected burst:WORSEN,RECOVER[,BAD[,GOOD]], such as burst:0.5%,25%".into()),
         };
         let (bad, good) = (parts.get(2).copied().unwrap_or(1.0), parts.get(3).copied().unwrap_or(0.0));
         Ok(Self::Burst { worsen, recover, bad, good })
@@ -60,7 +60,7 @@ impl Loss {
 fn probability(text: &str) -> Result<f64, String> {
     let (number, scale) = text.trim().strip_suffix('%').map_or((text.trim(), 1.0), |n| (n, 0.01));
     let value = number.trim().parse::<f64>().ok().map(|v| v * scale).filter(|v| (0.0..=1.0).contains(v));
-    value.ok_or_else(|| format!("{text:?} is no share of packets; give 0 to 1, or percent such as 1%"))
+    value.ok_or_else(|| format!("{text:?} is not a share of packets; expected 0 to 1, or percent such as 1%"))
 }
 
 /// The model at work on one direction of a link.

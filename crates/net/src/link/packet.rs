@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_one_packet_or_none() {
+    fn invalid_packets_count_as_one_or_none() {
         assert_eq!(measure(&[]), None);
         assert_eq!(measure(&[0; 10]), None);
         assert_eq!(measure(&frame(0, 0, 0, &[0x45; 19])), None);
@@ -117,7 +117,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_fail_or_shrink(bytes in prop::collection::vec(any::<u8>(), 0..300), large: bool, kind in 0..6_u8) {
+        fn arbitrary_bytes_do_not_panic_or_shrink(bytes in prop::collection::vec(any::<u8>(), 0..300), large: bool, kind in 0..6_u8) {
             let mut bytes = bytes;
             if let Some(first) = bytes.get_mut(HEADER) {
                 *first = if large { 0x45 } else { 0x60 };

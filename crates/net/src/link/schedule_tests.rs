@@ -111,7 +111,7 @@ fn a_way_without_a_rate_queues_for_the_medium_that_it_shares() {
 }
 
 #[test]
-fn a_late_look_changes_no_due_time() {
+fn late_polling_does_not_change_due_times() {
     let way = Way { rate_bps: 12_000_000, delay_ns: MS, ..Way::default() };
     let mut link = EmulatedLink::new(&Spec::both(way));
     for i in 0..3 {
@@ -174,7 +174,7 @@ proptest! {
     /// Whatever comes: every packet is delivered, lost, dropped or refused; none leaves before its delay; the order is
     /// kept unless asked; and the result does not depend on how often the link is looked at.
     #[test]
-    fn nothing_is_lost_unseen_early_or_out_of_order(
+    fn packets_are_never_lost_early_or_reordered_silently(
         up in way(),
         down in way(),
         half_duplex: bool,

@@ -152,10 +152,10 @@ impl Spec {
     pub fn check(&self) -> Result<(), String> {
         for way in [&self.up, &self.down] {
             if self.gso == Gso::On && way.loss != Loss::None {
-                return Err("with GSO a loss would take up to 64 KiB at once: leave --gso off".into());
+                return Err("with GSO, each loss would drop up to 64 KiB: use --gso off".into());
             }
             if way.jitter_ns > way.delay_ns {
-                return Err("jitter larger than the delay would deliver before sending: raise --delay".into());
+                return Err("jitter must not exceed the delay: raise --delay".into());
             }
             if way.delay_ns > 60_000_000_000 || way.packet_ns > 60_000_000_000 {
                 return Err("a delay is at most 60 s".into());
@@ -190,10 +190,17 @@ pub fn rate(text: &str) -> Result<u64, String> {
         "k" | "kbit" | "kb" => 1e3,
         "m" | "mbit" | "mb" => 1e6,
         "g" | "gbit" | "gb" => 1e9,
-        _ => return Err(format!("{text:?} is no rate; give bits per second, such as 50mbit, 1.5gbit or 64kbit")),
+        _ => {
+            return Err(format!("{text:?} is not a rate; expected bits per second, such as 50mbit, 1.5gbit or 64kbit"));
+        }
     };
     let value = number.parse::<f64>().ok().map(|v| v * scale).filter(|v| (0.0..=1e12).contains(v));
-    value.map(|v| v.round() as u64).ok_or_else(|| format!("{text:?} is no rate; give such as 50mbit, up to 1000gbit"))
+    value.map(|v| v.round() as u64).ok_or_else(|| {
+        format!(
+            "{text:?} is not a rate; expected up to 1000gbit, such as \
+        50mbit"
+        )
+    })
 }
 
 /// Reads a time: `8ms`, `500us`, `1.5s`, `0`. Any other number without a unit is refused: elsewhere it would be seconds, to `tc` microseconds.
@@ -210,13 +217,18 @@ pub fn time_ns(text: &str) -> Result<u64, String> {
         // Nothing is nothing in any unit.
         "" if number.parse() == Ok(0.0) => 0.0,
         "" if number.parse::<f64>().is_ok() => {
-            return Err(format!("{text} of what? Give {text}ms, {text}us or {text}s"));
+            return Err(format!("{text} has no unit; expected {text}ms, {text}us or {text}s"));
         }
         "s" => 1e9,
-        _ => return Err(format!("{text:?} is no time; give such as 8ms, 500us or 0.3s")),
+        _ => return Err(format!("{text:?} is not a time; expected a value such as 8ms, 500us or 0.3s")),
     };
     let value = number.parse::<f64>().ok().map(|v| v * scale).filter(|v| (0.0..=6e10).contains(v));
-    value.map(|v| v.round() as u64).ok_or_else(|| format!("{text:?} is no time; give 0 to 60 s, such as 8ms or 500us"))
+    value.map(|v| v.round() as u64).ok_or_else(|| {
+        format!(
+            "{text:?} is not a time; expected 0 to 60 s, such as 8ms \
+        or 500us"
+        )
+    })
 }
 
 /// Reads a number with an optional binary suffix: `100`, `64K`, `1M`.
@@ -231,7 +243,7 @@ pub fn count(text: &str) -> Result<u64, String> {
         _ => (text, 0),
     };
     let number = digits.parse::<u32>().map(|n| u64::from(n) << shift);
-    number.map_err(|_| format!("{text:?} is no number; give such as 100, 64K or 1M"))
+    number.map_err(|_| format!("{text:?} is not a number; expected a value such as 100, 64K or 1M"))
 }
 
 #[cfg(test)]
@@ -277,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_a_reason() {
+    fn impossible_links_are_refused_with_a_reason() {
         let bad = |way: Way| Spec::both(way).check().unwrap_err();
         assert!(bad(Way { jitter_ns: 2, delay_ns: 1, ..Way::default() }).contains("--delay"));
         assert!(bad(Way { queue_packets: 0, ..Way::default() }).contains("queue"));

@@ -217,7 +217,7 @@ impl<'a> Course<'a> {
         let ns = self.still_ns.load(Ordering::Relaxed);
         (ns > 0).then(|| {
             format!(
-                "the program stood still for {:.1} s of the run: it was stopped, frozen or suspended, or its machine was; measure again",
+                "Fathom was suspended for {:.1} s of the run (stopped, frozen, or the machine slept); measure again",
                 ns as f64 / 1e9
             )
         })
@@ -262,7 +262,7 @@ mod tests {
     use crate::spec::SocketOptions;
 
     #[test]
-    fn what_ends_before_its_time_is_trouble_for_whose_clock_ends_it() {
+    fn an_early_end_is_an_error_for_the_end_that_times_the_run() {
         let spec = Spec {
             traffic: Traffic::Tcp { rate_bps: None },
             directions: vec![Direction::Up],

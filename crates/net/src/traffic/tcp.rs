@@ -293,7 +293,7 @@ fn receive(stream: &TcpStream, copy: bool, counter: &AtomicU64, between: &mut Be
         // SAFETY: the pointer and the length are those of a buffer of ours; with MSG_TRUNC nothing is written to it.
         let n = unsafe { libc::recv(stream.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), flags) };
         match n {
-            0 => return "the other end closed it".into(),
+            0 => return "closed by the other end".into(),
             1.. => {
                 counter.fetch_add(n as u64, Ordering::Relaxed);
             }

@@ -42,7 +42,7 @@ pub fn run(
                         Side::Serves => answer(&c.stream, sizes),
                     };
                     let by = if side == Side::Asks { Ends::Here } else { Ends::There };
-                    let why = ended.map_or_else(|e| e.to_string(), |()| "the other end closed it".into());
+                    let why = ended.map_or_else(|e| e.to_string(), |()| "closed by the other end".into());
                     let trouble = course.ended(c.announcement.stream, &why, by);
                     (Thread::now().since(before), times, trouble)
                 })

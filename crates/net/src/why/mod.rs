@@ -310,11 +310,11 @@ pub fn transactions(spec: &Spec, asks: &EndReport, serves: &EndReport) -> Vec<Li
     let limit =
         |cause, evidence, remedy| vec![Limit { cause, share: 1.0, allows_bps: None, evidence, remedy: Some(remedy) }];
     if cpu_bound(&t.threads, asks, wall_ns) {
-        return limit(Cause::Cpu, text::busy("end that asks", &t.threads, wall_ns, asks), text::cpu_remedy());
+        return limit(Cause::Cpu, text::busy("client", &t.threads, wall_ns, asks), text::cpu_remedy());
     }
     if serves.machine.throttled >= THROTTLED {
         let evidence = format!(
-            "a quota held the end that serves back for {:.0} % of the time",
+            "a CPU quota throttled the server for {:.0} % of the time",
             100.0 * serves.machine.throttled.min(1.0)
         );
         return limit(Cause::Cpu, evidence, text::cpu_remedy());
@@ -323,17 +323,17 @@ pub fn transactions(spec: &Spec, asks: &EndReport, serves: &EndReport) -> Vec<Li
     let answered = t.counts.iter().fold(0, |sum: u64, n| sum.saturating_add(*n)) as f64 / seconds.max(1e-9);
     let allowed = streams * 1e6 / t.latency_us[0].max(1e-3);
     let told = format!(
-        "{} connection(s) with one request under way each, which waited {} for its answer (median), the network and the other end included: that \
-         allows {allowed:.0} a second, and {answered:.0} were answered",
+        "{} connection(s) with one request in flight each and a median response time of {} (network and server \
+         included) allow {allowed:.0} requests/s; {answered:.0} were answered",
         spec.streams,
         duration(t.latency_us[0] * 1e3)
     );
     if answered * 3.0 < allowed {
         // Most were quick, and a few took most of the time.
         let evidence = format!("{told}; some took much longer, up to {}", duration(t.latency_us[4] * 1e3));
-        return limit(Cause::Unexplained, evidence, "look at what happened then: `fathom record` beside it".into());
+        return limit(Cause::Unexplained, evidence, "find the cause with `fathom record` during the run".into());
     }
-    limit(Cause::RoundTrips, told, "ask more at a time: --streams; or shorten the way there and back".into())
+    limit(Cause::RoundTrips, told, "send more at a time (--streams), or shorten the path".into())
 }
 
 /// For which share of the time an end's busiest thread ran, waited to run, or was held back by a quota.

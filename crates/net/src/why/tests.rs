@@ -129,7 +129,7 @@ fn a_small_send_buffer_is_named_with_its_setting() {
     first(
         &story(small),
         Cause::SendBuffer,
-        &["208 KiB cap a stream", "at 32.0 ms", "53.2 Mb/s", "SO_SNDBUF 208 KiB", "net.ipv4.tcp_wmem", "4 MiB"],
+        &["208 KiB limit a stream", "at 32.0 ms", "53.2 Mb/s", "SO_SNDBUF 208 KiB", "net.ipv4.tcp_wmem", "4 MiB"],
     );
     let mut asked = story(small);
     asked.spec.socket.send_buffer = Some(106_496);
@@ -144,7 +144,7 @@ fn a_small_window_is_the_receivers_unless_it_does_not_read() {
     });
     first(&small, Cause::ReceiveWindow, &["64.0 KiB in flight", "128 KiB", "net.ipv4.tcp_rmem"]);
     small.received.unread.iter_mut().for_each(|u| u.unread_bytes = 60_000);
-    first(&small, Cause::Application, &["unread", "read sooner"]);
+    first(&small, Cause::Application, &["unread", "read earlier"]);
     small.received.threads.busiest_ready_ns = 4_900_000_000;
     small.received.threads.busiest_cpu_ns = 500_000_000;
     first(&small, Cause::Cpu, &["receiver", "ran for 10 %", "98 %"]);
@@ -181,7 +181,7 @@ fn a_standing_queue_is_the_link_whatever_window_is_full() {
         s.sndbuf_limited_us = us * 3 / 10;
         s.rwnd_limited_us = us * 3 / 10;
     };
-    first(&story(queue), Cause::LinkRate, &["60.0 ms against 31.5 ms", "50.0 Mb/s"]);
+    first(&story(queue), Cause::LinkRate, &["took 60.0 ms, 31.5 ms without load", "50.0 Mb/s"]);
     let overflowing = |us: u64, s: &mut TcpSample| {
         queue(us, s);
         s.total_retrans = us / 1_000_000;
@@ -217,7 +217,7 @@ fn a_window_that_a_paced_sender_fills_now_and_then_is_still_the_limit() {
 #[test]
 fn an_application_that_pauses_leaves_tcp_idle() {
     let mut pausing = story(|us, s| s.busy_us = us / 5);
-    first(&pausing, Cause::Application, &["nothing to send", "write sooner"]);
+    first(&pausing, Cause::Application, &["nothing to send", "write earlier"]);
     assert!((judged(&pausing)[0].share - 0.8).abs() < 0.02);
     pausing.sent.threads.busiest_ready_ns = 4_900_000_000;
     first(&pausing, Cause::Cpu, &["sender"]);
@@ -230,7 +230,7 @@ fn an_application_that_pauses_leaves_tcp_idle() {
 
 #[test]
 fn a_window_that_still_grows_is_congestion_without_loss() {
-    first(&story(|_, _| ()), Cause::Congestion, &["not yet grown", "--duration"]);
+    first(&story(|_, _| ()), Cause::Congestion, &["still growing", "--duration"]);
     let mut paced = story(|_, _| ());
     paced.spec.socket.pacing_bps = Some(32_000_000);
     first(&paced, Cause::Application, &["--pacing"]);
@@ -258,7 +258,7 @@ fn a_mixture_has_shares_of_time() {
 }
 
 #[test]
-fn what_runs_already_is_not_advised() {
+fn the_congestion_control_in_use_is_not_recommended() {
     let lossy = |control: &str| {
         let mut told = story(|us, s| (s.total_retrans, s.ca_state, s.cwnd, s.unacked) = (us / 10_000, 3, 12, 12));
         told.sent.sockets[0].congestion = Some(control.into());
@@ -274,7 +274,7 @@ fn what_runs_already_is_not_advised() {
 }
 
 #[test]
-fn nothing_read_is_nothing_said() {
+fn without_readings_there_is_no_verdict() {
     let mut none = story(|_, _| ());
     none.sent.samples.clear();
     assert!(judged(&none).is_empty());
@@ -291,7 +291,7 @@ fn a_control_that_paces_at_what_the_path_carries_is_held_by_the_link() {
         told.sent.sockets[0].congestion = Some("bbr".into());
         told
     };
-    first(&paced(|_| 2_400_000), Cause::LinkRate, &["bbr let packets go at 20.0 Mb/s", "window of 80", "19.2 Mb/s"]);
+    first(&paced(|_| 2_400_000), Cause::LinkRate, &["bbr paced packets at 20.0 Mb/s", "window of 80", "19.2 Mb/s"]);
     // For two of five seconds it still looked for the rate.
     let limits = judged(&paced(|us| if us < 2_000_000 { 600_000 } else { 2_400_000 }));
     assert_eq!((limits[0].cause, limits[1].cause), (Cause::LinkRate, Cause::Congestion), "{limits:?}");
@@ -303,7 +303,7 @@ fn a_control_that_paces_at_what_the_path_carries_is_held_by_the_link() {
     let full = story(|_, s| {
         (s.notsent_bytes, s.pacing_rate, s.delivery_rate, s.unacked) = (200_000, 2_400_000, 2_400_000, 95);
     });
-    first(&full, Cause::Congestion, &["not yet grown"]);
+    first(&full, Cause::Congestion, &["still growing"]);
 }
 
 #[test]
@@ -328,7 +328,7 @@ fn a_queue_and_a_full_window_are_the_paths_however_long_threads_wait() {
 }
 
 #[test]
-fn a_weak_sign_names_nothing_and_no_share_is_above_one() {
+fn weak_evidence_gives_no_cause_and_shares_are_at_most_one() {
     // The thread that only looks after the others waited for a processor for 183 % of the time.
     let starved = |mut story: Story| {
         (story.ends.0.sampler_wait_ns, story.ends.1.sampler_wait_ns) = (9_150_000_000, 9_150_000_000);
@@ -339,26 +339,26 @@ fn a_weak_sign_names_nothing_and_no_share_is_above_one() {
     first(&starved(unread), Cause::Application, &["unread"]);
     first(&starved(story(|us, s| s.rwnd_limited_us = us * 9 / 10)), Cause::ReceiveWindow, &[]);
     first(&starved(story(|us, s| s.sndbuf_limited_us = us)), Cause::SendBuffer, &[]);
-    first(&starved(story(|_, _| ())), Cause::Congestion, &["not yet grown"]);
+    first(&starved(story(|_, _| ())), Cause::Congestion, &["still growing"]);
     // Beside a thread that did lack a processor it is told, and both are read a little later than the run's time.
     let mut busy = starved(story(|us, s| s.busy_us = us / 5));
     (busy.sent.threads.busiest_ready_ns, busy.sent.threads.busiest_cpu_ns) = (5_050_000_000, 5_010_000_000);
     first(
         &busy,
         Cause::Cpu,
-        &["only looks after the others", "for 100 %", "ran for 100 % of the time and was ready to for 100 %"],
+        &["even the supervising thread", "for 100 %", "ran for 100 % of the time and was runnable for 100 %"],
     );
 }
 
 #[test]
-fn an_application_that_got_what_it_asked_for_is_the_limit_whatever_its_processor_does() {
+fn an_application_at_its_requested_rate_is_the_limit_whatever_its_cpu_use() {
     // What another machine said: "the sender's busiest thread ran for 49 % of the time and was ready to for 100 %", "98 %", "101 %".
     for (ran, ready) in [(2_450_000_000, 5_000_000_000), (4_900_000_000, 5_050_000_000), (10_000_000, 12_000_000)] {
         let mut paced = story(|us, s| (s.busy_us, s.notsent_bytes) = (us * 3 / 10, 0));
         (paced.sent.threads.busiest_cpu_ns, paced.sent.threads.busiest_ready_ns) = (ran, ready);
         paced.ends.0.machine.busy = 0.56;
         paced.spec.traffic = Traffic::Tcp { rate_bps: Some(50_000_000) };
-        first(&paced, Cause::Application, &["50.0 Mb/s a stream, as asked"]);
+        first(&paced, Cause::Application, &["50.0 Mb/s per stream, as requested"]);
         assert_eq!(judged(&paced)[0].share, 1.0);
         // What it asked for did not come: the processor, if it had one too few.
         paced.spec.traffic = Traffic::Tcp { rate_bps: Some(100_000_000) };
@@ -407,7 +407,7 @@ fn transactions_wait_for_answers_or_for_a_processor() {
     let limits = transactions(&told.spec, &told.ends.0, &told.ends.1);
     assert_eq!((limits.len(), limits[0].cause, limits[0].share), (1, Cause::RoundTrips, 1.0));
     assert!(limits[0].evidence.contains("1 connection(s)") && limits[0].evidence.contains("12.5 ms"), "{limits:?}");
-    assert!(limits[0].evidence.contains("allows 80 a second, and 80 were answered"), "{limits:?}");
+    assert!(limits[0].evidence.contains("allow 80 requests/s; 80 were answered"), "{limits:?}");
     // Half of them took 12.5 ms, and all together ten times as long: something else took the time.
     told.ends.0.transactions.as_mut().unwrap().counts = vec![40];
     assert_eq!(transactions(&told.spec, &told.ends.0, &told.ends.1)[0].cause, Cause::Unexplained);
@@ -504,7 +504,7 @@ fn carried(bytes: impl Fn(u64) -> u64) -> Vec<Carried> {
 }
 
 #[test]
-fn what_waits_in_the_senders_own_queue_is_nobody_elses() {
+fn packets_in_the_senders_own_queue_are_not_competing_traffic() {
     // A bucket of 20 Mb/s at the interface: TCP gives it 200 kB each second window at once, and it lets them out evenly.
     let mut own = story(|us, s| {
         (s.bytes_sent, s.bytes_acked, s.data_segs_out) = (us / 200_000 * 500_000, us * 5 / 2, 0);
@@ -522,7 +522,7 @@ fn what_waits_in_the_senders_own_queue_is_nobody_elses() {
 }
 
 #[test]
-fn segments_that_are_sent_again_for_nothing_are_no_policer() {
+fn spurious_retransmissions_are_not_a_policer() {
     // A processor's 17 Gb/s, even, and of a million segments some thousand are sent again.
     let busy = story(|us, s| {
         (s.srtt_us, s.min_rtt_us, s.cwnd, s.unacked) = (100, 20, 200, 150);

@@ -17,42 +17,44 @@ pub fn of(reason: Reason, seen: &Seen<'_>, judged: &Judged, b: &Basis) -> (Strin
                 _ => 0,
             };
             let evidence = format!(
-                "the sender had nothing to send: it writes {} a stream, as asked, and {} arrived",
+                "the sender had nothing to send: it writes {} per stream, as requested, and {} arrived",
                 rate(asked as f64),
                 rate(seen.rate_bps)
             );
-            (evidence, Some("raise --rate, or leave it out".into()))
+            (evidence, Some("raise or omit --rate".into()))
         }
         Reason::NothingToSend => match seen.spec.traffic {
             Traffic::Tcp { rate_bps: Some(asked) } => (
-                format!("the sender had nothing to send: it writes {} a stream, as asked", rate(asked as f64)),
-                Some("raise --rate, or leave it out".into()),
+                format!("the sender had nothing to send: it writes {} per stream, as requested", rate(asked as f64)),
+                Some("raise or omit --rate".into()),
             ),
             _ => (
-                "the sender had nothing to send: its program had written nothing, and all was acknowledged".into(),
-                Some("write sooner, and more at once".into()),
+                "the sender had nothing to send: the application had not written, and all data was acknowledged".into(),
+                Some("write earlier, and more at once".into()),
             ),
         },
         Reason::Paced => {
             let asked = seen.spec.socket.pacing_bps.unwrap_or(0);
-            let evidence = format!("packets were let go at {} a stream, as asked, without loss", rate(asked as f64));
-            (evidence, Some("raise --pacing, or leave it out".into()))
+            let evidence =
+                format!("packets were paced at {} per stream, as requested, without loss", rate(asked as f64));
+            (evidence, Some("raise or omit --pacing".into()))
         }
         Reason::NotRead => (
-            "data lay unread at the receiver, whose thread was often asleep".into(),
-            Some("read sooner, and more at once".into()),
+            "data waited unread at the receiver, whose thread was often asleep".into(),
+            Some("read earlier, and more at once".into()),
         ),
         Reason::Window => {
             let buffer = seen.received.sockets.iter().map(|s| s.receive_buffer).max().unwrap_or(0);
             let evidence = format!(
-                "the receiver's window was full: the {} in flight that it let be, of a receive buffer of {}, cap a stream at {} at {rtt}",
+                "the receive window was full: the {} in flight that it allows, of a receive buffer of {}, limit a \
+                 stream to {} at {rtt}",
                 bytes(b.flying),
                 size(buffer),
                 cap(b.flying)
             );
             let most = setting(seen.receiver, "net.ipv4.tcp_rmem");
             let remedy = match seen.spec.socket.receive_buffer {
-                Some(_) => format!("raise --rcvbuf, or leave it out: the kernel then grows it up to {most}"),
+                Some(_) => format!("raise --rcvbuf, or omit it: the kernel then autotunes it up to {most}"),
                 None => format!("receive buffer at most {most}: raise the last number of net.ipv4.tcp_rmem there"),
             };
             (evidence, Some(remedy))
@@ -60,14 +62,15 @@ pub fn of(reason: Reason, seen: &Seen<'_>, judged: &Judged, b: &Basis) -> (Strin
         Reason::Buffer => {
             let buffer = seen.sent.sockets.iter().map(|s| s.send_buffer).max().unwrap_or(0);
             let evidence = format!(
-                "all that the send buffer held was in flight: {} cap a stream at {} at {rtt} (SO_SNDBUF {} at the end of the run)",
+                "the whole send buffer was in flight: {} limit a stream to {} at {rtt} (SO_SNDBUF {} at the end of \
+                 the run)",
                 bytes(b.flying),
                 cap(b.flying),
                 size(buffer)
             );
             let most = setting(seen.sender, "net.ipv4.tcp_wmem");
             let remedy = match seen.spec.socket.send_buffer {
-                Some(_) => format!("raise --sndbuf, or leave it out: the kernel then grows it up to {most}"),
+                Some(_) => format!("raise --sndbuf, or omit it: the kernel then autotunes it up to {most}"),
                 None => format!("send buffer at most {most}: raise the last number of net.ipv4.tcp_wmem there"),
             };
             (evidence, Some(remedy))
@@ -76,82 +79,110 @@ pub fn of(reason: Reason, seen: &Seen<'_>, judged: &Judged, b: &Basis) -> (Strin
             let share = 100.0 * b.again / b.segments.max(1.0);
             let f = super::Facts { rtt_us: b.rtt_us, again: b.again, segments: b.segments, ..*f };
             let bound = of_facts(&f, seen.sent.sockets.len().max(1)).map_or_else(String::new, |(mathis, padhye)| {
-                format!("; so much loss allows Reno {} by Mathis, {} by Padhye, and {} arrived in the second half of the run", rate(mathis), rate(padhye), rate(b.acked_bps * seen.sent.sockets.len().max(1) as f64))
+                format!(
+                    "; at this loss, Reno reaches {} by Mathis, {} by Padhye; {} arrived in the second half of \
+                    the run",
+                    rate(mathis),
+                    rate(padhye),
+                    rate(b.acked_bps * seen.sent.sockets.len().max(1) as f64)
+                )
             });
             let evidence = format!(
-                "the congestion window was cut by loss: {share:.2} % of the segments were sent again, window {:.0} segments at {rtt}{bound}",
+                "the congestion window was reduced by loss: {share:.2} % of the segments were retransmitted, window \
+                 {:.0} segments at {rtt}{bound}",
                 b.cwnd
             );
             let mut remedy = "find where packets are lost (`ip -s link`, `tc -s qdisc`, the radio)".to_string();
             // BBR in any version, among them those that Fathom supplies, is no change where it runs.
             if !seen.sent.sockets.iter().any(|s| s.congestion.as_deref().is_some_and(|c| c.contains("bbr"))) {
-                remedy += ", or take a control that minds loss less: --cc bbr";
+                remedy += ", or use a congestion control that tolerates loss: --cc bbr";
             }
             (evidence, Some(remedy))
         }
         Reason::Growing => {
             let evidence = format!(
-                "the congestion window had not yet grown to what the path carries: {:.0} segments at {rtt} are {} a stream",
+                "the congestion window was still growing: {:.0} segments at {rtt} are {} per stream",
                 b.cwnd,
                 cap(b.cwnd * f.mss)
             );
-            (evidence, Some("measure longer (--duration), or give more streams".into()))
+            (evidence, Some("measure longer (--duration), or use more streams".into()))
         }
         Reason::HeldBack => {
             let evidence = format!(
-                "{} let packets go at {} a stream while data waited and its window of {:.0} segments was not full; {} were delivered",
+                "{} paced packets at {} per stream while data waited and its window of {:.0} segments was not full; \
+                 {} were delivered",
                 control(seen),
                 rate(b.paced_bps),
                 b.cwnd,
                 rate(b.delivered_bps)
             );
-            (evidence, Some("measure longer (--duration), or compare another control (--cc)".into()))
+            (evidence, Some("measure longer (--duration), or try another congestion control (--cc)".into()))
         }
         Reason::Policed | Reason::Shallow => {
             let Some(d) = judged.path.drops else { return ("packets were dropped".into(), None) };
             let again = 100.0 * f.again / f.segments.max(1.0);
             let shown = format!(
-                "{} came through, evenly (within {:.0} %), and {again:.2} % of the segments were sent again; {:.0} % of what was sent beyond the mean was dropped",
+                "{} arrived at a constant rate (within {:.0} %), and {again:.2} % of the segments were \
+                 retransmitted; {:.0} % of what was sent above the mean was dropped",
                 rate(d.rate_bps),
                 100.0 * d.varied,
                 100.0 * d.slope.clamp(0.0, 1.0)
             );
             match reason {
                 Reason::Policed => (
-                    format!("the path drops what exceeds a rate and delays nothing: {shown}; bursts of up to {} passed", bytes(d.burst)),
-                    Some("ask whoever runs the path for its policed rate, and stay below it: --pacing, or a shaper at the sender".into()),
+                    format!(
+                        "a policer drops what exceeds a rate, without queueing: {shown}; bursts of up to {} \
+                        passed",
+                        bytes(d.burst)
+                    ),
+                    Some(
+                        "ask the network's operator for the policed rate, and stay below it: --pacing, or a shaper \
+                        at the sender"
+                            .into(),
+                    ),
                 ),
                 _ => (
-                    format!("a queue in the path overflows before it holds a burst: {shown}; it held about {}", bytes(d.queued)),
-                    Some("lengthen that queue, or send in smaller bursts: --pacing, a control that paces (--cc bbr)".into()),
+                    format!("a shallow queue in the path overflows: {shown}; it holds about {}", bytes(d.queued)),
+                    Some(
+                        "lengthen that queue, or send smaller bursts: --pacing, or a congestion control that paces \
+                        (--cc bbr)"
+                            .into(),
+                    ),
                 ),
             }
         }
         Reason::Others => {
             let (bps, share) = judged.path.all_others();
             let evidence = format!(
-                "others used the same interface: they had {} of it, {:.0} %, while {} arrived here",
+                "other traffic used {} of the same interface, {:.0} %, while {} arrived here",
                 rate(bps),
                 100.0 * share,
                 rate(seen.rate_bps)
             );
-            (evidence, Some("stop them, or give this traffic a share of its own; `ss -ti`, `ip -s link` and nethogs show who it is".into()))
+            (
+                evidence,
+                Some(
+                    "stop it, or reserve bandwidth for this traffic; `ss -ti`, `ip -s link` and nethogs show \
+                its source"
+                        .into(),
+                ),
+            )
         }
         Reason::Unexplained => {
             let evidence = format!(
-                "nothing that was read explains it: {} a stream were acknowledged at {rtt}, with {} in flight, a window of {:.0} segments and {} let go; \
-                 {:.2} % of the segments were sent again",
+                "unknown: {} per stream were acknowledged at {rtt}, with {} in flight, a window of {:.0} segments \
+                 and {} paced; {:.2} % of the segments were retransmitted",
                 rate(b.acked_bps),
                 bytes(b.flying),
                 b.cwnd,
                 rate(b.paced_bps),
                 100.0 * f.again / f.segments.max(1.0)
             );
-            (evidence, Some("keep the run (-o) and look at its page; measure longer (--duration)".into()))
+            (evidence, Some("store the run (-o) and inspect its page; measure longer (--duration)".into()))
         }
         Reason::Queue => (
             format!(
-                "a queue stood in the path: the round trip took {rtt} against {} without load, while {} arrived",
+                "the path had a standing queue: round trips took {rtt}, {} without load, while {} arrived",
                 duration(f.least_rtt_us * 1e3),
                 rate(seen.rate_bps)
             ),
@@ -159,8 +190,8 @@ pub fn of(reason: Reason, seen: &Seen<'_>, judged: &Judged, b: &Basis) -> (Strin
         ),
         Reason::Found => {
             let evidence = format!(
-                "{} let packets go at {}, what it found the path to carry, while data waited and its window of {:.0} segments was \
-                 not full; {} were delivered",
+                "{} paced packets at {}, its estimate of the path's rate, while data waited and its window of {:.0} \
+                 segments was not full; {} were delivered",
                 control(seen),
                 rate(b.paced_bps),
                 b.cwnd,
@@ -179,7 +210,8 @@ fn control<'a>(seen: &Seen<'a>) -> &'a str {
 }
 
 pub fn cpu_remedy() -> String {
-    "give that end's threads more processor time (quota, priority, other load, frequency), or spread the load: --streams".into()
+    "give that end's threads more CPU time (quota, priority, other load, frequency), or use more streams (--streams)"
+        .into()
 }
 
 /// How busy an end's threads were while data went.
@@ -193,14 +225,15 @@ pub fn busy(end: &str, threads: &Threads, wall_ns: u64, report: &crate::outcome:
     let ready = 100.0 * super::share_of(threads.busiest_ready_ns, wall_ns);
     let throttled = 100.0 * report.machine.throttled.min(1.0);
     let quota =
-        if throttled >= 1.0 { format!(", and a quota held it back for {throttled:.0} %") } else { String::new() };
+        if throttled >= 1.0 { format!(", and a CPU quota throttled it for {throttled:.0} %") } else { String::new() };
     let starved = 100.0 * super::starved(report, wall_ns);
     let starved = match starved >= 10.0 {
-        true => format!("; even the thread that only looks after the others waited for a processor for {starved:.0} %"),
+        true => format!("; even the supervising thread waited for a CPU for {starved:.0} %"),
         false => String::new(),
     };
     format!(
-        "the {end}'s busiest thread ran for {ran:.0} % of the time and was ready to for {ready:.0} %{quota}{starved}; its machine was {:.0} % busy",
+        "the {end}'s busiest thread ran for {ran:.0} % of the time and was runnable for {ready:.0} \
+         %{quota}{starved}; its machine was {:.0} % busy",
         100.0 * report.machine.busy
     )
 }

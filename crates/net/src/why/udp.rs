@@ -45,61 +45,59 @@ pub fn limits(seen: &Seen<'_>) -> Vec<Limit> {
     if lossy && received.dropped_here.saturating_mul(2) >= lost {
         let evidence =
             format!("{} of {lost} lost packets were dropped by the receiver's own socket", received.dropped_here);
-        let remedy = "give the receiver more processor time, or a larger buffer: --rcvbuf, net.core.rmem_max there";
+        let remedy = "give the receiver more CPU time, or a larger buffer: --rcvbuf, net.core.rmem_max there";
         return limit(Cause::Cpu, evidence, Some(remedy));
     }
-    let came = format!("{} arrived of {} that were asked for", rate(seen.rate_bps), rate(asked as f64));
+    let came = format!("{} of the requested {} arrived", rate(seen.rate_bps), rate(asked as f64));
     if lossy {
-        let evidence = format!("{lost} of {} packets were lost on the way; {came}", sent.sent);
+        let evidence = format!("{lost} of {} packets were lost in the network; {came}", sent.sent);
         return limit(Cause::LinkRate, evidence, Some("lower --rate"));
     }
     let short = seen.rate_bps < SHORT * asked as f64;
     if let Some(longer_us) = queue(&received.transit_ns, wall_ns, short) {
         let evidence = format!(
-            "a queue stood in the path: at the end packets took {} longer than the quickest, while {came}",
+            "the path had a standing queue: at the end, packets took {} longer than the fastest, while {came}",
             duration(longer_us * 1e3)
         );
-        return limit(Cause::LinkRate, evidence, Some("lower --rate: what the link does not carry only waits"));
+        return limit(Cause::LinkRate, evidence, Some("lower --rate: packets above the link's rate only queue"));
     }
-    let faster = "send larger packets (--packet) or fewer (--rate), or give the sender's thread more processor time";
+    let faster = "send larger packets (--packet) or fewer (--rate), or give the sender's thread more CPU time";
     // Packets that were late and arrived in the run nevertheless took nothing from its rate.
     if behind(sent, wall_ns) && (short || unsent(sent)) {
         let late = format!(
-            "the sender handed over {} of {} packets that were due, half of them more than {} late, one in a hundred more than {}",
+            "the sender sent {} of {} packets due, half of them more than {} late, one in a hundred more than {}",
             sent.sent,
             sent.due,
             duration(sent.late_us[0] * 1e3),
             duration(sent.late_us[1] * 1e3)
         );
         if sent.refused > 0 && !cpu_bound(&seen.sent.threads, seen.sender, wall_ns) {
-            let evidence = format!("{late}; its own network interface had no room {} times", sent.refused);
+            let evidence = format!("{late}; its own network interface's queue was full {} times", sent.refused);
             return limit(Cause::LinkRate, evidence, Some("lower --rate"));
         }
         let evidence = format!("{late}; {}", text::cpu("sender", &seen.sent.threads, seen, seen.sender));
         return limit(Cause::Cpu, evidence, Some(faster));
     }
     let late = match sent.late_us[1] >= 10_000.0 {
-        true => format!("; one in a hundred was handed over more than {} late", duration(sent.late_us[1] * 1e3)),
+        true => format!("; one in a hundred was sent more than {} late", duration(sent.late_us[1] * 1e3)),
         false => String::new(),
     };
     let all = format!("{} of {} packets arrived; {came}{late}", received.received, sent.sent);
     match seen.searched {
-        Some(Trial::Short) => limit(
-            Cause::Cpu,
-            format!("{all}; at a higher rate the sender did not hand over all that was due"),
-            Some(faster),
-        ),
+        Some(Trial::Short) => {
+            limit(Cause::Cpu, format!("{all}; at a higher rate the sender did not send all packets due"), Some(faster))
+        }
         Some(Trial::Dropped) => limit(
             Cause::Cpu,
             format!("{all}; at a higher rate the receiver's own socket dropped packets"),
-            Some("give the receiver more processor time, or a larger buffer: --rcvbuf, net.core.rmem_max there"),
+            Some("give the receiver more CPU time, or a larger buffer: --rcvbuf, net.core.rmem_max there"),
         ),
         Some(Trial::Lossy) => {
-            limit(Cause::LinkRate, format!("{all}; at a higher rate packets were lost, or a queue grew"), None)
+            limit(Cause::LinkRate, format!("{all}; at a higher rate, packets were lost or a queue grew"), None)
         }
         // What passed at every rate there is.
         Some(Trial::Passed) => limit(Cause::Application, all, None),
-        None => limit(Cause::Application, all, Some("raise --rate, or search the highest: --rate auto")),
+        None => limit(Cause::Application, all, Some("raise --rate, or find the highest with --rate auto")),
     }
 }
 
@@ -222,7 +220,10 @@ mod tests {
         full.rate_bps = 19.55e6;
         let (cause, evidence, remedy) = judged(&full);
         assert_eq!(cause, Cause::LinkRate, "{evidence}");
-        assert!(evidence.contains("143 ms longer") && evidence.contains("19.6 Mb/s arrived of 21.0"), "{evidence}");
+        assert!(
+            evidence.contains("143 ms longer") && evidence.contains("19.6 Mb/s of the requested 21.0"),
+            "{evidence}"
+        );
         assert!(remedy.unwrap().contains("lower --rate"));
         // The rate that a search finds is a little too high: 1 % of a queue.
         assert_eq!(judged(&story(|at| (at * 30e6) as i64)).0, Cause::LinkRate);
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_varies_or_waits_for_a_while_is_no_queue() {
+    fn variable_and_short_delays_are_not_a_standing_queue() {
         let cause = |delay: &dyn Fn(f64) -> i64| judged(&story(delay)).0;
         assert_eq!(cause(&|_| 5 * MS), Cause::Application);
         // Jitter of up to 8 ms, a standstill of the last fifth, clocks that drift by 100 ppm.
@@ -295,7 +296,7 @@ mod tests {
         // More was not sent than was lost.
         lossy.sent.sent = 6400;
         lossy.received.received = 6300;
-        assert!(judged(&lossy).1.contains("handed over 6400 of 6562"));
+        assert!(judged(&lossy).1.contains("sent 6400 of 6562"));
     }
 
     #[test]

@@ -99,9 +99,9 @@ impl Pace {
 /// Why a connection is of no more use, although it carries bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Tardy {
-    #[error("nothing was heard for {} s", .0.as_secs_f64())]
+    #[error("no data received for {} s", .0.as_secs_f64())]
     Silence(Duration),
-    #[error("a request was not answered for {} s", .0.as_secs_f64())]
+    #[error("a request was unanswered for {} s", .0.as_secs_f64())]
     Late(Duration),
 }
 
@@ -472,14 +472,14 @@ impl State {
 
     /// A frame came over a connection.
     pub fn answered(&mut self, nth: usize, frame: Frame, now: Instant) -> Result<(), Broken> {
-        let Frame::Replies(head, replies) = frame else { return Err(Broken::Sense("a node asks for nothing")) };
+        let Frame::Replies(head, replies) = frame else { return Err(Broken::Sense("a node sent a request")) };
         self.counts.frames_received += 1;
         self.counts.queued = head.queued;
         self.counts.service_us = head.service_us;
         let (mut left, mut answers) = (now, 0);
         for (reply, data) in replies {
             let slot = self.tags.get_mut(usize::from(reply.tag)).and_then(Option::as_mut).filter(|job| job.over == nth);
-            let job = slot.ok_or(Broken::Sense("an answer to what was not asked"))?;
+            let job = slot.ok_or(Broken::Sense("an answer without a request"))?;
             let data = match job.into.take_if(|into| reply.placed && into.len() == reply.length as usize) {
                 Some(into) => into.share(),
                 None => data,
@@ -596,7 +596,7 @@ fn judge(request: &Request, reply: &Reply, data: Bytes) -> Result<Result<Bytes, 
         Operation::Write | Operation::Flush | Operation::Trim => data.is_empty(),
     };
     if !fits {
-        return Err(Broken::Sense("an answer has another length than was asked"));
+        return Err(Broken::Sense("an answer has a different length than requested"));
     }
     // What was put into memory went over no wire.
     if !data.is_empty() && !request.unchecked && !reply.placed && crc32c::crc32c(&data) != reply.checksum {

@@ -142,18 +142,18 @@ pub fn run_over(stream: Box<dyn Stream>, place: &Uri, load: &Load) -> Result<Fig
 
 fn measure(mut session: Session, load: &Load) -> Result<Figures, Error> {
     if load.depth > MAX_DEPTH {
-        return Err(Error::Load(format!("more than {MAX_DEPTH} requests under way are not counted apart")));
+        return Err(Error::Load(format!("at most {MAX_DEPTH} requests can be in flight")));
     }
     let places = session.size_bytes() / u64::from(load.block_bytes.max(1));
     if places == 0 || load.block_bytes == 0 {
         return Err(Error::Load(format!(
-            "a block of {} bytes does not fit on the disk of {}",
+            "a block of {} bytes is larger than the disk of {}",
             load.block_bytes,
             session.size_bytes()
         )));
     }
     if load.fill && !load.block_bytes.is_multiple_of(8) {
-        return Err(Error::Load("what is compared must be of a multiple of 8 bytes".into()));
+        return Err(Error::Load("verified blocks must be a multiple of 8 bytes".into()));
     }
     if load.fill {
         fill(&mut session, load.seed)?;
@@ -202,7 +202,7 @@ fn fill(session: &mut Session, seed: u64) -> Result<(), Error> {
         }
         let (error, cookie) = session.reply()?;
         if error != 0 || cookie >= asked {
-            return Err(session.wrong(format!("answers a write that fills the disk with error {error}")));
+            return Err(session.wrong(format!("failed a write while filling the disk: error {error}")));
         }
         answered += 1;
     }
@@ -282,13 +282,13 @@ impl<'a> Loop<'a> {
             self.take()?;
         }
         let Some(first) = first.filter(|first| last.answered > first.answered) else {
-            return Err(self.session.wrong("answered nothing in the time that counts".into()));
+            return Err(self.session.wrong("answered no request in the measured time".into()));
         };
         let since = |of: fn(&Snapshot) -> u64| (of(&last) - of(&first)) as f64;
         let each = |nanoseconds: u64| nanoseconds as f64 / since(|s| s.answered);
         let server_ns = first.server_ns.zip(last.server_ns).map(|(first, last)| last.saturating_sub(first));
         if server_ns == Some(0) {
-            let why = "the process of --server-pid and its children spent no time while requests were answered";
+            let why = "the process of --server-pid and its children used no CPU time while requests were answered";
             return Err(Error::Load(format!("{why}; is it the server?")));
         }
         Ok(Figures {
@@ -348,11 +348,11 @@ impl<'a> Loop<'a> {
         let input = &self.input[self.begin..self.end];
         let Some((head, data)) = input.split_first_chunk::<REPLY_BYTES>() else { return Ok(false) };
         let Some((error, cookie)) = session::parse(head) else {
-            return Err(self.session.wrong("sends what is no reply".into()));
+            return Err(self.session.wrong("sent an invalid reply".into()));
         };
         let slot = (cookie & 0xffff) as usize;
         let Some(asked) = self.slots.get(slot).copied().flatten().filter(|asked| asked.cookie == cookie) else {
-            return Err(self.session.wrong(format!("answers a request {cookie:#x} that is not under way")));
+            return Err(self.session.wrong(format!("answered the request {cookie:#x}, which is not in flight")));
         };
         let length = if self.load.write || error != 0 { 0 } else { self.load.block_bytes as usize };
         let Some(data) = data.get(..length) else { return Ok(false) };
@@ -360,7 +360,7 @@ impl<'a> Loop<'a> {
             self.tally.failed += 1;
         } else if self.load.compare && !self.load.write {
             if !is_pattern(data, asked.offset, self.load.seed) {
-                return Err(self.session.wrong(format!("has other data at {} than were written", asked.offset)));
+                return Err(self.session.wrong(format!("returned wrong data at {}", asked.offset)));
             }
             self.tally.compared += 1;
         }

@@ -14,7 +14,7 @@ pub struct Spent {
 
 /// There is no such process, or /proc does not tell.
 #[derive(Debug, thiserror::Error)]
-#[error("the processor time of process {process} cannot be read: {error}")]
+#[error("cannot read the CPU time of process {process}: {error}")]
 pub struct Unknown {
     process: u32,
     error: io::Error,

@@ -102,7 +102,7 @@ impl Session {
             || greeting[8..16] != wire::OPTION.to_be_bytes()
             || flags & handshake::FIXED_NEWSTYLE == 0
         {
-            return Err(self.wrong("does not speak the fixed newstyle of NBD".into()));
+            return Err(self.wrong("does not support NBD's fixed newstyle handshake".into()));
         }
         let mut out = u32::from(flags & (handshake::FIXED_NEWSTYLE | handshake::NO_ZEROES)).to_be_bytes().to_vec();
         out.extend(wire::OPTION.to_be_bytes());
@@ -118,7 +118,7 @@ impl Session {
             let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
             let (kind, length) = (word(12), word(16));
             if head[..8] != wire::OPTION_REPLY.to_be_bytes() || word(8) != option::GO || length > MAX_OPTION_REPLY {
-                return Err(self.wrong("sends what is no reply to the choice of an export".into()));
+                return Err(self.wrong("sent an invalid reply to NBD_OPT_GO".into()));
             }
             let mut data = vec![0; length as usize];
             self.stream.read_exact(&mut data).map_err(|error| self.broken(error))?;
@@ -131,7 +131,7 @@ impl Session {
                 reply::INFO => {}
                 _ => {
                     let text = String::from_utf8_lossy(&data).into_owned();
-                    return Err(self.wrong(format!("refuses the export {export:?} (reply {kind:#x}): {text}")));
+                    return Err(self.wrong(format!("refused the export {export:?} (reply {kind:#x}): {text}")));
                 }
             }
         }
@@ -161,7 +161,7 @@ impl Session {
     /// Error and cookie of the next reply, which has no data.
     pub fn reply(&mut self) -> Result<(u32, u64), Error> {
         let head = self.exactly()?;
-        parse(&head).ok_or_else(|| self.wrong("sends what is no reply".into()))
+        parse(&head).ok_or_else(|| self.wrong("sent an invalid reply".into()))
     }
 
     /// Says that it goes.

@@ -30,13 +30,13 @@ impl FromStr for Uri {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let advice = "give nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH";
-        let not_here = || format!("escapes by % are understood in the path of a socket only; {advice}");
+        let advice = "expected nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH";
+        let not_here = || format!("percent-encoding is supported in the socket path only; {advice}");
         match text.split_once("://") {
             Some(("nbd", rest)) if rest.contains('%') => Err(not_here()),
             Some(("nbd", rest)) => {
                 let (authority, export) = rest.split_once('/').unwrap_or((rest, ""));
-                let port = |port: &str| port.parse().map_err(|_| format!("{port:?} is no port; {advice}"));
+                let port = |port: &str| port.parse().map_err(|_| format!("{port:?} is not a port; {advice}"));
                 // The colons of an IPv6 address stand in brackets.
                 let (host, port) = match authority.rsplit_once(':') {
                     Some((host, digits)) if !digits.ends_with(']') => (host, port(digits)?),
@@ -44,7 +44,7 @@ impl FromStr for Uri {
                 };
                 let host = host.trim_start_matches('[').trim_end_matches(']');
                 if host.is_empty() {
-                    return Err(format!("there is no host; {advice}"));
+                    return Err(format!("no host; {advice}"));
                 }
                 Ok(Self { export: export.into(), to: To::Tcp(host.into(), port) })
             }
@@ -58,7 +58,7 @@ impl FromStr for Uri {
                     unescaped(socket).ok_or_else(|| format!("{socket:?} has a % without two digits; {advice}"))?;
                 Ok(Self { export: export.into(), to: To::Unix(socket) })
             }
-            Some(("nbds" | "nbds+unix", _)) => Err("this client does not encrypt".into()),
+            Some(("nbds" | "nbds+unix", _)) => Err("this client does not support TLS".into()),
             _ => Err(advice.into()),
         }
     }

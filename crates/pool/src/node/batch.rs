@@ -37,13 +37,13 @@ pub(super) fn drain(
                 batch.extend(requests);
                 most = most.max(batch.len() - before);
             }
-            Some(Frame::Requests(..)) => return Err(Broken::Sense("its epoch is not the one of the greeting")),
-            Some(Frame::Replies(..)) => return Err(Broken::Sense("a node asks for nothing")),
+            Some(Frame::Requests(..)) => return Err(Broken::Sense("its epoch differs from the handshake's")),
+            Some(Frame::Replies(..)) => return Err(Broken::Sense("not a request")),
             None => break,
         }
     }
     if batch.len() > usize::from(GRANTED) {
-        return Err(Broken::Sense("there are more requests than were granted"));
+        return Err(Broken::Sense("more requests in flight than granted"));
     }
     batch.sort_unstable_by_key(|(request, _)| request.offset);
     Ok((batch, most))

@@ -173,7 +173,7 @@ pub fn run(nodes: &[SocketAddr], load: Load, cancelled: &dyn Fn() -> bool) -> Re
         return Err(failure);
     }
     if after.answered == before.answered {
-        return Err(Failure::Sense(format!("nothing was answered in {seconds:.1} s")));
+        return Err(Failure::Sense(format!("no request was answered in {seconds:.1} s")));
     }
     let rate = |of: fn(&Sum) -> u64| (of(&after) - of(&before)) as f64 / seconds;
     let us = |quantile| latency_ns.value_at_quantile(quantile) as f64 / 1000.0;
@@ -205,7 +205,7 @@ pub fn addressable(nodes: u64, each: u64) -> Result<(), String> {
 
 fn sensible(nodes: &[SocketAddr], load: &Load) -> Result<(), Failure> {
     let wrong = if nodes.is_empty() {
-        Some("there is no node".into())
+        Some("no nodes".into())
     } else if load.threads == 0 || load.batch == 0 || load.ahead == 0 || load.node_bytes == 0 {
         Some("threads, batch, writes ahead and the nodes' bytes must not be 0".into())
     } else {
@@ -301,7 +301,7 @@ fn transfer(own: &Transfer, shared: &Shared) -> Tally {
     let mut tally = Tally { latency_ns: histogram(), checked: 0 };
     if let Err(error) = exchange(own, shared, &mut tally) {
         let error = match error.kind() {
-            io::ErrorKind::WouldBlock => io::Error::other(format!("it said nothing for {} s", SILENCE.as_secs())),
+            io::ErrorKind::WouldBlock => io::Error::other(format!("no answer for {} s", SILENCE.as_secs())),
             _ => error,
         };
         shared.fail(Failure::Node(own.address, error));
@@ -340,12 +340,12 @@ fn exchange(own: &Transfer, shared: &Shared, tally: &mut Tally) -> io::Result<()
         }
         let count = stream.read(&mut answers)?;
         if count == 0 {
-            return Err(io::Error::other("it closed the connection; what it says on its own side tells why"));
+            return Err(io::Error::other("it closed the connection; its own log has the reason"));
         }
         let now = Instant::now();
         for answer in answers[..count].iter().filter(|_| check) {
             if expected.pop_front() != Some(*answer) {
-                return Err(io::Error::other("an answer is not the byte that stands at its address"));
+                return Err(io::Error::other("wrong data at an address"));
             }
             tally.checked += 1;
         }
@@ -354,7 +354,7 @@ fn exchange(own: &Transfer, shared: &Shared, tally: &mut Tally) -> io::Result<()
         let mut left = count as u64;
         while left > 0 {
             let Some((written, missing)) = under_way.front_mut() else {
-                return Err(io::Error::other("it answered more than it was asked"));
+                return Err(io::Error::other("more answers than requests"));
             };
             let these = left.min(*missing);
             if counting {
@@ -438,9 +438,9 @@ mod tests {
     }
 
     #[test]
-    fn wrong_bytes_silence_and_nonsense_are_errors() {
+    fn wrong_data_timeouts_and_invalid_answers_are_errors() {
         let failure = run(&nodes(2, 1, 1), load(1, 10, 1), &|| false).unwrap_err();
-        assert!(failure.to_string().contains("not the byte"), "{failure}");
+        assert!(failure.to_string().contains("wrong data"), "{failure}");
         let closed = {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             listener.local_addr().unwrap()

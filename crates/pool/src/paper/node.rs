@@ -47,7 +47,7 @@ impl PaperNode {
     /// That there is not enough memory.
     pub fn memory(size_bytes: u64, first: Option<u64>, io: bool, flash: Option<Flash>) -> io::Result<Self> {
         if first.is_some() && io && available_bytes().is_some_and(|available| size_bytes > available) {
-            let text = format!("{size_bytes} bytes are more memory than this machine has left");
+            let text = format!("{size_bytes} bytes are more than this machine's free memory");
             return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
         }
         let file = File::from(rustix::fs::memfd_create("paper-node", rustix::fs::MemfdFlags::CLOEXEC)?);
@@ -133,7 +133,7 @@ impl PaperNode {
                     let _ = set_parent_process_death_signal(Some(Signal::KILL));
                     return self.serve(&stream);
                 }
-                -1 => report(format!("cannot make a process for a connection: {}", io::Error::last_os_error())),
+                -1 => report(format!("cannot fork a process for a connection: {}", io::Error::last_os_error())),
                 _ => {}
             }
         }

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_woken_by_requests_and_by_the_end() {
+    fn waiters_wake_on_requests_and_at_the_end() {
         let queue = Queue::default();
         let total: usize = std::thread::scope(|scope| {
             let taker = || {

@@ -19,7 +19,7 @@ pub enum Error {
     },
     /// Nothing at all.
     #[error(
-        "there is no {}; `fathom pool node --init --store {} --size SIZE` makes a store there", path.display(), path.display()
+        "{} does not exist; `fathom pool node --init --store {} --size SIZE` makes a store there", path.display(), path.display()
     )]
     Missing {
         /// Where.
@@ -27,8 +27,8 @@ pub enum Error {
     },
     /// No header.
     #[error(
-        "{} is no store of a pool (one that was cut short has lost its headers, which stand at its very end); make it one with \
-         `fathom pool node --init --store {}`",
+        "{} is not a store (a truncated store has lost its headers, which are at its end); make one with `fathom \
+         pool node --init --store {}`",
         path.display(),
         path.display()
     )]
@@ -37,13 +37,13 @@ pub enum Error {
         path: PathBuf,
     },
     /// There is data that would be lost.
-    #[error("{} is not empty and is no store of a pool; --import takes its content in as the store's data", path.display())]
+    #[error("{} is not empty and not a store; --import keeps its content as the store's data", path.display())]
     NotEmpty {
         /// Where.
         path: PathBuf,
     },
     /// A store already.
-    #[error("{} is a store already (node {node}); remove it first if it may go", path.display())]
+    #[error("{} is already a store (node {node}); to replace it, remove it first", path.display())]
     Exists {
         /// Where.
         path: PathBuf,
@@ -51,7 +51,7 @@ pub enum Error {
         node: String,
     },
     /// Another process has it.
-    #[error("{} is in use: by another node, or mounted, or a part of a disk that is; a store has one node", path.display())]
+    #[error("{} is in use by another node, or mounted, or on a disk that is; a store has one node", path.display())]
     InUse {
         /// Where.
         path: PathBuf,

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_returns_is_covered_by_a_sync_that_began_after_he_came() {
+    fn a_flush_returns_only_after_a_sync_that_started_later() {
         const THREADS: u64 = 4;
         const ROUNDS: u64 = 2000;
         let (flushes, written, synced) = (Flushes::default(), AtomicU64::new(0), AtomicU64::new(0));
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn after_one_that_failed_none_succeeds() {
+    fn after_a_failed_sync_no_flush_succeeds() {
         let flushes = Flushes::default();
         assert_eq!(flushes.flush(|| Ok(())), Ok(()));
         assert_eq!(flushes.flush(|| Err(Status::Full)), Err(Status::Full));

@@ -178,7 +178,7 @@ pub(super) fn read_header(path: &Path, file: &File, there: u64) -> Result<Header
     }
     // A device may be longer than what is used of it.
     if size > there || whole_bytes(size) > there {
-        let why = format!("it has {there} bytes, too few for the {size} bytes of data that its header tells of");
+        let why = format!("it has {there} bytes, too few for the {size} bytes of data in its header");
         return Err(Error::Size { path: path.into(), why });
     }
     Ok(header)

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_in_order_is_marked_ahead_and_who_does_not_is_not() {
+    fn sequential_writes_mark_regions_ahead_and_random_writes_do_not() {
         let regions = Regions::new(BLOCK_BYTES, 1000 * BLOCK_BYTES, &Set::default());
         let mut marks = 0;
         for block in 0..1000 {

@@ -76,7 +76,7 @@ fn what_was_written_is_there_after_a_clean_and_an_unclean_end() {
 }
 
 #[test]
-fn a_torn_header_leaves_the_one_before_in_force() {
+fn a_torn_header_leaves_the_previous_one_valid() {
     let at = place();
     let store = made(&at);
     store.claim("p", &claim(2)).expect("it is newer");
@@ -106,7 +106,7 @@ fn a_device_longer_than_needed_has_its_headers_at_its_end() {
 }
 
 #[test]
-fn after_an_unclean_end_a_block_with_either_sum_is_good_and_the_truth_stays() {
+fn after_a_crash_a_block_with_either_checksum_is_valid() {
     let (old, new) = (vec![1; BLOCK_BYTES as usize], vec![2; BLOCK_BYTES as usize]);
     for (held, what) in [(&old, "old"), (&new, "new")] {
         let at = place();
@@ -163,7 +163,7 @@ fn a_trim_cut_short_leaves_the_block_or_zeroes() {
 }
 
 #[test]
-fn a_flipped_byte_is_damage_whoever_asks_for_the_block() {
+fn a_flipped_byte_is_detected_on_every_read_path() {
     let at = place();
     let store = made(&at);
     store.write(0, &[9; 3 * 4096], true).expect("it has room");
@@ -220,7 +220,7 @@ fn a_claim_that_was_answered_is_not_made_again_of_an_older_store() {
 }
 
 #[test]
-fn what_must_not_be_is_refused() {
+fn invalid_operations_are_refused() {
     let at = place();
     assert!(matches!(Store::format(&at.path, None, "n1".into(), false), Err(Error::Size { .. })));
     assert!(matches!(Store::format(&at.path, Some(4095), "n1".into(), false), Err(Error::Size { .. })));
@@ -238,7 +238,7 @@ fn what_must_not_be_is_refused() {
         ("q", claim(9), "belongs to the pool"),
         ("p", claim(4), "has taken over"),
         ("p", Claim { coordinator: "d".into(), ..claim(5) }, "has taken over"),
-        ("p", Claim { place: elsewhere, ..claim(9) }, "in the order they were"),
+        ("p", Claim { place: elsewhere, ..claim(9) }, "in their original order"),
     ] {
         let why = store.claim(pool, &claim).expect_err("it must not be");
         assert!(why.contains(reason), "{why}");

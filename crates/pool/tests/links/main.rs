@@ -182,7 +182,7 @@ fn a_slow_node_does_not_hinder_the_others() {
 /// A window by the latency's gradient gains nothing anywhere (but a rhythm, by chance), with natural batches or with the tuner's, and
 /// loses most of what there is on a medium. With `--nocapture` it prints the table of the manual.
 #[test]
-fn a_window_by_latency_is_no_better() {
+fn a_latency_based_window_is_not_better() {
     let worlds = [
         ("loopback", LOOPBACK),
         ("packet-bound", PACKETS),

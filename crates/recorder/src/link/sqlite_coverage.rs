@@ -59,10 +59,11 @@ impl SqliteCoverage {
         for (tgid, name) in self.tracked.iter().filter(|(tgid, _)| !self.with_statements.contains(tgid)) {
             let name = if name.is_empty() { format!("process {tgid}") } else { name.clone() };
             let how = if self.inferred.contains(tgid) {
-                format!("no SQLite was found in {name}: its statements are inferred from the names of its files")
+                format!("no SQLite was found in {name}: its transactions are inferred from its files")
             } else if self.users.contains(tgid) {
                 format!(
-                    "no SQLite was found in {name}, though it uses files named as SQLite's: its statements are not seen"
+                    "no SQLite was found in {name}, though it uses files named like SQLite's: its statements are not \
+                     recorded"
                 )
             } else {
                 continue;
@@ -70,7 +71,7 @@ impl SqliteCoverage {
             rows.insert(name, how);
         }
         if rows.is_empty() && self.with_statements.is_empty() {
-            let how = "nothing that looks like SQLite: no statement, and no file named as SQLite's";
+            let how = "no SQLite: no statement, and no file named like SQLite's";
             rows.insert("sqlite".into(), how.into());
         }
         let row = |(probe, how)| Coverage {

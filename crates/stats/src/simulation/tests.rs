@@ -39,7 +39,7 @@ fn holds(shape: Shape, trials: u64) {
 }
 
 #[test]
-fn promises_are_kept_whatever_the_noise() {
+fn coverage_and_error_rates_hold_for_every_noise() {
     for shape in SHAPES {
         holds(shape, 200);
     }
@@ -89,7 +89,7 @@ fn suite(trials: u64) {
 }
 
 #[test]
-fn of_many_cells_few_are_told_falsely_and_most_that_differ_are_told() {
+fn false_discovery_rate_and_power_hold_over_many_cells() {
     suite(20);
 }
 
@@ -154,7 +154,7 @@ fn stopping_early_costs_little_coverage() {
 
 /// The page of figures is one that this code has written, and keeps what it says.
 #[test]
-fn the_page_says_what_is_promised() {
+fn the_page_states_the_nominal_rates() {
     let page = include_str!("../../../../docs/results/coverage.md");
     let rows: Vec<Vec<&str>> = page
         .lines()
@@ -176,7 +176,7 @@ mod long {
 
     #[test]
     #[ignore = "long: thousands of experiments a shape"]
-    fn promises_are_kept_whatever_the_noise() {
+    fn coverage_and_error_rates_hold_for_every_noise() {
         for shape in SHAPES {
             holds(shape, 4000);
         }
@@ -190,7 +190,7 @@ mod long {
 
     #[test]
     #[ignore = "long: hundreds of suites of 160 cells"]
-    fn of_many_cells_few_are_told_falsely_and_most_that_differ_are_told() {
+    fn false_discovery_rate_and_power_hold_over_many_cells() {
         suite(300);
     }
 }

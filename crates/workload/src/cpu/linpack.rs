@@ -41,14 +41,14 @@ pub struct Linpack {
 /// # Errors
 /// What is wrong with it, as a sentence.
 pub fn order(text: &str) -> Result<usize, String> {
-    let n: usize = text.parse().map_err(|_| format!("{text:?} is no number of equations"))?;
+    let n: usize = text.parse().map_err(|_| format!("{text:?} is not a number of equations"))?;
     if !(2..=20_000).contains(&n) {
-        return Err(format!("{n} equations: from 2 to 20000 are possible"));
+        return Err(format!("{n} equations: must be from 2 to 20000"));
     }
     // Column j starts where column j + PERIOD / gcd(n, PERIOD) does: then two columns are equal.
     let shared = 1 << n.trailing_zeros().min(PERIOD.trailing_zeros());
     if n > PERIOD / shared {
-        return Err(format!("{n} equations are singular: the published generator repeats columns; take an odd number"));
+        return Err(format!("{n} equations are singular: the published generator repeats columns; use an odd number"));
     }
     Ok(n)
 }
@@ -116,7 +116,7 @@ impl Load for Linpack {
             let one = self.solve(clock)?;
             whole = Some(Timed { ns: whole.map_or(0, |w| w.ns) + one.ns, ..whole.unwrap_or(one) });
         }
-        whole.ok_or_else(|| "no solution was asked for".into())
+        whole.ok_or_else(|| "no solution was requested".into())
     }
 
     fn check(&mut self) -> Result<String, String> {

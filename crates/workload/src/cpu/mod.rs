@@ -135,20 +135,20 @@ const ITERATIONS: Spec = Spec { name: "iterations", default: "30", help: "timed 
 const MIN: Spec = Spec {
     name: "min-iteration-ms",
     default: series::DEFAULT_MIN_MS,
-    help: "units of an iteration are doubled until it lasts so long",
+    help: "double the units per iteration until one takes this long",
 };
-const JAVA: Spec = Spec { name: "java", default: "java", help: "the JVM's launcher, for the modes jvm-*" };
+const JAVA: Spec = Spec { name: "java", default: "java", help: "path of java, for the modes jvm-*" };
 const ART: Spec = Spec {
     name: "art",
     default: "",
-    help: "Android's launcher, for the modes art-*; by default dalvikvm64, dalvikvm or app_process on PATH",
+    help: "path of the Android runtime, for the modes art-* [dalvikvm64, dalvikvm or app_process on PATH]",
 };
 
 const HIMENO: &[Spec] = &[
     MODE,
     Spec { name: "size", default: "S", help: "XS, S, M, L (1.9 GB) or XL (15.1 GB)" },
     ITERATIONS,
-    Spec { name: "inner", default: "0", help: "steps in an iteration; 0 finds a number" },
+    Spec { name: "inner", default: "0", help: "steps per iteration; 0: automatic" },
     MIN,
     JAVA,
     ART,
@@ -158,7 +158,7 @@ const LINPACK: &[Spec] = &[
     MODE,
     Spec { name: "size", default: "500", help: "equations; the benchmark's are 100, 200, 500 and 1000" },
     ITERATIONS,
-    Spec { name: "inner", default: "0", help: "solutions in an iteration; 0 finds a number" },
+    Spec { name: "inner", default: "0", help: "solutions per iteration; 0: automatic" },
     MIN,
     JAVA,
     ART,
@@ -169,11 +169,7 @@ const SCIMARK: &[Spec] = &[
     Spec { name: "kernel", default: "composite", help: "fft, sor, montecarlo, sparse, lu, or composite (all of them)" },
     Spec { name: "size", default: "small", help: "tiny, small or large: the published sizes" },
     ITERATIONS,
-    Spec {
-        name: "inner",
-        default: "0",
-        help: "units in an iteration (composite: a million flop of each); 0 finds a number",
-    },
+    Spec { name: "inner", default: "0", help: "units per iteration (composite: a million flop of each); 0: automatic" },
     MIN,
     JAVA,
     ART,
@@ -334,7 +330,7 @@ impl<'a> Series<'a> {
         }
         let after: Result<Vec<_>, _> = self.loads.iter_mut().map(|l| l.check()).collect();
         if after.map_err(Error::Failed)? != before {
-            return Err(Error::Failed("the check after the iterations gave other numbers than the one before".into()));
+            return Err(Error::Failed("the checks before and after the iterations differ".into()));
         }
         Ok(format!("{}; the same before and after the iterations", before.join("; ")))
     }

@@ -80,7 +80,7 @@ pub fn size(
         } else if inner < MOST {
             (inner, long_enough) = (inner * 2, 0);
         } else {
-            return Err(Error::Failed(format!("{inner} units took less than {min_ns} ns: the clock stands still")));
+            return Err(Error::Failed(format!("{inner} units took less than {min_ns} ns: the clock does not advance")));
         }
     }
     Ok(inner)
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stands_still_is_told() {
+    fn a_stopped_clock_is_reported() {
         let fake = Fake { unit: 1, flop: 1.0, now: Rc::default(), runs: Rc::default() };
         assert!(matches!(size(&mut [Box::new(fake)], 5, &Context::silent(), &mut || 7), Err(Error::Failed(_))));
     }

@@ -190,7 +190,7 @@ impl Connection {
     pub fn give_up(&mut self, plan: &Plan) -> String {
         self.socket = None;
         format!(
-            "no whole response from {} within {} ms ({} bytes came); --timeout-ms sets the limit",
+            "no complete response from {} within {} ms ({} bytes received); --timeout-ms sets the limit",
             plan.address,
             plan.timeout_ns / 1_000_000,
             self.answered
@@ -256,7 +256,7 @@ impl Connection {
             if self.response.done() {
                 return match self.waiting.len() {
                     0 => Ok(true),
-                    more => Err(malformed(format!("{more} bytes more than the response announced"))),
+                    more => Err(malformed(format!("{more} bytes more than Content-Length"))),
                 };
             }
         }
@@ -265,13 +265,13 @@ impl Connection {
     fn verdict(&self, plan: &Plan) -> Result<(), String> {
         if self.response.status != plan.status {
             return Err(format!(
-                "{} answered with status {} in place of {} (--status)",
+                "{} answered with status {} instead of {} (--status)",
                 plan.address, self.response.status, plan.status
             ));
         }
         match &plan.body {
             Some(expected) if self.wrong || self.body_length != expected.len() => Err(format!(
-                "{} answered with another body ({} bytes) than the first time ({} bytes)",
+                "{} answered with a different body ({} bytes) than at first ({} bytes)",
                 plan.address,
                 self.body_length,
                 expected.len()
@@ -292,10 +292,12 @@ struct Broken {
 fn told(plan: &Plan, what: &str, error: Errno) -> String {
     let address = plan.address;
     let advice = match error {
-        Errno::CONNREFUSED => format!(": no server listens there; `fathom bench serve-http --listen {address}` is one"),
+        Errno::CONNREFUSED => format!(
+            ": no server is listening; start one with `fathom bench serve-http --listen \
+            {address}`"
+        ),
         Errno::ADDRNOTAVAIL => {
-            ": every local port was used within the last minute; use --keep-alive on, a --rate, or fewer requests"
-                .into()
+            ": out of local ports (TIME_WAIT); use --keep-alive on, a --rate, or fewer requests".into()
         }
         Errno::MFILE => ": too many open files; raise `ulimit -n` or use fewer --connections".into(),
         _ => String::new(),

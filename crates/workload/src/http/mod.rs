@@ -32,23 +32,23 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use target::Url;
 
-const ABOUT: &str = "HTTP transactions: GETs of a byte (paper 000, 4.3), closed loop or at a constant rate.\n\
-                     --self in place of --url serves from this process; on another machine: fathom bench serve-http";
+const ABOUT: &str = "HTTP transactions: GETs of one byte (paper 000, 4.3), in a closed loop or at a constant \
+    rate.\n--self instead of --url serves from this process; on another machine: fathom bench serve-http";
 
 const SPECS: &[Spec] = &[
     Spec { name: "url", default: "self", help: "http://HOST[:PORT]/PATH; self: a server in this process" },
-    Spec { name: "connections", default: "1", help: "connections at a time, 1 to 4096" },
+    Spec { name: "connections", default: "1", help: "concurrent connections, 1 to 4096" },
     Spec { name: "keep-alive", default: "on", help: "on, or off: a new connection for each request" },
-    Spec { name: "rate", default: "0", help: "requests a second in all, open loop; 0: closed loop" },
-    Spec { name: "iterations", default: "30", help: "iterations of the run" },
-    Spec { name: "inner", default: "0", help: "requests in an iteration; 0: sized by --min-iteration-ms" },
-    Spec { name: "min-iteration-ms", default: "10", help: "least time of an iteration" },
-    Spec { name: "duration", default: "0", help: "seconds of the run, in place of --iterations" },
-    Spec { name: "threads", default: "0", help: "threads of the client; 0: one a core (with --self half of them)" },
-    Spec { name: "bytes", default: "", help: "length the body must have; with --self, what is served [1]" },
-    Spec { name: "status", default: "200", help: "status each response must have" },
-    Spec { name: "timeout-ms", default: "5000", help: "a response not whole by then is an error" },
-    Spec { name: "max-errors", default: "0", help: "errors that are counted and borne; one more fails the run" },
+    Spec { name: "rate", default: "0", help: "total requests/s, open loop; 0: closed loop" },
+    Spec { name: "iterations", default: "30", help: "number of iterations" },
+    Spec { name: "inner", default: "0", help: "requests per iteration; 0: sized by --min-iteration-ms" },
+    Spec { name: "min-iteration-ms", default: "10", help: "minimum duration of an iteration" },
+    Spec { name: "duration", default: "0", help: "duration in seconds, instead of --iterations" },
+    Spec { name: "threads", default: "0", help: "client threads; 0: one per core (with --self, half as many)" },
+    Spec { name: "bytes", default: "", help: "expected length of the body; with --self, the length served [1]" },
+    Spec { name: "status", default: "200", help: "expected status of each response" },
+    Spec { name: "timeout-ms", default: "5000", help: "time limit for a complete response" },
+    Spec { name: "max-errors", default: "0", help: "number of errors to tolerate; one more fails the run" },
 ];
 
 /// A size that no iteration reaches: doubling ends here.
@@ -97,7 +97,7 @@ impl Parameters {
         }
         let iterations: u64 = options.get("iterations")?;
         if iterations == 0 && seconds == 0.0 {
-            return Err(Error::Usage("--iterations must be at least 1, or --duration be given".into()));
+            return Err(Error::Usage("--iterations must be at least 1, or give --duration".into()));
         }
         let bytes = match options.text("bytes") {
             "" => None,
@@ -273,7 +273,7 @@ fn first_body(plan: &Plan, p: &Parameters) -> Result<Vec<u8>, Error> {
     let body = connection.into_body();
     match p.bytes {
         Some(wanted) if wanted != body.len() => Err(Error::Failed(format!(
-            "{} answers with {} bytes, not with the {wanted} of --bytes",
+            "{} answers with {} bytes, not the {wanted} of --bytes",
             plan.address,
             body.len()
         ))),

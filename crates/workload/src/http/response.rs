@@ -91,7 +91,7 @@ impl Response {
                     Ok(n)
                 }
                 Ok(httparse::Status::Partial) if input.len() < LINE => Ok(0),
-                _ => Err("a chunk's size cannot be read".into()),
+                _ => Err("invalid chunk size".into()),
             },
             State::Chunk(left) => {
                 let n = some(left);
@@ -127,7 +127,7 @@ impl Response {
             Ok(httparse::Status::Complete(length)) => length,
             Ok(httparse::Status::Partial) if input.len() < HEAD => return Ok(0),
             Ok(httparse::Status::Partial) => return Err("the head of the response is too long".into()),
-            Err(error) => return Err(format!("this is no HTTP response: {error}")),
+            Err(error) => return Err(format!("not an HTTP response: {error}")),
         };
         let status = parsed.code.unwrap_or(0);
         // 100 and 103 announce the real one; 101 would be another protocol, which nobody asked for.
@@ -141,7 +141,7 @@ impl Response {
             let is = |name: &str| header.name.eq_ignore_ascii_case(name);
             let value = || std::str::from_utf8(header.value).unwrap_or_default().trim();
             if is("content-length") {
-                let told: u64 = value().parse().map_err(|_| "its Content-Length is no number".to_string())?;
+                let told: u64 = value().parse().map_err(|_| "invalid Content-Length".to_string())?;
                 if size.is_some_and(|s| s != told) {
                     return Err("it has two Content-Lengths".into());
                 }
@@ -149,7 +149,7 @@ impl Response {
             } else if is("transfer-encoding") {
                 chunked = value().eq_ignore_ascii_case("chunked");
                 if !chunked {
-                    return Err(format!("its Transfer-Encoding {:?} is not known here", value()));
+                    return Err(format!("unsupported Transfer-Encoding {:?}", value()));
                 }
             } else if is("connection") {
                 self.close = value().split(',').any(|word| word.trim().eq_ignore_ascii_case("close"))
@@ -219,7 +219,7 @@ mod tests {
         for (bytes, part) in [
             (&b""[..], "before it answered"),
             (&PLAIN[..PLAIN.len() - 1], "in the middle"),
-            (b"SSH-2.0-OpenSSH\r\n", "no HTTP response"),
+            (b"SSH-2.0-OpenSSH\r\n", "not an HTTP response"),
             (b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", "Content-Length"),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", "two"),
             (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", "gzip"),
@@ -244,7 +244,7 @@ mod tests {
         }
 
         #[test]
-        fn hostile_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200), cut in 0..200_usize) {
+        fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), cut in 0..200_usize) {
             let bytes = [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".as_slice(), &bytes].concat();
             let _ = read(&bytes, &[cut.min(bytes.len())]);
         }

@@ -50,12 +50,13 @@ impl Server {
         }
         let told = |e: std::io::Error| {
             let advice = match e.kind() {
-                std::io::ErrorKind::AddrInUse => {
-                    "another program listens there; choose another port, or 0 for a free one"
+                std::io::ErrorKind::AddrInUse => "the address is in use; choose another port, or 0 for a free one",
+                std::io::ErrorKind::AddrNotAvailable => {
+                    "this machine has no such address; 0.0.0.0 means all of its \
+                    addresses"
                 }
-                std::io::ErrorKind::AddrNotAvailable => "this machine has no such address; 0.0.0.0 means all it has",
                 std::io::ErrorKind::PermissionDenied => "ports below 1024 need root",
-                _ => "give ADDRESS:PORT, such as 0.0.0.0:8080",
+                _ => "expected ADDRESS:PORT, such as 0.0.0.0:8080",
             };
             Error::Failed(format!("cannot listen on {listen}: {e}: {advice}"))
         };

@@ -18,19 +18,19 @@ impl Url {
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = |why: &str| Err(format!("--url {text:?}: {why}"));
         if text.get(..8).is_some_and(|s| s.eq_ignore_ascii_case("https://")) {
-            return wrong("only http is measured here; TLS would be most of what is timed");
+            return wrong("only http is supported; TLS would dominate the time measured");
         }
         let Some(rest) = text.get(..7).filter(|s| s.eq_ignore_ascii_case("http://")).map(|_| &text[7..]) else {
-            return wrong("give a URL such as http://192.0.2.1:8080/");
+            return wrong("expected a URL such as http://192.0.2.1:8080/");
         };
         if text.bytes().any(|b| b <= b' ' || b == 0x7f) {
-            return wrong("a URL holds no spaces and no control characters");
+            return wrong("a URL contains no spaces and no control characters");
         }
         let rest = rest.split('#').next().unwrap_or_default();
         let cut = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(cut);
         if authority.contains('@') {
-            return wrong("user names and passwords are not sent");
+            return wrong("user names and passwords are not supported");
         }
         let (host, port) = match authority.strip_prefix('[').map(|a| a.split_once(']')) {
             Some(Some((host, port))) => (host, port),
@@ -48,7 +48,7 @@ impl Url {
                 Ok(Self { host: host.into(), port, path })
             }
             Ok(0) | Err(()) => wrong("the port is a number from 1 to 65535"),
-            Ok(_) => wrong("it names no host"),
+            Ok(_) => wrong("no host"),
         }
     }
 
@@ -56,7 +56,7 @@ impl Url {
     pub fn resolve(&self) -> Result<SocketAddr, String> {
         let told = |e: String| format!("cannot find the address of {}: {e}", self.host);
         let mut found = (self.host.as_str(), self.port).to_socket_addrs().map_err(|e| told(e.to_string()))?;
-        found.next().ok_or_else(|| told("it has none".into()))
+        found.next().ok_or_else(|| told("no address found".into()))
     }
 
     /// The request, the same every time.

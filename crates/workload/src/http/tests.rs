@@ -155,12 +155,12 @@ fn a_connection_closed_between_requests_is_opened_again() {
 }
 
 #[test]
-fn what_goes_wrong_is_told() {
+fn errors_are_reported() {
     let nobody = {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}/", listener.local_addr().unwrap())
     };
-    fails(&["--url", &nobody], "no server listens there");
+    fails(&["--url", &nobody], "no server is listening");
     let missing = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
     fails(
         &[&scripted(move |_, s| {
@@ -168,14 +168,14 @@ fn what_goes_wrong_is_told() {
                 say(s, missing)
             }
         })],
-        "status 404 in place of 200",
+        "status 404 instead of 200",
     );
     fails(
         &[&scripted(|_, s| {
             hear(s);
             say(s, "SSH-2.0-x\r\n\r\n")
         })],
-        "no HTTP response",
+        "not an HTTP response",
     );
     fails(
         &[&scripted(|_, s| {
@@ -193,7 +193,7 @@ fn what_goes_wrong_is_told() {
             }),
             "--bytes=2",
         ],
-        "not with the 2 of --bytes",
+        "not the 2 of --bytes",
     );
     let slow = scripted(|nth, s| {
         while hear(s) {
@@ -205,7 +205,10 @@ fn what_goes_wrong_is_told() {
         }
     });
     for connections in ["--threads=1", "--connections=2"] {
-        fails(&[&slow, "--timeout-ms=200", "--inner=5", connections, "--threads=1"], "within 200 ms (0 bytes came)");
+        fails(
+            &[&slow, "--timeout-ms=200", "--inner=5", connections, "--threads=1"],
+            "within 200 ms (0 bytes received)",
+        );
     }
     for (words, part) in [
         (&["--url=https://127.0.0.1/"][..], "only http"),
@@ -259,7 +262,7 @@ fn a_body_that_changes_is_a_wrong_result() {
         }
     });
     let (said, result) = workload(&[&url, "--inner=10", "--iterations=1"]);
-    assert!(matches!(result, Err(Error::Failed(text)) if text.contains("another body")));
+    assert!(matches!(result, Err(Error::Failed(text)) if text.contains("a different body")));
     assert!(!said.verified.unwrap().0);
 }
 
@@ -310,7 +313,7 @@ fn pipelined_requests_for_large_bodies_are_all_answered() {
 fn addresses_that_cannot_be_had_are_told_with_advice() {
     let first = Server::bind("127.0.0.1:0", 1).unwrap();
     for (listen, part) in [
-        (first.address().to_string().as_str(), "another program listens there"),
+        (first.address().to_string().as_str(), "the address is in use"),
         ("192.0.2.1:0", "no such address"),
         ("nonsense", "such as 0.0.0.0:8080"),
     ] {

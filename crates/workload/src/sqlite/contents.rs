@@ -78,17 +78,14 @@ pub(super) fn verify(connection: &Connection, rows: u64, raised: u64) -> Result<
         let (n, s): (i64, String) = row.get(0).and_then(|n| Ok((n, row.get(1)?))).map_err(problem)?;
         if n != (count + raised) as i64 || s != text_of(count) {
             return Err(Error::Wrong(format!(
-                "row {count} holds {n} and a string of {} bytes: not what it must",
+                "row {count} has {n} and a string of {} bytes: unexpected content",
                 s.len()
             )));
         }
     }
     if count != rows {
-        return Err(Error::Wrong(format!(
-            "the table holds {} in place of {rows}",
-            model::counted(count as usize, "row")
-        )));
+        return Err(Error::Wrong(format!("the table has {} instead of {rows}", model::counted(count as usize, "row"))));
     }
-    let hold = if rows == 1 { "holds what it" } else { "hold what they" };
-    Ok(format!("{} {hold} must; PRAGMA integrity_check says ok", model::counted(rows as usize, "row")))
+    let hold = if rows == 1 { "has the expected" } else { "have the expected" };
+    Ok(format!("{} {hold} content; PRAGMA integrity_check: ok", model::counted(rows as usize, "row")))
 }

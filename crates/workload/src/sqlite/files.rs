@@ -19,7 +19,10 @@ impl Files {
         // Made here and not by SQLite, so that an unwritable folder is told in our words, and so that an existing file
         // of that name is never taken for ours and removed.
         std::fs::File::create_new(&database).map_err(|e| {
-            Error::Failed(format!("cannot make a database in {}: {e} (--dir names another folder)", dir.display()))
+            Error::Failed(format!(
+                "cannot make a database in {}: {e} (choose another folder with --dir)",
+                dir.display()
+            ))
         })?;
         Ok(Self { database })
     }
@@ -52,7 +55,7 @@ pub(super) fn journal_is(mode: &str, parameters: &Parameters) -> Result<(), Erro
         return Ok(());
     }
     let wanted = parameters.journal_mode;
-    Err(Error::Failed(format!("SQLite refused journal mode {wanted} here and stays with {mode}")))
+    Err(Error::Failed(format!("SQLite refused journal mode {wanted} here and uses {mode}")))
 }
 
 impl Drop for Files {

@@ -162,7 +162,7 @@ impl Load<'_> {
             let changed = timing.around(latencies, || execute(&mut statement, n)).map_err(&failed)?;
             if changed != 1 {
                 return Err(Error::Wrong(format!(
-                    "{name} {n} changed {} in place of one",
+                    "{name} {n} changed {} instead of one",
                     model::counted(changed, "row")
                 )));
             }
@@ -193,7 +193,7 @@ impl Load<'_> {
             }
             let found = timing.around(latencies, || Contents::scan(&mut statement)).map_err(&failed)?;
             if found != expected {
-                return Err(Error::Wrong(format!("scan {n} found {found:?} in place of {expected:?}")));
+                return Err(Error::Wrong(format!("scan {n} found {found:?} instead of {expected:?}")));
             }
             if n.is_multiple_of(64) {
                 self.context.progress("SELECT", n, p.scans);

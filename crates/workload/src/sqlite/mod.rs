@@ -35,21 +35,26 @@ const ABOUT: &str = "SQLite on a new database: the table t (an integer, a string
 const SPECS: &[Spec] = &[
     Spec { name: "op", default: "insert", help: "insert, select, update, delete, or demo (insert, then select)" },
     Spec { name: "rows", default: "1000", help: "rows of the table" },
-    Spec { name: "scans", default: "10", help: "full scans, for select and demo (the paper: 10000)" },
-    Spec { name: "per-transaction", default: "1", help: "statements in a transaction; 1 is autocommit" },
+    Spec { name: "scans", default: "10", help: "number of full scans, for select and demo (the paper: 10000)" },
+    Spec { name: "per-transaction", default: "1", help: "statements per transaction; 1 is autocommit" },
     Spec { name: "journal-mode", default: "delete", help: "delete, truncate, persist, memory, wal or off" },
     Spec { name: "synchronous", default: "full", help: "off, normal, full or extra" },
     Spec { name: "page-size", default: "4096", help: "bytes, a power of two from 512 to 65536" },
-    Spec { name: "cache", default: "warm", help: "warm, or cold: the first scan finds the file in no cache" },
+    Spec {
+        name: "cache",
+        default: "warm",
+        help: "warm, or cold: the file is evicted from the page cache before the \
+        first scan",
+    },
     Spec { name: "samples", default: "total", help: "total (a rate), each (every latency as well), or none (no line)" },
-    Spec { name: "iterations", default: "1", help: "how often all of it is done and timed" },
-    Spec { name: "warmup", default: "0", help: "how often all of it is done before, untimed" },
+    Spec { name: "iterations", default: "1", help: "timed iterations" },
+    Spec { name: "warmup", default: "0", help: "untimed iterations before" },
     Spec {
         name: "engine",
         default: "bundled",
         help: "bundled, or system: the installed program sqlite3, statements as text",
     },
-    Spec { name: "dir", default: ".", help: "folder in which the database is made" },
+    Spec { name: "dir", default: ".", help: "folder for the database" },
 ];
 
 const JOURNAL_MODES: &[&str] = &["delete", "truncate", "persist", "memory", "wal", "off"];
@@ -111,12 +116,13 @@ impl Parameters {
         let system = options.one_of("engine", &["bundled", "system"])? == "system";
         if system && (op == "demo" || samples == "each") {
             return Err(Error::Usage(
-                "--engine system has neither --op demo nor --samples each: it sees no single statement".into(),
+                "--engine system supports neither --op demo nor --samples each: it cannot time single statements"
+                    .into(),
             ));
         }
         let warmup: u64 = options.get("warmup")?;
         if op == "demo" && warmup > 0 {
-            return Err(Error::Usage("--op demo has no --warmup: its two halves are one run".into()));
+            return Err(Error::Usage("--op demo does not support --warmup".into()));
         }
         Ok(Self {
             op,
@@ -156,9 +162,7 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
 fn failed(what: &str) -> impl Fn(rusqlite::Error) -> Error + '_ {
     move |error| {
         let advice = match error.sqlite_error_code() {
-            Some(rusqlite::ErrorCode::DiskFull) => {
-                "; free some of it, name another folder (--dir) or take fewer --rows"
-            }
+            Some(rusqlite::ErrorCode::DiskFull) => "; free some space, choose another folder (--dir) or fewer --rows",
             _ => "",
         };
         Error::Failed(format!("cannot {what}: {error}{advice}"))

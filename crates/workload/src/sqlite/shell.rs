@@ -40,14 +40,14 @@ impl Shell {
             .spawn()
             .map_err(|e| match e.kind() {
                 std::io::ErrorKind::NotFound => Error::Failed(
-                    "--engine system needs the program sqlite3, which is not installed (Debian's package sqlite3); --engine \
-                     bundled needs nothing"
+                    "--engine system needs the program sqlite3, which is not installed (Debian's package sqlite3); \
+                     --engine bundled does not"
                         .into(),
                 ),
                 _ => Error::Failed(format!("cannot start {PROGRAM}: {e}")),
             })?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(Error::Failed(format!("cannot speak to {PROGRAM}")));
+            return Err(Error::Failed(format!("cannot talk to {PROGRAM}")));
         };
         let mut shell = Self { child, input: Some(input), output: BufReader::new(output) };
         shell.ask(&format!("PRAGMA page_size = {}; PRAGMA synchronous = {};", p.page_size, p.synchronous))?;
@@ -60,7 +60,7 @@ impl Shell {
     pub(super) fn version(&mut self) -> Result<String, Error> {
         let answer = self.ask("SELECT sqlite_version() || ' (' || sqlite_source_id() || ')';")?;
         Ok(format!(
-            "{}, the system's program {PROGRAM}: statements as text, each parsed and prepared anew",
+            "{}, the system's program {PROGRAM}: statements as text, each parsed and prepared again",
             answer.trim()
         ))
     }

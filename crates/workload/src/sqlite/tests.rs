@@ -115,15 +115,15 @@ fn a_wrong_content_is_found() {
     let connection = files.connect(&parameters).unwrap();
     connection.execute_batch("CREATE TABLE t (n INTEGER, s TEXT)").unwrap();
     connection.execute("INSERT INTO t VALUES (1, ?1)", [text_of(1)]).unwrap();
-    assert!(verify(&connection, 1, 0).unwrap().contains("1 row holds"));
+    assert!(verify(&connection, 1, 0).unwrap().contains("1 row has the expected content"));
     let wrong = |rows, raised, part: &str| {
         let result = verify(&connection, rows, raised);
         assert!(matches!(&result, Err(Error::Wrong(text)) if text.contains(part)), "{result:?}");
     };
-    wrong(2, 0, "1 row in place of 2");
-    wrong(1, 1, "row 1 holds 1");
+    wrong(2, 0, "1 row instead of 2");
+    wrong(1, 1, "row 1 has 1");
     connection.execute("UPDATE t SET s = replace(s, 'x', 'y')", []).unwrap();
-    wrong(1, 0, "row 1 holds 1");
+    wrong(1, 0, "row 1 has 1");
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn the_string_has_100_bytes() {
 }
 
 #[test]
-fn mistakes_are_told_before_anything_is_made() {
+fn invalid_options_are_reported_before_anything_is_created() {
     for words in [
         &["--journal-mode=fast"][..],
         &["--page-size=1000"],

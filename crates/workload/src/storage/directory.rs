@@ -42,7 +42,7 @@ impl Directory {
     pub(crate) fn new(folder: &Path) -> Result<Self, Error> {
         let folder = std::fs::canonicalize(folder).map_err(on("use", folder))?;
         let path = folder.to_str().ok_or_else(|| Error::Failed(format!("{} is not UTF-8", folder.display())))?;
-        let room = room(&folder).map_err(on("look at", &folder))?;
+        let room = room(&folder).map_err(on("inspect", &folder))?;
         let facts = device::storage(&Local, path);
         let disk = Disks::read(&Local).ok().and_then(|d| d.under(&Local, path).map(|disk| disk.name.clone()));
         Ok(Self { facts, disk, block: room.f_frsize as u64, free: room.f_bavail as u64 * room.f_frsize as u64, folder })
@@ -100,8 +100,8 @@ fn fits(bytes: u64, free: u64, folder: &Path, remedy: &str) -> Result<(), Error>
         return Ok(());
     }
     Err(Error::Failed(format!(
-        "there is no room for {} in {}: with the file system's own, {} are needed and {} are available; free some, name \
-         another folder (--dir) or take less ({remedy})",
+        "not enough space for {} in {}: {} are needed with the file system's overhead, {} are available; free some, \
+         choose another folder (--dir) or less data ({remedy})",
         model::text::size(bytes),
         folder.display(),
         model::text::size(needed),
@@ -204,7 +204,7 @@ impl Account {
             lines.sample("requested_bytes", "byte", self.requested as f64);
         }
         if self.unknown {
-            lines.mark("device", "unknown: no disk with counters is known under the folder");
+            lines.mark("device", "unknown: no disk with counters found for the folder");
             return;
         }
         let (read, written) = (self.done.read_sectors * 512, self.done.write_sectors * 512);
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_little_room_is_told_with_the_numbers_and_a_remedy() {
+    fn too_little_space_is_reported_with_the_sizes_and_a_remedy() {
         let place = Directory::new(&std::env::temp_dir()).unwrap();
         place.make_room(1, "--count").unwrap();
         let error = place.make_room(1 << 60, "--file-size").unwrap_err().to_string();

@@ -13,7 +13,8 @@ use model::Context;
 use std::io::Write;
 use std::path::Path;
 
-const ABOUT: &str = "Many files, each made and written or opened and read whole (paper 000, 4.5.2: 512 files of 1 MB).";
+const ABOUT: &str = "Many files, each created and written or opened and read completely (paper 000, 4.5.2: 512 files \
+    of 1 MB).";
 
 const SPECS: &[Spec] = &[
     Spec { name: "op", default: "write", help: "write or read" },
@@ -22,13 +23,13 @@ const SPECS: &[Spec] = &[
         default: "",
         help: "write: buffered (not synced), synced (each file), direct; read: cold, dropped (root), direct, warm [the first]",
     },
-    Spec { name: "files", default: "512", help: "how many (the papers: 512, 1024, 192)" },
-    Spec { name: "size", default: "1M", help: "bytes of a file" },
-    Spec { name: "block", default: "64K", help: "bytes of a call; a file that is smaller is moved in one" },
+    Spec { name: "files", default: "512", help: "number of files (the papers: 512, 1024, 192)" },
+    Spec { name: "size", default: "1M", help: "size of a file, in bytes" },
+    Spec { name: "block", default: "64K", help: "bytes per call; a smaller file takes one call" },
     Spec { name: "mode", default: "native", help: "native, or in Java: jvm-int, jvm-c1, jvm-c2 or jvm-tiered" },
-    Spec { name: "java", default: "java", help: "the JVM's launcher" },
+    Spec { name: "java", default: "java", help: "path of java" },
     iterations::ITERATIONS,
-    Spec { name: "dir", default: ".", help: "folder in which the files are made" },
+    Spec { name: "dir", default: ".", help: "folder for the files" },
 ];
 
 /// Runs the workload with `words` as its options.
@@ -74,7 +75,7 @@ fn machine(options: &Options, state: State, block: usize) -> Result<Option<Jvm>,
     }
     if !block.is_multiple_of(8) {
         return Err(Error::Usage(format!(
-            "--mode {mode} takes blocks that are multiples of 8 bytes (--block, --size)"
+            "--mode {mode} needs blocks that are multiples of 8 bytes (--block, --size)"
         )));
     }
     Ok(Some(Jvm { java: options.text("java").into(), mode }))
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn invalid_options_are_reported() {
         let scratch = Scratch::new("file-bad");
         for words in [
             "--size 0",

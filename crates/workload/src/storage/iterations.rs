@@ -4,17 +4,16 @@ use crate::options::{Options, Spec};
 use crate::{Error, clock};
 
 /// Options of a load whose iterations are of its own size.
-pub(crate) const ITERATIONS: Spec =
-    Spec { name: "iterations", default: "5", help: "how often the whole is done and timed" };
+pub(crate) const ITERATIONS: Spec = Spec { name: "iterations", default: "5", help: "timed iterations" };
 
 /// Options of a load whose iteration is made of equal parts.
 pub(crate) const INNER: Spec =
-    Spec { name: "inner", default: "0", help: "transactions in an iteration; 0: as many as last --min-iteration-ms" };
+    Spec { name: "inner", default: "0", help: "transactions per iteration; 0: sized by --min-iteration-ms" };
 /// As above.
 pub(crate) const SHORTEST: Spec = Spec {
     name: "min-iteration-ms",
     default: "100",
-    help: "how long an iteration lasts at least, where its size is not given",
+    help: "minimum duration of an iteration that is sized automatically",
 };
 
 /// `--iterations`: at least 1.

@@ -52,7 +52,7 @@ impl Machine {
             .spawn()
             .map_err(|e| jvm::not_started(&jvm.java, &e))?;
         let (Some(orders), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(Error::Failed("cannot speak to the JVM".into()));
+            return Err(Error::Failed("cannot talk to the JVM".into()));
         };
         Ok(Self { child, orders: Some(orders), answers: BufReader::new(answers) })
     }
@@ -75,7 +75,9 @@ impl Machine {
             ("wrong", Some((place, file))) => {
                 Err(super::trouble::wrong(Path::new(file), place.parse().unwrap_or_default()))
             }
-            ("failed", _) => Err(Error::Failed(format!("Java cannot {what} {rest} (--dir names another folder)"))),
+            ("failed", _) => {
+                Err(Error::Failed(format!("Java cannot {what} {rest} (choose another folder with --dir)")))
+            }
             _ => Err(self.complaint()),
         }
     }

@@ -10,8 +10,7 @@ use model::Context;
 use std::io::Write;
 use std::path::Path;
 
-const ABOUT: &str =
-    "One file, written or read in blocks from its begin to its end (paper 000, 4.5.1: dd, 1 MB 512 times).";
+const ABOUT: &str = "One file, written or read sequentially in blocks (paper 000, 4.5.1: dd, 1 MB 512 times).";
 
 const SPECS: &[Spec] = &[
     Spec { name: "op", default: "write", help: "write or read" },
@@ -20,10 +19,10 @@ const SPECS: &[Spec] = &[
         default: "",
         help: "write: buffered (not synced), synced, direct; read: cold, dropped (root), direct, warm [the first]",
     },
-    Spec { name: "block", default: "1M", help: "bytes of a block" },
-    Spec { name: "count", default: "512", help: "blocks of the file (the papers: 512, 1024, 192)" },
+    Spec { name: "block", default: "1M", help: "block size in bytes" },
+    Spec { name: "count", default: "512", help: "number of blocks (the papers: 512, 1024, 192)" },
     iterations::ITERATIONS,
-    Spec { name: "dir", default: ".", help: "folder in which the file is made" },
+    Spec { name: "dir", default: ".", help: "folder for the file" },
 ];
 
 /// Runs the workload with `words` as its options.
@@ -98,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_before_anything_is_made() {
+    fn invalid_options_are_reported_before_anything_is_created() {
         let scratch = Scratch::new("seq-bad");
         for words in [
             "--op copy",

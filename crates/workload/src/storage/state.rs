@@ -82,8 +82,8 @@ impl State {
     pub(crate) fn check_block(self, block: u64, logical: Option<u64>) -> Result<(), Error> {
         match logical {
             Some(logical) if self == Self::Direct && !block.is_multiple_of(logical) => Err(Error::Failed(format!(
-                "blocks of {block} bytes cannot be moved directly: this disk has blocks of {logical} bytes, and O_DIRECT takes \
-                 only multiples of them (--block, --align; --state cold takes any)"
+                "O_DIRECT does not support blocks of {block} bytes: this disk has blocks of {logical} bytes, and \
+                 O_DIRECT needs multiples of them (--block, --align; --state cold takes any)"
             ))),
             _ => Ok(()),
         }
@@ -94,7 +94,7 @@ impl State {
 pub(crate) fn open(options: &OpenOptions, state: State, path: &Path) -> Result<File, Error> {
     options.open(path).map_err(|e| match e.raw_os_error() {
         Some(libc::EINVAL) if state == State::Direct => Error::Failed(format!(
-            "{} cannot be opened with O_DIRECT: its file system does not have it (--state cold, or synced, does without)",
+            "cannot open {} with O_DIRECT: its file system does not support it (use --state cold, or synced)",
             path.display()
         )),
         _ => trouble::failed("open", path, &e),
@@ -121,7 +121,7 @@ impl Cache {
             let path = path.as_ref();
             let file = File::open(path).map_err(on("open", path))?;
             if matches!(state, State::Cold | State::Dropped | State::Direct) {
-                evict(&file).map_err(on("throw out of the cache", path))?;
+                evict(&file).map_err(on("evict from the page cache", path))?;
             }
             match resident(&file) {
                 Ok((pages, of, how)) => {
@@ -155,9 +155,9 @@ impl Cache {
         // places that were read twice in one iteration.
         let doubt = if state.is_of_disk() {
             match read {
-                _ if pages > 0 && state != State::Direct => Some(format!("{pages} pages could not be thrown out")),
+                _ if pages > 0 && state != State::Direct => Some(format!("{pages} pages could not be evicted")),
                 Some(read) if read < requested - requested / 10 => {
-                    Some(format!("the disk read {read} bytes for {requested} asked for"))
+                    Some(format!("the disk read {read} bytes for {requested} requested"))
                 }
                 None => Some("the disk's counters are not known".into()),
                 _ => None,
@@ -188,8 +188,8 @@ pub(crate) fn evict(file: &File) -> std::io::Result<()> {
 fn drop_all() -> Result<(), Error> {
     std::fs::write(DROP, "3").map_err(|e| match e.kind() {
         std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => Error::Failed(format!(
-            "--state dropped writes to {DROP}, which needs root (and a machine of one's own): {e}; --state cold throws out the \
-             file's own pages and needs no root"
+            "--state dropped writes to {DROP}, which needs root (and a machine of your own): {e}; --state cold \
+             evicts only the file's own pages and needs no root"
         )),
         _ => trouble::failed("drop the caches through", Path::new(DROP), &e),
     })

@@ -54,8 +54,8 @@ impl Transfer {
     pub(crate) fn bytes(&self) -> Result<u64, Error> {
         let bytes = self.files.checked_mul(self.blocks).and_then(|n| n.checked_mul(self.block as u64));
         match bytes.filter(|n| i64::try_from(*n).is_ok()) {
-            None => Err(Error::Usage(format!("that is more than can be counted; take less ({})", self.remedy))),
-            Some(0) => Err(Error::Usage(format!("nothing is to be moved; each of {} must be at least 1", self.remedy))),
+            None => Err(Error::Usage(format!("the amount of data is too large ({})", self.remedy))),
+            Some(0) => Err(Error::Usage(format!("no data to transfer; each of {} must be at least 1", self.remedy))),
             Some(n) => Ok(n),
         }
     }
@@ -157,7 +157,7 @@ impl Run<'_> {
         if what.writes {
             // From the disk, not from what the write left in memory. tmpfs keeps its pages, and is its own disk.
             for path in paths {
-                File::open(path).and_then(|f| evict(&f)).map_err(on("throw out of the cache", path))?;
+                File::open(path).and_then(|f| evict(&f)).map_err(on("evict from the page cache", path))?;
             }
         }
         self.check_all(paths)?;

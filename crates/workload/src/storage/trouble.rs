@@ -6,24 +6,26 @@ use std::path::Path;
 /// The error of `doing` (as in "cannot write") something to `path`.
 pub(crate) fn failed(doing: &str, path: &Path, error: &std::io::Error) -> Error {
     let advice = match error.raw_os_error() {
-        Some(libc::ENOSPC) => "the disk is full: free some of it, name another folder (--dir) or take less data",
+        Some(libc::ENOSPC) => "the disk is full: free some space, choose another folder (--dir) or less data",
         Some(libc::EDQUOT) => {
-            "the user's quota is used up: free some of it, name another folder (--dir) or take less data"
+            "the user's quota is exceeded: free some space, choose another folder (--dir) or less data"
         }
         Some(libc::EROFS) => {
-            "the file system is read-only, as it is mounted or since its disk failed (dmesg tells): name another folder (--dir)"
+            "the file system is mounted read-only, or became so when its disk failed (see dmesg): choose another \
+             folder (--dir)"
         }
         Some(
             libc::EIO | libc::ENODEV | libc::ENXIO | libc::ENOTCONN | libc::ENOMEDIUM | libc::ESTALE | libc::EREMOTEIO,
-        ) => "the storage failed or was taken away (dmesg tells more): attach it again, or name another folder (--dir)",
-        Some(libc::EFBIG) => "the file system takes no file as large: take less data or name another folder (--dir)",
-        Some(libc::EACCES | libc::EPERM) => "name a folder that you may write to (--dir)",
+        ) => "the storage failed or was removed (see dmesg): attach it again, or choose another folder (--dir)",
+        Some(libc::EFBIG) => {
+            "the file system does not support files this large: choose less data or another folder \
+            (--dir)"
+        }
+        Some(libc::EACCES | libc::EPERM) => "choose a writable folder (--dir)",
         Some(libc::ENOENT | libc::ENOTDIR) => {
-            "name a folder that is there (--dir); if it was there, its storage was unmounted meanwhile"
+            "choose an existing folder (--dir); if it existed, its storage was unmounted"
         }
-        Some(libc::EMFILE | libc::ENFILE) => {
-            "too many files are open: raise the limit (ulimit -n) or take fewer threads"
-        }
+        Some(libc::EMFILE | libc::ENFILE) => "too many open files: raise the limit (ulimit -n) or use fewer threads",
         _ => return Error::Failed(format!("cannot {doing} {}: {error}", path.display())),
     };
     Error::Failed(format!("cannot {doing} {}: {error}; {advice}", path.display()))
@@ -37,7 +39,7 @@ pub(crate) fn on<'a>(doing: &'a str, path: &'a Path) -> impl Fn(std::io::Error) 
 /// A byte that is not what it must be.
 pub(crate) fn wrong(path: &Path, offset: u64) -> Error {
     Error::Wrong(format!(
-        "the byte at {offset} of {} is not what was written there: storage, its driver or its cable lose or mix data",
+        "data corruption: the byte at {offset} of {} differs from what was written (storage, driver or cable)",
         path.display()
     ))
 }
@@ -56,8 +58,8 @@ mod tests {
         for (errno, part) in [
             (libc::ENOSPC, "full"),
             (libc::EROFS, "read-only"),
-            (libc::EIO, "taken away"),
-            (libc::EACCES, "may write"),
+            (libc::EIO, "was removed"),
+            (libc::EACCES, "a writable folder"),
             (libc::EINVAL, "Invalid"),
         ] {
             let error = failed("write", Path::new("/x/y"), &std::io::Error::from_raw_os_error(errno)).to_string();

@@ -1,4 +1,4 @@
-//! What the user may say to `fathom net link`, and the link that other verbs make.
+//! Command line of `fathom net link`, and the options of the emulated links that other commands make.
 
 use ::net::link::Spec;
 use ::net::link::loss::Loss;
@@ -7,14 +7,14 @@ use clap::{Args, Parser, ValueEnum};
 use std::ffi::OsString;
 use std::str::FromStr;
 
-/// Make an emulated link between two network namespaces: delay, rate, loss, jitter, queue.
+/// Emulate a link between two network namespaces: delay, rate, loss, jitter, queue.
 ///
-/// The client's end and the server's end are network namespaces; all IP packets between them pass through the emulator, which
-/// holds each until it is due and notes how late it was. A result is marked as invalid if one packet in a hundred was later
-/// than 5 % of the delay.
+/// Client and server are network namespaces. All IP packets between them pass through the emulator, which holds each until it is
+/// due and records how late it was delivered. A result is marked invalid if one packet in a hundred was later than 5 % of the
+/// delay.
 ///
-/// CMD runs on the client's end. Without CMD it is told how to run something on either, until Ctrl-C. What still runs inside
-/// then is ended, and nothing is left behind, not even by a crash.
+/// CMD runs in the client's namespace. Without CMD, prints how to run a command in either, and waits for Ctrl-C. At the end,
+/// processes still running inside are killed, and both namespaces are removed, even after a crash.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -24,19 +24,19 @@ Examples:
     -- sh -c '$FATHOM_LINK_ENTER_SERVER iperf3 -s -1 & sleep 1; iperf3 -c $FATHOM_LINK_SERVER'
   fathom net link --preset wifi-g
 
-CMD finds the addresses in FATHOM_LINK_CLIENT and FATHOM_LINK_SERVER (FATHOM_LINK_CLIENT6 and FATHOM_LINK_SERVER6 for IPv6), \
-and in FATHOM_LINK_ENTER_SERVER the words that make a command run on the server's end. It exits as CMD does. With --json the \
-figures come to stdout and what CMD prints goes to stderr.
+CMD's environment has the addresses, FATHOM_LINK_CLIENT and FATHOM_LINK_SERVER (for IPv6 FATHOM_LINK_CLIENT6 and \
+FATHOM_LINK_SERVER6), and FATHOM_LINK_ENTER_SERVER, a prefix that runs a command in the server's namespace. Exits with CMD's \
+status. With --json, statistics go to stdout and CMD's output to stderr.
 
 Needs root or user namespaces, iproute2, and /dev/net/tun.")]
 pub struct NetLink {
-    /// What the link is like.
+    /// Properties of the link.
     #[command(flatten)]
     pub link: Link,
-    /// Print JSON (its contract: docs/guide/net-link.md)
+    /// Print JSON (format: docs/guide/net-link.md)
     #[arg(long)]
     pub json: bool,
-    /// The program to run on the client's end, with its arguments
+    /// Program to run in the client's namespace, with its arguments
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
@@ -45,46 +45,46 @@ pub struct NetLink {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pair<T>(T, T);
 
-/// What a link is like.
+/// Properties of a link.
 #[derive(Debug, Args, Default)]
 pub struct Link {
-    /// Start from a link known by a name; the options below change it
+    /// Start from a named link; the options below override it
     #[arg(long, value_name = "NAME", value_parser = preset)]
     pub preset: Option<Spec>,
-    /// Delay in each direction, such as 8ms or 500us; all that follows may be UP/DOWN too, such as 8ms/20ms
+    /// One-way delay, such as 8ms or 500us; this and the following options take UP/DOWN too, such as 8ms/20ms
     #[arg(long, value_name = "TIME", value_parser = pair(spec::time_ns))]
     pub delay: Option<Pair<u64>>,
     /// Bits per second, such as 50mbit
     #[arg(long, value_name = "RATE", value_parser = pair(spec::rate))]
     pub rate: Option<Pair<u64>>,
-    /// Time that each packet takes besides its bits, such as 165us
+    /// Fixed time per packet, in addition to its bits at the rate, such as 165us
     #[arg(long, value_name = "TIME", value_parser = pair(spec::time_ns))]
     pub packet_cost: Option<Pair<u64>>,
     /// Share of packets lost, such as 1%, or in bursts: burst:WORSEN,RECOVER
     #[arg(long, value_name = "LOSS", value_parser = pair(Loss::parse))]
     pub loss: Option<Pair<Loss>>,
-    /// The delay varies by up to this to either side
+    /// Vary the delay by up to this much, either way
     #[arg(long, value_name = "TIME", value_parser = pair(spec::time_ns))]
     pub jitter: Option<Pair<u64>>,
-    /// Let jitter change the order of packets
+    /// Let jitter reorder packets
     #[arg(long)]
     pub reorder: bool,
-    /// Packets that may wait [default: 1000]
+    /// Queue length in packets [default: 1000]
     #[arg(long, value_name = "N", value_parser = pair(spec::count))]
     pub queue: Option<Pair<u64>>,
-    /// Bytes that may wait [default: any]
+    /// Queue length in bytes [default: unlimited]
     #[arg(long, value_name = "BYTES", value_parser = pair(spec::count))]
     pub queue_bytes: Option<Pair<u64>>,
-    /// Both directions share one medium, by turns
+    /// Both directions share one medium in turns
     #[arg(long)]
     pub half_duplex: bool,
-    /// Largest packet [default: 1500]
+    /// Maximum packet size [default: 1500]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535))]
     pub mtu: Option<u32>,
-    /// Whether packets of up to 64 KiB may pass in one piece; auto: where it changes nothing but speed
+    /// Segmentation offload: pass packets of up to 64 KiB whole; auto: where this affects only the emulator's speed
     #[arg(long, value_enum, default_value_t = GsoWish::Auto)]
     pub gso: GsoWish,
-    /// Seed of losses and jitter
+    /// Seed of loss and jitter
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 }
@@ -105,7 +105,7 @@ impl Link {
     /// The link, checked.
     ///
     /// # Errors
-    /// What cannot be, as a sentence.
+    /// Why the link is not possible, as a sentence.
     pub fn spec(&self) -> Result<Spec, String> {
         let mut spec = self.preset.unwrap_or_default();
         let (up, down) = (&mut spec.up, &mut spec.down);
@@ -171,7 +171,10 @@ impl FromStr for InOneWord {
         let link = Alone::try_parse_from(&words).map_err(|error| {
             let said = error.to_string();
             let said = said.lines().next().unwrap_or_default().trim_start_matches("error: ");
-            format!("{said}; a link is what `fathom net link --help` names, with commas between: delay=16ms,rate=20mbit,loss=1%")
+            format!(
+                "{said}; `fathom net link --help` lists the options, here separated by commas: \
+                delay=16ms,rate=20mbit,loss=1%"
+            )
         })?;
         Ok(Self { text: text.into(), spec: link.link.spec()? })
     }
@@ -189,7 +192,7 @@ fn pair<T: Copy + 'static>(
 
 fn preset(name: &str) -> Result<Spec, String> {
     let list = || PRESETS.iter().map(|(name, about)| format!("\n  {name}: {about}")).collect::<String>();
-    Spec::preset(name).ok_or_else(|| format!("there is no such link; there are{}", list()))
+    Spec::preset(name).ok_or_else(|| format!("unknown preset; expected one of{}", list()))
 }
 
 #[cfg(test)]
@@ -202,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_said_for_both_directions_or_each() {
+    fn an_option_takes_one_value_or_one_per_direction() {
         let s = spec(&["--delay", "8ms/20ms", "--rate=50mbit/s", "--loss=1%/0", "--queue-bytes", "64K"]).unwrap();
         assert_eq!((s.up.delay_ns, s.down.delay_ns), (8_000_000, 20_000_000));
         assert_eq!((s.up.rate_bps, s.down.rate_bps), (50_000_000, 50_000_000));
@@ -220,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_one_word_is_the_same_link() {
+    fn options_separated_by_commas_make_the_same_link() {
         let one = |text: &str| text.parse::<InOneWord>();
         let whole = one("preset=lte,delay=8ms/20ms,loss=burst:0.01,0.3,0.5/0,queue=50,half-duplex,seed=7").unwrap();
         let words = [
@@ -242,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_said() {
+    fn impossible_links_are_refused() {
         assert!(spec(&["--jitter", "5ms"]).unwrap_err().contains("--delay"));
         assert!(spec(&["--loss", "2"]).is_err() && spec(&["--rate", "fast"]).is_err());
         assert!(spec(&["--mtu", "100"]).is_err());

@@ -1,4 +1,4 @@
-//! What the user may say to `fathom net trial` and `fathom net sweep`.
+//! Command line of `fathom net trial` and `fathom net sweep`.
 
 use super::Way;
 use super::link::Link;
@@ -7,60 +7,60 @@ use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// One run over an emulated link, as a replicate of a benchmark: JSON lines on stdout.
+/// Run once over an emulated link, as a benchmark's replicate: JSON lines on stdout.
 ///
-/// Makes the link, serves on one end and asks on the other, and adds how late the link's packets were. If they were too late,
-/// the run is not verified, and fails.
+/// Makes the link, runs a server at one end and a client at the other, and reports the emulator's lateness. If packets were
+/// delivered too late, the run is invalid and fails.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   fathom net trial --delay 8ms --rate 10mbit --cc reno --direction down
   fathom net trial --preset wifi-g --udp iperf2
 
-The client's end of the link asks; up is from there to the end that serves. What the lines mean: docs/guide/designs.md.")]
+Up is from the client to the server. What the lines mean: docs/guide/designs.md.")]
 pub struct NetTrial {
-    /// What the link is like.
+    /// Properties of the link.
     #[command(flatten)]
     pub link: Link,
-    /// How long to count
+    /// Duration of the measurement
     #[arg(long, value_name = "S", default_value = "5", value_parser = super::super::seconds)]
     pub duration: Duration,
-    /// Which way data goes
+    /// Direction of the data
     #[arg(long, value_enum, default_value_t = Way::Down)]
     pub direction: Way,
-    /// Connections each way
+    /// Connections in each direction
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub streams: u16,
-    /// Congestion control of both ends; bic, htcp and westwood are supplied where the kernel lacks them (needs root)
+    /// Congestion control of both ends; bic, htcp and westwood are provided where the kernel lacks them (needs root)
     #[arg(long, value_name = "NAME")]
     pub cc: Option<String>,
-    /// SO_SNDBUF of both ends, or auto: as the kernel has it
+    /// SO_SNDBUF of both ends, or auto for the kernel's autotuning
     #[arg(long, value_name = "BYTES")]
     pub sndbuf: Option<String>,
     /// SO_RCVBUF of both ends, or auto
     #[arg(long, value_name = "BYTES")]
     pub rcvbuf: Option<String>,
-    /// UDP: iperf2 (1 Mb/s, what iperf 2 sends if nobody says more), auto (the highest rate with at most 1 % loss), or a rate
+    /// UDP: iperf2 (1 Mb/s, iperf 2's default), auto (the highest rate with at most 1 % loss), or a rate
     #[arg(long, value_name = "RATE")]
     pub udp: Option<String>,
-    /// Requests of a byte and responses of a byte
+    /// Requests and responses of one byte each
     #[arg(long, conflicts_with = "udp")]
     pub transactions: bool,
 }
 
-/// Throughput over emulated links: delay, congestion control, buffer, direction and loss as a design.
+/// Benchmark throughput over emulated links: delay, congestion control, buffers, direction and loss as factors of a design.
 ///
-/// Every cell is run in fresh links, in randomised blocks, until its interval is narrow or the time is spent; an interrupted
-/// sweep goes on with --resume. What a design is: docs/guide/designs.md.
+/// Each replicate gets a new link. Blocks are randomised and added until each cell's interval is narrow enough or the time budget
+/// is spent; --resume continues an interrupted sweep. Designs: docs/guide/designs.md.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Designs of its own:
-  net-delay          delay 0 to 32 ms x congestion control x direction (002, figures 5 and 6)
-  net-loss           loss x congestion control (what 002 still had to do)
-  net-wlan           Wi-Fi and Bluetooth, TCP and UDP, both ways (002, chapter 4)
+Built-in designs:
+  net-delay          delay 0 to 32 ms x congestion control x direction (paper 002, figures 5 and 6)
+  net-loss           loss x congestion control (future work of paper 002)
+  net-wlan           Wi-Fi and Bluetooth, TCP and UDP, both directions (paper 002, chapter 4)
   net-devices        between devices: -p from=adb:A,adb:B -p to=ssh:S -p interface=wlan0
-  net-delay-devices  the same, with this machine as the router that delays: x delay x loss
-  net-readings       what Fathom's own readings of TCP's state cost here, over loopback
+  net-delay-devices  the same with this machine as a router that emulates a link: x delay x loss
+  net-readings       what sampling TCP_INFO costs on this machine, over loopback
 
 Examples:
   sudo fathom net sweep --quick
@@ -69,37 +69,37 @@ Examples:
   fathom report loss.fathom
   sudo fathom net sweep --resume net.fathom")]
 pub struct NetSweep {
-    /// Designs by name or file; net-delay if none is named
+    /// Designs by name or file [default: net-delay]
     #[arg(value_name = "NAME|DESIGN.toml")]
     pub what: Vec<String>,
-    /// Values of a factor, in place of the default (may be given again)
+    /// Set the values of a factor (repeatable)
     #[arg(short = 'p', long = "param", value_name = "NAME=VALUE,…", value_parser = crate::args::bench::parameter)]
     pub parameters: Vec<(String, Vec<String>)>,
-    /// Few blocks and values, to see that it works; marked as quick everywhere
+    /// Smoke test: few blocks and values; results are marked as quick
     #[arg(long)]
     pub quick: bool,
-    /// So many blocks, whatever the intervals say
+    /// Run exactly this many blocks, however wide the intervals are
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub blocks: Option<u64>,
-    /// Seed of the order
+    /// Seed of the randomised order
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Time for everything (suffixes s, m, h); the least blocks are run all the same
+    /// Total time (suffixes s, m, h); the minimum number of blocks is run in any case
     #[arg(long, value_name = "TIME", value_parser = super::super::long)]
     pub budget: Option<Duration>,
-    /// Do not wait for a hot or busy machine: begin at once, and mark it
+    /// Start at once even if the machine is hot or busy; the results are marked
     #[arg(long)]
     pub no_wait: bool,
-    /// The archive to make; one of that name is kept as NAME.fathom.old
+    /// Archive to write; an existing one is kept as NAME.fathom.old
     #[arg(short, long, value_name = "N.fathom", default_value = "net.fathom")]
     pub output: PathBuf,
-    /// Print JSON (its contract: docs/reference/json.md)
+    /// Print JSON (format: docs/reference/json.md)
     #[arg(long)]
     pub json: bool,
-    /// Write the tables as Markdown to this file as well
+    /// Also write the tables as Markdown to this file
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
-    /// Go on with an interrupted sweep: same cells, same seed, same order
+    /// Resume an interrupted sweep with the same cells, seed and order
     #[arg(long, value_name = "N.fathom", conflicts_with_all = [
         "what", "parameters", "quick", "blocks", "seed", "budget", "output",
     ])]

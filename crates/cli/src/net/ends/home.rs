@@ -20,7 +20,11 @@ pub fn possible(output: &Path, bytes: u64) -> Result<()> {
     let tried = Coming::begin(output)?.room(bytes);
     tried.with_context(|| {
         let mib = bytes as f64 / 1048576.0;
-        format!("there is no room for {} (some {mib:.1} MiB): free some or choose another place with -o; nothing was measured", output.display())
+        format!(
+            "not enough space for {} (about {mib:.1} MiB): free some, or choose another path with -o; nothing \
+            was measured",
+            output.display()
+        )
     })
 }
 
@@ -69,11 +73,11 @@ impl Coming {
     pub fn take(&self, archive: &str, name: &str, bytes: &[u8]) -> Result<()> {
         let inner = name.strip_prefix(archive).and_then(|n| n.strip_prefix('/'));
         let Some(path) = inner.and_then(|n| below(&self.folder, n)) else {
-            bail!("the device sent a file that is none of the archive's: {name:?}");
+            bail!("the device sent a file that does not belong to the archive: {name:?}");
         };
         self.taken.set(self.taken.get() + bytes.len() as u64);
         if self.taken.get() > MOST {
-            bail!("the archive is larger than any run's is");
+            bail!("the device sent an archive that is too large");
         }
         let writing = || format!("writing {}", path.display());
         if let Some(folder) = path.parent() {
@@ -87,7 +91,8 @@ impl Coming {
     pub fn finish(self, output: &Path, quiet: bool) -> Result<()> {
         let output = &plain(output);
         notices::keep_old(output, quiet)?;
-        fs::rename(&self.folder, output).with_context(|| format!("cannot put the archive at {}", output.display()))?;
+        fs::rename(&self.folder, output)
+            .with_context(|| format!("cannot write the archive to {}", output.display()))?;
         Ok(recorder::output::give_to_caller(output)?)
     }
 }
@@ -121,12 +126,12 @@ mod tests {
     }
 
     #[test]
-    fn place_and_room_are_tried_and_nothing_is_left() {
+    fn destination_and_free_space_are_checked_without_leftovers() {
         let folder = tempfile::tempdir().unwrap();
         let output = folder.path().join("r.fathom/");
         possible(&output, 1 << 20).unwrap();
         let why = format!("{:#}", possible(&output, 1 << 60).unwrap_err());
-        assert!(why.contains("no room for") && why.contains("nothing was measured"), "{why}");
+        assert!(why.contains("not enough space for") && why.contains("nothing was measured"), "{why}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
         assert!(possible(Path::new("/no/such/folder/r.fathom"), 1).is_err());
         // What is no archive is told before, not when there is no place for the result.

@@ -36,7 +36,9 @@ const ABOUT: &str = "ends.json";
 const ARCHIVE: &str = "run.fathom";
 
 /// Why this machine is no end of a run whose way is led through it.
-pub const BETWEEN: &str = "--link stands between two other devices, to which this machine is the router: give --from DEVICE and --to DEVICE (or ADDR:PORT). This machine itself can be an end as a network namespace: docs/guide/net-link.md has the commands";
+pub const BETWEEN: &str = "--link needs two other devices, with this machine as the router between them: give --from \
+    DEVICE and --to DEVICE (or ADDR:PORT). To make this machine an end, use a network namespace: \
+    docs/guide/net-link.md has the commands";
 
 /// Whether anything runs elsewhere.
 pub fn wanted(args: &NetRun) -> bool {
@@ -71,7 +73,7 @@ pub fn run(args: &NetRun, spec: &Spec) -> Result<ExitCode> {
     progress::end_on_signal(&context);
     let (tell, events) = channel();
     let reach = |end: End, place: &DeviceAddress| -> Result<AgentLink> {
-        let ours = std::env::current_exe().context("cannot find this program's own file")?;
+        let ours = std::env::current_exe().context("cannot find Fathom's own binary")?;
         let told = |line| eprintln!("fathom: {line}");
         let deployment = program::put(place, &ours, &args.binary, &told)?;
         let tell = tell.clone();
@@ -95,7 +97,8 @@ fn in_one_piece(args: &NetRun, to: SocketAddr, mtu: u32) -> Result<(), String> {
     let heads = if to.is_ipv4() { 28 } else { 48 };
     if args.udp && packet + heads > mtu {
         return Err(format!(
-            "packets of {packet} bytes have {} with their heads, the link takes {mtu}: they would come in pieces and go past it; give --packet {} or less, or a link with a larger mtu",
+            "packets of {packet} bytes are {} bytes with headers, over the link's MTU of {mtu}: they would be \
+             fragmented and bypass the link; give --packet {} or less, or a link with a larger mtu",
             packet + heads,
             mtu.saturating_sub(heads)
         ));
@@ -111,14 +114,13 @@ fn listen(args: &NetRun) -> Result<Vec<String>, String> {
     let interface = args.to_interface.as_ref().or(args.interface.as_ref());
     match (args.address, interface, &args.to) {
         (Some(address), ..) if address.ip().is_unspecified() => {
-            Err(format!("{address} is every address: give the one of the end that serves, such as 192.0.2.7:7100"))
+            Err(format!("{address} is the wildcard address: give the server's own, such as 192.0.2.7:7100"))
         }
         (Some(address), ..) => Ok(vec!["--listen".into(), address.to_string()]),
         (None, Some(interface), _) => Ok(vec!["--interface".into(), interface.clone()]),
         (None, None, Some(to)) if *to == args.from => Ok(vec!["--listen".into(), "127.0.0.1:0".into()]),
         (None, None, _) => {
-            Err("say which way data goes: --interface IF, whose address the end that serves listens on, or ADDR:PORT"
-                .into())
+            Err("no address to test: give --interface IF (the server listens on its address) or ADDR:PORT".into())
         }
     }
 }
@@ -212,7 +214,7 @@ impl Run<'_> {
             Ok((_, Event::Done(Err(why)))) => bail!("{why}"),
             Ok(event) => Ok(Some(event)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => bail!("both ends are gone"),
+            Err(RecvTimeoutError::Disconnected) => bail!("both ends were lost"),
         }
     }
 
@@ -225,19 +227,22 @@ impl Run<'_> {
                 Some((_, Event::Out(bytes))) => said.extend(bytes),
                 Some((_, Event::Err(bytes))) => self.complaints += &String::from_utf8_lossy(&bytes),
                 Some((_, Event::Exit(_))) => {
-                    bail!("{} cannot serve", self.args.to.as_ref().map_or("it".into(), DeviceAddress::to_string))
+                    bail!(
+                        "{} cannot run the server",
+                        self.args.to.as_ref().map_or("it".into(), DeviceAddress::to_string)
+                    )
                 }
                 _ => {}
             }
             if let Some(line) = said.split_inclusive(|b| *b == b'\n').next().filter(|l| l.ends_with(b"\n")) {
                 let line = String::from_utf8_lossy(line);
-                return line.trim().parse().context("the end that serves did not say where it listens");
+                return line.trim().parse().context("the server did not report its address");
             }
             if self.context.cancelled() {
-                bail!("interrupted; nothing is kept");
+                bail!("interrupted; nothing was stored");
             }
             if begun.elapsed() > READY {
-                bail!("the end that serves does not listen after {} s", READY.as_secs());
+                bail!("the server is not listening after {} s", READY.as_secs());
             }
         }
     }
@@ -271,7 +276,7 @@ impl Run<'_> {
                 self.asks.signal(libc::SIGINT as u8)?;
             }
             if self.left.is_some_and(|since| since.elapsed() > ALONE) {
-                bail!("the end that serves is gone, and the one that asks goes on");
+                bail!("the server was lost; the client continues");
             }
             match self.events.recv_timeout(LOOK) {
                 // The one that asks finds out by itself, and says what it has measured.
@@ -289,7 +294,7 @@ impl Run<'_> {
                 Ok((End::Asks, Event::Gone(why))) => return Err(why.into()),
                 Ok((_, Event::Done(Err(why)))) => bail!("{why}"),
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => bail!("both ends are gone"),
+                Err(RecvTimeoutError::Disconnected) => bail!("both ends were lost"),
             }
         }
     }
@@ -305,7 +310,7 @@ impl Run<'_> {
                     coming.take(ARCHIVE, &name, &bytes)?;
                 }
                 Ok((End::Asks, Event::Done(done))) => {
-                    done.map_err(anyhow::Error::msg).context("the archive cannot be brought home")?;
+                    done.map_err(anyhow::Error::msg).context("the archive cannot be copied from the device")?;
                     if let Some((link, outcome)) = link {
                         let within = Trailer::cut(&String::from_utf8_lossy(&self.said)).1.within;
                         linked::keep(coming.folder(), &link.text, &link.spec, outcome, within)?;
@@ -314,7 +319,7 @@ impl Run<'_> {
                 }
                 Ok((End::Asks, Event::Gone(why))) => return Err(why.into()),
                 Ok(_) | Err(RecvTimeoutError::Timeout) if last.elapsed() < STALLED => {}
-                _ => bail!("the archive stopped coming"),
+                _ => bail!("the transfer of the archive stalled"),
             }
         }
     }
@@ -324,7 +329,7 @@ impl Run<'_> {
         let wrong = !code.as_ref().is_ok_and(|c| *c == ExitCode::SUCCESS || *c == ExitCode::from(130));
         if wrong {
             for line in self.complaints.lines().filter(|l| !l.contains("waiting for runs")) {
-                let name = self.args.to.as_ref().map_or("the end that serves".into(), DeviceAddress::to_string);
+                let name = self.args.to.as_ref().map_or("the server".into(), DeviceAddress::to_string);
                 eprintln!("fathom: {name}: {}", line.trim_start_matches("fathom: "));
             }
         }
@@ -332,13 +337,14 @@ impl Run<'_> {
             let name = link.deployment().place.to_string();
             if !link.close() {
                 eprintln!(
-                    "fathom: {name} did not say that it has cleaned up; what was started there ends by itself within a minute"
+                    "fathom: {name} did not confirm its clean-up; what was started there exits by itself within a \
+                     minute"
                 );
             }
         }
         match code {
             Err(_) if self.context.cancelled() => {
-                eprintln!("fathom: interrupted; nothing is kept");
+                eprintln!("fathom: interrupted; nothing was stored");
                 Ok(ExitCode::from(130))
             }
             code => code,
@@ -353,7 +359,7 @@ mod tests {
     use clap::Parser as _;
 
     #[test]
-    fn packets_that_would_come_in_pieces_are_refused() {
+    fn packets_that_would_be_fragmented_are_refused() {
         let (v4, v6) = ("192.0.2.7:7100".parse().unwrap(), "[2001:db8::7]:7100".parse().unwrap());
         for (words, to, mtu, fits) in [
             ("--udp --rate 1M --packet 1472", v4, 1500, true),

@@ -208,7 +208,7 @@ fn a_flush_over_one_connection_covers_what_was_answered_over_another() {
 }
 
 #[test]
-fn a_connection_that_is_heard_does_not_speak_for_one_that_is_silent() {
+fn one_active_connection_does_not_hide_a_silent_one() {
     let mut trial = Trial::natural(2);
     let _first = trial.put(Operation::Read);
     trial.fill(0);
@@ -245,7 +245,7 @@ fn what_waits_too_long_fails_and_after_the_end_everything_does() {
 }
 
 #[test]
-fn what_nobody_waits_for_any_more_does_not_leave() {
+fn cancelled_requests_are_not_sent() {
     let mut trial = Trial::natural(1);
     let (number, write, _) = trial.put_at(Operation::Write, 0);
     trial.leave(number, Operation::Write, 0, write);
@@ -344,7 +344,7 @@ fn shared_read(trial: &mut Trial) -> (u64, Answered, Request, u64) {
 }
 
 #[test]
-fn memory_that_a_node_may_still_use_is_given_to_nobody_else() {
+fn shared_memory_in_use_by_a_node_is_not_reused() {
     crate::shm::Offer::to(&crate::shm::boot()).expect("memory can be had");
     let mut trial = Trial::natural(1);
     trial.state.opened(0, trial.now, true);
@@ -384,7 +384,7 @@ fn memory_that_a_node_may_still_use_is_given_to_nobody_else() {
 }
 
 #[test]
-fn a_small_write_goes_through_shared_memory_where_its_data_are_there_and_worth_an_entry() {
+fn small_writes_use_shared_memory_if_their_data_is_there() {
     crate::shm::Offer::to(&crate::shm::boot()).expect("memory can be had");
     let mut trial = Trial::natural(1);
     trial.state.opened(0, trial.now, true);
@@ -412,7 +412,7 @@ fn a_small_write_goes_through_shared_memory_where_its_data_are_there_and_worth_a
 }
 
 #[test]
-fn an_answer_is_not_taken_from_memory_that_was_not_said() {
+fn answers_are_read_only_from_the_announced_memory() {
     let mut trial = Trial::natural(1);
     let (_asked, _) = trial.put(Operation::Read);
     let (requests, _) = trial.fill(0);

@@ -77,7 +77,7 @@ impl Queue for Aio {
             let result = unsafe { libc::syscall(libc::SYS_io_submit, self.context, rest.len(), rest.as_ptr()) };
             let n = check(result)?;
             if n == 0 {
-                return Err(Error::new(ErrorKind::WouldBlock, "the kernel took no request"));
+                return Err(Error::new(ErrorKind::WouldBlock, "the kernel accepted no request"));
             }
             begun += n;
             self.flying += n;

@@ -73,13 +73,13 @@ pub(super) fn queue(engine: Engine, depth: usize) -> Result<Box<dyn Queue>> {
         let why = match e.raw_os_error() {
             Some(libc::ENOSYS) => "this kernel is built without it",
             Some(libc::EPERM | libc::EACCES) => {
-                "it is not allowed here (kernel.io_uring_disabled, or a sandbox's filter of system calls)"
+                "not permitted here (kernel.io_uring_disabled, or a sandbox's seccomp filter)"
             }
             Some(libc::EAGAIN) => "the machine's limit is reached (fs.aio-max-nr)",
             Some(libc::ENOMEM) => "the limit of locked memory is reached (ulimit -l), or --depth is too large",
             _ => "the kernel refused",
         };
-        Error::other(format!("there is no {} here: {why}: {e}; --engine psync always works", engine.name()))
+        Error::other(format!("{} is not available: {why}: {e}; --engine psync always works", engine.name()))
     })
 }
 

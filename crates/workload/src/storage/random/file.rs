@@ -68,15 +68,15 @@ pub(super) fn keep(path: &Path, size: u64, place: &Directory, context: &Context)
         }
         Err(e) => return Err(trouble::failed("open", path, &e)),
     };
-    let length = file.metadata().map_err(on("look at", path))?.len();
+    let length = file.metadata().map_err(on("inspect", path))?.len();
     let other = |why: String| {
         Error::Failed(format!(
-            "{} is not a file that this workload laid out: {why}; name another (--file)",
+            "{} was not laid out by this workload: {why}; choose another file (--file)",
             path.display()
         ))
     };
     if length != size {
-        return Err(other(format!("it has {length} bytes and not {size}")));
+        return Err(other(format!("it has {length} bytes, not {size}")));
     }
     // Its ends and some places between; every read of the run is checked anyhow.
     let mut page = [0; 4096];
@@ -85,7 +85,7 @@ pub(super) fn keep(path: &Path, size: u64, place: &Directory, context: &Context)
         let page = &mut page[..length.min(4096) as usize];
         file.read_exact_at(page, at).map_err(on("read", path))?;
         if let Some(wrong) = pattern().wrong(at, page) {
-            return Err(other(format!("the byte at {wrong} is another")));
+            return Err(other(format!("wrong byte at {wrong}")));
         }
     }
     Ok(())

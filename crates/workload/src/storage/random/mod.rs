@@ -27,7 +27,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use worker::{Plan, SAMPLED, Verify, WHOLE};
 
-const ABOUT: &str = "Reads or writes of small blocks at random places of a large file (paper 001, chapter 2).";
+const ABOUT: &str = "Reads or writes of small blocks at random offsets in a large file (paper 001, chapter 2).";
 
 const SPECS: &[Spec] = &[
     Spec { name: "op", default: "read", help: "read or write" },
@@ -38,38 +38,38 @@ const SPECS: &[Spec] = &[
                (every write), direct [the first]",
     },
     Spec { name: "engine", default: "psync", help: "psync (pread, pwrite), libaio or io_uring" },
-    Spec { name: "depth", default: "1", help: "transactions in flight of each thread, for libaio and io_uring" },
+    Spec { name: "depth", default: "1", help: "transactions in flight per thread, for libaio and io_uring" },
     Spec {
         name: "batch",
         default: "1",
-        help: "of them so many are handed over at once (1: a system call each, as fio does); 0: all that are free",
+        help: "transactions submitted per system call (fio: 1); 0: as many as possible",
     },
-    Spec { name: "file-size", default: "10G", help: "bytes of the file" },
-    Spec { name: "block", default: "4K", help: "bytes of a transaction (the paper: 1 to 16K)" },
-    Spec { name: "align", default: "0", help: "places are multiples of this; 0: of the block" },
-    Spec { name: "threads", default: "1", help: "how many at once (the paper: 1 to 32)" },
-    Spec { name: "iterations", default: "10", help: "how often --inner transactions are done and timed" },
+    Spec { name: "file-size", default: "10G", help: "size of the file, in bytes" },
+    Spec { name: "block", default: "4K", help: "bytes per transaction (the paper: 1 to 16K)" },
+    Spec { name: "align", default: "0", help: "alignment of the offsets; 0: the block size" },
+    Spec { name: "threads", default: "1", help: "number of threads (the paper: 1 to 32)" },
+    Spec { name: "iterations", default: "10", help: "timed iterations of --inner transactions" },
     INNER,
     SHORTEST,
     Spec {
         name: "verify",
         default: "",
-        help: "what of the blocks that were read is checked: whole, edges (the first and last 8 bytes; of every 64th, all), or \
-               sampled (of every 256th, all) [edges; of --state warm sampled]",
+        help: "verification of the blocks read: whole, edges (first and last 8 bytes; every 64th block whole), or \
+            sampled (every 256th block whole) [edges; with --state warm, sampled]",
     },
     Spec {
         name: "latency-every",
         default: "0",
-        help: "the latency of every so many-th is measured, by two readings of the clock; 0: of all, and of every 64th where \
-               that would be more than 1 % (--state warm, buffered)",
+        help: "measure the latency of every Nth transaction; 0: of all, or of every 64th where the clock would cost \
+            more than 1 % (--state warm, buffered)",
     },
     Spec {
         name: "file",
         default: "",
-        help: "reads: a file that is laid out here unless it is there already, and stays [a new one in --dir, removed]",
+        help: "for reads: a file to lay out, or reuse if it exists, and keep [a temporary one in --dir]",
     },
-    Spec { name: "seed", default: "2014", help: "the places are drawn from this" },
-    Spec { name: "dir", default: ".", help: "folder in which the file is made" },
+    Spec { name: "seed", default: "2014", help: "seed of the random offsets" },
+    Spec { name: "dir", default: ".", help: "folder for the file" },
 ];
 
 /// What is asked for.
@@ -103,7 +103,7 @@ impl Parameters {
         let block = between("block", 1, 1 << 26)?;
         let file_size = between("file-size", 1, 1 << 60)?;
         if file_size < block {
-            return Err(Error::Usage(format!("--file-size {file_size} has no room for a --block of {block} bytes")));
+            return Err(Error::Usage(format!("--file-size {file_size} is smaller than a --block of {block} bytes")));
         }
         let align = match between("align", 0, 1 << 40)? {
             0 => block,
@@ -113,11 +113,11 @@ impl Parameters {
         let depth = between("depth", 1, 4096)?;
         if engine == Engine::Psync && depth > 1 {
             return Err(Error::Usage(
-                "--depth is for --engine libaio and io_uring; psync has one in flight, take --threads".into(),
+                "--depth is for --engine libaio and io_uring; psync has one in flight, use --threads".into(),
             ));
         }
         if engine != Engine::Psync && state == State::Each {
-            return Err(Error::Usage("--state each is for --engine psync; the others would wait for it anyhow".into()));
+            return Err(Error::Usage("--state each is for --engine psync only".into()));
         }
         let verify = match options.text("verify") {
             "" if state == State::Warm => Verify::Sampled,
@@ -126,7 +126,7 @@ impl Parameters {
         };
         let kept = Some(options.text("file")).filter(|f| !f.is_empty()).map(PathBuf::from);
         if writes && kept.is_some() {
-            return Err(Error::Usage("--file is for reads; writes get a new file each time (--dir)".into()));
+            return Err(Error::Usage("--file is for reads; writes use a new file each time (--dir)".into()));
         }
         Ok(Self {
             writes,
@@ -160,7 +160,7 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
     let parameters = Parameters::parse(&options)?;
     // Every thread has the same number.
     let inner = options.get::<u64>("inner")?.checked_next_multiple_of(parameters.threads);
-    let inner = inner.ok_or_else(|| Error::Usage("--inner is more than can be counted".into()))?;
+    let inner = inner.ok_or_else(|| Error::Usage("--inner is too large".into()))?;
     options.get::<u64>("min-iteration-ms")?;
     let lines = match &parameters.kept {
         Some(path) => {
@@ -206,7 +206,7 @@ impl Run<'_> {
         lines.mark("state", format!("{:?}", p.state).to_lowercase());
         lines.mark("engine", p.engine.name());
         let cores = std::thread::available_parallelism().map_or(0, usize::from) as u64;
-        lines.mark("threads", format!("{} on {cores} processors", p.threads));
+        lines.mark("threads", format!("{} on {cores} CPUs", p.threads));
         if p.engine == Engine::Libaio && p.state != State::Direct {
             lines.mark(
                 "engine.doubt",
@@ -269,7 +269,7 @@ impl Run<'_> {
         account.say(p.writes, &mut lines);
         lines.verified(if p.writes {
             let n = self.read_back(&plan, sampled)?;
-            format!("{n} of the written blocks read back whole, from the disk where its pages can be thrown out")
+            format!("{n} of the written blocks read back whole, from the disk where its pages can be evicted")
         } else {
             let reads = account.requested() / p.block as u64;
             match p.verify {
@@ -323,7 +323,7 @@ impl Run<'_> {
     /// Reads sampled writes again; how many.
     fn read_back(&self, plan: &Plan<'_>, mut places: Vec<u64>) -> Result<usize, Error> {
         let file = std::fs::File::open(self.path).map_err(on("open", self.path))?;
-        evict(&file).map_err(on("throw out of the cache", self.path))?;
+        evict(&file).map_err(on("evict from the page cache", self.path))?;
         places.sort_unstable();
         places.dedup();
         let mut block = vec![0; plan.block];

@@ -147,18 +147,18 @@ fn a_kept_file_is_used_again_if_it_is_ours() {
     assert_eq!(std::fs::metadata(&path).unwrap().modified().unwrap(), made);
     assert_eq!(scratch.left(), 1);
     let result = run(&words("2M"), scratch.path());
-    assert!(matches!(&result, Err(Error::Failed(why)) if why.contains("1048576 bytes and not 2097152")), "{result:?}");
+    assert!(matches!(&result, Err(Error::Failed(why)) if why.contains("1048576 bytes, not 2097152")), "{result:?}");
     std::fs::write(&path, vec![0; 1 << 20]).unwrap();
     let result = run(&words("1M"), scratch.path());
     assert!(
-        matches!(&result, Err(Error::Failed(why)) if why.contains("is not a file that this workload")),
+        matches!(&result, Err(Error::Failed(why)) if why.contains("was not laid out by this workload")),
         "{result:?}"
     );
     assert!(path.exists());
 }
 
 #[test]
-fn mistakes_are_told_before_anything_is_made() {
+fn invalid_options_are_reported_before_anything_is_created() {
     let scratch = Scratch::new("random-bad");
     for words in [
         "--threads 0",

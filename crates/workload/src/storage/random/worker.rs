@@ -200,7 +200,8 @@ pub(super) fn with(
                 Ok(handle) => handles.push(handle),
                 Err(e) => {
                     result = Err(Error::Failed(format!(
-                        "thread {} of {threads} cannot be started: {e}; take fewer (--threads), or raise the limit (ulimit -u)",
+                        "cannot start thread {} of {threads}: {e}; use fewer (--threads), or raise the limit (ulimit \
+                         -u)",
                         nth + 1
                     )));
                     break;
@@ -396,7 +397,7 @@ impl<'a> Worker<'a> {
         let doing = if plan.writes { "write" } else { "read" };
         let moved = moved.map_err(|e| match e.raw_os_error() {
             Some(libc::EINVAL) if plan.state == State::Direct => Error::Failed(format!(
-                "blocks of {} bytes at multiples of {} cannot be moved directly here: {e} (--block, --align)",
+                "O_DIRECT does not support blocks of {} bytes aligned to {} here: {e} (--block, --align)",
                 plan.block, plan.align
             )),
             _ => trouble::failed(doing, plan.path, &e),
