@@ -251,7 +251,7 @@ fn wrong_file() -> Result<()> {
     for (text, words) in [
         ("[serve]\nnodes = [\"127.0.0.1:1\"]\nnbd = \"unix:x\"\nlatout = 1\n", "line 4"),
         ("[serve]\nnodes = [\"nowhere\"]\nnbd = \"unix:x\"\n", "nodes = \"nowhere\""),
-        ("[serve]\nnodes = [\"127.0.0.1:1\"]\nnbd = \"x\"\n", "give unix:PATH"),
+        ("[serve]\nnodes = [\"127.0.0.1:1\"]\nnbd = \"x\"\n", "unix:PATH or tcp"),
         ("[node]\nstore = \"x\"\nlisten = \"127.0.0.1:1\"\n", "has no [serve]"),
         ("\u{0}", "line 1"),
     ] {
@@ -345,7 +345,7 @@ fn too_large() -> Result<()> {
     let path = |name: &str| folder.path().join(name).display().to_string();
     let store = path("a.img");
     let init = ["node", "--init", "--store", &store];
-    refused(&[&init[..], &["--size", "99999999999T"]].concat(), 2, "give at most 4194304T")?;
+    refused(&[&init[..], &["--size", "99999999999T"]].concat(), 2, "at most 4194304T")?;
     refused(&init, 1, "no size given")?;
     ensure!(!Path::new(&store).exists(), "an empty file was left behind");
     let front = format!("unix:{}", path("nbd"));

@@ -662,7 +662,7 @@ mod tests {
         summary.loss = crate::contract::Loss { untold: 940, ..Default::default() };
         let all = text(&summary);
         assert!(all.contains("\nLost: 940 records at an unknown time\n"), "{all}");
-        assert!(!all.contains("Nothing was lost") && !all.contains("No losses were detected"), "{all}");
+        assert!(!all.contains("No losses"), "{all}");
     }
 
     /// A demo in small: what takes no time, is not of this kernel, or is the same file again, takes little room.

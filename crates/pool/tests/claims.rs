@@ -179,7 +179,7 @@ fn a_pool_of_which_a_node_was_claimed_keeps_its_layout_and_its_nodes() {
         // Looked at and put down on all, and one of them claimed.
         assert!(world.join(Some((2 * NODES + 1, Stop::NotMade)), "p", &[0, 1, 2], false).await.is_err());
         let other = world.join(None, "p", &[1, 0, 2], false).await.expect_err("another disk").to_string();
-        assert!(other.contains("in the order they were"), "{other}");
+        assert!(other.contains("in their original order"), "{other}");
         let fewer = world.join(None, "p", &[0, 1], false).await.expect_err("another disk").to_string();
         assert!(fewer.contains("node 1 of 3"), "{fewer}");
         works(&world.join(None, "p", &[0, 1, 2], false).await.expect("what it was to be")).await;

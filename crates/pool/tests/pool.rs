@@ -593,8 +593,8 @@ fn refused() -> Result<(), Failed> {
         told_why(join(&[a, b, a], "p", None).await, "are the same node (node0)")?;
         drop(join(&[a, b], "p", None).await?);
         told_why(join(&[a, b], "q", None).await, "belongs to the pool \"p\"")?;
-        told_why(join(&[b, a], "p", None).await, "in the order they were")?;
-        told_why(join(&[a, b], "p", Some(4096)).await, "in the order they were")?;
+        told_why(join(&[b, a], "p", None).await, "in their original order")?;
+        told_why(join(&[a, b], "p", Some(4096)).await, "in their original order")?;
         told_why(join(&[a, b, c], "p", None).await, "is new, but")?;
         let nobody = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         told_why(join(&[a, nobody], "p", None).await, "refused")?;

@@ -62,7 +62,7 @@ Examples:
   fathom bench run sqlite --dir internal=/data --dir card=/mnt/card
   fathom bench run sqlite --why                         also record where each cell's time goes
   fathom bench run experiments/peers/*.toml             comparisons with a baseline
-  fathom bench run --resume bench.fathom                continue after Ctrl-C, a crash or a power cut
+  fathom bench run --resume bench.fathom                continue after Ctrl-C or a crash
 
 Exit status: 0 success, 1 failure, 2 usage error, 130 interrupted (what was measured is kept).")]
 pub struct BenchRun {
