@@ -232,8 +232,8 @@ fn kept_recordings() -> Result<()> {
     let record = || out(Command::new(fathom()).args(["record", "--", "true"]).current_dir(folder.path()));
     let all = [record()?, record()?, record()?].map(|output| said(&output));
     ensure!(!all[0].contains(".old"), "{}", all[0]);
-    ensure!(all[1].contains("trace.fathom.old") && !all[1].contains("gone"), "{}", all[1]);
-    ensure!(all[2].contains("trace.fathom.old") && all[2].contains("gone"), "{}", all[2]);
+    ensure!(all[1].contains("trace.fathom.old") && !all[1].contains("deleted"), "{}", all[1]);
+    ensure!(all[2].contains("trace.fathom.old") && all[2].contains("deleted"), "{}", all[2]);
     Ok(())
 }
 

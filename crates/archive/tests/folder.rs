@@ -219,9 +219,9 @@ fn columns_are_matched_by_name() {
     let rows = read(SOME).unwrap();
     assert_eq!(rows[1], [Cell::I64(100), Cell::Empty, Cell::I64(1)]);
     let error = read(MISSING).unwrap_err().to_string();
-    assert!(error.contains("no column colour"), "{error}");
+    assert!(error.contains("missing column colour"), "{error}");
     let error = read(OTHER_TYPE).unwrap_err().to_string();
-    assert!(error.contains("another type"), "{error}");
+    assert!(error.contains("unexpected type"), "{error}");
 }
 
 #[test]

@@ -39,8 +39,8 @@ pub fn tell(notice: Notice) {
             eprintln!("fathom: {} attached; nothing is recorded", counted(probes, "probe"));
         }
         Notice::KeptOld(kept) => {
-            let gone = if kept.replaced { ", replacing an older one" } else { "" };
-            eprintln!("fathom: the existing archive was renamed to {}{gone} (one is kept)", kept.path.display());
+            let gone = if kept.replaced { "; the one renamed before was deleted" } else { "" };
+            eprintln!("fathom: the existing archive was renamed to {}{gone}", kept.path.display());
         }
         // What looks like a recording that saw nothing.
         Notice::KernelThread { pid, name } => eprintln!(

@@ -71,7 +71,7 @@ impl<'a> Sheet<'a> {
     fn each(&mut self, name: &str, varies: Varies, unit: &str, source: &str, paths: &[String]) {
         let texts: BTreeSet<String> = paths.iter().filter_map(|p| self.reader.read(p).ok()).collect();
         let all = texts.into_iter().collect::<Vec<_>>().join(", ");
-        let answer = if all.is_empty() { Err("none".to_owned()) } else { Ok(all) };
+        let answer = if all.is_empty() { Err("not present".to_owned()) } else { Ok(all) };
         self.put(name, varies, unit, source, answer);
     }
 

@@ -168,7 +168,7 @@ fn an_absent_or_failing_peer_is_named_and_costs_little() {
     let (results, rows) = go(&design(&text), &folder, &Context::silent(), &Rc::default()).unwrap();
     let why = |cell: &str| results.absent.iter().find(|a| a.cell == cell).unwrap().why.clone();
     assert!(why("missing").contains("not installed"));
-    assert!(why("broken").contains("cannot") && why("broken").contains("3 failures"));
+    assert!(why("broken").contains("cannot") && why("broken").contains("3 consecutive failures"));
     assert!(why("silent").contains("it printed no x"));
     assert!(why("elsewhere").contains("{nowhere}"));
     assert!(why("unprepared").contains("setup failed"));
@@ -187,7 +187,7 @@ fn a_baseline_that_cannot_run_takes_its_comparison_along_and_says_why() {
     let (results, rows) = go(&design(&text), &folder, &Context::silent(), &Rc::default()).unwrap();
     assert_eq!(results.stopped, Some(Stopped::Nothing));
     let baseline = results.without_baseline().unwrap();
-    assert!(baseline.cell == "a" && baseline.why.contains("given up after 3 failures"), "{baseline:?}");
+    assert!(baseline.cell == "a" && baseline.why.contains("given up after 3 consecutive failures"), "{baseline:?}");
     let told = rows.cells.iter().map(|c| c.absent.as_deref().unwrap());
     assert!(
         told.clone().all(|why| why.contains("a cannot run") != why.contains("given up")),

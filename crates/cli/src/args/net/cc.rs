@@ -10,7 +10,7 @@ use std::ffi::OsString;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fathom net cc                                        what is available, can be loaded, or is missing
+  fathom net cc                                        what is available or can be loaded
   sudo fathom net cc --load htcp -- iperf3 -c host -C htcp
   sudo fathom net cc --load fathom_bic -- ./compare    Fathom's own, next to the kernel's bic
   sudo fathom net cc --unload bic                      left behind by a killed process (before Linux 6.4)
