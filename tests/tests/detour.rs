@@ -183,7 +183,7 @@ fn forms() -> Result<()> {
     // For people the same stands below.
     let output = bench.asking("delay=10ms", &["--duration", "1"]).output()?;
     let said = String::from_utf8_lossy(&output.stdout);
-    ensure!(said.contains("from netns:") && said.contains("late by"), "{output:?}");
+    ensure!(said.contains("from netns:") && said.contains("lateness"), "{output:?}");
     // By IPv6 too.
     bench.shell(
         "ip addr add fd07:50::1/64 dev phone nodad;   ip -n phone addr add fd07:50::2/64 dev eth0 nodad

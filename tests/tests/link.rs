@@ -95,7 +95,7 @@ fn command_and_figures() -> Result<()> {
         ensure!(json["lateness_us"][figure].is_number(), "{json}");
     }
     let text = link(&[], "true")?;
-    ensure!(String::from_utf8_lossy(&text.stderr).contains("late by"), "{text:?}");
+    ensure!(String::from_utf8_lossy(&text.stderr).contains("lateness"), "{text:?}");
     Ok(())
 }
 
