@@ -77,7 +77,7 @@ fn keyed() -> Result<()> {
     refused(&["bench", "--node", &address, "--key", &wrong], 1, &format!("peer's key ({fingerprint})"))?;
     refused(&["bench", "--node", &address, "--insecure"], 1, "give --key FILE")?;
     std::net::TcpStream::connect(&address)?.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
-    for words in ["the peer's key differs", "the peer was started without a key", "begins with \"GET / HT\""] {
+    for words in ["the peer's key differs", "the peer was started without a key", "first bytes are \"GET / HT\""] {
         told(&said, words)?;
     }
     let front = format!("unix:{}", path("nbd"));
