@@ -311,7 +311,7 @@ fn damaged() -> Result<()> {
 fn mistakes() -> Result<()> {
     let bench = Bench::new()?;
     for (words, part) in [
-        (&["run", "sqlight"][..], "there is no workload \"sqlight\""),
+        (&["run", "sqlight"][..], "unknown workload \"sqlight\""),
         (&["run", "missing.toml"], "missing.toml"),
         (&["run", "fake.toml", "-p", "speed=1"], "no selected workload has this parameter"),
         (&["run", "fake.toml", "-p", "duration=0"], "factor duration"),
@@ -396,7 +396,7 @@ fn compared() -> Result<()> {
     let results = value["results"].as_array().context("results")?;
     ensure!(results.len() == 1 && results[0]["levels"] == serde_json::json!(["1000", "2000"]), "{value}");
     ensure!(results[0]["ratio"].as_f64().is_some_and(|r| (r * 12.0 - 1.0).abs() < 0.01), "{value}");
-    for (by, part) in [("duration=1000", "mode=jvm-tiered,art-jit"), ("duration=1000,7", "there are 1000, 2000")] {
+    for (by, part) in [("duration=1000", "mode=jvm-tiered,art-jit"), ("duration=1000,7", "it has 1000, 2000")] {
         let (status, said) = bench.said(&["compare", "a.fathom", "slow.fathom", "--by", by])?;
         ensure!(status == Some(2) && said.contains(part), "{by}: {status:?}: {said}");
     }
@@ -614,7 +614,7 @@ fn without_baseline() -> Result<()> {
     fs::write(bench.path("second.toml"), comparison("second", "sh"))?;
     let output = bench.command(&["run", "first.toml", "second.toml", "--json"]).output()?;
     let said = String::from_utf8_lossy(&output.stderr);
-    let reason = "one is absent: no-such-program is not installed";
+    let reason = "one is missing: no-such-program is not installed";
     ensure!(
         output.status.code() == Some(1) && said.contains("first was not compared") && said.contains(reason),
         "{said}"
@@ -708,7 +708,7 @@ fn without_root() -> Result<()> {
         "{value}"
     );
     ensure!(!result["marks"]["cache"].is_null(), "what the cache held is not told: {result}");
-    let told = "random: op=read-cold in place of op=read-dropped, which needs drop_caches";
+    let told = "random: op=read-cold instead of op=read-dropped, which needs drop_caches";
     let marks = value["marks"].as_array().context("marks")?;
     ensure!(marks.iter().any(|m| m["name"] == "instead" && m["text"] == told), "{value}");
     ensure!(String::from_utf8_lossy(&output.stderr).contains(told), "it is not said while it runs");

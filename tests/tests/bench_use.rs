@@ -142,7 +142,7 @@ fn without_meta() -> Result<()> {
 fn finished() -> Result<()> {
     let folder = Folder::new()?;
     let (status, _, said) = folder.said(&["bench", "run", "fake.toml", "--blocks=2", "-o", "a.fathom"])?;
-    for part in ["kept in a.fathom", "fathom bench show a.fathom", "fathom bench compare a.fathom"] {
+    for part in ["results are in a.fathom", "fathom bench show a.fathom", "fathom bench compare a.fathom"] {
         ensure!(status == Some(0) && said.contains(part), "{part}: {said}");
     }
     let (status, out, said) = folder.said(&["bench", "run", "--resume", "a.fathom"])?;
@@ -249,8 +249,8 @@ fn unknown() -> Result<()> {
     let folder = Folder::new()?;
     folder.run(&["bench", "run", "fake.toml", "--blocks=2"])?;
     for (words, part) in [
-        (&["bench", "list", "sqlight"][..], "no workload \"sqlight\""),
-        (&["bench", "selftest", "sqlight"], "no workload \"sqlight\""),
+        (&["bench", "list", "sqlight"][..], "unknown workload \"sqlight\""),
+        (&["bench", "selftest", "sqlight"], "unknown workload \"sqlight\""),
         (&["bench", "compare", "bench.fathom", "--by=speed"], "speed"),
         (&["papers", "009/1"], "no figure \"009/1\""),
     ] {

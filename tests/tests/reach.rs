@@ -163,7 +163,7 @@ fn namespaces() -> Result<()> {
         ensure!(samples.lines().any(|l| l.contains("tcp.cwnd") && l.contains(way)), "no window of {way}");
     }
     let marks = fs::read_to_string(folder.path().join("csv/marks.csv"))?;
-    ensure!(marks.contains(&a) && marks.contains(&b) && marks.contains("known to"), "{marks}");
+    ensure!(marks.contains(&a) && marks.contains(&b) && marks.contains("to within"), "{marks}");
     let facts = fs::read_to_string(folder.path().join("csv/facts.csv"))?;
     ensure!(facts.contains("serves.kernel.release"), "no facts of the end that serves");
     let page = folder.path().join("run.html");
@@ -551,7 +551,7 @@ fn over_adb() -> Result<()> {
 fn adb_troubles() -> Result<()> {
     let adb = Adb::start("aarch64", &["R58=device", "NEW=unauthorized", "GONE=offline", "OLD=device:cmd"])?;
     let to = |device: &str, reason: &str| refused(&mut adb.asking(&["--to", device]), 1, reason);
-    to("adb", "say which, adb:R58, adb:NEW")?;
+    to("adb", "choose one of adb:R58, adb:NEW")?;
     to("adb:none", "no device of that name")?;
     to("adb:NEW", "allow USB debugging")?;
     to("adb:GONE", "plug it in again")?;
@@ -585,7 +585,7 @@ impl Drop for Mounted {
 }
 
 fn no_room() -> Result<()> {
-    for (options, reason) in [("size=4m", "make room"), ("noexec", "noexec")] {
+    for (options, reason) in [("size=4m", "free space on the device"), ("noexec", "noexec")] {
         let adb = Adb::start(std::env::consts::ARCH, &["R58=device"])?;
         let _mounted = Mounted::on(adb.folder.path().join("tmp"), options)?;
         refused(&mut adb.asking(&["--to", "adb"]), 1, reason)?;
