@@ -252,7 +252,7 @@ fn unknown() -> Result<()> {
         (&["bench", "list", "sqlight"][..], "unknown workload \"sqlight\""),
         (&["bench", "selftest", "sqlight"], "unknown workload \"sqlight\""),
         (&["bench", "compare", "bench.fathom", "--by=speed"], "speed"),
-        (&["papers", "009/1"], "no figure \"009/1\""),
+        (&["papers", "009/1"], "unknown figure \"009/1\""),
     ] {
         let (status, _, said) = folder.said(words)?;
         ensure!(status == Some(2) && said.contains(part), "{words:?}: {status:?}: {said}");
