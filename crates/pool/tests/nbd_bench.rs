@@ -120,7 +120,7 @@ fn a_server_that_is_not_there_or_has_no_such_export_is_named() {
     let why = run(&nowhere, &load()).expect_err("nobody listens").to_string();
     assert!(why.contains("none") && why.contains("No such file"), "{why}");
     let why = run(&place, &Load { block_bytes: 16 << 20, ..load() }).expect_err("too large").to_string();
-    assert!(why.contains("does not fit"), "{why}");
+    assert!(why.contains("larger than the disk"), "{why}");
     let why = run(&place, &Load { depth: 1 << 17, ..load() }).expect_err("too many").to_string();
     assert!(why.contains("65536"), "{why}");
 }

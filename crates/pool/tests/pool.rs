@@ -416,7 +416,7 @@ async fn refuses(volume: &Volume, told: &Told, holds: &[u8]) -> Result<(), Faile
     let data = volume.read_range(MIB, holds.len() as u32).await?;
     let ranges: Vec<(u64, u64)> = volume.lost().into_iter().map(|(_, begin, bytes)| (begin, bytes)).collect();
     let told = told.borrow().join("\n");
-    if data != holds || ranges != [(MIB, MIB)] || !told.contains("1048576 bytes from 1048576") {
+    if data != holds || ranges != [(MIB, MIB)] || !told.contains("1048576 bytes from offset 1048576") {
         return Err(format!("{data:?}, {ranges:?}: {told}").into());
     }
     Ok(())

@@ -205,7 +205,7 @@ fn another_version_and_an_older_epoch_are_refused_and_both_say_why() {
             let hello = claim(epoch, coordinator);
             let why = greet(&connect, node.address, &hello).await.map(drop).expect_err("it is taken").to_string();
             assert!(why.contains("another coordinator has taken over (epoch 7"), "{why}");
-            node.says(&format!("this one's {epoch}")).await;
+            node.says(&format!("this one's is {epoch}")).await;
         }
         drop(held);
     });
