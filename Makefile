@@ -60,12 +60,19 @@ bench:
 papers: build
 	@$(FATHOM) papers $(or $(FIG),--output docs/results/papers.md)
 
-# README shows what this prints, and the picture.
+# README's pictures, of the recording that `fathom demo` carries.
+PICTURE = scripts/picture target/picture/sample.html docs/images
 .PHONY: picture
 picture: setup-test
 	@scripts/build
-	@$(FATHOM) demo
-	@scripts/picture demo.html docs/images/report.png
+	@rm -rf target/picture && mkdir -p target/picture && cp -r crates/cli/sample target/picture/sample.fathom
+	@$(FATHOM) report target/picture/sample.fathom -o target/picture/sample.html
+	@$(PICTURE)/report.png timeline 710 '#timeline-canvas@0.36,0.12' '#timeline-canvas@0.36,0.215' \
+		'#timeline-canvas@0.36,0.815' '#panel .bar@0.94,0.5'
+	@$(PICTURE)/statement.png statements 750 '#statements details@0.51,0.42' '#statements details@0.84,0.2' \
+		'#statements details@0.84,0.537' '#statements details@0.54,0.888'
+	@$(PICTURE)/addresses.png scatter 440 '#scatter canvas@0.99,0.045' '#scatter canvas@0.99,0.80' '#scatter canvas@0.99,0.90' \
+		'#scatter-body > :last-child@0.5,0.35'
 
 # What `make demo` shows where nothing can be traced.
 .PHONY: sample
