@@ -617,7 +617,7 @@ fn interrupted_load() -> Result<()> {
                 ensure!(Instant::now() < deadline && child.try_wait()?.is_none(), "{name} made nothing");
                 std::thread::sleep(Duration::from_millis(5));
             }
-            // Into the load, not only what prepares it; but whenever it comes, the same must hold.
+            // A fixed wait: into the load, not only what prepares it; but whenever it comes, the same must hold.
             std::thread::sleep(Duration::from_millis(200));
             run(Command::new("kill").args([signal, &child.id().to_string()]))?;
             let status = child.wait()?;

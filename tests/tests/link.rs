@@ -320,7 +320,7 @@ fn stamped() -> Result<()> {
         command.args(["net", "link", "--json", "--delay", "8ms", "--", "sh", "-c", &script]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         for _ in 0..stops {
-            // How long it stands depends on the machine; whatever it is, the link must know of it.
+            // Fixed waits: how long it stands depends on the machine; whatever it is, the link must know of it.
             std::thread::sleep(Duration::from_millis(120));
             run(Command::new("kill").args(["-STOP", &child.id().to_string()]))?;
             std::thread::sleep(Duration::from_millis(60));

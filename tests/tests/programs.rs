@@ -547,7 +547,7 @@ public class Load {
     public static void main(String[] a) throws Exception {
         Class.forName("org.sqlite.JDBC");
         try (Connection c = DriverManager.getConnection("jdbc:sqlite:" + a[0]); Statement s = c.createStatement()) {
-            // What runs in the milliseconds between the mapping of a library and the probes on it is not seen.
+            // A fixed wait: what runs in the milliseconds between the mapping of a library and the probes on it is not seen.
             Thread.sleep(1000);
             s.executeUpdate("CREATE TABLE t (i INTEGER)");
             try (PreparedStatement p = c.prepareStatement("INSERT INTO t VALUES (?)")) {
