@@ -394,7 +394,8 @@ impl<E: Export> Session<'_, E> {
         }
         if payload > 0 {
             let durable = request.flags & flag::FUA != 0;
-            if let Some(result) = self.agreed.export.write_now(request.offset, &self.input.front()[..payload], durable) {
+            if let Some(result) = self.agreed.export.write_now(request.offset, &self.input.front()[..payload], durable)
+            {
                 self.input.skip(payload);
                 self.answer(&request, Answer::Done(result));
                 return Ok(Taken::Answered);

@@ -128,11 +128,7 @@ fn is_best(bytes: &[u8]) -> bool {
     crate::buffer::is_given() == place(bytes).is_some()
 }
 
-fn poll_into<R: AsyncRead + Unpin>(
-    reader: &mut R,
-    to: &mut [u8],
-    cx: &mut Context<'_>,
-) -> Poll<io::Result<usize>> {
+fn poll_into<R: AsyncRead + Unpin>(reader: &mut R, to: &mut [u8], cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
     let mut to = ReadBuf::new(to);
     ready!(Pin::new(reader).poll_read(cx, &mut to))?;
     Poll::Ready(Ok(to.filled().len()))

@@ -33,6 +33,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+mod at_hand;
 mod disk;
 mod error;
 mod flushes;
@@ -42,6 +43,7 @@ mod locks;
 mod map;
 mod medium;
 mod regions;
+mod scatter;
 mod settler;
 
 use disk::Disk;
@@ -279,8 +281,9 @@ impl Store {
         Self { flash, ..self }
     }
 
-    fn new(disk: Disk, header: Header, end: u64) -> Self {
+    fn new(mut disk: Disk, header: Header, end: u64) -> Self {
         let size_bytes = header.size_bytes;
+        disk.has_table(size_bytes..size_bytes + size_bytes / BLOCK_BYTES * 8);
         let regions = Regions::new(header.region_bytes, size_bytes, &header.marked);
         Self {
             disk,

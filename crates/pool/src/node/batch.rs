@@ -18,6 +18,8 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 pub(super) const CUT_BYTES: usize = 64 << 10;
 /// Small writes that one thread does, of one batch.
 const PART_BYTES: usize = 256 << 10;
+/// Small writes that are done at once by who has no time to wait.
+const GROUP_BYTES: usize = 128 << 10;
 /// And time.
 const CUT_TIME: Duration = Duration::from_millis(1);
 
@@ -62,14 +64,16 @@ pub(super) fn written(request: &Request) -> Option<(u64, u64)> {
     (request.operation == Operation::Write).then_some((request.offset, u64::from(request.length)))
 }
 
+/// A small write of whole blocks, which need not be durable.
+fn is_small(request: &Request) -> bool {
+    let whole = (request.offset | u64::from(request.length)).is_multiple_of(BLOCK_BYTES);
+    request.operation == Operation::Write && whole && !request.durable && (request.length as usize) < LARGE_BYTES
+}
+
 /// Shares a batch among threads that may wait, at most so many but for small writes of whole blocks. Those go to the page cache one behind
 /// the other, whoever asks: a file has one lock for them (ext4's inode lock, and most file systems'), so that more threads would but wait
 /// for each other. A part of a block is read first, which the disk does for several at once.
 pub(super) fn parts(batch: Vec<(Request, Bytes)>, threads: usize) -> Vec<Vec<(Request, Bytes)>> {
-    let is_small = |request: &Request| {
-        let whole = (request.offset | u64::from(request.length)).is_multiple_of(BLOCK_BYTES);
-        request.operation == Operation::Write && whole && !request.durable && (request.length as usize) < LARGE_BYTES
-    };
     let (small, others): (Vec<_>, Vec<_>) = batch.into_iter().partition(|(request, _)| is_small(request));
     let mut parts: Vec<Vec<_>> = Vec::new();
     let each = others.len().div_ceil(threads).max(1);
@@ -231,6 +235,64 @@ pub(super) fn at_hand(
     }
     served.time += begin.elapsed();
     left
+}
+
+/// Does those small writes of a batch, which is in the order of the store, that nothing has to be waited for, for as long as an answer may
+/// wait: handing them to a thread and back costs as much as a few of them. What is left is for threads that may wait.
+pub(super) fn written_at_hand(
+    store: &Store,
+    memory: Option<&Attached>,
+    batch: Vec<(Request, Bytes)>,
+    served: &mut Served,
+) -> Vec<(Request, Bytes)> {
+    let begin = Instant::now();
+    let (mut left, mut group, mut group_bytes) = (Vec::with_capacity(batch.len()), Vec::new(), 0);
+    let mut batch = batch.into_iter().peekable();
+    while let Some(item) = batch.next() {
+        if is_small(&item.0) && begin.elapsed() < CUT_TIME {
+            group_bytes += item.0.length as usize;
+            group.push(item);
+        } else {
+            left.push(item);
+        }
+        if group_bytes >= GROUP_BYTES || (batch.peek().is_none() && !group.is_empty()) {
+            group_at_hand(store, memory, &mut group, served, &mut left);
+            group_bytes = 0;
+        }
+    }
+    served.time += begin.elapsed();
+    left
+}
+
+/// Where a small write goes, and what it writes; None if that is not where it says, which an error is answered to elsewhere.
+fn small<'b>((request, data): &'b (Request, Bytes), memory: Option<&'b Attached>) -> Option<(u64, &'b [u8])> {
+    let bytes = match request.places {
+        0 => &data[..],
+        // SAFETY: as in `placed`.
+        1 => unsafe { memory?.bytes(Extent::all(data).next()?) }?,
+        _ => return None,
+    };
+    (bytes.len() == request.length as usize).then_some((request.offset, bytes))
+}
+
+/// Does those writes, or leaves all of them.
+fn group_at_hand(
+    store: &Store,
+    memory: Option<&Attached>,
+    group: &mut Vec<(Request, Bytes)>,
+    served: &mut Served,
+    left: &mut Vec<(Request, Bytes)>,
+) {
+    let writes: Option<Vec<(u64, &[u8])>> = group.iter().map(|item| small(item, memory)).collect();
+    let Some(results) = writes.and_then(|writes| store.write_at_hand(&writes)) else {
+        left.append(group);
+        return;
+    };
+    for ((request, _), result) in group.drain(..).zip(results) {
+        let status = result.err().unwrap_or(Status::Done);
+        served.replies.push(Reply { status, placed: false, tag: request.tag, length: 0, checksum: 0 });
+        served.moved_bytes += moved_bytes(&request);
+    }
 }
 
 /// Answers a read whose data leave as they are.
