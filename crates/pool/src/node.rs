@@ -429,7 +429,7 @@ impl Node {
         let mut held_since: Option<tokio::time::Instant> = None;
         let mut haste = Haste::default();
         loop {
-            let (batch, most) = drain(&mut input, epoch, &mut wanted)?;
+            let (mut batch, most) = drain(&mut input, epoch, &mut wanted)?;
             waiting_bytes += batch.iter().map(|(request, _)| moved_bytes(request)).sum::<usize>();
             if waiting_bytes > GRANTED_BYTES {
                 return Err(Broken::Sense("more data is under way than was granted").into());
@@ -447,21 +447,18 @@ impl Node {
                 answers.leave(&mut writer).await?;
             } else if !batch.is_empty() {
                 waiting += batch.len();
-                let batch = {
-                    let _working = Working::new(&self.busy);
-                    if *self.live.borrow() != number {
-                        return Err(Ended::TakenOver);
-                    }
-                    let left = match &memory {
-                        Some(memory) => at_hand(&self.store, memory, batch, &mut held),
-                        None => batch,
-                    };
-                    let left = haste.write(&self.store, memory.as_deref(), left, &mut held);
-                    if !held.replies.is_empty() {
-                        held_since.get_or_insert_with(tokio::time::Instant::now);
-                    }
-                    left
-                };
+                let working = Working::new(&self.busy);
+                if *self.live.borrow() != number {
+                    return Err(Ended::TakenOver);
+                }
+                if let Some(memory) = &memory {
+                    at_hand(&self.store, memory, &mut batch, &mut held);
+                }
+                haste.write(&self.store, memory.as_deref(), &mut batch, &mut held);
+                if !held.replies.is_empty() {
+                    held_since.get_or_insert_with(tokio::time::Instant::now);
+                }
+                drop(working);
                 for part in parts(batch, WORKERS) {
                     let (store, ready, working) = (self.store.clone(), ready.clone(), Working::new(&self.busy));
                     let (live, memory) = (self.live.subscribe(), memory.clone());
@@ -524,16 +521,15 @@ impl Haste {
         &mut self,
         store: &Store,
         memory: Option<&Attached>,
-        batch: Vec<(Request, Bytes)>,
+        batch: &mut Vec<(Request, Bytes)>,
         served: &mut Served,
-    ) -> Vec<(Request, Bytes)> {
+    ) {
         if batch.is_empty() || self.waited.is_some_and(|waited| waited.elapsed() < WARY) {
-            return batch;
+            return;
         }
         let begin = Instant::now();
-        let left = written_at_hand(store, memory, batch, served);
+        written_at_hand(store, memory, batch, served);
         self.waited = (begin.elapsed() > WAITED).then(Instant::now);
-        left
     }
 }
 

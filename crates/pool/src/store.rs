@@ -709,7 +709,7 @@ impl Store {
             return Ok(());
         }
         // All of it at once: else a long one would wait for each of its marks.
-        let _entered = self.intend(offset, u64::from(length))?;
+        let entered = self.intend(offset, u64::from(length))?;
         self.write(offset, &ZEROES[..(first - offset) as usize], false)?;
         self.write(last, &ZEROES[..(end - last) as usize], false)?;
         // In pieces, so that one long trim does not hold every lock.
@@ -720,6 +720,8 @@ impl Store {
             let pairs: Result<Vec<u64>, Status> = blocks.clone().map(|block| self.succeed(block, 0)).collect();
             self.replace(blocks.start, &pairs?, || self.disk.zero(begin, stop - begin))?;
         }
+        // A flush covers what nobody is writing any more.
+        drop(entered);
         if durable { self.flush() } else { Ok(()) }
     }
 

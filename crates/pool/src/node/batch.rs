@@ -35,9 +35,12 @@ pub(super) fn drain(
         match frame::take_in(input)? {
             Some(Frame::Requests(head, requests)) if head.epoch == epoch => {
                 *wanted = usize::from(head.granted).max(1);
-                let before = batch.len();
-                batch.extend(requests);
-                most = most.max(batch.len() - before);
+                most = most.max(requests.len());
+                if batch.is_empty() {
+                    batch = requests;
+                } else {
+                    batch.extend(requests);
+                }
             }
             Some(Frame::Requests(..)) => return Err(Broken::Sense("its epoch is not the one of the greeting")),
             Some(Frame::Replies(..)) => return Err(Broken::Sense("a node asks for nothing")),
@@ -197,12 +200,7 @@ fn placed(store: &Store, request: &Request, memory: Option<&Attached>, places: &
 
 /// Serves those reads of a batch into shared memory that nothing has to be waited for, for as long as an answer may wait: waking a thread for each
 /// takes longer than the data. What is left is for threads that may wait.
-pub(super) fn at_hand(
-    store: &Store,
-    memory: &Attached,
-    batch: Vec<(Request, Bytes)>,
-    served: &mut Served,
-) -> Vec<(Request, Bytes)> {
+pub(super) fn at_hand(store: &Store, memory: &Attached, batch: &mut Vec<(Request, Bytes)>, served: &mut Served) {
     let begin = Instant::now();
     let read = |(request, places): &(Request, Bytes)| {
         let mut offset = request.offset;
@@ -216,12 +214,10 @@ pub(super) fn at_hand(
         }
         offset - request.offset == u64::from(request.length)
     };
-    let mut left = Vec::new();
-    for item in batch {
+    let mut at_once = |item: &(Request, Bytes)| {
         let request = &item.0;
-        if request.operation != Operation::Read || request.places == 0 || begin.elapsed() >= CUT_TIME || !read(&item) {
-            left.push(item);
-            continue;
+        if request.operation != Operation::Read || request.places == 0 || begin.elapsed() >= CUT_TIME || !read(item) {
+            return false;
         }
         served.replies.push(Reply {
             status: Status::Done,
@@ -232,9 +228,10 @@ pub(super) fn at_hand(
         });
         served.placed_bytes += request.length as usize;
         served.moved_bytes += moved_bytes(request);
-    }
+        true
+    };
+    batch.retain(|item| !at_once(item));
     served.time += begin.elapsed();
-    left
 }
 
 /// Does those small writes of a batch, which is in the order of the store, that nothing has to be waited for, for as long as an answer may
@@ -242,26 +239,26 @@ pub(super) fn at_hand(
 pub(super) fn written_at_hand(
     store: &Store,
     memory: Option<&Attached>,
-    batch: Vec<(Request, Bytes)>,
+    batch: &mut Vec<(Request, Bytes)>,
     served: &mut Served,
-) -> Vec<(Request, Bytes)> {
+) {
     let begin = Instant::now();
-    let (mut left, mut group, mut group_bytes) = (Vec::with_capacity(batch.len()), Vec::new(), 0);
-    let mut batch = batch.into_iter().peekable();
-    while let Some(item) = batch.next() {
-        if is_small(&item.0) && begin.elapsed() < CUT_TIME {
-            group_bytes += item.0.length as usize;
-            group.push(item);
-        } else {
-            left.push(item);
-        }
-        if group_bytes >= GROUP_BYTES || (batch.peek().is_none() && !group.is_empty()) {
-            group_at_hand(store, memory, &mut group, served, &mut left);
-            group_bytes = 0;
-        }
+    let mut written = Vec::with_capacity(batch.len());
+    while written.len() < batch.len() {
+        let rest = &batch[written.len()..];
+        let mut bytes = 0;
+        let fits = |item: &&(Request, Bytes)| {
+            let request = &item.0;
+            bytes += request.length as usize;
+            is_small(request) && bytes <= GROUP_BYTES
+        };
+        let group = &rest[..rest.iter().take_while(fits).count()];
+        let done = !group.is_empty() && begin.elapsed() < CUT_TIME && group_at_hand(store, memory, group, served);
+        written.resize(written.len() + group.len().max(1), done);
     }
+    let mut written = written.into_iter();
+    batch.retain(|_| !written.next().unwrap_or_default());
     served.time += begin.elapsed();
-    left
 }
 
 /// Where a small write goes, and what it writes; None if that is not where it says, which an error is answered to elsewhere.
@@ -275,24 +272,16 @@ fn small<'b>((request, data): &'b (Request, Bytes), memory: Option<&'b Attached>
     (bytes.len() == request.length as usize).then_some((request.offset, bytes))
 }
 
-/// Does those writes, or leaves all of them.
-fn group_at_hand(
-    store: &Store,
-    memory: Option<&Attached>,
-    group: &mut Vec<(Request, Bytes)>,
-    served: &mut Served,
-    left: &mut Vec<(Request, Bytes)>,
-) {
+/// Does those writes, or none of them.
+fn group_at_hand(store: &Store, memory: Option<&Attached>, group: &[(Request, Bytes)], served: &mut Served) -> bool {
     let writes: Option<Vec<(u64, &[u8])>> = group.iter().map(|item| small(item, memory)).collect();
-    let Some(results) = writes.and_then(|writes| store.write_at_hand(&writes)) else {
-        left.append(group);
-        return;
-    };
-    for ((request, _), result) in group.drain(..).zip(results) {
+    let Some(results) = writes.and_then(|writes| store.write_at_hand(&writes)) else { return false };
+    for ((request, _), result) in group.iter().zip(results) {
         let status = result.err().unwrap_or(Status::Done);
         served.replies.push(Reply { status, placed: false, tag: request.tag, length: 0, checksum: 0 });
-        served.moved_bytes += moved_bytes(&request);
+        served.moved_bytes += moved_bytes(request);
     }
+    true
 }
 
 /// Answers a read whose data leave as they are.
