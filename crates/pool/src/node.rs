@@ -6,6 +6,7 @@
 //! of nothing until the last had come, ask for all anew at once, and the way would lie empty meanwhile. A file may make
 //! its reader wait, so that is done by a few threads beside it; then answers leave as they are ready, in whatever order, but
 //! not in fewer than the coordinator's batch while more are to come: where packets are scarce they are so both ways.
+//! What the page cache has at hand, or takes small writes into, is done on the spot here too, for a thread costs more than that.
 //!
 //! Requests under way together have no order among themselves: a client that needs one waits for the answer. So sorting
 //! them is allowed, and so is serving a coordinator's connections beside each other, each in a thread of its own ([`crew`]).
